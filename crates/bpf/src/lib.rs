@@ -1,0 +1,1 @@
+//! The kernel programs and one safe handle for each.

@@ -1,0 +1,1 @@
+//! Capture: members, filters, pcapng, automatic choice of the backend.

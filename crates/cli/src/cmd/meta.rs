@@ -1,0 +1,36 @@
+//! Shell completions and man pages, generated from the arguments.
+
+use std::{io, path::PathBuf};
+
+use anyhow::Context;
+use clap::Args;
+
+use crate::failure::{Failure, Outcome};
+
+/// Print the completions for a shell.
+#[derive(Debug, Args)]
+pub(crate) struct CompletionsArgs {
+    /// The shell.
+    shell: clap_complete::Shell,
+}
+
+/// Write a man page per verb.
+#[derive(Debug, Args)]
+pub(crate) struct ManArgs {
+    /// The folder to write to.
+    folder: PathBuf,
+}
+
+/// Prints completions on stdout.
+pub(crate) fn completions(args: &CompletionsArgs) -> Result<Outcome, Failure> {
+    clap_complete::generate(args.shell, &mut crate::command(), "evenkeel", &mut io::stdout());
+    Ok(Outcome::Fine)
+}
+
+/// Writes `evenkeel.1` and one page for each verb into the folder.
+pub(crate) fn man(args: &ManArgs) -> Result<Outcome, Failure> {
+    clap_mangen::generate_to(crate::command(), &args.folder)
+        .with_context(|| format!("cannot write man pages to {}", args.folder.display()))
+        .map_err(Failure::usage)?;
+    Ok(Outcome::Fine)
+}

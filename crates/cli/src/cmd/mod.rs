@@ -1,0 +1,26 @@
+//! One module per verb: its arguments (doc comments are the help) and `run`.
+
+mod meta;
+
+use clap::Subcommand;
+
+use crate::failure::{Failure, Outcome};
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    #[command(hide = true)]
+    Completions(meta::CompletionsArgs),
+    #[command(hide = true)]
+    Man(meta::ManArgs),
+}
+
+impl Verb {
+    /// Does what the verb says.
+    pub(crate) fn run(self) -> Result<Outcome, Failure> {
+        match self {
+            Self::Completions(args) => meta::completions(&args),
+            Self::Man(args) => meta::man(&args),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! How a verb ends: an outcome, or a failure with its class and its exit code.
+
+use std::process::ExitCode;
+
+use model::{Classified, ErrorClass};
+
+/// A verb that ran to its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// All is fine (exit code 0).
+    Fine,
+    /// The answer is "no": a verdict, a finding (exit code 1).
+    No,
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> Self {
+        match outcome {
+            Outcome::Fine => Self::SUCCESS,
+            Outcome::No => Self::from(1),
+        }
+    }
+}
+
+/// A verb that could not do its work.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    class: ErrorClass,
+    error: anyhow::Error,
+}
+
+impl Failure {
+    /// Wrong arguments or wrong input (exit code 2).
+    pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Self {
+        Self { class: ErrorClass::Usage, error: error.into() }
+    }
+
+    /// The machine or a privilege lacks something (exit code 3).
+    pub(crate) fn lacking(error: impl Into<anyhow::Error>) -> Self {
+        Self { class: ErrorClass::Lacking, error: error.into() }
+    }
+
+    /// An internal fault (exit code 4).
+    pub(crate) fn internal(error: impl Into<anyhow::Error>) -> Self {
+        Self { class: ErrorClass::Internal, error: error.into() }
+    }
+
+    /// Says on stderr what went wrong, in one paragraph, and gives the exit code. A closed pipe is not worth a word.
+    pub(crate) fn report(self) -> ExitCode {
+        if self.is_broken_pipe() {
+            return ExitCode::SUCCESS;
+        }
+        eprintln!("evenkeel: {:#}", self.error);
+        ExitCode::from(self.class.exit_code())
+    }
+
+    fn is_broken_pipe(&self) -> bool {
+        self.error
+            .chain()
+            .filter_map(|e| e.downcast_ref::<std::io::Error>())
+            .any(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    }
+}
+
+impl<E: Classified + Send + Sync + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self { class: error.class(), error: error.into() }
+    }
+}
+
+/// Makes a panic of `println!` on a closed pipe a quiet end, as other filters do it: exit code 0 and no message.
+pub(crate) fn die_quietly_on_broken_pipe() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let text = info.payload().downcast_ref::<String>().map_or("", String::as_str);
+        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
+            std::process::exit(0);
+        }
+        default(info);
+    }));
+}

@@ -1,0 +1,249 @@
+//! An immutable picture of the machine, as read from a [`Root`](crate::root::Root).
+
+use std::collections::BTreeMap;
+
+use model::CpuSet;
+use serde::{Deserialize, Serialize};
+
+/// The whole machine at one moment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Host {
+    /// The host's name.
+    pub hostname: String,
+    /// The kernel's release, such as `6.1.0-18-amd64`.
+    pub kernel: String,
+    /// Every possible CPU, ascending, offline ones included.
+    pub cpus: Vec<Cpu>,
+    /// Every network interface, by index.
+    pub nics: Vec<Nic>,
+    /// Every numbered interrupt, ascending.
+    pub irqs: Vec<Irq>,
+    /// The process id of a running irqbalance.
+    pub irqbalance_pid: Option<u32>,
+}
+
+/// One logical CPU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// The CPU's number.
+    pub id: u32,
+    /// The physical package (socket).
+    pub package: u32,
+    /// The core's id within its package (not unique over packages).
+    pub core: u32,
+    /// The logical CPUs of the same core, this one included.
+    pub siblings: CpuSet,
+    /// The NUMA node.
+    pub node: u32,
+    /// Whether the CPU is online.
+    pub online: bool,
+    /// Whether it is isolated from the scheduler (isolcpus=, nohz_full=, cpuset).
+    pub isolated: bool,
+}
+
+/// One network interface.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Nic {
+    /// Its name.
+    pub name: String,
+    /// Its index (ifindex).
+    pub index: u32,
+    /// The MAC address as `aa:bb:cc:dd:ee:ff`, when it has one.
+    pub mac: Option<String>,
+    /// The driver, such as `ixgbe` or `veth`, when known.
+    pub driver: Option<String>,
+    /// The address on its bus, such as `0000:03:00.0`, for hardware.
+    pub bus: Option<String>,
+    /// The NUMA node, for hardware on a machine that says so.
+    pub node: Option<u32>,
+    /// The link speed in Mbit/s, when the driver says it.
+    pub speed_mbps: Option<u32>,
+    /// The MTU in bytes.
+    pub mtu: u32,
+    /// The operational state of the link: `up`, `down`, `unknown` …
+    pub operstate: String,
+    /// Interface flags (IFF_…, include/uapi/linux/if.h).
+    pub flags: u32,
+    /// The receive queues by number.
+    pub rx_queues: Vec<RxQueue>,
+    /// The transmit queues by number.
+    pub tx_queues: Vec<TxQueue>,
+    /// The interrupts of this interface and what each serves.
+    pub irqs: Vec<NicIrq>,
+    /// The NAPI instances, on kernels that list them (6.8 and later).
+    pub napis: Vec<Napi>,
+    /// Whether NAPI runs in kernel threads; none when the kernel has no such setting.
+    pub threaded: Option<bool>,
+    /// Ring sizes in descriptors.
+    pub rings: Option<Rings>,
+    /// Channel counts.
+    pub channels: Option<Channels>,
+    /// Interrupt coalescing.
+    pub coalescing: Option<Coalescing>,
+    /// Offloads by their ethtool name, such as `rx-gro`.
+    pub features: BTreeMap<String, Feature>,
+    /// Receive-side scaling: the table and the key.
+    pub rss: Option<Rss>,
+}
+
+/// One receive queue.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RxQueue {
+    /// CPUs to which receive packet steering may hand packets of this queue (empty: off).
+    pub rps_cpus: CpuSet,
+    /// Entries of the flow table for receive flow steering (0: off).
+    pub rps_flow_cnt: u32,
+}
+
+/// One transmit queue.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct TxQueue {
+    /// CPUs that transmit through this queue; none when the driver does not support XPS.
+    pub xps_cpus: Option<CpuSet>,
+}
+
+/// What an interrupt of a NIC serves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum QueueRole {
+    /// Receive queue `n`.
+    Rx(u32),
+    /// Transmit queue `n`.
+    Tx(u32),
+    /// Both directions of queue `n`.
+    RxTx(u32),
+    /// Link state, mailbox, asynchronous events: no packets.
+    Control,
+}
+
+/// An interrupt of a NIC.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NicIrq {
+    /// The interrupt's number.
+    pub irq: u32,
+    /// What it serves.
+    pub role: QueueRole,
+}
+
+/// A NAPI instance (netlink family `netdev`, command `napi-get`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Napi {
+    /// The NAPI id.
+    pub id: u32,
+    /// The interrupt that schedules it.
+    pub irq: Option<u32>,
+    /// The process id of its kernel thread, when threaded.
+    pub pid: Option<u32>,
+    /// The CPUs that kernel thread may run on.
+    pub cpus: Option<CpuSet>,
+    /// The receive queue it serves, when known.
+    pub rx_queue: Option<u32>,
+}
+
+/// One interrupt line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Irq {
+    /// Its number.
+    pub number: u32,
+    /// The chip and line, such as `PCI-MSIX-0000:03:00.0 1-edge`.
+    pub chip: String,
+    /// The actions on it; more than one when devices share the line.
+    pub actions: Vec<String>,
+    /// The CPUs it may go to (`smp_affinity_list`).
+    pub affinity: CpuSet,
+    /// The CPU it does go to (`effective_affinity_list`), where the kernel says.
+    pub effective: Option<CpuSet>,
+    /// The kernel manages its affinity, so that writing is refused (`managed` in the chip's flags, or a write that failed).
+    pub managed: bool,
+    /// Interrupts so far by CPU number.
+    pub counts: BTreeMap<u32, u64>,
+}
+
+/// Ring sizes in descriptors (`ethtool -g`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Rings {
+    /// Receive ring now.
+    pub rx: u32,
+    /// Receive ring at most.
+    pub rx_max: u32,
+    /// Transmit ring now.
+    pub tx: u32,
+    /// Transmit ring at most.
+    pub tx_max: u32,
+}
+
+/// Channel counts (`ethtool -l`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Channels {
+    /// Receive-only channels now.
+    pub rx: u32,
+    /// Receive-only channels at most.
+    pub rx_max: u32,
+    /// Transmit-only channels now.
+    pub tx: u32,
+    /// Transmit-only channels at most.
+    pub tx_max: u32,
+    /// Combined channels now.
+    pub combined: u32,
+    /// Combined channels at most.
+    pub combined_max: u32,
+}
+
+/// Interrupt coalescing (`ethtool -c`); a field the driver does not have is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Coalescing {
+    /// Adaptive receive moderation.
+    pub adaptive_rx: Option<bool>,
+    /// Adaptive transmit moderation.
+    pub adaptive_tx: Option<bool>,
+    /// Microseconds to wait after a received frame.
+    pub rx_usecs: Option<u32>,
+    /// Frames to wait for.
+    pub rx_frames: Option<u32>,
+    /// Microseconds to wait after a transmitted frame.
+    pub tx_usecs: Option<u32>,
+    /// Frames to wait for.
+    pub tx_frames: Option<u32>,
+}
+
+/// An offload or other feature.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Feature {
+    /// It is on.
+    pub on: bool,
+    /// It cannot be changed.
+    pub fixed: bool,
+}
+
+/// Receive-side scaling.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Rss {
+    /// The queue for each slot of the hash.
+    pub indirection: Vec<u32>,
+    /// The hash key.
+    pub key: Vec<u8>,
+    /// The hash function, such as `toeplitz`.
+    pub function: Option<String>,
+}
+
+impl Host {
+    /// The interface called `name`.
+    pub fn nic(&self, name: &str) -> Option<&Nic> {
+        self.nics.iter().find(|n| n.name == name)
+    }
+
+    /// The interrupt with that number.
+    pub fn irq(&self, number: u32) -> Option<&Irq> {
+        self.irqs.iter().find(|i| i.number == number)
+    }
+
+    /// The CPU with that number.
+    pub fn cpu(&self, id: u32) -> Option<&Cpu> {
+        self.cpus.iter().find(|c| c.id == id)
+    }
+
+    /// The CPUs that are online.
+    pub fn online(&self) -> CpuSet {
+        self.cpus.iter().filter(|c| c.online).map(|c| c.id).collect()
+    }
+}

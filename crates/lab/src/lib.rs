@@ -1,0 +1,1 @@
+//! Network namespaces, links and boxes under test, each gone when dropped.

@@ -1,0 +1,29 @@
+//! The classes of failure, which the program turns into its exit codes.
+
+/// Whose fault a failure is, and so what the user can do about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// The arguments or the input are wrong (exit code 2).
+    Usage,
+    /// The machine, the kernel or a privilege lacks something that the message names (exit code 3).
+    Lacking,
+    /// A fault of this program or one it cannot explain (exit code 4).
+    Internal,
+}
+
+impl ErrorClass {
+    /// The exit code of the program for this class.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            Self::Usage => 2,
+            Self::Lacking => 3,
+            Self::Internal => 4,
+        }
+    }
+}
+
+/// An error that knows its class. Every error enum of a library crate implements it.
+pub trait Classified: std::error::Error {
+    /// The class of this error.
+    fn class(&self) -> ErrorClass;
+}

@@ -1,0 +1,16 @@
+//! What was measured: samples, rates, ledgers, runs; serde, versioned schema.
+//!
+//! This crate holds words only: plain data that every floor above may exchange, save and render. Nothing here reads a
+//! file or a clock.
+
+pub mod class;
+pub mod cpuset;
+pub mod ledger;
+pub mod load;
+pub mod schema;
+pub mod units;
+
+pub use class::{Classified, ErrorClass};
+pub use cpuset::{CpuSet, CpuSetError};
+pub use ledger::{Ledger, Loss};
+pub use load::CoreLoad;

@@ -1,0 +1,34 @@
+//! What every backend hands over: frames, and counts of what it lost.
+
+/// An 802.1Q or 802.1ad tag that the kernel took out of the frame (include/uapi/linux/if_packet.h, TP_STATUS_VLAN_VALID).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VlanTag {
+    /// The tag protocol, 0x8100 or 0x88a8.
+    pub tpid: u16,
+    /// Priority, DEI and VLAN id.
+    pub tci: u16,
+}
+
+/// One received frame, borrowed from the ring or the buffer of its backend.
+#[derive(Debug, Clone, Copy)]
+pub struct Frame<'a> {
+    /// When it arrived, in nanoseconds since the epoch (CLOCK_REALTIME).
+    pub timestamp_ns: u64,
+    /// Its length on the wire in bytes, without FCS and without a tag that the kernel took out.
+    pub wire_len: u32,
+    /// Its first bytes, up to the snap length, from the destination MAC address on.
+    pub data: &'a [u8],
+    /// A tag that the kernel took out and that belongs behind the two addresses.
+    pub vlan: Option<VlanTag>,
+}
+
+/// What a source has seen since it was opened. The counters never go back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct SourceStats {
+    /// Frames handed to the reader.
+    pub delivered: u64,
+    /// Frames that passed the filter and were lost because ring, buffer or queue was full.
+    pub dropped: u64,
+    /// Times the ring was found full (TPACKET_V3 tp_freeze_q_cnt).
+    pub freezes: u64,
+}

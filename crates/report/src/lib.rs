@@ -1,0 +1,1 @@
+//! Text, JSON and HTML of what was measured; knows model and nothing else.

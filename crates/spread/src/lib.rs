@@ -1,0 +1,1 @@
+//! Queue interrupts, RPS, XPS and NAPI threads spread over the cores.

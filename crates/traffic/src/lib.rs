@@ -1,0 +1,1 @@
+//! Packet generators and what they really achieved.

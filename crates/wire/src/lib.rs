@@ -1,0 +1,1 @@
+//! Packets as bytes: build, parse, checksum; no I/O, no unsafe.
