@@ -7,7 +7,10 @@ pub mod class;
 pub mod cpuset;
 pub mod ledger;
 pub mod load;
+pub mod run;
 pub mod schema;
+pub mod sources;
+pub mod top;
 pub mod units;
 
 pub use class::{Classified, ErrorClass};

@@ -1,0 +1,194 @@
+//! A run: one measurement with its machine, its conditions, its stages and its conclusion.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CoreLoad, CpuSet, Ledger};
+
+/// The machine that a run was made on.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Machine {
+    /// Its host name.
+    pub hostname: String,
+    /// The kernel's release, such as `6.1.0-18-amd64`.
+    pub kernel: String,
+    /// The model name from `/proc/cpuinfo`.
+    pub cpu_model: String,
+    /// Logical CPUs online.
+    pub cpus: u32,
+    /// Memory in bytes.
+    pub memory_bytes: u64,
+    /// The hypervisor, such as `KVM`, when the machine is a guest; none on hardware of its own.
+    pub virtualised: Option<String>,
+}
+
+/// The generator and the most it can do.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Generator {
+    /// The backend that made the frames, such as `XDP live frames`.
+    pub backend: String,
+    /// The CPUs it ran on.
+    pub cpus: CpuSet,
+    /// Packets per second that it made with nothing in its way.
+    pub ceiling_pps: f64,
+    /// How the ceiling was measured: into what, on which CPUs, for how long.
+    pub ceiling_conditions: String,
+}
+
+impl Generator {
+    /// Whether the generator was the limit: `offered_pps` is within 5 % of its ceiling or above it.
+    pub fn limits(&self, offered_pps: f64) -> bool {
+        offered_pps >= 0.95 * self.ceiling_pps
+    }
+}
+
+/// Whether the generator and the receiving work share a core.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    /// Generator and receive work run on one core, so that the load throttles itself.
+    Inline,
+    /// The receive work has cores of its own: real overload.
+    Apart,
+}
+
+impl Sharing {
+    /// The word for tables.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Inline => "inline",
+            Self::Apart => "apart",
+        }
+    }
+}
+
+/// What a set of cores does in a stage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CoreRole {
+    /// The cores.
+    pub cpus: CpuSet,
+    /// What they do, such as `generator` or `receive queues 0-3, reader`.
+    pub does: String,
+}
+
+/// Which core does what in a stage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Arrangement {
+    /// Whether generator and receive work share a core.
+    pub sharing: Sharing,
+    /// The work of each core.
+    pub roles: Vec<CoreRole>,
+}
+
+/// How often a stage was measured, and how far its results lay apart.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Repeats {
+    /// How many measurements; the figures of the stage are those of the one with the median delivered rate.
+    pub count: u32,
+    /// The lowest delivered rate among them, in packets per second.
+    pub lowest_pps: f64,
+    /// The highest delivered rate among them, in packets per second.
+    pub highest_pps: f64,
+}
+
+/// CPU time per packet: the busy time of every core that took part, the generator's own work included where it shares one.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Cost {
+    /// Nanoseconds per packet that reached its reader; none when no packet did.
+    pub per_delivered_ns: Option<f64>,
+    /// Nanoseconds per packet that was offered; none when none was.
+    pub per_offered_ns: Option<f64>,
+}
+
+/// One way to receive the flood, and what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// The stable key that [`SourceFigure::stage`] refers to: one of [`keys`].
+    pub key: String,
+    /// The name for people, such as `Ring + fanout`.
+    pub name: String,
+    /// What this stage does, in one sentence.
+    pub what: String,
+    /// The capture backend, such as `ring+fanout`.
+    pub backend: String,
+    /// Which core does what.
+    pub arrangement: Arrangement,
+    /// How an XDP program was attached (`native`, `generic`, AF_XDP `copy` …); none when there was none.
+    pub attached_mode: Option<String>,
+    /// How often it was measured.
+    pub repeats: Repeats,
+    /// Packets per second that the generator put on the wire.
+    pub offered_pps: f64,
+    /// Packets per second that reached the reader.
+    pub delivered_pps: f64,
+    /// Where every packet went.
+    pub ledger: Ledger,
+    /// The load of every core.
+    pub cores: Vec<CoreLoad>,
+    /// CPU time per packet.
+    pub ns_per_packet: Cost,
+    /// CPU time taken by other guests of the hypervisor, in percent of all cores.
+    pub steal_percent: f64,
+    /// What else a reader should know.
+    pub notes: Vec<String>,
+}
+
+/// The keys of the stages of the demo, in their order.
+pub mod keys {
+    /// One queue on one core, one plain socket.
+    pub const PLAIN: &str = "plain";
+    /// Queues spread over the cores.
+    pub const SPREAD: &str = "spread";
+    /// Several plain sockets in a fanout group.
+    pub const FANOUT: &str = "fanout";
+    /// One TPACKET_V3 ring.
+    pub const RING: &str = "ring";
+    /// Several rings in a fanout group.
+    pub const RING_FANOUT: &str = "ring+fanout";
+    /// Copied in XDP into shared memory.
+    pub const TAP: &str = "tap";
+    /// AF_XDP.
+    pub const XDP: &str = "xdp";
+}
+
+/// A published result of somebody else, on their hardware: to be laid beside ours, never to be taken for ours.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SourceFigure {
+    /// The key of the stage that it is comparable with.
+    pub stage: String,
+    /// What they measured, in a few words.
+    pub label: String,
+    /// The lowest value they give, in million packets per second.
+    pub low_mpps: f64,
+    /// The highest value they give; the same as the lowest for a single value.
+    pub high_mpps: f64,
+    /// Who, when, on what.
+    pub citation: String,
+}
+
+/// One run of `evenkeel demo`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DemoRun {
+    /// When it began (RFC 3339, UTC).
+    pub when: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// The length of a frame in bytes, without its checksum.
+    pub frame_bytes: u32,
+    /// How long each measurement took.
+    pub seconds_per_stage: f64,
+    /// The generator and its ceiling.
+    pub generator: Generator,
+    /// The stages in the order in which they ran.
+    pub stages: Vec<Stage>,
+    /// What others have published.
+    pub sources: Vec<SourceFigure>,
+    /// What it means, in plain words.
+    pub conclusion: String,
+}
+
+impl DemoRun {
+    /// The published figures that belong beside the stage with that key.
+    pub fn sources_of<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a SourceFigure> {
+        self.sources.iter().filter(move |s| s.stage == key)
+    }
+}

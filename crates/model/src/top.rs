@@ -1,0 +1,147 @@
+//! Rates of one interval: per interface, per queue and per core. The body of `evenkeel.top/1`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CoreLoad, CpuSet};
+
+/// What happened on the machine during one interval.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TopSample {
+    /// The end of the interval (RFC 3339, UTC).
+    pub when: String,
+    /// The length of the interval in seconds.
+    pub interval_s: f64,
+    /// The machine's name.
+    pub hostname: String,
+    /// Interfaces by falling traffic (packets per second, both directions).
+    pub interfaces: Vec<InterfaceRates>,
+    /// The cores that were online during the whole interval, ascending.
+    pub cores: Vec<CoreRates>,
+    /// What a reader should know: interfaces that came or went, counters that could not be read.
+    pub notes: Vec<String>,
+}
+
+/// The rates of one interface.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct InterfaceRates {
+    /// Its name.
+    pub name: String,
+    /// Its driver, when known.
+    pub driver: Option<String>,
+    /// Whether it has no hardware of its own (lo, veth, bridges, tunnels …).
+    pub is_virtual: bool,
+    /// The operational state of the link, such as `up`, when known.
+    pub state: Option<String>,
+    /// The link speed in Mbit/s, when known.
+    pub speed_mbps: Option<u32>,
+    /// Packets received per second.
+    pub rx_pps: f64,
+    /// Bits received per second, from the byte counter (without preamble, frame checksum and gap).
+    pub rx_bps: f64,
+    /// Packets sent per second.
+    pub tx_pps: f64,
+    /// Bits sent per second, from the byte counter.
+    pub tx_bps: f64,
+    /// Packets lost per second, by place; only places that lost any.
+    pub drops: Vec<DropRate>,
+    /// The queues, by number.
+    pub queues: Vec<QueueRates>,
+    /// Interrupt coalescing, when the driver says.
+    pub coalescing: Option<CoalescingShown>,
+}
+
+impl InterfaceRates {
+    /// Packets per second in both directions.
+    pub fn traffic_pps(&self) -> f64 {
+        self.rx_pps + self.tx_pps
+    }
+
+    /// Packets lost per second, over all places.
+    pub fn drops_pps(&self) -> f64 {
+        self.drops.iter().map(|d| d.pps).sum()
+    }
+
+    /// Whether nothing moved and nothing was lost.
+    pub fn is_idle(&self) -> bool {
+        self.traffic_pps() == 0.0 && self.drops.is_empty()
+    }
+}
+
+/// Packets lost at one place.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DropRate {
+    /// Where: the place, with the counter in brackets, such as `no descriptor free in the ring (rx_missed_errors)`.
+    pub place: String,
+    /// The counter alone.
+    pub counter: String,
+    /// Packets per second.
+    pub pps: f64,
+}
+
+/// The rates of one queue (receive and transmit queue of the same number).
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct QueueRates {
+    /// Its number.
+    pub n: u32,
+    /// Packets received per second; none when the driver has no such counter.
+    pub rx_pps: Option<f64>,
+    /// Bits received per second.
+    pub rx_bps: Option<f64>,
+    /// Packets sent per second.
+    pub tx_pps: Option<f64>,
+    /// Bits sent per second.
+    pub tx_bps: Option<f64>,
+    /// Packets lost per second in this queue.
+    pub drops_pps: Option<f64>,
+    /// The interrupt that serves it (the receive side's where the two differ).
+    pub irq: Option<u32>,
+    /// Interrupts per second on it.
+    pub irq_rate: Option<f64>,
+    /// The CPU that handled most of these interrupts; without any, the one that the kernel says is in effect.
+    pub cpu: Option<u32>,
+    /// The CPUs that the interrupt may go to.
+    pub affinity: Option<CpuSet>,
+}
+
+/// Interrupt coalescing as the driver reports it; a field that it does not have is none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct CoalescingShown {
+    /// Adaptive receive moderation.
+    pub adaptive_rx: Option<bool>,
+    /// Adaptive transmit moderation.
+    pub adaptive_tx: Option<bool>,
+    /// Microseconds to wait after a received frame.
+    pub rx_usecs: Option<u32>,
+    /// Received frames to wait for.
+    pub rx_frames: Option<u32>,
+    /// Microseconds to wait after a transmitted frame.
+    pub tx_usecs: Option<u32>,
+    /// Transmitted frames to wait for.
+    pub tx_frames: Option<u32>,
+}
+
+/// The load and the packet work of one core.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct CoreRates {
+    /// Where its time went.
+    #[serde(flatten)]
+    pub load: CoreLoad,
+    /// NET_RX soft interrupts per second.
+    pub net_rx_per_s: f64,
+    /// NET_TX soft interrupts per second.
+    pub net_tx_per_s: f64,
+    /// Interrupts of devices per second (numbered lines).
+    pub device_irqs_per_s: f64,
+    /// All interrupts per second: devices, timer, inter-processor.
+    pub irqs_per_s: f64,
+    /// Packets per second that entered the stack here (softnet_stat: processed).
+    pub softnet_processed_pps: f64,
+    /// Packets per second lost because the backlog was full (softnet_stat: dropped).
+    pub softnet_dropped_pps: f64,
+    /// Times per second that the packet work stopped with work left over (softnet_stat: time_squeeze).
+    pub softnet_squeezed_per_s: f64,
+    /// Packets per second dropped by the flow limit (softnet_stat: flow_limit_count).
+    pub flow_limited_pps: f64,
+    /// Packets in the backlog at the end of the interval, where the kernel says.
+    pub backlog: u32,
+}
