@@ -1,0 +1,205 @@
+//! A tree of files, folders and links in memory.
+
+use std::{
+    collections::BTreeMap,
+    io::{self, Read},
+    path::Path,
+};
+
+use super::{MAX_FILE_BYTES, RootError};
+
+/// How many links may follow each other, as in the kernel.
+const MAX_LINKS: u32 = 40;
+
+/// One entry of a [`Tree`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Node {
+    /// A file and its text.
+    File(String),
+    /// A symbolic link and its target as written, relative to the folder it lies in.
+    Link(String),
+    /// A folder (only needed for empty ones: a file's folders are implied).
+    Folder,
+}
+
+/// Files, folders and links by path, without a leading slash.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tree(BTreeMap<String, Node>);
+
+impl FromIterator<(String, Node)> for Tree {
+    fn from_iter<I: IntoIterator<Item = (String, Node)>>(iter: I) -> Self {
+        Self(iter.into_iter().collect())
+    }
+}
+
+impl Tree {
+    /// Adds or replaces an entry.
+    pub fn insert(&mut self, path: impl Into<String>, node: Node) {
+        self.0.insert(path.into(), node);
+    }
+
+    /// Every entry by path.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Node)> {
+        self.0.iter().map(|(path, node)| (path.as_str(), node))
+    }
+
+    /// The entry at exactly this path: no link is followed.
+    pub fn get(&self, path: &str) -> Option<&Node> {
+        self.0.get(path)
+    }
+
+    pub(super) fn read(&self, rel: &str) -> Option<&str> {
+        match self.0.get(&self.resolve(rel)?) {
+            Some(Node::File(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn link(&self, rel: &str) -> Option<String> {
+        let (parent, name) = rel.rsplit_once('/').unwrap_or(("", rel));
+        match self.0.get(&join(&self.resolve(parent)?, name)) {
+            Some(Node::Link(target)) => Some(target.clone()),
+            _ => None,
+        }
+    }
+
+    pub(super) fn exists(&self, rel: &str) -> bool {
+        self.resolve(rel).is_some_and(|path| self.0.contains_key(&path) || self.children(&path).next().is_some())
+    }
+
+    pub(super) fn list(&self, rel: &str) -> Option<Vec<String>> {
+        let path = self.resolve(rel)?;
+        let skip = if path.is_empty() { 0 } else { path.len() + 1 };
+        let mut names: Vec<String> = Vec::new();
+        for (child, _) in self.children(&path) {
+            let name = child[skip..].split('/').next().unwrap_or_default();
+            if names.last().is_none_or(|last| last != name) {
+                names.push(name.to_owned());
+            }
+        }
+        if names.is_empty() && self.0.get(&path) != Some(&Node::Folder) {
+            return None;
+        }
+        // `a-b` sorts between `a` and `a/c`, so that a name can come up twice.
+        names.sort_unstable();
+        names.dedup();
+        Some(names)
+    }
+
+    fn children(&self, path: &str) -> impl Iterator<Item = (&String, &Node)> {
+        let prefix = if path.is_empty() { String::new() } else { format!("{path}/") };
+        self.0.range(prefix.clone()..).take_while(move |(child, _)| child.starts_with(&prefix))
+    }
+
+    /// Follows every link on the way; none when links run in a circle or climb above the root.
+    fn resolve(&self, rel: &str) -> Option<String> {
+        let mut links = 0;
+        let mut todo: Vec<&str> = rel.split('/').rev().collect();
+        let mut path = String::with_capacity(rel.len() + 32);
+        while let Some(part) = todo.pop() {
+            match part {
+                "" | "." => {}
+                ".." => match path.rfind('/') {
+                    Some(slash) => path.truncate(slash),
+                    None if path.is_empty() => return None,
+                    None => path.clear(),
+                },
+                name => {
+                    let parent = path.len();
+                    if parent > 0 {
+                        path.push('/');
+                    }
+                    path.push_str(name);
+                    if let Some(Node::Link(target)) = self.0.get(&path) {
+                        links += 1;
+                        if links > MAX_LINKS {
+                            return None;
+                        }
+                        path.truncate(if target.starts_with('/') { 0 } else { parent });
+                        todo.extend(target.split('/').rev());
+                    }
+                }
+            }
+        }
+        Some(path)
+    }
+}
+
+fn join(parent: &str, name: &str) -> String {
+    if parent.is_empty() { name.to_owned() } else { format!("{parent}/{name}") }
+}
+
+/// Reads a plain tar into a tree. Entries other than files, folders and symbolic links are passed over, and so are
+/// paths that climb out of the root.
+pub(super) fn read_tar(reader: impl Read, path: &Path) -> Result<Tree, RootError> {
+    let bad = |e: io::Error| RootError::NotATar { path: path.to_owned(), why: e.to_string() };
+    let mut tree = Tree::default();
+    let mut archive = tar::Archive::new(io::BufReader::with_capacity(1 << 16, reader));
+    for entry in archive.entries().map_err(bad)? {
+        let mut entry = entry.map_err(bad)?;
+        let raw = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let name = raw.trim_start_matches("./").trim_matches('/').to_owned();
+        if name.is_empty() || super::check(&name).is_err() {
+            continue;
+        }
+        let kind = entry.header().entry_type();
+        if kind.is_dir() {
+            tree.insert(name, Node::Folder);
+        } else if kind.is_symlink() {
+            let target = entry.link_name_bytes().map(|t| String::from_utf8_lossy(&t).into_owned());
+            tree.insert(name, Node::Link(target.unwrap_or_default()));
+        } else if kind.is_file() {
+            if entry.size() > MAX_FILE_BYTES {
+                return Err(bad(io::Error::other(format!("{name} claims {} bytes", entry.size()))));
+            }
+            let mut bytes = Vec::new();
+            entry.read_to_end(&mut bytes).map_err(bad)?;
+            if (bytes.len() as u64) < entry.size() {
+                return Err(bad(io::Error::other(format!("{name} is cut off"))));
+            }
+            tree.insert(name, Node::File(String::from_utf8_lossy(&bytes).into_owned()));
+        }
+    }
+    Ok(tree)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tree() -> Tree {
+        [
+            ("sys/class/net/eth0", Node::Link("../../devices/pci/net/eth0".into())),
+            ("sys/class/net-x", Node::File("between".into())),
+            ("sys/devices/pci/net/eth0/mtu", Node::File("1500\n".into())),
+            ("sys/devices/pci/net/eth0/device", Node::Link("../..".into())),
+            ("sys/devices/pci/numa_node", Node::File("1\n".into())),
+            ("sys/circle", Node::Link("circle".into())),
+            ("sys/out", Node::Link("../../../etc".into())),
+            ("sys/empty", Node::Folder),
+        ]
+        .map(|(path, node)| (path.to_owned(), node))
+        .into_iter()
+        .collect()
+    }
+
+    #[test]
+    fn links_are_followed_as_in_sysfs() {
+        let tree = tree();
+        assert_eq!(tree.read("sys/class/net/eth0/mtu"), Some("1500\n"));
+        assert_eq!(tree.read("sys/class/net/eth0/device/numa_node"), Some("1\n"));
+        assert_eq!(tree.link("sys/class/net/eth0/device").as_deref(), Some("../.."));
+        assert_eq!(tree.list("sys/class").unwrap(), ["net", "net-x"]);
+        assert_eq!(tree.list("sys/class/net/eth0").unwrap(), ["device", "mtu"]);
+        assert_eq!(tree.list("sys/empty").unwrap(), [""; 0]);
+        assert!(tree.exists("sys/class/net/eth0/device/numa_node") && !tree.exists("sys/class/net/eth1"));
+    }
+
+    #[test]
+    fn circles_and_climbing_are_absent() {
+        let tree = tree();
+        assert_eq!(tree.read("sys/circle"), None);
+        assert_eq!(tree.read("sys/out/passwd"), None);
+        assert_eq!(tree.list("sys/out"), None);
+    }
+}
