@@ -1,1 +1,90 @@
 //! Network namespaces, links and boxes under test, each gone when dropped.
+//!
+//! A [`Lab`] owns namespaces whose names carry the process that made them (`ek-<pid>-<start time>-<lab>-<role>`), so
+//! that a process which died without cleaning up is recognised, and its leftovers removed, by the next one.
+
+mod error;
+mod link;
+mod napi;
+mod netns;
+mod owner;
+mod rtnl;
+
+use std::net::IpAddr;
+
+pub use error::LabError;
+pub use link::{Mac, VethEnd};
+pub use netns::Namespace;
+pub use owner::clear_dead;
+
+/// A set of namespaces that belong together and go together.
+#[derive(Debug)]
+pub struct Lab {
+    tag: String,
+}
+
+impl Lab {
+    /// Starts an empty lab called `tag` (letters and digits), after removing what dead processes left behind.
+    ///
+    /// Needs CAP_SYS_ADMIN and CAP_NET_ADMIN; the error names what is missing.
+    pub fn new(tag: &str) -> Result<Self, LabError> {
+        if tag.is_empty() || !tag.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            return Err(LabError::BadTag(tag.to_owned()));
+        }
+        owner::clear_dead()?;
+        Ok(Self { tag: tag.to_owned() })
+    }
+
+    /// A name for an interface, unique on the machine: `ek<pid in base 36><label>`. `label` has at most four letters.
+    pub fn interface(&self, label: &str) -> String {
+        owner::interface(label)
+    }
+
+    /// Makes a namespace for `role`, with its loopback up. It goes away when the value is dropped.
+    pub fn namespace(&self, role: &str) -> Result<Namespace, LabError> {
+        let ns = Namespace::create(&owner::name(&self.tag, role))?;
+        ns.run(|| link::set_up("lo"))??;
+        Ok(ns)
+    }
+
+    /// Joins two namespaces by a veth pair with `queues` queues in each direction, and sets both ends up.
+    ///
+    /// Both interfaces go with their namespaces. IPv6 router discovery and other chatter of the host is switched off on
+    /// both, so that what is counted is what was sent.
+    pub fn veth(
+        &self,
+        (a, a_name): (&Namespace, &str),
+        (b, b_name): (&Namespace, &str),
+        queues: u32,
+    ) -> Result<(VethEnd, VethEnd), LabError> {
+        a.run(|| link::create_veth(a_name, b_name, b, queues))??;
+        let mut ends = Vec::with_capacity(2);
+        for (ns, name) in [(a, a_name), (b, b_name)] {
+            ends.push(ns.run(|| -> Result<VethEnd, LabError> {
+                link::silence(name)?;
+                link::set_up(name)?;
+                link::describe(name)
+            })??);
+        }
+        let b_end = ends.remove(1);
+        Ok((ends.remove(0), b_end))
+    }
+}
+
+impl Namespace {
+    /// Gives `interface` an address with its prefix length.
+    pub fn add_address(&self, interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), LabError> {
+        self.run(|| link::add_address(interface, address, prefix_len))?
+    }
+
+    /// Enters a permanent neighbour, so that no ARP or neighbour discovery is needed.
+    pub fn add_neighbour(&self, interface: &str, address: IpAddr, mac: Mac) -> Result<(), LabError> {
+        self.run(|| link::add_neighbour(interface, address, mac))?
+    }
+
+    /// Puts the NAPI instances of `interface` into kernel threads (or back) and pins the thread of receive queue `i` to
+    /// `cpus[i % cpus.len()]`.
+    pub fn thread_napi(&self, interface: &str, cpus: &[u32]) -> Result<(), LabError> {
+        self.run(|| napi::thread(interface, cpus))?
+    }
+}

@@ -1,0 +1,54 @@
+# evenkeel: what a user types. Every target does its own set-up, asks nothing, and can be run twice.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+SHELL := /bin/bash
+CARGO := PATH="$(HOME)/.cargo/bin:$$PATH" cargo
+ROOT_DO := $(if $(filter 0,$(shell id -u)),,sudo)
+BIN := target/release/evenkeel
+
+.PHONY: demo test build install uninstall bench setup setup-test fmt lint clean
+
+demo: build ## Flood a lab, spread the load, capture it; writes a page with the charts.
+	$(ROOT_DO) $(BIN) demo
+
+build: setup ## The release binary.
+	$(CARGO) build --release --locked -p evenkeel
+
+test: setup-test ## Everything CI checks. Needs root for the tests with real packets.
+	tools/test
+
+install: build ## Binary, man pages and completions under PREFIX.
+	install -D -m 755 $(BIN) "$(DESTDIR)$(PREFIX)/bin/evenkeel"
+	mkdir -p "$(DESTDIR)$(PREFIX)/share/man/man1"
+	$(BIN) man "$(DESTDIR)$(PREFIX)/share/man/man1"
+	mkdir -p "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" "$(DESTDIR)$(PREFIX)/share/zsh/site-functions" \
+	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d"
+	$(BIN) completions bash > "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/evenkeel"
+	$(BIN) completions zsh > "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_evenkeel"
+	$(BIN) completions fish > "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish"
+
+uninstall: ## Takes away what install put there.
+	rm -f "$(DESTDIR)$(PREFIX)/bin/evenkeel" "$(DESTDIR)$(PREFIX)"/share/man/man1/evenkeel*.1 \
+	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/evenkeel" \
+	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_evenkeel" \
+	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish"
+
+bench: build ## The tables of BENCHMARKS.md, against their peers (about twelve minutes, on a machine that does nothing else).
+	tools/setup bench
+	$(ROOT_DO) benches/run
+
+setup:
+	tools/setup build
+
+setup-test:
+	tools/setup test
+
+fmt:
+	$(CARGO) fmt --all
+
+lint: setup
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+clean:
+	$(CARGO) clean

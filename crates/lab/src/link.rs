@@ -1,0 +1,130 @@
+//! Interfaces inside a namespace. Every function works in the namespace of the calling thread.
+
+use std::{fmt, fs, io, net::IpAddr, os::fd::AsRawFd};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::{
+    AddressFamily, RouteNetlinkMessage,
+    address::{AddressAttribute, AddressMessage},
+    link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
+};
+
+use crate::{LabError, Namespace, rtnl};
+
+/// A MAC address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Mac(pub [u8; 6]);
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+/// One end of a veth pair, as its namespace sees it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VethEnd {
+    /// The interface's name.
+    pub name: String,
+    /// Its index.
+    pub index: u32,
+    /// Its MAC address.
+    pub mac: Mac,
+}
+
+fn failed(what: &'static str, object: impl fmt::Display) -> impl FnOnce(io::Error) -> LabError {
+    let object = object.to_string();
+    move |source| LabError::Link { what, object, source }
+}
+
+fn index_of(name: &str) -> Result<u32, LabError> {
+    nix::net::if_::if_nametoindex(name).map_err(|e| failed("find the interface", name)(e.into()))
+}
+
+/// Makes a veth pair, one end here and the other in `peer_ns`.
+pub(crate) fn create_veth(name: &str, peer: &str, peer_ns: &Namespace, queues: u32) -> Result<(), LabError> {
+    let end = |name: &str| {
+        let mut message = LinkMessage::default();
+        message.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::NumTxQueues(queues),
+            LinkAttribute::NumRxQueues(queues),
+        ];
+        message
+    };
+    let mut there = end(peer);
+    there.attributes.push(LinkAttribute::NetNsFd(peer_ns.file().as_raw_fd()));
+    let mut here = end(name);
+    here.attributes.push(LinkAttribute::LinkInfo(vec![
+        LinkInfo::Kind(InfoKind::Veth),
+        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(there))),
+    ]));
+    rtnl::request(RouteNetlinkMessage::NewLink(here), NLM_F_CREATE | NLM_F_EXCL)
+        .map_err(failed("create the veth pair", format_args!("{name} - {peer}")))
+}
+
+/// Sets an interface up.
+pub(crate) fn set_up(name: &str) -> Result<(), LabError> {
+    let mut message = LinkMessage::default();
+    message.header.index = index_of(name)?;
+    message.header.flags = LinkFlags::Up;
+    message.header.change_mask = LinkFlags::Up;
+    rtnl::request(RouteNetlinkMessage::SetLink(message), 0).map_err(failed("set up the interface", name))
+}
+
+/// Stops the kernel from sending IPv6 packets of its own on the interface.
+pub(crate) fn silence(name: &str) -> Result<(), LabError> {
+    let path = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
+    match fs::write(&path, "1") {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()), // a kernel without IPv6
+        other => other.map_err(|source| LabError::Setting { path, value: "1".into(), source }),
+    }
+}
+
+/// Reads index and MAC address of an interface.
+pub(crate) fn describe(name: &str) -> Result<VethEnd, LabError> {
+    let path = format!("/sys/class/net/{name}/address");
+    let text = fs::read_to_string(&path).map_err(failed("read", &path))?;
+    let bytes: Option<Vec<u8>> = text.trim().split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
+    let mac = bytes
+        .and_then(|b| b.try_into().ok())
+        .ok_or_else(|| failed("read a MAC address from", &path)(io::ErrorKind::InvalidData.into()))?;
+    Ok(VethEnd { name: name.to_owned(), index: index_of(name)?, mac: Mac(mac) })
+}
+
+/// Adds an address to an interface.
+pub(crate) fn add_address(name: &str, address: IpAddr, prefix_len: u8) -> Result<(), LabError> {
+    if address.is_ipv6() {
+        let path = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
+        fs::write(&path, "0").map_err(|source| LabError::Setting { path, value: "0".into(), source })?;
+    }
+    let mut message = AddressMessage::default();
+    message.header.family = family(address);
+    message.header.prefix_len = prefix_len;
+    message.header.index = index_of(name)?;
+    message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
+    rtnl::request(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
+        .map_err(failed("add the address", address))
+}
+
+/// Adds a permanent neighbour.
+pub(crate) fn add_neighbour(name: &str, address: IpAddr, mac: Mac) -> Result<(), LabError> {
+    let mut message = NeighbourMessage::default();
+    message.header.family = family(address);
+    message.header.ifindex = index_of(name)?;
+    message.header.state = NeighbourState::Permanent;
+    let destination = match address {
+        IpAddr::V4(a) => NeighbourAddress::Inet(a),
+        IpAddr::V6(a) => NeighbourAddress::Inet6(a),
+    };
+    message.attributes =
+        vec![NeighbourAttribute::Destination(destination), NeighbourAttribute::LinkLayerAddress(mac.0.to_vec())];
+    rtnl::request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
+        .map_err(failed("add the neighbour", address))
+}
+
+fn family(address: IpAddr) -> AddressFamily {
+    if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
+}

@@ -1,0 +1,69 @@
+//! NAPI in kernel threads, each on a CPU of its choice: how a lab gives a queue "its" core.
+
+use std::{
+    fs,
+    path::Path,
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sched::{CpuSet, sched_setaffinity},
+    unistd::Pid,
+};
+
+use crate::LabError;
+
+/// How long the kernel may take to start the threads.
+const START_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Switches `interface` to threaded NAPI and pins the thread of its `i`-th NAPI instance to `cpus[i % cpus.len()]`.
+///
+/// NAPI must be running (an XDP program on a veth, or GRO): without it there is no thread to pin. A later change that
+/// stops and starts NAPI (GRO off, an XDP program while GRO is off) makes new, unpinned threads.
+pub(crate) fn thread(interface: &str, cpus: &[u32]) -> Result<(), LabError> {
+    let failed = |why: String| LabError::Napi { interface: interface.to_owned(), why };
+    if cpus.is_empty() {
+        return Err(failed("no CPU given".into()));
+    }
+    let path = format!("/sys/class/net/{interface}/threaded");
+    fs::write(&path, "1").map_err(|source| LabError::Setting { path, value: "1".into(), source })?;
+    let started = Instant::now();
+    let mut pids = threads_of(interface);
+    while pids.is_empty() {
+        if started.elapsed() > START_TIMEOUT {
+            return Err(failed(format!("no thread called napi/{interface}-… appeared; is NAPI on (GRO, or XDP)?")));
+        }
+        sleep(Duration::from_millis(5));
+        pids = threads_of(interface);
+    }
+    for (i, pid) in pids.into_iter().enumerate() {
+        let cpu = cpus[i % cpus.len()];
+        let mut set = CpuSet::new();
+        set.set(cpu as usize)
+            .and_then(|()| sched_setaffinity(Pid::from_raw(pid), &set))
+            .map_err(|e| failed(format!("thread {pid} to CPU {cpu}: {e}")))?;
+    }
+    Ok(())
+}
+
+/// The pids of the NAPI threads of `interface`, by NAPI id, which for a veth is the order of its queues.
+///
+/// The threads are known by their names alone (`napi/<interface>-<id>`, net/core/dev.c), so the interface's name must
+/// be unique on the machine: see [`Lab::interface`](crate::Lab::interface).
+fn threads_of(interface: &str) -> Vec<i32> {
+    let prefix = format!("napi/{interface}-");
+    let mut found: Vec<(u32, i32)> = fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let comm = fs::read_to_string(Path::new("/proc").join(entry.file_name()).join("comm")).ok()?;
+            let id = comm.trim_end().strip_prefix(&prefix)?.parse().ok()?;
+            Some((id, pid))
+        })
+        .collect();
+    found.sort_unstable();
+    found.into_iter().map(|(_, pid)| pid).collect()
+}

@@ -1,0 +1,69 @@
+//! Whose namespace it is: the owner's pid and start time are in the name.
+
+use std::{fs, io, path::Path};
+
+use crate::{LabError, netns};
+
+const PREFIX: &str = "ek-";
+
+/// The name of the namespace for `role` in the lab `tag` of this process.
+pub(crate) fn name(tag: &str, role: &str) -> String {
+    let pid = std::process::id();
+    format!("{PREFIX}{pid}-{}-{tag}-{role}", start_time(pid).unwrap_or(0))
+}
+
+/// A name of at most 15 characters for an interface of this process.
+pub(crate) fn interface(label: &str) -> String {
+    let mut pid = std::process::id();
+    let mut digits = Vec::new();
+    while pid > 0 || digits.is_empty() {
+        digits.push(char::from_digit(pid % 36, 36).unwrap_or('0'));
+        pid /= 36;
+    }
+    format!("ek{}{label}", digits.iter().rev().collect::<String>())
+}
+
+/// Removes every namespace of this program whose owner is no longer alive; returns their names.
+pub fn clear_dead() -> Result<Vec<String>, LabError> {
+    let entries = match fs::read_dir(netns::FOLDER) {
+        Ok(entries) => entries,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(source) => return Err(LabError::Namespace { what: "list", name: netns::FOLDER.into(), source }),
+    };
+    let mut cleared = Vec::new();
+    for name in entries.flatten().filter_map(|e| e.file_name().into_string().ok()) {
+        if owner(&name).is_some_and(|(pid, started)| start_time(pid) != Some(started)) {
+            netns::remove(&name)?;
+            cleared.push(name);
+        }
+    }
+    Ok(cleared)
+}
+
+/// The pid and start time in a name of ours.
+fn owner(name: &str) -> Option<(u32, u64)> {
+    let mut parts = name.strip_prefix(PREFIX)?.splitn(3, '-');
+    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+}
+
+/// When a process started, in clock ticks since boot (proc(5), /proc/pid/stat field 22).
+fn start_time(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
+    // The command in parentheses may hold spaces: count fields behind the last parenthesis.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_tells_its_owner() {
+        let me = std::process::id();
+        let (pid, started) = owner(&name("demo", "server")).unwrap();
+        assert_eq!(pid, me);
+        assert_eq!(Some(started), start_time(me));
+        assert_eq!(owner("ek-but-not-ours"), None);
+        assert_eq!(owner("blue"), None);
+    }
+}

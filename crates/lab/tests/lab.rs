@@ -1,0 +1,98 @@
+//! Labs on the real kernel. Needs root.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, UdpSocket},
+    path::Path,
+    process::Command,
+    time::Duration,
+};
+
+use lab::Lab;
+
+/// Whether this process may build labs; without it the tests are skipped with a word, and in CI they fail.
+fn privileged() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        assert!(std::env::var_os("CI").is_none(), "the tests of the lab need root, and CI must have it");
+        eprintln!("skipped: a lab needs root");
+    }
+    root
+}
+
+#[test]
+fn two_hosts_talk_over_a_veth_and_vanish() {
+    if !privileged() {
+        return;
+    }
+    let lab = Lab::new("talk").unwrap();
+    let (a, b) = (lab.namespace("a").unwrap(), lab.namespace("b").unwrap());
+    let (a_if, b_if) = (lab.interface("a"), lab.interface("b"));
+    let (end_a, end_b) = lab.veth((&a, &a_if), (&b, &b_if), 2).unwrap();
+    let (addr_a, addr_b) = (Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2));
+    a.add_address(&a_if, IpAddr::V4(addr_a), 24).unwrap();
+    b.add_address(&b_if, IpAddr::V4(addr_b), 24).unwrap();
+    a.add_neighbour(&a_if, IpAddr::V4(addr_b), end_b.mac).unwrap();
+    b.add_neighbour(&b_if, IpAddr::V4(addr_a), end_a.mac).unwrap();
+
+    let server = b.run(|| UdpSocket::bind((addr_b, 7)).unwrap()).unwrap();
+    server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    a.run(|| UdpSocket::bind((addr_a, 0)).unwrap().send_to(b"even keel", (addr_b, 7)).unwrap()).unwrap();
+    let mut buffer = [0; 64];
+    let (n, from) = server.recv_from(&mut buffer).unwrap();
+    assert_eq!(&buffer[..n], b"even keel");
+    assert_eq!(from.ip(), IpAddr::V4(addr_a));
+
+    let seen = a.run(|| Path::new("/sys/class/net").join(&a_if).join("queues/rx-1").exists()).unwrap();
+    assert!(seen, "a thread in the namespace sees the namespace's own /sys, with both queues");
+    let names = [a.name().to_owned(), b.name().to_owned()];
+    drop((server, a, b));
+    for name in names {
+        assert!(!Path::new("/run/netns").join(&name).exists(), "{name} is gone");
+    }
+}
+
+#[test]
+fn leftovers_of_a_dead_process_are_cleared_and_others_are_not() {
+    if !privileged() {
+        return;
+    }
+    let mut dead = Command::new("true").spawn().unwrap();
+    dead.wait().unwrap();
+    let left = format!("ek-{}-1-gone-x", dead.id());
+    let foreign = format!("ekforeign{}", std::process::id());
+    for name in [&left, &foreign] {
+        assert!(Command::new("ip").args(["netns", "add", name]).status().unwrap().success());
+    }
+    let cleared = lab::clear_dead();
+    let foreign_stays = Path::new("/run/netns").join(&foreign).exists();
+    Command::new("ip").args(["netns", "del", &foreign]).status().unwrap();
+    assert!(cleared.unwrap().contains(&left) || !Path::new("/run/netns").join(&left).exists());
+    assert!(foreign_stays, "a namespace that is not ours stays");
+}
+
+#[test]
+fn a_bad_tag_is_refused_before_anything_is_made() {
+    assert!(matches!(Lab::new("no/slash"), Err(lab::LabError::BadTag(_))));
+}
+
+#[test]
+fn a_lab_that_panics_leaves_nothing() {
+    if !privileged() {
+        return;
+    }
+    let result = std::panic::catch_unwind(|| {
+        let lab = Lab::new("panics").unwrap();
+        let _ns = lab.namespace("a").unwrap();
+        panic!("on purpose");
+    });
+    assert!(result.is_err());
+    let mine = format!("ek-{}-", std::process::id());
+    let left: Vec<_> = fs::read_dir("/run/netns")
+        .unwrap()
+        .flatten()
+        .filter_map(|e| e.file_name().into_string().ok())
+        .filter(|n| n.starts_with(&mine) && n.contains("panics"))
+        .collect();
+    assert_eq!(left, Vec::<String>::new());
+}
