@@ -20,6 +20,8 @@ pub struct Frame<'a> {
     pub data: &'a [u8],
     /// A tag that the kernel took out and that belongs behind the two addresses.
     pub vlan: Option<VlanTag>,
+    /// Frames that this source lost between the frame before and this one, as far as the backend can tell; mostly 0.
+    pub lost_before: u32,
 }
 
 /// What a source has seen since it was opened. The counters never go back.

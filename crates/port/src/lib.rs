@@ -2,6 +2,10 @@
 //!
 //! A backend that an interface cannot do is an error that says why; nothing here falls back to another one.
 
+pub mod error;
 pub mod frame;
+pub mod source;
 
+pub use error::PortError;
 pub use frame::{Frame, SourceStats, VlanTag};
+pub use source::{Counted, Source};
