@@ -1,1 +1,6 @@
 //! Every hand-written unsafe call: packet rings, AF_XDP rings, ethtool ioctls, mmap, setns.
+
+#![allow(unsafe_code)]
+
+pub mod ethtool;
+pub mod packet;
