@@ -48,6 +48,9 @@ pub enum LabError {
         /// What is missing.
         why: String,
     },
+    /// An offload could not be switched.
+    #[error(transparent)]
+    Ethtool(#[from] sys::ethtool::EthtoolError),
     /// A thread of the lab panicked.
     #[error("a thread in the network namespace {0} panicked")]
     Panicked(String),

@@ -87,4 +87,10 @@ impl Namespace {
     pub fn thread_napi(&self, interface: &str, cpus: &[u32]) -> Result<(), LabError> {
         self.run(|| napi::thread(interface, cpus))?
     }
+
+    /// Switches an offload by its ethtool name. `rx-gro` on a veth also starts NAPI, without which a frame that arrives
+    /// by XDP redirect is refused.
+    pub fn set_feature(&self, interface: &str, feature: &str, on: bool) -> Result<(), LabError> {
+        self.run(|| link::set_feature(interface, feature, on))?
+    }
 }

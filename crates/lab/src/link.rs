@@ -10,6 +10,8 @@ use netlink_packet_route::{
     neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
 };
 
+use sys::ethtool::Ethtool;
+
 use crate::{LabError, Namespace, rtnl};
 
 /// A MAC address.
@@ -123,6 +125,12 @@ pub(crate) fn add_neighbour(name: &str, address: IpAddr, mac: Mac) -> Result<(),
         vec![NeighbourAttribute::Destination(destination), NeighbourAttribute::LinkLayerAddress(mac.0.to_vec())];
     rtnl::request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
         .map_err(failed("add the neighbour", address))
+}
+
+/// Switches an offload on or off.
+pub(crate) fn set_feature(name: &str, feature: &str, on: bool) -> Result<(), LabError> {
+    let mut ethtool = Ethtool::open()?;
+    Ok(ethtool.set_feature(name, feature, on)?)
 }
 
 fn family(address: IpAddr) -> AddressFamily {
