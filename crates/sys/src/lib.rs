@@ -3,4 +3,5 @@
 #![allow(unsafe_code)]
 
 pub mod ethtool;
+pub mod map_mmap;
 pub mod packet;

@@ -1,0 +1,71 @@
+//! AF_PACKET receive: the socket, its fanout group, the TPACKET_V3 ring and batched receive.
+//!
+//! The source of every constant and layout is include/uapi/linux/if_packet.h; packet(7) describes the options.
+
+mod batch;
+mod ring;
+mod socket;
+
+pub use batch::{Batch, Received};
+pub use ring::{Block, RingFrame, RingLayout, RxRing};
+pub use socket::{
+    FANOUT_MAX_MEMBERS, Fanout, FanoutAlgorithm, Instruction, PacketSocket, Readiness, Statistics, interface_index,
+};
+
+use std::io;
+
+/// A step of AF_PACKET receive that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum PacketError {
+    /// socket(2) failed; EPERM when CAP_NET_RAW is missing.
+    #[error("cannot open a packet socket: {0}")]
+    Open(#[source] io::Error),
+    /// A socket option was refused.
+    #[error("cannot set {option} on a packet socket: {source}")]
+    Option {
+        /// The option by its kernel name, with the value where it matters.
+        option: String,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// bind(2) failed.
+    #[error("cannot bind a packet socket to interface index {index}: {source}")]
+    Bind {
+        /// The interface's index.
+        index: u32,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// A ring layout that the kernel does not take.
+    #[error("cannot make a ring of this layout: {0}")]
+    Layout(String),
+    /// mmap(2) failed.
+    #[error("cannot map a packet ring of {bytes} bytes: {source}")]
+    Map {
+        /// The size of the ring.
+        bytes: usize,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// poll(2) failed.
+    #[error("cannot wait for packets: {0}")]
+    Poll(#[source] io::Error),
+    /// recvmmsg(2) failed.
+    #[error("cannot receive packets: {0}")]
+    Receive(#[source] io::Error),
+}
+
+impl PacketError {
+    /// What the kernel answered, where a system call failed.
+    pub fn os_error(&self) -> Option<&io::Error> {
+        match self {
+            Self::Open(source)
+            | Self::Option { source, .. }
+            | Self::Bind { source, .. }
+            | Self::Map { source, .. }
+            | Self::Poll(source)
+            | Self::Receive(source) => Some(source),
+            Self::Layout(_) => None,
+        }
+    }
+}
