@@ -1,5 +1,8 @@
 //! The machine: CPUs, NUMA, NICs, queues, IRQs, counters (read); knobs and the journal (write).
 
+pub mod journal;
+pub mod knob;
+pub mod members;
 pub mod picture;
 pub mod root;
 

@@ -1,0 +1,115 @@
+//! Making changes: announced on disk, written, read back.
+
+use model::{Classified, ErrorClass};
+
+use super::{JournalError, Outcome, Record, Session, UndoOptions, Writer, undo::UndoReport};
+use crate::knob::{Change, KnobError, Store};
+
+/// What was made of a list of changes.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Applied {
+    /// Changes that were written.
+    pub written: u32,
+    /// Changes that were not needed: the knob had the new value already.
+    pub idle: u32,
+    /// Knobs that read back something other than what was written (a driver that rounds).
+    pub rounded: Vec<(Change, String)>,
+}
+
+/// A list of changes that could not be made to its end.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The journal failed; no knob was touched after that.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A knob could not be read or written; what had been changed before it was put back.
+    #[error("{source}. Nothing stays changed: {restored} earlier changes of this session were put back")]
+    Undone {
+        /// The knob that failed.
+        source: KnobError,
+        /// How many changes were put back.
+        restored: usize,
+    },
+    /// A knob failed, and so did putting the others back.
+    #[error("{source}. Putting the earlier changes back failed too ({problem}); run `evenkeel undo {session}`")]
+    Stuck {
+        /// The knob that failed.
+        source: KnobError,
+        /// The session.
+        session: String,
+        /// Why undoing stopped.
+        problem: String,
+    },
+}
+
+impl Classified for ApplyError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Journal(error) => error.class(),
+            Self::Undone { source, .. } => source.class(),
+            Self::Stuck { .. } => ErrorClass::Internal,
+        }
+    }
+}
+
+impl Session {
+    /// Makes the changes in order. When one fails, all that this session has changed so far is put back.
+    pub fn apply(&mut self, writer: &Writer, store: &mut dyn Store, changes: &[Change]) -> Result<Applied, ApplyError> {
+        let mut applied = Applied::default();
+        for change in changes {
+            match self.make(store, change, &mut applied)? {
+                Ok(()) => {}
+                Err(source) => return Err(self.back_out(writer, store, source)),
+            }
+        }
+        Ok(applied)
+    }
+
+    /// Makes one change. The outer error is the journal's, the inner one the knob's.
+    fn make(
+        &mut self,
+        store: &mut dyn Store,
+        change: &Change,
+        applied: &mut Applied,
+    ) -> Result<Result<(), KnobError>, JournalError> {
+        let knob = &change.knob;
+        // The plan may be old: what is put back later is what is there now.
+        let old = match store.read(knob) {
+            Ok(old) => old,
+            Err(error) => return Ok(Err(error)),
+        };
+        if knob.same(&old, &change.new) {
+            applied.idle += 1;
+            return Ok(Ok(()));
+        }
+        let step = u32::try_from(self.steps.len()).unwrap_or(u32::MAX);
+        self.record(Record::Pending { step, change: Change { old, ..change.clone() } })?;
+        let result = store.write(knob, &change.new).and_then(|()| store.read(knob));
+        let outcome = match &result {
+            Ok(read_back) => Outcome::Done { read_back: read_back.clone() },
+            Err(error) => Outcome::Failed { error: error.to_string() },
+        };
+        self.record(Record::Ended { step, outcome })?;
+        Ok(result.map(|read_back| {
+            applied.written += 1;
+            if !knob.same(&read_back, &change.new) {
+                applied.rounded.push((change.clone(), read_back));
+            }
+        }))
+    }
+
+    fn back_out(&mut self, writer: &Writer, store: &mut dyn Store, source: KnobError) -> ApplyError {
+        match self.undo(writer, store, UndoOptions::default()) {
+            Ok(report) if report.is_complete() => ApplyError::Undone { source, restored: report.restored() },
+            Ok(report) => self.stuck(source, &report),
+            Err(error) => {
+                ApplyError::Stuck { source, session: self.header.session.clone(), problem: error.to_string() }
+            }
+        }
+    }
+
+    fn stuck(&self, source: KnobError, report: &UndoReport) -> ApplyError {
+        let problem = report.steps.last().map_or_else(String::new, ToString::to_string);
+        ApplyError::Stuck { source, session: self.header.session.clone(), problem }
+    }
+}

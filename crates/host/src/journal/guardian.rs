@@ -1,0 +1,146 @@
+//! Commit-confirm: a process of its own that takes a session back unless a confirmation comes in time.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::time::{ClockId, clock_gettime};
+
+use super::{Journal, JournalError, Session, UndoOptions, UndoReport};
+use crate::{knob::Store, root::Root};
+
+/// Packets dropped so far, by the interfaces of a session and by the softnet backlog.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct DropRate {
+    /// Drops per second.
+    pub per_second: f64,
+}
+
+/// How a guardian's watch ended.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Verdict {
+    /// The user confirmed; the changes stay.
+    Confirmed,
+    /// Somebody else took the session back.
+    UndoneAlready,
+    /// The guardian took it back.
+    Reverted {
+        /// Why.
+        reason: String,
+        /// What it put back.
+        report: UndoReport,
+    },
+}
+
+/// Drops must exceed twice the rate before by this many per second, so that noise on a quiet machine reverts nothing.
+const NOISE_PER_SECOND: f64 = 100.0;
+/// For how many seconds in a row.
+const SECONDS_IN_A_ROW: u32 = 3;
+/// How often the guardian looks.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Whether drops rose: more than twice the rate before, and by more than 100 per second.
+pub fn drops_rose(before: DropRate, now: DropRate) -> bool {
+    now.per_second > before.per_second * 2.0 + NOISE_PER_SECOND
+}
+
+/// Watches over one session.
+#[derive(Debug)]
+pub struct Guardian {
+    root: Root,
+    nics: Vec<String>,
+    before: DropRate,
+    deadline_ms: u64,
+}
+
+impl Guardian {
+    /// Measures the drops of `nics` for a second, before anything is changed, and starts the clock of `seconds`.
+    pub fn arm(root: Root, nics: Vec<String>, seconds: u64) -> Self {
+        let first = dropped(&root, &nics);
+        thread::sleep(TICK);
+        let before = DropRate { per_second: dropped(&root, &nics).saturating_sub(first) as f64 / TICK.as_secs_f64() };
+        Self { root, nics, before, deadline_ms: boottime_ms() + seconds * 1000 }
+    }
+
+    /// When it reverts, in milliseconds of CLOCK_BOOTTIME (which also counts suspended time).
+    pub fn deadline_boottime_ms(&self) -> u64 {
+        self.deadline_ms
+    }
+
+    /// Waits for the confirmation, the deadline, or rising drops, and acts.
+    pub fn watch(&self, journal: &Journal, session: &str, store: &mut dyn Store) -> Result<Verdict, JournalError> {
+        let (mut last, mut since, mut bad) = (dropped(&self.root, &self.nics), Instant::now(), 0);
+        loop {
+            let left = self.deadline_ms.saturating_sub(boottime_ms());
+            thread::sleep(TICK.min(Duration::from_millis(left)));
+            let current = journal.session(session)?;
+            if current.confirmed {
+                return Ok(Verdict::Confirmed);
+            }
+            // A session without steps is one that is still being applied.
+            if !current.is_open() && !current.steps.is_empty() {
+                return Ok(Verdict::UndoneAlready);
+            }
+            if boottime_ms() >= self.deadline_ms {
+                return revert(journal, session, store, "no confirmation came in time".to_owned());
+            }
+            let (total, elapsed) = (dropped(&self.root, &self.nics), since.elapsed());
+            if elapsed < TICK / 2 {
+                continue;
+            }
+            let now = DropRate { per_second: total.saturating_sub(last) as f64 / elapsed.as_secs_f64() };
+            (last, since) = (total, Instant::now());
+            bad = if drops_rose(self.before, now) { bad + 1 } else { 0 };
+            if bad >= SECONDS_IN_A_ROW {
+                let reason = format!("drops rose from {:.0}/s to {:.0}/s", self.before.per_second, now.per_second);
+                return revert(journal, session, store, reason);
+            }
+        }
+    }
+}
+
+fn revert(journal: &Journal, session: &str, store: &mut dyn Store, reason: String) -> Result<Verdict, JournalError> {
+    let writer = journal.lock_waiting()?;
+    // A confirmation may have come while we waited for the lock.
+    let mut session: Session = journal.session(session)?;
+    if session.confirmed {
+        return Ok(Verdict::Confirmed);
+    }
+    let report = session.undo(&writer, store, UndoOptions::default())?;
+    session.note_reverted(&reason)?;
+    Ok(Verdict::Reverted { reason, report })
+}
+
+/// Every packet that the interfaces and the softnet backlog have dropped so far; a counter that is missing counts as 0.
+fn dropped(root: &Root, nics: &[String]) -> u64 {
+    const COUNTERS: [&str; 3] = ["rx_dropped", "rx_missed_errors", "rx_fifo_errors"];
+    let number = |path: String| root.read(&path).ok().and_then(|t| t.trim().parse::<u64>().ok()).unwrap_or(0);
+    let of_nics: u64 =
+        nics.iter().flat_map(|nic| COUNTERS.map(|c| format!("sys/class/net/{nic}/statistics/{c}"))).map(number).sum();
+    // /proc/net/softnet_stat: one line per CPU; the second word is the packets dropped at the backlog.
+    let softnet = root.read("proc/net/softnet_stat").unwrap_or_default();
+    let of_backlog: u64 =
+        softnet.lines().filter_map(|line| u64::from_str_radix(line.split_whitespace().nth(1)?, 16).ok()).sum();
+    of_nics + of_backlog
+}
+
+/// CLOCK_BOOTTIME in milliseconds.
+fn boottime_ms() -> u64 {
+    clock_gettime(ClockId::CLOCK_BOOTTIME)
+        .map_or(0, |t| t.tv_sec().unsigned_abs() * 1000 + t.tv_nsec().unsigned_abs() / 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_real_rise_counts() {
+        let rate = |per_second| DropRate { per_second };
+        assert!(!drops_rose(rate(0.0), rate(100.0)));
+        assert!(drops_rose(rate(0.0), rate(101.0)));
+        assert!(!drops_rose(rate(1e6), rate(1.9e6)));
+        assert!(drops_rose(rate(1e6), rate(2.1e6)));
+    }
+}

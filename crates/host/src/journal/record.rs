@@ -1,0 +1,80 @@
+//! The lines of a session file.
+
+use serde::{Deserialize, Serialize};
+
+use crate::knob::Change;
+
+/// The first line: who changes the machine, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Header {
+    /// The name of the session, which is also the name of its file.
+    pub session: String,
+    /// When it began, in nanoseconds since the epoch.
+    pub started_unix_ns: u64,
+    /// The boot it happened in (/proc/sys/kernel/random/boot_id): a reboot forgets every knob.
+    pub boot_id: String,
+    /// The process that made it.
+    pub pid: u32,
+    /// The command as it was typed.
+    pub command: String,
+}
+
+/// How a change ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// It was written, and this was read back.
+    Done {
+        /// The value afterwards.
+        read_back: String,
+    },
+    /// The write failed.
+    Failed {
+        /// Why.
+        error: String,
+    },
+}
+
+/// One line.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "record", rename_all = "snake_case")]
+pub enum Record {
+    /// The session begins.
+    Begin(Header),
+    /// This change is about to be made.
+    Pending {
+        /// Its number in the session, from 0.
+        step: u32,
+        /// The change; `old` is the value read just before.
+        change: Change,
+    },
+    /// The change was made, or failed.
+    Ended {
+        /// Its number.
+        step: u32,
+        /// How.
+        #[serde(flatten)]
+        outcome: Outcome,
+    },
+    /// The change needs no more undoing.
+    Undone {
+        /// Its number.
+        step: u32,
+        /// What undo found and did.
+        note: String,
+    },
+    /// A guardian watches: it reverts unless a confirmation comes.
+    Guarded {
+        /// Its process.
+        pid: u32,
+        /// The boot-time clock's reading at which it reverts, in milliseconds (CLOCK_BOOTTIME).
+        deadline_boottime_ms: u64,
+    },
+    /// The user confirmed: the changes stay.
+    Confirmed,
+    /// The session was reverted by its guardian.
+    Reverted {
+        /// Why.
+        reason: String,
+    },
+}

@@ -1,0 +1,183 @@
+//! One session of the journal: reading it, and appending to it durably.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use super::{Header, JournalError, Outcome, Record, Writer, file_error};
+use crate::knob::Change;
+
+/// One change of a session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Step {
+    /// The change; `old` is what was read just before the write.
+    pub change: Change,
+    /// How the write ended; none when the process died before it could say.
+    pub outcome: Option<Outcome>,
+    /// What undo noted; such a step needs no more undoing.
+    pub undone: Option<String>,
+}
+
+impl Step {
+    /// The value the knob should have now if nobody else wrote it: what was read back, else what was written.
+    pub fn ours(&self) -> &str {
+        match &self.outcome {
+            Some(Outcome::Done { read_back }) => read_back,
+            _ => &self.change.new,
+        }
+    }
+}
+
+/// One session.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Session {
+    /// Who and when.
+    pub header: Header,
+    /// The changes in order.
+    pub steps: Vec<Step>,
+    /// The guardian's process, when there was one.
+    pub guardian: Option<u32>,
+    /// The user confirmed.
+    pub confirmed: bool,
+    /// The guardian reverted it, for this reason.
+    pub reverted: Option<String>,
+    path: PathBuf,
+}
+
+impl Session {
+    /// Begins a session with a file of its own.
+    pub fn begin(writer: &Writer, command: &str) -> Result<Self, JournalError> {
+        let started_unix_ns =
+            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
+        let pid = std::process::id();
+        let session = format!("{}-{pid}", started_unix_ns / 1_000_000);
+        let path = writer.journal().folder().join(format!("{session}.jsonl"));
+        let header = Header { session, started_unix_ns, boot_id: boot_id()?, pid, command: command.to_owned() };
+        let this = Self { header, steps: Vec::new(), guardian: None, confirmed: false, reverted: None, path };
+        this.append(&Record::Begin(this.header.clone()))?;
+        // The new name must survive a crash too.
+        let folder = writer.journal().folder();
+        fs::File::open(folder).and_then(|f| f.sync_all()).map_err(|e| file_error("sync", folder, e))?;
+        Ok(this)
+    }
+
+    /// Reads a session file. A torn last line is ignored: the change it would have announced was never made. None when
+    /// not even the first line is whole.
+    pub(super) fn load(path: &Path) -> Result<Option<Self>, JournalError> {
+        let text = fs::read_to_string(path).map_err(|e| file_error("read", path, e))?;
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        let mut session: Option<Self> = None;
+        for (index, line) in whole.lines().enumerate() {
+            let damaged =
+                |problem: String| JournalError::Damaged { path: path.to_path_buf(), line: index + 1, problem };
+            let record: Record = serde_json::from_str(line).map_err(|e| damaged(e.to_string()))?;
+            match (&mut session, record) {
+                (None, Record::Begin(header)) => {
+                    session = Some(Self {
+                        header,
+                        steps: Vec::new(),
+                        guardian: None,
+                        confirmed: false,
+                        reverted: None,
+                        path: path.to_path_buf(),
+                    });
+                }
+                (None, _) => return Err(damaged("the first record must be `begin`".into())),
+                (Some(s), record) => s.take(record).map_err(damaged)?,
+            }
+        }
+        Ok(session)
+    }
+
+    fn take(&mut self, record: Record) -> Result<(), String> {
+        match record {
+            Record::Begin(_) => return Err("a second `begin`".into()),
+            Record::Pending { step, change } => {
+                if step as usize != self.steps.len() {
+                    return Err(format!("step {step} where {} was due", self.steps.len()));
+                }
+                self.steps.push(Step { change, outcome: None, undone: None });
+            }
+            Record::Ended { step, outcome } => self.step(step)?.outcome = Some(outcome),
+            Record::Undone { step, note } => self.step(step)?.undone = Some(note),
+            Record::Guarded { pid, .. } => self.guardian = Some(pid),
+            Record::Confirmed => self.confirmed = true,
+            Record::Reverted { reason } => self.reverted = Some(reason),
+        }
+        Ok(())
+    }
+
+    fn step(&mut self, step: u32) -> Result<&mut Step, String> {
+        self.steps.get_mut(step as usize).ok_or_else(|| format!("step {step} was never announced"))
+    }
+
+    /// Writes a record, waits until it is on the disk, and takes it over.
+    pub(super) fn record(&mut self, record: Record) -> Result<(), JournalError> {
+        self.append(&record)?;
+        self.take(record).map_err(|problem| JournalError::Damaged { path: self.path.clone(), line: 0, problem })
+    }
+
+    /// Notes the guardian of this session.
+    pub fn guarded(&mut self, pid: u32, deadline_boottime_ms: u64) -> Result<(), JournalError> {
+        self.record(Record::Guarded { pid, deadline_boottime_ms })
+    }
+
+    /// Notes that the user confirmed: the guardian then ends without reverting.
+    pub fn confirm(&mut self, _writer: &Writer) -> Result<(), JournalError> {
+        self.record(Record::Confirmed)
+    }
+
+    /// Notes that the guardian reverted.
+    pub(super) fn note_reverted(&mut self, reason: &str) -> Result<(), JournalError> {
+        self.record(Record::Reverted { reason: reason.to_owned() })
+    }
+
+    fn append(&self, record: &Record) -> Result<(), JournalError> {
+        self.drop_torn_tail().map_err(|e| file_error("repair", &self.path, e))?;
+        let mut line = serde_json::to_string(record).map_err(|e| file_error("write", &self.path, e.into()))?;
+        line.push('\n');
+        let write = || -> io::Result<()> {
+            let mut file = fs::OpenOptions::new().create(true).append(true).open(&self.path)?;
+            file.write_all(line.as_bytes())?;
+            file.sync_data()
+        };
+        write().map_err(|e| file_error("write", &self.path, e))
+    }
+
+    /// Cuts off a line that a crash left half written, so that the next record starts on a line of its own.
+    fn drop_torn_tail(&self) -> io::Result<()> {
+        let bytes = match fs::read(&self.path) {
+            Ok(bytes) => bytes,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
+        if whole == bytes.len() {
+            return Ok(());
+        }
+        fs::OpenOptions::new().write(true).open(&self.path)?.set_len(whole as u64)
+    }
+
+    /// Whether the session belongs to this boot; the knobs of an earlier one are gone with it.
+    pub fn is_of_this_boot(&self) -> Result<bool, JournalError> {
+        Ok(self.header.boot_id == boot_id()?)
+    }
+
+    /// Whether a step may still differ from what it was.
+    pub fn is_open(&self) -> bool {
+        self.steps.iter().any(|s| s.undone.is_none())
+    }
+
+    /// Whether a guardian waits for a confirmation of this session.
+    pub fn awaits_confirmation(&self) -> bool {
+        self.guardian.is_some() && !self.confirmed && self.reverted.is_none() && self.is_open()
+    }
+}
+
+fn boot_id() -> Result<String, JournalError> {
+    let path = Path::new("/proc/sys/kernel/random/boot_id");
+    fs::read_to_string(path).map(|t| t.trim().to_owned()).map_err(|e| file_error("read", path, e))
+}

@@ -1,0 +1,335 @@
+//! One thing that can be set on the machine: how to read it, write it, and print it as a shell command.
+
+mod change;
+mod ethtool;
+mod live;
+
+use std::fmt;
+
+use model::CpuSet;
+use serde::{Deserialize, Serialize};
+
+pub use change::{Change, Plan};
+pub use live::{KnobError, Live, Store};
+
+/// A direction of a ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Receive.
+    Rx,
+    /// Transmit.
+    Tx,
+}
+
+impl Direction {
+    /// `rx` or `tx`, as ethtool spells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Rx => "rx",
+            Self::Tx => "tx",
+        }
+    }
+}
+
+/// A setting of interrupt coalescing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CoalesceField {
+    /// Adaptive receive moderation (`on`, `off`).
+    AdaptiveRx,
+    /// Adaptive transmit moderation (`on`, `off`).
+    AdaptiveTx,
+    /// Microseconds to wait after a received frame.
+    RxUsecs,
+    /// Received frames to wait for.
+    RxFrames,
+    /// Microseconds to wait after a transmitted frame.
+    TxUsecs,
+    /// Transmitted frames to wait for.
+    TxFrames,
+}
+
+impl CoalesceField {
+    /// Every field.
+    pub const ALL: [Self; 6] =
+        [Self::AdaptiveRx, Self::AdaptiveTx, Self::RxUsecs, Self::RxFrames, Self::TxUsecs, Self::TxFrames];
+
+    /// The name that `ethtool -C` uses.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::AdaptiveRx => "adaptive-rx",
+            Self::AdaptiveTx => "adaptive-tx",
+            Self::RxUsecs => "rx-usecs",
+            Self::RxFrames => "rx-frames",
+            Self::TxUsecs => "tx-usecs",
+            Self::TxFrames => "tx-frames",
+        }
+    }
+}
+
+/// One thing that can be set. Values are texts in the kernel's own notation (a mask for CPU sets of sysfs and procfs,
+/// a list for threads, a decimal number, `on`/`off`).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum Knob {
+    /// The CPUs an interrupt may go to; a mask.
+    IrqAffinity {
+        /// The interrupt's number.
+        irq: u32,
+    },
+    /// Receive packet steering of one receive queue; a mask.
+    RpsCpus {
+        /// The interface.
+        nic: String,
+        /// The receive queue.
+        queue: u32,
+    },
+    /// Entries of the flow table of one receive queue (receive flow steering).
+    RpsFlowCnt {
+        /// The interface.
+        nic: String,
+        /// The receive queue.
+        queue: u32,
+    },
+    /// Entries of the machine's table of socket flows (net.core.rps_sock_flow_entries).
+    RfsEntries,
+    /// The CPUs that transmit through one transmit queue; a mask.
+    XpsCpus {
+        /// The interface.
+        nic: String,
+        /// The transmit queue.
+        queue: u32,
+    },
+    /// Whether NAPI runs in kernel threads (0, 1).
+    NapiThreaded {
+        /// The interface.
+        nic: String,
+    },
+    /// The CPUs a NAPI kernel thread may run on; a list.
+    NapiThreadAffinity {
+        /// The interface.
+        nic: String,
+        /// The NAPI id.
+        napi: u32,
+        /// The thread's process id.
+        pid: u32,
+    },
+    /// The MTU in bytes.
+    Mtu {
+        /// The interface.
+        nic: String,
+    },
+    /// A sysctl.
+    Sysctl {
+        /// Its path under /proc/sys, such as `net/core/netdev_budget`.
+        path: String,
+    },
+    /// The size of a ring in descriptors.
+    Ring {
+        /// The interface.
+        nic: String,
+        /// Which ring.
+        direction: Direction,
+    },
+    /// The number of combined channels.
+    Channels {
+        /// The interface.
+        nic: String,
+    },
+    /// A setting of interrupt coalescing.
+    Coalesce {
+        /// The interface.
+        nic: String,
+        /// Which setting.
+        field: CoalesceField,
+    },
+    /// An offload (`on`, `off`).
+    Feature {
+        /// The interface.
+        nic: String,
+        /// Its ethtool name, such as `rx-gro`.
+        name: String,
+    },
+    /// The table from hash slot to receive queue; queue numbers separated by spaces.
+    RssIndirection {
+        /// The interface.
+        nic: String,
+    },
+}
+
+/// How a value is compared and shown.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Notation {
+    Mask,
+    List,
+    Plain,
+}
+
+impl Knob {
+    /// The file that holds the value, relative to the root of the file system; none for threads and ethtool settings.
+    pub fn file(&self) -> Option<String> {
+        Some(match self {
+            Self::IrqAffinity { irq } => format!("proc/irq/{irq}/smp_affinity"),
+            Self::RpsCpus { nic, queue } => format!("sys/class/net/{nic}/queues/rx-{queue}/rps_cpus"),
+            Self::RpsFlowCnt { nic, queue } => format!("sys/class/net/{nic}/queues/rx-{queue}/rps_flow_cnt"),
+            Self::RfsEntries => "proc/sys/net/core/rps_sock_flow_entries".to_owned(),
+            Self::XpsCpus { nic, queue } => format!("sys/class/net/{nic}/queues/tx-{queue}/xps_cpus"),
+            Self::NapiThreaded { nic } => format!("sys/class/net/{nic}/threaded"),
+            Self::Mtu { nic } => format!("sys/class/net/{nic}/mtu"),
+            Self::Sysctl { path } => format!("proc/sys/{path}"),
+            Self::NapiThreadAffinity { .. }
+            | Self::Ring { .. }
+            | Self::Channels { .. }
+            | Self::Coalesce { .. }
+            | Self::Feature { .. }
+            | Self::RssIndirection { .. } => return None,
+        })
+    }
+
+    fn notation(&self) -> Notation {
+        match self {
+            Self::IrqAffinity { .. } | Self::RpsCpus { .. } | Self::XpsCpus { .. } => Notation::Mask,
+            Self::NapiThreadAffinity { .. } => Notation::List,
+            _ => Notation::Plain,
+        }
+    }
+
+    /// The value of this knob that stands for a set of CPUs: a mask or a list.
+    pub fn cpus_value(&self, cpus: &CpuSet) -> String {
+        match self.notation() {
+            Notation::List => cpus.to_string(),
+            Notation::Mask | Notation::Plain => cpus.to_mask(),
+        }
+    }
+
+    /// The set of CPUs that a value stands for; none when this knob holds no CPUs.
+    pub fn cpus(&self, value: &str) -> Option<CpuSet> {
+        match self.notation() {
+            Notation::Mask => CpuSet::parse_mask(value).ok(),
+            Notation::List => CpuSet::parse_list(value).ok(),
+            Notation::Plain => None,
+        }
+    }
+
+    /// Whether two values mean the same: CPU sets as sets, everything else as text without the white space around it.
+    pub fn same(&self, one: &str, other: &str) -> bool {
+        match (self.cpus(one), self.cpus(other)) {
+            (Some(one), Some(other)) => one == other,
+            _ => one.split_whitespace().eq(other.split_whitespace()),
+        }
+    }
+
+    /// A value for people: CPU sets as a list (`none` for the empty one), everything else as it is.
+    pub fn shown(&self, value: &str) -> String {
+        match self.cpus(value) {
+            Some(set) if set.is_empty() => "none".to_owned(),
+            Some(set) => set.to_string(),
+            None => value.trim().to_owned(),
+        }
+    }
+
+    /// The shell command that sets the knob to `value`.
+    pub fn shell(&self, value: &str) -> String {
+        if let Some(file) = self.file() {
+            return format!("echo {} > /{file}", value.trim());
+        }
+        match self {
+            Self::NapiThreadAffinity { pid, .. } => format!("taskset -pc {} {pid}", value.trim()),
+            Self::Ring { nic, direction } => format!("ethtool -G {nic} {} {value}", direction.as_str()),
+            Self::Channels { nic } => format!("ethtool -L {nic} combined {value}"),
+            Self::Coalesce { nic, field } => format!("ethtool -C {nic} {} {value}", field.as_str()),
+            Self::Feature { nic, name } => format!("ethtool -K {nic} {name} {value}"),
+            Self::RssIndirection { nic } => rss_shell(nic, value),
+            _ => unreachable!("every other knob is a file"),
+        }
+    }
+}
+
+/// `ethtool -X` takes weights per queue, so only a table dealt evenly over its first queues has a short command; any other
+/// becomes weights, which keep the shares (the order of the slots is the driver's).
+fn rss_shell(nic: &str, value: &str) -> String {
+    let table: Vec<usize> = value.split_whitespace().filter_map(|q| q.parse().ok()).collect();
+    let queues = table.iter().max().map_or(0, |max| max + 1);
+    if queues > 0 && table.iter().enumerate().all(|(slot, &queue)| queue == slot % queues) {
+        return format!("ethtool -X {nic} equal {queues}");
+    }
+    let mut weights = vec![0u32; queues];
+    for &queue in &table {
+        weights[queue] += 1;
+    }
+    let weights: Vec<String> = weights.iter().map(ToString::to_string).collect();
+    format!("ethtool -X {nic} weight {}", weights.join(" "))
+}
+
+/// What the knob is, for people: `IRQ 36 affinity`.
+impl fmt::Display for Knob {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::IrqAffinity { irq } => write!(f, "IRQ {irq} affinity"),
+            Self::RpsCpus { nic, queue } => write!(f, "{nic} rx-{queue} RPS CPUs"),
+            Self::RpsFlowCnt { nic, queue } => write!(f, "{nic} rx-{queue} RFS flows"),
+            Self::RfsEntries => write!(f, "RFS socket flows"),
+            Self::XpsCpus { nic, queue } => write!(f, "{nic} tx-{queue} XPS CPUs"),
+            Self::NapiThreaded { nic } => write!(f, "{nic} threaded NAPI"),
+            Self::NapiThreadAffinity { nic, napi, pid } => write!(f, "{nic} NAPI {napi} thread {pid}"),
+            Self::Mtu { nic } => write!(f, "{nic} MTU"),
+            Self::Sysctl { path } => write!(f, "sysctl {}", path.replace('/', ".")),
+            Self::Ring { nic, direction } => write!(f, "{nic} {} ring", direction.as_str()),
+            Self::Channels { nic } => write!(f, "{nic} combined channels"),
+            Self::Coalesce { nic, field } => write!(f, "{nic} {}", field.as_str()),
+            Self::Feature { nic, name } => write!(f, "{nic} {name}"),
+            Self::RssIndirection { nic } => write!(f, "{nic} RSS table"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn nic() -> String {
+        "eth0".to_owned()
+    }
+
+    #[test]
+    fn knobs_print_as_shell_commands() {
+        let eight = CpuSet::parse_list("0-1").unwrap();
+        let irq = Knob::IrqAffinity { irq: 36 };
+        assert_eq!(irq.shell(&irq.cpus_value(&eight)), "echo 3 > /proc/irq/36/smp_affinity");
+        let thread = Knob::NapiThreadAffinity { nic: nic(), napi: 8193, pid: 77 };
+        assert_eq!(thread.shell(&thread.cpus_value(&eight)), "taskset -pc 0-1 77");
+        let coalesce = Knob::Coalesce { nic: nic(), field: CoalesceField::RxUsecs };
+        assert_eq!(coalesce.shell("50"), "ethtool -C eth0 rx-usecs 50");
+        assert_eq!(Knob::RssIndirection { nic: nic() }.shell("0 1 2 0 1 2"), "ethtool -X eth0 equal 3");
+        assert_eq!(Knob::RssIndirection { nic: nic() }.shell("0 0 2"), "ethtool -X eth0 weight 2 0 1");
+        assert_eq!(
+            Knob::XpsCpus { nic: nic(), queue: 2 }.shell("4"),
+            "echo 4 > /sys/class/net/eth0/queues/tx-2/xps_cpus"
+        );
+    }
+
+    #[test]
+    fn masks_compare_as_sets_and_the_rest_as_text() {
+        let irq = Knob::IrqAffinity { irq: 36 };
+        assert!(irq.same("00000000,00000003\n", "3"));
+        assert!(!irq.same("3", "1"));
+        let thread = Knob::NapiThreadAffinity { nic: nic(), napi: 1, pid: 1 };
+        assert!(thread.same("0-2", "0,1,2"));
+        assert!(Knob::Mtu { nic: nic() }.same("1500\n", "1500"));
+        assert!(!Knob::Mtu { nic: nic() }.same("1500", "15"));
+        assert_eq!(irq.shown("0"), "none");
+    }
+
+    #[test]
+    fn knobs_survive_json() {
+        for knob in [
+            Knob::RfsEntries,
+            Knob::Coalesce { nic: nic(), field: CoalesceField::AdaptiveRx },
+            Knob::Ring { nic: nic(), direction: Direction::Rx },
+        ] {
+            let text = serde_json::to_string(&knob).unwrap();
+            assert_eq!(serde_json::from_str::<Knob>(&text).unwrap(), knob, "{text}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! A change of one knob, and a plan of many.
+
+use serde::{Deserialize, Serialize};
+
+use super::Knob;
+
+/// One knob set to another value.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// What is set.
+    pub knob: Knob,
+    /// The value before.
+    pub old: String,
+    /// The value after.
+    pub new: String,
+    /// Why, in a few words.
+    pub reason: String,
+}
+
+impl Change {
+    /// Whether the change would leave the knob as it is.
+    pub fn is_idle(&self) -> bool {
+        self.knob.same(&self.old, &self.new)
+    }
+
+    /// The shell command that makes the change.
+    pub fn shell(&self) -> String {
+        self.knob.shell(&self.new)
+    }
+
+    /// The shell command that takes the change back.
+    pub fn shell_back(&self) -> String {
+        self.knob.shell(&self.old)
+    }
+}
+
+/// An ordered list of changes with the reason for each, and what the user should know before making them.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Plan {
+    /// The changes, in the order in which they are made.
+    pub changes: Vec<Change>,
+    /// What the user should know: one sentence or two each.
+    pub warnings: Vec<String>,
+}
+
+impl Plan {
+    /// The plan as a shell script: the reason as a comment behind each command.
+    pub fn to_shell(&self) -> String {
+        let mut out = String::new();
+        for warning in &self.warnings {
+            out.push_str(&format!("# warning: {warning}\n"));
+        }
+        for change in &self.changes {
+            out.push_str(&format!("{}  # was {}: {}\n", change.shell(), change.knob.shown(&change.old), change.reason));
+        }
+        out
+    }
+}

@@ -1,0 +1,236 @@
+//! Knobs of the running machine.
+
+use std::{fs, io, path::PathBuf};
+
+use model::{Classified, CpuSet, ErrorClass};
+use nix::{errno::Errno, sched, unistd::Pid};
+use sys::ethtool::EthtoolError;
+
+use super::{Knob, ethtool};
+
+/// A knob that could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum KnobError {
+    /// The interface, queue, interrupt or thread is not there (any more).
+    #[error("{knob}: {object} is not there; was the interface or its driver removed?")]
+    Gone {
+        /// The knob.
+        knob: Knob,
+        /// The file or object that is missing.
+        object: String,
+    },
+    /// Reading failed.
+    #[error("cannot read {knob} ({object}): {source}")]
+    Read {
+        /// The knob.
+        knob: Knob,
+        /// The file or object.
+        object: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel keeps the affinity of this interrupt to itself.
+    #[error(
+        "cannot set {knob} to {value}: the kernel manages this affinity itself (managed interrupts; the driver spreads \
+         them when it is loaded), so that nobody can write it; leave the interrupt out or change the number of channels"
+    )]
+    Managed {
+        /// The knob.
+        knob: Knob,
+        /// The value that was refused.
+        value: String,
+    },
+    /// Writing is not allowed.
+    #[error("cannot set {knob} to {value} ({object}): {source}; run as root, with /proc and /sys writable")]
+    NotAllowed {
+        /// The knob.
+        knob: Knob,
+        /// The value that was refused.
+        value: String,
+        /// The file or object.
+        object: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel or the driver refused the value.
+    #[error("cannot set {knob} to {value} ({object}): {source}; {hint}")]
+    Write {
+        /// The knob.
+        knob: Knob,
+        /// The value that was refused.
+        value: String,
+        /// The file or object.
+        object: String,
+        /// What the kernel said.
+        source: io::Error,
+        /// What that usually means.
+        hint: &'static str,
+    },
+    /// ethtool refused.
+    #[error("cannot reach {knob}: {source}")]
+    Ethtool {
+        /// The knob.
+        knob: Knob,
+        /// What it said.
+        source: EthtoolError,
+    },
+    /// The driver does not have this setting.
+    #[error("the driver does not have the setting {knob}; leave it out")]
+    Unsupported {
+        /// The knob.
+        knob: Knob,
+    },
+    /// A value that this knob cannot hold.
+    #[error("`{value}` is not a value for {knob}: {expected} is")]
+    Value {
+        /// The knob.
+        knob: Knob,
+        /// The value.
+        value: String,
+        /// What it should look like.
+        expected: &'static str,
+    },
+}
+
+impl Classified for KnobError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Value { .. } => ErrorClass::Usage,
+            _ => ErrorClass::Lacking,
+        }
+    }
+}
+
+/// Where knobs are: the machine, or a model of it in a test.
+pub trait Store {
+    /// The value now, without white space around it.
+    fn read(&mut self, knob: &Knob) -> Result<String, KnobError>;
+
+    /// Sets the value.
+    fn write(&mut self, knob: &Knob, value: &str) -> Result<(), KnobError>;
+}
+
+/// The running machine.
+#[derive(Debug, Default)]
+pub struct Live;
+
+impl Store for Live {
+    fn read(&mut self, knob: &Knob) -> Result<String, KnobError> {
+        match (knob.file(), knob) {
+            (Some(file), _) => read_file(knob, &file),
+            (None, Knob::NapiThreadAffinity { pid, .. }) => thread_affinity(knob, *pid),
+            (None, _) => ethtool::read(knob),
+        }
+    }
+
+    fn write(&mut self, knob: &Knob, value: &str) -> Result<(), KnobError> {
+        match (knob.file(), knob) {
+            (Some(file), _) => write_file(knob, &file, value),
+            (None, Knob::NapiThreadAffinity { pid, .. }) => set_thread_affinity(knob, *pid, value),
+            (None, _) => ethtool::write(knob, value),
+        }
+    }
+}
+
+fn read_file(knob: &Knob, file: &str) -> Result<String, KnobError> {
+    let path = PathBuf::from("/").join(file);
+    fs::read_to_string(&path)
+        .map(|text| text.trim().to_owned())
+        .map_err(|source| read_error(knob, path.display().to_string(), source))
+}
+
+fn write_file(knob: &Knob, file: &str, value: &str) -> Result<(), KnobError> {
+    let path = PathBuf::from("/").join(file);
+    // Opened without O_CREAT: a missing knob must not become a file.
+    fs::OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .and_then(|mut f| io::Write::write_all(&mut f, value.trim().as_bytes()))
+        .map_err(|source| write_error(knob, value, path.display().to_string(), source))
+}
+
+fn thread_affinity(knob: &Knob, pid: u32) -> Result<String, KnobError> {
+    let path = format!("/proc/{pid}/status");
+    let text = fs::read_to_string(&path).map_err(|source| read_error(knob, path.clone(), source))?;
+    let list = text.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.map(|l| l.trim().to_owned())
+        .ok_or_else(|| read_error(knob, path, io::Error::other("there is no line Cpus_allowed_list")))
+}
+
+fn set_thread_affinity(knob: &Knob, pid: u32, value: &str) -> Result<(), KnobError> {
+    let bad = || KnobError::Value { knob: knob.clone(), value: value.to_owned(), expected: "a CPU list such as 0-3,8" };
+    let list = CpuSet::parse_list(value).map_err(|_| bad())?;
+    let mut set = sched::CpuSet::new();
+    for cpu in list.iter() {
+        set.set(cpu as usize).map_err(|_| bad())?;
+    }
+    sched::sched_setaffinity(Pid::from_raw(pid.cast_signed()), &set)
+        .map_err(|errno| write_error(knob, value, format!("thread {pid}"), errno.into()))
+}
+
+/// The error of a failed read, by what the kernel said.
+pub(super) fn read_error(knob: &Knob, object: String, source: io::Error) -> KnobError {
+    let knob = knob.clone();
+    if is_gone(&source) { KnobError::Gone { knob, object } } else { KnobError::Read { knob, object, source } }
+}
+
+/// The error of a failed write, by what the kernel said.
+pub(super) fn write_error(knob: &Knob, value: &str, object: String, source: io::Error) -> KnobError {
+    let errno = source.raw_os_error().map(Errno::from_raw);
+    let (is_irq, gone) = (matches!(knob, Knob::IrqAffinity { .. }), is_gone(&source));
+    let (knob, value) = (knob.clone(), value.trim().to_owned());
+    match errno {
+        _ if gone => KnobError::Gone { knob, object },
+        Some(Errno::EIO | Errno::EPERM) if is_irq => KnobError::Managed { knob, value },
+        Some(Errno::EPERM | Errno::EACCES | Errno::EROFS) => KnobError::NotAllowed { knob, value, object, source },
+        Some(Errno::EINVAL) if is_irq => {
+            KnobError::Write { knob, value, object, source, hint: "no CPU of this mask is online" }
+        }
+        Some(Errno::ENOSPC) if is_irq => {
+            KnobError::Write { knob, value, object, source, hint: "that CPU has no interrupt vector left" }
+        }
+        Some(Errno::EOPNOTSUPP) => {
+            KnobError::Write { knob, value, object, source, hint: "the driver does not support this setting" }
+        }
+        _ => KnobError::Write { knob, value, object, source, hint: "the kernel or the driver refused this value" },
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error().map(Errno::from_raw),
+        Some(Errno::ENOENT | Errno::ENODEV | Errno::ESRCH | Errno::ENXIO)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_interrupt_is_called_managed() {
+        let knob = Knob::IrqAffinity { irq: 36 };
+        let error = write_error(&knob, "3", "/proc/irq/36/smp_affinity".into(), Errno::EIO.into());
+        assert!(matches!(error, KnobError::Managed { .. }), "{error:?}");
+        assert!(error.to_string().contains("kernel manages this affinity"), "{error}");
+        let error = write_error(&Knob::RfsEntries, "3", "x".into(), Errno::EROFS.into());
+        assert!(matches!(error, KnobError::NotAllowed { .. }), "{error:?}");
+    }
+
+    #[test]
+    fn missing_objects_are_gone_and_not_created() {
+        let knob = Knob::Mtu { nic: "ek-no-such".into() };
+        assert!(matches!(Live.read(&knob), Err(KnobError::Gone { .. })));
+        assert!(matches!(Live.write(&knob, "1500"), Err(KnobError::Gone { .. })));
+        let thread = Knob::NapiThreadAffinity { nic: "x".into(), napi: 1, pid: u32::MAX >> 1 };
+        assert!(matches!(Live.read(&thread), Err(KnobError::Gone { .. })));
+    }
+
+    #[test]
+    fn the_affinity_of_this_thread_reads_as_a_list() {
+        let knob = Knob::NapiThreadAffinity { nic: "x".into(), napi: 1, pid: std::process::id() };
+        let list = Live.read(&knob).unwrap();
+        assert!(!CpuSet::parse_list(&list).unwrap().is_empty());
+        assert!(matches!(Live.write(&knob, "zero"), Err(KnobError::Value { .. })));
+    }
+}
