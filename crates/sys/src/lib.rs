@@ -5,3 +5,4 @@
 pub mod ethtool;
 pub mod map_mmap;
 pub mod packet;
+pub mod tun;
