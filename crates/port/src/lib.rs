@@ -4,8 +4,14 @@
 
 pub mod error;
 pub mod frame;
+pub mod members;
+pub mod packet;
+pub mod ring;
 pub mod source;
 
 pub use error::PortError;
 pub use frame::{Frame, SourceStats, VlanTag};
+pub use members::{FanoutProgram, Group, PacketOptions, WHOLE_FRAME};
+pub use packet::{PacketSource, PlainReading};
+pub use ring::RingSource;
 pub use source::{Counted, Source};

@@ -35,6 +35,13 @@ pub trait Source: Send {
         Ok(Counted { packets: packets as u64, bytes: Some(bytes) })
     }
 
+    /// Lets no new frame in: what was received before remains to be read. Then [`Source::receive`] gives 0 once all is
+    /// read, if its time-out is longer than the backend holds frames back. Backends that read until empty need not do
+    /// anything.
+    fn close_intake(&mut self) -> Result<(), PortError> {
+        Ok(())
+    }
+
     /// What the source has seen since it was opened.
     fn stats(&mut self) -> Result<SourceStats, PortError>;
 }

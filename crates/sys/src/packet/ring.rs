@@ -119,6 +119,17 @@ impl RxRing {
         &self.socket
     }
 
+    /// Whether the next block has been handed over.
+    pub fn ready(&self) -> bool {
+        // SAFETY: `next < blocks`, so the header lies inside the mapping, aligned to the page; the status word is only ever
+        // used as an atomic word on this side.
+        let status = unsafe {
+            let descriptor = self.base.as_ptr().add(self.next * self.block_bytes).cast::<libc::tpacket_block_desc>();
+            AtomicU32::from_ptr(&raw mut (*descriptor).hdr.bh1.block_status)
+        };
+        status.load(Ordering::Acquire) & libc::TP_STATUS_USER != 0
+    }
+
     /// The next block, if the kernel has handed it over. It goes back to the kernel when dropped.
     pub fn next_block(&mut self) -> Option<Block<'_>> {
         let start = self.next * self.block_bytes;
@@ -147,7 +158,7 @@ impl RxRing {
         };
         self.next = if self.next + 1 == self.blocks { 0 } else { self.next + 1 };
         let first = (first as usize).saturating_sub(BLOCK_HEADER);
-        Some(Block { bytes, status, losing: bits & libc::TP_STATUS_LOSING != 0, frames, first })
+        Some(Block { bytes, status, socket: &self.socket, losing: bits & libc::TP_STATUS_LOSING != 0, frames, first })
     }
 }
 
@@ -156,6 +167,7 @@ impl RxRing {
 pub struct Block<'a> {
     bytes: &'a [u8],
     status: &'a AtomicU32,
+    socket: &'a PacketSocket,
     losing: bool,
     frames: u32,
     first: usize,
@@ -199,6 +211,11 @@ impl Block<'_> {
     /// Whether packets were lost since the statistics were read last, as of the moment this block was closed.
     pub fn losing(&self) -> bool {
         self.losing
+    }
+
+    /// The socket of the ring.
+    pub fn socket(&self) -> &PacketSocket {
+        self.socket
     }
 
     /// Its frames, oldest first.

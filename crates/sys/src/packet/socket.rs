@@ -185,6 +185,11 @@ impl PacketSocket {
         self.set_program(libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, "SO_ATTACH_FILTER", program)
     }
 
+    /// Takes the filter away: every packet is kept whole.
+    pub fn clear_filter(&self) -> Result<(), PacketError> {
+        self.set(libc::SOL_SOCKET, libc::SO_DETACH_FILTER, "SO_DETACH_FILTER", &0i32)
+    }
+
     /// Gives the group of this socket its choosing program ([`FanoutAlgorithm::ClassicBpf`]): it returns a number, of
     /// which the group takes the rest modulo its members.
     pub fn set_fanout_program(&self, program: &[Instruction]) -> Result<(), PacketError> {

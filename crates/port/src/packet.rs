@@ -1,0 +1,129 @@
+//! The plain AF_PACKET socket: every packet is copied out by a system call, one or a batch at a time.
+
+use std::time::Duration;
+
+use sys::packet::{Batch, PacketSocket, Readiness};
+
+use crate::{
+    Frame, Group, PacketOptions, PortError, Source, SourceStats, VlanTag,
+    members::{self, explain},
+};
+
+/// How packets are read from the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PlainReading {
+    /// Packets per system call, at least 1. With 1 this is the classic capture loop.
+    pub batch: usize,
+    /// The receive buffer of the socket in bytes, as the kernel counts them (a small frame takes about 800).
+    pub buffer_bytes: u32,
+}
+
+impl Default for PlainReading {
+    fn default() -> Self {
+        Self { batch: 64, buffer_bytes: 16 << 20 }
+    }
+}
+
+/// A plain packet socket, alone or as a member of a fanout group.
+#[derive(Debug)]
+pub struct PacketSource {
+    socket: PacketSocket,
+    batch: Batch,
+    interface: String,
+    backend: &'static str,
+    gone: bool,
+    /// The drop count of the last packet (SO_RXQ_OVFL), which wraps.
+    drops_seen: u32,
+    stats: SourceStats,
+}
+
+const PLAIN: &str = "packet";
+const FANOUT: &str = "packet+fanout";
+
+impl PacketSource {
+    /// Opens a socket of its own.
+    pub fn open(options: &PacketOptions, reading: PlainReading) -> Result<Self, PortError> {
+        let socket = members::open_one(options, PLAIN, |s| prepare(s, reading), |s| s)?;
+        Ok(Self::new(socket, options, reading, PLAIN))
+    }
+
+    /// Opens the members of a fanout group.
+    pub fn open_group(options: &PacketOptions, reading: PlainReading, group: &Group) -> Result<Vec<Self>, PortError> {
+        let sockets = members::open_group(options, group, FANOUT, |s| prepare(s, reading), |s| s)?;
+        Ok(sockets.into_iter().map(|s| Self::new(s, options, reading, FANOUT)).collect())
+    }
+
+    fn new(socket: PacketSocket, options: &PacketOptions, reading: PlainReading, backend: &'static str) -> Self {
+        Self {
+            socket,
+            batch: Batch::new(reading.batch, options.snaplen as usize),
+            interface: options.interface.clone(),
+            backend,
+            gone: false,
+            drops_seen: 0,
+            stats: SourceStats::default(),
+        }
+    }
+}
+
+fn prepare(socket: PacketSocket, reading: PlainReading) -> Result<PacketSocket, sys::packet::PacketError> {
+    socket.set_ancillary()?;
+    socket.set_receive_buffer(reading.buffer_bytes)?;
+    Ok(socket)
+}
+
+impl Source for PacketSource {
+    fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    fn receive<F: FnMut(Frame<'_>)>(&mut self, timeout: Duration, mut each: F) -> Result<usize, PortError> {
+        let explain = |e| explain(self.backend, &self.interface, e);
+        let mut n = match self.batch.receive(&self.socket).map_err(explain) {
+            // The error of the socket: what is queued is still to be read.
+            Err(PortError::Vanished { .. }) if !self.gone => {
+                self.gone = true;
+                0
+            }
+            other => other?,
+        };
+        if n == 0 {
+            if self.gone {
+                return Err(PortError::Vanished { interface: self.interface.clone() });
+            }
+            match self.socket.wait(timeout).map_err(explain)? {
+                Readiness::Nothing => return Ok(0),
+                Readiness::Ready => n = self.batch.receive(&self.socket).map_err(explain)?,
+                Readiness::Failed => {
+                    self.gone = self.socket.take_error().map_err(explain)?.is_some();
+                    n = self.batch.receive(&self.socket).map_err(explain)?;
+                }
+            }
+        }
+        for packet in self.batch.packets(n) {
+            let lost_before = packet.drops.wrapping_sub(self.drops_seen);
+            // A packet that was queued before the first loss carries no count.
+            let lost_before = if packet.drops == 0 { 0 } else { lost_before };
+            self.drops_seen = self.drops_seen.wrapping_add(lost_before);
+            each(Frame {
+                timestamp_ns: packet.timestamp_ns,
+                wire_len: packet.wire_len,
+                data: packet.data,
+                vlan: packet.vlan.map(|(tpid, tci)| VlanTag { tpid, tci }),
+                lost_before,
+            });
+        }
+        self.stats.delivered += n as u64;
+        Ok(n)
+    }
+
+    fn close_intake(&mut self) -> Result<(), PortError> {
+        members::close_intake(&self.socket).map_err(|e| explain(self.backend, &self.interface, e))
+    }
+
+    fn stats(&mut self) -> Result<SourceStats, PortError> {
+        let new = self.socket.take_statistics().map_err(|e| explain(self.backend, &self.interface, e))?;
+        self.stats.dropped += u64::from(new.drops);
+        Ok(self.stats)
+    }
+}

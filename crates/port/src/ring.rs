@@ -1,0 +1,161 @@
+//! The TPACKET_V3 ring: the kernel writes frames into shared blocks, and the reader is woken once a block.
+
+use std::{
+    mem, thread,
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use sys::packet::{Block, Readiness, RingFrame, RingLayout, RxRing, Statistics};
+
+use crate::{
+    Counted, Frame, Group, PacketOptions, PortError, Source, SourceStats, VlanTag,
+    members::{self, explain},
+};
+
+/// A ring, alone or as a member of a fanout group.
+#[derive(Debug)]
+pub struct RingSource {
+    ring: RxRing,
+    interface: String,
+    backend: &'static str,
+    retire: Duration,
+    gone: bool,
+    losses: Losses,
+    delivered: u64,
+}
+
+const ALONE: &str = "ring";
+const FANOUT: &str = "ring+fanout";
+
+impl RingSource {
+    /// Opens a ring of its own.
+    pub fn open(options: &PacketOptions, layout: RingLayout) -> Result<Self, PortError> {
+        let ring = members::open_one(options, ALONE, |s| RxRing::new(s, layout), RxRing::socket)?;
+        Ok(Self::new(ring, options, layout, ALONE))
+    }
+
+    /// Opens the members of a fanout group, each with a ring of this layout.
+    pub fn open_group(options: &PacketOptions, layout: RingLayout, group: &Group) -> Result<Vec<Self>, PortError> {
+        let rings = members::open_group(options, group, FANOUT, |s| RxRing::new(s, layout), RxRing::socket)?;
+        Ok(rings.into_iter().map(|r| Self::new(r, options, layout, FANOUT)).collect())
+    }
+
+    fn new(ring: RxRing, options: &PacketOptions, layout: RingLayout, backend: &'static str) -> Self {
+        Self {
+            ring,
+            interface: options.interface.clone(),
+            backend,
+            retire: Duration::from_millis(u64::from(layout.retire_ms)),
+            gone: false,
+            losses: Losses::default(),
+            delivered: 0,
+        }
+    }
+
+    /// Waits for a block; false when the time went by.
+    fn wait(&mut self, timeout: Duration) -> Result<bool, PortError> {
+        let explain = |e| explain(self.backend, &self.interface, e);
+        if self.gone {
+            return Err(PortError::Vanished { interface: self.interface.clone() });
+        }
+        match self.ring.socket().wait(timeout).map_err(explain)? {
+            Readiness::Ready => Ok(true),
+            Readiness::Nothing => Ok(false),
+            Readiness::Failed => {
+                self.gone = self.ring.socket().take_error().map_err(explain)?.is_some();
+                // The last block is still open; its timer hands it over.
+                thread::sleep(self.retire * 2);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Gives the next block to `take`, waiting for it up to `timeout`; none when there was none.
+    fn block<T>(
+        &mut self,
+        timeout: Duration,
+        take: impl FnOnce(&Block<'_>, &mut Losses) -> T,
+    ) -> Result<Option<T>, PortError> {
+        if !self.ring.ready() && !self.wait(timeout)? {
+            return Ok(None);
+        }
+        let Some(block) = self.ring.next_block() else { return Ok(None) };
+        if block.losing() {
+            // Rare: the kernel sets the flag from a loss on until the counters are read.
+            let new = block.socket().take_statistics().map_err(|e| explain(self.backend, &self.interface, e))?;
+            self.losses.add(new);
+        }
+        self.delivered += u64::from(block.len());
+        Ok(Some(take(&block, &mut self.losses)))
+    }
+}
+
+/// Losses, and those of them that no frame has carried yet.
+#[derive(Debug, Default)]
+struct Losses {
+    dropped: u64,
+    freezes: u64,
+    unmarked: u32,
+    /// When the unmarked ones were noticed, in nanoseconds since the epoch: a later frame came after the loss.
+    noticed_ns: u64,
+}
+
+impl Losses {
+    fn add(&mut self, new: Statistics) {
+        self.dropped += u64::from(new.drops);
+        self.freezes += u64::from(new.freezes);
+        if new.drops != 0 {
+            self.unmarked = self.unmarked.saturating_add(new.drops);
+            self.noticed_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+        }
+    }
+
+    /// The losses that `frame` is the first to come after.
+    #[inline]
+    fn before(&mut self, frame: &RingFrame<'_>) -> u32 {
+        if self.unmarked != 0 && (frame.losing || frame.timestamp_ns >= self.noticed_ns) {
+            return mem::take(&mut self.unmarked);
+        }
+        0
+    }
+}
+
+impl Source for RingSource {
+    fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    fn receive<F: FnMut(Frame<'_>)>(&mut self, timeout: Duration, mut each: F) -> Result<usize, PortError> {
+        let n = self.block(timeout, |block, losses| {
+            let mut n = 0;
+            for frame in block.frames() {
+                n += 1;
+                each(Frame {
+                    timestamp_ns: frame.timestamp_ns,
+                    wire_len: frame.wire_len,
+                    data: frame.data,
+                    vlan: frame.vlan.map(|(tpid, tci)| VlanTag { tpid, tci }),
+                    lost_before: losses.before(&frame),
+                });
+            }
+            n
+        })?;
+        Ok(n.unwrap_or(0))
+    }
+
+    /// The count stands in the header of the block: the frames stay untouched.
+    fn count(&mut self, timeout: Duration) -> Result<Counted, PortError> {
+        let n = self.block(timeout, |block, _| block.len())?;
+        Ok(Counted { packets: u64::from(n.unwrap_or(0)), bytes: None })
+    }
+
+    fn close_intake(&mut self) -> Result<(), PortError> {
+        members::close_intake(self.ring.socket()).map_err(|e| explain(self.backend, &self.interface, e))
+    }
+
+    fn stats(&mut self) -> Result<SourceStats, PortError> {
+        let new = self.ring.socket().take_statistics().map_err(|e| explain(self.backend, &self.interface, e))?;
+        self.losses.add(new);
+        Ok(SourceStats { delivered: self.delivered, dropped: self.losses.dropped, freezes: self.losses.freezes })
+    }
+}
