@@ -1,5 +1,6 @@
 //! The machine: CPUs, NUMA, NICs, queues, IRQs, counters (read); knobs and the journal (write).
 
+pub mod counters;
 pub mod journal;
 pub mod knob;
 pub mod members;

@@ -1,0 +1,79 @@
+//! Counters: what the kernel and the NICs have counted so far, and the rates between two readings.
+//!
+//! [`Sampler`] reads the live machine cheaply; [`delta`] makes a [`model::top::TopSample`] of two readings and is pure.
+
+mod delta;
+mod links;
+mod netlink;
+mod qstats;
+mod queues;
+mod sampler;
+mod text;
+
+use std::{collections::BTreeMap, io, time::Duration};
+
+use model::{Classified, ErrorClass};
+
+pub use delta::delta;
+pub use links::LinkStats;
+pub use queues::{QueueCounters, QueueNames};
+pub use sampler::Sampler;
+pub use text::{CpuTime, Interrupts, Softirqs, Softnet, cpu_times, interrupts, softirqs, softnet};
+
+/// Everything counted, at one moment.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Counters {
+    /// When, by the monotonic clock.
+    pub at: Duration,
+    /// When, by the calendar (RFC 3339, UTC).
+    pub when: String,
+    /// Interfaces by index.
+    pub links: BTreeMap<u32, LinkCounters>,
+    /// CPU time of each CPU that is online.
+    pub cpus: BTreeMap<u32, CpuTime>,
+    /// Packets that entered the stack, by CPU.
+    pub softnet: BTreeMap<u32, Softnet>,
+    /// Soft interrupts by CPU.
+    pub softirqs: BTreeMap<u32, Softirqs>,
+    /// Interrupts.
+    pub interrupts: Interrupts,
+}
+
+/// The counters of one interface.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct LinkCounters {
+    /// Its name at that moment.
+    pub name: String,
+    /// The counters of the whole interface.
+    pub stats: LinkStats,
+    /// The counters of its queues, for drivers that have them.
+    pub queues: BTreeMap<u32, QueueCounters>,
+}
+
+/// What can go wrong when counters are read.
+#[derive(Debug, thiserror::Error)]
+pub enum CountersError {
+    /// A file of the kernel cannot be read.
+    #[error("cannot read {path}: {source}; rates need a mounted /proc")]
+    Read {
+        /// The file.
+        path: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// A netlink socket cannot be opened.
+    #[error("cannot open a netlink socket: {0}; rates are read by netlink, which this sandbox or kernel refuses")]
+    Netlink(#[source] io::Error),
+    /// The kernel does not give the counters of the interfaces.
+    #[error("the kernel refuses interface statistics (RTM_GETSTATS): {0}")]
+    Links(#[source] io::Error),
+    /// The kernel does not give the names of the interfaces.
+    #[error("cannot list the interfaces: {0}")]
+    Names(#[source] io::Error),
+}
+
+impl Classified for CountersError {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Lacking
+    }
+}

@@ -1,0 +1,127 @@
+//! One netlink socket that asks and reads answers into a buffer kept for the next time.
+
+use std::{
+    io,
+    os::fd::{AsRawFd, OwnedFd},
+};
+
+use netlink_packet_core::{NetlinkBuffer, NlaBuffer, NlasIterator};
+use nix::sys::{
+    socket::{
+        AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, send, setsockopt, socket,
+        sockopt::ReceiveTimeout,
+    },
+    time::{TimeVal, TimeValLike},
+};
+
+const NLMSG_ERROR: u16 = 2;
+const NLMSG_DONE: u16 = 3;
+/// NLM_F_REQUEST | NLM_F_ACK
+pub(super) const ONE: u16 = 0x1 | 0x4;
+/// NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
+pub(super) const DUMP: u16 = 0x1 | 0x100 | 0x200;
+/// The kernel fills at most 32 KiB per read of a dump.
+const BUFFER_BYTES: usize = 64 << 10;
+
+#[derive(Debug)]
+pub(super) struct Netlink {
+    socket: OwnedFd,
+    buffer: Vec<u8>,
+    request: Vec<u8>,
+    sequence: u32,
+}
+
+impl Netlink {
+    pub(super) fn open(protocol: SockProtocol) -> io::Result<Self> {
+        let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+        bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
+        // The kernel answers at once; this only keeps a fault from hanging the program.
+        setsockopt(&socket, ReceiveTimeout, &TimeVal::seconds(2))?;
+        Ok(Self { socket, buffer: vec![0; BUFFER_BYTES], request: Vec::new(), sequence: 0 })
+    }
+
+    /// Sends one request and calls `each` with type and payload of every message of the answer.
+    pub(super) fn ask(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        body: &[u8],
+        mut each: impl FnMut(u16, &[u8]),
+    ) -> io::Result<()> {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.request.clear();
+        self.request.extend_from_slice(&(16 + body.len() as u32).to_ne_bytes());
+        self.request.extend_from_slice(&kind.to_ne_bytes());
+        self.request.extend_from_slice(&flags.to_ne_bytes());
+        self.request.extend_from_slice(&self.sequence.to_ne_bytes());
+        self.request.extend_from_slice(&0u32.to_ne_bytes());
+        self.request.extend_from_slice(body);
+        send(self.socket.as_raw_fd(), &self.request, MsgFlags::empty())?;
+        loop {
+            let read = match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::empty()) {
+                Err(nix::Error::EINTR) => continue,
+                other => other?,
+            };
+            if read == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            if answer(&self.buffer[..read], self.sequence, &mut each)? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Walks the messages of one read; true when the answer is complete.
+fn answer(mut rest: &[u8], sequence: u32, each: &mut impl FnMut(u16, &[u8])) -> io::Result<bool> {
+    while !rest.is_empty() {
+        let message = NetlinkBuffer::new_checked(rest).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+        let length = (message.length() as usize).next_multiple_of(4).min(rest.len());
+        if message.sequence_number() == sequence {
+            match message.message_type() {
+                NLMSG_DONE => return Ok(true),
+                NLMSG_ERROR => {
+                    let code = message.payload().first_chunk().map_or(0, |b| i32::from_ne_bytes(*b));
+                    return if code == 0 { Ok(true) } else { Err(io::Error::from_raw_os_error(-code)) };
+                }
+                kind => each(kind, message.payload()),
+            }
+        }
+        rest = &rest[length..];
+    }
+    Ok(false)
+}
+
+/// The attributes in `bytes` by number; a broken one ends the walk.
+pub(super) fn attributes(bytes: &[u8]) -> impl Iterator<Item = NlaBuffer<&[u8]>> {
+    NlasIterator::new(bytes).map_while(Result::ok)
+}
+
+/// Adds an attribute to a request.
+pub(super) fn push_attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
+    body.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
+    body.extend_from_slice(&kind.to_ne_bytes());
+    body.extend_from_slice(value);
+    body.resize(body.len().next_multiple_of(4), 0);
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_answer_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), length in 0u32..64) {
+            let mut message = bytes;
+            if message.len() >= 16 {
+                message[..4].copy_from_slice(&length.to_ne_bytes());
+                message[8..12].copy_from_slice(&7u32.to_ne_bytes());
+            }
+            let mut attributes_seen = 0;
+            let _ = answer(&message, 7, &mut |_, payload| attributes_seen += attributes(payload).count());
+            prop_assert!(attributes_seen <= 200);
+        }
+    }
+}
