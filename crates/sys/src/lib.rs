@@ -6,3 +6,4 @@ pub mod ethtool;
 pub mod map_mmap;
 pub mod packet;
 pub mod tun;
+pub mod xsk;

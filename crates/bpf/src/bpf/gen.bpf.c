@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The live-frame generator: run by BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, once per frame.
+ *
+ * Every run either writes the next packet's headers into the frame and redirects it to the device, or, while nothing is
+ * due, drops it: such a filler is how the program waits without holding soft interrupts off. User space lays down the
+ * headers of all packets of a cycle in a table, checksums included, so that nothing here knows a protocol; only the TCP
+ * sequence number is made up per packet, and the checksum follows it (RFC 1624). The headers are written whole each
+ * time, because a frame comes back from its receiver with whatever that did to it.
+ *
+ * One object is loaded per sender: all state is private to one core, and every knob is a constant to the verifier. */
+#include <stdbool.h>
+
+#include "common.h"
+
+/* The longest headers that the table can hold, and where the length of the frame stands behind them. */
+#define GEN_HEADER_MAX 120
+#define GEN_RATE_SHIFT 44
+#define GEN_LAG_MAX_NS ((1 << 24) - 1)
+#define GEN_UNPACED_CREDIT 64
+
+/* Length of the headers in bytes, 8 or more. */
+const volatile __u64 gen_header_len = 54;
+/* Distance of the entries in the table, in bytes, a multiple of 8; the frame's length is in the last 4 of them. */
+const volatile __u64 gen_stride = 64;
+/* Length of all entries together in bytes, and the next power of two at or above it, less one. */
+const volatile __u64 gen_table_len = 64;
+const volatile __u64 gen_table_mask = 63;
+/* Offset of the TCP header in bytes, 0 when the packets have none. */
+const volatile __u64 gen_tcp_offset = 34;
+/* Length in bytes of the frames that the test run hands in, and whether the table asks for shorter ones. */
+const volatile __u32 gen_frame_max = 60;
+const volatile bool gen_sizes_vary = false;
+/* Packets per nanosecond, times 2^GEN_RATE_SHIFT; 0 is as fast as it goes. */
+const volatile __u64 gen_rate = 0;
+/* Packets to send. */
+const volatile __u64 gen_count = ~0ULL;
+/* How long to send, in nanoseconds from the first run on. */
+const volatile __u64 gen_duration_ns = 1000000000;
+
+/* Written by the program and read by user space while it runs; only `stop` goes the other way. */
+struct gen_state {
+	/* Packets sent, and at which count the clock is due. */
+	__u64 sent;
+	__u64 limit;
+	/* Where the next entry begins in the table. */
+	__u64 offset;
+	/* Runs that sent nothing because nothing was due. */
+	__u64 fillers;
+	/* Part of a packet that is due, times 2^GEN_RATE_SHIFT. */
+	__u64 credit;
+	/* Time behind schedule that was given up because it went beyond GEN_LAG_MAX_NS. */
+	__u64 given_up_ns;
+	/* CLOCK_MONOTONIC of the first run, of the last look at the clock. */
+	__u64 started_ns;
+	__u64 seen_ns;
+	__u32 stop;
+	__u32 done;
+};
+
+struct gen_state gen_state;
+
+/* The entries, resized by user space to gen_table_mask + 1 + gen_stride bytes. */
+__u8 gen_table[64] SEC(".data.gen_table") = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} gen_device SEC(".maps");
+
+/* Looks at the clock and at the stop flag; says whether a packet may go, and sets when to look next. */
+static __noinline int refill(struct gen_state *s)
+{
+	__u64 now, passed, left, due = GEN_UNPACED_CREDIT;
+
+	if (!s || s->done)
+		return 0;
+	now = bpf_ktime_get_ns();
+	if (!s->started_ns) {
+		s->started_ns = now;
+		s->seen_ns = now;
+		/* The first packet is due at once. */
+		s->credit = 1ULL << GEN_RATE_SHIFT;
+	}
+	left = gen_count - s->sent;
+	passed = now - s->seen_ns;
+	s->seen_ns = now;
+	if (!left || *(volatile __u32 *)&s->stop || now - s->started_ns >= gen_duration_ns) {
+		s->done = 1;
+		return 0;
+	}
+	if (gen_rate) {
+		if (passed > GEN_LAG_MAX_NS) {
+			s->given_up_ns += passed - GEN_LAG_MAX_NS;
+			passed = GEN_LAG_MAX_NS;
+		}
+		s->credit += passed * gen_rate;
+		due = s->credit >> GEN_RATE_SHIFT;
+		s->credit &= (1ULL << GEN_RATE_SHIFT) - 1;
+	}
+	if (due > left)
+		due = left;
+	s->limit = s->sent + due;
+	return due != 0;
+}
+
+SEC("xdp")
+int ek_gen(struct xdp_md *ctx)
+{
+	struct gen_state *s = &gen_state;
+	__u64 len = gen_header_len, offset, i;
+	void *data, *end, *from;
+
+	if (s->sent == s->limit && !refill(s)) {
+		s->fillers++;
+		return XDP_DROP;
+	}
+	offset = s->offset & gen_table_mask;
+	from = gen_table + offset;
+	if (gen_sizes_vary) {
+		__u32 frame_len = *(__u32 *)(from + gen_stride - 4);
+
+		if (frame_len != gen_frame_max && bpf_xdp_adjust_tail(ctx, (int)(frame_len - gen_frame_max)))
+			return XDP_ABORTED;
+	}
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (len < 8 || len > GEN_HEADER_MAX || data + len > end)
+		return XDP_ABORTED;
+#pragma unroll
+	for (i = 0; i < GEN_HEADER_MAX / 8; i++)
+		if (len > 8 * i + 8)
+			((__u64 *)data)[i] = ((__u64 *)from)[i];
+	/* The last eight bytes, over some of the ones before. */
+	*(__u64 *)(data + len - 8) = *(__u64 *)(from + len - 8);
+	if (gen_tcp_offset) {
+		__u64 tcp = gen_tcp_offset;
+		/* Where the table has zeros, so that the checksum loses just these bits (RFC 1624, equation 4). */
+		__u64 low = (__u16)s->sent;
+		__u64 sum = *(__u16 *)(from + tcp + 16) + (low ^ 0xffff);
+
+		if (data + tcp + 18 > end)
+			return XDP_ABORTED;
+		*(__u16 *)(data + tcp + 6) = low;
+		*(__u16 *)(data + tcp + 16) = sum + (sum >> 16);
+	}
+	offset += gen_stride;
+	s->offset = offset == gen_table_len ? 0 : offset;
+	s->sent++;
+	return bpf_redirect_map(&gen_device, 0, 0);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

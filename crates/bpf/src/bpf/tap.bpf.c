@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/*
+ * Copies each frame into a ring of its CPU that user space has mapped, then lets it pass to the stack, or ends it.
+ *
+ * One writer per ring: an XDP program runs in softirq context (or with softirqs off), which does not nest on a CPU. One reader. No socket
+ * buffer, no system call, no lock; per frame the program writes the frame's bytes and one cache line of control.
+ */
+#include "common.h"
+#include "tap.h"
+
+/* How many bytes of a frame are kept, 1 to TAP_SNAPLEN_MAX. */
+const volatile __u32 snaplen = 65535;
+/* Segments per CPU minus one; their number is a power of two. */
+const volatile __u32 segment_mask = 0;
+/* What becomes of a captured frame: XDP_PASS or XDP_DROP. */
+const volatile __u32 verdict = XDP_PASS;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* CPUs x segments, set at load time */
+	__type(key, __u32);
+	__type(value, struct tap_segment);
+} tap_ring SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1); /* CPUs, set at load time */
+	__type(key, __u32);
+	__type(value, struct tap_control);
+} tap_control SEC(".maps");
+
+/* Makes the record visible before the position that covers it. */
+static __always_inline void publish(struct tap_control *ctl, __u64 head)
+{
+#if defined(__TARGET_ARCH_x86)
+	/* Stores are seen in their order; only the compiler must be held. */
+	asm volatile("" ::: "memory");
+	*(volatile __u64 *)&ctl->head = head;
+#else
+	/* A fetching atomic is a full barrier. */
+	__sync_fetch_and_add(&ctl->head, head - ctl->head);
+#endif
+}
+
+SEC("xdp.frags")
+int tap(struct xdp_md *ctx)
+{
+	__u32 cpu = bpf_get_smp_processor_id();
+	struct tap_control *ctl = bpf_map_lookup_elem(&tap_control, &cpu);
+	struct tap_segment *segment;
+	struct tap_record *rec;
+	__u64 head, next, wire, end;
+	__u32 len, index, off;
+
+	if (!ctl)
+		return XDP_PASS;
+	wire = bpf_xdp_get_buff_len(ctx);
+	len = wire < snaplen ? wire : snaplen;
+	/* The verifier wants to see 1 <= len <= TAP_SNAPLEN_MAX. */
+	len = ((len - 1) & (TAP_SNAPLEN_MAX - 1)) + 1;
+
+	head = ctl->head;
+	next = head + ((sizeof(*rec) + len + TAP_RECORD_ALIGN - 1) & ~(__u64)(TAP_RECORD_ALIGN - 1));
+	end = (head | (TAP_SEGMENT_BYTES - 1)) + 1;
+	if (next >= end)
+		next = end;
+	/* The segment in which the next record begins must be free: the slack of this one is then free too. */
+	if (next - ctl->seen_tail > (__u64)segment_mask << TAP_SEGMENT_BITS) {
+		ctl->seen_tail = *(volatile __u64 *)&ctl->tail;
+		if (next - ctl->seen_tail > (__u64)segment_mask << TAP_SEGMENT_BITS)
+			goto lost;
+	}
+
+	index = cpu * (segment_mask + 1) + ((__u32)(head >> TAP_SEGMENT_BITS) & segment_mask);
+	segment = bpf_map_lookup_elem(&tap_ring, &index);
+	if (!segment)
+		goto lost;
+	off = head & (TAP_SEGMENT_BYTES - 1);
+	rec = (void *)segment + off;
+	if (bpf_xdp_load_bytes(ctx, 0, rec + 1, len))
+		goto lost;
+	rec->tai_ns = bpf_ktime_get_tai_ns();
+	rec->wire_len = wire;
+	rec->kept = len;
+	rec->lost = ctl->lost;
+	ctl->records++;
+	publish(ctl, next);
+	return verdict;
+lost:
+	ctl->lost++;
+	return verdict;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

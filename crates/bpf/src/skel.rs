@@ -1,0 +1,24 @@
+//! The skeletons that libbpf-cargo generated from `src/bpf/*.bpf.c`.
+
+macro_rules! skeleton {
+    ($name:ident, $file:literal) => {
+        #[allow(
+            unsafe_code,
+            missing_docs,
+            unreachable_pub,
+            dead_code,
+            clippy::all,
+            clippy::pedantic,
+            clippy::undocumented_unsafe_blocks,
+            rust_2018_idioms
+        )]
+        pub(crate) mod $name {
+            include!(concat!(env!("OUT_DIR"), $file));
+        }
+    };
+}
+
+skeleton!(tap, "/tap.skel.rs");
+skeleton!(xsk_redirect, "/xsk_redirect.skel.rs");
+skeleton!(xdp_drop, "/xdp_drop.skel.rs");
+skeleton!(xdp_pass, "/xdp_pass.skel.rs");

@@ -1,0 +1,271 @@
+//! XDP programs on an interface: attached by a link that ends with its owner, in the mode that was asked for and no other.
+
+use std::{
+    ffi::CStr,
+    fmt, io, mem,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
+};
+
+use libbpf_rs::libbpf_sys;
+use model::{Classified, ErrorClass};
+
+/// Where on the way of a frame the program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XdpMode {
+    /// In the driver, before a socket buffer exists.
+    Native,
+    /// In the stack, on a finished socket buffer: works everywhere and saves nothing.
+    Generic,
+    /// In the hardware.
+    Offload,
+}
+
+impl fmt::Display for XdpMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Native => "native",
+            Self::Generic => "generic",
+            Self::Offload => "offload",
+        })
+    }
+}
+
+/// The XDP program that an interface runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    /// Its id, as `bpftool prog` shows it.
+    pub id: u32,
+    /// Its name; empty if it may not be read.
+    pub name: String,
+    /// Its mode.
+    pub mode: XdpMode,
+}
+
+/// An XDP program that could not be loaded, attached or asked.
+#[derive(Debug, thiserror::Error)]
+pub enum XdpError {
+    /// There is no such interface.
+    #[error("there is no interface `{interface}` in this network namespace")]
+    NoInterface {
+        /// Its name.
+        interface: String,
+    },
+    /// Somebody else's program runs there, and is left alone.
+    #[error(
+        "{interface} already runs the XDP program `{}` (id {}, {} mode), which is left alone: \
+         detach it first (`ip link set dev {interface} xdp off`, or end the process that holds its link)",
+        attached.name, attached.id, attached.mode
+    )]
+    Occupied {
+        /// The interface.
+        interface: String,
+        /// What it runs.
+        attached: Attached,
+    },
+    /// The driver cannot run the program in this mode.
+    #[error("{interface} cannot run the XDP program `{program}` in {mode} mode: {reason}")]
+    Unsupported {
+        /// The interface.
+        interface: String,
+        /// The program.
+        program: &'static str,
+        /// The mode that was asked for.
+        mode: XdpMode,
+        /// Why, and the way out.
+        reason: String,
+    },
+    /// The program or its maps could not be loaded.
+    #[error("cannot load the kernel program `{program}`: {source}{}", privilege_hint(source))]
+    Load {
+        /// The program.
+        program: &'static str,
+        /// What the kernel or libbpf answered.
+        source: libbpf_rs::Error,
+    },
+    /// A map of a loaded program could not be used.
+    #[error("cannot {operation} of the kernel program `{program}`: {source}")]
+    Map {
+        /// The program.
+        program: &'static str,
+        /// What was tried, and with which map.
+        operation: &'static str,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// The kernel refused for another reason.
+    #[error("cannot {operation} on {interface}: {source}")]
+    System {
+        /// The interface.
+        interface: String,
+        /// What was tried.
+        operation: &'static str,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// A setting out of its bounds.
+    #[error("{0}")]
+    Setting(String),
+}
+
+fn privilege_hint(e: &libbpf_rs::Error) -> &'static str {
+    if e.kind() == libbpf_rs::ErrorKind::PermissionDenied {
+        ". It needs CAP_BPF and CAP_NET_ADMIN: run as root"
+    } else {
+        ""
+    }
+}
+
+impl Classified for XdpError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NoInterface { .. } | Self::Setting(_) => ErrorClass::Usage,
+            Self::Occupied { .. } | Self::Unsupported { .. } => ErrorClass::Lacking,
+            Self::Load { source, .. } if source.kind() == libbpf_rs::ErrorKind::PermissionDenied => ErrorClass::Lacking,
+            Self::Load { .. } => ErrorClass::Internal,
+            Self::Map { source, .. } | Self::System { source, .. } => match source.raw_os_error() {
+                Some(libc::EPERM | libc::ENOMEM | libc::ENODEV) => ErrorClass::Lacking,
+                _ => ErrorClass::Internal,
+            },
+        }
+    }
+}
+
+/// The index of an interface of this thread's network namespace.
+pub fn interface_index(interface: &str) -> Result<u32, XdpError> {
+    nix::net::if_::if_nametoindex(interface).map_err(|_| XdpError::NoInterface { interface: interface.to_owned() })
+}
+
+/// The XDP program that `interface` runs, if it runs one.
+pub fn attached(interface: &str) -> Result<Option<Attached>, XdpError> {
+    let index = interface_index(interface)?.cast_signed();
+    let mut opts = libbpf_sys::bpf_xdp_query_opts {
+        sz: mem::size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    // SAFETY: `opts` is initialised, carries its own size and outlives the call, which only writes into it.
+    let code = unsafe { libbpf_sys::bpf_xdp_query(index, 0, &raw mut opts) };
+    if code < 0 {
+        let source = io::Error::from_raw_os_error(-code);
+        return Err(XdpError::System { interface: interface.to_owned(), operation: "ask for the XDP program", source });
+    }
+    let found = [
+        (opts.drv_prog_id, XdpMode::Native),
+        (opts.skb_prog_id, XdpMode::Generic),
+        (opts.hw_prog_id, XdpMode::Offload),
+    ];
+    Ok(found.into_iter().find(|&(id, _)| id != 0).map(|(id, mode)| Attached { id, name: program_name(id), mode }))
+}
+
+fn program_name(id: u32) -> String {
+    libbpf_rs::Program::fd_from_id(id).map(|fd| program_info(fd.as_fd()).1).unwrap_or_default()
+}
+
+/// The id and the name of a loaded program; 0 and nothing if they may not be read.
+fn program_info(program: BorrowedFd<'_>) -> (u32, String) {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut len = mem::size_of_val(&info) as u32;
+    // SAFETY: `info` is a plain struct of the given length without pointers set, so that the kernel writes into it alone.
+    let code = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut len) };
+    if code < 0 {
+        return (0, String::new());
+    }
+    let name: Vec<u8> = info.name.iter().take_while(|&&c| c != 0).map(|&c| c.cast_unsigned()).collect();
+    (info.id, String::from_utf8_lossy(&name).into_owned())
+}
+
+/// A program on an interface. Dropping it takes the program off again; so does the end of the process, however it ends.
+#[derive(Debug)]
+pub struct XdpLink {
+    link: OwnedFd,
+    mode: XdpMode,
+    program_id: u32,
+}
+
+impl XdpLink {
+    /// Puts the loaded `program` on `interface`.
+    ///
+    /// # Errors
+    /// [`XdpError::Occupied`] if any XDP program runs there, [`XdpError::Unsupported`] if the driver cannot do `mode`.
+    pub fn attach(
+        program: BorrowedFd<'_>,
+        name: &'static str,
+        interface: &str,
+        mode: XdpMode,
+    ) -> Result<Self, XdpError> {
+        let index = interface_index(interface)?.cast_signed();
+        if let Some(attached) = attached(interface)? {
+            return Err(XdpError::Occupied { interface: interface.to_owned(), attached });
+        }
+        let flags = match mode {
+            XdpMode::Native => libbpf_sys::XDP_FLAGS_DRV_MODE,
+            XdpMode::Generic => libbpf_sys::XDP_FLAGS_SKB_MODE,
+            XdpMode::Offload => libbpf_sys::XDP_FLAGS_HW_MODE,
+        };
+        let opts = libbpf_sys::bpf_link_create_opts {
+            sz: mem::size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+            flags,
+            ..Default::default()
+        };
+        // SAFETY: the program's descriptor is borrowed for the call, and `opts` is initialised and outlives it.
+        let fd =
+            unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), index, libbpf_sys::BPF_XDP, &raw const opts) };
+        if fd < 0 {
+            return Err(attach_error(-fd, name, interface, mode));
+        }
+        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+        let link = unsafe { OwnedFd::from_raw_fd(fd) };
+        let (program_id, _) = program_info(program);
+        let mode = match attached(interface)? {
+            Some(now) if now.id == program_id => now.mode,
+            Some(attached) => return Err(XdpError::Occupied { interface: interface.to_owned(), attached }),
+            None => mode,
+        };
+        Ok(Self { link, mode, program_id })
+    }
+
+    /// The mode in which the kernel says that it runs.
+    pub fn mode(&self) -> XdpMode {
+        self.mode
+    }
+
+    /// The id of the attached program.
+    pub fn program_id(&self) -> u32 {
+        self.program_id
+    }
+}
+
+impl AsFd for XdpLink {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
+    }
+}
+
+fn attach_error(errno: i32, program: &'static str, interface: &str, mode: XdpMode) -> XdpError {
+    let interface = interface.to_owned();
+    let reason = match errno {
+        libc::EOPNOTSUPP => {
+            "its driver has no such mode; generic mode works on every interface, more slowly".to_owned()
+        }
+        libc::ERANGE | libc::EINVAL | libc::EMSGSIZE | libc::E2BIG => format!(
+            "its driver refused its present settings ({}), mostly an MTU above about 3500 bytes, LRO, or too few \
+             queues: lower the MTU or change them, or use generic mode",
+            io::Error::from_raw_os_error(errno)
+        ),
+        libc::EBUSY | libc::EEXIST => "another XDP program came first".to_owned(),
+        _ => {
+            let source = io::Error::from_raw_os_error(errno);
+            return XdpError::System { interface, operation: "attach an XDP program", source };
+        }
+    };
+    XdpError::Unsupported { interface, program, mode, reason }
+}
+
+/// Sends libbpf's own messages to nowhere: what matters comes back as an error.
+pub(crate) fn quiet_libbpf() {
+    libbpf_rs::set_print(None);
+}
+
+/// A C string of a fixed name.
+pub(crate) fn c_name(name: &'static [u8]) -> &'static CStr {
+    CStr::from_bytes_with_nul(name).unwrap_or(c"")
+}
