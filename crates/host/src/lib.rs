@@ -4,8 +4,12 @@ pub mod counters;
 pub mod journal;
 pub mod knob;
 pub mod members;
+pub mod netdev;
 pub mod picture;
+pub mod read;
+pub mod role;
 pub mod root;
 
 pub use picture::Host;
+pub use read::HostError;
 pub use root::{Root, RootError};

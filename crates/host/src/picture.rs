@@ -12,7 +12,7 @@ pub struct Host {
     pub hostname: String,
     /// The kernel's release, such as `6.1.0-18-amd64`.
     pub kernel: String,
-    /// Every possible CPU, ascending, offline ones included.
+    /// Every CPU that is present, ascending, offline ones included.
     pub cpus: Vec<Cpu>,
     /// Every network interface, by index.
     pub nics: Vec<Nic>,
@@ -29,7 +29,8 @@ pub struct Cpu {
     pub id: u32,
     /// The physical package (socket).
     pub package: u32,
-    /// The core's id within its package (not unique over packages).
+    /// The core's id within its package (not unique over packages); an offline CPU's is its own number, for the kernel
+    /// does not tell.
     pub core: u32,
     /// The logical CPUs of the same core, this one included.
     pub siblings: CpuSet,
@@ -155,7 +156,7 @@ pub struct Irq {
     pub effective: Option<CpuSet>,
     /// The kernel manages its affinity, so that writing is refused (`managed` in the chip's flags, or a write that failed).
     pub managed: bool,
-    /// Interrupts so far by CPU number.
+    /// Interrupts so far by CPU number; a CPU that had none is left out.
     pub counts: BTreeMap<u32, u64>,
 }
 
@@ -189,7 +190,8 @@ pub struct Channels {
     pub combined_max: u32,
 }
 
-/// Interrupt coalescing (`ethtool -c`); a field the driver does not have is none.
+/// Interrupt coalescing (`ethtool -c`). The kernel says 0 for a field that the driver does not have; none is one that was
+/// not asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Coalescing {
     /// Adaptive receive moderation.

@@ -1,0 +1,89 @@
+//! Reads the picture of the machine from a [`Root`].
+
+mod answers;
+mod cpus;
+mod irqs;
+mod nics;
+
+use model::{Classified, CpuSet, ErrorClass};
+
+pub use answers::Answers;
+pub use irqs::parse_interrupts;
+
+use crate::{
+    picture::Host,
+    root::{Root, RootError},
+};
+
+/// What can go wrong while the machine is read.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// A file that every machine has is missing or unreadable.
+    #[error("cannot learn the machine: {0}")]
+    Root(#[from] RootError),
+    /// A file that must be understood holds something else.
+    #[error("{path} holds `{text}`, which is not {expected}; if this is a saved copy, save it again")]
+    Garbled {
+        /// The file.
+        path: String,
+        /// The beginning of its text.
+        text: String,
+        /// What belongs there.
+        expected: &'static str,
+    },
+}
+
+impl Classified for HostError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Root(e) => e.class(),
+            Self::Garbled { .. } => ErrorClass::Usage,
+        }
+    }
+}
+
+impl Host {
+    /// Reads the whole picture. What an old kernel, a driver or a missing privilege does not tell is left out of the
+    /// picture; only the list of CPUs must be there.
+    ///
+    /// # Errors
+    /// When the CPUs are not listed, or a list of them is garbled.
+    pub fn read(root: &Root) -> Result<Self, HostError> {
+        let processes = root.processes(|comm| comm == "irqbalance" || comm.starts_with("napi/"));
+        let irqbalance_pid = processes.iter().find(|(_, comm)| comm == "irqbalance").map(|(pid, _)| *pid);
+        let irqs = irqs::read(root)?;
+        Ok(Self {
+            hostname: soft(root, "proc/sys/kernel/hostname").unwrap_or_default(),
+            kernel: soft(root, "proc/sys/kernel/osrelease").unwrap_or_default(),
+            cpus: cpus::read(root)?,
+            nics: nics::read(root, &irqs, &processes)?,
+            irqs,
+            irqbalance_pid,
+        })
+    }
+}
+
+/// The text of a file that may be missing, unreadable or without an answer.
+fn soft(root: &Root, rel: &str) -> Option<String> {
+    root.read_opt(rel).ok().flatten()
+}
+
+/// A number in a file that may be missing, or hold something else.
+fn soft_number<T: std::str::FromStr>(root: &Root, rel: &str) -> Option<T> {
+    soft(root, rel)?.parse().ok()
+}
+
+/// A list of CPUs in a file that may be missing.
+fn soft_list(root: &Root, rel: &str) -> Option<CpuSet> {
+    CpuSet::parse_list(&soft(root, rel)?).ok()
+}
+
+/// A list of CPUs in a file that must be there.
+fn cpu_list(root: &Root, rel: &str) -> Result<CpuSet, HostError> {
+    let text = root.read_trimmed(rel)?;
+    CpuSet::parse_list(&text).map_err(|_| HostError::Garbled {
+        path: rel.to_owned(),
+        text: text.chars().take(40).collect(),
+        expected: "a list of CPUs such as 0-7",
+    })
+}

@@ -1,0 +1,253 @@
+//! Network interfaces, from sys/class/net, the ethtool answers and the interrupts' names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::CpuSet;
+
+use super::{Answers, HostError, answers::Asker, soft, soft_number};
+use crate::{
+    picture::{Irq, Napi, Nic, NicIrq, QueueRole, RxQueue, TxQueue},
+    role::role_of,
+    root::{Root, RootError},
+};
+
+pub(super) fn read(root: &Root, irqs: &[Irq], processes: &[(u32, String)]) -> Result<Vec<Nic>, HostError> {
+    let names = match root.list("sys/class/net") {
+        Ok(names) => names,
+        Err(RootError::NotFound(..)) => return Ok(Vec::new()),
+        Err(e) => return Err(e.into()),
+    };
+    let mut asker = Asker::new(root);
+    let mut nics: Vec<Nic> =
+        names.iter().filter_map(|name| read_one(root, name, &mut asker, irqs, processes)).collect();
+    nics.sort_by_key(|nic| nic.index);
+    Ok(nics)
+}
+
+/// One interface; none for files beside them (`bonding_masters`) and for one that vanished in between.
+fn read_one(root: &Root, name: &str, asker: &mut Asker, irqs: &[Irq], processes: &[(u32, String)]) -> Option<Nic> {
+    let base = format!("sys/class/net/{name}");
+    let index = soft_number(root, &format!("{base}/ifindex"))?;
+    let answers = asker.ask(root, name, index);
+    let device = Device::find(root, &base);
+    let driver = device.driver.clone().or_else(|| answers.driver.clone());
+    let (rx_queues, tx_queues) = queues(root, &base);
+    let serves = Serves { name, driver: driver.as_deref(), device: &device, rx: rx_queues.len(), tx: tx_queues.len() };
+    Some(Nic {
+        index,
+        mac: soft(root, &format!("{base}/address")).filter(|mac| mac.len() == 17 && mac != "00:00:00:00:00:00"),
+        bus: device.bus.clone(),
+        node: device.node,
+        // -1 (as 4294967295 too) says that the driver does not know.
+        speed_mbps: soft_number::<i64>(root, &format!("{base}/speed"))
+            .and_then(|mbps| u32::try_from(mbps).ok())
+            .filter(|&mbps| mbps != 0 && mbps != u32::MAX),
+        mtu: soft_number(root, &format!("{base}/mtu")).unwrap_or(0),
+        operstate: soft(root, &format!("{base}/operstate")).unwrap_or_else(|| "unknown".to_owned()),
+        flags: soft(root, &format!("{base}/flags"))
+            .and_then(|hex| u32::from_str_radix(hex.trim_start_matches("0x"), 16).ok())
+            .unwrap_or(0),
+        irqs: serves.irqs(irqs),
+        napis: napis(root, name, &answers, processes),
+        // 2 is busy polling in the thread (Linux 6.18).
+        threaded: soft_number::<u32>(root, &format!("{base}/threaded")).map(|mode| mode != 0),
+        rings: answers.rings,
+        channels: answers.channels,
+        coalescing: answers.coalescing,
+        features: answers.features,
+        rss: answers.rss.filter(|rss| !rss.indirection.is_empty() || !rss.key.is_empty() || rss.function.is_some()),
+        name: name.to_owned(),
+        driver,
+        rx_queues,
+        tx_queues,
+    })
+}
+
+/// The queues by number; a gap in the numbers ends the list.
+fn queues(root: &Root, base: &str) -> (Vec<RxQueue>, Vec<TxQueue>) {
+    let names: BTreeSet<String> = root.list(&format!("{base}/queues")).unwrap_or_default().into_iter().collect();
+    let folder = |kind: &str, n: usize| {
+        let name = format!("{kind}-{n}");
+        names.contains(&name).then(|| format!("{base}/queues/{name}"))
+    };
+    let mask = |path: String| soft(root, &path).and_then(|text| CpuSet::parse_mask(&text).ok());
+    let rx = (0..).map_while(|n| folder("rx", n)).map(|queue| RxQueue {
+        rps_cpus: mask(format!("{queue}/rps_cpus")).unwrap_or_default(),
+        rps_flow_cnt: soft_number(root, &format!("{queue}/rps_flow_cnt")).unwrap_or(0),
+    });
+    let tx = (0..).map_while(|n| folder("tx", n)).map(|queue| TxQueue { xps_cpus: mask(format!("{queue}/xps_cpus")) });
+    (rx.collect(), tx.collect())
+}
+
+/// The device behind an interface.
+#[derive(Debug, Default)]
+struct Device {
+    driver: Option<String>,
+    bus: Option<String>,
+    node: Option<u32>,
+    /// The message-signalled interrupts that the device was given.
+    msi_irqs: BTreeSet<u32>,
+    /// Or else its interrupt line, which others may share.
+    line: Option<u32>,
+}
+
+impl Device {
+    fn find(root: &Root, base: &str) -> Self {
+        let link = |rel: &str| root.link(rel).ok();
+        let last = |target: String| target.rsplit('/').next().map(str::to_owned);
+        let driver = link(&format!("{base}/device/driver")).and_then(last);
+        // ../../devices/pci0000:00/0000:00:03.0/virtio2/net/eth0: the PCI function is the device or a folder above it.
+        let own = link(base)
+            .and_then(|target| Some(format!("sys/{}", target.trim_start_matches("../").rsplit_once("/net/")?.0)))
+            .filter(|path| !path.starts_with("sys/devices/virtual"))
+            .unwrap_or_else(|| format!("{base}/device"));
+        let mut function = own.as_str();
+        while !is_pci_address(name_of(function)) {
+            match function.rsplit_once('/') {
+                Some((above, _)) if above != "sys/devices" => function = above,
+                _ => {
+                    function = &own;
+                    break;
+                }
+            }
+        }
+        let bus = Some(name_of(function)).filter(|name| is_pci_address(name)).map(str::to_owned);
+        let msi = root.list(&format!("{function}/msi_irqs")).unwrap_or_default();
+        let msi_irqs: BTreeSet<u32> = msi.iter().filter_map(|number| number.parse().ok()).collect();
+        let line = if msi_irqs.is_empty() { soft_number(root, &format!("{function}/irq")) } else { None };
+        Self {
+            driver,
+            bus,
+            // -1 on machines without NUMA.
+            node: soft_number(root, &format!("{function}/numa_node")),
+            msi_irqs,
+            line: line.filter(|&irq| irq != 0),
+        }
+    }
+}
+
+fn name_of(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+/// `0000:03:00.0`
+fn is_pci_address(name: &str) -> bool {
+    let digits = |text: &str, len| text.len() >= len && text.bytes().all(|b| b.is_ascii_hexdigit());
+    let mut parts = name.split(':');
+    let (domain, bus, slot) = (parts.next(), parts.next(), parts.next().and_then(|s| s.split_once('.')));
+    parts.next().is_none()
+        && domain.is_some_and(|d| digits(d, 4))
+        && bus.is_some_and(|b| digits(b, 2))
+        && slot.is_some_and(|(device, function)| digits(device, 2) && digits(function, 1))
+}
+
+/// What is known of an interface when its interrupts are sought.
+struct Serves<'a> {
+    name: &'a str,
+    driver: Option<&'a str>,
+    device: &'a Device,
+    rx: usize,
+    tx: usize,
+}
+
+impl Serves<'_> {
+    /// The interrupts of the interface by queue, then by number.
+    fn irqs(&self, irqs: &[Irq]) -> Vec<NicIrq> {
+        if self.device.bus.is_none() && self.device.driver.is_none() {
+            return Vec::new(); // a virtual device has none, whatever it is called
+        }
+        let mut found: Vec<Found> = irqs.iter().filter_map(|irq| self.find(irq)).collect();
+        // Beside interrupts of queues, the one with nothing but the interface's name is for changes of the link.
+        let some_named = found.iter().any(|f| !f.bare && f.irq.role != QueueRole::Control);
+        for f in found.iter_mut().filter(|f| f.bare) {
+            f.irq.role = if some_named { QueueRole::Control } else { QueueRole::RxTx(0) };
+        }
+        let mut found: Vec<NicIrq> = found.into_iter().map(|f| f.irq).collect();
+        match self.driver {
+            // Blocks are half for transmit, then half for receive.
+            Some("gve") => {
+                let half = found.iter().filter(|i| i.role != QueueRole::Control).count() as u32 / 2;
+                for irq in &mut found {
+                    if let QueueRole::RxTx(block) = irq.role {
+                        irq.role = if block < half { QueueRole::Tx(block) } else { QueueRole::Rx(block - half) };
+                    }
+                }
+            }
+            // A vector per CPU, whether or not there is a queue for it.
+            Some("mlx5_core" | "mlx4_core" | "mlx4_en") => {
+                let queues = self.rx.max(self.tx).max(1) as u32;
+                found.retain(|i| i.role == QueueRole::Control || queue_of(i.role) < queues);
+            }
+            _ => {}
+        }
+        found.sort_by_key(|i| (queue_of(i.role), i.irq));
+        found
+    }
+
+    fn find(&self, irq: &Irq) -> Option<Found> {
+        let own = self.device.msi_irqs.contains(&irq.number);
+        // Where the device's interrupts are known, a name proves nothing: an interface may carry another's former name,
+        // which that one's interrupts keep. These drivers name by vector, so that a name alone tells nothing either.
+        let nameless =
+            matches!(self.driver, Some("virtio_net" | "mlx5_core" | "mlx4_core" | "mlx4_en" | "ena" | "gve"));
+        if !own && (nameless || !self.device.msi_irqs.is_empty() || self.device.line.is_some_and(|l| l != irq.number)) {
+            return None;
+        }
+        let found = |role, bare| Some(Found { irq: NicIrq { irq: irq.number, role }, bare });
+        for action in &irq.actions {
+            if let Some(role) = role_of(action, self.name, self.driver) {
+                return found(role, action == self.name);
+            }
+        }
+        if !own {
+            return None;
+        }
+        // The interface may have been renamed after its interrupts were named.
+        let action = irq.actions.first().map_or("", String::as_str);
+        let behind_driver = self.driver.and_then(|driver| action.strip_prefix(driver)?.strip_prefix('-'));
+        let old_name = behind_driver.unwrap_or(action).split(['-', ':']).next().unwrap_or_default();
+        let role = if old_name.is_empty() { None } else { role_of(action, old_name, self.driver) };
+        found(role.unwrap_or(QueueRole::Control), action == old_name)
+    }
+}
+
+/// An interrupt of the interface, and whether its name is the interface's and no more.
+struct Found {
+    irq: NicIrq,
+    bare: bool,
+}
+
+fn queue_of(role: QueueRole) -> u32 {
+    match role {
+        QueueRole::Rx(n) | QueueRole::Tx(n) | QueueRole::RxTx(n) => n,
+        QueueRole::Control => u32::MAX,
+    }
+}
+
+/// The NAPI instances: as the kernel lists them, or else by their kernel threads' names (`napi/eth0-8193`).
+fn napis(root: &Root, name: &str, answers: &Answers, processes: &[(u32, String)]) -> Vec<Napi> {
+    let prefix = format!("napi/{name}-");
+    let threads: BTreeMap<u32, u32> =
+        processes.iter().filter_map(|(pid, comm)| Some((comm.strip_prefix(&prefix)?.parse().ok()?, *pid))).collect();
+    let napi = |id, irq, pid: Option<u32>, rx_queue| Napi {
+        id,
+        irq,
+        pid,
+        cpus: pid.and_then(|pid| allowed(root, pid)),
+        rx_queue,
+    };
+    match &answers.napis {
+        Some(listed) => listed
+            .iter()
+            .map(|n| napi(n.id, n.irq, n.pid.or_else(|| threads.get(&n.id).copied()), n.rx_queue))
+            .collect(),
+        None => threads.iter().map(|(&id, &pid)| napi(id, None, Some(pid), None)).collect(),
+    }
+}
+
+/// The CPUs a thread may run on.
+fn allowed(root: &Root, pid: u32) -> Option<CpuSet> {
+    let status = soft(root, &format!("proc/{pid}/status"))?;
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
+    CpuSet::parse_list(list).ok()
+}
