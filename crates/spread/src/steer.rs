@@ -1,0 +1,180 @@
+//! What comes after the interrupts: NAPI threads, RPS, XPS, and the tables of RFS.
+
+use std::collections::BTreeMap;
+
+use host::{
+    Host,
+    knob::{CoalesceField, Knob},
+    picture::Nic,
+};
+use model::CpuSet;
+
+use crate::{
+    options::{Options, Steer},
+    place::Cores,
+    plan::{Homes, SpreadPlan, wanted},
+};
+
+/// Turns threaded NAPI on or off when asked, and pins the threads there are to the CPU of their queue.
+pub(crate) fn threads(nic: &Nic, options: &Options, homes: &Homes, out: &mut SpreadPlan) {
+    let name = &nic.name;
+    let one_zero = |on: bool| if on { "1" } else { "0" }.to_owned();
+    if let Some(on) = options.threaded {
+        match nic.threaded {
+            Some(now) => {
+                let knob = Knob::NapiThreaded { nic: name.clone() };
+                out.set(name, "threaded NAPI".into(), knob, one_zero(now), one_zero(on), "as asked".into());
+                if on && !now {
+                    out.warn(format!(
+                        "{name}: its NAPI threads exist once threaded NAPI is on; `apply` pins them then"
+                    ));
+                }
+            }
+            None => out.warn(format!("{name}: this kernel or driver has no threaded NAPI; left out")),
+        }
+        if !on {
+            return;
+        }
+    }
+    let mut threads: Vec<_> = nic.napis.iter().filter_map(|n| Some((n, n.pid?))).collect();
+    threads.sort_by_key(|(napi, _)| napi.id);
+    let mut guessed = false;
+    for (index, (napi, pid)) in threads.iter().enumerate() {
+        let by_irq = napi.irq.and_then(|irq| nic.irqs.iter().find(|i| i.irq == irq)).and_then(|i| queue_of(i.role));
+        let queue = by_irq.or(napi.rx_queue).unwrap_or_else(|| {
+            guessed = true;
+            index as u32
+        });
+        let Some(&cpu) = homes.get(&queue) else { continue };
+        let knob = Knob::NapiThreadAffinity { nic: name.clone(), napi: napi.id, pid: *pid };
+        let old = napi.cpus.clone().unwrap_or_default();
+        let (old, new) = (knob.cpus_value(&old), knob.cpus_value(&CpuSet::single(cpu)));
+        out.set(name, format!("NAPI thread {pid}"), knob, old, new, format!("with its queue {queue}"));
+    }
+    if guessed {
+        out.warn(format!(
+            "{name}: the kernel does not say which thread serves which queue; taken in the order of their NAPI ids"
+        ));
+    }
+}
+
+fn queue_of(role: host::picture::QueueRole) -> Option<u32> {
+    use host::picture::QueueRole::{Control, Rx, RxTx, Tx};
+    match role {
+        Rx(q) | Tx(q) | RxTx(q) => Some(q),
+        Control => None,
+    }
+}
+
+/// Receive packet steering: the one queue of a NIC over the other cores, or, when asked for, the cores without a queue
+/// shared out among the queues.
+pub(crate) fn rps(nic: &Nic, options: &Options, cores: &Cores<'_>, homes: &Homes, out: &mut SpreadPlan) {
+    let queues = nic.rx_queues.len();
+    if queues == 0 {
+        return;
+    }
+    let taken: CpuSet = homes.values().copied().collect();
+    let near = cores.near(nic.node).difference(&taken);
+    let free = if near.is_empty() { cores.allowed().difference(&taken) } else { near };
+    let helps = queues == 1 && !free.is_empty();
+    let on = wanted(options.rps, helps);
+    if !on && options.rps == Steer::Auto {
+        return;
+    }
+    if on && free.is_empty() {
+        return out.warn(format!("{}: RPS has no CPU to steer to: each has a queue of its own", nic.name));
+    }
+    for (queue, rx) in nic.rx_queues.iter().enumerate() {
+        let share: CpuSet = free.iter().skip(queue).step_by(queues).collect();
+        let (new, why) = match (on, share.is_empty()) {
+            (false, _) => (CpuSet::new(), "RPS off, as asked".to_owned()),
+            (true, true) => continue,
+            (true, false) if queues == 1 => (share, "its one queue fans out over the other cores".to_owned()),
+            (true, false) => {
+                let own = homes.get(&(queue as u32)).copied();
+                (share.union(&own.into_iter().collect()), "its share of the cores without a queue".to_owned())
+            }
+        };
+        let knob = Knob::RpsCpus { nic: nic.name.clone(), queue: queue as u32 };
+        out.set(&nic.name, format!("rx {queue} RPS"), knob, rx.rps_cpus.to_mask(), new.to_mask(), why);
+    }
+}
+
+/// Binds transmit queues to CPUs: each to the CPU of its interrupt, and every other online CPU to the nearest queue, so
+/// that no CPU is without one.
+pub(crate) fn xps(host: &Host, nic: &Nic, options: &Options, homes: &Homes, out: &mut SpreadPlan) {
+    let now: Vec<&CpuSet> = nic.tx_queues.iter().filter_map(|q| q.xps_cpus.as_ref()).collect();
+    if now.len() < 2 || now.len() != nic.tx_queues.len() {
+        if options.xps == Steer::On {
+            out.warn(format!(
+                "{}: XPS takes several transmit queues and a driver that supports it; left out",
+                nic.name
+            ));
+        }
+        return;
+    }
+    let masks = match options.xps {
+        Steer::Off => vec![CpuSet::new(); now.len()],
+        Steer::Auto | Steer::On => xps_masks(host, now.len() as u32, homes),
+    };
+    for (queue, (now, new)) in now.into_iter().zip(masks).enumerate() {
+        let why = match (options.xps, new.len()) {
+            (Steer::Off, _) => "XPS off, as asked",
+            (_, 0) => "more queues than CPUs: unused",
+            (_, 1) => "the CPU of its queue",
+            _ => "the CPU of its queue, and those nearest",
+        };
+        let knob = Knob::XpsCpus { nic: nic.name.clone(), queue: queue as u32 };
+        out.set(&nic.name, format!("tx {queue} XPS"), knob, now.to_mask(), new.to_mask(), why.into());
+    }
+}
+
+fn xps_masks(host: &Host, queues: u32, homes: &Homes) -> Vec<CpuSet> {
+    let mut masks: Vec<CpuSet> = (0..queues).map(|q| homes.get(&q).copied().into_iter().collect::<CpuSet>()).collect();
+    let cpus: BTreeMap<u32, _> = host.cpus.iter().map(|c| (c.id, c)).collect();
+    let taken: CpuSet = masks.iter().flat_map(CpuSet::iter).collect();
+    for cpu in host.cpus.iter().filter(|c| c.online && !taken.contains(c.id)) {
+        let distance = |q: u32| match homes.get(&q).and_then(|home| cpus.get(home)) {
+            Some(home) if cpu.siblings.contains(home.id) => 0,
+            Some(home) if home.node == cpu.node => 1,
+            _ => 2,
+        };
+        if let Some(q) = (0..queues).min_by_key(|&q| (distance(q), masks[q as usize].len(), q)) {
+            masks[q as usize].insert(cpu.id);
+        }
+    }
+    masks
+}
+
+/// The tables of receive flow steering, when asked for: the machine's, and an equal part of it per receive queue.
+pub(crate) fn flow_tables(nic: &Nic, options: &Options, out: &mut SpreadPlan) {
+    let Some(entries) = options.rfs else { return };
+    // The kernel rounds both up to a power of two; so that nothing reads back differently, it is done here.
+    let round = |n: u32| if n == 0 { 0 } else { n.checked_next_power_of_two().unwrap_or(1 << 31) };
+    let entries = round(entries);
+    let per_queue = if entries == 0 { 0 } else { (entries / nic.rx_queues.len().max(1) as u32).max(1) };
+    if !out.plan.changes.iter().any(|c| c.knob == Knob::RfsEntries) {
+        let now = options.rfs_now.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
+        let why = "socket flows of the whole machine, as asked".to_owned();
+        out.set("all", "RFS socket flows".into(), Knob::RfsEntries, now, entries.to_string(), why);
+    }
+    for (queue, rx) in nic.rx_queues.iter().enumerate() {
+        let knob = Knob::RpsFlowCnt { nic: nic.name.clone(), queue: queue as u32 };
+        let (old, new) = (rx.rps_flow_cnt.to_string(), round(per_queue).to_string());
+        out.set(&nic.name, format!("rx {queue} RFS"), knob, old, new, "its part of the flows".into());
+    }
+}
+
+/// A setting of coalescing now, as ethtool writes it.
+pub(crate) fn coalescing_now(nic: &Nic, field: CoalesceField) -> Option<String> {
+    let c = nic.coalescing?;
+    let switch = |on: bool| if on { "on" } else { "off" }.to_owned();
+    match field {
+        CoalesceField::AdaptiveRx => c.adaptive_rx.map(switch),
+        CoalesceField::AdaptiveTx => c.adaptive_tx.map(switch),
+        CoalesceField::RxUsecs => c.rx_usecs.map(|n| n.to_string()),
+        CoalesceField::RxFrames => c.rx_frames.map(|n| n.to_string()),
+        CoalesceField::TxUsecs => c.tx_usecs.map(|n| n.to_string()),
+        CoalesceField::TxFrames => c.tx_frames.map(|n| n.to_string()),
+    }
+}
