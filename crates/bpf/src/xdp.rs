@@ -107,6 +107,17 @@ pub enum XdpError {
     Setting(String),
 }
 
+impl XdpError {
+    /// A privilege was missing (EPERM).
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::Load { source, .. } => source.kind() == libbpf_rs::ErrorKind::PermissionDenied,
+            Self::Map { source, .. } | Self::System { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+            _ => false,
+        }
+    }
+}
+
 fn privilege_hint(e: &libbpf_rs::Error) -> &'static str {
     if e.kind() == libbpf_rs::ErrorKind::PermissionDenied {
         ". It needs CAP_BPF and CAP_NET_ADMIN: run as root"
@@ -226,6 +237,16 @@ impl XdpLink {
     /// The mode in which the kernel says that it runs.
     pub fn mode(&self) -> XdpMode {
         self.mode
+    }
+
+    /// Whether the interface still exists.
+    pub fn is_alive(&self) -> bool {
+        let mut info = libbpf_sys::bpf_link_info::default();
+        let mut len = mem::size_of_val(&info) as u32;
+        // SAFETY: `info` is a plain struct of the given length without pointers set, so that the kernel writes into it alone.
+        let code = unsafe { libbpf_sys::bpf_link_get_info_by_fd(self.link.as_raw_fd(), &raw mut info, &raw mut len) };
+        // SAFETY: for an XDP link the kernel fills this member of the union; it is 0 once the device is gone.
+        code == 0 && unsafe { info.__bindgen_anon_1.xdp.ifindex } != 0
     }
 
     /// The id of the attached program.

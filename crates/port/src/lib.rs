@@ -8,6 +8,10 @@ pub mod members;
 pub mod packet;
 pub mod ring;
 pub mod source;
+pub mod tap;
+pub mod xdp;
+mod xdp_common;
+pub mod xdp_sink;
 
 pub use error::PortError;
 pub use frame::{Frame, SourceStats, VlanTag};
@@ -15,3 +19,6 @@ pub use members::{FanoutProgram, Group, PacketOptions, WHOLE_FRAME};
 pub use packet::{PacketSource, PlainReading};
 pub use ring::RingSource;
 pub use source::{Counted, Source};
+pub use tap::{TapOptions, TapSource};
+pub use xdp::{XdpOptions, XdpSource, XdpWait};
+pub use xdp_sink::{XdpSink, XdpSinkOptions};

@@ -81,9 +81,16 @@ pub struct XskError {
     pub source: io::Error,
 }
 
+const BIND: &str = "bind an AF_XDP socket to its queue";
+
 impl XskError {
     fn last(operation: &'static str) -> Self {
         Self { operation, source: io::Error::last_os_error() }
+    }
+
+    /// The step was binding the socket to its queue.
+    pub fn is_bind(&self) -> bool {
+        self.operation == BIND
     }
 
     /// The kernel's error number, if it was the kernel.

@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    CopyMode, Umem, XskError, XskSettings, XskStatistics,
+    BIND, CopyMode, Umem, XskError, XskSettings, XskStatistics,
     ring::{Descriptor, Ring},
 };
 
@@ -98,7 +98,7 @@ impl Base {
         // SAFETY: `address` is an initialised sockaddr_xdp of `len` bytes that outlives the call.
         let code = unsafe { libc::bind(self.fd.as_raw_fd(), ptr::from_ref(&address).cast(), len) };
         if code != 0 {
-            return Err(XskError::last("bind an AF_XDP socket to its queue"));
+            return Err(XskError::last(BIND));
         }
         let none = libc::xdp_options { flags: 0 };
         let got = get(self.fd.as_fd(), libc::XDP_OPTIONS, none, "ask for the mode of an AF_XDP socket")?;

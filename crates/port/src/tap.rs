@@ -1,0 +1,211 @@
+//! The tap: an XDP program copies frames into memory shared with us; the interface stays on the stack, or with `consume` the frames end.
+
+use std::{
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bpf::{Tap, TapReader, TapSettings, XdpMode};
+use nix::time::{ClockId, clock_gettime};
+use sys::packet::{Instruction, PacketSocket};
+
+use crate::{
+    Counted, Frame, PortError, Source, SourceStats,
+    xdp_common::{Pace, deal, explain_xdp, filter, promiscuity, up_interface},
+};
+
+const BACKEND: &str = "tap";
+/// Frames that one ring hands over before the next ring's turn.
+const TURN: usize = 8192;
+
+/// What a tap is opened with.
+#[derive(Debug, Clone)]
+pub struct TapOptions {
+    /// The interface.
+    pub interface: String,
+    /// A classic BPF filter; empty: every frame. What it rejects passes to the stack.
+    pub filter: Vec<Instruction>,
+    /// Bytes to keep of each frame, 1 to 65536; more is taken as 65536.
+    pub snaplen: u32,
+    /// Join promiscuous mode, for as long as a source is open.
+    pub promiscuous: bool,
+    /// Native or generic. Nothing falls back from one to the other.
+    pub mode: XdpMode,
+    /// End captured frames here instead of letting them pass.
+    pub consume: bool,
+    /// Bytes of each CPU's ring, rounded up to a power of two MiB.
+    pub ring_bytes: usize,
+    /// The NUMA node of the rings; none: the caller's.
+    pub numa_node: Option<u32>,
+    /// How long a reader that found little sleeps before it looks again.
+    pub nap: Duration,
+}
+
+impl TapOptions {
+    /// Whole frames of `interface`, native mode, passed on, 64 MiB per CPU.
+    pub fn new(interface: impl Into<String>) -> Self {
+        Self {
+            interface: interface.into(),
+            filter: Vec::new(),
+            snaplen: bpf::tap::SNAPLEN_MAX,
+            promiscuous: false,
+            mode: XdpMode::Native,
+            consume: false,
+            ring_bytes: 64 << 20,
+            numa_node: None,
+            nap: Duration::from_micros(100),
+        }
+    }
+}
+
+/// The program on the interface, shared by the sources that read its rings.
+#[derive(Debug)]
+struct Attachment {
+    tap: Mutex<Tap>,
+    mode: XdpMode,
+    _promiscuity: Option<PacketSocket>,
+}
+
+impl Attachment {
+    fn with<T>(&self, f: impl FnOnce(&mut Tap) -> T) -> T {
+        f(&mut self.tap.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A reader of the rings of some CPUs. The program is taken off when the first of the sources that were opened together is dropped.
+#[derive(Debug)]
+pub struct TapSource {
+    attachment: Arc<Attachment>,
+    interface: String,
+    rings: Vec<TapReader>,
+    pace: Pace,
+    tai_ahead_ns: u64,
+    delivered: u64,
+    closed: bool,
+}
+
+impl TapSource {
+    /// Attaches the program and opens up to `readers` sources, which share the rings of all CPUs among them.
+    pub fn open(options: &TapOptions, readers: usize) -> Result<Vec<Self>, PortError> {
+        let interface = &options.interface;
+        let explain = |e| explain_xdp(BACKEND, interface, e);
+        let index = up_interface(interface)?;
+        let promiscuity = promiscuity(options.promiscuous, BACKEND, interface, index)?;
+        let settings = TapSettings {
+            snaplen: options.snaplen.min(bpf::tap::SNAPLEN_MAX),
+            ring_bytes: options.ring_bytes,
+            consume: options.consume,
+            numa_node: options.numa_node,
+        };
+        let filter = filter(&options.filter, BACKEND, interface)?;
+        let mut tap = Tap::load(settings, filter.as_ref()).map_err(explain)?;
+        let rings = tap.take_readers();
+        tap.attach(interface, options.mode).map_err(explain)?;
+        let mode = tap.link().map_or(options.mode, bpf::XdpLink::mode);
+        let attachment = Arc::new(Attachment { tap: Mutex::new(tap), mode, _promiscuity: promiscuity });
+        let tai_ahead_ns = tai_ahead_ns();
+        Ok(deal(rings, readers)
+            .into_iter()
+            .map(|rings| Self {
+                attachment: Arc::clone(&attachment),
+                interface: interface.clone(),
+                rings,
+                pace: Pace::new(options.nap),
+                tai_ahead_ns,
+                delivered: 0,
+                closed: false,
+            })
+            .collect())
+    }
+
+    /// The mode in which the program is attached, as the kernel says.
+    pub fn mode(&self) -> XdpMode {
+        self.attachment.mode
+    }
+
+    /// The CPUs whose frames this source reads.
+    pub fn cpus(&self) -> impl Iterator<Item = u32> {
+        self.rings.iter().map(TapReader::cpu)
+    }
+
+    /// Looks until `look` found something or the time is over.
+    fn wait(&mut self, timeout: Duration, mut look: impl FnMut(&mut Self) -> usize) -> Result<usize, PortError> {
+        let start = Instant::now();
+        loop {
+            self.pace.before_look(timeout.saturating_sub(start.elapsed()));
+            let found = look(self);
+            self.pace.after_look(found);
+            if self.pace.time_for_checks() {
+                self.tai_ahead_ns = tai_ahead_ns();
+                if found == 0 && !self.closed && !self.alive() {
+                    return Err(PortError::Vanished { interface: self.interface.clone() });
+                }
+            }
+            if found > 0 || start.elapsed() >= timeout {
+                self.delivered += found as u64;
+                return Ok(found);
+            }
+        }
+    }
+
+    /// Whether the interface is still there, or another source of ours has ended the capture.
+    fn alive(&self) -> bool {
+        self.attachment.with(|tap| tap.link().is_none_or(bpf::XdpLink::is_alive))
+    }
+}
+
+impl Source for TapSource {
+    fn backend(&self) -> &'static str {
+        BACKEND
+    }
+
+    fn receive<F: FnMut(Frame<'_>)>(&mut self, timeout: Duration, mut each: F) -> Result<usize, PortError> {
+        self.wait(timeout, |this| {
+            let ahead = this.tai_ahead_ns;
+            let frames = this.rings.iter_mut().map(|ring| {
+                ring.read(TURN, |frame| {
+                    each(Frame {
+                        timestamp_ns: frame.tai_ns.saturating_sub(ahead),
+                        wire_len: frame.wire_len,
+                        data: frame.data,
+                        vlan: None,
+                        lost_before: u32::try_from(frame.lost_before).unwrap_or(u32::MAX),
+                    });
+                })
+            });
+            frames.sum()
+        })
+    }
+
+    /// The program has counted: the frames stay untouched.
+    fn count(&mut self, timeout: Duration) -> Result<Counted, PortError> {
+        let packets =
+            self.wait(timeout, |this| this.rings.iter_mut().map(TapReader::skip).sum::<u64>() as usize)? as u64;
+        Ok(Counted { packets, bytes: None })
+    }
+
+    /// Takes the program off, for all the sources that were opened together.
+    fn close_intake(&mut self) -> Result<(), PortError> {
+        self.attachment.with(Tap::detach);
+        self.closed = true;
+        Ok(())
+    }
+
+    fn stats(&mut self) -> Result<SourceStats, PortError> {
+        let dropped = self.rings.iter().map(|ring| ring.counts().lost).sum();
+        Ok(SourceStats { delivered: self.delivered, dropped, freezes: 0 })
+    }
+}
+
+impl Drop for TapSource {
+    fn drop(&mut self) {
+        self.attachment.with(Tap::detach);
+    }
+}
+
+/// By how much CLOCK_TAI is ahead of CLOCK_REALTIME: whole seconds, 0 where nobody told the kernel of leap seconds.
+fn tai_ahead_ns() -> u64 {
+    let now = |clock| clock_gettime(clock).map(Duration::from).unwrap_or_default();
+    let ahead = now(ClockId::CLOCK_TAI).saturating_sub(now(ClockId::CLOCK_REALTIME));
+    Duration::from_secs((ahead + Duration::from_millis(500)).as_secs()).as_nanos() as u64
+}

@@ -1,0 +1,339 @@
+//! AF_XDP: frames of every queue of an interface, taken from the stack before a socket buffer exists.
+
+use std::{
+    os::fd::AsFd,
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use bpf::{RedirectCounts, XdpMode, XskRedirect};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use sys::{
+    packet::{Instruction, PacketSocket},
+    xsk::{BusyPoll, CopyMode, XskError, XskReceiver, XskSettings},
+};
+
+use crate::{
+    Counted, Frame, PortError, Source, SourceStats,
+    xdp_common::{Pace, deal, explain_xdp, filter, now_ns, promiscuity, up_interface},
+};
+
+const BACKEND: &str = "xdp";
+
+/// How a reader waits for frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum XdpWait {
+    /// It looks at intervals, and sleeps this long when it found little. The kernel never has to wake it: the cheapest way at high rates.
+    Nap(Duration),
+    /// It sleeps in poll(2), and the kernel wakes it.
+    Poll,
+    /// Its system calls run the NIC's NAPI instance, so that kernel and reader cannot starve each other.
+    Busy(BusyPoll),
+}
+
+/// What AF_XDP sources are opened with.
+#[derive(Debug, Clone)]
+pub struct XdpOptions {
+    /// The interface.
+    pub interface: String,
+    /// A classic BPF filter; empty: every frame. What it rejects passes to the stack.
+    pub filter: Vec<Instruction>,
+    /// Bytes to hand over of each frame.
+    pub snaplen: u32,
+    /// Join promiscuous mode, for as long as a source is open.
+    pub promiscuous: bool,
+    /// Native or generic. Nothing falls back from one to the other.
+    pub mode: XdpMode,
+    /// Copy or zero-copy.
+    pub copy: CopyMode,
+    /// Frames of memory and ring entries per queue: a power of two.
+    pub frames: u32,
+    /// Bytes of a frame in memory: 2048 holds frames up to 1792 bytes, 4096 up to 3840. A longer frame is lost, and counted.
+    pub frame_bytes: u32,
+    /// How to wait.
+    pub wait: XdpWait,
+}
+
+impl XdpOptions {
+    /// Whole frames of `interface`, native mode, 4096 frames per queue, a reader that naps.
+    pub fn new(interface: impl Into<String>) -> Self {
+        Self {
+            interface: interface.into(),
+            filter: Vec::new(),
+            snaplen: crate::WHOLE_FRAME,
+            promiscuous: false,
+            mode: XdpMode::Native,
+            copy: CopyMode::Any,
+            frames: 4096,
+            frame_bytes: 4096,
+            wait: XdpWait::Nap(Duration::from_micros(100)),
+        }
+    }
+}
+
+/// The program on the interface, shared by the sources of its queues.
+#[derive(Debug)]
+struct Attachment {
+    program: Mutex<Option<XskRedirect>>,
+    mode: XdpMode,
+    _promiscuity: Option<PacketSocket>,
+}
+
+impl Attachment {
+    fn with<T>(&self, f: impl FnOnce(&mut Option<XskRedirect>) -> T) -> T {
+        f(&mut self.program.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// A reader of some queues.
+///
+/// The program is taken off when the first of the sources that were opened together is dropped, and the sockets are closed after that:
+/// a program that redirects to a closed socket loses frames unseen.
+#[derive(Debug)]
+pub struct XdpSource {
+    attachment: Arc<Attachment>,
+    interface: String,
+    sockets: Vec<XskReceiver>,
+    queues: Vec<u32>,
+    snaplen: usize,
+    wait: XdpWait,
+    pace: Pace,
+    batch: u32,
+    delivered: u64,
+}
+
+impl XdpSource {
+    /// Opens a socket for every queue of the interface, attaches the program, and deals the sockets to up to `readers` sources.
+    ///
+    /// # Errors
+    /// If any queue cannot have a socket, nothing is opened: its frames would not be captured.
+    pub fn open(options: &XdpOptions, readers: usize) -> Result<Vec<Self>, PortError> {
+        let interface = &options.interface;
+        let explain = |e| explain_xdp(BACKEND, interface, e);
+        check(options)?;
+        let index = up_interface(interface)?;
+        let sockets = open_queues(options, index)?;
+        let promiscuity = promiscuity(options.promiscuous, BACKEND, interface, index)?;
+        let filter = filter(&options.filter, BACKEND, interface)?;
+        let mut program = XskRedirect::load(sockets.len() as u32, filter.as_ref()).map_err(explain)?;
+        for (queue, socket) in sockets.iter().enumerate() {
+            program.set_socket(queue as u32, socket.as_fd()).map_err(explain)?;
+        }
+        program.attach(interface, options.mode).map_err(explain)?;
+        let mode = program.link().map_or(options.mode, bpf::XdpLink::mode);
+        let attachment = Arc::new(Attachment { program: Mutex::new(Some(program)), mode, _promiscuity: promiscuity });
+        let nap = if let XdpWait::Nap(nap) = options.wait { nap } else { Duration::ZERO };
+        let numbered = (0..).zip(sockets).collect();
+        Ok(deal(numbered, readers)
+            .into_iter()
+            .map(|hand| {
+                let (queues, sockets) = hand.into_iter().unzip();
+                Self {
+                    attachment: Arc::clone(&attachment),
+                    interface: interface.clone(),
+                    sockets,
+                    queues,
+                    snaplen: options.snaplen as usize,
+                    wait: options.wait,
+                    pace: Pace::new(nap),
+                    batch: (options.frames / 4).max(1),
+                    delivered: 0,
+                }
+            })
+            .collect())
+    }
+
+    /// The mode in which the program is attached, as the kernel says.
+    pub fn mode(&self) -> XdpMode {
+        self.attachment.mode
+    }
+
+    /// Whether the NIC writes the frames itself, for all queues of this source.
+    pub fn is_zero_copy(&self) -> bool {
+        self.sockets.iter().all(XskReceiver::is_zero_copy)
+    }
+
+    /// The queues that this source reads.
+    pub fn queues(&self) -> &[u32] {
+        &self.queues
+    }
+
+    /// What the program did with the frames of all queues; none once it is off.
+    pub fn redirect_counts(&self) -> Result<Option<RedirectCounts>, PortError> {
+        self.attachment
+            .with(|program| program.as_ref().map(XskRedirect::counts).transpose())
+            .map_err(|e| explain_xdp(BACKEND, &self.interface, e))
+    }
+
+    /// Looks until `look` found something or the time is over.
+    fn wait(&mut self, timeout: Duration, mut look: impl FnMut(&mut Self) -> usize) -> Result<usize, PortError> {
+        let start = Instant::now();
+        loop {
+            let left = timeout.saturating_sub(start.elapsed());
+            match self.wait {
+                XdpWait::Nap(_) => self.pace.before_look(left),
+                XdpWait::Busy(_) => self.sockets.iter().for_each(XskReceiver::busy_poll_once),
+                XdpWait::Poll => {}
+            }
+            let found = look(self);
+            self.pace.after_look(found);
+            self.sockets.iter().for_each(XskReceiver::wake);
+            if found > 0 {
+                self.delivered += found as u64;
+                return Ok(found);
+            }
+            if self.pace.time_for_checks() {
+                self.sleep(Duration::ZERO)?;
+            }
+            if left.is_zero() {
+                return Ok(0);
+            }
+            if self.wait == XdpWait::Poll {
+                self.sleep(left)?;
+            }
+        }
+    }
+
+    /// Sleeps until a socket has frames or the time is over.
+    fn sleep(&self, timeout: Duration) -> Result<(), PortError> {
+        let vanished = || PortError::Vanished { interface: self.interface.clone() };
+        if let [socket] = &self.sockets[..] {
+            return socket.wait(timeout).map(drop).map_err(|e| self.explain(e));
+        }
+        let mut fds: Vec<_> = self.sockets.iter().map(|s| PollFd::new(s.as_fd(), PollFlags::POLLIN)).collect();
+        let timeout_ms = i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
+        let timeout = PollTimeout::try_from(timeout_ms).unwrap_or(PollTimeout::MAX);
+        match poll(&mut fds, timeout) {
+            Ok(_) if fds.iter().any(|fd| fd.revents().is_some_and(|r| r.contains(PollFlags::POLLERR))) => {
+                Err(vanished())
+            }
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(e) => Err(PortError::System {
+                backend: BACKEND,
+                interface: self.interface.clone(),
+                operation: "wait for frames".to_owned(),
+                source: e.into(),
+            }),
+        }
+    }
+
+    fn explain(&self, error: XskError) -> PortError {
+        explain_xsk(BACKEND, &self.interface, None, error)
+    }
+}
+
+fn check(options: &XdpOptions) -> Result<(), PortError> {
+    let reason = match options {
+        o if !o.frames.is_power_of_two() || !(64..=1 << 20).contains(&o.frames) => {
+            format!("frames per queue must be a power of two from 64 to 1048576, not {}", o.frames)
+        }
+        o if ![2048, 4096].contains(&o.frame_bytes) => {
+            format!("bytes per frame must be 2048 or 4096, not {}", o.frame_bytes)
+        }
+        _ => return Ok(()),
+    };
+    Err(PortError::Setting { backend: BACKEND, reason })
+}
+
+/// One socket for each queue. The kernel refuses a queue that does not exist with EINVAL: that is how the last one is found, in any
+/// network namespace.
+fn open_queues(options: &XdpOptions, ifindex: u32) -> Result<Vec<XskReceiver>, PortError> {
+    let busy_poll = if let XdpWait::Busy(busy) = options.wait { Some(busy) } else { None };
+    let mut sockets = Vec::new();
+    for queue in 0.. {
+        let settings = XskSettings {
+            ifindex,
+            queue,
+            frames: options.frames,
+            frame_bytes: options.frame_bytes,
+            copy: options.copy,
+            huge_pages: true,
+            busy_poll,
+        };
+        match XskReceiver::open(&settings) {
+            Ok(socket) => sockets.push(socket),
+            Err(e) if e.errno() == Some(libc::EINVAL) && e.is_bind() && queue > 0 => break,
+            Err(e) => return Err(explain_xsk(BACKEND, &options.interface, Some(queue), e)),
+        }
+    }
+    Ok(sockets)
+}
+
+/// Turns a failed step of an AF_XDP socket into words for the user.
+pub(crate) fn explain_xsk(backend: &'static str, interface: &str, queue: Option<u32>, error: XskError) -> PortError {
+    let interface = interface.to_owned();
+    let queue = queue.unwrap_or_default();
+    let reason = match error.errno() {
+        Some(libc::EPERM | libc::EACCES) => {
+            return PortError::Privilege { backend, interface, capability: "CAP_NET_RAW" };
+        }
+        Some(libc::ENETDOWN | libc::ENODEV | libc::ENXIO) => return PortError::Vanished { interface },
+        Some(libc::EAFNOSUPPORT) => "this kernel is built without AF_XDP (CONFIG_XDP_SOCKETS)".to_owned(),
+        Some(libc::EBUSY) => format!("queue {queue} already has an AF_XDP socket: end the program that holds it"),
+        Some(libc::EOPNOTSUPP | libc::EINVAL) if error.is_bind() => {
+            format!("queue {queue} cannot have an AF_XDP socket of this kind: its driver may have no zero-copy mode, or the frames of memory are too small for it")
+        }
+        Some(libc::ENOBUFS | libc::ENOMEM) => {
+            "there is no memory for its frames: take fewer frames, raise the limit of locked memory (ulimit -l), or grant CAP_IPC_LOCK".to_owned()
+        }
+        _ => {
+            let operation = error.operation.to_owned();
+            return PortError::System { backend, interface, operation, source: error.source };
+        }
+    };
+    PortError::Unsupported { backend, interface, reason }
+}
+
+impl Source for XdpSource {
+    fn backend(&self) -> &'static str {
+        BACKEND
+    }
+
+    /// The time of a frame is when the reader took it from the ring: copy mode keeps no other.
+    fn receive<F: FnMut(Frame<'_>)>(&mut self, timeout: Duration, mut each: F) -> Result<usize, PortError> {
+        self.wait(timeout, |this| {
+            let timestamp_ns = now_ns();
+            let (batch, snaplen) = (this.batch, this.snaplen);
+            let frames = this.sockets.iter_mut().map(|socket| {
+                socket.receive(batch, |data| {
+                    let kept = &data[..data.len().min(snaplen)];
+                    let wire_len = data.len() as u32;
+                    each(Frame { timestamp_ns, wire_len, data: kept, vlan: None, lost_before: 0 });
+                }) as usize
+            });
+            frames.sum()
+        })
+    }
+
+    /// The frames stay untouched.
+    fn count(&mut self, timeout: Duration) -> Result<Counted, PortError> {
+        let packets = self.wait(timeout, |this| {
+            let batch = this.batch;
+            this.sockets.iter_mut().map(|socket| socket.skip(batch) as usize).sum()
+        })?;
+        Ok(Counted { packets: packets as u64, bytes: None })
+    }
+
+    /// Takes the program off, for all the sources that were opened together.
+    fn close_intake(&mut self) -> Result<(), PortError> {
+        self.attachment.with(|program| drop(program.take()));
+        Ok(())
+    }
+
+    fn stats(&mut self) -> Result<SourceStats, PortError> {
+        let mut stats = SourceStats { delivered: self.delivered, ..SourceStats::default() };
+        for socket in &self.sockets {
+            let lost = socket.statistics().map_err(|e| self.explain(e))?;
+            stats.dropped += lost.lost();
+            stats.freezes += lost.fill_ring_empty;
+        }
+        Ok(stats)
+    }
+}
+
+impl Drop for XdpSource {
+    fn drop(&mut self) {
+        // Before the sockets, which are closed right after this.
+        self.attachment.with(|program| drop(program.take()));
+    }
+}

@@ -1,0 +1,152 @@
+//! What the two XDP backends share: opening, errors, and the rhythm in which a reader looks.
+
+use std::{
+    thread,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use bpf::{Filter, XdpError};
+use nix::net::if_::InterfaceFlags;
+use sys::packet::{Instruction, PacketSocket};
+
+use crate::{
+    PortError,
+    members::{explain, unknown_interface},
+};
+
+/// The index of an interface that is up.
+pub(crate) fn up_interface(interface: &str) -> Result<u32, PortError> {
+    let index = sys::packet::interface_index(interface).ok_or_else(|| unknown_interface(interface))?;
+    let mut addresses = nix::ifaddrs::getifaddrs().into_iter().flatten();
+    match addresses.find(|a| a.interface_name == interface) {
+        Some(a) if !a.flags.contains(InterfaceFlags::IFF_UP) => {
+            Err(PortError::InterfaceDown { interface: interface.to_owned() })
+        }
+        _ => Ok(index),
+    }
+}
+
+/// A silent packet socket whose membership keeps the interface promiscuous.
+pub(crate) fn promiscuity(
+    wanted: bool,
+    backend: &'static str,
+    interface: &str,
+    index: u32,
+) -> Result<Option<PacketSocket>, PortError> {
+    if !wanted {
+        return Ok(None);
+    }
+    let explain = |e| explain(backend, interface, e);
+    let socket = PacketSocket::open().map_err(explain)?;
+    socket.set_promiscuous(index).map_err(explain)?;
+    Ok(Some(socket))
+}
+
+/// The filter for XDP; none if every frame is wanted.
+pub(crate) fn filter(
+    classic: &[Instruction],
+    backend: &'static str,
+    interface: &str,
+) -> Result<Option<Filter>, PortError> {
+    if classic.is_empty() {
+        return Ok(None);
+    }
+    Filter::from_classic(classic).map(Some).map_err(|e| PortError::Unsupported {
+        backend,
+        interface: interface.to_owned(),
+        reason: e.to_string(),
+    })
+}
+
+/// Turns a failed step of a kernel program into words for the user.
+pub(crate) fn explain_xdp(backend: &'static str, interface: &str, error: XdpError) -> PortError {
+    let name = interface.to_owned();
+    match error {
+        XdpError::NoInterface { .. } => unknown_interface(interface),
+        ref e if e.is_denied() => {
+            PortError::Privilege { backend, interface: name, capability: "CAP_BPF and CAP_NET_ADMIN" }
+        }
+        XdpError::Setting(reason) => PortError::Setting { backend, reason },
+        XdpError::System { operation, source, .. } | XdpError::Map { operation, source, .. } => {
+            PortError::System { backend, interface: name, operation: operation.to_owned(), source }
+        }
+        other @ (XdpError::Occupied { .. } | XdpError::Unsupported { .. } | XdpError::Load { .. }) => {
+            PortError::Unsupported { backend, interface: name, reason: other.to_string() }
+        }
+    }
+}
+
+/// The rhythm of a reader of shared memory. Each look takes a cache line away from the kernel program that writes it, so a reader that
+/// found little sleeps before it looks again.
+#[derive(Debug)]
+pub(crate) struct Pace {
+    nap: Duration,
+    found: usize,
+    checked: Instant,
+}
+
+/// Frames in one look that make it worth while to look again at once.
+const PLENTY: usize = 2048;
+/// How often an idle reader looks whether its interface is still there.
+const CHECK_EVERY: Duration = Duration::from_millis(100);
+
+impl Pace {
+    pub(crate) fn new(nap: Duration) -> Self {
+        Self { nap, found: PLENTY, checked: Instant::now() }
+    }
+
+    /// Sleeps if the look before found little, but not longer than `left`.
+    pub(crate) fn before_look(&self, left: Duration) {
+        let nap = self.nap.min(left);
+        if self.found < PLENTY && !nap.is_zero() {
+            thread::sleep(nap);
+        }
+    }
+
+    /// Remembers what a look found.
+    pub(crate) fn after_look(&mut self, found: usize) {
+        self.found = found;
+    }
+
+    /// Whether it is time for the things that need not be done at each look.
+    pub(crate) fn time_for_checks(&mut self) -> bool {
+        let due = self.checked.elapsed() >= CHECK_EVERY;
+        if due {
+            self.checked = Instant::now();
+        }
+        due
+    }
+}
+
+/// Now, in nanoseconds since the epoch.
+pub(crate) fn now_ns() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64)
+}
+
+/// Deals `items` to `hands` hands in turn; no hand stays empty.
+pub(crate) fn deal<T>(items: Vec<T>, hands: usize) -> Vec<Vec<T>> {
+    let hands = hands.clamp(1, items.len().max(1));
+    let mut dealt: Vec<Vec<T>> = (0..hands).map(|_| Vec::new()).collect();
+    for (n, item) in items.into_iter().enumerate() {
+        dealt[n % hands].push(item);
+    }
+    dealt
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_item_is_dealt_once_and_no_hand_is_empty() {
+        assert_eq!(deal(vec![1, 2, 3, 4, 5], 2), [vec![1, 3, 5], vec![2, 4]]);
+        assert_eq!(deal(vec![1, 2], 8), [vec![1], vec![2]]);
+        assert_eq!(deal(vec![1, 2], 0), [vec![1, 2]]);
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_is_named() {
+        let error = up_interface("ek-none0").expect_err("no such interface");
+        assert!(error.to_string().contains("ek-none0"), "{error}");
+    }
+}
