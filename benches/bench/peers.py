@@ -1,0 +1,77 @@
+"""Where the peers are, which versions they have, and what each prints at the end."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+
+from .lab import Trouble
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+REPOSITORY = os.path.dirname(HERE)
+YARDSTICKS = os.path.join(HERE, "yardsticks")
+FETCHED = os.path.join(REPOSITORY, "target", "bench-peers")
+EVENKEEL = os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(REPOSITORY, "target")), "release", "evenkeel")
+
+
+def xdp_tool(name):
+    """The command for a program of xdp-tools: the unpacked newer one, with its own libraries, before the installed one."""
+    libraries = os.path.join(FETCHED, "root/usr/lib/x86_64-linux-gnu")
+    fetched = os.path.join(FETCHED, "root/usr/sbin", name)
+    if os.path.exists(fetched):
+        loader = os.path.join(libraries, "ld-linux-x86-64.so.2")
+        return ["env", f"LIBXDP_OBJECT_PATH={libraries}/bpf", loader, "--library-path", libraries, fetched]
+    return [name]
+
+
+def versions():
+    """The versions of all peers, as they say themselves."""
+    found = {}
+    asks = {
+        "tcpdump": (["tcpdump", "--version"], r"tcpdump version (\S+)"),
+        "libpcap": (["tcpdump", "--version"], r"libpcap version (\S+)"),
+        "dumpcap": (["dumpcap", "--version"], r"Dumpcap \(Wireshark\) (\S+)"),
+        "netsniff-ng": (["netsniff-ng", "--version"], r"netsniff-ng (\S+)"),
+        "trafgen": (["trafgen", "--version"], r"trafgen (\S+)"),
+        "tcpreplay": (["tcpreplay", "--version"], r"version: (\S+)"),
+        "xdp-tools": ([*xdp_tool("xdpdump"), "--version"], r"version (\S+)"),
+        "libxdp (yardstick)": (["dpkg-query", "-W", "libxdp-dev"], r"(\d\S+)"),
+        "evenkeel": ([EVENKEEL, "--version"], r"evenkeel (\S+)"),
+        "gcc": (["gcc", "--version"], r"(\d+\.\d+\.\d+)"),
+    }
+    for name, (argv, pattern) in asks.items():
+        try:
+            done = subprocess.run(argv, capture_output=True, text=True, timeout=10)
+            match = re.search(pattern, done.stdout + done.stderr)
+            found[name] = match[1] if match else "unknown"
+        except (OSError, subprocess.TimeoutExpired):
+            found[name] = "absent"
+    return found
+
+
+def number_before(pattern):
+    """A counter: the last number that the pattern finds in all that the program printed."""
+
+    def count(program):
+        found = re.findall(pattern, program.text())
+        if not found:
+            raise Trouble(f"{program.name} printed no count:\n{program.text()[-1000:]}")
+        return int(found[-1])
+
+    return count
+
+
+def json_field(*path):
+    """A counter: one field of the last line of JSON that the program printed on standard output."""
+
+    def count(program):
+        lines = [line for line in program.stdout().splitlines() if line.startswith("{")]
+        if not lines:
+            raise Trouble(f"{program.name} printed no JSON:\n{program.text()[-1000:]}")
+        value = json.loads(lines[-1])
+        for key in path:
+            value = value[key]
+        return int(value)
+
+    return count

@@ -1,0 +1,197 @@
+"""The tables: which contenders meet in which arrangement, and which ratios between them are wanted."""
+
+import os
+import shutil
+import statistics
+import subprocess
+import time
+
+from . import contenders as all_of
+from .lab import Trouble
+from .peers import EVENKEEL, REPOSITORY
+from .trial import median_of, ratio, rounds
+
+SPREAD_FIXTURE = os.path.join(REPOSITORY, "fixtures", "mlx5-64q-128cpu.tar")
+
+
+class Wanted:
+    """A ratio that is wanted: ours to theirs, in one metric, at least so much."""
+
+    def __init__(self, ours, theirs, at_least, metric="reader_pps"):
+        self.ours, self.theirs, self.at_least, self.metric = ours, theirs, at_least, metric
+
+    def judge(self, results):
+        found = ratio(results, self.ours, self.theirs, self.metric)
+        return {
+            "ours": self.ours, "theirs": self.theirs, "metric": self.metric, "at_least": self.at_least, "ratio": found,
+            "met": None if found is None or self.at_least is None else found["median"] >= self.at_least,
+        }
+
+
+def _present(candidates, say):
+    """Leaves out contenders whose program is not there, and says so."""
+    present, absent = [], []
+    for contender in candidates:
+        (present if shutil.which(contender.needs) else absent).append(contender)
+    for contender in absent:
+        say(f"  {contender.name}: left out, {contender.needs} is not there")
+    return present, {contender.name: f"{contender.needs} is not there" for contender in absent}
+
+
+def _packet_table(lab, title, arrangement, receive, metric, candidates, wanted, options, say, generator=None):
+    """Measures one table of packet rates. With a generator the contenders are readers, without one they are generators."""
+    say(f"{title}: {arrangement}")
+    present, absent = _present(candidates, say)
+
+    def pair(contender):
+        if generator is None:
+            return contender, None
+        return generator, None if contender is all_of.NOTHING else contender
+
+    results = rounds(lab, present, pair, options.seconds, options.rounds, lambda contender: receive, say)
+    for name, why in absent.items():
+        results[name] = {"rounds": [], "trouble": why}
+    for contender in candidates:
+        result = results[contender.name]
+        result["note"] = contender.note
+        for figure in ("offered_pps", "stack_pps", "reader_pps", "kept_share"):
+            result[figure] = median_of(result, figure)
+    return {
+        "title": title, "arrangement": arrangement, "metric": metric, "generator": generator.name if generator else None,
+        "contenders": {contender.name: results[contender.name] for contender in candidates},
+        "ratios": [item.judge(results) for item in wanted],
+    }
+
+
+def generators(lab, _generator, options, say):
+    """Table `gen`."""
+    wanted = [
+        Wanted("evenkeel gen", "live_frames", 0.95, "stack_pps"),
+        Wanted("evenkeel gen", "trafgen, fixed frame", 10, "stack_pps"),
+        Wanted("evenkeel gen", "xdp-trafficgen", None, "stack_pps"),
+        Wanted("evenkeel gen", "tcpreplay", None, "stack_pps"),
+    ]
+    return _packet_table(
+        lab, "gen", "inline into XDP_DROP: sending and dropping share one core", "drop", "stack_pps", all_of.GENERATORS,
+        wanted, options, say)
+
+
+def inline(lab, generator, options, say):
+    """Table `inline`."""
+    readers = [
+        all_of.NOTHING, all_of.TCPDUMP, all_of.DUMPCAP, all_of.NETSNIFF, all_of.XDPDUMP, all_of.TPACKET_RX, all_of.EVENKEEL_RING,
+        all_of.XSK_RX, all_of.XDP_BENCH, all_of.EVENKEEL_XDP, all_of.EVENKEEL_TAP, all_of.EVENKEEL_CONSUME,
+    ]
+    nothing = all_of.NOTHING.name
+    wanted = [
+        Wanted("evenkeel ring", "tpacket_rx", 1.0),
+        Wanted("evenkeel xdp", "xsk_rx", 1.0),
+        Wanted("evenkeel tap", nothing, 0.8, "stack_pps"),
+        Wanted("tpacket_rx", nothing, None, "stack_pps"),
+        Wanted("evenkeel tap --consume", "xsk_rx", 1.2),
+        Wanted("evenkeel ring", "tcpdump", None),
+    ]
+    return _packet_table(
+        lab, "inline", "sending and receive work share one core, which throttles the load; the reader has the other core", "stack",
+        "reader_pps", readers, wanted, options, say, generator)
+
+
+def write(lab, generator, options, say):
+    """Table `write`."""
+    wanted = [
+        Wanted(ours, theirs, at_least)
+        for ours in ("evenkeel ring", "evenkeel tap", "evenkeel tap --consume")
+        for theirs, at_least in (("dumpcap", 2.0), ("tcpdump", 1.3))
+    ]
+    return _packet_table(
+        lab, "write", "as inline, whole frames to a file on a RAM disk", "stack", "reader_pps", all_of.writers(lab.scratch), wanted,
+        options, say, generator)
+
+
+def apart(lab, generator, options, say):
+    """Table `apart`."""
+    readers = [
+        all_of.NOTHING, all_of.TCPDUMP, all_of.DUMPCAP, all_of.XSK_RX, all_of.EVENKEEL_PACKET, all_of.EVENKEEL_RING, all_of.EVENKEEL_XDP,
+        all_of.EVENKEEL_TAP, all_of.EVENKEEL_CONSUME, all_of.EVENKEEL_AUTO,
+    ]
+    table = _packet_table(
+        lab, "apart", "the generator has a core of its own; receive work (a NAPI kthread) and reader share the other: overload",
+        "apart-stack", "reader_pps", readers, [], options, say, generator)
+    results = table["contenders"]
+    ours = {
+        name: result["reader_pps"]["median"] for name, result in results.items()
+        if name.startswith("evenkeel") and name != "evenkeel auto" and result["reader_pps"]
+    }
+    if ours:
+        best = max(ours, key=ours.get)
+        wanted = [Wanted(best, "tcpdump", 2.0), Wanted("evenkeel auto", "tcpdump", 2.0), Wanted("evenkeel auto", best, None)]
+        table["ratios"] = [item.judge(results) for item in wanted]
+    return table
+
+
+def ceiling(lab, generator, options, say):
+    """What the generator gives into a bare XDP_DROP, inline and apart: no reader's figure means anything near it."""
+    found = {}
+    for name, receive in (("inline", "drop"), ("apart", "apart-drop")):
+        results = rounds(
+            lab, [generator], lambda contender: (contender, None), options.seconds, min(3, options.rounds), lambda _: receive, say)
+        found[name] = median_of(results[generator.name], "offered_pps")
+    return found
+
+
+def spread(_lab, _generator, options, say):
+    """Table `spread`: wall time of a plan for 64 queues on 128 CPUs, program start and unpacking included."""
+    if not os.path.exists(SPREAD_FIXTURE):
+        raise Trouble(f"{SPREAD_FIXTURE} is not there")
+    _need_evenkeel()
+    times = []
+    for _ in range(4 * options.rounds):
+        start = time.monotonic()
+        done = subprocess.run([EVENKEEL, "spread", "plan", "--root", SPREAD_FIXTURE], capture_output=True, text=True)
+        times.append(1000 * (time.monotonic() - start))
+        if done.returncode:
+            raise Trouble(f"spread plan: {done.stderr.strip()}")
+    median = statistics.median(times)
+    say(f"spread: {median:.1f} ms")
+    return {
+        "title": "spread", "arrangement": "`evenkeel spread plan --root fixtures/mlx5-64q-128cpu.tar`", "unit": "ms",
+        "value": {"median": median, "min": min(times), "max": max(times)}, "below": 50, "met": median < 50,
+    }
+
+
+def top(lab, generator, options, say):
+    """Table `top`: processor time of `evenkeel top` at one refresh a second, piped and live, as a share of one core."""
+    seconds = 10 if options.quick else 30
+    shares = {
+        "piped": _cost(lab, [EVENKEEL, "top", "--interval", "1", "--count", str(seconds), "--json"], seconds),
+        "live": _cost(lab, ["script", "-qec", f"stty rows 50 cols 200; exec {EVENKEEL} top --interval 1 --count {seconds}", "/dev/null"], seconds),
+    }
+    for name, share in shares.items():
+        say(f"top, {name}: {share:.2f} % of a core")
+    worst = max(shares.values())
+    return {
+        "title": "top", "arrangement": f"{seconds} refreshes, one a second", "unit": "% of one core", "value": shares,
+        "below": 1, "met": worst < 1,
+    }
+
+
+def _need_evenkeel():
+    if not shutil.which(EVENKEEL):
+        raise Trouble(f"{EVENKEEL} is not there: cargo build --release")
+
+
+def _cost(lab, argv, seconds):
+    _need_evenkeel()
+    before, start = os.times(), time.monotonic()
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds + 30)
+    span = time.monotonic() - start
+    after = os.times()
+    if done.returncode:
+        raise Trouble(f"{' '.join(argv)}: {(done.stderr or done.stdout).strip()[-500:]}")
+    if span < seconds - 2:
+        raise Trouble(f"{' '.join(argv)}: ended after {span:.1f} s")
+    burnt = after.children_user + after.children_system - before.children_user - before.children_system
+    return 100 * burnt / span
+
+
+TABLES = {"gen": generators, "inline": inline, "apart": apart, "write": write, "spread": spread, "top": top}

@@ -1,0 +1,128 @@
+"""One trial: a reader, a generator, a window watched from outside. Also the arithmetic of rounds: medians, spreads, ratios."""
+
+import statistics
+import time
+
+from .lab import SENDER_CPU, Trouble, cpu_times, usage, wait_for
+
+STEAL_LIMIT = 1.0  # percent of all CPU time in the window; above it the window is measured again
+ATTEMPTS = 4
+SETTLE = 0.3  # seconds of traffic before the window opens
+
+
+def trial(lab, generator, reader, seconds, receive):
+    """Measures one contender once, again while the hypervisor stole time. Rates in packets/s."""
+    for attempt in range(1, ATTEMPTS + 1):
+        figures = _trial(lab, generator, reader, seconds, receive)
+        if figures["steal_percent"] <= STEAL_LIMIT:
+            break
+    figures["attempts"] = attempt
+    return figures
+
+
+def _trial(lab, generator, reader, seconds, receive):
+    lab.arrange(receive)
+    program = None
+    try:
+        if reader:
+            program = lab.start(reader.name, reader.argv(lab, seconds), "rx", reader.cpu(receive))
+            _wait_ready(lab, reader, program)
+        if receive.startswith("apart"):
+            # An XDP program of the reader's own may have made the NAPI instances, and with them the kthreads, anew.
+            lab.pin_napi_threads()
+        before = lab.counters()
+        sender = lab.start(generator.name, generator.argv(lab, seconds + SETTLE + 0.4), "gen", SENDER_CPU)
+        if not wait_for(lambda: lab.counters()[0] > before[0], 8.0, 0.01):
+            raise Trouble(f"{generator.name} sent nothing:\n{sender.text()[-1500:]}")
+        time.sleep(SETTLE)
+        opened, ticks, start = lab.counters(), cpu_times(), time.monotonic()
+        burnt = program.cpu_seconds() if program and program.running() else 0.0
+        time.sleep(seconds)
+        closed, span = lab.counters(), time.monotonic() - start
+        shares = usage(ticks, cpu_times())
+        if program:
+            if not program.running():
+                raise Trouble(f"{reader.name} ended early:\n{program.text()[-1500:]}")
+            burnt = program.cpu_seconds() - burnt
+        sender.stop()
+        lab.forget(sender)
+        time.sleep(0.25)  # lets the reader empty its ring
+        after = lab.counters()
+        taken, full = closed[0] - opened[0], closed[1] - opened[1]
+        figures = {
+            "offered_pps": (taken + full) / span,
+            "stack_pps": taken / span,
+            "busy_percent": {str(cpu): round(share[0], 1) for cpu, share in shares.items() if cpu is not None},
+            "steal_percent": round(shares[None][1], 2),
+        }
+        if program:
+            program.stop()
+            count = reader.count(program)
+            offered = (after[0] - before[0]) + (after[1] - before[1])
+            # The reader's own count is over the whole of the traffic; its share of all offered holds for the window too.
+            figures["kept_share"] = count / offered
+            figures["reader_pps"] = figures["offered_pps"] * count / offered
+            figures["reader_cpu_percent"] = round(100 * burnt / span, 1)
+            figures.update(reader.extra(lab))
+        return figures
+    finally:
+        if program:
+            lab.forget(program)
+        lab.detach()
+
+
+def _wait_ready(lab, reader, program):
+    """Waits until the reader has its socket or program in place, and a moment longer for the rest of its set-up."""
+    signs = {
+        "packet": lambda: lab.packet_sockets() > 0,
+        "xdp": lab.xdp_attached,
+        "either": lambda: lab.packet_sockets() > 0 or lab.xdp_attached(),
+    }
+    if not wait_for(lambda: not program.running() or signs[reader.ready](), 8.0, 0.05) or not program.running():
+        raise Trouble(f"{reader.name} did not start:\n{program.text()[-1500:]}")
+    time.sleep(reader.warm)
+    if not program.running():
+        raise Trouble(f"{reader.name} ended before the traffic began:\n{program.text()[-1500:]}")
+
+
+def rounds(lab, contenders, generator_of, seconds, count, receive_of, say):
+    """Measures all contenders in interleaved rounds. Gives per contender its figures of each round, or why there are none."""
+    results = {contender.name: {"rounds": [], "trouble": None} for contender in contenders}
+    for number in range(count):
+        for contender in contenders:
+            result = results[contender.name]
+            if result["trouble"]:
+                continue
+            try:
+                figures = trial(lab, *generator_of(contender), seconds, receive_of(contender))
+            except Trouble as trouble:
+                result["trouble"] = str(trouble)
+                say(f"  {contender.name}: {trouble}")
+                continue
+            result["rounds"].append(figures)
+            shown = figures.get("reader_pps", figures["stack_pps"]) / 1e6
+            say(f"  round {number + 1} {contender.name}: {shown:.3f} Mpps, steal {figures['steal_percent']} %")
+    return results
+
+
+def median_of(result, metric):
+    """Median, lowest and highest of one metric over the rounds; None where nothing was measured."""
+    values = [figures[metric] for figures in result["rounds"] if metric in figures]
+    if not values:
+        return None
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
+def ratio(results, ours, theirs, metric):
+    """The ratio of two contenders in each round, and its median, lowest and highest; None where either is missing."""
+    if results.get(ours, {}).get("trouble") or results.get(theirs, {}).get("trouble"):
+        return None
+    if ours not in results or theirs not in results:
+        return None
+    pairs = zip(results[ours]["rounds"], results[theirs]["rounds"])
+    values = [a[metric] / b[metric] for a, b in pairs if b.get(metric) and metric in a]
+    if not values:
+        return None
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+
+
