@@ -34,11 +34,11 @@ class Reader:
     warm: float = 0.3  # seconds from there to being ready
     note: str = ""
     files: list = field(default_factory=list)
+    live: bool = False  # started when the traffic already flows, `warm` seconds before the window
+    rate: Callable = None  # (Program) -> packets/s, for a live one
+    said: Callable = lambda program: None  # (Program) -> a remark to keep with the figures
 
-    def cpu(self, _receive):
-        return READER_CPU
-
-    def extra(self, _lab):
+    def extra(self):
         """Removes what it wrote, so that the RAM disk does not fill, and says how much that was."""
         size = 0
         for path in self.files:

@@ -3,7 +3,7 @@
 import statistics
 import time
 
-from .lab import SENDER_CPU, Trouble, cpu_times, usage, wait_for
+from .lab import READER_CPU, SENDER_CPU, Trouble, cpu_times, usage, wait_for
 
 STEAL_LIMIT = 1.0  # percent of all CPU time in the window; above it the window is measured again
 ATTEMPTS = 4
@@ -22,53 +22,78 @@ def trial(lab, generator, reader, seconds, receive):
 
 def _trial(lab, generator, reader, seconds, receive):
     lab.arrange(receive)
+    live = reader is not None and reader.live
     program = None
     try:
-        if reader:
-            program = lab.start(reader.name, reader.argv(lab, seconds), "rx", reader.cpu(receive))
-            _wait_ready(lab, reader, program)
-        if receive.startswith("apart"):
-            # An XDP program of the reader's own may have made the NAPI instances, and with them the kthreads, anew.
-            lab.pin_napi_threads()
+        if reader and not live:
+            program = _start_reader(lab, reader, seconds)
+        _pin_napi(lab, receive)
         before = lab.counters()
-        sender = lab.start(generator.name, generator.argv(lab, seconds + SETTLE + 0.4), "gen", SENDER_CPU)
+        lead = SETTLE + (reader.warm if live else 0)
+        sender = lab.start(generator.name, generator.argv(lab, lead + seconds + 0.5), "gen", SENDER_CPU)
         if not wait_for(lambda: lab.counters()[0] > before[0], 8.0, 0.01):
             raise Trouble(f"{generator.name} sent nothing:\n{sender.text()[-1500:]}")
+        if live:
+            program = lab.start(reader.name, reader.argv(lab, seconds), "rx", READER_CPU)
+            time.sleep(reader.warm)
+            _pin_napi(lab, receive)
         time.sleep(SETTLE)
-        opened, ticks, start = lab.counters(), cpu_times(), time.monotonic()
-        burnt = program.cpu_seconds() if program and program.running() else 0.0
-        time.sleep(seconds)
-        closed, span = lab.counters(), time.monotonic() - start
-        shares = usage(ticks, cpu_times())
-        if program:
-            if not program.running():
-                raise Trouble(f"{reader.name} ended early:\n{program.text()[-1500:]}")
-            burnt = program.cpu_seconds() - burnt
+        figures = _watch(lab, program, reader, seconds)
+        if live:
+            program.stop()
+            figures["reader_pps"] = reader.rate(program)
+            figures["kept_share"] = figures["reader_pps"] / figures["offered_pps"]
         sender.stop()
         lab.forget(sender)
-        time.sleep(0.25)  # lets the reader empty its ring
-        after = lab.counters()
-        taken, full = closed[0] - opened[0], closed[1] - opened[1]
-        figures = {
-            "offered_pps": (taken + full) / span,
-            "stack_pps": taken / span,
-            "busy_percent": {str(cpu): round(share[0], 1) for cpu, share in shares.items() if cpu is not None},
-            "steal_percent": round(shares[None][1], 2),
-        }
-        if program:
+        if program and not live:
+            time.sleep(0.25)  # lets the reader empty its ring
+            after = lab.counters()
             program.stop()
-            count = reader.count(program)
-            offered = (after[0] - before[0]) + (after[1] - before[1])
             # The reader's own count is over the whole of the traffic; its share of all offered holds for the window too.
-            figures["kept_share"] = count / offered
-            figures["reader_pps"] = figures["offered_pps"] * count / offered
-            figures["reader_cpu_percent"] = round(100 * burnt / span, 1)
-            figures.update(reader.extra(lab))
+            offered = (after[0] - before[0]) + (after[1] - before[1])
+            figures["kept_share"] = reader.count(program) / offered
+            figures["reader_pps"] = figures["offered_pps"] * figures["kept_share"]
+        if program:
+            figures["said"] = reader.said(program)
+            figures.update(reader.extra())
         return figures
     finally:
         if program:
             lab.forget(program)
         lab.detach()
+
+
+def _watch(lab, program, reader, seconds):
+    """The window: what went through the receiver, how loaded the cores were, what the reader burnt."""
+    opened, ticks, start = lab.counters(), cpu_times(), time.monotonic()
+    burnt = program.cpu_seconds() if program and program.running() else 0.0
+    time.sleep(seconds)
+    closed, span = lab.counters(), time.monotonic() - start
+    shares = usage(ticks, cpu_times())
+    taken, full = closed[0] - opened[0], closed[1] - opened[1]
+    figures = {
+        "offered_pps": (taken + full) / span,
+        "stack_pps": taken / span,
+        "busy_percent": {str(cpu): round(share[0], 1) for cpu, share in shares.items() if cpu is not None},
+        "steal_percent": round(shares[None][1], 2),
+    }
+    if program:
+        if not program.running():
+            raise Trouble(f"{reader.name} ended early:\n{program.text()[-1500:]}")
+        figures["reader_cpu_percent"] = round(100 * (program.cpu_seconds() - burnt) / span, 1)
+    return figures
+
+
+def _pin_napi(lab, receive):
+    """An XDP program of the reader's own may have made the NAPI instances, and with them the kthreads, anew."""
+    if receive.startswith("apart"):
+        lab.pin_napi_threads()
+
+
+def _start_reader(lab, reader, seconds):
+    program = lab.start(reader.name, reader.argv(lab, seconds), "rx", READER_CPU)
+    _wait_ready(lab, reader, program)
+    return program
 
 
 def _wait_ready(lab, reader, program):
