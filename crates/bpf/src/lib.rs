@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 pub mod filter;
+pub mod napi_cost;
 pub mod redirect;
 mod skel;
 pub mod tap;
@@ -11,6 +12,7 @@ pub mod verdict;
 pub mod xdp;
 
 pub use filter::{Filter, FilterError};
+pub use napi_cost::{NapiCost, NapiCostError, NapiCosts};
 pub use redirect::{RedirectCounts, XskRedirect};
 pub use tap::{Tap, TapCounts, TapFrame, TapReader, TapSettings};
 pub use verdict::{DropCounts, XdpDrop, XdpPass};
