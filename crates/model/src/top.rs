@@ -58,7 +58,8 @@ impl InterfaceRates {
 
     /// Packets lost per second, over all places.
     pub fn drops_pps(&self) -> f64 {
-        self.drops.iter().map(|d| d.pps).sum()
+        // Not `sum`, which makes -0 of nothing.
+        self.drops.iter().fold(0.0, |sum, d| sum + d.pps)
     }
 
     /// Whether nothing moved and nothing was lost.

@@ -1,0 +1,150 @@
+//! A run of the demo as text.
+
+use std::fmt::Write;
+
+use model::{
+    run::{DemoRun, Stage},
+    units,
+};
+
+use crate::Look;
+
+/// The heading under which the figures of others are shown, in text and on the page.
+pub const PUBLISHED: &str = "Published by others, on other hardware";
+
+/// The whole run: conclusion, stages, ledgers, published figures, conditions.
+pub fn demo_text(run: &DemoRun, look: Look) -> String {
+    let mut out = look.paragraph(&run.conclusion);
+    let _ = write!(out, "\nStages\n{}", stages(run, look));
+    for stage in &run.stages {
+        let _ = write!(out, "\n{}", ledger(stage, look));
+    }
+    if !run.sources.is_empty() {
+        let heading = look.paragraph(&format!("{PUBLISHED}: never measured by evenkeel"));
+        let _ = write!(out, "\n{heading}{}", sources(run, look));
+    }
+    out.push('\n');
+    for (what, text) in conditions(run) {
+        out.push_str(&look.paragraph(&format!("{what}: {text}")));
+    }
+    out
+}
+
+/// The row of numbers of every stage.
+pub fn stages(run: &DemoRun, look: Look) -> String {
+    let heads = ["STAGE", ">OFFERED", ">CAPTURED", ">LOST", ">ns/PKT", ">STEAL", "CORES %"];
+    look.table(&heads, run.stages.iter().map(row))
+}
+
+/// The numbers of one stage, in the order of the heads of [`stages`].
+fn row(stage: &Stage) -> Vec<String> {
+    vec![
+        stage.name.clone(),
+        units::pps(stage.offered_pps),
+        units::pps(stage.delivered_pps),
+        units::pps((stage.offered_pps - stage.delivered_pps).max(0.0)),
+        stage.ns_per_packet.per_delivered_ns.map_or_else(|| "-".into(), |ns| format!("{ns:.0}")),
+        format!("{:.1} %", stage.steal_percent),
+        stage.cores.iter().map(|c| format!("{:.0}", c.busy_percent())).collect::<Vec<_>>().join(" "),
+    ]
+}
+
+/// Delivered of offered packets, by the ledger.
+pub(crate) fn share(stage: &Stage) -> f64 {
+    if stage.ledger.offered == 0 { 0.0 } else { stage.ledger.delivered as f64 / stage.ledger.offered as f64 }
+}
+
+/// Where the packets of one stage went; the parts add up to what was offered.
+pub fn ledger(stage: &Stage, look: Look) -> String {
+    let offered = stage.ledger.offered.max(1) as f64;
+    let mut rows = vec![vec![
+        format!("offered ({})", stage.ledger.offered_by),
+        units::grouped(stage.ledger.offered),
+        units::percent(stage.ledger.offered as f64 / offered),
+    ]];
+    rows.extend(parts(stage).into_iter().map(|(place, n)| {
+        let sign = if n < 0 { "-" } else { "" };
+        vec![
+            format!("- {place}"),
+            format!("{sign}{}", units::grouped(n.unsigned_abs())),
+            units::percent(n as f64 / offered),
+        ]
+    }));
+    let mut out = look.paragraph(&format!("{}: {}", stage.name, stage.what));
+    for note in &stage.notes {
+        out.push_str(&look.paragraph(note));
+    }
+    out + &look.table(&["WHERE THE PACKETS WENT", ">PACKETS", ">SHARE"], rows)
+}
+
+/// The parts of a ledger with their names: captured, each loss, unexplained.
+pub(crate) fn parts(stage: &Stage) -> Vec<(String, i64)> {
+    let count = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
+    let mut parts = vec![("captured".to_owned(), count(stage.ledger.delivered))];
+    parts.extend(stage.ledger.losses.iter().map(|l| (format!("lost: {}", l.place), count(l.packets))));
+    parts.push(("unexplained".to_owned(), stage.ledger.unexplained()));
+    parts
+}
+
+fn sources(run: &DemoRun, look: Look) -> String {
+    let mut citations: Vec<&str> = Vec::new();
+    let rows: Vec<_> = run
+        .sources
+        .iter()
+        .map(|s| {
+            let number = citations.iter().position(|c| *c == s.citation).unwrap_or_else(|| {
+                citations.push(&s.citation);
+                citations.len() - 1
+            });
+            let stage = run.stages.iter().find(|x| x.key == s.stage).map_or(s.stage.as_str(), |x| x.name.as_str());
+            let label = format!("{} [{}]", s.label, number + 1);
+            vec![stage.to_owned(), range_mpps(s.low_mpps, s.high_mpps), label]
+        })
+        .collect();
+    let mut out = look.table(&["BESIDE STAGE", ">Mpps", "WHAT"], rows);
+    for (i, citation) in citations.iter().enumerate() {
+        out.push_str(&look.paragraph(&format!("[{}] {citation}", i + 1)));
+    }
+    out
+}
+
+/// `3.6-3.9`, or one number when both are the same.
+pub(crate) fn range_mpps(low: f64, high: f64) -> String {
+    if low == high { format!("{low}") } else { format!("{low}-{high}") }
+}
+
+/// What the numbers depend on, as pairs of name and text.
+pub(crate) fn conditions(run: &DemoRun) -> Vec<(&'static str, String)> {
+    let m = &run.machine;
+    let g = &run.generator;
+    let virtualised = m.virtualised.as_ref().map_or_else(|| "not virtualised".into(), |v| format!("a guest of {v}"));
+    let limited: Vec<&str> = run.stages.iter().filter(|s| g.limits(s.offered_pps)).map(|s| s.name.as_str()).collect();
+    let limit = match limited.len() {
+        0 => "No stage was offered that much: the generator was not the limit of any.".to_owned(),
+        n if n == run.stages.len() => {
+            "Every stage was offered all that the generator can make: a stage that loses nothing could do more."
+                .to_owned()
+        }
+        _ => format!(
+            "The generator was at its limit in: {}. Where such a stage loses nothing, it could do more.",
+            limited.join(", ")
+        ),
+    };
+    vec![
+        (
+            "Machine",
+            format!(
+                "{}, {} CPUs, {}, {}, {virtualised}",
+                m.cpu_model,
+                m.cpus,
+                units::bytes(m.memory_bytes),
+                m.hostname
+            ),
+        ),
+        ("Kernel", m.kernel.clone()),
+        ("When", run.when.clone()),
+        ("Frames", format!("{} bytes without checksum, {} s per measurement", run.frame_bytes, run.seconds_per_stage)),
+        ("Generator", format!("{} on CPU {}", g.backend, g.cpus)),
+        ("Generator's ceiling", format!("{} ({}). {limit}", units::pps(g.ceiling_pps), g.ceiling_conditions)),
+    ]
+}

@@ -1,0 +1,73 @@
+//! What the user reads: text at two widths, and a page that needs no network.
+
+mod made_up;
+
+use report::{Look, demo_page, demo_text, top_text};
+
+#[test]
+fn demo_as_text() {
+    insta::assert_snapshot!("demo_80", demo_text(&made_up::run(2), Look { width: 80, lines: true }));
+    insta::assert_snapshot!("demo_200_pipe", demo_text(&made_up::run(4), Look::plain(200)));
+}
+
+#[test]
+fn top_as_text() {
+    insta::assert_snapshot!("top_80", top_text(&made_up::sample(2), Look { width: 80, lines: true }));
+    insta::assert_snapshot!("top_200_pipe", top_text(&made_up::sample(4), Look::plain(200)));
+}
+
+#[test]
+fn no_line_is_wider_than_the_page() {
+    for width in [60, 80, 120, 200] {
+        let texts =
+            [demo_text(&made_up::run(8), Look::plain(width)), top_text(&made_up::sample(8), Look::plain(width))];
+        for line in texts.iter().flat_map(|t| t.lines().skip(1)) {
+            assert!(line.chars().count() <= usize::from(width), "{width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn the_page_stands_alone() {
+    let page = demo_page(&made_up::run(4)).expect("a page");
+    let (head, body) = page.split_once("<body>").expect("a body");
+    assert_eq!(page.matches("plotly.js v").count(), 1, "the library is there once");
+    assert_eq!(head.matches("<script").count(), 1);
+    assert!(page.len() < 6_000_000, "{} bytes", page.len());
+    for loads in [" src=", " href=", "@import", "url(http", "<link", "<img", "<iframe"] {
+        assert!(!body.contains(loads), "the body has `{loads}`");
+    }
+    // The library itself is text in one script element; around it nothing may load anything.
+    let around = head.split_once("<script").map(|(before, _)| before).expect("a script");
+    assert!(!around.contains("http:") && !around.contains("https:"), "{around}");
+    let own_scripts = body.rsplit_once("<script>").expect("the page's own script").1;
+    assert!(!own_scripts.contains("http"), "{own_scripts}");
+}
+
+#[test]
+fn the_page_says_whose_figures_are_whose() {
+    let page = demo_page(&made_up::run(2)).expect("a page");
+    assert!(page.matches(report::PUBLISHED).count() >= 2, "over the chart and over the table");
+    assert!(page.contains("Odintsov 2015; i7-3820"));
+    assert!(page.contains("Made-up data: with one plain socket"));
+    assert_eq!(page.matches("<details").count(), 7, "a ledger for every stage");
+}
+
+#[test]
+fn what_a_run_says_cannot_become_markup() {
+    let mut run = made_up::run(2);
+    run.machine.hostname = "<script>alert(1)</script>".into();
+    run.stages[0].name = "</script><b>".into();
+    let page = demo_page(&run).expect("a page");
+    assert!(!page.contains("<script>alert(1)"));
+    assert!(!page.contains("</script><b>"));
+}
+
+#[test]
+fn a_run_without_stages_or_sources_is_no_fault() {
+    let mut run = made_up::run(2);
+    run.stages.clear();
+    run.sources.clear();
+    assert!(demo_page(&run).expect("a page").contains("Conditions"));
+    assert!(demo_text(&run, Look::plain(80)).contains("STAGE"));
+}
