@@ -2,7 +2,9 @@
 
 #![allow(unsafe_code)]
 
+pub mod fanout;
 pub mod filter;
+pub mod r#gen;
 pub mod napi_cost;
 pub mod redirect;
 mod skel;
@@ -12,6 +14,7 @@ pub mod verdict;
 pub mod xdp;
 
 pub use filter::{Filter, FilterError};
+pub use r#gen::{LiveCounts, LivePace, LivePacket, LiveSender, takes_redirected_frames};
 pub use napi_cost::{NapiCost, NapiCostError, NapiCosts};
 pub use redirect::{RedirectCounts, XskRedirect};
 pub use tap::{Tap, TapCounts, TapFrame, TapReader, TapSettings};

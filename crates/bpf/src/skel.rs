@@ -18,8 +18,10 @@ macro_rules! skeleton {
     };
 }
 
+skeleton!(r#gen, "/gen.skel.rs");
 skeleton!(napi_cost, "/napi_cost.skel.rs");
 skeleton!(tap, "/tap.skel.rs");
 skeleton!(xsk_redirect, "/xsk_redirect.skel.rs");
 skeleton!(xdp_drop, "/xdp_drop.skel.rs");
 skeleton!(xdp_pass, "/xdp_pass.skel.rs");
+skeleton!(fanout, "/fanout.skel.rs");

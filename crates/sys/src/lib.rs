@@ -3,7 +3,9 @@
 #![allow(unsafe_code)]
 
 pub mod ethtool;
+pub mod interrupt;
 pub mod map_mmap;
 pub mod packet;
+pub mod packet_tx;
 pub mod tun;
 pub mod xsk;

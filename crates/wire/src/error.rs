@@ -1,0 +1,53 @@
+//! Why bytes are not the packet they should be.
+
+/// Bytes that are no such header, or a packet that cannot be built.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// The bytes end inside the header.
+    #[error("{what} needs {need} bytes, and there are {have}")]
+    Truncated {
+        /// The header.
+        what: &'static str,
+        /// Bytes that it needs.
+        need: usize,
+        /// Bytes that there are.
+        have: usize,
+    },
+    /// A field of the header contradicts the format.
+    #[error("{what}: {why}")]
+    Malformed {
+        /// The header.
+        what: &'static str,
+        /// The contradiction.
+        why: &'static str,
+    },
+    /// A frame size below what the headers need, or above what the format can hold.
+    #[error("a frame of {size} bytes with FCS cannot be built: these headers need {min} to {max}")]
+    Size {
+        /// The size asked for, in bytes with FCS.
+        size: usize,
+        /// The least size, in bytes with FCS.
+        min: usize,
+        /// The largest size, in bytes with FCS.
+        max: usize,
+    },
+    /// Source and destination of different families.
+    #[error("source {source_address} and destination {destination_address} are not of one IP version")]
+    Families {
+        /// The source.
+        source_address: std::net::IpAddr,
+        /// The destination.
+        destination_address: std::net::IpAddr,
+    },
+    /// Text that is no MAC address.
+    #[error("`{0}` is not a MAC address such as 02:00:00:00:00:01")]
+    Mac(String),
+}
+
+/// The first `N` bytes as a header, and the rest.
+pub(crate) fn split<'a, const N: usize>(
+    bytes: &'a [u8],
+    what: &'static str,
+) -> Result<(&'a [u8; N], &'a [u8]), WireError> {
+    bytes.split_first_chunk::<N>().ok_or(WireError::Truncated { what, need: N, have: bytes.len() })
+}
