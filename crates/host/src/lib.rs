@@ -9,6 +9,7 @@ pub mod picture;
 pub mod read;
 pub mod role;
 pub mod root;
+pub mod snapshot;
 
 pub use picture::Host;
 pub use read::HostError;

@@ -1,6 +1,7 @@
 //! One module per verb: its arguments (doc comments are the help) and `run`.
 
 mod meta;
+mod snapshot;
 
 use clap::Subcommand;
 
@@ -9,6 +10,7 @@ use crate::failure::{Failure, Outcome};
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Snapshot(snapshot::SnapshotArgs),
     #[command(hide = true)]
     Completions(meta::CompletionsArgs),
     #[command(hide = true)]
@@ -19,6 +21,7 @@ impl Verb {
     /// Does what the verb says.
     pub(crate) fn run(self) -> Result<Outcome, Failure> {
         match self {
+            Self::Snapshot(args) => snapshot::run(&args),
             Self::Completions(args) => meta::completions(&args),
             Self::Man(args) => meta::man(&args),
         }

@@ -36,9 +36,9 @@ pub struct Answers {
     /// NAPI instances (netlink family `netdev`); none when the kernel does not list them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub napis: Option<Vec<NapiEntry>>,
-    /// The driver's own counters (`ethtool -S`) as name and value, in the driver's order.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub statistics: Vec<(String, u64)>,
+    /// The driver's own counters (`ethtool -S`); kept in copies only.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub statistics: BTreeMap<String, u64>,
 }
 
 /// Where the file of an interface lies in a copy.
@@ -116,11 +116,11 @@ fn asked(ethtool: &mut Ethtool, nic: &str) -> Result<Answers, EthtoolError> {
         features: features.into_iter().map(|f| (f.name, Feature { on: f.on, fixed: f.fixed })).collect(),
         rss: rss.map(|r| Rss { indirection: r.indirection, key: r.key, function: r.function }),
         napis: None,
-        statistics: Vec::new(),
+        statistics: BTreeMap::new(),
     })
 }
 
-fn statistics(ethtool: &mut Ethtool, nic: &str) -> Option<Vec<(String, u64)>> {
+fn statistics(ethtool: &mut Ethtool, nic: &str) -> Option<BTreeMap<String, u64>> {
     let mut values = Vec::new();
     let names = ethtool.stat_names(nic).ok()??;
     ethtool.stat_values(nic, &mut values).ok()?;

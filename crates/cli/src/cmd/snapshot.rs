@@ -1,0 +1,54 @@
+//! `evenkeel snapshot`: saves what the readers need of this machine.
+
+use std::{
+    io::{self, IsTerminal},
+    path::PathBuf,
+};
+
+use anyhow::anyhow;
+use clap::Args;
+use host::snapshot::{Snapshot, SnapshotError};
+
+use crate::failure::{Failure, Outcome};
+
+/// Save this machine's CPUs, interfaces, interrupts and counters as a plain tar, to plan elsewhere with --root.
+///
+/// The tar holds files of /proc and /sys and the ethtool answers as JSON, and nothing else: no addresses but MAC
+/// addresses, no processes but irqbalance and NAPI threads. It works without root as far as the files are readable, and
+/// says on stderr which were not.
+#[derive(Debug, Args)]
+pub(crate) struct SnapshotArgs {
+    /// The tar to write; `-` is stdout.
+    file: PathBuf,
+    /// Replace the hostname, MAC addresses and RSS keys.
+    #[arg(long)]
+    anonymize: bool,
+}
+
+/// Takes the snapshot and writes it.
+pub(crate) fn run(args: &SnapshotArgs) -> Result<Outcome, Failure> {
+    let to_stdout = args.file.as_os_str() == "-";
+    if to_stdout && io::stdout().is_terminal() {
+        return Err(Failure::usage(anyhow!("a tar does not belong on a terminal: redirect stdout or name a file")));
+    }
+    let mut snapshot = Snapshot::take()?;
+    if args.anonymize {
+        snapshot = snapshot.anonymized();
+    }
+    for (path, why) in &snapshot.unreadable {
+        eprintln!("evenkeel: left out {path}: {why}");
+    }
+    if to_stdout {
+        let write = |source| SnapshotError::Write { path: "stdout".into(), source };
+        snapshot.write(io::BufWriter::new(io::stdout().lock())).map_err(write)?;
+    } else {
+        snapshot.save(&args.file)?;
+        let (files, bytes) = snapshot.size();
+        let name = args.file.display();
+        eprintln!(
+            "evenkeel: saved {files} files ({} kB) in {name}; plan with it: evenkeel spread plan --root {name}",
+            bytes / 1000
+        );
+    }
+    Ok(Outcome::Fine)
+}

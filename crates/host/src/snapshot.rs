@@ -1,0 +1,305 @@
+//! Saves what the readers need as a plain tar: `proc/`, `sys/` with its links, `ethtool/*.json`.
+//!
+//! The readers run over a recording [`Root`], so that a copy never misses a file that they use.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{self, Write},
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    time::{SystemTime, UNIX_EPOCH},
+};
+
+use model::{Classified, ErrorClass};
+
+use crate::{
+    picture::Host,
+    read::{Answers, HostError},
+    root::{Node, Root, Tree},
+};
+
+/// Counters and settings that are no part of the picture, but belong into a copy.
+const BESIDES: [&str; 13] = [
+    "proc/stat",
+    "proc/softirqs",
+    "proc/net/softnet_stat",
+    "proc/net/dev",
+    "proc/irq/default_smp_affinity",
+    "proc/sys/net/core/rps_sock_flow_entries",
+    "proc/sys/net/core/netdev_max_backlog",
+    "proc/sys/net/core/netdev_budget",
+    "proc/sys/net/core/netdev_budget_usecs",
+    "proc/sys/net/core/dev_weight",
+    "proc/sys/net/core/rmem_max",
+    "proc/sys/net/core/busy_poll",
+    "proc/sys/net/core/busy_read",
+];
+
+/// What can go wrong while a copy is saved.
+#[derive(Debug, thiserror::Error)]
+pub enum SnapshotError {
+    /// The machine could not be read.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// The copy could not be written.
+    #[error("cannot write {}: {source}{}", path.display(), hint(source))]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+fn hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; a copy takes about a megabyte: make room or name another place (nothing is left behind)"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "; name a place that you may write to",
+        io::ErrorKind::NotFound => "; the folder does not exist",
+        _ => "",
+    }
+}
+
+impl Classified for SnapshotError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Host(e) => e.class(),
+            Self::Write { source, .. } => match source.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
+                    ErrorClass::Usage
+                }
+                _ => ErrorClass::Lacking,
+            },
+        }
+    }
+}
+
+/// A copy of what the readers need, in memory.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    tree: Tree,
+    /// What could not be read, with the reason.
+    pub unreadable: BTreeMap<String, String>,
+    mtime: u64,
+}
+
+impl Snapshot {
+    /// Reads the live machine.
+    ///
+    /// # Errors
+    /// When it cannot be read at all; what is merely forbidden is in [`Snapshot::unreadable`].
+    pub fn take() -> Result<Self, SnapshotError> {
+        let root = Root::recording();
+        let host = Host::read(&root)?;
+        for rel in BESIDES {
+            let _ = root.read(rel); // absent on some kernels; what is forbidden is recorded
+        }
+        for nic in &host.nics {
+            let folder = format!("sys/class/net/{}/statistics", nic.name);
+            for name in root.list(&folder).unwrap_or_default() {
+                let _ = root.read(&format!("{folder}/{name}"));
+            }
+        }
+        let recording = root.recorded().unwrap_or_default();
+        let mtime = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        Ok(Self { tree: recording.tree().clone(), unreadable: recording.unreadable, mtime })
+    }
+
+    /// A copy made of this tree; every file bears the beginning of the epoch as its time.
+    pub fn of(tree: Tree) -> Self {
+        Self { tree, unreadable: BTreeMap::new(), mtime: 0 }
+    }
+
+    /// The tree of files.
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
+    /// How many files there are, and the bytes in them.
+    pub fn size(&self) -> (usize, usize) {
+        let sizes =
+            self.tree.iter().filter_map(|(_, node)| if let Node::File(text) = node { Some(text.len()) } else { None });
+        sizes.fold((0, 0), |(files, bytes), size| (files + 1, bytes + size))
+    }
+
+    /// Replaces what tells whose machine it is: the hostname, the MAC addresses (each by one of its own, wherever it
+    /// occurs, in interface names as well) and the keys of receive-side scaling.
+    #[must_use]
+    pub fn anonymized(self) -> Self {
+        let macs = self.replacements();
+        let replace = |text: &str| macs.iter().fold(text.to_owned(), |text, (old, new)| text.replace(old, new));
+        let tree = self
+            .tree
+            .iter()
+            .map(|(path, node)| {
+                let node = match node {
+                    Node::File(_) if path == "proc/sys/kernel/hostname" => Node::File("host\n".to_owned()),
+                    Node::File(text) if path.starts_with("ethtool/") => Node::File(replace(&without_key(text))),
+                    Node::File(text) => Node::File(replace(text)),
+                    Node::Link(target) => Node::Link(replace(target)),
+                    Node::Folder => Node::Folder,
+                };
+                (replace(path), node)
+            })
+            .collect();
+        Self { tree, ..self }
+    }
+
+    /// Each MAC address with its replacement, with colons and as it occurs in names such as `enx0a1b2c3d4e5f`.
+    fn replacements(&self) -> Vec<(String, String)> {
+        let mut macs: Vec<&str> = self
+            .tree
+            .iter()
+            .filter(|(path, _)| path.ends_with("/address") && path.contains("/net/"))
+            .filter_map(|(_, node)| if let Node::File(text) = node { Some(text.trim()) } else { None })
+            .filter(|mac| mac.len() == 17 && *mac != "00:00:00:00:00:00" && *mac != "ff:ff:ff:ff:ff:ff")
+            .collect();
+        macs.sort_unstable();
+        macs.dedup();
+        macs.iter()
+            .zip(1u16..)
+            .flat_map(|(&old, n)| {
+                let new = format!("02:00:00:00:{:02x}:{:02x}", n >> 8, n & 0xff);
+                [(old.replace(':', ""), new.replace(':', "")), (old.to_owned(), new)]
+            })
+            .collect()
+    }
+
+    /// Writes the tar.
+    ///
+    /// # Errors
+    /// What `out` says.
+    pub fn write(&self, out: impl Write) -> io::Result<()> {
+        let mut tar = tar::Builder::new(out);
+        for (path, node) in self.tree.iter() {
+            let mut header = tar::Header::new_gnu();
+            header.set_mtime(self.mtime);
+            header.set_mode(0o644);
+            header.set_size(0);
+            match node {
+                Node::File(text) => {
+                    header.set_size(text.len() as u64);
+                    tar.append_data(&mut header, path, text.as_bytes())?;
+                }
+                Node::Link(target) => {
+                    header.set_entry_type(tar::EntryType::Symlink);
+                    tar.append_link(&mut header, path, target)?;
+                }
+                Node::Folder => {
+                    header.set_entry_type(tar::EntryType::Directory);
+                    header.set_mode(0o755);
+                    tar.append_data(&mut header, format!("{path}/"), io::empty())?;
+                }
+            }
+        }
+        tar.into_inner()?.flush()
+    }
+
+    /// Writes the tar to a file, whole or not at all: beside it first, then renamed. Something that is no plain file (a
+    /// pipe, a device) is written to as it is.
+    ///
+    /// # Errors
+    /// When the file or its folder cannot be written; nothing is left behind then.
+    pub fn save(&self, file: &Path) -> Result<(), SnapshotError> {
+        let write = |source| SnapshotError::Write { path: file.to_owned(), source };
+        match fs::metadata(file) {
+            Ok(there) if there.is_dir() => Err(write(io::ErrorKind::IsADirectory.into())),
+            Ok(there) if !there.is_file() => {
+                let out = fs::OpenOptions::new().write(true).open(file).map_err(write)?;
+                self.write(io::BufWriter::new(out)).map_err(write)
+            }
+            _ => self.replace(file).map_err(write),
+        }
+    }
+
+    fn replace(&self, file: &Path) -> io::Result<()> {
+        let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut beside = tempfile::Builder::new()
+            .prefix(".evenkeel-")
+            .permissions(fs::Permissions::from_mode(0o644))
+            .tempfile_in(folder)
+            .map_err(plain)?;
+        self.write(io::BufWriter::new(&mut beside))?;
+        beside.as_file().sync_all()?;
+        beside.persist(file).map_err(|e| e.error)?;
+        Ok(())
+    }
+}
+
+/// The system's own error: tempfile's names the file beside, which means nothing to the user.
+fn plain(error: io::Error) -> io::Error {
+    let inner = std::error::Error::source(&error).and_then(|e| e.downcast_ref::<io::Error>());
+    match inner.unwrap_or(&error).raw_os_error() {
+        Some(code) => io::Error::from_raw_os_error(code),
+        None => error,
+    }
+}
+
+/// The answers with a key of the same length that is no secret.
+fn without_key(text: &str) -> String {
+    let Ok(mut answers) = serde_json::from_str::<Answers>(text) else { return text.to_owned() };
+    if let Some(rss) = &mut answers.rss {
+        rss.key = (0..rss.key.len()).map(|i| i as u8).collect();
+    }
+    serde_json::to_string_pretty(&answers).map_or_else(|_| text.to_owned(), |json| json + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Snapshot {
+        let key = r#"{"rss":{"indirection":[0],"key":[200,201],"function":"toeplitz"}}"#;
+        let files = [
+            ("proc/sys/kernel/hostname", "secret\n"),
+            ("sys/devices/x/net/enx0a1b2c3d4e5f/address", "0a:1b:2c:3d:4e:5f\n"),
+            ("sys/devices/virtual/net/lo/address", "00:00:00:00:00:00\n"),
+            ("ethtool/enx0a1b2c3d4e5f.json", key),
+        ];
+        let mut tree: Tree =
+            files.into_iter().map(|(path, text)| (path.to_owned(), Node::File(text.to_owned()))).collect();
+        tree.insert("sys/class/net/enx0a1b2c3d4e5f", Node::Link("../../devices/x/net/enx0a1b2c3d4e5f".into()));
+        tree.insert("sys/empty", Node::Folder);
+        Snapshot::of(tree)
+    }
+
+    #[test]
+    fn what_is_written_is_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("machine.tar");
+        sample().save(&file).unwrap();
+        let root = Root::open(&file).unwrap();
+        assert_eq!(root.read("sys/class/net/enx0a1b2c3d4e5f/address").unwrap(), "0a:1b:2c:3d:4e:5f\n");
+        assert_eq!(root.list("sys/empty").unwrap().len(), 0);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the file beside it is gone");
+    }
+
+    #[test]
+    fn anonymizing_is_consistent() {
+        let anonymous = sample().anonymized();
+        let mut out = Vec::new();
+        anonymous.write(&mut out).unwrap();
+        let text = String::from_utf8_lossy(&out);
+        assert!(
+            !text.contains("secret") && !text.contains("0a:1b") && !text.contains("0a1b2c") && !text.contains("201")
+        );
+        let root = Root::from_tree(anonymous.tree().clone());
+        assert_eq!(root.read_trimmed("sys/class/net/enx020000000001/address").unwrap(), "02:00:00:00:00:01");
+        assert_eq!(root.read_trimmed("proc/sys/kernel/hostname").unwrap(), "host");
+    }
+
+    #[test]
+    fn unwritable_places_are_said() {
+        let error = sample().save(Path::new("/ek-missing/machine.tar")).unwrap_err();
+        assert!(error.to_string().contains("the folder does not exist"), "{error}");
+        assert_eq!(error.class(), ErrorClass::Usage);
+        let error = sample().save(Path::new("/dev/full")).unwrap_err();
+        assert!(error.to_string().contains("make room"), "{error}");
+        assert_eq!(error.class(), ErrorClass::Lacking);
+        assert!(matches!(sample().save(Path::new("/tmp")), Err(SnapshotError::Write { .. })));
+        sample().save(Path::new("/dev/null")).unwrap();
+    }
+}
