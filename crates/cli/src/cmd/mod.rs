@@ -1,5 +1,6 @@
 //! One module per verb: its arguments (doc comments are the help) and `run`.
 
+mod capture;
 mod meta;
 mod snapshot;
 
@@ -10,6 +11,7 @@ use crate::failure::{Failure, Outcome};
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Capture(Box<capture::CaptureArgs>),
     Snapshot(snapshot::SnapshotArgs),
     #[command(hide = true)]
     Completions(meta::CompletionsArgs),
@@ -21,6 +23,7 @@ impl Verb {
     /// Does what the verb says.
     pub(crate) fn run(self) -> Result<Outcome, Failure> {
         match self {
+            Self::Capture(args) => capture::run(*args),
             Self::Snapshot(args) => snapshot::run(&args),
             Self::Completions(args) => meta::completions(&args),
             Self::Man(args) => meta::man(&args),

@@ -1,0 +1,129 @@
+//! The choice of the backend by trial on the interface's own traffic.
+
+use std::{sync::atomic::AtomicBool, time::Duration};
+
+use model::units;
+
+use crate::{
+    open::AnySource,
+    plan::Backend,
+    run::{self, Limits, Report, Sink},
+};
+
+/// Below this rate, in packets per second, a trial says nothing about what a backend can bear.
+const TELLING_PPS: f64 = 20_000.0;
+/// Backends within this share of the best rate count as equal.
+const EQUAL: f64 = 0.05;
+
+/// What one backend did in its trial.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial {
+    /// The backend.
+    pub backend: Backend,
+    /// Packets delivered per second.
+    pub delivered_pps: f64,
+    /// Packets lost at the sockets per second.
+    pub dropped_pps: f64,
+    /// CPU time of the readers per delivered packet, in nanoseconds.
+    pub cpu_ns_per_packet: f64,
+    /// Readers.
+    pub readers: usize,
+}
+
+/// The backend that was chosen, and why.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Choice {
+    /// The backend.
+    pub backend: Backend,
+    /// Why, in words.
+    pub reason: String,
+}
+
+/// Runs opened sources for `duration`, doing with the packets what the capture would do except for the disk.
+pub fn trial(
+    backend: Backend,
+    sources: Vec<(AnySource, Option<u32>)>,
+    duration: Duration,
+    limits: Limits,
+    count_only: bool,
+    stop: &AtomicBool,
+) -> Result<Trial, run::RunError> {
+    let readers = sources.len();
+    let limits = Limits { packets: None, duration: Some(duration), ..limits };
+    let sink = if count_only { Sink::Count } else { Sink::Nowhere };
+    let report = run::run(sources, sink, limits, stop, |_, _| {});
+    measure(backend, readers, report)
+}
+
+fn measure(backend: Backend, readers: usize, report: Report) -> Result<Trial, run::RunError> {
+    let (packets, dropped) = (report.packets(), report.dropped());
+    if let Some(failure) = report.failure {
+        return Err(failure);
+    }
+    let seconds = report.elapsed.as_secs_f64().max(1e-9);
+    let cpu_ns: u64 = report.readers.iter().map(|r| r.cpu_ns).sum();
+    Ok(Trial {
+        backend,
+        delivered_pps: packets as f64 / seconds,
+        dropped_pps: dropped as f64 / seconds,
+        cpu_ns_per_packet: if packets == 0 { 0.0 } else { cpu_ns as f64 / packets as f64 },
+        readers,
+    })
+}
+
+/// Chooses: the most packets delivered; among equals the least CPU time per packet. Without telling traffic it is the
+/// ring, whose buffer bears a burst best for its cost.
+pub fn choose(trials: &[Trial]) -> Choice {
+    let best = trials.iter().map(|t| t.delivered_pps).fold(0.0, f64::max);
+    let offered = trials.iter().map(|t| t.delivered_pps + t.dropped_pps).fold(0.0, f64::max);
+    if offered < TELLING_PPS {
+        let reason = format!(
+            "{} at most is too little traffic to tell the backends apart (from {} on it shows); a ring holds the longest \
+             burst for the least work",
+            units::pps(offered),
+            units::pps(TELLING_PPS)
+        );
+        return Choice { backend: Backend::Ring, reason };
+    }
+    let equals = trials.iter().filter(|t| t.delivered_pps >= best * (1.0 - EQUAL));
+    let Some(winner) = equals.min_by(|a, b| a.cpu_ns_per_packet.total_cmp(&b.cpu_ns_per_packet)) else {
+        return Choice { backend: Backend::Ring, reason: "no backend could be tried".to_owned() };
+    };
+    let rivals: Vec<&Trial> = trials.iter().filter(|t| t.backend != winner.backend).collect();
+    let equal = rivals.iter().any(|t| t.delivered_pps >= best * (1.0 - EQUAL));
+    let reason = format!(
+        "it delivered {} and lost {}{}, at {} of CPU time per packet in its {} reader{}",
+        units::pps(winner.delivered_pps),
+        units::pps(winner.dropped_pps),
+        if equal { ", as much as any within 5 %" } else { ", the most of all" },
+        units::nanoseconds(winner.cpu_ns_per_packet),
+        winner.readers,
+        if winner.readers == 1 { "" } else { "s" },
+    );
+    Choice { backend: winner.backend, reason }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(backend: Backend, delivered_pps: f64, dropped_pps: f64, cpu_ns_per_packet: f64) -> Trial {
+        Trial { backend, delivered_pps, dropped_pps, cpu_ns_per_packet, readers: 1 }
+    }
+
+    #[test]
+    fn the_most_delivered_wins_then_the_cheapest() {
+        let a = trial(Backend::Packet, 400e3, 600e3, 900.0);
+        let b = trial(Backend::Ring, 980e3, 0.0, 300.0);
+        let c = trial(Backend::RingFanout, 1000e3, 0.0, 500.0);
+        assert_eq!(choose(&[a.clone(), b, c.clone()]).backend, Backend::Ring);
+        assert_eq!(choose(&[a, c]).backend, Backend::RingFanout);
+    }
+
+    #[test]
+    fn little_traffic_is_said_to_be_little() {
+        let choice = choose(&[trial(Backend::Packet, 10.0, 0.0, 1.0), trial(Backend::Ring, 11.0, 0.0, 9000.0)]);
+        assert_eq!(choice.backend, Backend::Ring);
+        assert!(choice.reason.contains("too little traffic"), "{}", choice.reason);
+    }
+}

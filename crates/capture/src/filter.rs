@@ -1,0 +1,113 @@
+//! Filters in tcpdump's syntax, compiled for the kernel by libpcap.
+
+use model::{Classified, ErrorClass};
+use pcap::Capture;
+use sys::packet::Instruction;
+
+/// A filter that could not be compiled.
+#[derive(Debug, thiserror::Error)]
+pub enum FilterError {
+    /// The text is no filter.
+    #[error("the filter `{filter}` is not valid: {reason} (the syntax is pcap-filter(7)'s)")]
+    Syntax {
+        /// The text.
+        filter: String,
+        /// What libpcap says.
+        reason: String,
+    },
+    /// libpcap cannot open the interface, which it needs to know how it carries packets.
+    #[error("cannot open {interface} to compile the filter: {reason}")]
+    Open {
+        /// The interface.
+        interface: String,
+        /// What libpcap says.
+        reason: String,
+    },
+    /// libpcap gave something else than instructions.
+    #[error("libpcap compiled `{0}` to something that is no classic BPF program")]
+    Output(String),
+}
+
+impl Classified for FilterError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Syntax { .. } => ErrorClass::Usage,
+            Self::Open { .. } => ErrorClass::Lacking,
+            Self::Output(_) => ErrorClass::Internal,
+        }
+    }
+}
+
+/// A compiled filter and the link type that it was compiled for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filter {
+    /// The program; it returns `snaplen` or 0. Empty when no filter was asked for.
+    pub program: Vec<Instruction>,
+    /// The link type of the interface (LINKTYPE_…), 1 for Ethernet.
+    pub link_type: u16,
+}
+
+/// Compiles `filter` as `tcpdump -i interface` does: on the opened interface, since only then libpcap asks the kernel for
+/// VLAN tags that it took out of the frame. Needs CAP_NET_RAW.
+pub fn compile(interface: &str, filter: &str, snaplen: u32) -> Result<Filter, FilterError> {
+    let open = |e: pcap::Error| FilterError::Open { interface: interface.to_owned(), reason: words(&e) };
+    let capture = Capture::from_device(interface)
+        .map_err(open)?
+        .promisc(false)
+        .snaplen(i32::try_from(snaplen).unwrap_or(i32::MAX))
+        .buffer_size(1 << 20)
+        .open()
+        .map_err(open)?;
+    let link_type = link_type(capture.get_datalink().0);
+    if filter.trim().is_empty() {
+        return Ok(Filter { program: Vec::new(), link_type });
+    }
+    let program = capture
+        .compile(filter, true)
+        .map_err(|e| FilterError::Syntax { filter: filter.to_owned(), reason: words(&e) })?;
+    let program: Option<Vec<Instruction>> =
+        program.get_instructions().iter().map(|i| instruction(&i.to_string())).collect();
+    let program = program.ok_or_else(|| FilterError::Output(filter.to_owned()))?;
+    Ok(Filter { program, link_type })
+}
+
+/// The pcap crate shows an instruction as its four numbers and gives no other access.
+fn instruction(text: &str) -> Option<Instruction> {
+    let mut numbers = text.split(' ');
+    let instruction = Instruction {
+        code: numbers.next()?.parse().ok()?,
+        jt: numbers.next()?.parse().ok()?,
+        jf: numbers.next()?.parse().ok()?,
+        k: numbers.next()?.parse().ok()?,
+    };
+    numbers.next().is_none().then_some(instruction)
+}
+
+/// DLT_RAW has a number of its own on Linux (12) and another one in files (101).
+fn link_type(data_link: i32) -> u16 {
+    match data_link {
+        12 => 101,
+        other => other as u16,
+    }
+}
+
+fn words(error: &pcap::Error) -> String {
+    match error {
+        pcap::Error::PcapError(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instructions_are_four_numbers() {
+        assert_eq!(instruction("21 0 2 2048"), Some(Instruction { code: 21, jt: 0, jf: 2, k: 2048 }));
+        assert_eq!(instruction("21 0 2"), None);
+        assert_eq!(instruction("21 0 2 3 4"), None);
+        assert_eq!(instruction("x 0 2 3"), None);
+        assert_eq!((link_type(12), link_type(1)), (101, 1));
+    }
+}

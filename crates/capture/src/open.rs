@@ -1,0 +1,107 @@
+//! From a plan to open sources.
+
+use port::{FanoutProgram, Group, PacketOptions, PacketSource, PlainReading, PortError, RingSource};
+use sys::packet::{Fanout, FanoutAlgorithm, Instruction, RingLayout};
+
+use crate::plan::{Backend, Plan};
+
+/// A source of any backend. It is told apart once per reader, not per packet.
+#[derive(Debug)]
+pub enum AnySource {
+    /// A plain packet socket.
+    Packet(PacketSource),
+    /// A TPACKET_V3 ring.
+    Ring(RingSource),
+}
+
+/// The settings of the backends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tuning {
+    /// Plain sockets: packets per system call and the socket's buffer.
+    pub plain: PlainReading,
+    /// Bytes of a ring's block.
+    pub block_bytes: u32,
+    /// Blocks of a ring.
+    pub blocks: u32,
+    /// Milliseconds after which a block that is not full is handed over.
+    pub retire_ms: u32,
+    /// Have the kernel write flow hashes into the ring.
+    pub rx_hash: bool,
+    /// How a fanout group chooses.
+    pub fanout: Fanout,
+}
+
+impl Default for Tuning {
+    fn default() -> Self {
+        Self {
+            plain: PlainReading::default(),
+            block_bytes: 256 << 10,
+            blocks: 64,
+            retire_ms: 60,
+            rx_hash: false,
+            fanout: Fanout { algorithm: FanoutAlgorithm::Hash, defrag: false, rollover: false, ignore_outgoing: false },
+        }
+    }
+}
+
+/// Opens the sources of a plan, one per reader.
+pub fn open(plan: &Plan, options: &PacketOptions, tuning: &Tuning) -> Result<Vec<AnySource>, PortError> {
+    let layout = RingLayout {
+        block_bytes: tuning.block_bytes,
+        blocks: tuning.blocks,
+        retire_ms: tuning.retire_ms,
+        rx_hash: tuning.rx_hash,
+        node: plan.node,
+    };
+    Ok(match plan.backend {
+        Backend::Packet => vec![AnySource::Packet(PacketSource::open(options, tuning.plain)?)],
+        Backend::Ring => vec![AnySource::Ring(RingSource::open(options, layout)?)],
+        Backend::PacketFanout => PacketSource::open_group(options, tuning.plain, &group(plan, options, tuning)?)?
+            .into_iter()
+            .map(AnySource::Packet)
+            .collect(),
+        Backend::RingFanout => RingSource::open_group(options, layout, &group(plan, options, tuning)?)?
+            .into_iter()
+            .map(AnySource::Ring)
+            .collect(),
+    })
+}
+
+fn group(plan: &Plan, options: &PacketOptions, tuning: &Tuning) -> Result<Group, PortError> {
+    let program = match tuning.fanout.algorithm {
+        FanoutAlgorithm::ClassicBpf => Some(FanoutProgram::Classic(by_source_address())),
+        FanoutAlgorithm::ExtendedBpf => Some(FanoutProgram::Extended(extended(plan, options)?)),
+        _ => None,
+    };
+    Ok(Group { fanout: tuning.fanout, members: plan.readers.len(), program })
+}
+
+fn extended(plan: &Plan, options: &PacketOptions) -> Result<std::os::fd::OwnedFd, PortError> {
+    bpf::fanout::by_source_address().map_err(|e| PortError::Unsupported {
+        backend: plan.backend.name(),
+        interface: options.interface.clone(),
+        reason: format!("the program that chooses a member cannot be loaded: {e}"),
+    })
+}
+
+/// The program of `cbpf`: all packets of one source address meet one member; what is neither IPv4 nor IPv6 meets the
+/// first.
+fn by_source_address() -> Vec<Instruction> {
+    let instruction = |code: u32, jt, jf, k: i32| Instruction { code: code as u16, jt, jf, k: k as u32 };
+    let load_word = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
+    let load_half = libc::BPF_LD | libc::BPF_H | libc::BPF_ABS;
+    let jump_equal = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
+    let return_a = libc::BPF_RET | libc::BPF_A;
+    // linux/filter.h: offsets below zero reach the packet's metadata and its network header. Neighbours differ in their
+    // last bytes, and the group takes the rest by its size: so the last four bytes count.
+    vec![
+        instruction(load_half, 0, 0, libc::SKF_AD_OFF + libc::SKF_AD_PROTOCOL),
+        instruction(jump_equal, 0, 2, libc::ETH_P_IP),
+        instruction(load_word, 0, 0, libc::SKF_NET_OFF + 12),
+        instruction(return_a, 0, 0, 0),
+        instruction(jump_equal, 0, 2, libc::ETH_P_IPV6),
+        instruction(load_word, 0, 0, libc::SKF_NET_OFF + 20),
+        instruction(return_a, 0, 0, 0),
+        instruction(libc::BPF_RET | libc::BPF_K, 0, 0, 0),
+    ]
+}

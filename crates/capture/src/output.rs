@@ -1,0 +1,378 @@
+//! Where captured packets go: files with rotation, or a pipe.
+//!
+//! Readers hand over chunks of whole blocks; the output decides where one file ends and the next begins.
+
+use std::{
+    fs::File,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use model::{Classified, ErrorClass};
+
+use crate::pcapng::{self, EPB, Section, Totals};
+
+/// An output that failed.
+#[derive(Debug, thiserror::Error)]
+pub enum OutputError {
+    /// A file could not be made.
+    #[error("cannot create {path}: {source}", path = path.display())]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// Writing failed.
+    #[error("cannot write to {path}: {source}; {kept} packets are in it, whole", path = path.display())]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Packets that are in the file.
+        kept: u64,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// An old file of the ring could not be removed.
+    #[error("cannot remove {path}: {source}", path = path.display())]
+    Remove {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The reader of the pipe has gone.
+    #[error("the reader of the output has gone")]
+    Closed(#[source] io::Error),
+}
+
+impl Classified for OutputError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Create { source, .. } if source.kind() == io::ErrorKind::NotFound => ErrorClass::Usage,
+            _ => ErrorClass::Lacking,
+        }
+    }
+}
+
+/// When a file is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Rotation {
+    /// Bytes in a file, head and tail included.
+    pub bytes: Option<u64>,
+    /// Seconds from the first packet in a file to the last.
+    pub seconds: Option<u64>,
+    /// Packets in a file.
+    pub packets: Option<u64>,
+    /// Files to keep: the oldest is removed. None: all.
+    pub files: Option<u32>,
+}
+
+impl Rotation {
+    /// Whether there is more than one file.
+    pub fn is_on(&self) -> bool {
+        self.bytes.is_some() || self.seconds.is_some() || self.packets.is_some()
+    }
+}
+
+/// Where to write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Target {
+    /// Standard output.
+    Stdout,
+    /// A file, or a family of them: with rotation `name.pcapng` becomes `name-00001.pcapng` and so on.
+    File(PathBuf, Rotation),
+}
+
+/// An open output.
+#[derive(Debug)]
+pub struct Output {
+    target: Target,
+    section: Section,
+    file: File,
+    path: PathBuf,
+    number: u32,
+    written: u64,
+    packets: u64,
+    first_ns: u64,
+    last_ns: u64,
+    /// Packets lost that earlier files have told of.
+    told: u64,
+    lost: u64,
+    failed: bool,
+}
+
+/// Bytes of a tail.
+const TAIL_BYTES: u64 = 100;
+
+impl Output {
+    /// Creates the first file, or takes standard output, and writes the head.
+    pub fn open(target: Target, section: Section) -> Result<Self, OutputError> {
+        let number = 1;
+        let (file, path) = create(&target, number)?;
+        let mut output = Self {
+            target,
+            section,
+            file,
+            path,
+            number,
+            written: 0,
+            packets: 0,
+            first_ns: 0,
+            last_ns: 0,
+            told: 0,
+            lost: 0,
+            failed: false,
+        };
+        output.head()?;
+        Ok(output)
+    }
+
+    /// Appends whole blocks. `dropped` is the number of packets lost so far, for the tail of a file that ends here.
+    pub fn write(&mut self, chunk: &[u8], dropped: u64) -> Result<(), OutputError> {
+        self.lost = self.lost.max(dropped);
+        let rotation = match &self.target {
+            Target::File(_, rotation) if rotation.is_on() => *rotation,
+            _ => return self.append(chunk),
+        };
+        let mut from = 0;
+        let mut at = 0;
+        for (kind, block, ns) in pcapng::blocks(chunk) {
+            if kind == EPB {
+                let pending = (at - from) as u64;
+                if self.packets > 0 && self.is_full(&rotation, pending, block.len() as u64, ns) {
+                    self.put(&chunk[from..at])?;
+                    self.rotate(&rotation)?;
+                    from = at;
+                }
+                self.note(ns);
+            }
+            at += block.len();
+        }
+        self.put(&chunk[from..at])
+    }
+
+    fn is_full(&self, rotation: &Rotation, pending: u64, next: u64, ns: u64) -> bool {
+        rotation.bytes.is_some_and(|max| self.written + pending + next + TAIL_BYTES > max)
+            || rotation.packets.is_some_and(|max| self.packets >= max)
+            || rotation.seconds.is_some_and(|s| ns.saturating_sub(self.first_ns) >= s.saturating_mul(1_000_000_000))
+    }
+
+    /// Counts a packet of the file.
+    fn note(&mut self, ns: u64) {
+        if self.packets == 0 {
+            self.first_ns = ns;
+        }
+        self.last_ns = self.last_ns.max(ns);
+        self.packets += 1;
+    }
+
+    /// Appends blocks without looking at each: the first and the last say enough.
+    fn append(&mut self, chunk: &[u8]) -> Result<(), OutputError> {
+        for (kind, _, ns) in pcapng::blocks(chunk) {
+            if kind == EPB {
+                self.note(ns);
+            }
+        }
+        self.put(chunk)
+    }
+
+    /// Writes bytes; what a full disk cut off is taken back to the last whole block.
+    fn put(&mut self, bytes: &[u8]) -> Result<(), OutputError> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.file.write(&bytes[done..]) {
+                Ok(0) => return Err(self.fail(bytes, done, io::ErrorKind::WriteZero.into())),
+                Ok(n) => done += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(self.fail(bytes, done, e)),
+            }
+        }
+        self.written += done as u64;
+        Ok(())
+    }
+
+    #[cold]
+    fn fail(&mut self, bytes: &[u8], done: usize, source: io::Error) -> OutputError {
+        self.failed = true;
+        if source.kind() == io::ErrorKind::BrokenPipe {
+            return OutputError::Closed(source);
+        }
+        let (mut whole, mut kept, mut all) = (0, 0, 0);
+        for (kind, block, _) in pcapng::blocks(bytes) {
+            let fits = whole + block.len() <= done;
+            all += u64::from(kind == EPB);
+            if fits {
+                whole += block.len();
+                kept += u64::from(kind == EPB);
+            }
+        }
+        // A pipe cannot be cut, and a file that cannot be cut ends in a part of a block: readers say so and go on.
+        let _ = self.file.set_len(self.written + whole as u64);
+        OutputError::Write { path: self.path.clone(), kept: (self.packets + kept).saturating_sub(all), source }
+    }
+
+    fn head(&mut self) -> Result<(), OutputError> {
+        let mut bytes = Vec::new();
+        pcapng::head(&mut bytes, &self.section);
+        self.put(&bytes)
+    }
+
+    fn tail(&mut self) -> Result<(), OutputError> {
+        let dropped = self.lost - self.told;
+        self.told = self.lost;
+        let totals = Totals {
+            start_ns: self.first_ns,
+            end_ns: self.last_ns,
+            received: self.packets + dropped,
+            dropped,
+            delivered: self.packets,
+        };
+        let mut bytes = Vec::new();
+        pcapng::tail(&mut bytes, &totals);
+        self.put(&bytes)
+    }
+
+    fn rotate(&mut self, rotation: &Rotation) -> Result<(), OutputError> {
+        self.tail()?;
+        self.number += 1;
+        (self.file, self.path) = create(&self.target, self.number)?;
+        (self.written, self.packets, self.first_ns, self.last_ns) = (0, 0, 0, 0);
+        if let (Some(keep), Target::File(base, _)) = (rotation.files, &self.target)
+            && let Some(old) = self.number.checked_sub(keep.max(1)).filter(|&n| n > 0)
+        {
+            let path = numbered(base, old);
+            std::fs::remove_file(&path).map_err(|source| OutputError::Remove { path, source })?;
+        }
+        self.head()
+    }
+
+    /// Writes the tail with the final count of losses. An output that failed is left as it is.
+    pub fn finish(&mut self, dropped: u64) -> Result<(), OutputError> {
+        if self.failed {
+            return Ok(());
+        }
+        self.lost = self.lost.max(dropped);
+        self.tail()
+    }
+
+    /// How many files have been begun.
+    pub fn files(&self) -> u32 {
+        self.number
+    }
+}
+
+/// `dir/name.pcapng` and 7 become `dir/name-00007.pcapng`.
+fn numbered(base: &Path, number: u32) -> PathBuf {
+    let stem = base.file_stem().unwrap_or_default().to_string_lossy();
+    let name = match base.extension() {
+        Some(extension) => format!("{stem}-{number:05}.{}", extension.to_string_lossy()),
+        None => format!("{stem}-{number:05}"),
+    };
+    base.with_file_name(name)
+}
+
+fn create(target: &Target, number: u32) -> Result<(File, PathBuf), OutputError> {
+    let (path, open): (PathBuf, io::Result<File>) = match target {
+        Target::Stdout => {
+            let path = PathBuf::from("standard output");
+            (path, io::IsTerminal::is_terminal(&io::stdout()).then_some(()).map_or_else(stdout, |()| Err(terminal())))
+        }
+        Target::File(base, rotation) => {
+            let path = if rotation.is_on() { numbered(base, number) } else { base.clone() };
+            let file = File::create(&path);
+            (path, file)
+        }
+    };
+    match open {
+        Ok(file) => Ok((file, path)),
+        Err(source) => Err(OutputError::Create { path, source }),
+    }
+}
+
+fn stdout() -> io::Result<File> {
+    use std::os::fd::AsFd;
+    Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
+}
+
+fn terminal() -> io::Error {
+    io::Error::other("it is a terminal, which cannot show pcapng: pipe it, or name a file")
+}
+
+#[cfg(test)]
+mod tests {
+    use port::Frame;
+
+    use super::*;
+
+    fn section() -> Section {
+        Section {
+            hardware: String::new(),
+            os: String::new(),
+            application: "test".into(),
+            interface: "eth0".into(),
+            filter: String::new(),
+            link_type: 1,
+            snaplen: 0,
+        }
+    }
+
+    fn chunk(from: u64, count: u64) -> Vec<u8> {
+        let mut out = Vec::new();
+        for i in from..from + count {
+            let frame =
+                Frame { timestamp_ns: i * 1_000_000_000, wire_len: 60, data: &[0; 60], vlan: None, lost_before: 0 };
+            pcapng::packet(&mut out, &frame, 1 << 18);
+        }
+        out
+    }
+
+    fn packets_in(path: &Path) -> usize {
+        let bytes = std::fs::read(path).unwrap();
+        let walked: usize = pcapng::blocks(&bytes).map(|(_, block, _)| block.len()).sum();
+        assert_eq!(walked, bytes.len(), "{} ends in a whole block", path.display());
+        pcapng::blocks(&bytes).filter(|(kind, _, _)| *kind == EPB).count()
+    }
+
+    fn rotate(rotation: Rotation) -> (tempfile::TempDir, u32) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut output = Output::open(Target::File(dir.path().join("a.pcapng"), rotation), section()).unwrap();
+        for i in 0..10 {
+            output.write(&chunk(i * 10, 10), 0).unwrap();
+        }
+        output.finish(3).unwrap();
+        let files = output.files();
+        (dir, files)
+    }
+
+    #[test]
+    fn rotation_by_count_is_exact() {
+        let (dir, files) = rotate(Rotation { packets: Some(7), ..Rotation::default() });
+        assert_eq!(files, 15);
+        for n in 1..15 {
+            assert_eq!(packets_in(&numbered(&dir.path().join("a.pcapng"), n)), 7);
+        }
+        assert_eq!(packets_in(&numbered(&dir.path().join("a.pcapng"), 15)), 2);
+    }
+
+    #[test]
+    fn rotation_by_time_follows_the_packets() {
+        let (dir, files) = rotate(Rotation { seconds: Some(25), ..Rotation::default() });
+        assert_eq!(files, 4);
+        assert_eq!(packets_in(&numbered(&dir.path().join("a.pcapng"), 4)), 25);
+    }
+
+    #[test]
+    fn rotation_by_size_stays_within_it_and_keeps_the_newest() {
+        let (dir, files) = rotate(Rotation { bytes: Some(1000), files: Some(3), ..Rotation::default() });
+        assert!(files > 3);
+        let mut kept: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).collect();
+        kept.sort();
+        let newest: Vec<_> = (files - 2..=files).map(|n| numbered(&dir.path().join("a.pcapng"), n)).collect();
+        assert_eq!(kept, newest);
+        for path in kept {
+            assert!(path.metadata().unwrap().len() <= 1000);
+            packets_in(&path);
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! From what the user asked for and the machine's topology to readers on CPUs: pure.
+
+use std::{fmt, str::FromStr};
+
+use host::{
+    members::fanout_members,
+    picture::{Cpu, Nic},
+};
+use model::{Classified, CpuSet, ErrorClass};
+use sys::packet::{FANOUT_MAX_MEMBERS, FanoutAlgorithm};
+
+/// A way to capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Backend {
+    /// One plain packet socket.
+    Packet,
+    /// Several plain packet sockets, joined by fanout.
+    PacketFanout,
+    /// One TPACKET_V3 ring.
+    Ring,
+    /// Several rings, joined by fanout.
+    RingFanout,
+}
+
+impl Backend {
+    /// All, from the simplest on.
+    pub const ALL: [Self; 4] = [Self::Packet, Self::PacketFanout, Self::Ring, Self::RingFanout];
+
+    /// The name that the user writes.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Packet => "packet",
+            Self::PacketFanout => "packet+fanout",
+            Self::Ring => "ring",
+            Self::RingFanout => "ring+fanout",
+        }
+    }
+
+    /// Whether several readers share the packets by fanout.
+    pub fn is_fanout(self) -> bool {
+        matches!(self, Self::PacketFanout | Self::RingFanout)
+    }
+}
+
+impl fmt::Display for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Backend {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        let known = || Self::ALL.map(Self::name).join(", ");
+        Self::ALL
+            .into_iter()
+            .find(|b| b.name() == text)
+            .ok_or_else(|| PlanError::UnknownBackend { name: text.to_owned(), known: known() })
+    }
+}
+
+/// A request that cannot be planned.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// No such backend.
+    #[error("there is no backend `{name}`; there are {known}")]
+    UnknownBackend {
+        /// What was asked for.
+        name: String,
+        /// The names that exist.
+        known: String,
+    },
+    /// A CPU of the list is not there or is offline.
+    #[error("CPU {cpu} is not online here; online are {online}")]
+    NoSuchCpu {
+        /// The CPU.
+        cpu: u32,
+        /// Those that are online.
+        online: CpuSet,
+    },
+    /// The list of CPUs is empty.
+    #[error("the list of CPUs is empty")]
+    NoCpus,
+    /// More than one reader without fanout.
+    #[error("{backend} has one reader, not {members}: take {backend}+fanout for several")]
+    OneReader {
+        /// The backend.
+        backend: Backend,
+        /// What was asked for.
+        members: usize,
+    },
+    /// A number of members that no group can have.
+    #[error("a fanout group has 1 to {FANOUT_MAX_MEMBERS} members, not {0}")]
+    Members(usize),
+}
+
+impl Classified for PlanError {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Usage
+    }
+}
+
+/// What the user asks of the readers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wish {
+    /// The backend.
+    pub backend: Backend,
+    /// How many members a fanout group is to have; none: as the topology says.
+    pub members: Option<usize>,
+    /// The CPUs for the readers; none: as the topology says.
+    pub cpus: Option<CpuSet>,
+}
+
+/// Which readers there are and where they run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// The backend.
+    pub backend: Backend,
+    /// A CPU for each reader; none: the scheduler chooses.
+    pub readers: Vec<Option<u32>>,
+    /// The NUMA node for the buffers, when the interface has one.
+    pub node: Option<u32>,
+}
+
+/// Plans the readers.
+///
+/// A fanout group gets [`fanout_members`] over the CPUs of the interface's NUMA node (of the whole machine when it has
+/// none): the buffers are there too. A single reader goes to a CPU of that node that serves none of the interface's
+/// interrupts; where no interrupt is known the scheduler, which sees the load, chooses better.
+pub fn plan(wish: &Wish, cpus: &[Cpu], nic: Option<&Nic>, irq_cpus: &CpuSet) -> Result<Plan, PlanError> {
+    let online: CpuSet = cpus.iter().filter(|c| c.online).map(|c| c.id).collect();
+    if let Some(list) = &wish.cpus {
+        if list.is_empty() {
+            return Err(PlanError::NoCpus);
+        }
+        if let Some(cpu) = list.iter().find(|&c| !online.contains(c)) {
+            return Err(PlanError::NoSuchCpu { cpu, online });
+        }
+    }
+    let node = nic.and_then(|n| n.node).filter(|node| cpus.iter().any(|c| c.node == *node && c.online));
+    let near: Vec<Cpu> = cpus.iter().filter(|c| node.is_none_or(|n| c.node == n)).cloned().collect();
+    let readers = if wish.backend.is_fanout() {
+        fanout(wish, &near)?
+    } else {
+        if let Some(members) = wish.members.filter(|&m| m != 1) {
+            return Err(PlanError::OneReader { backend: wish.backend, members });
+        }
+        let free = || near.iter().find(|c| c.online && !c.isolated && !irq_cpus.contains(c.id)).map(|c| c.id);
+        vec![match &wish.cpus {
+            Some(list) => list.first(),
+            None if irq_cpus.is_empty() => None,
+            None => free(),
+        }]
+    };
+    Ok(Plan { backend: wish.backend, readers, node })
+}
+
+fn fanout(wish: &Wish, near: &[Cpu]) -> Result<Vec<Option<u32>>, PlanError> {
+    if let Some(members) = wish.members.filter(|m| !(1..=FANOUT_MAX_MEMBERS).contains(m)) {
+        return Err(PlanError::Members(members));
+    }
+    let computed = fanout_members(near);
+    let places: Vec<u32> = match &wish.cpus {
+        Some(list) => list.iter().collect(),
+        None if wish.members.is_some() => computed.iter().map(|&(cpu, _)| cpu).collect(),
+        None => computed.iter().flat_map(|&(cpu, n)| std::iter::repeat_n(cpu, n as usize)).collect(),
+    };
+    if places.is_empty() {
+        return Err(PlanError::NoCpus);
+    }
+    let members = wish.members.unwrap_or(places.len()).min(FANOUT_MAX_MEMBERS);
+    Ok(places.into_iter().cycle().take(members).map(Some).collect())
+}
+
+/// A fanout algorithm by the name that the user writes.
+pub fn fanout_algorithm(name: &str) -> Option<FanoutAlgorithm> {
+    FANOUT_NAMES.iter().find(|(n, _)| *n == name).map(|(_, a)| *a)
+}
+
+/// The names of the fanout algorithms.
+pub const FANOUT_NAMES: [(&str, FanoutAlgorithm); 8] = [
+    ("hash", FanoutAlgorithm::Hash),
+    ("lb", FanoutAlgorithm::LoadBalance),
+    ("cpu", FanoutAlgorithm::Cpu),
+    ("rollover", FanoutAlgorithm::Rollover),
+    ("rnd", FanoutAlgorithm::Random),
+    ("qm", FanoutAlgorithm::QueueMapping),
+    ("cbpf", FanoutAlgorithm::ClassicBpf),
+    ("ebpf", FanoutAlgorithm::ExtendedBpf),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine(cpus: u32, nodes: u32) -> Vec<Cpu> {
+        (0..cpus)
+            .map(|id| Cpu {
+                id,
+                package: id % nodes,
+                core: id,
+                siblings: CpuSet::single(id),
+                node: id % nodes,
+                online: true,
+                isolated: false,
+            })
+            .collect()
+    }
+
+    fn wish(backend: Backend) -> Wish {
+        Wish { backend, members: None, cpus: None }
+    }
+
+    #[test]
+    fn a_group_follows_the_topology_and_the_wishes() {
+        let cpus = machine(4, 1);
+        let none = CpuSet::new();
+        let computed = plan(&wish(Backend::RingFanout), &cpus, None, &none).unwrap();
+        let expected: usize = fanout_members(&cpus).iter().map(|(_, n)| *n as usize).sum();
+        assert_eq!(computed.readers.len(), expected);
+        let three = Wish { members: Some(3), ..wish(Backend::PacketFanout) };
+        assert_eq!(plan(&three, &cpus, None, &none).unwrap().readers, [Some(0), Some(1), Some(2)]);
+        let listed = Wish { members: Some(3), cpus: Some("1,3".parse().unwrap()), ..wish(Backend::RingFanout) };
+        assert_eq!(plan(&listed, &cpus, None, &none).unwrap().readers, [Some(1), Some(3), Some(1)]);
+    }
+
+    #[test]
+    fn a_single_reader_keeps_off_the_interrupts() {
+        let cpus = machine(2, 1);
+        assert_eq!(plan(&wish(Backend::Ring), &cpus, None, &CpuSet::new()).unwrap().readers, [None]);
+        assert_eq!(plan(&wish(Backend::Ring), &cpus, None, &CpuSet::single(0)).unwrap().readers, [Some(1)]);
+        assert_eq!(plan(&wish(Backend::Ring), &cpus, None, &"0-1".parse().unwrap()).unwrap().readers, [None]);
+    }
+
+    #[test]
+    fn impossible_wishes_are_named() {
+        let cpus = machine(2, 1);
+        let none = CpuSet::new();
+        let bad = |w: Wish| plan(&w, &cpus, None, &none).unwrap_err().to_string();
+        assert!(bad(Wish { cpus: Some("7".parse().unwrap()), ..wish(Backend::Ring) }).contains("online are 0-1"));
+        assert!(bad(Wish { members: Some(2), ..wish(Backend::Ring) }).contains("ring+fanout"));
+        assert!(bad(Wish { members: Some(0), ..wish(Backend::RingFanout) }).contains("1 to 256"));
+        assert!("rings".parse::<Backend>().unwrap_err().to_string().contains("ring+fanout"));
+    }
+}

@@ -1,0 +1,462 @@
+//! The readers at work: one thread per source, from the first packet to the last.
+
+use std::{
+    io::{self, Write},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use model::{Classified, ErrorClass};
+use nix::sys::resource::{UsageWho, getrusage};
+use port::{Frame, PortError, Source};
+
+use crate::{
+    open::AnySource,
+    output::{Output, OutputError},
+    pcapng, summary,
+};
+
+/// Encoded bytes that a reader gathers before it writes.
+const CHUNK_BYTES: usize = 256 << 10;
+/// How long encoded packets may wait in a reader for more of them.
+const FLUSH: Duration = Duration::from_millis(200);
+/// How long a reader waits for packets before it looks at the stop flag.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// How long after the end a reader goes on to collect what had been received before.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// A capture that ended by a failure.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A source failed.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// The output failed.
+    #[error(transparent)]
+    Output(#[from] OutputError),
+    /// A reader could not go to its CPU.
+    #[error("cannot run a reader on CPU {cpu}: {source}")]
+    Pin {
+        /// The CPU.
+        cpu: u32,
+        /// What the kernel says.
+        source: nix::Error,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a reader: {0}")]
+    Spawn(#[source] io::Error),
+    /// A reader panicked.
+    #[error("a reader of the capture panicked: this is a fault of evenkeel")]
+    Panicked,
+}
+
+impl Classified for RunError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Port(e) => e.class(),
+            Self::Output(e) => e.class(),
+            Self::Pin { .. } | Self::Spawn(_) => ErrorClass::Lacking,
+            Self::Panicked => ErrorClass::Internal,
+        }
+    }
+}
+
+/// What becomes of the packets.
+#[derive(Debug)]
+pub enum Sink {
+    /// They are only counted.
+    Count,
+    /// They are encoded as pcapng and written.
+    Pcapng(Box<Output>),
+    /// They are encoded as pcapng and forgotten: what a trial does.
+    Nowhere,
+    /// One line of text each goes to standard output.
+    Text,
+}
+
+/// When to stop, and how much to keep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// After so many packets.
+    pub packets: Option<u64>,
+    /// After this time.
+    pub duration: Option<Duration>,
+    /// Bytes kept of each packet.
+    pub snaplen: u32,
+    /// How long a backend may hold packets back: the retire time-out of a ring.
+    pub held_back: Duration,
+}
+
+/// What one reader has done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReaderStats {
+    /// Its CPU, when it is pinned.
+    pub cpu: Option<u32>,
+    /// Packets it took.
+    pub packets: u64,
+    /// Their bytes on the wire without FCS; none when they were counted without being touched.
+    pub bytes: Option<u64>,
+    /// Packets lost because its buffer was full.
+    pub dropped: u64,
+    /// Times its ring was full.
+    pub freezes: u64,
+    /// CPU time of its thread in nanoseconds; known at the end.
+    pub cpu_ns: u64,
+}
+
+/// How a capture ended.
+#[derive(Debug)]
+pub struct Report {
+    /// Each reader.
+    pub readers: Vec<ReaderStats>,
+    /// The time from the first reader's start to the last one's end.
+    pub elapsed: Duration,
+    /// Files written.
+    pub files: u32,
+    /// The reader of standard output went away, and so the capture ended.
+    pub closed: bool,
+    /// What went wrong, if anything did: the rest of the report still holds.
+    pub failure: Option<RunError>,
+}
+
+impl Report {
+    /// Packets that all readers took.
+    pub fn packets(&self) -> u64 {
+        self.readers.iter().map(|r| r.packets).sum()
+    }
+
+    /// Packets lost.
+    pub fn dropped(&self) -> u64 {
+        self.readers.iter().map(|r| r.dropped).sum()
+    }
+}
+
+/// Counters of one reader, on cache lines of their own: the reader alone writes them.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Slot {
+    packets: AtomicU64,
+    bytes: AtomicU64,
+    bytes_unknown: AtomicBool,
+    dropped: AtomicU64,
+    freezes: AtomicU64,
+    cpu_ns: AtomicU64,
+}
+
+impl Slot {
+    fn read(&self, cpu: Option<u32>) -> ReaderStats {
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        ReaderStats {
+            cpu,
+            packets: self.packets.load(Ordering::Relaxed),
+            bytes: (!self.bytes_unknown.load(Ordering::Relaxed)).then_some(bytes),
+            dropped: self.dropped.load(Ordering::Relaxed),
+            freezes: self.freezes.load(Ordering::Relaxed),
+            cpu_ns: self.cpu_ns.load(Ordering::Relaxed),
+        }
+    }
+}
+
+enum OpenSink {
+    Count,
+    Pcapng(Mutex<Box<Output>>),
+    Nowhere,
+    Text,
+}
+
+/// What the readers share. Nothing of it is written per packet, but `left` where a number of packets was asked for.
+struct Shared<'a> {
+    sink: OpenSink,
+    limits: Limits,
+    stop: &'a AtomicBool,
+    ended: AtomicBool,
+    closed: AtomicBool,
+    left: AtomicU64,
+    slots: Vec<Slot>,
+}
+
+impl Shared<'_> {
+    fn is_over(&self) -> bool {
+        self.ended.load(Ordering::Relaxed) || self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Takes up to `n` of the packets that are still wanted.
+    fn claim(&self, n: u64) -> u64 {
+        if self.limits.packets.is_none() {
+            return n;
+        }
+        let mut took = 0;
+        let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
+            took = left.min(n);
+            Some(left - took)
+        });
+        if took < n || self.left.load(Ordering::Relaxed) == 0 {
+            self.ended.store(true, Ordering::Relaxed);
+        }
+        took
+    }
+
+    fn dropped(&self) -> u64 {
+        self.slots.iter().map(|s| s.dropped.load(Ordering::Relaxed)).sum()
+    }
+
+    fn write(&self, chunk: &mut Vec<u8>) -> Result<(), RunError> {
+        if chunk.is_empty() {
+            return Ok(());
+        }
+        let result = match &self.sink {
+            OpenSink::Count | OpenSink::Nowhere => Ok(()),
+            OpenSink::Pcapng(output) => lock(output).write(chunk, self.dropped()),
+            OpenSink::Text => text(chunk),
+        };
+        chunk.clear();
+        match result {
+            Err(OutputError::Closed(_)) => {
+                self.closed.store(true, Ordering::Relaxed);
+                self.ended.store(true, Ordering::Relaxed);
+                Ok(())
+            }
+            other => Ok(other?),
+        }
+    }
+}
+
+fn lock(output: &Mutex<Box<Output>>) -> MutexGuard<'_, Box<Output>> {
+    output.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn text(lines: &[u8]) -> Result<(), OutputError> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(lines).and_then(|()| stdout.flush()).map_err(|source| match source.kind() {
+        io::ErrorKind::BrokenPipe => OutputError::Closed(source),
+        _ => OutputError::Write { path: "standard output".into(), kept: 0, source },
+    })
+}
+
+/// Reads from `sources`, each on its CPU, until `stop`, a limit, or a failure. `each_second` sees what was done so far.
+pub fn run(
+    sources: Vec<(AnySource, Option<u32>)>,
+    sink: Sink,
+    limits: Limits,
+    stop: &AtomicBool,
+    mut each_second: impl FnMut(Duration, &[ReaderStats]),
+) -> Report {
+    let cpus: Vec<Option<u32>> = sources.iter().map(|(_, cpu)| *cpu).collect();
+    let shared = Shared {
+        sink: match sink {
+            Sink::Count => OpenSink::Count,
+            Sink::Pcapng(output) => OpenSink::Pcapng(Mutex::new(output)),
+            Sink::Nowhere => OpenSink::Nowhere,
+            Sink::Text => OpenSink::Text,
+        },
+        limits,
+        stop,
+        ended: AtomicBool::new(false),
+        closed: AtomicBool::new(false),
+        left: AtomicU64::new(limits.packets.unwrap_or(u64::MAX)),
+        slots: sources.iter().map(|_| Slot::default()).collect(),
+    };
+    let snapshot = || -> Vec<ReaderStats> { shared.slots.iter().zip(&cpus).map(|(s, cpu)| s.read(*cpu)).collect() };
+    let start = Instant::now();
+    let failure = thread::scope(|scope| {
+        let mut failure = None;
+        let mut readers = Vec::with_capacity(sources.len());
+        for (index, (source, cpu)) in sources.into_iter().enumerate() {
+            let shared = &shared;
+            let work = move || {
+                let result = dispatch(source, cpu, shared, &shared.slots[index]);
+                if result.is_err() {
+                    shared.ended.store(true, Ordering::Relaxed);
+                }
+                result
+            };
+            match thread::Builder::new().name(format!("ek-read-{index}")).spawn_scoped(scope, work) {
+                Ok(reader) => readers.push(reader),
+                Err(e) => {
+                    shared.ended.store(true, Ordering::Relaxed);
+                    failure = Some(RunError::Spawn(e));
+                    break;
+                }
+            }
+        }
+        let mut next = Duration::from_secs(1);
+        while readers.iter().any(|r| !r.is_finished()) {
+            let elapsed = start.elapsed();
+            if limits.duration.is_some_and(|d| elapsed >= d) {
+                shared.ended.store(true, Ordering::Relaxed);
+            }
+            if elapsed >= next && !shared.is_over() {
+                next += Duration::from_secs(1);
+                each_second(elapsed, &snapshot());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        for reader in readers {
+            let result = reader.join().unwrap_or(Err(RunError::Panicked));
+            failure = failure.or(result.err());
+        }
+        failure
+    });
+    let elapsed = start.elapsed();
+    let readers = snapshot();
+    let dropped = shared.dropped();
+    let mut report = Report { readers, elapsed, files: 0, closed: shared.closed.load(Ordering::Relaxed), failure };
+    if let OpenSink::Pcapng(output) = shared.sink {
+        let mut output = output.into_inner().unwrap_or_else(PoisonError::into_inner);
+        report.files = output.files();
+        match output.finish(dropped) {
+            Err(OutputError::Closed(_)) => report.closed = true,
+            Err(e) => report.failure = report.failure.or(Some(e.into())),
+            Ok(()) => {}
+        }
+    }
+    report
+}
+
+fn dispatch(source: AnySource, cpu: Option<u32>, shared: &Shared<'_>, slot: &Slot) -> Result<(), RunError> {
+    if let Some(cpu) = cpu {
+        pin(cpu).map_err(|source| RunError::Pin { cpu, source })?;
+    }
+    let result = match source {
+        AnySource::Packet(source) => work(source, shared, slot),
+        AnySource::Ring(source) => work(source, shared, slot),
+    };
+    if let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) {
+        let ns = |t: nix::sys::time::TimeVal| t.tv_sec() as u64 * 1_000_000_000 + t.tv_usec() as u64 * 1000;
+        slot.cpu_ns.store(ns(usage.user_time()) + ns(usage.system_time()), Ordering::Relaxed);
+    }
+    result
+}
+
+fn pin(cpu: u32) -> nix::Result<()> {
+    let mut set = nix::sched::CpuSet::new();
+    set.set(cpu as usize)?;
+    nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)
+}
+
+fn work<S: Source>(source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(), RunError> {
+    let snaplen = shared.limits.snaplen;
+    match shared.sink {
+        OpenSink::Count => count(source, shared, slot),
+        OpenSink::Pcapng(_) | OpenSink::Nowhere => {
+            encode(source, shared, slot, |chunk, frame| pcapng::packet(chunk, frame, snaplen))
+        }
+        OpenSink::Text => encode(source, shared, slot, summary::line),
+    }
+}
+
+/// Publishes the counters of a source.
+fn publish<S: Source>(source: &mut S, slot: &Slot) -> Result<(), RunError> {
+    let stats = source.stats()?;
+    slot.dropped.store(stats.dropped, Ordering::Relaxed);
+    slot.freezes.store(stats.freezes, Ordering::Relaxed);
+    Ok(())
+}
+
+/// The end of a reader's life: first nothing new is let in, then what was received is read.
+struct Closing(Option<Instant>);
+
+impl Closing {
+    /// How long to wait for packets; none when it is time to go.
+    fn patience<S: Source>(&mut self, source: &mut S, shared: &Shared<'_>) -> Result<Option<Duration>, RunError> {
+        if !shared.is_over() {
+            return Ok(Some(PATIENCE));
+        }
+        if shared.closed.load(Ordering::Relaxed) || shared.left.load(Ordering::Relaxed) == 0 {
+            return Ok(None);
+        }
+        let now = Instant::now();
+        if self.0.is_none() {
+            source.close_intake()?;
+        }
+        let since = *self.0.get_or_insert(now);
+        Ok((now - since < DRAIN).then_some(shared.limits.held_back))
+    }
+}
+
+fn count<S: Source>(mut source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(), RunError> {
+    let mut closing = Closing(None);
+    let mut next = Instant::now() + FLUSH;
+    let (mut packets, mut bytes) = (0, 0);
+    let result = loop {
+        let patience = match closing.patience(&mut source, shared) {
+            Ok(Some(patience)) => patience,
+            Ok(None) => break Ok(()),
+            Err(e) => break Err(e),
+        };
+        let counted = match source.count(patience) {
+            Ok(counted) => counted,
+            Err(e) => break Err(e.into()),
+        };
+        if counted.packets == 0 && closing.0.is_some() {
+            break Ok(());
+        }
+        packets += shared.claim(counted.packets);
+        slot.packets.store(packets, Ordering::Relaxed);
+        match counted.bytes {
+            Some(n) => bytes += n,
+            None => slot.bytes_unknown.store(true, Ordering::Relaxed),
+        }
+        slot.bytes.store(bytes, Ordering::Relaxed);
+        let now = Instant::now();
+        if now >= next {
+            next = now + FLUSH;
+            publish(&mut source, slot)?;
+        }
+    };
+    publish(&mut source, slot).and(result)
+}
+
+fn encode<S: Source>(
+    mut source: S,
+    shared: &Shared<'_>,
+    slot: &Slot,
+    mut encode: impl FnMut(&mut Vec<u8>, &Frame<'_>),
+) -> Result<(), RunError> {
+    let mut closing = Closing(None);
+    let mut next = Instant::now() + FLUSH;
+    let mut chunk = Vec::with_capacity(2 * CHUNK_BYTES);
+    let limited = shared.limits.packets.is_some();
+    let (mut packets, mut bytes) = (0u64, 0u64);
+    let result = loop {
+        let patience = match closing.patience(&mut source, shared) {
+            Ok(Some(patience)) => patience,
+            Ok(None) => break Ok(()),
+            Err(e) => break Err(e),
+        };
+        let received = source.receive(patience, |frame| {
+            if limited && shared.claim(1) == 0 {
+                return;
+            }
+            packets += 1;
+            bytes += u64::from(frame.wire_len);
+            encode(&mut chunk, &frame);
+        });
+        let n = match received {
+            Ok(n) => n,
+            Err(e) => break Err(e.into()),
+        };
+        if n == 0 && closing.0.is_some() {
+            break Ok(());
+        }
+        slot.packets.store(packets, Ordering::Relaxed);
+        slot.bytes.store(bytes, Ordering::Relaxed);
+        let now = Instant::now();
+        if now >= next {
+            next = now + FLUSH;
+            publish(&mut source, slot)?;
+            shared.write(&mut chunk)?;
+        } else if chunk.len() >= CHUNK_BYTES || n == 0 {
+            shared.write(&mut chunk)?;
+        }
+    };
+    slot.packets.store(packets, Ordering::Relaxed);
+    slot.bytes.store(bytes, Ordering::Relaxed);
+    let published = publish(&mut source, slot);
+    let written = shared.write(&mut chunk);
+    result.and(written).and(published)
+}

@@ -1,0 +1,160 @@
+//! `evenkeel capture`: arguments to one validated configuration, then plan, open, drop privileges, run, report.
+
+mod args;
+mod show;
+
+use std::{
+    io::IsTerminal,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow};
+use caps::Capability;
+use capture::{
+    auto::{self, Trial},
+    filter::{self, Filter},
+    open::{AnySource, Tuning},
+    output::{Output, Target},
+    pcapng::Section,
+    plan::{self, Backend, Plan, Wish},
+    privilege,
+    run::{self, Limits, Sink},
+};
+use host::{Host, Root, picture::QueueRole};
+use model::CpuSet;
+use port::PacketOptions;
+
+pub(crate) use args::CaptureArgs;
+use args::Config;
+
+use crate::failure::{Failure, Outcome};
+
+/// How long each backend is tried by `--mode auto`.
+const TRIAL: Duration = Duration::from_millis(500);
+/// What a reader of a ring waits at the end beyond the retire time-out.
+const HELD_BACK_MARGIN: Duration = Duration::from_millis(60);
+
+/// Captures.
+pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
+    let config = args.validate()?;
+    privilege::require(config.mode.map_or("auto", Backend::name), &[Capability::CAP_NET_RAW])?;
+    if sys::packet::interface_index(&config.interface).is_none() {
+        return Err(port::members::unknown_interface(&config.interface).into());
+    }
+    let host = Host::read(&Root::live())?;
+    let filter = filter::compile(&config.interface, &config.filter, config.snaplen)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .context("cannot catch signals")
+            .map_err(Failure::internal)?;
+    }
+    let (backend, choice) = match config.mode {
+        Some(backend) => (backend, None),
+        None => {
+            let (trials, choice) = choose(&config, &host, &filter, &stop)?;
+            show::trials(&trials, &choice);
+            (choice.backend, Some(choice))
+        }
+    };
+    let plan = place(&config, &host, backend)?;
+    let sources = open(&config, &filter, &plan)?;
+    let sink = sink(&config, &host, &filter)?;
+    // Later files of a rotation may lie in a folder of another user.
+    let rotating = matches!(&config.target, Some(Target::File(_, rotation)) if rotation.is_on());
+    privilege::drop_all_but(if rotating { &[Capability::CAP_DAC_OVERRIDE] } else { &[] })?;
+    let mut progress = show::Progress::new(&config);
+    let report = run::run(sources, sink, limits(&config), &stop, |elapsed, readers| progress.tick(elapsed, readers));
+    show::report(&config, &plan, choice.as_ref(), &report)?;
+    match report.failure {
+        Some(failure) => Err(failure.into()),
+        None => Ok(Outcome::Fine),
+    }
+}
+
+fn limits(config: &Config) -> Limits {
+    Limits {
+        packets: config.count,
+        duration: config.duration,
+        snaplen: config.snaplen,
+        held_back: Duration::from_millis(u64::from(config.tuning.retire_ms)) * 2 + HELD_BACK_MARGIN,
+    }
+}
+
+/// Places the readers by the topology and the interface's interrupts.
+fn place(config: &Config, host: &Host, backend: Backend) -> Result<Plan, Failure> {
+    let nic = host.nic(&config.interface);
+    let irq_cpus: CpuSet = nic
+        .into_iter()
+        .flat_map(|nic| &nic.irqs)
+        .filter(|irq| irq.role != QueueRole::Control)
+        .filter_map(|irq| host.irq(irq.irq))
+        .flat_map(|irq| irq.effective.as_ref().unwrap_or(&irq.affinity).iter().collect::<Vec<_>>())
+        .collect();
+    let members = if backend.is_fanout() || config.mode.is_some() { config.members } else { None };
+    let wish = Wish { backend, members, cpus: config.cpus.clone() };
+    Ok(plan::plan(&wish, &host.cpus, nic, &irq_cpus)?)
+}
+
+fn open(config: &Config, filter: &Filter, plan: &Plan) -> Result<Vec<(AnySource, Option<u32>)>, Failure> {
+    let options = PacketOptions {
+        interface: config.interface.clone(),
+        filter: filter.program.clone(),
+        snaplen: config.snaplen,
+        promiscuous: config.promiscuous,
+        ignore_outgoing: config.inbound,
+    };
+    let sources = capture::open::open(plan, &options, &config.tuning)?;
+    Ok(sources.into_iter().zip(plan.readers.iter().copied()).collect())
+}
+
+/// Tries each backend on the live traffic.
+fn choose(
+    config: &Config,
+    host: &Host,
+    filter: &Filter,
+    stop: &AtomicBool,
+) -> Result<(Vec<Trial>, auto::Choice), Failure> {
+    let mut trials = Vec::new();
+    for backend in Backend::ALL {
+        let plan = place(config, host, backend)?;
+        let sources = open(config, filter, &plan)?;
+        let count_only = config.target.is_none() && !config.print;
+        trials.push(auto::trial(backend, sources, TRIAL, limits(config), count_only, stop)?);
+    }
+    let choice = auto::choose(&trials);
+    Ok((trials, choice))
+}
+
+fn sink(config: &Config, host: &Host, filter: &Filter) -> Result<Sink, Failure> {
+    let Some(target) = &config.target else {
+        return Ok(if config.print { Sink::Text } else { Sink::Count });
+    };
+    if *target == Target::Stdout && std::io::stdout().is_terminal() {
+        return Err(Failure::usage(anyhow!(
+            "standard output is a terminal, which cannot show pcapng: pipe it (`| tshark -r -`), or name a file"
+        )));
+    }
+    let section = Section {
+        hardware: std::env::consts::ARCH.to_owned(),
+        os: format!("Linux {}", host.kernel),
+        application: format!("evenkeel {}", env!("CARGO_PKG_VERSION")),
+        interface: config.interface.clone(),
+        filter: config.filter.clone(),
+        link_type: filter.link_type,
+        snaplen: config.snaplen,
+    };
+    Ok(Sink::Pcapng(Box::new(Output::open(target.clone(), section)?)))
+}
+
+/// The tuning of the sources, as far as the user said something; the rest is [`Tuning::default`].
+fn tuning() -> Tuning {
+    Tuning::default()
+}
+
+/// A path for `-w`; `-` is standard output.
+fn target(path: PathBuf, rotation: capture::output::Rotation) -> Target {
+    if path.as_os_str() == "-" { Target::Stdout } else { Target::File(path, rotation) }
+}

@@ -1,0 +1,326 @@
+//! The arguments of `evenkeel capture`, and what they mean.
+
+use std::{fs, io::IsTerminal, path::PathBuf, time::Duration};
+
+use anyhow::{Context, anyhow};
+use capture::{
+    open::Tuning,
+    output::{Rotation, Target},
+    plan::{Backend, FANOUT_NAMES, fanout_algorithm},
+};
+use clap::Args;
+use model::CpuSet;
+use port::WHOLE_FRAME;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::Failure;
+
+/// Capture packets of an interface: to pcapng, as lines, or only counted.
+///
+/// Without -w, packets are shown as lines on a terminal and counted otherwise. The interface stays attached to the
+/// network stack. Ctrl-C ends the capture and prints the totals.
+#[derive(Debug, Default, Args, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct CaptureArgs {
+    /// The interface to capture from.
+    interface: Option<String>,
+    /// Which packets, in tcpdump's syntax (pcap-filter(7)), evaluated in the kernel; default: all.
+    #[arg(trailing_var_arg = true)]
+    filter: Vec<String>,
+    /// Write pcapng to this file; `-` is standard output.
+    #[arg(short, long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Show one line per packet (the default on a terminal).
+    #[arg(long, conflicts_with_all = ["write", "count_only", "json"])]
+    print: bool,
+    /// Only count packets.
+    #[arg(long, conflicts_with = "write")]
+    count_only: bool,
+    /// Stop after this number of packets.
+    #[arg(short, long, value_name = "N")]
+    count: Option<u64>,
+    /// Stop after this time in seconds.
+    #[arg(long, value_name = "SECONDS")]
+    duration: Option<f64>,
+    /// Keep at most this number of bytes of each packet, 16 to 262144 [default: 262144, whole packets].
+    #[arg(short, long, value_name = "BYTES")]
+    snaplen: Option<u32>,
+    /// How to capture: packet, packet+fanout, ring, ring+fanout, or auto, which tries them on the live traffic for half a
+    /// second each [default: ring].
+    #[arg(long, value_name = "BACKEND")]
+    mode: Option<String>,
+    /// How a fanout group spreads packets: hash, lb, cpu, rollover, rnd, qm, cbpf or ebpf (these two by source address)
+    /// [default: hash].
+    #[arg(long, value_name = "ALGORITHM")]
+    fanout: Option<String>,
+    /// Let the kernel put IPv4 fragments together before it chooses a fanout member.
+    #[arg(long)]
+    defrag: bool,
+    /// Let packets roll over to another fanout member when the chosen one is full.
+    #[arg(long)]
+    rollover: bool,
+    /// Number of fanout members [default: by the topology, one per CPU and a second one on three of them].
+    #[arg(long, value_name = "N")]
+    members: Option<usize>,
+    /// CPUs for the readers, such as 0-3,8 [default: those of the interface's NUMA node].
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<String>,
+    /// Size of a ring's block in bytes, a power of two; K and M are understood [default: 256K].
+    #[arg(long, value_name = "BYTES")]
+    block_size: Option<String>,
+    /// Number of blocks in a ring [default: 64].
+    #[arg(long, value_name = "N")]
+    blocks: Option<u32>,
+    /// Hand over a block of a ring that is not full after this time in milliseconds [default: 60].
+    #[arg(long, value_name = "MS")]
+    retire_ms: Option<u32>,
+    /// Have the kernel compute each packet's flow hash into the ring (TP_FT_REQ_FILL_RXHASH).
+    #[arg(long)]
+    rx_hash: bool,
+    /// Packets per system call of a plain socket; 1 is the classic loop [default: 64].
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
+    /// Receive buffer of a plain socket in bytes; K and M are understood [default: 16M].
+    #[arg(long, value_name = "BYTES")]
+    buffer: Option<String>,
+    /// Do not ask the interface for frames that are not addressed to it.
+    #[arg(long)]
+    no_promisc: bool,
+    /// Leave out packets that this machine sends.
+    #[arg(long)]
+    inbound: bool,
+    /// Begin a new file before one grows beyond this size; K, M and G are understood.
+    #[arg(long, value_name = "BYTES")]
+    rotate_size: Option<String>,
+    /// Begin a new file when a packet is this many seconds younger than the first one.
+    #[arg(long, value_name = "SECONDS")]
+    rotate_seconds: Option<u64>,
+    /// Begin a new file after this number of packets.
+    #[arg(long, value_name = "N")]
+    rotate_count: Option<u64>,
+    /// Keep only this number of files, removing the oldest.
+    #[arg(long, value_name = "N")]
+    files: Option<u32>,
+    /// Print the totals as JSON (schema evenkeel.capture).
+    #[arg(long)]
+    json: bool,
+    /// No line each second on standard error.
+    #[arg(short, long)]
+    quiet: bool,
+    /// Read settings from this TOML file: the same names as the long flags, which win over it.
+    #[arg(long, value_name = "FILE")]
+    #[serde(skip)]
+    config: Option<PathBuf>,
+}
+
+/// A validated capture.
+#[derive(Debug)]
+pub(crate) struct Config {
+    pub(crate) interface: String,
+    pub(crate) filter: String,
+    /// None: `auto`.
+    pub(crate) mode: Option<Backend>,
+    pub(crate) members: Option<usize>,
+    pub(crate) cpus: Option<CpuSet>,
+    pub(crate) tuning: Tuning,
+    pub(crate) promiscuous: bool,
+    pub(crate) inbound: bool,
+    pub(crate) snaplen: u32,
+    pub(crate) count: Option<u64>,
+    pub(crate) duration: Option<Duration>,
+    /// Where pcapng goes; none: nowhere.
+    pub(crate) target: Option<Target>,
+    pub(crate) print: bool,
+    pub(crate) json: bool,
+    pub(crate) quiet: bool,
+}
+
+fn wrong(text: impl Into<String>) -> Failure {
+    Failure::usage(anyhow!(text.into()))
+}
+
+/// A size such as 4096, 256K or 64M.
+fn size(flag: &str, text: &str) -> Result<u64, Failure> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => 0,
+        "K" | "KIB" => 10,
+        "M" | "MIB" => 20,
+        "G" | "GIB" => 30,
+        _ => return Err(wrong(format!("{flag}: `{text}` has an unknown unit; K, M and G are understood"))),
+    };
+    let number: u64 =
+        digits.parse().map_err(|_| wrong(format!("{flag}: `{text}` is not a size such as 4096, 256K or 64M")))?;
+    number.checked_mul(1 << shift).ok_or_else(|| wrong(format!("{flag}: `{text}` is too large")))
+}
+
+fn size_u32(flag: &str, text: &str) -> Result<u32, Failure> {
+    u32::try_from(size(flag, text)?).map_err(|_| wrong(format!("{flag}: `{text}` is too large")))
+}
+
+impl CaptureArgs {
+    /// Puts the flags over the file that `--config` names.
+    fn merge(mut self) -> Result<Self, Failure> {
+        let Some(path) = self.config.take() else { return Ok(self) };
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("cannot read the configuration {}", path.display()))
+            .map_err(Failure::usage)?;
+        let wrong = |e: toml::de::Error| Failure::usage(anyhow!("{}: {}", path.display(), e.to_string().trim_end()));
+        // Checked by itself first, so that a wrong name is reported with its line.
+        toml::from_str::<Self>(&text).map_err(wrong)?;
+        let mut table: toml::Table = toml::from_str(&text).map_err(wrong)?;
+        let flags = toml::Table::try_from(&self).context("cannot merge flags").map_err(Failure::internal)?;
+        let given = |value: &toml::Value| match value {
+            toml::Value::Boolean(on) => *on,
+            toml::Value::Array(items) => !items.is_empty(),
+            _ => true,
+        };
+        table.extend(flags.into_iter().filter(|(_, value)| given(value)));
+        table.try_into().map_err(wrong)
+    }
+
+    /// Turns the arguments into a configuration, before any system call is made for the capture.
+    pub(crate) fn validate(self) -> Result<Config, Failure> {
+        let args = self.merge()?;
+        let interface = args.interface.ok_or_else(|| wrong("which interface? `evenkeel capture IFACE [FILTER]`"))?;
+        let count_only = args.count_only || (args.write.is_none() && args.json);
+        let print = args.write.is_none()
+            && !count_only
+            && (args.print || (std::io::stdout().is_terminal() && args.mode.as_deref() != Some("auto")));
+        let counting = args.write.is_none() && !print;
+        let snaplen = match args.snaplen {
+            Some(n) if (16..=WHOLE_FRAME).contains(&n) => n,
+            Some(n) => return Err(wrong(format!("--snaplen {n}: 16 to {WHOLE_FRAME} bytes are possible"))),
+            // Who counts needs no bytes: the kernel spares the copy.
+            None if counting => 1,
+            None => WHOLE_FRAME,
+        };
+        let mut tuning = super::tuning();
+        if let Some(text) = &args.block_size {
+            tuning.block_bytes = size_u32("--block-size", text)?;
+        }
+        if let Some(text) = &args.buffer {
+            tuning.plain.buffer_bytes = size_u32("--buffer", text)?;
+        }
+        tuning.blocks = args.blocks.unwrap_or(tuning.blocks);
+        tuning.retire_ms = args.retire_ms.unwrap_or(tuning.retire_ms);
+        tuning.plain.batch = args.batch.unwrap_or(tuning.plain.batch);
+        if !(1..=1024).contains(&tuning.plain.batch) {
+            return Err(wrong(format!("--batch {}: 1 to 1024 packets are possible", tuning.plain.batch)));
+        }
+        if !(1..=10_000).contains(&tuning.retire_ms) {
+            return Err(wrong(format!("--retire-ms {}: 1 to 10000 are possible", tuning.retire_ms)));
+        }
+        tuning.rx_hash = args.rx_hash;
+        tuning.fanout.defrag = args.defrag;
+        tuning.fanout.rollover = args.rollover;
+        if let Some(name) = &args.fanout {
+            tuning.fanout.algorithm = fanout_algorithm(name).ok_or_else(|| {
+                let names = FANOUT_NAMES.map(|(n, _)| n).join(", ");
+                wrong(format!("--fanout: there is no algorithm `{name}`; there are {names}"))
+            })?;
+        }
+        let mode = match args.mode.as_deref() {
+            None => Some(Backend::Ring),
+            Some("auto") => None,
+            Some(name) => Some(name.parse()?),
+        };
+        if mode.is_some_and(|m| !m.is_fanout()) && (args.fanout.is_some() || args.defrag || args.rollover) {
+            return Err(wrong("--fanout, --defrag and --rollover need --mode packet+fanout, ring+fanout or auto"));
+        }
+        let cpus = args.cpus.as_deref().map(CpuSet::parse_list).transpose();
+        let cpus = cpus.context("--cpus").map_err(Failure::usage)?;
+        let rotation = Rotation {
+            bytes: args.rotate_size.as_deref().map(|t| size("--rotate-size", t)).transpose()?,
+            seconds: args.rotate_seconds,
+            packets: args.rotate_count,
+            files: args.files,
+        };
+        if [rotation.bytes, rotation.seconds, rotation.packets, rotation.files.map(u64::from)].contains(&Some(0)) {
+            return Err(wrong("a rotation by 0 is not possible"));
+        }
+        if rotation.files.is_some() && !rotation.is_on() {
+            return Err(wrong("--files needs --rotate-size, --rotate-seconds or --rotate-count"));
+        }
+        let target = args.write.map(|path| super::target(path, rotation));
+        if rotation.is_on() && !matches!(target, Some(Target::File(..))) {
+            return Err(wrong("rotation needs -w FILE: there is nothing to rotate otherwise"));
+        }
+        if args.json && target == Some(Target::Stdout) {
+            return Err(wrong("--json and -w - both want standard output"));
+        }
+        let duration = match args.duration {
+            None => None,
+            Some(s) if s.is_finite() && s > 0.0 => Some(Duration::from_secs_f64(s.min(1e9))),
+            Some(s) => return Err(wrong(format!("--duration {s}: a number of seconds above 0 is needed"))),
+        };
+        if args.count == Some(0) {
+            return Err(wrong("--count 0 captures nothing"));
+        }
+        Ok(Config {
+            interface,
+            filter: args.filter.join(" ").trim().to_owned(),
+            mode,
+            members: args.members,
+            cpus,
+            tuning,
+            promiscuous: !args.no_promisc,
+            inbound: args.inbound,
+            snaplen,
+            count: args.count,
+            duration,
+            target,
+            print,
+            json: args.json,
+            quiet: args.quiet,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(args: CaptureArgs) -> String {
+        let failure = args.validate().map(|_| ()).expect_err("must be refused");
+        format!("{failure:?}")
+    }
+
+    fn eth0() -> CaptureArgs {
+        CaptureArgs { interface: Some("eth0".into()), count_only: true, ..CaptureArgs::default() }
+    }
+
+    #[test]
+    fn flags_win_over_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.toml");
+        fs::write(&path, "interface = \"eth1\"\nfilter = [\"udp\"]\nblocks = 8\nno-promisc = true\n").unwrap();
+        let args = CaptureArgs { blocks: Some(4), config: Some(path.clone()), ..eth0() };
+        let config = args.validate().unwrap();
+        assert_eq!((config.interface.as_str(), config.filter.as_str()), ("eth0", "udp"));
+        assert_eq!((config.tuning.blocks, config.promiscuous), (4, false));
+        fs::write(&path, "blcks = 8\n").unwrap();
+        let text = message(CaptureArgs { config: Some(path), ..eth0() });
+        assert!(text.contains("blcks") && text.contains("line 1"), "{text}");
+    }
+
+    #[test]
+    fn wrong_values_are_named() {
+        let some = |s: &str| Some(s.to_owned());
+        assert!(message(CaptureArgs { mode: some("rings"), ..eth0() }).contains("ring+fanout"));
+        assert!(message(CaptureArgs { mode: some("ring+fanout"), fanout: some("x"), ..eth0() }).contains("rollover"));
+        assert!(message(CaptureArgs { block_size: some("3Q"), ..eth0() }).contains("unknown unit"));
+        assert!(message(CaptureArgs { cpus: some("3-1"), ..eth0() }).contains("backwards"));
+        assert!(message(CaptureArgs { duration: Some(-1.0), ..eth0() }).contains("above 0"));
+        assert!(message(CaptureArgs { files: Some(3), ..eth0() }).contains("--rotate-size"));
+        assert!(message(CaptureArgs::default()).contains("which interface"));
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(size("x", "256K").unwrap(), 262_144);
+        assert_eq!(size("x", "17").unwrap(), 17);
+        assert!(size("x", "99999999999G").is_err());
+        assert!(size("x", "").is_err());
+    }
+}

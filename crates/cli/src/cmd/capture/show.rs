@@ -1,0 +1,183 @@
+//! What `evenkeel capture` tells: a line each second, the trials of `auto`, the totals.
+
+use std::{
+    io::{self, Write},
+    time::Duration,
+};
+
+use anyhow::Context;
+use capture::{
+    auto::{Choice, Trial},
+    output::Target,
+    plan::Plan,
+    run::{ReaderStats, Report},
+};
+use model::{schema::Document, units};
+use serde::Serialize;
+
+use super::args::Config;
+use crate::failure::Failure;
+
+/// The line each second on standard error.
+pub(super) struct Progress {
+    on: bool,
+    last: Duration,
+    before: Vec<ReaderStats>,
+}
+
+impl Progress {
+    pub(super) fn new(config: &Config) -> Self {
+        Self { on: !config.quiet && !config.print, last: Duration::ZERO, before: Vec::new() }
+    }
+
+    pub(super) fn tick(&mut self, elapsed: Duration, readers: &[ReaderStats]) {
+        if self.on {
+            let seconds = (elapsed - self.last).as_secs_f64().max(1e-9);
+            let rate = |now: u64, before: u64| units::pps(now.saturating_sub(before) as f64 / seconds);
+            let before = |i: usize| self.before.get(i).copied().unwrap_or_default();
+            let sum = |f: fn(&ReaderStats) -> u64, of: &[ReaderStats]| of.iter().map(f).sum::<u64>();
+            let mut line = format!(
+                "{:>5.0} s  {:>10}  lost {}",
+                elapsed.as_secs_f64(),
+                rate(sum(|r| r.packets, readers), sum(|r| r.packets, &self.before)),
+                rate(sum(|r| r.dropped, readers), sum(|r| r.dropped, &self.before)),
+            );
+            if readers.len() > 1 {
+                for (i, reader) in readers.iter().enumerate() {
+                    line += &format!("  [{}{}", place(reader), rate(reader.packets, before(i).packets));
+                    if reader.dropped > before(i).dropped {
+                        line += &format!(" lost {}", rate(reader.dropped, before(i).dropped));
+                    }
+                    line.push(']');
+                }
+            }
+            let _ = writeln!(io::stderr(), "{line}");
+        }
+        self.last = elapsed;
+        self.before = readers.to_vec();
+    }
+}
+
+fn place(reader: &ReaderStats) -> String {
+    reader.cpu.map_or_else(String::new, |cpu| format!("cpu{cpu} "))
+}
+
+/// What `auto` has tried and chosen, on standard error.
+pub(super) fn trials(trials: &[Trial], choice: &Choice) {
+    let mut err = io::stderr();
+    let _ = writeln!(err, "{:<14} {:>8} {:>12} {:>12} {:>14}", "backend", "readers", "delivered", "lost", "CPU/packet");
+    for t in trials {
+        let _ = writeln!(
+            err,
+            "{:<14} {:>8} {:>12} {:>12} {:>14}",
+            t.backend,
+            t.readers,
+            units::pps(t.delivered_pps),
+            units::pps(t.dropped_pps),
+            units::nanoseconds(t.cpu_ns_per_packet)
+        );
+    }
+    let _ = writeln!(err, "chosen: {}: {}", choice.backend, choice.reason);
+}
+
+#[derive(Serialize)]
+struct Totals<'a> {
+    interface: &'a str,
+    filter: &'a str,
+    backend: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    chosen_because: Option<&'a str>,
+    elapsed_s: f64,
+    packets: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    dropped: u64,
+    packets_per_second: f64,
+    cpu_ns_per_packet: f64,
+    files: u32,
+    readers: Vec<Reader>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Reader {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cpu: Option<u32>,
+    packets: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bytes: Option<u64>,
+    dropped: u64,
+    ring_full: u64,
+    cpu_ns: u64,
+}
+
+/// The totals: as text or JSON on standard output, or as text on standard error when packets went to standard output.
+pub(super) fn report(config: &Config, plan: &Plan, choice: Option<&Choice>, report: &Report) -> Result<(), Failure> {
+    let (packets, dropped) = (report.packets(), report.dropped());
+    let seconds = report.elapsed.as_secs_f64().max(1e-9);
+    let cpu_ns: u64 = report.readers.iter().map(|r| r.cpu_ns).sum();
+    let per_packet = if packets == 0 { 0.0 } else { cpu_ns as f64 / packets as f64 };
+    if config.json {
+        let totals = Totals {
+            interface: &config.interface,
+            filter: &config.filter,
+            backend: plan.backend.name(),
+            chosen_because: choice.map(|c| c.reason.as_str()),
+            elapsed_s: seconds,
+            packets,
+            bytes: report.readers.iter().map(|r| r.bytes).sum(),
+            dropped,
+            packets_per_second: packets as f64 / seconds,
+            cpu_ns_per_packet: per_packet,
+            files: report.files,
+            readers: report
+                .readers
+                .iter()
+                .map(|r| Reader {
+                    cpu: r.cpu,
+                    packets: r.packets,
+                    bytes: r.bytes,
+                    dropped: r.dropped,
+                    ring_full: r.freezes,
+                    cpu_ns: r.cpu_ns,
+                })
+                .collect(),
+            failure: report.failure.as_ref().map(ToString::to_string),
+        };
+        let text = serde_json::to_string_pretty(&Document::new("capture", 1, totals))
+            .context("cannot write JSON")
+            .map_err(Failure::internal)?;
+        println!("{text}");
+        return Ok(());
+    }
+    let mut text = format!(
+        "{} packets in {:.2} s on {} ({}): {}, {} lost, {} of CPU time per packet\n",
+        units::grouped(packets),
+        seconds,
+        config.interface,
+        plan.backend,
+        units::pps(packets as f64 / seconds),
+        units::grouped(dropped),
+        units::nanoseconds(per_packet),
+    );
+    if report.readers.len() > 1 {
+        for (i, reader) in report.readers.iter().enumerate() {
+            text += &format!(
+                "  reader {i} {}{} packets, {} lost\n",
+                place(reader),
+                units::grouped(reader.packets),
+                units::grouped(reader.dropped)
+            );
+        }
+    }
+    if report.files > 1 {
+        text += &format!("  {} files\n", report.files);
+    }
+    if config.print || config.target == Some(Target::Stdout) {
+        let _ = io::stderr().write_all(text.as_bytes());
+    } else {
+        print!("{text}");
+    }
+    Ok(())
+}
