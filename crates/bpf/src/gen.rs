@@ -5,19 +5,20 @@ use std::{
     mem::{MaybeUninit, offset_of},
     os::fd::{AsFd, AsRawFd, OwnedFd},
     sync::atomic::Ordering,
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use libbpf_rs::{
     MapCore, MapFlags, MapHandle, libbpf_sys,
     skel::{OpenSkel, SkelBuilder},
 };
-use sys::map_mmap::SharedMemory;
+use sys::{map_mmap::SharedMemory, tun::Tap};
 
 use crate::{
     redirect::duplicate,
     skel::r#gen::{GenSkelBuilder, types::gen_state},
-    xdp::{XdpError, interface_index, quiet_libbpf},
+    xdp::{XdpError, XdpLink, XdpMode, interface_index, quiet_libbpf},
 };
 
 const PROGRAM: &str = "ek_gen";
@@ -54,6 +55,9 @@ pub struct LivePace {
     pub count: Option<u64>,
     /// The time after which the sender stops in any case.
     pub duration: Duration,
+    /// Sleep this long between bursts instead of waiting inside the program: leaves the core to others, at the price of bursts.
+    /// Only with a rate.
+    pub nap: Option<Duration>,
 }
 
 /// What a sender has done so far.
@@ -77,8 +81,7 @@ pub struct LiveSender {
     program: OwnedFd,
     state: SharedMemory,
     frame: Vec<u8>,
-    paced: bool,
-    count: Option<u64>,
+    pace: LivePace,
 }
 
 impl LiveSender {
@@ -130,7 +133,7 @@ impl LiveSender {
             source,
         })?;
         let program = duplicate(skel.progs.ek_gen.as_fd())?;
-        Ok(Self { program, state, frame, paced: pace.pps.is_some(), count: pace.count })
+        Ok(Self { program, state, frame, pace })
     }
 
     /// Sends until count or duration is reached or [`LiveSender::stop`] was called. Signals alone end nothing: they only make the
@@ -139,29 +142,60 @@ impl LiveSender {
     /// # Errors
     /// What BPF_PROG_TEST_RUN answers.
     pub fn run(&self) -> Result<(), XdpError> {
+        if let (Some(nap), Some(pps)) = (self.pace.nap, self.pace.pps) {
+            return self.run_napping(nap, pps);
+        }
         while !self.counts().done && !self.is_stopped() {
             // Without a pace every run sends, and one more run sees that all is sent; with a pace there are fillers between.
-            let repeat = match self.count {
-                Some(count) if !self.paced => i32::try_from(count - self.counts().sent + 1).unwrap_or(i32::MAX),
+            self.test_run(match self.pace.count {
+                Some(count) if self.pace.pps.is_none() => {
+                    i32::try_from(count - self.counts().sent + 1).unwrap_or(i32::MAX)
+                }
                 _ => i32::MAX,
-            };
-            let mut opts = libbpf_sys::bpf_test_run_opts {
-                sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
-                data_in: self.frame.as_ptr().cast(),
-                data_size_in: self.frame.len() as u32,
-                repeat,
-                flags: libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
-                batch_size: BATCH,
-                ..Default::default()
-            };
-            // SAFETY: the descriptor is ours; `opts` carries its own size and points at the frame, which is alive and of the
-            // stated length; the call reads the frame and writes into `opts` only.
-            let code = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut opts) };
-            if code < 0 && code != -libc::EINTR {
-                let source = io::Error::from_raw_os_error(-code);
-                let operation = "run with BPF_F_TEST_XDP_LIVE_FRAMES (kernel 5.18 or newer, CAP_NET_ADMIN and CAP_BPF)";
-                return Err(XdpError::Map { program: PROGRAM, operation, source });
-            }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Sends what is due, sleeps, and so on.
+    ///
+    /// Each BPF_PROG_TEST_RUN enters the program into the kernel's XDP dispatcher and takes it out again, and either waits for
+    /// an RCU grace period (tens of milliseconds; kernel/bpf/dispatcher.c). A program that is attached somewhere is in there
+    /// already: so it is attached to a TAP device of this process, which is never up, while it sends.
+    fn run_napping(&self, nap: Duration, pps: f64) -> Result<(), XdpError> {
+        let anchor = Tap::create("ekgen%d").map_err(|source| XdpError::System {
+            interface: "/dev/net/tun".into(),
+            operation: "make a TAP device to hold the program",
+            source,
+        })?;
+        let _link = XdpLink::attach(self.program.as_fd(), PROGRAM, anchor.name(), XdpMode::Native)?;
+        let mut last = Instant::now();
+        while !self.counts().done && !self.is_stopped() {
+            let due = pps * last.elapsed().as_secs_f64();
+            last = Instant::now();
+            self.test_run(due.ceil() as i32 + 1)?;
+            thread::sleep(nap);
+        }
+        Ok(())
+    }
+
+    fn test_run(&self, repeat: i32) -> Result<(), XdpError> {
+        let mut opts = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+            data_in: self.frame.as_ptr().cast(),
+            data_size_in: self.frame.len() as u32,
+            repeat,
+            flags: libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
+            batch_size: BATCH,
+            ..Default::default()
+        };
+        // SAFETY: the descriptor is ours; `opts` carries its own size and points at the frame, which is alive and of the
+        // stated length; the call reads the frame and writes into `opts` only.
+        let code = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut opts) };
+        if code < 0 && code != -libc::EINTR {
+            let source = io::Error::from_raw_os_error(-code);
+            let operation = "run with BPF_F_TEST_XDP_LIVE_FRAMES (kernel 5.18 or newer, CAP_NET_ADMIN and CAP_BPF)";
+            return Err(XdpError::Map { program: PROGRAM, operation, source });
         }
         Ok(())
     }
@@ -241,7 +275,7 @@ fn no_xmit(interface: &str, e: &libbpf_rs::Error) -> XdpError {
     XdpError::Unsupported {
         interface: interface.to_owned(),
         program: PROGRAM,
-        mode: crate::xdp::XdpMode::Native,
+        mode: XdpMode::Native,
         reason,
     }
 }
