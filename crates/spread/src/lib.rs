@@ -2,12 +2,14 @@
 //!
 //! [`plan`] is pure: a picture of the machine and the user's wishes in, changes with their reasons out. What is applied goes
 //! through [`host::journal`].
-//! `watch` measures what each NAPI instance costs and moves work off a core that is too hot.
+//! [`watch`] measures what each NAPI instance costs and moves work off a core that is too hot.
 
 pub mod options;
 pub mod place;
 pub mod plan;
+pub mod status;
 mod steer;
+pub mod watch;
 
 pub use options::{Options, Steer};
 pub use plan::{PlanError, Row, SpreadPlan, plan};

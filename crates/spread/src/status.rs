@@ -1,0 +1,110 @@
+//! Where each queue runs: wanted, written, effective, and who rewrote it.
+
+use std::collections::BTreeMap;
+
+use host::{Host, counters::Interrupts, journal::Session, knob::Knob, picture::QueueRole};
+use model::CpuSet;
+use serde::{Deserialize, Serialize};
+
+use crate::plan::role_text;
+
+/// One queue interrupt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StatusRow {
+    /// The interface.
+    pub nic: String,
+    /// The queue, such as `rxtx 3`.
+    pub queue: String,
+    /// The interrupt.
+    pub irq: u32,
+    /// What evenkeel wrote last and has not undone; none when it wrote nothing.
+    pub wanted: Option<CpuSet>,
+    /// What is written now (smp_affinity).
+    pub written: CpuSet,
+    /// The same as a mask.
+    pub mask: String,
+    /// Where the interrupt really goes (effective_affinity), where the kernel says.
+    pub effective: Option<CpuSet>,
+    /// The CPUs that handled interrupts of this queue in the interval, and how many per second each.
+    pub interrupts_per_second: BTreeMap<u32, f64>,
+    /// What is wrong, if anything.
+    pub finding: Option<String>,
+}
+
+/// The table for `nics` (empty: all), from two readings of /proc/interrupts `seconds` apart. Pure.
+pub fn status(
+    host: &Host,
+    sessions: &[Session],
+    nics: &[String],
+    earlier: &Interrupts,
+    later: &Interrupts,
+    seconds: f64,
+) -> Vec<StatusRow> {
+    let wanted = wanted(sessions);
+    let mut rows = Vec::new();
+    for nic in host.nics.iter().filter(|n| nics.is_empty() || nics.contains(&n.name)) {
+        for i in nic.irqs.iter().filter(|i| i.role != QueueRole::Control) {
+            let Some(irq) = host.irq(i.irq) else { continue };
+            let rates = rates(i.irq, earlier, later, seconds);
+            let wanted = wanted.get(&i.irq).cloned();
+            rows.push(StatusRow {
+                nic: nic.name.clone(),
+                queue: role_text(i.role),
+                irq: i.irq,
+                finding: finding(host, wanted.as_ref(), &irq.affinity, irq.effective.as_ref(), &rates),
+                wanted,
+                written: irq.affinity.clone(),
+                mask: irq.affinity.to_mask(),
+                effective: irq.effective.clone(),
+                interrupts_per_second: rates,
+            });
+        }
+    }
+    rows
+}
+
+/// The last affinity written for each interrupt by a session that still stands.
+fn wanted(sessions: &[Session]) -> BTreeMap<u32, CpuSet> {
+    let mut wanted = BTreeMap::new();
+    let standing = sessions.iter().flat_map(|s| &s.steps).filter(|s| s.undone.is_none());
+    for step in standing {
+        if let Knob::IrqAffinity { irq } = step.change.knob {
+            wanted.extend(step.change.knob.cpus(step.ours()).map(|cpus| (irq, cpus)));
+        }
+    }
+    wanted
+}
+
+fn rates(irq: u32, earlier: &Interrupts, later: &Interrupts, seconds: f64) -> BTreeMap<u32, f64> {
+    let column = |table: &Interrupts| -> BTreeMap<u32, u64> {
+        let counts = table.line(irq).unwrap_or_default();
+        table.cpus.iter().copied().zip(counts.iter().copied()).collect()
+    };
+    let before = column(earlier);
+    let rate = |(cpu, now): (u32, u64)| {
+        let events = now.saturating_sub(*before.get(&cpu)?);
+        (events > 0 && seconds > 0.0).then_some((cpu, events as f64 / seconds))
+    };
+    column(later).into_iter().filter_map(rate).collect()
+}
+
+fn finding(
+    host: &Host,
+    wanted: Option<&CpuSet>,
+    written: &CpuSet,
+    effective: Option<&CpuSet>,
+    rates: &BTreeMap<u32, f64>,
+) -> Option<String> {
+    if let Some(wanted) = wanted.filter(|w| *w != written) {
+        let who = match host.irqbalance_pid {
+            Some(pid) => format!("irqbalance (process {pid}) probably"),
+            None => "somebody".to_owned(),
+        };
+        return Some(format!("{who} rewrote it: we wrote {wanted}, there is {written}"));
+    }
+    if let Some(effective) = effective.filter(|e| !e.is_empty() && e.intersection(written).is_empty()) {
+        return Some(format!("written {written}, goes to {effective}: not followed yet, until its next interrupt"));
+    }
+    let elsewhere: CpuSet = rates.keys().copied().filter(|cpu| !written.contains(*cpu)).collect();
+    (!elsewhere.is_empty()).then(|| format!("interrupts still arrived on CPU {elsewhere}"))
+}
