@@ -86,6 +86,12 @@ impl Translation {
         self.jumps.push((at, to));
     }
 
+    /// A jump that is always taken. The verifier refuses code that cannot be reached, and what follows here may be that: so the jump is
+    /// written as a condition, which is true of every number.
+    fn always(&mut self, to: Label) {
+        self.jump(JMP | JGE, A, 0, 0, to);
+    }
+
     /// Lets the jump at `at` lead to the next instruction.
     fn land(&mut self, at: usize) {
         self.insns[at].off = (self.insns.len() - at - 1) as i16;
@@ -115,7 +121,7 @@ impl Translation {
         };
         let limit = OFFSET_MAX - bytes;
         if k > limit as u32 {
-            self.jump(JMP | JA, 0, 0, 0, Label::Reject);
+            self.always(Label::Reject);
             return;
         }
         // r3: the offset, bounded.
@@ -167,7 +173,7 @@ impl Translation {
                 self.emit(ALU | op | REG, A, X, 0, 0);
                 self.land(done);
             }
-            (_, true, false) if k == 0 => self.jump(JMP | JA, 0, 0, 0, Label::Reject),
+            (_, true, false) if k == 0 => self.always(Label::Reject),
             (_, true, true) => {
                 self.jump(JMP32 | JEQ, X, 0, 0, Label::Reject);
                 self.emit(ALU | op | REG, A, X, 0, 0);
@@ -277,10 +283,10 @@ fn one(t: &mut Translation, at: usize, insn: &Instruction, total: usize) -> Resu
         ST_X => drop(t.emit(STX, FP, X, SCRATCH + 4 * k as i16, 0)),
         TAX => drop(t.emit(ALU | MOV | REG, X, A, 0, 0)),
         TXA => drop(t.emit(ALU | MOV | REG, A, X, 0, 0)),
-        RET_K => t.jump(JMP | JA, 0, 0, 0, if k == 0 { Label::Reject } else { Label::Accept }),
+        RET_K => t.always(if k == 0 { Label::Reject } else { Label::Accept }),
         RET_A => {
             t.jump(JMP32 | JEQ, A, 0, 0, Label::Reject);
-            t.jump(JMP | JA, 0, 0, 0, Label::Accept);
+            t.always(Label::Accept);
         }
         _ => return branch_or_alu(t, at, insn, total),
     }
@@ -300,7 +306,7 @@ fn branch_or_alu(t: &mut Translation, at: usize, insn: &Instruction, total: usiz
     match (class, op) {
         (ALU, NEG) if !with_x => drop(t.emit(ALU | NEG, A, 0, 0, 0)),
         (ALU, 0x00..=0x70 | 0x90 | 0xa0) if code < 0x100 => t.arithmetic(op, with_x, k),
-        (JMP, JA) if code == 0x05 => t.jump(JMP | JA, 0, 0, 0, target(k)?),
+        (JMP, JA) if code == 0x05 => t.always(target(k)?),
         (JMP, JEQ | JGT | JGE | JSET) if code < 0x100 => {
             let (yes, no) = (target(u32::from(jt))?, target(u32::from(jf))?);
             if with_x {
@@ -308,7 +314,7 @@ fn branch_or_alu(t: &mut Translation, at: usize, insn: &Instruction, total: usiz
             } else {
                 t.jump(JMP32 | op, A, 0, k.cast_signed(), yes);
             }
-            t.jump(JMP | JA, 0, 0, 0, no);
+            t.always(no);
         }
         _ => return Err(FilterError::Instruction { at, code, k }),
     }
