@@ -31,6 +31,9 @@ pub fn top_text(sample: &TopSample, look: Look) -> String {
 }
 
 fn interfaces(interfaces: &[InterfaceRates], look: Look) -> String {
+    if interfaces.is_empty() {
+        return "No interface received, sent or lost anything.\n".into();
+    }
     let rows = interfaces.iter().map(|i| {
         vec![
             i.name.clone(),

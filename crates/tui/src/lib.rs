@@ -1,1 +1,3 @@
 //! The live terminal view; knows model and nothing else.
+
+pub mod top;

@@ -1,8 +1,10 @@
 //! One module per verb: its arguments (doc comments are the help) and `run`.
 
 mod capture;
+mod demo;
 mod meta;
 mod snapshot;
+mod top;
 
 use clap::Subcommand;
 
@@ -11,8 +13,10 @@ use crate::failure::{Failure, Outcome};
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Demo(demo::DemoArgs),
     Capture(Box<capture::CaptureArgs>),
     Snapshot(snapshot::SnapshotArgs),
+    Top(top::TopArgs),
     #[command(hide = true)]
     Completions(meta::CompletionsArgs),
     #[command(hide = true)]
@@ -23,8 +27,10 @@ impl Verb {
     /// Does what the verb says.
     pub(crate) fn run(self) -> Result<Outcome, Failure> {
         match self {
+            Self::Demo(args) => demo::run(&args),
             Self::Capture(args) => capture::run(*args),
             Self::Snapshot(args) => snapshot::run(&args),
+            Self::Top(args) => top::run(&args),
             Self::Completions(args) => meta::completions(&args),
             Self::Man(args) => meta::man(&args),
         }

@@ -1,0 +1,145 @@
+//! `evenkeel top`: where packets, losses and CPU time are right now.
+
+mod meter;
+
+use std::{
+    io::{IsTerminal, Write},
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use model::{schema::Document, top::TopSample};
+use report::Look;
+use tui::top::{Filter, View, live};
+
+use self::meter::Meter;
+use crate::failure::{Failure, Outcome};
+
+/// The shortest interval: below it the kernel's CPU times, which count ticks of 10 ms, say nothing.
+const SHORTEST_S: f64 = 0.1;
+const LONGEST_S: f64 = 3600.0;
+
+/// Show packets, losses and load per interface, queue and core.
+///
+/// On a terminal this is a live view (`?` shows its keys). Into a pipe, with --once or with --json it measures one interval and
+/// prints it; --count gives more.
+#[derive(Debug, Args)]
+pub(crate) struct TopArgs {
+    /// Interfaces to show; default: those on which something moves.
+    interfaces: Vec<String>,
+    /// Measure one interval, print it as text and end.
+    #[arg(long, conflicts_with = "count")]
+    once: bool,
+    /// Length of an interval in seconds (0.1 to 3600).
+    #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    interval: f64,
+    /// End after so many intervals; 0 for no end.
+    #[arg(long, short = 'n', value_name = "N")]
+    count: Option<u64>,
+    /// Print JSON (schema evenkeel.top/1), a document on a line for each interval.
+    #[arg(long)]
+    json: bool,
+    /// Show idle interfaces too.
+    #[arg(long, short)]
+    all: bool,
+    /// Not possible: a saved machine has no rates.
+    #[arg(long, hide = true, value_name = "PATH")]
+    root: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
+    if (SHORTEST_S..=LONGEST_S).contains(&number) {
+        Ok(number)
+    } else {
+        Err(format!("an interval is from {SHORTEST_S} to {LONGEST_S} seconds"))
+    }
+}
+
+/// Measures and shows.
+pub(crate) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
+    if let Some(root) = &args.root {
+        return Err(Failure::usage(anyhow!(
+            "{} is a saved machine: it holds counters of one moment, and rates need a live machine; leave out --root",
+            root.display()
+        )));
+    }
+    let interval = Duration::from_secs_f64(args.interval);
+    let mut meter = Meter::open(args.interfaces.clone())?;
+    if std::io::stdout().is_terminal() && !args.once && !args.json {
+        watch(args, interval, &mut meter)?;
+    } else {
+        let count = args.count.unwrap_or(1);
+        print(args, interval, &mut meter, (count > 0).then_some(count))?;
+    }
+    Ok(Outcome::Fine)
+}
+
+/// The live view.
+fn watch(args: &TopArgs, interval: Duration, meter: &mut Meter) -> Result<(), Failure> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .with_context(|| format!("cannot listen to signal {signal}"))
+            .map_err(Failure::internal)?;
+    }
+    let filter = if args.all || !args.interfaces.is_empty() { Filter::All } else { Filter::Busy };
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let count = args.count.filter(|&n| n > 0);
+    Ok(live(View::new(interval, filter, colour), || meter.next(), &stop, count)?)
+}
+
+/// Text or JSON, an interval after the other.
+fn print(args: &TopArgs, interval: Duration, meter: &mut Meter, count: Option<u64>) -> Result<(), Failure> {
+    let everything = args.all || !args.interfaces.is_empty();
+    let begun = Instant::now();
+    let mut taken: u32 = 0;
+    while count.is_none_or(|n| u64::from(taken) < n) {
+        taken = taken.saturating_add(1);
+        // Counted from the beginning, so that the intervals do not drift.
+        thread::sleep((interval * taken).saturating_sub(begun.elapsed()));
+        let mut sample = meter.next()?;
+        if !everything && !args.json {
+            leave_out_idle(&mut sample);
+        }
+        let text = match args.json {
+            true => serde_json::to_string(&Document::new("top", 1, sample)).map_err(Failure::internal)? + "\n",
+            false if taken > 1 => format!("\n{}", report::top_text(&sample, Look::of_stdout())),
+            false => report::top_text(&sample, Look::of_stdout()),
+        };
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .context("cannot write to the standard output")
+            .map_err(Failure::lacking)?;
+    }
+    Ok(())
+}
+
+/// Idle interfaces become a note.
+fn leave_out_idle(sample: &mut TopSample) {
+    let before = sample.interfaces.len();
+    sample.interfaces.retain(|i| !i.is_idle());
+    let idle = before - sample.interfaces.len();
+    if idle > 0 {
+        sample.notes.push(format!("{idle} idle interface(s) not shown; --all shows them"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_has_its_limits() {
+        assert_eq!(seconds("0.5"), Ok(0.5));
+        for bad in ["0", "-1", "nan", "inf", "1h", "4000"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

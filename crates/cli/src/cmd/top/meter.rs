@@ -1,0 +1,85 @@
+//! Sample after sample of the live machine, for the interfaces that were asked for.
+
+use std::time::{Duration, Instant};
+
+use host::{
+    Host, HostError, Root,
+    counters::{Counters, CountersError, Sampler, delta},
+};
+use model::{Classified, ErrorClass, top::TopSample};
+
+/// How long the picture of the machine (drivers, queues, interrupts, affinities) is believed.
+const PICTURE_AGE: Duration = Duration::from_secs(10);
+
+/// What can go wrong when rates are measured.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MeterError {
+    /// The counters cannot be read.
+    #[error(transparent)]
+    Counters(#[from] CountersError),
+    /// The picture of the machine cannot be read.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// An interface that was asked for is not there.
+    #[error("there is no interface `{name}` in this network namespace; there are: {there}")]
+    NoInterface {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        there: String,
+    },
+}
+
+impl Classified for MeterError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Counters(e) => e.class(),
+            Self::Host(e) => e.class(),
+            Self::NoInterface { .. } => ErrorClass::Usage,
+        }
+    }
+}
+
+/// Gives the rates since it was asked last.
+pub(crate) struct Meter {
+    sampler: Sampler,
+    root: Root,
+    host: Host,
+    pictured: Instant,
+    last: Counters,
+    wanted: Vec<String>,
+}
+
+impl Meter {
+    /// Takes the first reading. `wanted` are the interfaces to show, all when there are none.
+    pub(crate) fn open(wanted: Vec<String>) -> Result<Self, MeterError> {
+        let root = Root::live();
+        let host = Host::read(&root)?;
+        let mut sampler = Sampler::open()?;
+        let last = sampler.read()?;
+        if let Some(name) = wanted.iter().find(|w| !last.links.values().any(|l| l.name == **w)) {
+            let there = last.links.values().map(|l| l.name.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(MeterError::NoInterface { name: name.clone(), there });
+        }
+        Ok(Self { sampler, root, host, pictured: Instant::now(), last, wanted })
+    }
+
+    /// The rates since the last call, or since it was opened.
+    pub(crate) fn next(&mut self) -> Result<TopSample, MeterError> {
+        let now = self.sampler.read()?;
+        let unknown = now.links.values().any(|l| self.host.nic(&l.name).is_none());
+        let due = self.pictured.elapsed();
+        if due >= PICTURE_AGE || (unknown && due >= PICTURE_AGE / 10) {
+            self.host = Host::read(&self.root)?;
+            self.pictured = Instant::now();
+        }
+        let mut sample = delta(&self.host, &self.last, &now);
+        self.last = now;
+        if !self.wanted.is_empty() {
+            sample.interfaces.retain(|i| self.wanted.contains(&i.name));
+            let missing = self.wanted.iter().filter(|w| !self.last.links.values().any(|l| l.name == **w));
+            sample.notes.extend(missing.map(|name| format!("{name} is not there")));
+        }
+        Ok(sample)
+    }
+}

@@ -1,0 +1,301 @@
+//! Draws the view.
+
+use model::{
+    top::{CoreRates, InterfaceRates, TopSample},
+    units,
+};
+use ratatui::{
+    Frame,
+    layout::{Alignment, Constraint, Layout, Rect},
+    style::{Color, Modifier, Style, Stylize},
+    text::{Line, Span, Text},
+    widgets::{Block, Clear, Paragraph, Row, Table},
+};
+
+use super::{
+    cells::{PARTS, bar, dim, part, per_second, rate, sparkline},
+    order::Queue,
+    view::{Focus, View},
+};
+
+/// From this width on there is room for driver, place of loss and coalescing.
+const WIDE: u16 = 130;
+/// From this width on cores stand in two columns.
+const TWO_COLUMNS: u16 = 160;
+
+const HELP: &str = "\
+ q, Ctrl-C   leave
+ Tab         next table alone, then all
+ 0 1 2 3     all, interfaces, cores, queues
+ s / S       order by the next key / reversed
+ f           interfaces shown: busy, hardware, all
+ p           hold the picture; history goes on
+ + / -       longer / shorter interval
+ ↑ ↓ PgUp PgDn Home   move
+
+ LOST    lost by NIC, driver or stack, per second
+ STACK   packets that entered the stack here
+ SQZ     packet work cut short, work left over
+ CPU     where a queue's interrupts were handled
+ MAY RUN where they are allowed to be handled";
+
+impl View {
+    /// Draws the whole screen.
+    pub fn draw(&self, frame: &mut Frame<'_>) {
+        let [head, body, foot] =
+            Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+        frame.render_widget(self.head(head.width), head);
+        match &self.sample {
+            Some(sample) => self.body(frame, body, sample),
+            None => frame.render_widget(Paragraph::new("measuring the first interval…"), body),
+        }
+        frame.render_widget(self.foot(), foot);
+        if self.help {
+            self.draw_help(frame);
+        }
+    }
+
+    fn head(&self, width: u16) -> Line<'static> {
+        let interval = format!("every {} s", self.interval().as_secs_f64());
+        let (who, when) = self.sample.as_ref().map_or_else(Default::default, |s| {
+            let time = s.when.split('T').nth(1).and_then(|t| t.get(..8)).unwrap_or_default();
+            (s.hostname.clone(), time.to_owned())
+        });
+        let state = if self.paused { "  HELD" } else { "" };
+        let left = format!(" evenkeel top  {who}  {when} UTC  {interval}  shown: {}{state}", self.filter.word());
+        let text = format!("{left:<width$}", width = usize::from(width));
+        Line::from(text).style(Style::new().add_modifier(Modifier::REVERSED))
+    }
+
+    fn foot(&self) -> Line<'static> {
+        let note = self.sample.as_ref().and_then(|s| s.notes.first()).cloned();
+        let keys = " q leave  ? help  Tab tables  s sort  f filter  p hold  +/- interval";
+        Line::from(note.map_or_else(|| keys.to_owned(), |n| format!(" {n}"))).style(dim(self.colour))
+    }
+
+    fn body(&self, frame: &mut Frame<'_>, area: Rect, sample: &TopSample) {
+        let mut interfaces: Vec<&InterfaceRates> = sample.interfaces.iter().filter(|i| self.filter.shows(i)).collect();
+        let hidden = sample.interfaces.len() - interfaces.len();
+        self.order.interfaces(&mut interfaces);
+        let mut cores: Vec<&CoreRates> = sample.cores.iter().collect();
+        self.order.cores(&mut cores);
+        let mut queues: Vec<Queue<'_>> =
+            interfaces.iter().flat_map(|i| i.queues.iter().map(|q| (i.name.as_str(), q))).collect();
+        self.order.queues(&mut queues);
+        match self.focus {
+            Focus::Interfaces => self.interfaces(frame, area, &interfaces, hidden),
+            Focus::Cores => self.cores(frame, area, &cores),
+            Focus::Queues => self.queues(frame, area, &queues),
+            Focus::All => {
+                let core_rows = if area.width >= TWO_COLUMNS { cores.len().div_ceil(2) } else { cores.len() };
+                let [a, b, c] = shares(area.height, [interfaces.len(), core_rows, queues.len()]);
+                let [top, middle, bottom, _] = Layout::vertical([
+                    Constraint::Length(a),
+                    Constraint::Length(b),
+                    Constraint::Length(c),
+                    Constraint::Min(0),
+                ])
+                .areas(area);
+                self.interfaces(frame, top, &interfaces, hidden);
+                self.cores(frame, middle, &cores);
+                self.queues(frame, bottom, &queues);
+            }
+        }
+    }
+
+    fn interfaces(&self, frame: &mut Frame<'_>, area: Rect, list: &[&InterfaceRates], hidden: usize) {
+        let hidden = if hidden > 0 { format!(", {hidden} hidden") } else { String::new() };
+        let title = format!("Interfaces by {}{hidden}", self.order.word(0));
+        let wide = area.width >= WIDE;
+        let history = usize::from(if wide { 30 } else { area.width.saturating_sub(70).clamp(4, 40) });
+        let rows = list.iter().skip(self.scrolled(list.len(), area)).map(|i| {
+            let mut cells: Vec<Text<'static>> = vec![
+                i.name.clone().into(),
+                right(units::pps(i.rx_pps)),
+                right(units::bits_per_second(i.rx_bps)),
+                right(units::pps(i.tx_pps)),
+                right(units::bits_per_second(i.tx_bps)),
+                right(units::pps(i.drops_pps())).style(self.alarm(i.drops_pps() > 0.0)),
+                Text::from(sparkline(self.history.get(&i.name), history)).style(self.hue(Color::Cyan)),
+            ];
+            if wide {
+                let worst = i.drops.iter().max_by(|a, b| a.pps.total_cmp(&b.pps));
+                cells.push(i.driver.clone().unwrap_or_else(|| "-".into()).into());
+                cells.push(coalescing(i).into());
+                cells.push(worst.map_or_else(String::new, |d| d.place.clone()).into());
+            }
+            Row::new(cells)
+        });
+        let mut heads = vec!["INTERFACE", ">RX", ">RX RATE", ">TX", ">TX RATE", ">LOST", "HISTORY"];
+        let mut widths = vec![15, 9, 11, 9, 11, 9, history as u16];
+        if wide {
+            heads.extend(["DRIVER", "COALESCING", "MOST LOST AT"]);
+            widths.extend([10, 20, 40]);
+        }
+        frame.render_widget(self.table(title.into(), &heads, &widths, rows), area);
+    }
+
+    fn cores(&self, frame: &mut Frame<'_>, area: Rect, list: &[&CoreRates]) {
+        let list = &list[self.scrolled(list.len(), area).min(list.len())..];
+        let mut title = vec![Span::raw(format!("Cores by {}  ", self.order.word(1)))];
+        for (word, letter, hue, _) in PARTS {
+            title.push(part(1, letter, hue, self.colour));
+            title.push(Span::raw(format!(" {word}  ")));
+        }
+        if area.width < TWO_COLUMNS {
+            frame.render_widget(self.core_table(title.into(), area.width, list), area);
+            return;
+        }
+        let [left, right] = Layout::horizontal([Constraint::Ratio(1, 2); 2]).spacing(2).areas(area);
+        let (first, second) = list.split_at(list.len().div_ceil(2));
+        frame.render_widget(self.core_table(title.into(), left.width, first), left);
+        if !second.is_empty() {
+            frame.render_widget(self.core_table(Line::default(), right.width, second), right);
+        }
+    }
+
+    fn core_table(&self, title: Line<'static>, width: u16, list: &[&CoreRates]) -> Table<'static> {
+        let bar_width = width.saturating_sub(55).clamp(4, 60);
+        let rows = list.iter().map(|c| {
+            let lost = c.softnet_dropped_pps + c.flow_limited_pps;
+            let busy = c.load.busy_percent();
+            Row::new([
+                right(c.load.cpu.to_string()),
+                Text::from(bar(&c.load, bar_width.into(), self.colour)),
+                right(format!("{busy:.0}%")).style(self.alarm(busy >= 80.0)),
+                right(per_second(c.device_irqs_per_s)),
+                right(per_second(c.net_rx_per_s)),
+                right(per_second(c.softnet_processed_pps)),
+                right(per_second(lost)).style(self.alarm(lost > 0.0)),
+                right(per_second(c.softnet_squeezed_per_s)),
+            ])
+        });
+        let heads = [">CPU", "LOAD", ">BUSY", ">IRQ/s", ">NETRX/s", ">STACK/s", ">LOST/s", ">SQZ/s"];
+        self.table(title, &heads, &[3, bar_width, 4, 6, 7, 7, 6, 6], rows)
+    }
+
+    fn queues(&self, frame: &mut Frame<'_>, area: Rect, list: &[Queue<'_>]) {
+        let rows = list.iter().skip(self.scrolled(list.len(), area)).map(|(interface, q)| {
+            let dash = || "-".to_owned();
+            Row::new([
+                Text::from((*interface).to_owned()),
+                right(q.n.to_string()),
+                right(rate(q.rx_pps)),
+                right(rate(q.tx_pps)),
+                right(rate(q.drops_pps)).style(self.alarm(q.drops_pps.is_some_and(|d| d > 0.0))),
+                right(q.irq.map_or_else(dash, |n| n.to_string())),
+                right(q.irq_rate.map_or_else(dash, per_second)),
+                right(q.cpu.map_or_else(dash, |n| n.to_string())),
+                Text::from(q.affinity.as_ref().map_or_else(dash, ToString::to_string)),
+            ])
+        });
+        let heads = ["INTERFACE", ">QUEUE", ">RX", ">TX", ">LOST", ">IRQ", ">IRQ/s", ">CPU", "MAY RUN"];
+        let widths = [15, 5, 9, 9, 9, 5, 6, 4, 16];
+        frame
+            .render_widget(self.table(format!("Queues by {}", self.order.word(2)).into(), &heads, &widths, rows), area);
+    }
+
+    /// How many rows to leave out above, so that the last one never leaves the screen. Only a table alone moves.
+    fn scrolled(&self, rows: usize, area: Rect) -> usize {
+        if self.focus == Focus::All {
+            return 0;
+        }
+        let visible = usize::from(area.height.saturating_sub(2));
+        usize::from(self.scroll).min(rows.saturating_sub(visible))
+    }
+
+    /// A table with a title line and a line of heads; those that begin with `>` align right.
+    fn table(
+        &self,
+        title: Line<'static>,
+        heads: &[&'static str],
+        widths: &[u16],
+        rows: impl Iterator<Item = Row<'static>>,
+    ) -> Table<'static> {
+        let heads = heads.iter().map(|h| match h.strip_prefix('>') {
+            Some(head) => right(head),
+            None => Text::from(*h),
+        });
+        Table::new(rows, widths.iter().map(|&w| Constraint::Length(w)))
+            .header(Row::new(heads).style(dim(self.colour)))
+            .block(Block::new().title_top(title.bold()))
+            .column_spacing(1)
+    }
+
+    fn alarm(&self, yes: bool) -> Style {
+        match (yes, self.colour) {
+            (true, true) => Style::new().fg(Color::Red),
+            (true, false) => Style::new().add_modifier(Modifier::BOLD),
+            (false, _) => Style::new(),
+        }
+    }
+
+    fn hue(&self, colour: Color) -> Style {
+        if self.colour { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    fn draw_help(&self, frame: &mut Frame<'_>) {
+        let area = frame.area();
+        let (width, height) = (56.min(area.width), (HELP.lines().count() as u16 + 2).min(area.height));
+        let place = Rect::new((area.width - width) / 2, (area.height - height) / 2, width, height);
+        frame.render_widget(Clear, place);
+        frame.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" Keys and columns ")), place);
+    }
+}
+
+fn right(text: impl Into<String>) -> Text<'static> {
+    Text::from(text.into()).alignment(Alignment::Right)
+}
+
+/// Interrupt coalescing in a few letters: `adaptive 8us 32f`.
+fn coalescing(interface: &InterfaceRates) -> String {
+    let Some(c) = interface.coalescing else { return "-".into() };
+    let words = [
+        (c.adaptive_rx == Some(true)).then(|| "adaptive".to_owned()),
+        c.rx_usecs.map(|n| format!("{n}us")),
+        c.rx_frames.map(|n| format!("{n}f")),
+    ];
+    let text = words.into_iter().flatten().collect::<Vec<_>>().join(" ");
+    if text.is_empty() { "-".into() } else { text }
+}
+
+/// The heights of three tables in `height` lines: what each needs with its title, its heads and a line of space; where
+/// that is too much, each gets its fair share and what the others leave over.
+fn shares(height: u16, rows: [usize; 3]) -> [u16; 3] {
+    let wanted = rows.map(|n| if n == 0 { 3 } else { u16::try_from(n).unwrap_or(u16::MAX).saturating_add(3) });
+    let mut given = [0; 3];
+    let mut left = height;
+    let mut open = [true; 3];
+    // Those that want less than a fair share are served first; three rounds settle three tables.
+    for _ in 0..3 {
+        let waiting = open.iter().filter(|o| **o).count() as u16;
+        if waiting == 0 {
+            break;
+        }
+        let fair = left / waiting;
+        let modest: Vec<usize> = (0..3).filter(|&i| open[i] && wanted[i] <= fair).collect();
+        let (serve, all_modest) =
+            if modest.is_empty() { ((0..3).filter(|&i| open[i]).collect(), false) } else { (modest, true) };
+        for i in serve {
+            given[i] = if all_modest { wanted[i] } else { fair };
+            left -= given[i];
+            open[i] = false;
+        }
+    }
+    given
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_share_the_height() {
+        assert_eq!(shares(60, [3, 4, 5]), [6, 7, 8], "all have what they need");
+        assert_eq!(shares(24, [2, 2, 64]), [5, 5, 14], "the long one has what is left");
+        assert_eq!(shares(21, [30, 30, 30]), [7, 7, 7]);
+        for height in 0..40 {
+            assert!(shares(height, [9, 128, 64]).iter().sum::<u16>() <= height);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! The loop around the view: sample, draw, listen to keys. It puts the terminal back however it ends.
+
+use std::{
+    io,
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use model::{Classified, ErrorClass, top::TopSample};
+use ratatui::crossterm::event::{self, Event, KeyEventKind};
+
+use super::view::{Reaction, View};
+
+/// The longest wait before the flag that a signal sets is looked at.
+const PATIENCE: Duration = Duration::from_millis(250);
+
+/// What can end the live view.
+#[derive(Debug, thiserror::Error)]
+pub enum LiveError<E: Classified + 'static> {
+    /// The terminal cannot be used.
+    #[error("cannot use the terminal: {0}; `--once` prints plain text")]
+    Terminal(#[from] io::Error),
+    /// No sample could be taken.
+    #[error(transparent)]
+    Sample(E),
+}
+
+impl<E: Classified + 'static> Classified for LiveError<E> {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Terminal(_) => ErrorClass::Lacking,
+            Self::Sample(e) => e.class(),
+        }
+    }
+}
+
+/// Puts the terminal back when the view ends, be it by an error. `ratatui::try_init` sees to panics.
+struct Restore;
+
+impl Drop for Restore {
+    fn drop(&mut self) {
+        // A terminal that has gone away cannot be put back.
+        let _ = ratatui::try_restore();
+    }
+}
+
+/// Shows samples until a key leaves, `stop` is set, or `count` samples were shown. `next` gives the rates since it was
+/// called last.
+///
+/// # Errors
+/// When the terminal cannot be used or `next` fails.
+pub fn live<E: Classified + 'static>(
+    mut view: View,
+    mut next: impl FnMut() -> Result<TopSample, E>,
+    stop: &AtomicBool,
+    count: Option<u64>,
+) -> Result<(), LiveError<E>> {
+    let mut terminal = ratatui::try_init()?;
+    let _restore = Restore;
+    terminal.draw(|frame| view.draw(frame))?;
+    let mut taken = 0;
+    let mut last = Instant::now();
+    while !stop.load(Ordering::Relaxed) {
+        let since = last.elapsed();
+        if since >= view.interval() {
+            view.push(next().map_err(LiveError::Sample)?);
+            terminal.draw(|frame| view.draw(frame))?;
+            taken += 1;
+            if count.is_some_and(|n| taken >= n) {
+                break;
+            }
+            // The next one is due a whole interval after this one was, unless that has passed already.
+            last = if since < 2 * view.interval() { last + view.interval() } else { Instant::now() };
+            continue;
+        }
+        if event::poll((view.interval() - since).min(PATIENCE))? {
+            let reaction = match event::read()? {
+                Event::Key(key) if key.kind != KeyEventKind::Release => view.key(key),
+                Event::Resize(..) => Reaction::Redraw,
+                _ => Reaction::Nothing,
+            };
+            match reaction {
+                Reaction::Quit => break,
+                Reaction::Redraw => {
+                    terminal.draw(|frame| view.draw(frame))?;
+                }
+                Reaction::Nothing => {}
+            }
+        }
+    }
+    Ok(())
+}

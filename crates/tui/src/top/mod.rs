@@ -1,0 +1,11 @@
+//! `evenkeel top` as a live view: interfaces with their history, cores with bars, queues with interrupt and CPU.
+
+mod cells;
+mod draw;
+mod live;
+mod order;
+mod view;
+
+pub use live::{LiveError, live};
+pub use order::{Filter, Order};
+pub use view::{Focus, Reaction, View};
