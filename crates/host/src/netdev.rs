@@ -1,14 +1,11 @@
 //! The kernel's list of NAPI instances (generic netlink family `netdev`, Linux 6.8 and later).
 
-use neli::{
-    consts::{nl::NlmF, socket::NlFamily},
-    genl::{AttrTypeBuilder, Genlmsghdr, GenlmsghdrBuilder, NlattrBuilder, NoUserHeader},
-    nl::{NlPayload, Nlmsghdr},
-    router::synchronous::NlRouter,
-    types::GenlBuffer,
-    utils::Groups,
-};
+use std::io;
+
+use nix::sys::socket::SockProtocol;
 use serde::{Deserialize, Serialize};
+
+use crate::counters::netlink::{DUMP, GENL_HEADER_BYTES, Netlink, ONE, attributes, push_attribute};
 
 /// Commands and attributes of include/uapi/linux/netdev.h.
 const CMD_QUEUE_GET: u8 = 10;
@@ -32,15 +29,24 @@ const QUEUE_TYPE_RX: u32 = 0;
 pub enum NetdevError {
     /// No netlink socket.
     #[error("cannot open a netlink socket: {0}")]
-    Open(String),
+    Open(io::Error),
     /// The kernel answered with an error.
-    #[error("cannot {operation} over netlink: {why}")]
+    #[error("cannot {operation} over netlink: {source}{}", hint(source))]
     Refused {
         /// What was to be done.
         operation: &'static str,
         /// Why not.
-        why: String,
+        source: io::Error,
     },
+}
+
+fn hint(source: &io::Error) -> &'static str {
+    match source.raw_os_error() {
+        Some(libc::EPERM) => " (it takes the capability CAP_NET_ADMIN: run as root)",
+        Some(libc::ENOENT) => " (there is no such instance)",
+        Some(libc::EOPNOTSUPP) => " (it takes Linux 6.13 or later)",
+        _ => "",
+    }
 }
 
 impl model::Classified for NetdevError {
@@ -75,11 +81,10 @@ pub struct NapiSettings {
     pub threaded: Option<bool>,
 }
 
-type Attributes = Genlmsghdr<u8, u16>;
-
 /// A connection to the `netdev` family of this thread's network namespace.
+#[derive(Debug)]
 pub struct Netdev {
-    router: NlRouter,
+    netlink: Netlink,
     family: u16,
 }
 
@@ -89,23 +94,20 @@ impl Netdev {
     /// # Errors
     /// When no netlink socket can be opened.
     pub fn open() -> Result<Option<Self>, NetdevError> {
-        let (router, _) = NlRouter::connect(NlFamily::Generic, None, Groups::empty())
-            .map_err(|e| NetdevError::Open(e.to_string()))?;
-        Ok(router.resolve_genl_family("netdev").ok().map(|family| Self { router, family }))
+        let mut netlink = Netlink::open(SockProtocol::NetlinkGeneric).map_err(NetdevError::Open)?;
+        let family = netlink.family("netdev").map_err(NetdevError::Open)?;
+        Ok(family.map(|family| Self { netlink, family }))
     }
 
     /// Every NAPI instance of the namespace, by interface and id; none when the kernel does not list them (before 6.8).
-    pub fn napis(&self) -> Option<Vec<NapiEntry>> {
-        let mut napis: Vec<NapiEntry> = self.dump(CMD_NAPI_GET)?.iter().filter_map(napi).collect();
-        for message in self.dump(CMD_QUEUE_GET).unwrap_or_default() {
-            let get = |attribute| attribute_u32(&message, attribute);
-            let (Some(queue), Some(ifindex), Some(id)) = (get(QUEUE_ID), get(QUEUE_IFINDEX), get(QUEUE_NAPI_ID)) else {
-                continue;
-            };
-            let of_queue = |napi: &&mut NapiEntry| napi.id == id && napi.ifindex == ifindex;
-            if get(QUEUE_TYPE) == Some(QUEUE_TYPE_RX)
-                && let Some(napi) = napis.iter_mut().find(of_queue)
-            {
+    pub fn napis(&mut self) -> Option<Vec<NapiEntry>> {
+        let mut napis = Vec::new();
+        let mut queues = Vec::new();
+        self.dump(CMD_NAPI_GET, |attributes| napis.extend(napi(attributes)))?;
+        // Without the list of queues (some kernels list only NAPI instances), none is known.
+        let _ = self.dump(CMD_QUEUE_GET, |attributes| queues.extend(rx_queue(attributes)));
+        for (ifindex, id, queue) in queues {
+            if let Some(napi) = napis.iter_mut().find(|napi| napi.id == id && napi.ifindex == ifindex) {
                 napi.rx_queue = Some(queue);
             }
         }
@@ -117,64 +119,51 @@ impl Netdev {
     ///
     /// # Errors
     /// When the kernel lacks the command or refuses it.
-    pub fn set_napi(&self, id: u32, settings: NapiSettings) -> Result<(), NetdevError> {
-        let mut attributes = vec![(NAPI_ID, id)];
-        attributes.extend(settings.defer_hard_irqs.map(|n| (NAPI_DEFER_HARD_IRQS, n)));
-        attributes.extend(settings.gro_flush_timeout_ns.map(|n| (NAPI_GRO_FLUSH_TIMEOUT, n)));
-        attributes.extend(settings.threaded.map(|on| (NAPI_THREADED, u32::from(on))));
-        self.request(CMD_NAPI_SET, &attributes, NlmF::ACK, "set a NAPI instance").map(drop)
-    }
-
-    fn dump(&self, command: u8) -> Option<Vec<Attributes>> {
-        self.request(command, &[], NlmF::DUMP, "list NAPI instances").ok()
-    }
-
-    fn request(
-        &self,
-        command: u8,
-        attributes: &[(u16, u32)],
-        flags: NlmF,
-        operation: &'static str,
-    ) -> Result<Vec<Attributes>, NetdevError> {
-        let refused = |why: String| NetdevError::Refused { operation, why };
-        let attributes = attributes
-            .iter()
-            .map(|&(kind, value)| {
-                let kind = AttrTypeBuilder::default().nla_type(kind).build().map_err(|e| refused(e.to_string()))?;
-                NlattrBuilder::default().nla_type(kind).nla_payload(value).build().map_err(|e| refused(e.to_string()))
-            })
-            .collect::<Result<GenlBuffer<u16, neli::types::Buffer>, _>>()?;
-        let header = GenlmsghdrBuilder::<u8, u16, NoUserHeader>::default()
-            .cmd(command)
-            .version(1)
-            .attrs(attributes)
-            .build()
-            .map_err(|e| refused(e.to_string()))?;
-        let answers = self
-            .router
-            .send::<_, _, u16, Attributes>(self.family, flags, NlPayload::Payload(header))
-            .map_err(|e| refused(e.to_string()))?;
-        let mut messages = Vec::new();
-        for answer in answers {
-            let answer: Nlmsghdr<u16, Attributes> = answer.map_err(|e| refused(e.to_string()))?;
-            if let NlPayload::Payload(message) = answer.nl_payload() {
-                messages.push(message.clone());
+    pub fn set_napi(&mut self, id: u32, settings: NapiSettings) -> Result<(), NetdevError> {
+        let mut body = vec![CMD_NAPI_SET, 1, 0, 0];
+        let values = [
+            (NAPI_ID, Some(id)),
+            (NAPI_DEFER_HARD_IRQS, settings.defer_hard_irqs),
+            (NAPI_GRO_FLUSH_TIMEOUT, settings.gro_flush_timeout_ns),
+            (NAPI_THREADED, settings.threaded.map(u32::from)),
+        ];
+        for (kind, value) in values {
+            if let Some(value) = value {
+                push_attribute(&mut body, kind, &value.to_ne_bytes());
             }
         }
-        Ok(messages)
+        self.netlink
+            .ask(self.family, ONE, &body, |_, _| {})
+            .map_err(|source| NetdevError::Refused { operation: "set a NAPI instance", source })
+    }
+
+    fn dump(&mut self, command: u8, mut each: impl FnMut(&[u8])) -> Option<()> {
+        let asked = self.netlink.ask(self.family, DUMP, &[command, 1, 0, 0], |_, payload| {
+            each(payload.get(GENL_HEADER_BYTES..).unwrap_or_default());
+        });
+        asked.ok()
     }
 }
 
-fn attribute_u32(message: &Attributes, attribute: u16) -> Option<u32> {
-    message.attrs().get_attr_handle().get_attr_payload_as::<u32>(attribute).ok()
+fn get(message: &[u8], kind: u16) -> Option<u32> {
+    let attribute = attributes(message).find(|a| a.kind() == kind)?;
+    attribute.value().first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
-fn napi(message: &Attributes) -> Option<NapiEntry> {
+fn napi(message: &[u8]) -> Option<NapiEntry> {
     Some(NapiEntry {
-        ifindex: attribute_u32(message, NAPI_IFINDEX)?,
-        id: attribute_u32(message, NAPI_ID)?,
-        irq: attribute_u32(message, NAPI_IRQ).filter(|&irq| irq != 0),
-        pid: attribute_u32(message, NAPI_PID).filter(|&pid| pid != 0),
+        ifindex: get(message, NAPI_IFINDEX)?,
+        id: get(message, NAPI_ID)?,
+        irq: get(message, NAPI_IRQ).filter(|&irq| irq != 0),
+        pid: get(message, NAPI_PID).filter(|&pid| pid != 0),
         rx_queue: None,
     })
+}
+
+/// Interface, NAPI id and number of a receive queue.
+fn rx_queue(message: &[u8]) -> Option<(u32, u32, u32)> {
+    if get(message, QUEUE_TYPE)? != QUEUE_TYPE_RX {
+        return None;
+    }
+    Some((get(message, QUEUE_IFINDEX)?, get(message, QUEUE_NAPI_ID)?, get(message, QUEUE_ID)?))
 }

@@ -137,7 +137,7 @@ pub struct Napi {
     pub pid: Option<u32>,
     /// The CPUs that kernel thread may run on.
     pub cpus: Option<CpuSet>,
-    /// The receive queue it serves, when known.
+    /// The receive queue it serves, when known: from the kernel, or by their order when there is one for each queue.
     pub rx_queue: Option<u32>,
 }
 

@@ -73,7 +73,8 @@ fn summary(host: &Host) -> String {
         writeln!(out, "  rings {:?} channels {:?} rss {slots}", nic.rings, nic.channels).unwrap();
         let xps = nic.tx_queues.iter().filter(|queue| queue.xps_cpus.is_some()).count();
         writeln!(out, "  coalescing {:?} xps {xps}", nic.coalescing.and_then(|c| c.rx_usecs)).unwrap();
-        writeln!(out, "  features {:?}", nic.features.keys().collect::<Vec<_>>()).unwrap();
+        let on: Vec<&str> = nic.features.iter().filter(|(_, f)| f.on).map(|(name, _)| name.as_str()).collect();
+        writeln!(out, "  {} features, on: {}", nic.features.len(), on.join(" ")).unwrap();
         for irq in &nic.irqs {
             let line = host.irq(irq.irq).unwrap();
             let role = match irq.role {

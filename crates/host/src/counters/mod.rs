@@ -4,7 +4,7 @@
 
 mod delta;
 mod links;
-mod netlink;
+pub(crate) mod netlink;
 mod qstats;
 mod queues;
 mod sampler;

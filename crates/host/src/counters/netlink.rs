@@ -14,17 +14,23 @@ use nix::sys::{
     time::{TimeVal, TimeValLike},
 };
 
+const GENL_ID_CTRL: u16 = 0x10;
+const CTRL_CMD_GETFAMILY: u8 = 3;
+const CTRL_ATTR_FAMILY_ID: u16 = 1;
+const CTRL_ATTR_FAMILY_NAME: u16 = 2;
+/// `struct genlmsghdr`: command, version, reserved.
+pub(crate) const GENL_HEADER_BYTES: usize = 4;
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 /// NLM_F_REQUEST | NLM_F_ACK
-pub(super) const ONE: u16 = 0x1 | 0x4;
+pub(crate) const ONE: u16 = 0x1 | 0x4;
 /// NLM_F_REQUEST | NLM_F_ROOT | NLM_F_MATCH
-pub(super) const DUMP: u16 = 0x1 | 0x100 | 0x200;
+pub(crate) const DUMP: u16 = 0x1 | 0x100 | 0x200;
 /// The kernel fills at most 32 KiB per read of a dump.
 const BUFFER_BYTES: usize = 64 << 10;
 
 #[derive(Debug)]
-pub(super) struct Netlink {
+pub(crate) struct Netlink {
     socket: OwnedFd,
     buffer: Vec<u8>,
     request: Vec<u8>,
@@ -32,7 +38,7 @@ pub(super) struct Netlink {
 }
 
 impl Netlink {
-    pub(super) fn open(protocol: SockProtocol) -> io::Result<Self> {
+    pub(crate) fn open(protocol: SockProtocol) -> io::Result<Self> {
         let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         // The kernel answers at once; this only keeps a fault from hanging the program.
@@ -40,8 +46,26 @@ impl Netlink {
         Ok(Self { socket, buffer: vec![0; BUFFER_BYTES], request: Vec::new(), sequence: 0 })
     }
 
+    /// The number of a generic netlink family; none when the kernel has no such family.
+    pub(crate) fn family(&mut self, name: &str) -> io::Result<Option<u16>> {
+        let mut body = vec![CTRL_CMD_GETFAMILY, 1, 0, 0];
+        push_attribute(&mut body, CTRL_ATTR_FAMILY_NAME, &[name.as_bytes(), b"\0"].concat());
+        let mut family = None;
+        let asked = self.ask(GENL_ID_CTRL, ONE, &body, |_, payload| {
+            family = attributes(payload.get(GENL_HEADER_BYTES..).unwrap_or_default())
+                .find(|a| a.kind() == CTRL_ATTR_FAMILY_ID)
+                .and_then(|a| a.value().first_chunk().map(|id| u16::from_ne_bytes(*id)))
+                .or(family);
+        });
+        match asked {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(e),
+            Ok(()) => Ok(family),
+        }
+    }
+
     /// Sends one request and calls `each` with type and payload of every message of the answer.
-    pub(super) fn ask(
+    pub(crate) fn ask(
         &mut self,
         kind: u16,
         flags: u16,
@@ -93,12 +117,12 @@ fn answer(mut rest: &[u8], sequence: u32, each: &mut impl FnMut(u16, &[u8])) -> 
 }
 
 /// The attributes in `bytes` by number; a broken one ends the walk.
-pub(super) fn attributes(bytes: &[u8]) -> impl Iterator<Item = NlaBuffer<&[u8]>> {
+pub(crate) fn attributes(bytes: &[u8]) -> impl Iterator<Item = NlaBuffer<&[u8]>> {
     NlasIterator::new(bytes).map_while(Result::ok)
 }
 
 /// Adds an attribute to a request.
-pub(super) fn push_attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
+pub(crate) fn push_attribute(body: &mut Vec<u8>, kind: u16, value: &[u8]) {
     body.extend_from_slice(&(4 + value.len() as u16).to_ne_bytes());
     body.extend_from_slice(&kind.to_ne_bytes());
     body.extend_from_slice(value);

@@ -6,14 +6,10 @@ use std::{collections::BTreeMap, io};
 use nix::sys::socket::SockProtocol;
 
 use super::{
-    netlink::{DUMP, Netlink, ONE, attributes, push_attribute},
+    netlink::{DUMP, GENL_HEADER_BYTES, Netlink, attributes, push_attribute},
     queues::QueueCounters,
 };
 
-const GENL_ID_CTRL: u16 = 0x10;
-const CTRL_CMD_GETFAMILY: u8 = 3;
-const CTRL_ATTR_FAMILY_ID: u16 = 1;
-const CTRL_ATTR_FAMILY_NAME: u16 = 2;
 const NETDEV_CMD_QSTATS_GET: u8 = 12;
 const QSTATS_IFINDEX: u16 = 1;
 const QSTATS_QUEUE_TYPE: u16 = 2;
@@ -28,8 +24,6 @@ const QSTATS_RX_HW_DROPS: u16 = 13;
 const QSTATS_TX_HW_DROPS: u16 = 24;
 const QUEUE_TYPE_RX: u64 = 0;
 const SCOPE_QUEUE: u32 = 1;
-/// `struct genlmsghdr`: command, version, reserved.
-const GENL_HEADER_BYTES: usize = 4;
 
 /// The counters of one interface's queues.
 pub(super) type Queues = BTreeMap<u32, QueueCounters>;
@@ -44,20 +38,7 @@ impl Qstats {
     /// None when the kernel has no such family.
     pub(super) fn open() -> io::Result<Option<Self>> {
         let mut netlink = Netlink::open(SockProtocol::NetlinkGeneric)?;
-        let mut body = vec![CTRL_CMD_GETFAMILY, 1, 0, 0];
-        push_attribute(&mut body, CTRL_ATTR_FAMILY_NAME, b"netdev\0");
-        let mut family = None;
-        let asked = netlink.ask(GENL_ID_CTRL, ONE, &body, |_, payload| {
-            let id = attributes(payload.get(GENL_HEADER_BYTES..).unwrap_or_default())
-                .find(|a| a.kind() == CTRL_ATTR_FAMILY_ID)
-                .map(|a| number(a.value()));
-            family = family.or(id);
-        });
-        match asked {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(e),
-            Ok(()) => Ok(family.and_then(|f| u16::try_from(f).ok()).map(|family| Self { netlink, family })),
-        }
+        Ok(netlink.family("netdev")?.map(|family| Self { netlink, family }))
     }
 
     /// The counters of every queue whose driver takes part, by interface index.

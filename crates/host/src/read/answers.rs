@@ -55,7 +55,7 @@ impl Asker {
     /// A machine whose kernel refuses sockets to this process still has a picture, of files only.
     pub(super) fn new(root: &Root) -> Self {
         let live = root.is_live().then(|| {
-            let napis = crate::netdev::Netdev::open().ok().flatten().and_then(|netdev| netdev.napis());
+            let napis = crate::netdev::Netdev::open().ok().flatten().and_then(|mut netdev| netdev.napis());
             (Ethtool::open().ok(), napis)
         });
         Self { live }

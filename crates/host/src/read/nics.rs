@@ -48,7 +48,7 @@ fn read_one(root: &Root, name: &str, asker: &mut Asker, irqs: &[Irq], processes:
             .and_then(|hex| u32::from_str_radix(hex.trim_start_matches("0x"), 16).ok())
             .unwrap_or(0),
         irqs: serves.irqs(irqs),
-        napis: napis(root, name, &answers, processes),
+        napis: napis(root, name, rx_queues.len(), &answers, processes),
         // 2 is busy polling in the thread (Linux 6.18).
         threaded: soft_number::<u32>(root, &format!("{base}/threaded")).map(|mode| mode != 0),
         rings: answers.rings,
@@ -225,7 +225,9 @@ fn queue_of(role: QueueRole) -> u32 {
 }
 
 /// The NAPI instances: as the kernel lists them, or else by their kernel threads' names (`napi/eth0-8193`).
-fn napis(root: &Root, name: &str, answers: &Answers, processes: &[(u32, String)]) -> Vec<Napi> {
+/// Where the driver does not link them to queues but there is one for each, they count up with the queues, for drivers
+/// make them in that order.
+fn napis(root: &Root, name: &str, queues: usize, answers: &Answers, processes: &[(u32, String)]) -> Vec<Napi> {
     let prefix = format!("napi/{name}-");
     let threads: BTreeMap<u32, u32> =
         processes.iter().filter_map(|(pid, comm)| Some((comm.strip_prefix(&prefix)?.parse().ok()?, *pid))).collect();
@@ -236,13 +238,20 @@ fn napis(root: &Root, name: &str, answers: &Answers, processes: &[(u32, String)]
         cpus: pid.and_then(|pid| allowed(root, pid)),
         rx_queue,
     };
-    match &answers.napis {
+    let mut napis: Vec<Napi> = match &answers.napis {
         Some(listed) => listed
             .iter()
             .map(|n| napi(n.id, n.irq, n.pid.or_else(|| threads.get(&n.id).copied()), n.rx_queue))
             .collect(),
         None => threads.iter().map(|(&id, &pid)| napi(id, None, Some(pid), None)).collect(),
+    };
+    napis.sort_by_key(|napi| napi.id);
+    if napis.len() == queues && napis.iter().all(|napi| napi.rx_queue.is_none()) {
+        for (napi, queue) in napis.iter_mut().zip(0..) {
+            napi.rx_queue = Some(queue);
+        }
     }
+    napis
 }
 
 /// The CPUs a thread may run on.
