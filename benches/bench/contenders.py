@@ -1,6 +1,7 @@
 """The contenders: how each generator and each reader is started, how it counts, and what it needs."""
 
 import os
+import re
 import struct
 from dataclasses import dataclass, field
 from typing import Callable
@@ -34,9 +35,9 @@ class Reader:
     warm: float = 0.3  # seconds from there to being ready
     note: str = ""
     files: list = field(default_factory=list)
-    live: bool = False  # started when the traffic already flows, `warm` seconds before the window
-    rate: Callable = None  # (Program) -> packets/s, for a live one
-    said: Callable = lambda program: None  # (Program) -> a remark to keep with the figures
+    live: bool = False  # started when the traffic already flows, because it chooses by it
+    chosen: Callable = None  # (Program) -> match of what it has chosen, or None; for a live one
+    rate: Callable = None  # (Program) -> packets/s; for a live one
 
     def extra(self):
         """Removes what it wrote, so that the RAM disk does not fill, and says how much that was."""
@@ -121,11 +122,12 @@ GENERATORS = [
 ]
 
 
-def evenkeel(name, *flags, ready="packet", warm=0.4, note="", files=()):
+def evenkeel(name, *flags, **how):
     """A reader that is the product itself."""
+    how = {"warm": 0.4, **how}
     return Reader(
-        name, lambda lab, seconds: [EVENKEEL, "capture", RECEIVER, *flags, "--json"],
-        json_field("delivered"), EVENKEEL, ready, warm, note, list(files))
+        name, lambda lab, seconds: [EVENKEEL, "capture", RECEIVER, "--cpus", str(READER_CPU), "--quiet", "--json", *flags],
+        json_field("packets"), EVENKEEL, **how)
 
 
 TCPDUMP = Reader(
@@ -146,35 +148,43 @@ XDPDUMP = Reader(
     lambda lab, seconds: [*xdp_tool("xdpdump"), "-i", RECEIVER, "--load-xdp-program", "-w", "/dev/null"],
     number_before(r"(\d+) packets? captured"), xdp_tool("xdpdump")[-1], "xdp", 1.0, "-w /dev/null, frames pass on")
 XSK_RX = Reader(
-    "xsk_rx", lambda lab, seconds: [_yardstick("xsk_rx"), RECEIVER],
-    json_field("received"), _yardstick("xsk_rx"), "xdp", 0.5, "bare AF_XDP loop in C on libxdp")
+    "xsk_rx", lambda lab, seconds: [_yardstick("xsk_rx"), RECEIVER, "0", str(READER_CPU)],
+    number_before(r"(\d+) packets, \d+ lost"), _yardstick("xsk_rx"), "xdp", 0.5, "bare AF_XDP loop in C on libxdp")
 XDP_BENCH = Reader(
     "xdp-bench xsk-drop", lambda lab, seconds: [*xdp_tool("xdp-bench"), "xsk-drop", RECEIVER],
     number_before(r"RX\s+(\d+) pkts"), xdp_tool("xdp-bench")[-1], "xdp", 0.8, "AF_XDP")
 
 NOTHING = Reader("nothing capturing", lambda lab, seconds: [], lambda program: 0, "true")
 
-EVENKEEL_RING = evenkeel("evenkeel ring", "--mode", "ring", "--count-only")
-EVENKEEL_XDP = evenkeel("evenkeel xdp", "--mode", "xdp", "--count-only", ready="xdp", warm=0.6)
-EVENKEEL_TAP = evenkeel("evenkeel tap", "--mode", "tap", "--count-only", ready="xdp", warm=0.6, note="frames pass on")
+# By itself --count-only keeps one byte of each frame; whole frames are what the peers read.
+WHOLE = ["--count-only", "--snaplen", "262144"]
+XDP_READY = {"ready": "xdp", "warm": 0.6}
+
+EVENKEEL_RING = evenkeel("evenkeel ring", "--mode", "ring", *WHOLE, note="whole frames")
+EVENKEEL_RING_COUNT = evenkeel("evenkeel ring --count-only", "--mode", "ring", "--count-only", note="no bytes asked for")
+EVENKEEL_XDP = evenkeel("evenkeel xdp", "--mode", "xdp", *WHOLE, **XDP_READY, note="whole frames")
+EVENKEEL_TAP = evenkeel("evenkeel tap", "--mode", "tap", *WHOLE, **XDP_READY, note="whole frames, which pass on")
 EVENKEEL_CONSUME = evenkeel(
-    "evenkeel tap --consume", "--mode", "tap", "--consume", "--count-only", ready="xdp", warm=0.6, note="frames end in XDP")
-EVENKEEL_PACKET = evenkeel("evenkeel packet", "--mode", "packet", "--count-only")
-EVENKEEL_AUTO = evenkeel("evenkeel auto", "--mode", "auto", "--count-only", ready="either", warm=0.6)
+    "evenkeel tap --consume", "--mode", "tap", "--consume", *WHOLE, **XDP_READY, note="whole frames, which end in XDP")
+EVENKEEL_PACKET = evenkeel("evenkeel packet", "--mode", "packet", *WHOLE, note="whole frames")
+EVENKEEL_AUTO = evenkeel(
+    "evenkeel auto", "--mode", "auto", *WHOLE, note="whole frames; tries the backends under this load", live=True,
+    chosen=lambda program: re.search(r"^chosen: (.*)$", program.text(), re.M),
+    rate=json_field("packets_per_second", number=float))
 
 
 def writers(folder):
     """Readers that keep whole frames in a file on a RAM disk."""
     file = os.path.join(folder, "capture")
+    kept = {"note": "pcapng", "files": [file]}
     return [
-        evenkeel("evenkeel ring", "--mode", "ring", "-w", file, note="pcapng", files=[file]),
-        evenkeel("evenkeel tap", "--mode", "tap", "-w", file, ready="xdp", warm=0.6, note="pcapng", files=[file]),
-        evenkeel(
-            "evenkeel tap --consume", "--mode", "tap", "--consume", "-w", file, ready="xdp", warm=0.6, note="pcapng", files=[file]),
+        evenkeel("evenkeel ring", "--mode", "ring", "-w", file, **kept),
+        evenkeel("evenkeel tap", "--mode", "tap", "-w", file, **XDP_READY, **kept),
+        evenkeel("evenkeel tap --consume", "--mode", "tap", "--consume", "-w", file, **XDP_READY, **kept),
         Reader(
             "tcpdump", lambda lab, seconds: ["tcpdump", "-n", "-i", RECEIVER, "-w", file],
             number_before(r"(\d+) packets? captured"), "tcpdump", note="pcap (it has no pcapng)", files=[file]),
         Reader(
             "dumpcap", lambda lab, seconds: ["dumpcap", "-q", "-i", RECEIVER, "-w", file],
-            number_before(r"Packets captured: (\d+)"), "dumpcap", warm=0.8, note="pcapng", files=[file]),
+            number_before(r"Packets captured: (\d+)"), "dumpcap", warm=0.8, **kept),
     ]

@@ -12,7 +12,8 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 REPOSITORY = os.path.dirname(HERE)
 YARDSTICKS = os.path.join(HERE, "yardsticks")
 FETCHED = os.path.join(REPOSITORY, "target", "bench-peers")
-EVENKEEL = os.path.join(os.environ.get("CARGO_TARGET_DIR", os.path.join(REPOSITORY, "target")), "release", "evenkeel")
+EVENKEEL = os.environ.get("EVENKEEL") or os.path.join(
+    os.environ.get("CARGO_TARGET_DIR") or os.path.join(REPOSITORY, "target"), "release", "evenkeel")
 
 
 def xdp_tool(name):
@@ -62,16 +63,16 @@ def number_before(pattern):
     return count
 
 
-def json_field(*path):
-    """A counter: one field of the last line of JSON that the program printed on standard output."""
+def json_field(*path, number=int):
+    """A counter: one field of the JSON document that the program printed on standard output."""
 
     def count(program):
-        lines = [line for line in program.stdout().splitlines() if line.startswith("{")]
-        if not lines:
+        text = program.stdout()
+        if "{" not in text:
             raise Trouble(f"{program.name} printed no JSON:\n{program.text()[-1000:]}")
-        value = json.loads(lines[-1])
+        value, _ = json.JSONDecoder().raw_decode(text[text.index("{"):])
         for key in path:
             value = value[key]
-        return int(value)
+        return number(value)
 
     return count

@@ -9,6 +9,11 @@ def _mpps(figure):
     return f"{figure['median'] / 1e6:.2f} ({figure['min'] / 1e6:.2f}-{figure['max'] / 1e6:.2f})"
 
 
+def _short(trouble):
+    """The first two lines that say something, in one."""
+    return " ".join([line.strip() for line in trouble.splitlines() if line.strip()][:2]).replace("|", "\\|")
+
+
 def _times(figure):
     return f"{figure['median']:.2f} ({figure['min']:.2f}-{figure['max']:.2f})" if figure else "not measured"
 
@@ -36,14 +41,16 @@ def _packet_table(table):
     rows = []
     for name, result in table["contenders"].items():
         if result["trouble"]:
-            rows.append([name, "not measured"] + [""] * (len(head) - 3) + [result["trouble"].splitlines()[0]])
+            rows.append([name, "not measured"] + [""] * (len(head) - 3) + [_short(result["trouble"])])
             continue
         row = [name]
         row += [_mpps(result["reader_pps"])] if readers else []
         row += [_mpps(result["stack_pps"])]
         if apart:
             row += [_mpps(result["offered_pps"]), f"{result['kept_share']['median']:.3f}" if result["kept_share"] else ""]
-        rows.append([*row, _busy(result), result["note"]])
+        chosen = sorted({figures["chosen"].split(":")[0] for figures in result["rounds"] if "chosen" in figures})
+        note = result["note"] + (f"; chose {', '.join(chosen)}" if chosen else "")
+        rows.append([*row, _busy(result), note])
     text = _rows(head, rows)
     if table["ratios"]:
         judged = [

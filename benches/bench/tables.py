@@ -80,7 +80,7 @@ def inline(lab, generator, options, say):
     """Table `inline`."""
     readers = [
         all_of.NOTHING, all_of.TCPDUMP, all_of.DUMPCAP, all_of.NETSNIFF, all_of.XDPDUMP, all_of.TPACKET_RX, all_of.EVENKEEL_RING,
-        all_of.XSK_RX, all_of.XDP_BENCH, all_of.EVENKEEL_XDP, all_of.EVENKEEL_TAP, all_of.EVENKEEL_CONSUME,
+        all_of.EVENKEEL_RING_COUNT, all_of.XSK_RX, all_of.XDP_BENCH, all_of.EVENKEEL_XDP, all_of.EVENKEEL_TAP, all_of.EVENKEEL_CONSUME,
     ]
     nothing = all_of.NOTHING.name
     wanted = [

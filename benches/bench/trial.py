@@ -7,6 +7,7 @@ from .lab import READER_CPU, SENDER_CPU, Trouble, cpu_times, usage, wait_for
 
 STEAL_LIMIT = 1.0  # percent of all CPU time in the window; above it the window is measured again
 ATTEMPTS = 4
+CHOOSING = 20.0  # seconds that a reader may take to choose its backend under load
 SETTLE = 0.3  # seconds of traffic before the window opens
 
 
@@ -29,18 +30,21 @@ def _trial(lab, generator, reader, seconds, receive):
             program = _start_reader(lab, reader, seconds)
         _pin_napi(lab, receive)
         before = lab.counters()
-        lead = SETTLE + (reader.warm if live else 0)
+        lead = SETTLE + (CHOOSING if live else 0)
         sender = lab.start(generator.name, generator.argv(lab, lead + seconds + 0.5), "gen", SENDER_CPU)
         if not wait_for(lambda: lab.counters()[0] > before[0], 8.0, 0.01):
             raise Trouble(f"{generator.name} sent nothing:\n{sender.text()[-1500:]}")
         if live:
             program = lab.start(reader.name, reader.argv(lab, seconds), "rx", READER_CPU)
+            if not wait_for(lambda: reader.chosen(program) or not program.running(), CHOOSING) or not program.running():
+                raise Trouble(f"{reader.name} chose nothing:\n{program.text()[-1500:]}")
             time.sleep(reader.warm)
             _pin_napi(lab, receive)
         time.sleep(SETTLE)
         figures = _watch(lab, program, reader, seconds)
         if live:
             program.stop()
+            figures["chosen"] = reader.chosen(program)[1]
             figures["reader_pps"] = reader.rate(program)
             figures["kept_share"] = figures["reader_pps"] / figures["offered_pps"]
         sender.stop()
@@ -54,7 +58,6 @@ def _trial(lab, generator, reader, seconds, receive):
             figures["kept_share"] = reader.count(program) / offered
             figures["reader_pps"] = figures["offered_pps"] * figures["kept_share"]
         if program:
-            figures["said"] = reader.said(program)
             figures.update(reader.extra())
         return figures
     finally:
