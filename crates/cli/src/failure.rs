@@ -50,8 +50,17 @@ impl Failure {
         if self.is_broken_pipe() {
             return ExitCode::SUCCESS;
         }
-        eprintln!("evenkeel: {:#}", self.error);
+        eprintln!("evenkeel: {}", self.message());
         ExitCode::from(self.class.exit_code())
+    }
+
+    /// What went wrong with its causes, each said once: an error of ours mostly says its cause itself.
+    fn message(&self) -> String {
+        self.error.chain().map(ToString::to_string).fold(String::new(), |said, next| match said.as_str() {
+            "" => next,
+            _ if said.contains(&next) => said,
+            _ => format!("{said}: {next}"),
+        })
     }
 
     fn is_broken_pipe(&self) -> bool {

@@ -6,7 +6,7 @@ use std::{
     path::Path,
 };
 
-use super::{MAX_FILE_BYTES, RootError};
+use super::{MAX_COPY_BYTES, MAX_FILE_BYTES, RootError};
 
 /// How many links may follow each other, as in the kernel.
 const MAX_LINKS: u32 = 40;
@@ -134,6 +134,7 @@ fn join(parent: &str, name: &str) -> String {
 pub(super) fn read_tar(reader: impl Read, path: &Path) -> Result<Tree, RootError> {
     let bad = |e: io::Error| RootError::NotATar { path: path.to_owned(), why: e.to_string() };
     let mut tree = Tree::default();
+    let mut total = 0;
     let mut archive = tar::Archive::new(io::BufReader::with_capacity(1 << 16, reader));
     for entry in archive.entries().map_err(bad)? {
         let mut entry = entry.map_err(bad)?;
@@ -149,7 +150,8 @@ pub(super) fn read_tar(reader: impl Read, path: &Path) -> Result<Tree, RootError
             let target = entry.link_name_bytes().map(|t| String::from_utf8_lossy(&t).into_owned());
             tree.insert(name, Node::Link(target.unwrap_or_default()));
         } else if kind.is_file() {
-            if entry.size() > MAX_FILE_BYTES {
+            total = entry.size().saturating_add(total);
+            if entry.size() > MAX_FILE_BYTES || total > MAX_COPY_BYTES {
                 return Err(bad(io::Error::other(format!("{name} claims {} bytes", entry.size()))));
             }
             let mut bytes = Vec::new();

@@ -21,6 +21,8 @@ pub use record::Recording;
 /// The largest file that is taken into memory, in bytes. The largest of the kernel's own (/proc/interrupts on a machine
 /// with thousands of lines and hundreds of CPUs) has a few megabytes.
 const MAX_FILE_BYTES: u64 = 64 << 20;
+/// The largest copy that is taken into memory, in bytes: a hundred times what a machine of 1,000 CPUs makes.
+const MAX_COPY_BYTES: u64 = 512 << 20;
 
 /// What can go wrong with a [`Root`].
 #[derive(Debug, thiserror::Error)]
@@ -164,7 +166,11 @@ impl Root {
         let result = match &*self.0 {
             Source::Memory(tree) => return tree.read(rel).map(str::to_owned).ok_or_else(|| self.missing(rel)),
             Source::Live | Source::Recording(_) => read_file(&live_path(rel)),
-            Source::Folder(folder) => inside(folder, rel).and_then(|path| read_file(&path)),
+            // A pipe in a folder of unknown origin would keep the reader waiting.
+            Source::Folder(folder) => inside(folder, rel).and_then(|path| match path.is_file() {
+                true => read_file(&path),
+                false => Err(io::Error::from_raw_os_error(libc::EINVAL)),
+            }),
         };
         if let Source::Recording(record) = &*self.0 {
             record.lock().unwrap_or_else(std::sync::PoisonError::into_inner).read(rel, &result);
