@@ -102,7 +102,6 @@ class Lab:
         self.scratch = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir="/dev/shm")
         self.names = [f"{PREFIX}{os.getpid()}-{side}" for side in ("gen", "rx")]
         self.programs = []
-        self.anchor = None
         atexit.register(self.close)
         clear_leftovers()
         for name in self.names:
@@ -116,7 +115,8 @@ class Lab:
             if device == RECEIVER:
                 sh("ip", "-n", name, "link", "set", device, "address", RECEIVER_MAC)
             sh("ip", "-n", name, "link", "set", device, "up")
-        self.anchor = self.start("anchor", ["sleep", "infinity"], side="rx")
+        # Through these processes /proc shows the counters of their namespaces.
+        self.anchors = {side: self.start("anchor", ["sleep", "infinity"], side) for side in ("gen", "rx")}
         # The program that drops everything, for the generators.
         source = os.path.join(self.scratch, "drop.c")
         with open(source, "w") as file:
@@ -165,17 +165,22 @@ class Lab:
                 continue  # the process ended meanwhile
 
     def counters(self):
-        """Frames that the receiver took and frames that found its queue full, since the lab was made."""
-        with open(f"/proc/{self.anchor.pid}/net/dev") as file:
+        """Frames that the receiver took and frames that found its queue full, since the lab was made.
+
+        The latter are the sender's tx_dropped: the receiver's rx_dropped also holds frames that it took and then dropped.
+        """
+        return self._counter("rx", RECEIVER, 1), self._counter("gen", SENDER, 11)
+
+    def _counter(self, side, device, column):
+        with open(f"/proc/{self.anchors[side].pid}/net/dev") as file:
             for line in file:
-                if line.strip().startswith(f"{RECEIVER}:"):
-                    fields = line.split(":")[1].split()
-                    return int(fields[1]), int(fields[3])
-        raise Trouble(f"{RECEIVER} vanished")
+                if line.strip().startswith(f"{device}:"):
+                    return int(line.split(":")[1].split()[column])
+        raise Trouble(f"{device} vanished")
 
     def packet_sockets(self):
         """How many AF_PACKET sockets are bound in the receiver's namespace."""
-        with open(f"/proc/{self.anchor.pid}/net/packet") as file:
+        with open(f"/proc/{self.anchors['rx'].pid}/net/packet") as file:
             return sum(1 for line in file if line.split()[4:5] not in ([], ["Iface"], ["0"]))
 
     def xdp_attached(self):
