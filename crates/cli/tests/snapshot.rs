@@ -1,0 +1,53 @@
+//! `evenkeel snapshot`: the file, the pipe, and the places that cannot be written.
+
+use std::fs;
+
+use assert_cmd::Command;
+
+fn evenkeel() -> Command {
+    Command::cargo_bin("evenkeel").expect("the program is built")
+}
+
+fn failure(args: &[&str]) -> (Option<i32>, String) {
+    let output = evenkeel().args(args).output().unwrap();
+    assert!(output.stdout.is_empty());
+    (output.status.code(), String::from_utf8(output.stderr).unwrap())
+}
+
+#[test]
+fn a_file_and_a_pipe_hold_the_same_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("machine.tar");
+    evenkeel().arg("snapshot").arg(&file).assert().success().stdout("");
+    let piped = evenkeel().args(["snapshot", "-"]).output().unwrap();
+    assert!(piped.status.success());
+    let other = folder.path().join("piped.tar");
+    fs::write(&other, piped.stdout).unwrap();
+    let read = |file| host::Host::read(&host::Root::open(file).unwrap()).unwrap();
+    let (filed, piped) = (read(&file), read(&other));
+    assert_eq!(filed.cpus, piped.cpus);
+    assert_eq!(filed.hostname, piped.hostname);
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2, "nothing else is left");
+}
+
+#[test]
+fn anonymous_copies_hold_no_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("machine.tar");
+    evenkeel().args(["snapshot", "--anonymize"]).arg(&file).assert().success();
+    let host = host::Host::read(&host::Root::open(&file).unwrap()).unwrap();
+    assert_eq!(host.hostname, "host");
+    assert!(host.nics.iter().filter_map(|nic| nic.mac.as_deref()).all(|mac| mac.starts_with("02:00:00:00:")));
+}
+
+#[test]
+fn places_that_cannot_be_written_are_said_once() {
+    let (code, text) = failure(&["snapshot", "/ek-missing/machine.tar"]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("cannot write /ek-missing/machine.tar") && text.contains("folder does not exist"), "{text}");
+    let (code, text) = failure(&["snapshot", "/dev/full"]);
+    assert_eq!(code, Some(3), "{text}");
+    assert_eq!(text.matches("No space left on device").count(), 1, "{text}");
+    let (code, text) = failure(&["snapshot", "/tmp"]);
+    assert_eq!(code, Some(2), "{text}");
+}
