@@ -58,6 +58,8 @@ pub struct NapiCost {
     pub cpu: u32,
     /// The index of its interface; 0 for the backlog of a CPU.
     pub ifindex: u32,
+    /// The network namespace of that interface, as the inode number of /proc/PID/ns/net; 0 for a backlog.
+    pub netns: u32,
     /// Its NAPI id; 0 when it has none (transmit instances).
     pub napi_id: u32,
     /// The interrupt that schedules it, when that was seen without doubt.
@@ -135,6 +137,7 @@ impl NapiCosts {
                 instance,
                 cpu: cpu as u32,
                 ifindex: word32(value, offset_of!(Raw, ifindex)),
+                netns: word32(value, offset_of!(Raw, netns)),
                 napi_id: word32(value, offset_of!(Raw, napi_id)),
                 irq: Some(word32(value, offset_of!(Raw, irq))).filter(|&irq| irq != 0),
                 ns: word64(value, offset_of!(Raw, ns)),

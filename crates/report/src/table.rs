@@ -32,7 +32,7 @@ impl Look {
     }
 
     /// Renders a table. `heads` that begin with `>` are of columns of numbers and align right.
-    pub(crate) fn table(self, heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    pub fn table(self, heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
         let style = match self.lines {
             true => TableStyle::new().header_separator(LineStyle::none().fill('─').junction('─')),
             false => TableStyle::new(),
@@ -57,7 +57,7 @@ impl Look {
     }
 
     /// Breaks a paragraph into lines of the page's width, of 100 columns at most.
-    pub(crate) fn paragraph(self, text: &str) -> String {
+    pub fn paragraph(self, text: &str) -> String {
         let width = usize::from(self.width.clamp(20, 100));
         let mut out = String::new();
         let mut used = 0;

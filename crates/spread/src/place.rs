@@ -104,19 +104,19 @@ impl Placement {
     /// The reason for this placement in a few words, for a NIC on `node`.
     pub fn reason(&self, node: Option<u32>, has_nodes: bool) -> String {
         let near = match node {
-            Some(node) if has_nodes => format!(" of the NIC's node {node}"),
+            Some(node) if has_nodes => format!(" on the NIC's node {node}"),
             _ => String::new(),
         };
         let place = match self.tier {
             Tier::NearCore => format!("a core{near}"),
-            Tier::NearSibling => format!("second thread of a core{near}: its cores have a queue"),
-            Tier::FarCore => format!("a core of the far node {}: the near one is full", self.node),
-            Tier::FarSibling => format!("second thread on the far node {}: all else is full", self.node),
+            Tier::NearSibling => format!("second thread{near}: its cores are taken"),
+            Tier::FarCore => format!("far node {}: the near one is full", self.node),
+            Tier::FarSibling => format!("far node {}, second thread: all else is full", self.node),
         };
         match self.shared_with {
-            0 if self.tier == Tier::NearCore => format!("{place}, for this queue alone"),
+            0 if self.tier == Tier::NearCore => format!("its own core{near}"),
             0 => place,
-            others => format!("{place}; shared with {others} other: more queues than CPUs"),
+            others => format!("{place}; with {others} more: more queues than CPUs"),
         }
     }
 }

@@ -13,8 +13,21 @@
 #include "common.h"
 #include <bpf/bpf_tracing.h>
 
+struct ns_common {
+	unsigned int inum;
+} __attribute__((preserve_access_index));
+
+struct net {
+	struct ns_common ns;
+} __attribute__((preserve_access_index));
+
+typedef struct {
+	struct net *net;
+} __attribute__((preserve_access_index)) possible_net_t;
+
 struct net_device {
 	int ifindex;
+	possible_net_t nd_net;
 } __attribute__((preserve_access_index));
 
 struct napi_struct {
@@ -36,7 +49,8 @@ struct napi_cost {
 	__u32 ifindex;
 	/* The interrupt that schedules it, as seen on this CPU; 0: not seen without doubt. */
 	__u32 irq;
-	__u32 pad;
+	/* The network namespace (inode number): an ifindex is unique only within it. */
+	__u32 netns;
 };
 
 /* At most this many instances are watched; polls of those beyond are counted in `untracked`. */
@@ -131,7 +145,10 @@ int BPF_PROG(poll_ended, struct napi_struct *napi, int work, int budget)
 		if (work >= budget)
 			cost->full_polls++;
 		cost->napi_id = napi->napi_id;
-		cost->ifindex = dev ? dev->ifindex : 0;
+		if (dev) {
+			cost->ifindex = dev->ifindex;
+			cost->netns = dev->nd_net.net->ns.inum;
+		}
 	}
 	cpu->mark_ns = now;
 	if (cpu->in_softirq) {

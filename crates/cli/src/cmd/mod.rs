@@ -1,9 +1,12 @@
 //! One module per verb: its arguments (doc comments are the help) and `run`.
 
+mod r#gen;
 mod capture;
 mod demo;
 mod meta;
 mod snapshot;
+mod spread;
+mod undo;
 mod top;
 
 use clap::Subcommand;
@@ -13,10 +16,14 @@ use crate::failure::{Failure, Outcome};
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    Gen(Box<r#gen::GenArgs>),
     Demo(demo::DemoArgs),
     Capture(Box<capture::CaptureArgs>),
     Snapshot(snapshot::SnapshotArgs),
     Top(top::TopArgs),
+    Spread(Box<spread::SpreadArgs>),
+    Undo(undo::UndoArgs),
+    Confirm(undo::ConfirmArgs),
     #[command(hide = true)]
     Completions(meta::CompletionsArgs),
     #[command(hide = true)]
@@ -27,10 +34,14 @@ impl Verb {
     /// Does what the verb says.
     pub(crate) fn run(self) -> Result<Outcome, Failure> {
         match self {
+            Self::Gen(args) => r#gen::run(&args),
             Self::Demo(args) => demo::run(&args),
             Self::Capture(args) => capture::run(*args),
             Self::Snapshot(args) => snapshot::run(&args),
             Self::Top(args) => top::run(&args),
+            Self::Spread(args) => spread::run(*args),
+            Self::Undo(args) => undo::run(&args),
+            Self::Confirm(args) => undo::confirm(&args),
             Self::Completions(args) => meta::completions(&args),
             Self::Man(args) => meta::man(&args),
         }

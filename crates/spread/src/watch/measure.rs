@@ -2,6 +2,8 @@
 
 use std::{
     collections::BTreeMap,
+    fs,
+    os::unix::fs::MetadataExt,
     time::{Duration, Instant},
 };
 
@@ -26,6 +28,9 @@ pub enum MeterError {
     /// The machine could not be read.
     #[error(transparent)]
     Host(#[from] HostError),
+    /// The own network namespace is not to be seen.
+    #[error("cannot tell this network namespace (/proc/self/ns/net): {0}; is /proc mounted?")]
+    Namespace(std::io::Error),
     /// A counter could not be read.
     #[error("cannot measure the load of the cores: {0}")]
     Root(#[from] RootError),
@@ -37,6 +42,7 @@ impl Classified for MeterError {
             Self::Cost(e) => e.class(),
             Self::Host(e) => e.class(),
             Self::Root(e) => e.class(),
+            Self::Namespace(_) => ErrorClass::Lacking,
         }
     }
 }
@@ -54,6 +60,8 @@ pub struct Meter {
     nics: Vec<String>,
     before: Reading,
     age: u32,
+    /// The network namespace of this process, as an inode number.
+    netns: u64,
     /// Interrupts seen to schedule an instance.
     irq_of: BTreeMap<u64, u32>,
 }
@@ -82,7 +90,8 @@ impl Meter {
     pub fn start(host: Host, allowed: CpuSet, nics: Vec<String>) -> Result<Self, MeterError> {
         let (root, costs) = (Root::live(), NapiCosts::attach()?);
         let before = Reading::take(&root, &costs)?;
-        Ok(Self { root, host, costs, allowed, nics, before, age: 0, irq_of: BTreeMap::new() })
+        let netns = fs::metadata("/proc/self/ns/net").map_err(MeterError::Namespace)?.ino();
+        Ok(Self { root, host, costs, allowed, nics, before, age: 0, netns, irq_of: BTreeMap::new() })
     }
 
     /// The machine as last read.
@@ -139,10 +148,11 @@ impl Meter {
 
     /// What an instance is called, and what moves it: its thread's affinity, or that of its interrupt.
     fn identify(&self, cost: &NapiCost) -> (String, Option<Knob>, Option<&Nic>) {
-        let Some(nic) = self.host.nics.iter().find(|n| n.index == cost.ifindex) else {
+        let ours = |n: &&Nic| n.index == cost.ifindex && u64::from(cost.netns) == self.netns;
+        let Some(nic) = self.host.nics.iter().find(ours) else {
             let name = match cost.ifindex {
                 0 => format!("backlog of CPU {}", cost.cpu),
-                index => format!("interface {index} of another namespace"),
+                index => format!("interface {index} in namespace {}", cost.netns),
             };
             return (name, None, None);
         };

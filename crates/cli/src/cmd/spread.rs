@@ -1,0 +1,119 @@
+//! `evenkeel spread`: queue interrupts, RPS, XPS and NAPI threads spread over the cores.
+
+mod apply;
+mod status;
+mod watch;
+mod wish;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use host::{Host, Root};
+use model::schema::Document;
+use report::Look;
+use spread::{SpreadPlan, plan};
+
+use self::wish::WishArgs;
+use crate::failure::{Failure, Outcome};
+
+/// Spread the packet work evenly over the cores: plan (default), apply, watch, status.
+///
+/// One queue per physical core of the NIC's node first, then SMT siblings, then the far node. `plan` changes nothing and
+/// takes a saved machine with --root. What `apply` and `watch` change is journalled, and `evenkeel undo` takes it back.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct SpreadArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    plan: PlanArgs,
+}
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Print what would be changed, with the reason for each line. Changes nothing.
+    Plan(PlanArgs),
+    /// Make the changes, through the journal.
+    Apply(apply::ApplyArgs),
+    /// Show for each queue where its interrupt is wanted, written and really goes.
+    Status(status::StatusArgs),
+    /// Move work off a core that stays too hot, by measured softirq time per NAPI instance, until Ctrl-C.
+    Watch(watch::WatchArgs),
+}
+
+/// Arguments of `spread plan`.
+#[derive(Debug, Args)]
+struct PlanArgs {
+    #[command(flatten)]
+    wish: WishArgs,
+    /// Plan for a saved machine: a tar of `evenkeel snapshot`, or its unpacked folder.
+    #[arg(long, value_name = "PATH")]
+    root: Option<PathBuf>,
+    /// Print shell commands instead of a table.
+    #[arg(long, conflicts_with = "json")]
+    shell: bool,
+    /// Print the plan as JSON (schema evenkeel.spread.plan/1).
+    #[arg(long)]
+    json: bool,
+}
+
+/// Does what the action says.
+pub(crate) fn run(args: SpreadArgs) -> Result<Outcome, Failure> {
+    match args.action {
+        None => show_plan(&args.plan),
+        Some(Action::Plan(plan)) => show_plan(&plan),
+        Some(Action::Apply(apply)) => apply::run(&apply),
+        Some(Action::Status(status)) => status::run(&status),
+        Some(Action::Watch(watch)) => watch::run(&watch),
+    }
+}
+
+fn show_plan(args: &PlanArgs) -> Result<Outcome, Failure> {
+    let root = match &args.root {
+        Some(path) => Root::open(path)?,
+        None => Root::live(),
+    };
+    let planned = plan(&Host::read(&root)?, &args.wish.options(&root)?)?;
+    if args.json {
+        print_json("spread.plan", &planned)?;
+    } else if args.shell {
+        print!("{}", planned.plan.to_shell());
+    } else {
+        warn(&planned);
+        print!("{}", table(&planned));
+        println!("\n{}", summary(&planned));
+    }
+    Ok(Outcome::Fine)
+}
+
+/// Prints a document on stdout.
+fn print_json<T: serde::Serialize>(verb: &str, body: T) -> Result<(), Failure> {
+    let text = serde_json::to_string_pretty(&Document::new(verb, 1, body)).map_err(Failure::internal)?;
+    println!("{text}");
+    Ok(())
+}
+
+/// Says the plan's warnings on stderr.
+fn warn(planned: &SpreadPlan) {
+    for warning in &planned.plan.warnings {
+        eprintln!("warning: {warning}");
+    }
+}
+
+/// The plan as a table of at most 80 columns where no line needs more.
+fn table(planned: &SpreadPlan) -> String {
+    let look = Look { width: Look::of_stdout().width.clamp(80, 120), ..Look::of_stdout() };
+    let rows = planned.rows.iter().map(|row| {
+        let new = if row.changes { row.new.clone() } else { "=".to_owned() };
+        vec![row.nic.clone(), row.what.clone(), row.now.clone(), new, row.why.clone()]
+    });
+    look.table(&["NIC", "SETTING", "NOW", "NEW", "WHY"], rows)
+}
+
+fn summary(planned: &SpreadPlan) -> String {
+    match (planned.plan.changes.len(), planned.rows.len()) {
+        (0, _) => "Nothing to change: all is as planned.".to_owned(),
+        (changes, rows) => format!("{changes} of {rows} settings change (= stays). Make it so: evenkeel spread apply"),
+    }
+}

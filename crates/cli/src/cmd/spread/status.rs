@@ -1,0 +1,111 @@
+//! `evenkeel spread status`.
+
+use std::{collections::BTreeMap, path::PathBuf, thread, time::Duration, time::Instant};
+
+use clap::Args;
+use host::{Host, Root, counters::interrupts, journal::Journal};
+use model::CpuSet;
+use report::Look;
+use serde::Serialize;
+use spread::{
+    PlanError,
+    status::{StatusRow, status},
+};
+
+use super::print_json;
+use crate::failure::{Failure, Outcome};
+
+/// Arguments of `spread status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusArgs {
+    /// Interfaces. Without any: every one that has queue interrupts.
+    #[arg(value_name = "IFACE")]
+    ifaces: Vec<String>,
+    /// Seconds over which interrupts are counted.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Print JSON (schema evenkeel.spread.status/1).
+    #[arg(long)]
+    json: bool,
+}
+
+/// Parses a positive number of seconds.
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
+    if !(0.05..=3600.0).contains(&seconds) {
+        return Err("it must lie between 0.05 and 3600 seconds".to_owned());
+    }
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[derive(Debug, Serialize)]
+struct Report {
+    irqbalance_pid: Option<u32>,
+    queues: Vec<StatusRow>,
+}
+
+/// Measures for an interval and prints the table. The answer is "no" when a queue is not where it was put.
+pub(crate) fn run(args: &StatusArgs) -> Result<Outcome, Failure> {
+    let root = Root::live();
+    let host = Host::read(&root)?;
+    for name in &args.ifaces {
+        if host.nic(name).is_none() {
+            let known = host.nics.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ");
+            return Err(PlanError::NoSuchNic { name: name.clone(), known }.into());
+        }
+    }
+    let journal = Journal::at(args.state.as_deref());
+    let mut sessions = journal.sessions()?;
+    let mut of_this_boot = Vec::new();
+    for session in sessions.drain(..) {
+        if session.is_of_this_boot()? {
+            of_this_boot.push(session);
+        }
+    }
+    let (earlier, began) = (interrupts(&root.read("proc/interrupts")?), Instant::now());
+    thread::sleep(args.interval);
+    let (later, seconds) = (interrupts(&root.read("proc/interrupts")?), began.elapsed().as_secs_f64());
+    let rows = status(&Host::read(&root)?, &of_this_boot, &args.ifaces, &earlier, &later, seconds);
+    let outcome = if rows.iter().any(|r| r.finding.is_some()) { Outcome::No } else { Outcome::Fine };
+    if args.json {
+        print_json("spread.status", Report { irqbalance_pid: host.irqbalance_pid, queues: rows })?;
+        return Ok(outcome);
+    }
+    if let Some(pid) = host.irqbalance_pid {
+        eprintln!("warning: irqbalance (process {pid}) is running; stop it: systemctl disable --now irqbalance");
+    }
+    if rows.is_empty() {
+        println!("No interface here has queue interrupts of its own.");
+        return Ok(outcome);
+    }
+    print!("{}", table(&rows));
+    Ok(outcome)
+}
+
+fn table(rows: &[StatusRow]) -> String {
+    let heads = ["NIC", "QUEUE", ">IRQ", ">WANTED", ">WRITTEN", ">GOES TO", ">MASK", ">IRQ/S", "ON CPU", "FINDING"];
+    let set = |s: &Option<CpuSet>| s.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+    let cells = rows.iter().map(|r| {
+        let (total, cpus) = total(&r.interrupts_per_second);
+        vec![
+            r.nic.clone(),
+            r.queue.clone(),
+            r.irq.to_string(),
+            set(&r.wanted),
+            r.written.to_string(),
+            set(&r.effective),
+            r.mask.clone(),
+            format!("{total:.0}"),
+            if cpus.is_empty() { "-".to_owned() } else { cpus.to_string() },
+            r.finding.clone().unwrap_or_default(),
+        ]
+    });
+    Look::of_stdout().table(&heads, cells)
+}
+
+fn total(rates: &BTreeMap<u32, f64>) -> (f64, CpuSet) {
+    (rates.values().sum::<f64>() + 0.0, rates.keys().copied().collect())
+}

@@ -1,0 +1,279 @@
+//! `evenkeel spread watch`.
+
+use std::{
+    collections::BTreeSet,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, anyhow};
+use caps::Capability;
+use capture::privilege;
+use clap::Args;
+use host::{
+    Host, Root,
+    journal::{ApplyError, Journal, Session, UndoOptions},
+    knob::{Change, Knob, KnobError, Live},
+};
+use model::{CpuSet, schema::Document, units};
+use report::Look;
+use serde::Serialize;
+use spread::{
+    Options, PlanError,
+    plan::allowed,
+    watch::{Decision, Meter, Move, Note, Sample, Settings, State, decide},
+};
+use sys::packet::{PacketSocket, interface_index};
+
+use super::status::seconds;
+use crate::failure::{Failure, Outcome};
+
+/// Arguments of `spread watch`.
+#[derive(Debug, Args)]
+pub(crate) struct WatchArgs {
+    /// Interfaces whose work may be moved. Without any: all.
+    #[arg(value_name = "IFACE")]
+    ifaces: Vec<String>,
+    /// CPUs that work may be moved to [default: all that are online and not isolated].
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// CPUs that nothing is moved to.
+    #[arg(long, value_name = "LIST")]
+    except: Option<CpuSet>,
+    /// A core at or over this load is hot, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=100))]
+    threshold: u32,
+    /// Samples in a row that a core must be hot before work leaves it.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    patience: u32,
+    /// Seconds per sample.
+    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    interval: Duration,
+    /// Stop after N samples [default: at Ctrl-C].
+    #[arg(long, value_name = "N", conflicts_with = "once")]
+    count: Option<u64>,
+    /// Measure one sample, print what each queue costs, and change nothing.
+    #[arg(long)]
+    once: bool,
+    /// Say what would be moved, and move nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Leave the moves in place at the end; without it they are taken back.
+    #[arg(long)]
+    keep: bool,
+    /// Hold the named interfaces in promiscuous mode meanwhile, by packet membership.
+    #[arg(long, requires = "ifaces")]
+    promisc: bool,
+    /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Print one JSON document per sample and line (schema evenkeel.spread.watch/1).
+    #[arg(long)]
+    json: bool,
+}
+
+/// One sample as JSON.
+#[derive(Debug, Serialize)]
+struct Report<'a> {
+    sample: &'a Sample,
+    decision: &'a Decision,
+}
+
+/// The moves of this watch, so that they can be taken back.
+struct Mover<'a> {
+    journal: &'a Journal,
+    command: String,
+    sessions: Vec<String>,
+    refused: BTreeSet<Knob>,
+}
+
+/// Watches until Ctrl-C, the count, or a failure; the moves are taken back in each case, unless they are to be kept.
+pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
+    let host = Host::read(&Root::live())?;
+    for name in args.ifaces.iter().filter(|n| host.nic(n).is_none()) {
+        let known = host.nics.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ");
+        return Err(PlanError::NoSuchNic { name: name.clone(), known }.into());
+    }
+    let except = args.except.clone().unwrap_or_default();
+    let allowed = allowed(&host, &Options { cpus: args.cpus.clone(), except, ..Options::default() })?;
+    privilege::require(
+        "spread watch",
+        &[Capability::CAP_BPF, Capability::CAP_PERFMON, Capability::CAP_NET_ADMIN, Capability::CAP_SYS_NICE],
+    )?;
+    if let Some(pid) = host.irqbalance_pid {
+        eprintln!(
+            "warning: irqbalance (process {pid}) is running and will rewrite what is moved; stop it: systemctl disable --now irqbalance"
+        );
+    }
+    let stop = stop_flag()?;
+    let _promiscuous = hold_promiscuous(args)?;
+    let journal = Journal::at(args.state.as_deref());
+    let mut mover = Mover {
+        journal: &journal,
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+        sessions: Vec::new(),
+        refused: BTreeSet::new(),
+    };
+    let mut meter = Meter::start(host, allowed, args.ifaces.clone())?;
+    let watched = watch(args, &mut meter, &mut mover, &stop);
+    let restored = if args.keep { mover.keep() } else { mover.take_back() };
+    watched.and(restored).map(|()| Outcome::Fine)
+}
+
+fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover<'_>, stop: &AtomicBool) -> Result<(), Failure> {
+    let settings =
+        Settings { threshold_percent: f64::from(args.threshold), patience: args.patience, ..Settings::default() };
+    let mut state = State::default();
+    let samples = if args.once { 1 } else { args.count.unwrap_or(u64::MAX) };
+    if !args.once && !args.json {
+        eprintln!("watching for cores at {} % or more; Ctrl-C ends it", args.threshold);
+    }
+    for _ in 0..samples {
+        if !sleep(args.interval, stop) {
+            break;
+        }
+        let mut sample = meter.sample()?;
+        for work in &mut sample.work {
+            if work.knob.as_ref().is_some_and(|k| mover.refused.contains(k)) {
+                work.knob = None;
+            }
+        }
+        let decision = decide(&mut state, &settings, &sample);
+        if args.json {
+            let document = Document::new("spread.watch", 1, Report { sample: &sample, decision: &decision });
+            println!("{}", serde_json::to_string(&document).map_err(Failure::internal)?);
+        } else {
+            if args.once {
+                print!("{}", table(&sample));
+            }
+            say(&decision, meter.host());
+        }
+        if !args.dry_run && !args.once && !decision.moves.is_empty() {
+            mover.make(&decision.moves)?;
+        }
+    }
+    Ok(())
+}
+
+fn say(decision: &Decision, host: &Host) {
+    for note in &decision.notes {
+        match (note, host.irqbalance_pid) {
+            (Note::Rewritten { .. }, Some(pid)) => {
+                println!("{note}; irqbalance (process {pid}) is running, and likely did it")
+            }
+            _ => println!("{note}"),
+        }
+    }
+    for m in &decision.moves {
+        println!("{} -> CPU {}: {}", m.name, m.to, m.reason);
+    }
+}
+
+impl Mover<'_> {
+    /// Makes the moves, each in a session of its own, so that one that is refused takes back nothing else.
+    fn make(&mut self, moves: &[Move]) -> Result<(), Failure> {
+        for m in moves {
+            let new = m.knob.cpus_value(&CpuSet::single(m.to));
+            let change = Change { knob: m.knob.clone(), old: String::new(), new, reason: m.reason.clone() };
+            let writer = self.journal.lock_waiting()?;
+            let mut session = Session::begin(&writer, &self.command)?;
+            self.sessions.push(session.header.session.clone());
+            match session.apply(&writer, &mut Live, &[change]) {
+                Ok(_) => {}
+                Err(ApplyError::Undone {
+                    source: source @ (KnobError::Managed { .. } | KnobError::Gone { .. }),
+                    ..
+                }) => {
+                    eprintln!("warning: {source}");
+                    self.refused.insert(m.knob.clone());
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&self) -> Result<(), Failure> {
+        if !self.sessions.is_empty() {
+            eprintln!("{} moves stay; take them back: evenkeel undo --all", self.sessions.len());
+        }
+        Ok(())
+    }
+
+    fn take_back(&self) -> Result<(), Failure> {
+        if self.sessions.is_empty() {
+            return Ok(());
+        }
+        let writer = self.journal.lock_waiting()?;
+        for name in self.sessions.iter().rev() {
+            let report = self.journal.session(name)?.undo(&writer, &mut Live, UndoOptions::default())?;
+            for step in &report.steps {
+                eprintln!("{step}");
+            }
+            if !report.is_complete() {
+                return Err(Failure::lacking(anyhow!("not every move was taken back: see `evenkeel undo --list`")));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn table(sample: &Sample) -> String {
+    let look = Look::of_stdout();
+    let cores = sample.cores.iter().map(|c| {
+        let network: f64 = sample.work.iter().filter_map(|w| w.percent.get(&c.cpu)).sum::<f64>() + 0.0;
+        vec![c.cpu.to_string(), c.node.to_string(), format!("{:.1}", c.busy_percent), format!("{network:.1}")]
+    });
+    let cores = look.table(&[">CPU", ">NODE", ">LOAD %", ">PACKET WORK %"], cores);
+    let mut work: Vec<_> = sample.work.iter().collect();
+    work.sort_by(|a, b| b.pps.total_cmp(&a.pps));
+    let work = work.into_iter().filter(|w| w.pps > 0.0 || w.runs_on().is_some()).map(|w| {
+        let total: f64 = w.percent.values().sum();
+        // A percent of a core is 10 million nanoseconds in a second.
+        let each = if w.pps > 0.0 { units::nanoseconds(total * 1e7 / w.pps) } else { "-".to_owned() };
+        let written = w.written.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let cpu = w.runs_on().map_or_else(|| "-".to_owned(), |c| c.to_string());
+        vec![w.name.clone(), cpu, written, format!("{total:.2}"), units::pps(w.pps.round()), each]
+    });
+    format!("{cores}\n{}", look.table(&["WORK", ">RUNS ON", ">WRITTEN", ">% OF A CORE", ">PACKETS", ">EACH"], work))
+}
+
+fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .context("cannot catch signals")
+            .map_err(Failure::internal)?;
+    }
+    Ok(stop)
+}
+
+/// Sleeps for an interval; false when told to stop.
+fn sleep(interval: Duration, stop: &AtomicBool) -> bool {
+    let until = Instant::now() + interval;
+    while !stop.load(Ordering::Relaxed) {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        thread::sleep(left.min(Duration::from_millis(50)));
+    }
+    false
+}
+
+/// One socket per interface; the membership ends with it.
+fn hold_promiscuous(args: &WatchArgs) -> Result<Vec<PacketSocket>, Failure> {
+    let mut sockets = Vec::new();
+    for name in args.ifaces.iter().filter(|_| args.promisc) {
+        let index = interface_index(name).ok_or_else(|| Failure::usage(anyhow!("there is no interface `{name}`")))?;
+        let socket = PacketSocket::open().map_err(Failure::lacking)?;
+        socket.set_promiscuous(index).map_err(Failure::lacking)?;
+        sockets.push(socket);
+    }
+    Ok(sockets)
+}
