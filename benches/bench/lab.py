@@ -40,6 +40,8 @@ def sh(*argv, check=True):
 
 def _die_with_parent():
     os.setsid()
+    # A background job of a script may have been told to ignore it; the readers are ended by it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
