@@ -217,24 +217,17 @@ impl Snapshot {
 
     fn replace(&self, file: &Path) -> io::Result<()> {
         let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        fs::metadata(folder)?;
         let mut beside = tempfile::Builder::new()
             .prefix(".evenkeel-")
             .permissions(fs::Permissions::from_mode(0o644))
             .tempfile_in(folder)
-            .map_err(plain)?;
+            // Its own error names the file beside, which means nothing to the user.
+            .map_err(|e| io::Error::from(e.kind()))?;
         self.write(io::BufWriter::new(&mut beside))?;
         beside.as_file().sync_all()?;
         beside.persist(file).map_err(|e| e.error)?;
         Ok(())
-    }
-}
-
-/// The system's own error: tempfile's names the file beside, which means nothing to the user.
-fn plain(error: io::Error) -> io::Error {
-    let inner = std::error::Error::source(&error).and_then(|e| e.downcast_ref::<io::Error>());
-    match inner.unwrap_or(&error).raw_os_error() {
-        Some(code) => io::Error::from_raw_os_error(code),
-        None => error,
     }
 }
 
