@@ -224,7 +224,7 @@ impl Snapshot {
             .tempfile_in(folder)
             // Its own error names the file beside, which means nothing to the user.
             .map_err(|e| io::Error::from(e.kind()))?;
-        self.write(io::BufWriter::new(&mut beside))?;
+        self.write(io::BufWriter::new(beside.as_file_mut()))?;
         beside.as_file().sync_all()?;
         beside.persist(file).map_err(|e| e.error)?;
         Ok(())
