@@ -1,0 +1,266 @@
+//! `spread`, `undo` and `confirm` on this machine's own NIC, and plans for saved machines.
+//!
+//! Whatever a test does, the guard puts every affinity back as it was, also when the test fails.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use assert_cmd::cargo::CommandCargoExt;
+use serde_json::Value;
+
+/// One NIC: one test at a time.
+static NIC: Mutex<()> = Mutex::new(());
+
+fn evenkeel(args: &[&str]) -> Output {
+    Command::cargo_bin("evenkeel").unwrap().args(args).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Says why a test does not run; in CI that is a failure.
+fn skip(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
+    eprintln!("skipped: {why}");
+}
+
+/// The NIC under test with every file of its affinities as they were, and a journal of its own.
+struct Guard {
+    before: BTreeMap<PathBuf, String>,
+    state: tempfile::TempDir,
+    nic: String,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Guard {
+    /// None, with the reason said, where this cannot be tested.
+    fn new() -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            skip("writing affinities takes root");
+            return None;
+        }
+        let turn = NIC.lock().unwrap_or_else(PoisonError::into_inner);
+        let plan = evenkeel(&["spread", "plan", "--json"]);
+        if !plan.status.success() {
+            skip(&text(&plan));
+            return None;
+        }
+        let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+        let nic = plan["rows"][0]["nic"].as_str().unwrap().to_owned();
+        // Every interrupt, not only those of the NIC: a test must not touch any other.
+        let mut files: Vec<PathBuf> = fs::read_dir("/proc/irq")
+            .unwrap()
+            .flatten()
+            .map(|e| e.path().join("smp_affinity"))
+            .filter(|p| p.exists())
+            .collect();
+        for queue in fs::read_dir(format!("/sys/class/net/{nic}/queues")).unwrap().flatten() {
+            files.extend(["rps_cpus", "xps_cpus"].map(|f| queue.path().join(f)));
+        }
+        let before = files.into_iter().filter_map(|p| Some((p.clone(), fs::read_to_string(p).ok()?))).collect();
+        Some(Self { before, state: tempfile::tempdir().unwrap(), nic, _turn: turn })
+    }
+
+    fn state(&self) -> &str {
+        self.state.path().to_str().unwrap()
+    }
+
+    /// Runs a verb with the journal of this test.
+    fn run(&self, args: &[&str]) -> Output {
+        evenkeel(&[args, &["--state", self.state()]].concat())
+    }
+
+    /// The files that differ from what they were.
+    fn changed(&self) -> Vec<&Path> {
+        let differs = |(path, old): &(&PathBuf, &String)| fs::read_to_string(path).is_ok_and(|now| now != **old);
+        self.before.iter().filter(differs).map(|(path, _)| path.as_path()).collect()
+    }
+
+    /// Waits until `done` holds; fails after a minute.
+    fn wait_until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+        let begin = Instant::now();
+        while !done(self) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{what} did not happen; {:?}", self.log());
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.state.path().join("guardian.log")).unwrap_or_default()
+    }
+
+    /// Every record of the journal.
+    fn records(&self) -> Vec<Value> {
+        let sessions = fs::read_dir(self.state.path().join("journal")).into_iter().flatten().flatten();
+        let texts = sessions.filter(|e| e.path().extension().is_some_and(|x| x == "jsonl")).map(|e| fs::read_to_string(e.path()).unwrap());
+        texts.flat_map(|t| t.lines().map(|l| serde_json::from_str(l).unwrap()).collect::<Vec<Value>>()).collect()
+    }
+
+    fn guardian(&self) -> Option<u64> {
+        self.records().iter().find(|r| r["record"] == "guarded").and_then(|r| r["pid"].as_u64())
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        for path in self.changed() {
+            if let Err(error) = fs::write(path, self.before[path].trim()) {
+                eprintln!("{} stays changed: {error}", path.display());
+            }
+        }
+    }
+}
+
+/// Whether a process that we started lives (one that has ended and was not waited for does not).
+fn lives(pid: u64) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z "))
+}
+
+#[test]
+fn apply_then_undo_puts_every_affinity_back() {
+    let Some(guard) = Guard::new() else { return };
+    let applied = guard.run(&["spread", "apply", &guard.nic, "--json"]);
+    assert!(applied.status.success(), "{}", text(&applied));
+    let applied: Value = serde_json::from_slice(&applied.stdout).unwrap();
+    let changes = applied["changes"].as_array().unwrap();
+    if changes.is_empty() {
+        return skip("this machine is spread already");
+    }
+    assert_eq!(guard.changed().len(), changes.len());
+    for change in changes.iter().filter(|c| c["knob"]["kind"] == "irq_affinity") {
+        let now = fs::read_to_string(format!("/proc/irq/{}/smp_affinity", change["knob"]["irq"])).unwrap();
+        let mask = |m: &str| u64::from_str_radix(m.trim().trim_start_matches(['0', ',']), 16).unwrap();
+        assert_eq!(mask(&now), mask(change["new"].as_str().unwrap()));
+    }
+    let again = guard.run(&["spread", "apply", &guard.nic]);
+    assert!(text(&again).contains("Nothing to change"), "{}", text(&again));
+
+    let dry = guard.run(&["undo", "--dry-run"]);
+    assert_eq!(text(&dry).lines().filter(|l| l.starts_with("echo ")).count(), changes.len(), "{}", text(&dry));
+    assert_eq!(guard.changed().len(), changes.len(), "a dry run changes nothing");
+    let undone = guard.run(&["undo"]);
+    assert!(undone.status.success(), "{}", text(&undone));
+    assert_eq!(guard.changed(), Vec::<&Path>::new());
+    assert!(text(&guard.run(&["undo"])).contains("Nothing to undo"));
+}
+
+#[test]
+fn a_kill_at_any_moment_of_apply_can_be_undone() {
+    let Some(guard) = Guard::new() else { return };
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("strace kills the program at a chosen system call, and is not installed");
+    }
+    let program = Command::cargo_bin("evenkeel").unwrap();
+    let mut left_changed = 0;
+    // The n-th sync of the journal: in turn a change is announced and not made, made and not reported.
+    for n in 1..8 {
+        let kill = format!("inject=fdatasync:signal=KILL:when={n}");
+        let killed = Command::new("strace")
+            .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", &kill])
+            .arg(program.get_program())
+            .args(["spread", "apply", &guard.nic, "--state", guard.state()])
+            .output()
+            .unwrap();
+        left_changed += guard.changed().len();
+        let undone = guard.run(&["undo"]);
+        assert!(undone.status.success(), "killed at sync {n}: {}", text(&undone));
+        assert_eq!(guard.changed(), Vec::<&Path>::new(), "killed at sync {n}: {}", text(&killed));
+    }
+    assert!(left_changed > 0, "no kill came in mid-apply");
+}
+
+#[test]
+fn without_a_confirmation_everything_goes_back() {
+    let Some(guard) = Guard::new() else { return };
+    let applied = guard.run(&["spread", "apply", &guard.nic, "--commit-confirm", "2"]);
+    assert!(applied.status.success(), "{}", text(&applied));
+    guard.wait_until("the reversal", |g| g.records().iter().any(|r| r["record"] == "reverted"));
+    assert_eq!(guard.changed(), Vec::<&Path>::new());
+    assert!(guard.records().iter().any(|r| r["record"] == "pending"), "something had been changed");
+    assert!(guard.log().contains("no confirmation came in time"), "{}", guard.log());
+    let late = guard.run(&["confirm"]);
+    assert_eq!(late.status.code(), Some(1), "{}", text(&late));
+    let guardian = guard.guardian().unwrap();
+    guard.wait_until("the end of the guardian", |_| !lives(guardian));
+}
+
+#[test]
+fn a_confirmation_lets_it_stay_until_undo() {
+    let Some(guard) = Guard::new() else { return };
+    let applied = guard.run(&["spread", "apply", &guard.nic, "--commit-confirm", "300"]);
+    assert!(applied.status.success(), "{}", text(&applied));
+    let guardian = guard.guardian().unwrap();
+    assert!(lives(guardian));
+    let own = nix::unistd::getsid(None).unwrap();
+    let its = nix::unistd::getsid(Some(nix::unistd::Pid::from_raw(guardian as i32))).unwrap();
+    assert_ne!(own, its, "the guardian must outlive the terminal");
+    let confirmed = guard.run(&["confirm"]);
+    assert!(confirmed.status.success(), "{}", text(&confirmed));
+    guard.wait_until("the end of the guardian", |_| !lives(guardian));
+    assert!(!guard.changed().is_empty(), "the changes stay");
+    assert!(guard.run(&["undo"]).status.success());
+    assert_eq!(guard.changed(), Vec::<&Path>::new());
+}
+
+#[test]
+fn undo_stops_at_a_value_that_somebody_else_wrote() {
+    let Some(guard) = Guard::new() else { return };
+    assert!(guard.run(&["spread", "apply", &guard.nic]).status.success());
+    let Some(file) = guard.changed().into_iter().find(|p| p.starts_with("/sys")).map(Path::to_path_buf) else {
+        return skip("this machine's plan has no RPS or XPS, which take any third value");
+    };
+    let (ours, old) = (fs::read_to_string(&file).unwrap(), guard.before[&file].clone());
+    let third = ["0", "1", "3"].into_iter().find(|t| ![ours.trim(), old.trim()].contains(t)).unwrap();
+    fs::write(&file, third).unwrap();
+    let stopped = guard.run(&["undo"]);
+    assert_eq!(stopped.status.code(), Some(1), "{}", text(&stopped));
+    assert!(text(&stopped).contains("somebody else has written"), "{}", text(&stopped));
+    assert_eq!(fs::read_to_string(&file).unwrap().trim(), third, "left alone");
+    let forced = guard.run(&["undo", "--force"]);
+    assert!(forced.status.success(), "{}", text(&forced));
+    assert_eq!(guard.changed(), Vec::<&Path>::new());
+}
+
+#[test]
+fn every_saved_machine_is_planned_offline() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+    let mut machines = 0;
+    for tar in fs::read_dir(folder).unwrap().flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|x| x == "tar")) {
+        let name = tar.to_str().unwrap();
+        let plan = evenkeel(&["spread", "plan", "--root", name, "--json"]);
+        assert!(plan.status.success(), "{name}: {}", text(&plan));
+        let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+        assert_eq!(plan["schema"], "evenkeel.spread.plan/1");
+        let changes = plan["changes"].as_array().unwrap().len();
+        assert!(changes > 0, "{name}");
+        let shell = evenkeel(&["spread", "--root", name, "--shell"]);
+        let commands = text(&shell).lines().filter(|l| !l.starts_with('#')).count();
+        assert_eq!(commands, changes, "{name}: {}", text(&shell));
+        machines += 1;
+    }
+    assert!(machines >= 6, "{machines} machines");
+}
+
+#[test]
+fn wrong_usage_says_what_and_ends_with_2() {
+    for (args, words) in [
+        (vec!["spread", "plan", "ek-no-such"], "no interface `ek-no-such`"),
+        (vec!["spread", "--cpus", "0-8000"], "there is no CPU"),
+        (vec!["spread", "--cpus", "3-1"], "runs backwards"),
+        (vec!["spread", "--coalesce", "rx-usecs=many"], "is not a number"),
+        (vec!["spread", "apply", "--promisc"], "membership"),
+        (vec!["undo", "no-such-session", "--state", "/nonexistent"], "no session `no-such-session`"),
+    ] {
+        let output = evenkeel(&args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output));
+        assert!(text(&output).contains(words), "{args:?}: {}", text(&output));
+    }
+}
