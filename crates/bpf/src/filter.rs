@@ -83,6 +83,8 @@ impl Filter {
         }
         let mut opts = libbpf_sys::bpf_prog_load_opts {
             sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
+            // The kernel lets programs share a program array only if they agree in this, as libbpf sets it for its own.
+            expected_attach_type: libbpf_sys::BPF_XDP,
             prog_flags: if frags { libbpf_sys::BPF_F_XDP_HAS_FRAGS } else { 0 },
             ..Default::default()
         };

@@ -33,6 +33,11 @@ pub const SNAPLEN_MAX: u32 = 65536;
 const _: () = assert!(SEGMENT.is_power_of_two() && HEADER == 24 && size_of::<tap_control>() == 256);
 const _: () = assert!(offset_of!(tap_control, tail) == 128);
 
+/// How many CPUs this machine can have: so many rings a tap makes.
+pub fn possible_cpus() -> Result<usize, XdpError> {
+    libbpf_rs::num_possible_cpus().map_err(|source| XdpError::Load { program: PROGRAM, source })
+}
+
 /// How the tap is to work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TapSettings {
@@ -73,7 +78,7 @@ impl Tap {
         }
         quiet_libbpf();
         let failed = |source| XdpError::Load { program: PROGRAM, source };
-        let cpus = libbpf_rs::num_possible_cpus().map_err(failed)? as u32;
+        let cpus = possible_cpus()? as u32;
         let segments = (settings.ring_bytes as u64).div_ceil(SEGMENT).next_power_of_two().max(2);
         let elements = u32::try_from(segments)
             .ok()
@@ -175,12 +180,13 @@ pub struct TapReader {
     control: usize,
     tail: u64,
     lost: u64,
+    unmarked: u64,
     kept: u64,
 }
 
 impl TapReader {
     fn new(shared: Arc<Shared>, cpu: u32) -> Self {
-        Self { shared, cpu, control: cpu as usize * size_of::<tap_control>(), tail: 0, lost: 0, kept: 0 }
+        Self { shared, cpu, control: cpu as usize * size_of::<tap_control>(), tail: 0, lost: 0, unmarked: 0, kept: 0 }
     }
 
     /// The CPU whose frames these are.
@@ -193,8 +199,15 @@ impl TapReader {
     /// It looks once at the line that the program writes for every frame. Call it at intervals (100 us, say) rather than in a
     /// tight loop: each look takes that line away from the program for a moment.
     pub fn read<F: FnMut(TapFrame<'_>)>(&mut self, most: usize, mut each: F) -> usize {
+        // Losses first: with a ring that is empty after that, every later record was written after them.
+        let lost_so_far =
+            self.shared.control.word(self.control + offset_of!(tap_control, lost)).load(Ordering::Acquire);
         let head = self.shared.control.word(self.control + offset_of!(tap_control, head)).load(Ordering::Acquire);
         let mut tail = self.tail;
+        if head == tail {
+            self.unmarked += lost_so_far - self.lost;
+            self.lost = lost_so_far;
+        }
         let mut frames = 0;
         while tail != head && frames < most {
             let segment = u64::from(self.cpu) * self.shared.segments + (tail / SEGMENT) % self.shared.segments;
@@ -224,6 +237,11 @@ impl TapReader {
             self.release(tail);
         }
         frames
+    }
+
+    /// Frames lost at the end of what was read so far, which no frame has carried yet; each is told once.
+    pub fn take_unmarked(&mut self) -> u64 {
+        std::mem::take(&mut self.unmarked)
     }
 
     /// Passes over all that is there without looking at it, and returns how many frames that were. A reader that has skipped does not

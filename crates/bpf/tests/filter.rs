@@ -66,6 +66,7 @@ fn target(frags: bool) -> OwnedFd {
     ];
     let mut opts = libbpf_sys::bpf_prog_load_opts {
         sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as _,
+        expected_attach_type: libbpf_sys::BPF_XDP,
         prog_flags: if frags { libbpf_sys::BPF_F_XDP_HAS_FRAGS } else { 0 },
         ..Default::default()
     };

@@ -1,6 +1,7 @@
 //! The tap: an XDP program copies frames into memory shared with us; the interface stays on the stack, or with `consume` the frames end.
 
 use std::{
+    mem,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
@@ -42,7 +43,7 @@ pub struct TapOptions {
 }
 
 impl TapOptions {
-    /// Whole frames of `interface`, native mode, passed on, 64 MiB per CPU.
+    /// Whole frames of `interface`, native mode, passed on; rings of 512 MiB together, but 4 to 64 MiB per CPU.
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),
@@ -51,11 +52,17 @@ impl TapOptions {
             promiscuous: false,
             mode: XdpMode::Native,
             consume: false,
-            ring_bytes: 64 << 20,
+            ring_bytes: default_ring_bytes(),
             numa_node: None,
             nap: Duration::from_micros(100),
         }
     }
+}
+
+/// Ring bytes per CPU, so that a machine of many CPUs does not give all its memory away.
+fn default_ring_bytes() -> usize {
+    let cpus = bpf::tap::possible_cpus().unwrap_or(1).max(1);
+    ((512 << 20) / cpus).clamp(4 << 20, 64 << 20)
 }
 
 /// The program on the interface, shared by the sources that read its rings.
@@ -80,6 +87,8 @@ pub struct TapSource {
     rings: Vec<TapReader>,
     pace: Pace,
     tai_ahead_ns: u64,
+    /// Losses that the next frame is to carry, whichever ring it comes from.
+    unmarked: u64,
     delivered: u64,
     closed: bool,
 }
@@ -112,6 +121,7 @@ impl TapSource {
                 rings,
                 pace: Pace::new(options.nap),
                 tai_ahead_ns,
+                unmarked: 0,
                 delivered: 0,
                 closed: false,
             })
@@ -162,16 +172,20 @@ impl Source for TapSource {
     fn receive<F: FnMut(Frame<'_>)>(&mut self, timeout: Duration, mut each: F) -> Result<usize, PortError> {
         self.wait(timeout, |this| {
             let ahead = this.tai_ahead_ns;
+            let unmarked = &mut this.unmarked;
             let frames = this.rings.iter_mut().map(|ring| {
-                ring.read(TURN, |frame| {
+                let found = ring.read(TURN, |frame| {
+                    let lost = frame.lost_before + mem::take(unmarked);
                     each(Frame {
                         timestamp_ns: frame.tai_ns.saturating_sub(ahead),
                         wire_len: frame.wire_len,
                         data: frame.data,
                         vlan: None,
-                        lost_before: u32::try_from(frame.lost_before).unwrap_or(u32::MAX),
+                        lost_before: u32::try_from(lost).unwrap_or(u32::MAX),
                     });
-                })
+                });
+                *unmarked += ring.take_unmarked();
+                found
             });
             frames.sum()
         })

@@ -3,6 +3,7 @@
 use std::{
     os::fd::AsFd,
     sync::{Arc, Mutex, PoisonError},
+    thread,
     time::{Duration, Instant},
 };
 
@@ -10,12 +11,13 @@ use bpf::{RedirectCounts, XdpMode, XskRedirect};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sys::{
     packet::{Instruction, PacketSocket},
-    xsk::{BusyPoll, CopyMode, XskError, XskReceiver, XskSettings},
+    xsk::{BusyPoll, CopyMode, XskError, XskReceiver, XskSettings, interface_mtu},
 };
 
 use crate::{
     Counted, Frame, PortError, Source, SourceStats,
-    xdp_common::{Pace, deal, explain_xdp, filter, now_ns, promiscuity, up_interface},
+    members::unknown_interface,
+    xdp_common::{CHECK_EVERY, Pace, deal, explain_xdp, filter, now_ns, promiscuity, up_interface},
 };
 
 const BACKEND: &str = "xdp";
@@ -48,14 +50,15 @@ pub struct XdpOptions {
     pub copy: CopyMode,
     /// Frames of memory and ring entries per queue: a power of two.
     pub frames: u32,
-    /// Bytes of a frame in memory: 2048 holds frames up to 1792 bytes, 4096 up to 3840. A longer frame is lost, and counted.
-    pub frame_bytes: u32,
+    /// Bytes of a frame in memory: 2048 holds frames up to 1792 bytes, 4096 up to 3840. None: by the MTU. A longer frame is lost, and
+    /// counted.
+    pub frame_bytes: Option<u32>,
     /// How to wait.
     pub wait: XdpWait,
 }
 
 impl XdpOptions {
-    /// Whole frames of `interface`, native mode, 4096 frames per queue, a reader that naps.
+    /// Whole frames of `interface`, native mode, 8192 frames per queue, a reader that naps.
     pub fn new(interface: impl Into<String>) -> Self {
         Self {
             interface: interface.into(),
@@ -64,8 +67,8 @@ impl XdpOptions {
             promiscuous: false,
             mode: XdpMode::Native,
             copy: CopyMode::Any,
-            frames: 4096,
-            frame_bytes: 4096,
+            frames: 8192,
+            frame_bytes: None,
             wait: XdpWait::Nap(Duration::from_micros(100)),
         }
     }
@@ -110,9 +113,9 @@ impl XdpSource {
     pub fn open(options: &XdpOptions, readers: usize) -> Result<Vec<Self>, PortError> {
         let interface = &options.interface;
         let explain = |e| explain_xdp(BACKEND, interface, e);
-        check(options)?;
+        let frame_bytes = check(options)?;
         let index = up_interface(interface)?;
-        let sockets = open_queues(options, index)?;
+        let sockets = open_queues(options, index, frame_bytes)?;
         let promiscuity = promiscuity(options.promiscuous, BACKEND, interface, index)?;
         let filter = filter(&options.filter, BACKEND, interface)?;
         let mut program = XskRedirect::load(sockets.len() as u32, filter.as_ref()).map_err(explain)?;
@@ -172,31 +175,36 @@ impl XdpSource {
             let left = timeout.saturating_sub(start.elapsed());
             match self.wait {
                 XdpWait::Nap(_) => self.pace.before_look(left),
-                XdpWait::Busy(_) => self.sockets.iter().for_each(XskReceiver::busy_poll_once),
+                XdpWait::Busy(_) => self.each_socket(XskReceiver::call)?,
                 XdpWait::Poll => {}
             }
             let found = look(self);
             self.pace.after_look(found);
-            self.sockets.iter().for_each(XskReceiver::wake);
             if found > 0 {
                 self.delivered += found as u64;
+                // An error of a socket that still had frames is told when it has none.
+                let _ = self.each_socket(XskReceiver::wake);
                 return Ok(found);
             }
+            self.each_socket(XskReceiver::wake)?;
             if self.pace.time_for_checks() {
-                self.sleep(Duration::ZERO)?;
+                self.each_socket(XskReceiver::call)?;
             }
             if left.is_zero() {
                 return Ok(0);
             }
             if self.wait == XdpWait::Poll {
-                self.sleep(left)?;
+                self.sleep(left.min(CHECK_EVERY))?;
             }
         }
     }
 
+    fn each_socket(&self, f: impl Fn(&XskReceiver) -> Result<(), XskError>) -> Result<(), PortError> {
+        self.sockets.iter().try_for_each(f).map_err(|e| self.explain(e))
+    }
+
     /// Sleeps until a socket has frames or the time is over.
     fn sleep(&self, timeout: Duration) -> Result<(), PortError> {
-        let vanished = || PortError::Vanished { interface: self.interface.clone() };
         if let [socket] = &self.sockets[..] {
             return socket.wait(timeout).map(drop).map_err(|e| self.explain(e));
         }
@@ -204,9 +212,6 @@ impl XdpSource {
         let timeout_ms = i32::try_from(timeout.as_micros().div_ceil(1000)).unwrap_or(i32::MAX);
         let timeout = PollTimeout::try_from(timeout_ms).unwrap_or(PollTimeout::MAX);
         match poll(&mut fds, timeout) {
-            Ok(_) if fds.iter().any(|fd| fd.revents().is_some_and(|r| r.contains(PollFlags::POLLERR))) => {
-                Err(vanished())
-            }
             Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
             Err(e) => Err(PortError::System {
                 backend: BACKEND,
@@ -222,22 +227,47 @@ impl XdpSource {
     }
 }
 
-fn check(options: &XdpOptions) -> Result<(), PortError> {
-    let reason = match options {
-        o if !o.frames.is_power_of_two() || !(64..=1 << 20).contains(&o.frames) => {
-            format!("frames per queue must be a power of two from 64 to 1048576, not {}", o.frames)
-        }
-        o if ![2048, 4096].contains(&o.frame_bytes) => {
-            format!("bytes per frame must be 2048 or 4096, not {}", o.frame_bytes)
-        }
-        _ => return Ok(()),
-    };
-    Err(PortError::Setting { backend: BACKEND, reason })
+/// Bytes of a frame in memory that the kernel keeps for the program (XDP_PACKET_HEADROOM).
+const HEADROOM: u32 = 256;
+/// Bytes of a frame that do not count for the MTU: addresses, two VLAN tags, type.
+const ETHERNET: u32 = 22;
+
+/// Checks the sizes, and returns the bytes per frame.
+fn check(options: &XdpOptions) -> Result<u32, PortError> {
+    let setting = |reason| PortError::Setting { backend: BACKEND, reason };
+    if !options.frames.is_power_of_two() || !(64..=1 << 20).contains(&options.frames) {
+        let text = format!("frames per queue must be a power of two from 64 to 1048576, not {}", options.frames);
+        return Err(setting(text));
+    }
+    match options.frame_bytes {
+        Some(bytes @ (2048 | 4096)) => return Ok(bytes),
+        Some(bytes) => return Err(setting(format!("bytes per frame must be 2048 or 4096, not {bytes}"))),
+        None => {}
+    }
+    let interface = &options.interface;
+    let mtu = interface_mtu(interface).map_err(|source| match source.raw_os_error() {
+        Some(libc::ENODEV) | None => unknown_interface(interface),
+        Some(_) => PortError::System {
+            backend: BACKEND,
+            interface: interface.clone(),
+            operation: "ask for the MTU".to_owned(),
+            source,
+        },
+    })?;
+    [2048, 4096].into_iter().find(|bytes| mtu + ETHERNET + HEADROOM <= *bytes).ok_or_else(|| PortError::Unsupported {
+        backend: BACKEND,
+        interface: interface.clone(),
+        reason: format!(
+            "its MTU of {mtu} bytes is more than an AF_XDP frame holds: set it to {} or less (`ip link set {interface} mtu …`), or use \
+             the tap",
+            4096 - HEADROOM - ETHERNET
+        ),
+    })
 }
 
 /// One socket for each queue. The kernel refuses a queue that does not exist with EINVAL: that is how the last one is found, in any
 /// network namespace.
-fn open_queues(options: &XdpOptions, ifindex: u32) -> Result<Vec<XskReceiver>, PortError> {
+fn open_queues(options: &XdpOptions, ifindex: u32, frame_bytes: u32) -> Result<Vec<XskReceiver>, PortError> {
     let busy_poll = if let XdpWait::Busy(busy) = options.wait { Some(busy) } else { None };
     let mut sockets = Vec::new();
     for queue in 0.. {
@@ -245,18 +275,33 @@ fn open_queues(options: &XdpOptions, ifindex: u32) -> Result<Vec<XskReceiver>, P
             ifindex,
             queue,
             frames: options.frames,
-            frame_bytes: options.frame_bytes,
+            frame_bytes,
             copy: options.copy,
             huge_pages: true,
             busy_poll,
         };
-        match XskReceiver::open(&settings) {
+        match until_free(|| XskReceiver::open(&settings)) {
             Ok(socket) => sockets.push(socket),
             Err(e) if e.errno() == Some(libc::EINVAL) && e.is_bind() && queue > 0 => break,
             Err(e) => return Err(explain_xsk(BACKEND, &options.interface, Some(queue), e)),
         }
     }
     Ok(sockets)
+}
+
+/// Opens a socket, and waits a moment if its queue is taken: the kernel frees a queue some time after the socket that had it was closed.
+pub(crate) fn until_free<T>(open: impl Fn() -> Result<T, XskError>) -> Result<T, XskError> {
+    // It takes the lock of all network configuration for that, which is contended while namespaces come and go.
+    const LONGEST: Duration = Duration::from_secs(3);
+    let start = Instant::now();
+    loop {
+        match open() {
+            Err(e) if e.errno() == Some(libc::EBUSY) && start.elapsed() < LONGEST => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            other => return other,
+        }
+    }
 }
 
 /// Turns a failed step of an AF_XDP socket into words for the user.

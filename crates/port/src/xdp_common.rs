@@ -88,7 +88,7 @@ pub(crate) struct Pace {
 /// Frames in one look that make it worth while to look again at once.
 const PLENTY: usize = 2048;
 /// How often an idle reader looks whether its interface is still there.
-const CHECK_EVERY: Duration = Duration::from_millis(100);
+pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 impl Pace {
     pub(crate) fn new(nap: Duration) -> Self {

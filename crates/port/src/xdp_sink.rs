@@ -4,7 +4,11 @@ use std::time::Duration;
 
 use sys::xsk::{CopyMode, XskSender, XskSettings};
 
-use crate::{PortError, xdp::explain_xsk, xdp_common::up_interface};
+use crate::{
+    PortError,
+    xdp::{explain_xsk, until_free},
+    xdp_common::up_interface,
+};
 
 const BACKEND: &str = "xdp";
 
@@ -44,8 +48,8 @@ impl XdpSink {
             huge_pages: true,
             busy_poll: None,
         };
-        let socket =
-            XskSender::open(&settings).map_err(|e| explain_xsk(BACKEND, &options.interface, Some(options.queue), e))?;
+        let socket = until_free(|| XskSender::open(&settings))
+            .map_err(|e| explain_xsk(BACKEND, &options.interface, Some(options.queue), e))?;
         Ok(Self { socket, interface: options.interface.clone(), submitted: 0 })
     }
 

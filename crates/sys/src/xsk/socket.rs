@@ -131,31 +131,10 @@ impl Base {
         // SAFETY: one initialised pollfd that outlives the call.
         let code = unsafe { libc::poll(&raw mut poll, 1, timeout_ms) };
         match code {
-            0 => Ok(false),
-            1.. if poll.revents & (libc::POLLERR | libc::POLLHUP | libc::POLLNVAL) != 0 => {
-                Err(XskError { operation: "wait at an AF_XDP socket", source: self.pending_error() })
-            }
-            1.. => Ok(true),
+            0.. => Ok(poll.revents & events != 0),
             _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => Ok(false),
             _ => Err(XskError::last("wait at an AF_XDP socket")),
         }
-    }
-
-    fn pending_error(&self) -> io::Error {
-        let mut errno: libc::c_int = 0;
-        let mut len = mem::size_of_val(&errno) as u32;
-        // SAFETY: `errno` is an initialised integer of `len` bytes.
-        unsafe {
-            libc::getsockopt(
-                self.fd.as_raw_fd(),
-                libc::SOL_SOCKET,
-                libc::SO_ERROR,
-                (&raw mut errno).cast(),
-                &raw mut len,
-            );
-        }
-        // An unbound socket reports POLLERR without an error of its own: its device is gone.
-        io::Error::from_raw_os_error(if errno == 0 { libc::ENETDOWN } else { errno })
     }
 }
 
@@ -225,33 +204,33 @@ impl XskReceiver {
         self.rx.release(count);
     }
 
-    /// Waits up to `timeout` for frames. True if there are some.
-    ///
-    /// # Errors
-    /// ENETDOWN when the interface is gone.
+    /// Waits up to `timeout` for frames. True if there are some. It does not see that the interface is gone: [`XskReceiver::call`] does.
     pub fn wait(&self, timeout: Duration) -> Result<bool, XskError> {
         self.base.poll(libc::POLLIN, timeout)
     }
 
-    /// Lets the kernel go on where it waits for it: a driver that found no frames to fill, or busy polling.
-    pub fn wake(&self) {
-        if self.fill.needs_wakeup() {
-            self.busy_poll_once();
-        }
+    /// Lets the kernel go on where it waits for it: a driver that found no frames to fill.
+    pub fn wake(&self) -> Result<(), XskError> {
+        if self.fill.needs_wakeup() { self.call() } else { Ok(()) }
     }
 
-    /// Runs the NAPI instance of the queue in this call, if busy polling was set up.
-    pub fn busy_poll_once(&self) {
-        // SAFETY: no buffer is given: the call only makes the kernel poll. An error is seen by the next `wait`.
-        unsafe {
-            libc::recvfrom(
-                self.base.fd.as_raw_fd(),
-                ptr::null_mut(),
-                0,
-                libc::MSG_DONTWAIT,
-                ptr::null_mut(),
-                ptr::null_mut(),
-            );
+    /// A system call that runs the NAPI instance of the queue if busy polling was set up, and that tells whether the interface is still
+    /// there: poll(2) does not.
+    ///
+    /// # Errors
+    /// ENXIO when the interface is gone, ENETDOWN when it is down.
+    pub fn call(&self) -> Result<(), XskError> {
+        let fd = self.base.fd.as_raw_fd();
+        // SAFETY: no buffer is given: the call only makes the kernel look at the socket.
+        let code =
+            unsafe { libc::recvfrom(fd, ptr::null_mut(), 0, libc::MSG_DONTWAIT, ptr::null_mut(), ptr::null_mut()) };
+        if code >= 0 {
+            return Ok(());
+        }
+        let error = XskError::last("poll an AF_XDP socket");
+        match error.errno() {
+            Some(libc::EAGAIN | libc::EBUSY | libc::ENOBUFS | libc::EINTR) => Ok(()),
+            _ => Err(error),
         }
     }
 
@@ -377,4 +356,30 @@ impl XskSender {
     pub fn statistics(&self) -> Result<XskStatistics, XskError> {
         self.base.statistics()
     }
+}
+
+/// The MTU in bytes of an interface of this thread's network namespace (netdevice(7), SIOCGIFMTU).
+pub fn interface_mtu(interface: &str) -> io::Result<u32> {
+    // SAFETY: all zeros are a valid ifreq.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    // One place is left for the NUL.
+    if interface.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (place, byte) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    // SAFETY: no memory is involved.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: the request is an initialised ifreq with a name that ends in NUL, and outlives the call.
+    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: SIOCGIFMTU has just filled this member.
+    Ok(unsafe { request.ifr_ifru.ifru_mtu }.max(0).cast_unsigned())
 }

@@ -1,0 +1,191 @@
+//! Two network namespaces with a veth pair between them, and frames to send through it.
+
+use std::{
+    fs::File,
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::sched::{CloneFlags, setns};
+use port::{Frame, Source, XdpSink, XdpSinkOptions};
+use sys::xsk::CopyMode;
+
+/// The name of the receiving end, in its own namespace.
+pub(crate) const RECEIVER: &str = "ekrx";
+/// The name of the sending end, in its own namespace.
+pub(crate) const SENDER: &str = "ektx";
+/// The address of the receiving end.
+pub(crate) const ADDRESS: &str = "198.18.0.2";
+
+/// The two namespaces; they go when it is dropped.
+pub(crate) struct World {
+    from: String,
+    to: String,
+}
+
+/// Whether this test can run: in CI it must.
+pub(crate) fn privileged() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    assert!(root || std::env::var_os("CI").is_none(), "this test needs root");
+    if !root {
+        eprintln!("skipped: namespaces and XDP need root");
+    }
+    root
+}
+
+fn ip(args: &[&str]) {
+    let done = Command::new("ip").args(args).output().expect("the program ip");
+    assert!(done.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+impl World {
+    pub(crate) fn new(queues: u32) -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let tag = format!("ek{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let world = Self { from: format!("{tag}a"), to: format!("{tag}b") };
+        let queues = queues.to_string();
+        let (from, to) = (&*world.from, &*world.to);
+        ip(&["netns", "add", from]);
+        ip(&["netns", "add", to]);
+        for ns in [from, to] {
+            // No router solicitations between the frames that are counted.
+            ip(&["netns", "exec", ns, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1"]);
+        }
+        let q = ["numtxqueues", &queues, "numrxqueues", &queues];
+        let ends = ["type", "veth", "peer", "name", RECEIVER, "netns", to];
+        ip(&[&["-n", from, "link", "add", SENDER], &q[..], &ends[..], &q[..]].concat());
+        ip(&["-n", to, "link", "set", RECEIVER, "address", "02:00:00:00:00:0b"]);
+        ip(&["-n", to, "address", "add", "198.18.0.2/24", "dev", RECEIVER]);
+        world.set(SENDER, &["up"]);
+        world.set(RECEIVER, &["up"]);
+        world
+    }
+
+    /// `ip link set` on one of the ends.
+    pub(crate) fn set(&self, end: &str, what: &[&str]) {
+        let ns = if end == SENDER { &self.from } else { &self.to };
+        ip(&[&["-n", ns, "link", "set", end], what].concat());
+    }
+
+    /// Removes the pair.
+    pub(crate) fn delete_link(&self) {
+        ip(&["-n", &self.from, "link", "delete", SENDER]);
+    }
+
+    /// Runs `f` where the frames arrive.
+    pub(crate) fn receiver<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
+        within(&self.to, f)
+    }
+
+    /// A sink at the sending end.
+    pub(crate) fn sink(&self, queue: u32) -> XdpSink {
+        let interface = SENDER.to_owned();
+        let options = XdpSinkOptions { interface, queue, frames: 256, frame_bytes: 4096, copy: CopyMode::Copy };
+        within(&self.from, || XdpSink::open(&options)).expect("a sink")
+    }
+
+    /// Frames that the receiving end has counted.
+    pub(crate) fn arrived(&self) -> u64 {
+        let text =
+            Command::new("ip").args(["-n", &self.to, "-s", "-j", "link", "show", RECEIVER]).output().expect("ip");
+        let text = String::from_utf8(text.stdout).expect("text");
+        let rx = text.split("\"rx\":").nth(1).expect("rx");
+        let packets = rx.split("\"packets\":").nth(1).expect("packets");
+        packets.split(',').next().expect("a number").parse().expect("a number")
+    }
+
+    /// The XDP program on the receiving end as ip shows it.
+    pub(crate) fn shows_xdp(&self) -> bool {
+        let done = Command::new("ip").args(["-n", &self.to, "link", "show", RECEIVER]).output().expect("ip");
+        String::from_utf8_lossy(&done.stdout).contains("prog/xdp")
+    }
+
+    /// The name of the receiving namespace.
+    pub(crate) fn to(&self) -> &str {
+        &self.to
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for ns in [&self.from, &self.to] {
+            let _ = Command::new("ip").args(["netns", "delete", ns]).status();
+        }
+    }
+}
+
+/// Runs `f` on a thread in the namespace `ns`.
+pub(crate) fn within<T: Send>(ns: &str, f: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| {
+        let inside = scope.spawn(|| {
+            let file = File::open(format!("/run/netns/{ns}")).expect("the namespace");
+            setns(file, CloneFlags::CLONE_NEWNET).expect("setns");
+            f()
+        });
+        inside.join().expect("the thread in the namespace")
+    })
+}
+
+/// A UDP datagram to the receiving end's port 4444, `len` bytes with its Ethernet header, marked with `number`.
+pub(crate) fn datagram(number: u32, len: usize) -> Vec<u8> {
+    let mut frame = vec![0x02, 0, 0, 0, 0, 0x0b, 0x02, 0, 0, 0, 0, 0x0a, 0x08, 0x00];
+    let ip_len = (len - 14) as u16;
+    let mut ip = vec![0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, 17, 0, 0, 198, 18, 0, 1, 198, 18, 0, 2];
+    ip[2..4].copy_from_slice(&ip_len.to_be_bytes());
+    let sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    ip[10..12].copy_from_slice(&(!(sum as u16)).to_be_bytes());
+    frame.extend(ip);
+    frame.extend([0x04, 0xd2, 0x11, 0x5c]);
+    frame.extend((ip_len - 20).to_be_bytes());
+    frame.extend([0, 0]);
+    frame.extend(number.to_be_bytes());
+    frame.extend((frame.len()..len).map(|n| (n as u32 ^ number) as u8));
+    frame
+}
+
+/// Sends `frames` and waits until the kernel has done with them.
+pub(crate) fn send(sink: &mut XdpSink, frames: &[Vec<u8>]) {
+    let mut next = 0;
+    while next < frames.len() {
+        let most = (frames.len() - next) as u32;
+        sink.submit(most.min(32), |room| {
+            let frame = &frames[next];
+            room[..frame.len()].copy_from_slice(frame);
+            next += 1;
+            frame.len()
+        });
+        sink.kick().expect("send");
+    }
+    assert_eq!(sink.flush(Duration::from_secs(5)).expect("flush"), 0, "frames are still out");
+}
+
+/// What was kept of a frame.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) wire_len: u32,
+    pub(crate) data: Vec<u8>,
+    pub(crate) timestamp_ns: u64,
+    pub(crate) lost_before: u32,
+}
+
+impl From<Frame<'_>> for Kept {
+    fn from(frame: Frame<'_>) -> Self {
+        let Frame { timestamp_ns, wire_len, data, lost_before, .. } = frame;
+        Self { wire_len, data: data.to_vec(), timestamp_ns, lost_before }
+    }
+}
+
+/// Reads until `wanted` frames came or nothing comes any more.
+pub(crate) fn read(source: &mut impl Source, wanted: usize) -> Vec<Kept> {
+    let mut kept = Vec::new();
+    let mut last = Instant::now();
+    while kept.len() < wanted && last.elapsed() < Duration::from_secs(2) {
+        if source.receive(Duration::from_millis(20), |frame| kept.push(frame.into())).expect("receive") > 0 {
+            last = Instant::now();
+        }
+    }
+    kept
+}

@@ -1,0 +1,410 @@
+//! AF_XDP and the tap on real frames over veth.
+
+mod world;
+
+use std::{
+    io::{BufRead, BufReader},
+    net::UdpSocket,
+    process::{Command, Stdio},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use bpf::{XdpDrop, XdpMode, XdpPass};
+use port::{PortError, Source, TapOptions, TapSource, XdpOptions, XdpSource, XdpWait};
+use sys::packet::Instruction;
+use world::{ADDRESS, RECEIVER, World, datagram, privileged, read, send, within};
+
+/// Frames of every length from the shortest to that of the MTU, in steps that are no multiple of anything.
+fn all_lengths(longest: usize) -> Vec<Vec<u8>> {
+    let lengths = (60..longest).step_by(7).chain([longest]);
+    lengths.enumerate().map(|(n, len)| datagram(n as u32, len)).collect()
+}
+
+fn tap(world: &World, options: &TapOptions, readers: usize) -> Vec<TapSource> {
+    world.receiver(|| TapSource::open(options, readers)).expect("a tap")
+}
+
+fn xdp(world: &World, options: &XdpOptions, readers: usize) -> Vec<XdpSource> {
+    world.receiver(|| XdpSource::open(options, readers)).expect("AF_XDP sockets")
+}
+
+/// What all sources got together, in the order in which it was sent.
+fn read_all(sources: &mut [impl Source], wanted: usize) -> Vec<Vec<u8>> {
+    let mut all: Vec<_> = Vec::new();
+    for source in sources {
+        let left = wanted - all.len();
+        all.extend(read(source, left).into_iter().map(|kept| kept.data));
+    }
+    all.sort_by_key(|frame| frame[42..46].to_vec());
+    all
+}
+
+#[test]
+fn every_frame_arrives_as_it_was_sent() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let frames = all_lengths(1514);
+    {
+        let mut sources = tap(&world, &TapOptions::new(RECEIVER), 8);
+        assert_eq!(sources[0].mode(), XdpMode::Native);
+        send(&mut world.sink(0), &frames);
+        assert_eq!(read_all(&mut sources, frames.len()), frames);
+    }
+    assert!(!world.shows_xdp(), "the tap is still attached");
+    for wait in [XdpWait::Nap(Duration::from_micros(100)), XdpWait::Poll] {
+        let mut sources = xdp(&world, &XdpOptions { wait, ..XdpOptions::new(RECEIVER) }, 1);
+        assert_eq!(sources[0].mode(), XdpMode::Native);
+        assert!(!sources[0].is_zero_copy(), "veth has no zero-copy mode");
+        send(&mut world.sink(0), &frames);
+        assert_eq!(read_all(&mut sources, frames.len()), frames);
+        let counts = sources[0].redirect_counts().expect("counts").expect("attached");
+        assert_eq!((counts.redirected, counts.passed), (frames.len() as u64, 0));
+    }
+    assert!(!world.shows_xdp(), "AF_XDP is still attached");
+}
+
+#[test]
+fn the_largest_frames_of_the_largest_mtu_arrive() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    for (end, mtu) in [(world::SENDER, "3400"), (RECEIVER, "3400")] {
+        world.set(end, &["mtu", mtu]);
+    }
+    let frames = all_lengths(3414);
+    {
+        let mut sources = xdp(&world, &XdpOptions::new(RECEIVER), 1);
+        send(&mut world.sink(0), &frames);
+        assert_eq!(read_all(&mut sources, frames.len()), frames);
+    }
+    let mut sources = tap(&world, &TapOptions::new(RECEIVER), 8);
+    send(&mut world.sink(0), &frames);
+    assert_eq!(read_all(&mut sources, frames.len()), frames);
+}
+
+#[test]
+fn an_mtu_beyond_af_xdp_is_refused_and_the_tap_can_do_it() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    world.set(world::SENDER, &["mtu", "9000"]);
+    world.set(RECEIVER, &["mtu", "9000"]);
+    let error = world.receiver(|| XdpSource::open(&XdpOptions::new(RECEIVER), 1)).expect_err("too large");
+    assert!(error.to_string().contains("MTU of 9000"), "{error}");
+    let text = vec![0x5a; 8900];
+    let socket = within(&world.to().replace('b', "a"), || {
+        Command::new("ip").args(["address", "add", "198.18.0.1/24", "dev", world::SENDER]).status().expect("ip");
+        UdpSocket::bind("198.18.0.1:0").expect("a socket")
+    });
+    let mut sources = tap(&world, &TapOptions::new(RECEIVER), 1);
+    socket.send_to(&text, (ADDRESS, 4444)).expect("send");
+    let jumbo = read(&mut sources[0], 3).into_iter().find(|kept| kept.wire_len == 8900 + 42).expect("the jumbo frame");
+    assert_eq!(&jumbo.data[42..], text);
+}
+
+#[test]
+fn the_snap_length_cuts_frames_and_leaves_their_length() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let frames = all_lengths(1514);
+    let check = |kept: Vec<world::Kept>| {
+        assert_eq!(kept.len(), frames.len());
+        for (kept, frame) in kept.iter().zip(&frames) {
+            assert_eq!((kept.wire_len as usize, &kept.data[..]), (frame.len(), &frame[..frame.len().min(97)]));
+        }
+    };
+    {
+        let mut sources = tap(&world, &TapOptions { snaplen: 97, ..TapOptions::new(RECEIVER) }, 1);
+        send(&mut world.sink(0), &frames);
+        check(read(&mut sources[0], frames.len()));
+    }
+    let mut sources = xdp(&world, &XdpOptions { snaplen: 97, ..XdpOptions::new(RECEIVER) }, 1);
+    send(&mut world.sink(0), &frames);
+    check(read(&mut sources[0], frames.len()));
+}
+
+#[test]
+fn frames_carry_the_time_of_their_arrival() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
+    let mut sources = tap(&world, &TapOptions::new(RECEIVER), 1);
+    let before = now();
+    send(&mut world.sink(0), &[datagram(0, 60), datagram(1, 60)]);
+    let after = now();
+    let kept = read(&mut sources[0], 2);
+    assert!(before <= kept[0].timestamp_ns && kept[0].timestamp_ns <= kept[1].timestamp_ns, "{kept:?}");
+    assert!(kept[1].timestamp_ns <= after, "{kept:?}, {after}");
+}
+
+#[test]
+fn every_queue_is_captured_by_however_many_readers() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(2);
+    let frames: Vec<_> = (0..64).map(|n| datagram(n, 100)).collect();
+    let (first, second) = frames.split_at(32);
+    for readers in [1, 2, 7] {
+        let mut sources = xdp(&world, &XdpOptions::new(RECEIVER), readers);
+        let queues: Vec<u32> = sources.iter().flat_map(|s| s.queues().to_vec()).collect();
+        assert_eq!((sources.len(), queues), (readers.min(2), vec![0, 1]));
+        send(&mut world.sink(0), first);
+        send(&mut world.sink(1), second);
+        assert_eq!(read_all(&mut sources, 64), frames);
+    }
+    let mut sources = tap(&world, &TapOptions::new(RECEIVER), 2);
+    send(&mut world.sink(0), first);
+    send(&mut world.sink(1), second);
+    assert_eq!(read_all(&mut sources, 64), frames);
+}
+
+/// Datagrams that a socket of the stack gets within a moment.
+fn heard(socket: &UdpSocket) -> usize {
+    socket.set_read_timeout(Some(Duration::from_millis(300))).expect("a time-out");
+    let mut buffer = [0; 2048];
+    std::iter::from_fn(|| socket.recv(&mut buffer).ok()).count()
+}
+
+#[test]
+fn the_stack_hears_what_passes_and_not_what_is_consumed() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let socket = world.receiver(|| UdpSocket::bind((ADDRESS, 4444))).expect("a socket");
+    let frames: Vec<_> = (0..50).map(|n| datagram(n, 100)).collect();
+    for (consume, expected) in [(false, 50), (true, 0)] {
+        let mut sources = tap(&world, &TapOptions { consume, ..TapOptions::new(RECEIVER) }, 1);
+        send(&mut world.sink(0), &frames);
+        assert_eq!(read(&mut sources[0], 50).len(), 50);
+        assert_eq!(heard(&socket), expected, "consume: {consume}");
+    }
+    let mut sources = xdp(&world, &XdpOptions::new(RECEIVER), 1);
+    send(&mut world.sink(0), &frames);
+    assert_eq!((read(&mut sources[0], 50).len(), heard(&socket)), (50, 0));
+}
+
+/// `len > 500`, as libpcap writes it.
+fn longer_than_500() -> Vec<Instruction> {
+    vec![
+        Instruction { code: 0x80, jt: 0, jf: 0, k: 0 },
+        Instruction { code: 0x25, jt: 0, jf: 1, k: 500 },
+        Instruction { code: 0x06, jt: 0, jf: 0, k: 65535 },
+        Instruction { code: 0x06, jt: 0, jf: 0, k: 0 },
+    ]
+}
+
+#[test]
+fn what_the_filter_rejects_goes_to_the_stack() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let socket = world.receiver(|| UdpSocket::bind((ADDRESS, 4444))).expect("a socket");
+    let frames: Vec<_> = (0..40).map(|n| datagram(n, if n % 4 == 0 { 900 } else { 100 })).collect();
+    let wanted: Vec<_> = frames.iter().filter(|f| f.len() > 500).cloned().collect();
+    {
+        let options = TapOptions { filter: longer_than_500(), consume: true, ..TapOptions::new(RECEIVER) };
+        let mut sources = tap(&world, &options, 1);
+        send(&mut world.sink(0), &frames);
+        assert_eq!(read_all(&mut sources, wanted.len()), wanted);
+        assert_eq!(heard(&socket), 30);
+    }
+    let mut sources = xdp(&world, &XdpOptions { filter: longer_than_500(), ..XdpOptions::new(RECEIVER) }, 1);
+    send(&mut world.sink(0), &frames);
+    assert_eq!(read_all(&mut sources, wanted.len()), wanted);
+    assert_eq!(heard(&socket), 30);
+}
+
+#[test]
+fn another_program_is_named_and_left_alone() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let _drop = world.receiver(|| XdpDrop::attach(RECEIVER, XdpMode::Native)).expect("a program");
+    let errors = [
+        world.receiver(|| TapSource::open(&TapOptions::new(RECEIVER), 1)).expect_err("occupied"),
+        world.receiver(|| XdpSource::open(&XdpOptions::new(RECEIVER), 1)).expect_err("occupied"),
+    ];
+    for error in errors {
+        assert!(matches!(error, PortError::Unsupported { .. }), "{error:?}");
+        assert!(error.to_string().contains("`xdp_drop`"), "{error}");
+    }
+    assert!(world.shows_xdp(), "the other program was displaced");
+}
+
+#[test]
+fn a_queue_with_another_socket_is_refused() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(2);
+    let options = XdpOptions::new(RECEIVER);
+    let _pass = world.receiver(|| XdpPass::attach(RECEIVER, XdpMode::Native)).expect("a program");
+    let _sink = world.receiver(|| {
+        port::XdpSink::open(&port::XdpSinkOptions {
+            interface: RECEIVER.to_owned(),
+            queue: 1,
+            frames: 64,
+            frame_bytes: 2048,
+            copy: sys::xsk::CopyMode::Copy,
+        })
+    });
+    let error = world.receiver(|| XdpSource::open(&options, 1)).expect_err("taken");
+    assert!(error.to_string().contains("queue 1 already has an AF_XDP socket"), "{error}");
+}
+
+#[test]
+fn offered_is_delivered_and_dropped() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let frames: Vec<_> = (0..6000).map(|n| datagram(n, 1514)).collect();
+    let before = world.arrived();
+    {
+        let mut sources = tap(&world, &TapOptions { ring_bytes: 2 << 20, ..TapOptions::new(RECEIVER) }, 1);
+        send(&mut world.sink(0), &frames[..5000]);
+        let mut kept = read(&mut sources[0], 5000);
+        assert!(kept.len() < 5000, "2 MiB hold 5000 frames of 1514 bytes?");
+        // Wherever the next frame arrives, it carries what was lost before it.
+        send(&mut world.sink(0), &frames[5000..5001]);
+        let next = read(&mut sources[0], 1).remove(0);
+        assert_eq!((next.lost_before as usize, &next.data), (5000 - kept.len(), &frames[5000]));
+        kept.push(next);
+        send(&mut world.sink(0), &frames[5001..]);
+        kept.extend(read(&mut sources[0], 999));
+        let stats = sources[0].stats().expect("statistics");
+        assert_eq!(stats.delivered, kept.len() as u64);
+        assert_eq!(stats.delivered + stats.dropped, world.arrived() - before);
+    }
+    let before = world.arrived();
+    let mut sources = xdp(&world, &XdpOptions { frames: 64, ..XdpOptions::new(RECEIVER) }, 1);
+    send(&mut world.sink(0), &frames);
+    let kept = read(&mut sources[0], frames.len());
+    let stats = sources[0].stats().expect("statistics");
+    assert!(stats.dropped > 0 && kept.len() as u64 == stats.delivered, "{stats:?}");
+    assert_eq!(stats.delivered + stats.dropped, world.arrived() - before);
+    let counts = sources[0].redirect_counts().expect("counts").expect("attached");
+    assert_eq!(counts.redirected, stats.delivered + stats.dropped);
+}
+
+#[test]
+fn counting_counts_what_reading_reads() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let frames: Vec<_> = (0..500).map(|n| datagram(n, 60)).collect();
+    fn counted(mut source: impl Source) -> u64 {
+        let start = Instant::now();
+        let mut sum = 0;
+        while sum < 500 && start.elapsed() < Duration::from_secs(3) {
+            sum += source.count(Duration::from_millis(20)).expect("count").packets;
+        }
+        sum
+    }
+    let source = tap(&world, &TapOptions::new(RECEIVER), 1).remove(0);
+    send(&mut world.sink(0), &frames);
+    assert_eq!(counted(source), 500);
+    let source = xdp(&world, &XdpOptions::new(RECEIVER), 1).remove(0);
+    send(&mut world.sink(0), &frames);
+    assert_eq!(counted(source), 500);
+}
+
+#[test]
+fn an_interface_that_vanishes_is_an_error() {
+    if !privileged() {
+        return;
+    }
+    fn until_error(source: &mut impl Source) -> PortError {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(5) {
+            if let Err(e) = source.receive(Duration::from_millis(50), |_| {}) {
+                return e;
+            }
+        }
+        panic!("no error within 5 s");
+    }
+    let world = World::new(1);
+    let mut source = tap(&world, &TapOptions::new(RECEIVER), 1).remove(0);
+    world.delete_link();
+    assert!(matches!(until_error(&mut source), PortError::Vanished { .. }));
+    for wait in [XdpWait::Nap(Duration::from_micros(100)), XdpWait::Poll] {
+        for queues in [1, 2] {
+            let world = World::new(queues);
+            let mut source = xdp(&world, &XdpOptions { wait, ..XdpOptions::new(RECEIVER) }, 1).remove(0);
+            world.delete_link();
+            assert!(matches!(until_error(&mut source), PortError::Vanished { .. }));
+        }
+    }
+}
+
+#[test]
+fn nothing_arrives_after_the_intake_is_closed() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let frames = [datagram(1, 60), datagram(2, 60)];
+    // Keeps NAPI running on the receiving end once the captures are off.
+    let mut sources = tap(&world, &TapOptions::new(RECEIVER), 1);
+    send(&mut world.sink(0), &frames[..1]);
+    sources[0].close_intake().expect("close");
+    assert!(!world.shows_xdp());
+    send(&mut world.sink(0), &frames[1..]);
+    assert_eq!(read(&mut sources[0], 2).len(), 1);
+    let mut sources = xdp(&world, &XdpOptions::new(RECEIVER), 1);
+    send(&mut world.sink(0), &frames[..1]);
+    sources[0].close_intake().expect("close");
+    send(&mut world.sink(0), &frames[1..]);
+    assert_eq!(read(&mut sources[0], 2).len(), 1);
+}
+
+/// Not a test of its own: what the killed process of the next one runs.
+#[test]
+fn hold_until_killed() {
+    let Some(ns) = std::env::var_os("EK_HOLD_IN") else { return };
+    let backend = std::env::var("EK_HOLD_BACKEND").unwrap_or_default();
+    within(&ns.to_string_lossy(), || {
+        let tap = (backend == "tap").then(|| TapSource::open(&TapOptions::new(RECEIVER), 1).expect("a tap"));
+        let xdp = (backend == "xdp").then(|| XdpSource::open(&XdpOptions::new(RECEIVER), 1).expect("sockets"));
+        eprintln!("holding");
+        std::thread::sleep(Duration::from_secs(60));
+        drop((tap, xdp));
+    });
+}
+
+#[test]
+fn a_killed_process_leaves_no_program_behind() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    for backend in ["tap", "xdp"] {
+        let mut child = Command::new(std::env::current_exe().expect("this program"))
+            .args(["--exact", "hold_until_killed", "--nocapture"])
+            .env("EK_HOLD_IN", world.to())
+            .env("EK_HOLD_BACKEND", backend)
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("a child");
+        let said = BufReader::new(child.stderr.take().expect("stderr")).lines().map_while(Result::ok);
+        assert!(said.into_iter().any(|line| line == "holding"), "{backend}: the child did not open it");
+        assert!(world.shows_xdp(), "{backend}: not attached");
+        child.kill().expect("kill");
+        child.wait().expect("the child's end");
+        assert!(!world.shows_xdp(), "{backend}: still attached");
+    }
+}
