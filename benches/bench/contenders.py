@@ -102,7 +102,8 @@ def _yardstick(name):
 
 EVENKEEL_GEN = Generator(
     "evenkeel gen",
-    lambda lab, seconds: [EVENKEEL, "gen", SENDER, "--syn-flood", "--duration", f"{seconds:.1f}s", "--cpus", str(SENDER_CPU)],
+    lambda lab, seconds: [
+        EVENKEEL, "gen", SENDER, "--syn-flood", "--rate", "max", "--duration", f"{seconds:.1f}s", "--cpus", str(SENDER_CPU)],
     EVENKEEL, "addresses and ports varied, checksums right")
 LIVE_FRAMES = Generator(
     "live_frames",
@@ -167,10 +168,12 @@ EVENKEEL_TAP = evenkeel("evenkeel tap", "--mode", "tap", *WHOLE, **XDP_READY, no
 EVENKEEL_CONSUME = evenkeel(
     "evenkeel tap --consume", "--mode", "tap", "--consume", *WHOLE, **XDP_READY, note="whole frames, which end in XDP")
 EVENKEEL_PACKET = evenkeel("evenkeel packet", "--mode", "packet", *WHOLE, note="whole frames")
-EVENKEEL_AUTO = evenkeel(
-    "evenkeel auto", "--mode", "auto", *WHOLE, note="whole frames; tries the backends under this load", live=True,
-    chosen=lambda program: re.search(r"^chosen: (.*)$", program.text(), re.M),
-    rate=json_field("packets_per_second", number=float))
+AUTO = {
+    "live": True, "rate": json_field("packets_per_second", number=float),
+    "chosen": lambda program: re.search(r"^chosen: (.*)$", program.text(), re.M), "note": "whole frames; tries the backends under this load",
+}
+EVENKEEL_AUTO = evenkeel("evenkeel auto --try-xdp", "--mode", "auto", "--try-xdp", *WHOLE, **AUTO)
+EVENKEEL_AUTO_CONSUME = evenkeel("evenkeel auto --consume", "--mode", "auto", "--consume", *WHOLE, **AUTO)
 
 
 def writers(folder):

@@ -112,7 +112,7 @@ def apart(lab, generator, options, say):
     """Table `apart`."""
     readers = [
         all_of.NOTHING, all_of.TCPDUMP, all_of.DUMPCAP, all_of.XSK_RX, all_of.EVENKEEL_PACKET, all_of.EVENKEEL_RING, all_of.EVENKEEL_XDP,
-        all_of.EVENKEEL_TAP, all_of.EVENKEEL_CONSUME, all_of.EVENKEEL_AUTO,
+        all_of.EVENKEEL_TAP, all_of.EVENKEEL_CONSUME, all_of.EVENKEEL_AUTO, all_of.EVENKEEL_AUTO_CONSUME,
     ]
     table = _packet_table(
         lab, "apart", "the generator has a core of its own; receive work (a NAPI kthread) and reader share the other: overload",
@@ -120,11 +120,13 @@ def apart(lab, generator, options, say):
     results = table["contenders"]
     ours = {
         name: result["reader_pps"]["median"] for name, result in results.items()
-        if name.startswith("evenkeel") and name != "evenkeel auto" and result["reader_pps"]
+        if name.startswith("evenkeel") and not name.startswith("evenkeel auto") and result["reader_pps"]
     }
     if ours:
         best = max(ours, key=ours.get)
-        wanted = [Wanted(best, "tcpdump", 2.0), Wanted("evenkeel auto", "tcpdump", 2.0), Wanted("evenkeel auto", best, None)]
+        wanted = [Wanted(best, "tcpdump", 2.0)]
+        for auto in (all_of.EVENKEEL_AUTO.name, all_of.EVENKEEL_AUTO_CONSUME.name):
+            wanted += [Wanted(auto, "tcpdump", 2.0), Wanted(auto, best, None)]
         table["ratios"] = [item.judge(results) for item in wanted]
     return table
 
