@@ -71,3 +71,17 @@ fn a_run_without_stages_or_sources_is_no_fault() {
     assert!(demo_page(&run).expect("a page").contains("Conditions"));
     assert!(demo_text(&run, Look::plain(80)).contains("STAGE"));
 }
+
+/// Fields may be added; one that goes away or changes its meaning makes a new version of the schema.
+#[test]
+fn the_schemas_are_stable() {
+    let top = model::schema::Document::new("top", 1, made_up::sample(1));
+    insta::assert_json_snapshot!("schema_top_1", top);
+    let mut run = made_up::run(1);
+    run.stages.truncate(1);
+    run.sources.truncate(1);
+    insta::assert_json_snapshot!("schema_demo_1", model::schema::Document::new("demo", 1, run));
+    let text = serde_json::to_string(&top).expect("JSON");
+    let back: model::schema::Document<model::top::TopSample> = serde_json::from_str(&text).expect("a document");
+    assert_eq!(back, top);
+}

@@ -70,7 +70,8 @@ pub(crate) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
     }
     let interval = Duration::from_secs_f64(args.interval);
     let mut meter = Meter::open(args.interfaces.clone())?;
-    if std::io::stdout().is_terminal() && !args.once && !args.json {
+    let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if interactive && !args.once && !args.json {
         watch(args, interval, &mut meter)?;
     } else {
         let count = args.count.unwrap_or(1);

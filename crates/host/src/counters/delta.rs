@@ -176,6 +176,13 @@ fn queues(
             found.insert(n, queue(rate, n, earlier, counters));
         }
     }
+    let (b, n) = (&before.stats, &now.stats);
+    if n.rx_packets != b.rx_packets {
+        forget_if_silent(&mut found, |q| [&mut q.rx_pps, &mut q.rx_bps]);
+    }
+    if n.tx_packets != b.tx_packets {
+        forget_if_silent(&mut found, |q| [&mut q.tx_pps, &mut q.tx_bps]);
+    }
     // Transmit interrupts first: where both sides have one, the receive side's is shown.
     let mut served: Vec<(bool, u32, u32)> = nic
         .into_iter()
@@ -202,6 +209,16 @@ fn queues(
         }
     }
     found.into_values().collect()
+}
+
+/// Where an interface moved packets and none of its queues counted any, the driver does not count these packets (veth counts
+/// only what takes its XDP path): that is no rate rather than a rate of 0.
+fn forget_if_silent(queues: &mut BTreeMap<u32, QueueRates>, side: fn(&mut QueueRates) -> [&mut Option<f64>; 2]) {
+    if queues.values_mut().all(|q| side(q)[0].is_none_or(|pps| pps == 0.0)) {
+        for field in queues.values_mut().flat_map(side) {
+            *field = None;
+        }
+    }
 }
 
 fn queue(rate: Rate, n: u32, before: &QueueCounters, now: &QueueCounters) -> QueueRates {

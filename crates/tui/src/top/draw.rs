@@ -1,7 +1,7 @@
 //! Draws the view.
 
 use model::{
-    top::{CoreRates, InterfaceRates, TopSample},
+    top::{CoreRates, DropRate, InterfaceRates, TopSample},
     units,
 };
 use ratatui::{
@@ -23,10 +23,9 @@ const WIDE: u16 = 130;
 /// From this width on cores stand in two columns.
 const TWO_COLUMNS: u16 = 160;
 
-const HELP: &str = "\
- q, Ctrl-C   leave
+const HELP: &str = " q, Ctrl-C   leave
  Tab         next table alone, then all
- 0 1 2 3     all, interfaces, cores, queues
+ 0 1 2 3     all, interfaces and losses, cores, queues
  s / S       order by the next key / reversed
  f           interfaces shown: busy, hardware, all
  p           hold the picture; history goes on
@@ -83,7 +82,13 @@ impl View {
             interfaces.iter().flat_map(|i| i.queues.iter().map(|q| (i.name.as_str(), q))).collect();
         self.order.queues(&mut queues);
         match self.focus {
-            Focus::Interfaces => self.interfaces(frame, area, &interfaces, hidden),
+            Focus::Interfaces => {
+                let losses = interfaces.iter().map(|i| i.drops.len()).sum::<usize>() as u16;
+                let below = if losses == 0 { 0 } else { (losses + 2).min(area.height / 2) };
+                let [top, bottom] = Layout::vertical([Constraint::Min(0), Constraint::Length(below)]).areas(area);
+                self.interfaces(frame, top, &interfaces, hidden);
+                self.losses(frame, bottom, &interfaces);
+            }
             Focus::Cores => self.cores(frame, area, &cores),
             Focus::Queues => self.queues(frame, area, &queues),
             Focus::All => {
@@ -107,32 +112,46 @@ impl View {
         let hidden = if hidden > 0 { format!(", {hidden} hidden") } else { String::new() };
         let title = format!("Interfaces by {}{hidden}", self.order.word(0));
         let wide = area.width >= WIDE;
-        let history = usize::from(if wide { 30 } else { area.width.saturating_sub(70).clamp(4, 40) });
+        let history = if wide { 30 } else { area.width.saturating_sub(70).clamp(4, 40) };
         let rows = list.iter().skip(self.scrolled(list.len(), area)).map(|i| {
-            let mut cells: Vec<Text<'static>> = vec![
+            let worst = i.drops.iter().max_by(|a, b| a.pps.total_cmp(&b.pps));
+            vec![
                 i.name.clone().into(),
                 right(units::pps(i.rx_pps)),
                 right(units::bits_per_second(i.rx_bps)),
                 right(units::pps(i.tx_pps)),
                 right(units::bits_per_second(i.tx_bps)),
                 right(units::pps(i.drops_pps())).style(self.alarm(i.drops_pps() > 0.0)),
-                Text::from(sparkline(self.history.get(&i.name), history)).style(self.hue(Color::Cyan)),
-            ];
-            if wide {
-                let worst = i.drops.iter().max_by(|a, b| a.pps.total_cmp(&b.pps));
-                cells.push(i.driver.clone().unwrap_or_else(|| "-".into()).into());
-                cells.push(coalescing(i).into());
-                cells.push(worst.map_or_else(String::new, |d| d.place.clone()).into());
-            }
-            Row::new(cells)
+                Text::from(sparkline(self.history.get(&i.name), history.into())).style(self.hue(Color::Cyan)),
+                i.driver.clone().unwrap_or_else(|| "-".into()).into(),
+                coalescing(i).into(),
+                worst.map_or_else(String::new, |d| d.place.clone()).into(),
+            ]
         });
-        let mut heads = vec!["INTERFACE", ">RX", ">RX RATE", ">TX", ">TX RATE", ">LOST", "HISTORY"];
-        let mut widths = vec![15, 9, 11, 9, 11, 9, history as u16];
-        if wide {
-            heads.extend(["DRIVER", "COALESCING", "MOST LOST AT"]);
-            widths.extend([10, 20, 40]);
-        }
-        frame.render_widget(self.table(title.into(), &heads, &widths, rows), area);
+        let columns = [
+            Column::new("INTERFACE", 15, 0),
+            Column::right("RX", 9, 0),
+            Column::right("RX RATE", 11, 2),
+            Column::right("TX", 9, 0),
+            Column::right("TX RATE", 11, 3),
+            Column::right("LOST", 9, 1),
+            Column::new("HISTORY", history, 4),
+            Column::new("DRIVER", 10, 5),
+            Column::new("COALESCING", 20, 6),
+            Column::new("MOST LOST AT", area.width.saturating_sub(140).clamp(20, 60), 7),
+        ];
+        frame.render_widget(self.table(title.into(), area.width, &columns, rows), area);
+    }
+
+    /// Every place that loses packets.
+    fn losses(&self, frame: &mut Frame<'_>, area: Rect, list: &[&InterfaceRates]) {
+        let rows = list.iter().flat_map(|i| {
+            let row = |d: &DropRate| vec![i.name.clone().into(), right(units::pps(d.pps)), d.place.clone().into()];
+            i.drops.iter().map(row)
+        });
+        let room = area.width.saturating_sub(26);
+        let columns = [Column::new("INTERFACE", 15, 0), Column::right("LOST", 9, 0), Column::new("WHERE", room, 0)];
+        frame.render_widget(self.table("Lost packets".into(), area.width, &columns, rows), area);
     }
 
     fn cores(&self, frame: &mut Frame<'_>, area: Rect, list: &[&CoreRates]) {
@@ -159,7 +178,7 @@ impl View {
         let rows = list.iter().map(|c| {
             let lost = c.softnet_dropped_pps + c.flow_limited_pps;
             let busy = c.load.busy_percent();
-            Row::new([
+            vec![
                 right(c.load.cpu.to_string()),
                 Text::from(bar(&c.load, bar_width.into(), self.colour)),
                 right(format!("{busy:.0}%")).style(self.alarm(busy >= 80.0)),
@@ -168,16 +187,25 @@ impl View {
                 right(per_second(c.softnet_processed_pps)),
                 right(per_second(lost)).style(self.alarm(lost > 0.0)),
                 right(per_second(c.softnet_squeezed_per_s)),
-            ])
+            ]
         });
-        let heads = [">CPU", "LOAD", ">BUSY", ">IRQ/s", ">NETRX/s", ">STACK/s", ">LOST/s", ">SQZ/s"];
-        self.table(title, &heads, &[3, bar_width, 4, 6, 7, 7, 6, 6], rows)
+        let columns = [
+            Column::right("CPU", 3, 0),
+            Column::new("LOAD", bar_width, 0),
+            Column::right("BUSY", 4, 0),
+            Column::right("IRQ/s", 6, 3),
+            Column::right("NETRX/s", 7, 2),
+            Column::right("STACK/s", 7, 4),
+            Column::right("LOST/s", 6, 1),
+            Column::right("SQZ/s", 6, 5),
+        ];
+        self.table(title, width, &columns, rows)
     }
 
     fn queues(&self, frame: &mut Frame<'_>, area: Rect, list: &[Queue<'_>]) {
         let rows = list.iter().skip(self.scrolled(list.len(), area)).map(|(interface, q)| {
             let dash = || "-".to_owned();
-            Row::new([
+            vec![
                 Text::from((*interface).to_owned()),
                 right(q.n.to_string()),
                 right(rate(q.rx_pps)),
@@ -187,12 +215,21 @@ impl View {
                 right(q.irq_rate.map_or_else(dash, per_second)),
                 right(q.cpu.map_or_else(dash, |n| n.to_string())),
                 Text::from(q.affinity.as_ref().map_or_else(dash, ToString::to_string)),
-            ])
+            ]
         });
-        let heads = ["INTERFACE", ">QUEUE", ">RX", ">TX", ">LOST", ">IRQ", ">IRQ/s", ">CPU", "MAY RUN"];
-        let widths = [15, 5, 9, 9, 9, 5, 6, 4, 16];
-        frame
-            .render_widget(self.table(format!("Queues by {}", self.order.word(2)).into(), &heads, &widths, rows), area);
+        let columns = [
+            Column::new("INTERFACE", 15, 0),
+            Column::right("QUEUE", 5, 0),
+            Column::right("RX", 9, 0),
+            Column::right("TX", 9, 3),
+            Column::right("LOST", 9, 1),
+            Column::right("IRQ", 5, 2),
+            Column::right("IRQ/s", 6, 4),
+            Column::right("CPU", 4, 0),
+            Column::new("MAY RUN", 8, 5),
+        ];
+        let title = format!("Queues by {}", self.order.word(2));
+        frame.render_widget(self.table(title.into(), area.width, &columns, rows), area);
     }
 
     /// How many rows to leave out above, so that the last one never leaves the screen. Only a table alone moves.
@@ -204,20 +241,22 @@ impl View {
         usize::from(self.scroll).min(rows.saturating_sub(visible))
     }
 
-    /// A table with a title line and a line of heads; those that begin with `>` align right.
+    /// A table with a title line and a line of heads, of as many columns as fit.
     fn table(
         &self,
         title: Line<'static>,
-        heads: &[&'static str],
-        widths: &[u16],
-        rows: impl Iterator<Item = Row<'static>>,
+        width: u16,
+        columns: &[Column],
+        rows: impl Iterator<Item = Vec<Text<'static>>>,
     ) -> Table<'static> {
-        let heads = heads.iter().map(|h| match h.strip_prefix('>') {
-            Some(head) => right(head),
-            None => Text::from(*h),
-        });
-        Table::new(rows, widths.iter().map(|&w| Constraint::Length(w)))
-            .header(Row::new(heads).style(dim(self.colour)))
+        let kept = fitting(columns, width);
+        let keep = |cells: Vec<Text<'static>>| {
+            cells.into_iter().zip(&kept).filter(|(_, keep)| **keep).map(|(cell, _)| cell).collect::<Row<'static>>()
+        };
+        let heads = keep(columns.iter().map(Column::head).collect());
+        let widths = columns.iter().zip(&kept).filter(|(_, keep)| **keep).map(|(c, _)| Constraint::Length(c.width));
+        Table::new(rows.map(keep), widths)
+            .header(heads.style(dim(self.colour)))
             .block(Block::new().title_top(title.bold()))
             .column_spacing(1)
     }
@@ -240,6 +279,43 @@ impl View {
         let place = Rect::new((area.width - width) / 2, (area.height - height) / 2, width, height);
         frame.render_widget(Clear, place);
         frame.render_widget(Paragraph::new(HELP).block(Block::bordered().title(" Keys and columns ")), place);
+    }
+}
+
+/// A column of a table.
+struct Column {
+    head: &'static str,
+    width: u16,
+    right: bool,
+    /// Where there is no room, columns go in falling order of this; those of 0 stay.
+    rank: u8,
+}
+
+impl Column {
+    fn new(head: &'static str, width: u16, rank: u8) -> Self {
+        Self { head, width, right: false, rank }
+    }
+
+    fn right(head: &'static str, width: u16, rank: u8) -> Self {
+        Self { right: true, ..Self::new(head, width, rank) }
+    }
+
+    fn head(&self) -> Text<'static> {
+        if self.right { right(self.head) } else { self.head.into() }
+    }
+}
+
+/// Which columns fit into `width`: a column is shown whole or not at all, for a number without its first digits is a lie.
+fn fitting(columns: &[Column], width: u16) -> Vec<bool> {
+    let mut kept = vec![true; columns.len()];
+    loop {
+        let shown = || columns.iter().zip(&kept).enumerate().filter(|(_, (_, keep))| **keep).map(|(i, (c, _))| (i, c));
+        let needed = shown().map(|(_, c)| c.width + 1).sum::<u16>().saturating_sub(1);
+        let least = shown().filter(|(_, c)| c.rank > 0).max_by_key(|(_, c)| c.rank).map(|(i, _)| i);
+        match least {
+            Some(i) if needed > width => kept[i] = false,
+            _ => return kept,
+        }
     }
 }
 
@@ -288,6 +364,14 @@ fn shares(height: u16, rows: [usize; 3]) -> [u16; 3] {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn columns_go_by_rank() {
+        let columns = [Column::new("A", 10, 0), Column::right("B", 10, 2), Column::right("C", 10, 1)];
+        assert_eq!(fitting(&columns, 32), [true, true, true]);
+        assert_eq!(fitting(&columns, 31), [true, false, true]);
+        assert_eq!(fitting(&columns, 5), [true, false, false]);
+    }
 
     #[test]
     fn tables_share_the_height() {

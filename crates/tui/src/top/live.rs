@@ -2,11 +2,13 @@
 
 use std::{
     io,
+    os::fd::AsFd,
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
 };
 
 use model::{Classified, ErrorClass, top::TopSample};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
 
 use super::view::{Reaction, View};
@@ -73,14 +75,18 @@ pub fn live<E: Classified + 'static>(
             last = if since < 2 * view.interval() { last + view.interval() } else { Instant::now() };
             continue;
         }
-        if event::poll((view.interval() - since).min(PATIENCE))? {
+        if wait_for_input((view.interval() - since).min(PATIENCE))? == Input::Gone {
+            break;
+        }
+        // Also without input: a changed size comes by a signal.
+        while event::poll(Duration::ZERO)? {
             let reaction = match event::read()? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => view.key(key),
                 Event::Resize(..) => Reaction::Redraw,
                 _ => Reaction::Nothing,
             };
             match reaction {
-                Reaction::Quit => break,
+                Reaction::Quit => return Ok(()),
                 Reaction::Redraw => {
                     terminal.draw(|frame| view.draw(frame))?;
                 }
@@ -89,4 +95,27 @@ pub fn live<E: Classified + 'static>(
         }
     }
     Ok(())
+}
+
+/// What waiting for the keyboard has shown.
+#[derive(Debug, PartialEq, Eq)]
+enum Input {
+    /// Perhaps a key, perhaps nothing.
+    There,
+    /// The terminal was closed.
+    Gone,
+}
+
+/// Waits for a key. crossterm must not be asked while the terminal is closed: it reads the end of the file for ever.
+fn wait_for_input(patience: Duration) -> io::Result<Input> {
+    let stdin = io::stdin();
+    let mut keyboard = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+    let patience = PollTimeout::try_from(patience.max(Duration::from_millis(1))).unwrap_or(PollTimeout::from(1000u16));
+    match poll(&mut keyboard, patience) {
+        Ok(_) | Err(nix::Error::EINTR) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let closed = PollFlags::POLLHUP | PollFlags::POLLERR | PollFlags::POLLNVAL;
+    let gone = keyboard[0].revents().is_some_and(|r| r.intersects(closed));
+    Ok(if gone { Input::Gone } else { Input::There })
 }

@@ -103,6 +103,15 @@ fn a_quiet_interrupt_is_shown_where_the_kernel_would_send_it() {
 }
 
 #[test]
+fn a_queue_counter_that_stays_silent_is_no_rate() {
+    let earlier = reading(0, &[(2, link("eth0", 0, 0, 50))]);
+    let later = reading(1, &[(2, link("eth0", 900, 0, 50))]);
+    assert_eq!(delta(&host(), &earlier, &later).interfaces[0].queues[0].rx_pps, None);
+    let idle = reading(1, &[(2, link("eth0", 0, 0, 50))]);
+    assert_eq!(delta(&host(), &earlier, &idle).interfaces[0].queues[0].rx_pps, Some(0.0));
+}
+
+#[test]
 fn wraps_and_resets() {
     assert_eq!(grown(10, 15), 5);
     assert_eq!(grown(u64::from(u32::MAX) - 4, 5), 10, "32 bits wrapped");
