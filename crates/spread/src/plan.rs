@@ -150,7 +150,7 @@ fn chosen<'a>(host: &'a Host, options: &Options) -> Result<Vec<&'a Nic>, PlanErr
     let mut names: Vec<&String> = Vec::new();
     options.nics.iter().for_each(|n| {
         if !names.contains(&n) {
-            names.push(n)
+            names.push(n);
         }
     });
     let find =
@@ -249,7 +249,7 @@ fn place_queues(
     for i in &nic.irqs {
         match i.role {
             QueueRole::Rx(q) | QueueRole::Tx(q) | QueueRole::RxTx(q) => {
-                queues.entry(q).or_default().push((i.irq, i.role))
+                queues.entry(q).or_default().push((i.irq, i.role));
             }
             QueueRole::Control => {}
         }

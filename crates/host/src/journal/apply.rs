@@ -26,7 +26,7 @@ pub enum ApplyError {
     #[error("{source}. Nothing stays changed: {restored} earlier changes of this session were put back")]
     Undone {
         /// The knob that failed.
-        source: KnobError,
+        source: Box<KnobError>,
         /// How many changes were put back.
         restored: usize,
     },
@@ -34,7 +34,7 @@ pub enum ApplyError {
     #[error("{source}. Putting the earlier changes back failed too ({problem}); run `evenkeel undo {session}`")]
     Stuck {
         /// The knob that failed.
-        source: KnobError,
+        source: Box<KnobError>,
         /// The session.
         session: String,
         /// Why undoing stopped.
@@ -99,6 +99,7 @@ impl Session {
     }
 
     fn back_out(&mut self, writer: &Writer, store: &mut dyn Store, source: KnobError) -> ApplyError {
+        let source = Box::new(source);
         match self.undo(writer, store, UndoOptions::default()) {
             Ok(report) if report.is_complete() => ApplyError::Undone { source, restored: report.restored() },
             Ok(report) => self.stuck(source, &report),
@@ -108,7 +109,7 @@ impl Session {
         }
     }
 
-    fn stuck(&self, source: KnobError, report: &UndoReport) -> ApplyError {
+    fn stuck(&self, source: Box<KnobError>, report: &UndoReport) -> ApplyError {
         let problem = report.steps.last().map_or_else(String::new, ToString::to_string);
         ApplyError::Stuck { source, session: self.header.session.clone(), problem }
     }

@@ -105,7 +105,7 @@ impl Meter {
     /// When the kernel's counters cannot be read.
     pub fn sample(&mut self) -> Result<Sample, MeterError> {
         self.age += 1;
-        if self.age % SAMPLES_PER_PICTURE == 0 {
+        if self.age.is_multiple_of(SAMPLES_PER_PICTURE) {
             self.host = Host::read(&self.root)?;
         }
         let now = Reading::take(&self.root, &self.costs)?;

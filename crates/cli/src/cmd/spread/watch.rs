@@ -95,7 +95,7 @@ struct Mover<'a> {
 /// Watches until Ctrl-C, the count, or a failure; the moves are taken back in each case, unless they are to be kept.
 pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&Root::live())?;
-    for name in args.ifaces.iter().filter(|n| host.nic(n).is_none()) {
+    if let Some(name) = args.ifaces.iter().find(|n| host.nic(n).is_none()) {
         let known = host.nics.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ");
         return Err(PlanError::NoSuchNic { name: name.clone(), known }.into());
     }
@@ -164,7 +164,7 @@ fn say(decision: &Decision, host: &Host) {
     for note in &decision.notes {
         match (note, host.irqbalance_pid) {
             (Note::Rewritten { .. }, Some(pid)) => {
-                println!("{note}; irqbalance (process {pid}) is running, and likely did it")
+                println!("{note}; irqbalance (process {pid}) is running, and likely did it");
             }
             _ => println!("{note}"),
         }
@@ -185,10 +185,9 @@ impl Mover<'_> {
             self.sessions.push(session.header.session.clone());
             match session.apply(&writer, &mut Live, &[change]) {
                 Ok(_) => {}
-                Err(ApplyError::Undone {
-                    source: source @ (KnobError::Managed { .. } | KnobError::Gone { .. }),
-                    ..
-                }) => {
+                Err(ApplyError::Undone { source, .. })
+                    if matches!(*source, KnobError::Managed { .. } | KnobError::Gone { .. }) =>
+                {
                     eprintln!("warning: {source}");
                     self.refused.insert(m.knob.clone());
                 }
