@@ -47,9 +47,18 @@ pub struct Filter {
     pub link_type: u16,
 }
 
+/// Where a filter will run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// On a packet socket, where VLAN tags have been taken out of the frame and stand beside it.
+    Socket,
+    /// In an XDP program, which sees the bytes only.
+    Xdp,
+}
+
 /// Compiles `filter` as `tcpdump -i interface` does: on the opened interface, since only then libpcap asks the kernel for
-/// VLAN tags that it took out of the frame. Needs CAP_NET_RAW.
-pub fn compile(interface: &str, filter: &str, snaplen: u32) -> Result<Filter, FilterError> {
+/// VLAN tags that it took out of the frame. For an XDP program it must not. Needs CAP_NET_RAW.
+pub fn compile(interface: &str, filter: &str, snaplen: u32, place: Place) -> Result<Filter, FilterError> {
     let open = |e: pcap::Error| FilterError::Open { interface: interface.to_owned(), reason: words(&e) };
     let capture = Capture::from_device(interface)
         .map_err(open)?
@@ -62,9 +71,11 @@ pub fn compile(interface: &str, filter: &str, snaplen: u32) -> Result<Filter, Fi
     if filter.trim().is_empty() {
         return Ok(Filter { program: Vec::new(), link_type });
     }
-    let program = capture
-        .compile(filter, true)
-        .map_err(|e| FilterError::Syntax { filter: filter.to_owned(), reason: words(&e) })?;
+    let program = match place {
+        Place::Socket => capture.compile(filter, true),
+        Place::Xdp => Capture::dead(capture.get_datalink()).and_then(|bytes_only| bytes_only.compile(filter, true)),
+    }
+    .map_err(|e| FilterError::Syntax { filter: filter.to_owned(), reason: words(&e) })?;
     let program: Option<Vec<Instruction>> =
         program.get_instructions().iter().map(|i| instruction(&i.to_string())).collect();
     let program = program.ok_or_else(|| FilterError::Output(filter.to_owned()))?;

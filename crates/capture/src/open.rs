@@ -1,6 +1,10 @@
 //! From a plan to open sources.
 
-use port::{FanoutProgram, Group, PacketOptions, PacketSource, PlainReading, PortError, RingSource};
+use bpf::XdpMode;
+use port::{
+    FanoutProgram, Group, PacketOptions, PacketSource, PlainReading, PortError, RingSource, TapOptions, TapSource,
+    XdpOptions, XdpSource,
+};
 use sys::packet::{Fanout, FanoutAlgorithm, Instruction, RingLayout};
 
 use crate::plan::{Backend, Plan};
@@ -12,6 +16,10 @@ pub enum AnySource {
     Packet(PacketSource),
     /// A TPACKET_V3 ring.
     Ring(RingSource),
+    /// Some queues by AF_XDP.
+    Xdp(XdpSource),
+    /// Some CPUs' rings of a tap.
+    Tap(TapSource),
 }
 
 /// The settings of the backends.
@@ -29,6 +37,10 @@ pub struct Tuning {
     pub rx_hash: bool,
     /// How a fanout group chooses.
     pub fanout: Fanout,
+    /// Where the XDP program of `xdp` and `tap` runs.
+    pub xdp_mode: XdpMode,
+    /// Frames captured by `tap` end there instead of passing on.
+    pub consume: bool,
 }
 
 impl Default for Tuning {
@@ -40,11 +52,13 @@ impl Default for Tuning {
             retire_ms: 60,
             rx_hash: false,
             fanout: Fanout { algorithm: FanoutAlgorithm::Hash, defrag: false, rollover: false, ignore_outgoing: false },
+            xdp_mode: XdpMode::Native,
+            consume: false,
         }
     }
 }
 
-/// Opens the sources of a plan, one per reader.
+/// Opens the sources of a plan, at most one per reader: an interface may have fewer queues than that.
 pub fn open(plan: &Plan, options: &PacketOptions, tuning: &Tuning) -> Result<Vec<AnySource>, PortError> {
     let layout = RingLayout {
         block_bytes: tuning.block_bytes,
@@ -64,6 +78,28 @@ pub fn open(plan: &Plan, options: &PacketOptions, tuning: &Tuning) -> Result<Vec
             .into_iter()
             .map(AnySource::Ring)
             .collect(),
+        Backend::Xdp => {
+            let options = XdpOptions {
+                filter: options.filter.clone(),
+                snaplen: options.snaplen,
+                promiscuous: options.promiscuous,
+                mode: tuning.xdp_mode,
+                ..XdpOptions::new(&options.interface)
+            };
+            XdpSource::open(&options, plan.readers.len())?.into_iter().map(AnySource::Xdp).collect()
+        }
+        Backend::Tap => {
+            let options = TapOptions {
+                filter: options.filter.clone(),
+                snaplen: options.snaplen,
+                promiscuous: options.promiscuous,
+                mode: tuning.xdp_mode,
+                consume: tuning.consume,
+                numa_node: plan.node,
+                ..TapOptions::new(&options.interface)
+            };
+            TapSource::open(&options, plan.readers.len())?.into_iter().map(AnySource::Tap).collect()
+        }
     })
 }
 

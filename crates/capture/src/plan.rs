@@ -20,11 +20,15 @@ pub enum Backend {
     Ring,
     /// Several rings, joined by fanout.
     RingFanout,
+    /// AF_XDP: frames are taken from the stack before a socket buffer is made.
+    Xdp,
+    /// An XDP program copies frames into shared memory; they pass on, or end there.
+    Tap,
 }
 
 impl Backend {
     /// All, from the simplest on.
-    pub const ALL: [Self; 4] = [Self::Packet, Self::PacketFanout, Self::Ring, Self::RingFanout];
+    pub const ALL: [Self; 6] = [Self::Packet, Self::PacketFanout, Self::Ring, Self::RingFanout, Self::Xdp, Self::Tap];
 
     /// The name that the user writes.
     pub fn name(self) -> &'static str {
@@ -33,12 +37,19 @@ impl Backend {
             Self::PacketFanout => "packet+fanout",
             Self::Ring => "ring",
             Self::RingFanout => "ring+fanout",
+            Self::Xdp => "xdp",
+            Self::Tap => "tap",
         }
     }
 
     /// Whether several readers share the packets by fanout.
     pub fn is_fanout(self) -> bool {
         matches!(self, Self::PacketFanout | Self::RingFanout)
+    }
+
+    /// Whether an XDP program does the capture.
+    pub fn is_xdp(self) -> bool {
+        matches!(self, Self::Xdp | Self::Tap)
     }
 }
 
@@ -125,6 +136,8 @@ pub struct Plan {
 
 /// Plans the readers.
 ///
+/// AF_XDP gets a reader per queue, as far as there are CPUs; the tap one, unless several are asked for.
+///
 /// A fanout group gets [`fanout_members`] over the CPUs of the interface's NUMA node (of the whole machine when it has
 /// none): the buffers are there too. A single reader goes to a CPU of that node that serves none of the interface's
 /// interrupts; where no interrupt is known the scheduler, which sees the load, chooses better.
@@ -140,10 +153,15 @@ pub fn plan(wish: &Wish, cpus: &[Cpu], nic: Option<&Nic>, irq_cpus: &CpuSet) -> 
     }
     let node = nic.and_then(|n| n.node).filter(|node| cpus.iter().any(|c| c.node == *node && c.online));
     let near: Vec<Cpu> = cpus.iter().filter(|c| node.is_none_or(|n| c.node == n)).cloned().collect();
+    let queues = if wish.backend == Backend::Xdp { nic.map_or(1, |n| n.rx_queues.len().max(1)) } else { 1 };
     let readers = if wish.backend.is_fanout() {
         fanout(wish, &near)?
+    } else if wish.backend.is_xdp() && wish.members.unwrap_or(queues) > 1 {
+        let usable = near.iter().filter(|c| c.online && !c.isolated).count().max(1);
+        let members = wish.members.or(Some(queues.min(usable)));
+        fanout(&Wish { members, ..wish.clone() }, &near)?
     } else {
-        if let Some(members) = wish.members.filter(|&m| m != 1) {
+        if let Some(members) = wish.members.filter(|&m| m != 1 && !wish.backend.is_xdp()) {
             return Err(PlanError::OneReader { backend: wish.backend, members });
         }
         let free = || near.iter().find(|c| c.online && !c.isolated && !irq_cpus.contains(c.id)).map(|c| c.id);

@@ -25,7 +25,7 @@ const CHUNK_BYTES: usize = 256 << 10;
 /// How long encoded packets may wait in a reader for more of them.
 const FLUSH: Duration = Duration::from_millis(200);
 /// How long a reader waits for packets before it looks at the stop flag.
-const PATIENCE: Duration = Duration::from_millis(100);
+const PATIENCE: Duration = Duration::from_millis(50);
 /// How long after the end a reader goes on to collect what had been received before.
 const DRAIN: Duration = Duration::from_secs(3);
 
@@ -113,7 +113,7 @@ pub struct ReaderStats {
 pub struct Report {
     /// Each reader.
     pub readers: Vec<ReaderStats>,
-    /// The time from the first reader's start to the last one's end.
+    /// The time from the start of the readers to the end of the capture, without what collecting the rest took.
     pub elapsed: Duration,
     /// Files written.
     pub files: u32,
@@ -262,8 +262,9 @@ pub fn run(
     };
     let snapshot = || -> Vec<ReaderStats> { shared.slots.iter().zip(&cpus).map(|(s, cpu)| s.read(*cpu)).collect() };
     let start = Instant::now();
-    let failure = thread::scope(|scope| {
+    let (failure, elapsed) = thread::scope(|scope| {
         let mut failure = None;
+        let mut end = None;
         let mut readers = Vec::with_capacity(sources.len());
         for (index, (source, cpu)) in sources.into_iter().enumerate() {
             let shared = &shared;
@@ -289,7 +290,9 @@ pub fn run(
             if limits.duration.is_some_and(|d| elapsed >= d) {
                 shared.ended.store(true, Ordering::Relaxed);
             }
-            if elapsed >= next && !shared.is_over() {
+            if shared.is_over() {
+                end = end.or(Some(elapsed));
+            } else if elapsed >= next {
                 next += Duration::from_secs(1);
                 each_second(elapsed, &snapshot());
             }
@@ -299,9 +302,8 @@ pub fn run(
             let result = reader.join().unwrap_or(Err(RunError::Panicked));
             failure = failure.or(result.err());
         }
-        failure
+        (failure, end.unwrap_or_else(|| start.elapsed()))
     });
-    let elapsed = start.elapsed();
     let readers = snapshot();
     let dropped = shared.dropped();
     let mut report = Report { readers, elapsed, files: 0, closed: shared.closed.load(Ordering::Relaxed), failure };
@@ -324,6 +326,8 @@ fn dispatch(source: AnySource, cpu: Option<u32>, shared: &Shared<'_>, slot: &Slo
     let result = match source {
         AnySource::Packet(source) => work(source, shared, slot),
         AnySource::Ring(source) => work(source, shared, slot),
+        AnySource::Xdp(source) => work(source, shared, slot),
+        AnySource::Tap(source) => work(source, shared, slot),
     };
     if let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) {
         let ns = |t: nix::sys::time::TimeVal| t.tv_sec() as u64 * 1_000_000_000 + t.tv_usec() as u64 * 1000;

@@ -14,7 +14,7 @@ use anyhow::{Context, anyhow};
 use caps::Capability;
 use capture::{
     auto::{self, Trial},
-    filter::{self, Filter},
+    filter::{self, Filter, Place},
     open::{AnySource, Tuning},
     output::{Output, Target},
     pcapng::Section,
@@ -39,12 +39,16 @@ const HELD_BACK_MARGIN: Duration = Duration::from_millis(60);
 /// Captures.
 pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     let config = args.validate()?;
-    privilege::require(config.mode.map_or("auto", Backend::name), &[Capability::CAP_NET_RAW])?;
+    let mut needed = vec![Capability::CAP_NET_RAW];
+    if config.mode.map_or(config.try_xdp, Backend::is_xdp) {
+        needed.extend([Capability::CAP_NET_ADMIN, Capability::CAP_BPF]);
+    }
+    privilege::require(config.mode.map_or("auto", Backend::name), &needed)?;
     if sys::packet::interface_index(&config.interface).is_none() {
         return Err(port::members::unknown_interface(&config.interface).into());
     }
     let host = Host::read(&Root::live())?;
-    let filter = filter::compile(&config.interface, &config.filter, config.snaplen)?;
+    let filter = filters(&config)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
@@ -60,8 +64,8 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
         }
     };
     let plan = place(&config, &host, backend)?;
-    let sources = open(&config, &filter, &plan)?;
-    let sink = sink(&config, &host, &filter)?;
+    let sources = open(&config, filter.of(backend), &plan)?;
+    let sink = sink(&config, &host, filter.of(backend))?;
     // Later files of a rotation may lie in a folder of another user.
     let rotating = matches!(&config.target, Some(Target::File(_, rotation)) if rotation.is_on());
     privilege::drop_all_but(if rotating { &[Capability::CAP_DAC_OVERRIDE] } else { &[] })?;
@@ -72,6 +76,36 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
         Some(failure) => Err(failure.into()),
         None => Ok(Outcome::Fine),
     }
+}
+
+/// The filter for each kind of backend.
+struct Filters {
+    socket: Filter,
+    xdp: Filter,
+}
+
+impl Filters {
+    fn of(&self, backend: Backend) -> &Filter {
+        if backend.is_xdp() { &self.xdp } else { &self.socket }
+    }
+}
+
+fn filters(config: &Config) -> Result<Filters, Failure> {
+    let compile = |place| filter::compile(&config.interface, &config.filter, config.snaplen, place);
+    Ok(Filters { socket: compile(Place::Socket)?, xdp: compile(Place::Xdp)? })
+}
+
+/// What `auto` may try: an XDP program is attached only with the user's consent, and frames are only taken from the stack
+/// when the user gives them up.
+fn candidates(config: &Config) -> Vec<Backend> {
+    Backend::ALL
+        .into_iter()
+        .filter(|backend| match backend {
+            Backend::Tap => config.try_xdp,
+            Backend::Xdp => config.tuning.consume,
+            _ => true,
+        })
+        .collect()
 }
 
 fn limits(config: &Config) -> Limits {
@@ -93,7 +127,8 @@ fn place(config: &Config, host: &Host, backend: Backend) -> Result<Plan, Failure
         .filter_map(|irq| host.irq(irq.irq))
         .flat_map(|irq| irq.effective.as_ref().unwrap_or(&irq.affinity).iter().collect::<Vec<_>>())
         .collect();
-    let members = if backend.is_fanout() || config.mode.is_some() { config.members } else { None };
+    // In `auto` the number is meant for those that can have several.
+    let members = if config.mode.is_some() || backend.is_fanout() { config.members } else { None };
     let wish = Wish { backend, members, cpus: config.cpus.clone() };
     Ok(plan::plan(&wish, &host.cpus, nic, &irq_cpus)?)
 }
@@ -114,17 +149,20 @@ fn open(config: &Config, filter: &Filter, plan: &Plan) -> Result<Vec<(AnySource,
 fn choose(
     config: &Config,
     host: &Host,
-    filter: &Filter,
+    filters: &Filters,
     stop: &AtomicBool,
 ) -> Result<(Vec<Trial>, auto::Choice), Failure> {
     let mut trials = Vec::new();
-    for backend in Backend::ALL {
+    for backend in candidates(config) {
         let plan = place(config, host, backend)?;
-        let sources = open(config, filter, &plan)?;
+        let sources = open(config, filters.of(backend), &plan)?;
         let count_only = config.target.is_none() && !config.print;
         trials.push(auto::trial(backend, sources, TRIAL, limits(config), count_only, stop)?);
     }
-    let choice = auto::choose(&trials);
+    let mut choice = auto::choose(&trials);
+    if !config.try_xdp {
+        choice.reason += "; tap was not tried, since it attaches an XDP program (allow it with --try-xdp)";
+    }
     Ok((trials, choice))
 }
 

@@ -3,6 +3,7 @@
 use std::{fs, io::IsTerminal, path::PathBuf, time::Duration};
 
 use anyhow::{Context, anyhow};
+use bpf::XdpMode;
 use capture::{
     open::Tuning,
     output::{Rotation, Target},
@@ -25,7 +26,6 @@ pub(crate) struct CaptureArgs {
     /// The interface to capture from.
     interface: Option<String>,
     /// Which packets, in tcpdump's syntax (pcap-filter(7)), evaluated in the kernel; default: all.
-    #[arg(trailing_var_arg = true)]
     filter: Vec<String>,
     /// Write pcapng to this file; `-` is standard output.
     #[arg(short, long, value_name = "FILE")]
@@ -45,8 +45,9 @@ pub(crate) struct CaptureArgs {
     /// Keep at most this number of bytes of each packet, 16 to 262144 [default: 262144, whole packets].
     #[arg(short, long, value_name = "BYTES")]
     snaplen: Option<u32>,
-    /// How to capture: packet, packet+fanout, ring, ring+fanout, or auto, which tries them on the live traffic for half a
-    /// second each [default: ring].
+    /// How to capture: packet, packet+fanout, ring, ring+fanout, xdp (AF_XDP: takes frames from the stack), tap (an XDP
+    /// program copies frames and lets them pass), or auto, which tries them on the live traffic for half a second each
+    /// [default: ring].
     #[arg(long, value_name = "BACKEND")]
     mode: Option<String>,
     /// How a fanout group spreads packets: hash, lb, cpu, rollover, rnd, qm, cbpf or ebpf (these two by source address)
@@ -83,6 +84,17 @@ pub(crate) struct CaptureArgs {
     /// Receive buffer of a plain socket in bytes; K and M are understood [default: 16M].
     #[arg(long, value_name = "BYTES")]
     buffer: Option<String>,
+    /// With --mode tap: captured frames end there and never reach the stack. With --mode auto: xdp and such a tap are tried
+    /// too.
+    #[arg(long)]
+    consume: bool,
+    /// With --mode auto: try tap too, which attaches an XDP program for the trial (some NICs restart their link for it).
+    #[arg(long)]
+    try_xdp: bool,
+    /// Where the XDP program of xdp and tap runs: native (in the driver) or generic (in the stack, slow, any driver)
+    /// [default: native].
+    #[arg(long, value_name = "MODE")]
+    xdp_mode: Option<String>,
     /// Do not ask the interface for frames that are not addressed to it.
     #[arg(long)]
     no_promisc: bool,
@@ -125,6 +137,8 @@ pub(crate) struct Config {
     pub(crate) tuning: Tuning,
     pub(crate) promiscuous: bool,
     pub(crate) inbound: bool,
+    /// Whether `auto` may attach an XDP program.
+    pub(crate) try_xdp: bool,
     pub(crate) snaplen: u32,
     pub(crate) count: Option<u64>,
     pub(crate) duration: Option<Duration>,
@@ -220,6 +234,14 @@ impl CaptureArgs {
                 wrong(format!("--fanout: there is no algorithm `{name}`; there are {names}"))
             })?;
         }
+        tuning.consume = args.consume;
+        tuning.xdp_mode = match args.xdp_mode.as_deref() {
+            None | Some("native") => XdpMode::Native,
+            Some("generic") => XdpMode::Generic,
+            Some(other) => {
+                return Err(wrong(format!("--xdp-mode: there is no `{other}`; there are native and generic")));
+            }
+        };
         let mode = match args.mode.as_deref() {
             None => Some(Backend::Ring),
             Some("auto") => None,
@@ -227,6 +249,9 @@ impl CaptureArgs {
         };
         if mode.is_some_and(|m| !m.is_fanout()) && (args.fanout.is_some() || args.defrag || args.rollover) {
             return Err(wrong("--fanout, --defrag and --rollover need --mode packet+fanout, ring+fanout or auto"));
+        }
+        if args.consume && !matches!(mode, None | Some(Backend::Tap | Backend::Xdp)) {
+            return Err(wrong("--consume needs --mode tap, xdp or auto: the others only listen"));
         }
         let cpus = args.cpus.as_deref().map(CpuSet::parse_list).transpose();
         let cpus = cpus.context("--cpus").map_err(Failure::usage)?;
@@ -266,6 +291,7 @@ impl CaptureArgs {
             tuning,
             promiscuous: !args.no_promisc,
             inbound: args.inbound,
+            try_xdp: args.try_xdp || args.consume,
             snaplen,
             count: args.count,
             duration,
