@@ -1,6 +1,7 @@
 //! The `evenkeel` program: arguments in, exit code out.
 
 mod cmd;
+mod demo;
 mod failure;
 
 use std::process::ExitCode;

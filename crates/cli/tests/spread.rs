@@ -100,7 +100,9 @@ impl Guard {
     /// Every record of the journal.
     fn records(&self) -> Vec<Value> {
         let sessions = fs::read_dir(self.state.path().join("journal")).into_iter().flatten().flatten();
-        let texts = sessions.filter(|e| e.path().extension().is_some_and(|x| x == "jsonl")).map(|e| fs::read_to_string(e.path()).unwrap());
+        let texts = sessions
+            .filter(|e| e.path().extension().is_some_and(|x| x == "jsonl"))
+            .map(|e| fs::read_to_string(e.path()).unwrap());
         texts.flat_map(|t| t.lines().map(|l| serde_json::from_str(l).unwrap()).collect::<Vec<Value>>()).collect()
     }
 
@@ -233,7 +235,9 @@ fn undo_stops_at_a_value_that_somebody_else_wrote() {
 fn every_saved_machine_is_planned_offline() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
     let mut machines = 0;
-    for tar in fs::read_dir(folder).unwrap().flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|x| x == "tar")) {
+    for tar in
+        fs::read_dir(folder).unwrap().flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|x| x == "tar"))
+    {
         let name = tar.to_str().unwrap();
         let plan = evenkeel(&["spread", "plan", "--root", name, "--json"]);
         assert!(plan.status.success(), "{name}: {}", text(&plan));

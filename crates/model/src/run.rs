@@ -146,6 +146,8 @@ pub mod keys {
     pub const RING_FANOUT: &str = "ring+fanout";
     /// Copied in XDP into shared memory.
     pub const TAP: &str = "tap";
+    /// Copied in XDP into shared memory, and ended there.
+    pub const TAP_CONSUME: &str = "tap-consume";
     /// AF_XDP.
     pub const XDP: &str = "xdp";
 }

@@ -1,13 +1,13 @@
 //! One module per verb: its arguments (doc comments are the help) and `run`.
 
-mod r#gen;
 mod capture;
 mod demo;
+mod r#gen;
 mod meta;
 mod snapshot;
 mod spread;
-mod undo;
 mod top;
+mod undo;
 
 use clap::Subcommand;
 

@@ -1,0 +1,192 @@
+//! `evenkeel demo`: arguments, progress, text, JSON and the page.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow};
+use caps::Capability;
+use capture::privilege;
+use clap::Args;
+use host::{Host, Root};
+use indicatif::{ProgressBar, ProgressStyle};
+use model::{CpuSet, run::Stage, schema::Document, units};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::{
+    demo::{self, DemoConfig},
+    failure::{Failure, Outcome},
+};
+
+/// What the demo does to the machine needs these.
+const CAPABILITIES: [Capability; 4] =
+    [Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_BPF];
+
+/// Flood a lab with SYNs and receive the flood in eight ways, from one plain socket to AF_XDP.
+///
+/// Everything happens in two network namespaces made for it, on a wire (veth) between them; nothing else is touched and
+/// nothing stays. Each stage says what was offered, captured and lost, and where; the load of every core; and what a packet
+/// costs. A page with the charts is written to the current folder.
+#[derive(Debug, Args)]
+pub(crate) struct DemoArgs {
+    /// Seconds per measurement.
+    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    seconds: f64,
+    /// Measurements per stage; the one with the median rate counts.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    repeats: u32,
+    /// Packets per second to offer [default: 90 % of the generator's ceiling, 25 % where it shares the receivers' cores].
+    #[arg(long, value_name = "PPS")]
+    rate: Option<f64>,
+    /// Cores to use, such as 0-3,8 [default: all that are online and not isolated].
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// The page to write.
+    #[arg(long, value_name = "FILE", default_value = "evenkeel-demo.html")]
+    html: PathBuf,
+    /// Write no page.
+    #[arg(long, conflicts_with = "html")]
+    no_html: bool,
+    /// Print the run as JSON (schema evenkeel.demo/1) instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+impl DemoArgs {
+    /// Checks everything that can be checked before anything is made.
+    fn validate(&self, host: &Host) -> Result<DemoConfig, Failure> {
+        if !(0.2..=600.0).contains(&self.seconds) {
+            return Err(Failure::usage(anyhow!("--seconds takes 0.2 to 600, not {}", self.seconds)));
+        }
+        if let Some(rate) = self.rate
+            && !(1000.0..=5e7).contains(&rate)
+        {
+            return Err(Failure::usage(anyhow!("--rate takes 1000 to 50000000 packets/s, not {rate}")));
+        }
+        let usable: CpuSet = host.cpus.iter().filter(|c| c.online && !c.isolated).map(|c| c.id).collect();
+        let cpus = match &self.cpus {
+            None => usable,
+            Some(wanted) => {
+                let missing = wanted.difference(&host.online());
+                if wanted.is_empty() || !missing.is_empty() {
+                    let online = host.online();
+                    let what = if wanted.is_empty() { "names no CPU".into() } else { format!("names CPU {missing}") };
+                    return Err(Failure::usage(anyhow!("--cpus {what}, but online are {online}")));
+                }
+                wanted.clone()
+            }
+        };
+        Ok(DemoConfig { duration: Duration::from_secs_f64(self.seconds), repeats: self.repeats, pps: self.rate, cpus })
+    }
+}
+
+/// Runs the demo.
+pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
+    let host = Host::read(&Root::live())?;
+    let config = args.validate(&host)?;
+    privilege::require("demo", &CAPABILITIES)?;
+    let page = if args.no_html { None } else { Some(Page::open(args.html.clone())?) };
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .context("cannot catch signals")
+            .map_err(Failure::internal)?;
+    }
+    let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let mut progress = Progress::new();
+    let run = demo::run(&config, &host, when, &stop, &mut progress)?;
+    progress.bar.finish_and_clear();
+    let Some(run) = run else {
+        drop(page);
+        eprintln!("evenkeel: interrupted; everything that the demo had made is gone again");
+        // The parent is to see that a signal ended us.
+        signal_hook::low_level::emulate_default_handler(SIGINT).map_err(Failure::internal)?;
+        return Ok(Outcome::No);
+    };
+    if args.json {
+        let text = serde_json::to_string_pretty(&Document::new("demo", 1, &run)).map_err(Failure::internal)?;
+        writeln!(io::stdout(), "{text}").map_err(Failure::internal)?;
+    } else {
+        writeln!(io::stdout(), "{}", report::demo_text(&run, report::Look::of_stdout())).map_err(Failure::internal)?;
+    }
+    if let Some(page) = page {
+        let path = page.write(&report::demo_page(&run)?)?;
+        eprintln!("The page with the charts: {}", path.display());
+    }
+    Ok(Outcome::Fine)
+}
+
+/// The page's file: opened before the demo, so that a folder without write permission is known before and not after; taken
+/// away again when nothing came of it.
+struct Page {
+    path: PathBuf,
+    temporary: PathBuf,
+}
+
+impl Page {
+    fn open(path: PathBuf) -> Result<Self, Failure> {
+        let mut name = path.file_name().context("--html names no file").map_err(Failure::usage)?.to_owned();
+        name.push(".part");
+        let temporary = path.with_file_name(name);
+        fs::write(&temporary, "")
+            .with_context(|| format!("cannot write the page {}: name another place with --html", path.display()))
+            .map_err(Failure::usage)?;
+        Ok(Self { path, temporary })
+    }
+
+    fn write(self, html: &str) -> Result<PathBuf, Failure> {
+        fs::write(&self.temporary, html)
+            .and_then(|()| fs::rename(&self.temporary, &self.path))
+            .with_context(|| format!("cannot write the page {}", self.path.display()))
+            .map_err(Failure::lacking)?;
+        Ok(self.path.clone())
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.temporary);
+    }
+}
+
+/// Progress on stderr: a bar on a terminal, a line per stage in any case.
+struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    fn new() -> Self {
+        let bar = ProgressBar::new(1);
+        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} [{elapsed}]") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(500));
+        Self { bar }
+    }
+}
+
+impl demo::Watch for Progress {
+    fn step(&mut self, name: &str, number: usize, of: usize) {
+        self.bar.set_length(of as u64);
+        self.bar.set_position(number as u64 - 1);
+        self.bar.set_message(name.to_owned());
+    }
+
+    fn stage(&mut self, stage: &Stage) {
+        let line = format!(
+            "{:<22} {:>10} of {:>10} captured",
+            stage.name,
+            units::pps(stage.delivered_pps),
+            units::pps(stage.offered_pps)
+        );
+        if self.bar.is_hidden() {
+            eprintln!("{line}");
+        } else {
+            self.bar.println(line);
+        }
+    }
+}

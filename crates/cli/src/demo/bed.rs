@@ -1,0 +1,79 @@
+//! The lab of one stage: an attacker and a server, joined by a wire whose receive queues have the cores they are given.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use lab::{Lab, LabError, Mac, Namespace, VethEnd};
+use sys::ethtool::EthtoolError;
+
+use super::measure::VethCounters;
+
+/// The server's address: of the network that RFC 2544 sets aside for measurements.
+pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+
+/// Two namespaces and the wire between them.
+#[derive(Debug)]
+pub(crate) struct Bed {
+    /// Where the flood comes from.
+    pub attacker: Namespace,
+    /// Where it is received.
+    pub server: Namespace,
+    /// The attacker's end of the wire.
+    pub attacker_end: VethEnd,
+    /// The server's end.
+    pub server_end: VethEnd,
+}
+
+impl Bed {
+    /// Builds the lab with one receive queue per entry of `queue_cpus`, each served by a NAPI thread on that CPU.
+    pub(crate) fn build(lab: &Lab, queue_cpus: &[u32]) -> Result<Self, LabError> {
+        let bed = Self::build_inline(lab, queue_cpus.len())?;
+        bed.server.thread_napi(&bed.server_end.name, queue_cpus)?;
+        Ok(bed)
+    }
+
+    /// Builds the lab with `queues` receive queues whose work is done on the core of their sender, within its soft interrupts.
+    pub(crate) fn build_inline(lab: &Lab, queues: usize) -> Result<Self, LabError> {
+        let attacker = lab.namespace("attacker")?;
+        let server = lab.namespace("server")?;
+        let (a, s) = (lab.interface("a"), lab.interface("s"));
+        let queues = u32::try_from(queues).unwrap_or(u32::MAX);
+        let (attacker_end, server_end) = lab.veth((&attacker, &a), (&server, &s), queues)?;
+        server.add_address(&s, IpAddr::V4(SERVER), 15)?;
+        // GRO makes a veth run NAPI, without which it takes no frames from XDP; it stays on for every stage alike.
+        server.set_feature(&s, "rx-gro", true)?;
+        Ok(Self { attacker, server, attacker_end, server_end })
+    }
+
+    /// The address to which a mirror port's frames go: nobody's on this wire, so that the stack drops each frame right after
+    /// the taps have seen it.
+    pub(crate) fn mirrored_mac() -> Mac {
+        Mac([0x02, 0, 0x5e, 0, 0x53, 0x01])
+    }
+
+    /// The counters of both ends: attacker, server.
+    pub(crate) fn counters(&self) -> Result<(VethCounters, VethCounters), BedError> {
+        let attacker = self.attacker.run(|| VethCounters::read(&self.attacker_end.name))??;
+        let server = self.server.run(|| VethCounters::read(&self.server_end.name))??;
+        Ok((attacker, server))
+    }
+}
+
+/// Counters of the lab that could not be read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BedError {
+    /// The namespace could not be entered.
+    #[error(transparent)]
+    Lab(#[from] LabError),
+    /// The interface did not answer.
+    #[error(transparent)]
+    Ethtool(#[from] EthtoolError),
+}
+
+impl model::Classified for BedError {
+    fn class(&self) -> model::ErrorClass {
+        match self {
+            Self::Lab(e) => e.class(),
+            Self::Ethtool(e) => e.class(),
+        }
+    }
+}

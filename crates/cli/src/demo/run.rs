@@ -1,0 +1,238 @@
+//! Runs the stages and puts the measurements together.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bpf::{XdpDrop, XdpMode};
+use host::picture::Host;
+use lab::Lab;
+use model::{
+    CpuSet,
+    run::{Cost, DemoRun, Generator, Repeats, Sharing, Stage},
+    sources, units,
+};
+
+use super::{
+    bed::Bed,
+    flood::{FRAME_BYTES, Flood, FloodResult},
+    machine,
+    measure::{Counted, LoadMeter, busy_ns_per_second, steal_percent},
+    plan::{Cores, StagePlan},
+    readers::Readers,
+    words,
+};
+use crate::failure::Failure;
+
+/// How long the flood runs before loads are measured.
+const WARM_UP: Duration = Duration::from_millis(300);
+/// Offered rate as a share of the generator's ceiling, when the user names none: where the generator has cores of its own …
+const SHARE_APART: f64 = 0.9;
+/// … and where it shares them with the receivers, so that its own work leaves them most of the CPU time.
+const SHARE_INLINE: f64 = 0.25;
+/// A measurement during which the hypervisor took more than this from us is repeated, up to [`STEAL_TRIES`] times.
+const STEAL_LIMIT_PERCENT: f64 = 2.0;
+const STEAL_TRIES: u32 = 3;
+
+/// What the user asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct DemoConfig {
+    /// How long each measurement takes.
+    pub duration: Duration,
+    /// Measurements per stage.
+    pub repeats: u32,
+    /// Packets per second to offer; none is a share of the ceiling.
+    pub pps: Option<f64>,
+    /// The cores to use.
+    pub cpus: CpuSet,
+}
+
+/// What happens, for those who watch.
+pub(crate) trait Watch {
+    /// A step begins: its name, its number, how many there are.
+    fn step(&mut self, name: &str, number: usize, of: usize);
+    /// A stage is finished.
+    fn stage(&mut self, stage: &Stage);
+}
+
+/// Measures the ceiling and every stage. `stop` ends it early, with none.
+pub(crate) fn run(
+    config: &DemoConfig,
+    host: &Host,
+    when: String,
+    stop: &AtomicBool,
+    watch: &mut impl Watch,
+) -> Result<Option<DemoRun>, Failure> {
+    let cores = Cores::split(&config.cpus);
+    let plans = cores.stages();
+    let lab = Lab::new("demo")?;
+    let steps = plans.len() + 1;
+    watch.step("generator ceiling", 1, steps);
+    let generator = ceiling(&lab, &cores, config.duration, stop)?;
+    let share = if cores.sharing == Sharing::Apart { SHARE_APART } else { SHARE_INLINE };
+    let pps = config.pps.unwrap_or(generator.ceiling_pps * share);
+
+    let mut stages = Vec::with_capacity(plans.len());
+    for (i, plan) in plans.iter().enumerate() {
+        watch.step(plan.name, i + 2, steps);
+        let mut measured = Vec::new();
+        for _ in 0..config.repeats {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(None);
+            }
+            measured.push(measure_undisturbed(config, host, &lab, &cores, plan, pps, stop)?);
+        }
+        let stage = median(measured);
+        watch.stage(&stage);
+        stages.push(stage);
+    }
+    Ok(Some(DemoRun {
+        when,
+        machine: machine::describe(host),
+        frame_bytes: FRAME_BYTES as u32,
+        seconds_per_stage: config.duration.as_secs_f64(),
+        generator,
+        conclusion: words::conclusion(&stages),
+        stages,
+        sources: sources::figures(),
+    }))
+}
+
+/// How fast the senders are when each frame ends in XDP, the cheapest receiver there is, on the sender's own core: there
+/// the load throttles itself, so that nothing is lost and what was sent has arrived.
+fn ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &AtomicBool) -> Result<Generator, Failure> {
+    let bed = Bed::build_inline(lab, cores.senders.len())?;
+    let server = &bed.server_end.name;
+    let drop_all = bed.server.run(|| XdpDrop::attach(server, XdpMode::Native))??;
+    let before = drop_all.counts()?.frames;
+    let flood = Flood::load(&bed, &cores.senders, None, duration)?;
+    let (result, ()) = flood.run(&bed, stop, || pause(duration, stop))?;
+    thread::sleep(Duration::from_millis(50));
+    let arrived = drop_all.counts()?.frames - before;
+    let ceiling_pps = arrived as f64 / result.seconds.max(1e-9);
+    Ok(Generator {
+        backend: "XDP live frames".into(),
+        cpus: cores.senders.iter().copied().collect(),
+        ceiling_pps,
+        ceiling_conditions: format!(
+            "{FRAME_BYTES}-byte SYNs as fast as they go for {:.1} s, each counted and dropped by XDP on its sender's core: {} \
+             sent, {} arrived",
+            result.seconds,
+            units::count(result.sent),
+            units::count(arrived),
+        ),
+    })
+}
+
+/// One measurement, repeated when another guest of the machine took our CPU time.
+fn measure_undisturbed(
+    config: &DemoConfig,
+    host: &Host,
+    lab: &Lab,
+    cores: &Cores,
+    plan: &StagePlan,
+    pps: f64,
+    stop: &AtomicBool,
+) -> Result<Stage, Failure> {
+    let mut stage = measure(config, host, lab, cores, plan, pps, stop)?;
+    for _ in 1..STEAL_TRIES {
+        if stage.steal_percent <= STEAL_LIMIT_PERCENT {
+            return Ok(stage);
+        }
+        stage = measure(config, host, lab, cores, plan, pps, stop)?;
+    }
+    if stage.steal_percent > STEAL_LIMIT_PERCENT {
+        stage.notes.push(format!(
+            "the hypervisor took {:.1} % of the CPU time from this machine in each of {STEAL_TRIES} tries",
+            stage.steal_percent
+        ));
+    }
+    Ok(stage)
+}
+
+fn measure(
+    config: &DemoConfig,
+    host: &Host,
+    lab: &Lab,
+    cores: &Cores,
+    plan: &StagePlan,
+    pps: f64,
+    stop: &AtomicBool,
+) -> Result<Stage, Failure> {
+    let bed = Bed::build(lab, &plan.queue_cpus)?;
+    let readers = bed.server.run(|| Readers::start(plan, &bed.server_end.name))??;
+    let flood = Flood::load(&bed, &cores.senders, Some(pps), config.duration + WARM_UP)?;
+    let (sent, window) = flood.run(&bed, stop, || {
+        pause(WARM_UP, stop);
+        let meter = LoadMeter::start(host)?;
+        pause(config.duration.mul_f64(0.9), stop);
+        meter.finish()
+    })?;
+    let loads = window?;
+    let mode = readers.mode();
+    let got = readers.finish()?;
+    let (attacker, server) = bed.counters()?;
+    let counted = Counted { offered: sent.sent, delivered: got.delivered, attacker, server, capture: got.losses };
+    let seconds = sent.seconds.max(1e-9);
+    let (offered_pps, delivered_pps) = (sent.sent as f64 / seconds, got.delivered as f64 / seconds);
+    let spent = busy_ns_per_second(&loads) - sent.cpu_ns as f64 / seconds;
+    let per = |rate: f64| (rate > 0.0).then(|| spent.max(0.0) / rate);
+    Ok(Stage {
+        key: plan.key.into(),
+        name: plan.name.into(),
+        what: plan.what.into(),
+        backend: plan.mode.into(),
+        arrangement: cores.arrangement(plan),
+        attached_mode: mode,
+        repeats: Repeats { count: 1, lowest_pps: delivered_pps, highest_pps: delivered_pps },
+        offered_pps,
+        delivered_pps,
+        ledger: counted.ledger(),
+        steal_percent: steal_percent(&loads),
+        cores: loads,
+        ns_per_packet: Cost { per_delivered_ns: per(delivered_pps), per_offered_ns: per(offered_pps) },
+        notes: notes(&sent, pps, offered_pps),
+    })
+}
+
+/// Sleeps, but not longer than until `stop` is set.
+fn pause(duration: Duration, stop: &AtomicBool) {
+    const SLICE: Duration = Duration::from_millis(50);
+    let end = Instant::now() + duration;
+    while !stop.load(Ordering::Relaxed) {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        thread::sleep(left.min(SLICE));
+    }
+}
+
+/// What a reader should know of the flood itself.
+fn notes(sent: &FloodResult, wanted_pps: f64, offered_pps: f64) -> Vec<String> {
+    let mut notes = Vec::new();
+    if offered_pps < 0.97 * wanted_pps {
+        notes.push(format!(
+            "the generator got only {} of the {} it was to offer, because it shares its cores",
+            units::pps(offered_pps),
+            units::pps(wanted_pps)
+        ));
+    }
+    if sent.behind_seconds > 0.01 * sent.seconds {
+        notes.push(format!("its senders gave up {:.2} s of their schedule", sent.behind_seconds));
+    }
+    notes
+}
+
+/// The measurement with the median delivered rate, with the range of all.
+fn median(mut measured: Vec<Stage>) -> Stage {
+    measured.sort_by(|a, b| a.delivered_pps.total_cmp(&b.delivered_pps));
+    let rates = |i: usize| measured[i].delivered_pps;
+    let repeats =
+        Repeats { count: measured.len() as u32, lowest_pps: rates(0), highest_pps: rates(measured.len() - 1) };
+    let mut stage = measured.swap_remove((measured.len() - 1) / 2);
+    stage.repeats = repeats;
+    stage
+}
