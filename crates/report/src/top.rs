@@ -32,7 +32,7 @@ pub fn top_text(sample: &TopSample, look: Look) -> String {
 
 fn interfaces(interfaces: &[InterfaceRates], look: Look) -> String {
     if interfaces.is_empty() {
-        return "No interface received, sent or lost anything.\n".into();
+        return "Nothing to show: no interface moved or lost a packet.\n".into();
     }
     let rows = interfaces.iter().map(|i| {
         vec![

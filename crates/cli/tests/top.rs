@@ -1,0 +1,54 @@
+//! `evenkeel top` from outside: what it prints and how it ends.
+
+use std::process::{Command, Output};
+
+fn top(arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.arg("top").args(arguments).output().expect("the program starts")
+}
+
+#[test]
+fn one_json_document_on_a_line_for_each_interval() {
+    let output = top(&["--json", "--count", "2", "--interval", "0.1"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8(output.stdout).expect("UTF-8");
+    assert_eq!(text.lines().count(), 2);
+    for line in text.lines() {
+        let document: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(document["schema"], "evenkeel.top/1");
+        let interval = document["interval_s"].as_f64().expect("a number");
+        assert!(interval > 0.0);
+        let cores = document["cores"].as_array().expect("cores");
+        assert!(!cores.is_empty());
+        for core in cores {
+            let part = |name: &str| core[format!("{name}_percent")].as_f64().expect("a number");
+            let sum: f64 = ["user", "system", "irq", "softirq", "steal", "idle"].map(part).iter().sum();
+            assert!((sum - 100.0).abs() < 1e-6, "the parts add up: {core}");
+        }
+        assert!(document["interfaces"].as_array().is_some_and(|list| !list.is_empty()), "no interface: {line}");
+    }
+}
+
+#[test]
+fn text_without_a_terminal_ends_by_itself() {
+    let output = top(&["--once", "--all", "--interval", "0.1"]);
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("INTERFACE") && text.contains("SOFT"), "{text}");
+    assert!(!text.contains('\u{1b}') && !text.contains('─'), "plain text for a pipe: {text}");
+}
+
+#[test]
+fn wrong_use_says_what_and_ends_with_2() {
+    for (arguments, says) in [
+        (["ek-no-such"].as_slice(), "there is no interface `ek-no-such`"),
+        (["--root", "x.tar"].as_slice(), "rates need a live machine"),
+        (["--interval", "0"].as_slice(), "from 0.1 to 3600 seconds"),
+        (["--once", "--count", "2"].as_slice(), "cannot be used with"),
+    ] {
+        let output = top(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.contains(says), "{arguments:?}: {message}");
+    }
+}
