@@ -17,6 +17,6 @@ pub use filter::{Filter, FilterError};
 pub use r#gen::{LiveCounts, LivePace, LivePacket, LiveSender, takes_redirected_frames};
 pub use napi_cost::{NapiCost, NapiCostError, NapiCosts};
 pub use redirect::{RedirectCounts, XskRedirect};
-pub use tap::{Tap, TapCounts, TapFrame, TapReader, TapSettings};
+pub use tap::{Tap, TapCounts, TapFrame, TapReader, TapSettings, TapStamp};
 pub use verdict::{DropCounts, XdpDrop, XdpPass};
 pub use xdp::{Attached, XdpError, XdpLink, XdpMode};

@@ -119,7 +119,7 @@ pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, XdpError> {
 
 /// The error number of a libbpf error as an I/O error.
 pub(crate) fn to_io(e: &libbpf_rs::Error) -> std::io::Error {
-    std::io::Error::new(std::io::ErrorKind::Other, e.to_string())
+    std::io::Error::other(e.to_string())
 }
 
 fn map_error(operation: &'static str, e: &libbpf_rs::Error) -> XdpError {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use libbpf_rs::{
-    MapHandle,
+    Link, MapHandle,
     libbpf_sys::{XDP_DROP, XDP_PASS},
     skel::{OpenSkel, SkelBuilder},
 };
@@ -38,6 +38,17 @@ pub fn possible_cpus() -> Result<usize, XdpError> {
     libbpf_rs::num_possible_cpus().map_err(|source| XdpError::Load { program: PROGRAM, source })
 }
 
+/// When a frame gets its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TapStamp {
+    /// The frames of one NAPI poll (64 at the most) share the time at which the tap saw the first of them. Reading the clock for each costs more
+    /// than all the rest of the work on a small frame. On a driver that does not poll (tun) a time may be a tick (1 to 10 ms) old at first.
+    #[default]
+    PerPoll,
+    /// Each frame has its own.
+    PerFrame,
+}
+
 /// How the tap is to work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TapSettings {
@@ -47,6 +58,8 @@ pub struct TapSettings {
     pub ring_bytes: usize,
     /// End captured frames here instead of letting them pass to the stack.
     pub consume: bool,
+    /// When a frame gets its time.
+    pub stamp: TapStamp,
     /// The NUMA node whose memory the rings take; none: that of the caller.
     pub numa_node: Option<u32>,
 }
@@ -55,6 +68,8 @@ pub struct TapSettings {
 #[derive(Debug)]
 pub struct Tap {
     link: Option<XdpLink>,
+    /// Keeps the program that sees the end of NAPI polls.
+    _poll_end: Option<Link>,
     filter: Option<LoadedFilter>,
     program: OwnedFd,
     shared: Arc<Shared>,
@@ -90,6 +105,7 @@ impl Tap {
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             knobs.snaplen = settings.snaplen;
             knobs.segment_mask = segments as u32 - 1;
+            knobs.stamp_per_poll = u32::from(settings.stamp == TapStamp::PerPoll);
             knobs.verdict = if settings.consume { XDP_DROP } else { XDP_PASS };
         }
         open.maps.tap_ring.set_max_entries(elements).map_err(failed)?;
@@ -101,8 +117,13 @@ impl Tap {
                     .map_err(failed)?;
             }
         }
+        open.progs.tap_poll_end.set_autoload(settings.stamp == TapStamp::PerPoll);
         let skel = open.load().map_err(failed)?;
         let program = duplicate(skel.progs.tap.as_fd())?;
+        let poll_end = match settings.stamp {
+            TapStamp::PerPoll => Some(skel.progs.tap_poll_end.attach_raw_tracepoint("napi_poll").map_err(failed)?),
+            TapStamp::PerFrame => None,
+        };
         let filter = filter.map(|f| f.load(program.as_fd(), true)).transpose()?;
         let map = |handle: MapHandle, bytes: usize| {
             SharedMemory::of(handle.as_fd(), bytes, 0).map_err(|source| XdpError::Map {
@@ -122,7 +143,7 @@ impl Tap {
             )?,
             segments,
         };
-        Ok(Self { link: None, filter, program, shared: Arc::new(shared), cpus })
+        Ok(Self { link: None, _poll_end: poll_end, filter, program, shared: Arc::new(shared), cpus })
     }
 
     /// Attaches the program. See [`XdpLink::attach`] for what is refused.

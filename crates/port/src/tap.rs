@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{Tap, TapReader, TapSettings, XdpMode};
+use bpf::{Tap, TapReader, TapSettings, TapStamp, XdpMode};
 use nix::time::{ClockId, clock_gettime};
 use sys::packet::{Instruction, PacketSocket};
 
@@ -36,6 +36,8 @@ pub struct TapOptions {
     pub consume: bool,
     /// Bytes of each CPU's ring, rounded up to a power of two MiB.
     pub ring_bytes: usize,
+    /// When a frame gets its time.
+    pub stamp: TapStamp,
     /// The NUMA node of the rings; none: the caller's.
     pub numa_node: Option<u32>,
     /// How long a reader that found little sleeps before it looks again.
@@ -53,6 +55,7 @@ impl TapOptions {
             mode: XdpMode::Native,
             consume: false,
             ring_bytes: default_ring_bytes(),
+            stamp: TapStamp::default(),
             numa_node: None,
             nap: Duration::from_micros(100),
         }
@@ -104,6 +107,7 @@ impl TapSource {
             snaplen: options.snaplen.min(bpf::tap::SNAPLEN_MAX),
             ring_bytes: options.ring_bytes,
             consume: options.consume,
+            stamp: options.stamp,
             numa_node: options.numa_node,
         };
         let filter = filter(&options.filter, BACKEND, interface)?;

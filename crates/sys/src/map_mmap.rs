@@ -79,7 +79,10 @@ impl SharedMemory {
         assert!(end.is_some_and(|end| end <= self.bytes), "shared memory: {bytes} bytes at {offset} of {}", self.bytes);
         // SAFETY: the offset was checked to lie inside the mapping.
         let at = unsafe { self.start.add(offset) };
-        assert!(at.as_ptr() as usize % align == 0, "shared memory: offset {offset} is not aligned to {align}");
+        assert!(
+            (at.as_ptr() as usize).is_multiple_of(align),
+            "shared memory: offset {offset} is not aligned to {align}"
+        );
         at
     }
 

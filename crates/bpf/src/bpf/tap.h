@@ -38,7 +38,10 @@ struct tap_control {
 	__u64 seen_tail; /* the program's copy of the reader's tail */
 	__u64 records; /* frames kept */
 	__u64 lost; /* frames for which there was no room, or that could not be read */
-	__u64 pad0[12];
+	__u64 stamp_ns; /* the time that frames of this NAPI poll get; 0: not taken yet */
+	__u64 stamp_jiffies; /* the kernel's tick at which it was taken */
+	__u64 since_poll; /* frames since a NAPI poll ended on this CPU */
+	__u64 pad0[9];
 	__u64 tail; /* the reader's: everything before it may be overwritten */
 	__u64 pad1[15];
 } __attribute__((aligned(128)));

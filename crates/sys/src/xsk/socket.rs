@@ -271,7 +271,7 @@ impl XskSender {
         let fill = Ring::map(fd, base.offsets.fr, settings.frames, libc::XDP_UMEM_PGOFF_FILL_RING.cast_signed())?;
         let completion =
             Ring::map(fd, base.offsets.cr, settings.frames, libc::XDP_UMEM_PGOFF_COMPLETION_RING.cast_signed())?;
-        let tx = base.ring_of_socket(libc::XDP_TX_RING, settings, libc::XDP_PGOFF_TX_RING as i64)?;
+        let tx = base.ring_of_socket(libc::XDP_TX_RING, settings, libc::XDP_PGOFF_TX_RING)?;
         // Kernels before 6.17 send 32 frames per call and do not know this option.
         let budget = settings.frames.min(1024);
         let _ = set(base.fd.as_fd(), libc::SOL_XDP, MAX_TX_BUDGET, &budget, "allow larger batches");
