@@ -23,7 +23,7 @@ use crate::{
 
 const PROGRAM: &str = "ek_gen";
 /// GEN_RATE_SHIFT of src/bpf/gen.bpf.c; the test `the_achieved_rate_follows_the_knob` holds the two together.
-const RATE_SHIFT: u32 = 44;
+const RATE_SHIFT: u32 = 40;
 /// The longest headers, in bytes (GEN_HEADER_MAX).
 pub const HEADER_MAX: usize = 120;
 /// The longest frame that a test run takes: a page less its head, XDP_PACKET_HEADROOM and the shared info, rounded down.
@@ -272,12 +272,7 @@ pub fn takes_redirected_frames(interface: &str) -> Result<Option<bool>, XdpError
 
 fn no_xmit(interface: &str, e: &libbpf_rs::Error) -> XdpError {
     let reason = format!("its driver cannot transmit redirected frames (no ndo_xdp_xmit): {e}");
-    XdpError::Unsupported {
-        interface: interface.to_owned(),
-        program: PROGRAM,
-        mode: XdpMode::Native,
-        reason,
-    }
+    XdpError::Unsupported { interface: interface.to_owned(), program: PROGRAM, mode: XdpMode::Native, reason }
 }
 
 /// Packets per nanosecond in the program's fixed point.

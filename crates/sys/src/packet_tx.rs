@@ -48,6 +48,9 @@ pub enum PacketTxError {
     /// send(2) failed for another reason than a full queue.
     #[error("cannot send from a transmit ring: {0}")]
     Send(#[source] io::Error),
+    /// A frame is longer than the MTU allows (EMSGSIZE).
+    #[error("the kernel refused a frame that is longer than the MTU, Ethernet header and one 802.1Q tag allow")]
+    TooLong,
     /// The kernel did not take a frame (TP_STATUS_WRONG_FORMAT): longer than MTU and Ethernet header, or shorter than the latter.
     #[error(
         "the kernel refused a frame of {len} bytes: it is longer than the MTU allows, or shorter than an Ethernet header"
@@ -179,14 +182,14 @@ impl TxRing {
             // SAFETY: no data pointer is passed: the frames are in the ring.
             let code = unsafe { libc::send(self.fd.as_raw_fd(), std::ptr::null(), 0, flags) };
             let error = io::Error::last_os_error();
-            let complete = code >= 0;
-            if complete {
+            if code >= 0 {
                 self.unsent = 0;
                 return Ok(());
             }
             match error.raw_os_error() {
                 Some(libc::EAGAIN | libc::EINTR) => return Ok(()),
                 Some(libc::ENOBUFS) => {}
+                Some(libc::EMSGSIZE) => return Err(PacketTxError::TooLong),
                 _ => return Err(PacketTxError::Send(error)),
             }
         }

@@ -14,8 +14,8 @@
 
 /* The longest headers that the table can hold, and where the length of the frame stands behind them. */
 #define GEN_HEADER_MAX 120
-#define GEN_RATE_SHIFT 44
-#define GEN_LAG_MAX_NS ((1 << 24) - 1)
+#define GEN_RATE_SHIFT 40
+#define GEN_LAG_MAX_NS ((1 << 27) - 1)
 #define GEN_UNPACED_CREDIT 64
 
 /* Length of the headers in bytes, 8 or more. */

@@ -1,0 +1,315 @@
+//! `evenkeel gen`: frames from a template or a capture file.
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use anyhow::anyhow;
+use clap::{ArgGroup, Args, ValueEnum};
+use model::{CpuSet, schema::Document, units};
+use traffic::{
+    Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Plan, Ports, Prefix, Rate, ReplayConfig,
+    StreamConfig, Timing, plan::NOBODY,
+};
+use wire::{FrameSize, IMIX, Kind, Mac, Tag, ethernet::ether_type};
+
+use crate::failure::{Failure, Outcome};
+
+/// Version of the JSON document.
+const SCHEMA: u32 = 1;
+/// Flows that follow each other when none are asked for.
+const FLOWS: usize = 65_536;
+/// Flows of an IMIX or another mix of sizes when none are asked for: each meets every size, within the largest cycle.
+const FLOWS_MIXED: usize = 4_096;
+
+/// Send frames from a template or a capture file, at a known rate.
+///
+/// Destinations are the test networks 198.18.0.0/15 and 2001:2::/48, or those named with --allow-destination; inside a lab of this
+/// program there is no such rule. Every run has an end (--duration) and a rate.
+#[derive(Debug, Args)]
+#[command(group(ArgGroup::new("what").required(true)))]
+pub(crate) struct GenArgs {
+    /// The interface to send on.
+    interface: String,
+
+    /// TCP SYNs without options, from many sources: 64 bytes with FCS, 60 in memory.
+    #[arg(long, group = "what", help_heading = "What to send")]
+    syn_flood: bool,
+    /// UDP datagrams that fill the frame.
+    #[arg(long, group = "what", help_heading = "What to send")]
+    udp: bool,
+    /// TCP data segments (ACK) that fill the frame.
+    #[arg(long, group = "what", help_heading = "What to send")]
+    tcp: bool,
+    /// The frames of a pcap or pcapng file, unchanged, over and over.
+    #[arg(long, value_name = "FILE", group = "what", help_heading = "What to send")]
+    pcap: Option<PathBuf>,
+    /// Frame sizes in bytes with FCS, as RFC 2544 counts them (64 is 60 in memory), in turn. Default: 64, or the least that holds the
+    /// headers.
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', conflicts_with = "pcap", help_heading = "What to send")]
+    size: Vec<usize>,
+    /// The simple Internet mix: 7 frames of 64, 4 of 594 and 1 of 1518 bytes with FCS.
+    #[arg(long, conflicts_with_all = ["pcap", "size", "syn_flood"], help_heading = "What to send")]
+    imix: bool,
+
+    /// Different flows (addresses and ports) that follow each other in turn. Default: as many as the ranges make, up to 65536 (4096
+    /// with a mix of sizes).
+    #[arg(long, value_name = "N", conflicts_with = "pcap", help_heading = "Addresses")]
+    flows: Option<usize>,
+    /// Source addresses. Default: 198.18.0.0/16, or 2001:2:0:1::/64 with --ipv6.
+    #[arg(long, value_name = "PREFIX", conflicts_with = "pcap", help_heading = "Addresses")]
+    src: Option<Prefix>,
+    /// Destination addresses. Default: 198.19.0.1, or 2001:2:0:2::1 with --ipv6.
+    #[arg(long, value_name = "PREFIX", conflicts_with = "pcap", help_heading = "Addresses")]
+    dst: Option<Prefix>,
+    /// Source ports.
+    #[arg(
+        long,
+        value_name = "PORTS",
+        default_value = "1024-65535",
+        conflicts_with = "pcap",
+        help_heading = "Addresses"
+    )]
+    src_port: Ports,
+    /// Destination ports. Default: 80 for TCP, 9 (discard) for UDP.
+    #[arg(long, value_name = "PORTS", conflicts_with = "pcap", help_heading = "Addresses")]
+    dst_port: Option<Ports>,
+    /// IPv6 instead of IPv4, where no prefix says so.
+    #[arg(long, conflicts_with = "pcap", help_heading = "Addresses")]
+    ipv6: bool,
+    /// Destination MAC address.
+    #[arg(long, value_name = "MAC", default_value_t = NOBODY, conflicts_with = "pcap", help_heading = "Addresses")]
+    dst_mac: Mac,
+    /// Source MAC address. Default: that of the interface.
+    #[arg(long, value_name = "MAC", conflicts_with = "pcap", help_heading = "Addresses")]
+    src_mac: Option<Mac>,
+    /// VLAN id; two make QinQ, the outer one first.
+    #[arg(long, value_name = "ID", value_delimiter = ',', conflicts_with = "pcap", help_heading = "Addresses")]
+    vlan: Vec<u16>,
+
+    /// The rate of all senders together: `max`, packets/s (100k, 1.5Mpps) or bits/s (500Mbit of layer 2 with FCS, 10GbitL1 with
+    /// preamble and gap, 1GbitL3 of IP).
+    #[arg(long, required_unless_present = "pcap", help_heading = "How fast and how long")]
+    rate: Option<Rate>,
+    /// Replay at the file's own times, so many times as fast. Default for --pcap: 1.
+    #[arg(long, value_name = "FACTOR", requires = "pcap", conflicts_with_all = ["rate", "original"], help_heading = "How fast and how long")]
+    speed: Option<f64>,
+    /// Replay at the file's own times.
+    #[arg(long, requires = "pcap", conflicts_with = "rate", help_heading = "How fast and how long")]
+    original: bool,
+    /// When to stop: 10, 10s, 500ms or 2m; at most a day.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, help_heading = "How fast and how long")]
+    duration: Duration,
+    /// Stop after so many frames, if that is sooner.
+    #[arg(long, value_name = "N", help_heading = "How fast and how long")]
+    count: Option<u64>,
+
+    /// How frames leave.
+    #[arg(long, value_enum, default_value_t = BackendArg::Auto, help_heading = "How to send")]
+    backend: BackendArg,
+    /// A sender on each of these CPUs (0-3,8). Default: one sender, wherever the scheduler puts it.
+    #[arg(long, value_name = "LIST", help_heading = "How to send")]
+    cpus: Option<CpuSet>,
+    /// Through the qdisc instead of past it (tx-ring): tcpdump on this interface then sees the frames.
+    #[arg(long, help_heading = "How to send")]
+    qdisc: bool,
+    /// What the order of the flows is drawn from; the same seed gives the same frames.
+    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "How to send")]
+    seed: u64,
+
+    /// A network that may be reached though it is not set aside for tests (RFC 6815). Can be given several times.
+    #[arg(long, value_name = "PREFIX", help_heading = "Safety")]
+    allow_destination: Vec<Prefix>,
+    /// Replay frames that are not IP outside of a lab too.
+    #[arg(long, requires = "pcap", help_heading = "Safety")]
+    allow_non_ip: bool,
+
+    /// Print one JSON document (schema evenkeel.gen/1) instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The backends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum BackendArg {
+    /// The fastest that the interface can do; the output says which and why.
+    Auto,
+    /// XDP live frames: templates only; the device must transmit redirected frames.
+    XdpLive,
+    /// An AF_XDP socket, one queue per sender.
+    Xdp,
+    /// AF_PACKET's transmit ring past the qdisc; works on every interface.
+    TxRing,
+}
+
+impl BackendArg {
+    fn choice(self) -> Option<Backend> {
+        match self {
+            Self::Auto => None,
+            Self::XdpLive => Some(Backend::XdpLive),
+            Self::Xdp => Some(Backend::Xdp),
+            Self::TxRing => Some(Backend::TxRing),
+        }
+    }
+}
+
+/// Sends, and says what was really sent.
+pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
+    let plan = Plan::new(args.config()?, Interface::look(&args.interface)?)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // The second one ends the program at once, in case the first does not.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop)).map_err(Failure::internal)?;
+        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::internal)?;
+    }
+    let report = traffic::run(&plan, &stop, |p| {
+        eprintln!("{:4.0} s  {} frames  {}", p.elapsed.as_secs_f64(), units::grouped(p.handed), units::pps(p.pps));
+    })?;
+    if args.json {
+        let document = Document::new("gen", SCHEMA, &report);
+        println!("{}", serde_json::to_string_pretty(&document).map_err(Failure::internal)?);
+    } else {
+        print!("{}", text(&report));
+    }
+    Ok(Outcome::Fine)
+}
+
+impl GenArgs {
+    fn config(&self) -> Result<GenConfig, Failure> {
+        let origin = match &self.pcap {
+            Some(path) => {
+                let timing = if self.rate.is_some() { Timing::Rate } else { Timing::Speed(self.speed.unwrap_or(1.0)) };
+                Origin::Replay(ReplayConfig { path: path.clone(), timing })
+            }
+            None => Origin::Stream(self.stream()?),
+        };
+        Ok(GenConfig {
+            interface: self.interface.clone(),
+            origin,
+            rate: self.rate.unwrap_or(Rate::Max),
+            duration: self.duration,
+            count: self.count,
+            backend: self.backend.choice(),
+            cpus: self.cpus.clone(),
+            seed: self.seed,
+            allowance: Allowance { named: self.allow_destination.clone(), non_ip: self.allow_non_ip },
+            qdisc: self.qdisc,
+        })
+    }
+
+    fn stream(&self) -> Result<StreamConfig, Failure> {
+        let kind = match (self.udp, self.tcp) {
+            (true, _) => Kind::Udp,
+            (_, true) => Kind::TcpData,
+            _ => Kind::TcpSyn,
+        };
+        let ipv6 = self.ipv6 || self.src.or(self.dst).is_some_and(|p| p.is_ipv6());
+        let prefix = |given: Option<Prefix>, v4: &str, v6: &str| match given {
+            Some(prefix) => Ok(prefix),
+            None => if ipv6 { v6 } else { v4 }.parse::<Prefix>(),
+        };
+        let ports = match self.dst_port {
+            Some(ports) => ports,
+            None => if kind == Kind::Udp { "9" } else { "80" }.parse()?,
+        };
+        let space = FlowSpace {
+            sources: prefix(self.src, "198.18.0.0/16", "2001:2:0:1::/64")?,
+            destinations: prefix(self.dst, "198.19.0.1", "2001:2:0:2::1")?,
+            source_ports: self.src_port,
+            destination_ports: ports,
+        };
+        let tags = self.tags()?;
+        let template = wire::Template { destination: self.dst_mac, source: self.dst_mac, tags, kind };
+        let sizes = match (&self.size[..], self.imix) {
+            (_, true) => {
+                // The least frame of the mix grows where the headers need it.
+                IMIX.iter().map(|&s| s.max(template.min_size(ipv6))).collect()
+            }
+            ([], false) => vec![template.min_size(ipv6)],
+            (sizes, false) => sizes.iter().map(|&s| FrameSize::with_fcs(s)).collect(),
+        };
+        let most = if sizes.len() > 1 { FLOWS_MIXED } else { FLOWS };
+        let flows = self.flows.unwrap_or(usize::try_from(space.count()).unwrap_or(most).min(most));
+        Ok(StreamConfig { kind, space, flows, sizes, destination: self.dst_mac, source: self.src_mac, tags })
+    }
+
+    fn tags(&self) -> Result<[Option<Tag>; 2], Failure> {
+        if let Some(id) = self.vlan.iter().find(|&&id| id > 4094) {
+            return Err(Failure::usage(anyhow!("VLAN {id} is beyond the highest possible, 4094")));
+        }
+        let tag = |protocol, control| Some(Tag { protocol, control });
+        match self.vlan[..] {
+            [] => Ok([None, None]),
+            [id] => Ok([tag(ether_type::VLAN, id), None]),
+            [outer, inner] => Ok([tag(ether_type::SERVICE_VLAN, outer), tag(ether_type::VLAN, inner)]),
+            _ => Err(Failure::usage(anyhow!("{} VLAN tags, but two are the most", self.vlan.len()))),
+        }
+    }
+}
+
+/// Reads 10, 10s, 1.5s, 500ms or 2m.
+fn duration(text: &str) -> Result<Duration, String> {
+    let text = text.trim();
+    let (number, unit) = match text {
+        t if t.ends_with("ms") => (&t[..t.len() - 2], 1e-3),
+        t if t.ends_with('s') => (&t[..t.len() - 1], 1.0),
+        t if t.ends_with('m') => (&t[..t.len() - 1], 60.0),
+        t => (t, 1.0),
+    };
+    let value = number.trim().parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
+    value
+        .and_then(|v| Duration::try_from_secs_f64(v * unit).ok())
+        .ok_or_else(|| "write a time such as 10, 10s, 500ms or 2m".to_owned())
+}
+
+fn text(r: &GenReport) -> String {
+    let mut out = format!("backend     {} ({})\n", r.backend, r.backend_reason);
+    let mut line = |name: &str, value: String| out.push_str(&format!("{name:<12}{value}\n"));
+    line(
+        "frames",
+        format!("{} in turn, {:.0} bytes with FCS on average", units::grouped(r.cycle_frames), r.mean_frame_bytes),
+    );
+    line("offered", r.offered_pps.map_or("max".into(), units::pps));
+    let error = r.pacing_error.map_or(String::new(), |e| format!("  ({:+.3} % of offered)", e * 100.0));
+    line("achieved", format!("{}{error}", units::pps(r.achieved_pps)));
+    line(
+        "",
+        format!(
+            "{} of layer 2, {} of layer 1",
+            units::bits_per_second(r.achieved_l2_bps),
+            units::bits_per_second(r.achieved_l1_bps)
+        ),
+    );
+    let early = if r.stopped { ", stopped early" } else { "" };
+    line("handed over", format!("{} frames in {:.3} s{early}", units::grouped(r.handed), r.elapsed_s));
+    line("interface", format!("{} sent, {} dropped", units::grouped(r.device_sent), units::grouped(r.device_dropped)));
+    if r.senders.len() > 1 {
+        for s in &r.senders {
+            let cpu = s.cpu.map_or("-".to_owned(), |c| c.to_string());
+            line(&format!("  CPU {cpu}"), format!("{} frames, {}", units::grouped(s.handed), units::pps(s.handed_pps)));
+        }
+    }
+    let given_up: f64 = r.senders.iter().map(|s| s.given_up_s).sum();
+    if given_up > 0.0 {
+        line("given up", format!("{given_up:.3} s behind schedule: the senders were kept from running"));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_with_their_units() {
+        assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
+        assert_eq!(duration("5.5s"), Ok(Duration::from_millis(5500)));
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for bad in ["", "s", "-1", "inf", "1h", "ms"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}

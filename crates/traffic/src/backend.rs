@@ -1,0 +1,128 @@
+//! The backends: which one an interface can do, and each as a place where frames leave.
+
+use std::time::Duration;
+
+use port::{XdpSink, XdpSinkOptions};
+use sys::{
+    packet_tx::{TxLayout, TxRing},
+    xsk::CopyMode,
+};
+
+use crate::{
+    TrafficError,
+    pace::Out,
+    plan::{Backend, Frames, Plan},
+};
+
+/// Slots of a transmit ring.
+const RING_SLOTS: usize = 512;
+/// Frames of an AF_XDP socket.
+const XDP_FRAMES: u32 = 2048;
+/// How long the last frames of an AF_XDP socket may take.
+const DRAIN: Duration = Duration::from_millis(200);
+/// Why a veth refuses redirected frames, and what to do.
+pub(crate) const NO_NAPI: &str = "it takes no redirected frames now: its driver has no ndo_xdp_xmit, or it is a veth whose peer runs no \
+     NAPI. For a veth: `ethtool -K PEER gro on` or an XDP program on the peer; otherwise take --backend tx-ring";
+
+/// The backend of the plan and why it was chosen.
+///
+/// # Errors
+/// [`TrafficError::Unsupported`] if the one that was asked for cannot be done.
+pub fn choose(plan: &Plan) -> Result<(Backend, String), TrafficError> {
+    let name = &plan.interface.name;
+    let stream = matches!(plan.frames, Frames::Cycles(_));
+    let short = plan.longest <= bpf::r#gen::LIVE_FRAME_MAX;
+    let paced = plan.pps_of_one().is_none_or(|pps| pps <= bpf::r#gen::PACED_PPS_MAX);
+    match plan.config.backend {
+        Some(Backend::XdpLive) => match bpf::takes_redirected_frames(name)? {
+            Some(false) => Err(TrafficError::Unsupported {
+                backend: Backend::XdpLive.name(),
+                interface: name.clone(),
+                reason: NO_NAPI.into(),
+            }),
+            _ => Ok((Backend::XdpLive, "asked for".into())),
+        },
+        Some(backend) => Ok((backend, "asked for".into())),
+        None if !stream => Ok((Backend::TxRing, "live frames cannot replay a file".into())),
+        None if !short || !paced => Ok((Backend::TxRing, "live frames can be neither that long nor that fast".into())),
+        None => match bpf::takes_redirected_frames(name)? {
+            Some(true) => Ok((Backend::XdpLive, "the fastest, and the interface takes redirected frames".into())),
+            Some(false) => Ok((
+                Backend::TxRing,
+                "the interface takes no redirected frames, which xdp-live needs (a veth does while its peer runs NAPI)"
+                    .into(),
+            )),
+            None => {
+                Ok((Backend::TxRing, "this kernel cannot say whether the interface takes redirected frames".into()))
+            }
+        },
+    }
+}
+
+/// Opens the user-space sender `i` of the plan.
+pub(crate) fn open(plan: &Plan, backend: Backend, i: usize) -> Result<Box<dyn Out>, TrafficError> {
+    if backend == Backend::Xdp {
+        let frame_bytes = if plan.longest <= 2048 { 2048 } else { 4096 };
+        let options = XdpSinkOptions {
+            interface: plan.interface.name.clone(),
+            queue: i as u32,
+            frames: XDP_FRAMES,
+            frame_bytes,
+            copy: CopyMode::Any,
+        };
+        return Ok(Box::new(Xdp(XdpSink::open(&options)?)));
+    }
+    let layout = TxLayout { slots: RING_SLOTS, frame_max: plan.longest, qdisc_bypass: !plan.config.qdisc };
+    Ok(Box::new(Ring(TxRing::open(plan.interface.index, layout)?)))
+}
+
+struct Ring(TxRing);
+
+impl Out for Ring {
+    fn push(&mut self, frame: &[u8]) -> Result<bool, TrafficError> {
+        Ok(self.0.push(frame)?)
+    }
+
+    fn kick(&mut self) -> Result<(), TrafficError> {
+        Ok(self.0.flush(false)?)
+    }
+
+    fn finish(&mut self) -> Result<(), TrafficError> {
+        Ok(self.0.flush(true)?)
+    }
+}
+
+struct Xdp(XdpSink);
+
+impl Out for Xdp {
+    fn push(&mut self, frame: &[u8]) -> Result<bool, TrafficError> {
+        let mut fits = true;
+        let taken = self.0.submit(1, |memory| match memory.get_mut(..frame.len()) {
+            Some(room) => {
+                room.copy_from_slice(frame);
+                frame.len()
+            }
+            None => {
+                fits = false;
+                0
+            }
+        });
+        if !fits {
+            return Err(TrafficError::Setting(format!(
+                "a frame of {} bytes does not fit a frame of AF_XDP",
+                frame.len()
+            )));
+        }
+        Ok(taken == 1)
+    }
+
+    fn kick(&mut self) -> Result<(), TrafficError> {
+        self.0.kick()?;
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), TrafficError> {
+        self.0.flush(DRAIN)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,317 @@
+//! From settings to a checked plan: nothing here sends.
+
+use std::{path::PathBuf, time::Duration};
+
+use model::CpuSet;
+use wire::{FrameSize, Kind, Mac, Tag, Template, ethernet::ether_type};
+
+use crate::{
+    TrafficError,
+    cycle::{Cycle, FlowSpace},
+    interface::Interface,
+    rate::Rate,
+    replay::{Recording, Timing},
+    safety::Allowance,
+};
+
+/// The longest a run may be asked to last.
+pub const DURATION_MAX: Duration = Duration::from_secs(86_400);
+/// Where frames go by default: a locally administered address that nobody answers to.
+pub const NOBODY: Mac = Mac([2, 0, 0, 0, 0, 2]);
+
+/// How frames leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES.
+    XdpLive,
+    /// An AF_XDP socket.
+    Xdp,
+    /// AF_PACKET's transmit ring.
+    TxRing,
+}
+
+impl Backend {
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::XdpLive => "xdp-live",
+            Self::Xdp => "xdp",
+            Self::TxRing => "tx-ring",
+        }
+    }
+}
+
+/// Frames from a template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StreamConfig {
+    /// What the packets are.
+    pub kind: Kind,
+    /// Where flows are taken from.
+    pub space: FlowSpace,
+    /// How many different flows follow each other in turn.
+    pub flows: usize,
+    /// Frame sizes in turn.
+    pub sizes: Vec<FrameSize>,
+    /// Destination MAC address.
+    pub destination: Mac,
+    /// Source MAC address; none is the interface's own.
+    pub source: Option<Mac>,
+    /// VLAN tags, the outer one first.
+    pub tags: [Option<Tag>; 2],
+}
+
+/// Frames from a capture file.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ReplayConfig {
+    /// The file.
+    pub path: PathBuf,
+    /// When its frames are sent.
+    pub timing: Timing,
+}
+
+/// Where frames come from.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Origin {
+    /// A template.
+    Stream(StreamConfig),
+    /// A capture file.
+    Replay(ReplayConfig),
+}
+
+/// All settings of a run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GenConfig {
+    /// The interface's name.
+    pub interface: String,
+    /// Where frames come from.
+    pub origin: Origin,
+    /// How fast, over all senders.
+    pub rate: Rate,
+    /// How long at most.
+    pub duration: Duration,
+    /// How many packets at most, over all senders.
+    pub count: Option<u64>,
+    /// The backend; none is the fastest that the interface can do.
+    pub backend: Option<Backend>,
+    /// A sender on each of these CPUs; none is one sender where the scheduler puts it.
+    pub cpus: Option<CpuSet>,
+    /// What the order of the flows is drawn from.
+    pub seed: u64,
+    /// Whom it may reach.
+    pub allowance: Allowance,
+    /// Whether the transmit ring goes through the qdisc instead of past it.
+    pub qdisc: bool,
+}
+
+/// The frames of a plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frames {
+    /// A cycle for each sender.
+    Cycles(Vec<Cycle>),
+    /// A recording for the one sender, at its own times (in nanoseconds of the file per 1000 of the run) or at the rate.
+    Recording(Recording),
+}
+
+/// A checked run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    /// The settings.
+    pub config: GenConfig,
+    /// The interface.
+    pub interface: Interface,
+    /// The frames.
+    pub frames: Frames,
+    /// The CPU of each sender; none where the scheduler decides.
+    pub cpus: Vec<Option<u32>>,
+    /// Packets per second of all senders together; none is as fast as it goes. Of a replay at its own times, their mean.
+    pub pps: Option<f64>,
+    /// Mean size of a frame in bytes with FCS.
+    pub mean_with_fcs: f64,
+    /// The longest frame in bytes without FCS.
+    pub longest: usize,
+}
+
+impl Plan {
+    /// Checks `config` against the interface and lays out the frames. Reads the capture file of a replay, and nothing else.
+    ///
+    /// # Errors
+    /// The rule or the bound that is broken, with the way out.
+    pub fn new(config: GenConfig, interface: Interface) -> Result<Self, TrafficError> {
+        let bad = |text: String| Err(TrafficError::Setting(text));
+        if config.duration.is_zero() || config.duration > DURATION_MAX {
+            return bad(format!(
+                "a duration of {:?} is not possible: it is above 0 and at most {} s",
+                config.duration,
+                DURATION_MAX.as_secs()
+            ));
+        }
+        if config.count == Some(0) {
+            return bad("a count of 0 packets sends nothing: leave it out or ask for at least 1".into());
+        }
+        config.allowance.check_interface(&interface)?;
+        let cpus: Vec<Option<u32>> = match &config.cpus {
+            Some(set) if set.is_empty() => return bad("the list of CPUs is empty".into()),
+            Some(set) => set.iter().map(Some).collect(),
+            None => vec![None],
+        };
+        let (frames, mean_with_fcs, longest, tagged) = match &config.origin {
+            Origin::Stream(stream) => {
+                let cycles = lay_out(stream, &config, &interface, cpus.len())?;
+                let sizes = stream.sizes.iter().map(|s| s.bytes_with_fcs());
+                let mean = sizes.clone().sum::<usize>() as f64 / stream.sizes.len() as f64;
+                let longest = stream.sizes.iter().map(|s| s.bytes_in_memory()).max().unwrap_or(0);
+                // Beyond the MTU the kernel leaves room for an 802.1Q tag, and for no other.
+                let outer = stream.tags.iter().flatten().next();
+                (Frames::Cycles(cycles), mean, longest, outer.is_some_and(|t| t.protocol == ether_type::VLAN))
+            }
+            Origin::Replay(replay) => {
+                if cpus.len() > 1 {
+                    return bad("a capture file is replayed in its order by one sender: name one CPU".into());
+                }
+                if config.backend == Some(Backend::XdpLive) {
+                    return bad("xdp-live sends templates only: replay with --backend tx-ring or xdp".into());
+                }
+                if let Timing::Speed(speed) = replay.timing
+                    && !(speed.is_finite() && speed > 0.0)
+                {
+                    return bad(format!("a replay at {speed} times its speed is not possible"));
+                }
+                let recording = Recording::read(&replay.path)?;
+                recording.check(&interface, &config.allowance)?;
+                // Frames of a file may bring their own tags.
+                let (mean, longest) = (recording.mean_with_fcs(), recording.longest());
+                (Frames::Recording(recording), mean, longest, true)
+            }
+        };
+        let room = interface.mtu as usize + wire::ethernet::HEADER_LEN + usize::from(tagged) * wire::ethernet::TAG_LEN;
+        if longest > room {
+            return bad(format!(
+                "frames of {} bytes with FCS do not fit {}, whose MTU is {}: raise it with `ip link set {} mtu N`, or send smaller ones",
+                FrameSize::in_memory(longest),
+                interface.name,
+                interface.mtu,
+                interface.name
+            ));
+        }
+        let pps = match (&frames, &config.origin) {
+            (Frames::Recording(r), Origin::Replay(ReplayConfig { timing: Timing::Speed(speed), .. })) => {
+                Some(r.frames.len() as f64 * 1e9 / r.span_ns as f64 * speed)
+            }
+            _ => config.rate.pps(mean_with_fcs),
+        };
+        Ok(Self { config, interface, frames, cpus, pps, mean_with_fcs, longest })
+    }
+
+    /// Packets that sender `i` is to send; none is no limit.
+    pub fn count_of(&self, i: usize) -> Option<u64> {
+        let n = self.cpus.len() as u64;
+        self.config.count.map(|count| count / n + u64::from((i as u64) < count % n))
+    }
+
+    /// Packets per second of each sender.
+    pub fn pps_of_one(&self) -> Option<f64> {
+        self.pps.map(|pps| pps / self.cpus.len() as f64)
+    }
+}
+
+fn lay_out(
+    stream: &StreamConfig,
+    config: &GenConfig,
+    interface: &Interface,
+    senders: usize,
+) -> Result<Vec<Cycle>, TrafficError> {
+    config.allowance.check_prefix(interface, &stream.space.destinations)?;
+    if stream.flows == 0 {
+        return Err(TrafficError::Setting("0 flows send nothing: ask for at least 1".into()));
+    }
+    let template = Template {
+        destination: stream.destination,
+        source: stream.source.unwrap_or(interface.mac),
+        tags: stream.tags,
+        kind: stream.kind,
+    };
+    let flows = stream.space.flows(stream.flows, config.seed)?;
+    (0..senders).map(|i| Cycle::build(&template, &flows, &stream.sizes, (i, senders), config.seed)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> GenConfig {
+        GenConfig {
+            interface: "x0".into(),
+            origin: Origin::Stream(StreamConfig {
+                kind: Kind::TcpSyn,
+                space: FlowSpace {
+                    sources: "198.18.0.0/16".parse().unwrap(),
+                    destinations: "198.19.0.1".parse().unwrap(),
+                    source_ports: "1024-65535".parse().unwrap(),
+                    destination_ports: "80".parse().unwrap(),
+                },
+                flows: 100,
+                sizes: vec![FrameSize::MIN],
+                destination: NOBODY,
+                source: None,
+                tags: [None; 2],
+            }),
+            rate: Rate::Packets(1000.0),
+            duration: Duration::from_secs(1),
+            count: None,
+            backend: None,
+            cpus: None,
+            seed: 1,
+            allowance: Allowance::default(),
+            qdisc: false,
+        }
+    }
+
+    fn plan(change: impl FnOnce(&mut GenConfig)) -> Result<Plan, TrafficError> {
+        let mut c = config();
+        change(&mut c);
+        let mac = Mac([2, 0, 0, 0, 0, 9]);
+        Plan::new(c, Interface { name: "x0".into(), index: 1, mac, mtu: 1500, default_route: false, in_lab: false })
+    }
+
+    fn stream(c: &mut GenConfig) -> &mut StreamConfig {
+        match &mut c.origin {
+            Origin::Stream(s) => s,
+            Origin::Replay(_) => unreachable!("the test made a stream"),
+        }
+    }
+
+    #[test]
+    fn senders_share_rate_and_count() {
+        let p = plan(|c| {
+            c.cpus = Some(CpuSet::parse_list("0-2").unwrap());
+            c.count = Some(11);
+        })
+        .unwrap();
+        assert_eq!((p.count_of(0), p.count_of(1), p.count_of(2)), (Some(4), Some(4), Some(3)));
+        assert!((p.pps_of_one().unwrap() - 1000.0 / 3.0).abs() < 1e-9);
+        let Frames::Cycles(cycles) = &p.frames else { panic!("a stream has cycles") };
+        assert_eq!(cycles.iter().map(|c| c.frames.len()).sum::<usize>(), 100);
+        assert_eq!(&cycles[0].frames[0][6..12], &[2, 0, 0, 0, 0, 9]);
+    }
+
+    #[test]
+    fn unbounded_and_impossible_runs_are_refused() {
+        assert!(plan(|c| c.duration = Duration::ZERO).is_err());
+        assert!(plan(|c| c.duration = DURATION_MAX * 2).is_err());
+        assert!(plan(|c| c.count = Some(0)).is_err());
+        assert!(plan(|c| c.cpus = Some(CpuSet::new())).is_err());
+        assert!(plan(|c| stream(c).flows = 0).is_err());
+        assert!(plan(|c| stream(c).sizes = vec![]).is_err());
+        assert!(plan(|c| stream(c).space.destinations = "10.0.0.1".parse().unwrap()).is_err());
+        let too_long = plan(|c| stream(c).sizes = vec![FrameSize::with_fcs(1519)]).unwrap_err().to_string();
+        assert!(too_long.starts_with("frames of 1519 bytes with FCS do not fit x0, whose MTU is 1500"), "{too_long}");
+        assert!(plan(|c| stream(c).sizes = vec![FrameSize::MAX_STANDARD]).is_ok());
+        let tagged = |protocol, size| {
+            plan(|c| {
+                stream(c).tags[0] = Some(Tag { protocol, control: 5 });
+                stream(c).sizes = vec![FrameSize::with_fcs(size)];
+            })
+        };
+        assert!(tagged(ether_type::VLAN, 1522).is_ok() && tagged(ether_type::SERVICE_VLAN, 1522).is_err());
+    }
+}

@@ -1,0 +1,57 @@
+//! What a run really achieved.
+
+use serde::Serialize;
+
+/// One sender.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct SenderReport {
+    /// Its CPU; none where the scheduler chose.
+    pub cpu: Option<u32>,
+    /// Frames that it handed to the kernel.
+    pub handed: u64,
+    /// Their bytes without FCS.
+    pub handed_bytes: u64,
+    /// How long it sent, in seconds.
+    pub elapsed_s: f64,
+    /// Frames per second, from its own count.
+    pub handed_pps: f64,
+    /// Time behind schedule that it gave up instead of sending a longer burst, in seconds.
+    pub given_up_s: f64,
+}
+
+/// A whole run.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct GenReport {
+    /// The interface.
+    pub interface: String,
+    /// The backend.
+    pub backend: String,
+    /// Why this backend.
+    pub backend_reason: String,
+    /// Frames in the cycle that was repeated, of all senders or of the file.
+    pub cycle_frames: u64,
+    /// Mean size of a frame in bytes with FCS, as planned.
+    pub mean_frame_bytes: f64,
+    /// Packets per second asked for; none for `max`.
+    pub offered_pps: Option<f64>,
+    /// Frames handed to the kernel, by the senders' own counts.
+    pub handed: u64,
+    /// Frames that the interface counted as sent in this time, whoever sent them.
+    pub device_sent: u64,
+    /// Frames that the interface counted as dropped in this time.
+    pub device_dropped: u64,
+    /// How long the longest sender sent, in seconds.
+    pub elapsed_s: f64,
+    /// Frames per second that left: the lesser of both counts, over the time.
+    pub achieved_pps: f64,
+    /// Bits per second that left, frames with FCS (layer 2).
+    pub achieved_l2_bps: f64,
+    /// Bits per second that left, with preamble and gap too (layer 1).
+    pub achieved_l1_bps: f64,
+    /// Achieved over offered rate, less one; none for `max`. Below zero is too slow.
+    pub pacing_error: Option<f64>,
+    /// Whether the run was stopped before its duration or count.
+    pub stopped: bool,
+    /// Each sender.
+    pub senders: Vec<SenderReport>,
+}

@@ -1,0 +1,299 @@
+//! A plan carried out: senders started, watched, ended, and their counts held against the interface's own.
+
+use std::{
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread::{self, ScopedJoinHandle},
+    time::{Duration, Instant},
+};
+
+use bpf::{LivePace, LivePacket, LiveSender};
+use nix::{
+    sched::{CpuSet as AffinitySet, sched_setaffinity},
+    unistd::Pid,
+};
+use sys::interrupt::InterruptibleThread;
+use wire::FrameSize;
+
+use crate::{
+    TrafficError,
+    backend::{NO_NAPI, choose, open},
+    cycle::Cycle,
+    interface::TxCounters,
+    pace::{Feed, Out, Tally, send},
+    plan::{Backend, Frames, Origin, Plan},
+    replay::Timing,
+    report::{GenReport, SenderReport},
+};
+
+/// How often the senders are looked at.
+const LOOK: Duration = Duration::from_millis(5);
+/// How often progress is told.
+const TELL: Duration = Duration::from_secs(1);
+/// How long the receiving side may take to count the last frames.
+const SETTLE: Duration = Duration::from_millis(300);
+/// After this time with nothing counted by the interface, live frames are not arriving.
+const PATIENCE: Duration = Duration::from_millis(300);
+
+/// A look at a run under way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// Since the start.
+    pub elapsed: Duration,
+    /// Frames handed to the kernel so far.
+    pub handed: u64,
+    /// Frames per second handed since the last look.
+    pub pps: f64,
+}
+
+enum Sender<'p> {
+    Live { sender: LiveSender, cycle: &'p Cycle },
+    Loop { out: Box<dyn Out>, feed: Feed<'p> },
+}
+
+/// Sends what `plan` says from threads of this thread's network namespace, until it is done or `stop` is set. `progress` is
+/// called about every second.
+///
+/// # Errors
+/// What a backend cannot do; among others [`TrafficError::Unsupported`] when live frames do not reach the other side.
+pub fn run(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Progress)) -> Result<GenReport, TrafficError> {
+    let (backend, reason) = choose(plan)?;
+    let timing = match &plan.config.origin {
+        Origin::Replay(replay) => Some(replay.timing),
+        Origin::Stream(_) => None,
+    };
+    let tallies: Vec<Tally> = plan.cpus.iter().map(|_| Tally::default()).collect();
+    let mut senders =
+        (0..plan.cpus.len()).map(|i| make(plan, backend, timing, i)).collect::<Result<Vec<_>, TrafficError>>()?;
+    let before = plan.interface.counters()?;
+    let halt = AtomicBool::new(false);
+    let stopped =
+        thread::scope(|scope| watch(scope, plan, &mut senders, &tallies, (&halt, stop), before, &mut progress))?;
+    let handed: u64 = tallies.iter().map(|t| t.sent.load(Ordering::Relaxed)).sum();
+    let after = settle(plan, before, handed)?;
+    if backend == Backend::XdpLive && handed > 0 && after.packets == before.packets && after.dropped == before.dropped {
+        return Err(not_arriving(plan));
+    }
+    Ok(report(plan, (backend, reason), &tallies, (before, after), stopped))
+}
+
+fn make<'p>(plan: &'p Plan, backend: Backend, timing: Option<Timing>, i: usize) -> Result<Sender<'p>, TrafficError> {
+    match (&plan.frames, backend) {
+        (Frames::Cycles(cycles), Backend::XdpLive) => {
+            let cycle = &cycles[i];
+            let packets: Vec<LivePacket<'_>> = cycle
+                .frames
+                .iter()
+                .map(|f| LivePacket { headers: &f[..cycle.headers_len], frame_len: f.len() })
+                .collect();
+            let template = vec![0u8; plan.longest];
+            let pace =
+                LivePace { pps: plan.pps_of_one(), count: plan.count_of(i), duration: plan.config.duration, nap: None };
+            let sender = LiveSender::load(&plan.interface.name, template, &packets, cycle.tcp_offset, pace)?;
+            Ok(Sender::Live { sender, cycle })
+        }
+        _ => Ok(Sender::Loop { out: open(plan, backend, i)?, feed: Feed::of(plan, timing, i) }),
+    }
+}
+
+/// Starts the threads and waits for them; says whether they were stopped early.
+fn watch<'scope, 'env>(
+    scope: &'scope thread::Scope<'scope, 'env>,
+    plan: &'env Plan,
+    senders: &'env mut [Sender<'_>],
+    tallies: &'env [Tally],
+    (halt, stop): (&'env AtomicBool, &AtomicBool),
+    before: TxCounters,
+    progress: &mut impl FnMut(Progress),
+) -> Result<bool, TrafficError> {
+    let (tell, told) = mpsc::channel();
+    let mut lives: Vec<(&LiveSender, &Cycle, &Tally)> = Vec::new();
+    let mut threads: Vec<ScopedJoinHandle<'scope, Result<(), TrafficError>>> = Vec::new();
+    for (i, sender) in senders.iter_mut().enumerate() {
+        let (cpu, count, tally, tell) = (plan.cpus[i], plan.count_of(i), &tallies[i], tell.clone());
+        match sender {
+            Sender::Live { sender, cycle } => {
+                let sender: &LiveSender = sender;
+                lives.push((sender, *cycle, tally));
+                threads.push(scope.spawn(move || {
+                    halting_on_error(halt, || {
+                        pin(cpu)?;
+                        let interrupt = InterruptibleThread::current()
+                            .map_err(|source| TrafficError::Read { path: "the signal handlers".into(), source })?;
+                        // Nobody listens any more only if the run is over.
+                        let _ = tell.send(interrupt);
+                        Ok(sender.run()?)
+                    })
+                }));
+            }
+            Sender::Loop { out, feed } => {
+                let feed = *feed;
+                threads.push(scope.spawn(move || {
+                    halting_on_error(halt, || {
+                        pin(cpu)?;
+                        send(out.as_mut(), feed, count, plan.config.duration, tally, halt)
+                    })
+                }));
+            }
+        }
+    }
+    drop(tell);
+    let mut interrupts: Vec<InterruptibleThread> = Vec::new();
+    let start = Instant::now();
+    let (mut last_told, mut last_handed, mut checked, mut failed) = (start, 0u64, false, None);
+    while threads.iter().any(|t| !t.is_finished()) {
+        thread::sleep(LOOK);
+        interrupts.extend(told.try_iter());
+        let ending = stop.load(Ordering::Relaxed) || halt.load(Ordering::Relaxed) || failed.is_some();
+        if ending {
+            halt.store(true, Ordering::Relaxed);
+            lives.iter().for_each(|(sender, ..)| sender.stop());
+        }
+        lives.iter().for_each(tally_live);
+        if ending || lives.iter().any(|(sender, ..)| sender.counts().done) {
+            interrupts.iter().for_each(|t| t.interrupt());
+        }
+        let handed = tallies.iter().map(|t| t.sent.load(Ordering::Relaxed)).sum();
+        if !checked && !lives.is_empty() && handed > 0 && start.elapsed() > PATIENCE {
+            checked = true;
+            // No early return: the senders must be halted first.
+            failed = match plan.interface.counters() {
+                Ok(now) if now.packets == before.packets && now.dropped == before.dropped => Some(not_arriving(plan)),
+                Ok(_) => None,
+                Err(e) => Some(e),
+            };
+        }
+        let since = last_told.elapsed();
+        if since >= TELL {
+            progress(Progress {
+                elapsed: start.elapsed(),
+                handed,
+                pps: (handed - last_handed) as f64 / since.as_secs_f64(),
+            });
+            (last_told, last_handed) = (Instant::now(), handed);
+        }
+    }
+    lives.iter().for_each(tally_live);
+    for thread in threads {
+        thread.join().map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            TrafficError::Panic(text.or(panic.downcast_ref::<&str>().map(|s| (*s).to_owned())).unwrap_or_default())
+        })??;
+    }
+    failed.map_or(Ok(stop.load(Ordering::Relaxed)), Err)
+}
+
+/// One sender's error ends all of them.
+fn halting_on_error(halt: &AtomicBool, work: impl FnOnce() -> Result<(), TrafficError>) -> Result<(), TrafficError> {
+    work().inspect_err(|_| halt.store(true, Ordering::Relaxed))
+}
+
+fn tally_live(&(sender, cycle, tally): &(&LiveSender, &Cycle, &Tally)) {
+    let counts = sender.counts();
+    let len = cycle.frames.len() as u64;
+    let of = |frames: &[Vec<u8>]| frames.iter().map(|f| f.len() as u64).sum::<u64>();
+    let uniform = cycle.frames.first().map_or(0, Vec::len) as u64;
+    let bytes = if cycle.frames.iter().take(12).all(|f| f.len() as u64 == uniform) {
+        counts.sent * uniform
+    } else {
+        counts.sent / len * of(&cycle.frames) + of(&cycle.frames[..(counts.sent % len) as usize])
+    };
+    tally.sent.store(counts.sent, Ordering::Relaxed);
+    tally.bytes.store(bytes, Ordering::Relaxed);
+    tally.given_up_ns.store(counts.given_up_ns, Ordering::Relaxed);
+    tally.elapsed_ns.store(counts.elapsed_ns, Ordering::Relaxed);
+}
+
+fn pin(cpu: Option<u32>) -> Result<(), TrafficError> {
+    let Some(cpu) = cpu else { return Ok(()) };
+    let mut set = AffinitySet::new();
+    set.set(cpu as usize)
+        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+        .map_err(|e| TrafficError::Cpu { cpu, source: e.into() })
+}
+
+fn not_arriving(plan: &Plan) -> TrafficError {
+    TrafficError::Unsupported {
+        backend: Backend::XdpLive.name(),
+        interface: plan.interface.name.clone(),
+        reason: format!("frames were handed over and the interface sent none of them: {NO_NAPI}"),
+    }
+}
+
+/// The interface's counters once it has counted all that was handed over, or stopped counting.
+fn settle(plan: &Plan, before: TxCounters, handed: u64) -> Result<TxCounters, TrafficError> {
+    let start = Instant::now();
+    loop {
+        let now = plan.interface.counters()?;
+        let counted = (now.packets - before.packets) + (now.dropped - before.dropped);
+        if counted >= handed || start.elapsed() > SETTLE {
+            return Ok(now);
+        }
+        thread::sleep(LOOK);
+    }
+}
+
+fn report(
+    plan: &Plan,
+    (backend, reason): (Backend, String),
+    tallies: &[Tally],
+    (before, after): (TxCounters, TxCounters),
+    stopped: bool,
+) -> GenReport {
+    // A sender that ended with its count took one gap less than it sent packets.
+    let last_gap_s = plan.pps_of_one().map_or(0.0, |pps| 1.0 / pps);
+    let senders: Vec<SenderReport> = tallies
+        .iter()
+        .enumerate()
+        .map(|(i, t)| {
+            let handed = t.sent.load(Ordering::Relaxed);
+            let elapsed_s = t.elapsed_ns.load(Ordering::Relaxed) as f64 / 1e9;
+            let whole_s = if plan.count_of(i) == Some(handed) { elapsed_s + last_gap_s } else { elapsed_s };
+            SenderReport {
+                cpu: plan.cpus[i],
+                handed,
+                handed_bytes: t.bytes.load(Ordering::Relaxed),
+                elapsed_s: whole_s.min(plan.config.duration.as_secs_f64()),
+                handed_pps: per_second(handed, whole_s),
+                given_up_s: t.given_up_ns.load(Ordering::Relaxed) as f64 / 1e9,
+            }
+        })
+        .collect();
+    let handed: u64 = senders.iter().map(|s| s.handed).sum();
+    let handed_bytes: u64 = senders.iter().map(|s| s.handed_bytes).sum();
+    let device_sent = after.packets - before.packets;
+    let elapsed_s = senders.iter().map(|s| s.elapsed_s).fold(0.0, f64::max);
+    let left = device_sent.min(handed);
+    let handed_pps: f64 = senders.iter().map(|s| s.handed_pps).sum();
+    let achieved_pps = if handed == 0 { 0.0 } else { handed_pps * (left as f64 / handed as f64) };
+    let mean = FrameSize::in_memory(0).bytes_with_fcs() as f64
+        + if handed == 0 { 0.0 } else { handed_bytes as f64 / handed as f64 };
+    let line = wire::size::LINE_OVERHEAD as f64;
+    GenReport {
+        interface: plan.interface.name.clone(),
+        backend: backend.name().into(),
+        backend_reason: reason,
+        cycle_frames: match &plan.frames {
+            Frames::Cycles(cycles) => cycles.iter().map(|c| c.frames.len() as u64).sum(),
+            Frames::Recording(r) => r.frames.len() as u64,
+        },
+        mean_frame_bytes: plan.mean_with_fcs,
+        offered_pps: plan.pps,
+        handed,
+        device_sent,
+        device_dropped: after.dropped - before.dropped,
+        elapsed_s,
+        achieved_pps,
+        achieved_l2_bps: achieved_pps * mean * 8.0,
+        achieved_l1_bps: achieved_pps * (mean + line) * 8.0,
+        pacing_error: plan.pps.filter(|_| handed > 0).map(|pps| achieved_pps / pps - 1.0),
+        stopped,
+        senders,
+    }
+}
+
+fn per_second(n: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { n as f64 / seconds } else { 0.0 }
+}

@@ -1,0 +1,378 @@
+//! What tcpdump and tshark see of the frames that each backend sends, in a lab.
+
+use std::{
+    collections::HashMap,
+    fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
+
+use lab::{Lab, Namespace, VethEnd};
+use traffic::{
+    Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Plan, Rate, Recording, ReplayConfig,
+    StreamConfig, Timing, TrafficError,
+};
+use wire::{FrameSize, IMIX, Kind, Mac, Tag};
+
+/// Whether this may run; says why not, and fails in CI.
+fn privileged() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
+    if !root {
+        eprintln!("skipped: network namespaces take root");
+    }
+    root
+}
+
+/// Two namespaces with a veth pair between them.
+struct Bed {
+    sender: Namespace,
+    receiver: Namespace,
+    from: VethEnd,
+    to: VethEnd,
+    folder: tempfile::TempDir,
+    _lab: Lab,
+}
+
+impl Bed {
+    fn new(tag: &str, napi: bool) -> Self {
+        let lab = Lab::new(tag).unwrap();
+        let (sender, receiver) = (lab.namespace("tx").unwrap(), lab.namespace("rx").unwrap());
+        let (a, b) = (lab.interface("a"), lab.interface("b"));
+        let (from, to) = lab.veth((&sender, &a), (&receiver, &b), 1).unwrap();
+        if napi {
+            receiver.set_feature(&b, "rx-gro", true).unwrap();
+        }
+        Self { sender, receiver, from, to, folder: tempfile::tempdir().unwrap(), _lab: lab }
+    }
+
+    fn send(&self, config: GenConfig) -> Result<GenReport, TrafficError> {
+        self.sender
+            .run(|| {
+                let interface = Interface::look(&self.from.name)?;
+                assert!(interface.in_lab && !interface.default_route);
+                traffic::run(&Plan::new(config, interface)?, &AtomicBool::new(false), |_| ())
+            })
+            .unwrap()
+    }
+
+    /// Sends with tcpdump on the other side, which writes the first `count` frames.
+    fn send_and_capture(&self, config: GenConfig, count: u64) -> (GenReport, PathBuf) {
+        let file = self.folder.path().join("seen.pcap");
+        let mut tcpdump = Tcpdump::start(&self.receiver, &self.to.name, &file, count);
+        let report = self.send(config).unwrap();
+        tcpdump.finish();
+        (report, file)
+    }
+
+    fn config(&self, origin: Origin, backend: Backend, count: u64) -> GenConfig {
+        GenConfig {
+            interface: self.from.name.clone(),
+            origin,
+            rate: Rate::Packets(5_000.0),
+            duration: Duration::from_secs(60),
+            count: Some(count),
+            backend: Some(backend),
+            cpus: None,
+            seed: 7,
+            allowance: Allowance::default(),
+            qdisc: false,
+        }
+    }
+}
+
+struct Tcpdump(Child);
+
+impl Tcpdump {
+    fn start(ns: &Namespace, interface: &str, file: &Path, count: u64) -> Self {
+        let mut child = ns
+            .run(|| {
+                Command::new("tcpdump")
+                    .args(["-i", interface, "-n", "-p", "-U", "--immediate-mode", "-Z", "root", "-B", "16384"])
+                    .args(["--time-stamp-precision=nano", "-c", &count.to_string(), "-w"])
+                    .arg(file)
+                    .stderr(Stdio::piped())
+                    .spawn()
+            })
+            .unwrap()
+            .expect("tcpdump is installed");
+        let mut line = String::new();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        while !line.contains("listening on") {
+            line.clear();
+            assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "tcpdump does not start");
+        }
+        std::thread::spawn(move || stderr.lines().count());
+        Self(child)
+    }
+
+    fn finish(&mut self) {
+        for _ in 0..200 {
+            if self.0.try_wait().unwrap().is_some() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        panic!("tcpdump waits for frames that did not come");
+    }
+}
+
+impl Drop for Tcpdump {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The fields of every frame of `file`, as tshark reads them with all checksums verified.
+fn tshark(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
+    let mut command = Command::new("tshark");
+    command.args(["-n", "-r"]).arg(file).args(["-T", "fields", "-E", "separator=;", "-E", "occurrence=a"]);
+    for protocol in ["ip", "tcp", "udp"] {
+        command.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
+    }
+    fields.iter().for_each(|f| {
+        command.args(["-e", f]);
+    });
+    let output = command.output().expect("tshark is installed");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).unwrap();
+    text.lines().map(|l| l.split(';').map(str::to_owned).collect()).collect()
+}
+
+fn stream(kind: Kind, ipv6: bool, flows: usize, sizes: &[FrameSize], tags: [Option<Tag>; 2]) -> Origin {
+    let pick = |v4: &str, v6: &str| if ipv6 { v6 } else { v4 }.parse().unwrap();
+    Origin::Stream(StreamConfig {
+        kind,
+        space: FlowSpace {
+            sources: pick("198.18.4.0/22", "2001:2:0:1::/64"),
+            destinations: pick("198.19.0.0/30", "2001:2:0:2::1"),
+            source_ports: "2000-2999".parse().unwrap(),
+            destination_ports: "80-81".parse().unwrap(),
+        },
+        flows,
+        sizes: sizes.to_vec(),
+        destination: Mac([2, 0, 0, 0, 0, 2]),
+        source: None,
+        tags,
+    })
+}
+
+const BACKENDS: [Backend; 3] = [Backend::XdpLive, Backend::TxRing, Backend::Xdp];
+
+#[test]
+fn a_syn_flood_is_what_was_asked_for() {
+    if !privileged() {
+        return;
+    }
+    let bed = Bed::new("gensyn", true);
+    for backend in BACKENDS {
+        let (report, file) = bed.send_and_capture(
+            bed.config(stream(Kind::TcpSyn, false, 100, &[FrameSize::MIN], [None; 2]), backend, 300),
+            300,
+        );
+        assert_eq!((report.handed, report.device_sent, report.backend.as_str()), (300, 300, backend.name()));
+        let fields = [
+            "frame.len",
+            "ip.checksum.status",
+            "tcp.checksum.status",
+            "tcp.flags",
+            "ip.src",
+            "ip.dst",
+            "tcp.srcport",
+            "tcp.dstport",
+            "eth.src",
+            "eth.dst",
+            "tcp.len",
+        ];
+        let rows = tshark(&file, &fields);
+        assert_eq!(rows.len(), 300);
+        let mut flows: HashMap<Vec<String>, u32> = HashMap::new();
+        for row in &rows {
+            assert_eq!(row[..4], ["60", "1", "1", "0x0002"], "{backend:?} {row:?}");
+            assert_eq!(row[8..], [bed.from.mac.to_string().as_str(), "02:00:00:00:00:02", "0"]);
+            *flows.entry(row[4..8].to_vec()).or_default() += 1;
+            let source: std::net::Ipv4Addr = row[4].parse().unwrap();
+            assert_eq!(u32::from(source) >> 10, 0xc612_0400 >> 10);
+            assert!(
+                row[5].starts_with("198.19.0.") && (2000..3000).contains(&row[6].parse::<u32>().unwrap()),
+                "{row:?}"
+            );
+            assert!(row[7] == "80" || row[7] == "81");
+        }
+        assert_eq!(flows.len(), 100, "each flow is visited");
+        assert!(flows.values().all(|&n| n == 3), "evenly");
+        let sources: std::collections::HashSet<_> = rows.iter().map(|r| &r[4]).collect();
+        assert!(sources.len() > 80, "{} sources", sources.len());
+    }
+}
+
+#[test]
+fn sizes_tags_and_ipv6_are_what_was_asked_for() {
+    if !privileged() {
+        return;
+    }
+    let bed = Bed::new("genudp", true);
+    let qinq = [Some(Tag { protocol: 0x88a8, control: 30 }), Some(Tag { protocol: 0x8100, control: 40 })];
+    for backend in BACKENDS {
+        let sizes = [FrameSize::with_fcs(128), FrameSize::with_fcs(1518)];
+        let config = bed.config(stream(Kind::Udp, true, 10, &sizes, qinq), backend, 40);
+        let rows = tshark(
+            &bed.send_and_capture(config, 40).1,
+            &["frame.len", "udp.checksum.status", "vlan.id", "ieee8021ad.id", "ipv6.src", "udp.length"],
+        );
+        assert_eq!(rows.len(), 40);
+        for (i, row) in rows.iter().enumerate() {
+            let len = if (i % 10 + i / 10 % 2) % 2 == 0 { 124 } else { 1514 };
+            assert_eq!(row[..2], [len.to_string().as_str(), "1"], "{backend:?} frame {i}: {row:?}");
+            assert!(format!("{};{}", row[2], row[3]).contains("40") && row[4].starts_with("2001:2:0:1:"), "{row:?}");
+            assert_eq!(row[5], (len - 22 - 40).to_string());
+        }
+        let config = bed.config(stream(Kind::TcpData, false, 2, &IMIX, [None; 2]), backend, 48);
+        let rows =
+            tshark(&bed.send_and_capture(config, 48).1, &["frame.len", "tcp.checksum.status", "ip.checksum.status"]);
+        for row in &rows {
+            assert_eq!(row[1..], ["1", "1"], "{backend:?} {row:?}");
+        }
+        let count = |len: &str| rows.iter().filter(|r| r[0] == len).count();
+        assert_eq!((count("60"), count("590"), count("1514")), (28, 16, 4), "{backend:?}");
+    }
+}
+
+#[test]
+fn a_file_is_replayed_byte_for_byte_over_and_over() {
+    if !privileged() {
+        return;
+    }
+    let bed = Bed::new("genpcap", true);
+    let source = bed.folder.path().join("source.pcap");
+    // Frames of every kind of content, lengths from the least on, gaps of 0.1 ms.
+    let frames: Vec<Vec<u8>> = (0..50usize)
+        .map(|i| {
+            let mut frame = vec![2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 0x88, 0xb5];
+            frame.extend((0..46 + i * 29).map(|k| (k * 7 + i) as u8));
+            frame
+        })
+        .collect();
+    write_pcap(&source, &frames);
+    for (backend, timing) in
+        [(Backend::TxRing, Timing::Speed(1.0)), (Backend::Xdp, Timing::Rate), (Backend::TxRing, Timing::Speed(10.0))]
+    {
+        let origin = Origin::Replay(ReplayConfig { path: source.clone(), timing });
+        let (report, file) = bed.send_and_capture(bed.config(origin, backend, 120), 120);
+        assert_eq!((report.handed, report.cycle_frames), (120, 50));
+        let seen = Recording::read(&file).unwrap();
+        assert_eq!(seen.frames.len(), 120);
+        for (i, (_, bytes)) in seen.frames.iter().enumerate() {
+            assert_eq!(bytes, &frames[i % 50], "{backend:?} frame {i}");
+        }
+    }
+}
+
+fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
+    let mut writer = pcap_file::pcap::PcapWriter::new(fs::File::create(path).unwrap()).unwrap();
+    for (i, frame) in frames.iter().enumerate() {
+        let at = Duration::from_micros(1_000_000 + i as u64 * 100);
+        let packet = pcap_file::pcap::PcapPacket::new(at, frame.len() as u32, frame);
+        writer.write_packet(&packet).unwrap();
+    }
+}
+
+#[test]
+fn damaged_and_forbidden_files_are_refused_by_packet_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.pcap");
+    let mut ip = vec![2u8; 12];
+    ip.extend([8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0, 198, 18, 0, 1, 10, 9, 8, 7]);
+    ip.resize(60, 0);
+    let mut other = vec![2u8; 12];
+    other.extend([8, 6]);
+    other.resize(60, 0);
+    let interface =
+        Interface { name: "x0".into(), index: 1, mac: Mac::default(), mtu: 1500, default_route: false, in_lab: false };
+    write_pcap(&path, &[ip.clone(), ip]);
+    let recording = Recording::read(&path).unwrap();
+    let refused = recording.check(&interface, &Allowance::default()).unwrap_err().to_string();
+    assert!(refused.starts_with("10.9.8.7 (packet 1 of "), "{refused}");
+    let named = Allowance { named: vec!["10.0.0.0/8".parse().unwrap()], non_ip: false };
+    recording.check(&interface, &named).unwrap();
+
+    let whole = fs::read(&path).unwrap();
+    fs::write(&path, &whole[..whole.len() - 5]).unwrap();
+    let damaged = Recording::read(&path).unwrap_err().to_string();
+    assert!(damaged.contains("is damaged behind packet 1: truncated"), "{damaged}");
+    fs::write(&path, &whole[..24]).unwrap();
+    assert!(Recording::read(&path).unwrap_err().to_string().ends_with("it holds no packets"));
+    fs::write(&path, b"no capture at all, but long enough").unwrap();
+    assert!(matches!(Recording::read(&path), Err(TrafficError::File { .. })));
+    assert!(matches!(Recording::read(&folder.path().join("none")), Err(TrafficError::File { .. })));
+
+    write_pcap(&path, &[other]);
+    let refused = Recording::read(&path).unwrap().check(&interface, &named).unwrap_err().to_string();
+    assert!(refused.starts_with("packet 1 of ") && refused.contains("EtherType 0x0806"), "{refused}");
+}
+
+#[test]
+fn a_peer_without_napi_is_named_and_auto_takes_the_ring() {
+    if !privileged() {
+        return;
+    }
+    let bed = Bed::new("gennapi", false);
+    let config = |backend| {
+        let mut c = bed.config(stream(Kind::TcpSyn, false, 5, &[FrameSize::MIN], [None; 2]), Backend::TxRing, 10);
+        c.backend = backend;
+        c
+    };
+    let refused = bed.send(config(Some(Backend::XdpLive))).unwrap_err().to_string();
+    assert!(refused.contains("ethtool -K PEER gro on"), "{refused}");
+    let report = bed.send(config(None)).unwrap();
+    assert_eq!((report.backend.as_str(), report.handed, report.device_sent), ("tx-ring", 10, 10));
+}
+
+#[test]
+fn several_senders_share_the_count_and_the_flows() {
+    if !privileged() {
+        return;
+    }
+    let bed = Bed::new("gencpus", true);
+    let online = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
+    let cpus: model::CpuSet = (0..1024u32).filter(|&c| online.is_set(c as usize).unwrap_or(false)).take(2).collect();
+    for backend in [Backend::XdpLive, Backend::TxRing] {
+        let mut config = bed.config(stream(Kind::Udp, false, 20, &[FrameSize::MIN], [None; 2]), backend, 100);
+        config.cpus = Some(cpus.clone());
+        let (report, file) = bed.send_and_capture(config, 100);
+        assert_eq!((report.handed, report.senders.len()), (100, cpus.len()));
+        let mut flows: HashMap<Vec<String>, u32> = HashMap::new();
+        for row in tshark(&file, &["ip.src", "udp.srcport", "ip.dst", "udp.dstport"]) {
+            *flows.entry(row).or_default() += 1;
+        }
+        assert_eq!(flows.len(), 20);
+        assert!(flows.values().all(|&n| n == 5), "{backend:?} {flows:?}");
+    }
+}
+
+#[test]
+fn a_stop_ends_an_endless_run() {
+    if !privileged() {
+        return;
+    }
+    let bed = Bed::new("genstop", true);
+    for backend in BACKENDS {
+        let mut config = bed.config(stream(Kind::TcpSyn, false, 5, &[FrameSize::MIN], [None; 2]), backend, 1);
+        config.count = None;
+        config.duration = Duration::from_secs(3600);
+        let stop = AtomicBool::new(true);
+        let report = bed
+            .sender
+            .run(|| {
+                let plan = Plan::new(config, Interface::look(&bed.from.name)?)?;
+                traffic::run(&plan, &stop, |_| ())
+            })
+            .unwrap()
+            .unwrap();
+        assert!(report.stopped && report.elapsed_s < 3600.0);
+    }
+}
