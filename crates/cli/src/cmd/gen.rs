@@ -160,8 +160,6 @@ pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     let plan = Plan::new(args.config()?, Interface::look(&args.interface)?)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // The second one ends the program at once, in case the first does not.
-        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop)).map_err(Failure::internal)?;
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::internal)?;
     }
     let report = traffic::run(&plan, &stop, |p| {
