@@ -97,7 +97,7 @@ int main(int argc, char **argv)
 	double start = now(), last = start;
 
 	while (!stop && (seconds == 0 || now() - start < seconds)) {
-		unsigned from, to, got = xsk_ring_cons__peek(&rx, BATCH, &from);
+		unsigned from, to = 0, got = xsk_ring_cons__peek(&rx, BATCH, &from);
 
 		if (got) {
 			xsk_ring_prod__reserve(&fill, got, &to);

@@ -11,7 +11,7 @@ use std::{
 
 use bpf::{TapStamp, XdpDrop, XdpMode, XdpPass};
 use port::{PortError, Source, TapOptions, TapSource, XdpOptions, XdpSource, XdpWait};
-use sys::packet::Instruction;
+use sys::{packet::Instruction, xsk::BusyPoll};
 use world::{ADDRESS, RECEIVER, World, datagram, privileged, read, send, within};
 
 /// Frames of every length from the shortest to that of the MTU, in steps that are no multiple of anything.
@@ -53,7 +53,8 @@ fn every_frame_arrives_as_it_was_sent() {
         assert_eq!(read_all(&mut sources, frames.len()), frames);
     }
     assert!(!world.shows_xdp(), "the tap is still attached");
-    for wait in [XdpWait::Nap(Duration::from_micros(100)), XdpWait::Poll] {
+    let busy = XdpWait::Busy(BusyPoll { usecs: 20, budget: 64 });
+    for wait in [XdpWait::Nap(Duration::from_micros(100)), XdpWait::Poll, busy] {
         let mut sources = xdp(&world, &XdpOptions { wait, ..XdpOptions::new(RECEIVER) }, 1);
         assert_eq!(sources[0].mode(), XdpMode::Native);
         assert!(!sources[0].is_zero_copy(), "veth has no zero-copy mode");
@@ -63,6 +64,30 @@ fn every_frame_arrives_as_it_was_sent() {
         assert_eq!((counts.redirected, counts.passed), (frames.len() as u64, 0));
     }
     assert!(!world.shows_xdp(), "AF_XDP is still attached");
+}
+
+#[test]
+fn generic_mode_is_only_taken_when_asked_for_and_said() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let frames = all_lengths(1514);
+    let mode = XdpMode::Generic;
+    {
+        let mut sources = tap(&world, &TapOptions { mode, ..TapOptions::new(RECEIVER) }, 1);
+        assert_eq!(sources[0].mode(), XdpMode::Generic);
+        send(&mut world.sink(0), &frames);
+        assert_eq!(read_all(&mut sources, frames.len()), frames);
+    }
+    let mut sources = xdp(&world, &XdpOptions { mode, ..XdpOptions::new(RECEIVER) }, 1);
+    assert_eq!(sources[0].mode(), XdpMode::Generic);
+    send(&mut world.sink(0), &frames);
+    assert_eq!(read_all(&mut sources, frames.len()), frames);
+    // The loopback has no native mode: that is said, and nothing else is tried.
+    world.set("lo", &["up"]);
+    let error = world.receiver(|| TapSource::open(&TapOptions::new("lo"), 1)).expect_err("no native mode");
+    assert!(matches!(error, PortError::Unsupported { .. }) && error.to_string().contains("generic mode"), "{error}");
 }
 
 #[test]
