@@ -50,6 +50,7 @@ class Program:
 
     def __init__(self, name, argv, folder):
         self.name = name
+        self.ended = False
         self.out = open(os.path.join(folder, "out"), "w+b", buffering=0)
         self.err = open(os.path.join(folder, "err"), "w+b", buffering=0)
         self.process = subprocess.Popen(
@@ -69,15 +70,27 @@ class Program:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def stop(self, patience=6.0):
-        """SIGINT, as a user would; SIGTERM and SIGKILL if that does not help. Only ever signals this very process."""
+        """SIGINT to the program and its children, as Ctrl-C would; SIGTERM and SIGKILL if that does not help."""
+        if self.ended:
+            return
         for number, wait in ((signal.SIGINT, patience), (signal.SIGTERM, 2.0), (signal.SIGKILL, 2.0)):
             if not self.running():
                 break
-            self.process.send_signal(number)
+            self._signal(number)
             try:
                 self.process.wait(wait)
             except subprocess.TimeoutExpired:
                 continue
+        # Children that outlived it would go on sending (trafgen has one per core).
+        self._signal(signal.SIGKILL)
+        self.ended = True
+
+    def _signal(self, number):
+        """To the session that was made for this program, and to nothing else."""
+        try:
+            os.killpg(self.pid, number)
+        except ProcessLookupError:
+            pass
 
     def text(self):
         """Standard output, then standard error."""

@@ -30,6 +30,9 @@ def _trial(lab, generator, reader, seconds, receive):
             program = _start_reader(lab, reader, seconds)
         _pin_napi(lab, receive)
         before = lab.counters()
+        time.sleep(0.02)
+        if lab.counters()[0] != before[0]:
+            raise Trouble("frames arrive before the generator was started: another sender is still running")
         lead = SETTLE + (CHOOSING if live else 0)
         sender = lab.start(generator.name, generator.argv(lab, lead + seconds + 0.5), "gen", SENDER_CPU)
         if not wait_for(lambda: lab.counters()[0] > before[0], 8.0, 0.01):
@@ -56,6 +59,8 @@ def _trial(lab, generator, reader, seconds, receive):
             # The reader's own count is over the whole of the traffic; its share of all offered holds for the window too.
             offered = (after[0] - before[0]) + (after[1] - before[1])
             figures["kept_share"] = reader.count(program) / offered
+            if figures["kept_share"] > 1.001:
+                raise Trouble(f"{reader.name} counts {figures['kept_share']:.3f} times the frames that were offered")
             figures["reader_pps"] = figures["offered_pps"] * figures["kept_share"]
         if program:
             figures.update(reader.extra())
