@@ -12,6 +12,7 @@ pub mod tap;
 mod translate;
 pub mod verdict;
 pub mod xdp;
+pub mod xmit_drops;
 
 pub use filter::{Filter, FilterError};
 pub use r#gen::{LiveCounts, LivePace, LivePacket, LiveSender, takes_redirected_frames};
@@ -20,3 +21,4 @@ pub use redirect::{RedirectCounts, XskRedirect};
 pub use tap::{Tap, TapCounts, TapFrame, TapReader, TapSettings, TapStamp};
 pub use verdict::{DropCounts, XdpDrop, XdpPass};
 pub use xdp::{Attached, XdpError, XdpLink, XdpMode};
+pub use xmit_drops::XmitDrops;

@@ -25,3 +25,4 @@ skeleton!(xsk_redirect, "/xsk_redirect.skel.rs");
 skeleton!(xdp_drop, "/xdp_drop.skel.rs");
 skeleton!(xdp_pass, "/xdp_pass.skel.rs");
 skeleton!(fanout, "/fanout.skel.rs");
+skeleton!(xmit_drops, "/xmit_drops.skel.rs");

@@ -40,34 +40,16 @@ pub(crate) fn busy_ns_per_second(cores: &[CoreLoad]) -> f64 {
     cores.iter().map(CoreLoad::busy_percent).sum::<f64>() * 1e7
 }
 
-/// The counters of a veth end that the lab's ledger needs, read in the namespace of the calling thread.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct VethCounters {
-    /// Frames that this end could not hand over, because the queue on the other side was full.
-    pub refused: u64,
-    /// Frames that this end's queues took and then lost (no memory for a socket buffer, a damaged frame).
-    pub lost_in_queue: u64,
-}
-
-impl VethCounters {
-    /// Reads them (drivers/net/veth.c, ethtool statistics of each queue).
-    pub(crate) fn read(interface: &str) -> Result<Self, EthtoolError> {
-        let mut ethtool = Ethtool::open()?;
-        let names = ethtool.stat_names(interface)?.unwrap_or_default();
-        let mut values = Vec::new();
-        ethtool.stat_values(interface, &mut values)?;
-        let sum = |prefix: &str, suffix: &str| {
-            names
-                .iter()
-                .zip(&values)
-                .filter(|(name, _)| {
-                    name.strip_prefix(prefix).and_then(|n| n.strip_suffix(suffix)).is_some_and(is_number)
-                })
-                .map(|(_, value)| value)
-                .sum()
-        };
-        Ok(Self { refused: sum("tx_queue_", "_xdp_xmit_errors"), lost_in_queue: sum("rx_queue_", "_drops") })
-    }
+/// Frames that a veth end took into its queues and then lost: no memory for a socket buffer, a damaged frame (drivers/net/veth.c,
+/// ethtool statistic `rx_queue_N_drops`). Read in the namespace of the calling thread.
+pub(crate) fn lost_in_queues(interface: &str) -> Result<u64, EthtoolError> {
+    let mut ethtool = Ethtool::open()?;
+    let names = ethtool.stat_names(interface)?.unwrap_or_default();
+    let mut values = Vec::new();
+    ethtool.stat_values(interface, &mut values)?;
+    let of_queue =
+        |name: &str| name.strip_prefix("rx_queue_").and_then(|n| n.strip_suffix("_drops")).is_some_and(is_number);
+    Ok(names.iter().zip(&values).filter(|(name, _)| of_queue(name)).map(|(_, value)| value).sum())
 }
 
 fn is_number(text: &str) -> bool {
@@ -81,10 +63,10 @@ pub(crate) struct Counted {
     pub offered: u64,
     /// Frames that readers got.
     pub delivered: u64,
-    /// The attacker's end.
-    pub attacker: VethCounters,
-    /// The server's end.
-    pub server: VethCounters,
+    /// Frames that the wire refused, because the receive queue behind it was full.
+    pub refused: u64,
+    /// Frames that the server's end lost after it had taken them.
+    pub lost_in_queues: u64,
     /// Frames lost at the capture point, by place.
     pub capture: Vec<Loss>,
 }
@@ -93,11 +75,8 @@ impl Counted {
     /// The ledger: every place in the order in which a frame meets it.
     pub(crate) fn ledger(self) -> Ledger {
         let mut losses = vec![
-            Loss {
-                place: "receive queue full (the core behind it was too slow)".into(),
-                packets: self.attacker.refused,
-            },
-            Loss { place: "no socket buffer in the driver".into(), packets: self.server.lost_in_queue },
+            Loss { place: "receive queue full (the core behind it was too slow)".into(), packets: self.refused },
+            Loss { place: "no socket buffer in the driver".into(), packets: self.lost_in_queues },
         ];
         losses.extend(self.capture);
         losses.retain(|l| l.packets > 0);

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{XdpDrop, XdpMode};
+use bpf::{XdpDrop, XdpMode, XmitDrops};
 use host::picture::Host;
 use lab::Lab;
 use model::{
@@ -163,6 +163,7 @@ fn measure(
 ) -> Result<Stage, Failure> {
     let bed = Bed::build(lab, &plan.queue_cpus)?;
     let readers = bed.server.run(|| Readers::start(plan, &bed.server_end.name))??;
+    let wire = bed.attacker.run(|| XmitDrops::attach(&bed.attacker_end.name))??;
     let flood = Flood::load(&bed, &cores.senders, Some(pps), config.duration + WARM_UP)?;
     let (sent, window) = flood.run(&bed, stop, || {
         pause(WARM_UP, stop);
@@ -173,8 +174,13 @@ fn measure(
     let loads = window?;
     let mode = readers.mode();
     let got = readers.finish()?;
-    let (attacker, server) = bed.counters()?;
-    let counted = Counted { offered: sent.sent, delivered: got.delivered, attacker, server, capture: got.losses };
+    let counted = Counted {
+        offered: sent.sent,
+        delivered: got.delivered,
+        refused: wire.refused()?,
+        lost_in_queues: bed.lost_in_queues()?,
+        capture: got.losses,
+    };
     let seconds = sent.seconds.max(1e-9);
     let (offered_pps, delivered_pps) = (sent.sent as f64 / seconds, got.delivered as f64 / seconds);
     let spent = busy_ns_per_second(&loads) - sent.cpu_ns as f64 / seconds;
