@@ -1,9 +1,14 @@
 """The tables: which contenders meet in which arrangement, and which ratios between them are wanted."""
 
+import fcntl
 import os
+import pty
+import select
 import shutil
 import statistics
+import struct
 import subprocess
+import termios
 import time
 
 from . import contenders as all_of
@@ -164,10 +169,8 @@ def spread(_lab, _generator, options, say):
 def top(lab, generator, options, say):
     """Table `top`: processor time of `evenkeel top` at one refresh a second, piped and live, as a share of one core."""
     seconds = 10 if options.quick else 30
-    shares = {
-        "piped": _cost(lab, [EVENKEEL, "top", "--interval", "1", "--count", str(seconds), "--json"], seconds),
-        "live": _cost(lab, ["script", "-qec", f"stty rows 50 cols 200; exec {EVENKEEL} top --interval 1 --count {seconds}", "/dev/null"], seconds),
-    }
+    command = [EVENKEEL, "top", "--interval", "1", "--count", str(seconds)]
+    shares = {"piped": _cost([*command, "--json"], seconds, False), "live, 200x50": _cost(command, seconds, True)}
     for name, share in shares.items():
         say(f"top, {name}: {share:.2f} % of a core")
     worst = max(shares.values())
@@ -182,18 +185,46 @@ def _need_evenkeel():
         raise Trouble(f"{EVENKEEL} is not there: cargo build --release")
 
 
-def _cost(lab, argv, seconds):
+def _cost(argv, seconds, terminal):
+    """Processor time of a command as a share of one core, its output read from a pipe or from a terminal."""
     _need_evenkeel()
-    before, start = os.times(), time.monotonic()
-    done = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds + 30)
+    if terminal:
+        ours, theirs = pty.openpty()
+        fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 200, 0, 0))
+    else:
+        ours, theirs = os.pipe()
+    start = time.monotonic()
+    child = subprocess.Popen(
+        argv, stdin=theirs if terminal else subprocess.DEVNULL, stdout=theirs, stderr=theirs, start_new_session=True,
+        env={**os.environ, "TERM": "xterm-256color"})
+    os.close(theirs)
+    shown = b""
+    try:
+        while piece := _read(ours, start + seconds + 30 - time.monotonic()):
+            shown = (shown + piece)[-2000:]
+        if time.monotonic() > start + seconds + 30:
+            child.kill()
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    finally:
+        os.close(ours)
+        if child.returncode is None:
+            child.kill()
+            child.wait()
     span = time.monotonic() - start
-    after = os.times()
-    if done.returncode:
-        raise Trouble(f"{' '.join(argv)}: {(done.stderr or done.stdout).strip()[-500:]}")
-    if span < seconds - 2:
-        raise Trouble(f"{' '.join(argv)}: ended after {span:.1f} s")
-    burnt = after.children_user + after.children_system - before.children_user - before.children_system
-    return 100 * burnt / span
+    if child.returncode or span < seconds - 2:
+        raise Trouble(f"{' '.join(argv)}: ended after {span:.1f} s with {child.returncode}: {shown.decode(errors='replace')[-500:]}")
+    return 100 * (used.ru_utime + used.ru_stime) / span
+
+
+def _read(descriptor, patience):
+    """What comes next; nothing at the end (a terminal whose last user is gone gives EIO) or after too long."""
+    if not select.select([descriptor], [], [], max(0, patience))[0]:
+        return b""
+    try:
+        return os.read(descriptor, 65536)
+    except OSError:
+        return b""
 
 
 TABLES = {"gen": generators, "inline": inline, "apart": apart, "write": write, "spread": spread, "top": top}
