@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn ancillary_data_are_read_in_any_order_and_number() {
-        let kind = |level: i32, kind: i32| level as u32 as u64 | (kind as u64) << 32;
+        let kind = |level: i32, kind: i32| u64::from(level.cast_unsigned()) | u64::from(kind.cast_unsigned()) << 32;
         let status = libc::TP_STATUS_VLAN_VALID | libc::TP_STATUS_VLAN_TPID_VALID;
         let words = [
             36,
