@@ -198,15 +198,11 @@ impl Output {
         if source.kind() == io::ErrorKind::BrokenPipe {
             return OutputError::Closed(source);
         }
-        let (mut whole, mut kept, mut all) = (0, 0, 0);
-        for (kind, block, _) in pcapng::blocks(bytes) {
-            let fits = whole + block.len() <= done;
-            all += u64::from(kind == EPB);
-            if fits {
-                whole += block.len();
-                kept += u64::from(kind == EPB);
-            }
-        }
+        let packets = |(kind, _, _): &(u32, &[u8], u64)| *kind == EPB;
+        let all = pcapng::blocks(bytes).filter(packets).count() as u64;
+        // Of what was written only the last block can be cut off, and the walk stops there.
+        let kept = pcapng::blocks(&bytes[..done]).filter(packets).count() as u64;
+        let whole: usize = pcapng::blocks(&bytes[..done]).map(|(_, block, _)| block.len()).sum();
         // A pipe cannot be cut, and a file that cannot be cut ends in a part of a block: readers say so and go on.
         let _ = self.file.set_len(self.written + whole as u64);
         OutputError::Write { path: self.path.clone(), kept: (self.packets + kept).saturating_sub(all), source }

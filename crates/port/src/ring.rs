@@ -81,9 +81,10 @@ impl RingSource {
         }
         let Some(block) = self.ring.next_block() else { return Ok(None) };
         if block.losing() {
-            // Rare: the kernel sets the flag from a loss on until the counters are read.
+            // Rare. The kernel sets the flag on blocks that it closes between a loss and the reading of the counters, and it
+            // loses packets only while no block is open: so the loss came before the first frame of this one.
             let new = block.socket().take_statistics().map_err(|e| explain(self.backend, &self.interface, e))?;
-            self.losses.add(new);
+            self.losses.add(new, 0);
         }
         self.delivered += u64::from(block.len());
         Ok(Some(take(&block, &mut self.losses)))
@@ -96,24 +97,24 @@ struct Losses {
     dropped: u64,
     freezes: u64,
     unmarked: u32,
-    /// When the unmarked ones were noticed, in nanoseconds since the epoch: a later frame came after the loss.
-    noticed_ns: u64,
+    /// Frames from this time on, in nanoseconds since the epoch, came after the unmarked losses.
+    before_ns: u64,
 }
 
 impl Losses {
-    fn add(&mut self, new: Statistics) {
+    fn add(&mut self, new: Statistics, before_ns: u64) {
         self.dropped += u64::from(new.drops);
         self.freezes += u64::from(new.freezes);
         if new.drops != 0 {
             self.unmarked = self.unmarked.saturating_add(new.drops);
-            self.noticed_ns = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+            self.before_ns = before_ns;
         }
     }
 
     /// The losses that `frame` is the first to come after.
     #[inline]
     fn before(&mut self, frame: &RingFrame<'_>) -> u32 {
-        if self.unmarked != 0 && (frame.losing || frame.timestamp_ns >= self.noticed_ns) {
+        if self.unmarked != 0 && frame.timestamp_ns >= self.before_ns {
             return mem::take(&mut self.unmarked);
         }
         0
@@ -155,7 +156,8 @@ impl Source for RingSource {
 
     fn stats(&mut self) -> Result<SourceStats, PortError> {
         let new = self.ring.socket().take_statistics().map_err(|e| explain(self.backend, &self.interface, e))?;
-        self.losses.add(new);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+        self.losses.add(new, now);
         Ok(SourceStats { delivered: self.delivered, dropped: self.losses.dropped, freezes: self.losses.freezes })
     }
 }

@@ -191,8 +191,6 @@ pub struct RingFrame<'a> {
     pub data: &'a [u8],
     /// TPID and TCI of a VLAN tag that the kernel took out.
     pub vlan: Option<(u16, u16)>,
-    /// The socket had uncollected losses when this frame came (TP_STATUS_LOSING).
-    pub losing: bool,
     /// The flow hash, where [`RingLayout::rx_hash`] asked for it.
     pub rx_hash: u32,
 }
@@ -258,7 +256,6 @@ impl<'a> Iterator for Frames<'a> {
             wire_len: h.tp_len,
             data,
             vlan: super::batch::vlan(h.tp_status, h.hv1.tp_vlan_tci as u16, h.hv1.tp_vlan_tpid),
-            losing: h.tp_status & libc::TP_STATUS_LOSING != 0,
             rx_hash: h.hv1.tp_rxhash,
         })
     }

@@ -1,0 +1,253 @@
+//! A veth pair in two namespaces, a pcap file to replay over it, and what tcpdump makes of it.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::{
+    fs::File,
+    io::{BufWriter, Read},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use capture::{
+    filter::{self, Place},
+    open::{self, AnySource, Tuning},
+    output::{Output, Rotation, Target},
+    pcapng::Section,
+    plan::{Backend, Plan},
+    run::{Limits, Report, Sink},
+};
+use etherparse::PacketBuilder;
+use lab::{Lab, Namespace};
+use pcap_file::pcap::{PcapPacket, PcapReader, PcapWriter};
+use port::{PacketOptions, WHOLE_FRAME};
+use sys::packet::Instruction;
+
+/// A packet as it is compared: length on the wire, bytes.
+pub(crate) type Packet = (u32, Vec<u8>);
+
+/// Sender and receiver, joined.
+pub(crate) struct Wire {
+    pub(crate) sender: Namespace,
+    pub(crate) receiver: Namespace,
+    pub(crate) out: String,
+    pub(crate) into: String,
+}
+
+/// A wire of its own; none, with the reason on stderr, where the machine does not allow it (in CI that is a failure).
+pub(crate) fn wire(tag: &str) -> Option<Wire> {
+    let made = (|| {
+        let lab = Lab::new(tag)?;
+        let (sender, receiver) = (lab.namespace("a")?, lab.namespace("b")?);
+        let (out, into) = (lab.interface(&format!("{}a", &tag[..2])), lab.interface(&format!("{}b", &tag[..2])));
+        lab.veth((&sender, &out), (&receiver, &into), 1)?;
+        Ok::<_, lab::LabError>(Wire { sender, receiver, out, into })
+    })();
+    match made {
+        Ok(wire) => Some(wire),
+        Err(e) if std::env::var_os("CI").is_none() => {
+            eprintln!("skipped: {e}");
+            None
+        }
+        Err(e) => panic!("a lab is needed: {e}"),
+    }
+}
+
+/// Packets of mixed sizes, IPv4 and IPv6, TCP and UDP, some with VLAN tags.
+pub(crate) fn mixture(count: usize) -> Vec<Vec<u8>> {
+    let sizes = [6usize, 6, 20, 200, 700, 1400];
+    (0..count)
+        .map(|i| {
+            let mut payload = (i as u32).to_be_bytes().to_vec();
+            payload.resize(sizes[i % sizes.len()].max(4), i as u8);
+            let [_, _, high, low] = (i as u32).to_be_bytes();
+            let ethernet = PacketBuilder::ethernet2([2, 0, 0, 0, 0, 1], [2, 0, 0, 0, 0, 2]);
+            let source6 = [0x20, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, high, low];
+            let step = match i % 10 {
+                0 => ethernet.single_vlan(etherparse::VlanId::try_new(100).unwrap()).ipv4(
+                    [198, 18, high, low],
+                    [198, 19, 0, 1],
+                    64,
+                ),
+                1..=6 => ethernet.ipv4([198, 18, high, low], [198, 19, 0, 1], 64),
+                _ => ethernet.ipv6(source6, [0x20, 1, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1], 64),
+            };
+            let port = 1024 + (i % 60_000) as u16;
+            let mut bytes = Vec::new();
+            match i % 2 {
+                0 => step.udp(port, 53).write(&mut bytes, &payload).unwrap(),
+                _ => step.tcp(port, 80, i as u32, 1000).write(&mut bytes, &payload).unwrap(),
+            }
+            bytes.resize(bytes.len().max(60), 0);
+            bytes
+        })
+        .collect()
+}
+
+/// Writes packets as a pcap file.
+pub(crate) fn write_pcap(path: &Path, packets: &[Vec<u8>]) {
+    let mut writer = PcapWriter::new(BufWriter::new(File::create(path).unwrap())).unwrap();
+    for (i, data) in packets.iter().enumerate() {
+        let time = Duration::from_micros(i as u64 * 20);
+        writer.write_packet(&PcapPacket::new(time, data.len() as u32, data)).unwrap();
+    }
+}
+
+/// Replays a file from the sender.
+pub(crate) fn replay(wire: &Wire, file: &Path, pps: u32) {
+    let output = wire
+        .sender
+        .run(|| {
+            Command::new("tcpreplay")
+                .args(["-q", "-i", &wire.out, "--pps", &pps.to_string()])
+                .arg(file)
+                .output()
+                .expect("tcpreplay is installed")
+        })
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// The packets of a pcap file.
+pub(crate) fn read_pcap(path: &Path) -> Vec<Packet> {
+    let mut reader = PcapReader::new(File::open(path).unwrap()).unwrap();
+    let mut packets = Vec::new();
+    while let Some(packet) = reader.next_packet() {
+        let packet = packet.unwrap();
+        packets.push((packet.orig_len, packet.data.into_owned()));
+    }
+    packets
+}
+
+/// The packets of a pcapng file, by tshark's own reader: written back as pcap by editcap.
+pub(crate) fn read_pcapng(path: &Path) -> Vec<Packet> {
+    let pcap = path.with_extension("as.pcap");
+    let output = Command::new("editcap").args(["-F", "nsecpcap"]).arg(path).arg(&pcap).output().expect("editcap");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    read_pcap(&pcap)
+}
+
+/// A tcpdump that writes everything it sees.
+pub(crate) struct Tcpdump(Child, PathBuf);
+
+impl Tcpdump {
+    pub(crate) fn start(wire: &Wire, file: PathBuf) -> Self {
+        let mut child = wire
+            .receiver
+            .run(|| {
+                Command::new("tcpdump")
+                    .args(["-i", &wire.into, "-B", "65536", "-U", "--immediate-mode", "-w"])
+                    .arg(&file)
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .expect("tcpdump is installed")
+            })
+            .unwrap();
+        // It says "listening on" once its socket is open.
+        let mut text = Vec::new();
+        let stderr = child.stderr.as_mut().unwrap();
+        let mut byte = [0];
+        while !String::from_utf8_lossy(&text).contains("listening") && stderr.read(&mut byte).unwrap() == 1 {
+            text.push(byte[0]);
+        }
+        Self(child, file)
+    }
+
+    /// Stops it, once its file has stopped growing.
+    pub(crate) fn packets(mut self) -> Vec<Packet> {
+        let mut size = 0;
+        loop {
+            std::thread::sleep(Duration::from_millis(300));
+            let now = self.1.metadata().map_or(0, |m| m.len());
+            if now == size {
+                break;
+            }
+            size = now;
+        }
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.0.id() as i32), nix::sys::signal::Signal::SIGINT)
+            .unwrap();
+        self.0.wait().unwrap();
+        read_pcap(&self.1)
+    }
+}
+
+impl Drop for Tcpdump {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn options(wire: &Wire, filter: Vec<Instruction>) -> PacketOptions {
+    PacketOptions {
+        interface: wire.into.clone(),
+        filter,
+        snaplen: WHOLE_FRAME,
+        promiscuous: true,
+        ignore_outgoing: false,
+    }
+}
+
+/// Opens `members` readers, unpinned.
+pub(crate) fn sources(
+    wire: &Wire,
+    backend: Backend,
+    members: usize,
+    tuning: &Tuning,
+    filter: &str,
+) -> Vec<(AnySource, Option<u32>)> {
+    let plan = Plan { backend, readers: vec![None; members], node: None };
+    let place = if backend.is_xdp() { Place::Xdp } else { Place::Socket };
+    let filter = filter::compile(&wire.into, filter, WHOLE_FRAME, place).unwrap();
+    let opened = open::open(&plan, &options(wire, filter.program), tuning).unwrap();
+    opened.into_iter().map(|s| (s, None)).collect()
+}
+
+pub(crate) fn section(wire: &Wire) -> Section {
+    Section {
+        hardware: "test".into(),
+        os: "Linux".into(),
+        application: "evenkeel".into(),
+        interface: wire.into.clone(),
+        filter: String::new(),
+        link_type: 1,
+        snaplen: WHOLE_FRAME,
+    }
+}
+
+pub(crate) fn limits() -> Limits {
+    Limits { packets: None, duration: None, snaplen: WHOLE_FRAME, held_back: Duration::from_millis(200) }
+}
+
+/// Captures into `file` while `meanwhile` runs in another thread, then stops.
+pub(crate) fn capture(
+    wire: &Wire,
+    make: impl FnOnce() -> Vec<(AnySource, Option<u32>)> + Send,
+    file: &Path,
+    limits: Limits,
+    meanwhile: impl FnOnce() + Send,
+) -> Report {
+    let stop = AtomicBool::new(false);
+    let opened = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let run = scope.spawn(|| {
+            wire.receiver
+                .run(|| {
+                    let sources = make();
+                    let target = Target::File(file.to_owned(), Rotation::default());
+                    let output = Output::open(target, section(wire)).unwrap();
+                    opened.store(true, Ordering::SeqCst);
+                    capture::run::run(sources, Sink::Pcapng(Box::new(output)), limits, &stop, |_, _| {})
+                })
+                .unwrap()
+        });
+        while !opened.load(Ordering::SeqCst) && !run.is_finished() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        meanwhile();
+        stop.store(true, Ordering::SeqCst);
+        run.join().unwrap()
+    })
+}

@@ -1,0 +1,91 @@
+//! The same file replayed to every backend and to tcpdump.
+
+mod common;
+
+use capture::{
+    open::Tuning,
+    plan::{Backend, FANOUT_NAMES},
+};
+use common::{Packet, capture, limits, mixture, read_pcapng, replay, sources, wire, write_pcap};
+use sys::packet::FanoutAlgorithm;
+
+fn sorted(mut packets: Vec<Packet>) -> Vec<Packet> {
+    packets.sort();
+    packets
+}
+
+#[test]
+fn every_backend_captures_what_tcpdump_captures() {
+    let Some(wire) = wire("replay") else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = dir.path().join("in.pcap");
+    let sent = mixture(100_000);
+    write_pcap(&file, &sent);
+    let sent: Vec<Packet> = sorted(sent.into_iter().map(|p| (p.len() as u32, p)).collect());
+    for backend in Backend::ALL {
+        let ours = dir.path().join(format!("{backend}.pcapng"));
+        // AF_XDP takes the packets before tcpdump's socket can see them.
+        let tcpdump = (backend != Backend::Xdp)
+            .then(|| common::Tcpdump::start(&wire, dir.path().join(format!("{backend}.tcpdump.pcap"))));
+        let tuning = Tuning { block_bytes: 1 << 20, ..Tuning::default() };
+        let members = if backend.is_fanout() { 3 } else { 1 };
+        let make = || sources(&wire, backend, members, &tuning, "");
+        let report = capture(&wire, make, &ours, limits(), || {
+            replay(&wire, &file, 40_000);
+            // What is on its way reaches a ring in less than its retire time-out; the rest the end of the capture collects.
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        });
+        assert!(report.failure.is_none(), "{backend}: {:?}", report.failure);
+        assert_eq!((report.packets(), report.dropped()), (sent.len() as u64, 0), "{backend}");
+        let ours = read_pcapng(&ours);
+        if let Some(tcpdump) = tcpdump {
+            assert!(sorted(tcpdump.packets()) == sent, "{backend}: tcpdump has something else than was sent");
+        }
+        assert!(sorted(ours) == sent, "{backend}: the file has something else than was sent");
+    }
+}
+
+#[test]
+fn every_fanout_algorithm_delivers_every_packet_once() {
+    let Some(wire) = wire("fanout") else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = dir.path().join("in.pcap");
+    let sent = mixture(10_000);
+    write_pcap(&file, &sent);
+    let sent: Vec<Packet> = sorted(sent.into_iter().map(|p| (p.len() as u32, p)).collect());
+    for backend in [Backend::PacketFanout, Backend::RingFanout] {
+        for (name, algorithm) in FANOUT_NAMES {
+            let ours = dir.path().join(format!("{backend}-{name}.pcapng"));
+            let mut tuning = Tuning::default();
+            tuning.fanout.algorithm = algorithm;
+            tuning.fanout.defrag = algorithm == FanoutAlgorithm::Hash;
+            let make = || sources(&wire, backend, 4, &tuning, "");
+            let report = capture(&wire, make, &ours, limits(), || replay(&wire, &file, 40_000));
+            assert!(report.failure.is_none(), "{backend} {name}: {:?}", report.failure);
+            assert!(sorted(read_pcapng(&ours)) == sent, "{backend} {name}: {} packets", report.packets());
+            let busy = report.readers.iter().filter(|r| r.packets > 0).count();
+            let spread = matches!(name, "hash" | "lb" | "rnd" | "cbpf" | "ebpf");
+            assert!(!spread || busy == 4, "{backend} {name}: {:?}", report.readers);
+        }
+    }
+}
+
+#[test]
+fn a_filter_sees_tags_as_tcpdump_does() {
+    let Some(wire) = wire("filter") else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = dir.path().join("in.pcap");
+    let sent = mixture(2_000);
+    write_pcap(&file, &sent);
+    for filter in ["vlan 100 and udp", "tcp port 80 and not vlan", "ip6", "len > 1000"] {
+        let output = std::process::Command::new("tcpdump").arg("-r").arg(&file).arg(filter).output().expect("tcpdump");
+        let expected = String::from_utf8(output.stdout).unwrap().lines().count() as u64;
+        assert!(expected > 0, "{filter}");
+        for backend in [Backend::Packet, Backend::Ring, Backend::Xdp, Backend::Tap] {
+            let ours = dir.path().join("ours.pcapng");
+            let make = || sources(&wire, backend, 1, &Tuning::default(), filter);
+            let report = capture(&wire, make, &ours, limits(), || replay(&wire, &file, 20_000));
+            assert_eq!(report.packets(), expected, "{backend} `{filter}`");
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What goes wrong during a capture: the interface, the disk, a reader that is too slow.
+
+mod common;
+
+use std::{process::Command, time::Duration};
+
+use capture::{open::Tuning, output::OutputError, pcapng, plan::Backend, run::RunError};
+use common::{capture, limits, mixture, options, read_pcapng, replay, sources, wire, write_pcap};
+use model::{Classified, ErrorClass};
+use port::{PortError, RingSource, Source};
+use sys::packet::RingLayout;
+
+fn small_ring() -> RingLayout {
+    RingLayout { block_bytes: 4096, blocks: 2, retire_ms: 10, rx_hash: true, node: Some(0) }
+}
+
+#[test]
+fn a_slow_reader_finds_its_losses_marked() {
+    let Some(wire) = wire("slow") else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let (flood, last) = (dir.path().join("flood.pcap"), dir.path().join("last.pcap"));
+    write_pcap(&flood, &mixture(500));
+    write_pcap(&last, &mixture(2));
+    let mut source =
+        wire.receiver.run(|| RingSource::open(&options(&wire, Vec::new()), small_ring())).unwrap().unwrap();
+    replay(&wire, &flood, 20_000);
+    let (mut seen, mut marked, mut file) = (0u64, 0u64, Vec::new());
+    let mut read = |source: &mut RingSource| {
+        while source
+            .receive(Duration::from_millis(100), |frame| {
+                seen += 1;
+                marked += u64::from(frame.lost_before);
+                pcapng::packet(&mut file, &frame, 1 << 18);
+            })
+            .unwrap()
+            > 0
+        {}
+    };
+    read(&mut source);
+    replay(&wire, &last, 20_000);
+    read(&mut source);
+    let stats = source.stats().unwrap();
+    assert!(stats.dropped > 0, "{stats:?}");
+    assert_eq!((stats.delivered, stats.delivered + stats.dropped), (seen, 502), "{stats:?}");
+    assert_eq!(marked, stats.dropped, "every loss is marked at the first packet after it");
+    assert!(String::from_utf8_lossy(&file).contains("packets lost before this one"));
+}
+
+#[test]
+fn an_interface_that_vanishes_leaves_a_whole_file() {
+    let Some(wire) = wire("vanish") else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = dir.path().join("in.pcap");
+    write_pcap(&file, &mixture(100));
+    for backend in [Backend::Packet, Backend::Ring] {
+        for command in [["link", "set", &wire.into, "down"], ["link", "set", &wire.into, "up"]] {
+            if command[3] == "up" {
+                wire.receiver.run(|| Command::new("ip").args(command).status().unwrap()).unwrap();
+                continue;
+            }
+            let ours = dir.path().join(format!("{backend}.pcapng"));
+            let make = || sources(&wire, backend, 1, &Tuning::default(), "");
+            let report = capture(&wire, make, &ours, limits(), || {
+                replay(&wire, &file, 10_000);
+                wire.receiver.run(|| Command::new("ip").args(command).status().unwrap()).unwrap();
+                std::thread::sleep(Duration::from_millis(500));
+            });
+            assert!(
+                matches!(report.failure, Some(RunError::Port(PortError::Vanished { .. }))),
+                "{backend}: {:?}",
+                report.failure
+            );
+            assert_eq!(report.failure.unwrap().class(), ErrorClass::Lacking);
+            assert_eq!(read_pcapng(&ours).len(), 100, "{backend}");
+        }
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_and_leaves_whole_packets() {
+    let Some(wire) = wire("fulldisk") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("in.pcap");
+    write_pcap(&file, &mixture(10_000));
+    let disk = dir.path().join("disk");
+    std::fs::create_dir(&disk).unwrap();
+    let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=256k", "ektest"]).arg(&disk).status().unwrap();
+    assert!(mounted.success());
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        let ours = disk.join("ours.pcapng");
+        let make = || sources(&wire, Backend::Ring, 1, &Tuning::default(), "");
+        let report = capture(&wire, make, &ours, limits(), || replay(&wire, &file, 20_000));
+        let copy = dir.path().join("copy.pcapng");
+        std::fs::copy(&ours, &copy).unwrap();
+        (report.failure, copy)
+    }));
+    assert!(Command::new("umount").arg(&disk).status().unwrap().success());
+    let (failure, copy) = result.unwrap();
+    let Some(RunError::Output(OutputError::Write { kept, source, .. })) = failure else { panic!("{failure:?}") };
+    assert_eq!(source.kind(), std::io::ErrorKind::StorageFull);
+    assert_eq!(read_pcapng(&copy).len() as u64, kept);
+    assert!(kept > 0);
+}
+
+#[test]
+fn a_number_of_packets_is_exact() {
+    let Some(wire) = wire("count") else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = dir.path().join("in.pcap");
+    write_pcap(&file, &mixture(1_000));
+    for (backend, members) in [(Backend::Ring, 1), (Backend::RingFanout, 3)] {
+        let ours = dir.path().join(format!("{backend}.pcapng"));
+        let limits = capture::run::Limits { packets: Some(137), ..limits() };
+        let make = || sources(&wire, backend, members, &Tuning::default(), "");
+        let report = capture(&wire, make, &ours, limits, || replay(&wire, &file, 20_000));
+        assert_eq!((report.packets(), read_pcapng(&ours).len()), (137, 137), "{backend}");
+    }
+}
