@@ -1,7 +1,7 @@
 //! Capture: members, filters, pcapng, automatic choice of the backend.
 //!
 //! The way of a capture: [`plan::plan`] places the readers, [`filter::compile`] makes the kernel's filter, [`open::open`]
-//! opens the sources, [`privilege::drop_all_but`] gives up what is no longer needed, [`run::run`] reads until the end.
+//! opens the sources, [`sys::privilege::drop_all_but`] gives up what is no longer needed, [`run::run`] reads until the end.
 
 pub mod auto;
 pub mod filter;
@@ -9,6 +9,5 @@ pub mod open;
 pub mod output;
 pub mod pcapng;
 pub mod plan;
-pub mod privilege;
 pub mod run;
 pub mod summary;

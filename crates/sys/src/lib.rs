@@ -7,5 +7,6 @@ pub mod interrupt;
 pub mod map_mmap;
 pub mod packet;
 pub mod packet_tx;
+pub mod privilege;
 pub mod tun;
 pub mod xsk;

@@ -11,7 +11,6 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use caps::Capability;
 use capture::{
     auto::{self, Trial},
     filter::{self, Filter, Place},
@@ -19,12 +18,12 @@ use capture::{
     output::{Output, Target},
     pcapng::Section,
     plan::{self, Backend, Plan, Wish},
-    privilege,
     run::{self, Limits, Sink},
 };
 use host::{Host, Root, picture::QueueRole};
 use model::CpuSet;
 use port::PacketOptions;
+use sys::privilege::{self, Capability};
 
 pub(crate) use args::CaptureArgs;
 use args::Config;
@@ -43,7 +42,7 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     if config.mode.map_or(config.try_xdp, Backend::is_xdp) {
         needed.extend([Capability::CAP_NET_ADMIN, Capability::CAP_BPF]);
     }
-    privilege::require(config.mode.map_or("auto", Backend::name), &needed)?;
+    privilege::require(format!("capture with {}", config.mode.map_or("auto", Backend::name)), &needed)?;
     if sys::packet::interface_index(&config.interface).is_none() {
         return Err(port::members::unknown_interface(&config.interface).into());
     }

@@ -9,13 +9,12 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use caps::Capability;
-use capture::privilege;
 use clap::Args;
 use host::{Host, Root};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::{CpuSet, run::Stage, schema::Document, units};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use sys::privilege::{self, Capability};
 
 use crate::{
     demo::{self, DemoConfig},

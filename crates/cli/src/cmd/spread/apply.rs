@@ -3,8 +3,6 @@
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use caps::Capability;
-use capture::privilege;
 use clap::Args;
 use host::{
     Host, Root,
@@ -13,6 +11,7 @@ use host::{
 };
 use serde::Serialize;
 use spread::{Options, SpreadPlan, plan};
+use sys::privilege::{self, Capability};
 
 use super::{print_json, table, warn, wish::WishArgs};
 use crate::{

@@ -12,8 +12,6 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use caps::Capability;
-use capture::privilege;
 use clap::Args;
 use host::{
     Host, Root,
@@ -28,7 +26,10 @@ use spread::{
     plan::allowed,
     watch::{Decision, Meter, Move, Note, Sample, Settings, State, decide},
 };
-use sys::packet::{PacketSocket, interface_index};
+use sys::{
+    packet::{PacketSocket, interface_index},
+    privilege::{self, Capability},
+};
 
 use super::status::seconds;
 use crate::failure::{Failure, Outcome};

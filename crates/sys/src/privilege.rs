@@ -1,20 +1,21 @@
-//! Capabilities: looked at before the first system call that needs one, dropped before the first packet is read.
+//! Capabilities: looked at before the first system call that needs one, dropped before the first packet is read or sent.
 
-use caps::{CapSet, Capability, CapsHashSet};
+use caps::{CapSet, CapsHashSet};
 use model::{Classified, ErrorClass};
+
+pub use caps::Capability;
 
 /// A capability that is missing or that cannot be dropped.
 #[derive(Debug, thiserror::Error)]
 pub enum PrivilegeError {
     /// It is missing.
     #[error(
-        "capture with {backend} needs {missing}: run as root, or give it to the program with \
-         `setcap {lower}+ep $(which evenkeel)`",
+        "{what} needs {missing}: run as root, or give it to the program with `setcap {lower}+ep $(which evenkeel)`",
         missing = names(missing), lower = names(missing).to_lowercase()
     )]
     Missing {
-        /// What for.
-        backend: &'static str,
+        /// What for, such as `capture with ring`.
+        what: String,
         /// Which.
         missing: Vec<Capability>,
     },
@@ -41,16 +42,22 @@ fn names(capabilities: &[Capability]) -> String {
     capabilities.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
-/// Fails, naming them, if this thread lacks some of `needed`.
-pub fn require(backend: &'static str, needed: &[Capability]) -> Result<(), PrivilegeError> {
+/// Fails, naming them, if this thread lacks some of `needed`; `what` (such as `capture with ring`) begins the message.
+///
+/// # Errors
+/// [`PrivilegeError::Missing`], or [`PrivilegeError::Kernel`] where the kernel does not tell.
+pub fn require(what: impl Into<String>, needed: &[Capability]) -> Result<(), PrivilegeError> {
     let have =
         caps::read(None, CapSet::Effective).map_err(|source| PrivilegeError::Kernel { operation: "read", source })?;
     let missing: Vec<Capability> = needed.iter().copied().filter(|c| !have.contains(c)).collect();
-    if missing.is_empty() { Ok(()) } else { Err(PrivilegeError::Missing { backend, missing }) }
+    if missing.is_empty() { Ok(()) } else { Err(PrivilegeError::Missing { what: what.into(), missing }) }
 }
 
 /// Drops every capability of this thread but `keep`. Threads that it starts later have none of them either, so this is
-/// called before the readers start.
+/// called before the readers or senders start.
+///
+/// # Errors
+/// [`PrivilegeError::Kernel`] if the kernel refuses.
 pub fn drop_all_but(keep: &[Capability]) -> Result<(), PrivilegeError> {
     let failed = |source| PrivilegeError::Kernel { operation: "drop", source };
     let have = caps::read(None, CapSet::Permitted).map_err(failed)?;
@@ -58,4 +65,23 @@ pub fn drop_all_but(keep: &[Capability]) -> Result<(), PrivilegeError> {
     caps::clear(None, CapSet::Inheritable).map_err(failed)?;
     caps::set(None, CapSet::Effective, &keep).map_err(failed)?;
     caps::set(None, CapSet::Permitted, &keep).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dropped_capabilities_are_missed_by_name_in_this_thread_and_those_it_starts() {
+        let lacks = || require("this test", &[Capability::CAP_NET_RAW]).map_err(|e| e.to_string());
+        let expected = "this test needs CAP_NET_RAW: run as root, or give it to the program with \
+             `setcap cap_net_raw+ep $(which evenkeel)`";
+        std::thread::spawn(move || {
+            drop_all_but(&[]).unwrap();
+            assert_eq!(lacks().unwrap_err(), expected);
+            assert_eq!(std::thread::spawn(lacks).join().unwrap().unwrap_err(), expected);
+        })
+        .join()
+        .unwrap();
+    }
 }
