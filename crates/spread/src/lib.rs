@@ -7,9 +7,12 @@
 pub mod options;
 pub mod place;
 pub mod plan;
+mod seats;
 pub mod status;
 mod steer;
+mod summary;
 pub mod watch;
 
 pub use options::{Options, Steer};
 pub use plan::{PlanError, Row, SpreadPlan, plan};
+pub use summary::NicSummary;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use host::{
     Host,
     knob::{Change, Direction, Knob, Plan},
-    picture::{Irq, Nic, QueueRole},
+    picture::{Nic, QueueRole},
 };
 use model::{Classified, CpuSet, ErrorClass};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,9 @@ use serde::{Deserialize, Serialize};
 use crate::{
     options::{Options, Steer},
     place::Cores,
+    seats::{Seat, queue_irqs, seats},
     steer,
+    summary::NicSummary,
 };
 
 /// Wishes that this machine cannot fulfil.
@@ -84,6 +86,8 @@ pub struct SpreadPlan {
     pub plan: Plan,
     /// The table.
     pub rows: Vec<Row>,
+    /// Each NIC in a few numbers.
+    pub nics: Vec<NicSummary>,
 }
 
 impl SpreadPlan {
@@ -128,10 +132,20 @@ pub fn plan(host: &Host, options: &Options) -> Result<SpreadPlan, PlanError> {
     for cpu in pinned_elsewhere(host, &nics) {
         cores.occupy(cpu);
     }
+    let seats = seats(host, &nics, &mut cores);
     let mut placed_irqs = BTreeMap::new();
-    for nic in nics {
+    for (nic, seats) in nics.into_iter().zip(seats) {
         device_settings(nic, options, &mut out);
-        let homes = place_queues(host, nic, &mut cores, &mut placed_irqs, &mut out);
+        if seats.is_empty() {
+            out.warn(format!(
+                "{}: has no interrupts of its own: its packets are handled on the CPU that sends them; RPS or threaded \
+                 NAPI moves them",
+                nic.name
+            ));
+        }
+        let homes = seats.iter().map(|(queue, seat)| (*queue, seat.cpu)).collect();
+        place_queues(host, nic, &seats, &mut placed_irqs, &mut out);
+        out.nics.extend(NicSummary::of(nic, &seats, &cores));
         steer::threads(nic, options, &homes, &mut out);
         steer::rps(nic, options, &cores, &homes, &mut out);
         steer::xps(host, nic, options, &homes, &mut out);
@@ -235,63 +249,21 @@ fn device_settings(nic: &Nic, options: &Options, out: &mut SpreadPlan) {
     }
 }
 
-/// Gives every queue a CPU, with all its interrupts. A queue without an interrupt of its own (veth) gets one only if
-/// it has a thread that can be pinned.
+/// The lines and changes of the interrupts of one NIC.
 fn place_queues(
     host: &Host,
     nic: &Nic,
-    cores: &mut Cores<'_>,
+    seats: &BTreeMap<u32, Seat>,
     placed: &mut BTreeMap<u32, (u32, String)>,
     out: &mut SpreadPlan,
-) -> Homes {
-    let mut homes = Homes::new();
-    let mut queues: BTreeMap<u32, Vec<(u32, QueueRole)>> = BTreeMap::new();
-    for i in &nic.irqs {
-        match i.role {
-            QueueRole::Rx(q) | QueueRole::Tx(q) | QueueRole::RxTx(q) => {
-                queues.entry(q).or_default().push((i.irq, i.role));
-            }
-            QueueRole::Control => {}
-        }
-    }
-    if queues.is_empty() {
-        let threads = nic.napis.iter().filter(|n| n.pid.is_some()).count() as u32;
-        for queue in 0..threads {
-            homes.extend(cores.take(nic.node).map(|p| (queue, p.cpu)));
-        }
-        if threads == 0 {
-            out.warn(format!(
-                "{}: has no interrupts of its own: its packets are handled on the CPU that sends them; RPS or threaded \
-                 NAPI moves them",
-                nic.name
-            ));
-        }
-        return homes;
-    }
-    for (queue, irqs) in queues {
-        // A line that the kernel keeps, or that another NIC of this plan has placed, decides for the whole queue.
-        let fixed = irqs.iter().find_map(|(irq, _)| {
-            let managed = host.irq(*irq).filter(|i| i.managed).and_then(seat);
-            let shared = placed.get(irq).map(|p| p.0);
-            managed.or(shared)
-        });
-        let (cpu, reason) = match fixed {
-            Some(cpu) => {
-                cores.occupy(cpu);
-                (cpu, "with the other interrupts of its queue".to_owned())
-            }
-            None => match cores.take(nic.node) {
-                Some(p) => (p.cpu, p.reason(nic.node, cores.has_nodes())),
-                None => continue,
-            },
-        };
-        homes.insert(queue, cpu);
+) {
+    for (queue, irqs) in queue_irqs(nic) {
+        let Some(seat) = seats.get(&queue) else { continue };
         for (number, role) in irqs {
             let what = format!("{} IRQ {number}", role_text(role));
-            place_irq(host, nic, number, what, cpu, &reason, placed, out);
+            place_irq(host, nic, number, what, seat.cpu, &seat.why, placed, out);
         }
     }
-    homes
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -310,6 +282,12 @@ fn place_irq(
         return;
     };
     let now = irq.affinity.to_string();
+    if irq.affinity.is_empty() {
+        out.warn(format!(
+            "{}: no smp_affinity_list in proc/irq/{number}: where its interrupts may go now is not known",
+            nic.name
+        ));
+    }
     if irq.managed {
         out.warn(format!(
             "{}: the kernel manages the affinity of some interrupts itself (IRQ {number} …); they stay where they are",
@@ -331,11 +309,6 @@ fn place_irq(
     }
     let new = CpuSet::single(cpu).to_mask();
     out.set(&nic.name, what, Knob::IrqAffinity { irq: number }, irq.affinity.to_mask(), new, why);
-}
-
-/// Where an interrupt goes now.
-fn seat(irq: &Irq) -> Option<u32> {
-    irq.effective.as_ref().and_then(CpuSet::first).or_else(|| irq.affinity.first())
 }
 
 /// `rx 3`, `tx 3`, `rxtx 3`.

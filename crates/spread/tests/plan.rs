@@ -63,7 +63,7 @@ fn cores_of_the_near_node_then_siblings_then_the_far_node_then_a_second_round() 
 }
 
 #[test]
-fn several_nics_go_on_where_the_first_stopped() {
+fn several_nics_share_the_cores() {
     let mut h = host(cpus(1, 8, 1));
     add_nic(&mut h, "eth0", None, 3, false);
     add_nic(&mut h, "eth1", None, 4, false);
@@ -76,6 +76,30 @@ fn several_nics_go_on_where_the_first_stopped() {
     }
     let second = plan(&h, &Options { nics: vec!["eth1".into()], ..Options::default() }).unwrap();
     assert_eq!(homes(&h, &second, "eth1"), [3, 4, 5, 6]);
+}
+
+#[test]
+fn no_nic_loses_its_near_cores_to_the_overflow_of_another() {
+    let on_node = |h: &Host, cpu: u32, node| h.cpus[cpu as usize].node == node;
+    // Listed first or last: 36 queues on 24 CPUs stay near, since one or two per CPU is as even as it gets.
+    for nics in [[("eth0", 0, 24), ("eth1", 1, 12)], [("eth0", 1, 12), ("eth1", 0, 24)]] {
+        let mut h = xeons();
+        nics.iter().for_each(|(name, node, queues)| add_nic(&mut h, name, Some(*node), *queues, false));
+        let p = plan(&h, &Options::default()).unwrap();
+        for (name, node, _) in nics {
+            assert!(homes(&h, &p, name).into_iter().all(|c| on_node(&h, c, node)), "{name}: {:?}", homes(&h, &p, name));
+        }
+        assert!(p.nics.iter().all(|n| n.far == 0 && n.cpus.len() == 12), "{:?}", p.nics);
+    }
+    // Two on a node that holds one of them: each half near.
+    let mut h = xeons();
+    add_nic(&mut h, "eth0", Some(0), 12, false);
+    add_nic(&mut h, "eth1", Some(0), 12, false);
+    let p = plan(&h, &Options::default()).unwrap();
+    for nic in &p.nics {
+        assert_eq!((nic.near_cores + nic.near_siblings, nic.far, nic.most_per_cpu), (6, 6, 1), "{nic}");
+    }
+    assert_eq!(p.nics[0].to_string(), "eth0: 12 queues on 12 CPUs: 6 cores of its node 0, 6 of the far node");
 }
 
 #[test]
