@@ -142,6 +142,9 @@ fn damaged_copies_are_said() {
     assert!(missing.contains("evenkeel snapshot"), "{missing}");
     let error = Host::read(&Root::from_files([("proc/stat".into(), String::new())].into())).unwrap_err().to_string();
     assert!(error.contains("cpu/present does not exist in the saved copy"), "{error}");
+    let cpus = [("sys/devices/system/cpu/present".into(), "0".into())];
+    let error = Host::read(&Root::from_files(cpus.into())).unwrap_err().to_string();
+    assert!(error.contains("proc/interrupts does not exist in the saved copy"), "{error}");
 }
 
 #[test]

@@ -3,18 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::{HostError, soft_list};
-use crate::{
-    picture::Irq,
-    root::{Root, RootError},
-};
+use crate::{picture::Irq, root::Root};
 
 pub(super) fn read(root: &Root) -> Result<Vec<Irq>, HostError> {
-    let text = match root.read("proc/interrupts") {
-        Ok(text) => text,
-        Err(RootError::NotFound(..)) => return Ok(Vec::new()),
-        Err(e) => return Err(e.into()),
-    };
-    let mut irqs = parse_interrupts(&text);
+    let mut irqs = parse_interrupts(&root.read("proc/interrupts")?);
     for irq in &mut irqs {
         let folder = format!("proc/irq/{}", irq.number);
         irq.affinity = soft_list(root, &format!("{folder}/smp_affinity_list")).unwrap_or_default();

@@ -44,18 +44,19 @@ impl Classified for HostError {
 
 impl Host {
     /// Reads the whole picture. What an old kernel, a driver or a missing privilege does not tell is left out of the
-    /// picture; only the list of CPUs must be there.
+    /// picture; only the lists of CPUs, of interfaces and of interrupts must be there.
     ///
     /// # Errors
-    /// When the CPUs are not listed, or a list of them is garbled.
+    /// When one of these is missing, or garbled.
     pub fn read(root: &Root) -> Result<Self, HostError> {
         let processes = root.processes(|comm| comm == "irqbalance" || comm.starts_with("napi/"));
         let irqbalance_pid = processes.iter().find(|(_, comm)| comm == "irqbalance").map(|(pid, _)| *pid);
+        let cpus = cpus::read(root)?;
         let irqs = irqs::read(root)?;
         Ok(Self {
             hostname: soft(root, "proc/sys/kernel/hostname").unwrap_or_default(),
             kernel: soft(root, "proc/sys/kernel/osrelease").unwrap_or_default(),
-            cpus: cpus::read(root)?,
+            cpus,
             nics: nics::read(root, &irqs, &processes)?,
             irqs,
             irqbalance_pid,

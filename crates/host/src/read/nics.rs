@@ -8,15 +8,11 @@ use super::{Answers, HostError, answers::Asker, soft, soft_number};
 use crate::{
     picture::{Irq, Napi, Nic, NicIrq, QueueRole, RxQueue, TxQueue},
     role::role_of,
-    root::{Root, RootError},
+    root::Root,
 };
 
 pub(super) fn read(root: &Root, irqs: &[Irq], processes: &[(u32, String)]) -> Result<Vec<Nic>, HostError> {
-    let names = match root.list("sys/class/net") {
-        Ok(names) => names,
-        Err(RootError::NotFound(..)) => return Ok(Vec::new()),
-        Err(e) => return Err(e.into()),
-    };
+    let names = root.list("sys/class/net")?;
     let mut asker = Asker::new(root);
     let mut nics: Vec<Nic> =
         names.iter().filter_map(|name| read_one(root, name, &mut asker, irqs, processes)).collect();
