@@ -3,8 +3,8 @@
 use std::{
     io,
     mem::{MaybeUninit, offset_of},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
-    sync::atomic::Ordering,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::atomic::{AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -34,6 +34,8 @@ pub const PACED_PPS_MAX: f64 = 5e7;
 const TABLE_MAX: usize = 1 << 28;
 /// Frames between two looks at signals and the scheduler; the fastest of 16 to 256 as measured on veth.
 const BATCH: u32 = 64;
+/// A sender that naps looks once more this long before its end, and sends what became due since the look before.
+const LAST_LOOK: Duration = Duration::from_micros(200);
 
 const _: () = assert!(offset_of!(gen_state, sent) == 0 && size_of::<gen_state>() == 72);
 
@@ -71,6 +73,10 @@ pub struct LiveCounts {
     pub given_up_ns: u64,
     /// From the first run to the last look at the clock, in nanoseconds.
     pub elapsed_ns: u64,
+    /// Bursts that were sent between two naps; none without naps.
+    pub bursts: u64,
+    /// Frames of the largest of them.
+    pub largest_burst: u64,
     /// Whether count or duration is reached, or the sender was stopped.
     pub done: bool,
 }
@@ -82,6 +88,31 @@ pub struct LiveSender {
     state: SharedMemory,
     frame: Vec<u8>,
     pace: LivePace,
+    anchor: Option<Anchor>,
+    bursts: AtomicU64,
+    largest_burst: AtomicU64,
+}
+
+/// A TAP device of this process, never up, that the program is attached to.
+///
+/// Each BPF_PROG_TEST_RUN enters the program into the kernel's XDP dispatcher and takes it out again, and either waits for an
+/// RCU grace period (tens of milliseconds; kernel/bpf/dispatcher.c). A program that is attached somewhere is in there already.
+#[derive(Debug)]
+struct Anchor {
+    // In the order in which they are to go.
+    _link: XdpLink,
+    _tap: Tap,
+}
+
+impl Anchor {
+    fn hold(program: BorrowedFd<'_>) -> Result<Self, XdpError> {
+        let tap = Tap::create("ekgen%d").map_err(|source| XdpError::System {
+            interface: "/dev/net/tun".into(),
+            operation: "make a TAP device to hold the program, which a sender that sleeps needs,",
+            source,
+        })?;
+        Ok(Self { _link: XdpLink::attach(program, PROGRAM, tap.name(), XdpMode::Native)?, _tap: tap })
+    }
 }
 
 impl LiveSender {
@@ -133,7 +164,11 @@ impl LiveSender {
             source,
         })?;
         let program = duplicate(skel.progs.ek_gen.as_fd())?;
-        Ok(Self { program, state, frame, pace })
+        let anchor = match (pace.nap, pace.pps) {
+            (Some(_), Some(_)) => Some(Anchor::hold(program.as_fd())?),
+            _ => None,
+        };
+        Ok(Self { program, state, frame, pace, anchor, bursts: AtomicU64::new(0), largest_burst: AtomicU64::new(0) })
     }
 
     /// Sends until count or duration is reached or [`LiveSender::stop`] was called. Signals alone end nothing: they only make the
@@ -142,7 +177,7 @@ impl LiveSender {
     /// # Errors
     /// What BPF_PROG_TEST_RUN answers.
     pub fn run(&self) -> Result<(), XdpError> {
-        if let (Some(nap), Some(pps)) = (self.pace.nap, self.pace.pps) {
+        if let (Some(_), Some(nap), Some(pps)) = (&self.anchor, self.pace.nap, self.pace.pps) {
             return self.run_napping(nap, pps);
         }
         while !self.counts().done && !self.is_stopped() {
@@ -157,24 +192,23 @@ impl LiveSender {
         Ok(())
     }
 
-    /// Sends what is due, sleeps, and so on.
-    ///
-    /// Each BPF_PROG_TEST_RUN enters the program into the kernel's XDP dispatcher and takes it out again, and either waits for
-    /// an RCU grace period (tens of milliseconds; kernel/bpf/dispatcher.c). A program that is attached somewhere is in there
-    /// already: so it is attached to a TAP device of this process, which is never up, while it sends.
+    /// Sends what is due, sleeps, and so on; looks once more shortly before the end.
     fn run_napping(&self, nap: Duration, pps: f64) -> Result<(), XdpError> {
-        let anchor = Tap::create("ekgen%d").map_err(|source| XdpError::System {
-            interface: "/dev/net/tun".into(),
-            operation: "make a TAP device to hold the program",
-            source,
-        })?;
-        let _link = XdpLink::attach(self.program.as_fd(), PROGRAM, anchor.name(), XdpMode::Native)?;
-        let mut last = Instant::now();
+        let start = Instant::now();
+        let (mut last, mut sent) = (start, 0);
         while !self.counts().done && !self.is_stopped() {
             let due = pps * last.elapsed().as_secs_f64();
             last = Instant::now();
             self.test_run(due.ceil() as i32 + 1)?;
-            thread::sleep(nap);
+            let burst = self.counts().sent - sent;
+            sent += burst;
+            if burst > 0 {
+                self.bursts.fetch_add(1, Ordering::Relaxed);
+                self.largest_burst.fetch_max(burst, Ordering::Relaxed);
+            }
+            let left = self.pace.duration.saturating_sub(start.elapsed());
+            let wake = if left > LAST_LOOK { nap.min(left - LAST_LOOK) } else { nap.min(left) };
+            thread::sleep(wake.saturating_sub(last.elapsed()));
         }
         Ok(())
     }
@@ -242,6 +276,8 @@ impl LiveSender {
             fillers: word(offset_of!(gen_state, fillers)),
             given_up_ns: word(offset_of!(gen_state, given_up_ns)),
             elapsed_ns: word(offset_of!(gen_state, seen_ns)).saturating_sub(word(offset_of!(gen_state, started_ns))),
+            bursts: self.bursts.load(Ordering::Relaxed),
+            largest_burst: self.largest_burst.load(Ordering::Relaxed),
             done: self.state.half_word(offset_of!(gen_state, done)).load(Ordering::Relaxed) != 0,
         }
     }

@@ -120,7 +120,7 @@ impl XdpError {
 
 fn privilege_hint(e: &libbpf_rs::Error) -> &'static str {
     if e.kind() == libbpf_rs::ErrorKind::PermissionDenied {
-        ". It needs CAP_BPF and CAP_NET_ADMIN: run as root"
+        ". It needs CAP_BPF, CAP_NET_ADMIN and for some programs CAP_PERFMON: run as root"
     } else {
         ""
     }

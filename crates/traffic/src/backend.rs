@@ -5,6 +5,7 @@ use std::time::Duration;
 use port::{XdpSink, XdpSinkOptions};
 use sys::{
     packet_tx::{TxLayout, TxRing},
+    privilege::Capability,
     xsk::CopyMode,
 };
 
@@ -23,6 +24,17 @@ const DRAIN: Duration = Duration::from_millis(200);
 /// Why a veth refuses redirected frames, and what to do.
 pub(crate) const NO_NAPI: &str = "it takes no redirected frames now: its driver has no ndo_xdp_xmit, or it is a veth whose peer runs no \
      NAPI. For a veth: `ethtool -K PEER gro on` or an XDP program on the peer; otherwise take --backend tx-ring";
+
+impl Backend {
+    /// The capabilities that opening it needs; sending needs none.
+    pub fn needs(self) -> &'static [Capability] {
+        match self {
+            // CAP_PERFMON: the verifier is told that it need not mask what the program adds to pointers.
+            Self::XdpLive => &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
+            Self::Xdp | Self::TxRing => &[Capability::CAP_NET_RAW],
+        }
+    }
+}
 
 /// The backend of the plan and why it was chosen.
 ///

@@ -65,6 +65,16 @@ pub enum TrafficError {
         /// The interface.
         interface: String,
     },
+    /// The interface is gone or down in the middle of a run.
+    #[error(
+        "the interface {interface} went away or was taken down in mid-run, after {handed} frames were handed to it"
+    )]
+    Vanished {
+        /// The interface.
+        interface: String,
+        /// Frames handed to the kernel until then.
+        handed: u64,
+    },
     /// The interface cannot do the backend.
     #[error("{backend} cannot send on {interface}: {reason}")]
     Unsupported {
@@ -140,7 +150,9 @@ impl Classified for TrafficError {
             | Self::Damaged { .. }
             | Self::Wire(_)
             | Self::Ring(Tx::WrongFormat { .. } | Tx::TooLong) => ErrorClass::Usage,
-            Self::Down { .. } | Self::Unsupported { .. } | Self::Cpu { .. } => ErrorClass::Lacking,
+            Self::Down { .. } | Self::Vanished { .. } | Self::Unsupported { .. } | Self::Cpu { .. } => {
+                ErrorClass::Lacking
+            }
             Self::Ring(Tx::Open(_) | Tx::Bind { .. } | Tx::Map { .. } | Tx::Send(_)) => ErrorClass::Lacking,
             Self::Live(e) => e.class(),
             Self::Port(e) => e.class(),

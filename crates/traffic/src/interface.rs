@@ -45,10 +45,7 @@ impl Interface {
                 io::Error::other("it shows another network namespace than this one: enter with `ip netns exec`");
             return Err(TrafficError::Read { path: "/sys/class/net".into(), source });
         }
-        let flags = attribute(name, "flags")?;
-        let flags = u32::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(0);
-        // IFF_UP (include/uapi/linux/if.h)
-        if flags & 1 == 0 {
+        if !is_up(name)? {
             return Err(TrafficError::Down { interface: name.to_owned() });
         }
         Ok(Self {
@@ -59,6 +56,12 @@ impl Interface {
             default_route: has_default_route(name),
             in_lab: in_lab(),
         })
+    }
+
+    /// Whether it is still there, the same one, and up.
+    pub fn is_alive(&self) -> bool {
+        let same = attribute(&self.name, "ifindex").is_ok_and(|i| i.parse() == Ok(self.index));
+        same && is_up(&self.name).unwrap_or(false)
     }
 
     /// Its transmit counters now.
@@ -72,6 +75,12 @@ impl Interface {
         };
         Ok(TxCounters { packets: read("statistics/tx_packets")?, dropped: read("statistics/tx_dropped")? })
     }
+}
+
+fn is_up(interface: &str) -> Result<bool, TrafficError> {
+    let flags = attribute(interface, "flags")?;
+    // IFF_UP (include/uapi/linux/if.h)
+    Ok(u32::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(0) & 1 != 0)
 }
 
 fn attribute(interface: &str, what: &str) -> Result<String, TrafficError> {

@@ -7,6 +7,7 @@ use std::{
 
 use crate::{
     TrafficError,
+    pacing::until_last_look,
     plan::{Frames, Plan},
     replay::{Recording, Timing},
 };
@@ -38,6 +39,19 @@ pub(crate) struct Tally {
     pub(crate) bytes: AtomicU64,
     pub(crate) given_up_ns: AtomicU64,
     pub(crate) elapsed_ns: AtomicU64,
+    pub(crate) bursts: AtomicU64,
+    pub(crate) largest_burst: AtomicU64,
+    pub(crate) cpu_ns: AtomicU64,
+    pub(crate) ran_ns: AtomicU64,
+}
+
+impl Tally {
+    fn count_burst(&self, frames: u64) {
+        if frames > 0 {
+            self.bursts.fetch_add(1, Ordering::Relaxed);
+            self.largest_burst.fetch_max(frames, Ordering::Relaxed);
+        }
+    }
 }
 
 /// The frames of one sender and when each is due.
@@ -81,17 +95,25 @@ impl<'p> Feed<'p> {
     }
 }
 
+/// When a sender ends, and how it waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bounds {
+    pub(crate) count: Option<u64>,
+    pub(crate) duration: Duration,
+    /// Sleep at least so long and send what is due then, instead of meeting the time of each packet.
+    pub(crate) nap: Option<Duration>,
+}
+
 /// Sends until count, duration or stop.
 pub(crate) fn send(
     out: &mut dyn Out,
     feed: Feed<'_>,
-    count: Option<u64>,
-    duration: Duration,
+    Bounds { count, duration, nap }: Bounds,
     tally: &Tally,
     stop: &AtomicBool,
 ) -> Result<(), TrafficError> {
     let start = Instant::now();
-    let (mut n, mut bytes, mut shift) = (0u64, 0u64, 0u64);
+    let (mut n, mut bytes, mut shift, mut burst) = (0u64, 0u64, 0u64, 0u64);
     let count = count.unwrap_or(u64::MAX);
     while n < count && !stop.load(Ordering::Relaxed) {
         let now = start.elapsed();
@@ -124,9 +146,16 @@ pub(crate) fn send(
         match wait {
             Some(wait) if pushed == 0 => {
                 // Not beyond the end: the run is over on time even if the next packet is far off.
-                rest(wait.min(duration - now));
+                match nap {
+                    Some(nap) => {
+                        tally.count_burst(std::mem::take(&mut burst));
+                        std::thread::sleep(until_last_look(wait.max(nap), duration - now).min(SLEEP_MAX));
+                    }
+                    None => rest(wait.min(duration - now)),
+                }
             }
             _ => {
+                burst += pushed as u64;
                 out.kick()?;
                 tally.sent.store(n, Ordering::Relaxed);
                 tally.bytes.store(bytes, Ordering::Relaxed);
@@ -134,6 +163,9 @@ pub(crate) fn send(
         }
     }
     out.finish()?;
+    if nap.is_some() {
+        tally.count_burst(burst);
+    }
     tally.elapsed_ns.store(start.elapsed().min(duration).as_nanos() as u64, Ordering::Relaxed);
     Ok(())
 }
@@ -178,13 +210,32 @@ mod tests {
         }
     }
 
+    fn bounds(count: Option<u64>, ms: u64) -> Bounds {
+        Bounds { count, duration: Duration::from_millis(ms), nap: None }
+    }
+
+    #[test]
+    fn a_sender_that_naps_sends_what_is_due_in_bursts() {
+        let frames = vec![vec![0; 60]];
+        let mut out = Kept { full_after: usize::MAX, ..Kept::default() };
+        let tally = Tally::default();
+        let feed = Feed::Cycle { frames: &frames, pps: Some(10_000.0) };
+        let bounds = Bounds { nap: Some(Duration::from_millis(5)), ..bounds(Some(200), 60_000) };
+        send(&mut out, feed, bounds, &tally, &AtomicBool::new(false)).unwrap();
+        let (sent, bursts, largest) =
+            (tally.sent.into_inner(), tally.bursts.into_inner(), tally.largest_burst.into_inner());
+        // Each sleep lasts at least 5 ms, in which 50 become due.
+        assert_eq!((sent, out.frames.len()), (200, 200));
+        assert!((1..=6).contains(&bursts) && largest >= 49, "{bursts} bursts, {largest} at most");
+    }
+
     #[test]
     fn a_count_is_sent_in_order_through_a_small_ring() {
         let frames: Vec<Vec<u8>> = (0..5u8).map(|i| vec![i; 60]).collect();
         let mut out = Kept { full_after: 3, ..Kept::default() };
         let tally = Tally::default();
         let feed = Feed::Cycle { frames: &frames, pps: None };
-        send(&mut out, feed, Some(12), Duration::from_secs(60), &tally, &AtomicBool::new(false)).unwrap();
+        send(&mut out, feed, bounds(Some(12), 60_000), &tally, &AtomicBool::new(false)).unwrap();
         assert_eq!(out.frames.iter().map(|f| f[0]).collect::<Vec<_>>(), [0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1]);
         assert_eq!((tally.sent.into_inner(), tally.bytes.into_inner()), (12, 720));
     }
@@ -195,9 +246,9 @@ mod tests {
         let mut out = Kept { full_after: usize::MAX, ..Kept::default() };
         let feed = Feed::Cycle { frames: &frames, pps: Some(0.001) };
         let tally = Tally::default();
-        send(&mut out, feed, None, Duration::from_secs(3600), &tally, &AtomicBool::new(true)).unwrap();
+        send(&mut out, feed, bounds(None, 3_600_000), &tally, &AtomicBool::new(true)).unwrap();
         assert!(out.frames.is_empty());
-        send(&mut out, feed, None, Duration::from_millis(1), &tally, &AtomicBool::new(false)).unwrap();
+        send(&mut out, feed, bounds(None, 1), &tally, &AtomicBool::new(false)).unwrap();
         assert_eq!(out.frames.len(), 1);
     }
 

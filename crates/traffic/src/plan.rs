@@ -9,6 +9,7 @@ use crate::{
     TrafficError,
     cycle::{Cycle, FlowSpace},
     interface::Interface,
+    pacing::{Pacing, SLEEP_PPS_MAX},
     rate::Rate,
     replay::{Recording, Timing},
     safety::Allowance,
@@ -91,6 +92,8 @@ pub struct GenConfig {
     pub duration: Duration,
     /// How many packets at most, over all senders.
     pub count: Option<u64>,
+    /// How senders wait for the time of the next packet; none is as the rate suggests.
+    pub pacing: Option<Pacing>,
     /// The backend; none is the fastest that the interface can do.
     pub backend: Option<Backend>,
     /// A sender on each of these CPUs; none is one sender where the scheduler puts it.
@@ -147,6 +150,10 @@ impl Plan {
         }
         if config.count == Some(0) {
             return bad("a count of 0 packets sends nothing: leave it out or ask for at least 1".into());
+        }
+        let timed = matches!(&config.origin, Origin::Replay(ReplayConfig { timing: Timing::Speed(_), .. }));
+        if config.rate == Rate::Max && !timed && config.pacing.is_some() {
+            return bad("a rate of `max` has no pace: leave --pacing out or name a rate".into());
         }
         config.allowance.check_interface(&interface)?;
         let cpus: Vec<Option<u32>> = match &config.cpus {
@@ -208,6 +215,26 @@ impl Plan {
         self.config.count.map(|count| count / n + u64::from((i as u64) < count % n))
     }
 
+    /// How senders wait and why so; none where they need not.
+    pub fn pacing(&self) -> Option<(Pacing, &'static str)> {
+        let pps = self.pps_of_one()?;
+        let timed = matches!(&self.config.origin, Origin::Replay(ReplayConfig { timing: Timing::Speed(_), .. }));
+        Some(match self.config.pacing {
+            Some(pacing) => (pacing, "asked for"),
+            None if timed => (Pacing::Even, "a file's own times are kept"),
+            None if pps <= SLEEP_PPS_MAX => (Pacing::Sleep, "the rate of a sender is at most 100000 packets/s"),
+            None => (Pacing::Even, "the rate of a sender is above 100000 packets/s"),
+        })
+    }
+
+    /// How long a sender sleeps between bursts; none where it does not.
+    pub fn nap(&self) -> Option<Duration> {
+        match (self.pacing(), self.pps_of_one()) {
+            (Some((Pacing::Sleep, _)), Some(pps)) => Some(crate::pacing::nap(pps)),
+            _ => None,
+        }
+    }
+
     /// Packets per second of each sender.
     pub fn pps_of_one(&self) -> Option<f64> {
         self.pps.map(|pps| pps / self.cpus.len() as f64)
@@ -258,6 +285,7 @@ mod tests {
             rate: Rate::Packets(1000.0),
             duration: Duration::from_secs(1),
             count: None,
+            pacing: None,
             backend: None,
             cpus: None,
             seed: 1,
@@ -292,6 +320,22 @@ mod tests {
         let Frames::Cycles(cycles) = &p.frames else { panic!("a stream has cycles") };
         assert_eq!(cycles.iter().map(|c| c.frames.len()).sum::<usize>(), 100);
         assert_eq!(&cycles[0].frames[0][6..12], &[2, 0, 0, 0, 0, 9]);
+    }
+
+    #[test]
+    fn slow_senders_sleep_and_fast_ones_do_not() {
+        let pacing = |rate, cpus: &str, asked| {
+            let p = plan(|c| (c.rate, c.cpus, c.pacing) = (rate, Some(CpuSet::parse_list(cpus).unwrap()), asked));
+            p.map(|p| (p.pacing().map(|(pacing, _)| pacing), p.nap().is_some()))
+        };
+        let pps = Rate::Packets;
+        assert_eq!(pacing(pps(100_000.0), "0", None).unwrap(), (Some(Pacing::Sleep), true));
+        assert_eq!(pacing(pps(100_001.0), "0", None).unwrap(), (Some(Pacing::Even), false));
+        assert_eq!(pacing(pps(200_000.0), "0-1", None).unwrap(), (Some(Pacing::Sleep), true));
+        assert_eq!(pacing(pps(10.0), "0", Some(Pacing::Even)).unwrap(), (Some(Pacing::Even), false));
+        assert_eq!(pacing(pps(1e6), "0", Some(Pacing::Sleep)).unwrap(), (Some(Pacing::Sleep), true));
+        assert_eq!(pacing(Rate::Max, "0", None).unwrap(), (None, false));
+        assert!(pacing(Rate::Max, "0", Some(Pacing::Even)).is_err());
     }
 
     #[test]

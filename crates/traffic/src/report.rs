@@ -15,6 +15,8 @@ pub struct SenderReport {
     pub elapsed_s: f64,
     /// Frames per second, from its own count.
     pub handed_pps: f64,
+    /// CPU time of its thread over the time it ran: 1 is a whole core.
+    pub cpu_share: f64,
     /// Time behind schedule that it gave up instead of sending a longer burst, in seconds.
     pub given_up_s: f64,
 }
@@ -28,6 +30,14 @@ pub struct GenReport {
     pub backend: String,
     /// Why this backend.
     pub backend_reason: String,
+    /// How the senders waited for the time of the next packet: `even` or `sleep`; none for `max`.
+    pub pacing: Option<String>,
+    /// Why so.
+    pub pacing_reason: Option<String>,
+    /// Mean frames of a burst between two sleeps, as sent; none for senders that do not sleep.
+    pub burst_mean: Option<f64>,
+    /// Frames of the largest burst.
+    pub burst_max: Option<u64>,
     /// Frames in the cycle that was repeated, of all senders or of the file.
     pub cycle_frames: u64,
     /// Mean size of a frame in bytes with FCS, as planned.

@@ -12,6 +12,7 @@ use std::{
 use bpf::{LivePace, LivePacket, LiveSender};
 use nix::{
     sched::{CpuSet as AffinitySet, sched_setaffinity},
+    time::{ClockId, clock_gettime},
     unistd::Pid,
 };
 use sys::interrupt::InterruptibleThread;
@@ -22,7 +23,7 @@ use crate::{
     backend::{NO_NAPI, choose, open},
     cycle::Cycle,
     interface::TxCounters,
-    pace::{Feed, Out, Tally, send},
+    pace::{Bounds, Feed, Out, Tally, send},
     plan::{Backend, Frames, Origin, Plan},
     replay::Timing,
     report::{GenReport, SenderReport},
@@ -30,6 +31,8 @@ use crate::{
 
 /// How often the senders are looked at.
 const LOOK: Duration = Duration::from_millis(5);
+/// How often it is looked whether the interface is still there.
+const PULSE: Duration = Duration::from_millis(100);
 /// How often progress is told.
 const TELL: Duration = Duration::from_secs(1);
 /// How long the receiving side may take to count the last frames.
@@ -53,30 +56,66 @@ enum Sender<'p> {
     Loop { out: Box<dyn Out>, feed: Feed<'p> },
 }
 
-/// Sends what `plan` says from threads of this thread's network namespace, until it is done or `stop` is set. `progress` is
-/// called about every second.
+/// The senders of a plan, opened: what is left to do takes no capability.
+pub struct Ready<'p> {
+    plan: &'p Plan,
+    chosen: (Backend, String),
+    senders: Vec<Sender<'p>>,
+}
+
+/// Opens what `plan` needs in this thread's network namespace and sends nothing.
 ///
 /// # Errors
-/// What a backend cannot do; among others [`TrafficError::Unsupported`] when live frames do not reach the other side.
-pub fn run(plan: &Plan, stop: &AtomicBool, mut progress: impl FnMut(Progress)) -> Result<GenReport, TrafficError> {
-    let (backend, reason) = choose(plan)?;
+/// What a backend cannot do.
+pub fn prepare(plan: &Plan) -> Result<Ready<'_>, TrafficError> {
+    let chosen = choose(plan)?;
     let timing = match &plan.config.origin {
         Origin::Replay(replay) => Some(replay.timing),
         Origin::Stream(_) => None,
     };
-    let tallies: Vec<Tally> = plan.cpus.iter().map(|_| Tally::default()).collect();
-    let mut senders =
-        (0..plan.cpus.len()).map(|i| make(plan, backend, timing, i)).collect::<Result<Vec<_>, TrafficError>>()?;
-    let before = plan.interface.counters()?;
-    let halt = AtomicBool::new(false);
-    let stopped =
-        thread::scope(|scope| watch(scope, plan, &mut senders, &tallies, (&halt, stop), before, &mut progress))?;
-    let handed: u64 = tallies.iter().map(|t| t.sent.load(Ordering::Relaxed)).sum();
-    let after = settle(plan, before, handed)?;
-    if backend == Backend::XdpLive && handed > 0 && after.packets == before.packets && after.dropped == before.dropped {
-        return Err(not_arriving(plan));
+    let senders =
+        (0..plan.cpus.len()).map(|i| make(plan, chosen.0, timing, i)).collect::<Result<Vec<_>, TrafficError>>()?;
+    Ok(Ready { plan, chosen, senders })
+}
+
+impl Ready<'_> {
+    /// Sends from threads of this thread's network namespace, until the plan is done or `stop` is set. `progress` is called about
+    /// every second.
+    ///
+    /// # Errors
+    /// [`TrafficError::Unsupported`] when live frames do not reach the other side, [`TrafficError::Vanished`] when the interface goes.
+    pub fn run(mut self, stop: &AtomicBool, mut progress: impl FnMut(Progress)) -> Result<GenReport, TrafficError> {
+        let (plan, backend) = (self.plan, self.chosen.0);
+        let tallies: Vec<Tally> = plan.cpus.iter().map(|_| Tally::default()).collect();
+        let before = plan.interface.counters()?;
+        let halt = AtomicBool::new(false);
+        let senders = &mut self.senders;
+        let outcome =
+            thread::scope(|scope| watch(scope, plan, senders, &tallies, (&halt, stop), before, &mut progress));
+        let handed: u64 = tallies.iter().map(|t| t.sent.load(Ordering::Relaxed)).sum();
+        // Whatever failed: without an interface that is the cause.
+        if !plan.interface.is_alive() {
+            return Err(TrafficError::Vanished { interface: plan.interface.name.clone(), handed });
+        }
+        let stopped = outcome?;
+        let after = settle(plan, before, handed)?;
+        if backend == Backend::XdpLive
+            && handed > 0
+            && (after.packets, after.dropped) == (before.packets, before.dropped)
+        {
+            return Err(not_arriving(plan));
+        }
+        Ok(report(plan, self.chosen, &tallies, (before, after), stopped))
     }
-    Ok(report(plan, (backend, reason), &tallies, (before, after), stopped))
+}
+
+/// [`prepare`] and [`Ready::run`]: sends what `plan` says from threads of this thread's network namespace, until it is done or `stop` is set. `progress` is
+/// called about every second.
+///
+/// # Errors
+/// What a backend cannot do; among others [`TrafficError::Unsupported`] when live frames do not reach the other side.
+pub fn run(plan: &Plan, stop: &AtomicBool, progress: impl FnMut(Progress)) -> Result<GenReport, TrafficError> {
+    prepare(plan)?.run(stop, progress)
 }
 
 fn make<'p>(plan: &'p Plan, backend: Backend, timing: Option<Timing>, i: usize) -> Result<Sender<'p>, TrafficError> {
@@ -89,8 +128,12 @@ fn make<'p>(plan: &'p Plan, backend: Backend, timing: Option<Timing>, i: usize) 
                 .map(|f| LivePacket { headers: &f[..cycle.headers_len], frame_len: f.len() })
                 .collect();
             let template = vec![0u8; plan.longest];
-            let pace =
-                LivePace { pps: plan.pps_of_one(), count: plan.count_of(i), duration: plan.config.duration, nap: None };
+            let pace = LivePace {
+                pps: plan.pps_of_one(),
+                count: plan.count_of(i),
+                duration: plan.config.duration,
+                nap: plan.nap(),
+            };
             let sender = LiveSender::load(&plan.interface.name, template, &packets, cycle.tcp_offset, pace)?;
             Ok(Sender::Live { sender, cycle })
         }
@@ -119,21 +162,21 @@ fn watch<'scope, 'env>(
                 lives.push((sender, *cycle, tally));
                 threads.push(scope.spawn(move || {
                     halting_on_error(halt, || {
-                        pin(cpu)?;
+                        settle_down(cpu)?;
                         let interrupt = InterruptibleThread::current()
                             .map_err(|source| TrafficError::Read { path: "the signal handlers".into(), source })?;
                         // Nobody listens any more only if the run is over.
                         let _ = tell.send(interrupt);
-                        Ok(sender.run()?)
+                        metered(tally, || Ok(sender.run()?))
                     })
                 }));
             }
             Sender::Loop { out, feed } => {
-                let feed = *feed;
+                let (feed, bounds) = (*feed, Bounds { count, duration: plan.config.duration, nap: plan.nap() });
                 threads.push(scope.spawn(move || {
                     halting_on_error(halt, || {
-                        pin(cpu)?;
-                        send(out.as_mut(), feed, count, plan.config.duration, tally, halt)
+                        settle_down(cpu)?;
+                        metered(tally, || send(out.as_mut(), feed, bounds, tally, halt))
                     })
                 }));
             }
@@ -142,7 +185,7 @@ fn watch<'scope, 'env>(
     drop(tell);
     let mut interrupts: Vec<InterruptibleThread> = Vec::new();
     let start = Instant::now();
-    let (mut last_told, mut last_handed, mut checked, mut failed) = (start, 0u64, false, None);
+    let (mut last_told, mut last_handed, mut looked, mut checked, mut failed) = (start, 0u64, start, false, None);
     while threads.iter().any(|t| !t.is_finished()) {
         thread::sleep(LOOK);
         interrupts.extend(told.try_iter());
@@ -164,6 +207,11 @@ fn watch<'scope, 'env>(
                 Ok(_) => None,
                 Err(e) => Some(e),
             };
+        }
+        if failed.is_none() && looked.elapsed() > PULSE {
+            looked = Instant::now();
+            failed = (!plan.interface.is_alive())
+                .then(|| TrafficError::Vanished { interface: plan.interface.name.clone(), handed });
         }
         let since = last_told.elapsed();
         if since >= TELL {
@@ -204,6 +252,25 @@ fn tally_live(&(sender, cycle, tally): &(&LiveSender, &Cycle, &Tally)) {
     tally.bytes.store(bytes, Ordering::Relaxed);
     tally.given_up_ns.store(counts.given_up_ns, Ordering::Relaxed);
     tally.elapsed_ns.store(counts.elapsed_ns, Ordering::Relaxed);
+    tally.bursts.store(counts.bursts, Ordering::Relaxed);
+    tally.largest_burst.store(counts.largest_burst, Ordering::Relaxed);
+}
+
+/// Runs `work` and notes the CPU time of this thread.
+fn metered(tally: &Tally, work: impl FnOnce() -> Result<(), TrafficError>) -> Result<(), TrafficError> {
+    let spent = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).unwrap_or_default();
+    let (start, before) = (Instant::now(), spent());
+    let result = work();
+    tally.cpu_ns.store((spent() - before).as_nanos() as u64, Ordering::Relaxed);
+    tally.ran_ns.store(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+    result
+}
+
+/// Makes this thread a sender: on its CPU, and with sleeps that end on time.
+fn settle_down(cpu: Option<u32>) -> Result<(), TrafficError> {
+    // Without it sleeps end up to 50 us late, which is no reason to send nothing.
+    let _ = nix::sys::prctl::set_timerslack(1);
+    pin(cpu)
 }
 
 fn pin(cpu: Option<u32>) -> Result<(), TrafficError> {
@@ -257,6 +324,7 @@ fn report(
                 handed_bytes: t.bytes.load(Ordering::Relaxed),
                 elapsed_s: whole_s.min(plan.config.duration.as_secs_f64()),
                 handed_pps: per_second(handed, whole_s),
+                cpu_share: per_second(t.cpu_ns.load(Ordering::Relaxed), t.ran_ns.load(Ordering::Relaxed) as f64),
                 given_up_s: t.given_up_ns.load(Ordering::Relaxed) as f64 / 1e9,
             }
         })
@@ -271,10 +339,16 @@ fn report(
     let mean = FrameSize::in_memory(0).bytes_with_fcs() as f64
         + if handed == 0 { 0.0 } else { handed_bytes as f64 / handed as f64 };
     let line = wire::size::LINE_OVERHEAD as f64;
+    let bursts: u64 = tallies.iter().map(|t| t.bursts.load(Ordering::Relaxed)).sum();
+    let largest = tallies.iter().map(|t| t.largest_burst.load(Ordering::Relaxed)).max().unwrap_or(0);
     GenReport {
         interface: plan.interface.name.clone(),
         backend: backend.name().into(),
         backend_reason: reason,
+        pacing: plan.pacing().map(|(pacing, _)| pacing.name().into()),
+        pacing_reason: plan.pacing().map(|(_, reason)| reason.into()),
+        burst_mean: (bursts > 0).then(|| handed as f64 / bursts as f64),
+        burst_max: (bursts > 0).then_some(largest),
         cycle_frames: match &plan.frames {
             Frames::Cycles(cycles) => cycles.iter().map(|c| c.frames.len() as u64).sum(),
             Frames::Recording(r) => r.frames.len() as u64,

@@ -12,8 +12,8 @@ use std::{
 
 use lab::{Lab, Namespace, VethEnd};
 use traffic::{
-    Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Plan, Rate, Recording, ReplayConfig,
-    StreamConfig, Timing, TrafficError,
+    Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Pacing, Plan, Rate, Recording,
+    ReplayConfig, StreamConfig, Timing, TrafficError,
 };
 use wire::{FrameSize, IMIX, Kind, Mac, Tag};
 
@@ -75,6 +75,7 @@ impl Bed {
             rate: Rate::Packets(5_000.0),
             duration: Duration::from_secs(60),
             count: Some(count),
+            pacing: None,
             backend: Some(backend),
             cpus: None,
             seed: 7,
@@ -351,6 +352,53 @@ fn several_senders_share_the_count_and_the_flows() {
         }
         assert_eq!(flows.len(), 20);
         assert!(flows.values().all(|&n| n == 5), "{backend:?} {flows:?}");
+    }
+}
+
+#[test]
+fn senders_that_sleep_send_all_and_say_what_it_cost() {
+    if !privileged() {
+        return;
+    }
+    let bed = Bed::new("genpace", true);
+    for backend in BACKENDS {
+        for pacing in [Pacing::Even, Pacing::Sleep] {
+            let mut config = bed.config(stream(Kind::Udp, false, 20, &[FrameSize::MIN], [None; 2]), backend, 300);
+            config.pacing = Some(pacing);
+            let (report, file) = bed.send_and_capture(config, 300);
+            assert_eq!((report.handed, report.pacing.as_deref()), (300, Some(pacing.name())), "{backend:?}");
+            assert_eq!(tshark(&file, &["frame.len"]).len(), 300);
+            assert!(report.senders.iter().all(|s| s.cpu_share > 0.0 && s.cpu_share < 1.5), "{report:?}");
+            match (pacing, report.burst_mean, report.burst_max) {
+                (Pacing::Even, None, None) => {}
+                (Pacing::Sleep, Some(mean), Some(max)) => assert!(mean >= 1.0 && mean <= max as f64, "{mean} {max}"),
+                other => panic!("{backend:?} {other:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn an_interface_that_goes_in_mid_run_is_named_and_nothing_stays() {
+    if !privileged() {
+        return;
+    }
+    for backend in BACKENDS {
+        let bed = Bed::new("genvan", true);
+        let mut config = bed.config(stream(Kind::TcpSyn, false, 5, &[FrameSize::MIN], [None; 2]), backend, 1);
+        (config.count, config.duration) = (None, Duration::from_secs(3600));
+        let error = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(300));
+                let args = ["link", "del", bed.from.name.as_str()];
+                assert!(bed.sender.run(|| Command::new("ip").args(args).status()).unwrap().unwrap().success());
+            });
+            bed.send(config).unwrap_err()
+        });
+        assert!(matches!(error, TrafficError::Vanished { .. }), "{backend:?}: {error}");
+        assert_eq!(model::Classified::class(&error).exit_code(), 3);
+        let left = bed.sender.run(|| fs::read_dir("/sys/class/net").unwrap().flatten().count()).unwrap();
+        assert_eq!(left, 1, "only lo is left");
     }
 }
 

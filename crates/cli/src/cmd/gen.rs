@@ -9,9 +9,10 @@ use std::{
 use anyhow::anyhow;
 use clap::{ArgGroup, Args, ValueEnum};
 use model::{CpuSet, schema::Document, units};
+use sys::privilege;
 use traffic::{
-    Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Plan, Ports, Prefix, Rate, ReplayConfig,
-    StreamConfig, Timing, plan::NOBODY,
+    Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Pacing, Plan, Ports, Prefix, Rate,
+    ReplayConfig, StreamConfig, Timing, plan::NOBODY,
 };
 use wire::{FrameSize, IMIX, Kind, Mac, Tag, ethernet::ether_type};
 
@@ -106,6 +107,10 @@ pub(crate) struct GenArgs {
     #[arg(long, value_name = "N", help_heading = "How fast and how long")]
     count: Option<u64>,
 
+    /// How a sender waits for the time of its next packet. Default: sleep up to 100000 packets/s per sender, even beyond and for a
+    /// file's own times.
+    #[arg(long, value_enum, help_heading = "How to send")]
+    pacing: Option<PacingArg>,
     /// How frames leave.
     #[arg(long, value_enum, default_value_t = BackendArg::Auto, help_heading = "How to send")]
     backend: BackendArg,
@@ -129,6 +134,24 @@ pub(crate) struct GenArgs {
     /// Print one JSON document (schema evenkeel.gen/1) instead of text.
     #[arg(long)]
     json: bool,
+}
+
+/// The ways to wait.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum PacingArg {
+    /// By running: evenly spaced packets; takes the whole core.
+    Even,
+    /// By sleeping 1 to 20 ms: leaves the core to others; what became due meanwhile is sent in one burst.
+    Sleep,
+}
+
+impl PacingArg {
+    fn choice(self) -> Pacing {
+        match self {
+            Self::Even => Pacing::Even,
+            Self::Sleep => Pacing::Sleep,
+        }
+    }
 }
 
 /// The backends.
@@ -162,7 +185,12 @@ pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::internal)?;
     }
-    let report = traffic::run(&plan, &stop, |p| {
+    let (backend, _) = traffic::backend::choose(&plan)?;
+    privilege::require(format!("gen with {}", backend.name()), backend.needs())?;
+    let ready = traffic::prepare(&plan)?;
+    // All is open: neither sending nor counting takes a capability.
+    privilege::drop_all_but(&[])?;
+    let report = ready.run(&stop, |p| {
         eprintln!("{:4.0} s  {} frames  {}", p.elapsed.as_secs_f64(), units::grouped(p.handed), units::pps(p.pps));
     })?;
     if args.json {
@@ -189,6 +217,7 @@ impl GenArgs {
             rate: self.rate.unwrap_or(Rate::Max),
             duration: self.duration,
             count: self.count,
+            pacing: self.pacing.map(PacingArg::choice),
             backend: self.backend.choice(),
             cpus: self.cpus.clone(),
             seed: self.seed,
@@ -280,6 +309,15 @@ fn text(r: &GenReport) -> String {
             units::bits_per_second(r.achieved_l1_bps)
         ),
     );
+    if let (Some(pacing), Some(reason)) = (&r.pacing, &r.pacing_reason) {
+        let bursts = match (r.burst_mean, r.burst_max) {
+            (Some(mean), Some(max)) => format!(", bursts of {mean:.1} frames on average, {max} at most"),
+            _ => String::new(),
+        };
+        line("pacing", format!("{pacing} ({reason}){bursts}"));
+    }
+    let share: f64 = r.senders.iter().map(|s| s.cpu_share).sum();
+    line("CPU time", format!("{:.1} % of a core", share * 100.0));
     let early = if r.stopped { ", stopped early" } else { "" };
     line("handed over", format!("{} frames in {:.3} s{early}", units::grouped(r.handed), r.elapsed_s));
     line("interface", format!("{} sent, {} dropped", units::grouped(r.device_sent), units::grouped(r.device_dropped)));
