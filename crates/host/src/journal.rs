@@ -32,9 +32,7 @@ pub const DEFAULT_STATE: &str = "/var/lib/evenkeel";
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
     /// A file operation failed.
-    #[error(
-        "cannot {operation} {path}: {source}; name a writable folder with --state or EVENKEEL_STATE, or run as root"
-    )]
+    #[error("cannot {operation} {path}: {source}; {}", way_out(source))]
     File {
         /// What was tried.
         operation: &'static str,
@@ -72,10 +70,19 @@ pub enum JournalError {
 impl Classified for JournalError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::File { .. } | Self::Locked { .. } => ErrorClass::Lacking,
+            Self::File { .. } | Self::Locked { .. } | Self::Damaged { .. } => ErrorClass::Lacking,
             Self::NoSuchSession { .. } => ErrorClass::Usage,
-            Self::Damaged { .. } => ErrorClass::Internal,
         }
+    }
+}
+
+fn way_out(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room there, or name a folder on another disk with --state or EVENKEEL_STATE"
+        }
+        io::ErrorKind::PermissionDenied => "run as root, or name a folder of your own with --state or EVENKEEL_STATE",
+        _ => "name a writable folder with --state or EVENKEEL_STATE",
     }
 }
 

@@ -189,3 +189,36 @@ fn damage_inside_a_file_is_named_with_its_line() {
     let error = journal.sessions().unwrap_err();
     assert!(matches!(error, JournalError::Damaged { line: 2, .. }), "{error}");
 }
+
+/// A model whose second write comes with the loss of the journal: a folder stands where the session's file was.
+struct LosesJournal<'a>(Model, &'a Journal, u32);
+
+impl Store for LosesJournal<'_> {
+    fn read(&mut self, knob: &Knob) -> Result<String, KnobError> {
+        self.0.read(knob)
+    }
+
+    fn write(&mut self, knob: &Knob, value: &str) -> Result<(), KnobError> {
+        self.2 += 1;
+        if self.2 == 2 {
+            let session = &self.1.sessions().unwrap()[0];
+            let path = self.1.folder().join(format!("{}.jsonl", session.header.session));
+            fs::remove_file(&path).unwrap();
+            fs::create_dir(&path).unwrap();
+        }
+        self.0.write(knob, value)
+    }
+}
+
+#[test]
+fn a_journal_lost_in_mid_apply_leaves_nothing_changed() {
+    let (_folder, journal) = journal();
+    let writer = journal.lock().unwrap();
+    let mut session = Session::begin(&writer, "test").unwrap();
+    let mut store = LosesJournal(machine(3), &journal, 0);
+    let changes: Vec<Change> = (0..3).map(|n| change(irq(n), "1")).collect();
+    let error = session.apply(&writer, &mut store, &changes).unwrap_err();
+    assert!(matches!(error, ApplyError::Journal { restored: 2, .. }), "{error}");
+    assert!(error.to_string().contains("Nothing stays changed: 2 earlier changes"), "{error}");
+    assert_eq!(store.0.values, machine(3).values);
+}

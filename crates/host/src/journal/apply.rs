@@ -19,11 +19,26 @@ pub struct Applied {
 /// A list of changes that could not be made to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// The journal failed; no knob was touched after that.
-    #[error(transparent)]
-    Journal(#[from] JournalError),
+    /// The journal failed; what had been changed before it was put back.
+    #[error("{source}. {}", put_back(*.restored))]
+    Journal {
+        /// What the journal could not do.
+        source: JournalError,
+        /// How many changes were put back.
+        restored: usize,
+    },
+    /// The journal failed, and so did putting the changes back.
+    #[error("{source}. Putting the earlier changes back failed too ({problem}); run `evenkeel undo {session}`")]
+    JournalStuck {
+        /// What the journal could not do.
+        source: JournalError,
+        /// The session.
+        session: String,
+        /// What could not be put back.
+        problem: Box<KnobError>,
+    },
     /// A knob could not be read or written; what had been changed before it was put back.
-    #[error("{source}. Nothing stays changed: {restored} earlier changes of this session were put back")]
+    #[error("{source}. {}", put_back(*.restored))]
     Undone {
         /// The knob that failed.
         source: Box<KnobError>,
@@ -45,10 +60,17 @@ pub enum ApplyError {
 impl Classified for ApplyError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::Journal(error) => error.class(),
+            Self::Journal { source, .. } => source.class(),
             Self::Undone { source, .. } => source.class(),
-            Self::Stuck { .. } => ErrorClass::Internal,
+            Self::Stuck { .. } | Self::JournalStuck { .. } => ErrorClass::Internal,
         }
+    }
+}
+
+fn put_back(restored: usize) -> String {
+    match restored {
+        0 => "Nothing was changed".to_owned(),
+        n => format!("Nothing stays changed: {n} earlier changes of this session were put back"),
     }
 }
 
@@ -57,9 +79,10 @@ impl Session {
     pub fn apply(&mut self, writer: &Writer, store: &mut dyn Store, changes: &[Change]) -> Result<Applied, ApplyError> {
         let mut applied = Applied::default();
         for change in changes {
-            match self.make(store, change, &mut applied)? {
-                Ok(()) => {}
-                Err(source) => return Err(self.back_out(writer, store, source)),
+            match self.make(store, change, &mut applied) {
+                Ok(Ok(())) => {}
+                Ok(Err(source)) => return Err(self.back_out(writer, store, source)),
+                Err(source) => return Err(self.back_out_unwritten(store, source)),
             }
         }
         Ok(applied)
@@ -107,6 +130,27 @@ impl Session {
                 ApplyError::Stuck { source, session: self.header.session.clone(), problem: error.to_string() }
             }
         }
+    }
+
+    /// Puts the changes back without the journal, which cannot be written. It names them still; a later undo finds the old
+    /// values and does nothing.
+    fn back_out_unwritten(&self, store: &mut dyn Store, source: JournalError) -> ApplyError {
+        let mut restored = 0;
+        for step in self.steps.iter().rev().filter(|s| s.undone.is_none()) {
+            let (knob, old) = (&step.change.knob, &step.change.old);
+            let back = store.read(knob).and_then(|now| match knob.same(&now, old) {
+                true => Ok(0),
+                false => store.write(knob, old).map(|()| 1),
+            });
+            match back {
+                Ok(n) => restored += n,
+                Err(problem) => {
+                    let session = self.header.session.clone();
+                    return ApplyError::JournalStuck { source, session, problem: Box::new(problem) };
+                }
+            }
+        }
+        ApplyError::Journal { source, restored }
     }
 
     fn stuck(&self, source: Box<KnobError>, report: &UndoReport) -> ApplyError {
