@@ -268,3 +268,33 @@ fn wrong_usage_says_what_and_ends_with_2() {
         assert!(text(&output).contains(words), "{args:?}: {}", text(&output));
     }
 }
+
+#[test]
+fn the_sources_machine_gets_27_members_for_24_cores() {
+    let saved = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/dual-socket-24cpu.tar");
+    let saved = saved.to_str().unwrap();
+    let members: Value =
+        serde_json::from_slice(&evenkeel(&["spread", "members", "--root", saved, "--json"]).stdout).unwrap();
+    assert_eq!(members["schema"], "evenkeel.spread.members/1");
+    assert_eq!((members["total"].as_u64(), members["cpus"].as_array().unwrap().len()), (Some(27), 24));
+    let doubled = members["cpus"].as_array().unwrap().iter().filter(|c| c["members"] == 2);
+    let doubled: Vec<u64> = doubled.map(|c| c["cpu"].as_u64().unwrap()).collect();
+    assert_eq!(doubled, [0, 11, 23], "the first, the last physical core, the last");
+    let near = text(&evenkeel(&["spread", "members", "eth1", "--root", saved]));
+    assert!(near.contains("15 members for 12 CPUs of node 1"), "{near}");
+}
+
+#[test]
+fn a_long_plan_is_short_as_a_table_and_whole_on_demand() {
+    let saved = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/mlx5-64q-128cpu.tar");
+    let saved = saved.to_str().unwrap();
+    let table = text(&evenkeel(&["spread", "plan", "--root", saved]));
+    assert!(
+        table.contains("enp129s0np0: 64 queues on 64 CPUs: 32 cores and 32 second threads of its node 1"),
+        "{table}"
+    );
+    assert!(table.contains("rxtx 0-31 IRQ 201-232") && table.lines().count() < 20, "{table}");
+    let full = text(&evenkeel(&["spread", "plan", "--full", "--root", saved]));
+    assert_eq!(full.lines().filter(|l| l.starts_with("en")).count(), 136 + 2, "{full}");
+    assert!(full.contains("0,4,8,…,124 (32)"), "{full}");
+}

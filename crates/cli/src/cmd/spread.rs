@@ -1,11 +1,13 @@
 //! `evenkeel spread`: queue interrupts, RPS, XPS and NAPI threads spread over the cores.
 
 mod apply;
+mod members;
+mod show;
 mod status;
 mod watch;
 mod wish;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use host::{Host, Root};
@@ -16,7 +18,7 @@ use spread::{SpreadPlan, plan};
 use self::wish::WishArgs;
 use crate::failure::{Failure, Outcome};
 
-/// Spread the packet work evenly over the cores: plan (default), apply, watch, status.
+/// Spread the packet work evenly over the cores: plan (default), apply, status, watch, members.
 ///
 /// One queue per physical core of the NIC's node first, then SMT siblings, then the far node. `plan` changes nothing and
 /// takes a saved machine with --root. What `apply` and `watch` change is journalled, and `evenkeel undo` takes it back.
@@ -34,6 +36,8 @@ pub(crate) struct SpreadArgs {
 enum Action {
     /// Print what would be changed, with the reason for each line. Changes nothing.
     Plan(PlanArgs),
+    /// Show how many members of a fanout group each CPU gets, computed from the topology. Changes nothing.
+    Members(members::MembersArgs),
     /// Make the changes, through the journal.
     Apply(apply::ApplyArgs),
     /// Show for each queue where its interrupt is wanted, written and really goes.
@@ -50,6 +54,9 @@ struct PlanArgs {
     /// Plan for a saved machine: a tar of `evenkeel snapshot`, or its unpacked folder.
     #[arg(long, value_name = "PATH")]
     root: Option<PathBuf>,
+    /// A line per setting; without it, neighbouring queues with the same reason share a line.
+    #[arg(long, conflicts_with_all = ["json", "shell"])]
+    full: bool,
     /// Print shell commands instead of a table.
     #[arg(long, conflicts_with = "json")]
     shell: bool,
@@ -63,6 +70,7 @@ pub(crate) fn run(args: SpreadArgs) -> Result<Outcome, Failure> {
     match args.action {
         None => show_plan(&args.plan),
         Some(Action::Plan(plan)) => show_plan(&plan),
+        Some(Action::Members(members)) => members::run(&members),
         Some(Action::Apply(apply)) => apply::run(&apply),
         Some(Action::Status(status)) => status::run(&status),
         Some(Action::Watch(watch)) => watch::run(&watch),
@@ -70,10 +78,7 @@ pub(crate) fn run(args: SpreadArgs) -> Result<Outcome, Failure> {
 }
 
 fn show_plan(args: &PlanArgs) -> Result<Outcome, Failure> {
-    let root = match &args.root {
-        Some(path) => Root::open(path)?,
-        None => Root::live(),
-    };
+    let root = open_root(args.root.as_deref())?;
     let planned = plan(&Host::read(&root)?, &args.wish.options(&root)?)?;
     if args.json {
         print_json("spread.plan", &planned)?;
@@ -81,10 +86,15 @@ fn show_plan(args: &PlanArgs) -> Result<Outcome, Failure> {
         print!("{}", planned.plan.to_shell());
     } else {
         warn(&planned);
-        print!("{}", table(&planned));
-        println!("\n{}", summary(&planned));
+        print!("{}", show::text(&planned, args.full));
+        print!("\n{}", Look::of_stdout().paragraph(&summary(&planned, args)));
     }
     Ok(Outcome::Fine)
+}
+
+/// A saved machine, or this one.
+fn open_root(path: Option<&Path>) -> Result<Root, Failure> {
+    Ok(path.map_or_else(|| Ok(Root::live()), Root::open)?)
 }
 
 /// Prints a document on stdout.
@@ -101,19 +111,14 @@ fn warn(planned: &SpreadPlan) {
     }
 }
 
-/// The plan as a table of at most 80 columns where no line needs more.
-fn table(planned: &SpreadPlan) -> String {
-    let look = Look { width: Look::of_stdout().width.clamp(80, 120), ..Look::of_stdout() };
-    let rows = planned.rows.iter().map(|row| {
-        let new = if row.changes { row.new.clone() } else { "=".to_owned() };
-        vec![row.nic.clone(), row.what.clone(), row.now.clone(), new, row.why.clone()]
-    });
-    look.table(&["NIC", "SETTING", "NOW", "NEW", "WHY"], rows)
-}
-
-fn summary(planned: &SpreadPlan) -> String {
+fn summary(planned: &SpreadPlan, args: &PlanArgs) -> String {
+    let how = match &args.root {
+        Some(_) => "As commands for that machine: --shell".to_owned(),
+        None if args.wish.is_empty() => "Make it so: evenkeel spread apply".to_owned(),
+        None => "Make it so: evenkeel spread apply, with the same arguments".to_owned(),
+    };
     match (planned.plan.changes.len(), planned.rows.len()) {
         (0, _) => "Nothing to change: all is as planned.".to_owned(),
-        (changes, rows) => format!("{changes} of {rows} settings change (= stays). Make it so: evenkeel spread apply"),
+        (changes, settings) => format!("{changes} of {settings} settings change (= stays; --full: a line each). {how}"),
     }
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use spread::{Options, SpreadPlan, plan};
 use sys::privilege::{self, Capability};
 
-use super::{print_json, table, warn, wish::WishArgs};
+use super::{print_json, show, warn, wish::WishArgs};
 use crate::{
     cmd::undo::start_guardian,
     failure::{Failure, Outcome},
@@ -66,16 +66,20 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
         print!("{}", planned.plan.to_shell());
         return Ok(Outcome::Fine);
     }
+    if !planned.plan.changes.is_empty() {
+        privilege::require("spread apply", &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_NICE])?;
+    }
     warn(&planned);
     if !args.json {
-        print!("{}", table(&planned));
+        print!("{}", show::text(&planned, false));
     }
     if planned.plan.changes.is_empty() {
         return report(args, Report { session: None, written: 0, already: 0, plan: planned });
     }
-    privilege::require("spread apply", &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_NICE])?;
     let journal = Journal::at(args.state.as_deref());
     let writer = journal.lock()?;
+    // A journal that cannot be read could not take back what is done now.
+    journal.sessions()?;
     let command: Vec<String> = std::env::args().collect();
     let mut session = Session::begin(&writer, &command.join(" "))?;
     if let Some(seconds) = args.commit_confirm {

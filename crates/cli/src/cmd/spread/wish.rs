@@ -76,6 +76,18 @@ pub(crate) struct WishArgs {
 }
 
 impl WishArgs {
+    /// Whether nothing was asked for in particular.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.ifaces.is_empty()
+            && self.cpus.is_none()
+            && self.except.is_none()
+            && self.rfs.is_none()
+            && self.threaded.is_none()
+            && self.coalesce.is_empty()
+            && self.ring.is_none()
+            && matches!((self.rps, self.xps), (SteerArg::Auto, SteerArg::Auto))
+    }
+
     /// The validated options. `root` is asked for what the picture of the machine does not hold.
     pub(crate) fn options(&self, root: &Root) -> Result<Options, Failure> {
         let flows = root.read_opt("proc/sys/net/core/rps_sock_flow_entries").ok().flatten();
