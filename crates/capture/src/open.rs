@@ -29,8 +29,8 @@ pub struct Tuning {
     pub plain: PlainReading,
     /// Bytes of a ring's block.
     pub block_bytes: u32,
-    /// Blocks of a ring.
-    pub blocks: u32,
+    /// Blocks of a ring; none: 64 for a reader alone, 16 for each member of a group.
+    pub blocks: Option<u32>,
     /// Milliseconds after which a block that is not full is handed over.
     pub retire_ms: u32,
     /// Have the kernel write flow hashes into the ring.
@@ -47,8 +47,9 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             plain: PlainReading::default(),
-            block_bytes: 256 << 10,
-            blocks: 64,
+            // Tried on a flood: large blocks spare the kernel wake-ups and the closing of blocks.
+            block_bytes: 1 << 20,
+            blocks: None,
             retire_ms: 60,
             rx_hash: false,
             fanout: Fanout { algorithm: FanoutAlgorithm::Hash, defrag: false, rollover: false, ignore_outgoing: false },
@@ -62,7 +63,7 @@ impl Default for Tuning {
 pub fn open(plan: &Plan, options: &PacketOptions, tuning: &Tuning) -> Result<Vec<AnySource>, PortError> {
     let layout = RingLayout {
         block_bytes: tuning.block_bytes,
-        blocks: tuning.blocks,
+        blocks: tuning.blocks.unwrap_or(if plan.readers.len() > 1 { 16 } else { 64 }),
         retire_ms: tuning.retire_ms,
         rx_hash: tuning.rx_hash,
         node: plan.node,

@@ -27,7 +27,7 @@ fn every_backend_captures_what_tcpdump_captures() {
         // AF_XDP takes the packets before tcpdump's socket can see them.
         let tcpdump = (backend != Backend::Xdp)
             .then(|| common::Tcpdump::start(&wire, dir.path().join(format!("{backend}.tcpdump.pcap"))));
-        let tuning = Tuning { block_bytes: 1 << 20, ..Tuning::default() };
+        let tuning = Tuning::default();
         let members = if backend.is_fanout() { 3 } else { 1 };
         let make = || sources(&wire, backend, members, &tuning, "");
         let report = capture(&wire, make, &ours, limits(), || {
@@ -78,7 +78,7 @@ fn a_filter_sees_tags_as_tcpdump_does() {
     let sent = mixture(2_000);
     write_pcap(&file, &sent);
     for filter in ["vlan 100 and udp", "tcp port 80 and not vlan", "ip6", "len > 1000"] {
-        let output = std::process::Command::new("tcpdump").arg("-r").arg(&file).arg(filter).output().expect("tcpdump");
+        let output = std::process::Command::new("tcpdump").arg("-nr").arg(&file).arg(filter).output().expect("tcpdump");
         let expected = String::from_utf8(output.stdout).unwrap().lines().count() as u64;
         assert!(expected > 0, "{filter}");
         for backend in [Backend::Packet, Backend::Ring, Backend::Xdp, Backend::Tap] {

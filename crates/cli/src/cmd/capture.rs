@@ -22,7 +22,7 @@ use capture::{
 };
 use host::{Host, Root, picture::QueueRole};
 use model::CpuSet;
-use port::PacketOptions;
+use port::{PacketOptions, PortError};
 use sys::privilege::{self, Capability};
 
 pub(crate) use args::CaptureArgs;
@@ -47,6 +47,9 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
         return Err(port::members::unknown_interface(&config.interface).into());
     }
     let host = Host::read(&Root::live())?;
+    if host.nic(&config.interface).is_some_and(|nic| nic.flags & nix::libc::IFF_UP as u32 == 0) {
+        return Err(PortError::InterfaceDown { interface: config.interface }.into());
+    }
     let filter = filters(&config)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {

@@ -66,10 +66,10 @@ pub(crate) struct CaptureArgs {
     /// CPUs for the readers, such as 0-3,8 [default: those of the interface's NUMA node].
     #[arg(long, value_name = "LIST")]
     cpus: Option<String>,
-    /// Size of a ring's block in bytes, a power of two; K and M are understood [default: 256K].
+    /// Size of a ring's block in bytes, a power of two; K and M are understood [default: 1M].
     #[arg(long, value_name = "BYTES")]
     block_size: Option<String>,
-    /// Number of blocks in a ring [default: 64].
+    /// Number of blocks in a ring [default: 64, and 16 for each member of a fanout group].
     #[arg(long, value_name = "N")]
     blocks: Option<u32>,
     /// Hand over a block of a ring that is not full after this time in milliseconds [default: 60].
@@ -216,7 +216,7 @@ impl CaptureArgs {
         if let Some(text) = &args.buffer {
             tuning.plain.buffer_bytes = size_u32("--buffer", text)?;
         }
-        tuning.blocks = args.blocks.unwrap_or(tuning.blocks);
+        tuning.blocks = args.blocks;
         tuning.retire_ms = args.retire_ms.unwrap_or(tuning.retire_ms);
         tuning.plain.batch = args.batch.unwrap_or(tuning.plain.batch);
         if !(1..=1024).contains(&tuning.plain.batch) {
@@ -324,7 +324,7 @@ mod tests {
         let args = CaptureArgs { blocks: Some(4), config: Some(path.clone()), ..eth0() };
         let config = args.validate().unwrap();
         assert_eq!((config.interface.as_str(), config.filter.as_str()), ("eth0", "udp"));
-        assert_eq!((config.tuning.blocks, config.promiscuous), (4, false));
+        assert_eq!((config.tuning.blocks, config.promiscuous), (Some(4), false));
         fs::write(&path, "blcks = 8\n").unwrap();
         let text = message(CaptureArgs { config: Some(path), ..eth0() });
         assert!(text.contains("blcks") && text.contains("line 1"), "{text}");
