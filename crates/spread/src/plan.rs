@@ -42,7 +42,8 @@ pub enum PlanError {
     },
     /// No CPU is left.
     #[error(
-        "no CPU is left for network work: online are {online}, isolated {isolated}; widen --cpus or shorten --except"
+        "no CPU is left for network work: online are {online}, {} isolated; widen --cpus or shorten --except",
+        if isolated.is_empty() { "none".to_owned() } else { isolated.to_string() }
     )]
     NoCpus {
         /// The CPUs that are online.

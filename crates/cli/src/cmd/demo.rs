@@ -131,9 +131,12 @@ impl Page {
         let mut name = path.file_name().context("--html names no file").map_err(Failure::usage)?.to_owned();
         name.push(".part");
         let temporary = path.with_file_name(name);
-        fs::write(&temporary, "")
-            .with_context(|| format!("cannot write the page {}: name another place with --html", path.display()))
-            .map_err(Failure::usage)?;
+        fs::write(&temporary, "").map_err(|error| {
+            let page = path.display();
+            Failure::usage(anyhow!(
+                "cannot write the page {page}: {error}; name another place with --html, or --no-html"
+            ))
+        })?;
         Ok(Self { path, temporary })
     }
 

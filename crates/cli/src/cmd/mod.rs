@@ -16,14 +16,14 @@ use crate::failure::{Failure, Outcome};
 /// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    Gen(Box<r#gen::GenArgs>),
     Demo(demo::DemoArgs),
-    Capture(Box<capture::CaptureArgs>),
-    Snapshot(snapshot::SnapshotArgs),
     Top(top::TopArgs),
     Spread(Box<spread::SpreadArgs>),
     Undo(undo::UndoArgs),
     Confirm(undo::ConfirmArgs),
+    Capture(Box<capture::CaptureArgs>),
+    Gen(Box<r#gen::GenArgs>),
+    Snapshot(snapshot::SnapshotArgs),
     #[command(hide = true)]
     Completions(meta::CompletionsArgs),
     #[command(hide = true)]

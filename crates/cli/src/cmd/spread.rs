@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use host::{Host, Root};
 use model::schema::Document;
-use report::Look;
 use spread::{SpreadPlan, plan};
 
 use self::wish::WishArgs;
@@ -87,7 +86,7 @@ fn show_plan(args: &PlanArgs) -> Result<Outcome, Failure> {
     } else {
         warn(&planned);
         print!("{}", show::text(&planned, args.full));
-        print!("\n{}", Look::of_stdout().paragraph(&summary(&planned, args)));
+        print!("\n{}", summary(&planned, args));
     }
     Ok(Outcome::Fine)
 }
@@ -113,12 +112,15 @@ fn warn(planned: &SpreadPlan) {
 
 fn summary(planned: &SpreadPlan, args: &PlanArgs) -> String {
     let how = match &args.root {
-        Some(_) => "As commands for that machine: --shell".to_owned(),
-        None if args.wish.is_empty() => "Make it so: evenkeel spread apply".to_owned(),
-        None => "Make it so: evenkeel spread apply, with the same arguments".to_owned(),
+        Some(_) => "As commands for that machine: --shell",
+        None if args.wish.is_empty() => "Make it so: evenkeel spread apply",
+        None => "Make it so: evenkeel spread apply, with the same arguments",
     };
     match (planned.plan.changes.len(), planned.rows.len()) {
-        (0, _) => "Nothing to change: all is as planned.".to_owned(),
-        (changes, settings) => format!("{changes} of {settings} settings change (= stays; --full: a line each). {how}"),
+        (0, _) => "Nothing to change: all is as planned.\n".to_owned(),
+        (1, 1) => format!("1 setting changes. {how}\n"),
+        (changes, settings) => {
+            format!("{changes} of {settings} settings change (= stays; --full: a line each).\n{how}\n")
+        }
     }
 }

@@ -142,8 +142,8 @@ fn report(args: &ApplyArgs, done: Report) -> Result<Outcome, Failure> {
     match &done.session {
         None => println!("\nNothing to change: all is as planned."),
         Some(session) => println!(
-            "\n{} settings written and read back. Take it back: evenkeel undo {session}{}",
-            done.written,
+            "\n{} written and read back. Take it back: evenkeel undo {session}{}",
+            if done.written == 1 { "1 setting".to_owned() } else { format!("{} settings", done.written) },
             state_flag(args)
         ),
     }
