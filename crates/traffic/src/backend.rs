@@ -44,7 +44,6 @@ pub fn choose(plan: &Plan) -> Result<(Backend, String), TrafficError> {
     let name = &plan.interface.name;
     let stream = matches!(plan.frames, Frames::Cycles(_));
     let short = plan.longest <= bpf::r#gen::LIVE_FRAME_MAX;
-    let paced = plan.pps_of_one().is_none_or(|pps| pps <= bpf::r#gen::PACED_PPS_MAX);
     match plan.config.backend {
         Some(Backend::XdpLive) => match bpf::takes_redirected_frames(name)? {
             Some(false) => Err(TrafficError::Unsupported {
@@ -56,7 +55,7 @@ pub fn choose(plan: &Plan) -> Result<(Backend, String), TrafficError> {
         },
         Some(backend) => Ok((backend, "asked for".into())),
         None if !stream => Ok((Backend::TxRing, "live frames cannot replay a file".into())),
-        None if !short || !paced => Ok((Backend::TxRing, "live frames can be neither that long nor that fast".into())),
+        None if !short => Ok((Backend::TxRing, "live frames cannot be that long".into())),
         None => match bpf::takes_redirected_frames(name)? {
             Some(true) => Ok((Backend::XdpLive, "the fastest, and the interface takes redirected frames".into())),
             Some(false) => Ok((

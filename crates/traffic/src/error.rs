@@ -65,6 +65,14 @@ pub enum TrafficError {
         /// The interface.
         interface: String,
     },
+    /// Nothing is at the other end.
+    #[error(
+        "the interface {interface} has no carrier, so that frames would go nowhere: bring up the other end (of a veth: its peer), or plug the cable in"
+    )]
+    NoCarrier {
+        /// The interface.
+        interface: String,
+    },
     /// The interface is gone or down in the middle of a run.
     #[error(
         "the interface {interface} went away or was taken down in mid-run, after {handed} frames were handed to it"
@@ -102,6 +110,14 @@ pub enum TrafficError {
         good: u64,
         /// What is wrong.
         reason: String,
+    },
+    /// A CPU that is not there.
+    #[error("there is no CPU {cpu} to send from: this machine has {online}")]
+    NoCpu {
+        /// The CPU.
+        cpu: u32,
+        /// Those that are online.
+        online: model::CpuSet,
     },
     /// A CPU that a sender cannot run on.
     #[error("cannot run a sender on CPU {cpu}: {source}")]
@@ -142,6 +158,7 @@ impl Classified for TrafficError {
         match self {
             Self::Text { .. }
             | Self::Setting(_)
+            | Self::NoCpu { .. }
             | Self::Destination { .. }
             | Self::NotIp { .. }
             | Self::LiveInterface { .. }
@@ -150,9 +167,11 @@ impl Classified for TrafficError {
             | Self::Damaged { .. }
             | Self::Wire(_)
             | Self::Ring(Tx::WrongFormat { .. } | Tx::TooLong) => ErrorClass::Usage,
-            Self::Down { .. } | Self::Vanished { .. } | Self::Unsupported { .. } | Self::Cpu { .. } => {
-                ErrorClass::Lacking
-            }
+            Self::Down { .. }
+            | Self::NoCarrier { .. }
+            | Self::Vanished { .. }
+            | Self::Unsupported { .. }
+            | Self::Cpu { .. } => ErrorClass::Lacking,
             Self::Ring(Tx::Open(_) | Tx::Bind { .. } | Tx::Map { .. } | Tx::Send(_)) => ErrorClass::Lacking,
             Self::Live(e) => e.class(),
             Self::Port(e) => e.class(),

@@ -1,7 +1,8 @@
 //! The interface that is sent on, and its own counters.
 
-use std::{fs, io, os::unix::fs::MetadataExt, path::PathBuf};
+use std::{fs, os::unix::fs::MetadataExt, path::PathBuf};
 
+use nix::{ifaddrs::getifaddrs, net::if_::InterfaceFlags, sys::socket::LinkAddr};
 use wire::Mac;
 
 use crate::TrafficError;
@@ -40,19 +41,20 @@ impl Interface {
     pub fn look(name: &str) -> Result<Self, TrafficError> {
         let index = nix::net::if_::if_nametoindex(name)
             .map_err(|_| TrafficError::NoInterface { interface: name.to_owned() })?;
-        if attribute(name, "ifindex")?.parse() != Ok(index) {
-            let source =
-                io::Error::other("it shows another network namespace than this one: enter with `ip netns exec`");
-            return Err(TrafficError::Read { path: "/sys/class/net".into(), source });
-        }
-        if !is_up(name)? {
+        let link = Link::of(name)?.ok_or_else(|| TrafficError::NoInterface { interface: name.to_owned() })?;
+        if !link.flags.contains(InterfaceFlags::IFF_UP) {
             return Err(TrafficError::Down { interface: name.to_owned() });
         }
+        if !link.flags.contains(InterfaceFlags::IFF_RUNNING) {
+            return Err(TrafficError::NoCarrier { interface: name.to_owned() });
+        }
+        let mtu = sys::xsk::interface_mtu(name)
+            .map_err(|source| TrafficError::Read { path: format!("the MTU of {name}"), source })?;
         Ok(Self {
             name: name.to_owned(),
             index,
-            mac: attribute(name, "address")?.parse().unwrap_or_default(),
-            mtu: attribute(name, "mtu")?.parse().unwrap_or(1500),
+            mac: link.mac,
+            mtu,
             default_route: has_default_route(name),
             in_lab: in_lab(),
         })
@@ -60,8 +62,8 @@ impl Interface {
 
     /// Whether it is still there, the same one, and up.
     pub fn is_alive(&self) -> bool {
-        let same = attribute(&self.name, "ifindex").is_ok_and(|i| i.parse() == Ok(self.index));
-        same && is_up(&self.name).unwrap_or(false)
+        nix::net::if_::if_nametoindex(self.name.as_str()) == Ok(self.index)
+            && matches!(Link::of(&self.name), Ok(Some(link)) if link.flags.contains(InterfaceFlags::IFF_UP))
     }
 
     /// Its transmit counters now.
@@ -69,23 +71,44 @@ impl Interface {
     /// # Errors
     /// [`TrafficError::NoInterface`] once it is gone.
     pub fn counters(&self) -> Result<TxCounters, TrafficError> {
-        let read = |what: &str| -> Result<u64, TrafficError> {
-            let gone = |_| TrafficError::NoInterface { interface: self.name.clone() };
-            Ok(attribute(&self.name, what).map_err(gone)?.parse().unwrap_or(0))
-        };
-        Ok(TxCounters { packets: read("statistics/tx_packets")?, dropped: read("statistics/tx_dropped")? })
+        let table =
+            fs::read_to_string(COUNTERS).map_err(|source| TrafficError::Read { path: COUNTERS.into(), source })?;
+        tx_counters(&table, &self.name).ok_or_else(|| TrafficError::NoInterface { interface: self.name.clone() })
     }
 }
 
-fn is_up(interface: &str) -> Result<bool, TrafficError> {
-    let flags = attribute(interface, "flags")?;
-    // IFF_UP (include/uapi/linux/if.h)
-    Ok(u32::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(0) & 1 != 0)
+/// The counters of this thread's network namespace, where /sys/class/net may show another one.
+const COUNTERS: &str = "/proc/thread-self/net/dev";
+
+/// Columns behind the name: 8 of the receiving side, then bytes, packets, errors and drops of the sending side.
+fn tx_counters(table: &str, interface: &str) -> Option<TxCounters> {
+    let (_, numbers) = table.lines().filter_map(|l| l.split_once(':')).find(|(name, _)| name.trim() == interface)?;
+    let mut numbers = numbers.split_whitespace().skip(9);
+    let packets = numbers.next()?.parse().ok()?;
+    let dropped = numbers.nth(1)?.parse().ok()?;
+    Some(TxCounters { packets, dropped })
 }
 
-fn attribute(interface: &str, what: &str) -> Result<String, TrafficError> {
-    let path = format!("/sys/class/net/{interface}/{what}");
-    fs::read_to_string(&path).map(|text| text.trim().to_owned()).map_err(|source| TrafficError::Read { path, source })
+/// What netdevice(7) tells without /sys.
+struct Link {
+    flags: InterfaceFlags,
+    mac: Mac,
+}
+
+impl Link {
+    /// None if there is no such interface.
+    fn of(name: &str) -> Result<Option<Self>, TrafficError> {
+        let all =
+            getifaddrs().map_err(|e| TrafficError::Read { path: "the list of interfaces".into(), source: e.into() })?;
+        let mut link = None;
+        for entry in all.filter(|entry| entry.interface_name == name) {
+            let link = link.get_or_insert(Self { flags: entry.flags, mac: Mac::default() });
+            if let Some(mac) = entry.address.as_ref().and_then(|a| a.as_link_addr()).and_then(LinkAddr::addr) {
+                link.mac = Mac(mac);
+            }
+        }
+        Ok(link)
+    }
 }
 
 fn has_default_route(interface: &str) -> bool {
@@ -137,6 +160,15 @@ mod tests {
             "{zeros} 00 {zeros} 00 {gateway} 00000400 00000001 00000000 00000003 eth0\n{zeros} 00 {zeros} 00 {zeros} ffffffff 00000001 00000000 00200200 lo\n"
         );
         assert!(is_default_v6(&v6, "eth0") && !is_default_v6(&v6, "lo"));
+    }
+
+    #[test]
+    fn transmit_counters_are_found_by_the_whole_name() {
+        let table = "Inter-|   Receive                                                |  Transmit\n \
+                     face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls carrier compressed\n\
+                     \x20eth1: 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16\n\x20 eth0:3564900 14466 0 0 0 0 0 0 3566026 14482 0 7 0 0 0 0\n";
+        assert_eq!(tx_counters(table, "eth0"), Some(TxCounters { packets: 14_482, dropped: 7 }));
+        assert_eq!(tx_counters(table, "eth"), None);
     }
 
     #[test]

@@ -206,7 +206,14 @@ impl Plan {
             }
             _ => config.rate.pps(mean_with_fcs),
         };
-        Ok(Self { config, interface, frames, cpus, pps, mean_with_fcs, longest })
+        let plan = Self { config, interface, frames, cpus, pps, mean_with_fcs, longest };
+        if let Some(pps) = plan.pps_of_one().filter(|&pps| !timed && pps > bpf::r#gen::PACED_PPS_MAX) {
+            return bad(format!(
+                "{pps:.0} packets/s of one sender cannot be paced, at most {:.0}: take --rate max, or more --cpus",
+                bpf::r#gen::PACED_PPS_MAX
+            ));
+        }
+        Ok(plan)
     }
 
     /// Packets that sender `i` is to send; none is no limit.
@@ -343,6 +350,7 @@ mod tests {
         assert!(plan(|c| c.duration = Duration::ZERO).is_err());
         assert!(plan(|c| c.duration = DURATION_MAX * 2).is_err());
         assert!(plan(|c| c.count = Some(0)).is_err());
+        assert!(plan(|c| c.rate = Rate::Packets(5.1e7)).unwrap_err().to_string().contains("--rate max"));
         assert!(plan(|c| c.cpus = Some(CpuSet::new())).is_err());
         assert!(plan(|c| stream(c).flows = 0).is_err());
         assert!(plan(|c| stream(c).sizes = vec![]).is_err());

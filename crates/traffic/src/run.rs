@@ -1,6 +1,7 @@
 //! A plan carried out: senders started, watched, ended, and their counts held against the interface's own.
 
 use std::{
+    io,
     sync::{
         atomic::{AtomicBool, Ordering},
         mpsc,
@@ -10,6 +11,7 @@ use std::{
 };
 
 use bpf::{LivePace, LivePacket, LiveSender};
+use model::CpuSet;
 use nix::{
     sched::{CpuSet as AffinitySet, sched_setaffinity},
     time::{ClockId, clock_gettime},
@@ -68,6 +70,7 @@ pub struct Ready<'p> {
 /// # Errors
 /// What a backend cannot do.
 pub fn prepare(plan: &Plan) -> Result<Ready<'_>, TrafficError> {
+    check_cpus(plan)?;
     let chosen = choose(plan)?;
     let timing = match &plan.config.origin {
         Origin::Replay(replay) => Some(replay.timing),
@@ -254,6 +257,17 @@ fn tally_live(&(sender, cycle, tally): &(&LiveSender, &Cycle, &Tally)) {
     tally.elapsed_ns.store(counts.elapsed_ns, Ordering::Relaxed);
     tally.bursts.store(counts.bursts, Ordering::Relaxed);
     tally.largest_burst.store(counts.largest_burst, Ordering::Relaxed);
+}
+
+fn check_cpus(plan: &Plan) -> Result<(), TrafficError> {
+    let path = "/sys/devices/system/cpu/online";
+    let failed = |source| TrafficError::Read { path: path.into(), source };
+    let online = std::fs::read_to_string(path).map_err(failed)?;
+    let online = CpuSet::parse_list(online.trim()).map_err(|e| failed(io::Error::other(e)))?;
+    match plan.cpus.iter().flatten().find(|&&cpu| !online.contains(cpu)) {
+        Some(&cpu) => Err(TrafficError::NoCpu { cpu, online }),
+        None => Ok(()),
+    }
 }
 
 /// Runs `work` and notes the CPU time of this thread.

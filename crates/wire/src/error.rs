@@ -22,7 +22,7 @@ pub enum WireError {
         why: &'static str,
     },
     /// A frame size below what the headers need, or above what the format can hold.
-    #[error("a frame of {size} bytes with FCS cannot be built: these headers need {min} to {max}")]
+    #[error("a frame of {size} bytes with FCS cannot be built: with these headers it has {min} to {max}")]
     Size {
         /// The size asked for, in bytes with FCS.
         size: usize,

@@ -154,5 +154,5 @@ fn frame_sizes_have_the_udp_payloads_of_rfc_2544() {
         assert_eq!(data.len(), payload, "frame of {frame}");
     }
     let too_small = t.build(&f, FrameSize::with_fcs(63), 0).unwrap_err().to_string();
-    assert_eq!(too_small, "a frame of 63 bytes with FCS cannot be built: these headers need 64 to 65553");
+    assert_eq!(too_small, "a frame of 63 bytes with FCS cannot be built: with these headers it has 64 to 65553");
 }

@@ -1,6 +1,7 @@
 //! `evenkeel gen`: frames from a template or a capture file.
 
 use std::{
+    cmp::Ordering,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -92,7 +93,12 @@ pub(crate) struct GenArgs {
 
     /// The rate of all senders together: `max`, packets/s (100k, 1.5Mpps) or bits/s (500Mbit of layer 2 with FCS, 10GbitL1 with
     /// preamble and gap, 1GbitL3 of IP).
-    #[arg(long, required_unless_present = "pcap", help_heading = "How fast and how long")]
+    #[arg(
+        long,
+        required_unless_present = "pcap",
+        allow_negative_numbers = true,
+        help_heading = "How fast and how long"
+    )]
     rate: Option<Rate>,
     /// Replay at the file's own times, so many times as fast. Default for --pcap: 1.
     #[arg(long, value_name = "FACTOR", requires = "pcap", conflicts_with_all = ["rate", "original"], help_heading = "How fast and how long")]
@@ -320,7 +326,16 @@ fn text(r: &GenReport) -> String {
     line("CPU time", format!("{:.1} % of a core", share * 100.0));
     let early = if r.stopped { ", stopped early" } else { "" };
     line("handed over", format!("{} frames in {:.3} s{early}", units::grouped(r.handed), r.elapsed_s));
-    line("interface", format!("{} sent, {} dropped", units::grouped(r.device_sent), units::grouped(r.device_dropped)));
+    let counted = r.device_sent + r.device_dropped;
+    let note = match counted.cmp(&r.handed) {
+        Ordering::Greater => " (it counts what others send too)".to_owned(),
+        Ordering::Less => format!(", {} neither: refused by the driver", units::grouped(r.handed - counted)),
+        Ordering::Equal => String::new(),
+    };
+    line(
+        "interface",
+        format!("{} sent, {} dropped{note}", units::grouped(r.device_sent), units::grouped(r.device_dropped)),
+    );
     if r.senders.len() > 1 {
         for s in &r.senders {
             let cpu = s.cpu.map_or("-".to_owned(), |c| c.to_string());
@@ -329,7 +344,10 @@ fn text(r: &GenReport) -> String {
     }
     let given_up: f64 = r.senders.iter().map(|s| s.given_up_s).sum();
     if given_up > 0.0 {
-        line("given up", format!("{given_up:.3} s behind schedule: the senders were kept from running"));
+        line(
+            "given up",
+            format!("{given_up:.3} s behind schedule: the senders were too slow for this rate, or kept from running"),
+        );
     }
     out
 }
