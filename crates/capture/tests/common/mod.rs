@@ -138,7 +138,7 @@ impl Tcpdump {
             .receiver
             .run(|| {
                 Command::new("tcpdump")
-                    .args(["-i", &wire.into, "-B", "65536", "-U", "--immediate-mode", "-w"])
+                    .args(["-i", &wire.into, "-B", "65536", "-U", "-w"])
                     .arg(&file)
                     .stderr(Stdio::piped())
                     .spawn()
@@ -155,17 +155,16 @@ impl Tcpdump {
         Self(child, file)
     }
 
-    /// Stops it, once its file has stopped growing.
-    pub(crate) fn packets(mut self) -> Vec<Packet> {
-        let mut size = 0;
-        loop {
-            std::thread::sleep(Duration::from_millis(300));
-            let now = self.1.metadata().map_or(0, |m| m.len());
-            if now == size {
-                break;
-            }
-            size = now;
+    /// Stops it, once its file holds as much as `sent`, or after 30 s: what it has not written when the signal comes, it throws
+    /// away.
+    pub(crate) fn packets(mut self, sent: &[Packet]) -> Vec<Packet> {
+        // The sizes of the headers of file and packet, pcap-savefile(5).
+        let expected = 24 + sent.iter().map(|(_, bytes)| 16 + bytes.len() as u64).sum::<u64>();
+        let begun = std::time::Instant::now();
+        while self.1.metadata().map_or(0, |m| m.len()) < expected && begun.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(50));
         }
+        std::thread::sleep(Duration::from_millis(100)); // so that a packet too many would be seen
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.0.id() as i32), nix::sys::signal::Signal::SIGINT)
             .unwrap();
         self.0.wait().unwrap();
