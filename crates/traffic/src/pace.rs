@@ -258,6 +258,7 @@ mod tests {
             path: "x".into(),
             frames: vec![(0, vec![1; 60]), (3_000, vec![2; 60]), (4_000, vec![3; 60])],
             span_ns: 6_000,
+            timeless: false,
             cut_short: 0,
         };
         let due = |speed, n| Feed::Timed { recording: &recording, speed }.due_ns(n);

@@ -184,6 +184,14 @@ impl Plan {
                     return bad(format!("a replay at {speed} times its speed is not possible"));
                 }
                 let recording = Recording::read(&replay.path)?;
+                // Repeating such a file at its own times would be a flood without a rate.
+                if timed && recording.timeless && config.count.is_none_or(|n| n > recording.frames.len() as u64) {
+                    return bad(format!(
+                        "all packets of {} bear the same time, which makes no rate to repeat them at: say --rate, or --count {} to send them once",
+                        replay.path.display(),
+                        recording.frames.len()
+                    ));
+                }
                 recording.check(&interface, &config.allowance)?;
                 // Frames of a file may bring their own tags.
                 let (mean, longest) = (recording.mean_with_fcs(), recording.longest());

@@ -19,6 +19,22 @@ pub enum Timing {
     Rate,
 }
 
+/// What libpcap says, and what to do about it where that is known.
+fn unreadable(error: pcap::Error) -> String {
+    let text = match error {
+        pcap::Error::PcapError(text) => text,
+        other => other.to_string(),
+    };
+    let hint = match text.as_str() {
+        "unknown file format" => " (it is neither pcap nor pcapng; if it is compressed, unpack it first)",
+        t if t.contains("different from the type of the first interface") => {
+            " (interfaces of several link types: take the Ethernet ones out with `tshark -r FILE -Y 'frame.interface_id == 0' -w NEW`)"
+        }
+        _ => "",
+    };
+    text + hint
+}
+
 /// The frames of a file in its order, bytes unchanged.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recording {
@@ -28,6 +44,8 @@ pub struct Recording {
     pub frames: Vec<(u64, Vec<u8>)>,
     /// When the next round begins: a mean gap behind the last frame, in nanoseconds from the first.
     pub span_ns: u64,
+    /// Whether all frames bear the same time, so that the file says nothing about their rate.
+    pub timeless: bool,
     /// Frames that the capture had cut short, and that are sent so.
     pub cut_short: u64,
 }
@@ -46,7 +64,7 @@ impl Recording {
                 meta.len()
             )));
         }
-        let mut capture = Capture::from_file_with_precision(path, Precision::Nano).map_err(|e| file(e.to_string()))?;
+        let mut capture = Capture::from_file_with_precision(path, Precision::Nano).map_err(|e| file(unreadable(e)))?;
         let link = capture.get_datalink();
         if link != Linktype::ETHERNET {
             let name = link.get_name().unwrap_or_else(|_| link.0.to_string());
@@ -75,11 +93,7 @@ impl Recording {
                 }
                 Err(pcap::Error::NoMorePackets) => break,
                 Err(e) => {
-                    let reason = match e {
-                        pcap::Error::PcapError(text) => text,
-                        other => other.to_string(),
-                    };
-                    return Err(TrafficError::Damaged { path: path.to_owned(), good, reason });
+                    return Err(TrafficError::Damaged { path: path.to_owned(), good, reason: unreadable(e) });
                 }
             }
         }
@@ -87,7 +101,7 @@ impl Recording {
             return Err(file("it holds no packets".into()));
         }
         let gap = if frames.len() > 1 { due / (frames.len() as u64 - 1) } else { 0 };
-        Ok(Self { path: path.to_owned(), frames, span_ns: due + gap.max(1), cut_short })
+        Ok(Self { path: path.to_owned(), frames, span_ns: due + gap.max(1), timeless: due == 0, cut_short })
     }
 
     /// Whether every frame may be sent on `interface`.

@@ -282,6 +282,87 @@ fn write_pcap(path: &Path, frames: &[Vec<u8>]) {
     }
 }
 
+/// Files made by the tools of Wireshark: other formats, resolutions, several interfaces and sections, and damage.
+#[test]
+fn files_of_other_tools_are_read_with_their_times_or_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let frames: Vec<Vec<u8>> = (0..20u8).map(|i| [&[2; 12][..], &[8, 0], &[i; 46]].concat()).collect();
+    write_pcap(&at("a.pcap"), &frames);
+    let tool = |command: &str| {
+        let mut words = command.split_whitespace();
+        let status = Command::new(words.next().unwrap()).args(words).current_dir(&folder).status();
+        assert!(status.expect("Wireshark's tools are installed").success(), "{command}");
+    };
+    tool("editcap a.pcap a.pcapng");
+    tool("editcap -F nsecpcap -t 0.000000007 a.pcap ns.pcap");
+    tool("editcap ns.pcap ns.pcapng");
+    tool("editcap -F modpcap a.pcap mod.pcap");
+    tool("editcap -s 40 a.pcap cut.pcapng");
+    tool("mergecap -I none -w two.pcapng a.pcapng ns.pcapng");
+    tool("editcap -T rawip a.pcap raw.pcapng");
+    tool("mergecap -I none -w mixed.pcapng a.pcapng raw.pcapng");
+    for name in ["a.pcap", "a.pcapng", "ns.pcap", "ns.pcapng", "mod.pcap"] {
+        let r = Recording::read(&at(name)).unwrap();
+        assert_eq!(r.frames.iter().map(|(_, bytes)| bytes).collect::<Vec<_>>(), frames.iter().collect::<Vec<_>>());
+        assert!(r.frames.iter().zip(0u64..).all(|((due, _), i)| *due == i * 100_000), "{name}");
+        assert_eq!((r.span_ns, r.cut_short, r.timeless), (2_000_000, 0, false), "{name}");
+    }
+    let two = Recording::read(&at("two.pcapng")).unwrap();
+    let expected: Vec<u64> = (0..20).flat_map(|i| [i * 100_000, i * 100_000 + 7]).collect();
+    assert_eq!(two.frames.iter().map(|(due, _)| *due).collect::<Vec<_>>(), expected, "both resolutions are kept");
+    let cut = Recording::read(&at("cut.pcapng")).unwrap();
+    assert!(cut.cut_short == 20 && cut.longest() == 40);
+
+    let refused = |name: &str| Recording::read(&at(name)).unwrap_err();
+    assert!(refused("raw.pcapng").to_string().contains("only Ethernet"));
+    assert!(refused("mixed.pcapng").to_string().contains("several link types"));
+    // Cut anywhere, a file is whole up to a packet, or refused as damaged, or is no capture file at all.
+    for name in ["a.pcap", "a.pcapng"] {
+        let whole = fs::read(at(name)).unwrap();
+        for len in 0..whole.len() {
+            fs::write(at("part"), &whole[..len]).unwrap();
+            match Recording::read(&at("part")) {
+                Ok(r) => {
+                    assert!(r.frames.iter().map(|(_, b)| b).eq(frames.iter().take(r.frames.len())), "{name} {len}")
+                }
+                Err(e) => {
+                    assert!(matches!(e, TrafficError::Damaged { .. } | TrafficError::File { .. }), "{name} {len}: {e}");
+                    assert_eq!(model::Classified::class(&e).exit_code(), 2);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_file_without_times_is_not_repeated_without_a_rate() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("one.pcap");
+    write_pcap(&path, &[vec![2; 60]]);
+    let interface =
+        Interface { name: "x0".into(), index: 1, mac: Mac::default(), mtu: 1500, default_route: false, in_lab: true };
+    let plan = |count, timing| {
+        let config = GenConfig {
+            interface: "x0".into(),
+            origin: Origin::Replay(ReplayConfig { path: path.clone(), timing }),
+            rate: Rate::Packets(10.0),
+            duration: Duration::from_secs(1),
+            count,
+            pacing: None,
+            backend: None,
+            cpus: None,
+            seed: 1,
+            allowance: Allowance::default(),
+            qdisc: false,
+        };
+        Plan::new(config, interface.clone())
+    };
+    let refused = plan(None, Timing::Speed(1.0)).unwrap_err().to_string();
+    assert!(refused.ends_with("say --rate, or --count 1 to send them once"), "{refused}");
+    assert!(plan(Some(1), Timing::Speed(1.0)).is_ok() && plan(None, Timing::Rate).is_ok());
+}
+
 #[test]
 fn damaged_and_forbidden_files_are_refused_by_packet_number() {
     let folder = tempfile::tempdir().unwrap();

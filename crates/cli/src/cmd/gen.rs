@@ -13,7 +13,8 @@ use model::{CpuSet, schema::Document, units};
 use sys::privilege;
 use traffic::{
     Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Pacing, Plan, Ports, Prefix, Rate,
-    ReplayConfig, StreamConfig, Timing, plan::NOBODY,
+    ReplayConfig, StreamConfig, Timing,
+    plan::{Frames, NOBODY},
 };
 use wire::{FrameSize, IMIX, Kind, Mac, Tag, ethernet::ether_type};
 
@@ -187,6 +188,15 @@ impl BackendArg {
 /// Sends, and says what was really sent.
 pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     let plan = Plan::new(args.config()?, Interface::look(&args.interface)?)?;
+    if let Frames::Recording(recording) = &plan.frames
+        && recording.cut_short > 0
+    {
+        eprintln!(
+            "warning: {} of the {} packets were cut short when they were captured, and are sent so",
+            units::grouped(recording.cut_short),
+            units::grouped(recording.frames.len() as u64)
+        );
+    }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::internal)?;
