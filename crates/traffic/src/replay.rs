@@ -28,7 +28,7 @@ fn unreadable(error: pcap::Error) -> String {
     let hint = match text.as_str() {
         "unknown file format" => " (it is neither pcap nor pcapng; if it is compressed, unpack it first)",
         t if t.contains("different from the type of the first interface") => {
-            " (interfaces of several link types: take the Ethernet ones out with `tshark -r FILE -Y 'frame.interface_id == 0' -w NEW`)"
+            " (interfaces of several link types lie in one file: capture the Ethernet ones by themselves)"
         }
         _ => "",
     };

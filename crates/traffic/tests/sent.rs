@@ -324,7 +324,7 @@ fn files_of_other_tools_are_read_with_their_times_or_refused() {
             fs::write(at("part"), &whole[..len]).unwrap();
             match Recording::read(&at("part")) {
                 Ok(r) => {
-                    assert!(r.frames.iter().map(|(_, b)| b).eq(frames.iter().take(r.frames.len())), "{name} {len}")
+                    assert!(r.frames.iter().map(|(_, b)| b).eq(frames.iter().take(r.frames.len())), "{name} {len}");
                 }
                 Err(e) => {
                     assert!(matches!(e, TrafficError::Damaged { .. } | TrafficError::File { .. }), "{name} {len}: {e}");

@@ -339,7 +339,10 @@ fn text(r: &GenReport) -> String {
     let counted = r.device_sent + r.device_dropped;
     let note = match counted.cmp(&r.handed) {
         Ordering::Greater => " (it counts what others send too)".to_owned(),
-        Ordering::Less => format!(", {} neither: refused by the driver", units::grouped(r.handed - counted)),
+        Ordering::Less => {
+            let why = if r.backend == Backend::XdpLive.name() { " (of a veth: its peer ran no NAPI then)" } else { "" };
+            format!(", {} neither: refused by the driver{why}", units::grouped(r.handed - counted))
+        }
         Ordering::Equal => String::new(),
     };
     line(
