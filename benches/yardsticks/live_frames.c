@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0 OR MIT
 /* Yardstick: the barest sender on BPF_F_TEST_XDP_LIVE_FRAMES, to measure `evenkeel gen --backend xdp-live` against.
  *
- *   live_frames IFACE [SECONDS=5] [CPU=0] [BATCH=64]
+ *   live_frames IFACE [SECONDS=5] [CPU=0] [BATCH=256]
  *
  * One core sends one unchanging 60-byte SYN to IFACE through a device map in a single long call; its XDP program is
  * two instructions and a tail (redirect). Nothing is rewritten, paced or counted per packet: the rate is what IFACE's own
@@ -52,7 +52,7 @@ int main(int argc, char **argv)
 		0xae, 0xaa, 198, 18, 0, 1, 198, 19, 0, 1, 4, 0, 0, 80, 0, 0, 0, 1, 0, 0, 0, 0, 0x50, 2, 0xff, 0xff, 0x1b, 0x4f };
 	if (argc < 2)
 		return fprintf(stderr, "usage: live_frames IFACE [SECONDS] [CPU] [BATCH]\n"), 2;
-	int seconds = argc > 2 ? atoi(argv[2]) : 5, cpu = argc > 3 ? atoi(argv[3]) : 0, batch = argc > 4 ? atoi(argv[4]) : 64;
+	int seconds = argc > 2 ? atoi(argv[2]) : 5, cpu = argc > 3 ? atoi(argv[3]) : 0, batch = argc > 4 ? atoi(argv[4]) : 256;
 	unsigned ifindex = if_nametoindex(argv[1]), key = 0;
 	cpu_set_t set;
 

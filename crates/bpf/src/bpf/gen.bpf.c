@@ -109,15 +109,21 @@ SEC("xdp")
 int ek_gen(struct xdp_md *ctx)
 {
 	struct gen_state *s = &gen_state;
-	__u64 len = gen_header_len, offset, i;
+	__u64 len = gen_header_len, offset, sent, i;
 	void *data, *end, *from;
 
 	if (s->sent == s->limit && !refill(s)) {
 		s->fillers++;
 		return XDP_DROP;
 	}
-	offset = s->offset & gen_table_mask;
-	from = gen_table + offset;
+	offset = s->offset;
+	from = gen_table + (offset & gen_table_mask);
+	sent = s->sent;
+	s->sent = sent + 1;
+	offset += gen_stride;
+	if (offset == gen_table_len)
+		offset = 0;
+	s->offset = offset;
 	if (gen_sizes_vary) {
 		__u32 frame_len = *(__u32 *)(from + gen_stride - 4);
 
@@ -137,7 +143,7 @@ int ek_gen(struct xdp_md *ctx)
 	if (gen_tcp_offset) {
 		__u64 tcp = gen_tcp_offset;
 		/* Where the table has zeros, so that the checksum loses just these bits (RFC 1624, equation 4). */
-		__u64 low = (__u16)s->sent;
+		__u64 low = (__u16)sent;
 		__u64 sum = *(__u16 *)(from + tcp + 16) + (low ^ 0xffff);
 
 		if (data + tcp + 18 > end)
@@ -145,9 +151,6 @@ int ek_gen(struct xdp_md *ctx)
 		*(__u16 *)(data + tcp + 6) = low;
 		*(__u16 *)(data + tcp + 16) = sum + (sum >> 16);
 	}
-	offset += gen_stride;
-	s->offset = offset == gen_table_len ? 0 : offset;
-	s->sent++;
 	return bpf_redirect_map(&gen_device, 0, 0);
 }
 
