@@ -13,7 +13,7 @@ use clap::Args;
 use host::{Host, Root};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::{CpuSet, run::Stage, schema::Document, units};
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sys::privilege::{self, Capability};
 
 use crate::{
@@ -66,13 +66,15 @@ impl DemoArgs {
         {
             return Err(Failure::usage(anyhow!("--rate takes 1000 to 50000000 packets/s, not {rate}")));
         }
-        let usable: CpuSet = host.cpus.iter().filter(|c| c.online && !c.isolated).map(|c| c.id).collect();
+        let allowed = allowed_cpus().map_err(Failure::internal)?;
+        let free = host.cpus.iter().filter(|c| c.online && !c.isolated).map(|c| c.id).collect::<CpuSet>();
+        let usable = free.intersection(&allowed);
         let cpus = match &self.cpus {
             None => usable,
             Some(wanted) => {
-                let missing = wanted.difference(&host.online());
+                let online = host.online().intersection(&allowed);
+                let missing = wanted.difference(&online);
                 if wanted.is_empty() || !missing.is_empty() {
-                    let online = host.online();
                     let what = if wanted.is_empty() { "names no CPU".into() } else { format!("names CPU {missing}") };
                     return Err(Failure::usage(anyhow!("--cpus {what}, but online are {online}")));
                 }
@@ -83,6 +85,12 @@ impl DemoArgs {
     }
 }
 
+/// The CPUs on which this process may run (a container may have fewer than are online).
+fn allowed_cpus() -> nix::Result<CpuSet> {
+    let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0))?;
+    Ok((0..nix::sched::CpuSet::count() as u32).filter(|&cpu| set.is_set(cpu as usize).unwrap_or(false)).collect())
+}
+
 /// Runs the demo.
 pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&Root::live())?;
@@ -90,7 +98,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     privilege::require("demo", &CAPABILITIES)?;
     let page = if args.no_html { None } else { Some(Page::open(args.html.clone())?) };
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM] {
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .context("cannot catch signals")
             .map_err(Failure::internal)?;

@@ -43,6 +43,14 @@ pub(crate) enum FloodError {
     /// The lab could not be entered.
     #[error(transparent)]
     Lab(#[from] LabError),
+    /// A sender could not be pinned.
+    #[error("cannot pin a sender to CPU {cpu}: {source}; name other CPUs with --cpus")]
+    Pin {
+        /// The CPU.
+        cpu: u32,
+        /// What the kernel answered.
+        source: std::io::Error,
+    },
     /// A signal handler could not be set.
     #[error("cannot set the signal handler that ends a sender: {0}")]
     Signals(#[source] std::io::Error),
@@ -56,6 +64,7 @@ impl model::Classified for FloodError {
         match self {
             Self::Program(e) => e.class(),
             Self::Lab(e) => e.class(),
+            Self::Pin { .. } => model::ErrorClass::Lacking,
             Self::Frames(_) | Self::Signals(_) | Self::Panicked => model::ErrorClass::Internal,
         }
     }
@@ -107,7 +116,7 @@ impl Flood {
                     scope.spawn(move || -> Result<u64, FloodError> {
                         let (cpu, sender) = &senders[i];
                         bed.attacker.enter()?;
-                        pin(*cpu);
+                        pin(*cpu).map_err(|source| FloodError::Pin { cpu: *cpu, source })?;
                         let _ = nix::sys::prctl::set_timerslack(1);
                         // The receiver takes until every sender has spoken or ended.
                         let _ = tell.send((i, InterruptibleThread::current().map_err(FloodError::Signals)?));

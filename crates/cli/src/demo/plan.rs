@@ -1,5 +1,6 @@
 //! Which core does what in which stage: pure.
 
+use host::picture::Cpu;
 use model::{
     CpuSet,
     run::{Arrangement, CoreRole, Sharing, keys},
@@ -54,17 +55,27 @@ pub(crate) struct Cores {
 }
 
 impl Cores {
-    /// Splits the usable cores: half for the generator when there are at least four, else all for both.
+    /// Splits the usable CPUs between generator and receivers: apart on whole physical cores when there are at least four, else
+    /// all CPUs for both.
     ///
     /// On a veth, a sender's frames go to the receive queue with the number of its own CPU, modulo the number of queues
-    /// (drivers/net/veth.c, veth_xdp_xmit). So senders sit on neighbouring CPUs, and there are as many queues as senders.
-    pub(crate) fn split(usable: &CpuSet) -> Self {
-        let cpus: Vec<u32> = usable.iter().collect();
-        if cpus.len() < CORES_FOR_APART {
-            return Self { senders: cpus.clone(), receivers: cpus, sharing: Sharing::Inline };
+    /// (drivers/net/veth.c, veth_xdp_xmit), and fanout by CPU chooses a member in the same way. So senders and receivers are
+    /// chosen such that each has a queue and a member of its own: their numbers differ modulo their count. Of each physical core only
+    /// one thread sends or receives.
+    pub(crate) fn split(usable: &CpuSet, topology: &[Cpu]) -> Self {
+        let cores = one_thread_per_core(usable, topology);
+        if cores.len() < CORES_FOR_APART {
+            let all: Vec<u32> = usable.iter().collect();
+            let both = (1..=all.len()).rev().find_map(|count| apart_modulo(&all, count)).unwrap_or_default();
+            return Self { senders: both.clone(), receivers: both, sharing: Sharing::Inline };
         }
-        let (senders, receivers) = cpus.split_at(cpus.len() / 2);
-        Self { senders: senders.to_vec(), receivers: receivers[..senders.len()].to_vec(), sharing: Sharing::Apart }
+        let split = |count: usize| {
+            let senders = apart_modulo(&cores, count)?;
+            let rest: Vec<u32> = cores.iter().copied().filter(|c| !senders.contains(c)).collect();
+            Some((senders, apart_modulo(&rest, count)?))
+        };
+        let (senders, receivers) = (1..=cores.len() / 2).rev().find_map(split).unwrap_or_default();
+        Self { senders, receivers, sharing: Sharing::Apart }
     }
 
     /// Which core does what in `stage`.
@@ -171,12 +182,49 @@ impl Cores {
     }
 }
 
+/// The first usable thread of each physical core, in ascending order.
+fn one_thread_per_core(usable: &CpuSet, topology: &[Cpu]) -> Vec<u32> {
+    let first_of_core = |cpu: &u32| {
+        let siblings = topology.iter().find(|c| c.id == *cpu).map(|c| c.siblings.intersection(usable));
+        siblings.and_then(|s| s.first()).is_none_or(|first| first == *cpu)
+    };
+    usable.iter().filter(first_of_core).collect()
+}
+
+/// `count` of `cpus` whose numbers all differ modulo `count`; none when there are no such.
+fn apart_modulo(cpus: &[u32], count: usize) -> Option<Vec<u32>> {
+    let mut taken = vec![None; count];
+    for &cpu in cpus {
+        taken[cpu as usize % count].get_or_insert(cpu);
+    }
+    let mut chosen: Vec<u32> = taken.into_iter().collect::<Option<_>>()?;
+    chosen.sort_unstable();
+    Some(chosen)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A machine of `n` CPUs with `threads` to a core; the second threads come after all first ones, as on Intel's servers.
+    fn topology(n: u32, threads: u32) -> Vec<Cpu> {
+        let cores = n / threads;
+        let siblings = |id: u32| (0..threads).map(|t| id % cores + t * cores).collect();
+        (0..n)
+            .map(|id| Cpu {
+                id,
+                package: 0,
+                core: id % cores,
+                siblings: siblings(id),
+                node: 0,
+                online: true,
+                isolated: false,
+            })
+            .collect()
+    }
+
     fn cores(n: u32) -> Cores {
-        Cores::split(&(0..n).collect())
+        Cores::split(&(0..n).collect(), &topology(n, 1))
     }
 
     #[test]
@@ -190,13 +238,29 @@ mod tests {
     }
 
     #[test]
+    fn senders_and_receivers_share_no_physical_core() {
+        let machine = topology(24, 2);
+        let split = Cores::split(&(0..24).collect(), &machine);
+        assert_eq!(split.sharing, Sharing::Apart);
+        for sender in &split.senders {
+            let siblings = &machine[*sender as usize].siblings;
+            assert!(split.receivers.iter().all(|r| !siblings.contains(*r)), "{split:?}");
+        }
+    }
+
+    #[test]
     fn every_sender_has_a_queue_of_its_own_when_spread() {
-        for n in 1..64 {
-            let cores = cores(n);
+        let even: CpuSet = (0..16).filter(|n| n % 2 == 0).collect();
+        let machines = (1..64).map(cores).chain([Cores::split(&even, &topology(16, 1))]);
+        for cores in machines {
+            assert!(!cores.senders.is_empty() && cores.senders.len() == cores.receivers.len());
             for stage in cores.stages() {
                 let queues = stage.queue_cpus.len() as u32;
                 let hit: CpuSet = cores.senders.iter().map(|cpu| cpu % queues).collect();
-                assert_eq!(hit.len() as u32, queues, "{n} cores, {}: a queue gets nothing", stage.key);
+                assert_eq!(hit.len() as u32, queues, "{cores:?}, {}: a queue gets nothing", stage.key);
+                let members = stage.reader_cpus.len() as u32;
+                let hit: CpuSet = stage.queue_cpus.iter().map(|cpu| cpu % members).collect();
+                assert_eq!(hit.len() as u32, members, "{cores:?}, {}: a member gets nothing", stage.key);
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The readers of a stage: sources opened in the server's namespace, each counted by a thread on a core of its own.
 
 use std::{
+    io,
     sync::{
         Arc,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -10,7 +11,7 @@ use std::{
 };
 
 use bpf::XdpMode;
-use model::Loss;
+use model::{Classified, ErrorClass, Loss};
 use nix::{
     sched::{CpuSet, sched_setaffinity},
     unistd::Pid,
@@ -35,12 +36,41 @@ const RING: RingLayout = RingLayout { block_bytes: 1 << 18, blocks: 128, retire_
 #[repr(align(128))]
 struct Count(AtomicU64);
 
+/// A reader that could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ReadersError {
+    /// The port failed.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// The thread could not be pinned.
+    #[error("cannot pin a reader to CPU {cpu}: {source}; name other CPUs with --cpus")]
+    Pin {
+        /// The CPU.
+        cpu: u32,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// The thread panicked.
+    #[error("a reader panicked")]
+    Panicked,
+}
+
+impl Classified for ReadersError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Port(e) => e.class(),
+            Self::Pin { .. } => ErrorClass::Lacking,
+            Self::Panicked => ErrorClass::Internal,
+        }
+    }
+}
+
 /// The running readers of a stage.
 #[derive(Debug)]
 pub(crate) struct Readers {
     stop: Arc<AtomicBool>,
     counts: Arc<Vec<Count>>,
-    threads: Vec<JoinHandle<Result<u64, PortError>>>,
+    threads: Vec<JoinHandle<Result<u64, ReadersError>>>,
     mode: Option<String>,
     place: &'static str,
 }
@@ -119,8 +149,8 @@ impl Readers {
                 let (stop, counts) = (Arc::clone(&stop), Arc::clone(&counts));
                 let cpu = stage.reader_cpus[i % stage.reader_cpus.len()];
                 thread::spawn(move || {
-                    pin(cpu);
-                    read(source, &stop, &counts[i].0)
+                    pin(cpu).map_err(|source| ReadersError::Pin { cpu, source })?;
+                    Ok(read(source, &stop, &counts[i].0)?)
                 })
             })
             .collect();
@@ -138,7 +168,7 @@ impl Readers {
     }
 
     /// Ends the readers once nothing more arrives, and adds up what they got.
-    pub(crate) fn finish(self) -> Result<ReadersResult, PortError> {
+    pub(crate) fn finish(self) -> Result<ReadersResult, ReadersError> {
         let mut seen = self.delivered();
         loop {
             thread::sleep(4 * TURN);
@@ -151,8 +181,7 @@ impl Readers {
         self.stop.store(true, Ordering::Relaxed);
         let mut dropped = 0;
         for thread in self.threads {
-            // A reader that panicked has printed why; its count is what it was.
-            dropped += thread.join().unwrap_or(Ok(0))?;
+            dropped += thread.join().map_err(|_| ReadersError::Panicked)??;
         }
         let delivered = self.counts.iter().map(|c| c.0.load(Ordering::Relaxed)).sum();
         Ok(ReadersResult { delivered, losses: vec![Loss { place: self.place.to_owned(), packets: dropped }] })
@@ -169,8 +198,8 @@ fn read<S: Source>(mut source: S, stop: &AtomicBool, count: &AtomicU64) -> Resul
     Ok(source.stats()?.dropped)
 }
 
-/// Pins the calling thread. A CPU that went offline meanwhile leaves the thread where it is.
-pub(crate) fn pin(cpu: u32) {
+/// Pins the calling thread to one CPU.
+pub(crate) fn pin(cpu: u32) -> io::Result<()> {
     let mut set = CpuSet::new();
-    let _ = set.set(cpu as usize).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set));
+    set.set(cpu as usize).and_then(|()| sched_setaffinity(Pid::from_raw(0), &set)).map_err(Into::into)
 }

@@ -65,7 +65,7 @@ pub(crate) fn run(
     stop: &AtomicBool,
     watch: &mut impl Watch,
 ) -> Result<Option<DemoRun>, Failure> {
-    let cores = Cores::split(&config.cpus);
+    let cores = Cores::split(&config.cpus, &host.cpus);
     let plans = cores.stages();
     let lab = Lab::new("demo")?;
     let steps = plans.len() + 1;
@@ -83,6 +83,9 @@ pub(crate) fn run(
                 return Ok(None);
             }
             measured.push(measure_undisturbed(config, host, &lab, &cores, plan, pps, stop)?);
+        }
+        if stop.load(Ordering::Relaxed) {
+            return Ok(None);
         }
         let stage = median(measured);
         watch.stage(&stage);
