@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use model::{
+    CoreLoad,
     run::{DemoRun, Stage},
     units,
 };
@@ -45,8 +46,21 @@ fn row(stage: &Stage) -> Vec<String> {
         units::pps((stage.offered_pps - stage.delivered_pps).max(0.0)),
         stage.ns_per_packet.per_delivered_ns.map_or_else(|| "-".into(), |ns| format!("{ns:.0}")),
         format!("{:.1} %", stage.steal_percent),
-        stage.cores.iter().map(|c| format!("{:.0}", c.busy_percent())).collect::<Vec<_>>().join(" "),
+        loads(&stage.cores),
     ]
+}
+
+/// More cores than this are summed up: the page shows each.
+const CORES_IN_A_ROW: usize = 8;
+
+/// The load of each core in percent, or their range and mean where there are many.
+fn loads(cores: &[CoreLoad]) -> String {
+    let busy: Vec<f64> = cores.iter().map(CoreLoad::busy_percent).collect();
+    if busy.len() <= CORES_IN_A_ROW {
+        return busy.iter().map(|b| format!("{b:.0}")).collect::<Vec<_>>().join(" ");
+    }
+    let (least, most) = busy.iter().fold((f64::MAX, 0.0f64), |(least, most), &b| (least.min(b), most.max(b)));
+    format!("{least:.0}-{most:.0}, mean {:.0} of {}", busy.iter().sum::<f64>() / busy.len() as f64, busy.len())
 }
 
 /// Delivered of offered packets, by the ledger.
@@ -147,4 +161,17 @@ pub(crate) fn conditions(run: &DemoRun) -> Vec<(&'static str, String)> {
         ("Generator", format!("{} on CPU {}", g.backend, g.cpus)),
         ("Generator's ceiling", format!("{} ({}). {limit}", units::pps(g.ceiling_pps), g.ceiling_conditions)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_cores_are_summed_up() {
+        let core = |busy: f64| CoreLoad { system_percent: busy, idle_percent: 100.0 - busy, ..CoreLoad::default() };
+        assert_eq!(loads(&[core(100.0), core(20.4)]), "100 20");
+        let many: Vec<CoreLoad> = (0..24).map(|i| core(f64::from(i))).collect();
+        assert_eq!(loads(&many), "0-23, mean 12 of 24");
+    }
 }
