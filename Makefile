@@ -5,7 +5,7 @@ DESTDIR ?=
 SHELL := /bin/bash
 CARGO := PATH="$(HOME)/.cargo/bin:$$PATH" cargo
 ROOT_DO := $(if $(filter 0,$(shell id -u)),,sudo)
-BIN := target/release/evenkeel
+BIN := $(or $(CARGO_TARGET_DIR),target)/release/evenkeel
 
 .PHONY: demo test build install uninstall bench setup setup-test fmt lint clean
 
@@ -34,9 +34,11 @@ uninstall: ## Takes away what install put there.
 	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_evenkeel" \
 	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish"
 
-bench: build ## The tables of BENCHMARKS.md, against their peers (about twelve minutes, on a machine that does nothing else).
+bench: build ## Prints the tables of BENCHMARKS.md, against their peers (ten minutes, on a machine that does nothing else).
 	tools/setup bench
-	$(ROOT_DO) benches/run
+	$(MAKE) -C benches/yardsticks
+	benches/fetch-xdp-tools || echo "without the newer xdp-tools: their rows depend on what is installed" >&2
+	$(ROOT_DO) env EVENKEEL="$(abspath $(BIN))" benches/run --no-build
 
 setup:
 	tools/setup build
