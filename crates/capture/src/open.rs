@@ -27,6 +27,8 @@ pub enum AnySource {
 pub struct Tuning {
     /// Plain sockets: packets per system call and the socket's buffer.
     pub plain: PlainReading,
+    /// The user asked for that buffer: a smaller one is an error, not a note.
+    pub buffer_required: bool,
     /// Bytes of a ring's block.
     pub block_bytes: u32,
     /// Blocks of a ring; none: 64 for a reader alone, 16 for each member of a group.
@@ -47,6 +49,7 @@ impl Default for Tuning {
     fn default() -> Self {
         Self {
             plain: PlainReading::default(),
+            buffer_required: false,
             // Tried on a flood: large blocks spare the kernel wake-ups and the closing of blocks.
             block_bytes: 1 << 20,
             blocks: None,
@@ -57,6 +60,32 @@ impl Default for Tuning {
             consume: false,
         }
     }
+}
+
+/// What a capture with these sources must tell its user before it begins: a buffer that is smaller than it should be.
+///
+/// # Errors
+/// If the user asked for that very size.
+pub fn notes(sources: &[AnySource], interface: &str, tuning: &Tuning) -> Result<Vec<String>, PortError> {
+    let wanted = tuning.plain.buffer_bytes;
+    let Some(AnySource::Packet(source)) = sources.first() else { return Ok(Vec::new()) };
+    let got = source.buffer_bytes()?;
+    if got >= wanted {
+        return Ok(Vec::new());
+    }
+    let text = format!(
+        "the receive buffer became {got} bytes instead of {wanted}: without CAP_NET_ADMIN the kernel stops at net.core.rmem_max; give \
+         the program that capability, or raise the limit (`sysctl -w net.core.rmem_max={wanted}`)"
+    );
+    if tuning.buffer_required {
+        let reason = format!("{text}, or ask for less");
+        return Err(PortError::Unsupported {
+            backend: Backend::Packet.name(),
+            interface: interface.to_owned(),
+            reason,
+        });
+    }
+    Ok(vec![text])
 }
 
 /// Opens the sources of a plan, at most one per reader: an interface may have fewer queues than that.

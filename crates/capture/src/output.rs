@@ -130,6 +130,10 @@ impl Output {
 
     /// Appends whole blocks. `dropped` is the number of packets lost so far, for the tail of a file that ends here.
     pub fn write(&mut self, chunk: &[u8], dropped: u64) -> Result<(), OutputError> {
+        if self.failed {
+            // What it holds is whole, and stays so: the reader that saw the failure tells of it.
+            return Ok(());
+        }
         self.lost = self.lost.max(dropped);
         let rotation = match &self.target {
             Target::File(_, rotation) if rotation.is_on() => *rotation,
@@ -230,17 +234,24 @@ impl Output {
     }
 
     fn rotate(&mut self, rotation: &Rotation) -> Result<(), OutputError> {
+        let rotated = self.next_file(rotation);
+        self.failed |= rotated.is_err();
+        rotated
+    }
+
+    fn next_file(&mut self, rotation: &Rotation) -> Result<(), OutputError> {
         self.tail()?;
+        (self.file, self.path) = create(&self.target, self.number + 1)?;
         self.number += 1;
-        (self.file, self.path) = create(&self.target, self.number)?;
         (self.written, self.packets, self.first_ns, self.last_ns) = (0, 0, 0, 0);
+        self.head()?;
         if let (Some(keep), Target::File(base, _)) = (rotation.files, &self.target)
             && let Some(old) = self.number.checked_sub(keep.max(1)).filter(|&n| n > 0)
         {
             let path = numbered(base, old);
             std::fs::remove_file(&path).map_err(|source| OutputError::Remove { path, source })?;
         }
-        self.head()
+        Ok(())
     }
 
     /// Writes the tail with the final count of losses. An output that failed is left as it is.
@@ -349,6 +360,24 @@ mod tests {
             assert_eq!(packets_in(&numbered(&dir.path().join("a.pcapng"), n)), 7);
         }
         assert_eq!(packets_in(&numbered(&dir.path().join("a.pcapng"), 15)), 2);
+    }
+
+    #[test]
+    fn an_output_that_failed_is_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let base = dir.path().join("a.pcapng");
+        let rotation = Rotation { packets: Some(4), ..Rotation::default() };
+        let mut output = Output::open(Target::File(base.clone(), rotation), section()).unwrap();
+        // Where the second file should be, there is a folder.
+        std::fs::create_dir(numbered(&base, 2)).unwrap();
+        assert!(matches!(output.write(&chunk(0, 10), 0), Err(OutputError::Create { .. })));
+        let first = numbered(&base, 1);
+        let whole = std::fs::read(&first).unwrap();
+        output.write(&chunk(10, 10), 5).unwrap();
+        output.finish(5).unwrap();
+        assert_eq!(std::fs::read(&first).unwrap(), whole);
+        assert_eq!((packets_in(&first), output.files()), (4, 1));
+        assert_eq!(pcapng::blocks(&whole).filter(|(kind, _, _)| *kind == 5).count(), 1, "one block of statistics");
     }
 
     #[test]

@@ -409,7 +409,9 @@ fn count<S: Source>(mut source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(
         let now = Instant::now();
         if now >= next {
             next = now + FLUSH;
-            publish(&mut source, slot)?;
+            if let Err(e) = publish(&mut source, slot) {
+                break Err(e);
+            }
         }
     };
     publish(&mut source, slot).and(result)
@@ -450,12 +452,17 @@ fn encode<S: Source>(
         slot.packets.store(packets, Ordering::Relaxed);
         slot.bytes.store(bytes, Ordering::Relaxed);
         let now = Instant::now();
-        if now >= next {
+        let due = now >= next;
+        if due {
             next = now + FLUSH;
-            publish(&mut source, slot)?;
-            shared.write(&mut chunk)?;
-        } else if chunk.len() >= CHUNK_BYTES || n == 0 {
-            shared.write(&mut chunk)?;
+            if let Err(e) = publish(&mut source, slot) {
+                break Err(e);
+            }
+        }
+        if (due || chunk.len() >= CHUNK_BYTES || n == 0)
+            && let Err(e) = shared.write(&mut chunk)
+        {
+            break Err(e);
         }
     };
     slot.packets.store(packets, Ordering::Relaxed);

@@ -4,7 +4,13 @@ mod common;
 
 use std::{process::Command, time::Duration};
 
-use capture::{open::Tuning, output::OutputError, pcapng, plan::Backend, run::RunError};
+use capture::{
+    open::{self, Tuning},
+    output::OutputError,
+    pcapng,
+    plan::Backend,
+    run::RunError,
+};
 use common::{capture, limits, mixture, options, read_pcapng, replay, sources, wire, write_pcap};
 use model::{Classified, ErrorClass};
 use port::{PortError, RingSource, Source};
@@ -115,4 +121,26 @@ fn a_number_of_packets_is_exact() {
         let report = capture(&wire, make, &ours, limits, || replay(&wire, &file, 20_000));
         assert_eq!((report.packets(), read_pcapng(&ours).len()), (137, 137), "{backend}");
     }
+}
+
+#[test]
+fn a_smaller_buffer_than_asked_for_is_said_or_refused() {
+    let Some(wire) = wire("buffer") else { return };
+    let (said, refused) = wire
+        .receiver
+        .run(|| {
+            // Without CAP_NET_ADMIN net.core.rmem_max is the limit.
+            sys::privilege::drop_all_but(&[sys::privilege::Capability::CAP_NET_RAW]).unwrap();
+            let mut tuning = Tuning::default();
+            tuning.plain.buffer_bytes = 1 << 30;
+            let opened: Vec<_> = sources(&wire, Backend::Packet, 1, &tuning, "").into_iter().map(|(s, _)| s).collect();
+            let said = open::notes(&opened, &wire.into, &tuning).unwrap();
+            tuning.buffer_required = true;
+            (said, open::notes(&opened, &wire.into, &tuning).unwrap_err())
+        })
+        .unwrap();
+    for text in [&said[0], &refused.to_string()] {
+        assert!(text.contains("instead of 1073741824") && text.contains("net.core.rmem_max"), "{text}");
+    }
+    assert_eq!(refused.class(), ErrorClass::Lacking);
 }

@@ -59,6 +59,11 @@ impl PacketOptions {
         }
     }
 
+    /// On the loopback every packet passes twice, out and in: one of the two is enough (libpcap does the same).
+    fn only_incoming(&self) -> bool {
+        self.ignore_outgoing || self.interface == "lo"
+    }
+
     /// The interface's index, or an error that lists names like it.
     pub(crate) fn index(&self) -> Result<u32, PortError> {
         interface_index(&self.interface).ok_or_else(|| unknown_interface(&self.interface))
@@ -87,8 +92,7 @@ fn socket(options: &PacketOptions, index: u32, backend: &'static str) -> Result<
     if options.promiscuous {
         socket.set_promiscuous(index).map_err(explain)?;
     }
-    // On the loopback every packet passes twice, out and in: one of the two is enough (libpcap does the same).
-    if options.ignore_outgoing || options.interface == "lo" {
+    if options.only_incoming() {
         socket.set_ignore_outgoing().map_err(explain)?;
     }
     Ok(socket)
@@ -146,6 +150,9 @@ pub(crate) fn open_group<T>(
     }
     let index = options.index()?;
     let explain = |e| explain(backend, &options.interface, e);
+    // The kernel asks the hook of the group, which knows its own flag only and not the option of its members.
+    let ignore_outgoing = group.fanout.ignore_outgoing || options.only_incoming();
+    let fanout = Fanout { ignore_outgoing, ..group.fanout };
     let mut members = Vec::with_capacity(group.members);
     let mut id = None;
     for _ in 0..group.members {
@@ -154,8 +161,8 @@ pub(crate) fn open_group<T>(
         socket.set_filter(&[keep(0)]).map_err(explain)?;
         bind(socket, options, index, backend)?;
         match id {
-            None => id = Some(socket.make_fanout(group.fanout).map_err(explain)?),
-            Some(id) => socket.join_fanout(id, group.fanout).map_err(explain)?,
+            None => id = Some(socket.make_fanout(fanout).map_err(explain)?),
+            Some(id) => socket.join_fanout(id, fanout).map_err(explain)?,
         }
         members.push(member);
     }

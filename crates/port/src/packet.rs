@@ -53,6 +53,22 @@ impl PacketSource {
         Ok(sockets.into_iter().map(|s| Self::new(s, options, reading, FANOUT)).collect())
     }
 
+    /// The receive buffer in bytes that the kernel gave, which may be less than was asked for (net.core.rmem_max).
+    pub fn buffer_bytes(&self) -> Result<u32, PortError> {
+        self.socket.receive_buffer().map_err(|e| explain(self.backend, &self.interface, e))
+    }
+
+    /// Takes a batch. When the socket tells of an error instead (which it does once), what is queued is still to be read.
+    fn take_batch(&mut self) -> Result<usize, PortError> {
+        match self.batch.receive(&self.socket).map_err(|e| explain(self.backend, &self.interface, e)) {
+            Err(PortError::Vanished { .. }) if !self.gone => {
+                self.gone = true;
+                self.batch.receive(&self.socket).map_err(|e| explain(self.backend, &self.interface, e))
+            }
+            other => other,
+        }
+    }
+
     fn new(socket: PacketSocket, options: &PacketOptions, reading: PlainReading, backend: &'static str) -> Self {
         Self {
             socket,
@@ -78,27 +94,18 @@ impl Source for PacketSource {
     }
 
     fn receive<F: FnMut(Frame<'_>)>(&mut self, timeout: Duration, mut each: F) -> Result<usize, PortError> {
-        let explain = |e| explain(self.backend, &self.interface, e);
-        let mut n = match self.batch.receive(&self.socket).map_err(explain) {
-            // The error of the socket: what is queued is still to be read.
-            Err(PortError::Vanished { .. }) if !self.gone => {
-                self.gone = true;
-                0
-            }
-            other => other?,
-        };
+        let mut n = self.take_batch()?;
         if n == 0 {
             if self.gone {
                 return Err(PortError::Vanished { interface: self.interface.clone() });
             }
+            let explain = |e| explain(self.backend, &self.interface, e);
             match self.socket.wait(timeout).map_err(explain)? {
                 Readiness::Nothing => return Ok(0),
-                Readiness::Ready => n = self.batch.receive(&self.socket).map_err(explain)?,
-                Readiness::Failed => {
-                    self.gone = self.socket.take_error().map_err(explain)?.is_some();
-                    n = self.batch.receive(&self.socket).map_err(explain)?;
-                }
+                Readiness::Ready => {}
+                Readiness::Failed => self.gone = self.socket.take_error().map_err(explain)?.is_some(),
             }
+            n = self.take_batch()?;
         }
         for packet in self.batch.packets(n) {
             let lost_before = packet.drops.wrapping_sub(self.drops_seen);

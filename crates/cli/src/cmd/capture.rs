@@ -144,6 +144,9 @@ fn open(config: &Config, filter: &Filter, plan: &Plan) -> Result<Vec<(AnySource,
         ignore_outgoing: config.inbound,
     };
     let sources = capture::open::open(plan, &options, &config.tuning)?;
+    for note in capture::open::notes(&sources, &config.interface, &config.tuning)? {
+        eprintln!("{}: {note}", plan.backend);
+    }
     Ok(sources.into_iter().zip(plan.readers.iter().copied()).collect())
 }
 

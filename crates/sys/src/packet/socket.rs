@@ -240,12 +240,18 @@ impl PacketSocket {
         self.set(libc::SOL_PACKET, libc::PACKET_AUXDATA, "PACKET_AUXDATA", &1i32)
     }
 
-    /// Sets the receive buffer in bytes, beyond net.core.rmem_max where CAP_NET_ADMIN allows; gives what it became.
-    pub fn set_receive_buffer(&self, bytes: u32) -> Result<u32, PacketError> {
+    /// Sets the receive buffer in bytes, beyond net.core.rmem_max where CAP_NET_ADMIN allows. Without it the kernel silently gives less:
+    /// [`PacketSocket::receive_buffer`] says what it became.
+    pub fn set_receive_buffer(&self, bytes: u32) -> Result<(), PacketError> {
         let value = i32::try_from(bytes).unwrap_or(i32::MAX);
         if self.set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, "SO_RCVBUFFORCE", &value).is_err() {
             self.set(libc::SOL_SOCKET, libc::SO_RCVBUF, "SO_RCVBUF", &value)?;
         }
+        Ok(())
+    }
+
+    /// The receive buffer in bytes.
+    pub fn receive_buffer(&self) -> Result<u32, PacketError> {
         // The kernel reports twice what it was asked for: it counts its own overhead (socket(7)).
         Ok(self.get::<i32>(libc::SOL_SOCKET, libc::SO_RCVBUF, "SO_RCVBUF")? as u32 / 2)
     }

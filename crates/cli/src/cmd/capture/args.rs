@@ -215,6 +215,7 @@ impl CaptureArgs {
         }
         if let Some(text) = &args.buffer {
             tuning.plain.buffer_bytes = size_u32("--buffer", text)?;
+            tuning.buffer_required = true;
         }
         tuning.blocks = args.blocks;
         tuning.retire_ms = args.retire_ms.unwrap_or(tuning.retire_ms);
