@@ -96,7 +96,7 @@ pub struct Journal {
 #[derive(Debug)]
 pub struct Writer {
     journal: Journal,
-    _lock: Flock<fs::File>,
+    _lock: Option<Flock<fs::File>>,
 }
 
 impl Journal {
@@ -107,6 +107,8 @@ impl Journal {
             .map(Path::to_path_buf)
             .or_else(|| std::env::var_os("EVENKEEL_STATE").filter(|v| !v.is_empty()).map(PathBuf::from))
             .unwrap_or_else(|| PathBuf::from(DEFAULT_STATE));
+        // The guardian has another working folder.
+        let state = std::path::absolute(&state).unwrap_or(state);
         Self { folder: state.join("journal") }
     }
 
@@ -117,6 +119,38 @@ impl Journal {
 
     /// Every session, oldest first. A folder that does not exist holds none.
     pub fn sessions(&self) -> Result<Vec<Session>, JournalError> {
+        let mut sessions = Vec::new();
+        for path in self.files()? {
+            sessions.extend(Session::load(&path)?);
+        }
+        sessions.sort_by(|a, b| a.age().cmp(&b.age()));
+        Ok(sessions)
+    }
+
+    /// The session called `name`. Damage in another one's file does not matter.
+    pub fn session(&self, name: &str) -> Result<Session, JournalError> {
+        let missing = || JournalError::NoSuchSession { session: name.to_owned(), folder: self.folder.clone() };
+        let path = self.folder.join(format!("{name}.jsonl"));
+        if name.contains('/') || !path.exists() {
+            return Err(missing());
+        }
+        Session::load(&path)?.ok_or_else(missing)
+    }
+
+    /// The sessions that began after `session` and still stand, as far as they can be read, oldest first.
+    fn standing_after(&self, session: &Session) -> Vec<Session> {
+        let all = self.files().unwrap_or_default();
+        let loaded = all.iter().filter_map(|path| Session::load(path).ok().flatten());
+        let is_later = |s: &Session| {
+            s.header.boot_id == session.header.boot_id && s.age() > session.age() && s.is_open()
+        };
+        let mut later: Vec<Session> = loaded.filter(is_later).collect();
+        later.sort_by(|a, b| a.age().cmp(&b.age()));
+        later
+    }
+
+    /// The session files, by name.
+    fn files(&self) -> Result<Vec<PathBuf>, JournalError> {
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -125,20 +159,7 @@ impl Journal {
         let mut paths: Vec<PathBuf> =
             entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|x| x == "jsonl")).collect();
         paths.sort();
-        let mut sessions = Vec::new();
-        for path in paths {
-            sessions.extend(Session::load(&path)?);
-        }
-        sessions.sort_by(|a, b| {
-            (a.header.started_unix_ns, &a.header.session).cmp(&(b.header.started_unix_ns, &b.header.session))
-        });
-        Ok(sessions)
-    }
-
-    /// The session called `name`.
-    pub fn session(&self, name: &str) -> Result<Session, JournalError> {
-        let missing = || JournalError::NoSuchSession { session: name.to_owned(), folder: self.folder.clone() };
-        self.sessions()?.into_iter().find(|s| s.header.session == name).ok_or_else(missing)
+        Ok(paths)
     }
 
     /// Takes the right to write, or says who has it.
@@ -155,6 +176,11 @@ impl Journal {
         fs::create_dir_all(&self.folder).map_err(|e| file_error("create", &self.folder, e))?;
         let path = self.folder.join("lock");
         let open = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        // What was changed can be put back also when the folder has become read-only.
+        let open = open.or_else(|e| match e.kind() {
+            io::ErrorKind::ReadOnlyFilesystem => fs::File::open(&path).map_err(|_| e),
+            _ => Err(e),
+        });
         let file = open.map_err(|e| file_error("open", &path, e))?;
         let mut lock = match Flock::lock(file, how) {
             Ok(lock) => lock,
@@ -170,11 +196,17 @@ impl Journal {
             }
             Err((_, errno)) => return Err(file_error("lock", &path, errno.into())),
         };
-        lock.set_len(0)
+        // Only for the message to others: a full disk must not stand in the way of undo.
+        let _ = lock
+            .set_len(0)
             .and_then(|()| lock.seek(io::SeekFrom::Start(0)))
-            .and_then(|_| writeln!(lock, "{}", std::process::id()))
-            .map_err(|e| file_error("write", &path, e))?;
-        Ok(Writer { journal: self.clone(), _lock: lock })
+            .and_then(|_| writeln!(lock, "{}", std::process::id()));
+        Ok(Writer { journal: self.clone(), _lock: Some(lock) })
+    }
+
+    /// A writer for the one who must act even though the lock cannot be had: a guardian at its deadline.
+    fn without_lock(&self) -> Writer {
+        Writer { journal: self.clone(), _lock: None }
     }
 }
 

@@ -187,6 +187,25 @@ impl Knob {
         })
     }
 
+    /// Whether the knob belongs to a network namespace; interrupts, threads and socket flows are the machine's.
+    pub fn is_of_netns(&self) -> bool {
+        !matches!(self, Self::IrqAffinity { .. } | Self::NapiThreadAffinity { .. } | Self::RfsEntries)
+    }
+
+    /// Whether some drivers make their queues, interrupts or NAPI threads anew when this is written, so that what was set on
+    /// those is lost.
+    pub fn resets_queues(&self) -> bool {
+        matches!(
+            self,
+            Self::Ring { .. }
+                | Self::Channels { .. }
+                | Self::Coalesce { .. }
+                | Self::Feature { .. }
+                | Self::Mtu { .. }
+                | Self::NapiThreaded { .. }
+        )
+    }
+
     fn notation(&self) -> Notation {
         match self {
             Self::IrqAffinity { .. } | Self::RpsCpus { .. } | Self::XpsCpus { .. } => Notation::Mask,
@@ -229,21 +248,32 @@ impl Knob {
         }
     }
 
-    /// The shell command that sets the knob to `value`.
+    /// The shell command that sets the knob to `value`. Names may be those of a saved machine, so they are quoted where the
+    /// shell would see more in them.
     pub fn shell(&self, value: &str) -> String {
+        let value = quoted(value.trim());
         if let Some(file) = self.file() {
-            return format!("echo {} > /{file}", value.trim());
+            return format!("echo {value} > {}", quoted(&format!("/{file}")));
         }
         match self {
-            Self::NapiThreadAffinity { pid, .. } => format!("taskset -pc {} {pid}", value.trim()),
-            Self::Ring { nic, direction } => format!("ethtool -G {nic} {} {value}", direction.as_str()),
-            Self::Channels { nic } => format!("ethtool -L {nic} combined {value}"),
-            Self::Coalesce { nic, field } => format!("ethtool -C {nic} {} {value}", field.as_str()),
-            Self::Feature { nic, name } => format!("ethtool -K {nic} {name} {value}"),
-            Self::RssIndirection { nic } => rss_shell(nic, value),
+            Self::NapiThreadAffinity { pid, .. } => format!("taskset -pc {value} {pid}"),
+            Self::Ring { nic, direction } => format!("ethtool -G {} {} {value}", quoted(nic), direction.as_str()),
+            Self::Channels { nic } => format!("ethtool -L {} combined {value}", quoted(nic)),
+            Self::Coalesce { nic, field } => format!("ethtool -C {} {} {value}", quoted(nic), field.as_str()),
+            Self::Feature { nic, name } => format!("ethtool -K {} {} {value}", quoted(nic), quoted(name)),
+            Self::RssIndirection { nic } => rss_shell(&quoted(nic), value.trim_matches('\'')),
             _ => unreachable!("every other knob is a file"),
         }
     }
+}
+
+/// The text as one word of a shell command.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._:@%+=,/-".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 /// `ethtool -X` takes weights per queue, so only a table dealt evenly over its first queues has a short command; any other
@@ -307,6 +337,20 @@ mod tests {
             Knob::XpsCpus { nic: nic(), queue: 2 }.shell("4"),
             "echo 4 > /sys/class/net/eth0/queues/tx-2/xps_cpus"
         );
+    }
+
+    #[test]
+    fn names_of_a_foreign_machine_are_data_for_the_shell() {
+        let evil = |nic: &str| Knob::Ring { nic: nic.to_owned(), direction: Direction::Rx }.shell("64");
+        assert_eq!(evil("x;reboot"), "ethtool -G 'x;reboot' rx 64");
+        assert_eq!(evil("$(a)'b"), r"ethtool -G '$(a)'\''b' rx 64");
+        let mtu = Knob::Mtu { nic: "a b`c`".into() };
+        assert_eq!(mtu.shell("9000"), "echo 9000 > '/sys/class/net/a b`c`/mtu'");
+        let change = Change { knob: mtu, old: "1500\nreboot".into(), new: "9000".into(), reason: "so\nreboot".into() };
+        let script = Plan { changes: vec![change], warnings: vec!["x\nreboot".into()] }.to_shell();
+        assert!(script.lines().all(|l| !l.starts_with("reboot")), "{script}");
+        let weird = Knob::Sysctl { path: "net/core/x\ny".into() };
+        assert_eq!(weird.shell("1"), "echo 1 > '/proc/sys/net/core/x\ny'", "a newline within quotes is data");
     }
 
     #[test]

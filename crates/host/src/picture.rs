@@ -85,6 +85,9 @@ pub struct Nic {
     pub features: BTreeMap<String, Feature>,
     /// Receive-side scaling: the table and the key.
     pub rss: Option<Rss>,
+    /// Questions about it that the kernel or the driver failed to answer, and why: these parts of the picture are missing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unanswered: Vec<String>,
 }
 
 /// One receive queue.
@@ -154,7 +157,7 @@ pub struct Irq {
     pub affinity: CpuSet,
     /// The CPU it does go to (`effective_affinity_list`), where the kernel says.
     pub effective: Option<CpuSet>,
-    /// The kernel manages its affinity, so that writing is refused (`managed` in the chip's flags, or a write that failed).
+    /// The kernel manages its affinity, so that writing is refused (its file is read-only).
     pub managed: bool,
     /// Interrupts so far by CPU number; a CPU that had none is left out.
     pub counts: BTreeMap<u32, u64>,

@@ -148,6 +148,24 @@ fn damaged_copies_are_said() {
 }
 
 #[test]
+fn garbled_answers_are_said() {
+    let read = |answers: Option<&str>| {
+        let mut files: std::collections::BTreeMap<String, String> = [
+            ("sys/devices/system/cpu/present".into(), "0".into()),
+            ("proc/interrupts".into(), "CPU0\n".into()),
+            ("sys/class/net/eth0/ifindex".into(), "2".into()),
+        ]
+        .into();
+        files.extend(answers.map(|text| ("ethtool/eth0.json".into(), text.into())));
+        Host::read(&Root::from_files(files)).map_err(|e| e.to_string())
+    };
+    let error = read(Some("{\"rings\": 512")).unwrap_err();
+    assert!(error.contains("ethtool/eth0.json holds `{\"rings\": 512`"), "{error}");
+    assert_eq!(read(Some("{\"failed\": [\"eth0: why\"]}")).unwrap().nics[0].unanswered, ["eth0: why"]);
+    assert!(read(None).unwrap().nics[0].unanswered.is_empty());
+}
+
+#[test]
 fn an_interface_name_cannot_leave_the_root() {
     let root = Root::open(&fixtures().join("shared-irq.tar")).unwrap();
     assert!(root.read("sys/class/net/../../../etc/passwd").is_err());

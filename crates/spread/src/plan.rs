@@ -136,6 +136,9 @@ pub fn plan(host: &Host, options: &Options) -> Result<SpreadPlan, PlanError> {
     let seats = seats(host, &nics, &mut cores);
     let mut placed_irqs = BTreeMap::new();
     for (nic, seats) in nics.into_iter().zip(seats) {
+        for failure in &nic.unanswered {
+            out.warn(format!("{failure}; taken as not known"));
+        }
         device_settings(nic, options, &mut out);
         if seats.is_empty() {
             out.warn(format!(

@@ -113,6 +113,13 @@ pub(crate) fn xps(host: &Host, nic: &Nic, options: &Options, homes: &Homes, out:
         }
         return;
     }
+    // A queue without a home would get no CPU, and so never be used.
+    if options.xps != Steer::Off && (0..now.len() as u32).any(|queue| !homes.contains_key(&queue)) {
+        return out.warn(format!(
+            "{}: which interrupt serves which of its transmit queues is not known (several may share one); XPS left out",
+            nic.name
+        ));
+    }
     let masks = match options.xps {
         Steer::Off => vec![CpuSet::new(); now.len()],
         Steer::Auto | Steer::On => xps_masks(host, now.len() as u32, homes),
@@ -120,7 +127,6 @@ pub(crate) fn xps(host: &Host, nic: &Nic, options: &Options, homes: &Homes, out:
     for (queue, (now, new)) in now.into_iter().zip(masks).enumerate() {
         let why = match (options.xps, new.len()) {
             (Steer::Off, _) => "XPS off, as asked",
-            (_, 0) => "more queues than CPUs: unused",
             (_, 1) => "the CPU of its queue",
             _ => "the CPU of its queue, and those nearest",
         };

@@ -186,6 +186,21 @@ fn managed_and_shared_lines() {
 }
 
 #[test]
+fn transmit_queues_of_one_shared_interrupt_keep_their_cpus() {
+    let mut h = host(cpus(1, 4, 1));
+    add_nic(&mut h, "eth0", None, 1, false);
+    h.nics[0].rx_queues.resize_with(4, Default::default);
+    let queue = h.nics[0].tx_queues[0].clone();
+    h.nics[0].tx_queues.resize(4, queue);
+    let of_xps = |p: &SpreadPlan| p.plan.changes.iter().filter(|c| matches!(c.knob, Knob::XpsCpus { .. })).count();
+    let p = plan(&h, &Options::default()).unwrap();
+    assert_eq!(of_xps(&p), 0, "{:?}", p.plan.changes);
+    assert!(p.plan.warnings.iter().any(|w| w.contains("eth0") && w.contains("XPS left out")), "{:?}", p.plan.warnings);
+    h.nics[0].tx_queues.iter_mut().for_each(|q| q.xps_cpus = Some(list("0-3")));
+    assert_eq!(of_xps(&plan(&h, &Options { xps: Steer::Off, ..Options::default() }).unwrap()), 4, "off can be had");
+}
+
+#[test]
 fn two_nics_on_one_line_move_once() {
     let mut h = host(cpus(1, 4, 1));
     add_nic(&mut h, "eth0", None, 1, false);

@@ -19,7 +19,7 @@ pub fn delta(host: &Host, earlier: &Counters, later: &Counters) -> TopSample {
     let interval_s = later.at.saturating_sub(earlier.at).as_secs_f64();
     let rate = Rate(interval_s);
     let irqs = irq_rates(rate, &earlier.interrupts, &later.interrupts);
-    let mut notes = Vec::new();
+    let mut notes = later.unread.clone();
     let mut interfaces = Vec::new();
     for (index, now) in &later.links {
         match earlier.links.get(index) {
@@ -176,6 +176,11 @@ fn queues(
             found.insert(n, queue(rate, n, earlier, counters));
         }
     }
+    // Some drivers (ixgbe, i40e, ice) have counters for every queue they could have.
+    let several = nic.map_or(0, |nic| nic.rx_queues.len().max(nic.tx_queues.len()));
+    if several > 0 {
+        found.retain(|&n, _| (n as usize) < several);
+    }
     let (b, n) = (&before.stats, &now.stats);
     if n.rx_packets != b.rx_packets {
         forget_if_silent(&mut found, |q| [&mut q.rx_pps, &mut q.rx_bps]);
@@ -202,7 +207,6 @@ fn queues(
         entry.cpu = measured.and_then(|m| m.cpu).or_else(|| picture.and_then(|i| i.effective.as_ref()?.first()));
         entry.affinity = picture.map(|i| i.affinity.clone());
     }
-    let several = nic.map_or(0, |nic| nic.rx_queues.len().max(nic.tx_queues.len()));
     if several > 1 {
         for n in 0..several as u32 {
             found.entry(n).or_insert_with(|| QueueRates { n, ..QueueRates::default() });

@@ -37,6 +37,8 @@ pub struct Counters {
     pub softirqs: BTreeMap<u32, Softirqs>,
     /// Interrupts.
     pub interrupts: Interrupts,
+    /// Counters that could not be read, and why; the rest is there.
+    pub unread: Vec<String>,
 }
 
 /// The counters of one interface.

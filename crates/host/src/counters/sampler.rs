@@ -9,7 +9,7 @@ use std::{
     time::{Instant, SystemTime},
 };
 
-use sys::ethtool::Ethtool;
+use sys::ethtool::{Ethtool, EthtoolError};
 
 use super::{
     Counters, CountersError, LinkCounters, QueueNames,
@@ -33,6 +33,8 @@ pub struct Sampler {
     links: Links,
     qstats: Option<Qstats>,
     ethtool: Option<Ethtool>,
+    /// Sources that could not be opened, and why.
+    unopened: Vec<String>,
     names: BTreeMap<u32, Named>,
     readings: u32,
     values: Vec<u64>,
@@ -52,6 +54,12 @@ impl Sampler {
     /// # Errors
     /// When /proc or netlink is not to be had. Missing per-queue counters are no error.
     pub fn open() -> Result<Self, CountersError> {
+        let mut unopened = Vec::new();
+        let qstats = Qstats::open().unwrap_or_else(|e| {
+            unopened.push(format!("per-queue counters of the kernel cannot be read: {e}"));
+            None
+        });
+        let ethtool = Ethtool::open().map_err(|e| unopened.push(format!("per-queue counters of drivers: {e}"))).ok();
         Ok(Self {
             begun: Instant::now(),
             stat: Kept::open("/proc/stat")?,
@@ -59,8 +67,9 @@ impl Sampler {
             softnet: Kept::open("/proc/thread-self/net/softnet_stat")?,
             interrupts: Kept::open("/proc/interrupts")?,
             links: Links::open().map_err(CountersError::Netlink)?,
-            qstats: Qstats::open().unwrap_or(None),
-            ethtool: Ethtool::open().ok(),
+            qstats,
+            ethtool,
+            unopened,
             names: BTreeMap::new(),
             readings: 0,
             values: Vec::new(),
@@ -75,9 +84,14 @@ impl Sampler {
         // The interfaces first, right after the clock: their rates are what the interval is for.
         let at = self.begun.elapsed();
         let stats = self.links.read().map_err(CountersError::Links)?;
-        let qstats = self.qstats.as_mut().and_then(|q| q.read().ok()).unwrap_or_default();
+        let mut unread = self.unopened.clone();
+        let qstats = self.qstats.as_mut().map_or_else(|| Ok(BTreeMap::new()), Qstats::read).unwrap_or_else(|e| {
+            unread.push(format!("per-queue counters of the kernel cannot be read: {e}"));
+            BTreeMap::new()
+        });
         self.name(&stats)?;
-        let mut counters = Counters { at, when: now(), links: self.join(stats, qstats), ..Counters::default() };
+        let links = self.join(stats, qstats, &mut unread);
+        let mut counters = Counters { at, when: now(), links, unread, ..Counters::default() };
         counters.cpus = text::cpu_times(self.stat.read()?);
         counters.softirqs = text::softirqs(self.softirqs.read()?);
         counters.softnet = text::softnet(self.softnet.read()?, counters.cpus.keys().copied());
@@ -106,13 +120,20 @@ impl Sampler {
         &mut self,
         stats: BTreeMap<u32, LinkStats>,
         mut qstats: BTreeMap<u32, Queues>,
+        unread: &mut Vec<String>,
     ) -> BTreeMap<u32, LinkCounters> {
         let mut links = BTreeMap::new();
         for (index, stats) in stats {
             let Some(named) = self.names.get_mut(&index) else { continue };
             let queues = match qstats.remove(&index) {
                 Some(queues) => queues,
-                None => ethtool_queues(self.ethtool.as_mut(), named, &mut self.values),
+                None => ethtool_queues(self.ethtool.as_mut(), named, &mut self.values).unwrap_or_else(|e| {
+                    // One that went away in between is no failure.
+                    if !matches!(e, EthtoolError::NoInterface(_)) {
+                        unread.push(e.to_string());
+                    }
+                    Queues::new()
+                }),
             };
             links.insert(index, LinkCounters { name: named.name.clone(), stats, queues });
         }
@@ -121,23 +142,26 @@ impl Sampler {
 }
 
 /// The counters of the queues by ethtool; empty when the driver has none.
-fn ethtool_queues(ethtool: Option<&mut Ethtool>, named: &mut Named, values: &mut Vec<u64>) -> Queues {
-    let Some(ethtool) = ethtool else { return Queues::new() };
-    let names = named.queues.get_or_insert_with(|| {
-        let names = ethtool.stat_names(&named.name).ok().flatten().unwrap_or_default();
-        QueueNames::find(&names)
-    });
+fn ethtool_queues(
+    ethtool: Option<&mut Ethtool>,
+    named: &mut Named,
+    values: &mut Vec<u64>,
+) -> Result<Queues, EthtoolError> {
+    let Some(ethtool) = ethtool else { return Ok(Queues::new()) };
+    let names = match &mut named.queues {
+        Some(names) => names,
+        unasked => unasked.insert(QueueNames::find(&ethtool.stat_names(&named.name)?.unwrap_or_default())),
+    };
     if names.is_empty() {
-        return Queues::new();
+        return Ok(Queues::new());
     }
-    match ethtool.stat_values(&named.name, values) {
-        Ok(true) if values.len() == names.len() => names.gather(values),
-        // The driver has other queues now: ask for the names again next time.
-        _ => {
-            named.queues = None;
-            Queues::new()
-        }
+    let answer = ethtool.stat_values(&named.name, values);
+    if matches!(answer, Ok(true)) && values.len() == names.len() {
+        return Ok(names.gather(values));
     }
+    // The driver has other queues now, or fails: ask for the names again next time.
+    named.queues = None;
+    answer.map(|_| Queues::new())
 }
 
 fn now() -> String {

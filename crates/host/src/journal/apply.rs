@@ -14,6 +14,18 @@ pub struct Applied {
     pub idle: u32,
     /// Knobs that read back something other than what was written (a driver that rounds).
     pub rounded: Vec<(Change, String)>,
+    /// Interrupts whose affinity nobody can write, with the reason; they stay as they are.
+    pub refused: Vec<(Change, String)>,
+}
+
+impl Applied {
+    /// Adds what was made of further changes.
+    pub fn add(&mut self, more: Self) {
+        self.written += more.written;
+        self.idle += more.idle;
+        self.rounded.extend(more.rounded);
+        self.refused.extend(more.refused);
+    }
 }
 
 /// A list of changes that could not be made to its end.
@@ -75,12 +87,14 @@ fn put_back(restored: usize) -> String {
 }
 
 impl Session {
-    /// Makes the changes in order. When one fails, all that this session has changed so far is put back.
+    /// Makes the changes in order. When one fails, all that this session has changed so far is put back; only interrupts
+    /// that cannot be directed at all are left out.
     pub fn apply(&mut self, writer: &Writer, store: &mut dyn Store, changes: &[Change]) -> Result<Applied, ApplyError> {
         let mut applied = Applied::default();
         for change in changes {
             match self.make(store, change, &mut applied) {
                 Ok(Ok(())) => {}
+                Ok(Err(error)) if error.is_fixed_irq() => applied.refused.push((change.clone(), error.to_string())),
                 Ok(Err(source)) => return Err(self.back_out(writer, store, source)),
                 Err(source) => return Err(self.back_out_unwritten(store, source)),
             }
@@ -123,12 +137,10 @@ impl Session {
 
     fn back_out(&mut self, writer: &Writer, store: &mut dyn Store, source: KnobError) -> ApplyError {
         let source = Box::new(source);
-        match self.undo(writer, store, UndoOptions::default()) {
-            Ok(report) if report.is_complete() => ApplyError::Undone { source, restored: report.restored() },
-            Ok(report) => self.stuck(source, &report),
-            Err(error) => {
-                ApplyError::Stuck { source, session: self.header.session.clone(), problem: error.to_string() }
-            }
+        let report = self.undo(writer, store, UndoOptions::default());
+        match report.is_complete() {
+            true => ApplyError::Undone { source, restored: report.restored() },
+            false => self.stuck(source, &report),
         }
     }
 

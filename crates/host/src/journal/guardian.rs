@@ -7,7 +7,7 @@ use std::{
 
 use nix::time::{ClockId, clock_gettime};
 
-use super::{Journal, JournalError, Session, UndoOptions, UndoReport};
+use super::{Journal, Session, UndoOptions, UndoReport};
 use crate::{knob::Store, root::Root};
 
 /// Packets dropped so far, by the interfaces of a session and by the softnet backlog.
@@ -68,22 +68,23 @@ impl Guardian {
         self.deadline_ms
     }
 
-    /// Waits for the confirmation, the deadline, or rising drops, and acts.
-    pub fn watch(&self, journal: &Journal, session: &str, store: &mut dyn Store) -> Result<Verdict, JournalError> {
+    /// Waits for the confirmation, the deadline, or rising drops, and acts. While the journal cannot be read, what was last
+    /// read of `session` counts.
+    pub fn watch(&self, journal: &Journal, mut current: Session, store: &mut dyn Store) -> Verdict {
         let (mut last, mut since, mut bad) = (dropped(&self.root, &self.nics), Instant::now(), 0);
         loop {
             let left = self.deadline_ms.saturating_sub(boottime_ms());
             thread::sleep(TICK.min(Duration::from_millis(left)));
-            let current = journal.session(session)?;
+            current = journal.session(&current.header.session).unwrap_or(current);
             if current.confirmed {
-                return Ok(Verdict::Confirmed);
+                return Verdict::Confirmed;
             }
             // A session without steps is one that is still being applied.
             if !current.is_open() && !current.steps.is_empty() {
-                return Ok(Verdict::UndoneAlready);
+                return Verdict::UndoneAlready;
             }
             if boottime_ms() >= self.deadline_ms {
-                return revert(journal, session, store, "no confirmation came in time".to_owned());
+                return revert(journal, current, store, "no confirmation came in time".to_owned());
             }
             let (total, elapsed) = (dropped(&self.root, &self.nics), since.elapsed());
             if elapsed < TICK / 2 {
@@ -94,22 +95,25 @@ impl Guardian {
             bad = if drops_rose(self.before, now) { bad + 1 } else { 0 };
             if bad >= SECONDS_IN_A_ROW {
                 let reason = format!("drops rose from {:.0}/s to {:.0}/s", self.before.per_second, now.per_second);
-                return revert(journal, session, store, reason);
+                return revert(journal, current, store, reason);
             }
         }
     }
 }
 
-fn revert(journal: &Journal, session: &str, store: &mut dyn Store, reason: String) -> Result<Verdict, JournalError> {
-    let writer = journal.lock_waiting()?;
+fn revert(journal: &Journal, session: Session, store: &mut dyn Store, reason: String) -> Verdict {
+    let writer = journal.lock_waiting().unwrap_or_else(|_| journal.without_lock());
     // A confirmation may have come while we waited for the lock.
-    let mut session: Session = journal.session(session)?;
+    let mut session = journal.session(&session.header.session).unwrap_or(session);
     if session.confirmed {
-        return Ok(Verdict::Confirmed);
+        return Verdict::Confirmed;
     }
-    let report = session.undo(&writer, store, UndoOptions::default())?;
-    session.note_reverted(&reason)?;
-    Ok(Verdict::Reverted { reason, report })
+    // The setting that cut the connection may be any of them.
+    let mut report = session.undo(&writer, store, UndoOptions { go_on: true, ..UndoOptions::default() });
+    if let Err(error) = session.note_reverted(&reason, report.is_complete()) {
+        report.unrecorded.get_or_insert_with(|| error.to_string());
+    }
+    Verdict::Reverted { reason, report }
 }
 
 /// Every packet that the interfaces and the softnet backlog have dropped so far; a counter that is missing counts as 0.

@@ -17,6 +17,9 @@ pub struct Header {
     pub pid: u32,
     /// The command as it was typed.
     pub command: String,
+    /// The network namespace it changed (the inode of /proc/self/ns/net); none in journals of earlier versions.
+    #[serde(default)]
+    pub netns: Option<u64>,
 }
 
 /// How a change ended.
@@ -76,5 +79,12 @@ pub enum Record {
     Reverted {
         /// Why.
         reason: String,
+        /// Whether everything was put back.
+        #[serde(default = "yes")]
+        complete: bool,
     },
+}
+
+fn yes() -> bool {
+    true
 }

@@ -3,6 +3,7 @@
 use std::{
     fs,
     io::{self, Write},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -50,13 +51,22 @@ pub struct Session {
 impl Session {
     /// Begins a session with a file of its own.
     pub fn begin(writer: &Writer, command: &str) -> Result<Self, JournalError> {
-        let started_unix_ns =
-            SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
-        let pid = std::process::id();
-        let session = format!("{}-{pid}", started_unix_ns / 1_000_000);
-        let path = writer.journal().folder().join(format!("{session}.jsonl"));
-        let header = Header { session, started_unix_ns, boot_id: boot_id()?, pid, command: command.to_owned() };
-        let this = Self { header, steps: Vec::new(), guardian: None, confirmed: false, reverted: None, path };
+        let (pid, boot_id) = (std::process::id(), boot_id()?);
+        let this = loop {
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let started_unix_ns = now.map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
+            let session = format!("{started_unix_ns}-{pid}");
+            let path = writer.journal().folder().join(format!("{session}.jsonl"));
+            // Two sessions in one file would be neither.
+            match fs::OpenOptions::new().write(true).create_new(true).open(&path) {
+                Ok(_) => {}
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
+                Err(e) => return Err(file_error("write", &path, e)),
+            }
+            let (boot_id, command, netns) = (boot_id.clone(), command.to_owned(), netns());
+            let header = Header { session, started_unix_ns, boot_id, pid, command, netns };
+            break Self { header, steps: Vec::new(), guardian: None, confirmed: false, reverted: None, path };
+        };
         this.append(&Record::Begin(this.header.clone()))?;
         // The new name must survive a crash too.
         let folder = writer.journal().folder();
@@ -105,7 +115,7 @@ impl Session {
             Record::Undone { step, note } => self.step(step)?.undone = Some(note),
             Record::Guarded { pid, .. } => self.guardian = Some(pid),
             Record::Confirmed => self.confirmed = true,
-            Record::Reverted { reason } => self.reverted = Some(reason),
+            Record::Reverted { reason, .. } => self.reverted = Some(reason),
         }
         Ok(())
     }
@@ -131,8 +141,16 @@ impl Session {
     }
 
     /// Notes that the guardian reverted.
-    pub(super) fn note_reverted(&mut self, reason: &str) -> Result<(), JournalError> {
-        self.record(Record::Reverted { reason: reason.to_owned() })
+    pub(super) fn note_reverted(&mut self, reason: &str, complete: bool) -> Result<(), JournalError> {
+        self.record(Record::Reverted { reason: reason.to_owned(), complete })
+    }
+
+    /// Notes that a step needs no more undoing; the note stays in memory also if it cannot be written.
+    pub(super) fn note_undone(&mut self, step: usize, note: String) -> Result<(), JournalError> {
+        let number = u32::try_from(step).unwrap_or(u32::MAX);
+        let written = self.append(&Record::Undone { step: number, note: note.clone() });
+        self.steps[step].undone = Some(note);
+        written
     }
 
     fn append(&self, record: &Record) -> Result<(), JournalError> {
@@ -140,7 +158,7 @@ impl Session {
         let mut line = serde_json::to_string(record).map_err(|e| file_error("write", &self.path, e.into()))?;
         line.push('\n');
         let write = || -> io::Result<()> {
-            let mut file = fs::OpenOptions::new().create(true).append(true).open(&self.path)?;
+            let mut file = fs::OpenOptions::new().append(true).open(&self.path)?;
             file.write_all(line.as_bytes())?;
             file.sync_data()
         };
@@ -149,11 +167,7 @@ impl Session {
 
     /// Cuts off a line that a crash left half written, so that the next record starts on a line of its own.
     fn drop_torn_tail(&self) -> io::Result<()> {
-        let bytes = match fs::read(&self.path) {
-            Ok(bytes) => bytes,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(e),
-        };
+        let bytes = fs::read(&self.path)?;
         let whole = bytes.iter().rposition(|&b| b == b'\n').map_or(0, |end| end + 1);
         if whole == bytes.len() {
             return Ok(());
@@ -171,10 +185,32 @@ impl Session {
         self.steps.iter().any(|s| s.undone.is_none())
     }
 
+    /// What orders sessions in time.
+    pub(super) fn age(&self) -> (u64, &str) {
+        (self.header.started_unix_ns, &self.header.session)
+    }
+
+    /// The network namespace whose settings this session changed, when that is not ours and a step still stands there.
+    pub fn other_netns(&self) -> Option<u64> {
+        let stands_there = self.steps.iter().any(|s| s.undone.is_none() && s.change.knob.is_of_netns());
+        self.header.netns.filter(|&theirs| stands_there && netns().is_some_and(|ours| ours != theirs))
+    }
+
+    /// Whether the guardian's process is there (and not another one under its number).
+    pub fn guardian_lives(&self) -> bool {
+        let command = self.guardian.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).ok());
+        command.is_some_and(|text| text.split('\0').any(|word| word == self.header.session))
+    }
+
     /// Whether a guardian waits for a confirmation of this session.
     pub fn awaits_confirmation(&self) -> bool {
         self.guardian.is_some() && !self.confirmed && self.reverted.is_none() && self.is_open()
     }
+}
+
+/// The inode of this thread's network namespace.
+fn netns() -> Option<u64> {
+    fs::metadata("/proc/thread-self/ns/net").ok().map(|m| m.ino())
 }
 
 fn boot_id() -> Result<String, JournalError> {

@@ -1,11 +1,11 @@
 //! Taking a session back, last change first.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use serde::Serialize;
 
-use super::{JournalError, Record, Session, Writer};
-use crate::knob::{Change, KnobError, Store};
+use super::{Session, Step, Writer};
+use crate::knob::{Change, Knob, KnobError, Store};
 
 /// How to undo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -14,6 +14,10 @@ pub struct UndoOptions {
     pub force: bool,
     /// Look only: say what would be done.
     pub dry_run: bool,
+    /// Leave a value that somebody else wrote, or that cannot be written, and go on with the others.
+    pub go_on: bool,
+    /// The later sessions have been taken back just before this one, or with a dry run would have been.
+    pub in_order: bool,
 }
 
 /// What undo found at one knob, and did.
@@ -30,6 +34,11 @@ pub enum StepState {
     Foreign {
         /// The value that is there.
         found: String,
+    },
+    /// A later session that still stands has changed the knob again; nothing was touched.
+    Superseded {
+        /// That session.
+        by: String,
     },
     /// Somebody else had written `found`; it was overwritten with the old value, as told.
     Forced {
@@ -58,17 +67,31 @@ pub struct StepReport {
 pub struct UndoReport {
     /// The steps; the last one is where it stopped, if it did.
     pub steps: Vec<StepReport>,
+    /// Why the journal could not note all of this, if it could not: it still names what was put back.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unrecorded: Option<String>,
+}
+
+impl StepState {
+    /// Whether the knob is not as it was.
+    fn is_left(&self) -> bool {
+        matches!(self, Self::Foreign { .. } | Self::Failed { .. } | Self::Superseded { .. })
+    }
+
+    fn is_put_back(&self) -> bool {
+        matches!(self, Self::Restored | Self::Forced { .. })
+    }
 }
 
 impl UndoReport {
     /// Whether it went through to the session's beginning.
     pub fn is_complete(&self) -> bool {
-        !self.steps.iter().any(|s| matches!(s.state, StepState::Foreign { .. } | StepState::Failed { .. }))
+        !self.steps.iter().any(|s| s.state.is_left())
     }
 
     /// How many values were put back.
     pub fn restored(&self) -> usize {
-        self.steps.iter().filter(|s| matches!(s.state, StepState::Restored | StepState::Forced { .. })).count()
+        self.steps.iter().filter(|s| s.state.is_put_back()).count()
     }
 }
 
@@ -88,6 +111,10 @@ impl fmt::Display for StepReport {
             StepState::Forced { found } => {
                 write!(f, "{knob}: {} -> {old} (somebody else had written it; we wrote {new})", knob.shown(found))
             }
+            StepState::Superseded { by } => write!(
+                f,
+                "{knob}: session {by} has changed it since and still stands; take that one back first (evenkeel undo {by})"
+            ),
             StepState::Failed { error } => f.write_str(error),
         }
     }
@@ -95,40 +122,43 @@ impl fmt::Display for StepReport {
 
 impl Session {
     /// Puts back what this session changed, last change first, and stops at a value that somebody else has written
-    /// since, unless forced. Steps are noted in the journal one by one, so that an undo that is cut short can be
-    /// repeated.
-    pub fn undo(
-        &mut self,
-        _writer: &Writer,
-        store: &mut dyn Store,
-        options: UndoOptions,
-    ) -> Result<UndoReport, JournalError> {
-        let mut report = UndoReport::default();
+    /// since, unless forced or told to go on. Steps are noted in the journal one by one, so that an undo that is cut short
+    /// can be repeated; a journal that cannot be written stops nothing and is reported.
+    pub fn undo(&mut self, writer: &Writer, store: &mut dyn Store, options: UndoOptions) -> UndoReport {
+        let (later, mut report) = (writer.journal().standing_after(self), UndoReport::default());
         for step in (0..self.steps.len()).rev() {
             if self.steps[step].undone.is_some() {
                 continue;
             }
             let change = self.steps[step].change.clone();
+            let again = |s: &Step| s.undone.is_none() && s.change.knob == change.knob;
+            let by = later.iter().find(|l| self.header.netns == l.header.netns && l.steps.iter().any(again));
             // In a dry run nothing is written, so of several steps on one knob only the last can be compared with the
             // machine; the earlier ones would follow it.
-            let later = self.steps[step + 1..].iter().any(|s| s.undone.is_none() && s.change.knob == change.knob);
-            let state = if options.dry_run && later {
-                StepState::Restored
-            } else {
-                self.take_back(step, store, options).unwrap_or_else(|e| StepState::Failed { error: e.to_string() })
+            let follows = self.steps[step + 1..].iter().any(again) || (options.in_order && by.is_some());
+            let state = match by {
+                _ if options.dry_run && follows => StepState::Restored,
+                Some(by) if !options.in_order && !options.force => {
+                    StepState::Superseded { by: by.header.session.clone() }
+                }
+                _ => self.take_back(step, store, options).unwrap_or_else(failed),
             };
             let report_step = StepReport { change, state };
-            let stop = matches!(report_step.state, StepState::Foreign { .. } | StepState::Failed { .. });
-            if !stop && !options.dry_run {
-                let number = u32::try_from(step).unwrap_or(u32::MAX);
-                self.record(Record::Undone { step: number, note: report_step.to_string() })?;
+            let left = report_step.state.is_left();
+            if !left && !options.dry_run {
+                if let Err(error) = self.note_undone(step, report_step.to_string()) {
+                    report.unrecorded.get_or_insert_with(|| error.to_string());
+                }
             }
             report.steps.push(report_step);
-            if stop {
+            if left && !options.go_on {
                 break;
             }
         }
-        Ok(report)
+        if !options.dry_run {
+            put_back_again(&mut report, store);
+        }
+        report
     }
 
     fn take_back(&self, step: usize, store: &mut dyn Store, options: UndoOptions) -> Result<StepState, KnobError> {
@@ -149,15 +179,48 @@ impl Session {
             (false, true) => StepState::Forced { found },
             (false, false) => return Ok(StepState::Foreign { found }),
         };
-        if !options.dry_run {
-            store.write(knob, old)?;
-            let now = store.read(knob)?;
-            if !knob.same(&now, old) {
-                return Ok(StepState::Failed {
-                    error: format!("{knob}: wrote {} back, but it reads {}", knob.shown(old), knob.shown(&now)),
-                });
-            }
-        }
-        Ok(state)
+        if options.dry_run { Ok(state) } else { write_back(store, knob, old, state) }
     }
+}
+
+/// Some drivers reset their queues, and what was set on them, when a setting of the device is written; and that is put back
+/// last. So every other knob that was put back is read once more, and written where it has drifted.
+fn put_back_again(report: &mut UndoReport, store: &mut dyn Store) {
+    if !report.steps.iter().any(|s| s.state.is_put_back() && s.change.knob.resets_queues()) {
+        return;
+    }
+    // Of several steps on one knob the last one here is the first that was made: its old value is the one from before.
+    let mut targets: BTreeMap<Knob, Change> = BTreeMap::new();
+    for step in report.steps.iter().filter(|s| s.state.is_put_back() || s.state == StepState::AlreadyOld) {
+        targets.insert(step.change.knob.clone(), step.change.clone());
+    }
+    // What was left alone stays so.
+    report.steps.iter().filter(|s| s.state.is_left()).for_each(|s| {
+        targets.remove(&s.change.knob);
+    });
+    for (knob, change) in targets.into_iter().filter(|(knob, _)| !knob.resets_queues()) {
+        let state = match store.read(&knob) {
+            Ok(now) if knob.same(&now, &change.old) => continue,
+            Ok(_) => write_back(store, &knob, &change.old, StepState::Restored).unwrap_or_else(failed),
+            Err(KnobError::Gone { .. }) => continue,
+            Err(error) => failed(error),
+        };
+        report.steps.push(StepReport { change, state });
+    }
+}
+
+/// Writes the old value and reads it back; `state` if it is there then.
+fn write_back(store: &mut dyn Store, knob: &Knob, old: &str, state: StepState) -> Result<StepState, KnobError> {
+    store.write(knob, old)?;
+    let now = store.read(knob)?;
+    if knob.same(&now, old) {
+        return Ok(state);
+    }
+    Ok(StepState::Failed {
+        error: format!("{knob}: wrote {} back, but it reads {}", knob.shown(old), knob.shown(&now)),
+    })
+}
+
+fn failed(error: KnobError) -> StepState {
+    StepState::Failed { error: error.to_string() }
 }

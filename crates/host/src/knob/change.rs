@@ -48,11 +48,17 @@ impl Plan {
     pub fn to_shell(&self) -> String {
         let mut out = String::new();
         for warning in &self.warnings {
-            out.push_str(&format!("# warning: {warning}\n"));
+            out.push_str(&format!("# warning: {}\n", one_line(warning)));
         }
         for change in &self.changes {
-            out.push_str(&format!("{}  # was {}: {}\n", change.shell(), change.knob.shown(&change.old), change.reason));
+            let comment = format!("was {}: {}", change.knob.shown(&change.old), change.reason);
+            out.push_str(&format!("{}  # {}\n", change.shell(), one_line(&comment)));
         }
         out
     }
+}
+
+/// The text without line breaks, which would end a comment.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

@@ -32,7 +32,7 @@ pub enum KnobError {
     /// The kernel keeps the affinity of this interrupt to itself.
     #[error(
         "cannot set {knob} to {value}: the kernel manages this affinity itself (managed interrupts; the driver spreads \
-         them when it is loaded), so that nobody can write it; leave the interrupt out or change the number of channels"
+         them when it is loaded), so that nobody can write it; `ethtool -L` changes how many there are"
     )]
     Managed {
         /// The knob.
@@ -100,6 +100,22 @@ impl Classified for KnobError {
         }
     }
 }
+
+impl KnobError {
+    /// Whether this is an interrupt that cannot be directed: the kernel manages it, or its controller has no say in it. (EINVAL
+    /// also says that no CPU of the mask is online; which is no reason to fail for the others either.)
+    pub fn is_fixed_irq(&self) -> bool {
+        match self {
+            Self::Managed { .. } => true,
+            Self::Write { knob: Knob::IrqAffinity { .. }, source, .. } => {
+                source.raw_os_error().map(Errno::from_raw) == Some(Errno::EINVAL)
+            }
+            _ => false,
+        }
+    }
+}
+
+const FIXED_OR_OFFLINE: &str = "its interrupt controller cannot direct it (some MSI controllers cannot), or no CPU of this mask is online";
 
 /// Where knobs are: the machine, or a model of it in a test.
 pub trait Store {
@@ -184,7 +200,7 @@ pub(super) fn write_error(knob: &Knob, value: &str, object: String, source: io::
         Some(Errno::EIO | Errno::EPERM) if is_irq => KnobError::Managed { knob, value },
         Some(Errno::EPERM | Errno::EACCES | Errno::EROFS) => KnobError::NotAllowed { knob, value, object, source },
         Some(Errno::EINVAL) if is_irq => {
-            KnobError::Write { knob, value, object, source, hint: "no CPU of this mask is online" }
+            KnobError::Write { knob, value, object, source, hint: FIXED_OR_OFFLINE }
         }
         Some(Errno::ENOSPC) if is_irq => {
             KnobError::Write { knob, value, object, source, hint: "that CPU has no interrupt vector left" }

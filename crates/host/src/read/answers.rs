@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sys::ethtool::{Ethtool, EthtoolError};
 
+use super::HostError;
 use crate::{
-    netdev::NapiEntry,
+    netdev::{NapiEntry, Netdev},
     picture::{Channels, Coalescing, Feature, Rings, Rss},
     root::Root,
 };
@@ -36,6 +37,9 @@ pub struct Answers {
     /// NAPI instances (netlink family `netdev`); none when the kernel does not list them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub napis: Option<Vec<NapiEntry>>,
+    /// Questions that the kernel or the driver failed to answer, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub failed: Vec<String>,
     /// The driver's own counters (`ethtool -S`); kept in copies only.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub statistics: BTreeMap<String, u64>,
@@ -48,52 +52,79 @@ fn path(nic: &str) -> String {
 
 /// Asks about interfaces of the live machine, or looks up what was saved.
 pub(super) struct Asker {
-    live: Option<(Option<Ethtool>, Option<Vec<NapiEntry>>)>,
+    live: Option<Live>,
+}
+
+struct Live {
+    ethtool: Result<Ethtool, String>,
+    napis: Result<Option<Vec<NapiEntry>>, String>,
 }
 
 impl Asker {
-    /// A machine whose kernel refuses sockets to this process still has a picture, of files only.
+    /// A machine whose kernel refuses sockets to this process still has a picture, of files only; it says so.
     pub(super) fn new(root: &Root) -> Self {
-        let live = root.is_live().then(|| {
-            let napis = crate::netdev::Netdev::open().ok().flatten().and_then(|mut netdev| netdev.napis());
-            (Ethtool::open().ok(), napis)
+        let live = root.is_live().then(|| Live {
+            ethtool: Ethtool::open().map_err(|e| e.to_string()),
+            napis: Netdev::open().map(|n| n.and_then(|mut netdev| netdev.napis())).map_err(|e| e.to_string()),
         });
         Self { live }
     }
 
     /// The answers about the interface `nic` with that index.
-    pub(super) fn ask(&mut self, root: &Root, nic: &str, index: u32) -> Answers {
-        let Some((ethtool, napis)) = &mut self.live else {
-            let saved = root.read(&path(nic)).ok();
-            return saved.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
+    ///
+    /// # Errors
+    /// When those in a copy are garbled.
+    pub(super) fn ask(&mut self, root: &Root, nic: &str, index: u32) -> Result<Answers, HostError> {
+        let Some(Live { ethtool, napis }) = &mut self.live else {
+            return saved(root, nic);
         };
-        // An interface that went away in between has no answers.
-        let mut answers = ethtool.as_mut().and_then(|e| asked(e, nic).ok()).unwrap_or_default();
-        answers.napis = napis.as_ref().map(|all| all.iter().filter(|napi| napi.ifindex == index).cloned().collect());
-        if let Some(statistics) = root.recorded().and(ethtool.as_mut()).and_then(|e| statistics(e, nic)) {
-            answers.statistics = statistics;
+        let mut answers = match ethtool {
+            // An interface that went away in between has no answers.
+            Ok(ethtool) => asked(ethtool, nic).unwrap_or_default(),
+            Err(e) => Answers { failed: vec![e.clone()], ..Answers::default() },
+        };
+        match napis {
+            Ok(all) => {
+                let own = |all: &Vec<NapiEntry>| all.iter().filter(|napi| napi.ifindex == index).cloned().collect();
+                answers.napis = all.as_ref().map(own);
+            }
+            Err(e) => answers.failed.push(e.clone()),
+        }
+        if root.recorded().is_some()
+            && let Ok(ethtool) = ethtool
+        {
+            match statistics(ethtool, nic) {
+                Ok(statistics) => answers.statistics = statistics.unwrap_or_default(),
+                Err(EthtoolError::NoInterface(_)) => {}
+                Err(e) => answers.failed.push(e.to_string()),
+            }
         }
         if let Ok(text) = serde_json::to_string_pretty(&answers) {
             root.note(&path(nic), &(text + "\n"));
         }
-        answers
+        Ok(answers)
     }
 }
 
+/// What a copy holds; nothing when it has no file for the interface.
+fn saved(root: &Root, nic: &str) -> Result<Answers, HostError> {
+    let path = path(nic);
+    let Some(text) = root.read_opt(&path)? else { return Ok(Answers::default()) };
+    serde_json::from_str(&text).map_err(|_| HostError::Garbled {
+        text: text.chars().take(40).collect(),
+        expected: "the answers of ethtool as JSON",
+        path,
+    })
+}
+
 fn asked(ethtool: &mut Ethtool, nic: &str) -> Result<Answers, EthtoolError> {
-    // A driver that fails one question may well answer the next; only a missing interface ends it.
-    fn soft<T>(answer: Result<Option<T>, EthtoolError>) -> Result<Option<T>, EthtoolError> {
-        match answer {
-            Err(EthtoolError::Refused { .. }) => Ok(None),
-            other => other,
-        }
-    }
-    let driver = soft(ethtool.driver(nic))?;
-    let rings = soft(ethtool.rings(nic))?;
-    let channels = soft(ethtool.channels(nic))?;
-    let coalesce = soft(ethtool.coalesce(nic))?;
-    let features = soft(ethtool.features(nic))?.unwrap_or_default();
-    let rss = soft(ethtool.rss(nic))?;
+    let mut failed = Vec::new();
+    let driver = soft(ethtool.driver(nic), &mut failed)?;
+    let rings = soft(ethtool.rings(nic), &mut failed)?;
+    let channels = soft(ethtool.channels(nic), &mut failed)?;
+    let coalesce = soft(ethtool.coalesce(nic), &mut failed)?;
+    let features = soft(ethtool.features(nic), &mut failed)?.unwrap_or_default();
+    let rss = soft(ethtool.rss(nic), &mut failed)?;
     Ok(Answers {
         driver: driver.map(|d| d.driver).filter(|d| !d.is_empty()),
         rings: rings.map(|r| Rings { rx: r.rx, rx_max: r.rx_max, tx: r.tx, tx_max: r.tx_max }),
@@ -116,13 +147,25 @@ fn asked(ethtool: &mut Ethtool, nic: &str) -> Result<Answers, EthtoolError> {
         features: features.into_iter().map(|f| (f.name, Feature { on: f.on, fixed: f.fixed })).collect(),
         rss: rss.map(|r| Rss { indirection: r.indirection, key: r.key, function: r.function }),
         napis: None,
+        failed,
         statistics: BTreeMap::new(),
     })
 }
 
-fn statistics(ethtool: &mut Ethtool, nic: &str) -> Option<BTreeMap<String, u64>> {
+/// A driver that fails one question may well answer the next; only a missing interface ends it.
+fn soft<T>(answer: Result<Option<T>, EthtoolError>, failed: &mut Vec<String>) -> Result<Option<T>, EthtoolError> {
+    match answer {
+        Err(e @ EthtoolError::Refused { .. }) => {
+            failed.push(e.to_string());
+            Ok(None)
+        }
+        other => other,
+    }
+}
+
+fn statistics(ethtool: &mut Ethtool, nic: &str) -> Result<Option<BTreeMap<String, u64>>, EthtoolError> {
+    let Some(names) = ethtool.stat_names(nic)? else { return Ok(None) };
     let mut values = Vec::new();
-    let names = ethtool.stat_names(nic).ok()??;
-    ethtool.stat_values(nic, &mut values).ok()?;
-    Some(names.into_iter().zip(values).collect())
+    ethtool.stat_values(nic, &mut values)?;
+    Ok(Some(names.into_iter().zip(values).collect()))
 }

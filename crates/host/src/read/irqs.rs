@@ -10,9 +10,16 @@ pub(super) fn read(root: &Root) -> Result<Vec<Irq>, HostError> {
     for irq in &mut irqs {
         let folder = format!("proc/irq/{}", irq.number);
         irq.affinity = soft_list(root, &format!("{folder}/smp_affinity_list")).unwrap_or_default();
+        irq.managed = is_read_only(root, &format!("{folder}/smp_affinity"));
         irq.effective = soft_list(root, &format!("{folder}/effective_affinity_list")).filter(|set| !set.is_empty());
     }
     Ok(irqs)
+}
+
+/// Kernels since 6.12 take the write permission from the file of an interrupt that nobody can direct; a saved machine does
+/// not tell.
+fn is_read_only(root: &Root, file: &str) -> bool {
+    root.path_of(file).and_then(|path| path.metadata().ok()).is_some_and(|m| m.permissions().readonly())
 }
 
 /// The numbered lines of /proc/interrupts, ascending; affinities are left empty. A line that does not fit is passed over.

@@ -14,22 +14,30 @@ use crate::{
 pub(super) fn read(root: &Root, irqs: &[Irq], processes: &[(u32, String)]) -> Result<Vec<Nic>, HostError> {
     let names = root.list("sys/class/net")?;
     let mut asker = Asker::new(root);
-    let mut nics: Vec<Nic> =
-        names.iter().filter_map(|name| read_one(root, name, &mut asker, irqs, processes)).collect();
+    let mut nics = Vec::new();
+    for name in &names {
+        nics.extend(read_one(root, name, &mut asker, irqs, processes)?);
+    }
     nics.sort_by_key(|nic| nic.index);
     Ok(nics)
 }
 
 /// One interface; none for files beside them (`bonding_masters`) and for one that vanished in between.
-fn read_one(root: &Root, name: &str, asker: &mut Asker, irqs: &[Irq], processes: &[(u32, String)]) -> Option<Nic> {
+fn read_one(
+    root: &Root,
+    name: &str,
+    asker: &mut Asker,
+    irqs: &[Irq],
+    processes: &[(u32, String)],
+) -> Result<Option<Nic>, HostError> {
     let base = format!("sys/class/net/{name}");
-    let index = soft_number(root, &format!("{base}/ifindex"))?;
-    let answers = asker.ask(root, name, index);
+    let Some(index) = soft_number(root, &format!("{base}/ifindex")) else { return Ok(None) };
+    let answers = asker.ask(root, name, index)?;
     let device = Device::find(root, &base);
     let driver = device.driver.clone().or_else(|| answers.driver.clone());
     let (rx_queues, tx_queues) = queues(root, &base);
     let serves = Serves { name, driver: driver.as_deref(), device: &device, rx: rx_queues.len(), tx: tx_queues.len() };
-    Some(Nic {
+    Ok(Some(Nic {
         index,
         mac: soft(root, &format!("{base}/address")).filter(|mac| mac.len() == 17 && mac != "00:00:00:00:00:00"),
         bus: device.bus.clone(),
@@ -56,7 +64,8 @@ fn read_one(root: &Root, name: &str, asker: &mut Asker, irqs: &[Irq], processes:
         driver,
         rx_queues,
         tx_queues,
-    })
+        unanswered: answers.failed,
+    }))
 }
 
 /// The queues by number; a gap in the numbers ends the list.
@@ -222,7 +231,8 @@ fn queue_of(role: QueueRole) -> u32 {
 
 /// The NAPI instances: as the kernel lists them, or else by their kernel threads' names (`napi/eth0-8193`).
 /// Where the driver does not link them to queues but there is one for each, they count up with the queues, for drivers
-/// make them in that order.
+/// make them in that order. Instances that only transmit (virtio_net has such) have no id but 0: they serve no receive queue,
+/// and are left out.
 fn napis(root: &Root, name: &str, queues: usize, answers: &Answers, processes: &[(u32, String)]) -> Vec<Napi> {
     let prefix = format!("napi/{name}-");
     let threads: BTreeMap<u32, u32> =
@@ -241,6 +251,7 @@ fn napis(root: &Root, name: &str, queues: usize, answers: &Answers, processes: &
             .collect(),
         None => threads.iter().map(|(&id, &pid)| napi(id, None, Some(pid), None)).collect(),
     };
+    napis.retain(|napi| napi.id != 0);
     napis.sort_by_key(|napi| napi.id);
     if napis.len() == queues && napis.iter().all(|napi| napi.rx_queue.is_none()) {
         for (napi, queue) in napis.iter_mut().zip(0..) {
@@ -255,4 +266,24 @@ fn allowed(root: &Root, pid: u32) -> Option<CpuSet> {
     let status = soft(root, &format!("proc/{pid}/status"))?;
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
     CpuSet::parse_list(list).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_without_an_id_take_no_queue_from_those_with_one() {
+        // virtio_net of Linux 6.1: two threads called `napi/eth0-0` for transmission beside two that receive.
+        let thread = |pid, id: u32| (pid, format!("napi/eth0-{id}"));
+        let processes =
+            [thread(70, 8193), thread(71, 0), thread(72, 8194), thread(73, 0), (74, "napi/eth1-8195".into())];
+        let root = Root::from_files([("proc/70/status".into(), "Cpus_allowed_list:\t0-3\n".into())].into());
+        let of = |queues, processes: &[_]| -> Vec<(u32, Option<u32>, Option<u32>)> {
+            let found = napis(&root, "eth0", queues, &Answers::default(), processes);
+            found.into_iter().map(|n| (n.id, n.pid, n.rx_queue)).collect()
+        };
+        assert_eq!(of(2, &processes), [(8193, Some(70), Some(0)), (8194, Some(72), Some(1))]);
+        assert_eq!(of(1, &processes[..2]), [(8193, Some(70), Some(0))], "the thread of the only queue");
+    }
 }

@@ -90,5 +90,6 @@ pub(crate) fn add_nic(host: &mut Host, name: &str, node: Option<u32>, queues: u3
         coalescing: None,
         features: BTreeMap::new(),
         rss: None,
+        unanswered: Vec::new(),
     });
 }

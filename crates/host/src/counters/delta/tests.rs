@@ -31,6 +31,7 @@ fn host() -> Host {
         coalescing: None,
         features: BTreeMap::new(),
         rss: None,
+        unanswered: Vec::new(),
     };
     let irq = Irq {
         number: 40,
@@ -112,11 +113,31 @@ fn a_queue_counter_that_stays_silent_is_no_rate() {
 }
 
 #[test]
+fn counters_of_queues_not_in_use_are_no_queues() {
+    let with_spare = |at, count| {
+        let mut eth0 = link("eth0", count, 0, count);
+        eth0.queues.extend((1..64).map(|n| (n, QueueCounters { rx_packets: Some(0), ..QueueCounters::default() })));
+        reading(at, &[(2, eth0.clone()), (9, LinkCounters { name: "unknown0".into(), ..eth0 })])
+    };
+    let sample = delta(&host(), &with_spare(0, 0), &with_spare(1, 7));
+    let queues = |name: &str| sample.interfaces.iter().find(|i| i.name == name).unwrap().queues.len();
+    assert_eq!(queues("eth0"), 2, "as the picture says");
+    assert_eq!(queues("unknown0"), 64, "not in the picture: nothing is known to be out of use");
+}
+
+#[test]
 fn wraps_and_resets() {
     assert_eq!(grown(10, 15), 5);
     assert_eq!(grown(u64::from(u32::MAX) - 4, 5), 10, "32 bits wrapped");
     assert_eq!(grown(1_000_000, 5), 5, "reset");
     assert_eq!(grown(1 << 40, 5), 5, "too large for 32 bits: reset");
+}
+
+#[test]
+fn counters_that_cannot_be_read_are_noted() {
+    let why = "eth0: cannot read its counters".to_owned();
+    let later = Counters { unread: vec![why.clone()], ..reading(1, &[]) };
+    assert_eq!(delta(&host(), &reading(0, &[]), &later).notes, [why]);
 }
 
 #[test]
