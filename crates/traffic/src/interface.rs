@@ -20,7 +20,7 @@ pub struct Interface {
     pub mtu: u32,
     /// Whether the default route of IPv4 or IPv6 leads through it.
     pub default_route: bool,
-    /// Whether it lies in a namespace that a lab of this program made (`ek…`).
+    /// Whether it lies in a namespace that a lab of this program made (`ek-PID-START-…`, or `ekb-PID-…` for its benchmarks).
     pub in_lab: bool,
 }
 
@@ -133,7 +133,7 @@ fn is_default_v6(table: &str, interface: &str) -> bool {
     })
 }
 
-/// Whether this thread is in a namespace whose name begins with `ek`, as `lab` names them.
+/// Whether this thread is in a namespace with a name such as `lab` and the benchmarks give.
 fn in_lab() -> bool {
     let id = |path: PathBuf| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
     let Some(here) = id("/proc/thread-self/ns/net".into()) else { return false };
@@ -141,7 +141,19 @@ fn in_lab() -> bool {
         .into_iter()
         .flatten()
         .flatten()
-        .any(|entry| entry.file_name().to_string_lossy().starts_with("ek") && id(entry.path()) == Some(here))
+        .any(|entry| is_of_a_lab(&entry.file_name().to_string_lossy()) && id(entry.path()) == Some(here))
+}
+
+/// `ek-PID-START-…` of a lab and `ekb-PID-…` of the benchmarks. A name that only begins alike is somebody else's.
+fn is_of_a_lab(name: &str) -> bool {
+    let number = |part: Option<&str>| part.is_some_and(|p| !p.is_empty() && p.bytes().all(|b| b.is_ascii_digit()));
+    let mut parts = name.split('-');
+    let of_maker = match parts.next() {
+        Some("ek") => number(parts.next()) && number(parts.next()),
+        Some("ekb") => number(parts.next()),
+        _ => false,
+    };
+    of_maker && parts.next().is_some()
 }
 
 #[cfg(test)]
@@ -160,6 +172,28 @@ mod tests {
             "{zeros} 00 {zeros} 00 {gateway} 00000400 00000001 00000000 00000003 eth0\n{zeros} 00 {zeros} 00 {zeros} ffffffff 00000001 00000000 00200200 lo\n"
         );
         assert!(is_default_v6(&v6, "eth0") && !is_default_v6(&v6, "lo"));
+    }
+
+    #[test]
+    fn only_a_name_with_its_maker_in_it_is_of_a_lab() {
+        for name in ["ek-812-99120-demo-client", "ekb-812-a"] {
+            assert!(is_of_a_lab(name), "{name}");
+        }
+        for name in [
+            "ekaterinburg",
+            "ek",
+            "ek-",
+            "ek-812",
+            "ek-812-99120",
+            "ek-but-not-ours",
+            "ek-812-x-y",
+            "ekb",
+            "ekb-",
+            "ekb-812",
+            "ekb-x-1",
+        ] {
+            assert!(!is_of_a_lab(name), "{name}");
+        }
     }
 
     #[test]
