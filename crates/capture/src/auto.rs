@@ -20,7 +20,7 @@ const EQUAL: f64 = 0.05;
 pub struct Trial {
     /// The backend.
     pub backend: Backend,
-    /// Packets delivered per second.
+    /// Packets delivered per second, without what a buffer still held at the end.
     pub delivered_pps: f64,
     /// Packets lost at the sockets per second.
     pub dropped_pps: f64,
@@ -28,6 +28,15 @@ pub struct Trial {
     pub cpu_ns_per_packet: f64,
     /// Readers.
     pub readers: usize,
+}
+
+/// A backend that could not be tried.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// The backend.
+    pub backend: Backend,
+    /// Why not.
+    pub reason: String,
 }
 
 /// The backend that was chosen, and why.
@@ -56,7 +65,7 @@ pub fn trial(
 }
 
 fn measure(backend: Backend, readers: usize, report: Report) -> Result<Trial, run::RunError> {
-    let (packets, dropped) = (report.packets(), report.dropped());
+    let (packets, dropped, delivered_pps) = (report.packets(), report.dropped(), report.packets_per_second());
     if let Some(failure) = report.failure {
         return Err(failure);
     }
@@ -64,7 +73,7 @@ fn measure(backend: Backend, readers: usize, report: Report) -> Result<Trial, ru
     let cpu_ns: u64 = report.readers.iter().map(|r| r.cpu_ns).sum();
     Ok(Trial {
         backend,
-        delivered_pps: packets as f64 / seconds,
+        delivered_pps,
         dropped_pps: dropped as f64 / seconds,
         cpu_ns_per_packet: if packets == 0 { 0.0 } else { cpu_ns as f64 / packets as f64 },
         readers,
@@ -72,23 +81,25 @@ fn measure(backend: Backend, readers: usize, report: Report) -> Result<Trial, ru
 }
 
 /// Chooses: the most packets delivered; among equals the least CPU time per packet. Without telling traffic it is the
-/// ring, whose buffer bears a burst best for its cost.
-pub fn choose(trials: &[Trial]) -> Choice {
+/// ring, whose buffer bears a burst best for its cost, or the first that could be tried. None without a trial.
+pub fn choose(trials: &[Trial]) -> Option<Choice> {
+    let quiet = trials.iter().find(|t| t.backend == Backend::Ring).or(trials.first())?.backend;
     let best = trials.iter().map(|t| t.delivered_pps).fold(0.0, f64::max);
     let offered = trials.iter().map(|t| t.delivered_pps + t.dropped_pps).fold(0.0, f64::max);
     if offered < TELLING_PPS {
+        let why = match quiet {
+            Backend::Ring => "a ring holds the longest burst for the least work",
+            _ => "it is the simplest of those that could be tried",
+        };
         let reason = format!(
-            "{} at most is too little traffic to tell the backends apart (from {} on it shows); a ring holds the longest \
-             burst for the least work",
+            "{} at most is too little traffic to tell the backends apart (from {} on it shows); {why}",
             units::pps(offered),
             units::pps(TELLING_PPS)
         );
-        return Choice { backend: Backend::Ring, reason };
+        return Some(Choice { backend: quiet, reason });
     }
     let equals = trials.iter().filter(|t| t.delivered_pps >= best * (1.0 - EQUAL));
-    let Some(winner) = equals.min_by(|a, b| a.cpu_ns_per_packet.total_cmp(&b.cpu_ns_per_packet)) else {
-        return Choice { backend: Backend::Ring, reason: "no backend could be tried".to_owned() };
-    };
+    let winner = equals.min_by(|a, b| a.cpu_ns_per_packet.total_cmp(&b.cpu_ns_per_packet))?;
     let rivals: Vec<&Trial> = trials.iter().filter(|t| t.backend != winner.backend).collect();
     let equal = rivals.iter().any(|t| t.delivered_pps >= best * (1.0 - EQUAL));
     let reason = format!(
@@ -100,7 +111,7 @@ pub fn choose(trials: &[Trial]) -> Choice {
         winner.readers,
         if winner.readers == 1 { "" } else { "s" },
     );
-    Choice { backend: winner.backend, reason }
+    Some(Choice { backend: winner.backend, reason })
 }
 
 #[cfg(test)]
@@ -116,13 +127,26 @@ mod tests {
         let a = trial(Backend::Packet, 400e3, 600e3, 900.0);
         let b = trial(Backend::Ring, 980e3, 0.0, 300.0);
         let c = trial(Backend::RingFanout, 1000e3, 0.0, 500.0);
-        assert_eq!(choose(&[a.clone(), b, c.clone()]).backend, Backend::Ring);
-        assert_eq!(choose(&[a, c]).backend, Backend::RingFanout);
+        let chosen = |trials: &[Trial]| choose(trials).map(|c| c.backend);
+        assert_eq!(chosen(&[a.clone(), b, c.clone()]), Some(Backend::Ring));
+        assert_eq!(chosen(&[a, c]), Some(Backend::RingFanout));
+    }
+
+    #[test]
+    fn what_a_buffer_held_at_the_end_is_no_speed() {
+        let readers = vec![run::ReaderStats { packets: 900, dropped: 50, cpu_ns: 1800, ..Default::default() }];
+        let elapsed = Duration::from_millis(500);
+        let report = Report { readers, elapsed, packets_in_time: 400, files: 0, closed: false, failure: None };
+        let measured = measure(Backend::Ring, 1, report).expect("a trial");
+        assert_eq!(measured, Trial { backend: Backend::Ring, readers: 1, ..trial(Backend::Ring, 800.0, 100.0, 2.0) });
     }
 
     #[test]
     fn little_traffic_is_said_to_be_little() {
-        let choice = choose(&[trial(Backend::Packet, 10.0, 0.0, 1.0), trial(Backend::Ring, 11.0, 0.0, 9000.0)]);
+        let (packet, ring) = (trial(Backend::Packet, 10.0, 0.0, 1.0), trial(Backend::Ring, 11.0, 0.0, 9000.0));
+        assert_eq!(choose(&[]), None);
+        assert_eq!(choose(std::slice::from_ref(&packet)).map(|c| c.backend), Some(Backend::Packet));
+        let choice = choose(&[packet, ring]).expect("two were tried");
         assert_eq!(choice.backend, Backend::Ring);
         assert!(choice.reason.contains("too little traffic"), "{}", choice.reason);
     }

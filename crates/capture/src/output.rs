@@ -84,6 +84,39 @@ pub enum Target {
     File(PathBuf, Rotation),
 }
 
+/// Encoded packets: whole blocks, and what the output wants to know of them without looking at each.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    /// The blocks.
+    pub bytes: Vec<u8>,
+    packets: u64,
+    first_ns: u64,
+    last_ns: u64,
+}
+
+impl Chunk {
+    /// An empty one with room for so many bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { bytes: Vec::with_capacity(bytes), ..Self::default() }
+    }
+
+    /// Notes a packet that was put in, by its time in nanoseconds since the epoch.
+    #[inline]
+    pub fn note(&mut self, ns: u64) {
+        if self.packets == 0 {
+            self.first_ns = ns;
+        }
+        self.last_ns = self.last_ns.max(ns);
+        self.packets += 1;
+    }
+
+    /// Empties it, and keeps its room.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        (self.packets, self.first_ns, self.last_ns) = (0, 0, 0);
+    }
+}
+
 /// An open output.
 #[derive(Debug)]
 pub struct Output {
@@ -129,7 +162,7 @@ impl Output {
     }
 
     /// Appends whole blocks. `dropped` is the number of packets lost so far, for the tail of a file that ends here.
-    pub fn write(&mut self, chunk: &[u8], dropped: u64) -> Result<(), OutputError> {
+    pub fn write(&mut self, chunk: &Chunk, dropped: u64) -> Result<(), OutputError> {
         if self.failed {
             // What it holds is whole, and stays so: the reader that saw the failure tells of it.
             return Ok(());
@@ -139,6 +172,7 @@ impl Output {
             Target::File(_, rotation) if rotation.is_on() => *rotation,
             _ => return self.append(chunk),
         };
+        let chunk = &chunk.bytes[..];
         let mut from = 0;
         let mut at = 0;
         for (kind, block, ns) in pcapng::blocks(chunk) {
@@ -171,14 +205,14 @@ impl Output {
         self.packets += 1;
     }
 
-    /// Appends blocks without looking at each: the first and the last say enough.
-    fn append(&mut self, chunk: &[u8]) -> Result<(), OutputError> {
-        for (kind, _, ns) in pcapng::blocks(chunk) {
-            if kind == EPB {
-                self.note(ns);
-            }
+    /// Appends blocks without looking at each: all readers wait for the output, and their chunks say enough.
+    fn append(&mut self, chunk: &Chunk) -> Result<(), OutputError> {
+        if self.packets == 0 {
+            self.first_ns = chunk.first_ns;
         }
-        self.put(chunk)
+        self.last_ns = self.last_ns.max(chunk.last_ns);
+        self.packets += chunk.packets;
+        self.put(&chunk.bytes)
     }
 
     /// Writes bytes; what a full disk cut off is taken back to the last whole block.
@@ -324,12 +358,13 @@ mod tests {
         }
     }
 
-    fn chunk(from: u64, count: u64) -> Vec<u8> {
-        let mut out = Vec::new();
+    fn chunk(from: u64, count: u64) -> Chunk {
+        let mut out = Chunk::default();
         for i in from..from + count {
             let frame =
                 Frame { timestamp_ns: i * 1_000_000_000, wire_len: 60, data: &[0; 60], vlan: None, lost_before: 0 };
-            pcapng::packet(&mut out, &frame, 1 << 18);
+            pcapng::packet(&mut out.bytes, &frame, 1 << 18);
+            out.note(frame.timestamp_ns);
         }
         out
     }
@@ -360,6 +395,20 @@ mod tests {
             assert_eq!(packets_in(&numbered(&dir.path().join("a.pcapng"), n)), 7);
         }
         assert_eq!(packets_in(&numbered(&dir.path().join("a.pcapng"), 15)), 2);
+    }
+
+    #[test]
+    fn the_statistics_of_a_file_are_those_of_its_chunks() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a.pcapng");
+        let mut output = Output::open(Target::File(path.clone(), Rotation::default()), section()).unwrap();
+        output.write(&chunk(3, 4), 0).unwrap();
+        output.write(&chunk(2, 1), 2).unwrap();
+        output.finish(2).unwrap();
+        let totals = Totals { start_ns: 3_000_000_000, end_ns: 6_000_000_000, received: 7, dropped: 2, delivered: 5 };
+        let mut tail = Vec::new();
+        pcapng::tail(&mut tail, &totals);
+        assert!(std::fs::read(&path).unwrap().ends_with(&tail));
     }
 
     #[test]

@@ -16,7 +16,7 @@ use port::{Frame, PortError, Source};
 
 use crate::{
     open::AnySource,
-    output::{Output, OutputError},
+    output::{Chunk, Output, OutputError},
     pcapng, summary,
 };
 
@@ -26,8 +26,6 @@ const CHUNK_BYTES: usize = 256 << 10;
 const FLUSH: Duration = Duration::from_millis(200);
 /// How long a reader waits for packets before it looks at the stop flag.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How long after the end a reader goes on to collect what had been received before.
-const DRAIN: Duration = Duration::from_secs(3);
 
 /// A capture that ended by a failure.
 #[derive(Debug, thiserror::Error)]
@@ -115,6 +113,8 @@ pub struct Report {
     pub readers: Vec<ReaderStats>,
     /// The time from the start of the readers to the end of the capture, without what collecting the rest took.
     pub elapsed: Duration,
+    /// Packets that the readers took within that time: all but what was collected after the end.
+    pub packets_in_time: u64,
     /// Files written.
     pub files: u32,
     /// The reader of standard output went away, and so the capture ended.
@@ -132,6 +132,11 @@ impl Report {
     /// Packets lost.
     pub fn dropped(&self) -> u64 {
         self.readers.iter().map(|r| r.dropped).sum()
+    }
+
+    /// Packets taken per second while the capture ran; what a buffer still held at its end does not count as speed.
+    pub fn packets_per_second(&self) -> f64 {
+        self.packets_in_time as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 }
 
@@ -200,18 +205,22 @@ impl Shared<'_> {
         took
     }
 
+    fn packets(&self) -> u64 {
+        self.slots.iter().map(|s| s.packets.load(Ordering::Relaxed)).sum()
+    }
+
     fn dropped(&self) -> u64 {
         self.slots.iter().map(|s| s.dropped.load(Ordering::Relaxed)).sum()
     }
 
-    fn write(&self, chunk: &mut Vec<u8>) -> Result<(), RunError> {
-        if chunk.is_empty() {
+    fn write(&self, chunk: &mut Chunk) -> Result<(), RunError> {
+        if chunk.bytes.is_empty() {
             return Ok(());
         }
         let result = match &self.sink {
             OpenSink::Count | OpenSink::Nowhere => Ok(()),
             OpenSink::Pcapng(output) => lock(output).write(chunk, self.dropped()),
-            OpenSink::Text => text(chunk),
+            OpenSink::Text => text(&chunk.bytes),
         };
         chunk.clear();
         match result {
@@ -262,7 +271,7 @@ pub fn run(
     };
     let snapshot = || -> Vec<ReaderStats> { shared.slots.iter().zip(&cpus).map(|(s, cpu)| s.read(*cpu)).collect() };
     let start = Instant::now();
-    let (failure, elapsed) = thread::scope(|scope| {
+    let (failure, (elapsed, packets_in_time)) = thread::scope(|scope| {
         let mut failure = None;
         let mut end = None;
         let mut readers = Vec::with_capacity(sources.len());
@@ -291,7 +300,7 @@ pub fn run(
                 shared.ended.store(true, Ordering::Relaxed);
             }
             if shared.is_over() {
-                end = end.or(Some(elapsed));
+                end = end.or_else(|| Some((elapsed, shared.packets())));
             } else if elapsed >= next {
                 next += Duration::from_secs(1);
                 each_second(elapsed, &snapshot());
@@ -302,11 +311,12 @@ pub fn run(
             let result = reader.join().unwrap_or(Err(RunError::Panicked));
             failure = failure.or(result.err());
         }
-        (failure, end.unwrap_or_else(|| start.elapsed()))
+        (failure, end.unwrap_or_else(|| (start.elapsed(), shared.packets())))
     });
     let readers = snapshot();
     let dropped = shared.dropped();
-    let mut report = Report { readers, elapsed, files: 0, closed: shared.closed.load(Ordering::Relaxed), failure };
+    let mut report =
+        Report { readers, elapsed, packets_in_time, files: 0, closed: shared.closed.load(Ordering::Relaxed), failure };
     if let OpenSink::Pcapng(output) = shared.sink {
         let mut output = output.into_inner().unwrap_or_else(PoisonError::into_inner);
         report.files = output.files();
@@ -361,8 +371,8 @@ fn publish<S: Source>(source: &mut S, slot: &Slot) -> Result<(), RunError> {
     Ok(())
 }
 
-/// The end of a reader's life: first nothing new is let in, then what was received is read.
-struct Closing(Option<Instant>);
+/// The end of a reader's life: first nothing new is let in, then what was received is read, all of it: a buffer has an end.
+struct Closing(bool);
 
 impl Closing {
     /// How long to wait for packets; none when it is time to go.
@@ -373,17 +383,16 @@ impl Closing {
         if shared.closed.load(Ordering::Relaxed) || shared.left.load(Ordering::Relaxed) == 0 {
             return Ok(None);
         }
-        let now = Instant::now();
-        if self.0.is_none() {
+        if !self.0 {
             source.close_intake()?;
+            self.0 = true;
         }
-        let since = *self.0.get_or_insert(now);
-        Ok((now - since < DRAIN).then_some(shared.limits.held_back))
+        Ok(Some(shared.limits.held_back))
     }
 }
 
 fn count<S: Source>(mut source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(), RunError> {
-    let mut closing = Closing(None);
+    let mut closing = Closing(false);
     let mut next = Instant::now() + FLUSH;
     let (mut packets, mut bytes) = (0, 0);
     let result = loop {
@@ -396,7 +405,7 @@ fn count<S: Source>(mut source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(
             Ok(counted) => counted,
             Err(e) => break Err(e.into()),
         };
-        if counted.packets == 0 && closing.0.is_some() {
+        if counted.packets == 0 && closing.0 {
             break Ok(());
         }
         packets += shared.claim(counted.packets);
@@ -423,9 +432,10 @@ fn encode<S: Source>(
     slot: &Slot,
     mut encode: impl FnMut(&mut Vec<u8>, &Frame<'_>),
 ) -> Result<(), RunError> {
-    let mut closing = Closing(None);
+    let mut closing = Closing(false);
     let mut next = Instant::now() + FLUSH;
-    let mut chunk = Vec::with_capacity(2 * CHUNK_BYTES);
+    // A packet more than a chunk.
+    let mut chunk = Chunk::with_capacity(2 * CHUNK_BYTES);
     let limited = shared.limits.packets.is_some();
     let (mut packets, mut bytes) = (0u64, 0u64);
     let result = loop {
@@ -434,19 +444,25 @@ fn encode<S: Source>(
             Ok(None) => break Ok(()),
             Err(e) => break Err(e),
         };
+        let mut written = Ok(());
         let received = source.receive(patience, |frame| {
             if limited && shared.claim(1) == 0 {
                 return;
             }
             packets += 1;
             bytes += u64::from(frame.wire_len);
-            encode(&mut chunk, &frame);
+            encode(&mut chunk.bytes, &frame);
+            chunk.note(frame.timestamp_ns);
+            // A ring may hand over many MB at once: they go out while they are in the cache.
+            if chunk.bytes.len() >= CHUNK_BYTES && written.is_ok() {
+                written = shared.write(&mut chunk);
+            }
         });
-        let n = match received {
+        let n = match written.and(received.map_err(RunError::from)) {
             Ok(n) => n,
-            Err(e) => break Err(e.into()),
+            Err(e) => break Err(e),
         };
-        if n == 0 && closing.0.is_some() {
+        if n == 0 && closing.0 {
             break Ok(());
         }
         slot.packets.store(packets, Ordering::Relaxed);
@@ -459,7 +475,7 @@ fn encode<S: Source>(
                 break Err(e);
             }
         }
-        if (due || chunk.len() >= CHUNK_BYTES || n == 0)
+        if (due || n == 0)
             && let Err(e) = shared.write(&mut chunk)
         {
             break Err(e);

@@ -1,6 +1,10 @@
 //! How a verb ends: an outcome, or a failure with its class and its exit code.
 
-use std::process::ExitCode;
+use std::{
+    fmt::Display,
+    io::{self, Write},
+    process::ExitCode,
+};
 
 use model::{Classified, ErrorClass};
 
@@ -50,12 +54,12 @@ impl Failure {
         if self.is_broken_pipe() {
             return ExitCode::SUCCESS;
         }
-        eprintln!("evenkeel: {}", self.message());
+        note(format_args!("evenkeel: {}", self.message()));
         ExitCode::from(self.class.exit_code())
     }
 
     /// What went wrong with its causes, each said once: an error of ours mostly says its cause itself.
-    fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         self.error.chain().map(ToString::to_string).fold(String::new(), |said, next| match said.as_str() {
             "" => next,
             _ if said.contains(&next) => said,
@@ -87,4 +91,15 @@ pub(crate) fn die_quietly_on_broken_pipe() {
         }
         default(info);
     }));
+}
+
+/// A line on stdout from a verb that changes the machine: there a lost terminal or pipe must not end the work half done, as
+/// the panic of `println!` does. The caller sees the loss if it cares.
+pub(crate) fn tell(line: impl Display) -> io::Result<()> {
+    writeln!(io::stdout(), "{line}")
+}
+
+/// The same for stderr; a message that nobody can hear any more is no reason to stop.
+pub(crate) fn note(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
 }

@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use capture::{
-    auto::{self, Trial},
+    auto::{self, Refusal, Trial},
     filter::{self, Filter, Place},
     open::{AnySource, Tuning},
     output::{Output, Target},
@@ -23,7 +23,10 @@ use capture::{
 use host::{Host, Root, picture::QueueRole};
 use model::CpuSet;
 use port::{PacketOptions, PortError};
-use sys::privilege::{self, Capability};
+use sys::{
+    packet::FanoutAlgorithm,
+    privilege::{self, Capability},
+};
 
 pub(crate) use args::CaptureArgs;
 use args::Config;
@@ -38,11 +41,7 @@ const HELD_BACK_MARGIN: Duration = Duration::from_millis(60);
 /// Captures.
 pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     let config = args.validate()?;
-    let mut needed = vec![Capability::CAP_NET_RAW];
-    if config.mode.map_or(config.try_xdp, Backend::is_xdp) {
-        needed.extend([Capability::CAP_NET_ADMIN, Capability::CAP_BPF]);
-    }
-    privilege::require(format!("capture with {}", config.mode.map_or("auto", Backend::name)), &needed)?;
+    privilege::require(format!("capture with {}", config.mode.map_or("auto", Backend::name)), &needed(&config))?;
     if sys::packet::interface_index(&config.interface).is_none() {
         return Err(port::members::unknown_interface(&config.interface).into());
     }
@@ -53,15 +52,16 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     let filter = filters(&config)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
+        // The second one ends the process, as a reader may be held up by whoever reads its pipe.
+        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .context("cannot catch signals")
             .map_err(Failure::internal)?;
     }
     let (backend, choice) = match config.mode {
         Some(backend) => (backend, None),
         None => {
-            let (trials, choice) = choose(&config, &host, &filter, &stop)?;
-            show::trials(&trials, &choice);
+            let choice = choose(&config, &host, &filter, &stop)?;
             (choice.backend, Some(choice))
         }
     };
@@ -78,6 +78,23 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
         Some(failure) => Err(failure.into()),
         None => Ok(Outcome::Fine),
     }
+}
+
+/// The capabilities that this capture will need.
+fn needed(config: &Config) -> Vec<Capability> {
+    let mut needed = vec![Capability::CAP_NET_RAW];
+    if config.mode.map_or(config.try_xdp, Backend::is_xdp) {
+        needed.extend([Capability::CAP_NET_ADMIN, Capability::CAP_BPF]);
+    }
+    if config.mode.map_or(config.try_xdp, |mode| mode == Backend::Tap) {
+        // The tap sees the end of NAPI polls at a tracepoint.
+        needed.push(Capability::CAP_PERFMON);
+    }
+    let ebpf = config.tuning.fanout.algorithm == FanoutAlgorithm::ExtendedBpf;
+    if ebpf && config.mode.is_none_or(Backend::is_fanout) && !needed.contains(&Capability::CAP_BPF) {
+        needed.push(Capability::CAP_BPF);
+    }
+    needed
 }
 
 /// The filter for each kind of backend.
@@ -150,25 +167,40 @@ fn open(config: &Config, filter: &Filter, plan: &Plan) -> Result<Vec<(AnySource,
     Ok(sources.into_iter().zip(plan.readers.iter().copied()).collect())
 }
 
-/// Tries each backend on the live traffic.
+/// Tries each backend on the live traffic, and tells of it. One that cannot be opened is told of too, and the others go on.
 fn choose(
     config: &Config,
     host: &Host,
     filters: &Filters,
     stop: &AtomicBool,
-) -> Result<(Vec<Trial>, auto::Choice), Failure> {
-    let mut trials = Vec::new();
+) -> Result<auto::Choice, Failure> {
+    let count_only = config.target.is_none() && !config.print;
+    let (mut trials, mut refusals, mut first) = (Vec::new(), Vec::new(), None);
     for backend in candidates(config) {
-        let plan = place(config, host, backend)?;
-        let sources = open(config, filters.of(backend), &plan)?;
-        let count_only = config.target.is_none() && !config.print;
-        trials.push(auto::trial(backend, sources, TRIAL, limits(config), count_only, stop)?);
+        let tried: Result<Trial, Failure> = (|| {
+            let plan = place(config, host, backend)?;
+            let sources = open(config, filters.of(backend), &plan)?;
+            Ok(auto::trial(backend, sources, TRIAL, limits(config), count_only, stop)?)
+        })();
+        match tried {
+            Ok(trial) => trials.push(trial),
+            Err(failure) => {
+                refusals.push(Refusal { backend, reason: failure.message() });
+                first = first.or(Some(failure));
+            }
+        }
     }
-    let mut choice = auto::choose(&trials);
+    let Some(mut choice) = auto::choose(&trials) else {
+        return Err(first.unwrap_or_else(|| Failure::internal(anyhow!("no backend was tried"))));
+    };
+    if config.tuning.consume && !choice.backend.is_xdp() {
+        choice.reason += "; it only listens, so that frames pass on to the stack in spite of --consume (--mode tap or xdp ends them)";
+    }
     if !config.try_xdp {
         choice.reason += "; tap was not tried, since it attaches an XDP program (allow it with --try-xdp)";
     }
-    Ok((trials, choice))
+    show::trials(&trials, &refusals, &choice);
+    Ok(choice)
 }
 
 fn sink(config: &Config, host: &Host, filter: &Filter) -> Result<Sink, Failure> {

@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::Context;
 use capture::{
-    auto::{Choice, Trial},
+    auto::{Choice, Refusal, Trial},
     output::Target,
     plan::Plan,
     run::{ReaderStats, Report},
@@ -63,7 +63,7 @@ fn place(reader: &ReaderStats) -> String {
 }
 
 /// What `auto` has tried and chosen, on standard error.
-pub(super) fn trials(trials: &[Trial], choice: &Choice) {
+pub(super) fn trials(trials: &[Trial], refusals: &[Refusal], choice: &Choice) {
     let mut err = io::stderr();
     let _ = writeln!(err, "{:<14} {:>8} {:>12} {:>12} {:>14}", "backend", "readers", "delivered", "lost", "CPU/packet");
     for t in trials {
@@ -76,6 +76,9 @@ pub(super) fn trials(trials: &[Trial], choice: &Choice) {
             units::pps(t.dropped_pps),
             units::nanoseconds(t.cpu_ns_per_packet)
         );
+    }
+    for r in refusals {
+        let _ = writeln!(err, "{:<14} not possible: {}", r.backend, r.reason);
     }
     let _ = writeln!(err, "chosen: {}: {}", choice.backend, choice.reason);
 }
@@ -128,7 +131,7 @@ pub(super) fn report(config: &Config, plan: &Plan, choice: Option<&Choice>, repo
             packets,
             bytes: report.readers.iter().map(|r| r.bytes).sum(),
             dropped,
-            packets_per_second: packets as f64 / seconds,
+            packets_per_second: report.packets_per_second(),
             cpu_ns_per_packet: per_packet,
             files: report.files,
             readers: report
@@ -157,7 +160,7 @@ pub(super) fn report(config: &Config, plan: &Plan, choice: Option<&Choice>, repo
         seconds,
         config.interface,
         plan.backend,
-        units::pps(packets as f64 / seconds),
+        units::pps(report.packets_per_second()),
         units::grouped(dropped),
         units::nanoseconds(per_packet),
     );
