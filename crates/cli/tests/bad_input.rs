@@ -150,7 +150,11 @@ fn without_privilege_the_capability_is_named_and_nothing_else_is_said() {
             .args(&args)
             .output()
             .unwrap();
-        refused(&output, 3, &[capability, "run as root", "setcap", &args.join(" ").replace(" --count 1", "")]);
+        refused(&output, 3, &[capability, "run as root", &args.join(" ").replace(" --count 1", "")]);
+        assert!(
+            !String::from_utf8_lossy(&output.stderr).contains("setcap"),
+            "capabilities are not enough for {args:?}"
+        );
         assert!(output.stdout.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&output.stdout));
     }
     assert_eq!(settings(), before);

@@ -19,6 +19,20 @@ pub enum PrivilegeError {
         /// Which.
         missing: Vec<Capability>,
     },
+    /// It is missing, or the user's right to write the kernel's settings, for which capabilities given by `setcap` are not
+    /// enough.
+    #[error(
+        "{what} needs {} and writes root's files in /proc and /sys: run as root{}",
+        names(needed), if *is_root { ", with these capabilities: this container or service took some from root" } else { "" }
+    )]
+    NotRoot {
+        /// What for, such as `spread apply`.
+        what: String,
+        /// The capabilities that it takes.
+        needed: Vec<Capability>,
+        /// The user is root, but without them.
+        is_root: bool,
+    },
     /// The kernel refused to say or to drop.
     #[error("cannot {operation} the capabilities of this process: {source}")]
     Kernel {
@@ -32,7 +46,7 @@ pub enum PrivilegeError {
 impl Classified for PrivilegeError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::Missing { .. } => ErrorClass::Lacking,
+            Self::Missing { .. } | Self::NotRoot { .. } => ErrorClass::Lacking,
             Self::Kernel { .. } => ErrorClass::Internal,
         }
     }
@@ -47,10 +61,27 @@ fn names(capabilities: &[Capability]) -> String {
 /// # Errors
 /// [`PrivilegeError::Missing`], or [`PrivilegeError::Kernel`] where the kernel does not tell.
 pub fn require(what: impl Into<String>, needed: &[Capability]) -> Result<(), PrivilegeError> {
-    let have =
-        caps::read(None, CapSet::Effective).map_err(|source| PrivilegeError::Kernel { operation: "read", source })?;
+    let have = effective()?;
     let missing: Vec<Capability> = needed.iter().copied().filter(|c| !have.contains(c)).collect();
     if missing.is_empty() { Ok(()) } else { Err(PrivilegeError::Missing { what: what.into(), missing }) }
+}
+
+/// As [`require`], for work that also writes settings in /proc and /sys: their files belong to root, so that it takes
+/// root's user id or CAP_DAC_OVERRIDE besides.
+///
+/// # Errors
+/// [`PrivilegeError::NotRoot`], or [`PrivilegeError::Kernel`] where the kernel does not tell.
+pub fn require_root(what: impl Into<String>, needed: &[Capability]) -> Result<(), PrivilegeError> {
+    let (have, is_root) = (effective()?, nix::unistd::geteuid().is_root());
+    let may_write = is_root || have.contains(&Capability::CAP_DAC_OVERRIDE);
+    if may_write && needed.iter().all(|c| have.contains(c)) {
+        return Ok(());
+    }
+    Err(PrivilegeError::NotRoot { what: what.into(), needed: needed.to_vec(), is_root })
+}
+
+fn effective() -> Result<CapsHashSet, PrivilegeError> {
+    caps::read(None, CapSet::Effective).map_err(|source| PrivilegeError::Kernel { operation: "read", source })
 }
 
 /// Drops every capability of this thread but `keep`. Threads that it starts later have none of them either, so this is
@@ -80,6 +111,18 @@ mod tests {
             drop_all_but(&[]).unwrap();
             assert_eq!(lacks().unwrap_err(), expected);
             assert_eq!(std::thread::spawn(lacks).join().unwrap().unwrap_err(), expected);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn who_must_be_root_is_not_sent_to_setcap() {
+        std::thread::spawn(|| {
+            drop_all_but(&[]).unwrap();
+            let error = require_root("this test", &[Capability::CAP_NET_ADMIN]).unwrap_err().to_string();
+            assert!(error.starts_with("this test needs CAP_NET_ADMIN and writes root's files"), "{error}");
+            assert!(error.contains("run as root") && !error.contains("setcap"), "{error}");
         })
         .join()
         .unwrap();

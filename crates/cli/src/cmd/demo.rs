@@ -95,7 +95,7 @@ fn allowed_cpus() -> nix::Result<CpuSet> {
 pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&Root::live())?;
     let config = args.validate(&host)?;
-    privilege::require("demo", &CAPABILITIES)?;
+    privilege::require_root("demo", &CAPABILITIES)?;
     let page = if args.no_html { None } else { Some(Page::open(args.html.clone())?) };
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {

@@ -1,22 +1,25 @@
 //! `evenkeel spread apply`.
 
-use std::path::PathBuf;
+use std::{
+    path::PathBuf,
+    sync::atomic::{AtomicBool, Ordering},
+};
 
 use anyhow::anyhow;
 use clap::Args;
 use host::{
     Host, Root,
     journal::{Applied, Journal, Session, Writer},
-    knob::{Knob, Live},
+    knob::{Change, Knob, Live},
 };
 use serde::Serialize;
 use spread::{Options, SpreadPlan, plan};
 use sys::privilege::{self, Capability};
 
-use super::{print_json, show, warn, wish::WishArgs};
+use super::{print_json, show, warn, watch::stop_flag, wish::WishArgs};
 use crate::{
     cmd::undo::start_guardian,
-    failure::{Failure, Outcome},
+    failure::{Failure, Outcome, note, tell},
 };
 
 /// Arguments of `spread apply`.
@@ -67,11 +70,12 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::Fine);
     }
     if !planned.plan.changes.is_empty() {
-        privilege::require("spread apply", &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_NICE])?;
+        privilege::require_root("spread apply", needed(&planned))?;
     }
     warn(&planned);
     if !args.json {
-        print!("{}", show::text(&planned, false));
+        // From here on a reader that has gone away changes nothing: what was asked for is done.
+        let _ = tell(show::text(&planned, false).trim_end());
     }
     if planned.plan.changes.is_empty() {
         return report(args, Report { session: None, written: 0, already: 0, plan: planned });
@@ -85,42 +89,86 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
     if let Some(seconds) = args.commit_confirm {
         start_guardian(&journal, &mut session, seconds, &nics_of(&planned))?;
     }
-    let applied = make(&writer, &mut session, &root, &options, &planned)?;
+    let stop = stop_flag()?;
+    let applied = make(&writer, &mut session, &root, &options, &planned, &stop)?;
     for (change, read_back) in &applied.rounded {
         let (asked, is) = (change.knob.shown(&change.new), change.knob.shown(read_back));
-        eprintln!("warning: {}: {asked} was written, and it reads {is}", change.knob);
+        note(format_args!("warning: {}: {asked} was written, and it reads {is}", change.knob));
+    }
+    if let Some((_, why)) = applied.refused.first() {
+        let left: Vec<String> = applied.refused.iter().map(|(change, _)| change.knob.to_string()).collect();
+        note(format_args!("warning: {} stay as they were ({}): {why}", left.len(), left.join(", ")));
     }
     let name = session.header.session.clone();
     let done = Report { session: Some(name), written: applied.written, already: applied.idle, plan: planned };
     report(args, done)?;
     if let Some(seconds) = args.commit_confirm {
-        eprintln!(
+        note(format_args!(
             "It is taken back in {seconds} s, or when drops rise, unless you run: evenkeel confirm{}",
             state_flag(args)
-        );
+        ));
     }
     Ok(Outcome::Fine)
 }
 
-/// Applies the plan; where it switches threaded NAPI on, the threads that this makes are pinned in a second round.
+/// The affinity of another's thread takes CAP_SYS_NICE; nothing else does.
+fn needed(planned: &SpreadPlan) -> &'static [Capability] {
+    let of_threads = |c: &Change| matches!(c.knob, Knob::NapiThreaded { .. } | Knob::NapiThreadAffinity { .. });
+    if planned.plan.changes.iter().any(of_threads) {
+        &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_NICE]
+    } else {
+        &[Capability::CAP_NET_ADMIN]
+    }
+}
+
+/// Applies the plan: the settings of the devices first, then, from a new look at the machine, all the others. For some
+/// drivers reset their queues for the former, and NAPI threads exist only once they are switched on.
 fn make(
     writer: &Writer,
     session: &mut Session,
     root: &Root,
     options: &Options,
     planned: &SpreadPlan,
+    stop: &AtomicBool,
 ) -> Result<Applied, Failure> {
-    let mut applied = session.apply(writer, &mut Live, &planned.plan.changes)?;
-    let threads_on = planned.plan.changes.iter().any(|c| matches!(c.knob, Knob::NapiThreaded { .. }) && c.new == "1");
-    if threads_on {
-        let again = plan(&Host::read(root)?, options)?;
-        let threads: Vec<_> =
-            again.plan.changes.into_iter().filter(|c| matches!(c.knob, Knob::NapiThreadAffinity { .. })).collect();
-        let more = session.apply(writer, &mut Live, &threads)?;
-        applied.written += more.written;
-        applied.idle += more.idle;
+    let (device, mut others): (Vec<Change>, Vec<Change>) =
+        planned.plan.changes.iter().cloned().partition(|c| c.knob.resets_queues());
+    let mut applied = step_by_step(writer, session, &device, stop)?;
+    if applied.written > 0 {
+        let again = Host::read(root).map_err(Failure::from).and_then(|host| Ok(plan(&host, options)?));
+        match again {
+            Ok(again) => others = again.plan.changes.into_iter().filter(|c| !c.knob.resets_queues()).collect(),
+            Err(failure) => return Err(failure.after(&back(writer, session))),
+        }
+    }
+    applied.add(step_by_step(writer, session, &others, stop)?);
+    Ok(applied)
+}
+
+/// Makes the changes one by one; a signal that asks the program to end takes all of the session back.
+fn step_by_step(
+    writer: &Writer,
+    session: &mut Session,
+    changes: &[Change],
+    stop: &AtomicBool,
+) -> Result<Applied, Failure> {
+    let mut applied = Applied::default();
+    for change in changes {
+        if stop.load(Ordering::Relaxed) {
+            return Err(Failure::lacking(anyhow!("interrupted")).after(&back(writer, session)));
+        }
+        applied.add(session.apply(writer, &mut Live, std::slice::from_ref(change))?);
     }
     Ok(applied)
+}
+
+/// Takes the session back and says how that went.
+fn back(writer: &Writer, session: &mut Session) -> String {
+    let report = session.undo(writer, &mut Live, UndoOptions::default());
+    match report.is_complete() {
+        true => format!("Nothing stays changed: {} settings were put back", report.restored()),
+        false => format!("Not all could be put back; run evenkeel undo {}", session.header.session),
+    }
 }
 
 fn nics_of(planned: &SpreadPlan) -> Vec<String> {
@@ -139,13 +187,13 @@ fn report(args: &ApplyArgs, done: Report) -> Result<Outcome, Failure> {
         print_json("spread.apply", done)?;
         return Ok(Outcome::Fine);
     }
-    match &done.session {
-        None => println!("\nNothing to change: all is as planned."),
-        Some(session) => println!(
+    let _ = match &done.session {
+        None => tell("\nNothing to change: all is as planned."),
+        Some(session) => tell(format_args!(
             "\n{} written and read back. Take it back: evenkeel undo {session}{}",
             if done.written == 1 { "1 setting".to_owned() } else { format!("{} settings", done.written) },
             state_flag(args)
-        ),
-    }
+        )),
+    };
     Ok(Outcome::Fine)
 }
