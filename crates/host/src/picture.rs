@@ -38,7 +38,7 @@ pub struct Cpu {
     pub node: u32,
     /// Whether the CPU is online.
     pub online: bool,
-    /// Whether it is isolated from the scheduler (isolcpus=, nohz_full=, cpuset).
+    /// Whether it is isolated from the scheduler (isolcpus=, nohz_full=).
     pub isolated: bool,
 }
 

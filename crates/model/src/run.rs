@@ -90,7 +90,7 @@ pub struct Repeats {
     pub highest_pps: f64,
 }
 
-/// CPU time per packet: the busy time of every core that took part, the generator's own work included where it shares one.
+/// CPU time per packet: the busy time of every online core, less the CPU time of the generator's own threads.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Cost {
     /// Nanoseconds per packet that reached its reader; none when no packet did.
