@@ -17,8 +17,8 @@ use crate::{
 /// IPv6 to the first. It goes with its descriptor; a group that has taken it keeps it.
 pub fn by_source_address() -> Result<OwnedFd, XdpError> {
     quiet_libbpf();
-    let failed = |source| XdpError::Load { program: "fanout", source };
+    let failed = |source| XdpError::load("fanout", source);
     let mut object = MaybeUninit::uninit();
     let skel = FanoutSkelBuilder::default().open(&mut object).map_err(failed)?.load().map_err(failed)?;
-    duplicate(skel.progs.fanout.as_fd())
+    duplicate(skel.progs.fanout.as_fd(), "fanout")
 }

@@ -74,7 +74,7 @@ impl Filter {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
             ..Default::default()
         };
-        let load_failed = |source| XdpError::Load { program: PROGRAM, source };
+        let load_failed = |source| XdpError::load(PROGRAM, source);
         let targets =
             MapHandle::create(MapType::ProgArray, Some("filter_target"), 4, 4, 1, &opts).map_err(load_failed)?;
         let mut insns = self.insns.clone();

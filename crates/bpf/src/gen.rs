@@ -134,7 +134,7 @@ impl LiveSender {
         quiet_libbpf();
         let index = interface_index(interface)?;
         let table = Table::lay_out(&frame, cycle, tcp_offset)?;
-        let failed = |source| XdpError::Load { program: PROGRAM, source };
+        let failed = |source| XdpError::load(PROGRAM, source);
         let mut object = MaybeUninit::uninit();
         let mut open = GenSkelBuilder::default().open(&mut object).map_err(failed)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
@@ -164,7 +164,7 @@ impl LiveSender {
             operation: "map the counters",
             source,
         })?;
-        let program = duplicate(skel.progs.ek_gen.as_fd())?;
+        let program = duplicate(skel.progs.ek_gen.as_fd(), PROGRAM)?;
         let anchor = match (pace.nap, pace.pps) {
             (Some(_), Some(_)) => Some(Anchor::hold(program.as_fd())?),
             _ => None,

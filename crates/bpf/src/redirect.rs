@@ -42,12 +42,12 @@ impl XskRedirect {
     /// Loads the program for `queues` receive queues; with a filter, only the frames that it takes are redirected.
     pub fn load(queues: u32, filter: Option<&Filter>) -> Result<Self, XdpError> {
         quiet_libbpf();
-        let failed = |source| XdpError::Load { program: PROGRAM, source };
+        let failed = |source| XdpError::load(PROGRAM, source);
         let mut object = MaybeUninit::uninit();
         let mut open = XskRedirectSkelBuilder::default().open(&mut object).map_err(failed)?;
         open.maps.xsk_sockets.set_max_entries(queues.max(1)).map_err(failed)?;
         let skel = open.load().map_err(failed)?;
-        let program = duplicate(skel.progs.xsk_redirect.as_fd())?;
+        let program = duplicate(skel.progs.xsk_redirect.as_fd(), PROGRAM)?;
         let filter = filter.map(|f| f.load(program.as_fd(), false)).transpose()?;
         Ok(Self {
             link: None,
@@ -71,6 +71,11 @@ impl XskRedirect {
         let entry = self.filter.as_ref().map_or(self.program.as_fd(), crate::filter::LoadedFilter::entry);
         self.link = Some(XdpLink::attach(entry, PROGRAM, interface, mode)?);
         Ok(())
+    }
+
+    /// Takes the program off; its counts stay readable.
+    pub fn detach(&mut self) {
+        self.link = None;
     }
 
     /// The attached program; nothing before [`XskRedirect::attach`].
@@ -108,18 +113,18 @@ pub(crate) fn number(bytes: &[u8]) -> u64 {
     bytes.first_chunk().map_or(0, |&b| u64::from_ne_bytes(b))
 }
 
-/// A second descriptor for a program that outlives its skeleton.
-pub(crate) fn duplicate(fd: BorrowedFd<'_>) -> Result<OwnedFd, XdpError> {
-    fd.try_clone_to_owned().map_err(|source| XdpError::Map {
-        program: PROGRAM,
-        operation: "duplicate the descriptor",
-        source,
-    })
+/// A second descriptor for `program`, which outlives its skeleton.
+pub(crate) fn duplicate(fd: BorrowedFd<'_>, program: &'static str) -> Result<OwnedFd, XdpError> {
+    fd.try_clone_to_owned().map_err(|source| XdpError::Map { program, operation: "duplicate the descriptor", source })
 }
 
-/// The error number of a libbpf error as an I/O error.
+/// A libbpf error as an I/O error, with its number where that decides what class of error it is: libbpf-rs keeps the number to itself.
 pub(crate) fn to_io(e: &libbpf_rs::Error) -> std::io::Error {
-    std::io::Error::other(e.to_string())
+    match e.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => std::io::Error::from_raw_os_error(libc::EPERM),
+        libbpf_rs::ErrorKind::OutOfMemory => std::io::Error::from_raw_os_error(libc::ENOMEM),
+        _ => std::io::Error::other(e.to_string()),
+    }
 }
 
 fn map_error(operation: &'static str, e: &libbpf_rs::Error) -> XdpError {

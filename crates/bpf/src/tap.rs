@@ -35,7 +35,7 @@ const _: () = assert!(offset_of!(tap_control, tail) == 128);
 
 /// How many CPUs this machine can have: so many rings a tap makes.
 pub fn possible_cpus() -> Result<usize, XdpError> {
-    libbpf_rs::num_possible_cpus().map_err(|source| XdpError::Load { program: PROGRAM, source })
+    libbpf_rs::num_possible_cpus().map_err(|source| XdpError::load(PROGRAM, source))
 }
 
 /// When a frame gets its time.
@@ -92,7 +92,7 @@ impl Tap {
             return Err(XdpError::Setting(text));
         }
         quiet_libbpf();
-        let failed = |source| XdpError::Load { program: PROGRAM, source };
+        let failed = |source| XdpError::load(PROGRAM, source);
         let cpus = possible_cpus()? as u32;
         let segments = (settings.ring_bytes as u64).div_ceil(SEGMENT).next_power_of_two().max(2);
         let elements = u32::try_from(segments)
@@ -119,7 +119,7 @@ impl Tap {
         }
         open.progs.tap_poll_end.set_autoload(settings.stamp == TapStamp::PerPoll);
         let skel = open.load().map_err(failed)?;
-        let program = duplicate(skel.progs.tap.as_fd())?;
+        let program = duplicate(skel.progs.tap.as_fd(), PROGRAM)?;
         let poll_end = match settings.stamp {
             TapStamp::PerPoll => Some(skel.progs.tap_poll_end.attach_raw_tracepoint("napi_poll").map_err(failed)?),
             TapStamp::PerFrame => None,

@@ -127,6 +127,7 @@ impl Translation {
         // r3: the offset, bounded.
         if indexed {
             self.emit(ALU | MOV | REG, R3, X, 0, 0);
+            // In 64 bits: where X + k passes 32 bits libpcap rejects the frame and does not wrap around.
             self.emit(ALU64 | ADD, R3, 0, 0, k as i32);
             self.jump(JMP | JGT, R3, 0, limit, Label::Reject);
         } else {

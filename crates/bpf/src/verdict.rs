@@ -36,7 +36,7 @@ impl XdpDrop {
     /// Loads and attaches it. See [`XdpLink::attach`] for what is refused.
     pub fn attach(interface: &str, mode: XdpMode) -> Result<Self, XdpError> {
         quiet_libbpf();
-        let failed = |source| XdpError::Load { program: "xdp_drop", source };
+        let failed = |source| XdpError::load("xdp_drop", source);
         let mut object = MaybeUninit::uninit();
         let skel = XdpDropSkelBuilder::default().open(&mut object).map_err(failed)?.load().map_err(failed)?;
         let link = XdpLink::attach(skel.progs.xdp_drop.as_fd(), "xdp_drop", interface, mode)?;
@@ -72,10 +72,10 @@ impl XdpPass {
     /// Loads and attaches it. See [`XdpLink::attach`] for what is refused.
     pub fn attach(interface: &str, mode: XdpMode) -> Result<Self, XdpError> {
         quiet_libbpf();
-        let failed = |source| XdpError::Load { program: "xdp_pass", source };
+        let failed = |source| XdpError::load("xdp_pass", source);
         let mut object = MaybeUninit::uninit();
         let skel = XdpPassSkelBuilder::default().open(&mut object).map_err(failed)?.load().map_err(failed)?;
-        let program = duplicate(skel.progs.xdp_pass.as_fd())?;
+        let program = duplicate(skel.progs.xdp_pass.as_fd(), "xdp_pass")?;
         let link = XdpLink::attach(program.as_fd(), "xdp_pass", interface, mode)?;
         Ok(Self { link, _program: program })
     }

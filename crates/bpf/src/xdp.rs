@@ -75,10 +75,12 @@ pub enum XdpError {
         reason: String,
     },
     /// The program or its maps could not be loaded.
-    #[error("cannot load the kernel program `{program}`: {source}{}", privilege_hint(source))]
+    #[error("cannot load the kernel program `{program}`: {source}{}{log}", privilege_hint(source))]
     Load {
         /// The program.
         program: &'static str,
+        /// The last lines of what the kernel's verifier said, after `; the kernel's verifier: `; empty if it said nothing.
+        log: String,
         /// What the kernel or libbpf answered.
         source: libbpf_rs::Error,
     },
@@ -108,6 +110,11 @@ pub enum XdpError {
 }
 
 impl XdpError {
+    /// A load that failed just now on this thread.
+    pub(crate) fn load(program: &'static str, source: libbpf_rs::Error) -> Self {
+        Self::Load { program, log: VERIFIER_LOG.take(), source }
+    }
+
     /// A privilege was missing (EPERM).
     pub fn is_denied(&self) -> bool {
         match self {
@@ -281,12 +288,62 @@ fn attach_error(errno: i32, program: &'static str, interface: &str, mode: XdpMod
     XdpError::Unsupported { interface, program, mode, reason }
 }
 
-/// Sends libbpf's own messages to nowhere: what matters comes back as an error.
+thread_local! {
+    /// What the verifier said of the last program that it refused on this thread.
+    static VERIFIER_LOG: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
+}
+
+/// Sends libbpf's own messages to nowhere, as what matters comes back as an error; the end of a verifier's log is kept for that error.
 pub(crate) fn quiet_libbpf() {
-    libbpf_rs::set_print(None);
+    fn keep(_: libbpf_rs::PrintLevel, message: String) {
+        if let Some(log) = verifier_log(&message) {
+            VERIFIER_LOG.set(log);
+        }
+    }
+    VERIFIER_LOG.take();
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, keep)));
+}
+
+/// The last three lines of the verifier's log in a message of libbpf, without its statistics.
+fn verifier_log(message: &str) -> Option<String> {
+    let (_, log) = message.split_once("BEGIN PROG LOAD LOG --")?;
+    let log = log.split("-- END PROG LOAD LOG").next().unwrap_or(log);
+    let said: Vec<&str> =
+        log.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("processed ")).collect();
+    let last = &said[said.len().saturating_sub(3)..];
+    (!last.is_empty()).then(|| format!("; the kernel's verifier: {}", last.join(" / ")))
 }
 
 /// A C string of a fixed name.
 pub(crate) fn c_name(name: &'static [u8]) -> &'static CStr {
     CStr::from_bytes_with_nul(name).unwrap_or(c"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_verifiers_log_is_told() {
+        let message = "libbpf: prog 'x': -- BEGIN PROG LOAD LOG --\n0: a\n1: b\n2: c\nR1 invalid mem access\n\
+             processed 3 insns (limit 1000000)\n-- END PROG LOAD LOG --\n";
+        assert_eq!(
+            verifier_log(message).as_deref(),
+            Some("; the kernel's verifier: 1: b / 2: c / R1 invalid mem access")
+        );
+        assert_eq!(verifier_log("libbpf: prog 'x': BPF program load failed: -EPERM\n"), None);
+    }
+
+    #[test]
+    fn a_refusal_by_privilege_stays_one() {
+        let error = |code| XdpError::Map {
+            program: "x",
+            operation: "test",
+            source: crate::redirect::to_io(&libbpf_rs::Error::from_raw_os_error(code)),
+        };
+        assert_eq!(error(libc::EPERM).class(), ErrorClass::Lacking);
+        assert!(error(libc::EPERM).is_denied());
+        assert_eq!(error(libc::ENOMEM).class(), ErrorClass::Lacking);
+        assert_eq!(error(libc::EINVAL).class(), ErrorClass::Internal);
+    }
 }

@@ -30,7 +30,7 @@ impl XmitDrops {
         let netns = File::open("/proc/thread-self/ns/net").and_then(|f| f.metadata()).map_err(|source| {
             XdpError::System { interface: interface.to_owned(), operation: "tell the network namespace", source }
         })?;
-        let failed = |source| XdpError::Load { program: PROGRAM, source };
+        let failed = |source| XdpError::load(PROGRAM, source);
         let mut object = MaybeUninit::uninit();
         let mut open = XmitDropsSkelBuilder::default().open(&mut object).map_err(failed)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {

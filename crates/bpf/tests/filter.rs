@@ -17,7 +17,7 @@ use sys::packet::Instruction;
 /// What the program behind the filter returns, so that it is told from XDP_PASS.
 const TAKEN: u32 = libbpf_sys::XDP_TX;
 
-const FILTERS: [&str; 18] = [
+const FILTERS: [&str; 19] = [
     "ip",
     "ip6 and udp",
     "tcp port 80",
@@ -35,6 +35,7 @@ const FILTERS: [&str; 18] = [
     "portrange 1000-2000",
     "ip and (ip[8] << 2) / 3 > 60 and ip[9] % 5 != 1",
     "tcp and ((ip[2:2] - ((ip[0]&0xf)<<2)) - ((tcp[12]&0xf0)>>2)) != 0",
+    "ip[(ip[8] & 15) - 10] > 100",
     "ether[100:4] < 0x20000000 or ip[ip[8]:2] > ip[10:2]",
 ];
 

@@ -37,7 +37,10 @@ pub enum RunError {
     #[error(transparent)]
     Output(#[from] OutputError),
     /// A reader could not go to its CPU.
-    #[error("cannot run a reader on CPU {cpu}: {source}")]
+    #[error(
+        "cannot run a reader on CPU {cpu}: {source}: it is offline, or a cpuset keeps this process from it; choose others with --cpus \
+         (`taskset -p $$` shows those of your shell)"
+    )]
     Pin {
         /// The CPU.
         cpu: u32,

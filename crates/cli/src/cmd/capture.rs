@@ -149,7 +149,11 @@ fn place(config: &Config, host: &Host, backend: Backend) -> Result<Plan, Failure
     // In `auto` the number is meant for those that can have several.
     let members = if config.mode.is_some() || backend.is_fanout() { config.members } else { None };
     let wish = Wish { backend, members, cpus: config.cpus.clone() };
-    Ok(plan::plan(&wish, &host.cpus, nic, &irq_cpus)?)
+    // Without a list, the readers stay where this process may run (taskset, cpusets).
+    let here = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).ok().filter(|_| config.cpus.is_none());
+    let may = |cpu: u32| here.is_none_or(|set| set.is_set(cpu as usize).unwrap_or(false));
+    let cpus: Vec<_> = host.cpus.iter().filter(|cpu| may(cpu.id)).cloned().collect();
+    Ok(plan::plan(&wish, &cpus, nic, &irq_cpus)?)
 }
 
 fn open(config: &Config, filter: &Filter, plan: &Plan) -> Result<Vec<(AnySource, Option<u32>)>, Failure> {
