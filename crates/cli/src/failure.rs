@@ -49,6 +49,11 @@ impl Failure {
         Self { class: ErrorClass::Internal, error: error.into() }
     }
 
+    /// The same failure, with what was done about it.
+    pub(crate) fn after(self, done: &str) -> Self {
+        Self { class: self.class, error: anyhow::anyhow!("{}. {done}", self.message()) }
+    }
+
     /// Says on stderr what went wrong, in one paragraph, and gives the exit code. A closed pipe is not worth a word.
     pub(crate) fn report(self) -> ExitCode {
         if self.is_broken_pipe() {

@@ -141,9 +141,8 @@ impl Journal {
     fn standing_after(&self, session: &Session) -> Vec<Session> {
         let all = self.files().unwrap_or_default();
         let loaded = all.iter().filter_map(|path| Session::load(path).ok().flatten());
-        let is_later = |s: &Session| {
-            s.header.boot_id == session.header.boot_id && s.age() > session.age() && s.is_open()
-        };
+        let is_later =
+            |s: &Session| s.header.boot_id == session.header.boot_id && s.age() > session.age() && s.is_open();
         let mut later: Vec<Session> = loaded.filter(is_later).collect();
         later.sort_by(|a, b| a.age().cmp(&b.age()));
         later

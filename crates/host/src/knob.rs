@@ -251,7 +251,7 @@ impl Knob {
     /// The shell command that sets the knob to `value`. Names may be those of a saved machine, so they are quoted where the
     /// shell would see more in them.
     pub fn shell(&self, value: &str) -> String {
-        let value = quoted(value.trim());
+        let (raw, value) = (value, quoted(value.trim()));
         if let Some(file) = self.file() {
             return format!("echo {value} > {}", quoted(&format!("/{file}")));
         }
@@ -261,7 +261,7 @@ impl Knob {
             Self::Channels { nic } => format!("ethtool -L {} combined {value}", quoted(nic)),
             Self::Coalesce { nic, field } => format!("ethtool -C {} {} {value}", quoted(nic), field.as_str()),
             Self::Feature { nic, name } => format!("ethtool -K {} {} {value}", quoted(nic), quoted(name)),
-            Self::RssIndirection { nic } => rss_shell(&quoted(nic), value.trim_matches('\'')),
+            Self::RssIndirection { nic } => rss_shell(&quoted(nic), raw),
             _ => unreachable!("every other knob is a file"),
         }
     }

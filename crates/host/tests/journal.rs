@@ -3,7 +3,8 @@
 use std::{collections::BTreeMap, fs, io::Write};
 
 use host::{
-    journal::{ApplyError, Journal, JournalError, Session, StepState, UndoOptions},
+    Root,
+    journal::{ApplyError, Guardian, Journal, JournalError, Session, StepState, UndoOptions, Verdict},
     knob::{Change, Knob, KnobError, Store},
 };
 use proptest::prelude::*;
@@ -13,6 +14,7 @@ use proptest::prelude::*;
 struct Model {
     values: BTreeMap<Knob, String>,
     refuses: Option<Knob>,
+    managed: Option<Knob>,
 }
 
 impl Store for Model {
@@ -23,7 +25,23 @@ impl Store for Model {
 
     fn write(&mut self, knob: &Knob, value: &str) -> Result<(), KnobError> {
         if self.refuses.as_ref() == Some(knob) {
+            let (knob, value, object) = (knob.clone(), value.to_owned(), "model".to_owned());
+            return Err(KnobError::NotAllowed {
+                knob,
+                value,
+                object,
+                source: std::io::ErrorKind::ReadOnlyFilesystem.into(),
+            });
+        }
+        if self.managed.as_ref() == Some(knob) {
             return Err(KnobError::Managed { knob: knob.clone(), value: value.to_owned() });
+        }
+        if matches!(knob, Knob::Ring { .. }) {
+            // A driver that makes its interrupts anew.
+            self.values
+                .iter_mut()
+                .filter(|(k, _)| matches!(k, Knob::IrqAffinity { .. }))
+                .for_each(|(_, v)| *v = "f".into());
         }
         self.values.insert(knob.clone(), value.to_owned());
         Ok(())
@@ -39,7 +57,7 @@ fn change(knob: Knob, new: &str) -> Change {
 }
 
 fn machine(irqs: u32) -> Model {
-    Model { values: (0..irqs).map(|n| (irq(n), "ff".to_owned())).collect(), refuses: None }
+    Model { values: (0..irqs).map(|n| (irq(n), "ff".to_owned())).collect(), ..Model::default() }
 }
 
 fn journal() -> (tempfile::TempDir, Journal) {
@@ -72,7 +90,7 @@ proptest! {
         }
         // As another process would read it.
         let mut session = journal.session(&session.header.session).unwrap();
-        let report = session.undo(&writer, &mut model, UndoOptions::default()).unwrap();
+        let report = session.undo(&writer, &mut model, UndoOptions::default());
         prop_assert!(report.is_complete());
         prop_assert_eq!(&model.values, &before);
         prop_assert!(!journal.sessions().unwrap()[0].is_open());
@@ -89,7 +107,7 @@ fn a_refused_write_takes_the_earlier_ones_back_and_names_the_reason() {
     let changes = [change(irq(0), "1"), change(irq(1), "2"), change(irq(2), "4")];
     let error = session.apply(&writer, &mut model, &changes).unwrap_err();
     assert!(matches!(error, ApplyError::Undone { restored: 2, .. }), "{error:?}");
-    assert!(error.to_string().contains("IRQ 2") && error.to_string().contains("manages"), "{error}");
+    assert!(error.to_string().contains("IRQ 2") && error.to_string().contains("Nothing stays changed"), "{error}");
     assert_eq!(model.values, before);
 }
 
@@ -112,7 +130,7 @@ fn a_crash_between_the_record_and_its_outcome_is_undone_whether_or_not_the_write
         }
         let mut session = journal.sessions().unwrap().remove(0);
         assert_eq!(session.steps.len(), 2);
-        let report = session.undo(&writer, &mut model, UndoOptions::default()).unwrap();
+        let report = session.undo(&writer, &mut model, UndoOptions::default());
         assert!(report.is_complete(), "{report:?}");
         assert_eq!(report.restored(), if written { 2 } else { 1 });
         assert_eq!(model.values, machine(2).values);
@@ -127,7 +145,7 @@ fn a_value_that_somebody_else_wrote_stops_undo_and_is_named() {
     let mut session = Session::begin(&writer, "test").unwrap();
     session.apply(&writer, &mut model, &[change(irq(0), "1"), change(irq(1), "2"), change(irq(2), "4")]).unwrap();
     model.values.insert(irq(1), "80".into());
-    let report = session.undo(&writer, &mut model, UndoOptions::default()).unwrap();
+    let report = session.undo(&writer, &mut model, UndoOptions::default());
     assert!(!report.is_complete());
     assert_eq!(model.values[&irq(2)], "ff", "the one behind it was put back");
     assert_eq!(model.values[&irq(1)], "80", "the foreign value was left alone");
@@ -139,7 +157,7 @@ fn a_value_that_somebody_else_wrote_stops_undo_and_is_named() {
     );
 
     let mut session = journal.sessions().unwrap().remove(0);
-    let report = session.undo(&writer, &mut model, UndoOptions { force: true, dry_run: false }).unwrap();
+    let report = session.undo(&writer, &mut model, UndoOptions { force: true, ..UndoOptions::default() });
     assert!(matches!(report.steps[0].state, StepState::Forced { .. }));
     assert_eq!(model.values, machine(3).values);
 }
@@ -150,7 +168,7 @@ fn a_dry_run_changes_neither_the_machine_nor_the_journal() {
     let (mut model, writer) = (machine(1), journal.lock().unwrap());
     let mut session = Session::begin(&writer, "test").unwrap();
     session.apply(&writer, &mut model, &[change(irq(0), "1"), change(irq(0), "2")]).unwrap();
-    let report = session.undo(&writer, &mut model, UndoOptions { dry_run: true, force: false }).unwrap();
+    let report = session.undo(&writer, &mut model, UndoOptions { dry_run: true, ..UndoOptions::default() });
     assert!(report.is_complete());
     assert_eq!(report.restored(), 2);
     assert_eq!(model.values[&irq(0)], "2");
@@ -164,7 +182,7 @@ fn a_knob_that_vanished_needs_no_undo() {
     let mut session = Session::begin(&writer, "test").unwrap();
     session.apply(&writer, &mut model, &[change(irq(0), "1")]).unwrap();
     model.values.clear();
-    let report = session.undo(&writer, &mut model, UndoOptions::default()).unwrap();
+    let report = session.undo(&writer, &mut model, UndoOptions::default());
     assert!(matches!(report.steps[0].state, StepState::Gone));
     assert!(report.is_complete());
 }
@@ -221,4 +239,167 @@ fn a_journal_lost_in_mid_apply_leaves_nothing_changed() {
     assert!(matches!(error, ApplyError::Journal { restored: 2, .. }), "{error}");
     assert!(error.to_string().contains("Nothing stays changed: 2 earlier changes"), "{error}");
     assert_eq!(store.0.values, machine(3).values);
+}
+
+#[test]
+fn two_sessions_never_share_a_file() {
+    let (_folder, journal) = journal();
+    let writer = journal.lock().unwrap();
+    for _ in 0..50 {
+        Session::begin(&writer, "test").unwrap();
+    }
+    assert_eq!(journal.sessions().unwrap().len(), 50);
+}
+
+#[test]
+fn an_earlier_session_waits_for_the_later_one_on_the_same_knob() {
+    let (_folder, journal) = journal();
+    let (mut model, writer) = (machine(2), journal.lock().unwrap());
+    let mut first = Session::begin(&writer, "first").unwrap();
+    first.apply(&writer, &mut model, &[change(irq(0), "2"), change(irq(1), "2")]).unwrap();
+    let mut second = Session::begin(&writer, "second").unwrap();
+    second.apply(&writer, &mut model, &[change(irq(0), "ff")]).unwrap();
+    let report = first.undo(&writer, &mut model, UndoOptions { go_on: true, ..UndoOptions::default() });
+    let by = StepState::Superseded { by: second.header.session.clone() };
+    assert_eq!(report.steps.iter().map(|s| &s.state).collect::<Vec<_>>(), [&StepState::Restored, &by]);
+    assert!(!report.is_complete() && first.is_open(), "it must stay open until the later one is taken back");
+    assert!(second.undo(&writer, &mut model, UndoOptions::default()).is_complete());
+    assert!(first.undo(&writer, &mut model, UndoOptions::default()).is_complete());
+    assert_eq!(model.values, machine(2).values);
+}
+
+#[test]
+fn an_undo_that_goes_on_leaves_only_the_foreign_value() {
+    let (_folder, journal) = journal();
+    let (mut model, writer) = (machine(3), journal.lock().unwrap());
+    let mut session = Session::begin(&writer, "test").unwrap();
+    session.apply(&writer, &mut model, &[change(irq(0), "1"), change(irq(1), "2"), change(irq(2), "4")]).unwrap();
+    model.values.insert(irq(2), "80".into());
+    let report = session.undo(&writer, &mut model, UndoOptions { go_on: true, ..UndoOptions::default() });
+    assert!(!report.is_complete());
+    let left: Vec<&str> = model.values.values().map(String::as_str).collect();
+    assert_eq!(left, ["ff", "ff", "80"]);
+}
+
+#[test]
+fn a_ring_that_resets_the_interrupts_is_not_the_last_word() {
+    let (_folder, journal) = journal();
+    let (mut model, writer) = (machine(2), journal.lock().unwrap());
+    let ring = Knob::Ring { nic: "x".into(), direction: host::knob::Direction::Rx };
+    model.values.insert(ring.clone(), "256".into());
+    let before = model.values.clone();
+    let mut session = Session::begin(&writer, "test").unwrap();
+    session.apply(&writer, &mut model, &[change(ring, "512")]).unwrap();
+    assert_eq!(model.values[&irq(0)], "f", "reset by the driver");
+    let others: Vec<Change> = (0..2).map(|n| Change { old: "ff".into(), ..change(irq(n), "1") }).collect();
+    session.apply_after_reset(&writer, &mut model, &others).unwrap();
+    let report = session.undo(&writer, &mut model, UndoOptions::default());
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(model.values, before);
+}
+
+#[test]
+fn an_interrupt_that_nobody_can_write_does_not_stop_the_others() {
+    let (_folder, journal) = journal();
+    let (mut model, writer) = (machine(3), journal.lock().unwrap());
+    model.managed = Some(irq(1));
+    let mut session = Session::begin(&writer, "test").unwrap();
+    let changes: Vec<Change> = (0..3).map(|n| change(irq(n), "1")).collect();
+    let applied = session.apply(&writer, &mut model, &changes).unwrap();
+    assert_eq!((applied.written, applied.refused.len()), (2, 1));
+    assert_eq!(applied.refused[0].0.knob, irq(1));
+    assert!(session.undo(&writer, &mut model, UndoOptions::default()).is_complete());
+    assert_eq!(model.values, machine(3).values);
+}
+
+/// Runs in a mount namespace of a thread's own, where a tiny disk is mounted on a folder.
+fn on_a_disk_of_its_own(what: impl FnOnce(&std::path::Path, &dyn Fn(&[&str])) + Send + 'static) {
+    if !nix::unistd::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "mounting takes root, and CI must not skip it");
+        return eprintln!("skipped: mounting takes root");
+    }
+    let run = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS | nix::sched::CloneFlags::CLONE_FS).unwrap();
+        let mount = |args: &[&str]| assert!(std::process::Command::new("mount").args(args).status().unwrap().success());
+        mount(&["--make-rprivate", "/"]);
+        let folder = tempfile::tempdir().unwrap();
+        mount(&["-t", "tmpfs", "-o", "size=64k", "ek", folder.path().to_str().unwrap()]);
+        what(folder.path(), &mount);
+        nix::mount::umount2(folder.path(), nix::mount::MntFlags::MNT_DETACH).unwrap();
+    };
+    std::thread::spawn(run).join().unwrap();
+}
+
+#[test]
+fn a_full_disk_does_not_stand_in_the_way_of_undo() {
+    on_a_disk_of_its_own(|folder, _| {
+        let journal = Journal::at(Some(folder));
+        let mut model = machine(3);
+        let changes: Vec<Change> = (0..3).map(|n| change(irq(n), "1")).collect();
+        let mut session = Session::begin(&journal.lock().unwrap(), "test").unwrap();
+        session.apply(&journal.lock().unwrap(), &mut model, &changes).unwrap();
+        let _ = fs::write(folder.join("ballast"), vec![0; 1 << 20]);
+        // Records still fit into the last page of the session's file: fill it, too, with a torn line.
+        let pad =
+            fs::File::options().append(true).open(journal.folder().join(format!("{}.jsonl", session.header.session)));
+        let _ = pad.unwrap().write_all(&[b' '; 8192]);
+        let report = session.undo(&journal.lock().unwrap(), &mut model, UndoOptions::default());
+        assert!(report.is_complete(), "{report:?}");
+        assert_eq!(model.values, machine(3).values);
+        assert!(journal.lock().is_ok(), "the process number in the lock is only for people");
+    });
+}
+
+#[test]
+fn a_disk_that_became_read_only_does_not_stand_in_the_way_of_undo_and_is_told() {
+    on_a_disk_of_its_own(|folder, mount| {
+        let journal = Journal::at(Some(folder));
+        let mut model = machine(3);
+        let changes: Vec<Change> = (0..3).map(|n| change(irq(n), "1")).collect();
+        let mut session = Session::begin(&journal.lock().unwrap(), "test").unwrap();
+        session.apply(&journal.lock().unwrap(), &mut model, &changes).unwrap();
+        mount(&["-o", "remount,ro", folder.to_str().unwrap()]);
+        let writer = journal.lock().unwrap();
+        assert!(matches!(journal.lock(), Err(JournalError::Locked { .. })), "one at a time here, too");
+        let report = session.undo(&writer, &mut model, UndoOptions::default());
+        assert!(report.is_complete());
+        assert!(report.unrecorded.as_ref().is_some_and(|why| why.contains("Read-only")), "{report:?}");
+        assert_eq!(model.values, machine(3).values);
+        assert!(!session.is_open() && journal.sessions().unwrap()[0].is_open());
+    });
+}
+
+#[test]
+fn a_guardian_acts_though_the_journal_is_gone_and_a_value_is_foreign() {
+    let (_folder, journal) = journal();
+    let mut model = machine(3);
+    let changes: Vec<Change> = (0..3).map(|n| change(irq(n), "1")).collect();
+    let mut session = Session::begin(&journal.lock().unwrap(), "test").unwrap();
+    session.apply(&journal.lock().unwrap(), &mut model, &changes).unwrap();
+    model.values.insert(irq(2), "80".into());
+    fs::write(journal.folder().join("0-0.jsonl"), "damage of another session\n").unwrap();
+    let guardian = Guardian::arm(Root::from_files(BTreeMap::new()), Vec::new(), 0);
+    let loaded = journal.session(&session.header.session).unwrap();
+    fs::remove_dir_all(journal.folder()).unwrap();
+    let Verdict::Reverted { report, .. } = guardian.watch(&journal, loaded, &mut model) else { panic!() };
+    assert_eq!(report.restored(), 2, "{report:?}");
+    assert!(!report.is_complete() && report.unrecorded.is_some());
+}
+
+#[test]
+fn a_session_of_another_network_namespace_says_so() {
+    let (_folder, journal) = journal();
+    let (mut model, writer) = (Model::default(), journal.lock().unwrap());
+    let rps = Knob::RpsCpus { nic: "x".into(), queue: 0 };
+    model.values.insert(rps.clone(), "0".into());
+    let mut session = Session::begin(&writer, "test").unwrap();
+    session.apply(&writer, &mut model, &[change(rps, "1")]).unwrap();
+    assert_eq!(session.other_netns(), None);
+    session.header.netns = session.header.netns.map(|n| n + 1);
+    assert_eq!(session.other_netns(), session.header.netns);
+}
+
+#[test]
+fn a_relative_folder_is_the_same_one_for_every_process() {
+    assert!(Journal::at(Some("ek-state".as_ref())).folder().is_absolute());
 }

@@ -24,6 +24,17 @@ pub(crate) fn threads(nic: &Nic, options: &Options, homes: &Homes, out: &mut Spr
             Some(now) => {
                 let knob = Knob::NapiThreaded { nic: name.clone() };
                 out.set(name, "threaded NAPI".into(), knob, one_zero(now), one_zero(on), "as asked".into());
+                let all = nic.napis.iter().filter_map(|n| n.cpus.as_ref()).map(CpuSet::len).max();
+                let pinned = nic.napis.iter().filter_map(|n| Some((n.pid?, n.cpus.as_ref()?)));
+                let pinned: Vec<_> = pinned.filter(|(_, cpus)| cpus.len() == 1 || Some(cpus.len()) < all).collect();
+                if !on && now && !pinned.is_empty() {
+                    let list: Vec<String> = pinned.iter().map(|(pid, cpus)| format!("{pid} on {cpus}")).collect();
+                    out.warn(format!(
+                        "{name}: its NAPI threads end, and their pinning ({}) with them: `undo` makes new threads, not \
+                         pinned; `spread apply --threaded on` pins those to the CPUs of their queues",
+                        list.join(", ")
+                    ));
+                }
                 if on && !now {
                     out.warn(format!(
                         "{name}: its NAPI threads exist once threaded NAPI is on; `apply` pins them then"

@@ -33,8 +33,24 @@ fn sample(loads: &[f64], work: Vec<Work>) -> Sample {
     Sample { cores: loads.iter().enumerate().map(core).collect(), work }
 }
 
+/// Decides and makes the moves.
+fn step(state: &mut State, settings: &Settings, sample: &Sample) -> Decision {
+    let decision = decide(state, settings, sample);
+    decision.moves.iter().for_each(|m| state.made(m));
+    decision
+}
+
 fn repeat(state: &mut State, sample: &Sample, times: u32) -> Vec<Decision> {
-    (0..times).map(|_| decide(state, &Settings::default(), sample)).collect()
+    (0..times).map(|_| step(state, &Settings::default(), sample)).collect()
+}
+
+#[test]
+fn a_move_that_is_not_made_accuses_nobody() {
+    let s = sample(&[90.0, 5.0], vec![work(1, 0, 40.0), work(2, 0, 45.0)]);
+    let mut state = State::default();
+    let decisions: Vec<Decision> = (0..9).map(|_| decide(&mut state, &Settings::default(), &s)).collect();
+    assert_eq!(moves(&decisions).len(), 3, "said again after each patience");
+    assert!(notes(&decisions).is_empty(), "{:?}", notes(&decisions));
 }
 
 fn moves(decisions: &[Decision]) -> Vec<(u32, u32, u32)> {

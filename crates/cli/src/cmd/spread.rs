@@ -15,7 +15,7 @@ use model::schema::Document;
 use spread::{SpreadPlan, plan};
 
 use self::wish::WishArgs;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, note, tell};
 
 /// Spread the packet work evenly over the cores: plan (default), apply, status, watch, members.
 ///
@@ -99,14 +99,13 @@ fn open_root(path: Option<&Path>) -> Result<Root, Failure> {
 /// Prints a document on stdout.
 fn print_json<T: serde::Serialize>(verb: &str, body: T) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(&Document::new(verb, 1, body)).map_err(Failure::internal)?;
-    println!("{text}");
-    Ok(())
+    tell(text).map_err(Failure::internal)
 }
 
 /// Says the plan's warnings on stderr.
 fn warn(planned: &SpreadPlan) {
     for warning in &planned.plan.warnings {
-        eprintln!("warning: {warning}");
+        note(format_args!("warning: {warning}"));
     }
 }
 

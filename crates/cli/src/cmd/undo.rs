@@ -2,8 +2,9 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Write},
-    path::PathBuf,
+    io::{BufRead, BufReader},
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
     process::{Command, Stdio},
 };
 
@@ -11,13 +12,13 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use host::{
     Root,
-    journal::{Guardian, Journal, Session, StepReport, StepState, UndoOptions, UndoReport, Verdict},
+    journal::{Guardian, Journal, Session, StepState, UndoOptions, UndoReport, Verdict},
     knob::Live,
 };
 use model::schema::Document;
 use serde::Serialize;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, note, tell};
 
 /// Take back what evenkeel changed, last change first.
 ///
@@ -99,21 +100,31 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::Fine);
     }
     let writer = journal.lock()?;
-    let (mut done, mut outcome) = (Vec::new(), Outcome::Fine);
+    let (mut done, mut outcome, mut unrecorded) = (Vec::new(), Outcome::Fine, None);
     for session in sessions {
         // Read again under the lock: a guardian may have been faster.
         let mut session = journal.session(&session.header.session)?;
         let name = session.header.session.clone();
         if !session.is_of_this_boot()? {
-            eprintln!("session {name} is of an earlier boot: its settings went with that, nothing to undo");
+            note(format_args!("session {name} is of an earlier boot: its settings went with that, nothing to undo"));
             continue;
         }
-        refuse_if_alive(&session, args.force)?;
-        let report = session.undo(&writer, &mut Live, UndoOptions { force: args.force, dry_run: args.dry_run })?;
+        if let Err(failure) = refuse_elsewhere(&session).and_then(|()| refuse_if_alive(&session, args.force)) {
+            // What is refused here must not keep the others from being taken back, unless it is the only one.
+            if !args.all {
+                return Err(failure);
+            }
+            failure.report();
+            outcome = Outcome::No;
+            continue;
+        }
+        let options = UndoOptions { force: args.force, dry_run: args.dry_run, go_on: false, in_order: args.all };
+        let report = session.undo(&writer, &mut Live, options);
         if !args.json {
             print_report(&name, &report, args.dry_run);
         }
         let complete = report.is_complete();
+        unrecorded = unrecorded.or_else(|| report.unrecorded.clone());
         done.push(Undone { session: name, complete, report });
         if !complete {
             outcome = Outcome::No;
@@ -121,7 +132,36 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
         }
     }
     say(args.json, done, "")?;
-    Ok(outcome)
+    match unrecorded {
+        None => Ok(outcome),
+        Some(why) => Err(Failure::lacking(anyhow!(
+            "what is said above was done, but the journal cannot note it and names the settings still ({why}); undo again \
+             then finds the old values and notes them"
+        ))),
+    }
+}
+
+/// A session of another network namespace: an interface of the same name here is not the one that was changed.
+fn refuse_elsewhere(session: &Session) -> Result<(), Failure> {
+    let Some(netns) = session.other_netns() else { return Ok(()) };
+    let name = &session.header.session;
+    let is_it = |path: &Path| fs::metadata(path).is_ok_and(|m| m.ino() == netns);
+    let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
+    let named = entries("/run/netns").find(|e| is_it(&e.path())).map(|e| e.file_name());
+    let enter = match named {
+        Some(namespace) => format!("ip netns exec {} evenkeel undo {name}", namespace.to_string_lossy()),
+        None => match entries("/proc").find(|e| is_it(&e.path().join("ns/net"))) {
+            Some(process) => {
+                format!("nsenter --net=/proc/{}/ns/net evenkeel undo {name}", process.file_name().to_string_lossy())
+            }
+            None => "no process and no file of /run/netns holds that namespace any more: if it is gone, so are its \
+                     settings, and nothing is to be done"
+                .to_owned(),
+        },
+    };
+    Err(Failure::lacking(anyhow!(
+        "session {name} changed another network namespace (net:[{netns}]), and is undone in there: {enter}"
+    )))
 }
 
 /// The sessions of this boot that still stand, last first; only the last one unless all are wanted.
@@ -132,7 +172,11 @@ fn standing(journal: &Journal, all: bool) -> Result<Vec<Session>, Failure> {
             standing.push(session);
         }
     }
-    standing.truncate(if all { usize::MAX } else { 1 });
+    if !all {
+        // The last one of this namespace; where there is none, the last one, so that the way to it is told.
+        let here = standing.iter().position(|s| s.other_netns().is_none()).unwrap_or(0);
+        standing = standing.into_iter().skip(here).take(1).collect();
+    }
     Ok(standing)
 }
 
@@ -150,24 +194,27 @@ fn refuse_if_alive(session: &Session, force: bool) -> Result<(), Failure> {
     )))
 }
 
+/// Nobody may be reading any more; what is done is done.
 fn print_report(session: &str, report: &UndoReport, dry_run: bool) {
     if dry_run {
         for step in &report.steps {
-            match &step.state {
-                StepState::Restored | StepState::Forced { .. } => println!("{}", step.change.shell_back()),
-                _ => println!("# {step}"),
-            }
+            let _ = match &step.state {
+                StepState::Restored | StepState::Forced { .. } => tell(step.change.shell_back()),
+                _ => tell(format_args!("# {step}")),
+            };
         }
         return;
     }
-    report.steps.iter().for_each(|step: &StepReport| println!("{step}"));
-    match (report.is_complete(), report.restored()) {
-        (true, n) => println!("session {session}: {n} settings put back, all is as before it"),
-        (false, n) => println!(
+    for step in &report.steps {
+        let _ = tell(step);
+    }
+    let _ = match (report.is_complete(), report.restored()) {
+        (true, n) => tell(format_args!("session {session}: {n} settings put back, all is as before it")),
+        (false, n) => tell(format_args!(
             "session {session}: stopped after {n} settings; look at the last line, then `evenkeel undo --force {session}` \
              overwrites what somebody else wrote"
-        ),
-    }
+        )),
+    };
 }
 
 fn say(json: bool, done: Vec<Undone>, otherwise: &str) -> Result<(), Failure> {
@@ -178,13 +225,14 @@ fn say(json: bool, done: Vec<Undone>, otherwise: &str) -> Result<(), Failure> {
     if json {
         print_json(Body { sessions: done })?;
     } else if !otherwise.is_empty() {
-        println!("{otherwise}");
+        let _ = tell(otherwise);
     }
     Ok(())
 }
 
+/// Prints a document. Who is not there to read it does not change the outcome.
 fn print_json<T: Serialize>(body: T) -> Result<(), Failure> {
-    println!("{}", serde_json::to_string_pretty(&Document::new("undo", 1, body)).map_err(Failure::internal)?);
+    let _ = tell(serde_json::to_string_pretty(&Document::new("undo", 1, body)).map_err(Failure::internal)?);
     Ok(())
 }
 
@@ -198,7 +246,8 @@ fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
         let state = match (s.is_of_this_boot()?, s.is_open()) {
             (false, _) => "earlier boot",
             (true, false) => "undone",
-            (true, true) if s.awaits_confirmation() => "awaits confirm",
+            (true, true) if s.awaits_confirmation() && s.guardian_lives() => "awaits confirm",
+            (true, true) if s.awaits_confirmation() => "stands, its guardian is dead",
             (true, true) => "stands",
         };
         sessions.push(Listed { changes: s.steps.len(), session: s.header.session, command: s.header.command, state });
@@ -206,10 +255,11 @@ fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
     if json {
         print_json(Body { sessions })?;
     } else if sessions.is_empty() {
-        println!("The journal is empty.");
+        let _ = tell("The journal is empty.");
     } else {
         let rows = sessions.into_iter().map(|s| vec![s.session, s.state.into(), s.changes.to_string(), s.command]);
-        print!("{}", report::Look::of_stdout().table(&["SESSION", "STATE", ">CHANGES", "COMMAND"], rows));
+        let table = report::Look::of_stdout().table(&["SESSION", "STATE", ">CHANGES", "COMMAND"], rows);
+        let _ = tell(table.trim_end());
     }
     Ok(Outcome::Fine)
 }
@@ -223,17 +273,18 @@ pub(crate) fn confirm(args: &ConfirmArgs) -> Result<Outcome, Failure> {
         None => journal.sessions()?.into_iter().rev().find(waits),
     };
     let Some(found) = found else {
-        println!("Nothing to confirm: no session waits (it may have been taken back already: evenkeel undo --list).");
+        let _ =
+            tell("Nothing to confirm: no session waits (it may have been taken back already: evenkeel undo --list).");
         return Ok(Outcome::No);
     };
     let writer = journal.lock_waiting()?;
     let mut session = journal.session(&found.header.session)?;
     if !waits(&session) {
-        println!("Too late: session {} was taken back.", session.header.session);
+        let _ = tell(format_args!("Too late: session {} was taken back.", session.header.session));
         return Ok(Outcome::No);
     }
     session.confirm(&writer)?;
-    println!("session {} stays. Take it back: evenkeel undo {0}", session.header.session);
+    let _ = tell(format_args!("session {} stays. Take it back: evenkeel undo {0}", session.header.session));
     Ok(Outcome::Fine)
 }
 
@@ -272,16 +323,21 @@ pub(crate) fn start_guardian(
 /// Is the guardian: away from the terminal, until the confirmation, the deadline, or rising drops.
 fn guard(journal: &Journal, session: &str, seconds: u64, nics: Vec<String>) -> Result<Outcome, Failure> {
     nix::unistd::setsid().context("cannot leave the terminal").map_err(Failure::internal)?;
+    // Before it says that it watches: a session that it cannot read it could not take back.
+    let loaded = journal.session(session)?;
     let guardian = Guardian::arm(Root::live(), nics, seconds);
-    println!("armed {}", guardian.deadline_boottime_ms());
-    std::io::stdout().flush().map_err(Failure::internal)?;
-    match guardian.watch(journal, session, &mut Live)? {
-        Verdict::Confirmed => eprintln!("session {session}: confirmed"),
-        Verdict::UndoneAlready => eprintln!("session {session}: undone already"),
+    tell(format_args!("armed {}", guardian.deadline_boottime_ms())).map_err(Failure::internal)?;
+    match guardian.watch(journal, loaded, &mut Live) {
+        Verdict::Confirmed => note(format_args!("session {session}: confirmed")),
+        Verdict::UndoneAlready => note(format_args!("session {session}: undone already")),
         Verdict::Reverted { reason, report } => {
-            eprintln!("session {session}: {reason}; {} settings put back", report.restored());
-            report.steps.iter().for_each(|s| eprintln!("  {s}"));
+            note(format_args!("session {session}: {reason}; {} settings put back", report.restored()));
+            report.steps.iter().for_each(|s| note(format_args!("  {s}")));
+            if let Some(why) = &report.unrecorded {
+                note(format_args!("  the journal could not note that: {why}"));
+            }
             if !report.is_complete() {
+                note(format_args!("  not all was put back: see the lines above and `evenkeel undo --list`"));
                 return Ok(Outcome::No);
             }
         }

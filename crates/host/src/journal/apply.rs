@@ -90,9 +90,30 @@ impl Session {
     /// Makes the changes in order. When one fails, all that this session has changed so far is put back; only interrupts
     /// that cannot be directed at all are left out.
     pub fn apply(&mut self, writer: &Writer, store: &mut dyn Store, changes: &[Change]) -> Result<Applied, ApplyError> {
+        self.make_all(writer, store, changes, false)
+    }
+
+    /// The same behind a setting of the device that may have reset these knobs: what undo puts back is the old value that
+    /// the change names, and not the one that is there now.
+    pub fn apply_after_reset(
+        &mut self,
+        writer: &Writer,
+        store: &mut dyn Store,
+        changes: &[Change],
+    ) -> Result<Applied, ApplyError> {
+        self.make_all(writer, store, changes, true)
+    }
+
+    fn make_all(
+        &mut self,
+        writer: &Writer,
+        store: &mut dyn Store,
+        changes: &[Change],
+        after_reset: bool,
+    ) -> Result<Applied, ApplyError> {
         let mut applied = Applied::default();
         for change in changes {
-            match self.make(store, change, &mut applied) {
+            match self.make(store, change, after_reset, &mut applied) {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) if error.is_fixed_irq() => applied.refused.push((change.clone(), error.to_string())),
                 Ok(Err(source)) => return Err(self.back_out(writer, store, source)),
@@ -107,6 +128,7 @@ impl Session {
         &mut self,
         store: &mut dyn Store,
         change: &Change,
+        after_reset: bool,
         applied: &mut Applied,
     ) -> Result<Result<(), KnobError>, JournalError> {
         let knob = &change.knob;
@@ -119,6 +141,7 @@ impl Session {
             applied.idle += 1;
             return Ok(Ok(()));
         }
+        let old = if after_reset { change.old.clone() } else { old };
         let step = u32::try_from(self.steps.len()).unwrap_or(u32::MAX);
         self.record(Record::Pending { step, change: Change { old, ..change.clone() } })?;
         let result = store.write(knob, &change.new).and_then(|()| store.read(knob));

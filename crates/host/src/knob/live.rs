@@ -115,7 +115,8 @@ impl KnobError {
     }
 }
 
-const FIXED_OR_OFFLINE: &str = "its interrupt controller cannot direct it (some MSI controllers cannot), or no CPU of this mask is online";
+const FIXED_OR_OFFLINE: &str =
+    "its interrupt controller cannot direct it (some MSI controllers cannot), or no CPU of this mask is online";
 
 /// Where knobs are: the machine, or a model of it in a test.
 pub trait Store {
@@ -199,9 +200,7 @@ pub(super) fn write_error(knob: &Knob, value: &str, object: String, source: io::
         _ if gone => KnobError::Gone { knob, object },
         Some(Errno::EIO | Errno::EPERM) if is_irq => KnobError::Managed { knob, value },
         Some(Errno::EPERM | Errno::EACCES | Errno::EROFS) => KnobError::NotAllowed { knob, value, object, source },
-        Some(Errno::EINVAL) if is_irq => {
-            KnobError::Write { knob, value, object, source, hint: FIXED_OR_OFFLINE }
-        }
+        Some(Errno::EINVAL) if is_irq => KnobError::Write { knob, value, object, source, hint: FIXED_OR_OFFLINE },
         Some(Errno::ENOSPC) if is_irq => {
             KnobError::Write { knob, value, object, source, hint: "that CPU has no interrupt vector left" }
         }

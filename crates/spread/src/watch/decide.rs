@@ -171,7 +171,14 @@ pub struct Decision {
     pub notes: Vec<Note>,
 }
 
-/// Decides. The state must be of the same watch.
+impl State {
+    /// Remembers that a move was made: its work then rests, and is followed. A move that was only proposed is not told here.
+    pub fn made(&mut self, made: &Move) {
+        self.moved.insert(made.knob.clone(), Moved { to: made.to, age: 0, followed: false });
+    }
+}
+
+/// Decides. The state must be of the same watch; the caller tells it which of the moves it has made.
 pub fn decide(state: &mut State, settings: &Settings, sample: &Sample) -> Decision {
     let mut notes = BTreeSet::new();
     follow_up(state, settings, sample, &mut notes);
@@ -183,15 +190,16 @@ pub fn decide(state: &mut State, settings: &Settings, sample: &Sample) -> Decisi
     }
     let mut hot: Vec<&Core> = sample.cores.iter().filter(|c| state.hot[&c.cpu] >= settings.patience.max(1)).collect();
     hot.sort_by(|a, b| b.busy_percent.total_cmp(&a.busy_percent).then(a.cpu.cmp(&b.cpu)));
-    let mut moves = Vec::new();
+    let mut moves: Vec<Move> = Vec::new();
     for core in hot {
         let here: Vec<&Work> = sample.work.iter().filter(|w| w.on(core.cpu) >= SMALL_PERCENT).collect();
-        let resting =
-            |w: &Work| w.knob.as_ref().is_some_and(|k| state.moved.get(k).is_some_and(|m| m.age < settings.cooldown));
+        let chosen_now = |k: &Knob| moves.iter().any(|m: &Move| m.knob == *k);
+        let rests = |k: &Knob| chosen_now(k) || state.moved.get(k).is_some_and(|m| m.age < settings.cooldown);
+        let resting = |w: &Work| w.knob.as_ref().is_some_and(rests);
         // Work that was told to leave and has not left yet: its going is what will cool this core.
-        if here.iter().any(|w| {
-            w.knob.as_ref().and_then(|k| state.moved.get(k)).is_some_and(|m| !m.followed && m.age < settings.cooldown)
-        }) {
+        let leaves =
+            |k: &Knob| chosen_now(k) || state.moved.get(k).is_some_and(|m| !m.followed && m.age < settings.cooldown);
+        if here.iter().any(|w| w.knob.as_ref().is_some_and(leaves)) {
             continue;
         }
         let movable: Vec<&Work> = here.iter().copied().filter(|w| w.knob.is_some() && !resting(w)).collect();
@@ -199,7 +207,6 @@ pub fn decide(state: &mut State, settings: &Settings, sample: &Sample) -> Decisi
             Some(chosen) => {
                 *load.entry(chosen.from).or_default() -= chosen.percent;
                 *load.entry(chosen.to).or_default() += chosen.percent;
-                state.moved.insert(chosen.knob.clone(), Moved { to: chosen.to, age: 0, followed: false });
                 state.hot.insert(core.cpu, 0);
                 moves.push(chosen);
             }

@@ -9,8 +9,8 @@ use anyhow::anyhow;
 use clap::Args;
 use host::{
     Host, Root,
-    journal::{Applied, Journal, Session, Writer},
-    knob::{Change, Knob, Live},
+    journal::{Applied, ApplyError, Journal, Session, UndoOptions, Writer},
+    knob::{Change, Knob, Live, Store},
 };
 use serde::Serialize;
 use spread::{Options, SpreadPlan, plan};
@@ -133,23 +133,38 @@ fn make(
 ) -> Result<Applied, Failure> {
     let (device, mut others): (Vec<Change>, Vec<Change>) =
         planned.plan.changes.iter().cloned().partition(|c| c.knob.resets_queues());
-    let mut applied = step_by_step(writer, session, &device, stop)?;
+    let mut applied = step_by_step(writer, session, &device, Session::apply, stop)?;
     if applied.written > 0 {
         let again = Host::read(root).map_err(Failure::from).and_then(|host| Ok(plan(&host, options)?));
         match again {
-            Ok(again) => others = again.plan.changes.into_iter().filter(|c| !c.knob.resets_queues()).collect(),
+            Ok(again) => others = with_first_values(again.plan.changes, &others),
             Err(failure) => return Err(failure.after(&back(writer, session))),
         }
     }
-    applied.add(step_by_step(writer, session, &others, stop)?);
+    let how = if applied.written > 0 { Session::apply_after_reset } else { Session::apply };
+    applied.add(step_by_step(writer, session, &others, how, stop)?);
     Ok(applied)
 }
+
+/// The changes that are left, with the values from before the device was set: what undo is to put back is not what the
+/// driver has made of them since. A setting that was as planned then, and is not now, had the planned value.
+fn with_first_values(left: Vec<Change>, first: &[Change]) -> Vec<Change> {
+    let first_value =
+        |c: &Change| first.iter().find(|f| f.knob == c.knob).map_or_else(|| c.new.clone(), |f| f.old.clone());
+    let is_new = |c: &Change| matches!(c.knob, Knob::NapiThreadAffinity { .. });
+    let left = left.into_iter().filter(|c| !c.knob.resets_queues());
+    left.map(|c| if is_new(&c) { c } else { Change { old: first_value(&c), ..c } }).collect()
+}
+
+/// A way to make changes.
+type Apply = fn(&mut Session, &Writer, &mut dyn Store, &[Change]) -> Result<Applied, ApplyError>;
 
 /// Makes the changes one by one; a signal that asks the program to end takes all of the session back.
 fn step_by_step(
     writer: &Writer,
     session: &mut Session,
     changes: &[Change],
+    how: Apply,
     stop: &AtomicBool,
 ) -> Result<Applied, Failure> {
     let mut applied = Applied::default();
@@ -157,7 +172,7 @@ fn step_by_step(
         if stop.load(Ordering::Relaxed) {
             return Err(Failure::lacking(anyhow!("interrupted")).after(&back(writer, session)));
         }
-        applied.add(session.apply(writer, &mut Live, std::slice::from_ref(change))?);
+        applied.add(how(session, writer, &mut Live, std::slice::from_ref(change))?);
     }
     Ok(applied)
 }

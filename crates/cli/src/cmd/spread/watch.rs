@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    io,
     path::PathBuf,
     sync::{
         Arc,
@@ -32,7 +33,7 @@ use sys::{
 };
 
 use super::status::seconds;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, note, tell};
 
 /// Arguments of `spread watch`.
 #[derive(Debug, Args)]
@@ -91,6 +92,7 @@ struct Mover<'a> {
     command: String,
     sessions: Vec<String>,
     refused: BTreeSet<Knob>,
+    keep: bool,
 }
 
 /// Watches until Ctrl-C, the count, or a failure; the moves are taken back in each case, unless they are to be kept.
@@ -102,14 +104,14 @@ pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
     }
     let except = args.except.clone().unwrap_or_default();
     let allowed = allowed(&host, &Options { cpus: args.cpus.clone(), except, ..Options::default() })?;
-    privilege::require(
+    privilege::require_root(
         "spread watch",
         &[Capability::CAP_BPF, Capability::CAP_PERFMON, Capability::CAP_NET_ADMIN, Capability::CAP_SYS_NICE],
     )?;
     if let Some(pid) = host.irqbalance_pid {
-        eprintln!(
+        note(format_args!(
             "warning: irqbalance (process {pid}) is running and will rewrite what is moved; stop it: systemctl disable --now irqbalance"
-        );
+        ));
     }
     let stop = stop_flag()?;
     let _promiscuous = hold_promiscuous(args)?;
@@ -119,10 +121,11 @@ pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
         command: std::env::args().collect::<Vec<_>>().join(" "),
         sessions: Vec::new(),
         refused: BTreeSet::new(),
+        keep: args.keep,
     };
     let mut meter = Meter::start(host, allowed, args.ifaces.clone())?;
     let watched = watch(args, &mut meter, &mut mover, &stop);
-    let restored = if args.keep { mover.keep() } else { mover.take_back() };
+    let restored = mover.end();
     watched.and(restored).map(|()| Outcome::Fine)
 }
 
@@ -132,7 +135,7 @@ fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover<'_>, stop: &Atom
     let mut state = State::default();
     let samples = if args.once { 1 } else { args.count.unwrap_or(u64::MAX) };
     if !args.once && !args.json {
-        eprintln!("watching for cores at {} % or more; Ctrl-C ends it", args.threshold);
+        note(format_args!("watching for cores at {} % or more; Ctrl-C ends it", args.threshold));
     }
     for _ in 0..samples {
         if !sleep(args.interval, stop) {
@@ -145,81 +148,105 @@ fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover<'_>, stop: &Atom
             }
         }
         let decision = decide(&mut state, &settings, &sample);
-        if args.json {
+        let told = if args.json {
             let document = Document::new("spread.watch", 1, Report { sample: &sample, decision: &decision });
-            println!("{}", serde_json::to_string(&document).map_err(Failure::internal)?);
+            tell(serde_json::to_string(&document).map_err(Failure::internal)?)
         } else {
-            if args.once {
-                print!("{}", table(&sample));
-            }
-            say(&decision, meter.host());
+            let costs = if args.once { tell(table(&sample).trim_end()) } else { Ok(()) };
+            costs.and_then(|()| say(&decision, meter.host()))
+        };
+        if told.is_err() {
+            // Nobody watches the watch any more.
+            break;
         }
-        if !args.dry_run && !args.once && !decision.moves.is_empty() {
-            mover.make(&decision.moves)?;
+        if !args.dry_run && !args.once {
+            for made in decision.moves {
+                if mover.make(&made)? {
+                    state.made(&made);
+                }
+            }
         }
     }
     Ok(())
 }
 
-fn say(decision: &Decision, host: &Host) {
+fn say(decision: &Decision, host: &Host) -> io::Result<()> {
     for note in &decision.notes {
         match (note, host.irqbalance_pid) {
             (Note::Rewritten { .. }, Some(pid)) => {
-                println!("{note}; irqbalance (process {pid}) is running, and likely did it");
+                tell(format_args!("{note}; irqbalance (process {pid}) is running, and likely did it"))?;
             }
-            _ => println!("{note}"),
+            _ => tell(note)?,
         }
     }
-    for m in &decision.moves {
-        println!("{} -> CPU {}: {}", m.name, m.to, m.reason);
-    }
+    decision.moves.iter().try_for_each(|m| tell(format_args!("{} -> CPU {}: {}", m.name, m.to, m.reason)))
 }
 
 impl Mover<'_> {
-    /// Makes the moves, each in a session of its own, so that one that is refused takes back nothing else.
-    fn make(&mut self, moves: &[Move]) -> Result<(), Failure> {
-        for m in moves {
-            let new = m.knob.cpus_value(&CpuSet::single(m.to));
-            let change = Change { knob: m.knob.clone(), old: String::new(), new, reason: m.reason.clone() };
-            let writer = self.journal.lock_waiting()?;
-            let mut session = Session::begin(&writer, &self.command)?;
-            self.sessions.push(session.header.session.clone());
-            match session.apply(&writer, &mut Live, &[change]) {
-                Ok(_) => {}
-                Err(ApplyError::Undone { source, .. })
-                    if matches!(*source, KnobError::Managed { .. } | KnobError::Gone { .. }) =>
-                {
-                    eprintln!("warning: {source}");
-                    self.refused.insert(m.knob.clone());
-                }
-                Err(error) => return Err(error.into()),
+    /// Makes a move in a session of its own, so that one that is refused takes back nothing else. Whether it was made.
+    fn make(&mut self, wanted: &Move) -> Result<bool, Failure> {
+        let new = wanted.knob.cpus_value(&CpuSet::single(wanted.to));
+        let change = Change { knob: wanted.knob.clone(), old: String::new(), new, reason: wanted.reason.clone() };
+        let writer = self.journal.lock_waiting()?;
+        let mut session = Session::begin(&writer, &self.command)?;
+        self.sessions.push(session.header.session.clone());
+        let refused = match session.apply(&writer, &mut Live, &[change]) {
+            Ok(applied) => applied.refused.into_iter().next().map(|(_, why)| why),
+            Err(ApplyError::Undone { source, .. }) if matches!(*source, KnobError::Gone { .. }) => {
+                Some(source.to_string())
             }
+            Err(error) => return Err(error.into()),
+        };
+        if let Some(why) = &refused {
+            note(format_args!("warning: {why}"));
+            self.refused.insert(wanted.knob.clone());
         }
-        Ok(())
+        Ok(refused.is_none())
     }
 
-    fn keep(&self) -> Result<(), Failure> {
-        if !self.sessions.is_empty() {
-            eprintln!("{} moves stay; take them back: evenkeel undo --all", self.sessions.len());
+    /// Takes the moves back, or leaves them as they are if they are to be kept; a second call does nothing.
+    fn end(&mut self) -> Result<(), Failure> {
+        let sessions = std::mem::take(&mut self.sessions);
+        if sessions.is_empty() {
+            return Ok(());
         }
-        Ok(())
-    }
-
-    fn take_back(&self) -> Result<(), Failure> {
-        if self.sessions.is_empty() {
+        if self.keep {
+            note(format_args!("{} moves stay; take them back: evenkeel undo --all", sessions.len()));
             return Ok(());
         }
         let writer = self.journal.lock_waiting()?;
-        for name in self.sessions.iter().rev() {
-            let report = self.journal.session(name)?.undo(&writer, &mut Live, UndoOptions::default())?;
-            for step in &report.steps {
-                eprintln!("{step}");
-            }
+        // Our own sessions, last first; one that cannot be taken back does not keep the others.
+        let options = UndoOptions { in_order: true, ..UndoOptions::default() };
+        let mut left = Vec::new();
+        for name in sessions.into_iter().rev() {
+            let report = match self.journal.session(&name) {
+                Ok(mut session) => session.undo(&writer, &mut Live, options),
+                Err(error) => {
+                    left.push(error.to_string());
+                    continue;
+                }
+            };
+            report.steps.iter().for_each(note);
+            left.extend(report.unrecorded.clone());
             if !report.is_complete() {
-                return Err(Failure::lacking(anyhow!("not every move was taken back: see `evenkeel undo --list`")));
+                left.push(format!("session {name} still stands"));
             }
         }
-        Ok(())
+        match left.as_slice() {
+            [] => Ok(()),
+            [first, ..] => Err(Failure::lacking(anyhow!(
+                "not every move was taken back, or not noted as such ({first}); see `evenkeel undo --list`"
+            ))),
+        }
+    }
+}
+
+/// A panic, too, takes the moves back.
+impl Drop for Mover<'_> {
+    fn drop(&mut self) {
+        if let Err(failure) = self.end() {
+            failure.report();
+        }
     }
 }
 
@@ -243,7 +270,8 @@ fn table(sample: &Sample) -> String {
     format!("{cores}\n{}", look.table(&["WORK", ">RUNS ON", ">WRITTEN", ">% OF A CORE", ">PACKETS", ">EACH"], work))
 }
 
-fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+/// Set when the process is told to stop.
+pub(super) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
