@@ -13,9 +13,10 @@ mod rtnl;
 use std::net::IpAddr;
 
 pub use error::LabError;
-pub use link::{Mac, VethEnd};
+pub use link::VethEnd;
 pub use netns::Namespace;
 pub use owner::clear_dead;
+pub use wire::Mac;
 
 /// A set of namespaces that belong together and go together.
 #[derive(Debug)]

@@ -11,19 +11,9 @@ use netlink_packet_route::{
 };
 
 use sys::ethtool::Ethtool;
+use wire::Mac;
 
 use crate::{LabError, Namespace, rtnl};
-
-/// A MAC address.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mac(pub [u8; 6]);
-
-impl fmt::Display for Mac {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [a, b, c, d, e, g] = self.0;
-        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
-    }
-}
 
 /// One end of a veth pair, as its namespace sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,11 +79,10 @@ pub(crate) fn silence(name: &str) -> Result<(), LabError> {
 pub(crate) fn describe(name: &str) -> Result<VethEnd, LabError> {
     let path = format!("/sys/class/net/{name}/address");
     let text = fs::read_to_string(&path).map_err(failed("read", &path))?;
-    let bytes: Option<Vec<u8>> = text.trim().split(':').map(|part| u8::from_str_radix(part, 16).ok()).collect();
-    let mac = bytes
-        .and_then(|b| b.try_into().ok())
-        .ok_or_else(|| failed("read a MAC address from", &path)(io::ErrorKind::InvalidData.into()))?;
-    Ok(VethEnd { name: name.to_owned(), index: index_of(name)?, mac: Mac(mac) })
+    let mac = text
+        .parse()
+        .map_err(|e| failed("read a MAC address from", &path)(io::Error::new(io::ErrorKind::InvalidData, e)))?;
+    Ok(VethEnd { name: name.to_owned(), index: index_of(name)?, mac })
 }
 
 /// Adds an address to an interface.

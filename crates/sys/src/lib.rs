@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+pub mod affinity;
 pub mod ethtool;
 pub mod interrupt;
 pub mod map_mmap;

@@ -12,12 +12,8 @@ use std::{
 
 use bpf::{LivePace, LivePacket, LiveSender};
 use model::CpuSet;
-use nix::{
-    sched::{CpuSet as AffinitySet, sched_setaffinity},
-    time::{ClockId, clock_gettime},
-    unistd::Pid,
-};
-use sys::interrupt::InterruptibleThread;
+use nix::time::{ClockId, clock_gettime};
+use sys::{affinity::pin_current_thread, interrupt::InterruptibleThread};
 use wire::FrameSize;
 
 use crate::{
@@ -289,10 +285,7 @@ fn settle_down(cpu: Option<u32>) -> Result<(), TrafficError> {
 
 fn pin(cpu: Option<u32>) -> Result<(), TrafficError> {
     let Some(cpu) = cpu else { return Ok(()) };
-    let mut set = AffinitySet::new();
-    set.set(cpu as usize)
-        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
-        .map_err(|e| TrafficError::Cpu { cpu, source: e.into() })
+    pin_current_thread(cpu).map_err(|source| TrafficError::Cpu { cpu, source })
 }
 
 fn not_arriving(plan: &Plan) -> TrafficError {

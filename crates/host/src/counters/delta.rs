@@ -242,7 +242,7 @@ fn cores(rate: Rate, earlier: &Counters, later: &Counters) -> Vec<CoreRates> {
     let mut cores = Vec::new();
     for (&cpu, now) in &later.cpus {
         let Some(before) = earlier.cpus.get(&cpu) else { continue };
-        let mut core = CoreRates { load: load(cpu, before, now), ..CoreRates::default() };
+        let mut core = CoreRates { load: core_load(cpu, before, now), ..CoreRates::default() };
         if let (Some(b), Some(n)) = (earlier.softirqs.get(&cpu), later.softirqs.get(&cpu)) {
             core.net_rx_per_s = rate.between(b.net_rx, n.net_rx);
             core.net_tx_per_s = rate.between(b.net_tx, n.net_tx);
@@ -282,7 +282,8 @@ fn interrupt_totals(earlier: &Interrupts, later: &Interrupts) -> BTreeMap<u32, (
     totals
 }
 
-fn load(cpu: u32, before: &CpuTime, now: &CpuTime) -> CoreLoad {
+/// Where the time of `cpu` went between two readings. What is busy is [`CoreLoad::busy_percent`]'s to say.
+pub fn core_load(cpu: u32, before: &CpuTime, now: &CpuTime) -> CoreLoad {
     // Idle time may go back a little (the kernel says so); time itself does not.
     let part = |get: fn(&CpuTime) -> u64| get(now).saturating_sub(get(before)) as f64;
     let (user, system, idle) = (part(|t| t.user), part(|t| t.system), part(|t| t.idle));

@@ -14,7 +14,7 @@ use std::{collections::BTreeMap, io, time::Duration};
 
 use model::{Classified, ErrorClass};
 
-pub use delta::delta;
+pub use delta::{core_load, delta};
 pub use links::LinkStats;
 pub use queues::{QueueCounters, QueueNames};
 pub use sampler::Sampler;
