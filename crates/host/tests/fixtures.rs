@@ -14,8 +14,15 @@ use proptest::prelude::*;
 #[path = "../examples/compose/machine.rs"]
 mod machine;
 
-const COMPOSED: [&str; 6] =
-    ["ixgbe-8q-8cpu", "dual-socket-24cpu", "mlx5-64q-128cpu", "single-queue-vm", "offline-isolated", "shared-irq"];
+const COMPOSED: [&str; 7] = [
+    "ixgbe-8q-8cpu",
+    "dual-socket-24cpu",
+    "mlx5-64q-128cpu",
+    "single-queue-vm",
+    "offline-isolated",
+    "shared-irq",
+    "four-drivers",
+];
 
 fn fixtures() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
