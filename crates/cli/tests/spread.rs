@@ -298,3 +298,106 @@ fn a_long_plan_is_short_as_a_table_and_whole_on_demand() {
     assert_eq!(full.lines().filter(|l| l.starts_with("en")).count(), 136 + 2, "{full}");
     assert!(full.contains("0,4,8,…,124 (32)"), "{full}");
 }
+
+#[test]
+fn a_guardian_reverts_with_a_relative_state_folder_and_a_foreign_value() {
+    let Some(guard) = Guard::new() else { return };
+    let mut apply = Command::cargo_bin("evenkeel").unwrap();
+    apply.current_dir(guard.state()).args(["spread", "apply", &guard.nic, "--commit-confirm", "3", "--state", "."]);
+    let applied = apply.output().unwrap();
+    assert!(applied.status.success(), "{}", text(&applied));
+    guard.wait_until("the reversal", |g| g.records().iter().any(|r| r["record"] == "reverted"));
+    assert_eq!(guard.changed(), Vec::<&Path>::new());
+    assert!(guard.records().iter().any(|r| r["record"] == "reverted" && r["complete"] == true));
+}
+
+#[test]
+fn a_reader_that_went_away_stops_neither_apply_nor_undo() {
+    let Some(guard) = Guard::new() else { return };
+    // /dev/full refuses every write, as a terminal that is gone does.
+    let deaf = |args: &[&str]| {
+        let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::cargo_bin("evenkeel").unwrap();
+        command.args(args).args(["--state", guard.state()]).stdout(full()).stderr(full()).status().unwrap()
+    };
+    assert!(deaf(&["spread", "apply", &guard.nic]).success());
+    if guard.changed().is_empty() {
+        return skip("this machine is spread already");
+    }
+    assert!(deaf(&["undo", "--all"]).success());
+    assert_eq!(guard.changed(), Vec::<&Path>::new());
+}
+
+#[test]
+fn a_dead_guardian_is_seen() {
+    let Some(guard) = Guard::new() else { return };
+    assert!(guard.run(&["spread", "apply", &guard.nic, "--commit-confirm", "300"]).status.success());
+    assert!(text(&guard.run(&["undo", "--list"])).contains("awaits confirm"));
+    let guardian = guard.guardian().unwrap();
+    let pid = nix::unistd::Pid::from_raw(guardian as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    guard.wait_until("the end of the guardian", |_| !lives(guardian));
+    let list = text(&guard.run(&["undo", "--list"]));
+    assert!(list.contains("its guardian is dead"), "{list}");
+    assert!(guard.run(&["undo"]).status.success());
+    assert_eq!(guard.changed(), Vec::<&Path>::new());
+}
+
+#[test]
+fn a_signal_in_mid_apply_takes_all_of_it_back() {
+    let Some(guard) = Guard::new() else { return };
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("strace sends the signal at a chosen system call, and is not installed");
+    }
+    let program = Command::cargo_bin("evenkeel").unwrap();
+    // The third sync follows the first change.
+    let output = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:signal=INT:when=3"])
+        .arg(program.get_program())
+        .args(["spread", "apply", &guard.nic, "--state", guard.state()])
+        .output()
+        .unwrap();
+    assert_eq!(guard.changed(), Vec::<&Path>::new(), "{}", text(&output));
+    if guard.records().iter().filter(|r| r["record"] == "pending").count() > 0 && !output.status.success() {
+        assert!(text(&output).contains("interrupted. Nothing stays changed"), "{}", text(&output));
+    }
+}
+
+/// A namespace of this test with one interface, deleted at the end.
+struct Namespace(String);
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+    }
+}
+
+#[test]
+fn a_session_of_another_namespace_is_undone_only_there() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip("namespaces take root");
+    }
+    let namespace = Namespace(format!("eku{}", std::process::id()));
+    let ip = |args: &[&str]| {
+        let output = Command::new("ip").args(args).output().unwrap();
+        assert!(output.status.success(), "ip {args:?}: {}", text(&output));
+        text(&output)
+    };
+    ip(&["netns", "add", &namespace.0]);
+    ip(&["-n", &namespace.0, "link", "add", "eku0", "type", "veth", "peer", "name", "eku1"]);
+    let state = tempfile::tempdir().unwrap();
+    let state = ["--state", state.path().to_str().unwrap()];
+    let program = Command::cargo_bin("evenkeel").unwrap();
+    let program = program.get_program().to_str().unwrap();
+    let inside = |args: &[&str]| ip(&[&["netns", "exec", &namespace.0, program], args, &state].concat());
+    let rps = || ip(&["netns", "exec", &namespace.0, "cat", "/sys/class/net/eku0/queues/rx-0/rps_cpus"]);
+    let before = rps();
+    inside(&["spread", "apply", "eku0", "--rps", "on"]);
+    assert_ne!(rps(), before);
+    let outside = evenkeel(&[&["undo"], &state[..]].concat());
+    assert_eq!(outside.status.code(), Some(3), "{}", text(&outside));
+    assert!(text(&outside).contains(&format!("ip netns exec {} evenkeel undo", namespace.0)), "{}", text(&outside));
+    assert_ne!(rps(), before, "the session stands");
+    assert!(inside(&["undo"]).contains("1 settings put back"));
+    assert_eq!(rps(), before);
+}

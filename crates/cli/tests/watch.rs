@@ -32,8 +32,9 @@ fn ip(args: &[&str]) {
 
 impl Lab {
     fn new() -> Self {
-        let pid = std::process::id();
-        let (near, far) = (format!("ekwn{pid}"), format!("ekwf{pid}"));
+        static LABS: AtomicU64 = AtomicU64::new(0);
+        let (pid, n) = (std::process::id(), LABS.fetch_add(1, Ordering::Relaxed));
+        let (near, far) = (format!("ekwn{pid}-{n}"), format!("ekwf{pid}-{n}"));
         let lab = Self { near, far, stop: Arc::default(), sent: Arc::default(), sender: None };
         let (near, far) = (lab.near.as_str(), lab.far.as_str());
         ip(&["netns", "add", near]);
@@ -108,4 +109,26 @@ fn the_cost_of_a_napi_thread_is_measured_and_what_moves_it_is_known() {
     assert!(percent > 0.0 && percent <= 200.0, "{thread}");
     assert!(!thread["written"].as_str().unwrap().is_empty(), "{thread}");
     assert!(!report["sample"]["cores"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_reader_that_went_away_ends_the_watch_quietly() {
+    if !nix::unistd::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
+        return eprintln!("skipped: this test takes root");
+    }
+    let lab = Lab::new();
+    let program = Command::cargo_bin("evenkeel").unwrap();
+    let mut child = Command::new("ip")
+        .args(["netns", "exec", &lab.far])
+        .arg(program.get_program())
+        .args(["spread", "watch", "ekw1", "--dry-run", "--interval", "0.2", "--json"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("panicked"), "{said}");
 }

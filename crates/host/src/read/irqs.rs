@@ -10,16 +10,22 @@ pub(super) fn read(root: &Root) -> Result<Vec<Irq>, HostError> {
     for irq in &mut irqs {
         let folder = format!("proc/irq/{}", irq.number);
         irq.affinity = soft_list(root, &format!("{folder}/smp_affinity_list")).unwrap_or_default();
-        irq.managed = is_read_only(root, &format!("{folder}/smp_affinity"));
+        irq.managed = is_fixed(root, &folder);
         irq.effective = soft_list(root, &format!("{folder}/effective_affinity_list")).filter(|set| !set.is_empty());
     }
     Ok(irqs)
 }
 
-/// Kernels since 6.12 take the write permission from the file of an interrupt that nobody can direct; a saved machine does
-/// not tell.
-fn is_read_only(root: &Root, file: &str) -> bool {
-    root.path_of(file).and_then(|path| path.metadata().ok()).is_some_and(|m| m.permissions().readonly())
+/// Newer kernels take the write permission from the file of an interrupt that nobody can direct. A saved machine has that
+/// as a file of its own, `fixed`, since a copy says nothing about permissions.
+fn is_fixed(root: &Root, folder: &str) -> bool {
+    let (file, answer) = (format!("{folder}/smp_affinity"), format!("{folder}/fixed"));
+    let Some(path) = root.path_of(&file) else { return root.exists(&answer) };
+    let fixed = path.metadata().is_ok_and(|m| m.permissions().readonly());
+    if fixed {
+        root.note(&answer, "1\n");
+    }
+    fixed
 }
 
 /// The numbered lines of /proc/interrupts, ascending; affinities are left empty. A line that does not fit is passed over.
