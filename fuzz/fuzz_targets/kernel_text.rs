@@ -1,0 +1,24 @@
+//! The files of /proc and the names of interrupts and statistics.
+
+#![no_main]
+
+use host::{counters, read::parse_interrupts, role::role_of};
+use libfuzzer_sys::fuzz_target;
+
+const DRIVERS: [&str; 6] = ["virtio_net", "mlx5_core", "ena", "gve", "vmxnet3", "ixgbe"];
+
+fuzz_target!(|text: &str| {
+    for irq in parse_interrupts(text) {
+        for action in &irq.actions {
+            for driver in DRIVERS {
+                let _ = role_of(action, "eth0", Some(driver));
+            }
+        }
+    }
+    let table = counters::interrupts(text);
+    assert!(table.lines().all(|(_, row)| row.len() == table.cpus.len()));
+    let cpus = counters::cpu_times(text);
+    let _ = (counters::softirqs(text), counters::softnet(text, cpus.keys().copied()));
+    let names: Vec<&str> = text.lines().collect();
+    let _ = counters::QueueNames::find(&names).gather(&vec![1; names.len()]);
+});
