@@ -18,7 +18,8 @@ build: setup ## The release binary.
 test: setup-test ## Everything CI checks. Needs root for the tests with real packets.
 	tools/test
 
-install: build ## Binary, man pages and completions under PREFIX.
+# `sudo make install` after `make build` installs what the user built, rather than building again as root.
+install: $(if $(and $(SUDO_USER),$(wildcard $(BIN))),,build) ## Binary, man pages and completions under PREFIX.
 	install -D -m 755 $(BIN) "$(DESTDIR)$(PREFIX)/bin/evenkeel"
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/man/man1"
 	$(BIN) man "$(DESTDIR)$(PREFIX)/share/man/man1"

@@ -12,6 +12,11 @@ from .peers import EVENKEEL, YARDSTICKS, json_field, number_before, xdp_tool
 # Frames: 60 bytes (without FCS), SYNs from 198.18.0.0/16 to 198.19.0.1:80 with valid checksums, to nobody's MAC address.
 NOBODY = "02:00:00:00:00:02"
 
+# Every ring of a reader gets as much memory as `evenkeel capture` takes by itself, 64 blocks of 1 MiB: with less, or more, a part of a
+# difference under overload would be the buffer's.
+BUFFER_MIB = 64
+RING_FRAME_BYTES = 144  # what a 60-byte frame takes in a TPACKET_V3 block: header, address, alignment
+
 
 @dataclass
 class Generator:
@@ -21,6 +26,7 @@ class Generator:
     argv: Callable  # (lab, seconds) -> command
     needs: str  # the program, by name or path
     note: str = ""
+    receive: str = "drop"  # how the frames end; see Lab.arrange
 
 
 @dataclass
@@ -113,13 +119,18 @@ XDP_TRAFFICGEN = Generator(
     "xdp-trafficgen",
     lambda lab, seconds: [*xdp_tool("xdp-trafficgen"), "udp", "-m", NOBODY, "-d", "1000", "-t", "1", SENDER],
     xdp_tool("xdp-trafficgen")[-1], "UDP, destination port varied")
+# What sends socket buffers meets both kinds of peer: XDP on a veth makes it copy each frame first.
+COPIED = "each frame copied for the peer's XDP program"
+UNCOPIED = "the peer has no XDP program, its stack drops the frames"
 GENERATORS = [
     EVENKEEL_GEN,
     LIVE_FRAMES,
     XDP_TRAFFICGEN,
-    Generator("trafgen, fixed frame", _trafgen(TRAFGEN_FIXED, "fixed.cfg"), "trafgen", "its fastest: nothing varied"),
-    Generator("trafgen, varied", _trafgen(TRAFGEN_VARIED, "varied.cfg"), "trafgen", "addresses and ports random, checksums right"),
-    Generator("tcpreplay", _tcpreplay, "tcpreplay", "-K -t, 1000 flows from memory"),
+    Generator("trafgen, fixed frame", _trafgen(TRAFGEN_FIXED, "fixed.cfg"), "trafgen", f"nothing varied; {COPIED}"),
+    Generator("trafgen, varied", _trafgen(TRAFGEN_VARIED, "varied.cfg"), "trafgen", f"addresses and ports random, checksums right; {COPIED}"),
+    Generator("tcpreplay", _tcpreplay, "tcpreplay", f"-K -t, 1000 flows from memory; {COPIED}"),
+    Generator("trafgen, fixed frame, no XDP", _trafgen(TRAFGEN_FIXED, "fixed.cfg"), "trafgen", f"nothing varied; {UNCOPIED}", "plain"),
+    Generator("tcpreplay, no XDP", _tcpreplay, "tcpreplay", f"-K -t, 1000 flows from memory; {UNCOPIED}", "plain"),
 ]
 
 
@@ -132,45 +143,51 @@ def evenkeel(name, *flags, **how):
 
 
 TCPDUMP = Reader(
-    "tcpdump", lambda lab, seconds: ["tcpdump", "-n", "-i", RECEIVER, "-w", "/dev/null"],
+    "tcpdump", lambda lab, seconds: ["tcpdump", "-n", "-B", str(1024 * BUFFER_MIB), "-i", RECEIVER, "-w", "/dev/null"],
     number_before(r"(\d+) packets? captured"), "tcpdump", note="-w /dev/null")
 TPACKET_RX = Reader(
-    "tpacket_rx", lambda lab, seconds: [_yardstick("tpacket_rx"), "-u", "100", RECEIVER],
-    json_field("received"), _yardstick("tpacket_rx"), note="bare TPACKET_V3 loop in C, looks every 100 us")
+    "tpacket_rx", lambda lab, seconds: [_yardstick("tpacket_rx"), "-b", "1024", "-n", str(BUFFER_MIB), "-u", "100", RECEIVER],
+    json_field("received"), _yardstick("tpacket_rx"), note="counts only; bare TPACKET_V3 loop in C, looks every 100 us")
 NETSNIFF = Reader(
     "netsniff-ng",
-    lambda lab, seconds: ["netsniff-ng", "-i", RECEIVER, "-s", "-A", "-Q", "-b", str(READER_CPU)],
-    number_before(r"(\d+)\s+packets passed filter"), "netsniff-ng", warm=0.6, note="--silent, counts only")
+    lambda lab, seconds: ["netsniff-ng", "-i", RECEIVER, "-s", "-A", "-Q", "-b", str(READER_CPU), "-S", f"{BUFFER_MIB}MiB"],
+    number_before(r"(\d+)\s+packets passed filter"), "netsniff-ng", warm=0.6, note="counts only: --silent")
 DUMPCAP = Reader(
-    "dumpcap", lambda lab, seconds: ["dumpcap", "-q", "-i", RECEIVER, "-w", "/dev/null"],
+    "dumpcap", lambda lab, seconds: ["dumpcap", "-q", "-B", str(BUFFER_MIB), "-i", RECEIVER, "-w", "/dev/null"],
     number_before(r"Packets captured: (\d+)"), "dumpcap", warm=0.8, note="-w /dev/null")
 XDPDUMP = Reader(
     "xdpdump",
     lambda lab, seconds: [*xdp_tool("xdpdump"), "-i", RECEIVER, "--load-xdp-program", "-w", "/dev/null"],
     number_before(r"(\d+) packets? captured"), xdp_tool("xdpdump")[-1], "xdp", 1.0, "-w /dev/null, frames pass on")
 XSK_RX = Reader(
-    "xsk_rx", lambda lab, seconds: [_yardstick("xsk_rx"), RECEIVER, "0", str(READER_CPU)],
-    number_before(r"(\d+) packets, \d+ lost"), _yardstick("xsk_rx"), "xdp", 0.5, "bare AF_XDP loop in C on libxdp")
+    "xsk_rx", lambda lab, seconds: [_yardstick("xsk_rx"), RECEIVER, "0", str(READER_CPU), "8192"],
+    number_before(r"(\d+) packets, \d+ lost"), _yardstick("xsk_rx"), "xdp", 0.5, "counts only; bare AF_XDP loop in C on libxdp")
 XDP_BENCH = Reader(
     "xdp-bench xsk-drop", lambda lab, seconds: [*xdp_tool("xdp-bench"), "xsk-drop", RECEIVER],
-    number_before(r"RX\s+(\d+) pkts"), xdp_tool("xdp-bench")[-1], "xdp", 0.8, "AF_XDP")
+    number_before(r"RX\s+(\d+) pkts"), xdp_tool("xdp-bench")[-1], "xdp", 0.8, "counts only; AF_XDP")
 
 NOTHING = Reader("nothing capturing", lambda lab, seconds: [], lambda program: 0, "true")
 
 # By itself --count-only keeps one byte of each frame; whole frames are what the peers read.
 WHOLE = ["--count-only", "--snaplen", "262144"]
+FORMAT = ["-w", "/dev/null"]  # pcapng, as tcpdump, dumpcap and xdpdump do it
 XDP_READY = {"ready": "xdp", "warm": 0.6}
 
-EVENKEEL_RING = evenkeel("evenkeel ring", "--mode", "ring", *WHOLE, note="whole frames")
-EVENKEEL_RING_COUNT = evenkeel("evenkeel ring --count-only", "--mode", "ring", "--count-only", note="no bytes asked for")
-EVENKEEL_XDP = evenkeel("evenkeel xdp", "--mode", "xdp", *WHOLE, **XDP_READY, note="whole frames")
-EVENKEEL_TAP = evenkeel("evenkeel tap", "--mode", "tap", *WHOLE, **XDP_READY, note="whole frames, which pass on")
+EVENKEEL_RING = evenkeel("evenkeel ring", "--mode", "ring", *WHOLE, note="counts only, whole frames")
+EVENKEEL_RING_NULL = evenkeel("evenkeel ring -w /dev/null", "--mode", "ring", *FORMAT, note="-w /dev/null")
+EVENKEEL_RING_COUNT = evenkeel("evenkeel ring --count-only", "--mode", "ring", "--count-only", note="counts only, no bytes asked for")
+EVENKEEL_XDP = evenkeel("evenkeel xdp", "--mode", "xdp", *WHOLE, **XDP_READY, note="counts only, whole frames")
+EVENKEEL_TAP = evenkeel("evenkeel tap", "--mode", "tap", *WHOLE, **XDP_READY, note="counts only, whole frames, which pass on")
+EVENKEEL_TAP_NULL = evenkeel("evenkeel tap -w /dev/null", "--mode", "tap", *FORMAT, **XDP_READY, note="-w /dev/null, frames pass on")
 EVENKEEL_CONSUME = evenkeel(
-    "evenkeel tap --consume", "--mode", "tap", "--consume", *WHOLE, **XDP_READY, note="whole frames, which end in XDP")
-EVENKEEL_PACKET = evenkeel("evenkeel packet", "--mode", "packet", *WHOLE, note="whole frames")
+    "evenkeel tap --consume", "--mode", "tap", "--consume", *WHOLE, **XDP_READY, note="counts only, whole frames, which end in XDP")
+EVENKEEL_CONSUME_NULL = evenkeel(
+    "evenkeel tap --consume -w /dev/null", "--mode", "tap", "--consume", *FORMAT, **XDP_READY, note="-w /dev/null, frames end in XDP")
+EVENKEEL_PACKET = evenkeel(
+    "evenkeel packet", "--mode", "packet", "--buffer", f"{BUFFER_MIB}M", *WHOLE, note="counts only, whole frames")
 AUTO = {
     "live": True, "rate": json_field("packets_per_second", number=float),
-    "chosen": lambda program: re.search(r"^chosen: (.*)$", program.text(), re.M), "note": "whole frames; tries the backends under this load",
+    "chosen": lambda program: re.search(r"^chosen: (.*)$", program.text(), re.M), "note": "counts only, whole frames; tries the backends under this load",
 }
 EVENKEEL_AUTO = evenkeel("evenkeel auto --try-xdp", "--mode", "auto", "--try-xdp", *WHOLE, **AUTO)
 EVENKEEL_AUTO_CONSUME = evenkeel("evenkeel auto --consume", "--mode", "auto", "--consume", *WHOLE, **AUTO)
@@ -185,9 +202,9 @@ def writers(folder):
         evenkeel("evenkeel tap", "--mode", "tap", "-w", file, **XDP_READY, **kept),
         evenkeel("evenkeel tap --consume", "--mode", "tap", "--consume", "-w", file, **XDP_READY, **kept),
         Reader(
-            "tcpdump", lambda lab, seconds: ["tcpdump", "-n", "-i", RECEIVER, "-w", file],
+            "tcpdump", lambda lab, seconds: ["tcpdump", "-n", "-B", str(1024 * BUFFER_MIB), "-i", RECEIVER, "-w", file],
             number_before(r"(\d+) packets? captured"), "tcpdump", note="pcap (it has no pcapng)", files=[file]),
         Reader(
-            "dumpcap", lambda lab, seconds: ["dumpcap", "-q", "-i", RECEIVER, "-w", file],
+            "dumpcap", lambda lab, seconds: ["dumpcap", "-q", "-B", str(BUFFER_MIB), "-i", RECEIVER, "-w", file],
             number_before(r"Packets captured: (\d+)"), "dumpcap", warm=0.8, **kept),
     ]

@@ -149,14 +149,15 @@ class Lab:
 
     def arrange(self, receive):
         """How the receiver treats a frame: in XDP (`drop`) or on through the stack (`stack`), on the sender's core; `apart-...`: the same in a
-        NAPI kthread on the reader's core."""
+        NAPI kthread on the reader's core; `plain`: through the stack without NAPI, as veth does by itself, where live frames cannot arrive."""
         rx = self.names[1]
         self.detach()
         drop = receive.endswith("drop")
-        sh("ip", "netns", "exec", rx, "ethtool", "-K", RECEIVER, "gro", "off" if drop else "on")
+        sh("ip", "netns", "exec", rx, "ethtool", "-K", RECEIVER, "gro", "off" if drop or receive == "plain" else "on")
         if drop:
             sh("ip", "-n", rx, "link", "set", RECEIVER, "xdpdrv", "obj", self.drop_object, "sec", "xdp")
-        self._threaded(receive.startswith("apart"))
+        if receive != "plain":  # without NAPI there is nothing to set
+            self._threaded(receive.startswith("apart"))
 
     def detach(self):
         """Takes an XDP program off the receiver; says whether one was there."""

@@ -12,8 +12,9 @@ HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 REPOSITORY = os.path.dirname(HERE)
 YARDSTICKS = os.path.join(HERE, "yardsticks")
 FETCHED = os.path.join(REPOSITORY, "target", "bench-peers")
-EVENKEEL = os.environ.get("EVENKEEL") or os.path.join(
-    os.environ.get("CARGO_TARGET_DIR") or os.path.join(REPOSITORY, "target"), "release", "evenkeel")
+# Absolute, since programs run in folders of their own.
+EVENKEEL = os.path.abspath(os.environ.get("EVENKEEL") or os.path.join(
+    os.environ.get("CARGO_TARGET_DIR") or os.path.join(REPOSITORY, "target"), "release", "evenkeel"))
 
 
 def xdp_tool(name):

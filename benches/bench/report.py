@@ -1,4 +1,9 @@
-"""The tables in Markdown, ready for BENCHMARKS.md."""
+"""The tables in Markdown, and around them the whole of BENCHMARKS.md."""
+
+import statistics
+
+from .contenders import BUFFER_MIB, RING_FRAME_BYTES
+from .reasons import REASONS
 
 MARK = {True: "yes", False: "**no**", None: ""}
 
@@ -32,12 +37,18 @@ def _busy(result):
     return " / ".join(str(round(sorted(share[cpu] for share in shares)[len(shares) // 2])) for cpu in sorted(shares[0], key=int))
 
 
+def _reader_time(result):
+    """Median processor time of the reader itself, as a share of its core."""
+    shares = [figures["reader_cpu_percent"] for figures in result["rounds"] if "reader_cpu_percent" in figures]
+    return f"{statistics.median(shares):.0f}" if shares else ""
+
+
 def _packet_table(table):
     readers = table["generator"] is not None
     apart = table["title"] == "apart"
     head = ["", "received, Mpps", "through the interface, Mpps"] if readers else ["", "Mpps"]
     head += ["offered, Mpps", "kept"] if apart else []
-    head += ["load per core, %", "how"]
+    head += ["load per core, %"] + (["reader's own, %"] if readers else []) + ["how"]
     rows = []
     for name, result in table["contenders"].items():
         if result["trouble"]:
@@ -50,7 +61,7 @@ def _packet_table(table):
             row += [_mpps(result["offered_pps"]), f"{result['kept_share']['median']:.3f}" if result["kept_share"] else ""]
         chosen = sorted({figures["chosen"].split(":")[0] for figures in result["rounds"] if "chosen" in figures})
         note = result["note"] + (f"; chose {', '.join(chosen)}" if chosen else "")
-        rows.append([*row, _busy(result), note])
+        rows.append([*row, _busy(result), *([_reader_time(result)] if readers else []), note])
     text = _rows(head, rows)
     if table["ratios"]:
         judged = [
@@ -60,6 +71,18 @@ def _packet_table(table):
         ]
         text += "\n\n" + _rows(["ratio, per round", "of", "median (spread)", "wanted", "met"], judged)
     return text
+
+
+def _buffered(table):
+    """How much of the readers' shares may be what their buffers held at the end."""
+    offered = [row["offered_frames"]["median"] for row in table["contenders"].values() if row.get("offered_frames")]
+    if not offered:
+        return ""
+    held = BUFFER_MIB * 2**20 / RING_FRAME_BYTES
+    return (
+        f"A ring of {BUFFER_MIB} MiB holds about {held:,.0f} of these frames, {held / statistics.median(offered):.1%} of what was offered in a "
+        "round: so much of a share may be buffer rather than speed. It is the same for every ring and the tap, which brings a ratio between "
+        "two shares nearer to 1. AF_XDP has 8192 frames.")
 
 
 def _value_table(table):
@@ -94,7 +117,89 @@ def markdown(result):
         body = _value_table(table) if "value" in table else _packet_table(table)
         text.append(f"### {table['title']}\n\n{table['arrangement'][0].upper()}{table['arrangement'][1:]}.\n\n{body}")
         text += _warnings(result, table)
-    return "\n\n".join(text)
+        if table["title"] == "apart":
+            text += [_buffered(table)]
+    return "\n\n".join(filter(None, text))
+
+
+INTRODUCTION = """# Benchmarks
+
+How fast `evenkeel` sends, captures and plans, beside programs that do the same, each row against a named peer in the same run on the
+same machine. This file is written by the script that measures; nothing in it was typed in.
+
+## How to repeat it
+
+    make build && make -C benches/yardsticks && benches/fetch-xdp-tools
+    sudo {command}
+
+`make bench` installs what is missing, does all of that, and prints the tables without writing this file. About ten minutes; two
+cores that do nothing else, root, no traffic outside namespaces of its own. What each peer is started with is in
+`benches/bench/contenders.py`; the yardsticks, bare loops in C as fast as we could make them, are in `benches/yardsticks/`.
+
+## How to read it
+
+- Rates are millions of 60-byte frames (64 with FCS) per second: the median of the rounds, then the lowest and the highest.
+- **Ratios count, figures do not.** The contenders take turns within each round (A B C A B C ...); a ratio is made within each
+  round, and the median of those is what is judged.
+- *inline*: generator and receive work share core 0, as a veth pair does it by itself. Receiving slows the generator down, so that little is lost;
+  the rate says what sending and receiving cost together. The reader has core 1; "reader's own" is its processor time, as a share of that core.
+- *apart*: the generator has core 0 alone; the receive work, in a NAPI kthread, and the reader share core 1. Nothing throttles the load: real
+  overload, in which a reader can starve while the kernel receives what nobody will read.
+- Inline figures compare with inline figures only, apart with apart.
+- "Received" is the reader's own final count as a share of all that was offered, times the rate that was offered in the window, which
+  the interfaces' counters say. Rings and the tap have {buffer} MiB each, peers' too.
+- Rows that say "counts only" walk whole frames and write nothing; those with `-w /dev/null` format a file that nobody keeps. tcpdump, dumpcap and
+  xdpdump have no way to only count what is live: compare them with our rows of the same kind.
+
+## Its limits
+
+{machine} The link is a veth pair, not a network card: no DMA, no interrupts, no wire. Runs of the same benchmark differ by
+about 20 %, so nothing is compared across runs, and a ratio whose spread includes 1 says that two are alike. Ratios on other hardware will differ."""
+
+
+def document(result, command):
+    """The whole of BENCHMARKS.md. `command` repeats the run."""
+    virtual = result["conditions"]["virtual"]
+    machine = "The machine is virtual: other tenants share its processors and caches." if virtual else "It is one machine."
+    text = [INTRODUCTION.format(command=command, buffer=BUFFER_MIB, machine=machine), "## Results", markdown(result), _missed(result)]
+    return "\n\n".join(text) + "\n"
+
+
+def _missed(result):
+    """What was wanted and not reached, with the reason as far as it is known."""
+    lines, unmeasured = [], []
+    for title, table in result["tables"].items():
+        if table.get("trouble"):
+            unmeasured.append(f"- `{title}`: {_short(table['trouble'])}")
+        elif table.get("met") is False:
+            value = table["value"]
+            worst = value["median"] if "median" in value else max(value.values())
+            lines.append(f"- `{title}`: {worst:.2f} {table['unit']}, wanted below {table['below']}. {_reason(title)}")
+        for item in table.get("ratios", []):
+            pair = f"{item['ours']} / {item['theirs']}"
+            if item["at_least"] and item["ratio"] is None:
+                unmeasured.append(f"- `{title}`: {pair}, wanted ≥ {item['at_least']}")
+            elif item["met"] is False:
+                lines.append(_missed_ratio(title, table, item, pair))
+    text = "## What is not met, and why\n\n" + ("\n".join(lines) or "Everything that was wanted and measured is met.")
+    if unmeasured:
+        text += "\n\nWanted, but not measured in this run:\n\n" + "\n".join(unmeasured)
+    return text
+
+
+def _missed_ratio(title, table, item, pair):
+    line = f"- `{title}`: {pair} is {_times(item['ratio'])}, wanted ≥ {item['at_least']}. {_reason(title, item['ours'], item['theirs'])}"
+    if item["ratio"]["max"] >= item["at_least"]:
+        line += " The best round reached it: the gap is smaller than the spread between rounds."
+    if table.get("generator"):
+        ours, theirs = (_reader_time(table["contenders"][name]) for name in (item["ours"], item["theirs"]))
+        if ours and theirs:
+            line += f" The readers' own processor time: ours {ours} % of core 1, theirs {theirs} %."
+    return line
+
+
+def _reason(*where):
+    return REASONS.get(where, "No reason is known.")
 
 
 def _warnings(result, table):

@@ -53,13 +53,13 @@ def _packet_table(lab, title, arrangement, receive, metric, candidates, wanted, 
             return contender, None
         return generator, None if contender is all_of.NOTHING else contender
 
-    results = rounds(lab, present, pair, options.seconds, options.rounds, lambda contender: receive, say)
+    results = rounds(lab, present, pair, options.seconds, options.rounds, lambda contender: getattr(contender, "receive", receive), say)
     for name, why in absent.items():
         results[name] = {"rounds": [], "trouble": why}
     for contender in candidates:
         result = results[contender.name]
         result["note"] = contender.note
-        for figure in ("offered_pps", "stack_pps", "reader_pps", "kept_share"):
+        for figure in ("offered_pps", "stack_pps", "reader_pps", "kept_share", "offered_frames"):
             result[figure] = median_of(result, figure)
     return {
         "title": title, "arrangement": arrangement, "metric": metric, "generator": generator.name if generator else None,
@@ -73,8 +73,10 @@ def generators(lab, _generator, options, say):
     wanted = [
         Wanted("evenkeel gen", "live_frames", 0.95, "stack_pps"),
         Wanted("evenkeel gen", "trafgen, fixed frame", 10, "stack_pps"),
+        Wanted("evenkeel gen", "trafgen, fixed frame, no XDP", 10, "stack_pps"),
         Wanted("evenkeel gen", "xdp-trafficgen", None, "stack_pps"),
         Wanted("evenkeel gen", "tcpreplay", None, "stack_pps"),
+        Wanted("evenkeel gen", "tcpreplay, no XDP", None, "stack_pps"),
     ]
     return _packet_table(
         lab, "gen", "inline into XDP_DROP: sending and dropping share one core", "drop", "stack_pps", all_of.GENERATORS,
@@ -84,8 +86,8 @@ def generators(lab, _generator, options, say):
 def inline(lab, generator, options, say):
     """Table `inline`."""
     readers = [
-        all_of.NOTHING, all_of.TCPDUMP, all_of.DUMPCAP, all_of.NETSNIFF, all_of.XDPDUMP, all_of.TPACKET_RX, all_of.EVENKEEL_RING,
-        all_of.EVENKEEL_RING_COUNT, all_of.XSK_RX, all_of.XDP_BENCH, all_of.EVENKEEL_XDP, all_of.EVENKEEL_TAP, all_of.EVENKEEL_CONSUME,
+        all_of.NOTHING, all_of.TCPDUMP, all_of.DUMPCAP, all_of.NETSNIFF, all_of.XDPDUMP, all_of.EVENKEEL_RING_NULL,
+        all_of.TPACKET_RX, all_of.EVENKEEL_RING, all_of.EVENKEEL_RING_COUNT, all_of.XSK_RX, all_of.XDP_BENCH, all_of.EVENKEEL_XDP, all_of.EVENKEEL_TAP, all_of.EVENKEEL_CONSUME,
     ]
     nothing = all_of.NOTHING.name
     wanted = [
@@ -94,7 +96,8 @@ def inline(lab, generator, options, say):
         Wanted("evenkeel tap", nothing, 0.8, "stack_pps"),
         Wanted("tpacket_rx", nothing, None, "stack_pps"),
         Wanted("evenkeel tap --consume", "xsk_rx", 1.2),
-        Wanted("evenkeel ring", "tcpdump", None),
+        Wanted(all_of.EVENKEEL_RING_NULL.name, "tcpdump", None),
+        Wanted(all_of.EVENKEEL_RING_NULL.name, "dumpcap", None),
     ]
     return _packet_table(
         lab, "inline", "sending and receive work share one core, which throttles the load; the reader has the other core", "stack",
@@ -116,8 +119,9 @@ def write(lab, generator, options, say):
 def apart(lab, generator, options, say):
     """Table `apart`."""
     readers = [
-        all_of.NOTHING, all_of.TCPDUMP, all_of.DUMPCAP, all_of.XSK_RX, all_of.EVENKEEL_PACKET, all_of.EVENKEEL_RING, all_of.EVENKEEL_XDP,
-        all_of.EVENKEEL_TAP, all_of.EVENKEEL_CONSUME, all_of.EVENKEEL_AUTO, all_of.EVENKEEL_AUTO_CONSUME,
+        all_of.NOTHING, all_of.TCPDUMP, all_of.DUMPCAP, all_of.EVENKEEL_TAP_NULL, all_of.EVENKEEL_CONSUME_NULL, all_of.XSK_RX,
+        all_of.EVENKEEL_PACKET, all_of.EVENKEEL_RING, all_of.EVENKEEL_XDP, all_of.EVENKEEL_TAP, all_of.EVENKEEL_CONSUME,
+        all_of.EVENKEEL_AUTO, all_of.EVENKEEL_AUTO_CONSUME,
     ]
     table = _packet_table(
         lab, "apart", "the generator has a core of its own; receive work (a NAPI kthread) and reader share the other: overload",
@@ -125,11 +129,15 @@ def apart(lab, generator, options, say):
     results = table["contenders"]
     ours = {
         name: result["reader_pps"]["median"] for name, result in results.items()
-        if name.startswith("evenkeel") and not name.startswith("evenkeel auto") and result["reader_pps"]
+        if name.startswith("evenkeel") and "auto" not in name and "/dev/null" not in name and result["reader_pps"]
     }
     if ours:
         best = max(ours, key=ours.get)
-        wanted = [Wanted(best, "tcpdump", 2.0)]
+        # tcpdump formats what it reads: beside the best, which counts, stand those of ours that format, too.
+        wanted = [
+            Wanted(best, "tcpdump", 2.0), Wanted(all_of.EVENKEEL_CONSUME_NULL.name, "tcpdump", 2.0),
+            Wanted(all_of.EVENKEEL_TAP_NULL.name, "tcpdump", None),
+        ]
         for auto in (all_of.EVENKEEL_AUTO.name, all_of.EVENKEEL_AUTO_CONSUME.name):
             wanted += [Wanted(auto, "tcpdump", 2.0), Wanted(auto, best, None)]
         table["ratios"] = [item.judge(results) for item in wanted]
@@ -168,7 +176,7 @@ def spread(_lab, _generator, options, say):
 
 def top(lab, generator, options, say):
     """Table `top`: processor time of `evenkeel top` at one refresh a second, piped and live, as a share of one core."""
-    seconds = 10 if options.quick else 30
+    seconds = 10 if options.quick else 20
     command = [EVENKEEL, "top", "--interval", "1", "--count", str(seconds)]
     shares = {"piped": _cost([*command, "--json"], seconds, False), "live, 200x50": _cost(command, seconds, True)}
     for name, share in shares.items():

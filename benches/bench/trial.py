@@ -58,6 +58,7 @@ def _trial(lab, generator, reader, seconds, receive):
             program.stop()
             # The reader's own count is over the whole of the traffic; its share of all offered holds for the window too.
             offered = (after[0] - before[0]) + (after[1] - before[1])
+            figures["offered_frames"] = offered
             figures["kept_share"] = reader.count(program) / offered
             if figures["kept_share"] > 1.001:
                 raise Trouble(f"{reader.name} counts {figures['kept_share']:.3f} times the frames that were offered")
