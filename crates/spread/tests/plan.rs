@@ -228,6 +228,10 @@ fn threads_follow_their_queue() {
     assert_eq!((of(71, 8194).as_str(), of(70, 8193).as_str()), ("0", "1"));
     let on = plan(&h, &Options { threaded: Some(false), ..Options::default() }).unwrap();
     assert!(on.plan.changes.iter().any(|c| c.knob == Knob::NapiThreaded { nic: "eth0".into() } && c.new == "0"));
+    assert!(!on.plan.warnings.iter().any(|w| w.contains("pinning")), "none is pinned");
+    h.nics[0].napis[0].cpus = Some(list("2"));
+    let off = plan(&h, &Options { threaded: Some(false), ..Options::default() }).unwrap();
+    assert!(off.plan.warnings.iter().any(|w| w.contains("pinning (71 on 2)")), "{:?}", off.plan.warnings);
 }
 
 #[test]

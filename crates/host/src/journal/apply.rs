@@ -94,7 +94,7 @@ impl Session {
     }
 
     /// The same behind a setting of the device that may have reset these knobs: what undo puts back is the old value that
-    /// the change names, and not the one that is there now.
+    /// the change names (if it names one), and not the one that is there now.
     pub fn apply_after_reset(
         &mut self,
         writer: &Writer,
@@ -141,7 +141,7 @@ impl Session {
             applied.idle += 1;
             return Ok(Ok(()));
         }
-        let old = if after_reset { change.old.clone() } else { old };
+        let old = if after_reset && !change.old.is_empty() { change.old.clone() } else { old };
         let step = u32::try_from(self.steps.len()).unwrap_or(u32::MAX);
         self.record(Record::Pending { step, change: Change { old, ..change.clone() } })?;
         let result = store.write(knob, &change.new).and_then(|()| store.read(knob));

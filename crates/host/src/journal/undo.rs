@@ -141,14 +141,15 @@ impl Session {
                 Some(by) if !options.in_order && !options.force => {
                     StepState::Superseded { by: by.header.session.clone() }
                 }
-                _ => self.take_back(step, store, options).unwrap_or_else(failed),
+                _ => self.take_back(step, store, options).unwrap_or_else(|e| failed(&e)),
             };
             let report_step = StepReport { change, state };
             let left = report_step.state.is_left();
-            if !left && !options.dry_run {
-                if let Err(error) = self.note_undone(step, report_step.to_string()) {
-                    report.unrecorded.get_or_insert_with(|| error.to_string());
-                }
+            if !left
+                && !options.dry_run
+                && let Err(error) = self.note_undone(step, report_step.to_string())
+            {
+                report.unrecorded.get_or_insert_with(|| error.to_string());
             }
             report.steps.push(report_step);
             if left && !options.go_on {
@@ -201,9 +202,9 @@ fn put_back_again(report: &mut UndoReport, store: &mut dyn Store) {
     for (knob, change) in targets.into_iter().filter(|(knob, _)| !knob.resets_queues()) {
         let state = match store.read(&knob) {
             Ok(now) if knob.same(&now, &change.old) => continue,
-            Ok(_) => write_back(store, &knob, &change.old, StepState::Restored).unwrap_or_else(failed),
+            Ok(_) => write_back(store, &knob, &change.old, StepState::Restored).unwrap_or_else(|e| failed(&e)),
             Err(KnobError::Gone { .. }) => continue,
-            Err(error) => failed(error),
+            Err(error) => failed(&error),
         };
         report.steps.push(StepReport { change, state });
     }
@@ -221,6 +222,6 @@ fn write_back(store: &mut dyn Store, knob: &Knob, old: &str, state: StepState) -
     })
 }
 
-fn failed(error: KnobError) -> StepState {
+fn failed(error: &KnobError) -> StepState {
     StepState::Failed { error: error.to_string() }
 }

@@ -147,13 +147,21 @@ fn make(
 }
 
 /// The changes that are left, with the values from before the device was set: what undo is to put back is not what the
-/// driver has made of them since. A setting that was as planned then, and is not now, had the planned value.
+/// driver has made of them since. A setting that was as planned then, and is not now, had the planned value. For what no driver
+/// resets, what is there now counts.
 fn with_first_values(left: Vec<Change>, first: &[Change]) -> Vec<Change> {
-    let first_value =
-        |c: &Change| first.iter().find(|f| f.knob == c.knob).map_or_else(|| c.new.clone(), |f| f.old.clone());
-    let is_new = |c: &Change| matches!(c.knob, Knob::NapiThreadAffinity { .. });
+    let first_value = |c: &Change| {
+        let old = first.iter().find(|f| f.knob == c.knob).map_or(&c.new, |f| &f.old);
+        match c.knob {
+            Knob::IrqAffinity { .. } if c.knob.cpus(old).is_none_or(|cpus| cpus.is_empty()) => String::new(),
+            Knob::IrqAffinity { .. } | Knob::XpsCpus { .. } | Knob::RpsCpus { .. } | Knob::RpsFlowCnt { .. } => {
+                old.clone()
+            }
+            _ => String::new(),
+        }
+    };
     let left = left.into_iter().filter(|c| !c.knob.resets_queues());
-    left.map(|c| if is_new(&c) { c } else { Change { old: first_value(&c), ..c } }).collect()
+    left.map(|c| Change { old: first_value(&c), ..c }).collect()
 }
 
 /// A way to make changes.
