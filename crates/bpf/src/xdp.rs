@@ -274,7 +274,7 @@ fn attach_error(errno: i32, program: &'static str, interface: &str, mode: XdpMod
         libc::EOPNOTSUPP => {
             "its driver has no such mode; generic mode works on every interface, more slowly".to_owned()
         }
-        libc::ERANGE | libc::EINVAL | libc::EMSGSIZE | libc::E2BIG => format!(
+        libc::ERANGE | libc::EINVAL | libc::EMSGSIZE | libc::E2BIG | libc::ENOSPC => format!(
             "its driver refused its present settings ({}), mostly an MTU above about 3500 bytes, LRO, or too few \
              queues: lower the MTU or change them, or use generic mode",
             io::Error::from_raw_os_error(errno)

@@ -23,6 +23,17 @@ pub enum FilterError {
         /// What libpcap says.
         reason: String,
     },
+    /// libpcap can only take packets of this interface in a cooked form, whose header we do not make.
+    #[error(
+        "{interface} cannot be captured here: its packets have no link header that a capture file can name (libpcap's link type is \
+         {link_type}, a cooked one); use `tcpdump -i {interface}`"
+    )]
+    Cooked {
+        /// The interface.
+        interface: String,
+        /// The link type, LINKTYPE_LINUX_SLL (113) or LINKTYPE_LINUX_SLL2 (276).
+        link_type: u16,
+    },
     /// libpcap gave something else than instructions.
     #[error("libpcap compiled `{0}` to something that is no classic BPF program")]
     Output(String),
@@ -32,7 +43,7 @@ impl Classified for FilterError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Syntax { .. } => ErrorClass::Usage,
-            Self::Open { .. } => ErrorClass::Lacking,
+            Self::Open { .. } | Self::Cooked { .. } => ErrorClass::Lacking,
             Self::Output(_) => ErrorClass::Internal,
         }
     }
@@ -67,7 +78,7 @@ pub fn compile(interface: &str, filter: &str, snaplen: u32, place: Place) -> Res
         .buffer_size(1 << 20)
         .open()
         .map_err(open)?;
-    let link_type = link_type(capture.get_datalink().0);
+    let link_type = link_type(interface, capture.get_datalink().0)?;
     if filter.trim().is_empty() {
         return Ok(Filter { program: Vec::new(), link_type });
     }
@@ -94,11 +105,13 @@ fn instruction(text: &str) -> Option<Instruction> {
     numbers.next().is_none().then_some(instruction)
 }
 
-/// DLT_RAW has a number of its own on Linux (12) and another one in files (101).
-fn link_type(data_link: i32) -> u16 {
+/// DLT_RAW has a number of its own on Linux (12) and another one in files (101). The cooked ones have a header that libpcap makes from
+/// the socket's addresses: a file that names them without it is broken.
+fn link_type(interface: &str, data_link: i32) -> Result<u16, FilterError> {
     match data_link {
-        12 => 101,
-        other => other as u16,
+        12 => Ok(101),
+        113 | 276 => Err(FilterError::Cooked { interface: interface.to_owned(), link_type: data_link as u16 }),
+        other => Ok(other as u16),
     }
 }
 
@@ -119,6 +132,7 @@ mod tests {
         assert_eq!(instruction("21 0 2"), None);
         assert_eq!(instruction("21 0 2 3 4"), None);
         assert_eq!(instruction("x 0 2 3"), None);
-        assert_eq!((link_type(12), link_type(1)), (101, 1));
+        let of = |data_link| link_type("ppp0", data_link).ok();
+        assert_eq!((of(12), of(1), of(113), of(276)), (Some(101), Some(1), None, None));
     }
 }

@@ -62,6 +62,26 @@ impl Default for Tuning {
     }
 }
 
+/// How an XDP backend is attached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attachment {
+    /// Where the program runs, as the kernel says.
+    pub mode: XdpMode,
+    /// Whether the NIC writes the frames of every queue straight into our memory; none for the tap, whose program copies.
+    pub zero_copy: Option<bool>,
+}
+
+/// How these sources are attached; none where no XDP program is.
+pub fn attachment<'a>(sources: impl IntoIterator<Item = &'a AnySource>) -> Option<Attachment> {
+    let of = |source: &AnySource| match source {
+        AnySource::Packet(_) | AnySource::Ring(_) => None,
+        AnySource::Xdp(xdp) => Some(Attachment { mode: xdp.mode(), zero_copy: Some(xdp.is_zero_copy()) }),
+        AnySource::Tap(tap) => Some(Attachment { mode: tap.mode(), zero_copy: None }),
+    };
+    let zero_copy = |a: Option<bool>, b: Option<bool>| a.zip(b).map(|(a, b)| a && b);
+    sources.into_iter().filter_map(of).reduce(|a, b| Attachment { zero_copy: zero_copy(a.zero_copy, b.zero_copy), ..a })
+}
+
 /// What a capture with these sources must tell its user before it begins: a buffer that is smaller than it should be.
 ///
 /// # Errors

@@ -76,7 +76,10 @@ pub enum Sink {
     /// They are encoded as pcapng and forgotten: what a trial does.
     Nowhere,
     /// One line of text each goes to standard output.
-    Text,
+    Text {
+        /// The link type of the interface (LINKTYPE_…).
+        link_type: u16,
+    },
 }
 
 /// When to stop, and how much to keep.
@@ -103,6 +106,8 @@ pub struct ReaderStats {
     pub bytes: Option<u64>,
     /// Packets lost because its buffer was full.
     pub dropped: u64,
+    /// Packets of queues that were made after the capture began and have no reader, as far as this reader is the one to tell.
+    pub missed: u64,
     /// Times its ring was full.
     pub freezes: u64,
     /// CPU time of its thread in nanoseconds; known at the end.
@@ -137,6 +142,11 @@ impl Report {
         self.readers.iter().map(|r| r.dropped).sum()
     }
 
+    /// Packets that no reader could see: those of queues that were made after the capture began.
+    pub fn missed(&self) -> u64 {
+        self.readers.iter().map(|r| r.missed).sum()
+    }
+
     /// Packets taken per second while the capture ran; what a buffer still held at its end does not count as speed.
     pub fn packets_per_second(&self) -> f64 {
         self.packets_in_time as f64 / self.elapsed.as_secs_f64().max(1e-9)
@@ -151,6 +161,7 @@ struct Slot {
     bytes: AtomicU64,
     bytes_unknown: AtomicBool,
     dropped: AtomicU64,
+    missed: AtomicU64,
     freezes: AtomicU64,
     cpu_ns: AtomicU64,
 }
@@ -163,6 +174,7 @@ impl Slot {
             packets: self.packets.load(Ordering::Relaxed),
             bytes: (!self.bytes_unknown.load(Ordering::Relaxed)).then_some(bytes),
             dropped: self.dropped.load(Ordering::Relaxed),
+            missed: self.missed.load(Ordering::Relaxed),
             freezes: self.freezes.load(Ordering::Relaxed),
             cpu_ns: self.cpu_ns.load(Ordering::Relaxed),
         }
@@ -173,7 +185,7 @@ enum OpenSink {
     Count,
     Pcapng(Mutex<Box<Output>>),
     Nowhere,
-    Text,
+    Text { link_type: u16 },
 }
 
 /// What the readers share. Nothing of it is written per packet, but `left` where a number of packets was asked for.
@@ -223,7 +235,7 @@ impl Shared<'_> {
         let result = match &self.sink {
             OpenSink::Count | OpenSink::Nowhere => Ok(()),
             OpenSink::Pcapng(output) => lock(output).write(chunk, self.dropped()),
-            OpenSink::Text => text(&chunk.bytes),
+            OpenSink::Text { .. } => text(&chunk.bytes),
         };
         chunk.clear();
         match result {
@@ -263,7 +275,7 @@ pub fn run(
             Sink::Count => OpenSink::Count,
             Sink::Pcapng(output) => OpenSink::Pcapng(Mutex::new(output)),
             Sink::Nowhere => OpenSink::Nowhere,
-            Sink::Text => OpenSink::Text,
+            Sink::Text { link_type } => OpenSink::Text { link_type },
         },
         limits,
         stop,
@@ -362,7 +374,9 @@ fn work<S: Source>(source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(), Ru
         OpenSink::Pcapng(_) | OpenSink::Nowhere => {
             encode(source, shared, slot, |chunk, frame| pcapng::packet(chunk, frame, snaplen))
         }
-        OpenSink::Text => encode(source, shared, slot, summary::line),
+        OpenSink::Text { link_type } => {
+            encode(source, shared, slot, |chunk, frame| summary::line(chunk, frame, link_type))
+        }
     }
 }
 
@@ -370,6 +384,7 @@ fn work<S: Source>(source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(), Ru
 fn publish<S: Source>(source: &mut S, slot: &Slot) -> Result<(), RunError> {
     let stats = source.stats()?;
     slot.dropped.store(stats.dropped, Ordering::Relaxed);
+    slot.missed.store(stats.missed, Ordering::Relaxed);
     slot.freezes.store(stats.freezes, Ordering::Relaxed);
     Ok(())
 }

@@ -5,8 +5,12 @@ use std::io::Write;
 use etherparse::{NetSlice, SlicedPacket, TransportSlice};
 use port::Frame;
 
-/// Appends a line: time of day (UTC), addresses, what it carries, length.
-pub fn line(out: &mut Vec<u8>, frame: &Frame<'_>) {
+/// LINKTYPE_RAW: packets begin with their IP header.
+const RAW_IP: u16 = 101;
+
+/// Appends a line: time of day (UTC), addresses, what it carries, length. Packets of other link types than Ethernet (1) and raw IP (101)
+/// are not looked into.
+pub fn line(out: &mut Vec<u8>, frame: &Frame<'_>, link_type: u16) {
     if frame.lost_before != 0 {
         let _ = writeln!(out, "-- {} packets lost here --", frame.lost_before);
     }
@@ -17,12 +21,22 @@ pub fn line(out: &mut Vec<u8>, frame: &Frame<'_>) {
     if let Some(tag) = frame.vlan {
         let _ = write!(out, "vlan {} ", tag.tci & 0xfff);
     }
-    describe(out, frame.data);
+    describe(out, frame.data, link_type);
     let _ = writeln!(out, " length {}", frame.wire_len);
 }
 
-fn describe(out: &mut Vec<u8>, data: &[u8]) {
-    let Ok(packet) = SlicedPacket::from_ethernet(data) else {
+fn describe(out: &mut Vec<u8>, data: &[u8], link_type: u16) {
+    let sliced = match link_type {
+        1 => SlicedPacket::from_ethernet(data).ok(),
+        RAW_IP => SlicedPacket::from_ip(data).ok(),
+        _ => None,
+    };
+    let Some(packet) = sliced else {
+        if link_type != 1 {
+            let what = if link_type == RAW_IP { "no IP, cut or malformed" } else { "not looked into" };
+            let _ = write!(out, "link type {link_type}, {what}");
+            return;
+        }
         let _ = match data {
             [d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1, ..] => write!(
                 out,
@@ -92,11 +106,11 @@ mod tests {
 
     use super::*;
 
-    fn shown(data: &[u8]) -> String {
+    fn shown(data: &[u8], link_type: u16) -> String {
         let mut out = Vec::new();
         let frame =
             Frame { timestamp_ns: 3_661_000_001_000, wire_len: data.len() as u32, data, vlan: None, lost_before: 0 };
-        line(&mut out, &frame);
+        line(&mut out, &frame, link_type);
         String::from_utf8(out).expect("text")
     }
 
@@ -108,14 +122,17 @@ mod tests {
             .syn();
         let mut packet = Vec::new();
         builder.write(&mut packet, &[]).expect("a packet");
-        assert_eq!(shown(&packet), "01:01:01.000001 198.18.0.1:1234 > 198.18.0.2:80 TCP [S] seq 7 length 54\n");
-        assert!(shown(&packet[..20]).contains("type 0x0800, cut or malformed"));
+        assert_eq!(shown(&packet, 1), "01:01:01.000001 198.18.0.1:1234 > 198.18.0.2:80 TCP [S] seq 7 length 54\n");
+        assert!(shown(&packet[..20], 1).contains("type 0x0800, cut or malformed"));
+        let raw = "01:01:01.000001 198.18.0.1:1234 > 198.18.0.2:80 TCP [S] seq 7 length 40\n";
+        assert_eq!(shown(&packet[14..], 101), raw);
+        assert!(shown(&packet, 113).contains("link type 113, not looked into"));
     }
 
     proptest! {
         #[test]
-        fn any_bytes_make_one_line(data in prop::collection::vec(any::<u8>(), 0..120)) {
-            prop_assert_eq!(shown(&data).matches('\n').count(), 1);
+        fn any_bytes_make_one_line(data in prop::collection::vec(any::<u8>(), 0..120), link_type in prop::sample::select(vec![1u16, 101, 113])) {
+            prop_assert_eq!(shown(&data, link_type).matches('\n').count(), 1);
         }
     }
 }

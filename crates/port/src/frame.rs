@@ -31,6 +31,8 @@ pub struct SourceStats {
     pub delivered: u64,
     /// Frames that passed the filter and were lost because ring, buffer or queue was full.
     pub dropped: u64,
+    /// Frames of queues that have no reader: they were made after the source was opened. They passed on to the stack.
+    pub missed: u64,
     /// Times the ring was found full (TPACKET_V3 tp_freeze_q_cnt).
     pub freezes: u64,
 }

@@ -158,6 +158,7 @@ impl Source for RingSource {
         let new = self.ring.socket().take_statistics().map_err(|e| explain(self.backend, &self.interface, e))?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
         self.losses.add(new, now);
-        Ok(SourceStats { delivered: self.delivered, dropped: self.losses.dropped, freezes: self.losses.freezes })
+        let Losses { dropped, freezes, .. } = self.losses;
+        Ok(SourceStats { delivered: self.delivered, dropped, freezes, ..SourceStats::default() })
     }
 }

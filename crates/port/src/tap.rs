@@ -12,7 +12,7 @@ use sys::packet::{Instruction, PacketSocket};
 
 use crate::{
     Counted, Frame, PortError, Source, SourceStats,
-    xdp_common::{Pace, deal, explain_xdp, filter, promiscuity, up_interface},
+    xdp_common::{Pace, companion, deal, explain_xdp, filter, up_interface},
 };
 
 const BACKEND: &str = "tap";
@@ -73,7 +73,7 @@ fn default_ring_bytes() -> usize {
 struct Attachment {
     tap: Mutex<Tap>,
     mode: XdpMode,
-    _promiscuity: Option<PacketSocket>,
+    companion: PacketSocket,
 }
 
 impl Attachment {
@@ -102,7 +102,7 @@ impl TapSource {
         let interface = &options.interface;
         let explain = |e| explain_xdp(BACKEND, interface, e);
         let index = up_interface(interface)?;
-        let promiscuity = promiscuity(options.promiscuous, BACKEND, interface, index)?;
+        let companion = companion(options.promiscuous, BACKEND, interface, index)?;
         let settings = TapSettings {
             snaplen: options.snaplen.min(bpf::tap::SNAPLEN_MAX),
             ring_bytes: options.ring_bytes,
@@ -115,7 +115,7 @@ impl TapSource {
         let rings = tap.take_readers();
         tap.attach(interface, options.mode).map_err(explain)?;
         let mode = tap.link().map_or(options.mode, bpf::XdpLink::mode);
-        let attachment = Arc::new(Attachment { tap: Mutex::new(tap), mode, _promiscuity: promiscuity });
+        let attachment = Arc::new(Attachment { tap: Mutex::new(tap), mode, companion });
         let tai_ahead_ns = tai_ahead_ns();
         Ok(deal(rings, readers)
             .into_iter()
@@ -162,9 +162,11 @@ impl TapSource {
         }
     }
 
-    /// Whether the interface is still there, or another source of ours has ended the capture.
+    /// Whether the interface is still there and up, or another source of ours has ended the capture.
     fn alive(&self) -> bool {
-        self.attachment.with(|tap| tap.link().is_none_or(bpf::XdpLink::is_alive))
+        // Who cannot be asked by its name (any more) may have got another one.
+        let up = || self.attachment.companion.is_up(&self.interface).unwrap_or(true);
+        self.attachment.with(|tap| tap.link().is_none_or(|link| link.is_alive() && up()))
     }
 }
 
@@ -211,7 +213,7 @@ impl Source for TapSource {
 
     fn stats(&mut self) -> Result<SourceStats, PortError> {
         let dropped = self.rings.iter().map(|ring| ring.counts().lost).sum();
-        Ok(SourceStats { delivered: self.delivered, dropped, freezes: 0 })
+        Ok(SourceStats { delivered: self.delivered, dropped, ..SourceStats::default() })
     }
 }
 

@@ -2,7 +2,10 @@
 
 use std::{
     os::fd::AsFd,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -17,7 +20,7 @@ use sys::{
 use crate::{
     Counted, Frame, PortError, Source, SourceStats,
     members::unknown_interface,
-    xdp_common::{CHECK_EVERY, Pace, deal, explain_xdp, filter, now_ns, promiscuity, up_interface},
+    xdp_common::{CHECK_EVERY, Pace, companion, deal, explain_xdp, filter, now_ns, up_interface},
 };
 
 const BACKEND: &str = "xdp";
@@ -79,12 +82,25 @@ impl XdpOptions {
 struct Attachment {
     program: Mutex<Option<XskRedirect>>,
     mode: XdpMode,
-    _promiscuity: Option<PacketSocket>,
+    /// What the program had passed on from queues without a socket when it was taken off.
+    passed: AtomicU64,
+    _companion: PacketSocket,
 }
 
 impl Attachment {
     fn with<T>(&self, f: impl FnOnce(&mut Option<XskRedirect>) -> T) -> T {
         f(&mut self.program.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Takes the program off, and remembers its counts.
+    fn detach(&self) {
+        self.with(|program| {
+            if let Some(mut program) = program.take() {
+                program.detach();
+                let passed = program.counts().map_or(0, |counts| counts.passed);
+                self.passed.store(passed, Ordering::Relaxed);
+            }
+        });
     }
 }
 
@@ -116,7 +132,7 @@ impl XdpSource {
         let frame_bytes = check(options)?;
         let index = up_interface(interface)?;
         let sockets = open_queues(options, index, frame_bytes)?;
-        let promiscuity = promiscuity(options.promiscuous, BACKEND, interface, index)?;
+        let companion = companion(options.promiscuous, BACKEND, interface, index)?;
         let filter = filter(&options.filter, BACKEND, interface)?;
         let mut program = XskRedirect::load(sockets.len() as u32, filter.as_ref()).map_err(explain)?;
         for (queue, socket) in sockets.iter().enumerate() {
@@ -124,7 +140,12 @@ impl XdpSource {
         }
         program.attach(interface, options.mode).map_err(explain)?;
         let mode = program.link().map_or(options.mode, bpf::XdpLink::mode);
-        let attachment = Arc::new(Attachment { program: Mutex::new(Some(program)), mode, _promiscuity: promiscuity });
+        let attachment = Arc::new(Attachment {
+            program: Mutex::new(Some(program)),
+            mode,
+            passed: AtomicU64::new(0),
+            _companion: companion,
+        });
         let nap = if let XdpWait::Nap(nap) = options.wait { nap } else { Duration::ZERO };
         let numbered = (0..).zip(sockets).collect();
         Ok(deal(numbered, readers)
@@ -361,7 +382,7 @@ impl Source for XdpSource {
 
     /// Takes the program off, for all the sources that were opened together.
     fn close_intake(&mut self) -> Result<(), PortError> {
-        self.attachment.with(|program| drop(program.take()));
+        self.attachment.detach();
         Ok(())
     }
 
@@ -372,6 +393,11 @@ impl Source for XdpSource {
             stats.dropped += lost.lost();
             stats.freezes += lost.fill_ring_empty;
         }
+        // One source tells for all of them.
+        if self.queues.contains(&0) {
+            let now = self.redirect_counts()?.map(|counts| counts.passed);
+            stats.missed = now.unwrap_or_else(|| self.attachment.passed.load(Ordering::Relaxed));
+        }
         Ok(stats)
     }
 }
@@ -379,6 +405,6 @@ impl Source for XdpSource {
 impl Drop for XdpSource {
     fn drop(&mut self) {
         // Before the sockets, which are closed right after this.
-        self.attachment.with(|program| drop(program.take()));
+        self.attachment.detach();
     }
 }

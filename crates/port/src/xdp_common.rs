@@ -26,20 +26,19 @@ pub(crate) fn up_interface(interface: &str) -> Result<u32, PortError> {
     }
 }
 
-/// A silent packet socket whose membership keeps the interface promiscuous.
-pub(crate) fn promiscuity(
-    wanted: bool,
+/// A silent packet socket: it can be asked for the interface, and its membership keeps that promiscuous if so wanted.
+pub(crate) fn companion(
+    promiscuous: bool,
     backend: &'static str,
     interface: &str,
     index: u32,
-) -> Result<Option<PacketSocket>, PortError> {
-    if !wanted {
-        return Ok(None);
-    }
+) -> Result<PacketSocket, PortError> {
     let explain = |e| explain(backend, interface, e);
     let socket = PacketSocket::open().map_err(explain)?;
-    socket.set_promiscuous(index).map_err(explain)?;
-    Ok(Some(socket))
+    if promiscuous {
+        socket.set_promiscuous(index).map_err(explain)?;
+    }
+    Ok(socket)
 }
 
 /// The filter for XDP; none if every frame is wanted.

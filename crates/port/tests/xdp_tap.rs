@@ -368,6 +368,11 @@ fn an_interface_that_vanishes_is_an_error() {
     }
     let world = World::new(1);
     let mut source = tap(&world, &TapOptions::new(RECEIVER), 1).remove(0);
+    world.set(RECEIVER, &["down"]);
+    assert!(matches!(until_error(&mut source), PortError::Vanished { .. }));
+    drop(source);
+    world.set(RECEIVER, &["up"]);
+    let mut source = tap(&world, &TapOptions::new(RECEIVER), 1).remove(0);
     world.delete_link();
     assert!(matches!(until_error(&mut source), PortError::Vanished { .. }));
     for wait in [XdpWait::Nap(Duration::from_micros(100)), XdpWait::Poll] {

@@ -67,13 +67,14 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     };
     let plan = place(&config, &host, backend)?;
     let sources = open(&config, filter.of(backend), &plan)?;
+    let attachment = capture::open::attachment(sources.iter().map(|(source, _)| source));
     let sink = sink(&config, &host, filter.of(backend))?;
     // Later files of a rotation may lie in a folder of another user.
     let rotating = matches!(&config.target, Some(Target::File(_, rotation)) if rotation.is_on());
     privilege::drop_all_but(if rotating { &[Capability::CAP_DAC_OVERRIDE] } else { &[] })?;
     let mut progress = show::Progress::new(&config);
     let report = run::run(sources, sink, limits(&config), &stop, |elapsed, readers| progress.tick(elapsed, readers));
-    show::report(&config, &plan, choice.as_ref(), &report)?;
+    show::report(&config, &plan, attachment, choice.as_ref(), &report)?;
     match report.failure {
         Some(failure) => Err(failure.into()),
         None => Ok(Outcome::Fine),
@@ -209,7 +210,7 @@ fn choose(
 
 fn sink(config: &Config, host: &Host, filter: &Filter) -> Result<Sink, Failure> {
     let Some(target) = &config.target else {
-        return Ok(if config.print { Sink::Text } else { Sink::Count });
+        return Ok(if config.print { Sink::Text { link_type: filter.link_type } } else { Sink::Count });
     };
     if *target == Target::Stdout && std::io::stdout().is_terminal() {
         return Err(Failure::usage(anyhow!(

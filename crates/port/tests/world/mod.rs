@@ -1,5 +1,7 @@
 //! Two network namespaces with a veth pair between them, and frames to send through it.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::{
     fs::File,
     process::Command,

@@ -289,6 +289,25 @@ impl PacketSocket {
         Ok(Statistics { packets: s.tp_packets, drops: s.tp_drops, freezes: s.tp_freeze_q_cnt })
     }
 
+    /// Whether `interface`, of the network namespace that the socket was made in, is up (netdevice(7), SIOCGIFFLAGS).
+    pub fn is_up(&self, interface: &str) -> io::Result<bool> {
+        // SAFETY: all zeros are a valid ifreq.
+        let mut request: libc::ifreq = unsafe { mem::zeroed() };
+        // One place is left for the NUL.
+        if interface.len() >= request.ifr_name.len() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        for (place, byte) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+            *place = byte as libc::c_char;
+        }
+        // SAFETY: the request is an initialised ifreq with a name that ends in NUL, and outlives the call.
+        if unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::SIOCGIFFLAGS, &raw mut request) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: SIOCGIFFLAGS has just filled this member.
+        Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }) & libc::IFF_UP != 0)
+    }
+
     /// The pending error of the socket, such as ENETDOWN; reading takes it away.
     pub fn take_error(&self) -> Result<Option<io::Error>, PacketError> {
         let code: i32 = self.get(libc::SOL_SOCKET, libc::SO_ERROR, "SO_ERROR")?;

@@ -8,6 +8,7 @@ use std::{
 use anyhow::Context;
 use capture::{
     auto::{Choice, Refusal, Trial},
+    open::Attachment,
     output::Target,
     plan::Plan,
     run::{ReaderStats, Report},
@@ -90,11 +91,16 @@ struct Totals<'a> {
     backend: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     chosen_because: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    xdp_mode: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    zero_copy: Option<bool>,
     elapsed_s: f64,
     packets: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
     dropped: u64,
+    missed: u64,
     packets_per_second: f64,
     cpu_ns_per_packet: f64,
     files: u32,
@@ -116,7 +122,13 @@ struct Reader {
 }
 
 /// The totals: as text or JSON on standard output, or as text on standard error when packets went to standard output.
-pub(super) fn report(config: &Config, plan: &Plan, choice: Option<&Choice>, report: &Report) -> Result<(), Failure> {
+pub(super) fn report(
+    config: &Config,
+    plan: &Plan,
+    attachment: Option<Attachment>,
+    choice: Option<&Choice>,
+    report: &Report,
+) -> Result<(), Failure> {
     let (packets, dropped) = (report.packets(), report.dropped());
     let seconds = report.elapsed.as_secs_f64().max(1e-9);
     let cpu_ns: u64 = report.readers.iter().map(|r| r.cpu_ns).sum();
@@ -127,10 +139,13 @@ pub(super) fn report(config: &Config, plan: &Plan, choice: Option<&Choice>, repo
             filter: &config.filter,
             backend: plan.backend.name(),
             chosen_because: choice.map(|c| c.reason.as_str()),
+            xdp_mode: attachment.map(|a| a.mode.to_string()),
+            zero_copy: attachment.and_then(|a| a.zero_copy),
             elapsed_s: seconds,
             packets,
             bytes: report.readers.iter().map(|r| r.bytes).sum(),
             dropped,
+            missed: report.missed(),
             packets_per_second: report.packets_per_second(),
             cpu_ns_per_packet: per_packet,
             files: report.files,
@@ -164,6 +179,17 @@ pub(super) fn report(config: &Config, plan: &Plan, choice: Option<&Choice>, repo
         units::grouped(dropped),
         units::nanoseconds(per_packet),
     );
+    if let Some(Attachment { mode, zero_copy }) = attachment {
+        let how = zero_copy.map_or("", |zero| if zero { ", zero-copy" } else { ", copy" });
+        text += &format!("  XDP in {mode} mode{how}\n");
+    }
+    if report.missed() > 0 {
+        text += &format!(
+            "  {} packets not captured: they came through queues that {} got during the capture; start it again\n",
+            units::grouped(report.missed()),
+            config.interface
+        );
+    }
     if report.readers.len() > 1 {
         for (i, reader) in report.readers.iter().enumerate() {
             text += &format!(
