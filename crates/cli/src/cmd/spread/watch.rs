@@ -155,8 +155,11 @@ fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover<'_>, stop: &Atom
             let costs = if args.once { tell(table(&sample).trim_end()) } else { Ok(()) };
             costs.and_then(|()| say(&decision, meter.host()))
         };
-        if told.is_err() {
-            // Nobody watches the watch any more.
+        if let Err(error) = told {
+            // Nobody watches the watch any more. A closed pipe is an ordinary end.
+            if error.kind() != io::ErrorKind::BrokenPipe {
+                note(format_args!("cannot write to stdout ({error}); the watch ends"));
+            }
             break;
         }
         if !args.dry_run && !args.once {
