@@ -86,8 +86,9 @@ def generators(lab, _generator, options, say):
 def inline(lab, generator, options, say):
     """Table `inline`."""
     readers = [
-        all_of.NOTHING, all_of.TCPDUMP, all_of.DUMPCAP, all_of.NETSNIFF, all_of.XDPDUMP, all_of.EVENKEEL_RING_NULL,
-        all_of.TPACKET_RX, all_of.EVENKEEL_RING, all_of.EVENKEEL_RING_COUNT, all_of.XSK_RX, all_of.XDP_BENCH, all_of.EVENKEEL_XDP, all_of.EVENKEEL_TAP, all_of.EVENKEEL_CONSUME,
+        all_of.NOTHING, all_of.TCPDUMP, all_of.DUMPCAP, all_of.XDPDUMP, all_of.EVENKEEL_RING_NULL, all_of.NETSNIFF, all_of.TPACKET_RX,
+        all_of.EVENKEEL_RING, all_of.EVENKEEL_RING_COUNT, all_of.XSK_RX, all_of.XDP_BENCH, all_of.EVENKEEL_XDP, all_of.EVENKEEL_TAP,
+        all_of.EVENKEEL_CONSUME,
     ]
     nothing = all_of.NOTHING.name
     wanted = [
