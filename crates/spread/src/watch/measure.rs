@@ -10,7 +10,7 @@ use std::{
 use bpf::{NapiCost, NapiCostError, NapiCosts};
 use host::{
     Host, HostError, Root, RootError,
-    counters::{CpuTime, cpu_times},
+    counters::{CpuTime, core_load, cpu_times},
     knob::{Knob, Live, Store},
     picture::{Nic, NicIrq},
 };
@@ -119,8 +119,13 @@ impl Meter {
         let online = self.host.cpus.iter().filter(|c| c.online);
         online
             .filter_map(|c| {
-                let busy_percent = busy_percent(self.before.cpus.get(&c.id)?, now.cpus.get(&c.id)?);
-                Some(Core { cpu: c.id, node: c.node, busy_percent, allowed: self.allowed.contains(c.id) })
+                let load = core_load(c.id, self.before.cpus.get(&c.id)?, now.cpus.get(&c.id)?);
+                Some(Core {
+                    cpu: c.id,
+                    node: c.node,
+                    busy_percent: load.busy_percent(),
+                    allowed: self.allowed.contains(c.id),
+                })
             })
             .collect()
     }
@@ -175,11 +180,4 @@ impl Meter {
 
 fn written(knob: &Knob) -> Option<CpuSet> {
     Live.read(knob).ok().and_then(|value| knob.cpus(&value))
-}
-
-fn busy_percent(before: &CpuTime, now: &CpuTime) -> f64 {
-    let part = |get: fn(&CpuTime) -> u64| get(now).saturating_sub(get(before)) as f64;
-    let busy = part(|t| t.user) + part(|t| t.system) + part(|t| t.irq) + part(|t| t.softirq) + part(|t| t.steal);
-    let all = busy + part(|t| t.idle);
-    if all == 0.0 { 0.0 } else { 100.0 * busy / all }
 }
