@@ -18,8 +18,9 @@ use crate::failure::Failure;
 
 /// Capture packets of an interface: to pcapng, as lines, or only counted.
 ///
-/// Without -w, packets are shown as lines on a terminal and counted otherwise. The interface stays attached to the
-/// network stack. Ctrl-C ends the capture and prints the totals.
+/// Without -w, packets are shown as lines on a terminal and counted otherwise. The network stack goes on to get the
+/// packets, except with --mode xdp and with --consume. xdp and tap see received frames only, not what this machine sends.
+/// Ctrl-C ends the capture and prints the totals; a second one ends it at once.
 #[derive(Debug, Default, Args, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub(crate) struct CaptureArgs {
@@ -193,10 +194,60 @@ impl CaptureArgs {
         table.try_into().map_err(wrong)
     }
 
+    /// What cannot be together, which clap saw of the flags only and not of the file.
+    fn check_conflicts(&self) -> Result<(), Failure> {
+        let write = self.write.is_some();
+        let pairs = [
+            ("print", self.print, "write", write),
+            ("print", self.print, "count-only", self.count_only),
+            ("print", self.print, "json", self.json),
+            ("count-only", self.count_only, "write", write),
+        ];
+        match pairs.into_iter().find(|&(_, one, _, other)| one && other) {
+            Some((one, _, other, _)) => {
+                Err(wrong(format!("--{one} and --{other} exclude each other (one may stand in the file)")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Options that mean something to some backends only: the user would believe that they do something.
+    fn check_backend(&self, backend: Backend) -> Result<(), Failure> {
+        use Backend::{Packet, PacketFanout, Ring, RingFanout, Tap, Xdp};
+        let (plain, rings) = ([Packet, PacketFanout], [Ring, RingFanout]);
+        let (groups, programs) = ([PacketFanout, RingFanout], [Xdp, Tap]);
+        let table: [(&str, bool, &[Backend]); 11] = [
+            ("block-size", self.block_size.is_some(), &rings),
+            ("blocks", self.blocks.is_some(), &rings),
+            ("retire-ms", self.retire_ms.is_some(), &rings),
+            ("rx-hash", self.rx_hash, &rings),
+            ("batch", self.batch.is_some(), &plain),
+            ("buffer", self.buffer.is_some(), &plain),
+            ("fanout", self.fanout.is_some(), &groups),
+            ("defrag", self.defrag, &groups),
+            ("rollover", self.rollover, &groups),
+            ("consume", self.consume, &programs),
+            ("xdp-mode", self.xdp_mode.is_some(), &programs),
+        ];
+        match table.into_iter().find(|(_, given, backends)| *given && !backends.contains(&backend)) {
+            Some((option, _, backends)) => {
+                let names: Vec<_> = backends.iter().map(|b| b.name()).collect();
+                Err(wrong(format!(
+                    "--{option} does nothing with --mode {backend}: it is for {} and auto",
+                    names.join(", ")
+                )))
+            }
+            None if self.try_xdp => Err(wrong(format!("--try-xdp does nothing with --mode {backend}: it is for auto"))),
+            None => Ok(()),
+        }
+    }
+
     /// Turns the arguments into a configuration, before any system call is made for the capture.
     pub(crate) fn validate(self) -> Result<Config, Failure> {
         let args = self.merge()?;
-        let interface = args.interface.ok_or_else(|| wrong("which interface? `evenkeel capture IFACE [FILTER]`"))?;
+        args.check_conflicts()?;
+        let interface =
+            args.interface.clone().ok_or_else(|| wrong("which interface? `evenkeel capture IFACE [FILTER]`"))?;
         let count_only = args.count_only || (args.write.is_none() && args.json);
         let print = args.write.is_none()
             && !count_only
@@ -248,11 +299,8 @@ impl CaptureArgs {
             Some("auto") => None,
             Some(name) => Some(name.parse()?),
         };
-        if mode.is_some_and(|m| !m.is_fanout()) && (args.fanout.is_some() || args.defrag || args.rollover) {
-            return Err(wrong("--fanout, --defrag and --rollover need --mode packet+fanout, ring+fanout or auto"));
-        }
-        if args.consume && !matches!(mode, None | Some(Backend::Tap | Backend::Xdp)) {
-            return Err(wrong("--consume needs --mode tap, xdp or auto: the others only listen"));
+        if let Some(backend) = mode {
+            args.check_backend(backend)?;
         }
         let cpus = args.cpus.as_deref().map(CpuSet::parse_list).transpose();
         let cpus = cpus.context("--cpus").map_err(Failure::usage)?;
@@ -329,6 +377,21 @@ mod tests {
         fs::write(&path, "blcks = 8\n").unwrap();
         let text = message(CaptureArgs { config: Some(path), ..eth0() });
         assert!(text.contains("blcks") && text.contains("line 1"), "{text}");
+    }
+
+    #[test]
+    fn conflicts_and_options_without_effect_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("c.toml");
+        fs::write(&path, "write = \"kept.pcapng\"\n").unwrap();
+        let text = message(CaptureArgs { config: Some(path), ..eth0() });
+        assert!(text.contains("--count-only and --write"), "{text}");
+        let with = |mode: &str| CaptureArgs { mode: Some(mode.to_owned()), ..eth0() };
+        assert!(message(CaptureArgs { blocks: Some(4), ..with("packet") }).contains("ring, ring+fanout and auto"));
+        assert!(message(CaptureArgs { buffer: Some("1M".into()), ..with("tap") }).contains("--buffer"));
+        assert!(message(CaptureArgs { consume: true, ..with("ring") }).contains("--consume"));
+        assert!(message(CaptureArgs { try_xdp: true, ..with("tap") }).contains("--try-xdp"));
+        assert!(CaptureArgs { blocks: Some(4), try_xdp: true, ..with("auto") }.validate().is_ok());
     }
 
     #[test]
