@@ -33,9 +33,14 @@ pub const SNAPLEN_MAX: u32 = 65536;
 const _: () = assert!(SEGMENT.is_power_of_two() && HEADER == 24 && size_of::<tap_control>() == 256);
 const _: () = assert!(offset_of!(tap_control, tail) == 128);
 
-/// How many CPUs this machine can have: so many rings a tap makes.
-pub fn possible_cpus() -> Result<usize, XdpError> {
-    libbpf_rs::num_possible_cpus().map_err(|source| XdpError::load(PROGRAM, source))
+/// How many rings a tap makes: one for each CPU up to the highest that is online. A machine may be able to have many more.
+pub fn ring_cpus() -> Result<usize, XdpError> {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
+    let online = online.and_then(|text| model::CpuSet::parse_list(text.trim()).ok());
+    match online.and_then(|set| set.iter().next_back()) {
+        Some(highest) => Ok(highest as usize + 1),
+        None => libbpf_rs::num_possible_cpus().map_err(|source| XdpError::load(PROGRAM, source)),
+    }
 }
 
 /// When a frame gets its time.
@@ -81,10 +86,12 @@ struct Shared {
     control: SharedMemory,
     rings: SharedMemory,
     segments: u64,
+    /// Where the control block of the CPUs without a ring is.
+    ringless: usize,
 }
 
 impl Tap {
-    /// Loads the program with a ring for each possible CPU; with a filter, only the frames that it takes are captured, and the others
+    /// Loads the program with a ring for each CPU up to the highest that is online; with a filter, only the frames that it takes are captured, and the others
     /// pass to the stack.
     pub fn load(settings: TapSettings, filter: Option<&Filter>) -> Result<Self, XdpError> {
         if !(1..=SNAPLEN_MAX).contains(&settings.snaplen) {
@@ -93,7 +100,7 @@ impl Tap {
         }
         quiet_libbpf();
         let failed = |source| XdpError::load(PROGRAM, source);
-        let cpus = possible_cpus()? as u32;
+        let cpus = ring_cpus()? as u32;
         let segments = (settings.ring_bytes as u64).div_ceil(SEGMENT).next_power_of_two().max(2);
         let elements = u32::try_from(segments)
             .ok()
@@ -104,12 +111,14 @@ impl Tap {
         let mut open = TapSkelBuilder::default().open(&mut object).map_err(failed)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             knobs.snaplen = settings.snaplen;
+            knobs.rings = cpus;
             knobs.segment_mask = segments as u32 - 1;
             knobs.stamp_per_poll = u32::from(settings.stamp == TapStamp::PerPoll);
             knobs.verdict = if settings.consume { XDP_DROP } else { XDP_PASS };
         }
         open.maps.tap_ring.set_max_entries(elements).map_err(failed)?;
-        open.maps.tap_control.set_max_entries(cpus).map_err(failed)?;
+        // The last is for the losses of CPUs without a ring.
+        open.maps.tap_control.set_max_entries(cpus + 1).map_err(failed)?;
         if let Some(node) = settings.numa_node {
             for map in [&mut open.maps.tap_ring, &mut open.maps.tap_control] {
                 map.set_numa_node(node).map_err(failed)?;
@@ -135,13 +144,14 @@ impl Tap {
         let shared = Shared {
             control: map(
                 MapHandle::try_from(&skel.maps.tap_control).map_err(failed)?,
-                cpus as usize * size_of::<tap_control>(),
+                (cpus as usize + 1) * size_of::<tap_control>(),
             )?,
             rings: map(
                 MapHandle::try_from(&skel.maps.tap_ring).map_err(failed)?,
                 elements as usize * size_of::<tap_segment>(),
             )?,
             segments,
+            ringless: cpus as usize * size_of::<tap_control>(),
         };
         Ok(Self { link: None, _poll_end: poll_end, filter, program, shared: Arc::new(shared), cpus })
     }
@@ -163,7 +173,7 @@ impl Tap {
         self.link.as_ref()
     }
 
-    /// The readers of the rings, one per possible CPU, in the order of the CPUs. Nothing but the first call gets any, so that a
+    /// The readers of the rings, one per ring, in the order of the CPUs. Nothing but the first call gets any, so that a
     /// ring has one reader.
     pub fn take_readers(&mut self) -> Vec<TapReader> {
         (0..std::mem::take(&mut self.cpus)).map(|cpu| TapReader::new(Arc::clone(&self.shared), cpu)).collect()
@@ -282,10 +292,14 @@ impl TapReader {
         self.shared.control.word(self.control + offset_of!(tap_control, tail)).store(tail, Ordering::Release);
     }
 
-    /// What the program has counted on this CPU.
+    /// What the program has counted on this CPU. The first reader also tells of CPUs that came online later and have no ring.
     pub fn counts(&self) -> TapCounts {
         let at = |offset| self.shared.control.word(self.control + offset).load(Ordering::Relaxed);
-        TapCounts { kept: at(offset_of!(tap_control, records)), lost: at(offset_of!(tap_control, lost)) }
+        let elsewhere = match self.cpu {
+            0 => self.shared.control.word(self.shared.ringless + offset_of!(tap_control, lost)).load(Ordering::Relaxed),
+            _ => 0,
+        };
+        TapCounts { kept: at(offset_of!(tap_control, records)), lost: at(offset_of!(tap_control, lost)) + elsewhere }
     }
 }
 

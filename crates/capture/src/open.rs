@@ -134,6 +134,7 @@ pub fn open(plan: &Plan, options: &PacketOptions, tuning: &Tuning) -> Result<Vec
                 snaplen: options.snaplen,
                 promiscuous: options.promiscuous,
                 mode: tuning.xdp_mode,
+                numa_node: plan.node,
                 ..XdpOptions::new(&options.interface)
             };
             XdpSource::open(&options, plan.readers.len())?.into_iter().map(AnySource::Xdp).collect()

@@ -12,7 +12,7 @@ use sys::packet::{Instruction, PacketSocket};
 
 use crate::{
     Counted, Frame, PortError, Source, SourceStats,
-    xdp_common::{Pace, companion, deal, explain_xdp, filter, up_interface},
+    xdp_common::{Pace, companion, deal, explain_xdp, filter, keeps_tags, up_interface},
 };
 
 const BACKEND: &str = "tap";
@@ -64,7 +64,7 @@ impl TapOptions {
 
 /// Ring bytes per CPU, so that a machine of many CPUs does not give all its memory away.
 fn default_ring_bytes() -> usize {
-    let cpus = bpf::tap::possible_cpus().unwrap_or(1).max(1);
+    let cpus = bpf::tap::ring_cpus().unwrap_or(1).max(1);
     ((512 << 20) / cpus).clamp(4 << 20, 64 << 20)
 }
 
@@ -102,6 +102,7 @@ impl TapSource {
         let interface = &options.interface;
         let explain = |e| explain_xdp(BACKEND, interface, e);
         let index = up_interface(interface)?;
+        keeps_tags(BACKEND, interface)?;
         let companion = companion(options.promiscuous, BACKEND, interface, index)?;
         let settings = TapSettings {
             snaplen: options.snaplen.min(bpf::tap::SNAPLEN_MAX),

@@ -20,7 +20,7 @@ use sys::{
 use crate::{
     Counted, Frame, PortError, Source, SourceStats,
     members::unknown_interface,
-    xdp_common::{CHECK_EVERY, Pace, companion, deal, explain_xdp, filter, now_ns, up_interface},
+    xdp_common::{CHECK_EVERY, Pace, companion, deal, explain_xdp, filter, keeps_tags, now_ns, up_interface},
 };
 
 const BACKEND: &str = "xdp";
@@ -58,6 +58,8 @@ pub struct XdpOptions {
     pub frame_bytes: Option<u32>,
     /// How to wait.
     pub wait: XdpWait,
+    /// The NUMA node of the frames' memory; none: the caller's.
+    pub numa_node: Option<u32>,
 }
 
 impl XdpOptions {
@@ -73,6 +75,7 @@ impl XdpOptions {
             frames: 8192,
             frame_bytes: None,
             wait: XdpWait::Nap(Duration::from_micros(100)),
+            numa_node: None,
         }
     }
 }
@@ -131,6 +134,7 @@ impl XdpSource {
         let explain = |e| explain_xdp(BACKEND, interface, e);
         let frame_bytes = check(options)?;
         let index = up_interface(interface)?;
+        keeps_tags(BACKEND, interface)?;
         let sockets = open_queues(options, index, frame_bytes)?;
         let companion = companion(options.promiscuous, BACKEND, interface, index)?;
         let filter = filter(&options.filter, BACKEND, interface)?;
@@ -300,6 +304,7 @@ fn open_queues(options: &XdpOptions, ifindex: u32, frame_bytes: u32) -> Result<V
             copy: options.copy,
             huge_pages: true,
             busy_poll,
+            node: options.numa_node,
         };
         match until_free(|| XskReceiver::open(&settings)) {
             Ok(socket) => sockets.push(socket),

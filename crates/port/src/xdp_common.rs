@@ -26,6 +26,33 @@ pub(crate) fn up_interface(interface: &str) -> Result<u32, PortError> {
     }
 }
 
+/// Refuses an interface whose NIC may take VLAN tags out of frames before an XDP program sees them, which cannot get at them then.
+pub(crate) fn keeps_tags(backend: &'static str, interface: &str) -> Result<(), PortError> {
+    // Who cannot be asked has no such feature.
+    let asked = || {
+        let mut ethtool = sys::ethtool::Ethtool::open().ok()?;
+        let features = ethtool.features(interface).ok()??;
+        let strips = features.iter().any(|f| f.name == "rx-vlan-hw-parse" && f.on);
+        Some((strips, ethtool.driver(interface).ok().flatten().map(|d| d.driver).unwrap_or_default()))
+    };
+    match asked() {
+        Some((true, driver)) if may_strip(&driver) => Err(PortError::Unsupported {
+            backend,
+            interface: interface.to_owned(),
+            reason: format!(
+                "its driver {driver} may take VLAN tags out of the frames before XDP sees them, and they would be missing: switch that off \
+                 with `ethtool -K {interface} rxvlan off`, or use another backend"
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a driver whose feature rx-vlan-hw-parse is on takes tags out before XDP. These have the feature for show.
+fn may_strip(driver: &str) -> bool {
+    !matches!(driver, "veth" | "virtio_net" | "tun")
+}
+
 /// A silent packet socket: it can be asked for the interface, and its membership keeps that promiscuous if so wanted.
 pub(crate) fn companion(
     promiscuous: bool,
@@ -141,6 +168,12 @@ mod tests {
         assert_eq!(deal(vec![1, 2, 3, 4, 5], 2), [vec![1, 3, 5], vec![2, 4]]);
         assert_eq!(deal(vec![1, 2], 8), [vec![1], vec![2]]);
         assert_eq!(deal(vec![1, 2], 0), [vec![1, 2]]);
+    }
+
+    #[test]
+    fn virtual_drivers_leave_the_tags_where_they_are() {
+        assert!(may_strip("ixgbe") && may_strip("") && !may_strip("veth") && !may_strip("virtio_net"));
+        keeps_tags("tap", "lo").expect("the loopback strips nothing");
     }
 
     #[test]

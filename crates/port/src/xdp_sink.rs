@@ -47,6 +47,7 @@ impl XdpSink {
             copy: options.copy,
             huge_pages: true,
             busy_poll: None,
+            node: None,
         };
         let socket = until_free(|| XskSender::open(&settings))
             .map_err(|e| explain_xsk(BACKEND, &options.interface, Some(options.queue), e))?;

@@ -6,6 +6,7 @@ pub mod affinity;
 pub mod ethtool;
 pub mod interrupt;
 pub mod map_mmap;
+mod numa;
 pub mod packet;
 pub mod packet_tx;
 pub mod privilege;

@@ -12,6 +12,8 @@
 const volatile __u32 snaplen = 65535;
 /* Segments per CPU minus one; their number is a power of two. */
 const volatile __u32 segment_mask = 0;
+/* Rings. A CPU beyond them came online after this program was loaded; control block number `rings` counts what it loses. */
+const volatile __u32 rings = 1;
 /* Take the time once per NAPI poll instead of for each frame: it is the dearest part of keeping a small frame. */
 const volatile __u32 stamp_per_poll = 0;
 /* What becomes of a captured frame: XDP_PASS or XDP_DROP. */
@@ -28,7 +30,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1); /* CPUs, set at load time */
+	__uint(max_entries, 1); /* CPUs and one more, set at load time */
 	__type(key, __u32);
 	__type(value, struct tap_control);
 } tap_control SEC(".maps");
@@ -79,6 +81,17 @@ int tap_poll_end(void *ctx)
 	return 0;
 }
 
+/* A frame that this program can neither keep nor hide. */
+static __noinline int without_ring(void)
+{
+	__u32 spare = rings;
+	struct tap_control *ctl = bpf_map_lookup_elem(&tap_control, &spare);
+
+	if (ctl)
+		__sync_fetch_and_add(&ctl->lost, 1);
+	return verdict;
+}
+
 SEC("xdp.frags")
 int tap(struct xdp_md *ctx)
 {
@@ -89,8 +102,10 @@ int tap(struct xdp_md *ctx)
 	__u64 head, next, wire, end;
 	__u32 len, index, off;
 
+	if (cpu >= rings)
+		return without_ring();
 	if (!ctl)
-		return XDP_PASS;
+		return verdict; /* the map has a block for each ring */
 	wire = bpf_xdp_get_buff_len(ctx);
 	len = wire < snaplen ? wire : snaplen;
 	/* The verifier wants to see 1 <= len <= TAP_SNAPLEN_MAX. */

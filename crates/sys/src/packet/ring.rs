@@ -11,6 +11,7 @@ use std::{
 };
 
 use super::{PacketError, PacketSocket};
+use crate::numa::PreferredNode;
 
 /// The shape of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +92,7 @@ impl RxRing {
         let name = format!("PACKET_RX_RING ({} blocks of {} bytes)", layout.blocks, layout.block_bytes);
         {
             // The pages are the kernel's and are allocated inside this call, by the memory policy of this thread.
-            let _policy = layout.node.map(PreferredNode::enter);
+            let _policy = layout.node.and_then(PreferredNode::enter);
             socket.set(libc::SOL_PACKET, libc::PACKET_RX_RING, &name, &request)?;
         }
         let bytes = layout.bytes();
@@ -258,34 +259,5 @@ impl<'a> Iterator for Frames<'a> {
             vlan: super::batch::vlan(h.tp_status, h.hv1.tp_vlan_tci as u16, h.hv1.tp_vlan_tpid),
             rx_hash: h.hv1.tp_rxhash,
         })
-    }
-}
-
-/// Prefers one NUMA node for what this thread allocates, until dropped. Best effort: a kernel without NUMA refuses, and
-/// then there is nothing to choose.
-struct PreferredNode;
-
-impl PreferredNode {
-    fn enter(node: u32) -> Self {
-        const WORDS: usize = 16;
-        const BITS: usize = libc::c_ulong::BITS as usize;
-        let mut mask = [0 as libc::c_ulong; WORDS];
-        if let Some(word) = mask.get_mut(node as usize / BITS) {
-            *word = 1 << (node as usize % BITS);
-            // SAFETY: the mask is live and holds the number of bits that is passed (the kernel reads one less).
-            unsafe {
-                libc::syscall(libc::SYS_set_mempolicy, libc::MPOL_PREFERRED, mask.as_ptr(), WORDS * BITS);
-            }
-        }
-        Self
-    }
-}
-
-impl Drop for PreferredNode {
-    fn drop(&mut self) {
-        // SAFETY: MPOL_DEFAULT takes no mask.
-        unsafe {
-            libc::syscall(libc::SYS_set_mempolicy, libc::MPOL_DEFAULT, std::ptr::null::<libc::c_ulong>(), 0);
-        }
     }
 }

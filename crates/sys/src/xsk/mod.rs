@@ -47,6 +47,8 @@ pub struct XskSettings {
     pub huge_pages: bool,
     /// Busy polling, if any.
     pub busy_poll: Option<BusyPoll>,
+    /// Take the UMEM from this NUMA node, if it has memory left; none: the caller's.
+    pub node: Option<u32>,
 }
 
 /// What a socket has lost since it was opened (XDP_STATISTICS).

@@ -11,6 +11,7 @@ use super::{
     BIND, CopyMode, Umem, XskError, XskSettings, XskStatistics,
     ring::{Descriptor, Ring},
 };
+use crate::numa::PreferredNode;
 
 /// XDP_MAX_TX_SKB_BUDGET (Linux 6.17): frames that one call may send in copy mode, 32 by itself.
 const MAX_TX_BUDGET: libc::c_int = 9;
@@ -51,8 +52,11 @@ impl Base {
         }
         // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // Every page is allocated here, by the memory policy of this thread.
+        let policy = settings.node.and_then(PreferredNode::enter);
         let umem = Umem::new(settings.frames, settings.frame_bytes, settings.huge_pages)
             .map_err(|source| XskError { operation: "get memory for the frames of an AF_XDP socket", source })?;
+        drop(policy);
         let region = libc::xdp_umem_reg {
             addr: umem.address(),
             len: u64::from(umem.frames()) * u64::from(umem.frame_bytes()),
