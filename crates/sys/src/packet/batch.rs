@@ -7,18 +7,21 @@ use super::{PacketError, PacketSocket};
 /// Room for the ancillary data of one packet: timestamp (16), auxdata (20) and drop count (4), each with its header.
 const CONTROL_WORDS: usize = 16;
 
+const CACHE_LINE: usize = 64;
+
 /// Buffers for a batch of packets.
 pub struct Batch {
-    // The headers point into the other vectors, which never grow and are never touched except by the kernel in `receive`
-    // and by shared borrows in `packets`.
+    // The pointers in headers and vectors are only good during `receive`, which makes them anew each time.
     headers: Vec<libc::mmsghdr>,
-    _vectors: Vec<libc::iovec>,
+    vectors: Vec<libc::iovec>,
     control: Vec<[u64; CONTROL_WORDS]>,
     data: Vec<u8>,
     snaplen: usize,
+    /// Bytes from one buffer to the next.
+    stride: usize,
 }
 
-// SAFETY: the pointers in `headers` and `_vectors` point into heap memory that this value owns.
+// SAFETY: the pointers in `headers` and `vectors` are never followed but in `receive`, which sets them to heap memory that this value owns.
 unsafe impl Send for Batch {}
 
 impl std::fmt::Debug for Batch {
@@ -46,38 +49,45 @@ impl Batch {
     /// Buffers for `packets` packets of at most `snaplen` bytes each.
     pub fn new(packets: usize, snaplen: usize) -> Self {
         let packets = packets.max(1);
-        let mut data = vec![0u8; packets * snaplen];
-        let mut control = vec![[0u64; CONTROL_WORDS]; packets];
-        let mut vectors: Vec<libc::iovec> = data
-            .chunks_exact_mut(snaplen.max(1))
-            .map(|chunk| libc::iovec { iov_base: chunk.as_mut_ptr().cast(), iov_len: snaplen })
-            .collect();
-        let headers = vectors
-            .iter_mut()
-            .zip(&mut control)
-            .map(|(vector, control)| libc::mmsghdr {
-                msg_hdr: libc::msghdr {
-                    msg_name: ptr::null_mut(),
-                    msg_namelen: 0,
-                    msg_iov: vector,
-                    msg_iovlen: 1,
-                    msg_control: control.as_mut_ptr().cast(),
-                    msg_controllen: mem::size_of_val(control),
-                    msg_flags: 0,
-                },
-                msg_len: 0,
-            })
-            .collect();
-        Self { headers, _vectors: vectors, control, data, snaplen }
+        // An odd number of cache lines: buffers a power of two apart would all begin in the same few sets of the cache.
+        let stride = (snaplen.div_ceil(CACHE_LINE) | 1) * CACHE_LINE;
+        let header = libc::mmsghdr {
+            msg_hdr: libc::msghdr {
+                msg_name: ptr::null_mut(),
+                msg_namelen: 0,
+                msg_iov: ptr::null_mut(),
+                msg_iovlen: 1,
+                msg_control: ptr::null_mut(),
+                msg_controllen: 0,
+                msg_flags: 0,
+            },
+            msg_len: 0,
+        };
+        Self {
+            headers: vec![header; packets],
+            vectors: vec![libc::iovec { iov_base: ptr::null_mut(), iov_len: snaplen }; packets],
+            control: vec![[0u64; CONTROL_WORDS]; packets],
+            data: vec![0u8; packets * stride],
+            snaplen,
+            stride,
+        }
     }
 
     /// Receives what is there, up to the size of the batch, without waiting; gives how many packets.
     pub fn receive(&mut self, socket: &PacketSocket) -> Result<usize, PacketError> {
-        for header in &mut self.headers {
+        let data = self.data.as_mut_ptr();
+        for (n, vector) in self.vectors.iter_mut().enumerate() {
+            vector.iov_base = data.wrapping_add(n * self.stride).cast();
+        }
+        let (vectors, control) = (self.vectors.as_mut_ptr(), self.control.as_mut_ptr());
+        for (n, header) in self.headers.iter_mut().enumerate() {
+            header.msg_hdr.msg_iov = vectors.wrapping_add(n);
+            header.msg_hdr.msg_control = control.wrapping_add(n).cast();
             header.msg_hdr.msg_controllen = mem::size_of::<[u64; CONTROL_WORDS]>();
         }
-        // SAFETY: every header points at one live iovec and at one live control buffer of the length it states, all owned by
-        // `self` and borrowed by nobody else during the call.
+        // SAFETY: headers, vectors, control and data have room for the same number of packets, so that header n points at the live
+        // vector n, that at `snaplen` bytes inside the live data, and header n at the live control buffer of the length it states. All
+        // these pointers were made just now from unique borrows of `self`, which nothing has used since.
         let n = unsafe {
             libc::recvmmsg(
                 socket.as_fd().as_raw_fd(),
@@ -99,9 +109,9 @@ impl Batch {
 
     /// The first `n` packets, as [`Batch::receive`] left them.
     pub fn packets(&self, n: usize) -> impl Iterator<Item = Received<'_>> {
-        self.headers.iter().zip(&self.control).zip(self.data.chunks_exact(self.snaplen.max(1))).take(n).map(
+        self.headers.iter().zip(&self.control).zip(self.data.chunks_exact(self.stride)).take(n).map(
             |((header, control), data)| {
-                let kept = (header.msg_len as usize).min(data.len());
+                let kept = (header.msg_len as usize).min(self.snaplen);
                 let mut packet =
                     Received { timestamp_ns: 0, wire_len: header.msg_len, data: &data[..kept], vlan: None, drops: 0 };
                 read_control(&control[..(header.msg_hdr.msg_controllen / 8).min(CONTROL_WORDS)], &mut packet);
@@ -183,6 +193,15 @@ mod tests {
         }
         read_control(&[3, 0, 0], &mut packet());
         read_control(&[u64::MAX, 0, 0], &mut packet());
+    }
+
+    #[test]
+    fn buffers_do_not_share_their_cache_sets() {
+        for snaplen in [1, 64, 2048, 262_144] {
+            let batch = Batch::new(4, snaplen);
+            assert!(batch.stride >= snaplen && batch.stride / CACHE_LINE % 2 == 1, "{snaplen}");
+            assert_eq!(batch.data.len(), 4 * batch.stride);
+        }
     }
 
     #[test]

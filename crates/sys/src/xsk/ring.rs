@@ -70,10 +70,15 @@ impl<T: Entry> Ring<T> {
         self.other.wrapping_sub(self.own).min(most)
     }
 
-    /// As the consumer: the entry `ahead` places from our index. It must be below what [`Ring::available`] gave.
+    /// As the consumer: the entry `ahead` places from our index.
+    ///
+    /// # Panics
+    /// If `ahead` is not below what [`Ring::available`] knew of.
     pub(super) fn peek(&self, ahead: u32) -> T {
-        // SAFETY: the mask keeps the index inside the mapping, which `map` made large enough; the producer has published the entry, as
-        // `available` saw with acquire order, and leaves it alone until we release it.
+        assert!(ahead < self.other.wrapping_sub(self.own), "an entry that the producer has not published");
+        // SAFETY: the mask keeps the index inside the mapping, which `map` made large enough and the kernel aligned; every bit pattern
+        // is an `Entry`. The producer has published the entry, as the assertion says of the index that `available` loaded with acquire
+        // order, and leaves it alone until we release it.
         unsafe { self.entry(self.own.wrapping_add(ahead)).read() }
     }
 
@@ -92,10 +97,16 @@ impl<T: Entry> Ring<T> {
         (size - self.own.wrapping_sub(self.other)).min(most)
     }
 
-    /// As the producer: writes the entry `ahead` places from our index. It must be below what [`Ring::free`] gave.
+    /// As the producer: writes the entry `ahead` places from our index.
+    ///
+    /// # Panics
+    /// If `ahead` is not below what [`Ring::free`] knew of.
     pub(super) fn put(&mut self, ahead: u32, value: T) {
-        // SAFETY: the mask keeps the index inside the mapping, which `map` made large enough; the consumer has given the entry back, as
-        // `free` saw with acquire order, and does not look at it before we publish it.
+        let used = self.own.wrapping_sub(self.other);
+        assert!(ahead <= self.mask.wrapping_sub(used), "an entry that the consumer has not given back");
+        // SAFETY: the mask keeps the index inside the mapping, which `map` made large enough and the kernel aligned. The consumer has
+        // given the entry back, as the assertion says of the index that `free` loaded with acquire order (or of a ring never used),
+        // and does not look at it before we publish it.
         unsafe { self.entry(self.own.wrapping_add(ahead)).write(value) }
     }
 

@@ -199,7 +199,8 @@ impl XskReceiver {
         if count == 0 {
             return;
         }
-        // There is room: the fill ring has an entry for each frame of the UMEM.
+        // There is room, as the fill ring has an entry for each frame of the UMEM: what the kernel received it has taken out of it.
+        self.fill.free(count);
         for ahead in 0..count {
             let address = self.base.umem.frame_of(self.rx.peek(ahead).address);
             self.fill.put(ahead, address);
