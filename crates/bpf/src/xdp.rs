@@ -295,6 +295,7 @@ thread_local! {
 
 /// Sends libbpf's own messages to nowhere, as what matters comes back as an error; the end of a verifier's log is kept for that error.
 pub(crate) fn quiet_libbpf() {
+    #[allow(clippy::needless_pass_by_value, reason = "libbpf-rs wants this signature")]
     fn keep(_: libbpf_rs::PrintLevel, message: String) {
         if let Some(log) = verifier_log(&message) {
             VERIFIER_LOG.set(log);
