@@ -173,12 +173,7 @@ fn open(config: &Config, filter: &Filter, plan: &Plan) -> Result<Vec<(AnySource,
 }
 
 /// Tries each backend on the live traffic, and tells of it. One that cannot be opened is told of too, and the others go on.
-fn choose(
-    config: &Config,
-    host: &Host,
-    filters: &Filters,
-    stop: &AtomicBool,
-) -> Result<auto::Choice, Failure> {
+fn choose(config: &Config, host: &Host, filters: &Filters, stop: &AtomicBool) -> Result<auto::Choice, Failure> {
     let count_only = config.target.is_none() && !config.print;
     let (mut trials, mut refusals, mut first) = (Vec::new(), Vec::new(), None);
     for backend in candidates(config) {
