@@ -3,7 +3,7 @@
 use std::{
     io, mem,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
-    ptr,
+    ptr, thread,
     time::Duration,
 };
 
@@ -199,8 +199,11 @@ impl XskReceiver {
         if count == 0 {
             return;
         }
-        // There is room, as the fill ring has an entry for each frame of the UMEM: what the kernel received it has taken out of it.
-        self.fill.free(count);
+        // There is room, as the fill ring has an entry for each frame of the UMEM: what the kernel received it has taken out of it. But it
+        // publishes a batch of received frames an instant before it says so (net/xdp/xsk.c, xsk_flush).
+        while self.fill.free(count) < count {
+            thread::yield_now();
+        }
         for ahead in 0..count {
             let address = self.base.umem.frame_of(self.rx.peek(ahead).address);
             self.fill.put(ahead, address);
