@@ -38,8 +38,8 @@ pub(crate) struct DemoArgs {
     /// Measurements per stage; the one with the median rate counts.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
     repeats: u32,
-    /// Packets per second to offer [default: 90 % of the generator's ceiling; where it shares the receivers' cores, what a
-    /// quarter of their CPU time pays for].
+    /// Packets per second to offer [default: 90 % of the generator's ceiling; 10 % where it shares the
+    /// receivers' cores].
     #[arg(long, value_name = "PPS")]
     rate: Option<f64>,
     /// Cores to use, such as 0-3,8 [default: all that are online and not isolated].

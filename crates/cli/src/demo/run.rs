@@ -1,7 +1,6 @@
 //! Runs the stages and puts the measurements together.
 
 use std::{
-    fmt::Write,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -31,11 +30,8 @@ use crate::failure::Failure;
 const WARM_UP: Duration = Duration::from_millis(300);
 /// Offered rate as a share of the generator's ceiling, when the user names none: where the generator has cores of its own …
 const SHARE_APART: f64 = 0.9;
-/// … and the share of the CPU time that it may take where it shares them with the receivers.
-const CPU_SHARE_INLINE: f64 = 0.25;
-/// The rate at which the CPU time of a paced frame is measured, in packets per second and sender, and for how long.
-const PRICE_PPS: f64 = 500_000.0;
-const PRICE_TIME: Duration = Duration::from_millis(500);
+/// … and where it shares them with the receivers, and a frame of a sender that sleeps between bursts costs several times as much.
+const SHARE_INLINE: f64 = 0.1;
 /// A measurement during which the hypervisor took more than this from us is repeated, up to [`STEAL_TRIES`] times.
 const STEAL_LIMIT_PERCENT: f64 = 2.0;
 const STEAL_TRIES: u32 = 3;
@@ -74,22 +70,9 @@ pub(crate) fn run(
     let lab = Lab::new("demo")?;
     let steps = plans.len() + 1;
     watch.step("generator ceiling", 1, steps);
-    let mut generator = ceiling(&lab, &cores, config.duration, stop)?;
-    let pps = match (config.pps, cores.sharing) {
-        (Some(pps), _) => pps,
-        (None, Sharing::Apart) => generator.ceiling_pps * SHARE_APART,
-        (None, Sharing::Inline) => {
-            let price_ns = price_ns(&lab, &cores, stop)?;
-            let _ = write!(
-                generator.ceiling_conditions,
-                "; a frame of a sender that sleeps between bursts costs {} of CPU time, and the offered rate is what {:.0} % of \
-                 the CPU time pays for",
-                units::nanoseconds(price_ns),
-                100.0 * CPU_SHARE_INLINE
-            );
-            (CPU_SHARE_INLINE * cores.senders.len() as f64 * 1e9 / price_ns).min(generator.ceiling_pps)
-        }
-    };
+    let generator = ceiling(&lab, &cores, config.duration, stop)?;
+    let share = if cores.sharing == Sharing::Apart { SHARE_APART } else { SHARE_INLINE };
+    let pps = config.pps.unwrap_or(generator.ceiling_pps * share);
 
     let mut stages = Vec::with_capacity(plans.len());
     for (i, plan) in plans.iter().enumerate() {
@@ -144,18 +127,6 @@ fn ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &AtomicBool) -> R
             units::count(arrived),
         ),
     })
-}
-
-/// The CPU time that a sender spends on a frame when it is paced and sleeps between bursts, in nanoseconds: several times that of the
-/// ceiling, because each burst is a call of its own with fresh pages.
-fn price_ns(lab: &Lab, cores: &Cores, stop: &AtomicBool) -> Result<f64, Failure> {
-    let bed = Bed::build(lab, &cores.receivers)?;
-    let server = &bed.server_end.name;
-    let _drop_all = bed.server.run(|| XdpDrop::attach(server, XdpMode::Native))??;
-    let pps = PRICE_PPS * cores.senders.len() as f64;
-    let flood = Flood::load(&bed, &cores.senders, Some(pps), PRICE_TIME)?;
-    let (result, ()) = flood.run(&bed, stop, || pause(PRICE_TIME, stop))?;
-    Ok((result.cpu_ns as f64 / result.sent.max(1) as f64).max(1.0))
 }
 
 /// One measurement, repeated when another guest of the machine took our CPU time.
@@ -231,7 +202,7 @@ fn measure(
         steal_percent: steal_percent(&loads),
         cores: loads,
         ns_per_packet: Cost { per_delivered_ns: per(delivered_pps), per_offered_ns: per(offered_pps) },
-        notes: notes(&sent, pps, offered_pps),
+        notes: notes(&sent, pps, offered_pps, cores),
     })
 }
 
@@ -249,8 +220,12 @@ fn pause(duration: Duration, stop: &AtomicBool) {
 }
 
 /// What a reader should know of the flood itself.
-fn notes(sent: &FloodResult, wanted_pps: f64, offered_pps: f64) -> Vec<String> {
+fn notes(sent: &FloodResult, wanted_pps: f64, offered_pps: f64, cores: &Cores) -> Vec<String> {
     let mut notes = Vec::new();
+    if cores.sharing == Sharing::Inline {
+        let share = sent.cpu_ns as f64 / (sent.seconds.max(1e-9) * 1e9 * cores.senders.len() as f64);
+        notes.push(format!("the generator itself took {} of these cores", units::percent(share)));
+    }
     if offered_pps < 0.97 * wanted_pps {
         notes.push(format!(
             "the generator got only {} of the {} it was to offer, because it shares its cores",
