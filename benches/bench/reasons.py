@@ -14,7 +14,7 @@ REASONS = {
     ("gen", "evenkeel gen", "live_frames"):
         "The bare sender never touches the frame: its program redirects an unchanging one. Ours writes addresses, ports and checksums, and "
         "with them the frame's two cache lines, in every packet. That this is all of the difference is supposed, not shown: leaving out the "
-        "writes closed about half of it.",
+        "writes closed about a quarter of it, which is within the spread.",
     ("inline", "evenkeel ring", "tpacket_rx"): SAME_PATH,
     ("write", "evenkeel ring", "tcpdump"): TCPDUMP,
     ("write", "evenkeel ring", "dumpcap"): LIMITED,

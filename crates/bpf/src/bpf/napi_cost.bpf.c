@@ -11,24 +11,8 @@
  * their time belongs to the caller.
  */
 #include "common.h"
+#include "net_device.h"
 #include <bpf/bpf_tracing.h>
-
-struct ns_common {
-	unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-	struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-	struct net *net;
-} __attribute__((preserve_access_index)) possible_net_t;
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-} __attribute__((preserve_access_index));
 
 struct napi_struct {
 	struct net_device *dev;

@@ -5,24 +5,8 @@
  * write without a lock, so that it loses some of its counts when two CPUs send into one queue.
  */
 #include "common.h"
+#include "net_device.h"
 #include <bpf/bpf_tracing.h>
-
-struct ns_common {
-	unsigned int inum;
-} __attribute__((preserve_access_index));
-
-struct net {
-	struct ns_common ns;
-} __attribute__((preserve_access_index));
-
-typedef struct {
-	struct net *net;
-} __attribute__((preserve_access_index)) possible_net_t;
-
-struct net_device {
-	int ifindex;
-	possible_net_t nd_net;
-} __attribute__((preserve_access_index));
 
 /* The device, by index and network namespace (inode number). */
 const volatile int xmit_ifindex = 0;
