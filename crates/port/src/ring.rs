@@ -22,7 +22,12 @@ pub struct RingSource {
     gone: bool,
     losses: Losses,
     delivered: u64,
+    naps_left: u32,
 }
+
+/// How long a reader sleeps between two looks while it is busy, and how many naps without a block end that.
+const NAP: Duration = Duration::from_micros(100);
+const NAPS: u32 = 50;
 
 const ALONE: &str = "ring";
 const FANOUT: &str = "ring+fanout";
@@ -49,14 +54,27 @@ impl RingSource {
             gone: false,
             losses: Losses::default(),
             delivered: 0,
+            naps_left: 0,
         }
     }
 
     /// Waits for a block; false when the time went by.
+    ///
+    /// While blocks come thick and fast it looks by itself between naps: a reader that sleeps in poll(2) is woken by the
+    /// CPU that receives, which has better things to do.
     fn wait(&mut self, timeout: Duration) -> Result<bool, PortError> {
         let explain = |e| explain(self.backend, &self.interface, e);
         if self.gone {
             return Err(PortError::Vanished { interface: self.interface.clone() });
+        }
+        let mut timeout = timeout;
+        while self.naps_left != 0 && timeout > NAP {
+            self.naps_left -= 1;
+            thread::sleep(NAP);
+            if self.ring.ready() {
+                return Ok(true);
+            }
+            timeout -= NAP;
         }
         match self.ring.socket().wait(timeout).map_err(explain)? {
             Readiness::Ready => Ok(true),
@@ -80,6 +98,7 @@ impl RingSource {
             return Ok(None);
         }
         let Some(block) = self.ring.next_block() else { return Ok(None) };
+        self.naps_left = NAPS;
         if block.losing() {
             // Rare. The kernel sets the flag on blocks that it closes between a loss and the reading of the counters, and it
             // loses packets only while no block is open: so the loss came before the first frame of this one.
