@@ -102,10 +102,12 @@ pub(crate) fn explain_xdp(backend: &'static str, interface: &str, error: XdpErro
     }
 }
 
-/// The rhythm of a reader of shared memory. Each look takes a cache line away from the kernel program that writes it, so a reader that
-/// found little sleeps before it looks again.
+/// The rhythm of a reader of shared memory. Each look takes a cache line away from the kernel program that writes it, and each nap
+/// costs a timer and two context switches on a CPU that may have to receive as well. So a reader that found little sleeps before it
+/// looks again, and the longer the better its looks pay: up to [`LONGEST_NAP`] while frames come, in which no ring of ours fills.
 #[derive(Debug)]
 pub(crate) struct Pace {
+    shortest: Duration,
     nap: Duration,
     found: usize,
     checked: Instant,
@@ -113,12 +115,18 @@ pub(crate) struct Pace {
 
 /// Frames in one look that make it worth while to look again at once.
 const PLENTY: usize = 2048;
+/// Frames that a nap shall bring: they are still in the cache.
+const WELCOME: usize = 1024;
+/// Frames in one look below which the traffic is thin, and a prompt answer worth more.
+const FEW: usize = 32;
+/// The longest a reader sleeps.
+const LONGEST_NAP: Duration = Duration::from_micros(800);
 /// How often an idle reader looks whether its interface is still there.
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 impl Pace {
     pub(crate) fn new(nap: Duration) -> Self {
-        Self { nap, found: PLENTY, checked: Instant::now() }
+        Self { shortest: nap, nap, found: PLENTY, checked: Instant::now() }
     }
 
     /// Sleeps if the look before found little, but not longer than `left`.
@@ -132,6 +140,11 @@ impl Pace {
     /// Remembers what a look found.
     pub(crate) fn after_look(&mut self, found: usize) {
         self.found = found;
+        self.nap = match found {
+            ..FEW => self.shortest,
+            FEW..WELCOME => (self.nap * 3 / 2).min(LONGEST_NAP.max(self.shortest)),
+            _ => (self.nap / 2).max(self.shortest),
+        };
     }
 
     /// Whether it is time for the things that need not be done at each look.
