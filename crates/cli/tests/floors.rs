@@ -9,7 +9,7 @@ const FLOORS: &[&[&str]] = &[
     &["bpf", "host"],
     &["port"],
     &["lab", "traffic"],
-    &["capture", "spread"],
+    &["capture", "spread", "ledger", "profile", "doctor"],
     &["report", "tui"],
     &["cli"],
 ];

@@ -1,0 +1,1 @@
+//! What to change on a machine: checks with evidence, verdict, fix, risk and gain.

@@ -1,0 +1,1 @@
+//! What the CPU time goes to: sampled kernel stacks, by class, per core and per packet.
