@@ -1,1 +1,77 @@
 //! What to change on a machine: checks with evidence, verdict, fix, risk and gain.
+//!
+//! [`Evidence`] is gathered once; every [`Check`] of the table in [`checks`] looks at it and answers with [`Outcome`]s;
+//! [`diagnose`] makes a [`Diagnosis`] of them, and [`fix_plan`] a plan of changes for the journal.
+
+pub mod check;
+pub mod checks;
+pub mod evidence;
+pub mod plan;
+pub mod role;
+
+use model::doctor::{CheckRow, CouldNot, Report};
+
+pub use check::{Check, Outcome};
+pub use evidence::{Evidence, Watched};
+pub use plan::{SelectError, Selection, fix_plan};
+
+/// The answer of one check about one object.
+#[derive(Debug, Clone)]
+pub struct Entry {
+    /// The check.
+    pub check: &'static Check,
+    /// Its answer.
+    pub outcome: Outcome,
+}
+
+/// Every answer, the gravest first.
+#[derive(Debug, Clone)]
+pub struct Diagnosis {
+    /// The answers.
+    pub entries: Vec<Entry>,
+    /// The same for reports.
+    pub report: Report,
+}
+
+/// Runs the selected checks over the evidence.
+pub fn diagnose(evidence: &Evidence, only: &Selection) -> Diagnosis {
+    let mut entries: Vec<Entry> = Vec::new();
+    for check in checks::all().filter(|c| only.has_check(c.id)) {
+        let answers = match check.roles.is_empty() || check.roles.contains(&evidence.role) {
+            true => (check.run)(evidence),
+            false => vec![Outcome::not_applicable(format!("not a question for a {}", evidence.role))],
+        };
+        if answers.is_empty() {
+            let outcome = Outcome::not_applicable("nothing here that the check could be about");
+            entries.push(Entry { check, outcome });
+        }
+        let meant = answers.into_iter().filter(|o| o.object.is_none() || only.has(check.id, o.object.as_deref()));
+        entries.extend(meant.map(|outcome| Entry { check, outcome }));
+    }
+    entries.sort_by_key(|e| e.outcome.verdict);
+    let report = Report {
+        hostname: evidence.host.hostname.clone(),
+        kernel: evidence.host.kernel.clone(),
+        role: evidence.role,
+        role_guessed: evidence.role_guessed,
+        role_why: evidence.role_why.clone(),
+        watched_s: evidence.watched.as_ref().map(|w| w.rates.interval_s),
+        findings: entries.iter().map(|e| e.outcome.finding(e.check)).collect(),
+        could_not: evidence.all_could_not().into_iter().map(|(what, why)| CouldNot { what, why }).collect(),
+    };
+    Diagnosis { entries, report }
+}
+
+/// The table of checks, for lists.
+pub fn rows() -> Vec<CheckRow> {
+    let row = |c: &'static Check| CheckRow {
+        check: c.id.to_owned(),
+        group: c.group.to_owned(),
+        asks: c.asks.to_owned(),
+        evidence: c.reads.to_owned(),
+        fix: c.fix.to_owned(),
+        risk: c.risk.to_owned(),
+        roles: c.roles.to_vec(),
+    };
+    checks::all().map(row).collect()
+}

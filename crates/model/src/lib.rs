@@ -5,6 +5,7 @@
 
 pub mod class;
 pub mod cpuset;
+pub mod doctor;
 pub mod ledger;
 pub mod load;
 pub mod run;

@@ -1,0 +1,36 @@
+//! The table of checks: a file per group, a small function per check.
+
+mod rings;
+
+use crate::check::Check;
+
+/// The groups, in the order in which a report of equally grave findings shows them.
+const GROUPS: &[&[Check]] = &[rings::CHECKS];
+
+/// Every check.
+pub fn all() -> impl Iterator<Item = &'static Check> {
+    GROUPS.iter().flat_map(|group| group.iter())
+}
+
+/// The check of that name.
+pub fn find(id: &str) -> Option<&'static Check> {
+    all().find(|c| c.id == id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_check_has_a_name_of_its_own_and_says_what_it_is() {
+        let mut ids: Vec<&str> = all().map(|c| c.id).collect();
+        ids.sort_unstable();
+        assert!(ids.windows(2).all(|pair| pair[0] != pair[1]), "{ids:?}");
+        for check in all() {
+            let name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(check.id.chars().all(name), "{}", check.id);
+            assert!(check.asks.ends_with('?'), "{}: {}", check.id, check.asks);
+            assert!(!check.reads.is_empty() && !check.fix.is_empty() && !check.risk.is_empty(), "{}", check.id);
+        }
+    }
+}

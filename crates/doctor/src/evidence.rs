@@ -1,0 +1,188 @@
+//! What the checks look at: the picture of the machine, its files, and a short watch of its counters.
+
+use std::{
+    cell::RefCell,
+    collections::BTreeMap,
+    thread,
+    time::{Duration, Instant},
+};
+
+use host::{
+    Host, HostError, Root,
+    counters::{self, Counters, CpuTime, Interrupts, Sampler, Softnet},
+    picture::Nic,
+};
+use model::{doctor::Role, top::TopSample};
+
+use crate::role;
+
+/// IFF_UP of include/uapi/linux/if.h.
+const IFF_UP: u32 = 1;
+/// IFF_LOOPBACK.
+const IFF_LOOPBACK: u32 = 8;
+
+/// How long the counters of a live machine are watched at least.
+pub const WATCH: Duration = Duration::from_millis(250);
+
+/// Two readings of the counters of a live machine.
+#[derive(Debug)]
+pub struct Watched {
+    /// The first reading.
+    pub before: Counters,
+    /// The second reading.
+    pub after: Counters,
+    /// The rates between them.
+    pub rates: TopSample,
+}
+
+/// What the checks look at.
+#[derive(Debug)]
+pub struct Evidence {
+    /// The picture of the machine.
+    pub host: Host,
+    /// Where its files are read from.
+    pub root: Root,
+    /// What it is for.
+    pub role: Role,
+    /// Whether the role was guessed.
+    pub role_guessed: bool,
+    /// What the guess rests on.
+    pub role_why: Vec<String>,
+    /// The counters of a live machine over a short interval; none for a saved copy, or where they cannot be read.
+    pub watched: Option<Watched>,
+    could_not: RefCell<BTreeMap<String, String>>,
+}
+
+impl Evidence {
+    /// Looks at the machine behind `root`, and watches its counters when that is the live one. Without a role, guesses it.
+    ///
+    /// # Errors
+    /// When the machine cannot be read at all ([`Host::read`]).
+    pub fn gather(root: &Root, role: Option<Role>) -> Result<Self, HostError> {
+        let could_not = RefCell::default();
+        let mut watch = root.is_live().then(|| Watch::begin(&could_not)).flatten();
+        let host = Host::read(root)?;
+        for nic in &host.nics {
+            for why in &nic.unanswered {
+                could_not.borrow_mut().insert(format!("ethtool answers of {}", nic.name), why.clone());
+            }
+        }
+        let guess = role::guess(root, &host);
+        let watched = watch.as_mut().and_then(|watch| watch.end(&host, &could_not));
+        Ok(Self {
+            root: root.clone(),
+            role: role.unwrap_or(guess.role),
+            role_guessed: role.is_none(),
+            role_why: if role.is_none() { guess.why } else { Vec::new() },
+            host,
+            watched,
+            could_not,
+        })
+    }
+
+    /// The text of a file without white space at its ends; none when it is absent, or cannot be read: the report then says so.
+    pub fn text(&self, rel: &str) -> Option<String> {
+        match self.root.read_opt(rel) {
+            Ok(text) => text,
+            Err(e) => {
+                self.could_not(&format!("/{rel}"), &e.to_string());
+                None
+            }
+        }
+    }
+
+    /// The number in a file.
+    pub fn number(&self, rel: &str) -> Option<u64> {
+        self.text(rel)?.parse().ok()
+    }
+
+    /// A sysctl by its path, such as `net/core/rmem_max`.
+    pub fn sysctl(&self, path: &str) -> Option<String> {
+        self.text(&format!("proc/sys/{path}"))
+    }
+
+    /// A sysctl that is one number.
+    pub fn sysctl_number(&self, path: &str) -> Option<u64> {
+        self.sysctl(path)?.parse().ok()
+    }
+
+    /// Notes something that could not be read, for the report.
+    pub fn could_not(&self, what: &str, why: &str) {
+        self.could_not.borrow_mut().insert(what.to_owned(), why.to_owned());
+    }
+
+    /// What could not be read so far, and why.
+    pub fn all_could_not(&self) -> BTreeMap<String, String> {
+        self.could_not.borrow().clone()
+    }
+
+    /// The interfaces that are up and have hardware (or a hypervisor's device) behind them.
+    pub fn ports(&self) -> impl Iterator<Item = &Nic> {
+        self.host.nics.iter().filter(|n| n.flags & IFF_UP != 0 && n.bus.is_some())
+    }
+
+    /// The interfaces that are up, virtual ones included, the loopback not.
+    pub fn devices(&self) -> impl Iterator<Item = &Nic> {
+        self.host.nics.iter().filter(|n| n.flags & IFF_UP != 0 && n.flags & IFF_LOOPBACK == 0)
+    }
+
+    /// What each CPU counted since boot in `/proc/net/softnet_stat`.
+    pub fn softnet(&self) -> BTreeMap<u32, Softnet> {
+        let text = self.text("proc/net/softnet_stat").unwrap_or_default();
+        counters::softnet(&text, self.host.online().iter())
+    }
+
+    /// The CPU time of each CPU since boot.
+    pub fn cpu_times(&self) -> BTreeMap<u32, CpuTime> {
+        self.text("proc/stat").map(|text| counters::cpu_times(&text)).unwrap_or_default()
+    }
+
+    /// The interrupts of each CPU since boot.
+    pub fn interrupts(&self) -> Interrupts {
+        self.text("proc/interrupts").map(|text| counters::interrupts(&text)).unwrap_or_default()
+    }
+
+    /// A counter of an interface since it came up (`/sys/class/net/NIC/statistics/NAME`).
+    pub fn statistic(&self, nic: &str, name: &str) -> Option<u64> {
+        self.number(&format!("sys/class/net/{nic}/statistics/{name}"))
+    }
+}
+
+/// A watch under way.
+struct Watch {
+    sampler: Sampler,
+    before: Counters,
+    begun: Instant,
+}
+
+impl Watch {
+    fn begin(could_not: &RefCell<BTreeMap<String, String>>) -> Option<Self> {
+        let begun = Instant::now();
+        let started = Sampler::open().and_then(|mut sampler| Ok((sampler.read()?, sampler)));
+        match started {
+            Ok((before, sampler)) => Some(Self { sampler, before, begun }),
+            Err(e) => {
+                could_not.borrow_mut().insert("live counters".to_owned(), e.to_string());
+                None
+            }
+        }
+    }
+
+    fn end(&mut self, host: &Host, could_not: &RefCell<BTreeMap<String, String>>) -> Option<Watched> {
+        thread::sleep(WATCH.saturating_sub(self.begun.elapsed()));
+        match self.sampler.read() {
+            Ok(after) => {
+                let before = std::mem::take(&mut self.before);
+                let rates = counters::delta(host, &before, &after);
+                for why in &after.unread {
+                    could_not.borrow_mut().insert("live counters of queues".to_owned(), why.clone());
+                }
+                Some(Watched { before, after, rates })
+            }
+            Err(e) => {
+                could_not.borrow_mut().insert("live counters".to_owned(), e.to_string());
+                None
+            }
+        }
+    }
+}

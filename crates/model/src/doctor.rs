@@ -1,0 +1,203 @@
+//! What `evenkeel doctor` found: checks with evidence, verdict, fix, risk and gain.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// What the machine is for: it decides which setting is right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Forwards packets between its interfaces.
+    Router,
+    /// Forwards packets and judges them by rules.
+    Firewall,
+    /// Reads packets that are not meant for it.
+    Capture,
+    /// Ends connections: web, database, storage, workstation.
+    Server,
+    /// A node of a closed network whose members trust each other.
+    Cluster,
+}
+
+impl Role {
+    /// Every role.
+    pub const ALL: [Self; 5] = [Self::Router, Self::Firewall, Self::Capture, Self::Server, Self::Cluster];
+
+    /// Its name, as it is given on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Router => "router",
+            Self::Firewall => "firewall",
+            Self::Capture => "capture",
+            Self::Server => "server",
+            Self::Cluster => "cluster",
+        }
+    }
+
+    /// Whether packets pass through the machine rather than end on it.
+    pub fn forwards(self) -> bool {
+        matches!(self, Self::Router | Self::Firewall)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a check thinks of what it saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// It costs packets or correctness: change it.
+    Bad,
+    /// It costs speed: worth changing.
+    Improve,
+    /// The evidence could not be had.
+    Unknown,
+    /// As it should be.
+    Good,
+    /// Nothing here that the check could be about, or not for this role.
+    NotApplicable,
+}
+
+impl Verdict {
+    /// Every verdict, the gravest first.
+    pub const ALL: [Self; 5] = [Self::Bad, Self::Improve, Self::Unknown, Self::Good, Self::NotApplicable];
+
+    /// Its name for people.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Bad => "bad",
+            Self::Improve => "improve",
+            Self::Unknown => "unknown",
+            Self::Good => "good",
+            Self::NotApplicable => "not applicable",
+        }
+    }
+
+    /// Whether something should change.
+    pub fn is_finding(self) -> bool {
+        matches!(self, Self::Bad | Self::Improve)
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// All that was found on one machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// The machine's name.
+    pub hostname: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// What the machine is for.
+    pub role: Role,
+    /// The role was guessed and not given.
+    pub role_guessed: bool,
+    /// What the guess rests on; empty when the role was given.
+    #[serde(default)]
+    pub role_why: Vec<String>,
+    /// The interval over which live counters were watched, in seconds; none for a saved copy.
+    #[serde(default)]
+    pub watched_s: Option<f64>,
+    /// The findings: the gravest first, then in the order of the table of checks.
+    pub findings: Vec<Finding>,
+    /// What could not be read, and why; the checks that needed it say `unknown`.
+    #[serde(default)]
+    pub could_not: Vec<CouldNot>,
+}
+
+impl Report {
+    /// How many findings have this verdict.
+    pub fn count(&self, verdict: Verdict) -> usize {
+        self.findings.iter().filter(|f| f.verdict == verdict).count()
+    }
+
+    /// Whether anything should change.
+    pub fn has_findings(&self) -> bool {
+        self.findings.iter().any(|f| f.verdict.is_finding())
+    }
+}
+
+/// Something that could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CouldNot {
+    /// What.
+    pub what: String,
+    /// Why, and what to do about it.
+    pub why: String,
+}
+
+/// What one check says of one object.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The check's name, such as `rings`.
+    pub check: String,
+    /// What it is about, when that is not the whole machine: an interface, a queue, a process.
+    #[serde(default)]
+    pub object: Option<String>,
+    /// The group of checks it belongs to.
+    pub group: String,
+    /// What the check asks.
+    pub asks: String,
+    /// What it read.
+    pub evidence: Vec<String>,
+    /// What it thinks of it.
+    pub verdict: Verdict,
+    /// Why it matters, in one sentence.
+    pub why: String,
+    /// What would put it right.
+    #[serde(default)]
+    pub fix: Option<Fix>,
+}
+
+/// What would put a finding right.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Fix {
+    /// Settings that `--fix` makes and `undo` takes back; empty when a person must act.
+    pub changes: Vec<Setting>,
+    /// The fix as shell commands, or as advice behind `#`.
+    pub shell: Vec<String>,
+    /// What may go wrong.
+    pub risk: String,
+    /// What it brought, where this program has measured it.
+    #[serde(default)]
+    pub gain: Option<String>,
+}
+
+/// One setting of a fix.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Setting {
+    /// What is set, such as `eth0 rx ring`.
+    pub knob: String,
+    /// The value now.
+    pub from: String,
+    /// The value after.
+    pub to: String,
+}
+
+/// A check by itself, for lists of what there is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckRow {
+    /// Its name.
+    pub check: String,
+    /// Its group.
+    pub group: String,
+    /// What it asks.
+    pub asks: String,
+    /// What it reads.
+    pub evidence: String,
+    /// What its fix sets.
+    pub fix: String,
+    /// What may go wrong.
+    pub risk: String,
+    /// The roles it is for; empty: all.
+    pub roles: Vec<Role>,
+}
