@@ -11,6 +11,7 @@ pub mod load;
 pub mod run;
 pub mod schema;
 pub mod sources;
+pub mod stations;
 pub mod top;
 pub mod units;
 

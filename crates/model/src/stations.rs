@@ -1,0 +1,243 @@
+//! The loss ledger of a machine: every packet delivered or lost at a named station. The body of `evenkeel.ledger/1`.
+//!
+//! `offered = delivered + lost + unexplained`, for each direction and for both together. A packet is one socket buffer of
+//! the stack or one frame of an interface; where one becomes several, or several one, an entry says so.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Ledger, Loss};
+
+/// Where the packets of one interval went.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct LedgerReport {
+    /// The end of the interval (RFC 3339, UTC).
+    pub when: String,
+    /// The length of the interval in seconds.
+    pub interval_s: f64,
+    /// The machine's name.
+    pub hostname: String,
+    /// The kernel's release.
+    pub kernel: String,
+    /// The network namespace, as the inode number of /proc/PID/ns/net.
+    pub netns: u32,
+    /// The interfaces that were asked for; empty: all of the namespace.
+    pub interfaces: Vec<String>,
+    /// Packets that arrived or were made here: `receive.offered` and what `transmit` did not get from `receive`.
+    pub offered: u64,
+    /// Packets that reached a local reader or left by an interface.
+    pub delivered: u64,
+    /// Packets lost at all stations together.
+    pub lost: u64,
+    /// Offered packets that nothing explains; negative when more is explained than was offered.
+    pub unexplained: i64,
+    /// From the wire to the socket, or to the hand-over to `transmit`.
+    pub receive: Side,
+    /// From the sender, or the hand-over from `receive`, to the wire.
+    pub transmit: Side,
+    /// The stations in the order in which a packet meets them; only those that packets met.
+    pub stations: Vec<Station>,
+    /// How the causes were traced; none when they were not.
+    pub trace: Option<TraceShown>,
+    /// What a reader should know: what could not be read and why, what was counted for more than the chosen interfaces.
+    pub notes: Vec<String>,
+}
+
+/// One direction: what came in at its beginning and what went out at its end.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Side {
+    /// What was offered, by where it came from.
+    pub offered: Vec<Entry>,
+    /// What was delivered, by the way it took.
+    pub delivered: Vec<Entry>,
+    /// Packets lost at the stations of this direction.
+    pub lost: u64,
+    /// `offered` less `delivered` less `lost`.
+    pub unexplained: i64,
+}
+
+impl Side {
+    /// Packets offered, over all entries.
+    pub fn offered_packets(&self) -> u64 {
+        self.offered.iter().map(|e| e.packets).sum()
+    }
+
+    /// Packets delivered, over all entries.
+    pub fn delivered_packets(&self) -> u64 {
+        self.delivered.iter().map(|e| e.packets).sum()
+    }
+}
+
+/// A number of packets with its name and the counter it comes from.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Entry {
+    /// What they are, such as `arrived on eth0` or `UDP sockets`.
+    pub what: String,
+    /// How many.
+    pub packets: u64,
+    /// The counter, or how it was worked out of several.
+    pub counter: String,
+    /// The packets go from `receive` to `transmit` (forwarded, bridged), so that both sides have them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub handed_over: bool,
+}
+
+/// The way of a packet that a station lies on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// From the wire to the socket.
+    Receive,
+    /// Received packets on their way to another interface.
+    Forward,
+    /// From the sender to the wire.
+    Transmit,
+}
+
+impl Direction {
+    /// The word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Receive => "receive",
+            Self::Forward => "forward",
+            Self::Transmit => "transmit",
+        }
+    }
+}
+
+/// A place in the kernel that packets pass or end at.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Station {
+    /// Its name: `nic`, `xdp`, `softnet`, `taps`, `bridge`, `netfilter`, `conntrack`, `ip`, `tcp`, `udp`, `icmp`, `sockets`, `qdisc`, `transmit` …
+    pub name: String,
+    /// The way it lies on.
+    pub direction: Direction,
+    /// Packets that came in, where a counter says.
+    pub packets_in: Option<u64>,
+    /// Packets that went on, where a counter says.
+    pub packets_out: Option<u64>,
+    /// Packets that ended here: `losses` added up.
+    pub lost: u64,
+    /// The losses, largest first.
+    pub losses: Vec<StationLoss>,
+}
+
+/// Packets lost at one place of a station, for one reason.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct StationLoss {
+    /// Where and why, such as `socket buffer full`.
+    pub place: String,
+    /// How many: the counter's word, or the trace's where no counter exists.
+    pub packets: u64,
+    /// The part of all offered packets that this is (0 to 1).
+    pub share_of_offered: f64,
+    /// The counter it comes from; `traced` when only the kernel's drop reasons tell.
+    pub counter: String,
+    /// The number was traced because no counter exists.
+    pub traced_only: bool,
+    /// What the trace saw of these packets; none when it did not run or cannot see them.
+    pub traced: Option<u64>,
+    /// Counter and trace tell the same, within the trace's precision. True when only one of them exists.
+    pub agrees: bool,
+    /// The causes by falling number of packets.
+    pub causes: Vec<Cause>,
+    /// What to do about it.
+    pub advice: Option<String>,
+}
+
+/// Why packets were dropped, in the kernel's own words.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Cause {
+    /// The drop reason (`enum skb_drop_reason` without its prefix), such as `SOCKET_RCVBUFF`.
+    pub reason: String,
+    /// The kernel function that dropped, when the symbols can be read.
+    pub function: Option<String>,
+    /// The interface that the packet came from or went to.
+    pub interface: Option<String>,
+    /// The protocol: `IPv4`, `IPv6`, `ARP` or the ethertype in hexadecimal.
+    pub protocol: Option<String>,
+    /// The process that owns the socket, as `name[pid]`.
+    pub process: Option<String>,
+    /// How many packets.
+    pub packets: u64,
+}
+
+/// How the drop reasons were traced, and what it cost.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct TraceShown {
+    /// Dropped packets that the tracepoint reported, machine-wide.
+    pub events: u64,
+    /// Those of them that were looked at; the others are estimated from these.
+    pub seen: u64,
+    /// CPU time that the trace took, in nanoseconds.
+    pub cost_ns: u64,
+    /// The same as a share of the machine's CPU time (0 to 1).
+    pub cost_share: f64,
+    /// One of so many drops was looked at in the end; 1: every one.
+    pub sampling: u32,
+    /// Drops came so fast that the trace took samples.
+    pub backed_off: bool,
+    /// The precision that remains, as a share of the traced packets (95 % of cases); 0 when every drop was looked at.
+    pub precision: f64,
+}
+
+impl LedgerReport {
+    /// The losses, flat, in the order of the stations: for those who want one short ledger.
+    pub fn ledger(&self) -> Ledger {
+        let losses = self.stations.iter().flat_map(|s| {
+            s.losses
+                .iter()
+                .map(|l| Loss { place: format!("{}: {} ({})", s.name, l.place, l.counter), packets: l.packets })
+        });
+        Ledger {
+            offered: self.offered,
+            offered_by: "arrived and made here".into(),
+            delivered: self.delivered,
+            losses: losses.collect(),
+        }
+    }
+
+    /// The unexplained part as a share of the offered packets, by its absolute value. 0 when nothing was offered.
+    pub fn unexplained_ratio(&self) -> f64 {
+        if self.offered == 0 { 0.0 } else { self.unexplained.unsigned_abs() as f64 / self.offered as f64 }
+    }
+
+    /// Whether no packet moved and none was lost.
+    pub fn is_quiet(&self) -> bool {
+        self.offered == 0 && self.lost == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_is_a_ledger() {
+        let loss = StationLoss {
+            place: "buffer full".into(),
+            counter: "RcvbufErrors".into(),
+            packets: 4,
+            ..StationLoss::default()
+        };
+        let station = Station {
+            name: "udp".into(),
+            direction: Direction::Receive,
+            packets_in: None,
+            packets_out: None,
+            lost: 4,
+            losses: vec![loss],
+        };
+        let report = LedgerReport {
+            offered: 10,
+            delivered: 5,
+            lost: 4,
+            unexplained: 1,
+            stations: vec![station],
+            ..LedgerReport::default()
+        };
+        let ledger = report.ledger();
+        assert_eq!((ledger.unexplained(), ledger.lost()), (1, 4));
+        assert_eq!(ledger.losses[0].place, "udp: buffer full (RcvbufErrors)");
+        assert!((report.unexplained_ratio() - 0.1).abs() < 1e-12 && !report.is_quiet());
+    }
+}
