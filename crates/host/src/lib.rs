@@ -10,6 +10,7 @@ pub mod read;
 pub mod role;
 pub mod root;
 pub mod snapshot;
+pub mod symbols;
 
 pub use picture::Host;
 pub use read::HostError;
