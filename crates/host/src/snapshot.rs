@@ -19,6 +19,32 @@ use crate::{
     root::{Node, Root, Tree},
 };
 
+/// What a copy holds: 1 what the picture needs, 2 what the doctor's checks read as well. A copy without a number is of 1.
+pub const FORMAT: u32 = 2;
+/// Where a copy says its number.
+const FORMAT_FILE: &str = "evenkeel/format";
+
+/// What the user of a copy should know: that it was saved by an earlier or a later version of this program.
+pub fn warnings(root: &Root) -> Vec<String> {
+    if root.is_live() {
+        return Vec::new();
+    }
+    let text = root.read_opt(FORMAT_FILE).ok().flatten();
+    match text.as_deref().map(str::parse::<u32>) {
+        Some(Ok(FORMAT)) => Vec::new(),
+        Some(Ok(later)) if later > FORMAT => vec![format!(
+            "this copy was saved by a later evenkeel (format {later}, this one knows {FORMAT}): what it holds beyond that is \
+             not looked at"
+        )],
+        Some(Err(_)) => vec![format!("{FORMAT_FILE} of this copy holds no number: it may be damaged")],
+        Some(Ok(_)) | None => vec![
+            "this copy was saved by an earlier evenkeel and lacks files that the checks read: they say `unknown`; save it \
+             again with this version"
+                .to_owned(),
+        ],
+    }
+}
+
 /// Counters and settings that are no part of the picture, but belong into a copy.
 const BESIDES: [&str; 13] = [
     "proc/stat",
@@ -103,6 +129,7 @@ impl Snapshot {
                 let _ = root.read(&format!("{folder}/{name}"));
             }
         }
+        root.note(FORMAT_FILE, &format!("{FORMAT}\n"));
         let recording = root.recorded().unwrap_or_default();
         let mtime = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         Ok(Self { tree: recording.tree().clone(), unreadable: recording.unreadable, mtime })

@@ -2,6 +2,7 @@
 
 mod capture;
 mod demo;
+mod doctor;
 mod r#gen;
 mod meta;
 mod snapshot;
@@ -19,6 +20,7 @@ pub(crate) enum Verb {
     Demo(demo::DemoArgs),
     Top(top::TopArgs),
     Spread(Box<spread::SpreadArgs>),
+    Doctor(Box<doctor::DoctorArgs>),
     Undo(undo::UndoArgs),
     Confirm(undo::ConfirmArgs),
     Capture(Box<capture::CaptureArgs>),
@@ -40,6 +42,7 @@ impl Verb {
             Self::Snapshot(args) => snapshot::run(&args),
             Self::Top(args) => top::run(&args),
             Self::Spread(args) => spread::run(*args),
+            Self::Doctor(args) => doctor::run(&args),
             Self::Undo(args) => undo::run(&args),
             Self::Confirm(args) => undo::confirm(&args),
             Self::Completions(args) => meta::completions(&args),

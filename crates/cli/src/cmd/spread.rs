@@ -1,10 +1,10 @@
 //! `evenkeel spread`: queue interrupts, RPS, XPS and NAPI threads spread over the cores.
 
-mod apply;
+pub(super) mod apply;
 mod members;
 mod show;
 mod status;
-mod watch;
+pub(super) mod watch;
 mod wish;
 
 use std::path::{Path, PathBuf};
@@ -97,7 +97,7 @@ fn open_root(path: Option<&Path>) -> Result<Root, Failure> {
 }
 
 /// Prints a document on stdout.
-fn print_json<T: serde::Serialize>(verb: &str, body: T) -> Result<(), Failure> {
+pub(super) fn print_json<T: serde::Serialize>(verb: &str, body: T) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(&Document::new(verb, 1, body)).map_err(Failure::internal)?;
     tell(text).map_err(Failure::internal)
 }

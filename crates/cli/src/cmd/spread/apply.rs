@@ -149,7 +149,7 @@ fn make(
 /// The changes that are left, with the values from before the device was set: what undo is to put back is not what the
 /// driver has made of them since. A setting that was as planned then, and is not now, had the planned value. For what no driver
 /// resets, what is there now counts.
-fn with_first_values(left: Vec<Change>, first: &[Change]) -> Vec<Change> {
+pub(crate) fn with_first_values(left: Vec<Change>, first: &[Change]) -> Vec<Change> {
     let first_value = |c: &Change| {
         let old = first.iter().find(|f| f.knob == c.knob).map_or(&c.new, |f| &f.old);
         match c.knob {
@@ -165,10 +165,10 @@ fn with_first_values(left: Vec<Change>, first: &[Change]) -> Vec<Change> {
 }
 
 /// A way to make changes.
-type Apply = fn(&mut Session, &Writer, &mut dyn Store, &[Change]) -> Result<Applied, ApplyError>;
+pub(crate) type Apply = fn(&mut Session, &Writer, &mut dyn Store, &[Change]) -> Result<Applied, ApplyError>;
 
 /// Makes the changes one by one; a signal that asks the program to end takes all of the session back.
-fn step_by_step(
+pub(crate) fn step_by_step(
     writer: &Writer,
     session: &mut Session,
     changes: &[Change],
@@ -186,7 +186,7 @@ fn step_by_step(
 }
 
 /// Takes the session back and says how that went.
-fn back(writer: &Writer, session: &mut Session) -> String {
+pub(crate) fn back(writer: &Writer, session: &mut Session) -> String {
     let report = session.undo(writer, &mut Live, UndoOptions::default());
     match report.is_complete() {
         true => format!("Nothing stays changed: {} settings were put back", report.restored()),

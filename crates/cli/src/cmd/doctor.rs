@@ -1,0 +1,137 @@
+//! `evenkeel doctor`: what to change on this machine, and why.
+
+mod fix;
+mod measure;
+
+use std::path::PathBuf;
+
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
+use doctor::{Diagnosis, Evidence, Selection, diagnose};
+use host::{Root, snapshot};
+use model::doctor::Role;
+use report::{Look, doctor_list, doctor_table, doctor_text};
+
+use super::spread::print_json;
+use crate::failure::{Failure, Outcome, note, tell};
+
+/// Check this machine's settings for packets: what is wrong, the evidence, why it matters, and the fix.
+///
+/// Changes nothing without --fix. What --fix sets is journalled, and `evenkeel undo` takes it back. Exit code 1 when there is a
+/// finding (bad or improve), 0 when there is none.
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// What the machine is for [default: guessed, and said].
+    #[arg(long, value_enum)]
+    role: Option<RoleArg>,
+    /// Examine a saved machine: a tar of `evenkeel snapshot`, or its unpacked folder.
+    #[arg(long, value_name = "PATH")]
+    root: Option<PathBuf>,
+    /// Only these checks; `rings:eth0` is a check on one object.
+    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Show what is good, too.
+    #[arg(long, conflicts_with = "json")]
+    all: bool,
+    /// Print JSON (schema evenkeel.doctor/1; with --fix evenkeel.doctor.fix/1).
+    #[arg(long)]
+    json: bool,
+    /// Make the fixes of all findings, or of these checks, through the journal.
+    #[arg(long, value_name = "CHECK", num_args = 0.., value_delimiter = ',')]
+    fix: Option<Vec<String>>,
+    /// Print the shell commands of the fixes and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Take the fixes back after SECONDS unless `evenkeel confirm` comes, or earlier when drops rise.
+    #[arg(long, value_name = "SECONDS", requires = "fix", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    commit_confirm: Option<u64>,
+    /// Watch the counters for SECONDS before and after the fixes, and say what they brought.
+    #[arg(long, value_name = "SECONDS", requires = "fix", value_parser = clap::value_parser!(u64).range(1..=600))]
+    measure: Option<u64>,
+    /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// List the checks and examine nothing.
+    #[arg(long, conflicts_with_all = ["root", "only", "all", "fix", "dry_run"])]
+    list: bool,
+    /// With --list: as the table of the documentation.
+    #[arg(long, hide = true, requires = "list")]
+    markdown: bool,
+}
+
+/// The roles, as they are given on the command line.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum RoleArg {
+    /// Forwards packets between its interfaces.
+    Router,
+    /// Forwards packets and judges them by rules.
+    Firewall,
+    /// Reads packets that are not meant for it.
+    Capture,
+    /// Ends connections.
+    Server,
+    /// A node of a closed network whose members trust each other.
+    Cluster,
+}
+
+impl From<RoleArg> for Role {
+    fn from(role: RoleArg) -> Self {
+        match role {
+            RoleArg::Router => Self::Router,
+            RoleArg::Firewall => Self::Firewall,
+            RoleArg::Capture => Self::Capture,
+            RoleArg::Server => Self::Server,
+            RoleArg::Cluster => Self::Cluster,
+        }
+    }
+}
+
+/// Examines the machine, and makes the fixes when told.
+pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
+    if args.list {
+        return list(args);
+    }
+    let only = Selection::parse(&args.only)?;
+    let wanted = args.fix.as_deref().map_or_else(|| Ok(only.clone()), Selection::parse)?;
+    if args.fix.is_some() && args.root.is_some() && !args.dry_run {
+        return Err(Failure::usage(anyhow!(
+            "--root is a saved machine, whose settings cannot be made here; --dry-run prints the commands for it"
+        )));
+    }
+    let root = args.root.as_deref().map_or_else(|| Ok(Root::live()), Root::open)?;
+    let examined = examine(&root, args.role, &only)?;
+    for warning in snapshot::warnings(&root) {
+        note(format_args!("warning: {warning}"));
+    }
+    if args.dry_run {
+        print!("{}", doctor::fix_plan(&examined, &wanted).to_shell());
+        return Ok(Outcome::Fine);
+    }
+    if args.fix.is_some() {
+        return fix::run(args, &root, &examined, &wanted);
+    }
+    let has_findings = examined.report.has_findings();
+    if args.json {
+        print_json("doctor", &examined.report)?;
+    } else {
+        let _ = tell(doctor_text(&examined.report, Look::of_stdout(), args.all).trim_end());
+    }
+    Ok(if has_findings { Outcome::No } else { Outcome::Fine })
+}
+
+/// Gathers the evidence and runs the checks over it.
+fn examine(root: &Root, role: Option<RoleArg>, only: &Selection) -> Result<Diagnosis, Failure> {
+    let evidence = Evidence::gather(root, role.map(Role::from))?;
+    Ok(diagnose(&evidence, only))
+}
+
+fn list(args: &DoctorArgs) -> Result<Outcome, Failure> {
+    let rows = doctor::rows();
+    if args.json {
+        print_json("doctor.list", serde_json::json!({ "checks": rows }))?;
+    } else {
+        let text = if args.markdown { doctor_table(&rows) } else { doctor_list(&rows, Look::of_stdout()) };
+        let _ = tell(text.trim_end());
+    }
+    Ok(Outcome::Fine)
+}

@@ -1,0 +1,144 @@
+//! What the doctor found as text.
+
+use std::fmt::Write;
+
+use model::doctor::{CheckRow, Finding, Report, Verdict};
+
+use crate::Look;
+
+/// The widest page: longer lines are hard to read.
+const WIDEST: u16 = 110;
+/// Behind the labels of a finding.
+const INDENT: usize = 9;
+
+/// The findings, the gravest first. What is as it should be is a count unless `all`.
+pub fn doctor_text(report: &Report, look: Look, all: bool) -> String {
+    let look = Look { width: look.width.clamp(40, WIDEST), ..look };
+    let mut out = head(report, look);
+    for finding in report.findings.iter().filter(|f| f.verdict.is_finding()) {
+        let _ = write!(out, "\n{}", entry(finding, look));
+    }
+    let rest = |verdict| report.findings.iter().filter(move |f| f.verdict == verdict);
+    if all {
+        for finding in rest(Verdict::Unknown).chain(rest(Verdict::Good)) {
+            let _ = write!(out, "\n{}", entry(finding, look));
+        }
+        let names: Vec<&str> = rest(Verdict::NotApplicable).map(|f| f.check.as_str()).collect();
+        if !names.is_empty() {
+            let _ = write!(out, "\n{}", look.paragraph(&format!("Not applicable: {}.", names.join(", "))));
+        }
+    } else {
+        let unknown: Vec<String> = rest(Verdict::Unknown).map(name).collect();
+        if !unknown.is_empty() {
+            let _ = write!(out, "\n{}", look.paragraph(&format!("Unknown: {}.", unknown.join(", "))));
+        }
+    }
+    if !report.could_not.is_empty() {
+        let _ = write!(out, "\nCould not be read:\n");
+        for c in &report.could_not {
+            // Most reasons name the file themselves.
+            let line = if c.why.contains(&c.what) { c.why.clone() } else { format!("{}: {}", c.what, c.why) };
+            out.push_str(&hanging("  - ", 4, &line, look));
+        }
+    }
+    let _ = write!(out, "\n{}", look.paragraph(&tail(report, all)));
+    out
+}
+
+fn head(report: &Report, look: Look) -> String {
+    let how = match (report.role_guessed, report.role_why.as_slice()) {
+        (false, _) => String::new(),
+        (true, []) => " (guessed; --role says otherwise)".to_owned(),
+        (true, why) => format!(" (guessed: {}; --role says otherwise)", why.join(", ")),
+    };
+    look.paragraph(&format!("{}, Linux {}, role {}{how}", report.hostname, report.kernel, report.role))
+}
+
+fn name(finding: &Finding) -> String {
+    match &finding.object {
+        Some(object) => format!("{} ({object})", finding.check),
+        None => finding.check.clone(),
+    }
+}
+
+/// One finding: verdict and name, what was seen, why it matters, what to do.
+fn entry(finding: &Finding, look: Look) -> String {
+    let verdict = finding.verdict.as_str().to_uppercase();
+    let label = format!("{verdict:<width$}", width = INDENT.max(verdict.len() + 1));
+    let mut out = hanging(&label, INDENT, &format!("{}: {}", name(finding), finding.asks), look);
+    let front = |label: &str| format!("{:INDENT$}", format!("  {label}"));
+    for (n, seen) in finding.evidence.iter().enumerate() {
+        out.push_str(&hanging(&front(if n == 0 { "saw" } else { "" }), INDENT, seen, look));
+    }
+    out.push_str(&hanging(&front("why"), INDENT, &finding.why, look));
+    let Some(fix) = &finding.fix else { return out };
+    for (n, command) in fix.shell.iter().enumerate() {
+        let front = front(if n == 0 { "fix" } else { "" });
+        if command.starts_with('#') {
+            out.push_str(&hanging(&front, INDENT, command, look));
+        } else {
+            // A command is one line however narrow the page is: it is there to be copied. Those of the settings come first.
+            let now = fix.changes.get(n).map_or_else(String::new, |setting| format!("  # now {}", setting.from));
+            let _ = writeln!(out, "{front}{command}{now}");
+        }
+    }
+    out.push_str(&hanging(&front("risk"), INDENT, &fix.risk, look));
+    if let Some(gain) = &fix.gain {
+        out.push_str(&hanging(&front("gain"), INDENT, gain, look));
+    }
+    out
+}
+
+/// A paragraph with a front; the following lines stand below its text.
+fn hanging(front: &str, indent: usize, text: &str, look: Look) -> String {
+    let width = usize::from(look.width).saturating_sub(indent).max(20);
+    let body = Look { width: u16::try_from(width).unwrap_or(u16::MAX), ..look }.paragraph(text);
+    let mut out = String::new();
+    for (n, line) in body.lines().enumerate() {
+        let _ = if n == 0 { writeln!(out, "{front}{line}") } else { writeln!(out, "{:indent$}{line}", "") };
+    }
+    out
+}
+
+fn tail(report: &Report, all: bool) -> String {
+    let counts: Vec<String> = Verdict::ALL
+        .iter()
+        .map(|&v| (v, report.count(v)))
+        .filter(|&(_, n)| n > 0)
+        .map(|(v, n)| format!("{n} {v}"))
+        .collect();
+    let counts = if counts.is_empty() { "No check was run".to_owned() } else { counts.join(", ") };
+    let settings = |f: &Finding| f.verdict.is_finding() && f.fix.as_ref().is_some_and(|fix| !fix.changes.is_empty());
+    let fixable = report.findings.iter().filter(|f| settings(f)).count();
+    let mut text = format!("{counts}.");
+    if !all && report.count(Verdict::Good) > 0 {
+        text.push_str(" --all shows them all.");
+    }
+    match fixable {
+        0 => {}
+        1 => text.push_str(" 1 has a fix that `evenkeel doctor --fix` makes, and `evenkeel undo` takes back."),
+        n => {
+            let _ = write!(text, " {n} have a fix that `evenkeel doctor --fix` makes, and `evenkeel undo` takes back.");
+        }
+    }
+    text
+}
+
+/// The table of checks as text.
+pub fn doctor_list(rows: &[CheckRow], look: Look) -> String {
+    let rows = rows.iter().map(|r| vec![r.check.clone(), r.group.clone(), r.asks.clone()]);
+    look.table(&["CHECK", "GROUP", "ASKS"], rows)
+}
+
+/// The table of checks for docs/doctor.md.
+pub fn doctor_table(rows: &[CheckRow]) -> String {
+    let mut out = String::from("| check | asks | evidence | fix | risk | roles |\n|---|---|---|---|---|---|\n");
+    for r in rows {
+        let roles: Vec<&str> = r.roles.iter().map(|role| role.as_str()).collect();
+        let roles = if roles.is_empty() { "all".to_owned() } else { roles.join(", ") };
+        let cells = [&format!("`{}`", r.check), &r.asks, &r.evidence, &r.fix, &r.risk, &roles];
+        let cells: Vec<String> = cells.iter().map(|c| c.replace('|', "\\|")).collect();
+        let _ = writeln!(out, "| {} |", cells.join(" | "));
+    }
+    out
+}
