@@ -1,7 +1,7 @@
 //! What a check is, and what it answers.
 
 use host::knob::{Change, Knob};
-use model::doctor::{Finding, Fix, Role, Setting, Verdict};
+use model::doctor::{Comparable, Finding, Fix, Role, Setting, Verdict};
 
 use crate::evidence::Evidence;
 
@@ -44,6 +44,8 @@ pub struct Outcome {
     pub advice: Vec<String>,
     /// What may go wrong, where it differs from what the table says.
     pub risk: Option<String>,
+    /// What it read as values by subject, on which machines of one kind should agree.
+    pub values: Vec<Comparable>,
 }
 
 impl Outcome {
@@ -56,6 +58,7 @@ impl Outcome {
             changes: Vec::new(),
             advice: Vec::new(),
             risk: None,
+            values: Vec::new(),
         }
     }
 
@@ -98,6 +101,13 @@ impl Outcome {
         self
     }
 
+    /// Adds a value for the comparison of machines: `holds("receive ring", 512)`.
+    #[must_use]
+    pub fn holds(mut self, subject: impl Into<String>, value: impl ToString) -> Self {
+        self.values.push(Comparable { subject: subject.into(), value: value.to_string() });
+        self
+    }
+
     /// Adds a setting to the fix.
     #[must_use]
     pub fn set(mut self, knob: Knob, old: impl Into<String>, new: impl Into<String>) -> Self {
@@ -137,6 +147,7 @@ impl Outcome {
             evidence: self.evidence.clone(),
             verdict: self.verdict,
             why: self.why.clone(),
+            values: self.values.clone(),
             fix,
         }
     }

@@ -9,6 +9,7 @@ pub mod picture;
 pub mod read;
 pub mod role;
 pub mod root;
+pub mod setting;
 pub mod snapshot;
 pub mod symbols;
 

@@ -129,6 +129,7 @@ impl Snapshot {
                 let _ = root.read(&format!("{folder}/{name}"));
             }
         }
+        crate::setting::record(&root, &host);
         root.note(FORMAT_FILE, &format!("{FORMAT}\n"));
         let recording = root.recorded().unwrap_or_default();
         let mtime = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
@@ -164,6 +165,7 @@ impl Snapshot {
             .map(|(path, node)| {
                 let node = match node {
                     Node::File(_) if path == "proc/sys/kernel/hostname" => Node::File("host\n".to_owned()),
+                    Node::File(text) if path == "setting/nft.json" => Node::File(crate::setting::nft::anonymous(text)),
                     Node::File(text) if path.starts_with("ethtool/") => Node::File(replace(&without_key(text))),
                     Node::File(text) => Node::File(replace(text)),
                     Node::Link(target) => Node::Link(replace(target)),

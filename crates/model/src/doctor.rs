@@ -153,9 +153,21 @@ pub struct Finding {
     pub verdict: Verdict,
     /// Why it matters, in one sentence.
     pub why: String,
+    /// What it read as values by subject, so that machines can be compared: `receive ring`, `512`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<Comparable>,
     /// What would put it right.
     #[serde(default)]
     pub fix: Option<Fix>,
+}
+
+/// One value that a check read: machines of one kind should agree on it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Comparable {
+    /// What it is, such as `receive ring`.
+    pub subject: String,
+    /// The value, such as `512`.
+    pub value: String,
 }
 
 /// What would put a finding right.

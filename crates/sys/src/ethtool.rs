@@ -15,6 +15,7 @@ const GCOALESCE: u32 = 0x0e;
 const SCOALESCE: u32 = 0x0f;
 const GRINGPARAM: u32 = 0x10;
 const SRINGPARAM: u32 = 0x11;
+const GPAUSEPARAM: u32 = 0x12;
 const GSTRINGS: u32 = 0x1b;
 const GSTATS: u32 = 0x1d;
 const GFEATURES: u32 = 0x3a;
@@ -146,6 +147,17 @@ pub struct CoalesceParam {
     pub adaptive_rx: bool,
     /// Adaptive transmit moderation.
     pub adaptive_tx: bool,
+}
+
+/// Flow control by pause frames (`ethtool -a`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PauseParam {
+    /// Negotiated with the peer.
+    pub autoneg: bool,
+    /// Pause frames of the peer are obeyed.
+    pub rx: bool,
+    /// Pause frames are sent when the ring runs full.
+    pub tx: bool,
 }
 
 /// One feature of an interface (`ethtool -k`), by the kernel's name for it.
@@ -284,6 +296,16 @@ impl Ethtool {
             (11, u32::from(c.adaptive_tx)),
         ]);
         self.again(iface, OPERATION).map(drop)
+    }
+
+    /// Flow control by pause frames.
+    ///
+    /// # Errors
+    /// As [`Ethtool::driver`].
+    pub fn pause(&mut self, iface: &str) -> Result<Option<PauseParam>, EthtoolError> {
+        let answered = self.ask(iface, "ask for pause frames", &[GPAUSEPARAM], 16)?;
+        let on = |i| self.arena.word(i) != 0;
+        Ok(answered.map(|_| PauseParam { autoneg: on(1), rx: on(2), tx: on(3) }))
     }
 
     /// Every feature, in the kernel's order.

@@ -1,0 +1,60 @@
+//! Listening sockets: what their queues lost.
+
+use super::{Missing, text};
+use crate::root::Root;
+
+const NETSTAT: &str = "proc/net/netstat";
+
+/// Counters of listening TCP sockets of this network namespace, since it was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ListenCounters {
+    /// Finished connections that found the accept queue full.
+    pub overflows: u64,
+    /// Connection attempts dropped at a listening socket, for whatever reason.
+    pub drops: u64,
+    /// Attempts dropped because the queue of half-open ones was full.
+    pub request_queue_full_drop: u64,
+    /// Attempts answered with a SYN cookie because it was full.
+    pub cookies_sent: u64,
+}
+
+/// Reads the counters; none when the kernel has no such file.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read(root: &Root) -> Result<Option<ListenCounters>, Missing> {
+    Ok(text(root, NETSTAT)?.map(|text| {
+        let field = |name| field(&text, "TcpExt:", name).unwrap_or(0);
+        ListenCounters {
+            overflows: field("ListenOverflows"),
+            drops: field("ListenDrops"),
+            request_queue_full_drop: field("TCPReqQFullDrop"),
+            cookies_sent: field("TCPReqQFullDoCookies"),
+        }
+    }))
+}
+
+/// One field of a pair of lines as /proc/net/netstat and /proc/net/snmp have them: names, then values.
+fn field(text: &str, prefix: &str, name: &str) -> Option<u64> {
+    let mut lines = text.lines().filter(|line| line.starts_with(prefix));
+    let at = lines.next()?.split_whitespace().position(|word| word == name)?;
+    lines.next()?.split_whitespace().nth(at)?.parse().ok()
+}
+
+pub(super) fn record(root: &Root) {
+    let _ = read(root);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{super::tests::machine, *};
+
+    #[test]
+    fn values_stand_below_their_names() {
+        let text = "TcpExt: SyncookiesSent ListenOverflows ListenDrops TCPReqQFullDoCookies\nTcpExt: 1 12 14 3\nIpExt: InOctets\nIpExt: 5\n";
+        let counters = read(&machine(&[(NETSTAT, text)])).unwrap().unwrap();
+        assert_eq!((counters.overflows, counters.drops, counters.cookies_sent), (12, 14, 3));
+        assert_eq!(counters.request_queue_full_drop, 0);
+        assert_eq!(field("TcpExt: A\n", "TcpExt:", "A"), None);
+    }
+}
