@@ -8,6 +8,7 @@ pub mod cpuset;
 pub mod doctor;
 pub mod ledger;
 pub mod load;
+pub mod profile;
 pub mod run;
 pub mod schema;
 pub mod sources;

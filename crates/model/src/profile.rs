@@ -1,0 +1,292 @@
+//! Where the CPU time went: a profile of some seconds, by class of work.
+
+use std::{collections::BTreeMap, fmt};
+
+use serde::{Deserialize, Serialize};
+
+use crate::run::Machine;
+
+/// The version of the schema `evenkeel.profile/<version>`.
+pub const SCHEMA: u32 = 1;
+
+/// What the CPU was doing. The order is that in which a packet meets the work, then what is not about packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// Entering and leaving hard and soft interrupts.
+    Interrupts,
+    /// Driver, NAPI, GRO, backlog, up to the handover to a protocol.
+    Receive,
+    /// XDP, BPF programs of any kind and their helpers, AF_XDP.
+    Bpf,
+    /// Packet taps: AF_PACKET sockets and rings.
+    Taps,
+    /// Ethernet headers, VLAN, neighbours.
+    Ethernet,
+    /// Bridges.
+    Bridge,
+    /// IPv4, IPv6, ICMP, routing.
+    Ip,
+    /// netfilter: nftables, iptables, NAT, connection tracking.
+    Netfilter,
+    /// TCP, UDP and their sockets.
+    Transport,
+    /// Transmit: device queues, qdiscs, drivers.
+    Transmit,
+    /// Getting, recycling and returning memory, page faults included.
+    Memory,
+    /// Moving bytes.
+    Copying,
+    /// Taking locks and waiting for them.
+    Locks,
+    /// Choosing, switching and waking tasks.
+    Scheduler,
+    /// Timers and the tick.
+    Timers,
+    /// System calls, what belongs to no class above.
+    Syscalls,
+    /// Programs in user mode.
+    User,
+    /// What no rule knows.
+    Unclassified,
+    /// Nothing to do.
+    Idle,
+    /// Taken by the hypervisor for other guests (from /proc/stat; no sample can see it).
+    Steal,
+}
+
+impl Class {
+    /// Every class, in the order of the enum.
+    pub const ALL: [Self; 20] = [
+        Self::Interrupts,
+        Self::Receive,
+        Self::Bpf,
+        Self::Taps,
+        Self::Ethernet,
+        Self::Bridge,
+        Self::Ip,
+        Self::Netfilter,
+        Self::Transport,
+        Self::Transmit,
+        Self::Memory,
+        Self::Copying,
+        Self::Locks,
+        Self::Scheduler,
+        Self::Timers,
+        Self::Syscalls,
+        Self::User,
+        Self::Unclassified,
+        Self::Idle,
+        Self::Steal,
+    ];
+
+    /// The word in JSON and in the rule table.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Interrupts => "interrupts",
+            Self::Receive => "receive",
+            Self::Bpf => "bpf",
+            Self::Taps => "taps",
+            Self::Ethernet => "ethernet",
+            Self::Bridge => "bridge",
+            Self::Ip => "ip",
+            Self::Netfilter => "netfilter",
+            Self::Transport => "transport",
+            Self::Transmit => "transmit",
+            Self::Memory => "memory",
+            Self::Copying => "copying",
+            Self::Locks => "locks",
+            Self::Scheduler => "scheduler",
+            Self::Timers => "timers",
+            Self::Syscalls => "syscalls",
+            Self::User => "user",
+            Self::Unclassified => "unclassified",
+            Self::Idle => "idle",
+            Self::Steal => "steal",
+        }
+    }
+
+    /// The class with that [`key`](Self::key).
+    pub fn from_key(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|c| c.key() == key)
+    }
+
+    /// The name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Interrupts => "interrupts",
+            Self::Receive => "receive block",
+            Self::Bpf => "XDP and BPF",
+            Self::Taps => "packet taps",
+            Self::Ethernet => "Ethernet",
+            Self::Bridge => "bridge",
+            Self::Ip => "IP",
+            Self::Netfilter => "netfilter",
+            Self::Transport => "TCP/UDP",
+            Self::Transmit => "transmit block",
+            Self::Memory => "memory management",
+            Self::Copying => "copying",
+            Self::Locks => "locks",
+            Self::Scheduler => "scheduler",
+            Self::Timers => "timers",
+            Self::Syscalls => "system calls",
+            Self::User => "user programs",
+            Self::Unclassified => "unclassified",
+            Self::Idle => "idle",
+            Self::Steal => "steal",
+        }
+    }
+
+    /// Whether the CPU did something for us in this time.
+    pub fn is_busy(self) -> bool {
+        !matches!(self, Self::Idle | Self::Steal)
+    }
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// What a cost per packet is divided by.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PacketBase {
+    /// Which count this is, such as `received by eth0 and eth1`.
+    pub what: String,
+    /// Packets while the profile was taken.
+    pub packets: u64,
+    /// The same per second.
+    pub pps: f64,
+}
+
+/// Samples of one name: a kernel function, a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Named {
+    /// The function or program.
+    pub name: String,
+    /// Its samples.
+    pub samples: u64,
+}
+
+/// One class, over all cores.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClassShare {
+    /// The class.
+    pub class: Class,
+    /// Samples in it; 0 for steal, which no sample sees.
+    pub samples: u64,
+    /// Share of the time of all sampled cores, in percent.
+    pub percent: f64,
+    /// Two standard errors of [`percent`](Self::percent), for samples independent of each other, in percentage points.
+    pub error: f64,
+    /// Nanoseconds per packet of [`Profile::packets`]; none without traffic, and for idle and steal.
+    pub ns_per_packet: Option<f64>,
+    /// The functions (programs, for [`Class::User`]) in which the time was spent, dearest first.
+    pub top: Vec<Named>,
+}
+
+/// Time spent on the locks that one function takes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockCaller {
+    /// The function that takes the lock.
+    pub caller: String,
+    /// The class that the caller itself belongs to.
+    pub class: Class,
+    /// Samples on its locks.
+    pub samples: u64,
+    /// Of them, those that waited for somebody else to let go.
+    pub waiting: u64,
+}
+
+/// One core.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CoreProfile {
+    /// The CPU's number.
+    pub cpu: u32,
+    /// Samples taken on it.
+    pub samples: u64,
+    /// Share of its time by class, in percent; classes without any are left out.
+    pub percent: BTreeMap<Class, f64>,
+    /// Idle by the kernel's own account (/proc/stat), in percent: to be laid beside the sampled share.
+    pub stat_idle_percent: f64,
+    /// Steal by the kernel's own account (/proc/stat), in percent.
+    pub stat_steal_percent: f64,
+}
+
+/// A profile.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Profile {
+    /// When it began (RFC 3339, UTC).
+    pub when: String,
+    /// Where.
+    pub machine: Machine,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// Samples per second and core that were asked for.
+    pub frequency_hz: u32,
+    /// Samples taken on all cores.
+    pub samples: u64,
+    /// Samples that were taken and could not be kept.
+    pub lost: u64,
+    /// Samples whose own function no rule names, so that the function that called it decided.
+    pub by_caller: u64,
+    /// What a cost per packet is divided by; none without traffic to speak of.
+    pub packets: Option<PacketBase>,
+    /// The classes, dearest first; then unclassified, idle and steal.
+    pub classes: Vec<ClassShare>,
+    /// Who takes the locks, dearest first.
+    pub locks: Vec<LockCaller>,
+    /// Functions that no rule names, whoever was charged for them.
+    pub unnamed: Vec<Named>,
+    /// The cores.
+    pub cores: Vec<CoreProfile>,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}
+
+impl Profile {
+    /// The share of a class, if it has any.
+    pub fn class(&self, class: Class) -> Option<&ClassShare> {
+        self.classes.iter().find(|c| c.class == class)
+    }
+
+    /// The percentage of all time spent in a class.
+    pub fn percent(&self, class: Class) -> f64 {
+        self.class(class).map_or(0.0, |c| c.percent)
+    }
+
+    /// The time that was neither idle nor stolen, in percent of all.
+    pub fn busy_percent(&self) -> f64 {
+        self.classes.iter().filter(|c| c.class.is_busy()).map(|c| c.percent).sum()
+    }
+
+    /// A class as a percentage of the busy time.
+    pub fn percent_of_busy(&self, class: Class) -> f64 {
+        let busy = self.busy_percent();
+        if busy > 0.0 && class.is_busy() { 100.0 * self.percent(class) / busy } else { 0.0 }
+    }
+
+    /// The `n` dearest classes of the busy time, with their percentage of it; a class without samples is left out.
+    pub fn dearest(&self, n: usize) -> Vec<(Class, f64)> {
+        let busy = self.classes.iter().filter(|c| c.class.is_busy() && c.percent > 0.0);
+        let mut shares: Vec<_> = busy.map(|c| (c.class, self.percent_of_busy(c.class))).collect();
+        shares.sort_by(|a, b| b.1.total_cmp(&a.1));
+        shares.truncate(n);
+        shares
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_what_serde_writes() {
+        for class in Class::ALL {
+            assert_eq!(serde_json::to_value(class).unwrap(), class.key());
+            assert_eq!(Class::from_key(class.key()), Some(class));
+        }
+        assert!(Class::ALL.is_sorted());
+    }
+}
