@@ -3,12 +3,14 @@
 #![allow(unsafe_code)]
 
 pub mod affinity;
+pub mod bpf_program;
 pub mod ethtool;
 pub mod interrupt;
 pub mod map_mmap;
 mod numa;
 pub mod packet;
 pub mod packet_tx;
+pub mod perf;
 pub mod privilege;
 pub mod tun;
 pub mod xsk;

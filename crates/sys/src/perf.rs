@@ -1,0 +1,278 @@
+//! A clock that ticks on one CPU and on which a BPF program can hang: `perf_event_open(2)` with PERF_COUNT_SW_CPU_CLOCK.
+//!
+//! It is a timer of the kernel, not a counter of the processor, so that it works in virtual machines. Its interrupt waits
+//! while interrupts are off: see `bpf::profile` for what that means for a profile.
+
+use std::{
+    fs, io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
+    time::Duration,
+};
+
+use model::{Classified, ErrorClass};
+use perf_event_open_sys::{self as perf_sys, bindings};
+
+/// The kernel makes a shorter period this long (kernel/events/core.c, perf_swevent_start_hrtimer).
+const SHORTEST: Duration = Duration::from_micros(10);
+
+/// Why a clock cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum PerfError {
+    /// A period that is no clock's.
+    #[error("a clock cannot tick every {period:?}: the kernel takes 10 us (100000 Hz) to 1 h")]
+    Period {
+        /// What was asked for.
+        period: Duration,
+    },
+    /// The kernel does not let this process look at a whole CPU.
+    #[error(
+        "the kernel refuses the sampling clock of CPU {cpu} ({source}; kernel.perf_event_paranoid = {paranoid}): run as root, \
+         or with CAP_PERFMON; if root is refused too, a container's seccomp filter or security module forbids \
+         perf_event_open"
+    )]
+    Denied {
+        /// The CPU.
+        cpu: u32,
+        /// What /proc/sys/kernel/perf_event_paranoid says.
+        paranoid: String,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// This process or the machine has no descriptor left.
+    #[error(
+        "no file descriptor left for the sampling clock of CPU {cpu} ({source}): one is needed per CPU; raise the limit \
+         (`ulimit -n`, or fs.file-max for the whole machine), or name fewer CPUs"
+    )]
+    Descriptors {
+        /// The CPU.
+        cpu: u32,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// There is no such CPU, or it is offline.
+    #[error("CPU {cpu} has no sampling clock: there is no such CPU, or it is offline ({source}); {online}")]
+    NoCpu {
+        /// The CPU.
+        cpu: u32,
+        /// Which CPUs are online, as a sentence.
+        online: String,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// The kernel has no perf events at all.
+    #[error("this kernel has no sampling clock ({source}): it takes CONFIG_PERF_EVENTS")]
+    Unsupported {
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// Anything else.
+    #[error("cannot {operation} the sampling clock of CPU {cpu}: {source}")]
+    Other {
+        /// `open`, `start` or `stop`.
+        operation: &'static str,
+        /// The CPU.
+        cpu: u32,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+}
+
+impl Classified for PerfError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Period { .. } | Self::NoCpu { .. } => ErrorClass::Usage,
+            Self::Denied { .. } | Self::Descriptors { .. } | Self::Unsupported { .. } => ErrorClass::Lacking,
+            Self::Other { .. } => ErrorClass::Internal,
+        }
+    }
+}
+
+/// A clock of one CPU; it stands still until it is started, and goes when dropped.
+#[derive(Debug)]
+pub struct CpuClock {
+    fd: OwnedFd,
+    cpu: u32,
+}
+
+impl CpuClock {
+    /// Opens the clock of `cpu`, to tick every `period` of that CPU's time, whatever runs there, idle or not.
+    ///
+    /// # Errors
+    /// [`PerfError`], by what the kernel answers.
+    pub fn open(cpu: u32, period: Duration) -> Result<Self, PerfError> {
+        if !(SHORTEST..=Duration::from_secs(3600)).contains(&period) {
+            return Err(PerfError::Period { period });
+        }
+        let Ok(cpu_arg) = i32::try_from(cpu) else {
+            let source = io::Error::from_raw_os_error(libc::ENODEV);
+            return Err(PerfError::NoCpu { cpu, online: online(), source });
+        };
+        let mut attr = bindings::perf_event_attr {
+            type_: bindings::PERF_TYPE_SOFTWARE,
+            size: size_of::<bindings::perf_event_attr>() as u32,
+            config: u64::from(bindings::PERF_COUNT_SW_CPU_CLOCK),
+            ..Default::default()
+        };
+        // A period and not a frequency: the kernel turns one into the other anyway, but checks a frequency against
+        // kernel.perf_event_max_sample_rate, which is made for interrupts that cannot be masked.
+        attr.__bindgen_anon_1.sample_period = period.as_nanos() as u64;
+        attr.set_disabled(1);
+        // SAFETY: `attr` is a whole perf_event_attr that says its own size and outlives the call; -1 is every process,
+        // and there is no group.
+        let fd =
+            unsafe { perf_sys::perf_event_open(&raw mut attr, -1, cpu_arg, -1, bindings::PERF_FLAG_FD_CLOEXEC.into()) };
+        if fd < 0 {
+            return Err(refused(cpu, io::Error::last_os_error()));
+        }
+        // SAFETY: the kernel has just returned this descriptor, and nobody else has it.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, cpu })
+    }
+
+    /// The CPU.
+    pub fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// Lets it tick.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn start(&self) -> Result<(), PerfError> {
+        // SAFETY: PERF_EVENT_IOC_ENABLE takes a number and no memory; the descriptor is a perf event's.
+        let answer = unsafe { perf_sys::ioctls::ENABLE(self.fd.as_raw_fd(), 0) };
+        self.check("start", answer)
+    }
+
+    /// Lets it stand still.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn stop(&self) -> Result<(), PerfError> {
+        // SAFETY: as in `start`, with PERF_EVENT_IOC_DISABLE.
+        let answer = unsafe { perf_sys::ioctls::DISABLE(self.fd.as_raw_fd(), 0) };
+        self.check("stop", answer)
+    }
+
+    fn check(&self, operation: &'static str, answer: i32) -> Result<(), PerfError> {
+        if answer >= 0 {
+            return Ok(());
+        }
+        Err(PerfError::Other { operation, cpu: self.cpu, source: io::Error::last_os_error() })
+    }
+}
+
+impl AsFd for CpuClock {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl IntoRawFd for CpuClock {
+    /// Gives the descriptor away: to libbpf, whose links close it.
+    fn into_raw_fd(self) -> RawFd {
+        self.fd.into_raw_fd()
+    }
+}
+
+fn refused(cpu: u32, source: io::Error) -> PerfError {
+    let proc = |path: &str| fs::read_to_string(path).map_or_else(|_| "unknown".to_owned(), |t| t.trim().to_owned());
+    match source.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            PerfError::Denied { cpu, paranoid: proc("/proc/sys/kernel/perf_event_paranoid"), source }
+        }
+        Some(libc::EMFILE | libc::ENFILE) => PerfError::Descriptors { cpu, source },
+        // EINVAL: a number beyond those the kernel was built for.
+        Some(libc::ENODEV | libc::EINVAL) => PerfError::NoCpu { cpu, online: online(), source },
+        Some(libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP) => PerfError::Unsupported { source },
+        _ => PerfError::Other { operation: "open", cpu, source },
+    }
+}
+
+fn online() -> String {
+    match fs::read_to_string("/sys/devices/system/cpu/online") {
+        Ok(list) => format!("online are {}", list.trim()),
+        Err(_) => "see /sys/devices/system/cpu/online".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PERIOD: Duration = Duration::from_millis(1);
+
+    /// Whether clocks may be opened here; says why not, and fails in CI.
+    fn privileged() -> bool {
+        match CpuClock::open(0, PERIOD) {
+            Err(e @ PerfError::Denied { .. }) => {
+                assert!(std::env::var_os("CI").is_none(), "CI must not skip it: {e}");
+                eprintln!("skipped: {e}");
+                false
+            }
+            _ => true,
+        }
+    }
+
+    #[test]
+    fn a_clock_opens_starts_and_stops() {
+        if !privileged() {
+            return;
+        }
+        let clock = CpuClock::open(0, PERIOD).unwrap();
+        clock.start().unwrap();
+        clock.stop().unwrap();
+        assert_eq!(clock.cpu(), 0);
+    }
+
+    #[test]
+    fn an_absent_cpu_is_named_with_those_that_are_there() {
+        if !privileged() {
+            return;
+        }
+        for cpu in [4095, 1 << 20, u32::MAX] {
+            let error = CpuClock::open(cpu, PERIOD).unwrap_err();
+            assert!(matches!(error, PerfError::NoCpu { cpu: c, .. } if c == cpu), "{error:?}");
+            assert_eq!(error.class(), ErrorClass::Usage);
+            assert!(error.to_string().contains("online are 0"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_period_must_be_one() {
+        for period in [Duration::ZERO, Duration::from_nanos(9_999), Duration::from_secs(4000)] {
+            assert!(matches!(CpuClock::open(0, period), Err(PerfError::Period { .. })), "{period:?}");
+        }
+    }
+
+    #[test]
+    fn each_refusal_has_its_name() {
+        let of = |errno| refused(3, io::Error::from_raw_os_error(errno));
+        assert!(of(libc::EACCES).to_string().contains("kernel.perf_event_paranoid = "));
+        assert!(of(libc::EMFILE).to_string().contains("ulimit -n"));
+        assert!(of(libc::ENOSYS).to_string().contains("CONFIG_PERF_EVENTS"));
+        assert_eq!(of(libc::EIO).class(), ErrorClass::Internal);
+    }
+
+    #[test]
+    fn without_a_descriptor_left_the_limit_is_named() {
+        if !privileged() {
+            return;
+        }
+        // Another thread may open or close a descriptor meanwhile, so the table of this one is its own.
+        std::thread::spawn(|| {
+            // SAFETY: CLONE_FILES takes no memory; only this thread's view of the descriptors changes.
+            assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
+            let mut held: Vec<fs::File> = Vec::new();
+            let error = loop {
+                match fs::File::open("/dev/null") {
+                    Ok(file) => held.push(file),
+                    Err(_) => break CpuClock::open(0, PERIOD).unwrap_err(),
+                }
+            };
+            drop(held);
+            assert!(matches!(error, PerfError::Descriptors { cpu: 0, .. }), "{error}");
+        })
+        .join()
+        .unwrap();
+    }
+}
