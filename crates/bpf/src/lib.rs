@@ -2,6 +2,8 @@
 
 #![allow(unsafe_code)]
 
+pub mod drop_reasons;
+pub mod drops;
 pub mod fanout;
 pub mod filter;
 pub mod r#gen;

@@ -18,6 +18,7 @@ macro_rules! skeleton {
     };
 }
 
+skeleton!(drops, "/drops.skel.rs");
 skeleton!(r#gen, "/gen.skel.rs");
 skeleton!(napi_cost, "/napi_cost.skel.rs");
 skeleton!(profile, "/profile.skel.rs");

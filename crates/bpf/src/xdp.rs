@@ -305,6 +305,11 @@ pub(crate) fn quiet_libbpf() {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, keep)));
 }
 
+/// The end of the verifier's log of a load that failed just now on this thread; empty if it said nothing.
+pub(crate) fn verifier_said() -> String {
+    VERIFIER_LOG.take()
+}
+
 /// The last three lines of the verifier's log in a message of libbpf, without its statistics.
 fn verifier_log(message: &str) -> Option<String> {
     let (_, log) = message.split_once("BEGIN PROG LOAD LOG --")?;
