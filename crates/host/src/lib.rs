@@ -11,6 +11,7 @@ pub mod role;
 pub mod root;
 pub mod setting;
 pub mod snapshot;
+pub mod stack;
 pub mod symbols;
 
 pub use picture::Host;

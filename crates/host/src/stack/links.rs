@@ -1,0 +1,314 @@
+//! Every interface with its counters, its XDP programs and its place in a bridge, in one netlink dump (RTM_GETLINK).
+
+use std::{collections::BTreeMap, io};
+
+use crate::counters::netlink::{DUMP, Netlink, attributes};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_GETLINK: u16 = 18;
+/// `struct ifinfomsg`: family, padding, type, index, flags, change.
+const IFINFOMSG_BYTES: usize = 16;
+const IFF_UP: u32 = 1;
+const IFF_PROMISC: u32 = 0x100;
+
+const IFLA_IFNAME: u16 = 3;
+const IFLA_QDISC: u16 = 6;
+const IFLA_MASTER: u16 = 10;
+const IFLA_OPERSTATE: u16 = 16;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_STATS64: u16 = 23;
+const IFLA_XDP: u16 = 43;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_SLAVE_KIND: u16 = 4;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const IFLA_BRPORT_STATE: u16 = 1;
+const IFLA_XDP_ATTACHED: u16 = 2;
+const IFLA_XDP_PROG_ID: u16 = 4;
+const IFLA_XDP_DRV_PROG_ID: u16 = 5;
+const IFLA_XDP_SKB_PROG_ID: u16 = 6;
+const IFLA_XDP_HW_PROG_ID: u16 = 7;
+
+/// Where an XDP program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum XdpMode {
+    /// In the driver, before a socket buffer is made.
+    Native,
+    /// In the stack, on a socket buffer (`xdpgeneric`).
+    Generic,
+    /// On the NIC.
+    Offload,
+}
+
+/// What the spanning tree lets a bridge port do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum PortState {
+    /// Everything that arrives is lost.
+    #[default]
+    Disabled,
+    /// Arriving frames are lost; only the spanning tree's own are heard.
+    Listening,
+    /// Arriving frames are lost, their senders learned.
+    Learning,
+    /// Frames pass.
+    Forwarding,
+    /// Frames are lost, to break a loop.
+    Blocking,
+}
+
+/// The counters of `struct rtnl_link_stats64`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[allow(missing_docs, reason = "the kernel's own names, documented in Documentation/networking/statistics.rst")]
+pub struct LinkLosses {
+    pub rx_packets: u64,
+    pub tx_packets: u64,
+    pub rx_bytes: u64,
+    pub tx_bytes: u64,
+    pub rx_errors: u64,
+    pub tx_errors: u64,
+    pub rx_dropped: u64,
+    pub tx_dropped: u64,
+    pub multicast: u64,
+    pub collisions: u64,
+    pub rx_length_errors: u64,
+    pub rx_over_errors: u64,
+    pub rx_crc_errors: u64,
+    pub rx_frame_errors: u64,
+    pub rx_fifo_errors: u64,
+    pub rx_missed_errors: u64,
+    pub tx_aborted_errors: u64,
+    pub tx_carrier_errors: u64,
+    pub tx_fifo_errors: u64,
+    pub tx_heartbeat_errors: u64,
+    pub tx_window_errors: u64,
+    pub rx_compressed: u64,
+    pub tx_compressed: u64,
+    pub rx_nohandler: u64,
+    pub rx_otherhost_dropped: u64,
+}
+
+impl LinkLosses {
+    /// Reads the kernel's structure; what an older kernel's lacks is 0.
+    fn parse(bytes: &[u8]) -> Self {
+        let mut stats = Self::default();
+        for (slot, word) in stats.slots().into_iter().zip(bytes.as_chunks::<8>().0) {
+            *slot = u64::from_ne_bytes(*word);
+        }
+        stats
+    }
+
+    /// The counters in the order of the kernel's structure.
+    fn slots(&mut self) -> [&mut u64; 25] {
+        [
+            &mut self.rx_packets,
+            &mut self.tx_packets,
+            &mut self.rx_bytes,
+            &mut self.tx_bytes,
+            &mut self.rx_errors,
+            &mut self.tx_errors,
+            &mut self.rx_dropped,
+            &mut self.tx_dropped,
+            &mut self.multicast,
+            &mut self.collisions,
+            &mut self.rx_length_errors,
+            &mut self.rx_over_errors,
+            &mut self.rx_crc_errors,
+            &mut self.rx_frame_errors,
+            &mut self.rx_fifo_errors,
+            &mut self.rx_missed_errors,
+            &mut self.tx_aborted_errors,
+            &mut self.tx_carrier_errors,
+            &mut self.tx_fifo_errors,
+            &mut self.tx_heartbeat_errors,
+            &mut self.tx_window_errors,
+            &mut self.rx_compressed,
+            &mut self.tx_compressed,
+            &mut self.rx_nohandler,
+            &mut self.rx_otherhost_dropped,
+        ]
+    }
+
+    /// What was counted between `earlier` and now.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let (mut now, mut before) = (*self, *earlier);
+        for (slot, before) in now.slots().into_iter().zip(before.slots()) {
+            *slot = slot.saturating_sub(*before);
+        }
+        now
+    }
+}
+
+/// One interface.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Link {
+    /// Its name at that moment.
+    pub name: String,
+    /// The kind of a virtual one, such as `veth` or `bridge`; empty for hardware.
+    pub kind: String,
+    /// Whether it is set up.
+    pub up: bool,
+    /// Whether it can carry packets: up, with a carrier (IF_OPER_UP, or unknown as for a loopback).
+    pub running: bool,
+    /// Whether it takes frames for any address.
+    pub promiscuous: bool,
+    /// The index of the bridge or bond it belongs to.
+    pub master: Option<u32>,
+    /// What it may do in its bridge; none for an interface in no bridge.
+    pub bridge_port: Option<PortState>,
+    /// The kind of its root queueing discipline.
+    pub qdisc: String,
+    /// The XDP programs on it: where, and their ids.
+    pub xdp: Vec<(XdpMode, u32)>,
+    /// Its counters. `rx_dropped` holds the losses of a full backlog and packets for which nobody listens as well.
+    pub stats: LinkLosses,
+}
+
+impl Link {
+    /// What was counted between `earlier` and now; the rest is that of now.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        Self { stats: self.stats.since(&earlier.stats), ..self.clone() }
+    }
+}
+
+/// Reads all interfaces of the namespace in which `route` was opened, by index.
+///
+/// # Errors
+/// When the kernel refuses.
+pub(super) fn read(route: &mut Netlink) -> io::Result<BTreeMap<u32, Link>> {
+    let mut links = BTreeMap::new();
+    route.ask(RTM_GETLINK, DUMP, &[0; IFINFOMSG_BYTES], |kind, payload| {
+        if kind == RTM_NEWLINK {
+            links.extend(parse(payload));
+        }
+    })?;
+    Ok(links)
+}
+
+fn parse(payload: &[u8]) -> Option<(u32, Link)> {
+    let index = super::u32_at(payload, 4)?;
+    let flags = super::u32_at(payload, 8)?;
+    let mut link = Link { up: flags & IFF_UP != 0, promiscuous: flags & IFF_PROMISC != 0, ..Link::default() };
+    for attribute in attributes(payload.get(IFINFOMSG_BYTES..)?) {
+        let value = attribute.value();
+        match attribute.kind() {
+            IFLA_IFNAME => link.name = super::text(value),
+            IFLA_QDISC => link.qdisc = super::text(value),
+            IFLA_MASTER => link.master = super::u32_at(value, 0),
+            // IF_OPER_UNKNOWN or IF_OPER_UP
+            IFLA_OPERSTATE => link.running = link.up && matches!(value.first(), Some(0 | 6)),
+            IFLA_STATS64 => link.stats = LinkLosses::parse(value),
+            IFLA_XDP => link.xdp = xdp(value),
+            IFLA_LINKINFO => link_info(value, &mut link),
+            _ => {}
+        }
+    }
+    Some((index, link))
+}
+
+fn link_info(bytes: &[u8], link: &mut Link) {
+    let mut bridge = false;
+    for attribute in attributes(bytes) {
+        match attribute.kind() {
+            IFLA_INFO_KIND => link.kind = super::text(attribute.value()),
+            IFLA_INFO_SLAVE_KIND => bridge = super::text(attribute.value()) == "bridge",
+            IFLA_INFO_SLAVE_DATA if bridge => {
+                let state = attributes(attribute.value()).find(|a| a.kind() == IFLA_BRPORT_STATE);
+                link.bridge_port = state.map(|a| match a.value().first() {
+                    Some(1) => PortState::Listening,
+                    Some(2) => PortState::Learning,
+                    Some(3) => PortState::Forwarding,
+                    Some(4) => PortState::Blocking,
+                    _ => PortState::Disabled,
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+fn xdp(bytes: &[u8]) -> Vec<(XdpMode, u32)> {
+    let mut programs = Vec::new();
+    let (mut attached, mut only) = (0, None);
+    for attribute in attributes(bytes) {
+        let id = super::u32_at(attribute.value(), 0);
+        let mode = match attribute.kind() {
+            IFLA_XDP_ATTACHED => {
+                attached = attribute.value().first().copied().unwrap_or(0);
+                continue;
+            }
+            IFLA_XDP_PROG_ID => {
+                only = id;
+                continue;
+            }
+            IFLA_XDP_DRV_PROG_ID => XdpMode::Native,
+            IFLA_XDP_SKB_PROG_ID => XdpMode::Generic,
+            IFLA_XDP_HW_PROG_ID => XdpMode::Offload,
+            _ => continue,
+        };
+        programs.extend(id.map(|id| (mode, id)));
+    }
+    // Kernels before 4.17 name only the one program and its place.
+    if programs.is_empty()
+        && let Some(id) = only
+    {
+        let mode = match attached {
+            2 => XdpMode::Generic,
+            3 => XdpMode::Offload,
+            _ => XdpMode::Native,
+        };
+        programs.push((mode, id));
+    }
+    programs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::counters::netlink::push_attribute;
+
+    fn nested(attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (kind, value) in attributes {
+            push_attribute(&mut bytes, *kind, value);
+        }
+        bytes
+    }
+
+    fn message() -> Vec<u8> {
+        let stats: Vec<u8> = (0u64..25).flat_map(|i| (100 + i).to_ne_bytes()).collect();
+        let xdp = nested(&[(2, &[1]), (4, &77u32.to_ne_bytes()), (5, &77u32.to_ne_bytes())]);
+        let port = nested(&[(1, &[3])]);
+        let info = nested(&[(1, b"veth\0"), (4, b"bridge\0"), (5, &port)]);
+        let mut payload = [0u32, 12, IFF_UP | IFF_PROMISC, 0].map(u32::to_ne_bytes).concat();
+        payload.extend(nested(&[
+            (IFLA_IFNAME, b"ek0\0"),
+            (IFLA_OPERSTATE, &[6]),
+            (IFLA_MASTER, &5u32.to_ne_bytes()),
+            (IFLA_STATS64, &stats),
+            (IFLA_XDP, &xdp),
+            (IFLA_LINKINFO, &info),
+        ]));
+        payload
+    }
+
+    #[test]
+    fn a_message_of_the_kernel() {
+        let (index, link) = parse(&message()).expect("a link");
+        assert_eq!((index, link.name.as_str(), link.kind.as_str()), (12, "ek0", "veth"));
+        assert!(link.up && link.running && link.promiscuous);
+        assert_eq!((link.master, link.bridge_port), (Some(5), Some(PortState::Forwarding)));
+        assert_eq!(link.xdp, [(XdpMode::Native, 77)]);
+        assert_eq!((link.stats.rx_packets, link.stats.rx_missed_errors, link.stats.rx_nohandler), (100, 115, 123));
+        for end in 0..message().len() {
+            let _ = parse(&message()[..end]);
+        }
+    }
+
+    #[test]
+    fn a_difference_never_goes_below_zero() {
+        let earlier = LinkLosses { rx_packets: 5, tx_dropped: 9, ..LinkLosses::default() };
+        let now = LinkLosses { rx_packets: 8, tx_dropped: 2, ..LinkLosses::default() };
+        assert_eq!(now.since(&earlier), LinkLosses { rx_packets: 3, ..LinkLosses::default() });
+    }
+}

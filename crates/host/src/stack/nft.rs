@@ -1,0 +1,496 @@
+//! Netfilter's rules with their counters, by nfnetlink: cheap enough for every reading. Texts of rules come from the `nft`
+//! program ([`super::nft_text`]), asked for again only when the rules have changed.
+
+use std::{collections::BTreeMap, io};
+
+use crate::counters::netlink::{DUMP, Netlink, attributes};
+
+/// NFNL_SUBSYS_NFTABLES << 8
+const SUBSYSTEM: u16 = 10 << 8;
+const NEWCHAIN: u16 = SUBSYSTEM | 3;
+const GETCHAIN: u16 = SUBSYSTEM | 4;
+const NEWRULE: u16 = SUBSYSTEM | 6;
+const GETRULE: u16 = SUBSYSTEM | 7;
+const NEWGEN: u16 = SUBSYSTEM | 15;
+const GETGEN: u16 = SUBSYSTEM | 16;
+const NEWOBJ: u16 = SUBSYSTEM | 18;
+const GETOBJ: u16 = SUBSYSTEM | 19;
+/// NLM_F_REQUEST
+const PLAIN: u16 = 1;
+/// `struct nfgenmsg`: family, version, resource.
+const NFGENMSG_BYTES: usize = 4;
+const TABLE: u16 = 1;
+const RULE_CHAIN: u16 = 2;
+const RULE_HANDLE: u16 = 3;
+const RULE_EXPRESSIONS: u16 = 4;
+const CHAIN_NAME: u16 = 3;
+const CHAIN_HOOK: u16 = 4;
+const CHAIN_POLICY: u16 = 5;
+const CHAIN_TYPE: u16 = 7;
+const HOOK_NUM: u16 = 1;
+const HOOK_PRIORITY: u16 = 2;
+const HOOK_DEV: u16 = 3;
+const EXPR_NAME: u16 = 1;
+const EXPR_DATA: u16 = 2;
+const COUNTER_BYTES: u16 = 1;
+const COUNTER_PACKETS: u16 = 2;
+const IMMEDIATE_DATA: u16 = 2;
+const DATA_VERDICT: u16 = 2;
+const VERDICT_CODE: u16 = 1;
+const VERDICT_CHAIN: u16 = 2;
+const OBJ_NAME: u16 = 2;
+const OBJ_TYPE: u16 = 3;
+const OBJ_DATA: u16 = 4;
+const OBJ_COUNTER: u32 = 1;
+const OBJREF_TYPE: u16 = 1;
+const OBJREF_NAME: u16 = 2;
+const GEN_ID: u16 = 1;
+
+/// What a rule decides, by itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Verdict {
+    /// Nothing: it counts, marks, logs, or asks a map.
+    #[default]
+    None,
+    /// The packet is lost without a word.
+    Drop,
+    /// The packet is lost, its sender told.
+    Reject,
+    /// The packet goes on.
+    Accept,
+    /// Another chain is asked, then this one goes on.
+    Jump(String),
+    /// Another chain decides.
+    Goto(String),
+    /// The calling chain goes on.
+    Return,
+    /// A program in user space decides.
+    Queue,
+    /// The connection is answered on behalf of the server; the packet ends here.
+    Synproxy,
+    /// Something newer.
+    Other(String),
+}
+
+impl Verdict {
+    /// Whether the packet ends here.
+    pub fn loses(&self) -> bool {
+        matches!(self, Self::Drop | Self::Reject)
+    }
+}
+
+/// A chain's name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ChainKey {
+    /// `ip`, `ip6`, `inet`, `arp`, `bridge`, `netdev`; `iptables` and `ip6tables` for rules of the old kind.
+    pub family: String,
+    /// Its table.
+    pub table: String,
+    /// The chain.
+    pub chain: String,
+}
+
+/// A rule's place.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RuleKey {
+    /// Its chain.
+    pub chain: ChainKey,
+    /// Its number, as `nft -a list ruleset` shows it; for rules of the old kind the place in the chain, from 1.
+    pub handle: u64,
+}
+
+/// A chain.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Chain {
+    /// Where packets enter it (`prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`, `egress`); none for a
+    /// chain that others call.
+    pub hook: Option<String>,
+    /// Its place among the chains of the hook: lower is earlier.
+    pub priority: i32,
+    /// `filter`, `nat` or `route`.
+    pub kind: String,
+    /// The interface it is bound to (family `netdev`).
+    pub device: Option<String>,
+    /// Whether packets that reach its end are lost. The kernel does not count them.
+    pub policy_drop: bool,
+    /// Packets that met the policy, for chains of the old kind; none otherwise.
+    pub policy_packets: Option<u64>,
+}
+
+/// A rule.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rule {
+    /// Packets that reached its counter; none for a rule without one.
+    pub packets: Option<u64>,
+    /// Their bytes.
+    pub bytes: u64,
+    /// What it decides.
+    pub verdict: Verdict,
+    /// Whether the counter stands right before the verdict, so that it counts exactly what the verdict was said of.
+    pub exact: bool,
+    /// The rule as text; empty when the program that prints rules is not there.
+    pub text: String,
+}
+
+/// All rules of a network namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Rules {
+    /// The chains.
+    pub chains: BTreeMap<ChainKey, Chain>,
+    /// The rules, in the order of chain and handle.
+    pub rules: BTreeMap<RuleKey, Rule>,
+    /// Changes with every change of the rules (not of their counters).
+    pub generation: u32,
+}
+
+impl Rules {
+    /// What was counted between `earlier` and now. A counter that went backwards (it was reset) counts from zero.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let minus = |now: u64, before: u64| if now >= before { now - before } else { now };
+        let mut now = self.clone();
+        for (key, rule) in &mut now.rules {
+            let Some(before) = earlier.rules.get(key) else { continue };
+            rule.packets = rule.packets.map(|packets| minus(packets, before.packets.unwrap_or(0)));
+            rule.bytes = minus(rule.bytes, before.bytes);
+        }
+        for (key, chain) in &mut now.chains {
+            let before = earlier.chains.get(key).and_then(|c| c.policy_packets).unwrap_or(0);
+            chain.policy_packets = chain.policy_packets.map(|packets| minus(packets, before));
+        }
+        now
+    }
+
+    /// The hooks that lead to a chain: its own, or those of the chains that call it.
+    pub fn hooks(&self, chain: &ChainKey) -> Vec<&str> {
+        let mut seen = vec![chain];
+        let mut hooks = Vec::new();
+        let mut at = 0;
+        while let Some(&chain) = seen.get(at) {
+            at += 1;
+            hooks.extend(self.chains.get(chain).and_then(|c| c.hook.as_deref()));
+            let calls =
+                |rule: &Rule| matches!(&rule.verdict, Verdict::Jump(to) | Verdict::Goto(to) if *to == chain.chain);
+            for caller in self.rules.iter().filter(|(_, rule)| calls(rule)).map(|(key, _)| &key.chain) {
+                if caller.table == chain.table && caller.family == chain.family && !seen.contains(&caller) {
+                    seen.push(caller);
+                }
+            }
+        }
+        hooks.sort_unstable();
+        hooks.dedup();
+        hooks
+    }
+}
+
+/// Reads all chains and rules of the namespace in which `netfilter` was opened; none when this kernel has no nftables.
+///
+/// # Errors
+/// When the kernel refuses (it takes CAP_NET_ADMIN).
+pub(super) fn read(netfilter: &mut Netlink) -> io::Result<Option<Rules>> {
+    let mut rules = Rules::default();
+    let body = [0; NFGENMSG_BYTES];
+    let asked = netfilter.ask(GETGEN, PLAIN | 4, &body, |kind, payload| {
+        if kind == NEWGEN {
+            let id = attribute(payload, GEN_ID).and_then(|v| be32(&v));
+            rules.generation = id.unwrap_or(0);
+        }
+    });
+    match asked {
+        // No such subsystem: EINVAL by nfnetlink, EOPNOTSUPP by some kernels.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => return Ok(None),
+        other => other?,
+    }
+    netfilter.ask(GETCHAIN, DUMP, &body, |kind, payload| {
+        if kind == NEWCHAIN {
+            rules.chains.extend(parse_chain(payload));
+        }
+    })?;
+    let mut named = BTreeMap::new();
+    netfilter.ask(GETRULE, DUMP, &body, |kind, payload| {
+        if kind == NEWRULE
+            && let Some((key, rule, counter)) = parse_rule(payload)
+        {
+            named.extend(counter.map(|name| (key.clone(), name)));
+            rules.rules.insert(key, rule);
+        }
+    })?;
+    if !named.is_empty() {
+        let mut counters = BTreeMap::new();
+        netfilter.ask(GETOBJ, DUMP, &body, |kind, payload| {
+            if kind == NEWOBJ {
+                counters.extend(parse_object(payload));
+            }
+        })?;
+        give_named(&mut rules, &named, &counters);
+    }
+    Ok(Some(rules))
+}
+
+/// Family, table and name of a named counter.
+type ObjectKey = (String, String, String);
+
+/// Gives each rule the figures of its named counter, if no other rule shares it.
+fn give_named(rules: &mut Rules, named: &BTreeMap<RuleKey, String>, counters: &BTreeMap<ObjectKey, (u64, u64)>) {
+    let object = |key: &RuleKey, name: &String| (key.chain.family.clone(), key.chain.table.clone(), name.clone());
+    let mut users: BTreeMap<ObjectKey, u32> = BTreeMap::new();
+    for (key, name) in named {
+        *users.entry(object(key, name)).or_default() += 1;
+    }
+    for (key, name) in named {
+        let object = object(key, name);
+        let Some(rule) = rules.rules.get_mut(key) else { continue };
+        match (counters.get(&object), users.get(&object)) {
+            (Some(&(bytes, packets)), Some(1)) => {
+                rule.packets = Some(packets);
+                rule.bytes = bytes;
+            }
+            _ => rule.exact = false,
+        }
+    }
+}
+
+fn family(number: u8) -> String {
+    let known = match number {
+        1 => "inet",
+        2 => "ip",
+        3 => "arp",
+        5 => "netdev",
+        7 => "bridge",
+        10 => "ip6",
+        other => return other.to_string(),
+    };
+    known.to_owned()
+}
+
+/// The name of a hook by family and number.
+fn hook(family: u8, number: u32) -> String {
+    let name = match (family, number) {
+        (5, 0) => "ingress",
+        (5, 1) => "egress",
+        (3, 0) => "input",
+        (3, 1) => "output",
+        (_, 0) => "prerouting",
+        (_, 1) => "input",
+        (_, 2) => "forward",
+        (_, 3) => "output",
+        (_, 4) => "postrouting",
+        (_, 5) => "ingress",
+        _ => return number.to_string(),
+    };
+    name.to_owned()
+}
+
+fn attribute(payload: &[u8], kind: u16) -> Option<Vec<u8>> {
+    nested(payload.get(NFGENMSG_BYTES..)?, kind)
+}
+
+fn nested(bytes: &[u8], kind: u16) -> Option<Vec<u8>> {
+    attributes(bytes).find(|a| a.kind() == kind).map(|a| a.value().to_vec())
+}
+
+fn be32(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk().map(|b| u32::from_be_bytes(*b))
+}
+
+fn be64(bytes: &[u8]) -> Option<u64> {
+    bytes.first_chunk().map(|b| u64::from_be_bytes(*b))
+}
+
+fn parse_chain(payload: &[u8]) -> Option<(ChainKey, Chain)> {
+    let number = *payload.first()?;
+    let mut key = ChainKey { family: family(number), table: String::new(), chain: String::new() };
+    let mut chain = Chain::default();
+    for attribute in attributes(payload.get(NFGENMSG_BYTES..)?) {
+        let value = attribute.value();
+        match attribute.kind() {
+            TABLE => key.table = super::text(value),
+            CHAIN_NAME => key.chain = super::text(value),
+            CHAIN_TYPE => chain.kind = super::text(value),
+            CHAIN_POLICY => chain.policy_drop = be32(value) == Some(0),
+            CHAIN_HOOK => {
+                chain.hook = nested(value, HOOK_NUM).and_then(|v| be32(&v)).map(|n| hook(number, n));
+                chain.priority = nested(value, HOOK_PRIORITY).and_then(|v| be32(&v)).unwrap_or(0) as i32;
+                chain.device = nested(value, HOOK_DEV).map(|v| super::text(&v));
+            }
+            _ => {}
+        }
+    }
+    Some((key, chain))
+}
+
+/// A rule and the name of its counter, if that is a named one.
+fn parse_rule(payload: &[u8]) -> Option<(RuleKey, Rule, Option<String>)> {
+    let mut chain = ChainKey { family: family(*payload.first()?), table: String::new(), chain: String::new() };
+    let (mut handle, mut rule, mut named) = (0, Rule::default(), None);
+    for attribute in attributes(payload.get(NFGENMSG_BYTES..)?) {
+        let value = attribute.value();
+        match attribute.kind() {
+            TABLE => chain.table = super::text(value),
+            RULE_CHAIN => chain.chain = super::text(value),
+            RULE_HANDLE => handle = be64(value)?,
+            RULE_EXPRESSIONS => expressions(value, &mut rule, &mut named),
+            _ => {}
+        }
+    }
+    Some((RuleKey { chain, handle }, rule, named))
+}
+
+/// Walks the expressions of a rule from left to right.
+fn expressions(bytes: &[u8], rule: &mut Rule, named: &mut Option<String>) {
+    let mut counted = false;
+    for element in attributes(bytes) {
+        let name = nested(element.value(), EXPR_NAME).map(|v| super::text(&v)).unwrap_or_default();
+        let data = nested(element.value(), EXPR_DATA).unwrap_or_default();
+        match name.as_str() {
+            "counter" => {
+                rule.bytes = nested(&data, COUNTER_BYTES).and_then(|v| be64(&v)).unwrap_or(0);
+                rule.packets = nested(&data, COUNTER_PACKETS).and_then(|v| be64(&v));
+                counted = true;
+            }
+            "objref" if nested(&data, OBJREF_TYPE).and_then(|v| be32(&v)) == Some(OBJ_COUNTER) => {
+                *named = nested(&data, OBJREF_NAME).map(|v| super::text(&v));
+                counted = true;
+            }
+            "immediate" => {
+                // An immediate without a verdict loads a register for what follows.
+                if let Some(verdict) = nested(&data, IMMEDIATE_DATA).and_then(|v| nested(&v, DATA_VERDICT)) {
+                    rule.verdict = verdict_of(&verdict);
+                    rule.exact = counted;
+                }
+            }
+            "reject" | "queue" | "synproxy" => {
+                rule.verdict = match name.as_str() {
+                    "reject" => Verdict::Reject,
+                    "queue" => Verdict::Queue,
+                    _ => Verdict::Synproxy,
+                };
+                rule.exact = counted;
+            }
+            // What only marks or tells leaves the count as good as it is; anything else may end the rule.
+            "log" | "notrack" => {}
+            _ => counted = false,
+        }
+    }
+}
+
+fn verdict_of(bytes: &[u8]) -> Verdict {
+    let chain = || nested(bytes, VERDICT_CHAIN).map(|v| super::text(&v)).unwrap_or_default();
+    match nested(bytes, VERDICT_CODE).and_then(|v| be32(&v)).map(|code| code as i32) {
+        Some(0) => Verdict::Drop,
+        Some(1) => Verdict::Accept,
+        Some(-3) => Verdict::Jump(chain()),
+        Some(-4) => Verdict::Goto(chain()),
+        Some(-5) => Verdict::Return,
+        Some(code) if code & 0xff == 3 => Verdict::Queue,
+        Some(code) => Verdict::Other(format!("verdict {code}")),
+        None => Verdict::None,
+    }
+}
+
+/// A named counter: bytes and packets.
+fn parse_object(payload: &[u8]) -> Option<(ObjectKey, (u64, u64))> {
+    if attribute(payload, OBJ_TYPE).and_then(|v| be32(&v)) != Some(OBJ_COUNTER) {
+        return None;
+    }
+    let (table, name) = (attribute(payload, TABLE)?, attribute(payload, OBJ_NAME)?);
+    let data = attribute(payload, OBJ_DATA)?;
+    let figure = |kind| nested(&data, kind).and_then(|v| be64(&v)).unwrap_or(0);
+    let key = (family(*payload.first()?), super::text(&table), super::text(&name));
+    Some((key, (figure(COUNTER_BYTES), figure(COUNTER_PACKETS))))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::counters::netlink::push_attribute;
+
+    fn nest(attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for (kind, value) in attributes {
+            push_attribute(&mut bytes, *kind, value);
+        }
+        bytes
+    }
+
+    fn expression(name: &str, data: &[u8]) -> Vec<u8> {
+        nest(&[(EXPR_NAME, format!("{name}\0").as_bytes()), (EXPR_DATA, data)])
+    }
+
+    fn counter(packets: u64) -> Vec<u8> {
+        let data = nest(&[(COUNTER_BYTES, &(packets * 60).to_be_bytes()), (COUNTER_PACKETS, &packets.to_be_bytes())]);
+        expression("counter", &data)
+    }
+
+    fn drop() -> Vec<u8> {
+        let verdict = nest(&[(VERDICT_CODE, &0u32.to_be_bytes())]);
+        let data = nest(&[(DATA_VERDICT, &verdict)]);
+        expression("immediate", &nest(&[(1, &0u32.to_be_bytes()), (IMMEDIATE_DATA, &data)]))
+    }
+
+    fn rule(expressions: &[Vec<u8>]) -> (RuleKey, Rule) {
+        let list: Vec<(u16, &[u8])> = expressions.iter().map(|e| (1, e.as_slice())).collect();
+        let mut payload = vec![1, 0, 0, 0];
+        payload.extend(nest(&[
+            (TABLE, b"filter\0"),
+            (RULE_CHAIN, b"in\0"),
+            (RULE_HANDLE, &4u64.to_be_bytes()),
+            (RULE_EXPRESSIONS, &nest(&list)),
+        ]));
+        for end in 0..payload.len() {
+            let _ = parse_rule(&payload[..end]);
+        }
+        let (key, rule, _) = parse_rule(&payload).expect("a rule");
+        (key, rule)
+    }
+
+    #[test]
+    fn a_counter_right_before_the_verdict_is_exact() {
+        let (key, exact) = rule(&[expression("numgen", &[]), expression("cmp", &[]), counter(5), drop()]);
+        assert_eq!((key.chain.family.as_str(), key.chain.table.as_str(), key.handle), ("inet", "filter", 4));
+        assert_eq!((exact.packets, exact.bytes, exact.verdict, exact.exact), (Some(5), 300, Verdict::Drop, true));
+        let (_, before) = rule(&[counter(5000), expression("numgen", &[]), expression("cmp", &[]), drop()]);
+        assert_eq!((before.packets, before.exact), (Some(5000), false));
+        let (_, without) = rule(&[drop()]);
+        assert_eq!((without.packets, without.exact, without.verdict.loses()), (None, false, true));
+    }
+
+    #[test]
+    fn a_called_chain_has_the_hooks_of_its_callers() {
+        let key = |chain: &str| ChainKey { family: "inet".into(), table: "t".into(), chain: chain.into() };
+        let mut rules = Rules::default();
+        for (name, hook) in [("in", Some("input")), ("fwd", Some("forward")), ("bad", None), ("worse", None)] {
+            rules.chains.insert(key(name), Chain { hook: hook.map(str::to_owned), ..Chain::default() });
+        }
+        for (handle, (from, to)) in
+            [("in", "bad"), ("bad", "worse"), ("worse", "bad"), ("fwd", "worse")].iter().enumerate()
+        {
+            let rule = Rule { verdict: Verdict::Jump((*to).to_owned()), ..Rule::default() };
+            rules.rules.insert(RuleKey { chain: key(from), handle: handle as u64 }, rule);
+        }
+        assert_eq!(rules.hooks(&key("worse")), ["forward", "input"]);
+        assert_eq!(rules.hooks(&key("in")), ["input"]);
+        assert!(rules.hooks(&key("nobody")).is_empty());
+    }
+
+    #[test]
+    fn differences() {
+        let of = |packets| {
+            let (key, rule) = rule(&[counter(packets), drop()]);
+            Rules { rules: [(key, rule)].into(), ..Rules::default() }
+        };
+        let since = |now, before| of(now).since(&of(before)).rules.into_values().next().expect("one rule").packets;
+        assert_eq!((since(9, 4), since(3, 4)), (Some(5), Some(3)));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            let _ = parse_rule(&bytes);
+            let _ = parse_chain(&bytes);
+            let _ = parse_object(&bytes);
+        }
+    }
+}

@@ -1,0 +1,384 @@
+//! Sockets with what they lost: `sock_diag` over netlink for TCP, UDP and AF_PACKET, `/proc/net/udp` and `/proc/net/raw`
+//! where that is refused.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use crate::{
+    counters::netlink::{DUMP, Netlink, attributes},
+    root::Root,
+};
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const INET_DIAG_SKMEMINFO: u16 = 7;
+const PACKET_DIAG_INFO: u16 = 0;
+const PACKET_DIAG_RX_RING: u16 = 2;
+const PACKET_DIAG_FANOUT: u16 = 4;
+const PACKET_DIAG_MEMINFO: u16 = 6;
+/// PACKET_SHOW_INFO | _RING_CFG | _FANOUT | _MEMINFO
+const PACKET_SHOW: u32 = 1 | 4 | 8 | 16;
+/// Which words of SK_MEMINFO are looked at (include/uapi/linux/sock_diag.h).
+const RMEM_ALLOC: usize = 0;
+const RCVBUF: usize = 1;
+const DROPS: usize = 8;
+/// `struct inet_diag_msg`: family, state, timer, retrans, addresses, expires, queues, uid, inode.
+const INET_DIAG_MSG_BYTES: usize = 72;
+/// `struct packet_diag_msg`: family, type, protocol, inode, cookie.
+const PACKET_DIAG_MSG_BYTES: usize = 16;
+const TCP_LISTEN: u8 = 10;
+/// All states but TIME_WAIT and NEW_SYN_RECV, which are no sockets with queues.
+const TCP_STATES: u32 = 0xfff & !(1 << 6);
+/// With more TCP sockets than this only those that listen are read: a dump of a million takes a second.
+const MANY_TCP: u64 = 20_000;
+
+/// What kind of socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SocketKind {
+    /// A TCP connection.
+    Tcp,
+    /// A TCP socket that listens.
+    TcpListener,
+    /// UDP.
+    Udp,
+    /// A raw IP socket.
+    Raw,
+    /// AF_PACKET: a packet tap.
+    Packet,
+}
+
+/// The process that holds a socket: the one with the lowest id, if several do.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Owner {
+    /// Its id.
+    pub pid: u32,
+    /// Its name, at most 15 characters.
+    pub comm: String,
+}
+
+/// What is peculiar to an AF_PACKET socket.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PacketTap {
+    /// The ethertype it listens to; 3 (ETH_P_ALL) for everything, 0 for nothing.
+    pub ethertype: u16,
+    /// The version of its ring, counted from 0 (TPACKET_V3 is 2); none when it has no receive ring.
+    pub ring_version: Option<u32>,
+    /// The bytes of its receive ring.
+    pub ring_bytes: u64,
+    /// The number of its fanout group.
+    pub fanout: Option<u16>,
+}
+
+/// One socket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Socket {
+    /// What kind.
+    pub kind: SocketKind,
+    /// Its own address; none for AF_PACKET.
+    pub local: Option<SocketAddr>,
+    /// The other end, where it is connected.
+    pub remote: Option<SocketAddr>,
+    /// The interface it is bound to; 0 for all.
+    pub ifindex: u32,
+    /// Its inode; 0 for a connection that no process holds.
+    pub inode: u32,
+    /// The user who made it.
+    pub uid: u32,
+    /// Bytes waiting to be read; for a listener the connections that wait to be accepted.
+    pub receive_queue: u32,
+    /// For a listener the most connections that may wait; for others the bytes waiting to be sent.
+    pub send_queue: u32,
+    /// Bytes of memory that received packets occupy now.
+    pub receive_memory: u32,
+    /// Bytes that they may occupy (SO_RCVBUF as the kernel counts it).
+    pub receive_buffer: u32,
+    /// Packets it lost, by `sk_drops` (32 bits wide in the kernel). A ring of AF_PACKET does not count here.
+    pub drops: u64,
+    /// The process that holds it; looked up only for sockets that lost something, listeners and packet taps.
+    pub owner: Option<Owner>,
+    /// What is peculiar to AF_PACKET.
+    pub packet: Option<PacketTap>,
+}
+
+impl Socket {
+    fn new(kind: SocketKind) -> Self {
+        Self {
+            kind,
+            local: None,
+            remote: None,
+            ifindex: 0,
+            inode: 0,
+            uid: 0,
+            receive_queue: 0,
+            send_queue: 0,
+            receive_memory: 0,
+            receive_buffer: 0,
+            drops: 0,
+            owner: None,
+            packet: None,
+        }
+    }
+
+    /// Whether its process is worth the search.
+    pub(super) fn matters(&self) -> bool {
+        self.drops > 0 || matches!(self.kind, SocketKind::TcpListener | SocketKind::Packet | SocketKind::Udp)
+    }
+
+    /// What was lost between `earlier` and now; the rest is that of now.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let lost = (self.drops as u32).wrapping_sub(earlier.drops as u32);
+        Self { drops: lost.into(), ..self.clone() }
+    }
+}
+
+/// The sockets by cookie (the number that BPF programs see too), or by inode where only the text files could be read.
+pub type Sockets = BTreeMap<u64, Socket>;
+
+/// Asks for the sockets of the namespace in which `diag` was opened. What is refused is said in `unread`.
+pub(super) fn read(diag: &mut Netlink, root: &Root, unread: &mut Vec<String>) -> Sockets {
+    let mut all = Sockets::new();
+    for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
+        let (name, states) = match tcp_sockets(root, family) > MANY_TCP {
+            true => ("listening TCP", 1 << TCP_LISTEN),
+            false => ("TCP", TCP_STATES),
+        };
+        if states != TCP_STATES {
+            unread.push(format!("more than {MANY_TCP} TCP sockets: only those that listen were read"));
+        }
+        for (protocol, states, name) in [(libc::IPPROTO_TCP, states, name), (libc::IPPROTO_UDP, u32::MAX, "UDP")] {
+            if let Err(e) = inet(diag, family, protocol as u8, states, &mut all) {
+                unread.push(format!("{name} sockets cannot be listed (sock_diag): {e}"));
+            }
+        }
+    }
+    if let Err(e) = packet(diag, &mut all) {
+        unread.push(format!("packet taps cannot be listed (packet_diag; CONFIG_PACKET_DIAG): {e}"));
+    }
+    for (file, v6) in [("raw", false), ("raw6", true)] {
+        all.extend(table(root, file, SocketKind::Raw, v6));
+    }
+    all
+}
+
+/// What the text files alone tell: UDP and raw sockets.
+pub(super) fn read_files(root: &Root) -> Sockets {
+    let files = [
+        ("udp", SocketKind::Udp, false),
+        ("udp6", SocketKind::Udp, true),
+        ("raw", SocketKind::Raw, false),
+        ("raw6", SocketKind::Raw, true),
+    ];
+    files.into_iter().flat_map(|(file, kind, v6)| table(root, file, kind, v6)).collect()
+}
+
+/// How many TCP sockets there are, by /proc/net/sockstat; 0 when it does not say.
+fn tcp_sockets(root: &Root, family: u8) -> u64 {
+    let file = if family == libc::AF_INET as u8 { "proc/net/sockstat" } else { "proc/net/sockstat6" };
+    let text = root.read(file).unwrap_or_default();
+    let line = text.lines().find(|l| l.starts_with("TCP"));
+    line.and_then(|l| l.split_ascii_whitespace().nth(2)).and_then(|n| n.parse().ok()).unwrap_or(0)
+}
+
+fn inet(diag: &mut Netlink, family: u8, protocol: u8, states: u32, all: &mut Sockets) -> io::Result<()> {
+    // struct inet_diag_req_v2: family, protocol, extensions, padding, states, an address that is not looked at.
+    let mut body = [0; 56];
+    body[..4].copy_from_slice(&[family, protocol, 1 << (INET_DIAG_SKMEMINFO - 1), 0]);
+    body[4..8].copy_from_slice(&states.to_ne_bytes());
+    let udp = i32::from(protocol) == libc::IPPROTO_UDP;
+    diag.ask(SOCK_DIAG_BY_FAMILY, DUMP, &body, |kind, payload| {
+        if kind == SOCK_DIAG_BY_FAMILY {
+            all.extend(parse_inet(payload, udp));
+        }
+    })
+}
+
+fn parse_inet(payload: &[u8], udp: bool) -> Option<(u64, Socket)> {
+    let header = payload.get(..INET_DIAG_MSG_BYTES)?;
+    let (family, state) = (header[0], header[1]);
+    let kind = match (udp, state) {
+        (true, _) => SocketKind::Udp,
+        (false, TCP_LISTEN) => SocketKind::TcpListener,
+        (false, _) => SocketKind::Tcp,
+    };
+    let port = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+    let address = |at: usize| {
+        let bytes: [u8; 16] = header[at..at + 16].try_into().expect("sixteen bytes");
+        match i32::from(family) {
+            libc::AF_INET => IpAddr::V4(Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3])),
+            _ => IpAddr::V6(Ipv6Addr::from(bytes)),
+        }
+    };
+    let word = |at: usize| super::u32_at(header, at).unwrap_or(0);
+    let mut socket = Socket::new(kind);
+    socket.local = Some(SocketAddr::new(address(8), port(4)));
+    socket.remote = Some(SocketAddr::new(address(24), port(6))).filter(|a| a.port() != 0);
+    socket.ifindex = word(40);
+    socket.receive_queue = word(56);
+    socket.send_queue = word(60);
+    socket.uid = word(64);
+    socket.inode = word(68);
+    for attribute in attributes(&payload[INET_DIAG_MSG_BYTES..]) {
+        if attribute.kind() == INET_DIAG_SKMEMINFO {
+            memory(attribute.value(), &mut socket);
+        }
+    }
+    Some((u64::from(word(44)) | u64::from(word(48)) << 32, socket))
+}
+
+fn packet(diag: &mut Netlink, all: &mut Sockets) -> io::Result<()> {
+    // struct packet_diag_req: family, protocol, padding, inode, what to show, cookie.
+    let mut body = [0; 20];
+    body[0] = libc::AF_PACKET as u8;
+    body[8..12].copy_from_slice(&PACKET_SHOW.to_ne_bytes());
+    diag.ask(SOCK_DIAG_BY_FAMILY, DUMP, &body, |kind, payload| {
+        if kind == SOCK_DIAG_BY_FAMILY {
+            all.extend(parse_packet(payload));
+        }
+    })
+}
+
+fn parse_packet(payload: &[u8]) -> Option<(u64, Socket)> {
+    let header = payload.get(..PACKET_DIAG_MSG_BYTES)?;
+    let word = |at: usize| super::u32_at(header, at).unwrap_or(0);
+    let mut socket = Socket::new(SocketKind::Packet);
+    socket.inode = word(4);
+    let mut tap = PacketTap { ethertype: u16::from_ne_bytes([header[2], header[3]]), ..PacketTap::default() };
+    let mut version = 0;
+    for attribute in attributes(&payload[PACKET_DIAG_MSG_BYTES..]) {
+        let value = attribute.value();
+        let word = |at: usize| super::u32_at(value, at).unwrap_or(0);
+        match attribute.kind() {
+            PACKET_DIAG_INFO => {
+                socket.ifindex = word(0);
+                version = word(4);
+            }
+            // struct packet_diag_ring: block size, blocks, frame size, frames, …
+            PACKET_DIAG_RX_RING => {
+                tap.ring_bytes = u64::from(word(0)) * u64::from(word(4));
+                tap.ring_version = (tap.ring_bytes > 0).then_some(0);
+            }
+            PACKET_DIAG_FANOUT => tap.fanout = Some(word(0) as u16),
+            PACKET_DIAG_MEMINFO => memory(value, &mut socket),
+            _ => {}
+        }
+    }
+    tap.ring_version = tap.ring_version.map(|_| version);
+    socket.packet = Some(tap);
+    Some((u64::from(word(8)) | u64::from(word(12)) << 32, socket))
+}
+
+fn memory(value: &[u8], socket: &mut Socket) {
+    let word = |index: usize| super::u32_at(value, index * 4).unwrap_or(0);
+    socket.receive_memory = word(RMEM_ALLOC);
+    socket.receive_buffer = word(RCVBUF);
+    socket.drops = word(DROPS).into();
+    if socket.kind == SocketKind::Packet {
+        socket.receive_queue = word(RMEM_ALLOC);
+    }
+}
+
+/// `/proc/net/udp` and its like, by inode.
+fn table(root: &Root, file: &str, kind: SocketKind, v6: bool) -> Vec<(u64, Socket)> {
+    let text = root.read(&format!("proc/net/{file}")).unwrap_or_default();
+    text.lines().skip(1).filter_map(|line| table_line(line, kind, v6)).collect()
+}
+
+fn table_line(line: &str, kind: SocketKind, v6: bool) -> Option<(u64, Socket)> {
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    let mut socket = Socket::new(kind);
+    socket.local = Some(hex_address(words.get(1)?, v6)?);
+    socket.remote = hex_address(words.get(2)?, v6).filter(|a| a.port() != 0);
+    let (send, receive) = words.get(4)?.split_once(':')?;
+    socket.send_queue = u32::from_str_radix(send, 16).ok()?;
+    socket.receive_queue = u32::from_str_radix(receive, 16).ok()?;
+    socket.uid = words.get(7)?.parse().ok()?;
+    socket.inode = words.get(9)?.parse().ok()?;
+    socket.drops = words.get(12)?.parse().ok()?;
+    Some((socket.inode.into(), socket))
+}
+
+/// `0100007F:0035`: 32-bit words in the machine's own order.
+fn hex_address(text: &str, v6: bool) -> Option<SocketAddr> {
+    let (address, port) = text.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let word = |at: usize| Some(u32::from_str_radix(address.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
+    let address = if v6 {
+        let bytes = [word(0)?, word(8)?, word(16)?, word(24)?].concat();
+        IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?))
+    } else {
+        IpAddr::V4(Ipv4Addr::from(word(0)?))
+    };
+    Some(SocketAddr::new(address, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::counters::netlink::push_attribute;
+
+    fn memory_words(rmem: u32, rcvbuf: u32, drops: u32) -> Vec<u8> {
+        [rmem, rcvbuf, 0, 0, 0, 0, 0, 0, drops].map(u32::to_ne_bytes).concat()
+    }
+
+    #[test]
+    fn a_udp_socket_of_the_kernel() {
+        let mut message = vec![0; INET_DIAG_MSG_BYTES];
+        message[0] = libc::AF_INET as u8;
+        message[4..6].copy_from_slice(&9000u16.to_be_bytes());
+        message[8..12].copy_from_slice(&[198, 18, 0, 2]);
+        message[40..44].copy_from_slice(&7u32.to_ne_bytes());
+        message[44..52].copy_from_slice(&0x1_0000_0002u64.to_ne_bytes());
+        message[56..60].copy_from_slice(&4096u32.to_ne_bytes());
+        message[68..72].copy_from_slice(&1234u32.to_ne_bytes());
+        push_attribute(&mut message, INET_DIAG_SKMEMINFO, &memory_words(8192, 212_992, 55));
+        let (cookie, socket) = parse_inet(&message, true).expect("a socket");
+        assert_eq!(cookie, u64::from_ne_bytes(0x1_0000_0002u64.to_ne_bytes()));
+        assert_eq!(socket.local, Some("198.18.0.2:9000".parse().unwrap()));
+        assert_eq!((socket.kind, socket.remote, socket.ifindex, socket.inode), (SocketKind::Udp, None, 7, 1234));
+        assert_eq!((socket.receive_queue, socket.receive_buffer, socket.drops), (4096, 212_992, 55));
+        message[1] = TCP_LISTEN;
+        assert_eq!(parse_inet(&message, false).expect("a socket").1.kind, SocketKind::TcpListener);
+    }
+
+    #[test]
+    fn a_packet_tap_of_the_kernel() {
+        let mut message = vec![0; PACKET_DIAG_MSG_BYTES];
+        message[2..4].copy_from_slice(&3u16.to_ne_bytes());
+        message[4..8].copy_from_slice(&99u32.to_ne_bytes());
+        message[8..16].copy_from_slice(&5u64.to_ne_bytes());
+        push_attribute(&mut message, PACKET_DIAG_INFO, &[12u32, 2, 0, 0, 0, 0].map(u32::to_ne_bytes).concat());
+        push_attribute(&mut message, PACKET_DIAG_RX_RING, &[65_536u32, 8, 2048, 256].map(u32::to_ne_bytes).concat());
+        push_attribute(&mut message, PACKET_DIAG_FANOUT, &77u32.to_ne_bytes());
+        push_attribute(&mut message, PACKET_DIAG_MEMINFO, &memory_words(0, 212_992, 3));
+        let (cookie, socket) = parse_packet(&message).expect("a socket");
+        assert_eq!((cookie, socket.ifindex, socket.inode, socket.drops), (5, 12, 99, 3));
+        let want = PacketTap { ethertype: 3, ring_version: Some(2), ring_bytes: 524_288, fanout: Some(77) };
+        assert_eq!(socket.packet, Some(want));
+    }
+
+    #[test]
+    fn the_text_file() {
+        let text = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n  \
+            352: 0200120A:2328 00000000:0000 07 00000000:00001300 00:00000000 00000000  1000        0 20993 2 0000000000000000 44\n";
+        let root = Root::from_files([("proc/net/udp".to_owned(), text.to_owned())].into());
+        let sockets = read_files(&root);
+        let socket = &sockets[&20_993];
+        assert_eq!(socket.local, Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0x0200_120Au32.to_ne_bytes())), 9000)));
+        assert_eq!((socket.receive_queue, socket.uid, socket.drops), (0x1300, 1000, 44));
+        assert!(socket.matters());
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200), line in "\\PC{0,120}") {
+            let _ = parse_inet(&bytes, true);
+            let _ = parse_packet(&bytes);
+            let _ = table_line(&line, SocketKind::Raw, true);
+        }
+    }
+}
