@@ -51,6 +51,17 @@ pub enum LabError {
     /// An offload could not be switched.
     #[error(transparent)]
     Ethtool(#[from] sys::ethtool::EthtoolError),
+    /// A kernel program of a box could not be loaded or attached.
+    #[error(transparent)]
+    Xdp(#[from] bpf::XdpError),
+    /// The program `nft` is missing or refused.
+    #[error("cannot run `nft {what}`, which a firewall of the lab needs: {said}")]
+    Nft {
+        /// Its arguments.
+        what: String,
+        /// What it said.
+        said: String,
+    },
     /// A thread of the lab panicked.
     #[error("a thread in the network namespace {0} panicked")]
     Panicked(String),

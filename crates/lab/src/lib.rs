@@ -3,6 +3,7 @@
 //! A [`Lab`] owns namespaces whose names carry the process that made them (`ek-<pid>-<start time>-<lab>-<role>`), so
 //! that a process which died without cleaning up is recognised, and its leftovers removed, by the next one.
 
+pub mod boxes;
 mod error;
 mod link;
 mod napi;
@@ -12,6 +13,7 @@ mod rtnl;
 
 use std::net::IpAddr;
 
+pub use boxes::{BoxKind, BoxSpec, TestBox};
 pub use error::LabError;
 pub use link::VethEnd;
 pub use netns::Namespace;

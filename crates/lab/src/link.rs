@@ -5,15 +5,16 @@ use std::{fmt, fs, io, net::IpAddr, os::fd::AsRawFd};
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::{
     AddressFamily, RouteNetlinkMessage,
-    address::{AddressAttribute, AddressMessage},
-    link::{InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
-    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState},
+    address::{AddressAttribute, AddressHeaderFlags, AddressMessage},
+    link::{InfoBridge, InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage},
+    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
+    route::{RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType},
 };
 
 use sys::ethtool::Ethtool;
 use wire::Mac;
 
-use crate::{LabError, Namespace, rtnl};
+use crate::{LabError, Namespace, boxes::Network, rtnl};
 
 /// One end of a veth pair, as its namespace sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,6 +96,8 @@ pub(crate) fn add_address(name: &str, address: IpAddr, prefix_len: u8) -> Result
     message.header.family = family(address);
     message.header.prefix_len = prefix_len;
     message.header.index = index_of(name)?;
+    // At once, without asking first whether somebody has it.
+    message.header.flags = AddressHeaderFlags::Nodad;
     message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
     rtnl::request(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
         .map_err(failed("add the address", address))
@@ -114,6 +117,59 @@ pub(crate) fn add_neighbour(name: &str, address: IpAddr, mac: Mac) -> Result<(),
         vec![NeighbourAttribute::Destination(destination), NeighbourAttribute::LinkLayerAddress(mac.0.to_vec())];
     rtnl::request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
         .map_err(failed("add the neighbour", address))
+}
+
+/// Adds a route to `to` through the neighbour `gateway` on an interface.
+pub(crate) fn add_route(name: &str, to: Network, gateway: IpAddr) -> Result<(), LabError> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(gateway);
+    message.header.destination_prefix_length = to.prefix_len;
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.protocol = RouteProtocol::Static;
+    message.header.scope = RouteScope::Universe;
+    message.header.kind = RouteType::Unicast;
+    message.attributes = vec![
+        RouteAttribute::Destination(to.address.into()),
+        RouteAttribute::Gateway(gateway.into()),
+        RouteAttribute::Oif(index_of(name)?),
+    ];
+    rtnl::request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
+        .map_err(failed("add the route", format_args!("{to} via {gateway}")))
+}
+
+/// Makes a bridge, down. It does not look into multicast, for which it would send reports of its own.
+pub(crate) fn create_bridge(name: &str) -> Result<(), LabError> {
+    let mut message = LinkMessage::default();
+    message.attributes = vec![
+        LinkAttribute::IfName(name.to_owned()),
+        LinkAttribute::LinkInfo(vec![
+            LinkInfo::Kind(InfoKind::Bridge),
+            LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::MulticastSnooping(false)])),
+        ]),
+    ];
+    rtnl::request(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+        .map_err(failed("create the bridge", name))
+}
+
+/// Makes an interface a port of a bridge.
+pub(crate) fn set_controller(name: &str, bridge: &str) -> Result<(), LabError> {
+    let mut message = LinkMessage::default();
+    message.header.index = index_of(name)?;
+    message.attributes = vec![LinkAttribute::Controller(index_of(bridge)?)];
+    rtnl::request(RouteNetlinkMessage::SetLink(message), 0)
+        .map_err(failed("make a port", format_args!("{name} of {bridge}")))
+}
+
+/// Tells the bridge of `port` that `mac` lies behind it, for good.
+pub(crate) fn add_bridge_entry(port: &str, mac: Mac) -> Result<(), LabError> {
+    let mut message = NeighbourMessage::default();
+    message.header.family = AddressFamily::Bridge;
+    message.header.ifindex = index_of(port)?;
+    message.header.state = NeighbourState::Noarp;
+    message.header.flags = NeighbourFlags::Controller;
+    message.attributes = vec![NeighbourAttribute::LinkLayerAddress(mac.0.to_vec())];
+    rtnl::request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
+        .map_err(failed("add the bridge entry", format_args!("{mac} behind {port}")))
 }
 
 /// Switches an offload on or off.

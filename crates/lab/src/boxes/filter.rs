@@ -1,0 +1,125 @@
+//! The rules of a firewall, through the program `nft` and its JSON (libnftables-json(5)).
+
+use std::{
+    io::Write,
+    net::{Ipv4Addr, Ipv6Addr},
+    process::{Command, Output, Stdio},
+};
+
+use serde_json::{Value, json};
+
+use crate::{LabError, Namespace};
+
+use super::{Network, RuleForm, Ruleset};
+
+/// The table (family inet) that holds the rules; its chain is called `forward`.
+pub const TABLE: &str = "ekbox";
+const CHAIN: &str = "forward";
+
+/// Loads the rules into `namespace`, in one transaction.
+pub(super) fn load(namespace: &Namespace, rules: &Ruleset, accepted: &Network) -> Result<(), LabError> {
+    let text = ruleset(rules, accepted).to_string();
+    namespace.run(|| nft(&["-j", "-f", "-"], &text).map(|_| ()))?
+}
+
+/// What the counter of the last rule says.
+pub(super) fn accepted(namespace: &Namespace) -> Result<u64, LabError> {
+    let answer = namespace.run(|| nft(&["-j", "list", "chain", "inet", TABLE, CHAIN], ""))??;
+    let unreadable = || LabError::Nft { what: "list its rules".into(), said: "its JSON has no counter".into() };
+    let value: Value = serde_json::from_slice(&answer.stdout).map_err(|_| unreadable())?;
+    let items = value["nftables"].as_array().ok_or_else(unreadable)?;
+    let of_rule = |item: &Value| item["rule"]["expr"].as_array()?.iter().find_map(|e| e["counter"]["packets"].as_u64());
+    items.iter().rev().find_map(of_rule).ok_or_else(unreadable)
+}
+
+/// The program of the rules. Addresses that are refused lie in 10.0.0.0/8 and 2001:db8::/32, which no test sends from.
+fn ruleset(rules: &Ruleset, accepted: &Network) -> Value {
+    let ip = if accepted.address.is_ipv4() { "ip" } else { "ip6" };
+    let refused: Vec<String> = (1..rules.rules.max(1)).map(|n| address(n, ip)).collect();
+    let field = |name: &str| json!({ "payload": { "protocol": ip, "field": name } });
+    let is = |left: Value, right: Value| json!({ "match": { "op": "==", "left": left, "right": right } });
+    let rule =
+        |expr: Value| json!({ "add": { "rule": { "family": "inet", "table": TABLE, "chain": CHAIN, "expr": expr } } });
+    let mut commands = vec![
+        json!({ "add": { "table": { "family": "inet", "name": TABLE } } }),
+        json!({ "add": { "chain": { "family": "inet", "table": TABLE, "name": CHAIN, "type": "filter", "hook": "forward",
+            "prio": 0, "policy": "drop" } } }),
+    ];
+    match rules.form {
+        _ if refused.is_empty() => {}
+        RuleForm::Linear => {
+            commands.extend(refused.iter().map(|a| rule(json!([is(field("saddr"), json!(a)), { "drop": null }]))));
+        }
+        RuleForm::Set => {
+            let kind = if ip == "ip" { "ipv4_addr" } else { "ipv6_addr" };
+            commands.push(json!({ "add": { "set": { "family": "inet", "table": TABLE, "name": "refused", "type": kind,
+                "elem": refused } } }));
+            commands.push(rule(json!([is(field("saddr"), json!("@refused")), { "drop": null }])));
+        }
+    }
+    let prefix = json!({ "prefix": { "addr": accepted.address.to_string(), "len": accepted.prefix_len } });
+    let mut last = vec![is(field("daddr"), prefix)];
+    if rules.stateful {
+        let states = json!(["established", "related", "new"]);
+        last.push(json!({ "match": { "op": "in", "left": { "ct": { "key": "state" } }, "right": states } }));
+    }
+    last.extend([json!({ "counter": { "packets": 0, "bytes": 0 } }), json!({ "accept": null })]);
+    commands.push(rule(Value::Array(last)));
+    json!({ "nftables": commands })
+}
+
+fn address(n: u32, ip: &str) -> String {
+    let v4 = Ipv4Addr::from_bits(0x0a00_0000 | n & 0x00ff_ffff);
+    if ip == "ip" { v4.to_string() } else { Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(n)).to_string() }
+}
+
+/// Runs `nft` in the namespace of the calling thread.
+fn nft(args: &[&str], input: &str) -> Result<Output, LabError> {
+    let failed = |said: String| LabError::Nft { what: args.join(" "), said };
+    let mut child = Command::new("nft")
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| failed(format!("{e}; is nftables installed?")))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(input.as_bytes()).map_err(|e| failed(e.to_string()))?;
+    }
+    let output = child.wait_with_output().map_err(|e| failed(e.to_string()))?;
+    if output.status.success() {
+        return Ok(output);
+    }
+    Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(n: u32, form: RuleForm, stateful: bool) -> Vec<Value> {
+        let to = Network { address: "198.19.128.0".parse().unwrap(), prefix_len: 17 };
+        let all = ruleset(&Ruleset { rules: n, stateful, form }, &to);
+        all["nftables"].as_array().unwrap().iter().filter(|c| !c["add"]["rule"].is_null()).cloned().collect()
+    }
+
+    #[test]
+    fn there_are_as_many_rules_as_asked_for_and_the_last_accepts() {
+        for n in [1, 2, 25, 1000] {
+            let all = rules(n, RuleForm::Linear, false);
+            assert_eq!(all.len(), n as usize);
+            let accepts = |r: &Value| r.to_string().contains("accept");
+            assert!(accepts(all.last().unwrap()) && all.iter().filter(|r| accepts(r)).count() == 1);
+        }
+        assert_eq!(rules(1000, RuleForm::Set, false).len(), 2);
+        assert_eq!(rules(1, RuleForm::Set, false).len(), 1);
+        assert!(!rules(5, RuleForm::Linear, false).last().unwrap().to_string().contains("established"));
+        assert!(rules(5, RuleForm::Linear, true).last().unwrap().to_string().contains("established"));
+    }
+
+    #[test]
+    fn refused_addresses_differ() {
+        assert_eq!((address(1, "ip"), address(300, "ip")), ("10.0.0.1".into(), "10.0.1.44".into()));
+        assert_eq!(address(258, "ip6"), "2001:db8::102");
+    }
+}

@@ -1,0 +1,141 @@
+//! What a box is to be: plain data.
+
+use std::{fmt, net::IpAddr};
+
+use crate::Mac;
+
+/// What a box does with frames.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum BoxKind {
+    /// Nothing: sender and receiver are joined directly.
+    Wire,
+    /// The kernel routes.
+    Router,
+    /// The kernel routes, past rules of nftables in the forward hook.
+    Firewall(Ruleset),
+    /// The kernel's bridge.
+    Bridge,
+    /// An XDP program counts and drops each frame where it enters, before a socket buffer is made.
+    XdpDrop,
+    /// A mirror port: taps see the frames, the stack drops them right after, as they are for another MAC address.
+    Capture,
+}
+
+impl BoxKind {
+    /// Whether there is a receiver behind the box.
+    pub fn forwards(&self) -> bool {
+        matches!(self, Self::Router | Self::Firewall(_) | Self::Bridge)
+    }
+
+    /// Whether it forwards by IP address.
+    pub fn routes(&self) -> bool {
+        matches!(self, Self::Router | Self::Firewall(_))
+    }
+}
+
+/// The rules of a firewall. Whatever their number, the last one alone matches, and accepts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ruleset {
+    /// How many rules (in a set: addresses, and the rule that accepts), at least 1.
+    pub rules: u32,
+    /// Whether the last rule asks for the state of the connection, which makes the kernel track every flow.
+    pub stateful: bool,
+    /// How the others are written.
+    pub form: RuleForm,
+}
+
+/// How the addresses that a firewall refuses are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RuleForm {
+    /// A rule for each: each packet is held against all of them.
+    Linear,
+    /// One rule with a set: one lookup.
+    Set,
+}
+
+/// The version of IP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Family {
+    /// IPv4, in 198.18.0.0/15 (RFC 2544).
+    #[default]
+    V4,
+    /// IPv6, in 2001:2::/48 (RFC 5180).
+    V6,
+}
+
+/// Who works off the receive queues of the box.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Napi {
+    /// The core of the sender, in its soft interrupts ("inline"): a sender that is faster than the box is slowed down by it.
+    #[default]
+    Inline,
+    /// A kernel thread per queue; that of queue `i` on CPU `i` modulo their number ("apart"): real overload.
+    Threads(Vec<u32>),
+}
+
+/// What becomes of frames at the receiver (and, in the other direction, at the sender).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sink {
+    /// They bear [`NOBODY`](super::NOBODY)'s MAC address: counted by the interface, seen by taps, dropped by the stack.
+    #[default]
+    Discard,
+    /// They reach the receiver's stack, at one address.
+    Host,
+}
+
+/// A box to be built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BoxSpec {
+    /// What it does.
+    pub kind: BoxKind,
+    /// The version of IP.
+    pub family: Family,
+    /// Queues of each interface, in each direction.
+    pub queues: u32,
+    /// Who works off the receive queues.
+    pub napi: Napi,
+    /// What becomes of frames at their end.
+    pub sink: Sink,
+}
+
+impl BoxSpec {
+    /// An IPv4 box with one queue, worked off inline, whose frames are discarded at their end.
+    pub fn new(kind: BoxKind) -> Self {
+        Self { kind, family: Family::V4, queues: 1, napi: Napi::Inline, sink: Sink::Discard }
+    }
+}
+
+/// A network, or a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// Its first address.
+    pub address: IpAddr,
+    /// The length of its prefix in bits.
+    pub prefix_len: u8,
+}
+
+impl Network {
+    /// The network of one host.
+    pub fn host(address: IpAddr) -> Self {
+        Self { address, prefix_len: if address.is_ipv4() { 32 } else { 128 } }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix_len)
+    }
+}
+
+/// Where a frame is to go, and what it comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// Destination MAC address.
+    pub mac: Mac,
+    /// Source MAC address.
+    pub source_mac: Mac,
+    /// Source addresses that the box takes.
+    pub sources: Network,
+    /// Destination addresses that the box forwards.
+    pub destinations: Network,
+}
