@@ -1,7 +1,8 @@
 //! Names for kernel addresses, from /proc/kallsyms: the kernel itself, its modules and loaded BPF programs.
 //!
 //! The table gives no sizes, so that an address belongs to the last function that begins at or below it. Of several names
-//! of one address the one is taken that `perf` takes, so that both tools speak of the same functions.
+//! of one address the most public one is taken: global before local before weak, then the one with the fewest underscores
+//! in front. (`perf` takes the last in the list: its `__pi_memcpy` is `memcpy` here.)
 //!
 //! Load the table after the addresses were collected, or [`KernelSymbols::reload`] it then: a BPF program that came in
 //! between is listed at once, but would be taken for its neighbour by an older table.
@@ -305,7 +306,7 @@ ffffffffc0002000 t bpf_prog_6deef7357e7b4530_xdp_drop\t[bpf]
     }
 
     #[test]
-    fn of_several_names_the_one_of_perf() {
+    fn of_several_names_the_most_public() {
         // Global before weak, then the longest of those with the fewest underscores.
         assert_eq!(symbols().lookup(0xffffffff81000300).unwrap().name, "__x64_sys_read");
     }
