@@ -9,7 +9,6 @@ const RTM_GETLINK: u16 = 18;
 /// `struct ifinfomsg`: family, padding, type, index, flags, change.
 const IFINFOMSG_BYTES: usize = 16;
 const IFF_UP: u32 = 1;
-const IFF_PROMISC: u32 = 0x100;
 
 const IFLA_IFNAME: u16 = 3;
 const IFLA_QDISC: u16 = 6;
@@ -17,6 +16,7 @@ const IFLA_MASTER: u16 = 10;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_STATS64: u16 = 23;
+const IFLA_PROMISCUITY: u16 = 30;
 const IFLA_XDP: u16 = 43;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
@@ -188,12 +188,14 @@ pub(super) fn read(route: &mut Netlink) -> io::Result<BTreeMap<u32, Link>> {
 fn parse(payload: &[u8]) -> Option<(u32, Link)> {
     let index = super::u32_at(payload, 4)?;
     let flags = super::u32_at(payload, 8)?;
-    let mut link = Link { up: flags & IFF_UP != 0, promiscuous: flags & IFF_PROMISC != 0, ..Link::default() };
+    let mut link = Link { up: flags & IFF_UP != 0, ..Link::default() };
     for attribute in attributes(payload.get(IFINFOMSG_BYTES..)?) {
         let value = attribute.value();
         match attribute.kind() {
             IFLA_IFNAME => link.name = super::text(value),
             IFLA_QDISC => link.qdisc = super::text(value),
+            // The flag IFF_PROMISC shows only what a user asked for, not the kernel's own wishes (a bridge's, a tap's).
+            IFLA_PROMISCUITY => link.promiscuous = super::u32_at(value, 0).is_some_and(|n| n > 0),
             IFLA_MASTER => link.master = super::u32_at(value, 0),
             // IF_OPER_UNKNOWN or IF_OPER_UP
             IFLA_OPERSTATE => link.running = link.up && matches!(value.first(), Some(0 | 6)),
@@ -280,11 +282,12 @@ mod tests {
         let xdp = nested(&[(2, &[1]), (4, &77u32.to_ne_bytes()), (5, &77u32.to_ne_bytes())]);
         let port = nested(&[(1, &[3])]);
         let info = nested(&[(1, b"veth\0"), (4, b"bridge\0"), (5, &port)]);
-        let mut payload = [0u32, 12, IFF_UP | IFF_PROMISC, 0].map(u32::to_ne_bytes).concat();
+        let mut payload = [0u32, 12, IFF_UP, 0].map(u32::to_ne_bytes).concat();
         payload.extend(nested(&[
             (IFLA_IFNAME, b"ek0\0"),
             (IFLA_OPERSTATE, &[6]),
             (IFLA_MASTER, &5u32.to_ne_bytes()),
+            (IFLA_PROMISCUITY, &1u32.to_ne_bytes()),
             (IFLA_STATS64, &stats),
             (IFLA_XDP, &xdp),
             (IFLA_LINKINFO, &info),
