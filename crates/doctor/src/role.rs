@@ -1,6 +1,6 @@
 //! What the machine is for, guessed from what it does.
 
-use host::{Host, Root};
+use host::{Host, Root, setting};
 use model::doctor::Role;
 
 /// IFF_UP and IFF_LOOPBACK of include/uapi/linux/if.h.
@@ -55,9 +55,9 @@ pub fn guess(root: &Root, host: &Host) -> Guess {
         .filter(|n| n.flags & IFF_UP != 0 && n.flags & IFF_PROMISC != 0)
         .map(|n| n.name.as_str())
         .collect();
-    // Field 4 is the protocol: 0003 is every one (ETH_P_ALL).
-    let readers = soft("proc/net/packet")
-        .map_or(0, |text| text.lines().skip(1).filter(|l| l.split_whitespace().nth(3) == Some("0003")).count());
+    // 3 is every protocol (ETH_P_ALL).
+    let sockets = setting::packet_sockets::read(root).unwrap_or_default();
+    let readers = sockets.iter().filter(|s| s.protocol == 3).count();
     if readers > 0 && !promiscuous.is_empty() {
         return of(
             Role::Capture,
@@ -68,8 +68,7 @@ pub fn guess(root: &Root, host: &Host) -> Guess {
         );
     }
     let hardware: Vec<_> = host.nics.iter().filter(|n| n.flags & IFF_UP != 0 && n.bus.is_some()).collect();
-    let way_out = soft("proc/net/route")
-        .is_none_or(|t| t.lines().skip(1).any(|l| l.split_whitespace().nth(1) == Some("00000000")));
+    let way_out = setting::has_default_route(root).unwrap_or(true);
     if !way_out && !hardware.is_empty() && hardware.iter().all(|n| n.mtu >= 9000) {
         let why = vec!["jumbo frames on every port".to_owned(), "no default route".to_owned()];
         return of(Role::Cluster, why);
@@ -84,13 +83,22 @@ pub fn guess(root: &Root, host: &Host) -> Guess {
 
 /// Whether rules judge what is forwarded, and how that shows.
 fn forward_rules(root: &Root) -> Option<String> {
-    let tables = root.read_opt("proc/net/ip_tables_names").ok().flatten().unwrap_or_default();
-    if tables.lines().any(|t| t == "filter") {
-        return Some("iptables has a table `filter`".to_owned());
-    }
-    let tracked = root.read_opt("proc/sys/net/netfilter/nf_conntrack_count").ok().flatten()?;
-    let count: u64 = tracked.parse().ok()?;
-    (count > 0).then(|| format!("conntrack follows {count} connections"))
+    let ruleset = setting::nft::ruleset(root).ok()?;
+    let objects = ruleset.get("nftables")?.as_array()?;
+    let hooks = objects.iter().filter_map(|o| o.get("chain")).filter(|c| c.get("hook").is_some_and(|h| h == "forward"));
+    let name = |value: &serde_json::Value, field: &str| value.get(field).and_then(|v| v.as_str()).map(str::to_owned);
+    let chains: Vec<(Option<String>, Option<String>)> = hooks.map(|c| (name(c, "table"), name(c, "name"))).collect();
+    // Rules may stand in the hook's chain or in one it jumps to: any in its table counts.
+    let judged = |rule: &serde_json::Value| chains.iter().any(|(table, _)| *table == name(rule, "table"));
+    let rules = objects.iter().filter_map(|o| o.get("rule")).filter(|r| judged(r)).count();
+    let (table, chain) = chains.first()?;
+    (rules > 0).then(|| {
+        format!(
+            "{rules} rules in tables that judge what is forwarded (chain {} of table {})",
+            chain.as_deref().unwrap_or("?"),
+            table.as_deref().unwrap_or("?")
+        )
+    })
 }
 
 fn shown(names: &[&str]) -> String {

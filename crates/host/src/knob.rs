@@ -68,6 +68,29 @@ impl CoalesceField {
     }
 }
 
+/// A number in a file of an interface in sysfs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NicFile {
+    /// How long packets are held back for merging with the interrupt off, in nanoseconds.
+    GroFlushTimeout,
+    /// How many empty polls before the interrupt is enabled again.
+    NapiDeferHardIrqs,
+    /// The length of the transmit queue in packets.
+    TxQueueLen,
+}
+
+impl NicFile {
+    /// The file's name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::GroFlushTimeout => "gro_flush_timeout",
+            Self::NapiDeferHardIrqs => "napi_defer_hard_irqs",
+            Self::TxQueueLen => "tx_queue_len",
+        }
+    }
+}
+
 /// One thing that can be set. Values are texts in the kernel's own notation (a mask for CPU sets of sysfs and procfs,
 /// a list for threads, a decimal number, `on`/`off`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -119,6 +142,13 @@ pub enum Knob {
     Mtu {
         /// The interface.
         nic: String,
+    },
+    /// A number in a file of the interface in sysfs.
+    NicFile {
+        /// The interface.
+        nic: String,
+        /// Which file.
+        file: NicFile,
     },
     /// A sysctl.
     Sysctl {
@@ -177,6 +207,7 @@ impl Knob {
             Self::XpsCpus { nic, queue } => format!("sys/class/net/{nic}/queues/tx-{queue}/xps_cpus"),
             Self::NapiThreaded { nic } => format!("sys/class/net/{nic}/threaded"),
             Self::Mtu { nic } => format!("sys/class/net/{nic}/mtu"),
+            Self::NicFile { nic, file } => format!("sys/class/net/{nic}/{}", file.as_str()),
             Self::Sysctl { path } => format!("proc/sys/{path}"),
             Self::NapiThreadAffinity { .. }
             | Self::Ring { .. }
@@ -304,6 +335,7 @@ impl fmt::Display for Knob {
             Self::NapiThreaded { nic } => write!(f, "{nic} threaded NAPI"),
             Self::NapiThreadAffinity { nic, napi, pid } => write!(f, "{nic} NAPI {napi} thread {pid}"),
             Self::Mtu { nic } => write!(f, "{nic} MTU"),
+            Self::NicFile { nic, file } => write!(f, "{nic} {}", file.as_str()),
             Self::Sysctl { path } => write!(f, "sysctl {}", path.replace('/', ".")),
             Self::Ring { nic, direction } => write!(f, "{nic} {} ring", direction.as_str()),
             Self::Channels { nic } => write!(f, "{nic} combined channels"),

@@ -62,6 +62,30 @@ const BESIDES: [&str; 13] = [
     "proc/sys/net/core/busy_read",
 ];
 
+/// What the doctor's checks read besides; what is of every interface is in [`OF_NIC`].
+const FOR_DOCTOR: [&str; 17] = [
+    "proc/net/snmp",
+    "proc/net/netstat",
+    "proc/sys/net/core/rmem_default",
+    "proc/sys/net/core/wmem_max",
+    "proc/sys/net/core/wmem_default",
+    "proc/sys/net/core/default_qdisc",
+    "proc/sys/net/core/netdev_rss_key",
+    "proc/sys/net/ipv4/ip_forward",
+    "proc/sys/net/ipv4/tcp_rmem",
+    "proc/sys/net/ipv4/tcp_wmem",
+    "proc/sys/net/ipv6/conf/all/forwarding",
+    "proc/sys/net/netfilter/nf_conntrack_acct",
+    "proc/sys/net/netfilter/nf_conntrack_timestamp",
+    "proc/sys/net/bridge/bridge-nf-call-iptables",
+    "proc/sys/kernel/sched_schedstats",
+    "proc/sys/kernel/task_delayacct",
+    "proc/sys/kernel/numa_balancing",
+];
+
+/// Files of an interface that the doctor's checks read.
+const OF_NIC: [&str; 4] = ["gro_flush_timeout", "napi_defer_hard_irqs", "tx_queue_len", "brport/port_no"];
+
 /// What can go wrong while a copy is saved.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
@@ -120,10 +144,13 @@ impl Snapshot {
     pub fn take() -> Result<Self, SnapshotError> {
         let root = Root::recording();
         let host = Host::read(&root)?;
-        for rel in BESIDES {
+        for rel in BESIDES.iter().chain(&FOR_DOCTOR) {
             let _ = root.read(rel); // absent on some kernels; what is forbidden is recorded
         }
         for nic in &host.nics {
+            for name in OF_NIC {
+                let _ = root.read(&format!("sys/class/net/{}/{name}", nic.name));
+            }
             let folder = format!("sys/class/net/{}/statistics", nic.name);
             for name in root.list(&folder).unwrap_or_default() {
                 let _ = root.read(&format!("{folder}/{name}"));

@@ -3,16 +3,21 @@
 //! Every reader is a function of a [`Root`]. What only a system call or another program tells is asked on the live machine and
 //! kept under `setting/` in a copy, so that the same check gives the same answer there.
 
+pub mod cgroup;
 pub mod clock;
 pub mod conntrack;
 pub mod guest;
+pub mod header_split;
+pub mod kernel;
 pub mod link;
 pub mod listen;
 pub mod neighbour;
 pub mod nft;
+pub mod owners;
 pub mod packet_sockets;
 pub mod pcie;
 pub mod power;
+pub mod qdisc;
 pub mod sysctl;
 pub mod xdp;
 
@@ -97,20 +102,37 @@ fn asked<T: Serialize + DeserializeOwned>(
     serde_json::from_str(&text).map_err(|e| Missing(format!("{path} in the saved copy is garbled: {e}")))
 }
 
+/// Whether there is a route to everywhere (IPv4).
+///
+/// # Errors
+/// When the routes cannot be read, or a copy does not tell. (It keeps the answer and not the routes: they hold addresses.)
+pub fn has_default_route(root: &Root) -> Result<bool, Missing> {
+    asked(root, "default-route", || {
+        let text = Root::live().read("proc/net/route")?;
+        let to = |line: &str| line.split_whitespace().nth(1) == Some("00000000");
+        Ok(text.lines().skip(1).any(to))
+    })
+}
+
 /// Reads everything once, so that a recording holds it.
 pub(crate) fn record(root: &Root, host: &Host) {
     let _ = text(root, MARK);
+    let _ = has_default_route(root);
     clock::record(root);
     conntrack::record(root);
     guest::record(root);
+    kernel::record(root);
     listen::record(root);
     neighbour::record(root);
     power::record(root, host);
     sysctl::record(root, host);
+    let _ = cgroup::limits(root);
+    let _ = qdisc::read(root);
     let _ = nft::ruleset(root);
     let _ = packet_sockets::read(root);
     let _ = xdp::read(root);
     for nic in &host.nics {
+        let _ = header_split::read(root, &nic.name);
         link::record(root, &nic.name);
         let _ = pcie::read(root, &nic.name);
     }
