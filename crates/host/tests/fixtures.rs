@@ -14,7 +14,7 @@ use proptest::prelude::*;
 #[path = "../examples/compose/machine.rs"]
 mod machine;
 
-const COMPOSED: [&str; 7] = [
+const COMPOSED: [&str; 9] = [
     "ixgbe-8q-8cpu",
     "dual-socket-24cpu",
     "mlx5-64q-128cpu",
@@ -22,6 +22,8 @@ const COMPOSED: [&str; 7] = [
     "offline-isolated",
     "shared-irq",
     "four-drivers",
+    "detuned-vm",
+    "detuned-router",
 ];
 
 fn fixtures() -> PathBuf {

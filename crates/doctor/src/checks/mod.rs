@@ -1,11 +1,29 @@
 //! The table of checks: a file per group, a small function per check.
 
+mod guest;
+mod leftovers;
+mod link;
+mod listen;
+mod power;
 mod rings;
+mod tables;
+mod taps;
 
-use crate::check::Check;
+use host::setting::Missing;
+
+use crate::check::{Check, Outcome};
 
 /// The groups, in the order in which a report of equally grave findings shows them.
-const GROUPS: &[&[Check]] = &[rings::CHECKS];
+const GROUPS: &[&[Check]] = &[
+    guest::CHECKS,
+    power::CHECKS,
+    link::CHECKS,
+    tables::CHECKS,
+    listen::CHECKS,
+    taps::CHECKS,
+    leftovers::CHECKS,
+    rings::CHECKS,
+];
 
 /// Every check.
 pub fn all() -> impl Iterator<Item = &'static Check> {
@@ -15,6 +33,16 @@ pub fn all() -> impl Iterator<Item = &'static Check> {
 /// The check of that name.
 pub fn find(id: &str) -> Option<&'static Check> {
     all().find(|c| c.id == id)
+}
+
+/// Without its evidence a check says so, and why.
+fn or_unknown(answers: Result<Vec<Outcome>, Missing>) -> Vec<Outcome> {
+    answers.unwrap_or_else(|why| vec![Outcome::unknown(why.to_string())])
+}
+
+/// The same for one object.
+fn or_unknown_of(object: &str, answers: Result<Vec<Outcome>, Missing>) -> Vec<Outcome> {
+    answers.unwrap_or_else(|why| vec![Outcome::unknown(why.to_string()).on(object)])
 }
 
 #[cfg(test)]

@@ -21,6 +21,12 @@ pub(crate) struct Machine {
     /// Interrupts of other devices.
     #[serde(default)]
     irqs: Vec<Line>,
+    /// How many nftables rules each drop one address, one after the other.
+    #[serde(default)]
+    linear_rules: u32,
+    /// Any other files by path; they go over what is composed.
+    #[serde(default)]
+    files: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -93,6 +99,15 @@ struct Nic {
     rx_usecs: Option<u32>,
     #[serde(default)]
     features: BTreeMap<String, bool>,
+    /// The driver's own counters.
+    #[serde(default)]
+    statistics: BTreeMap<String, u64>,
+    /// Any other files below the interface's folder.
+    #[serde(default)]
+    files: BTreeMap<String, String>,
+    /// Any other files below the folder of its PCI function.
+    #[serde(default)]
+    card: BTreeMap<String, String>,
 }
 
 fn mtu() -> u32 {
@@ -134,6 +149,12 @@ impl Machine {
         }
         lines.sort_by_key(|line| line.number);
         self.write_irqs(&mut files, &lines, cpus.len() as u32);
+        if self.linear_rules > 0 {
+            files.put("setting/nft.json", &rules(self.linear_rules));
+        }
+        for (path, text) in &self.files {
+            files.put(path, text);
+        }
         files.0
     }
 
@@ -162,6 +183,17 @@ impl Machine {
         files.put("proc/interrupts", table.trim_end());
         files.put("proc/irq/default_smp_affinity", &all.to_mask());
     }
+}
+
+/// Rules of the chain `inet filter input` that each drop one address, as `nft -j list ruleset` shows them.
+fn rules(count: u32) -> String {
+    let rule = |n: u32| {
+        let address = json!({"payload": {"protocol": "ip", "field": "saddr"}});
+        let right = format!("198.51.100.{n}");
+        let expr = json!([{"match": {"op": "==", "left": address, "right": right}}, {"drop": null}]);
+        json!({"rule": {"family": "inet", "table": "filter", "chain": "input", "handle": n + 2, "expr": expr}})
+    };
+    json!({"nftables": (0..count).map(rule).collect::<Vec<_>>()}).to_string()
 }
 
 impl Cpus {
@@ -279,6 +311,12 @@ impl Nic {
                 put(&format!("queues/tx-{n}/tx_timeout"), "0");
             }
         }
+        for (file, text) in &self.files {
+            put(file, text);
+        }
+        for (file, text) in &self.card {
+            files.put(&format!("{function}/{file}"), text);
+        }
         let answers = serde_json::to_string_pretty(&self.answers()).expect("plain data");
         files.put(&format!("ethtool/{}.json", self.name), &answers);
     }
@@ -310,6 +348,7 @@ impl Nic {
                 "key": (0..40).collect::<Vec<u8>>(),
                 "function": "toeplitz"})),
             "napis": self.first_napi.map(napi),
+            "statistics": self.statistics,
         });
         serde_json::from_value(answers).expect("the readers' own form")
     }
