@@ -1,0 +1,79 @@
+//! A network namespace that goes with its thread, and what the kernel counts in it.
+
+use std::{fs, os::unix::fs::MetadataExt, process::Command, thread};
+
+use nix::sched::{CloneFlags, unshare};
+
+/// Whether this may run; says why not, and fails in CI.
+pub(crate) fn privileged() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
+    if !root {
+        eprintln!("skipped: this test takes root");
+    }
+    root
+}
+
+/// A namespace with its loopback up, entered by this thread.
+pub(crate) struct Bed {
+    pub(crate) netns: u32,
+    pub(crate) left: String,
+    pub(crate) right: String,
+    pub(crate) left_index: u32,
+    pub(crate) right_index: u32,
+}
+
+/// Runs `test` in a new namespace. A failure in there fails the test.
+pub(crate) fn in_namespace(test: impl FnOnce(&mut Bed) + Send + 'static) {
+    let run = thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        let netns = fs::metadata("/proc/thread-self/ns/net").unwrap().ino() as u32;
+        let mut bed = Bed { netns, left: "ekleft".into(), right: "ekright".into(), left_index: 0, right_index: 0 };
+        bed.run("ip", "link set lo up");
+        test(&mut bed);
+    });
+    if let Err(panic) = run.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+impl Bed {
+    /// Runs a program in the namespace; gives its output.
+    pub(crate) fn run(&self, program: &str, arguments: &str) -> String {
+        let arguments: Vec<&str> = if program == "nft" { vec![arguments] } else { arguments.split(' ').collect() };
+        let output = Command::new(program).args(&arguments).output().unwrap();
+        assert!(output.status.success(), "{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// A veth pair, both ends here; with `napi`, the right end takes redirected frames.
+    pub(crate) fn add_veth(&mut self, napi: bool) {
+        self.run("ip", &format!("link add {} type veth peer name {}", self.left, self.right));
+        if napi {
+            let status = Command::new("ethtool").args(["-K", &self.right, "gro", "on"]).status().unwrap();
+            assert!(status.success());
+        }
+        for end in [&self.left, &self.right] {
+            self.run("ip", &format!("link set {end} up"));
+        }
+        self.left_index = nix::net::if_::if_nametoindex(self.left.as_str()).unwrap();
+        self.right_index = nix::net::if_::if_nametoindex(self.right.as_str()).unwrap();
+    }
+
+    /// A counter of /proc/net/snmp.
+    pub(crate) fn snmp(&self, protocol: &str, name: &str) -> u64 {
+        let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+        let mut lines = text.lines().filter_map(|l| l.strip_prefix(&format!("{protocol}: ")));
+        let (names, values) = (lines.next().unwrap(), lines.next().unwrap());
+        let at = names.split(' ').position(|n| n == name).unwrap();
+        values.split(' ').nth(at).unwrap().parse().unwrap()
+    }
+
+    /// Frames for other hosts that the right end dropped, as the kernel counts them.
+    pub(crate) fn other_host(&self) -> u64 {
+        let text = self.run("ip", &format!("-j -s -s link show {}", self.right));
+        let (_, rest) =
+            text.split_once("\"otherhost\":").or_else(|| text.split_once("otherhost_dropped\":")).expect(&text);
+        rest.trim_start().chars().take_while(char::is_ascii_digit).collect::<String>().parse().unwrap()
+    }
+}
