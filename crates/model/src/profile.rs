@@ -199,6 +199,15 @@ pub struct LockCaller {
     pub waiting: u64,
 }
 
+/// Work that the classes leave out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// What it was.
+    pub what: String,
+    /// Its share of all time, in percent.
+    pub percent: f64,
+}
+
 /// One core.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CoreProfile {
@@ -237,8 +246,14 @@ pub struct Profile {
     pub classes: Vec<ClassShare>,
     /// Who takes the locks, dearest first.
     pub locks: Vec<LockCaller>,
+    /// The kernel functions in which samples were taken, dearest first, as `perf report --no-children` would list them. What is
+    /// idle is not among them.
+    pub functions: Vec<Named>,
     /// Functions that no rule names, whoever was charged for them.
     pub unnamed: Vec<Named>,
+    /// Work that was to be left out of the classes and its share of all time in percent, such as that of a traffic generator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_out: Option<LeftOut>,
     /// The cores.
     pub cores: Vec<CoreProfile>,
     /// What a reader should know.
@@ -246,6 +261,27 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// A profile without samples, of a machine, begun at `when` (RFC 3339, UTC).
+    pub fn new(when: String, machine: Machine, frequency_hz: u32) -> Self {
+        Self {
+            when,
+            machine,
+            seconds: 0.0,
+            frequency_hz,
+            samples: 0,
+            lost: 0,
+            by_caller: 0,
+            packets: None,
+            classes: Vec::new(),
+            locks: Vec::new(),
+            functions: Vec::new(),
+            unnamed: Vec::new(),
+            left_out: None,
+            cores: Vec::new(),
+            notes: Vec::new(),
+        }
+    }
+
     /// The share of a class, if it has any.
     pub fn class(&self, class: Class) -> Option<&ClassShare> {
         self.classes.iter().find(|c| c.class == class)

@@ -1,0 +1,292 @@
+//! Records a profile of the live machine.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    time::Duration,
+};
+
+use bpf::{CpuProfile, ProfileError, ProfileOptions, StackCount};
+use host::{
+    Root, RootError,
+    counters::{Counters, CountersError, CpuTime, Sampler},
+    symbols::{KernelSymbols, SymbolError},
+};
+use model::{
+    Classified, CpuSet, CpuSetError, ErrorClass,
+    profile::{PacketBase, Profile},
+    run::Machine,
+};
+
+use crate::{
+    packets::{self, PerPacket},
+    tally::{Seen, StatTime, Tally},
+};
+
+/// Where the kernel says which CPUs are online.
+const ONLINE: &str = "sys/devices/system/cpu/online";
+/// The most samples per second and CPU that are taken; beyond it the sampling itself is what is measured.
+pub const MAX_HZ: u32 = 10_000;
+
+/// A profile could not be recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordError {
+    /// No samples.
+    #[error(transparent)]
+    Samples(#[from] ProfileError),
+    /// No names for the functions.
+    #[error(transparent)]
+    Symbols(#[from] SymbolError),
+    /// No counters.
+    #[error(transparent)]
+    Counters(#[from] CountersError),
+    /// The online CPUs are unknown.
+    #[error("cannot learn which CPUs are online: {0}")]
+    Online(#[from] RootError),
+    /// The kernel's list of online CPUs is none.
+    #[error("{ONLINE} holds no list of CPUs: {0}")]
+    List(#[from] CpuSetError),
+    /// A CPU cannot be sampled.
+    #[error("CPU {missing} is not online; online are {online}")]
+    Offline {
+        /// The CPUs that were asked for and are not there.
+        missing: CpuSet,
+        /// Those that are.
+        online: CpuSet,
+    },
+    /// No CPU was named.
+    #[error("the list of CPUs is empty; name at least one")]
+    NoCpu,
+    /// The frequency is out of range.
+    #[error("{0} samples per second are not possible; 1 to {MAX_HZ} are")]
+    Frequency(u32),
+    /// An interface does not exist.
+    #[error("no interface {0} in this network namespace; `ip link` lists those that are")]
+    NoInterface(String),
+}
+
+impl Classified for RecordError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Samples(e) => e.class(),
+            Self::Symbols(e) => e.class(),
+            Self::Counters(e) => e.class(),
+            Self::Online(e) => e.class(),
+            Self::List(_) => ErrorClass::Internal,
+            Self::Offline { .. } | Self::NoCpu | Self::Frequency(_) | Self::NoInterface(_) => ErrorClass::Usage,
+        }
+    }
+}
+
+/// What is to be recorded.
+#[derive(Debug, Clone, Default)]
+pub struct RecorderOptions {
+    /// Samples per second and CPU.
+    pub frequency_hz: u32,
+    /// The CPUs; none: all that are online.
+    pub cpus: Option<CpuSet>,
+    /// What a cost per packet is divided by.
+    pub per_packet: PerPacket,
+    /// Leave out what a generator of live frames on this machine does itself.
+    pub without_generator: bool,
+    /// Keep whole stacks, for a flame graph.
+    pub keep_stacks: bool,
+    /// What the profile is to say about the machine.
+    pub machine: Machine,
+}
+
+/// A profile and the sums it was made of.
+#[derive(Debug, Clone)]
+pub struct Recording {
+    /// The profile.
+    pub profile: Profile,
+    /// The sums, with the stacks if they were to be kept.
+    pub tally: Tally,
+}
+
+/// What tells one thing that was seen from another.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Key {
+    cpu: u32,
+    comm: String,
+    kernel: Vec<u64>,
+    user: bool,
+}
+
+/// Samples until [`finish`](Self::finish).
+#[derive(Debug)]
+pub struct Recorder {
+    options: RecorderOptions,
+    cpus: CpuSet,
+    uppers: BTreeSet<String>,
+    sampler: Sampler,
+    begin: Counters,
+    before: KernelSymbols,
+    samples: CpuProfile,
+    seen: HashMap<Key, u64>,
+}
+
+impl Recorder {
+    /// Begins with `frequency_hz` samples per second on every CPU that is online.
+    ///
+    /// # Errors
+    /// See [`Self::with`].
+    pub fn start(frequency_hz: u32) -> Result<Self, RecordError> {
+        Self::with(RecorderOptions { frequency_hz, ..RecorderOptions::default() })
+    }
+
+    /// Begins as the options say.
+    ///
+    /// # Errors
+    /// When a privilege, the kernel's symbols or its counters are missing, or when an option names what does not exist.
+    pub fn with(options: RecorderOptions) -> Result<Self, RecordError> {
+        if !(1..=MAX_HZ).contains(&options.frequency_hz) {
+            return Err(RecordError::Frequency(options.frequency_hz));
+        }
+        let root = Root::live();
+        let online = CpuSet::parse_list(&root.read_trimmed(ONLINE)?)?;
+        let cpus = options.cpus.clone().unwrap_or_else(|| online.clone());
+        let missing = cpus.difference(&online);
+        if !missing.is_empty() {
+            return Err(RecordError::Offline { missing, online });
+        }
+        if cpus.is_empty() {
+            return Err(RecordError::NoCpu);
+        }
+        let mut sampler = Sampler::open()?;
+        let counters = sampler.read()?;
+        if let PerPacket::Interfaces(names) = &options.per_packet
+            && let Some(name) = names.iter().find(|n| counters.links.values().all(|l| l.name != **n))
+        {
+            return Err(RecordError::NoInterface(name.clone()));
+        }
+        // Everything that takes time comes before the first sample.
+        let before = KernelSymbols::load(&root)?;
+        let uppers = counters.links.values().map(|l| l.name.clone()).filter(|name| is_upper(&root, name)).collect();
+        let wanted = ProfileOptions { frequency_hz: options.frequency_hz, cpus: cpus.iter().collect() };
+        let samples = CpuProfile::open(&wanted)?;
+        let begin = sampler.read()?;
+        Ok(Self { options, cpus, uppers, sampler, begin, before, samples, seen: HashMap::new() })
+    }
+
+    /// Takes what was sampled so far out of the kernel, which keeps 16384 different stacks only. To be called every few seconds in
+    /// a long profile.
+    ///
+    /// # Errors
+    /// When the kernel refuses to read its tables.
+    pub fn poll(&mut self) -> Result<(), RecordError> {
+        for StackCount { cpu, comm, kernel, user, samples, .. } in self.samples.read()? {
+            *self.seen.entry(Key { cpu, comm, kernel, user }).or_default() += samples;
+        }
+        Ok(())
+    }
+
+    /// Ends, with the profile.
+    ///
+    /// # Errors
+    /// When the kernel's tables or counters cannot be read any more.
+    pub fn finish(self) -> Result<Profile, RecordError> {
+        Ok(self.finish_with(None)?.profile)
+    }
+
+    /// Ends, with the profile and the sums. `packets` replaces the recorder's own count of packets.
+    ///
+    /// # Errors
+    /// When the kernel's tables or counters cannot be read any more.
+    pub fn finish_with(mut self, packets: Option<PacketBase>) -> Result<Recording, RecordError> {
+        let end = self.sampler.read()?;
+        self.poll()?;
+        let counts = self.samples.counts()?;
+        // The clocks stop before the names are looked up.
+        drop(self.samples);
+        let seconds = end.at.saturating_sub(self.begin.at).as_secs_f64();
+        let mut tally = Tally::new();
+        if self.options.without_generator {
+            tally = tally.without_generator();
+        }
+        if self.options.keep_stacks {
+            tally = tally.keeping_stacks();
+        }
+        // Programs that came are in the later table, those that went in the earlier one.
+        let after = KernelSymbols::load(&Root::live()).ok();
+        for (key, samples) in &self.seen {
+            let names = |table: &KernelSymbols| -> Vec<String> {
+                table.stack(&key.kernel).iter().map(|s| s.map_or_else(String::new, |s| s.name.to_owned())).collect()
+            };
+            let mut frames = names(after.as_ref().unwrap_or(&self.before));
+            if frames.iter().any(String::is_empty) {
+                for (name, earlier) in frames.iter_mut().zip(names(&self.before)) {
+                    if name.is_empty() {
+                        *name = earlier;
+                    }
+                }
+            }
+            let frames = frames.iter().map(String::as_str).collect();
+            tally.add(&Seen { cpu: key.cpu, comm: &key.comm, frames, user: key.user, samples: *samples });
+        }
+        let times = stat_times(&self.begin, &end, &self.cpus);
+        let expected = seconds * f64::from(self.options.frequency_hz);
+        tally.fill_idle(expected, &times);
+        let packets = packets.or_else(|| packets::base(&self.options.per_packet, &self.uppers, &self.begin, &end));
+        let mut about = Profile::new(self.begin.when.clone(), self.options.machine.clone(), self.options.frequency_hz);
+        about.lost = counts.lost();
+        about.notes.extend(notes(&tally, expected, &times, &self.begin, &end));
+        Ok(Recording { profile: tally.profile(seconds, &times, packets, about), tally })
+    }
+
+    /// How long it has been sampling.
+    ///
+    /// # Errors
+    /// When the counters cannot be read any more.
+    pub fn elapsed(&mut self) -> Result<Duration, RecordError> {
+        Ok(self.sampler.read()?.at.saturating_sub(self.begin.at))
+    }
+}
+
+/// Whether an interface stands on another one of this namespace.
+fn is_upper(root: &Root, name: &str) -> bool {
+    root.list(&format!("sys/class/net/{name}"))
+        .is_ok_and(|entries| entries.iter().any(|e| e.starts_with("lower_") || e == "bridge"))
+}
+
+/// The time of each sampled CPU between two readings.
+fn stat_times(begin: &Counters, end: &Counters, cpus: &CpuSet) -> BTreeMap<u32, StatTime> {
+    let time = |cpu: u32| {
+        let (b, e) = (begin.cpus.get(&cpu)?, end.cpus.get(&cpu)?);
+        let spent = |get: fn(&CpuTime) -> u64| get(e).saturating_sub(get(b)) as f64;
+        let all = spent(|t| t.user + t.system + t.idle + t.irq + t.softirq + t.steal).max(1.0);
+        let (idle, steal) = (spent(|t| t.idle), spent(|t| t.steal));
+        Some((cpu, StatTime { idle_percent: 100.0 * idle / all, steal_percent: 100.0 * steal / all }))
+    };
+    cpus.iter().filter_map(time).collect()
+}
+
+/// What makes the figures less sure.
+fn notes(
+    tally: &Tally,
+    expected: f64,
+    times: &BTreeMap<u32, StatTime>,
+    begin: &Counters,
+    end: &Counters,
+) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (&cpu, time) in times {
+        let taken = tally.samples_of(cpu) as f64;
+        let awake = expected * (100.0 - time.steal_percent) / 100.0;
+        if taken < 0.8 * awake && awake >= 20.0 {
+            notes.push(format!(
+                "CPU {cpu} gave {taken:.0} of the {awake:.0} samples that were due: interrupts were off for long, or the \
+                 hypervisor took more than it says"
+            ));
+        }
+    }
+    let changed: Vec<String> = begin
+        .links
+        .iter()
+        .filter(|(index, link)| end.links.get(index).is_none_or(|l| l.name != link.name))
+        .map(|(_, link)| link.name.clone())
+        .collect();
+    if !changed.is_empty() {
+        notes.push(format!("went or were renamed meanwhile: {}; their packets are not counted", changed.join(", ")));
+    }
+    notes
+}

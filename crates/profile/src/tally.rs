@@ -1,0 +1,344 @@
+//! Adds classed stacks up, and makes a profile of the sums: pure.
+
+use std::collections::{BTreeMap, HashMap};
+
+use model::profile::{Class, ClassShare, CoreProfile, LeftOut, LockCaller, Named, PacketBase, Profile};
+
+use crate::{
+    classify::{LockUse, classify},
+    rules::{Rule, Rules},
+};
+
+/// Functions kept per class and in every list.
+const LISTED: usize = 40;
+
+/// Something that was seen a number of times.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Seen<'a> {
+    /// The CPU.
+    pub cpu: u32,
+    /// The thread's name.
+    pub comm: &'a str,
+    /// The functions of the kernel's stack, innermost first; an empty name where there is no symbol.
+    pub frames: Vec<&'a str>,
+    /// The program itself ran, in user mode.
+    pub user: bool,
+    /// Samples.
+    pub samples: u64,
+}
+
+/// What the kernel itself says about the time of a core, in percent.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct StatTime {
+    /// Idle.
+    pub idle_percent: f64,
+    /// Taken by the hypervisor.
+    pub steal_percent: f64,
+}
+
+/// The sums.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    without_generator: bool,
+    keep_stacks: bool,
+    cores: BTreeMap<u32, BTreeMap<Class, u64>>,
+    left_out: BTreeMap<u32, u64>,
+    top: HashMap<(Class, String), u64>,
+    locks: HashMap<(String, Class), (u64, u64)>,
+    functions: HashMap<String, u64>,
+    unnamed: HashMap<String, u64>,
+    by_caller: u64,
+    stacks: HashMap<String, u64>,
+}
+
+impl Tally {
+    /// Nothing yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Leaves out of the classes what a generator of live frames does itself (see [`is_generator`]).
+    #[must_use]
+    pub fn without_generator(self) -> Self {
+        Self { without_generator: true, ..self }
+    }
+
+    /// Keeps whole stacks, for a flame graph.
+    #[must_use]
+    pub fn keeping_stacks(self) -> Self {
+        Self { keep_stacks: true, ..self }
+    }
+
+    /// Adds what was seen.
+    pub fn add(&mut self, seen: &Seen<'_>) {
+        let (cpu, n) = (seen.cpu, seen.samples);
+        self.cores.entry(cpu).or_default();
+        if self.without_generator && is_generator(&seen.frames) {
+            *self.left_out.entry(cpu).or_default() += n;
+            return;
+        }
+        let (class, name) = if seen.user {
+            (Class::User, seen.comm)
+        } else {
+            let verdict = classify(&seen.frames);
+            self.by_caller += if verdict.by_caller { n } else { 0 };
+            if let Some(LockUse { waiting, owner }) = verdict.lock {
+                let caller = verdict.function.unwrap_or("?").to_owned();
+                let (all, waited) = self.locks.entry((caller, owner)).or_default();
+                *all += n;
+                *waited += if waiting { n } else { 0 };
+            }
+            (verdict.class, self.add_functions(seen, verdict.class))
+        };
+        *self.cores.entry(cpu).or_default().entry(class).or_default() += n;
+        *self.top.entry((class, name.to_owned())).or_default() += n;
+        if self.keep_stacks && class != Class::Idle {
+            *self.stacks.entry(folded(seen)).or_default() += n;
+        }
+    }
+
+    /// Notes the innermost function, and gives the innermost that is no helper.
+    fn add_functions<'a>(&mut self, seen: &Seen<'a>, class: Class) -> &'a str {
+        let rules = Rules::built_in();
+        let named = |f: &&&str| !f.is_empty();
+        let Some(innermost) = seen.frames.first().filter(named) else { return "(no symbol)" };
+        if class != Class::Idle {
+            *self.functions.entry((*innermost).to_owned()).or_default() += seen.samples;
+        }
+        if rules.rule(innermost).is_none() {
+            *self.unnamed.entry((*innermost).to_owned()).or_default() += seen.samples;
+        }
+        seen.frames.iter().filter(named).find(|f| rules.rule(f) != Some(Rule::Caller)).unwrap_or(innermost)
+    }
+
+    /// Samples in all.
+    pub fn samples(&self) -> u64 {
+        self.cores.values().flat_map(BTreeMap::values).sum::<u64>() + self.left_out.values().sum::<u64>()
+    }
+
+    /// Samples of one CPU, filled-in idle ones included.
+    pub fn samples_of(&self, cpu: u32) -> u64 {
+        let left = self.left_out.get(&cpu).copied().unwrap_or(0);
+        self.cores.get(&cpu).map_or(0, |c| c.values().sum::<u64>()) + left
+    }
+
+    /// Adds the samples that a deeply sleeping CPU did not give: of `expected` per CPU those that are missing, as far as the kernel
+    /// accounts the CPU idle beyond the idle samples that it gave.
+    pub fn fill_idle(&mut self, expected: f64, stat: &BTreeMap<u32, StatTime>) {
+        for (&cpu, time) in stat {
+            let due = expected * (100.0 - time.steal_percent) / 100.0;
+            let missing = due - self.samples_of(cpu) as f64;
+            let core = self.cores.entry(cpu).or_default();
+            let idle = core.get(&Class::Idle).copied().unwrap_or(0) as f64;
+            let unseen = missing.min(expected * time.idle_percent / 100.0 - idle).round();
+            if unseen >= 1.0 {
+                *core.entry(Class::Idle).or_default() += unseen as u64;
+            }
+        }
+    }
+
+    /// The stacks that were kept, in the folded form of flame graphs (`outermost;…;innermost`) with their samples.
+    pub fn stacks(&self) -> impl Iterator<Item = (&str, u64)> {
+        self.stacks.iter().map(|(stack, &n)| (stack.as_str(), n))
+    }
+
+    /// The profile: `seconds` long, with what /proc/stat says about each sampled core and what there was of packets. Fields that
+    /// tell of the circumstances are left as in `about`.
+    pub fn profile(
+        &self,
+        seconds: f64,
+        stat: &BTreeMap<u32, StatTime>,
+        packets: Option<PacketBase>,
+        about: Profile,
+    ) -> Profile {
+        let cores: Vec<CoreProfile> = self.cores.iter().map(|(&cpu, counts)| self.core(cpu, counts, stat)).collect();
+        let of_all = |percent: f64| percent / cores.len().max(1) as f64;
+        let total = self.samples();
+        let core_ns = seconds * 1e9 * cores.len() as f64;
+        let share = |class: Class| {
+            let percent = of_all(cores.iter().filter_map(|c| c.percent.get(&class)).sum());
+            let samples = self.cores.values().filter_map(|c| c.get(&class)).sum();
+            let per_packet = |p: &PacketBase| percent / 100.0 * core_ns / p.packets as f64;
+            ClassShare {
+                class,
+                samples,
+                percent,
+                error: if class == Class::Steal { 0.0 } else { error(percent, total) },
+                ns_per_packet: packets.as_ref().filter(|p| p.packets > 0 && class.is_busy()).map(per_packet),
+                top: listed(self.top.iter().filter(|((c, _), _)| *c == class).map(|((_, name), n)| (name.clone(), *n))),
+            }
+        };
+        let mut classes: Vec<ClassShare> =
+            Class::ALL.into_iter().map(share).filter(|c| c.percent > 0.0 || c.samples > 0).collect();
+        let last = |c: &ClassShare| (c.class >= Class::Unclassified).then_some(c.class);
+        classes.sort_by(|a, b| last(a).cmp(&last(b)).then(b.percent.total_cmp(&a.percent)));
+        let left: u64 = self.left_out.values().sum();
+        let left_percent = of_all(self.left_out.iter().map(|(cpu, &n)| self.percent_of(*cpu, n, stat)).sum());
+        Profile {
+            seconds,
+            samples: total,
+            by_caller: self.by_caller,
+            packets,
+            classes,
+            locks: self.lock_callers(),
+            functions: listed(self.functions.clone()),
+            unnamed: listed(self.unnamed.clone()),
+            left_out: (left > 0).then(|| LeftOut { what: "the traffic generator".into(), percent: left_percent }),
+            cores,
+            ..about
+        }
+    }
+
+    fn core(&self, cpu: u32, counts: &BTreeMap<Class, u64>, stat: &BTreeMap<u32, StatTime>) -> CoreProfile {
+        let time = stat.get(&cpu).copied().unwrap_or_default();
+        let mut percent: BTreeMap<Class, f64> =
+            counts.iter().map(|(&class, &n)| (class, self.percent_of(cpu, n, stat))).collect();
+        if time.steal_percent > 0.0 {
+            percent.insert(Class::Steal, time.steal_percent);
+        }
+        CoreProfile {
+            cpu,
+            samples: counts.values().sum::<u64>() + self.left_out.get(&cpu).copied().unwrap_or(0),
+            percent,
+            stat_idle_percent: time.idle_percent,
+            stat_steal_percent: time.steal_percent,
+        }
+    }
+
+    /// `n` samples of a core as a share of its time: no sample is taken in time that was stolen.
+    fn percent_of(&self, cpu: u32, n: u64, stat: &BTreeMap<u32, StatTime>) -> f64 {
+        let of_core = self.cores.get(&cpu).map_or(0, |c| c.values().sum::<u64>());
+        let all = of_core + self.left_out.get(&cpu).copied().unwrap_or(0);
+        let steal = stat.get(&cpu).map_or(0.0, |t| t.steal_percent);
+        (100.0 - steal) * n as f64 / all.max(1) as f64
+    }
+
+    fn lock_callers(&self) -> Vec<LockCaller> {
+        let caller = |((caller, class), (samples, waiting)): (&(String, Class), &(u64, u64))| LockCaller {
+            caller: caller.clone(),
+            class: *class,
+            samples: *samples,
+            waiting: *waiting,
+        };
+        let mut callers: Vec<LockCaller> = self.locks.iter().map(caller).collect();
+        callers.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.caller.cmp(&b.caller)));
+        callers.truncate(LISTED);
+        callers
+    }
+}
+
+/// Two standard errors of a share of `percent` out of `samples` independent samples, in percentage points.
+fn error(percent: f64, samples: u64) -> f64 {
+    let p = (percent / 100.0).clamp(0.0, 1.0);
+    if samples == 0 { 0.0 } else { 200.0 * (p * (1.0 - p) / samples as f64).sqrt() }
+}
+
+fn listed(names: impl IntoIterator<Item = (String, u64)>) -> Vec<Named> {
+    let mut names: Vec<Named> = names.into_iter().map(|(name, samples)| Named { name, samples }).collect();
+    names.sort_by(|a, b| b.samples.cmp(&a.samples).then_with(|| a.name.cmp(&b.name)));
+    names.truncate(LISTED);
+    names
+}
+
+/// Whether a generator of XDP live frames (BPF_PROG_TEST_RUN) was at its own work: making frames and handing them to its interface. Packet
+/// work that soft interrupts do on top of it is not its own.
+pub fn is_generator(frames: &[&str]) -> bool {
+    const MAKES: [&str; 4] = ["xdp_test_run_batch", "bpf_test_run_xdp_live", "bpf_prog_test_run_xdp", "bpf_test_run"];
+    const SERVES: [&str; 5] = ["handle_softirqs", "__do_softirq", "net_rx_action", "irq_exit_rcu", "__irq_exit_rcu"];
+    let is_one_of = |names: &[&str], f: &str| names.contains(&crate::rules::bare(f));
+    frames.iter().find(|f| is_one_of(&MAKES, f) || is_one_of(&SERVES, f)).is_some_and(|f| is_one_of(&MAKES, f))
+}
+
+fn folded(seen: &Seen<'_>) -> String {
+    let mut text = seen.comm.replace([';', ' '], "_");
+    if seen.user {
+        return text + ";[user mode]";
+    }
+    for frame in seen.frames.iter().rev() {
+        text.push(';');
+        text.push_str(if frame.is_empty() { "[unknown]" } else { frame });
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use model::run::Machine;
+
+    use super::*;
+
+    fn seen<'a>(cpu: u32, frames: &[&'a str], samples: u64) -> Seen<'a> {
+        Seen { cpu, comm: "napi/eth0-3", frames: frames.to_vec(), user: false, samples }
+    }
+
+    fn empty() -> Profile {
+        Profile::new(String::new(), Machine::default(), 99)
+    }
+
+    #[test]
+    fn shares_of_cores_add_up_with_what_was_stolen() {
+        let mut tally = Tally::new();
+        tally.add(&seen(0, &["fib_table_lookup"], 30));
+        tally.add(&seen(0, &["pv_native_safe_halt", "do_idle"], 10));
+        tally.add(&Seen { cpu: 1, comm: "iperf3", user: true, samples: 40, ..Seen::default() });
+        let stat = BTreeMap::from([(1, StatTime { idle_percent: 0.0, steal_percent: 20.0 })]);
+        let packets = PacketBase { what: "x".into(), packets: 1_000_000, pps: 5e5 };
+        let profile = tally.profile(2.0, &stat, Some(packets), empty());
+        let percent: f64 = profile.classes.iter().map(|c| c.percent).sum();
+        assert!((percent - 100.0).abs() < 1e-9);
+        assert_eq!(profile.percent(Class::Ip), 37.5);
+        assert_eq!(profile.percent(Class::User), 40.0);
+        assert_eq!(profile.percent(Class::Steal), 10.0);
+        // 0.375 of two cores for two seconds, over a million packets.
+        assert_eq!(profile.class(Class::Ip).unwrap().ns_per_packet, Some(1500.0));
+        assert_eq!(profile.class(Class::Idle).unwrap().ns_per_packet, None);
+        assert_eq!(profile.dearest(1), [(Class::User, 4000.0 / 77.5)]);
+        assert_eq!(profile.class(Class::User).unwrap().top[0].name, "iperf3");
+        let order: Vec<Class> = profile.classes.iter().map(|c| c.class).collect();
+        assert_eq!(order, [Class::User, Class::Ip, Class::Idle, Class::Steal]);
+    }
+
+    #[test]
+    fn a_cpu_that_sleeps_through_its_samples_is_idle() {
+        let mut tally = Tally::new();
+        tally.add(&seen(0, &["ip_rcv"], 10));
+        let stat = |idle_percent| StatTime { idle_percent, steal_percent: 0.0 };
+        tally.fill_idle(100.0, &BTreeMap::from([(0, stat(90.0)), (1, stat(100.0))]));
+        let profile = tally.profile(1.0, &BTreeMap::new(), None, empty());
+        assert_eq!((profile.percent(Class::Idle), profile.percent(Class::Ip)), (95.0, 5.0));
+        // Not more than the kernel accounts.
+        let mut tally = Tally::new();
+        tally.add(&seen(0, &["ip_rcv"], 10));
+        tally.fill_idle(100.0, &BTreeMap::from([(0, stat(10.0))]));
+        assert_eq!(tally.samples_of(0), 20);
+    }
+
+    #[test]
+    fn locks_are_listed_by_who_takes_them() {
+        let mut tally = Tally::new();
+        tally.add(&seen(0, &["native_queued_spin_lock_slowpath", "_raw_spin_lock", "packet_rcv"], 5));
+        tally.add(&seen(0, &["_raw_spin_lock", "packet_rcv"], 2));
+        tally.add(&seen(0, &["frobnicate", "ip_rcv"], 1));
+        let profile = tally.profile(1.0, &BTreeMap::new(), None, empty());
+        let want = LockCaller { caller: "packet_rcv".into(), class: Class::Taps, samples: 7, waiting: 5 };
+        assert_eq!(profile.locks, [want]);
+        assert_eq!(profile.unnamed, [Named { name: "frobnicate".into(), samples: 1 }]);
+        assert_eq!(profile.by_caller, 1);
+        assert_eq!(profile.functions[0], Named { name: "native_queued_spin_lock_slowpath".into(), samples: 5 });
+    }
+
+    #[test]
+    fn a_generator_can_be_left_out() {
+        let own = ["veth_xdp_xmit", "bq_xmit_all", "xdp_test_run_batch.constprop.0", "bpf_test_run_xdp_live"];
+        let served = ["ip_rcv", "net_rx_action", "handle_softirqs", "xdp_test_run_batch.constprop.0"];
+        assert!(is_generator(&own) && !is_generator(&served) && !is_generator(&["ip_rcv"]));
+        let mut tally = Tally::new().without_generator().keeping_stacks();
+        tally.add(&seen(0, &own, 3));
+        tally.add(&seen(0, &served, 1));
+        let profile = tally.profile(1.0, &BTreeMap::new(), None, empty());
+        assert_eq!((profile.samples, profile.percent(Class::Ip)), (4, 25.0));
+        assert_eq!(profile.left_out.unwrap().percent, 75.0);
+        let stacks: Vec<_> = tally.stacks().collect();
+        assert_eq!(stacks, [("napi/eth0-3;xdp_test_run_batch.constprop.0;handle_softirqs;net_rx_action;ip_rcv", 1)]);
+    }
+}
