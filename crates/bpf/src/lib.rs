@@ -10,6 +10,7 @@ pub mod r#gen;
 pub mod napi_cost;
 pub mod profile;
 pub mod redirect;
+pub mod ring_sockets;
 mod skel;
 pub mod tap;
 mod translate;
@@ -22,6 +23,7 @@ pub use r#gen::{LiveCounts, LivePace, LivePacket, LiveSender, takes_redirected_f
 pub use napi_cost::{NapiCost, NapiCostError, NapiCosts};
 pub use profile::{CpuProfile, ProfileError, ProfileOptions, SampleCounts, StackCount};
 pub use redirect::{RedirectCounts, XskRedirect};
+pub use ring_sockets::{RingKind, RingSocket, RingSockets, RingSocketsError};
 pub use tap::{Tap, TapCounts, TapFrame, TapReader, TapSettings, TapStamp};
 pub use verdict::{DropCounts, XdpDrop, XdpPass};
 pub use xdp::{Attached, XdpError, XdpLink, XdpMode};

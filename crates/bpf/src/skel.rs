@@ -22,6 +22,7 @@ skeleton!(drops, "/drops.skel.rs");
 skeleton!(r#gen, "/gen.skel.rs");
 skeleton!(napi_cost, "/napi_cost.skel.rs");
 skeleton!(profile, "/profile.skel.rs");
+skeleton!(ring_sockets, "/ring_sockets.skel.rs");
 skeleton!(tap, "/tap.skel.rs");
 skeleton!(xsk_redirect, "/xsk_redirect.skel.rs");
 skeleton!(xdp_drop, "/xdp_drop.skel.rs");

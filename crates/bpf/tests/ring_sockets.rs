@@ -1,0 +1,58 @@
+//! What a packet ring lost, against what its owner is told.
+
+use std::{net::UdpSocket, process::Command, thread};
+
+use bpf::{RingKind, RingSockets};
+use nix::sched::{CloneFlags, unshare};
+use sys::packet::{PacketSocket, RingLayout, RxRing};
+
+/// Whether this may run; says why not, and fails in CI.
+fn privileged() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
+    if !root {
+        eprintln!("skipped: this test takes root");
+    }
+    root
+}
+
+#[test]
+fn a_ring_that_nobody_reads() {
+    if !privileged() {
+        return;
+    }
+    const PACKETS: u64 = 2_000;
+    // A namespace belongs to a thread and goes with it.
+    thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+        let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        sender.connect(receiver.local_addr().unwrap()).unwrap();
+        let layout = RingLayout { block_bytes: 4096, blocks: 2, retire_ms: 1000, rx_hash: false, node: None };
+        let ring = RxRing::new(PacketSocket::open().unwrap(), layout).unwrap();
+        ring.socket().set_ignore_outgoing().unwrap();
+        ring.socket().bind(1).unwrap();
+        let sockets = RingSockets::open().unwrap();
+        for _ in 0..PACKETS {
+            sender.send(&[0; 500]).unwrap();
+            receiver.recv(&mut [0; 512]).unwrap();
+        }
+        let ours: Vec<_> = sockets.read().unwrap().into_iter().filter(|s| s.pid == std::process::id()).collect();
+        let [ours] = ours.as_slice() else { panic!("one socket: {ours:?}") };
+        assert_eq!((ours.kind, ours.ifindex), (RingKind::PacketRing, 1));
+        assert!(ours.inode > 0 && ours.netns > 0 && !ours.comm.is_empty(), "{ours:?}");
+        assert_eq!(ours.received + ours.lost, PACKETS);
+        let told = ring.socket().take_statistics().unwrap();
+        assert_eq!(
+            (u64::from(told.packets), u64::from(told.drops)),
+            (PACKETS, ours.lost),
+            "looking has taken nothing away"
+        );
+        assert!(ours.lost > PACKETS / 2, "{ours:?}");
+        let after = sockets.read().unwrap().into_iter().find(|s| s.inode == ours.inode).expect("it is still there");
+        assert_eq!((after.received, after.lost), (0, 0), "what the owner has asked for is set back");
+    })
+    .join()
+    .unwrap();
+}
