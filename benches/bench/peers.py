@@ -39,6 +39,8 @@ def versions():
         "tcpreplay": (["tcpreplay", "--version"], r"version: (\S+)"),
         "xdp-tools": ([*xdp_tool("xdpdump"), "--version"], r"version (\S+)"),
         "libxdp (yardstick)": (["dpkg-query", "-W", "libxdp-dev"], r"(\d\S+)"),
+        "perf": (["perf", "--version"], r"version (\S+)"),
+        "bpftrace": (["bpftrace", "--version"], r"bpftrace v(\S+)"),
         "evenkeel": ([EVENKEEL, "--version"], r"evenkeel (\S+)"),
         "gcc": (["gcc", "--version"], r"(\d+\.\d+\.\d+)"),
     }

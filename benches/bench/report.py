@@ -73,6 +73,32 @@ def _packet_table(table):
     return text
 
 
+def _cost_table(table):
+    """Throughput of a box with a watcher, beside the same box without."""
+    rows = []
+    for name, result in table["contenders"].items():
+        figures = result["rounds"]
+        if result["trouble"] or not figures:
+            rows.append([name, "not measured", "", "", _short(result["trouble"] or "no round")])
+            continue
+        mpps = [f"{statistics.median(f[key] for f in figures) / 1e6:.2f}" for key in ("without_pps", "with_pps")]
+        own = statistics.median(f["watcher_cpu_percent"] for f in figures)
+        rows.append([name, *mpps, f"{own:.1f}", result["note"]])
+    text = _rows(["watcher, box", "without, Mpps", "with, Mpps", "watcher's own, % of a core", "how"], rows)
+    judged = [
+        [item["ours"], item["theirs"], f"{item['ratio']['median']:.3f} ({item['ratio']['min']:.3f}-{item['ratio']['max']:.3f})",
+         f"≥ {item['at_least']}" if item["at_least"] else "", MARK[item["met"]]]
+        for item in table["ratios"] if item["ratio"]
+    ]
+    drift = [abs(f["unwatched_ratio"] - 1) for result in table["contenders"].values() for f in result["rounds"]]
+    if drift:
+        text += "\n\n" + _rows(["throughput with", "to that with", "median (spread)", "wanted", "met"], judged)
+        text += (
+            f"\n\nTwo windows with nothing watching, one before and one after, differ by {statistics.median(drift):.1%} (median) to {max(drift):.1%}: "
+            "what is smaller than that in a single round says nothing.")
+    return text
+
+
 def _buffered(table):
     """How much of the readers' shares may be what their buffers held at the end."""
     offered = [row["offered_frames"]["median"] for row in table["contenders"].values() if row.get("offered_frames")]
@@ -114,7 +140,8 @@ def markdown(result):
         if table.get("trouble"):
             text.append(f"### {table['title']}\n\nNot measured: {table['trouble']}")
             continue
-        body = _value_table(table) if "value" in table else _packet_table(table)
+        shown = _value_table if "value" in table else _cost_table if table.get("kind") == "cost" else _packet_table
+        body = shown(table)
         text.append(f"### {table['title']}\n\n{table['arrangement'][0].upper()}{table['arrangement'][1:]}.\n\n{body}")
         text += _warnings(result, table)
         if table["title"] == "apart":
@@ -150,6 +177,8 @@ cores that do nothing else, root, no traffic outside namespaces of its own. What
   the interfaces' counters say. Rings and the tap have {buffer} MiB each, peers' too.
 - Rows that say "counts only" walk whole frames and write nothing; those with `-w /dev/null` format a file that nobody keeps. tcpdump, dumpcap and
   xdpdump have no way to only count what is live: compare them with our rows of the same kind.
+- *cost*: the throughput of a saturated box with a watcher beside it, as a share of the mean of two windows without, one right before and one
+  right after. The box has core 1 and the watcher runs there, too, so that all it does counts: its own processor time and what it does to each frame.
 
 ## Its limits
 

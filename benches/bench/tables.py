@@ -12,6 +12,7 @@ import termios
 import time
 
 from . import contenders as all_of
+from . import cost
 from .lab import Trouble
 from .peers import EVENKEEL, REPOSITORY
 from .trial import median_of, ratio, rounds
@@ -239,4 +240,7 @@ def _read(descriptor, patience):
         return b""
 
 
-TABLES = {"gen": generators, "inline": inline, "apart": apart, "write": write, "spread": spread, "top": top}
+TABLES = {
+    "gen": generators, "inline": inline, "apart": apart, "write": write, "spread": spread, "top": top, "cost": cost.table,
+    "ledger": cost.ledger_answer, "doctor": cost.doctor_answer,
+}

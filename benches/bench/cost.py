@@ -1,0 +1,285 @@
+"""Table `cost`: what being watched takes of a box's throughput, and how soon the watchers answer.
+
+The box forwards, or drops, as many frames as one core can; the watcher shares that core, so that its own processor time counts as well
+as what it does to each frame. Windows without and with a watcher take turns while the frames keep coming; a ratio is one window with
+to the mean of the windows right before and right after it, because the box itself drifts by more than what is looked for."""
+
+import json
+import os
+import shlex
+import statistics
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import Callable
+
+from .contenders import EVENKEEL_GEN
+from .lab import READER_CPU, RECEIVER, RECEIVER_MAC, SENDER, SENDER_CPU, Trouble, cpu_times, sh, usage, wait_for
+from .peers import EVENKEEL
+from .trial import ATTEMPTS, STEAL_LIMIT
+
+SINK = "ekb2"
+WARM = 2.5  # seconds after which a watcher has its programs and tables in place
+WANTED = 0.99
+LEDGER_ANSWER_MS, DOCTOR_ANSWER_MS = 2000, 1000
+
+
+@dataclass
+class Box:
+    """What the receiver's namespace does with the frames, and the check that it does."""
+
+    name: str
+    does: str
+    to_mac: str
+    rules: list  # commands in the receiver's namespace
+    forwards: bool
+
+
+@dataclass
+class Watcher:
+    """A program that looks at the whole machine until SIGINT."""
+
+    name: str
+    argv: Callable  # (hz) -> command
+    needs: str
+    note: str
+    boxes: tuple = ("forward", "drop", "rule")
+
+
+BOXES = [
+    Box("forward", "kernel routing into a device that throws everything away without counting it as a drop", RECEIVER_MAC, [], True),
+    Box("drop", "every frame is for another host: the cheapest drop there is, and with that the dearest to trace", "02:00:00:00:00:02", [], False),
+    Box("rule", "an nft rule drops every frame", RECEIVER_MAC, [
+        "nft add table ip ekb", "nft add chain ip ekb first { type filter hook prerouting priority -300; }",
+        "nft add rule ip ekb first counter drop"], False),
+]
+
+# `ip netns exec` mounts a /sys of its own, without tracefs.
+TRACEFS = "mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing; exec "
+KFREE_SKB = "tracepoint:skb:kfree_skb { @[args->reason, args->location] = count(); }"
+
+LEDGER = Watcher(
+    "evenkeel ledger", lambda hz: [EVENKEEL, "ledger", "--interval", "1", "--count", "3600", "--json"], EVENKEEL,
+    "defaults, an answer a second")
+PROFILE = Watcher(
+    "evenkeel profile", lambda hz: [EVENKEEL, "profile", "--duration", "3600s", "--json"], EVENKEEL, "defaults", ("forward", "drop"))
+PERF = Watcher(
+    "perf record", lambda hz: ["perf", "record", "-a", "-g", "-e", "cpu-clock", "-F", str(hz), "-o", "perf.data"], "perf",
+    "-a -g -e cpu-clock, as often as evenkeel profile, to a RAM disk", ("forward", "drop"))
+BPFTRACE = Watcher(
+    "bpftrace kfree_skb", lambda hz: ["sh", "-c", TRACEFS + shlex.join(["bpftrace", "-e", KFREE_SKB])], "bpftrace",
+    "every drop counted by reason and location, nothing printed")
+WATCHERS = [LEDGER, PROFILE, PERF, BPFTRACE]
+
+
+def table(lab, _generator, options, say):
+    """Table `cost`."""
+    if not os.path.exists(EVENKEEL):
+        raise Trouble(f"{EVENKEEL} is not there: cargo build --release")
+    hz, why = _frequency()
+    say(f"cost: watchers beside a saturated box; profile at {hz} Hz")
+    contenders = {}
+    for box in BOXES:
+        try:
+            contenders.update(_box(lab, box, hz, why, options, say))
+        finally:
+            _clear(lab)
+    return {
+        "title": "cost", "kind": "cost", "generator": None, "frequency_hz": hz, "contenders": contenders, "ratios": _ratios(contenders),
+        "arrangement": f"a box at its maximum on core {READER_CPU}, in a NAPI kthread, and on the same core the watcher; the generator on core "
+        f"{SENDER_CPU} offers more than the box can take. " + "; ".join(f"*{box.name}*: {box.does}" for box in BOXES),
+    }
+
+
+def ledger_answer(_lab, _generator, options, say):
+    """Table `ledger`: from its start to its first answer."""
+    return _answer("ledger", ["ledger", "--once", "--json"], LEDGER_ANSWER_MS, options, say)
+
+
+def doctor_answer(_lab, _generator, options, say):
+    """Table `doctor`: all checks of the live machine that measure nothing."""
+    return _answer("doctor", ["doctor", "--json"], DOCTOR_ANSWER_MS, options, say)
+
+
+def _answer(title, verb, below, options, say):
+    """Wall time of a command, program start included. A finding (exit code 1) is an answer, too."""
+    times = []
+    for _ in range(options.rounds):
+        start = time.monotonic()
+        done = subprocess.run([EVENKEEL, *verb], capture_output=True, text=True, timeout=60)
+        times.append(1000 * (time.monotonic() - start))
+        if done.returncode not in (0, 1) or not done.stdout.startswith("{"):
+            raise Trouble(f"evenkeel {' '.join(verb)}: exit code {done.returncode}: {done.stderr.strip()[-500:]}")
+    median = statistics.median(times)
+    say(f"{title}: {median:.0f} ms")
+    return {
+        "title": title, "arrangement": f"`evenkeel {' '.join(verb)}` on this machine, program start included", "unit": "ms",
+        "value": {"median": median, "min": min(times), "max": max(times)}, "below": below, "met": median < below,
+    }
+
+
+def _frequency():
+    """How often `evenkeel profile` samples by itself, and why that is not known."""
+    done = subprocess.run([EVENKEEL, "profile", "--duration", "1s", "--json"], capture_output=True, text=True, timeout=60)
+    try:
+        return _find(json.loads(done.stdout), "frequency_hz"), None
+    except (ValueError, LookupError):
+        return 99, f"evenkeel profile --duration 1s --json: exit code {done.returncode}: {done.stderr.strip()[-300:]}"
+
+
+def _find(document, key):
+    """A field of a JSON document, in whichever envelope it is."""
+    for value in [document, *(v for v in document.values() if isinstance(v, dict))]:
+        if key in value:
+            return value[key]
+    raise LookupError(key)
+
+
+def _build(lab, box):
+    """Makes the receiver's namespace this box. The sink stays; it belongs to the namespace."""
+    rx = lab.names[1]
+
+    def inside(command):
+        sh("ip", "netns", "exec", rx, *shlex.split(command))
+
+    lab.arrange("apart-stack")
+    if SINK not in sh("ip", "-n", rx, "link"):
+        kinds = ("dummy", "ifb")
+        made = any(_tried("ip", "-n", rx, "link", "add", SINK, "type", kind) for kind in kinds)
+        if not made:
+            raise Trouble(f"no device to route into: this kernel has none of {', '.join(kinds)}")
+        for command in (
+            f"ip link set {SINK} txqueuelen 0 up", f"ip addr add 192.0.2.1/24 dev {SINK}",
+            f"ip neigh replace 192.0.2.2 lladdr 02:00:00:00:00:03 nud permanent dev {SINK}",
+            f"ip route add 198.19.0.0/16 via 192.0.2.2 dev {SINK}",
+            "sysctl -qw net.ipv4.ip_forward=1 net.ipv4.conf.all.rp_filter=0", f"sysctl -qw net.ipv4.conf.{RECEIVER}.rp_filter=0",
+        ):
+            inside(command)
+    for rule in box.rules:
+        inside(rule)
+    lab.pin_napi_threads()
+
+
+def _tried(*argv):
+    return subprocess.run(argv, capture_output=True).returncode == 0
+
+
+def _clear(lab):
+    _tried("ip", "netns", "exec", lab.names[1], "nft", "delete", "table", "ip", "ekb")
+
+
+def _forwarded(lab):
+    """Datagrams that the box has forwarded."""
+    with open(f"/proc/{lab.anchors['rx'].pid}/net/snmp") as file:
+        names, values = [line.split() for line in file if line.startswith("Ip:")][:2]
+    return int(values[names.index("ForwDatagrams")])
+
+
+def _box(lab, box, hz, why, options, say):
+    """All watchers of one box, in interleaved rounds."""
+    _build(lab, box)
+    results = {}
+    for watcher in WATCHERS:
+        if box.name in watcher.boxes:
+            trouble = why if watcher is PROFILE else None
+            if not _tried("which", watcher.needs):
+                trouble = f"{watcher.needs} is not there"
+            results[f"{watcher.name}, {box.name}"] = {"rounds": [], "trouble": trouble, "note": watcher.note, "watcher": watcher}
+    for number in range(options.rounds):
+        for name, result in results.items():
+            if result["trouble"]:
+                continue
+            try:
+                figures = _compared(lab, box, result["watcher"], hz, options.seconds)
+            except Trouble as trouble:
+                result["trouble"] = str(trouble)
+                say(f"  {name}: {trouble}")
+                continue
+            result["rounds"].append(figures)
+            say(f"  round {number + 1} {name}: {figures['ratio']:.4f} of {figures['without_pps'] / 1e6:.3f} Mpps, "
+                f"{figures['watcher_cpu_percent']} % of a core, steal {figures['steal_percent']} %")
+    for result in results.values():
+        del result["watcher"]
+    return results
+
+
+def _compared(lab, box, watcher, hz, seconds):
+    """One window with the watcher between two without, again while the hypervisor stole time."""
+    for attempt in range(1, ATTEMPTS + 1):
+        figures = _once(lab, box, watcher, hz, seconds)
+        if figures["steal_percent"] <= STEAL_LIMIT:
+            break
+    figures["attempts"] = attempt
+    return figures
+
+
+def _once(lab, box, watcher, hz, seconds):
+    generator = [*EVENKEEL_GEN.argv(lab, 3 * seconds + WARM + 10), "--dst-mac", box.to_mac]
+    seen = lab.counters()[0]
+    sender = lab.start("generator", generator, "gen", SENDER_CPU)
+    program = None
+    try:
+        if not wait_for(lambda: lab.counters()[0] > seen, 8.0, 0.01):
+            raise Trouble(f"{SENDER} sent nothing:\n{sender.text()[-1500:]}")
+        lab.pin_napi_threads()
+        time.sleep(0.3)
+        before = _window(lab, box, seconds)
+        program = lab.start(watcher.name, watcher.argv(hz), "rx", READER_CPU)
+        time.sleep(WARM)
+        if not program.running():
+            raise Trouble(f"{watcher.name} ended:\n{program.text()[-1500:]}")
+        burnt = program.cpu_seconds()
+        watched = _window(lab, box, seconds)
+        if not program.running():
+            raise Trouble(f"{watcher.name} ended early:\n{program.text()[-1500:]}")
+        own = 100 * (program.cpu_seconds() - burnt) / watched["span"]
+        program.stop()
+        time.sleep(0.3)
+        after = _window(lab, box, seconds)
+        if not sender.running():
+            raise Trouble(f"the generator ended early:\n{sender.text()[-1500:]}")
+    finally:
+        for started in filter(None, (program, sender)):
+            started.stop()
+            lab.forget(started)
+    windows = (before, watched, after)
+    without = (before["pps"] + after["pps"]) / 2
+    return {
+        "with_pps": watched["pps"], "without_pps": without, "ratio": watched["pps"] / without,
+        "unwatched_ratio": after["pps"] / before["pps"], "watcher_cpu_percent": round(own, 2),
+        "box_core_percent": round(watched["box_core"], 1), "steal_percent": round(max(w["steal"] for w in windows), 2),
+    }
+
+
+def _window(lab, box, seconds):
+    taken, forwarded, ticks, start = lab.counters()[0], _forwarded(lab), cpu_times(), time.monotonic()
+    time.sleep(seconds)
+    span = time.monotonic() - start
+    shares = usage(ticks, cpu_times())
+    taken, forwarded = lab.counters()[0] - taken, _forwarded(lab) - forwarded
+    if box.forwards != (forwarded > 0.9 * taken):
+        raise Trouble(f"box {box.name}: {forwarded} of {taken} frames were forwarded")
+    return {"pps": taken / span, "span": span, "steal": shares[None][1], "box_core": shares[READER_CPU][0]}
+
+
+def _ratios(contenders):
+    """Ours to the unwatched box, which is wanted; and ours to its peer's, made within each round."""
+    found = []
+    for name, result in contenders.items():
+        watcher, box = name.rsplit(", ", 1)
+        wanted = WANTED if watcher in (LEDGER.name, PROFILE.name) else None
+        found.append(_judged(name, "nothing watching", [figures["ratio"] for figures in result["rounds"]], wanted))
+        peer = {LEDGER.name: BPFTRACE.name, PROFILE.name: PERF.name}.get(watcher)
+        if peer:
+            theirs = contenders[f"{peer}, {box}"]["rounds"]
+            pairs = [ours["ratio"] / their["ratio"] for ours, their in zip(result["rounds"], theirs)]
+            found.append(_judged(name, peer, pairs, None))
+    return found
+
+
+def _judged(ours, theirs, values, at_least):
+    ratio = {"median": statistics.median(values), "min": min(values), "max": max(values)} if values else None
+    return {
+        "ours": ours, "theirs": theirs, "metric": "throughput", "at_least": at_least, "ratio": ratio,
+        "met": None if ratio is None or at_least is None else ratio["median"] >= at_least,
+    }
