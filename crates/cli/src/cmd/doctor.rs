@@ -2,11 +2,12 @@
 
 mod fix;
 mod measure;
+mod nodes;
 
 use std::path::PathBuf;
 
 use anyhow::anyhow;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use doctor::{Diagnosis, Evidence, Selection, diagnose};
 use host::{Root, snapshot};
 use model::doctor::Role;
@@ -20,7 +21,10 @@ use crate::failure::{Failure, Outcome, note, tell};
 /// Changes nothing without --fix. What --fix sets is journalled, and `evenkeel undo` takes it back. Exit code 1 when there is a
 /// finding (bad or improve), 0 when there is none.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct DoctorArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
     /// What the machine is for [default: guessed, and said].
     #[arg(long, value_enum)]
     role: Option<RoleArg>,
@@ -57,6 +61,14 @@ pub(crate) struct DoctorArgs {
     /// With --list: as the table of the documentation.
     #[arg(long, hide = true, requires = "list")]
     markdown: bool,
+    #[command(flatten)]
+    nodes: nodes::NodesArgs,
+}
+
+/// What is not about one machine.
+#[derive(Debug, Subcommand)]
+enum Action {
+    Compare(nodes::CompareArgs),
 }
 
 /// The roles, as they are given on the command line.
@@ -88,10 +100,17 @@ impl From<RoleArg> for Role {
 
 /// Examines the machine, and makes the fixes when told.
 pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
+    if let Some(Action::Compare(args)) = &args.action {
+        return nodes::run_compare(args);
+    }
     if args.list {
         return list(args);
     }
     let only = Selection::parse(&args.only)?;
+    if args.nodes.is_given() {
+        let role = args.role.map(Role::from);
+        return nodes::run(&args.nodes, &nodes::Common { role, only: &args.only, json: args.json, all: args.all });
+    }
     let wanted = args.fix.as_deref().map_or_else(|| Ok(only.clone()), Selection::parse)?;
     if args.fix.is_some() && args.root.is_some() && !args.dry_run {
         return Err(Failure::usage(anyhow!(

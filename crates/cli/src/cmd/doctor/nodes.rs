@@ -1,0 +1,200 @@
+//! `evenkeel doctor --nodes` and `evenkeel doctor compare`: many machines, and where they differ.
+
+use std::{fs, path::PathBuf, time::Duration};
+
+use anyhow::anyhow;
+use clap::Args;
+use doctor::{
+    compare::compare,
+    nodes::{self, NodesError, NodesOptions},
+};
+use model::{
+    doctor::{Report, Role},
+    doctor_nodes::{Node, Nodes},
+    schema::Document,
+};
+use report::{Look, compare_text, nodes_text};
+
+use crate::{
+    cmd::spread::print_json,
+    failure::{Failure, Outcome, note, tell},
+};
+
+/// Many machines over ssh.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Many machines")]
+pub(super) struct NodesArgs {
+    /// Examine these machines over ssh (host, user@host, ssh://user@host:port) and compare them.
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["root", "fix", "dry_run"])]
+    nodes: Vec<String>,
+    /// The same, with one machine in each line of a file; # begins a comment.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "fix", "dry_run"])]
+    nodes_file: Option<PathBuf>,
+    /// An option of ssh, as behind its -o: --ssh-option Port=2222.
+    #[arg(long, value_name = "OPTION")]
+    ssh_option: Vec<String>,
+    /// Copy this program to machines that lack it, check it there, run it, and take it away again.
+    #[arg(long)]
+    copy: bool,
+    /// With --copy: the program to copy, built for those machines [default: this one].
+    #[arg(long, value_name = "FILE", requires = "copy")]
+    copy_from: Option<PathBuf>,
+    /// The program on those machines, by name or path.
+    #[arg(long, value_name = "PATH", default_value = "evenkeel")]
+    program: String,
+    /// How many machines are asked at the same time.
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    parallel: u16,
+    /// How long one machine may take, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+}
+
+impl NodesArgs {
+    /// Whether other machines are meant.
+    pub(super) fn is_given(&self) -> bool {
+        !self.nodes.is_empty() || self.nodes_file.is_some()
+    }
+}
+
+/// Compare reports that `evenkeel doctor --json` wrote on several machines (or --nodes for all of them).
+///
+/// Exit code 1 when a machine stands alone with something, 0 when none does.
+#[derive(Debug, Args)]
+pub(super) struct CompareArgs {
+    /// The files, one for each machine.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Show what all agree on, too.
+    #[arg(long, conflicts_with = "json")]
+    all: bool,
+    /// Print JSON (schema evenkeel.doctor.compare/1).
+    #[arg(long)]
+    json: bool,
+}
+
+/// What of the other arguments holds for every machine.
+pub(super) struct Common<'a> {
+    pub(super) role: Option<Role>,
+    pub(super) only: &'a [String],
+    pub(super) json: bool,
+    pub(super) all: bool,
+}
+
+/// Asks all machines and compares their answers.
+pub(super) fn run(args: &NodesArgs, common: &Common<'_>) -> Result<Outcome, Failure> {
+    let mut texts = args.nodes.clone();
+    if let Some(path) = &args.nodes_file {
+        texts.push(fs::read_to_string(path).map_err(|source| NodesError::List { path: path.clone(), source })?);
+    }
+    let names = nodes::names(&texts)?;
+    let copy = match (args.copy, &args.copy_from) {
+        (true, Some(path)) => Some(path.clone()),
+        (true, None) => Some(std::env::current_exe().map_err(Failure::internal)?),
+        (false, _) => None,
+    };
+    let options = NodesOptions {
+        ssh_options: args.ssh_option.clone(),
+        timeout: Duration::from_secs(args.timeout),
+        parallel: args.parallel.into(),
+        program: args.program.clone(),
+        copy,
+        role: common.role,
+        only: common.only.to_vec(),
+    };
+    let answers = nodes::ask(&names, &options, |node| {
+        if let Some(error) = &node.error {
+            note(format_args!("{}: {error}", node.node));
+        }
+    })?;
+    let comparison = compare(&reports(&answers));
+    let failed = answers.iter().filter(|node| node.report.is_none()).count();
+    let findings = answers.iter().filter_map(|node| node.report.as_ref()).any(Report::has_findings);
+    let asked = answers.len();
+    if common.json {
+        print_json("doctor.nodes", Nodes { nodes: answers, comparison })?;
+    } else {
+        let look = Look::of_stdout();
+        let mut text = nodes_text(&answers, look);
+        if asked - failed > 1 {
+            text = format!("{text}\n{}", compare_text(&comparison, look, common.all));
+        }
+        let _ = tell(text.trim_end());
+    }
+    match (failed, findings) {
+        (0, false) => Ok(Outcome::Fine),
+        (0, true) => Ok(Outcome::No),
+        (failed, _) => Err(Failure::lacking(anyhow!("{failed} of {asked} machines gave no report (named above)"))),
+    }
+}
+
+/// Compares saved reports.
+pub(super) fn run_compare(args: &CompareArgs) -> Result<Outcome, Failure> {
+    let mut machines: Vec<Node> = Vec::new();
+    for file in &args.files {
+        let wrong = |why: String| Failure::usage(anyhow!("{}: {why}", file.display()));
+        let text = fs::read_to_string(file).map_err(|e| wrong(e.to_string()))?;
+        machines.extend(read(&text).map_err(|e| wrong(e.to_string()))?);
+    }
+    name_apart(&mut machines, &args.files);
+    let comparison = compare(&reports(&machines));
+    let alone = !comparison.outliers.is_empty();
+    if args.json {
+        print_json("doctor.compare", &comparison)?;
+    } else {
+        let _ = tell(compare_text(&comparison, Look::of_stdout(), args.all).trim_end());
+    }
+    Ok(if alone { Outcome::No } else { Outcome::Fine })
+}
+
+/// One report, or those of many machines.
+fn read(text: &str) -> Result<Vec<Node>, NodesError> {
+    match serde_json::from_str::<Document<Nodes>>(text) {
+        Ok(document) if document.schema == "evenkeel.doctor.nodes/1" => Ok(document.body.nodes),
+        _ => {
+            let report = nodes::parse(text)?;
+            Ok(vec![Node { node: report.hostname.clone(), report: Some(report), error: None }])
+        }
+    }
+}
+
+/// Machines of one name take the names of their files.
+fn name_apart(machines: &mut [Node], files: &[PathBuf]) {
+    let names: Vec<String> = machines.iter().map(|m| m.node.clone()).collect();
+    let twice = |name: &String| name.is_empty() || names.iter().filter(|other| *other == name).count() > 1;
+    if names.iter().any(twice) && machines.len() == files.len() {
+        for (machine, file) in machines.iter_mut().zip(files) {
+            machine.node = file.file_stem().unwrap_or(file.as_os_str()).to_string_lossy().into_owned();
+        }
+    }
+}
+
+fn reports(nodes: &[Node]) -> Vec<(String, &Report)> {
+    nodes.iter().filter_map(|node| Some((node.node.clone(), node.report.as_ref()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_of_one_name_are_told_apart_by_file() {
+        let node = |name: &str| Node { node: name.into(), report: None, error: None };
+        let mut machines = [node("vm"), node("vm")];
+        name_apart(&mut machines, &["a/n1.json".into(), "a/n2.json".into()]);
+        assert_eq!((machines[0].node.as_str(), machines[1].node.as_str()), ("n1", "n2"));
+    }
+
+    #[test]
+    fn other_files_are_named() {
+        assert!(matches!(read("{}"), Err(NodesError::Garbled(_))));
+        assert!(matches!(read(r#"{"schema":"evenkeel.top/1"}"#), Err(NodesError::WrongSchema(_))));
+        assert_eq!(
+            read(
+                r#"{"schema":"evenkeel.doctor.nodes/1","nodes":[],"comparison":{"nodes":[],"rows":[],"outliers":[]}}"#
+            )
+            .unwrap(),
+            []
+        );
+    }
+}

@@ -1,0 +1,202 @@
+//! Where machines differ: every value that the checks read by machine, and who stands alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{
+    doctor::{Finding, Report, Verdict},
+    doctor_nodes::{Comparison, Outlier, Row},
+};
+
+/// What a row is about: the check, its object, the value's name (none for the verdict).
+type Key = (String, Option<String>, Option<String>);
+
+/// Said of a machine whose check saw no such object where others have it.
+const NONE: &str = "none";
+
+/// Compares the reports of machines by name.
+pub fn compare(machines: &[(String, &Report)]) -> Comparison {
+    let mut rows: BTreeMap<Key, Vec<Option<String>>> = BTreeMap::new();
+    for (at, (_, report)) in machines.iter().enumerate() {
+        for finding in &report.findings {
+            let object = finding.object.clone();
+            let verdict = finding.verdict.as_str().to_owned();
+            let values = finding.values.iter().map(|v| (Some(v.subject.clone()), v.value.clone()));
+            for (subject, value) in values.chain([(None, verdict)]) {
+                let key = (finding.check.clone(), object.clone(), subject);
+                rows.entry(key).or_insert_with(|| vec![None; machines.len()])[at] = Some(value);
+            }
+        }
+    }
+    let checks: Vec<BTreeSet<&str>> =
+        machines.iter().map(|(_, report)| report.findings.iter().map(|f| f.check.as_str()).collect()).collect();
+    let mut comparison =
+        Comparison { nodes: machines.iter().map(|(name, _)| name.clone()).collect(), ..Default::default() };
+    for ((check, object, subject), mut cells) in rows {
+        // A check that saw nothing of the kind says so without an object.
+        if object.is_none() && subject.is_none() && cells.iter().flatten().all(|c| c == Verdict::NotApplicable.as_str())
+        {
+            continue;
+        }
+        if object.is_some() && is_remarkable(machines, &check, object.as_deref(), &cells) {
+            for (cell, checks) in cells.iter_mut().zip(&checks) {
+                if cell.is_none() && checks.contains(check.as_str()) {
+                    *cell = Some(NONE.to_owned());
+                }
+            }
+        }
+        let usual = usual(&cells);
+        comparison.rows.push(Row { check, object, subject, cells, usual });
+    }
+    comparison.outliers = outliers(machines, &comparison.rows);
+    comparison
+}
+
+/// An object that few machines have is worth a word only where a check has found something about it: interfaces have other
+/// names elsewhere.
+fn is_remarkable(machines: &[(String, &Report)], check: &str, object: Option<&str>, cells: &[Option<String>]) -> bool {
+    let there = cells.iter().flatten().count();
+    let is_finding = |report: &Report| finding(report, check, object).is_some_and(|f| f.verdict.is_finding());
+    there * 2 < cells.len() && machines.iter().any(|(_, report)| is_finding(report))
+}
+
+fn finding<'a>(report: &'a Report, check: &str, object: Option<&str>) -> Option<&'a Finding> {
+    report.findings.iter().find(|f| f.check == check && f.object.as_deref() == object)
+}
+
+/// What more than half of the machines that have it agree on; two at least.
+fn usual(cells: &[Option<String>]) -> Option<String> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for cell in cells.iter().flatten() {
+        *counts.entry(cell).or_default() += 1;
+    }
+    let all: usize = counts.values().sum();
+    counts.into_iter().find(|&(_, count)| count >= 2 && count * 2 > all).map(|(value, _)| value.to_owned())
+}
+
+fn outliers(machines: &[(String, &Report)], rows: &[Row]) -> Vec<Outlier> {
+    let mut found: Vec<Outlier> = Vec::new();
+    for row in rows {
+        let Some(usual) = &row.usual else { continue };
+        let others = row.cells.iter().flatten().count() - 1;
+        let agree = row.cells.iter().flatten().filter(|cell| *cell == usual).count();
+        for ((node, report), cell) in machines.iter().zip(&row.cells) {
+            let Some(value) = cell.as_ref().filter(|value| *value != usual && *value != NONE) else { continue };
+            let own = finding(report, &row.check, row.object.as_deref());
+            let outlier = Outlier {
+                node: node.clone(),
+                check: row.check.clone(),
+                object: row.object.clone(),
+                subject: row.subject.clone(),
+                value: value.clone(),
+                usual: usual.clone(),
+                agree,
+                others,
+                verdict: own.map_or(Verdict::Unknown, |f| f.verdict),
+                fix: own.and_then(one_line),
+            };
+            found.push(outlier);
+        }
+    }
+    // Where a value tells what is different, the verdict that follows from it need not be told.
+    let told: BTreeSet<(String, String, Option<String>)> = found
+        .iter()
+        .filter(|o| o.subject.is_some())
+        .map(|o| (o.node.clone(), o.check.clone(), o.object.clone()))
+        .collect();
+    found.retain(|o| o.subject.is_some() || !told.contains(&(o.node.clone(), o.check.clone(), o.object.clone())));
+    found.sort_by_key(|o| o.verdict);
+    found
+}
+
+/// The first command of a fix, or else its first advice; `(and 3 more)` when it has more.
+fn one_line(finding: &Finding) -> Option<String> {
+    let lines = &finding.fix.as_ref()?.shell;
+    let first = lines.iter().find(|line| !line.starts_with('#')).or(lines.first())?;
+    let first = first.split("  #").next().unwrap_or(first).trim_end();
+    Some(match lines.len() {
+        1 => first.to_owned(),
+        n => format!("{first}  (and {} more)", n - 1),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use model::doctor::{Comparable, Fix, Role};
+
+    use super::*;
+
+    fn report(ring: &str, extra: Option<(&str, &str)>) -> Report {
+        let verdict = if ring == "512" { Verdict::Improve } else { Verdict::Good };
+        let finding = |check: &str, object: Option<&str>, subject: &str, value: &str, verdict| Finding {
+            check: check.into(),
+            object: object.map(Into::into),
+            group: "g".into(),
+            asks: "?".into(),
+            evidence: vec![],
+            verdict,
+            why: "w".into(),
+            values: vec![Comparable { subject: subject.into(), value: value.into() }],
+            fix: (verdict != Verdict::Good).then(|| Fix {
+                shell: vec!["ethtool -G eth0 rx 4096  # now 512".into(), "more".into()],
+                ..Fix::default()
+            }),
+        };
+        let mut findings = vec![finding("rings", Some("eth0"), "receive ring", ring, verdict)];
+        findings.push(match extra {
+            Some((object, value)) => finding("xdp-programs", Some(object), "XDP program", value, Verdict::Bad),
+            None => Finding {
+                object: None,
+                values: vec![],
+                ..finding("xdp-programs", None, "", "", Verdict::NotApplicable)
+            },
+        });
+        Report {
+            hostname: "h".into(),
+            kernel: "k".into(),
+            role: Role::Server,
+            role_guessed: false,
+            role_why: vec![],
+            watched_s: None,
+            findings,
+            could_not: vec![],
+        }
+    }
+
+    fn compared(reports: &[Report]) -> Comparison {
+        let machines: Vec<(String, &Report)> =
+            reports.iter().enumerate().map(|(n, report)| (format!("n{}", n + 1), report)).collect();
+        compare(&machines)
+    }
+
+    #[test]
+    fn the_small_ring_stands_out_once_with_its_fix() {
+        let mut reports = vec![report("4096", None); 20];
+        reports[16] = report("512", None);
+        let comparison = compared(&reports);
+        let [outlier] = &comparison.outliers[..] else { panic!("{:?}", comparison.outliers) };
+        assert_eq!((outlier.node.as_str(), outlier.value.as_str(), outlier.usual.as_str()), ("n17", "512", "4096"));
+        assert_eq!((outlier.agree, outlier.others), (19, 19));
+        assert_eq!(outlier.fix.as_deref(), Some("ethtool -G eth0 rx 4096  (and 1 more)"));
+        assert_eq!(comparison.rows.iter().filter(|row| row.differs()).count(), 2, "the ring and its verdict");
+    }
+
+    #[test]
+    fn what_only_one_machine_has_is_told_when_it_is_a_finding() {
+        let comparison =
+            compared(&[report("4096", None), report("4096", Some(("eth0", "spy (generic)"))), report("4096", None)]);
+        let [outlier] = &comparison.outliers[..] else { panic!("{:?}", comparison.outliers) };
+        assert_eq!(
+            (outlier.node.as_str(), outlier.value.as_str(), outlier.usual.as_str()),
+            ("n2", "spy (generic)", "none")
+        );
+    }
+
+    #[test]
+    fn two_that_differ_have_no_outlier_but_a_row() {
+        let comparison = compared(&[report("512", None), report("4096", None)]);
+        assert_eq!(comparison.outliers, []);
+        assert!(comparison.rows.iter().any(|row| row.differs() && row.usual.is_none()));
+        assert_eq!(compared(&[]).rows, []);
+        assert!(compared(&[report("512", None)]).outliers.is_empty());
+    }
+}

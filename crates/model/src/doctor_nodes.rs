@@ -1,0 +1,93 @@
+//! What `evenkeel doctor` found on many machines, and where these differ.
+
+use serde::{Deserialize, Serialize};
+
+use crate::doctor::{Report, Verdict};
+
+/// The answers of many machines. The body of `evenkeel.doctor.nodes/1`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Nodes {
+    /// Each machine, in the order in which they were given.
+    pub nodes: Vec<Node>,
+    /// Where those that answered differ.
+    pub comparison: Comparison,
+}
+
+/// One machine's answer, or why there is none.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Node {
+    /// Its name, as it was given (a file's name in a comparison of files).
+    pub node: String,
+    /// What was found there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
+    /// Why nothing was found, and what to do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Where machines differ. The body of `evenkeel.doctor.compare/1`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The machines, in the order of the cells of each row.
+    pub nodes: Vec<String>,
+    /// Every value and every verdict that at least one machine has.
+    pub rows: Vec<Row>,
+    /// Who stands alone, the gravest first.
+    pub outliers: Vec<Outlier>,
+}
+
+/// One value, or one verdict, over all machines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// The check.
+    pub check: String,
+    /// What it is about, when that is not the whole machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+    /// The value's name; none for the verdict of the check.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// What each machine has; none where it has no such thing.
+    pub cells: Vec<Option<String>>,
+    /// What more than half of those that have it agree on, if they do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usual: Option<String>,
+}
+
+impl Row {
+    /// Whether those that have it do not all agree.
+    pub fn differs(&self) -> bool {
+        let mut there = self.cells.iter().flatten();
+        let first = there.next();
+        there.any(|cell| Some(cell) != first)
+    }
+}
+
+/// A machine that differs from what most others agree on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outlier {
+    /// The machine.
+    pub node: String,
+    /// The check.
+    pub check: String,
+    /// What it is about, when that is not the whole machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+    /// The value's name; none for the verdict of the check.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// What this machine has.
+    pub value: String,
+    /// What the others have.
+    pub usual: String,
+    /// How many of the others have that.
+    pub agree: usize,
+    /// How many others there are.
+    pub others: usize,
+    /// What the check says of this machine.
+    pub verdict: Verdict,
+    /// What would put it right there, in one line, where the check knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fix: Option<String>,
+}
