@@ -63,8 +63,9 @@ const BESIDES: [&str; 13] = [
 ];
 
 /// What the doctor's checks read besides; what is of every interface is in [`OF_NIC`].
-const FOR_DOCTOR: [&str; 17] = [
+const FOR_DOCTOR: [&str; 18] = [
     "proc/net/snmp",
+    "proc/net/snmp6",
     "proc/net/netstat",
     "proc/sys/net/core/rmem_default",
     "proc/sys/net/core/wmem_max",
