@@ -142,7 +142,7 @@ pub struct TraceCost {
     pub seen: u64,
     /// CPU time: `look_ns` plus `pass_ns` for every event. The tracepoint's own call is not in it.
     pub ns_total: u64,
-    /// CPU time of the looks by the clock, in nanoseconds.
+    /// CPU time of the looks in nanoseconds: by the clock, plus what the clock cannot see of a look (measured at the start).
     pub look_ns: u64,
     /// What the kernel program takes of an event at least, measured on this machine at the start, in nanoseconds.
     pub pass_ns: u32,

@@ -53,10 +53,13 @@ struct drop_cpu {
 	/* Events that were not asked for (see wanted), and those that found no room in the map. */
 	__u64 filtered;
 	__u64 untracked;
+	/* What a look takes beyond what it sees of itself by the clock: measured at the start. */
+	__u64 overhead_ns;
 };
 
-/* Looking may take so many millionths of a CPU. */
-const volatile __u32 drop_budget_ppm = 5000;
+/* Looking may take so many 2^-20ths of a CPU; and the other way round: a look may come each time that it takes, times this. */
+const volatile __u32 drop_budget = 5243;
+const volatile __u32 drop_budget_inverse = 200;
 /* So much looking time can be saved up, and is there at the start. */
 const volatile __u64 drop_credit_max_ns = 2000000;
 /* Other than 0: looks at one in so many always, whatever it costs. */
@@ -104,7 +107,7 @@ static __always_inline __u64 drop_weight(struct drop_slot *slot, __u64 now)
 /* Books the look that began at `begin` and ends now, and says when the next is due. */
 static __always_inline void drop_settle(struct drop_cpu *cpu, struct drop_slot *slot, __u64 begin)
 {
-	__u64 spent = bpf_ktime_get_ns() - begin, gap = begin - slot->last_look_ns, elapsed, wanted;
+	__u64 spent = bpf_ktime_get_ns() - begin + cpu->overhead_ns, gap = begin - slot->last_look_ns, elapsed, wanted;
 	__s64 limit = drop_credit_max_ns;
 	__u32 every = slot->every ? slot->every : 1;
 
@@ -123,23 +126,22 @@ static __always_inline void drop_settle(struct drop_cpu *cpu, struct drop_slot *
 		cpu->credit_ns = limit;
 		cpu->credited_at_ns = begin;
 	}
-	cpu->mean_ns = (cpu->mean_ns * 15 + spent) / 16;
+	cpu->mean_ns = (cpu->mean_ns * 15 + spent) >> 4;
 	elapsed = begin - cpu->credited_at_ns;
 	if (elapsed > 1000000000ULL)
 		elapsed = 1000000000ULL;
-	cpu->credited_at_ns = begin;
-	/* 1 ns of credit is the smallest: shorter spans would earn nothing. */
-	if (elapsed * drop_budget_ppm < 1000000)
-		cpu->credited_at_ns -= elapsed;
-	else
-		cpu->credit_ns += elapsed * drop_budget_ppm / 1000000;
+	/* Spans that would earn less than a nanosecond add up. */
+	if (elapsed * drop_budget >= 1 << 20) {
+		cpu->credited_at_ns = begin;
+		cpu->credit_ns += elapsed * drop_budget >> 20;
+	}
 	cpu->credit_ns -= spent;
 	if (cpu->credit_ns > limit)
 		cpu->credit_ns = limit;
 	if (cpu->credit_ns < -limit)
 		cpu->credit_ns = -limit;
 	/* The distance in time at which looks cost the budget. Several kinds in a flood share it: the debt tells. */
-	wanted = cpu->mean_ns * 1000000 / (drop_budget_ppm ? drop_budget_ppm : 1);
+	wanted = cpu->mean_ns * drop_budget_inverse;
 	if (cpu->credit_ns < 0) {
 		if (cpu->credit_ns < -(limit >> 1))
 			wanted *= 8;

@@ -359,13 +359,32 @@ int BPF_PROG(on_cpumap_kthread, int map, unsigned int processed, unsigned int dr
 	return 0;
 }
 
-/* Never attached: run by BPF_PROG_TEST_RUN, it tells what an event costs that is not looked at. */
+/* Never attached: run by BPF_PROG_TEST_RUN, these tell what an event costs that is not looked at, and what a look costs for its
+ * own account. */
+
 SEC("socket")
 int pass_cost(struct __sk_buff *skb)
 {
 	struct drop_cpu *cpu = drop_this_cpu();
 
 	return cpu ? drop_gate(&cpu->slots[SLOT_CALIBRATION]) : 0;
+}
+
+SEC("socket")
+int look_cost(struct __sk_buff *skb)
+{
+	struct drop_cpu *cpu = drop_this_cpu();
+	struct drop_slot *slot;
+	__u64 begin;
+
+	if (!cpu)
+		return 0;
+	slot = &cpu->slots[SLOT_CALIBRATION];
+	drop_gate(slot);
+	begin = bpf_ktime_get_ns();
+	drop_weight(slot, begin);
+	drop_settle(cpu, slot, begin);
+	return 0;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

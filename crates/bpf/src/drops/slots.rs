@@ -3,6 +3,7 @@
 use std::{mem::offset_of, os::fd::AsRawFd, sync::atomic::Ordering, time::Duration};
 
 use libbpf_rs::libbpf_sys;
+use sys::map_mmap::SharedMemory;
 
 use super::{CORE_REASONS, DropError, DropRead, DropTrace, RawCpu, RawSlot, load::monotonic_ns};
 
@@ -10,7 +11,7 @@ use super::{CORE_REASONS, DropError, DropRead, DropTrace, RawCpu, RawSlot, load:
 const EVENT_SLOTS: usize = 259;
 const SLOT_OTHER: usize = CORE_REASONS as usize;
 
-const _: () = assert!(size_of::<RawCpu>() == (EVENT_SLOTS + 1) * size_of::<RawSlot>() + 9 * 8);
+const _: () = assert!(size_of::<RawCpu>() == (EVENT_SLOTS + 1) * size_of::<RawSlot>() + 10 * 8);
 
 /// An event after a pause this long is looked at again, even if more of a flood was expected.
 const QUIET_NS: u64 = 200_000_000;
@@ -21,6 +22,25 @@ fn slot_at(cpu: usize, slot: usize) -> usize {
 
 pub(super) fn calibration_countdown(cpu: usize) -> usize {
     slot_at(cpu, EVENT_SLOTS) + offset_of!(RawSlot, countdown)
+}
+
+pub(super) fn overhead(cpu: usize) -> usize {
+    cpu * size_of::<RawCpu>() + offset_of!(RawCpu, overhead_ns)
+}
+
+/// Looks and their time, over all CPUs.
+pub(super) fn looks(memory: &SharedMemory, cpus: usize) -> (u64, u64) {
+    let word = |cpu: usize, field: usize| memory.word(cpu * size_of::<RawCpu>() + field).load(Ordering::Relaxed);
+    (0..cpus).fold((0, 0), |sum, cpu| {
+        (sum.0 + word(cpu, offset_of!(RawCpu, looks)), sum.1 + word(cpu, offset_of!(RawCpu, look_ns)))
+    })
+}
+
+/// Sets all to zero; nothing is attached yet.
+pub(super) fn clear(memory: &SharedMemory) {
+    for at in (0..memory.len()).step_by(8) {
+        memory.word(at).store(0, Ordering::Relaxed);
+    }
 }
 
 /// Adds what the CPUs counted to `read`.
@@ -54,8 +74,6 @@ pub(super) fn read(trace: &DropTrace, read: &mut DropRead) -> Result<(), DropErr
             }
         }
         let of_cpu = |field: usize| word(cpu * size_of::<RawCpu>() + field);
-        cost.seen += of_cpu(offset_of!(RawCpu, looks));
-        cost.look_ns += of_cpu(offset_of!(RawCpu, look_ns));
         cost.filtered += of_cpu(offset_of!(RawCpu, filtered));
         cost.untracked += of_cpu(offset_of!(RawCpu, untracked));
         let began = of_cpu(offset_of!(RawCpu, first_backoff_ns));
@@ -64,6 +82,7 @@ pub(super) fn read(trace: &DropTrace, read: &mut DropRead) -> Result<(), DropErr
         }
         last = last.max(of_cpu(offset_of!(RawCpu, last_backoff_ns)));
     }
+    (cost.seen, cost.look_ns) = looks(&trace.cpus, trace.cpu_count);
     let since_open = |ns: u64| (ns != 0).then(|| Duration::from_nanos(ns.saturating_sub(trace.opened_ns)));
     cost.first_backoff = since_open(first);
     cost.last_backoff = since_open(last);
