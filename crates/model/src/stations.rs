@@ -3,9 +3,11 @@
 //! `offered = delivered + lost + unexplained`, for each direction and for both together. A packet is one socket buffer of
 //! the stack or one frame of an interface; where one becomes several, or several one, an entry says so.
 
+use std::fmt::Write;
+
 use serde::{Deserialize, Serialize};
 
-use crate::{Ledger, Loss};
+use crate::{Ledger, Loss, units};
 
 /// Where the packets of one interval went.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
@@ -161,6 +163,20 @@ pub struct Cause {
     pub packets: u64,
 }
 
+impl Cause {
+    /// The cause in words: `SOCKET_RCVBUFF in udp_queue_rcv_one_skb, eth0, IPv4, named[812]`.
+    pub fn words(&self) -> String {
+        let mut text = self.reason.clone();
+        if let Some(function) = &self.function {
+            let _ = write!(text, " in {function}");
+        }
+        for more in [&self.interface, &self.protocol, &self.process].into_iter().flatten() {
+            let _ = write!(text, ", {more}");
+        }
+        text
+    }
+}
+
 /// How the drop reasons were traced, and what it cost.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TraceShown {
@@ -194,6 +210,27 @@ impl LedgerReport {
             delivered: self.delivered,
             losses: losses.collect(),
         }
+    }
+
+    /// The answer in a sentence or two.
+    pub fn sentence(&self) -> String {
+        let share = |n: u64| units::percent(if self.offered == 0 { 0.0 } else { n as f64 / self.offered as f64 });
+        let sign = if self.unexplained < 0 { "-" } else { "" };
+        let mut text = format!(
+            "Of {} packets, {} ({}) were delivered and {} ({}) lost; {sign}{} ({}) are unexplained.",
+            units::grouped(self.offered),
+            units::grouped(self.delivered),
+            share(self.delivered),
+            units::grouped(self.lost),
+            share(self.lost),
+            units::grouped(self.unexplained.unsigned_abs()),
+            units::percent(self.unexplained_ratio()),
+        );
+        let losses = self.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l)));
+        if let Some((station, loss)) = losses.max_by_key(|(_, l)| l.packets) {
+            let _ = write!(text, " Most died at {}: {} ({}).", station.name, loss.place, share(loss.packets));
+        }
+        text
     }
 
     /// The unexplained part as a share of the offered packets, by its absolute value. 0 when nothing was offered.

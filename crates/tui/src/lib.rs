@@ -1,3 +1,5 @@
 //! The live terminal view; knows model and nothing else.
 
+pub mod ledger;
+pub mod live;
 pub mod top;

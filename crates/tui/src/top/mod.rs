@@ -2,10 +2,9 @@
 
 mod cells;
 mod draw;
-mod live;
 mod order;
 mod view;
 
-pub use live::{LiveError, live};
+pub use crate::live::{LiveError, Reaction, live};
 pub use order::{Filter, Order};
-pub use view::{Focus, Reaction, View};
+pub use view::{Focus, View};

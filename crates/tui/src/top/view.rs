@@ -9,6 +9,7 @@ use model::top::TopSample;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::order::{Filter, Order};
+use crate::live::{Reaction, Screen};
 
 /// Samples of history kept per interface: as many as a wide terminal can show.
 const HISTORY: usize = 120;
@@ -47,17 +48,6 @@ impl Focus {
             Self::Queues => 2,
         }
     }
-}
-
-/// What a key asks of the loop around the view.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reaction {
-    /// Draw again.
-    Redraw,
-    /// Nothing changed.
-    Nothing,
-    /// Leave.
-    Quit,
 }
 
 /// The live view.
@@ -164,6 +154,26 @@ impl View {
         if let Some(&ms) = next {
             self.interval = Duration::from_millis(ms);
         }
+    }
+}
+
+impl Screen for View {
+    type Sample = TopSample;
+
+    fn interval(&self) -> Duration {
+        self.interval()
+    }
+
+    fn push(&mut self, sample: TopSample) {
+        self.push(sample);
+    }
+
+    fn key(&mut self, key: KeyEvent) -> Reaction {
+        self.key(key)
+    }
+
+    fn draw(&self, frame: &mut ratatui::Frame<'_>) {
+        self.draw(frame);
     }
 }
 

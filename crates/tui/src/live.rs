@@ -7,14 +7,40 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{Classified, ErrorClass, top::TopSample};
+use model::{Classified, ErrorClass};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use ratatui::crossterm::event::{self, Event, KeyEventKind};
-
-use super::view::{Reaction, View};
+use ratatui::{
+    Frame,
+    crossterm::event::{self, Event, KeyEvent, KeyEventKind},
+};
 
 /// The longest wait before the flag that a signal sets is looked at.
 const PATIENCE: Duration = Duration::from_millis(250);
+
+/// What a key asks of the loop around the view.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reaction {
+    /// Draw again.
+    Redraw,
+    /// Nothing changed.
+    Nothing,
+    /// Leave.
+    Quit,
+}
+
+/// A live view: state that samples and keys change, and how it is drawn.
+pub trait Screen {
+    /// What it shows.
+    type Sample;
+    /// How long to wait between two samples.
+    fn interval(&self) -> Duration;
+    /// Takes a sample.
+    fn push(&mut self, sample: Self::Sample);
+    /// Does what a key means.
+    fn key(&mut self, key: KeyEvent) -> Reaction;
+    /// Draws the whole screen.
+    fn draw(&self, frame: &mut Frame<'_>);
+}
 
 /// What can end the live view.
 #[derive(Debug, thiserror::Error)]
@@ -51,9 +77,9 @@ impl Drop for Restore {
 ///
 /// # Errors
 /// When the terminal cannot be used or `next` fails.
-pub fn live<E: Classified + 'static>(
-    mut view: View,
-    mut next: impl FnMut() -> Result<TopSample, E>,
+pub fn live<S: Screen, E: Classified + 'static>(
+    mut view: S,
+    mut next: impl FnMut() -> Result<S::Sample, E>,
     stop: &AtomicBool,
     count: Option<u64>,
 ) -> Result<(), LiveError<E>> {

@@ -1,0 +1,138 @@
+//! A loss ledger as text: one screen that says where packets died, why, and what to do about it.
+
+use std::fmt::Write;
+
+use model::{
+    stations::{Cause, Entry, LedgerReport, Side, Station, StationLoss, TraceShown},
+    units,
+};
+
+use crate::Look;
+
+/// Causes shown for a loss; JSON has them all.
+const CAUSES: usize = 3;
+
+/// The ledger of an interval.
+pub fn ledger_text(report: &LedgerReport, look: Look) -> String {
+    let mut out = String::new();
+    let which = if report.interfaces.is_empty() { "all interfaces".to_owned() } else { report.interfaces.join(", ") };
+    let _ = writeln!(out, "{}  {}  {which}  interval {:.2} s", report.when, report.hostname, report.interval_s);
+    if report.is_quiet() {
+        out.push_str("\nQuiet: no packet arrived, left or was lost.\n");
+    } else {
+        let _ = write!(out, "\n{}", look.paragraph(&report.sentence()));
+        let _ = write!(out, "\n{}", books(report, look));
+        let lost = losses(report, look);
+        if !lost.is_empty() {
+            let _ = write!(out, "\n{lost}");
+            let _ = write!(out, "\n{}", advice(report, look));
+        }
+    }
+    if let Some(trace) = &report.trace {
+        let _ = write!(out, "\n{}", look.paragraph(&trace_words(trace)));
+    }
+    for note in &report.notes {
+        let _ = write!(out, "{}", look.paragraph(&format!("note: {note}")));
+    }
+    out
+}
+
+/// What tracing the causes cost, and how closely it looked.
+fn trace_words(trace: &TraceShown) -> String {
+    let cost = format!(
+        "Causes: {} drops on the machine, {} looked at, for {} of its CPU time",
+        units::grouped(trace.events),
+        units::grouped(trace.seen),
+        units::percent(trace.cost_share)
+    );
+    if trace.backed_off {
+        format!(
+            "{cost}; they came so fast that samples were taken (now 1 in {}): shares among causes are good to ±{}, totals are exact.",
+            trace.sampling,
+            units::percent(trace.precision)
+        )
+    } else {
+        format!("{cost}.")
+    }
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
+}
+
+fn signed(n: i64) -> String {
+    let digits = units::grouped(n.unsigned_abs());
+    if n < 0 { format!("-{digits}") } else { digits }
+}
+
+fn books(report: &LedgerReport, look: Look) -> String {
+    let mut rows = Vec::new();
+    let row = |what: String, n: String, share: f64| vec![what, n, units::percent(share)];
+    let mut side = |name: &str, side: &Side| {
+        let offered = side.offered_packets();
+        if offered == 0 && side.lost == 0 {
+            return;
+        }
+        rows.push(row(format!("{name}: offered"), units::grouped(offered), 1.0));
+        if side.offered.len() > 1 {
+            rows.extend(side.offered.iter().map(|e| row(format!("  {}", e.what), units::grouped(e.packets), ratio(e.packets, offered))));
+        }
+        let way = |e: &Entry| row(format!("- {}", e.what), units::grouped(e.packets), ratio(e.packets, offered));
+        rows.extend(side.delivered.iter().map(way));
+        rows.push(row("- lost".into(), units::grouped(side.lost), ratio(side.lost, offered)));
+        let unexplained = ratio(side.unexplained.unsigned_abs(), offered);
+        rows.push(row("- unexplained".into(), signed(side.unexplained), unexplained));
+    };
+    side("receive", &report.receive);
+    side("transmit", &report.transmit);
+    look.table(&["WHERE THE PACKETS WENT", ">PACKETS", ">SHARE"], rows)
+}
+
+fn losses(report: &LedgerReport, look: Look) -> String {
+    let each = |s: &Station| s.losses.iter().map(|l| loss_row(s, l)).collect::<Vec<_>>();
+    let rows: Vec<_> = report.stations.iter().flat_map(each).collect();
+    if rows.is_empty() { String::new() } else { look.table(&["STATION", ">LOST", ">SHARE", "WHERE", "CAUSE"], rows) }
+}
+
+fn loss_row(station: &Station, loss: &StationLoss) -> Vec<String> {
+    let difference = match loss.traced {
+        Some(traced) if !loss.agrees => format!(" (traced: {})", units::grouped(traced)),
+        _ => String::new(),
+    };
+    let counter = if loss.traced_only { "traced, no counter".to_owned() } else { loss.counter.clone() };
+    vec![
+        station.name.clone(),
+        units::grouped(loss.packets),
+        units::percent(loss.share_of_offered),
+        format!("{} [{counter}]{difference}", loss.place),
+        causes(&loss.causes, loss.packets),
+    ]
+}
+
+/// The causes in a few words, the share of each where there are several.
+fn causes(causes: &[Cause], of: u64) -> String {
+    let several = causes.len() > 1;
+    let words: Vec<String> = causes
+        .iter()
+        .take(CAUSES)
+        .map(|c| if several { format!("{} {}", units::percent(ratio(c.packets, of)), c.words()) } else { c.words() })
+        .collect();
+    words.join("; ")
+}
+
+/// What to do about the largest losses, each advice once.
+fn advice(report: &LedgerReport, look: Look) -> String {
+    let mut losses: Vec<(&Station, &StationLoss)> =
+        report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l))).collect();
+    losses.sort_by_key(|(_, l)| std::cmp::Reverse(l.packets));
+    let mut said: Vec<&str> = Vec::new();
+    let mut out = String::new();
+    for (station, loss) in losses {
+        let Some(advice) = loss.advice.as_deref() else { continue };
+        if !said.contains(&advice) {
+            said.push(advice);
+            out.push_str(&look.paragraph(&format!("{}, {}: {advice}", station.name, loss.place)));
+        }
+    }
+    if out.is_empty() { out } else { format!("What to do\n{out}") }
+}
