@@ -75,7 +75,11 @@ fn books(report: &LedgerReport, look: Look) -> String {
         }
         rows.push(row(format!("{name}: offered"), units::grouped(offered), 1.0));
         if side.offered.len() > 1 {
-            rows.extend(side.offered.iter().map(|e| row(format!("  {}", e.what), units::grouped(e.packets), ratio(e.packets, offered))));
+            rows.extend(
+                side.offered
+                    .iter()
+                    .map(|e| row(format!("  {}", e.what), units::grouped(e.packets), ratio(e.packets, offered))),
+            );
         }
         let way = |e: &Entry| row(format!("- {}", e.what), units::grouped(e.packets), ratio(e.packets, offered));
         rows.extend(side.delivered.iter().map(way));

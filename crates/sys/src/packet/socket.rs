@@ -122,8 +122,19 @@ impl AsFd for PacketSocket {
 impl PacketSocket {
     /// Opens a socket of protocol 0: it receives nothing until [`PacketSocket::bind`].
     pub fn open() -> Result<Self, PacketError> {
+        Self::of_protocol(0)
+    }
+
+    /// Opens a socket that receives what arrives of one EtherType, on every interface of the namespace, from the start. Other
+    /// packets do not cost anything.
+    pub fn open_for(ethertype: u16) -> Result<Self, PacketError> {
+        Self::of_protocol(i32::from(ethertype.to_be()))
+    }
+
+    fn of_protocol(protocol: libc::c_int) -> Result<Self, PacketError> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         // SAFETY: socket(2) takes no pointers.
-        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) };
+        let fd = unsafe { libc::socket(libc::AF_PACKET, kind, protocol) };
         if fd < 0 {
             return Err(PacketError::Open(io::Error::last_os_error()));
         }

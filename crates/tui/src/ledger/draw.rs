@@ -40,7 +40,8 @@ impl View {
             (r.hostname.clone(), time, which)
         });
         let left = format!(" evenkeel ledger  {who}  {when} UTC  {every}  interfaces: {which}{state}");
-        Line::from(format!("{left:<width$}", width = usize::from(width))).style(Style::new().add_modifier(Modifier::REVERSED))
+        Line::from(format!("{left:<width$}", width = usize::from(width)))
+            .style(Style::new().add_modifier(Modifier::REVERSED))
     }
 
     fn foot(&self) -> Line<'static> {
@@ -67,7 +68,8 @@ impl View {
         frame.render_widget(Paragraph::new(report.sentence()).wrap(Wrap { trim: true }), sentence);
         let widths = [Constraint::Min(20), Constraint::Length(15), Constraint::Length(9)];
         let rows = books.into_iter().map(|(what, n, share)| Row::new([Text::from(what), right(n), right(share)]));
-        let heads = Row::new([Text::from("WHERE THE PACKETS WENT"), right("PACKETS"), right("SHARE")]).style(self.dim());
+        let heads =
+            Row::new([Text::from("WHERE THE PACKETS WENT"), right("PACKETS"), right("SHARE")]).style(self.dim());
         frame.render_widget(Table::new(rows, widths).header(heads), upper);
         self.losses(frame, middle, report);
         self.advice(frame, lower, report);
@@ -108,7 +110,9 @@ impl View {
 
     fn advice(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) {
         let losses = report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l)));
-        let Some((station, loss)) = losses.filter(|(_, l)| l.advice.is_some()).max_by_key(|(_, l)| l.packets) else { return };
+        let Some((station, loss)) = losses.filter(|(_, l)| l.advice.is_some()).max_by_key(|(_, l)| l.packets) else {
+            return;
+        };
         let text = format!("{}, {}: {}", station.name, loss.place, loss.advice.as_deref().unwrap_or_default());
         let block = Block::new().title_top("What to do about the largest".bold());
         frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }).block(block), area);

@@ -1,0 +1,132 @@
+//! `evenkeel ledger`: every packet delivered, lost at a named place, or unexplained.
+
+use std::{
+    io::{IsTerminal, Write},
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    thread,
+    time::{Duration, Instant},
+};
+
+use ::ledger::{Ledger, Options};
+use anyhow::{Context, anyhow};
+use clap::Args;
+use model::{schema::Document, stations::LedgerReport};
+use report::Look;
+use tui::{ledger::View, live::live};
+
+use crate::failure::{Failure, Outcome, note};
+
+/// Below it a reading is a large part of the interval.
+const SHORTEST_S: f64 = 0.1;
+const LONGEST_S: f64 = 3600.0;
+/// With --check: this much may stay unexplained.
+const UNEXPLAINED: f64 = 0.001;
+
+/// Account for every packet: delivered, lost at a named place, or unexplained.
+///
+/// Counters of the kernel and the drivers say how many packets each station lost; the kernel's drop reasons say why, in which
+/// function, on which interface and for which process; each loss comes with what to do about it. On a terminal this is a live
+/// view (q leaves, p holds). Into a pipe, with --once or with --json it counts for one interval and prints it; --count gives more.
+///
+/// The exit code is 0 whatever was lost, unless --check is given: then 1 when packets were lost or stayed unexplained.
+#[derive(Debug, Args)]
+pub(crate) struct LedgerArgs {
+    /// Interfaces to show one by one; default: all of this network namespace. The others are summed up.
+    interfaces: Vec<String>,
+    /// Count for one interval, print it as text and end.
+    #[arg(long, conflicts_with = "count")]
+    once: bool,
+    /// Length of an interval in seconds (0.1 to 3600).
+    #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    interval: f64,
+    /// End after so many intervals; 0 for no end.
+    #[arg(long, short = 'n', value_name = "N")]
+    count: Option<u64>,
+    /// Print JSON (schema evenkeel.ledger/1), a document on a line for each interval.
+    #[arg(long)]
+    json: bool,
+    /// Do not trace the kernel's drop reasons: counters alone. Losses without a counter stay unexplained.
+    #[arg(long)]
+    no_trace: bool,
+    /// End with exit code 1 when packets were lost, or more than 0.1 % of them stayed unexplained.
+    #[arg(long)]
+    check: bool,
+    /// Not possible: a saved machine loses no packets.
+    #[arg(long, hide = true, value_name = "PATH")]
+    root: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
+    if (SHORTEST_S..=LONGEST_S).contains(&number) {
+        Ok(number)
+    } else {
+        Err(format!("an interval is from {SHORTEST_S} to {LONGEST_S} seconds"))
+    }
+}
+
+/// Counts and shows.
+pub(crate) fn run(args: &LedgerArgs) -> Result<Outcome, Failure> {
+    if let Some(root) = &args.root {
+        return Err(Failure::usage(anyhow!(
+            "{} is a saved machine: it holds counters of one moment, and a ledger needs an interval of a live machine; leave out --root",
+            root.display()
+        )));
+    }
+    let interval = Duration::from_secs_f64(args.interval);
+    let mut ledger = Ledger::open(&Options { interfaces: args.interfaces.clone(), trace: !args.no_trace })?;
+    let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let mut found = false;
+    let mut next = || {
+        let report = ledger.next();
+        found |= report.as_ref().is_ok_and(|r| r.lost > 0 || r.unexplained_ratio() > UNEXPLAINED);
+        report
+    };
+    if interactive && !args.once && !args.json {
+        watch(args, interval, &mut next)?;
+    } else {
+        note(format_args!("counting for {} s", args.interval));
+        let count = args.count.unwrap_or(1);
+        print(args, interval, &mut next, (count > 0).then_some(count))?;
+    }
+    Ok(if args.check && found { Outcome::No } else { Outcome::Fine })
+}
+
+type Next<'a> = &'a mut dyn FnMut() -> Result<LedgerReport, ::ledger::LedgerError>;
+
+/// The live view.
+fn watch(args: &LedgerArgs, interval: Duration, next: Next<'_>) -> Result<(), Failure> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .with_context(|| format!("cannot listen to signal {signal}"))
+            .map_err(Failure::internal)?;
+    }
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    Ok(live(View::new(interval, colour), next, &stop, args.count.filter(|&n| n > 0))?)
+}
+
+/// Text or JSON, an interval after the other.
+fn print(args: &LedgerArgs, interval: Duration, next: Next<'_>, count: Option<u64>) -> Result<(), Failure> {
+    let begun = Instant::now();
+    let mut taken: u32 = 0;
+    while count.is_none_or(|n| u64::from(taken) < n) {
+        taken = taken.saturating_add(1);
+        // Counted from the beginning, so that the intervals do not drift.
+        thread::sleep((interval * taken).saturating_sub(begun.elapsed()));
+        let report = next()?;
+        let text = match args.json {
+            true => serde_json::to_string(&Document::new("ledger", 1, report)).map_err(Failure::internal)? + "\n",
+            false if taken > 1 => format!("\n{}", report::ledger_text(&report, Look::of_stdout())),
+            false => report::ledger_text(&report, Look::of_stdout()),
+        };
+        let mut out = std::io::stdout().lock();
+        out.write_all(text.as_bytes())
+            .and_then(|()| out.flush())
+            .context("cannot write to the standard output")
+            .map_err(Failure::lacking)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,197 @@
+//! What was counted in one interval: the input of the arithmetic, so that it can be tested without a kernel.
+
+use std::collections::BTreeMap;
+
+use host::stack::{Conntrack, LinkLosses, Protocols};
+
+/// Everything counted in one interval, for one network namespace.
+#[derive(Debug, Clone, Default)]
+pub struct Interval {
+    /// The length in seconds.
+    pub seconds: f64,
+    /// The interfaces.
+    pub interfaces: Vec<Interface>,
+    /// IP, ICMP, UDP, TCP.
+    pub protocols: Protocols,
+    /// Connection tracking; none without it.
+    pub conntrack: Option<Conntrack>,
+    /// Losses of rules, policies and chains of netfilter that have counters.
+    pub rules: Vec<RuleLoss>,
+    /// Packets lost at full backlogs, over all CPUs and namespaces (softnet_stat).
+    pub backlog_drops: u64,
+    /// Of them by the flow limit.
+    pub flow_limited: u64,
+    /// Frames of protocols other than IP that were received, by EtherType; none when they could not be counted.
+    pub others: Option<BTreeMap<u16, u64>>,
+    /// Packets that sockets lost (AF_PACKET, UDP, raw), by socket.
+    pub sockets: Vec<SocketLoss>,
+    /// What `sockets` says of AF_PACKET holds for rings too (their counters were read in the kernel).
+    pub rings_known: bool,
+    /// The drops that the kernel's tracepoint told; none when it was not traced.
+    pub drops: Option<Vec<Drop>>,
+    /// What XDP lost according to its tracepoints.
+    pub xdp_losses: Vec<XdpFailure>,
+    /// The error that sampling leaves in `drops`, as a share; 0 when every drop was looked at.
+    pub precision: f64,
+    /// How far the times of the readings of different counters may have shifted against each other, in seconds.
+    pub skew_s: f64,
+}
+
+/// One interface.
+#[derive(Debug, Clone, Default)]
+pub struct Interface {
+    /// Its index.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// The kind of a virtual one (`veth`, `bridge` …); `lo` for the loopback; empty for hardware.
+    pub kind: String,
+    /// It was asked for; all are when none was named.
+    pub chosen: bool,
+    /// It stands on other interfaces, which count its packets as well (bridge, VLAN, bond).
+    pub stacked: bool,
+    /// It belongs to a bridge.
+    pub bridge_port: bool,
+    /// It receives by NAPI. A veth without it counts only what found room in a backlog, as the loopback does.
+    pub napi: bool,
+    /// An XDP program runs in its driver.
+    pub native_xdp: bool,
+    /// The counters of the interface.
+    pub stats: LinkLosses,
+    /// What its driver lost on receiving, by kind and queue.
+    pub nic: Vec<NicLoss>,
+    /// What became of the frames that its XDP program did not pass on; none when the driver does not count.
+    pub xdp: Option<XdpDone>,
+    /// Its root queueing discipline.
+    pub qdisc: Option<QdiscDone>,
+    /// Packets that its tc ingress hook lost.
+    pub ingress_drops: u64,
+}
+
+/// Packets that a driver lost.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NicLoss {
+    /// The queue, where the driver says.
+    pub queue: Option<u32>,
+    /// What happened: `no free descriptor in the ring` …
+    pub words: String,
+    /// The driver's counter.
+    pub counter: String,
+    /// How many.
+    pub packets: u64,
+    /// The interface's own counters hold them too.
+    pub in_stats: bool,
+    /// On the transmit side.
+    pub tx: bool,
+}
+
+/// What an XDP program in a driver did with frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct XdpDone {
+    /// Dropped, exceptions among them.
+    pub dropped: u64,
+    /// Sent back.
+    pub tx: u64,
+    /// To be sent back, and lost.
+    pub tx_errors: u64,
+    /// Redirected.
+    pub redirected: u64,
+    /// Redirects that failed at once, as far as the driver counts them.
+    pub redirect_errors: u64,
+    /// The number of its program.
+    pub program: Option<u32>,
+}
+
+impl XdpDone {
+    /// Frames that did not go on to the stack.
+    pub fn taken(&self) -> u64 {
+        self.dropped + self.tx + self.tx_errors + self.redirected + self.redirect_errors
+    }
+}
+
+/// What a queueing discipline did.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct QdiscDone {
+    /// Its kind.
+    pub kind: String,
+    /// Packets lost.
+    pub drops: u64,
+    /// Packets that waited at the beginning of the interval.
+    pub waited: u64,
+    /// Packets that wait at its end.
+    pub waits: u64,
+}
+
+/// Packets that a rule or a policy dropped, by its own counter.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RuleLoss {
+    /// The hook: `prerouting`, `input`, `forward`, `output`, `postrouting`, `ingress`, `egress`; empty when not known.
+    pub hook: String,
+    /// The family: `ip`, `ip6`, `inet`, `bridge`, `netdev`, `arp`.
+    pub family: String,
+    /// Table and chain, such as `filter/input`.
+    pub chain: String,
+    /// The rule as text.
+    pub rule: String,
+    /// How many.
+    pub packets: u64,
+    /// Not lost: the rule answered in the receiver's place (synproxy) and took the packet.
+    pub taken: bool,
+}
+
+/// Packets that a socket lost.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SocketLoss {
+    /// The cookie, as in [`Drop::socket`].
+    pub cookie: u64,
+    /// The inode number, as in [`Drop::inode`].
+    pub inode: u32,
+    /// An AF_PACKET socket.
+    pub packet: bool,
+    /// An AF_XDP socket: what it loses is a redirect that failed.
+    pub xdp: bool,
+    /// What it is, in words: `AF_PACKET on eth0`, `UDP 0.0.0.0:53`.
+    pub what: String,
+    /// The process that holds it, as `name[pid]`.
+    pub process: Option<String>,
+    /// How many it lost, by its own counter.
+    pub packets: u64,
+}
+
+/// Drops of one kind that the tracepoint told.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Drop {
+    /// The reason without its prefix.
+    pub reason: String,
+    /// The function, when the symbols could be read.
+    pub function: Option<String>,
+    /// The interface's index; 0 when the kernel no longer knew.
+    pub ifindex: u32,
+    /// The EtherType.
+    pub protocol: u16,
+    /// The socket's cookie; 0: none.
+    pub socket: u64,
+    /// The socket's inode number; 0: none.
+    pub inode: u32,
+    /// Socket buffers.
+    pub packets: u64,
+}
+
+/// Frames that XDP lost after its program's verdict.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct XdpFailure {
+    /// The interface it came in by; 0 when not known.
+    pub ifindex: u32,
+    /// The interface it was to leave by; 0: none, or not known.
+    pub target: u32,
+    /// What failed, in words.
+    pub words: String,
+    /// The tracepoint.
+    pub tracepoint: String,
+    /// The driver has counted the frame as redirected, so that this loss comes after (transmit bulk, CPU map).
+    pub after_redirect: bool,
+    /// The driver has counted the frame among its dropped ones (exceptions).
+    pub among_dropped: bool,
+    /// How many.
+    pub packets: u64,
+}

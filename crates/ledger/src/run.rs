@@ -1,0 +1,337 @@
+//! Reads the live machine again and again and makes a report of what happened in between.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    os::unix::fs::MetadataExt,
+    time::{Duration, Instant, SystemTime},
+};
+
+use bpf::{
+    drop_reasons::{DropReasons, ReasonSource},
+    drops::{DropError, DropOptions, DropRead, DropTrace},
+    ring_sockets::{RingSocket, RingSockets},
+};
+use host::{
+    Root,
+    stack::{StackCounters, StackReader},
+    symbols::KernelSymbols,
+};
+use model::{
+    Classified, ErrorClass,
+    stations::{LedgerReport, TraceShown},
+};
+
+use crate::{
+    convert::{self, Machine},
+    input::Interval,
+    others::Others,
+    verdict::{Head, report},
+};
+
+/// Readings may shift against each other by so much at least (the time between two netlink dumps).
+const LEAST_SKEW: Duration = Duration::from_micros(200);
+
+/// The ledger cannot be kept.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// An interface that was asked for is not there.
+    #[error("there is no interface `{name}` in this network namespace; there are: {there}")]
+    NoInterface {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        there: String,
+    },
+    /// All interfaces that were asked for have gone away.
+    #[error("{0} went away: there is nothing left to keep books of")]
+    Gone(String),
+    /// The counters cannot be read at all.
+    #[error("cannot read the counters of the network stack: {0}; the ledger needs a mounted /proc and netlink")]
+    Counters(String),
+    /// The trace broke down.
+    #[error(transparent)]
+    Trace(#[from] DropError),
+}
+
+impl Classified for LedgerError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NoInterface { .. } => ErrorClass::Usage,
+            Self::Gone(_) | Self::Counters(_) => ErrorClass::Lacking,
+            Self::Trace(e) => e.class(),
+        }
+    }
+}
+
+/// What to keep books of.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// The interfaces to show one by one; empty: all.
+    pub interfaces: Vec<String>,
+    /// Trace the kernel's drop reasons.
+    pub trace: bool,
+}
+
+/// Everything read at one moment.
+struct Reading {
+    at: Instant,
+    /// How long the reading took.
+    took: Duration,
+    stack: StackCounters,
+    machine: Machine,
+    drops: Option<DropRead>,
+    others: Option<BTreeMap<u16, u64>>,
+    rings: Option<Vec<RingSocket>>,
+}
+
+/// Keeps the books of the network namespace in which it was opened. The same thread must read.
+pub struct Ledger {
+    root: Root,
+    reader: StackReader,
+    trace: Option<DropTrace>,
+    reasons: DropReasons,
+    symbols: Option<KernelSymbols>,
+    others: Option<Others>,
+    rings: Option<RingSockets>,
+    netns: u32,
+    hostname: String,
+    kernel: String,
+    /// The interfaces that were asked for: their index, and their name then.
+    wanted: BTreeMap<u32, String>,
+    /// What cannot be read, and why.
+    lacking: Vec<String>,
+    last: Reading,
+}
+
+impl std::fmt::Debug for Ledger {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ledger").field("netns", &self.netns).field("wanted", &self.wanted).finish_non_exhaustive()
+    }
+}
+
+impl Ledger {
+    /// Opens every source and takes the first reading. A source that this machine, kernel or privilege lacks is named in the
+    /// notes of every report; the rest works.
+    ///
+    /// # Errors
+    /// When an interface that was asked for does not exist, or the counters of the protocols cannot be read.
+    pub fn open(options: &Options) -> Result<Self, LedgerError> {
+        let root = Root::live();
+        let mut lacking = Vec::new();
+        let trace = if options.trace { open_trace(&mut lacking) } else { None };
+        let reasons = DropReasons::load();
+        let mut symbols = None;
+        if trace.is_some() {
+            if let ReasonSource::Nowhere(why) = reasons.source() {
+                lacking.push(format!("drop reasons are numbers: {why}"));
+            }
+            symbols = KernelSymbols::load(&root).map_err(|e| lacking.push(e.to_string())).ok();
+        }
+        let others = Others::open(&root)
+            .map_err(|why| {
+                lacking.push(format!("ARP and other protocols cannot be counted (they stay unexplained): {why}"))
+            })
+            .ok();
+        let rings = RingSockets::open().map_err(|e| lacking.push(e.to_string())).ok();
+        let netns = fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino() as u32);
+        let mut ledger = Self {
+            reader: StackReader::open(),
+            hostname: root.read_trimmed("proc/sys/kernel/hostname").unwrap_or_default(),
+            kernel: root.read_trimmed("proc/sys/kernel/osrelease").unwrap_or_default(),
+            root,
+            trace,
+            reasons,
+            symbols,
+            others,
+            rings,
+            netns,
+            wanted: BTreeMap::new(),
+            lacking,
+            last: Reading::nothing(),
+        };
+        ledger.last = ledger.read()?;
+        for name in &options.interfaces {
+            let links = &ledger.last.stack.links;
+            let Some((&index, link)) = links.iter().find(|(_, l)| l.name == *name) else {
+                let there = links.values().map(|l| l.name.as_str()).collect::<Vec<_>>().join(", ");
+                return Err(LedgerError::NoInterface { name: name.clone(), there });
+            };
+            ledger.wanted.insert(index, link.name.clone());
+        }
+        // What opening took is not to be part of the first interval.
+        ledger.last = ledger.read()?;
+        Ok(ledger)
+    }
+
+    /// The report of what happened since the last call, or since it was opened.
+    ///
+    /// # Errors
+    /// When all interfaces that were asked for have gone away, or the counters can no longer be read.
+    pub fn next(&mut self) -> Result<LedgerReport, LedgerError> {
+        let now = self.read()?;
+        let mut notes = self.lacking.clone();
+        self.follow(&now, &mut notes)?;
+        let interval = self.interval(&now, &mut notes);
+        let head = Head {
+            when: time_text(),
+            hostname: self.hostname.clone(),
+            kernel: self.kernel.clone(),
+            netns: self.netns,
+            interfaces: self.wanted.values().cloned().collect(),
+            trace: shown(self.last.drops.as_ref(), now.drops.as_ref(), interval.seconds, interval.precision),
+            notes,
+        };
+        self.last = now;
+        Ok(report(&interval, head))
+    }
+
+    fn read(&mut self) -> Result<Reading, LedgerError> {
+        let begun = Instant::now();
+        let drops = self.trace.as_ref().map(DropTrace::read).transpose()?;
+        let stack = self.reader.read(&self.root);
+        if stack.protocols.all.is_empty() {
+            return Err(LedgerError::Counters(stack.unread.join("; ")));
+        }
+        let took = begun.elapsed();
+        let others = self.others.as_mut().map(Others::read);
+        let machine = Machine::read(&self.root, &stack);
+        // Where the walk fails, this interval does without it.
+        let rings = self.rings.as_ref().and_then(|r| r.read().ok());
+        Ok(Reading { at: begun, took, stack, machine, drops, others, rings })
+    }
+
+    /// Interfaces that were renamed or went away.
+    fn follow(&mut self, now: &Reading, notes: &mut Vec<String>) -> Result<(), LedgerError> {
+        let mut gone = Vec::new();
+        for (index, name) in &mut self.wanted {
+            match now.stack.links.get(index) {
+                Some(link) if link.name != *name => {
+                    notes.push(format!("{name} is called {} now: its books go on", link.name));
+                    name.clone_from(&link.name);
+                }
+                Some(_) => {}
+                None => gone.push((*index, name.clone())),
+            }
+        }
+        for (index, name) in gone {
+            self.wanted.remove(&index);
+            if self.wanted.is_empty() {
+                return Err(LedgerError::Gone(name));
+            }
+            notes.push(format!("{name} went away"));
+        }
+        let names = |links: &BTreeMap<u32, host::stack::Link>| -> BTreeSet<u32> { links.keys().copied().collect() };
+        for index in names(&self.last.stack.links).difference(&names(&now.stack.links)) {
+            let name = &self.last.stack.links[index].name;
+            notes.push(format!(
+                "{name} went away during the interval: what it counted since the last reading is not known"
+            ));
+        }
+        Ok(())
+    }
+
+    fn interval(&mut self, now: &Reading, notes: &mut Vec<String>) -> Interval {
+        let before = &self.last;
+        let stack = now.stack.since(&before.stack);
+        notes.extend(stack.unread.iter().cloned());
+        let ours = |inode: u32| self.others.as_ref().is_some_and(|o| o.owns(inode));
+        let precision = precision(before.drops.as_ref(), now.drops.as_ref());
+        let drops = match (&now.drops, &before.drops) {
+            (Some(now), Some(before)) => {
+                let raw = convert::drops(before, now, self.netns);
+                Some(convert::named(&raw, &self.reasons, self.symbols.as_mut()))
+            }
+            _ => None,
+        };
+        let drops = drops.map(|d| d.into_iter().filter(|d| !ours(d.inode)).collect());
+        let changed = now.took.abs_diff(before.took).max(LEAST_SKEW);
+        let mut interval = Interval {
+            seconds: now.at.duration_since(before.at).as_secs_f64(),
+            interfaces: convert::interfaces(&stack, &before.stack, &now.machine, &self.wanted),
+            rules: convert::rules(&stack),
+            backlog_drops: now.machine.backlog_drops.saturating_sub(before.machine.backlog_drops),
+            flow_limited: now.machine.flow_limited.saturating_sub(before.machine.flow_limited),
+            others: convert::others(before.others.as_ref(), now.others.as_ref()),
+            sockets: convert::sockets(&stack, &now.stack.links).into_iter().filter(|s| !ours(s.inode)).collect(),
+            drops,
+            precision,
+            skew_s: changed.as_secs_f64(),
+            conntrack: stack.conntrack,
+            protocols: stack.protocols,
+            ..Interval::default()
+        };
+        if let (Some(now_rings), Some(before)) = (&now.rings, &before.rings) {
+            let rings = convert::rings(before, now_rings, self.netns, &now.stack.links);
+            interval.sockets.retain(|s| !s.packet);
+            interval.sockets.extend(rings.into_iter().filter(|s| !ours(s.inode)));
+            interval.rings_known = true;
+        }
+        if let (Some(now), Some(before)) = (&now.drops, &before.drops) {
+            interval.xdp_losses = convert::xdp_losses(before, now, self.netns, &interval.interfaces);
+        }
+        interval
+    }
+}
+
+impl Reading {
+    fn nothing() -> Self {
+        Self {
+            at: Instant::now(),
+            took: Duration::ZERO,
+            stack: StackCounters::default(),
+            machine: Machine::default(),
+            drops: None,
+            others: None,
+            rings: None,
+        }
+    }
+}
+
+fn open_trace(lacking: &mut Vec<String>) -> Option<DropTrace> {
+    match DropTrace::open(&DropOptions::default()) {
+        Ok(trace) => {
+            let missing = trace.unavailable();
+            if !missing.is_empty() {
+                lacking.push(format!(
+                    "this kernel lacks the tracepoints {}: XDP's losses are not all named",
+                    missing.join(", ")
+                ));
+            }
+            Some(trace)
+        }
+        Err(e) => {
+            lacking.push(format!("causes are not named, and losses without a counter stay unexplained: {e}"));
+            None
+        }
+    }
+}
+
+/// The share by which a number of the trace may be off, 95 times of 100: of `n` looks at drops of two kinds or more.
+fn precision(before: Option<&DropRead>, now: Option<&DropRead>) -> f64 {
+    let (Some(before), Some(now)) = (before, now) else { return 0.0 };
+    let seen = now.cost.seen.saturating_sub(before.cost.seen);
+    let events = now.cost.events.saturating_sub(before.cost.events);
+    if seen >= events || seen == 0 { 0.0 } else { (1.96 / (seen as f64).sqrt()).min(1.0) }
+}
+
+fn shown(before: Option<&DropRead>, now: Option<&DropRead>, seconds: f64, precision: f64) -> Option<TraceShown> {
+    let (before, now) = (&before?.cost, &now?.cost);
+    let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
+    let cost_ns = now.ns_total.saturating_sub(before.ns_total);
+    let (events, seen) = (now.events.saturating_sub(before.events), now.seen.saturating_sub(before.seen));
+    Some(TraceShown {
+        events,
+        seen,
+        cost_ns,
+        cost_share: if seconds > 0.0 { cost_ns as f64 / (seconds * 1e9 * cpus) } else { 0.0 },
+        sampling: now.sampling.max(1),
+        backed_off: seen < events,
+        precision,
+    })
+}
+
+fn time_text() -> String {
+    let now = jiff::Timestamp::try_from(SystemTime::now()).unwrap_or(jiff::Timestamp::UNIX_EPOCH);
+    format!("{now:.3}")
+}
