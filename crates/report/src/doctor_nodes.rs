@@ -40,7 +40,12 @@ pub fn nodes_text(nodes: &[Node], look: Look) -> String {
 
 /// The rows in which machines differ (or every row), and the outliers with their fix.
 pub fn compare_text(comparison: &Comparison, look: Look, all: bool) -> String {
-    let shown: Vec<&Row> = comparison.rows.iter().filter(|row| all || row.differs()).collect();
+    // A verdict that differs because a value does is told by the value.
+    let explained = |row: &Row| {
+        let same = |other: &Row| other.check == row.check && other.object == row.object;
+        row.subject.is_none() && comparison.rows.iter().any(|r| r.subject.is_some() && same(r) && r.differs())
+    };
+    let shown: Vec<&Row> = comparison.rows.iter().filter(|row| all || (row.differs() && !explained(row))).collect();
     let agree = comparison.rows.iter().filter(|row| !row.differs()).count();
     let machines = comparison.nodes.len();
     if machines < 2 {

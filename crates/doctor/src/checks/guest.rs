@@ -143,6 +143,9 @@ fn virtio_queues(ev: &Evidence) -> Vec<Outcome> {
     ev.ports().filter(|nic| nic.driver.as_deref() == Some("virtio_net")).filter_map(judge).collect()
 }
 
+/// What a watch of a quarter of a second must show before it counts.
+const COARSE_PERCENT: f64 = 5.0;
+
 fn steal(ev: &Evidence) -> Vec<Outcome> {
     if matches!(guest::read(&ev.root), Ok(Platform::Metal)) {
         return Vec::new();
@@ -154,11 +157,13 @@ fn steal(ev: &Evidence) -> Vec<Outcome> {
     let sum = |f: fn(&host::counters::CpuTime) -> u64| times.values().map(f).sum::<u64>();
     let all = sum(|t| t.user + t.system + t.idle + t.irq + t.softirq + t.steal).max(1);
     let since_boot = 100.0 * sum(|t| t.steal) as f64 / all as f64;
-    let worst = ev.watched.as_ref().and_then(|watched| {
-        let cores = watched.rates.cores.iter().map(|core| (core.load.steal_percent, core.load.cpu));
-        cores.max_by(|a, b| a.0.total_cmp(&b.0))
+    let watched = ev.watched.as_ref().filter(|watched| !watched.rates.cores.is_empty()).map(|watched| {
+        let cores = &watched.rates.cores;
+        cores.iter().map(|core| core.load.steal_percent).sum::<f64>() / cores.len() as f64
     });
-    let percent = worst.map_or(since_boot, |(percent, _)| percent.max(since_boot));
+    // The watch is short and counts in ticks of 10 ms: a little of it says nothing.
+    let percent =
+        watched.filter(|&percent| percent >= COARSE_PERCENT).map_or(since_boot, |percent| percent.max(since_boot));
     let why = "Time that the hypervisor gives to other guests is missing to the packets, in pieces of milliseconds in which \
         the rings overflow.";
     let outcome = match percent {
@@ -167,10 +172,8 @@ fn steal(ev: &Evidence) -> Vec<Outcome> {
         _ => Outcome::good("The hypervisor takes less than one percent of the CPU time."),
     };
     let outcome = outcome.saw(format!("{since_boot:.1} % stolen since boot, over {} CPUs", times.len()));
-    let outcome = match worst {
-        Some((percent, cpu)) => {
-            outcome.saw(format!("CPU {cpu}: {percent:.1} % stolen during the watch (the most of all)"))
-        }
+    let outcome = match watched {
+        Some(percent) => outcome.saw(format!("{percent:.1} % stolen during the watch, over all CPUs")),
         None => outcome,
     };
     match percent {

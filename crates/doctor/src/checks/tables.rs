@@ -130,8 +130,12 @@ fn neighbours(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let judge = |table: neighbour::Neighbours| {
         let family = table.family;
         let limits = [("gc_thresh3", table.hard_limit * 4), ("gc_thresh2", table.hard_limit * 2)];
-        let mut outcome = if table.entries * 10 >= table.hard_limit * 9 || table.full > 0 {
+        let mut outcome = if table.entries * 10 >= table.hard_limit * 9 {
             Outcome::bad("A station that finds no room in the table cannot be reached: its packets are dropped.")
+        } else if table.full > 0 {
+            Outcome::improve(
+                "The table has been full since boot: stations could not be reached then, and their packets were dropped.",
+            )
         } else if table.entries >= table.soft_limit {
             Outcome::improve(
                 "Above this limit the kernel throws out entries every few seconds and asks for them again.",
@@ -146,7 +150,7 @@ fn neighbours(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
         outcome = outcome
             .on(family)
             .saw(format!("{} entries, limits {} and {}", table.entries, table.soft_limit, table.hard_limit))
-            .saw(format!("{} times without room", table.full))
+            .saw(format!("{} times without room since boot", table.full))
             .holds("neighbour limit", table.hard_limit);
         if outcome.verdict.is_finding() {
             for (name, value) in limits {
