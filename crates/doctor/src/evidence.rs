@@ -10,11 +10,12 @@ use std::{
 use host::{
     Host, HostError, Root,
     counters::{self, Counters, CpuTime, Interrupts, Sampler, Softnet},
+    journal::Journal,
     picture::Nic,
 };
 use model::{doctor::Role, top::TopSample};
 
-use crate::role;
+use crate::{rewritten, role};
 
 /// IFF_UP of include/uapi/linux/if.h.
 const IFF_UP: u32 = 1;
@@ -50,6 +51,8 @@ pub struct Evidence {
     pub role_why: Vec<String>,
     /// The counters of a live machine over a short interval; none for a saved copy, or where they cannot be read.
     pub watched: Option<Watched>,
+    /// Settings that this program made and somebody has written since; empty for a saved copy.
+    pub rewritten: Vec<String>,
     could_not: RefCell<BTreeMap<String, String>>,
 }
 
@@ -74,6 +77,7 @@ impl Evidence {
             role: role.unwrap_or(guess.role),
             role_guessed: role.is_none(),
             role_why: if role.is_none() { guess.why } else { Vec::new() },
+            rewritten: if root.is_live() { rewritten::lines(&Journal::at(None)) } else { Vec::new() },
             host,
             watched,
             could_not,

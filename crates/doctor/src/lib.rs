@@ -5,8 +5,12 @@
 
 pub mod check;
 pub mod checks;
+pub mod compare;
 pub mod evidence;
+pub mod nodes;
+pub mod place;
 pub mod plan;
+pub mod rewritten;
 pub mod role;
 
 use model::doctor::{CheckRow, CouldNot, Report};

@@ -1,11 +1,16 @@
 //! The table of checks: a file per group, a small function per check.
 
+mod apps;
 mod guest;
+mod kernel;
 mod leftovers;
 mod link;
 mod listen;
 mod power;
+mod queues;
 mod rings;
+mod softnet;
+mod stack;
 mod tables;
 mod taps;
 
@@ -23,6 +28,11 @@ const GROUPS: &[&[Check]] = &[
     taps::CHECKS,
     leftovers::CHECKS,
     rings::CHECKS,
+    stack::CHECKS,
+    softnet::CHECKS,
+    queues::CHECKS,
+    kernel::CHECKS,
+    apps::CHECKS,
 ];
 
 /// Every check.

@@ -1,0 +1,203 @@
+//! The soft interrupt that does the packet work: what it loses, how long it may run, busy polling.
+
+use host::{
+    knob::{Knob, NicFile},
+    picture::Nic,
+};
+use model::doctor::Role;
+
+use crate::{
+    check::{Check, Outcome},
+    evidence::Evidence,
+};
+
+/// A backlog of so many packets is the fix for one that overflows.
+const LARGE_BACKLOG: u64 = 10_000;
+/// A loss of one packet in so many since boot is worth a word.
+const WORTH_A_WORD: u64 = 1_000_000;
+/// The kernel's defaults (net/core/hotdata.c).
+const BUDGET: u64 = 300;
+const WEIGHT: u64 = 64;
+/// Two ticks are the default; less than this cuts work short whatever the tick is.
+const SHORT_USECS: u64 = 2000;
+/// One squeeze in so many packets since boot is worth a word.
+const PACKETS_PER_SQUEEZE: u64 = 10_000;
+/// Microseconds of busy polling that the kernel's documentation recommends (admin-guide/sysctl/net.rst).
+const BUSY_POLL_USECS: u64 = 50;
+
+/// The checks of this group.
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "backlog",
+        group: "softnet",
+        asks: "Does a core's backlog overflow?",
+        reads: "/proc/net/softnet_stat (dropped, flow limit), since boot and while watched; net.core.netdev_max_backlog",
+        fix: "net.core.netdev_max_backlog 10000",
+        risk: "a longer backlog is a longer queue: latency under overload",
+        roles: &[],
+        run: backlog,
+    },
+    Check {
+        id: "napi-budget",
+        group: "softnet",
+        asks: "May the packet work run long enough at a time?",
+        reads: "netdev_budget, netdev_budget_usecs, dev_weight; squeezes of /proc/net/softnet_stat",
+        fix: "net.core.netdev_budget 600 and netdev_budget_usecs twice as long, or the defaults where they were lowered",
+        risk: "programs on that core wait longer for it",
+        roles: &[],
+        run: napi_budget,
+    },
+    Check {
+        id: "busy-poll",
+        group: "softnet",
+        asks: "Do readers on a cluster poll for packets before they sleep?",
+        reads: "net.core.busy_poll, net.core.busy_read",
+        fix: "both to 50 us",
+        risk: "a core is busy while it waits: more power, less for others",
+        roles: &[Role::Cluster],
+        run: busy_poll,
+    },
+    Check {
+        id: "irq-suspension",
+        group: "softnet",
+        asks: "Is deferring interrupts set up as a whole?",
+        reads: "napi_defer_hard_irqs and gro_flush_timeout of each interface",
+        fix: "gro_flush_timeout 20000 ns where interrupts are deferred without it, napi_defer_hard_irqs 0 where it does nothing",
+        risk: "a packet may wait for the timeout",
+        roles: &[],
+        run: irq_suspension,
+    },
+];
+
+fn backlog(ev: &Evidence) -> Vec<Outcome> {
+    let table = ev.softnet();
+    if table.is_empty() {
+        return vec![Outcome::unknown("/proc/net/softnet_stat is missing.")];
+    }
+    let dropped: u64 = table.values().map(|c| u64::from(c.dropped)).sum();
+    let limited: u64 = table.values().map(|c| u64::from(c.flow_limited)).sum();
+    let processed: u64 = table.values().map(|c| u64::from(c.processed)).sum();
+    let length = ev.sysctl_number("net/core/netdev_max_backlog");
+    let rate = ev.watched.as_ref().map_or(0.0, |w| w.rates.cores.iter().map(|c| c.softnet_dropped_pps).sum());
+    let saw = format!("{dropped} dropped and {limited} cut by the flow limit since boot, {processed} processed");
+    if rate == 0.0 && dropped.saturating_mul(WORTH_A_WORD) <= processed {
+        return vec![Outcome::good("The backlogs are long enough.").saw(saw)];
+    }
+    let why = "Packets that RPS, a tunnel or a virtual interface hands to a core wait in its backlog; what does not fit is dropped.";
+    let mut outcome = if rate > 0.0 { Outcome::bad(why) } else { Outcome::improve(why) }.saw(saw);
+    if rate > 0.0 {
+        outcome = outcome.saw(format!("{rate:.0} dropped per second just now"));
+    }
+    if let Some(length) = length {
+        outcome = outcome.saw(format!("netdev_max_backlog {length}"));
+        if length < LARGE_BACKLOG {
+            let knob = Knob::Sysctl { path: "net/core/netdev_max_backlog".to_owned() };
+            outcome = outcome.set(knob, length.to_string(), LARGE_BACKLOG.to_string());
+        } else {
+            outcome = outcome.advise("# the backlog is long already: spread the work (checks uneven, queue-irqs, rps)");
+        }
+    }
+    vec![outcome]
+}
+
+fn napi_budget(ev: &Evidence) -> Vec<Outcome> {
+    let read = |name: &str| ev.sysctl_number(&format!("net/core/{name}"));
+    let (Some(budget), Some(usecs)) = (read("netdev_budget"), read("netdev_budget_usecs")) else {
+        return vec![Outcome::unknown(
+            "net.core.netdev_budget and netdev_budget_usecs are missing (a copy that lacks them, or another network namespace \
+             than the first).",
+        )];
+    };
+    let weight = read("dev_weight").unwrap_or(WEIGHT);
+    let table = ev.softnet();
+    let squeezed: u64 = table.values().map(|c| u64::from(c.time_squeeze)).sum();
+    let processed: u64 = table.values().map(|c| u64::from(c.processed)).sum();
+    let rate: f64 = ev.watched.as_ref().map_or(0.0, |w| w.rates.cores.iter().map(|c| c.softnet_squeezed_per_s).sum());
+    let seen = |o: Outcome| {
+        let o = o
+            .saw(format!("netdev_budget {budget}, netdev_budget_usecs {usecs}, dev_weight {weight}"))
+            .saw(format!("cut short {squeezed} times in {processed} packets since boot"))
+            .holds("netdev_budget", budget)
+            .holds("netdev_budget_usecs", usecs);
+        if rate > 0.0 { o.saw(format!("{rate:.1} times per second just now")) } else { o }
+    };
+    let sysctl = |name: &str| Knob::Sysctl { path: format!("net/core/{name}") };
+    if budget < BUDGET || usecs < SHORT_USECS || weight < WEIGHT {
+        let why = "Somebody lowered the budget: the packet work stops sooner than the kernel's makers meant, with work left over.";
+        let mut outcome = seen(Outcome::improve(why));
+        for (name, now, least) in [
+            ("netdev_budget", budget, BUDGET),
+            ("netdev_budget_usecs", usecs, SHORT_USECS),
+            ("dev_weight", weight, WEIGHT),
+        ] {
+            if now < least {
+                outcome = outcome.set(sysctl(name), now.to_string(), least.to_string());
+            }
+        }
+        return vec![outcome];
+    }
+    let often = rate >= 1.0 || squeezed >= 100 && squeezed.saturating_mul(PACKETS_PER_SQUEEZE) > processed;
+    if often && budget <= BUDGET {
+        let why = "The packet work is cut short with work left over, which then waits behind other tasks.";
+        let outcome = seen(Outcome::improve(why))
+            .set(sysctl("netdev_budget"), budget.to_string(), (2 * BUDGET).to_string())
+            .set(sysctl("netdev_budget_usecs"), usecs.to_string(), (2 * usecs).to_string());
+        return vec![outcome];
+    }
+    if often {
+        let why = "The packet work is cut short although its budget was raised: the core has more to do than it can.";
+        return vec![
+            seen(Outcome::improve(why)).advise("# spread the work over more cores: checks uneven, queue-irqs, rps"),
+        ];
+    }
+    vec![seen(Outcome::good("The packet work gets through."))]
+}
+
+fn busy_poll(ev: &Evidence) -> Vec<Outcome> {
+    let names = ["busy_read", "busy_poll"];
+    let values = names.map(|name| ev.sysctl_number(&format!("net/core/{name}")));
+    let [Some(read), Some(poll)] = values else {
+        return vec![Outcome::unknown("net.core.busy_read and busy_poll are missing (CONFIG_NET_RX_BUSY_POLL).")];
+    };
+    let saw = format!("busy_read {read} us, busy_poll {poll} us");
+    if read > 0 && poll > 0 {
+        return vec![Outcome::good("Readers poll before they sleep.").saw(saw)];
+    }
+    let why = "A reader that sleeps is woken by an interrupt and the scheduler, which takes longer than the packet took on the wire.";
+    let mut outcome = Outcome::improve(why).saw(saw);
+    for (name, value) in names.iter().zip([read, poll]).filter(|(_, value)| *value == 0) {
+        let knob = Knob::Sysctl { path: format!("net/core/{name}") };
+        outcome = outcome.set(knob, value.to_string(), BUSY_POLL_USECS.to_string());
+    }
+    vec![outcome]
+}
+
+fn irq_suspension(ev: &Evidence) -> Vec<Outcome> {
+    ev.devices().filter_map(|nic| deferral(ev, nic)).collect()
+}
+
+fn deferral(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
+    let read = |file: NicFile| ev.number(&format!("sys/class/net/{}/{}", nic.name, file.as_str()));
+    let (defer, timeout) = (read(NicFile::NapiDeferHardIrqs)?, read(NicFile::GroFlushTimeout)?);
+    if defer == 0 && timeout == 0 {
+        return nic.bus.as_ref().map(|_| {
+            Outcome::good("Interrupts are not deferred.")
+                .on(&nic.name)
+                .saw("napi_defer_hard_irqs 0, gro_flush_timeout 0")
+        });
+    }
+    let saw = format!("napi_defer_hard_irqs {defer}, gro_flush_timeout {timeout} ns");
+    let knob = |file| Knob::NicFile { nic: nic.name.clone(), file };
+    if defer > 0 && timeout == 0 {
+        let why =
+            "Without a timeout nothing polls again once the interrupt is off, so the kernel does not defer at all.";
+        let outcome = Outcome::improve(why).on(&nic.name).saw(saw);
+        return Some(outcome.set(knob(NicFile::GroFlushTimeout), "0", "20000"));
+    }
+    if timeout > 1_000_000 {
+        let why = "A packet that GRO holds back, or that comes while the interrupt is off, waits for this timeout.";
+        let outcome = Outcome::bad(why).on(&nic.name).saw(saw);
+        return Some(outcome.set(knob(NicFile::GroFlushTimeout), timeout.to_string(), "20000"));
+    }
+    Some(Outcome::good("Deferring has its timeout.").on(&nic.name).saw(saw))
+}
