@@ -104,19 +104,23 @@ fn outliers(machines: &[(String, &Report)], rows: &[Row]) -> Vec<Outlier> {
         .map(|o| (o.node.clone(), o.check.clone(), o.object.clone()))
         .collect();
     found.retain(|o| o.subject.is_some() || !told.contains(&(o.node.clone(), o.check.clone(), o.object.clone())));
-    found.sort_by_key(|o| o.verdict);
+    found.sort_by(|a, b| (a.verdict, &a.node, &a.check, &a.object).cmp(&(b.verdict, &b.node, &b.check, &b.object)));
     found
 }
 
-/// The first command of a fix, or else its first advice; `(and 3 more)` when it has more.
+/// Commands that fit in one line; of longer fixes the first, and how many more there are.
+const COMMANDS: usize = 3;
+
+/// The commands of a fix in one line, or else its first advice.
 fn one_line(finding: &Finding) -> Option<String> {
     let lines = &finding.fix.as_ref()?.shell;
-    let first = lines.iter().find(|line| !line.starts_with('#')).or(lines.first())?;
-    let first = first.split("  #").next().unwrap_or(first).trim_end();
-    Some(match lines.len() {
-        1 => first.to_owned(),
-        n => format!("{first}  (and {} more)", n - 1),
-    })
+    let bare = |line: &String| line.split("  #").next().unwrap_or_default().trim_end().to_owned();
+    let commands: Vec<String> = lines.iter().filter(|line| !line.starts_with('#')).map(bare).collect();
+    match commands.len() {
+        0 => lines.first().cloned(),
+        n if n <= COMMANDS => Some(commands.join("; ")),
+        n => Some(format!("{}  (and {} more)", commands[0], n - 1)),
+    }
 }
 
 #[cfg(test)]
@@ -176,7 +180,7 @@ mod tests {
         let [outlier] = &comparison.outliers[..] else { panic!("{:?}", comparison.outliers) };
         assert_eq!((outlier.node.as_str(), outlier.value.as_str(), outlier.usual.as_str()), ("n17", "512", "4096"));
         assert_eq!((outlier.agree, outlier.others), (19, 19));
-        assert_eq!(outlier.fix.as_deref(), Some("ethtool -G eth0 rx 4096  (and 1 more)"));
+        assert_eq!(outlier.fix.as_deref(), Some("ethtool -G eth0 rx 4096; more"));
         assert_eq!(comparison.rows.iter().filter(|row| row.differs()).count(), 2, "the ring and its verdict");
     }
 

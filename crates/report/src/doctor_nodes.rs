@@ -62,9 +62,13 @@ pub fn compare_text(comparison: &Comparison, look: Look, all: bool) -> String {
         "{}{agree} values agree on all of {machines} machines, {differ} differ.",
         if out.is_empty() { "" } else { "\n" }
     );
-    for outlier in &comparison.outliers {
-        let _ = write!(out, "\n{}", look.paragraph(&sentence(outlier)));
-        if let Some(fix) = &outlier.fix {
+    let place = |o: &Outlier| (o.node.clone(), o.check.clone(), o.object.clone());
+    for (at, outlier) in comparison.outliers.iter().enumerate() {
+        // Several values of one finding have one fix.
+        let same = |at: usize| comparison.outliers.get(at).is_some_and(|other| place(other) == place(outlier));
+        let begins = at.checked_sub(1).is_none_or(|before| !same(before));
+        let _ = write!(out, "{}{}", if begins { "\n" } else { "" }, look.paragraph(&sentence(outlier)));
+        if let Some(fix) = outlier.fix.as_ref().filter(|_| !same(at + 1)) {
             let _ = writeln!(out, "  fix  {fix}");
         }
     }
