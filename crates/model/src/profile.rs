@@ -260,6 +260,46 @@ pub struct Profile {
     pub notes: Vec<String>,
 }
 
+/// One class of two profiles.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClassDifference {
+    /// The class.
+    pub class: Class,
+    /// Its share of all time in the first profile, in percent.
+    pub a_percent: f64,
+    /// Its share of all time in the second.
+    pub b_percent: f64,
+    /// Two standard errors of the difference of these shares, in percentage points.
+    pub percent_error: f64,
+    /// Whether the shares differ by more than that.
+    pub percent_differs: bool,
+    /// Nanoseconds per packet in the first profile.
+    pub a_ns: Option<f64>,
+    /// Nanoseconds per packet in the second.
+    pub b_ns: Option<f64>,
+    /// Two standard errors of the difference of the costs per packet, in nanoseconds; packets count as exact.
+    pub ns_error: Option<f64>,
+    /// Whether the costs differ by more than that; none without packets in both.
+    pub ns_differs: Option<bool>,
+}
+
+/// Two profiles side by side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Comparison {
+    /// The name of the first.
+    pub a: String,
+    /// The name of the second.
+    pub b: String,
+    /// Packets per second in the first and what they are.
+    pub a_packets: Option<PacketBase>,
+    /// The same of the second.
+    pub b_packets: Option<PacketBase>,
+    /// The classes that either has, the largest difference first.
+    pub classes: Vec<ClassDifference>,
+    /// What makes the two less comparable.
+    pub notes: Vec<String>,
+}
+
 impl Profile {
     /// A profile without samples, of a machine, begun at `when` (RFC 3339, UTC).
     pub fn new(when: String, machine: Machine, frequency_hz: u32) -> Self {

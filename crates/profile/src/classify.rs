@@ -97,10 +97,7 @@ mod tests {
     #[test]
     fn helpers_are_charged_to_their_caller() {
         assert_eq!(class(&["__rcu_read_lock", "veth_xmit", "dev_hard_start_xmit"]), Class::Transmit);
-        assert_eq!(
-            class(&["_raw_spin_unlock_irqrestore", "__skb_try_recv_datagram", "packet_recvmsg"]),
-            Class::Transport
-        );
+        assert_eq!(class(&["_raw_spin_unlock_irqrestore", "__skb_try_recv_datagram", "packet_recvmsg"]), Class::Taps);
         let verdict = classify(&["read_tsc", "ktime_get", "tick_nohz_idle_exit"]);
         assert_eq!((verdict.class, verdict.by_caller), (Class::Timers, false));
     }

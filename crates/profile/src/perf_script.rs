@@ -2,13 +2,16 @@
 
 use crate::tally::Seen;
 
+/// Kernel addresses begin here on 64-bit machines, with room for 52-bit arm64.
+const KERNEL: u64 = 0xfff0_0000_0000_0000;
+
 /// Reads samples: a line `comm pid [cpu] …`, then a line `address symbol …` for each frame, innermost first, then an empty line. User frames (addresses
 /// in the lower half) are passed over; a sample without kernel frames is one of user mode. What does not fit is passed over.
 pub fn samples(text: &str) -> impl Iterator<Item = Seen<'_>> {
     text.split("\n\n").filter_map(|block| {
         let mut lines = block.lines().skip_while(|l| l.trim().is_empty() || l.starts_with('#'));
         let (comm, cpu) = head(lines.next()?)?;
-        let frames: Vec<&str> = lines.filter_map(frame).collect();
+        let frames: Vec<&str> = lines.map_while(frame).collect();
         Some(Seen { cpu, comm, user: frames.is_empty(), frames, samples: 1 })
     })
 }
@@ -28,7 +31,7 @@ fn frame(line: &str) -> Option<&str> {
     let address = u64::from_str_radix(words.next()?, 16).ok()?;
     let symbol = words.next().unwrap_or_default();
     let symbol = symbol.split_once("+0x").map_or(symbol, |(name, _)| name);
-    (address >> 63 == 1).then_some(if symbol == "[unknown]" { "" } else { symbol })
+    (address >= KERNEL).then_some(if symbol == "[unknown]" { "" } else { symbol })
 }
 
 #[cfg(test)]

@@ -4,7 +4,9 @@ mod capture;
 mod demo;
 mod doctor;
 mod r#gen;
+mod ledger;
 mod meta;
+mod profile;
 mod snapshot;
 mod spread;
 mod top;
@@ -19,6 +21,8 @@ use crate::failure::{Failure, Outcome};
 pub(crate) enum Verb {
     Demo(demo::DemoArgs),
     Top(top::TopArgs),
+    Ledger(ledger::LedgerArgs),
+    Profile(Box<profile::ProfileArgs>),
     Spread(Box<spread::SpreadArgs>),
     Doctor(Box<doctor::DoctorArgs>),
     Undo(undo::UndoArgs),
@@ -41,6 +45,8 @@ impl Verb {
             Self::Capture(args) => capture::run(*args),
             Self::Snapshot(args) => snapshot::run(&args),
             Self::Top(args) => top::run(&args),
+            Self::Ledger(args) => ledger::run(&args),
+            Self::Profile(args) => profile::run(&args),
             Self::Spread(args) => spread::run(*args),
             Self::Doctor(args) => doctor::run(&args),
             Self::Undo(args) => undo::run(&args),

@@ -9,4 +9,5 @@ mod readers;
 mod run;
 mod words;
 
+pub(crate) use machine::describe as describe_machine;
 pub(crate) use run::{DemoConfig, Watch, run};

@@ -1,0 +1,251 @@
+//! `evenkeel profile`: what the CPU time goes to.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use host::{Host, Root};
+use indicatif::{ProgressBar, ProgressStyle};
+use model::{
+    CpuSet,
+    profile::{Profile, SCHEMA},
+    schema::Document,
+};
+use profile::{PerPacket, Recorder, RecorderOptions, Recording, compare, flame_graph};
+use report::{Look, ProfileView, comparison_text, profile_text};
+use sys::privilege::{self, Capability};
+
+use crate::{
+    demo::describe_machine,
+    failure::{Failure, Outcome, note},
+};
+
+/// Clocks of all CPUs and a program on them; CAP_SYSLOG shows the addresses of functions.
+const CAPABILITIES: [Capability; 3] = [Capability::CAP_BPF, Capability::CAP_PERFMON, Capability::CAP_SYSLOG];
+/// The time between two readings of the samples.
+const POLL: Duration = Duration::from_secs(2);
+const SHORTEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// Show what the CPU time goes to, by class of work: memory management, interrupts, IP, netfilter, locks …
+///
+/// Samples the kernel's stacks on a software clock, which works in virtual machines too, and sorts them into classes: in all, per core,
+/// and in nanoseconds per packet while there is traffic.
+#[derive(Debug, Args)]
+pub(crate) struct ProfileArgs {
+    /// How long to sample: 5, 5s, 500ms or 2m. Ctrl-C ends it earlier.
+    #[arg(long, short, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    duration: Duration,
+    /// Samples per second and CPU (1 to 10000).
+    #[arg(long, short = 'F', value_name = "HZ", default_value_t = 199, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    frequency: u32,
+    /// The CPUs to sample, such as 0-3,8 [default: all that are online].
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// Divide by the packets of these interfaces [default: those of all that carry traffic].
+    #[arg(long, value_name = "INTERFACE", value_delimiter = ',')]
+    per: Vec<String>,
+    /// A column for every core.
+    #[arg(long)]
+    per_core: bool,
+    /// Show the dearest functions of each class, and those that no rule names.
+    #[arg(long, short)]
+    verbose: bool,
+    /// List the N dearest functions, whatever their class.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=40))]
+    top: u8,
+    /// Print JSON (schema evenkeel.profile/1; with --compare evenkeel.profile.compare/1).
+    #[arg(long)]
+    json: bool,
+    /// Write the profile as JSON to this file, too.
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Draw a flame graph, coloured by class.
+    #[arg(long, value_name = "FILE.svg")]
+    flamegraph: Option<PathBuf>,
+    /// Measure nothing: lay two saved profiles side by side.
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["cpus", "per", "per_core", "verbose", "save", "flamegraph"])]
+    compare: Option<Vec<PathBuf>>,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
+    let scale = match unit {
+        "ms" => 1e-3,
+        "" | "s" => 1.0,
+        "m" | "min" => 60.0,
+        _ => return Err(format!("`{text}` is no time; write 5, 5s, 500ms or 2m")),
+    };
+    let seconds: f64 = number.parse().map_err(|_| format!("`{text}` is no time; write 5, 5s, 500ms or 2m"))?;
+    Duration::try_from_secs_f64(seconds * scale)
+        .ok()
+        .filter(|d| (SHORTEST..=LONGEST).contains(d))
+        .ok_or_else(|| format!("a profile takes 100ms to a day, not {text}"))
+}
+
+/// Samples and shows, or compares.
+pub(crate) fn run(args: &ProfileArgs) -> Result<Outcome, Failure> {
+    if let Some([a, b]) = args.compare.as_deref() {
+        return print_comparison(a, b, args.json);
+    }
+    privilege::require("profile", &CAPABILITIES)?;
+    let outputs: Vec<&Path> = [&args.save, &args.flamegraph].into_iter().filter_map(Option::as_deref).collect();
+    for path in outputs {
+        writable(path)?;
+    }
+    let host = Host::read(&Root::live())?;
+    let per_packet = if args.per.is_empty() { PerPacket::Auto } else { PerPacket::Interfaces(args.per.clone()) };
+    let Recording { profile, tally } = record(
+        RecorderOptions {
+            frequency_hz: args.frequency,
+            cpus: args.cpus.clone(),
+            per_packet,
+            without_generator: false,
+            keep_stacks: args.flamegraph.is_some(),
+            machine: describe_machine(&host),
+        },
+        args.duration,
+    )?;
+    if let Some(path) = &args.flamegraph {
+        let title = format!("CPU time of {}, {}", profile.machine.hostname, profile.when);
+        write_file(path, &flame_graph(&tally, &title)?)?;
+        note(format_args!("The flame graph: {}", path.display()));
+    }
+    let document = Document::new("profile", SCHEMA, &profile);
+    if let Some(path) = &args.save {
+        write_file(path, &serde_json::to_vec_pretty(&document).map_err(Failure::internal)?)?;
+    }
+    let view = ProfileView { per_core: args.per_core, verbose: args.verbose, functions: args.top.into() };
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n",
+        false => profile_text(&profile, view, Look::of_stdout()),
+    };
+    print(&text)
+}
+
+fn print(text: &str) -> Result<Outcome, Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .context("cannot write to the standard output")
+        .map_err(Failure::lacking)?;
+    Ok(Outcome::Fine)
+}
+
+/// Samples for a time, or until a signal comes.
+fn record(options: RecorderOptions, duration: Duration) -> Result<Recording, Failure> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .context("cannot catch signals")
+            .map_err(Failure::internal)?;
+    }
+    let hz = options.frequency_hz;
+    let mut recorder = Recorder::with(options)?;
+    let bar = progress(duration, hz);
+    let begun = Instant::now();
+    let mut polled = begun;
+    while begun.elapsed() < duration && !stop.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(50).min(duration.saturating_sub(begun.elapsed())));
+        bar.set_position(begun.elapsed().as_millis() as u64);
+        // A short profile is read once, at its end.
+        if polled.elapsed() >= POLL && duration.saturating_sub(begun.elapsed()) > POLL {
+            recorder.poll()?;
+            polled = Instant::now();
+        }
+    }
+    let recording = recorder.finish_with(None)?;
+    bar.finish_and_clear();
+    Ok(recording)
+}
+
+/// A bar on a terminal, a line otherwise; few updates, because they are seen by the profile.
+fn progress(duration: Duration, hz: u32) -> ProgressBar {
+    let bar = ProgressBar::new(duration.as_millis() as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:24} {msg}") {
+        bar.set_style(style);
+    }
+    let message = format!("sampling for {} s, {hz} times per second and CPU", duration.as_secs_f64());
+    if bar.is_hidden() {
+        note(&message);
+    }
+    bar.set_message(message);
+    bar
+}
+
+/// Learns before the measurement, not after it, that a file cannot be written. What stands in it stays.
+fn writable(path: &Path) -> Result<(), Failure> {
+    let existed = path.exists();
+    fs::OpenOptions::new().append(true).create(true).open(path).map_err(|error| cannot_write(path, &error))?;
+    if !existed {
+        let _ = fs::remove_file(path);
+    }
+    Ok(())
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    fs::write(path, bytes).map_err(|error| cannot_write(path, &error))
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    Failure::usage(anyhow!("cannot write {}: {error}; name another file", path.display()))
+}
+
+fn print_comparison(a: &Path, b: &Path, json: bool) -> Result<Outcome, Failure> {
+    let (first, second) = (saved(a)?, saved(b)?);
+    let comparison = compare((&a.display().to_string(), &first), (&b.display().to_string(), &second));
+    let text = match json {
+        true => {
+            let document = Document::new("profile.compare", SCHEMA, &comparison);
+            serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n"
+        }
+        false => comparison_text(&comparison, Look::of_stdout()),
+    };
+    print(&text)
+}
+
+/// Reads a saved profile.
+fn saved(path: &Path) -> Result<Profile, Failure> {
+    let shown = path.display();
+    let how = "save one with `evenkeel profile --save FILE`";
+    let text = fs::read_to_string(path).map_err(|e| Failure::usage(anyhow!("cannot read the profile {shown}: {e}")))?;
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|e| Failure::usage(anyhow!("{shown} is no profile: {e}; {how}")))?;
+    let expected = Document::new("profile", SCHEMA, ()).schema;
+    match value.get("schema").and_then(serde_json::Value::as_str) {
+        Some(schema) if schema == expected => {}
+        Some(other) => {
+            return Err(Failure::usage(anyhow!(
+                "{shown} is `{other}`, but what can be compared is `{expected}`; {how}"
+            )));
+        }
+        None => return Err(Failure::usage(anyhow!("{shown} is no profile: it names no schema; {how}"))),
+    }
+    serde_json::from_value(value).map_err(|e| Failure::usage(anyhow!("the profile {shown} is damaged: {e}; {how}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_units_and_limits() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
+        for bad in ["", "0", "-1", "nan", "1e99", "5 parsecs", "99h", "10ms"] {
+            assert!(duration(bad).is_err(), "{bad}");
+        }
+    }
+}
