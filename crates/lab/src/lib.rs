@@ -91,6 +91,16 @@ impl Namespace {
         self.run(|| napi::thread(interface, cpus))?
     }
 
+    /// Writes a sysctl of the namespace, such as `net.ipv4.ip_early_demux`.
+    pub fn set_sysctl(&self, name: &str, value: &str) -> Result<(), LabError> {
+        let path = format!("/proc/sys/{}", name.replace('.', "/"));
+        self.run(|| std::fs::write(&path, value))?.map_err(|source| LabError::Setting {
+            path,
+            value: value.into(),
+            source,
+        })
+    }
+
     /// Switches an offload by its ethtool name. `rx-gro` on a veth also starts NAPI, without which a frame that arrives
     /// by XDP redirect is refused.
     pub fn set_feature(&self, interface: &str, feature: &str, on: bool) -> Result<(), LabError> {

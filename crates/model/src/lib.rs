@@ -6,6 +6,7 @@
 pub mod class;
 pub mod cpuset;
 pub mod doctor;
+pub mod doctor_nodes;
 pub mod ledger;
 pub mod load;
 pub mod profile;
@@ -13,6 +14,7 @@ pub mod run;
 pub mod schema;
 pub mod sources;
 pub mod stations;
+pub mod sweep;
 pub mod top;
 pub mod units;
 

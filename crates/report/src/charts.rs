@@ -25,7 +25,7 @@ const PUBLISHED: [&str; 4] = ["#4575b4", "#d08a00", "#00838f", "#7b5ea7"];
 const FRAME_PX: usize = 110;
 
 /// Draws into an element with that id. Rows grow upwards in a chart, so every caller gives them from bottom to top.
-fn plot(id: &str, height: usize, order: TraceOrder, layout: Layout, traces: Vec<Box<dyn Trace>>) -> String {
+pub(crate) fn plot(id: &str, height: usize, order: TraceOrder, layout: Layout, traces: Vec<Box<dyn Trace>>) -> String {
     let legend =
         Legend::new().orientation(Orientation::Horizontal).x(0.0).y(-40.0 / height as f64).y_anchor(Anchor::Top);
     let mut plot = Plot::new();

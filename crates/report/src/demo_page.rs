@@ -13,7 +13,7 @@ use crate::{charts, demo_text};
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
     /// The template refuses what it was given.
-    #[error("cannot build the page of the demo: {0}; this is a fault of evenkeel")]
+    #[error("cannot build the page: {0}; this is a fault of evenkeel")]
     Template(#[from] askama::Error),
 }
 

@@ -111,10 +111,8 @@ impl TestBox {
             BoxKind::Bridge => bridge::furnish(self)?,
             BoxKind::Wire | BoxKind::XdpDrop | BoxKind::Capture => self.address_ends()?,
         }
-        if let BoxKind::Firewall(rules) = &self.spec.kind
-            && let Some(inside) = &self.inside
-        {
-            filter::load(&inside.namespace, rules, &self.target().destinations)?;
+        if let BoxKind::Firewall(rules) = &self.spec.kind {
+            self.load_rules(rules)?;
         }
         if self.spec.kind == BoxKind::XdpDrop
             && let Some(inside) = &self.inside
@@ -155,6 +153,17 @@ impl TestBox {
             namespace.add_neighbour(&end.name, peer, mac)?;
         }
         Ok(())
+    }
+
+    /// Loads rules of nftables into the forward hook of the box, as a firewall has them.
+    ///
+    /// # Errors
+    /// What `nft` says.
+    pub fn load_rules(&self, rules: &Ruleset) -> Result<(), LabError> {
+        match &self.inside {
+            Some(inside) => filter::load(&inside.namespace, rules, &self.target().destinations),
+            None => Ok(()),
+        }
     }
 
     /// What it was built from.

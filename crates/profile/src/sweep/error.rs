@@ -1,0 +1,63 @@
+//! What can go wrong in a sweep.
+
+use model::{Classified, ErrorClass};
+
+/// A sweep that could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// The lab could not be built.
+    #[error(transparent)]
+    Lab(#[from] lab::LabError),
+    /// The generator failed.
+    #[error(transparent)]
+    Traffic(#[from] traffic::TrafficError),
+    /// The sampling failed.
+    #[error(transparent)]
+    Profile(#[from] bpf::ProfileError),
+    /// There are no names for the samples.
+    #[error(transparent)]
+    Symbols(#[from] host::symbols::SymbolError),
+    /// The load of the cores cannot be read.
+    #[error(transparent)]
+    Counters(#[from] host::counters::CountersError),
+    /// The receiver of a capture failed.
+    #[error(transparent)]
+    Port(#[from] port::PortError),
+    /// A thread cannot run where it is to.
+    #[error("cannot run the {what} on CPU {cpu}: {source}; name other CPUs with --cpus")]
+    Pin {
+        /// What it does.
+        what: &'static str,
+        /// The CPU.
+        cpu: u32,
+        /// What the kernel answered.
+        source: std::io::Error,
+    },
+    /// Nothing at all came through the box.
+    #[error(
+        "nothing came out of the {0} when its ceiling was to be measured, although the generator ran: there is nothing to sweep"
+    )]
+    Nothing(String),
+    /// No CPU is left.
+    #[error("a sweep needs at least one CPU")]
+    NoCpu,
+    /// A thread panicked.
+    #[error("the {0} of the sweep stopped by a fault of its own")]
+    Panicked(&'static str),
+}
+
+impl Classified for SweepError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Lab(e) => e.class(),
+            Self::Traffic(e) => e.class(),
+            Self::Profile(e) => e.class(),
+            Self::Symbols(e) => e.class(),
+            Self::Counters(e) => e.class(),
+            Self::Port(e) => e.class(),
+            Self::NoCpu => ErrorClass::Usage,
+            Self::Pin { .. } | Self::Nothing(_) => ErrorClass::Lacking,
+            Self::Panicked(_) => ErrorClass::Internal,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Load offered to a box for as long as a measurement takes.
+
+use std::{
+    sync::{atomic::AtomicBool, mpsc},
+    thread,
+    time::Duration,
+};
+
+use lab::TestBox;
+use traffic::{
+    Allowance, Backend, FlowSpace, GenConfig, Interface, Origin, Pacing, Plan, Ports, Prefix, Rate, StreamConfig,
+};
+use wire::{FrameSize, Kind};
+
+use super::SweepError;
+
+/// The least frame of Ethernet: 46 bytes of IP, 60 in memory, 64 on the wire.
+pub(super) const FRAME: FrameSize = FrameSize::MIN;
+/// Flows that follow each other.
+pub(super) const FLOWS: usize = 256;
+/// How long the sender may take to load before its measurement begins.
+const LOADING: Duration = Duration::from_secs(5);
+
+/// Offers `pps` packets per second (none: as many as go) to the box from `cpu` for `duration`, while `meanwhile` runs in the calling
+/// thread from the moment at which the sender is ready.
+pub(super) fn offer<T>(
+    to: &TestBox,
+    cpu: u32,
+    pps: Option<f64>,
+    duration: Duration,
+    stop: &AtomicBool,
+    meanwhile: impl FnOnce() -> T,
+) -> Result<T, SweepError> {
+    let config = config(to, cpu, pps, duration)?;
+    let sender = &to.sender().namespace;
+    thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        let thread = scope.spawn(move || -> Result<(), SweepError> {
+            sender.run(move || {
+                let plan = Plan::new(config, Interface::look(&to.sender().end.name)?)?;
+                let ready = traffic::prepare(&plan)?;
+                // The measurement begins now, or has given up.
+                let _ = tell.send(());
+                ready.run(stop, |_| ())?;
+                Ok(())
+            })?
+        });
+        // A sender that fails hangs up, and says why when it is joined.
+        let value = told.recv_timeout(LOADING).ok().map(|()| meanwhile());
+        thread.join().map_err(|_| SweepError::Panicked("generator"))??;
+        value.ok_or(SweepError::Panicked("generator"))
+    })
+}
+
+fn config(to: &TestBox, cpu: u32, pps: Option<f64>, duration: Duration) -> Result<GenConfig, SweepError> {
+    let target = to.target();
+    let prefix = |network: lab::boxes::Network| network.to_string().parse::<Prefix>();
+    let ports = |text: &str| text.parse::<Ports>();
+    let space = FlowSpace {
+        sources: prefix(target.sources)?,
+        destinations: prefix(target.destinations)?,
+        source_ports: ports("1024-65535")?,
+        destination_ports: ports("9")?,
+    };
+    Ok(GenConfig {
+        interface: to.sender().end.name.clone(),
+        origin: Origin::Stream(StreamConfig {
+            kind: Kind::Udp,
+            space,
+            flows: FLOWS,
+            sizes: vec![FRAME],
+            destination: target.mac,
+            source: Some(target.source_mac),
+            tags: [None; 2],
+        }),
+        rate: pps.map_or(Rate::Max, Rate::Packets),
+        duration,
+        count: None,
+        pacing: pps.map(|_| Pacing::Even),
+        backend: Some(Backend::XdpLive),
+        cpus: Some([cpu].into_iter().collect()),
+        seed: 1,
+        allowance: Allowance::default(),
+        qdisc: false,
+    })
+}

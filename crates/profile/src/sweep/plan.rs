@@ -1,0 +1,316 @@
+//! Which core does what, which configurations are compared, which loads are offered: pure.
+
+use std::fmt;
+
+use lab::boxes::{BoxKind, RuleForm, Ruleset};
+use model::{
+    CpuSet,
+    run::{Arrangement, CoreRole, Sharing},
+};
+
+/// The rules of the firewall: as many as the sources had in theirs, roughly.
+const RULES: u32 = 25;
+/// The highest offered load, as a share of the best ceiling.
+const TOP: f64 = 1.1;
+
+/// The boxes that can be swept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SweepBox {
+    /// The kernel's routing.
+    Router,
+    /// Routing past rules of nftables.
+    Filter,
+    /// The kernel's bridge.
+    Bridge,
+    /// A mirror port that a program captures from.
+    Capture,
+}
+
+impl SweepBox {
+    /// Its name on the command line.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Router => "router",
+            Self::Filter => "filter",
+            Self::Bridge => "bridge",
+            Self::Capture => "capture",
+        }
+    }
+
+    /// What it is.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Router => "router",
+            Self::Filter => "packet filter",
+            Self::Bridge => "bridge",
+            Self::Capture => "capture on a mirror port",
+        }
+    }
+}
+
+impl fmt::Display for SweepBox {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// An interface of the box.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Where frames enter.
+    Entry,
+    /// Where they leave.
+    Exit,
+}
+
+/// One setting inside of the box, made after it was built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tweak {
+    /// A sysctl of the box's namespace.
+    Sysctl(&'static str, &'static str),
+    /// An offload of an interface.
+    Feature {
+        /// Of which interface.
+        side: Side,
+        /// Its name, as `ethtool -k` lists it or as the kernel does.
+        name: &'static str,
+        /// On or off.
+        on: bool,
+    },
+    /// Rules of nftables in the forward hook.
+    Rules(Ruleset),
+}
+
+impl Tweak {
+    /// As a shell command; the interfaces are called ENTRY and EXIT.
+    pub fn shell(&self) -> String {
+        match self {
+            Self::Sysctl(name, value) => format!("sysctl -w {name}={value}"),
+            Self::Feature { side, name, on } => {
+                let interface = if *side == Side::Entry { "ENTRY" } else { "EXIT" };
+                format!("ethtool -K {interface} {name} {}", if *on { "on" } else { "off" })
+            }
+            Self::Rules(rules) => format!("nft: {}", rules_in_words(rules)),
+        }
+    }
+}
+
+fn rules_in_words(rules: &Ruleset) -> String {
+    let refused = rules.rules.saturating_sub(1);
+    let last = if rules.stateful { "one that accepts by the connection's state" } else { "one that accepts" };
+    let form = match rules.form {
+        _ if refused == 0 => return last.to_owned(),
+        RuleForm::Linear => format!("{refused} rules that refuse an address each"),
+        RuleForm::Set => format!("one rule that refuses a set of {refused} addresses"),
+    };
+    format!("{form}, then {last}")
+}
+
+/// How a capture box reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reading {
+    /// Nobody reads: the box forwards.
+    Forwarded,
+    /// One packet per system call through a plain AF_PACKET socket.
+    Packet,
+    /// Copied in XDP into memory shared with the reader.
+    Tap,
+}
+
+impl Configuration {
+    /// Everything that differs from a bare box, as shell commands or in words.
+    pub fn settings(&self) -> Vec<String> {
+        let rules = match &self.kind {
+            BoxKind::Firewall(rules) => Some(Tweak::Rules(*rules)),
+            _ => None,
+        };
+        rules.iter().chain(&self.tweaks).map(Tweak::shell).collect()
+    }
+}
+
+/// One configuration of a box.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Configuration {
+    /// `standard` or `optimised`.
+    pub key: &'static str,
+    /// The name for people.
+    pub name: &'static str,
+    /// What it is, in a sentence.
+    pub what: &'static str,
+    /// What is built.
+    pub kind: BoxKind,
+    /// What is set then.
+    pub tweaks: Vec<Tweak>,
+    /// Who reads.
+    pub reading: Reading,
+}
+
+/// The standard and the optimised configuration of `what`.
+pub fn configurations(what: SweepBox) -> [Configuration; 2] {
+    let linear = Ruleset { rules: RULES, stateful: false, form: RuleForm::Linear };
+    let set = Ruleset { form: RuleForm::Set, ..linear };
+    let stateful = Ruleset { stateful: true, ..linear };
+    let one_rule = Ruleset { rules: 1, ..stateful };
+    let make = |key, name, what, kind, tweaks: &[Tweak], reading| Configuration {
+        key,
+        name,
+        what,
+        kind,
+        tweaks: tweaks.to_vec(),
+        reading,
+    };
+    let standard = |name, what, kind, tweaks: &[Tweak], reading| make("standard", name, what, kind, tweaks, reading);
+    let optimised = |name, what, kind, tweaks: &[Tweak], reading| make("optimised", name, what, kind, tweaks, reading);
+    let forwarded = Reading::Forwarded;
+    match what {
+        SweepBox::Router => [
+            standard(
+                "with connection tracking",
+                "One rule asks for the state of the connection, as firewalls, NAT and container run-times have it: the kernel \
+                 tracks every flow that it forwards.",
+                BoxKind::Router,
+                &[Tweak::Rules(one_rule)],
+                forwarded,
+            ),
+            optimised(
+                "routing alone",
+                "No rule, so that no flow is tracked; and no look for a local socket before routing.",
+                BoxKind::Router,
+                &[Tweak::Sysctl("net.ipv4.ip_early_demux", "0")],
+                forwarded,
+            ),
+        ],
+        SweepBox::Filter => [
+            standard(
+                "25 rules in a line",
+                "Each packet is held against 24 rules, one after the other, before the last one accepts it.",
+                BoxKind::Firewall(linear),
+                &[],
+                forwarded,
+            ),
+            optimised(
+                "a set",
+                "The same addresses in one set, which takes one lookup.",
+                BoxKind::Firewall(set),
+                &[],
+                forwarded,
+            ),
+        ],
+        SweepBox::Bridge => [
+            standard(
+                "bridged frames meet the firewall",
+                "Each frame is taken through the rules of IP forwarding, which br_netfilter does by itself once it is there.",
+                BoxKind::Bridge,
+                &[Tweak::Rules(stateful), Tweak::Sysctl("net.bridge.bridge-nf-call-iptables", "1")],
+                forwarded,
+            ),
+            optimised(
+                "bridged frames do not",
+                "The same rules are there for what is routed; what is bridged goes past them.",
+                BoxKind::Bridge,
+                &[Tweak::Rules(stateful), Tweak::Sysctl("net.bridge.bridge-nf-call-iptables", "0")],
+                forwarded,
+            ),
+        ],
+        SweepBox::Capture => [
+            standard(
+                "plain socket",
+                "One AF_PACKET socket, one packet per system call.",
+                BoxKind::Capture,
+                &[],
+                Reading::Packet,
+            ),
+            optimised(
+                "tap",
+                "An XDP program copies each frame into memory shared with the reader; the frame goes on to the stack.",
+                BoxKind::Capture,
+                &[],
+                Reading::Tap,
+            ),
+        ],
+    }
+}
+
+/// Who runs where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cores {
+    /// The generator's core.
+    pub generator: u32,
+    /// The box's core: its NAPI thread, and the reader of a capture.
+    pub of_box: u32,
+}
+
+impl Cores {
+    /// The last two of the usable CPUs, or the only one for both. None without any.
+    pub fn split(usable: &CpuSet) -> Option<Self> {
+        let all: Vec<u32> = usable.iter().collect();
+        let of_box = *all.last()?;
+        Some(Self { generator: all.len().checked_sub(2).map_or(of_box, |i| all[i]), of_box })
+    }
+
+    /// Whether the generator has a core of its own.
+    pub fn sharing(&self) -> Sharing {
+        if self.generator == self.of_box { Sharing::Inline } else { Sharing::Apart }
+    }
+
+    /// In the words of a report.
+    pub fn arrangement(&self, what: SweepBox) -> Arrangement {
+        let role = |cpu: u32, does: &str| CoreRole { cpus: [cpu].into_iter().collect(), does: does.to_owned() };
+        let of_box = match (self.sharing(), what) {
+            (Sharing::Inline, SweepBox::Capture) => "the box, in the generator's soft interrupts; reader",
+            (Sharing::Inline, _) => "the box, in the generator's soft interrupts",
+            (Sharing::Apart, SweepBox::Capture) => "the box (NAPI thread, reader)",
+            (Sharing::Apart, _) => "the box (NAPI thread) and the receiving end of the lab",
+        };
+        Arrangement {
+            sharing: self.sharing(),
+            roles: vec![role(self.generator, "generator"), role(self.of_box, of_box)],
+        }
+    }
+}
+
+/// The loads to offer: evenly spaced up to 110 % of `ceiling_pps`.
+pub fn rates(ceiling_pps: f64, steps: u32) -> Vec<f64> {
+    (1..=steps).map(|i| TOP * ceiling_pps * f64::from(i) / f64::from(steps)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_rise_evenly_to_a_tenth_beyond_the_ceiling() {
+        let rates = rates(1e6, 10);
+        assert_eq!(rates.len(), 10);
+        assert!((rates[0] - 1.1e5).abs() < 1e-3 && (rates[9] - 1.1e6).abs() < 1e-3);
+        assert!(rates.windows(2).all(|w| (w[1] - w[0] - 1.1e5).abs() < 1e-3));
+    }
+
+    #[test]
+    fn the_generator_has_its_own_core_where_there_are_two() {
+        let split = |list: &str| Cores::split(&list.parse().unwrap());
+        assert_eq!(split("0-1"), Some(Cores { generator: 0, of_box: 1 }));
+        assert_eq!(split("0-7"), Some(Cores { generator: 6, of_box: 7 }));
+        assert_eq!(split("3").unwrap().sharing(), Sharing::Inline);
+        assert_eq!(Cores::split(&CpuSet::default()), None);
+    }
+
+    #[test]
+    fn each_box_has_a_standard_and_an_optimised_configuration_that_differ() {
+        for what in [SweepBox::Router, SweepBox::Filter, SweepBox::Bridge, SweepBox::Capture] {
+            let [standard, optimised] = configurations(what);
+            assert_eq!((standard.key, optimised.key), ("standard", "optimised"));
+            let differs = |c: &Configuration| (c.kind.clone(), c.tweaks.clone(), c.reading);
+            assert_ne!(differs(&standard), differs(&optimised), "{what}");
+            assert_eq!(standard.kind.forwards(), standard.reading == Reading::Forwarded);
+        }
+    }
+
+    #[test]
+    fn settings_read_as_commands() {
+        let sysctl = Tweak::Sysctl("net.ipv4.ip_early_demux", "0");
+        assert_eq!(sysctl.shell(), "sysctl -w net.ipv4.ip_early_demux=0");
+        let gro = Tweak::Feature { side: Side::Entry, name: "rx-gro-list", on: true };
+        assert_eq!(gro.shell(), "ethtool -K ENTRY rx-gro-list on");
+    }
+}
