@@ -193,7 +193,6 @@ impl Snapshot {
             .map(|(path, node)| {
                 let node = match node {
                     Node::File(_) if path == "proc/sys/kernel/hostname" => Node::File("host\n".to_owned()),
-                    Node::File(text) if path == "setting/nft.json" => Node::File(crate::setting::nft::anonymous(text)),
                     Node::File(text) if path.starts_with("ethtool/") => Node::File(replace(&without_key(text))),
                     Node::File(text) => Node::File(replace(text)),
                     Node::Link(target) => Node::Link(replace(target)),

@@ -13,9 +13,9 @@ use crate::failure::{Failure, Outcome};
 
 /// Save this machine's CPUs, interfaces, interrupts and counters as a plain tar, to plan elsewhere with --root.
 ///
-/// The tar holds files of /proc and /sys and the ethtool answers as JSON, and nothing else: no addresses but MAC
-/// addresses, no processes but irqbalance and NAPI threads. It works without root as far as the files are readable, and
-/// says on stderr which were not.
+/// The tar holds files of /proc and /sys, what sysctl.d sets of the network, and as JSON the ethtool answers, the shape of the
+/// nftables rules and who holds sockets: no addresses but MAC addresses, no processes but irqbalance, NAPI threads and those
+/// with network sockets (name and id). It works without root as far as the files are readable, and says on stderr which were not.
 #[derive(Debug, Args)]
 pub(crate) struct SnapshotArgs {
     /// The tar to write; `-` is stdout.

@@ -112,8 +112,8 @@ fn linear_rules(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
             .holds("rules in a row", run.rules);
         match run.same_verdict {
             true => {
-                outcome.advise(format!("nft add set {} ek_listed '{{ typeof {fields}; }}'", run.table)).advise(format!(
-                    "# then one rule `{fields} @ek_listed <verdict>` in chain {} in place of the {}",
+                outcome.advise(format!("nft add set {} listed '{{ typeof {fields}; }}'", run.table)).advise(format!(
+                    "# then one rule `{fields} @listed <verdict>` in chain {} in place of the {}",
                     run.chain, run.rules
                 ))
             }

@@ -48,7 +48,10 @@ fn programs(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
             XdpMode::Generic => {
                 let why = "In generic mode the program runs after the socket buffer is made (and often copied): it costs time and \
                     saves none.";
-                let advice = format!("ip link set dev {} xdpdrv ...  # in the driver, where it can", program.nic);
+                let advice = format!(
+                    "# have its loader attach it to {} in the driver (native mode), where the driver can",
+                    program.nic
+                );
                 (Outcome::bad(why).advise(advice), "generic")
             }
             XdpMode::Native => (Outcome::good("The program runs in the driver, before the stack."), "native"),

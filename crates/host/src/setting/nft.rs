@@ -28,7 +28,7 @@ pub struct LinearRun {
 /// # Errors
 /// When the program nft is missing or refuses, or a copy does not tell.
 pub fn ruleset(root: &Root) -> Result<Value, Missing> {
-    asked(root, "nft", || {
+    let rules: Value = asked(root, "nft", || {
         let output =
             Command::new("nft").args(["-j", "-t", "list", "ruleset"]).stdin(Stdio::null()).output().map_err(|e| {
                 Missing(format!("cannot run nft to list the rules: {e} (the Debian package is nftables)"))
@@ -40,11 +40,16 @@ pub fn ruleset(root: &Root) -> Result<Value, Missing> {
         }
         serde_json::from_slice(&output.stdout)
             .map_err(|e| Missing(format!("nft answers something else than JSON: {e}")))
-    })
+    })?;
+    if root.recorded().is_some() {
+        // A copy has no business with addresses.
+        root.note("setting/nft.json", &anonymous(&rules.to_string()));
+    }
+    Ok(rules)
 }
 
 /// The kept rules without what they compare with (addresses, ports) and without comments; equal values stay equal.
-pub(crate) fn anonymous(text: &str) -> String {
+fn anonymous(text: &str) -> String {
     let Ok(mut ruleset) = serde_json::from_str::<Value>(text) else { return "{}\n".to_owned() };
     let mut seen = Vec::new();
     for object in ruleset.get_mut("nftables").and_then(Value::as_array_mut).into_iter().flatten() {
