@@ -8,6 +8,8 @@ use crate::Look;
 
 /// The widest page: longer lines are hard to read.
 const WIDEST: u16 = 110;
+/// Longer scripts are cut: `--dry-run` prints them whole.
+const COMMANDS: usize = 6;
 /// Behind the labels of a finding.
 const INDENT: usize = 9;
 
@@ -72,7 +74,8 @@ fn entry(finding: &Finding, look: Look) -> String {
     }
     out.push_str(&hanging(&front("why"), INDENT, &finding.why, look));
     let Some(fix) = &finding.fix else { return out };
-    for (n, command) in fix.shell.iter().enumerate() {
+    let shown = if fix.shell.len() > COMMANDS { COMMANDS - 2 } else { fix.shell.len() };
+    for (n, command) in fix.shell.iter().take(shown).enumerate() {
         let front = front(if n == 0 { "fix" } else { "" });
         if command.starts_with('#') {
             out.push_str(&hanging(&front, INDENT, command, look));
@@ -81,6 +84,10 @@ fn entry(finding: &Finding, look: Look) -> String {
             let now = fix.changes.get(n).map_or_else(String::new, |setting| format!("  # now {}", setting.from));
             let _ = writeln!(out, "{front}{command}{now}");
         }
+    }
+    if fix.shell.len() > shown {
+        let rest = format!("# and {} more; --dry-run prints them all", fix.shell.len() - shown);
+        out.push_str(&hanging(&front(""), INDENT, &rest, look));
     }
     out.push_str(&hanging(&front("risk"), INDENT, &fix.risk, look));
     if let Some(gain) = &fix.gain {

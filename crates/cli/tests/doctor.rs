@@ -1,0 +1,331 @@
+//! `doctor` on saved machines and on this one: what it says, that it is quick, and that `--fix` and `undo` leave the machine
+//! exactly as it was.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::Path,
+    process::{Command, Output},
+    thread,
+    time::{Duration, Instant},
+};
+
+use assert_cmd::cargo::CommandCargoExt;
+use serde_json::Value;
+
+fn evenkeel(args: &[&str]) -> Output {
+    Command::cargo_bin("evenkeel").unwrap().args(args).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn json(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(output)))
+}
+
+fn fixture(name: &str) -> String {
+    format!("{}/../../fixtures/{name}.tar", env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Says why a test does not run; in CI that is a failure.
+fn skip(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
+    eprintln!("skipped: {why}");
+}
+
+#[test]
+fn a_saved_machine_is_examined() {
+    let found = evenkeel(&["doctor", "--root", &fixture("dual-socket-24cpu")]);
+    assert_eq!(found.status.code(), Some(1), "findings: {}", text(&found));
+    let said = stdout(&found);
+    assert!(said.contains("rings (eth0)") && said.contains("ethtool -G eth0 rx 4096  # now 512"), "{said}");
+    assert!(said.contains("role server (guessed"), "{said}");
+    assert!(!said.contains("GOOD"), "good ones are a count: {said}");
+    assert!(text(&found).contains("saved by an earlier evenkeel"), "{}", text(&found));
+
+    let document = json(&evenkeel(&["doctor", "--root", &fixture("dual-socket-24cpu"), "--json", "--role", "router"]));
+    assert_eq!(document["schema"], "evenkeel.doctor/1");
+    assert_eq!((document["role"].as_str(), document["role_guessed"].as_bool()), (Some("router"), Some(false)));
+    let fine = evenkeel(&["doctor", "--root", &fixture("single-queue-vm"), "--only", "rings", "--all"]);
+    assert_eq!(fine.status.code(), Some(0), "nothing to change: {}", text(&fine));
+    assert!(stdout(&fine).contains("GOOD"), "{}", text(&fine));
+}
+
+#[test]
+fn a_copy_of_a_later_version_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for (file, content) in [
+        ("evenkeel/format", "99\n"),
+        ("sys/devices/system/cpu/present", "0\n"),
+        ("sys/devices/system/cpu/online", "0\n"),
+        ("sys/class/net/lo/ifindex", "1\n"),
+        ("proc/interrupts", "           CPU0\n"),
+    ] {
+        let path = folder.path().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    }
+    let found = evenkeel(&["doctor", "--root", folder.path().to_str().unwrap()]);
+    assert!(text(&found).contains("saved by a later evenkeel (format 99"), "{}", text(&found));
+    assert!(found.status.code() == Some(0) || found.status.code() == Some(1), "{}", text(&found));
+}
+
+#[test]
+fn wrong_usage_is_said() {
+    for (args, code, said) in [
+        (&["doctor", "--only", "ring"][..], 2, "did you mean `rings`?"),
+        (&["doctor", "--root", "/ek-missing"], 2, "--root takes a tar written by `evenkeel snapshot`"),
+        (&["doctor", "--root", &fixture("shared-irq"), "--fix"], 2, "--dry-run prints the commands for it"),
+        (&["doctor", "--role", "toaster"], 2, "router"),
+    ] {
+        let output = evenkeel(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output));
+        assert!(text(&output).contains(said), "{args:?}: {}", text(&output));
+    }
+}
+
+#[test]
+fn a_dry_run_is_a_shell_script() {
+    let output =
+        evenkeel(&["doctor", "--root", &fixture("mlx5-64q-128cpu"), "--fix", "rings", "far-node", "--dry-run"]);
+    assert!(output.status.success(), "{}", text(&output));
+    let said = stdout(&output);
+    assert!(said.contains("ethtool -G enp129s0np0 rx 4096"), "{said}");
+    assert!(said.contains("> /proc/irq/"), "{said}");
+    assert!(said.lines().all(|l| ["ethtool ", "echo ", "#"].iter().any(|p| l.starts_with(p))), "{said}");
+    let parsed = Command::new("sh").arg("-nc").arg(&said).output().unwrap();
+    assert!(parsed.status.success(), "{}", text(&parsed));
+}
+
+#[test]
+fn the_live_machine_is_examined_within_the_second() {
+    let folder = tempfile::tempdir().unwrap();
+    let document = json(&evenkeel(&["doctor", "--json", "--state", folder.path().to_str().unwrap()]));
+    // How long the whole takes is a benchmark's matter; here, that the watch is a short one.
+    let watched = document["watched_s"].as_f64().unwrap();
+    assert!((0.2..5.0).contains(&watched), "{watched}");
+    assert!(document["findings"].as_array().unwrap().len() > 30);
+}
+
+/// Without a privilege it says what it could not read, and examines the rest.
+#[test]
+fn without_root_the_rest_is_examined() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip("becoming nobody takes root");
+    }
+    let program = assert_cmd::cargo::cargo_bin("evenkeel");
+    // The build's folder may not be open to others.
+    let copy = Path::new("/tmp").join(format!("ek-doctor-{}", std::process::id()));
+    fs::copy(program, &copy).unwrap();
+    let output = Command::new("setpriv")
+        .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all", "--bounding-set=-all"])
+        .arg(&copy)
+        .args(["doctor", "--json"])
+        .current_dir("/")
+        .output();
+    fs::remove_file(&copy).unwrap();
+    let document = json(&output.unwrap());
+    let findings = document["findings"].as_array().unwrap();
+    let known = findings.iter().filter(|f| f["verdict"] != "unknown").count();
+    assert!(known > 25, "{known} of {} are known", findings.len());
+    let unknown: Vec<&Value> = findings.iter().filter(|f| f["verdict"] == "unknown").collect();
+    assert!(unknown.iter().any(|f| f["check"] == "linear-rules"), "{unknown:?}");
+    for finding in unknown {
+        assert!(!finding["why"].as_str().unwrap().is_empty(), "{finding}");
+    }
+}
+
+/// A namespace of its own with a veth pair in it; gone when dropped.
+struct Ns(String);
+
+impl Ns {
+    fn new(tag: &str) -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            skip("a network namespace takes root");
+            return None;
+        }
+        let name = format!("ekdoc{tag}{}", std::process::id());
+        let ns = Self(name);
+        ns.must("ip", &["netns", "add", &ns.0]);
+        ns.must("ip", &["-n", &ns.0, "link", "add", "ekd0", "up", "type", "veth", "peer", "name", "ekd1"]);
+        ns.must("ip", &["-n", &ns.0, "link", "set", "ekd1", "up"]);
+        Some(ns)
+    }
+
+    fn must(&self, program: &str, args: &[&str]) -> Output {
+        let output = Command::new(program).args(args).output().unwrap();
+        assert!(output.status.success(), "{program} {args:?}: {}", text(&output));
+        output
+    }
+
+    fn shell(&self, script: &str) {
+        self.must("ip", &["netns", "exec", &self.0, "sh", "-ec", script]);
+    }
+
+    fn evenkeel(&self, args: &[&str]) -> Output {
+        let program = assert_cmd::cargo::cargo_bin("evenkeel");
+        Command::new("ip").args(["netns", "exec", &self.0]).arg(program).args(args).output().unwrap()
+    }
+
+    /// Every setting of the machine and of the namespace, out of a snapshot; what only counts is left out.
+    fn settings(&self, folder: &Path, name: &str) -> BTreeMap<String, String> {
+        let file = folder.join(name);
+        let output = self.evenkeel(&["snapshot", file.to_str().unwrap()]);
+        assert!(output.status.success(), "{}", text(&output));
+        let open = folder.join(format!("{name}.d"));
+        fs::create_dir(&open).unwrap();
+        self.must("tar", &["xf", file.to_str().unwrap(), "-C", open.to_str().unwrap()]);
+        let mut files = BTreeMap::new();
+        gather(&open, &open, &mut files);
+        assert!(files.len() > 100, "{} files", files.len());
+        files
+    }
+}
+
+impl Drop for Ns {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+    }
+}
+
+fn gather(base: &Path, folder: &Path, files: &mut BTreeMap<String, String>) {
+    const COUNTERS: [&str; 12] = [
+        "/statistics/",
+        "proc/stat",
+        "proc/softirqs",
+        "proc/interrupts",
+        "proc/net/",
+        "proc/cpuinfo",
+        "ethtool/",
+        "setting/packet-sockets",
+        "setting/cpu-limits",
+        "nf_conntrack_count",
+        "effective_affinity_list",
+        "operstate",
+    ];
+    for entry in fs::read_dir(folder).unwrap().flatten() {
+        let path = entry.path();
+        let name = path.strip_prefix(base).unwrap().display().to_string();
+        if entry.file_type().unwrap().is_dir() {
+            gather(base, &path, files);
+        } else if name.starts_with("ethtool/") {
+            let mut answers: Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+            answers.as_object_mut().unwrap().remove("statistics");
+            files.insert(name, answers.to_string());
+        } else if !COUNTERS.iter().any(|c| name.contains(c)) && entry.file_type().unwrap().is_file() {
+            files.insert(name, fs::read_to_string(&path).unwrap());
+        }
+    }
+}
+
+fn differing<'a>(one: &'a BTreeMap<String, String>, other: &'a BTreeMap<String, String>) -> Vec<&'a str> {
+    let names = one.keys().chain(other.keys().filter(|n| !one.contains_key(*n)));
+    names.filter(|n| one.get(*n) != other.get(*n)).map(String::as_str).collect()
+}
+
+/// Settings of a namespace that somebody left badly: the fix changes exactly these, and undo leaves all as it was.
+const DETUNE: &str = "echo 1 > /proc/sys/net/netfilter/nf_conntrack_acct
+    echo '4096 65536 262144' > /proc/sys/net/ipv4/tcp_rmem
+    echo 3 > /sys/class/net/ekd0/napi_defer_hard_irqs
+    echo 0 > /sys/class/net/ekd0/gro_flush_timeout";
+const CHECKS: [&str; 3] = ["accounting", "tcp-buffers", "irq-suspension"];
+
+#[test]
+fn fix_and_undo_leave_the_machine_exactly_as_it_was() {
+    let Some(ns) = Ns::new("a") else { return };
+    ns.shell(DETUNE);
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let state = state.to_str().unwrap();
+    let only = CHECKS.join(",");
+    let found = json(&ns.evenkeel(&["doctor", "--role", "server", "--only", &only, "--json"]));
+    let improve: Vec<&Value> =
+        found["findings"].as_array().unwrap().iter().filter(|f| f["verdict"] == "improve").collect();
+    assert_eq!(improve.len(), 3, "{found:#}");
+
+    let before = ns.settings(folder.path(), "before");
+    let fix = [
+        "doctor",
+        "--role",
+        "server",
+        "--state",
+        state,
+        "--json",
+        "--fix",
+        "accounting",
+        "tcp-buffers",
+        "irq-suspension",
+    ];
+    let fixed = ns.evenkeel(&fix);
+    assert!(fixed.status.success(), "{}", text(&fixed));
+    let fixed = json(&fixed);
+    assert_eq!(
+        (fixed["schema"].as_str(), fixed["written"].as_u64()),
+        (Some("evenkeel.doctor.fix/1"), Some(3)),
+        "{fixed:#}"
+    );
+
+    let during = ns.settings(folder.path(), "during");
+    let changed = differing(&before, &during);
+    let expected = ["net/netfilter/nf_conntrack_acct", "net/ipv4/tcp_rmem", "net/ekd0/gro_flush_timeout"];
+    assert!(
+        changed.len() == 3 && expected.iter().all(|e| changed.iter().any(|c| c.ends_with(e))),
+        "exactly what was fixed differs: {changed:?}"
+    );
+    let again = ns.evenkeel(&["doctor", "--role", "server", "--only", &only]);
+    assert_eq!(again.status.code(), Some(0), "nothing is left to find: {}", text(&again));
+
+    let undone = ns.evenkeel(&["undo", "--state", state]);
+    assert!(undone.status.success(), "{}", text(&undone));
+    let after = ns.settings(folder.path(), "after");
+    assert_eq!(differing(&before, &after), Vec::<&str>::new(), "all is as it was");
+}
+
+#[test]
+fn unconfirmed_fixes_are_taken_back() {
+    let Some(ns) = Ns::new("b") else { return };
+    ns.shell(DETUNE);
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().to_str().unwrap();
+    let acct = || {
+        let output = ns.must("ip", &["netns", "exec", &ns.0, "cat", "/proc/sys/net/netfilter/nf_conntrack_acct"]);
+        stdout(&output).trim().to_owned()
+    };
+    let fixed = ns.evenkeel(&["doctor", "--state", state, "--commit-confirm", "1", "--fix", "accounting"]);
+    assert!(fixed.status.success(), "{}", text(&fixed));
+    assert!(text(&fixed).contains("unless you run: evenkeel confirm"), "{}", text(&fixed));
+    let begin = Instant::now();
+    while acct() != "1" {
+        assert!(begin.elapsed() < Duration::from_secs(60), "nothing took it back");
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_finding_without_a_knob_is_advice() {
+    let Some(ns) = Ns::new("c") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().to_str().unwrap();
+    let output = ns.evenkeel(&["doctor", "--state", state, "--fix", "preemption"]);
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(stdout(&output).contains("Nothing to set"), "{}", text(&output));
+    assert!(!folder.path().join("journal").exists(), "no session without a change");
+}
+
+/// The table of docs/doctor.md is what the program lists.
+#[test]
+fn the_documentation_has_every_check() {
+    let listed = stdout(&evenkeel(&["doctor", "--list", "--markdown"]));
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/doctor.md");
+    let text = fs::read_to_string(&page).unwrap();
+    let (begin, end) = ("<!-- checks: evenkeel doctor --list --markdown -->\n\n", "\n<!-- /checks -->");
+    let table = text.split_once(begin).and_then(|(_, rest)| rest.split_once(end)).expect("the marks").0;
+    assert!(table.trim() == listed.trim(), "docs/doctor.md is not in step; put this between its marks:\n{listed}");
+    assert!(listed.lines().count() > 45, "{}", listed.lines().count());
+}
