@@ -103,6 +103,7 @@ impl Outcome {
 
     /// Adds a value for the comparison of machines: `holds("receive ring", 512)`.
     #[must_use]
+    #[allow(clippy::needless_pass_by_value, reason = "numbers and texts alike, without a borrow at every call")]
     pub fn holds(mut self, subject: impl Into<String>, value: impl ToString) -> Self {
         self.values.push(Comparable { subject: subject.into(), value: value.to_string() });
         self

@@ -172,9 +172,9 @@ pub fn ask(names: &[String], options: &NodesOptions, told: impl Fn(&Node) + Sync
 
 fn ask_one(name: &str, options: &NodesOptions, copy: Option<&command::Copy>) -> Result<Report, NodesError> {
     let there = command::installed(options);
-    match (run::ssh(name, options, &there, None).and_then(judge), copy) {
+    match (run::ssh(name, options, &there, None).and_then(|answer| judge(&answer)), copy) {
         (Err(NodesError::Missing(_)), Some(copy)) => {
-            run::ssh(name, options, &copy.command(options), Some(copy.bytes())).and_then(judge)
+            run::ssh(name, options, &copy.command(options), Some(copy.bytes())).and_then(|answer| judge(&answer))
         }
         (Err(NodesError::Missing(_)), None) => Err(NodesError::Missing(options.program.clone())),
         (answer, _) => answer,
@@ -182,7 +182,7 @@ fn ask_one(name: &str, options: &NodesOptions, copy: Option<&command::Copy>) -> 
 }
 
 /// What an answer of ssh means.
-fn judge(answer: run::Answer) -> Result<Report, NodesError> {
+fn judge(answer: &run::Answer) -> Result<Report, NodesError> {
     let said = last_words(&answer.stderr);
     match answer.code {
         0 | 1 if answer.stdout.trim_start().starts_with('{') => parse(&answer.stdout),
@@ -239,16 +239,16 @@ mod tests {
         let answer =
             |code, stdout: &str, stderr: &str| run::Answer { code, stdout: stdout.into(), stderr: stderr.into() };
         let refused =
-            judge(answer(255, "", "Warning\nssh: connect to host x port 22: Connection refused\n")).unwrap_err();
+            judge(&answer(255, "", "Warning\nssh: connect to host x port 22: Connection refused\n")).unwrap_err();
         assert!(refused.to_string().contains("Connection refused"), "{refused}");
-        assert!(matches!(judge(answer(127, "", "sh: 1: evenkeel: not found")), Err(NodesError::Missing(_))));
+        assert!(matches!(judge(&answer(127, "", "sh: 1: evenkeel: not found")), Err(NodesError::Missing(_))));
         assert!(
-            matches!(judge(answer(0, r#"{"schema":"evenkeel.doctor/9"}"#, "")), Err(NodesError::WrongSchema(s)) if s.ends_with("/9"))
+            matches!(judge(&answer(0, r#"{"schema":"evenkeel.doctor/9"}"#, "")), Err(NodesError::WrongSchema(s)) if s.ends_with("/9"))
         );
-        assert!(matches!(judge(answer(0, "{", "")), Err(NodesError::Garbled(_))));
-        assert!(matches!(judge(answer(3, "", "evenkeel: no /proc")), Err(NodesError::Failed { code: 3, .. })));
-        assert!(matches!(judge(answer(command::CHECKSUM, "", "")), Err(NodesError::NotCopied(_))));
+        assert!(matches!(judge(&answer(0, "{", "")), Err(NodesError::Garbled(_))));
+        assert!(matches!(judge(&answer(3, "", "evenkeel: no /proc")), Err(NodesError::Failed { code: 3, .. })));
+        assert!(matches!(judge(&answer(command::CHECKSUM, "", "")), Err(NodesError::NotCopied(_))));
         let good = r#"{"schema":"evenkeel.doctor/1","hostname":"h","kernel":"k","role":"server","role_guessed":true,"findings":[]}"#;
-        assert_eq!(judge(answer(0, good, "")).unwrap().hostname, "h");
+        assert_eq!(judge(&answer(0, good, "")).unwrap().hostname, "h");
     }
 }
