@@ -182,7 +182,7 @@ impl Snapshot {
     }
 
     /// Replaces what tells whose machine it is: the hostname, the MAC addresses (each by one of its own, wherever it
-    /// occurs, in interface names as well) and the keys of receive-side scaling.
+    /// occurs, in interface names as well), the keys of receive-side scaling and the names of control groups.
     #[must_use]
     pub fn anonymized(self) -> Self {
         let macs = self.replacements();
@@ -193,6 +193,9 @@ impl Snapshot {
             .map(|(path, node)| {
                 let node = match node {
                     Node::File(_) if path == "proc/sys/kernel/hostname" => Node::File("host\n".to_owned()),
+                    Node::File(text) if path == "setting/cpu-limits.json" => {
+                        Node::File(crate::setting::cgroup::anonymous(text))
+                    }
                     Node::File(text) if path.starts_with("ethtool/") => Node::File(replace(&without_key(text))),
                     Node::File(text) => Node::File(replace(text)),
                     Node::Link(target) => Node::Link(replace(target)),
