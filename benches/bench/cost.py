@@ -168,6 +168,27 @@ def _clear(lab):
     _tried("ip", "netns", "exec", lab.names[1], "nft", "delete", "table", "ip", "ekb")
 
 
+def _box_thread():
+    """The NAPI kthread that is the box."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/comm") as comm:
+                if comm.read().startswith(f"napi/{RECEIVER}-"):
+                    return pid
+        except OSError:
+            continue  # the process ended meanwhile
+    raise Trouble(f"{RECEIVER} has no NAPI kthread")
+
+
+def _run_seconds(pid):
+    """Processor time of a process in seconds, to the nanosecond (one thread)."""
+    try:
+        with open(f"/proc/{pid}/schedstat") as file:
+            return int(file.read().split()[0]) / 1e9
+    except OSError as error:
+        raise Trouble(f"/proc/{pid}/schedstat: {error.strerror}; it takes a kernel with CONFIG_SCHED_INFO") from error
+
+
 def _forwarded(lab):
     """Datagrams that the box has forwarded."""
     with open(f"/proc/{lab.anchors['rx'].pid}/net/snmp") as file:
@@ -196,7 +217,7 @@ def _box(lab, box, hz, why, options, say):
                 say(f"  {name}: {trouble}")
                 continue
             result["rounds"].append(figures)
-            say(f"  round {number + 1} {name}: {figures['ratio']:.4f} of {figures['without_pps'] / 1e6:.3f} Mpps, "
+            say(f"  round {number + 1} {name}: {figures['ratio']:.4f} ({figures['work_ratio']:.4f} by processor time) of {figures['without_pps'] / 1e6:.3f} Mpps, "
                 f"{figures['watcher_cpu_percent']} % of a core, steal {figures['steal_percent']} %")
     for result in results.values():
         del result["watcher"]
@@ -228,11 +249,9 @@ def _once(lab, box, watcher, hz, seconds):
         time.sleep(WARM)
         if not program.running():
             raise Trouble(f"{watcher.name} ended:\n{program.text()[-1500:]}")
-        burnt = program.cpu_seconds()
-        watched = _window(lab, box, seconds)
+        watched = _window(lab, box, seconds, program)
         if not program.running():
             raise Trouble(f"{watcher.name} ended early:\n{program.text()[-1500:]}")
-        own = 100 * (program.cpu_seconds() - burnt) / watched["span"]
         program.stop()
         time.sleep(0.3)
         after = _window(lab, box, seconds)
@@ -246,20 +265,28 @@ def _once(lab, box, watcher, hz, seconds):
     without = (before["pps"] + after["pps"]) / 2
     return {
         "with_pps": watched["pps"], "without_pps": without, "ratio": watched["pps"] / without,
-        "unwatched_ratio": after["pps"] / before["pps"], "watcher_cpu_percent": round(own, 2),
+        "work_ratio": watched["per_second_of_work"] / ((before["per_second_of_work"] + after["per_second_of_work"]) / 2),
+        "unwatched_ratio": after["pps"] / before["pps"], "watcher_cpu_percent": round(100 * watched["own"] / watched["span"], 2),
         "box_core_percent": round(watched["box_core"], 1), "steal_percent": round(max(w["steal"] for w in windows), 2),
     }
 
 
-def _window(lab, box, seconds):
+def _window(lab, box, seconds, program=None):
+    """What the box did in a window, and what it and the watcher used of the processor for it."""
+    thread = _box_thread()
     taken, forwarded, ticks, start = lab.counters()[0], _forwarded(lab), cpu_times(), time.monotonic()
+    worked, burnt = _run_seconds(thread), program.cpu_seconds() if program else 0
     time.sleep(seconds)
+    worked, burnt = _run_seconds(thread) - worked, program.cpu_seconds() - burnt if program and program.running() else 0
     span = time.monotonic() - start
     shares = usage(ticks, cpu_times())
     taken, forwarded = lab.counters()[0] - taken, _forwarded(lab) - forwarded
     if box.forwards != (forwarded > 0.9 * taken):
         raise Trouble(f"box {box.name}: {forwarded} of {taken} frames were forwarded")
-    return {"pps": taken / span, "span": span, "steal": shares[None][1], "box_core": shares[READER_CPU][0]}
+    return {
+        "pps": taken / span, "span": span, "steal": shares[None][1], "box_core": shares[READER_CPU][0], "own": burnt,
+        "per_second_of_work": taken / max(worked + burnt, 1e-9),
+    }
 
 
 def _ratios(contenders):
