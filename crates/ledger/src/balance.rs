@@ -184,6 +184,11 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     let unplaced_out = place(&mut out);
     place(&mut link);
 
+    // What waits for an answer to ARP is seen by no counter, nor is what waited before and is given up now.
+    let wait_neighbour = out.clamp(0, interval.neighbour_room as i64);
+    let waited_neighbour = (-out).clamp(0, stage_of(found, "neighbour-failed"));
+    out += waited_neighbour - wait_neighbour;
+
     // What IP transmitted beyond what was made here was forwarded.
     let surviving = ip.requested - lost.output();
     let forwarded = (ip.transmitted - surviving).max(0);
@@ -229,6 +234,8 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     t.offered.push(handed("redirected by XDP", redirect_handed, "the driver's xdp_redirect"));
     let what = "sent past IP (ARP, packet sockets, AF_XDP, copies) or cut into segments";
     t.offered.push(entry(what, past_ip - redirect_handed, "the interfaces' counters less IP's"));
+    t.offered.push(entry("waited for a neighbour since before", waited_neighbour, "worked out"));
+    t.delivered.push(entry("waiting for a neighbour's answer", wait_neighbour, "worked out; see /proc/net/arp"));
     t.offered.push(entry("fragments made on the way", ip.fragments_made, "FragCreates - FragOKs"));
     let mut waiting = 0;
     for i in interval.interfaces.iter().filter(|i| !i.stacked) {

@@ -30,6 +30,23 @@ pub(crate) struct Machine {
     pub(crate) stacked: Vec<u32>,
     /// Virtual links that receive by NAPI.
     pub(crate) napi: Vec<u32>,
+    /// Packets that may wait for answers to ARP.
+    pub(crate) neighbour_room: u64,
+}
+
+/// A packet that waits for a neighbour takes at least so many bytes of the queue's room.
+const LEAST_WAITING_BYTES: u64 = 512;
+
+/// Neighbours that have not answered yet (flags 0 in /proc/net/arp), times the packets that may wait for each.
+fn neighbour_room(root: &Root) -> u64 {
+    let table = root.read("proc/net/arp").unwrap_or_default();
+    let unanswered = table.lines().skip(1).filter(|l| l.split_ascii_whitespace().nth(2) == Some("0x0")).count() as u64;
+    if unanswered == 0 {
+        return 0;
+    }
+    let bytes = root.read_trimmed("proc/sys/net/ipv4/neigh/default/unres_qlen_bytes").ok();
+    let bytes: u64 = bytes.and_then(|text| text.parse().ok()).unwrap_or(0);
+    unanswered.saturating_mul(bytes / LEAST_WAITING_BYTES)
 }
 
 impl Machine {
@@ -56,6 +73,7 @@ impl Machine {
                 .filter(|(_, l)| l.kind == "veth" && (native(l) || gro(&l.name) == Some(true)))
                 .map(|(&i, _)| i)
                 .collect(),
+            neighbour_room: neighbour_room(root),
         }
     }
 }

@@ -33,6 +33,9 @@ pub struct Interval {
     pub xdp_losses: Vec<XdpFailure>,
     /// The error that sampling leaves in `drops`, as a share; 0 when every drop was looked at.
     pub precision: f64,
+    /// Packets that may wait for an answer to ARP at most, at the end of the interval: unanswered questions times the length of
+    /// their queues.
+    pub neighbour_room: u64,
     /// How far the times of the readings of different counters may have shifted against each other, in seconds.
     pub skew_s: f64,
 }

@@ -57,6 +57,8 @@ const TCP: &[&str] = &["tcp_", "__tcp", "inet_csk", "sk_stream"];
 const UDP: &[&str] = &["udp", "__udp"];
 const ICMP: &[&str] = &["icmp", "ping_"];
 const ARP: &[&str] = &["arp_"];
+/// Drivers whose XDP programs run on socket buffers: there the kernel's trace sees the verdict as a drop.
+const XDP: &[&str] = &["veth_xdp_rcv", "tun_xdp", "tun_build"];
 const FORWARD: &[&str] = &["ip_forward", "ip6_forward"];
 
 macro_rules! places {
@@ -81,6 +83,8 @@ places! {
         "One core cannot keep up: spread the load (`evenkeel spread`), or raise net.core.netdev_max_backlog if the load comes in bursts.";
     "tap" "taps" Receive Copy "packet tap full: its reader is too slow (copies; the packets themselves went on)" [] ["PACKET_SOCK_ERROR" ANY]
         "Give the reader a larger ring, a core of its own or fanout (`evenkeel capture` does), or a filter.";
+    "xdp-native" "xdp" Receive Driver "dropped by the XDP program" [] ["NOT_SPECIFIED" XDP, "XDP" XDP]
+        "The program's verdict: `bpftool prog show` names it.";
     "xdp-generic" "xdp" Receive Link "dropped by the generic XDP program" [] ["XDP" ANY]
         "The program's verdict; `bpftool net` shows which one is attached.";
     "tc-ingress" "tc" Receive Link "dropped by a tc filter on ingress" [] ["TC_INGRESS" ANY, "TC_COOKIE_ERROR" ANY, "TC_CHAIN_NOTFOUND" ANY, "TC_RECLASSIFY_LOOP" ANY]

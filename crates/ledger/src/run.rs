@@ -256,6 +256,7 @@ impl Ledger {
             sockets: convert::sockets(&stack, &now.stack.links).into_iter().filter(|s| !ours(s.inode)).collect(),
             drops,
             precision,
+            neighbour_room: now.machine.neighbour_room,
             skew_s: changed.as_secs_f64(),
             conntrack: stack.conntrack,
             protocols: stack.protocols,

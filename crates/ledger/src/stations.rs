@@ -152,6 +152,7 @@ pub fn losses(interval: &Interval) -> Vec<Found> {
     }
     for p in PLACES {
         match p.id {
+            "xdp-native" => {} // see xdp()
             "backlog" => backlog(p, &traced, &mut found),
             "tap" => taps(p, &traced, &mut found),
             "conntrack" => conntrack(p, interval, &mut found),
@@ -190,6 +191,9 @@ fn simple(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
         counted -=
             found.iter().filter(|f| f.loss.place == place(id).words).map(|f| f.loss.packets).sum::<u64>().min(counted);
     }
+    if p.id == "ttl" {
+        return ttl(p, traced, found);
+    }
     if p.id == "ip-header" && !traced.ran {
         words = "bad IP header, or TTL expired";
     }
@@ -216,6 +220,18 @@ fn simple(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
         loss.causes.truncate(MOST_CAUSES);
     }
     push(found, p, Some(p.stage), 0, loss);
+}
+
+/// The counter of bad headers holds expired TTLs as well; the trace tells the two apart.
+fn ttl(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
+    let protocols = &traced.interval.protocols;
+    let headers = place("ip-header").counters.iter().map(|name| protocols.get(name)).sum::<u64>();
+    let headers = headers.saturating_sub(protocols.get("IpExt.InCsumErrors"));
+    let drops = traced.at(p.id, 0);
+    let (expired, bad) = (packets(&drops), traced.sum("ip-header", 0));
+    let share = if expired == 0 { 0.0 } else { expired as f64 / (expired + bad) as f64 };
+    let counter = Some(("InHdrErrors, split by the trace".to_owned(), (headers as f64 * share).round() as u64));
+    push(found, p, Some(p.stage), 0, traced.loss(p.words.to_owned(), counter, &drops, true, p.advice));
 }
 
 /// Words, counter, how to get it, advice.
@@ -308,25 +324,14 @@ fn failures<'a>(interface: &'a Interface, traced: &Traced<'a>) -> impl Iterator<
 }
 
 fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Found>) {
-    let mut row = |words: String, counter: String, packets: u64, causes: Vec<Cause>, advice: &str| {
-        let loss = StationLoss {
-            place: format!("{}: {words}", interface.name),
-            packets,
-            traced_only: counter.starts_with("traced"),
-            counter,
-            agrees: true,
-            causes,
-            advice: Some(advice.to_owned()),
-            ..StationLoss::default()
-        };
-        found.push(Found {
-            station: "xdp",
-            direction: Receive,
-            stage: Some(Stage::Driver),
-            ifindex: interface.index,
-            loss,
-        });
-    };
+    // The trace sees what a driver dropped on a program's verdict; where the driver counts it, that is the number.
+    let verdicts = traced.at("xdp-native", interface.index);
+    if interface.xdp.is_none() {
+        let p = place("xdp-native");
+        let words = format!("{}: {}", interface.name, p.words);
+        push(found, p, Some(p.stage), interface.index, traced.loss(words, None, &verdicts, true, p.advice));
+    }
+    let mut row = row_of(interface, found);
     if let Some(done) = interface.xdp {
         let program = done.program.map_or_else(String::new, |id| format!(" {id}"));
         let exceptions = failures(interface, traced).filter(|f| f.among_dropped).map(|f| Cause {
@@ -377,6 +382,27 @@ fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Found>) {
             if failure.target == 0 { sockets.clone() } else { Vec::new() },
             "The target is down, full, or (veth) its peer has neither an XDP program nor GRO on.",
         );
+    }
+}
+
+/// Enters a loss of an interface's XDP program: words, counter, packets, causes, advice.
+fn row_of<'a>(
+    interface: &'a Interface,
+    found: &'a mut Vec<Found>,
+) -> impl FnMut(String, String, u64, Vec<Cause>, &str) + 'a {
+    move |words, counter, packets, causes, advice| {
+        let loss = StationLoss {
+            place: format!("{}: {words}", interface.name),
+            packets,
+            traced_only: counter.starts_with("traced"),
+            counter,
+            agrees: true,
+            causes,
+            advice: Some(advice.to_owned()),
+            ..StationLoss::default()
+        };
+        let stage = Some(Stage::Driver);
+        found.push(Found { station: "xdp", direction: Receive, stage, ifindex: interface.index, loss });
     }
 }
 
