@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CoreLoad, CpuSet, Ledger};
+use crate::{
+    CoreLoad, CpuSet, Ledger,
+    profile::{Class, Profile},
+};
 
 /// The machine that a run was made on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -99,6 +102,62 @@ pub struct Cost {
     pub per_offered_ns: Option<f64>,
 }
 
+/// A class of work and its share of a stage's busy time.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct WorkShare {
+    /// The class.
+    pub class: Class,
+    /// Percent of the time in which a core was busy, that of the generator left out.
+    pub percent: f64,
+}
+
+/// The locks that one function takes, and their share of a stage's busy time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LockShare {
+    /// The function.
+    pub caller: String,
+    /// The class that it belongs to.
+    pub class: Class,
+    /// Percent of the busy time, that of the generator left out.
+    pub percent: f64,
+    /// Of it, percent of the busy time spent in waiting for another core.
+    pub waiting_percent: f64,
+}
+
+/// What the CPU time of a stage went to, by samples.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Work {
+    /// Samples of busy cores, those of the generator left out.
+    pub samples: u64,
+    /// The classes, dearest first.
+    pub classes: Vec<WorkShare>,
+    /// Who takes locks, dearest first.
+    pub locks: Vec<LockShare>,
+}
+
+impl Work {
+    /// The share of a class in percent of the busy time.
+    pub fn percent(&self, class: Class) -> f64 {
+        self.classes.iter().find(|w| w.class == class).map_or(0.0, |w| w.percent)
+    }
+}
+
+impl From<&Profile> for Work {
+    fn from(profile: &Profile) -> Self {
+        let busy = profile.classes.iter().filter(|c| c.class.is_busy());
+        let samples: u64 = busy.map(|c| c.samples).sum();
+        let share = |n: u64| 100.0 * n as f64 / samples.max(1) as f64;
+        let classes = profile.dearest(usize::MAX).into_iter().map(|(class, percent)| WorkShare { class, percent });
+        let locks = profile.locks.iter().map(|l| LockShare {
+            caller: l.caller.clone(),
+            class: l.class,
+            percent: share(l.samples),
+            waiting_percent: share(l.waiting),
+        });
+        Self { samples, classes: classes.collect(), locks: locks.collect() }
+    }
+}
+
 /// One way to receive the flood, and what came of it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Stage {
@@ -128,6 +187,9 @@ pub struct Stage {
     pub ns_per_packet: Cost,
     /// CPU time taken by other guests of the hypervisor, in percent of all cores.
     pub steal_percent: f64,
+    /// What the CPU time went to; none where it could not be sampled.
+    #[serde(default)]
+    pub work: Option<Work>,
     /// What else a reader should know.
     pub notes: Vec<String>,
 }

@@ -1,9 +1,6 @@
 //! Records a profile of the live machine.
 
-use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
-    time::Duration,
-};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use bpf::{CpuProfile, ProfileError, ProfileOptions, StackCount};
 use host::{
@@ -121,8 +118,10 @@ pub struct Recorder {
     sampler: Sampler,
     begin: Counters,
     before: KernelSymbols,
-    samples: CpuProfile,
+    samples: Option<CpuProfile>,
     seen: HashMap<Key, u64>,
+    lost: u64,
+    end: Option<Counters>,
 }
 
 impl Recorder {
@@ -165,7 +164,34 @@ impl Recorder {
         let wanted = ProfileOptions { frequency_hz: options.frequency_hz, cpus: cpus.iter().collect() };
         let samples = CpuProfile::open(&wanted)?;
         let begin = sampler.read()?;
-        Ok(Self { options, cpus, uppers, sampler, begin, before, samples, seen: HashMap::new() })
+        let (samples, seen) = (Some(samples), HashMap::new());
+        Ok(Self { options, cpus, uppers, sampler, begin, before, samples, seen, lost: 0, end: None })
+    }
+
+    /// Forgets what was sampled so far and begins anew, at once: everything that takes time was done before.
+    ///
+    /// # Errors
+    /// When the kernel's tables or counters cannot be read any more.
+    pub fn restart(&mut self) -> Result<(), RecordError> {
+        self.poll()?;
+        self.seen.clear();
+        self.begin = self.sampler.read()?;
+        Ok(())
+    }
+
+    /// Ends the sampling. What takes time, looking up names, is left to [`finish`](Self::finish).
+    ///
+    /// # Errors
+    /// When the kernel's tables or counters cannot be read any more.
+    pub fn stop(&mut self) -> Result<(), RecordError> {
+        if self.end.is_none() {
+            self.end = Some(self.sampler.read()?);
+            self.poll()?;
+        }
+        if let Some(samples) = self.samples.take() {
+            self.lost = samples.counts()?.lost();
+        }
+        Ok(())
     }
 
     /// Takes what was sampled so far out of the kernel, which keeps 16384 different stacks only. To be called every few seconds in
@@ -174,7 +200,8 @@ impl Recorder {
     /// # Errors
     /// When the kernel refuses to read its tables.
     pub fn poll(&mut self) -> Result<(), RecordError> {
-        for StackCount { cpu, comm, kernel, user, samples, .. } in self.samples.read()? {
+        let Some(samples) = &mut self.samples else { return Ok(()) };
+        for StackCount { cpu, comm, kernel, user, samples, .. } in samples.read()? {
             *self.seen.entry(Key { cpu, comm, kernel, user }).or_default() += samples;
         }
         Ok(())
@@ -193,11 +220,8 @@ impl Recorder {
     /// # Errors
     /// When the kernel's tables or counters cannot be read any more.
     pub fn finish_with(mut self, packets: Option<PacketBase>) -> Result<Recording, RecordError> {
-        let end = self.sampler.read()?;
-        self.poll()?;
-        let counts = self.samples.counts()?;
-        // The clocks stop before the names are looked up.
-        drop(self.samples);
+        self.stop()?;
+        let end = self.end.take().unwrap_or_default();
         let seconds = end.at.saturating_sub(self.begin.at).as_secs_f64();
         let mut tally = Tally::new();
         if self.options.without_generator {
@@ -228,17 +252,9 @@ impl Recorder {
         tally.fill_idle(expected, &times);
         let packets = packets.or_else(|| packets::base(&self.options.per_packet, &self.uppers, &self.begin, &end));
         let mut about = Profile::new(self.begin.when.clone(), self.options.machine.clone(), self.options.frequency_hz);
-        about.lost = counts.lost();
+        about.lost = self.lost;
         about.notes.extend(notes(&tally, expected, &times, &self.begin, &end));
         Ok(Recording { profile: tally.profile(seconds, &times, packets, about), tally })
-    }
-
-    /// How long it has been sampling.
-    ///
-    /// # Errors
-    /// When the counters cannot be read any more.
-    pub fn elapsed(&mut self) -> Result<Duration, RecordError> {
-        Ok(self.sampler.read()?.at.saturating_sub(self.begin.at))
     }
 }
 

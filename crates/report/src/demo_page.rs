@@ -70,6 +70,22 @@ impl Page<'_> {
         units::percent(demo_text::share(stage))
     }
 
+    fn sampled(&self) -> bool {
+        self.run.stages.iter().any(|s| s.work.is_some())
+    }
+
+    fn work_note(&self) -> &'static str {
+        demo_text::WORK_NOTE
+    }
+
+    fn dearest(&self, stage: &Stage) -> [String; 2] {
+        demo_text::dearest(stage)
+    }
+
+    fn locks(&self, stage: &Stage) -> (String, String) {
+        demo_text::locks(stage)
+    }
+
     fn unexplained(&self, stage: &Stage) -> String {
         units::percent(stage.ledger.unexplained_ratio())
     }

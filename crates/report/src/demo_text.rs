@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use model::{
     CoreLoad,
+    profile::Class,
     run::{DemoRun, Stage},
     units,
 };
@@ -17,6 +18,10 @@ pub const PUBLISHED: &str = "Published by others, on other hardware";
 pub fn demo_text(run: &DemoRun, look: Look) -> String {
     let mut out = look.paragraph(&run.conclusion);
     let _ = write!(out, "\nStages\n{}", stages(run, look));
+    if run.stages.iter().any(|s| s.work.is_some()) {
+        let heading = look.paragraph(&format!("What the CPU time went to: {WORK_NOTE}"));
+        let _ = write!(out, "\n{heading}{}", work(run, look));
+    }
     for stage in &run.stages {
         let _ = write!(out, "\n{}", ledger(stage, look));
     }
@@ -67,6 +72,38 @@ fn loads(cores: &[CoreLoad]) -> String {
 pub(crate) fn share(stage: &Stage) -> f64 {
     if stage.ledger.offered == 0 { 0.0 } else { stage.ledger.delivered as f64 / stage.ledger.offered as f64 }
 }
+
+/// What the shares of work are shares of.
+pub(crate) const WORK_NOTE: &str = "percent of the busy time, that of the generator left out";
+
+/// The two dearest classes of work of every stage, and its locks.
+fn work(run: &DemoRun, look: Look) -> String {
+    let rows = run.stages.iter().map(|s| {
+        let [first, second] = dearest(s);
+        let (locks, taker) = locks(s);
+        vec![s.name.clone(), first, second, locks, taker]
+    });
+    look.table(&["STAGE", "DEAREST", "SECOND", ">LOCKS", "MOSTLY TAKEN BY"], rows)
+}
+
+/// The two dearest classes with their shares; empty where there is none.
+pub(crate) fn dearest(stage: &Stage) -> [String; 2] {
+    let share = |i: usize| {
+        let work = stage.work.as_ref().and_then(|w| w.classes.get(i));
+        work.map_or_else(String::new, |w| format!("{} {:.0}", w.class, w.percent))
+    };
+    [share(0), share(1)]
+}
+
+/// The share of locks, and who takes the most of them.
+pub(crate) fn locks(stage: &Stage) -> (String, String) {
+    let Some(work) = &stage.work else { return (NOT_SAMPLED.into(), String::new()) };
+    let percent = work.percent(Class::Locks);
+    let taker = work.locks.first().filter(|_| percent >= 1.0);
+    (format!("{percent:.1}"), taker.map_or_else(String::new, |l| format!("{} {:.1}", l.caller, l.percent)))
+}
+
+const NOT_SAMPLED: &str = "-";
 
 /// Where the packets of one stage went; the parts add up to what was offered.
 pub fn ledger(stage: &Stage, look: Look) -> String {

@@ -7,6 +7,7 @@ mod measure;
 mod plan;
 mod readers;
 mod run;
+mod sampling;
 mod words;
 
 pub(crate) use machine::describe as describe_machine;

@@ -22,6 +22,7 @@ use super::{
     measure::{Counted, LoadMeter, busy_ns_per_second, steal_percent},
     plan::{Cores, StagePlan},
     readers::Readers,
+    sampling::Sampling,
     words,
 };
 use crate::failure::Failure;
@@ -168,11 +169,16 @@ fn measure(
     let readers = bed.server.run(|| Readers::start(plan, &bed.server_end.name))??;
     let wire = bed.attacker.run(|| XmitDrops::attach(&bed.attacker_end.name))??;
     let flood = Flood::load(&bed, &cores.senders, Some(pps), config.duration + WARM_UP)?;
+    // Last, so that it knows the names of all programs.
+    let mut sampling = Sampling::prepare();
     let (sent, window) = flood.run(&bed, stop, || {
         pause(WARM_UP, stop);
+        sampling.begin();
         let meter = LoadMeter::start(host)?;
         pause(config.duration.mul_f64(0.9), stop);
-        meter.finish()
+        let loads = meter.finish();
+        sampling.end();
+        loads
     })?;
     let loads = window?;
     let mode = readers.mode();
@@ -188,6 +194,9 @@ fn measure(
     let (offered_pps, delivered_pps) = (sent.sent as f64 / seconds, got.delivered as f64 / seconds);
     let spent = busy_ns_per_second(&loads) - sent.cpu_ns as f64 / seconds;
     let per = |rate: f64| (rate > 0.0).then(|| spent.max(0.0) / rate);
+    let (work, unsampled) = sampling.finish();
+    let mut notes = notes(&sent, pps, offered_pps, cores);
+    notes.extend(unsampled);
     Ok(Stage {
         key: plan.key.into(),
         name: plan.name.into(),
@@ -202,7 +211,8 @@ fn measure(
         steal_percent: steal_percent(&loads),
         cores: loads,
         ns_per_packet: Cost { per_delivered_ns: per(delivered_pps), per_offered_ns: per(offered_pps) },
-        notes: notes(&sent, pps, offered_pps, cores),
+        work,
+        notes,
     })
 }
 

@@ -3,10 +3,31 @@
 
 use model::{
     CoreLoad, CpuSet, Ledger, Loss,
-    run::{Arrangement, CoreRole, Cost, DemoRun, Generator, Machine, Repeats, Sharing, Stage, keys},
+    profile::Class,
+    run::{
+        Arrangement, CoreRole, Cost, DemoRun, Generator, LockShare, Machine, Repeats, Sharing, Stage, Work, WorkShare,
+        keys,
+    },
     sources,
     top::{CoalescingShown, CoreRates, DropRate, InterfaceRates, QueueRates, TopSample},
 };
+
+/// What the CPU time of a stage went to.
+fn work(key: &str) -> Work {
+    let share = |class, percent| WorkShare { class, percent };
+    let (first, locks) = if key == keys::PLAIN { (58.0, 58.0) } else { (41.5, 0.4) };
+    let class = if key == keys::PLAIN { Class::Locks } else { Class::Receive };
+    Work {
+        samples: 700,
+        classes: vec![share(class, first), share(Class::Memory, 22.4), share(Class::Copying, 9.0)],
+        locks: vec![LockShare {
+            caller: "packet_rcv".into(),
+            class: Class::Taps,
+            percent: locks,
+            waiting_percent: 0.9 * locks,
+        }],
+    }
+}
 
 /// A run on a machine with that many CPUs.
 pub fn run(cpus: u32) -> DemoRun {
@@ -55,6 +76,7 @@ pub fn run(cpus: u32) -> DemoRun {
                 per_offered_ns: Some(900.0),
             },
             steal_percent: 0.5,
+            work: (key != keys::XDP).then(|| work(key)),
             notes: Vec::new(),
         }
     };
