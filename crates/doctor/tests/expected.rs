@@ -157,3 +157,42 @@ fn lro_is_bad_on_a_router_and_good_on_a_server() {
     assert_eq!(verdict(Role::Server), (Verdict::Good, None));
     assert_eq!(verdict(Role::Cluster), (Verdict::Good, None));
 }
+
+/// Whatever a file of a copy holds, the checks answer; none panics.
+#[test]
+fn no_garbage_makes_a_check_panic() {
+    const GARBAGE: [&str; 6] =
+        ["", "-1", "18446744073709551615", "x y z", "0 0 0", "4294967295\n4294967295 4294967295"];
+    for machine in ["detuned-cluster", "detuned-vm"] {
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures");
+        let tar = fs::File::open(fixtures.join(format!("{machine}.tar"))).unwrap();
+        let mut files: Vec<(String, Node)> = Vec::new();
+        for entry in tar::Archive::new(tar).entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let path = entry.path().unwrap().to_string_lossy().into_owned();
+            if let Some(target) = entry.link_name().unwrap() {
+                files.push((path, Node::Link(target.to_string_lossy().into_owned())));
+            } else if entry.header().entry_type().is_file() {
+                let mut text = String::new();
+                std::io::Read::read_to_string(&mut entry, &mut text).unwrap();
+                files.push((path, Node::File(text)));
+            }
+        }
+        let mut answered = 0;
+        for spoilt in 0..files.len() {
+            // Each file gets two of them, its neighbours the others.
+            for n in 0..2 {
+                let garbage = GARBAGE[(2 * spoilt + n) % GARBAGE.len()];
+                let mut tree: Tree = files.iter().cloned().collect();
+                if matches!(files[spoilt].1, Node::Link(_)) {
+                    continue;
+                }
+                tree.insert(files[spoilt].0.clone(), Node::File(garbage.to_owned()));
+                // A machine that cannot be read at all is an error of its own.
+                let Ok(evidence) = Evidence::gather(&Root::from_tree(tree), Some(Role::Cluster)) else { continue };
+                answered += usize::from(!diagnose(&evidence, &Selection::default()).report.findings.is_empty());
+            }
+        }
+        assert!(answered > 100, "{machine}: {answered}");
+    }
+}

@@ -30,10 +30,7 @@ pub fn doctor_text(report: &Report, look: Look, all: bool) -> String {
             let _ = write!(out, "\n{}", look.paragraph(&format!("Not applicable: {}.", names.join(", "))));
         }
     } else {
-        let unknown: Vec<String> = rest(Verdict::Unknown).map(name).collect();
-        if !unknown.is_empty() {
-            let _ = write!(out, "\n{}", look.paragraph(&format!("Unknown: {}.", unknown.join(", "))));
-        }
+        out.push_str(&unknown(rest(Verdict::Unknown), look));
     }
     if !report.could_not.is_empty() {
         let _ = write!(out, "\nCould not be read:\n");
@@ -45,6 +42,22 @@ pub fn doctor_text(report: &Report, look: Look, all: bool) -> String {
     }
     let _ = write!(out, "\n{}", look.paragraph(&tail(report, all)));
     out
+}
+
+/// What is unknown, with the reason; checks that lack the same thing stand together.
+fn unknown<'a>(findings: impl Iterator<Item = &'a Finding>, look: Look) -> String {
+    let mut by_reason: Vec<(&str, Vec<String>)> = Vec::new();
+    for finding in findings {
+        match by_reason.iter_mut().find(|(why, _)| *why == finding.why) {
+            Some((_, names)) => names.push(name(finding)),
+            None => by_reason.push((&finding.why, vec![name(finding)])),
+        }
+    }
+    if by_reason.is_empty() {
+        return String::new();
+    }
+    let line = |(why, names): &(&str, Vec<String>)| hanging("  - ", 4, &format!("{}: {why}", names.join(", ")), look);
+    format!("\nUnknown:\n{}", by_reason.iter().map(line).collect::<String>())
 }
 
 fn head(report: &Report, look: Look) -> String {

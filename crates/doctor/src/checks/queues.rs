@@ -194,7 +194,8 @@ fn far(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
         .filter(|(_, irq)| place::goes_to(&ev.host, *irq).is_some_and(|cpu| !on_node(cpu)))
         .map(|i| i.0)
         .collect();
-    if irqs.is_empty() {
+    let near = place::near(&ev.host, nic);
+    if irqs.is_empty() || near.is_empty() {
         return None;
     }
     let saw =
@@ -203,7 +204,7 @@ fn far(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
         return Some(Outcome::good("The interrupts stay on the NIC's node.").on(&nic.name).saw(saw));
     }
     let why = "A packet that is handled on the far node is fetched over the link between the sockets, and so are its buffers.";
-    Some(dealt(ev, Outcome::improve(why).on(&nic.name).saw(saw), &irqs, &place::near(&ev.host, nic)))
+    Some(dealt(ev, Outcome::improve(why).on(&nic.name).saw(saw), &irqs, &near))
 }
 
 /// Adds the affinities that deal the queues over the CPUs; those that the kernel manages become advice.
@@ -252,7 +253,7 @@ fn uneven_queues(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
         }
         None => {
             let table = ev.interrupts();
-            let sum = |irq: u32| table.line(irq).map(|counts| counts.iter().sum::<u64>() as f64);
+            let sum = |irq: u32| table.line(irq).map(|counts| counts.iter().map(|&n| n as f64).sum::<f64>());
             (place::receive_irqs(nic).filter_map(|(_, irq)| sum(irq)).collect(), "interrupts since boot")
         }
     };

@@ -101,7 +101,7 @@ fn ring(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
 fn lost_frames(ev: &Evidence, nic: &Nic) -> Option<u64> {
     // A driver counts a frame in one of the first two; rx_over_errors is theirs again for some.
     let missed = ev.statistic(&nic.name, "rx_missed_errors")?;
-    Some(missed + ev.statistic(&nic.name, "rx_fifo_errors").unwrap_or(0))
+    Some(missed.saturating_add(ev.statistic(&nic.name, "rx_fifo_errors").unwrap_or(0)))
 }
 
 fn ring_loss(ev: &Evidence) -> Vec<Outcome> {
@@ -118,7 +118,7 @@ fn loss(ev: &Evidence, nic: &Nic) -> Outcome {
         let stats = |c: &host::counters::Counters| c.links.get(&nic.index).map(|l| l.stats);
         let (before, after) = (stats(&w.before)?, stats(&w.after)?);
         let grown = |f: fn(&host::counters::LinkStats) -> u64| f(&after).saturating_sub(f(&before));
-        Some((grown(|s| s.rx_missed_errors) + grown(|s| s.rx_fifo_errors), w.rates.interval_s))
+        Some((grown(|s| s.rx_missed_errors).saturating_add(grown(|s| s.rx_fifo_errors)), w.rates.interval_s))
     });
     let advice = "# the ring is too small (check rings) or the core that empties it too slow (checks queues, queue-irqs, uneven)";
     let why = "A frame that finds the ring full is gone before the kernel could see it.";

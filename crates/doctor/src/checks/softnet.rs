@@ -141,7 +141,7 @@ fn napi_budget(ev: &Evidence) -> Vec<Outcome> {
         let why = "The packet work is cut short with work left over, which then waits behind other tasks.";
         let outcome = seen(Outcome::improve(why))
             .set(sysctl("netdev_budget"), budget.to_string(), (2 * BUDGET).to_string())
-            .set(sysctl("netdev_budget_usecs"), usecs.to_string(), (2 * usecs).to_string());
+            .set(sysctl("netdev_budget_usecs"), usecs.to_string(), usecs.saturating_mul(2).to_string());
         return vec![outcome];
     }
     if often {
