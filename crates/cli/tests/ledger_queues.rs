@@ -1,0 +1,115 @@
+//! `evenkeel ledger` on boxes whose queues are full: a socket's, a tap's ring, a qdisc's, a CPU's backlog.
+
+use std::{net::UdpSocket, path::Path};
+
+mod losses;
+
+use losses::{BOX, FLOOD, LOADS, RECEIVER, alone, road};
+use sys::packet::{PacketSocket, RingLayout, RxRing};
+
+#[test]
+fn a_socket_that_nobody_reads() {
+    let _alone = alone();
+    let Some(road) = road("eksock") else { return };
+    for load in LOADS {
+        let socket = road.inside.run(|| UdpSocket::bind((BOX, 7010))).expect("a namespace").expect("a port");
+        socket.set_nonblocking(true).expect("a socket");
+        let read = |most: u64| (0..most).take_while(|_| socket.recv(&mut [0; 64]).is_ok()).count() as u64;
+        let (found, arrived) = road.measure(|| {
+            read(u64::MAX); // what an earlier try left
+            road.send_udp(BOX, 7010, load)
+        });
+        let waited = read(arrived);
+        found.holds("udp", "socket buffer full", &format!("[{}]", std::process::id()), arrived - waited);
+    }
+}
+
+#[test]
+fn a_ring_whose_reader_sleeps() {
+    let _alone = alone();
+    let Some(road) = road("ekring") else { return };
+    for load in LOADS {
+        let layout = RingLayout { block_bytes: 4096, blocks: 4, retire_ms: 60_000, rx_hash: false, node: None };
+        let open = || RxRing::new(PacketSocket::open()?, layout);
+        let ring = road.inside.run(open).expect("a namespace").expect("a ring");
+        ring.socket().bind(road.entry.index).expect("the interface");
+        let (found, arrived) = road.measure(|| {
+            ring.socket().take_statistics().expect("its statistics"); // what an earlier try left
+            road.send_udp(RECEIVER, 9, load)
+        });
+        let told = ring.socket().take_statistics().expect("its statistics");
+        assert!(u64::from(told.packets) == arrived && u64::from(told.drops) > arrived / 2, "{told:?}");
+        found.holds("taps", "", &format!("[{}]", std::process::id()), told.drops.into());
+    }
+}
+
+#[test]
+fn a_token_bucket_that_is_full() {
+    let _alone = alone();
+    let Some(road) = road("ektbf") else { return };
+    let exit = &road.exit.name;
+    road.run("tc", &format!("qdisc add dev {exit} root tbf rate 2mbit burst 2000 limit 20000"));
+    let dropped = || {
+        let text = road.run("tc", &format!("-s qdisc show dev {exit}"));
+        let words = text.split_once("(dropped ").expect("tc tells losses").1;
+        words.split(',').next().and_then(|n| n.parse::<u64>().ok()).expect("a number")
+    };
+    for load in LOADS {
+        let (found, before) = road.measure(|| {
+            let before = dropped();
+            road.send_udp(RECEIVER, 9, load);
+            before
+        });
+        found.holds("qdisc", exit, "", dropped() - before);
+    }
+}
+
+/// A short backlog for as long as it lives.
+struct ShortBacklog(String);
+
+impl ShortBacklog {
+    const FILE: &str = "/proc/sys/net/core/netdev_max_backlog";
+
+    fn new() -> Self {
+        let before = std::fs::read_to_string(Self::FILE).expect("it can be read");
+        std::fs::write(Self::FILE, "16").expect("it can be written");
+        Self(before)
+    }
+}
+
+impl Drop for ShortBacklog {
+    fn drop(&mut self) {
+        let _ = std::fs::write(Self::FILE, self.0.trim());
+    }
+}
+
+#[test]
+fn a_backlog_that_is_full() {
+    let _alone = alone();
+    let Some(road) = road("ekback") else { return };
+    if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
+        return losses::skip("a backlog is filled from another CPU");
+    }
+    // Packets go to the other core, where they wait for each other.
+    let path = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", road.entry.name);
+    let write = || std::fs::write(Path::new(&path), "2");
+    road.inside.run(write).expect("a namespace").expect("RPS can be set");
+    // Each packet is looked at so often there that it takes longer than sending one.
+    let looks: String = (0..500).map(|i| format!("  ip saddr 10.0.{}.{} drop\n", i / 250, i % 250)).collect();
+    road.rules(&format!(
+        "table ip ekt {{\n chain way {{\n  type filter hook prerouting priority 0;\n{looks} }}\n }}\n"
+    ));
+    // A veth that finds no room at its peer counts the frame as its own loss.
+    let refused = || {
+        let path = format!("/sys/class/net/{}/statistics/tx_dropped", road.from.name);
+        let text = road.sender.run(|| std::fs::read_to_string(path)).expect("a namespace").expect("a counter");
+        text.trim().parse::<u64>().expect("a number")
+    };
+    let _short = ShortBacklog::new();
+    let (found, lost) = road.measure(|| {
+        let before = refused();
+        road.send_udp(RECEIVER, 9, FLOOD);
+        refused() - before
+    });
+    found.holds("softnet", "backlog", "CPU_BACKLOG", lost);
+}

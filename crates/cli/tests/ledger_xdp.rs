@@ -1,0 +1,77 @@
+//! `evenkeel ledger` on boxes that lose packets in XDP.
+
+use std::process::Command;
+
+use bpf::{XdpDrop, XdpMode};
+
+mod losses;
+
+use losses::{BOX, LOADS, Road, alone, road};
+
+#[test]
+fn a_program_that_drops() {
+    let _alone = alone();
+    for mode in [XdpMode::Native, XdpMode::Generic] {
+        let Some(road) = road("ekxdrop") else { return };
+        let attach = || XdpDrop::attach(&road.entry.name, mode);
+        let program = match road.inside.run(attach).expect("a namespace") {
+            Ok(program) => program,
+            Err(e) => return losses::skip(e),
+        };
+        for load in LOADS {
+            let frames = || program.counts().expect("its counts").frames;
+            let (found, lost) = road.measure(|| {
+                let before = frames();
+                road.send_udp(BOX, 9, load);
+                frames() - before
+            });
+            found.holds("xdp", "", "XDP program", lost);
+        }
+    }
+}
+
+/// Attaches a program that redirects everything to an interface of the box.
+fn redirect(road: &Road, target: &str) {
+    let source = road.folder.path().join("redirect.c");
+    let object = road.folder.path().join("redirect.o");
+    let index = road.run("cat", &format!("/sys/class/net/{target}/ifindex"));
+    // bpf_redirect is helper 23 (include/uapi/linux/bpf.h).
+    let program = format!(
+        "__attribute__((section(\"xdp\"), used)) int ek_redirect(void *context)\n\
+         {{\n\treturn ((long (*)(unsigned, unsigned long))23)({}, 0);\n}}\n\
+         char LICENSE[] __attribute__((section(\"license\"), used)) = \"GPL\";\n",
+        index.trim()
+    );
+    std::fs::write(&source, program).expect("a file can be written");
+    let built =
+        Command::new("clang").args(["-O2", "-g", "-target", "bpf", "-c"]).arg(&source).arg("-o").arg(&object).status();
+    assert!(built.expect("clang is installed").success());
+    // Not inside the box, where no bpffs is mounted.
+    let set =
+        format!("-n {} link set dev {} xdpdrv obj {} sec xdp", road.inside.name(), road.entry.name, object.display());
+    let output = Command::new("ip").args(set.split(' ')).output().expect("the program ip");
+    assert!(output.status.success(), "ip {set}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_redirect_into_a_device_that_is_down() {
+    let _alone = alone();
+    let Some(road) = road("ekxdown") else { return };
+    road.run("ip", "link add ekdown type veth peer name ekdownp");
+    redirect(&road, "ekdown");
+    for load in LOADS {
+        let (found, lost) = road.measure(|| {
+            let before = seen(&road);
+            road.send_udp(BOX, 9, load);
+            seen(&road) - before
+        });
+        found.holds("xdp", "", "redirect", lost);
+    }
+}
+
+/// Frames that the program saw (`ethtool -S`, veth's own count).
+fn seen(road: &Road) -> u64 {
+    let text = road.run("ethtool", &format!("-S {}", road.entry.name));
+    let line = text.lines().find(|line| line.contains("rx_queue_0_xdp_packets")).expect("the counter");
+    line.rsplit(' ').next().and_then(|n| n.parse().ok()).expect("a number")
+}
