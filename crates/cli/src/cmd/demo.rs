@@ -87,7 +87,7 @@ impl DemoArgs {
 }
 
 /// The CPUs on which this process may run (a container may have fewer than are online).
-fn allowed_cpus() -> nix::Result<CpuSet> {
+pub(crate) fn allowed_cpus() -> nix::Result<CpuSet> {
     let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0))?;
     Ok((0..nix::sched::CpuSet::count() as u32).filter(|&cpu| set.is_set(cpu as usize).unwrap_or(false)).collect())
 }

@@ -7,6 +7,7 @@ mod r#gen;
 mod ledger;
 mod meta;
 mod profile;
+mod profile_sweep;
 mod snapshot;
 mod spread;
 mod top;
@@ -22,7 +23,7 @@ pub(crate) enum Verb {
     Demo(demo::DemoArgs),
     Top(top::TopArgs),
     Ledger(ledger::LedgerArgs),
-    Profile(Box<profile::ProfileArgs>),
+    Profile(Box<profile_sweep::ProfileVerb>),
     Spread(Box<spread::SpreadArgs>),
     Doctor(Box<doctor::DoctorArgs>),
     Undo(undo::UndoArgs),
@@ -46,7 +47,7 @@ impl Verb {
             Self::Snapshot(args) => snapshot::run(&args),
             Self::Top(args) => top::run(&args),
             Self::Ledger(args) => ledger::run(&args),
-            Self::Profile(args) => profile::run(&args),
+            Self::Profile(args) => profile_sweep::run(&args),
             Self::Spread(args) => spread::run(*args),
             Self::Doctor(args) => doctor::run(&args),
             Self::Undo(args) => undo::run(&args),

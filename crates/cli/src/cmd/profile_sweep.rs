@@ -1,0 +1,211 @@
+//! `evenkeel profile sweep`: a lab box under rising load.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use anyhow::{Context, anyhow};
+use clap::{Args, Subcommand, ValueEnum};
+use host::{Host, Root};
+use indicatif::{ProgressBar, ProgressStyle};
+use model::{CpuSet, schema::Document, sweep::SCHEMA};
+use profile::sweep::{self, SweepBox, SweepConfig};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use sys::privilege::{self, Capability};
+
+use super::profile::ProfileArgs;
+use crate::{
+    demo::describe_machine,
+    failure::{Failure, Outcome},
+};
+
+/// A lab, its generator and the sampling need these.
+const CAPABILITIES: [Capability; 6] = [
+    Capability::CAP_SYS_ADMIN,
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_NET_RAW,
+    Capability::CAP_BPF,
+    Capability::CAP_PERFMON,
+    Capability::CAP_SYSLOG,
+];
+
+/// Show what the CPU time goes to, by class of work: memory management, interrupts, IP, netfilter, locks …
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub(crate) struct ProfileVerb {
+    #[command(subcommand)]
+    sub: Option<Sub>,
+    #[command(flatten)]
+    args: ProfileArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Sub {
+    Sweep(SweepArgs),
+}
+
+/// Drive a lab box through rising load, in a standard and in an optimised configuration, and show what its CPU time goes to.
+///
+/// Everything happens in network namespaces made for it; nothing else is touched and nothing stays. The ceilings are measured
+/// first; then each load up to 110 % of the better one is offered to both configurations in turn.
+#[derive(Debug, Args)]
+struct SweepArgs {
+    /// The box.
+    #[arg(long = "box", value_name = "BOX", value_enum, default_value_t = BoxArg::Router)]
+    what: BoxArg,
+    /// How many loads (1 to 50).
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=50))]
+    steps: u32,
+    /// Seconds per load and configuration (0.2 to 60).
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    seconds: f64,
+    /// CPUs to use, such as 2,3: the last one is the box's, the one before it the generator's [default: all that are online
+    /// and not isolated].
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// Write a page with the charts.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print the run as JSON (schema evenkeel.sweep/1) instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// The boxes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum BoxArg {
+    /// The kernel routes: with connection tracking, and without.
+    Router,
+    /// Routing past 25 rules of nftables: one after the other, and as a set.
+    Filter,
+    /// A bridge: its frames taken through the rules of IP, and not.
+    Bridge,
+    /// Capture on a mirror port: a plain socket, and evenkeel's tap.
+    Capture,
+}
+
+impl BoxArg {
+    fn choice(self) -> SweepBox {
+        match self {
+            Self::Router => SweepBox::Router,
+            Self::Filter => SweepBox::Filter,
+            Self::Bridge => SweepBox::Bridge,
+            Self::Capture => SweepBox::Capture,
+        }
+    }
+}
+
+/// A profile of this machine, or a sweep.
+pub(crate) fn run(verb: &ProfileVerb) -> Result<Outcome, Failure> {
+    match &verb.sub {
+        None => super::profile::run(&verb.args),
+        Some(Sub::Sweep(args)) => args.run(),
+    }
+}
+
+impl SweepArgs {
+    /// Checks everything that can be checked before anything is made.
+    fn config(&self, host: &Host) -> Result<SweepConfig, Failure> {
+        if !(0.2..=60.0).contains(&self.seconds) {
+            return Err(Failure::usage(anyhow!("--seconds takes 0.2 to 60, not {}", self.seconds)));
+        }
+        let allowed = super::demo::allowed_cpus().map_err(Failure::internal)?;
+        let free = host.cpus.iter().filter(|c| c.online && !c.isolated).map(|c| c.id).collect::<CpuSet>();
+        let cpus = match &self.cpus {
+            None => free.intersection(&allowed),
+            Some(wanted) => {
+                let online = host.online().intersection(&allowed);
+                let missing = wanted.difference(&online);
+                if wanted.is_empty() || !missing.is_empty() {
+                    let what = if wanted.is_empty() { "names no CPU".into() } else { format!("names CPU {missing}") };
+                    return Err(Failure::usage(anyhow!("--cpus {what}, but online are {online}")));
+                }
+                wanted.clone()
+            }
+        };
+        let what = self.what.choice();
+        let compared = sweep::configurations(what).to_vec();
+        Ok(SweepConfig { what, steps: self.steps, duration: Duration::from_secs_f64(self.seconds), cpus, compared })
+    }
+
+    fn run(&self) -> Result<Outcome, Failure> {
+        let host = Host::read(&Root::live())?;
+        let config = self.config(&host)?;
+        privilege::require_root("profile sweep", &CAPABILITIES)?;
+        if let Some(page) = &self.html {
+            writable(page)?;
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&stop))
+                .context("cannot catch signals")
+                .map_err(Failure::internal)?;
+        }
+        let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let mut progress = Progress::new();
+        let done = sweep::run(&config, &host, (when, describe_machine(&host)), &stop, &mut progress)?;
+        progress.bar.finish_and_clear();
+        let Some(sweep) = done else {
+            eprintln!("evenkeel: interrupted; everything that the sweep had made is gone again");
+            // The parent is to see that a signal ended us.
+            signal_hook::low_level::emulate_default_handler(SIGINT).map_err(Failure::internal)?;
+            return Ok(Outcome::No);
+        };
+        let text = if self.json {
+            serde_json::to_string_pretty(&Document::new("sweep", SCHEMA, &sweep)).map_err(Failure::internal)? + "\n"
+        } else {
+            report::sweep_text(&sweep, report::Look::of_stdout())
+        };
+        io::stdout().write_all(text.as_bytes()).map_err(Failure::internal)?;
+        if let Some(page) = &self.html {
+            fs::write(page, report::sweep_page(&sweep)?)
+                .with_context(|| format!("cannot write the page {}", page.display()))
+                .map_err(Failure::lacking)?;
+            eprintln!("The page with the charts: {}", page.display());
+        }
+        Ok(Outcome::Fine)
+    }
+}
+
+/// Whether the page can be written: known before the sweep, not after.
+fn writable(page: &Path) -> Result<(), Failure> {
+    let existed = page.exists();
+    fs::File::options().append(true).create(true).open(page).map_err(|e| {
+        Failure::usage(anyhow!("cannot write the page {}: {e}; name another place with --html", page.display()))
+    })?;
+    if !existed {
+        let _ = fs::remove_file(page);
+    }
+    Ok(())
+}
+
+/// Progress on stderr: a bar on a terminal, a line per measurement elsewhere.
+struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    fn new() -> Self {
+        let bar = ProgressBar::new(1);
+        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} [{elapsed}]") {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(500));
+        Self { bar }
+    }
+}
+
+impl sweep::Watch for Progress {
+    fn begins(&mut self, what: &str, number: usize, of: usize) {
+        self.bar.set_length(of as u64);
+        self.bar.set_position(number as u64 - 1);
+        self.bar.set_message(what.to_owned());
+        if self.bar.is_hidden() {
+            eprintln!("{number}/{of} {what}");
+        }
+    }
+}
