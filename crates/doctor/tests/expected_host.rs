@@ -2,7 +2,11 @@
 //!
 //! The table was written before the checks. A finding that it does not name fails the test as well.
 
-use std::path::Path;
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use doctor::{Evidence, Selection, diagnose};
 use host::Root;
@@ -206,4 +210,48 @@ fn every_unknown_says_why_and_every_finding_what_to_do() {
             }
         }
     }
+}
+
+/// Whatever a file holds, a check answers.
+#[test]
+fn garbage_makes_no_check_panic() {
+    let folder = tempfile::tempdir().unwrap();
+    for fixture in ["detuned-vm", "detuned-router"] {
+        let tar = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../fixtures/{fixture}.tar"));
+        let place = folder.path().join(fixture);
+        fs::create_dir(&place).unwrap();
+        assert!(Command::new("tar").arg("xf").arg(&tar).arg("-C").arg(&place).status().unwrap().success());
+        let all = files(&place);
+        let asked = all.iter().filter(|path| {
+            let rel = path.strip_prefix(&place).unwrap().to_string_lossy().into_owned();
+            ["setting/", "proc/sys", "proc/net", "proc/stat", "proc/cpuinfo", "etc/"].iter().any(|p| rel.starts_with(p))
+                || ["cpuidle", "cpufreq", "clocksource", "link_", "duplex", "tx_queue_len", "dmi"]
+                    .iter()
+                    .any(|p| rel.contains(p))
+        });
+        for path in asked {
+            let before = fs::read(path).unwrap();
+            for garbage in
+                ["\u{0}\u{fffd} \n -", "18446744073709551615", "9223372036854775807 9223372036854775807 1", "[{}]"]
+            {
+                fs::write(path, garbage).unwrap();
+                if let Ok(evidence) = Evidence::gather(&Root::open(&place).unwrap(), None) {
+                    assert!(!diagnose(&evidence, &Selection::default()).entries.is_empty(), "{}", path.display());
+                }
+            }
+            fs::write(path, before).unwrap();
+        }
+    }
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap().map(Result::unwrap) {
+        match entry.file_type().unwrap() {
+            kind if kind.is_dir() => all.extend(files(&entry.path())),
+            kind if kind.is_file() => all.push(entry.path()),
+            _ => {}
+        }
+    }
+    all
 }

@@ -154,8 +154,9 @@ fn steal(ev: &Evidence) -> Vec<Outcome> {
     if times.is_empty() {
         return vec![Outcome::unknown("/proc/stat is not there, which counts the time taken by the hypervisor")];
     }
-    let sum = |f: fn(&host::counters::CpuTime) -> u64| times.values().map(f).sum::<u64>();
-    let all = sum(|t| t.user + t.system + t.idle + t.irq + t.softirq + t.steal).max(1);
+    let sum = |f: fn(&host::counters::CpuTime) -> u64| times.values().map(f).fold(0, u64::saturating_add);
+    let all =
+        sum(|t| [t.system, t.idle, t.irq, t.softirq, t.steal].into_iter().fold(t.user, u64::saturating_add)).max(1);
     let since_boot = 100.0 * sum(|t| t.steal) as f64 / all as f64;
     let watched = ev.watched.as_ref().filter(|watched| !watched.rates.cores.is_empty()).map(|watched| {
         let cores = &watched.rates.cores;

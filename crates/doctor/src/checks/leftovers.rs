@@ -181,7 +181,7 @@ fn memory_limits(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
         let [low, pressure, high] = values[..] else { continue };
         let saw = format!("net.ipv4.{name} = {low} {pressure} {high} pages");
         // The kernel's own: a quarter of the middle three times, rounded down, and twice that.
-        let own = low == pressure / 4 * 3 && high == 2 * low;
+        let own = low == pressure / 4 * 3 && Some(high) == low.checked_mul(2);
         let outcome = if own {
             Outcome::good("The kernel made these limits of the machine's memory.")
         } else {

@@ -54,13 +54,13 @@ pub(super) const CHECKS: &[Check] = &[
 fn connections(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let Some(table) = conntrack::read(&ev.root)? else { return Ok(Vec::new()) };
     let full = 100.0 * table.count as f64 / table.max.max(1) as f64;
-    let lost = table.insert_failed + table.drop + table.early_drop;
+    let lost = table.insert_failed.saturating_add(table.drop).saturating_add(table.early_drop);
     let buckets = table.buckets.unwrap_or(0);
-    let chains = buckets > 0 && table.max > 4 * buckets;
-    let grown = (table.max * 2).max(table.count * 2);
+    let chains = buckets > 0 && table.max / 4 > buckets;
+    let grown = table.max.max(table.count).saturating_mul(2);
     let mut outcome = if full >= 90.0 {
         Outcome::bad("When the table is full, the first packet of every new connection is dropped.")
-    } else if table.drop + table.early_drop > 0 {
+    } else if table.drop > 0 || table.early_drop > 0 {
         Outcome::bad("The table has been full: connections were refused, or living ones thrown out for them.")
     } else if full >= 70.0 {
         Outcome::improve("The table has little room left for a burst of new connections.")
@@ -82,7 +82,7 @@ fn connections(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
         let knob = Knob::Sysctl { path: "net/netfilter/nf_conntrack_max".to_owned() };
         outcome = outcome.set(knob, table.max.to_string(), grown.to_string());
     }
-    if buckets > 0 && (chains || (needs_room && grown > 4 * buckets)) {
+    if buckets > 0 && (chains || (needs_room && grown / 4 > buckets)) {
         let wanted = if needs_room { grown } else { table.max };
         let knob = Knob::Sysctl { path: "net/netfilter/nf_conntrack_buckets".to_owned() };
         outcome = outcome.set(knob, buckets.to_string(), wanted.to_string());
@@ -129,8 +129,9 @@ fn linear_rules(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
 fn neighbours(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let judge = |table: neighbour::Neighbours| {
         let family = table.family;
-        let limits = [("gc_thresh3", table.hard_limit * 4), ("gc_thresh2", table.hard_limit * 2)];
-        let mut outcome = if table.entries * 10 >= table.hard_limit * 9 {
+        let limits =
+            [("gc_thresh3", table.hard_limit.saturating_mul(4)), ("gc_thresh2", table.hard_limit.saturating_mul(2))];
+        let mut outcome = if table.entries / 9 >= table.hard_limit / 10 {
             Outcome::bad("A station that finds no room in the table cannot be reached: its packets are dropped.")
         } else if table.full > 0 {
             Outcome::improve(

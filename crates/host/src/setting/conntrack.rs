@@ -47,7 +47,7 @@ pub fn read(root: &Root) -> Result<Option<Conntrack>, Missing> {
 pub(super) fn hex_column(table: &str, name: &str) -> Option<u64> {
     let mut lines = table.lines();
     let at = lines.next()?.split_whitespace().position(|word| word == name)?;
-    Some(lines.filter_map(|l| u64::from_str_radix(l.split_whitespace().nth(at)?, 16).ok()).sum())
+    Some(lines.filter_map(|l| u64::from_str_radix(l.split_whitespace().nth(at)?, 16).ok()).fold(0, u64::saturating_add))
 }
 
 pub(super) fn record(root: &Root) {

@@ -25,33 +25,19 @@ impl PcieLink {
     }
 }
 
-/// Reads the link of the card behind the interface; none for a device that is not on PCI Express (or whose hypervisor hides it).
+/// Reads the link of the card behind the interface; none for a device that is not on PCI Express, or is a guest's VirtIO device,
+/// whose link is made up.
 ///
 /// # Errors
 /// When its files cannot be read.
 pub fn read(root: &Root, nic: &str) -> Result<Option<PcieLink>, Missing> {
-    // A virtio device has a folder of its own below the PCI function.
-    for device in ["device", "device/.."] {
-        let base = format!("sys/class/net/{nic}/{device}");
-        let base = if device == "device" { base } else { parent(root, nic).unwrap_or(base) };
-        let get = |file: &str| match text(root, &format!("{base}/{file}")) {
-            Err(Missing(why)) if why.contains("not a path") => Ok(None),
-            other => other,
-        };
-        let (width, width_max) = (get("current_link_width")?, get("max_link_width")?);
-        let (speed, speed_max) = (get("current_link_speed")?, get("max_link_speed")?);
-        if let (Some(width), Some(width_max), Some(speed), Some(speed_max)) = (width, width_max, speed, speed_max) {
-            return Ok(parse(&width, &width_max, &speed, &speed_max));
-        }
-    }
-    Ok(None)
-}
-
-/// The folder above the device's own.
-fn parent(root: &Root, nic: &str) -> Option<String> {
-    let target = root.link(&format!("sys/class/net/{nic}")).ok()?;
-    let device = target.trim_start_matches("../").rsplit_once("/net/")?.0.to_owned();
-    Some(format!("sys/{}", device.rsplit_once('/')?.0))
+    let get = |file: &str| text(root, &format!("sys/class/net/{nic}/device/{file}"));
+    let (width, width_max) = (get("current_link_width")?, get("max_link_width")?);
+    let (speed, speed_max) = (get("current_link_speed")?, get("max_link_speed")?);
+    Ok(match (width, width_max, speed, speed_max) {
+        (Some(width), Some(width_max), Some(speed), Some(speed_max)) => parse(&width, &width_max, &speed, &speed_max),
+        _ => None,
+    })
 }
 
 /// `8`, `16`, `8.0 GT/s PCIe`, `16.0 GT/s PCIe`; a width of 0 or 255 or an unknown speed is no link.
