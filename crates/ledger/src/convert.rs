@@ -22,9 +22,7 @@ const SUBSYSTEMS: u32 = u32::MAX;
 /// What is read beside the stack's own counters.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Machine {
-    /// Packets lost at full backlogs, all CPUs.
-    pub(crate) backlog_drops: u64,
-    /// Of them by the flow limit.
+    /// Packets lost at full backlogs by the flow limit, all CPUs.
     pub(crate) flow_limited: u64,
     /// Interfaces that stand on others.
     pub(crate) stacked: Vec<u32>,
@@ -66,7 +64,6 @@ impl Machine {
         let links = || stack.links.iter();
         let native = |l: &Link| l.xdp.iter().any(|(mode, _)| *mode == XdpMode::Native);
         Self {
-            backlog_drops: softnet.values().map(|s| u64::from(s.dropped)).sum(),
             flow_limited: softnet.values().map(|s| u64::from(s.flow_limited)).sum(),
             stacked: links().filter(|(_, l)| l.kind == "bridge" || stands_on(&l.name)).map(|(&i, _)| i).collect(),
             napi: links()

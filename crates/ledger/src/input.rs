@@ -17,9 +17,7 @@ pub struct Interval {
     pub conntrack: Option<Conntrack>,
     /// Losses of rules, policies and chains of netfilter that have counters.
     pub rules: Vec<RuleLoss>,
-    /// Packets lost at full backlogs, over all CPUs and namespaces (softnet_stat).
-    pub backlog_drops: u64,
-    /// Of them by the flow limit.
+    /// Packets lost at full backlogs by the flow limit, over all CPUs and namespaces (softnet_stat).
     pub flow_limited: u64,
     /// Frames of protocols other than IP that were received, by EtherType; none when they could not be counted.
     pub others: Option<BTreeMap<u16, u64>>,

@@ -1,4 +1,47 @@
 //! Where packets die: every packet offered to the machine is delivered, lost at a named station, or unexplained.
+//!
+//! # The arithmetic
+//!
+//! For each direction `offered = delivered + lost + unexplained`, over one network namespace. What is unexplained is what five
+//! equations leave over, each between two sets of counters that the kernel keeps independently of each other. `Δ` is left out:
+//! everything is a difference over the interval.
+//!
+//! 1. **Wire and driver.** On each interface that stands on no other one: `offered = rx_packets + wire losses` (missed, errors, no
+//!    descriptor; a veth without NAPI and the loopback count a packet only if the backlog took it, so that their backlog losses
+//!    belong here too). `into the stack = rx_packets - driver losses - XDP (dropped, sent back, redirected, failed)`.
+//! 2. **Stack to protocol.** `into the stack (not by bridge ports) + rx_packets of bridges = InReceives of IPv4 and IPv6 + other
+//!    protocols + losses (another host's MAC, no protocol, tc, ingress hook, backlog after the driver) + joined by GRO`. The
+//!    other protocols have no counters: a packet socket of this program for each EtherType with a kernel handler counts
+//!    them. What GRO joined is the rest of this equation as long as it is at most `sum of In*ECT*Pkts - InReceives`, for the kernel
+//!    counts segments by ECN field and buffers by InReceives. Own multicast that is heard again is limited by OutMcastPkts and
+//!    OutBcastPkts in the same way.
+//! 3. **Bridge.** `into the ports = rx_packets of the bridge + losses + bridged`; `bridged` is the rest, at most what the ports
+//!    sent beyond the bridge's own.
+//! 4. **IP.** `InReceives + OutRequests = losses + netfilter (prerouting, input, forward, output) + fragments joined + InDelivers +
+//!    OutTransmits`. ForwDatagrams is not used: it is counted before the forward hook. What was forwarded is `OutTransmits -
+//!    OutRequests`, the output hook's losses given back.
+//! 5. **Out.** `OutTransmits + fragments made + bridged = losses (postrouting, neighbour) + tx_packets + losses of qdisc and driver +
+//!    what waits longer than before`. What reached the interfaces beyond that came past IP (ARP, packet sockets, AF_XDP, XDP redirects,
+//!    GSO's cuts): no counter tells it apart, so that this equation finds what is missing, never what is too much.
+//!
+//! Behind InDelivers the protocols may still lose a packet (no socket, full buffer): those losses are taken from the delivery.
+//! UDP counts InDatagrams when a program reads; what waits in a queue has been delivered to its socket.
+//!
+//! # One loss, once
+//!
+//! [`places`] is the table of all places. Each takes its number from its own counter; [`places::HOLDS`] says which counters hold
+//! others (UDP's InErrors holds RcvbufErrors, InHdrErrors holds checksums and TTLs). The traced drop reasons (tracepoint
+//! skb:kfree_skb) belong to exactly one place each, name the causes, are compared with the counter, and stand in for it where
+//! none exists (NETFILTER_DROP of rules without a counter, martians, neighbours). Drops of netfilter whose hook no rule tells
+//! are put where an equation misses packets. Copies for packet taps are lost beside the packet itself: they stand on both
+//! sides of the books.
+//!
+//! # Edges
+//!
+//! Counters are not read in one instant. Each interval's readings take the same way in the same order, so that what passed
+//! between two of them at the beginning is given back at the end; what remains is the rate times the difference of the two
+//! delays, and is said in a note when the unexplained packets are within it.
+
 mod balance;
 mod convert;
 pub mod input;

@@ -57,6 +57,8 @@ const TCP: &[&str] = &["tcp_", "__tcp", "inet_csk", "sk_stream"];
 const UDP: &[&str] = &["udp", "__udp"];
 const ICMP: &[&str] = &["icmp", "ping_"];
 const ARP: &[&str] = &["arp_"];
+/// A veth drops what its other end cannot take in the sender's call, when the packet belongs to the other end already.
+const VETH: &[&str] = &["veth_xmit", "veth_forward"];
 /// Drivers whose XDP programs run on socket buffers: there the kernel's trace sees the verdict as a drop.
 const XDP: &[&str] = &["veth_xdp_rcv", "tun_xdp", "tun_build"];
 const FORWARD: &[&str] = &["ip_forward", "ip6_forward"];
@@ -83,6 +85,8 @@ places! {
         "One core cannot keep up: spread the load (`evenkeel spread`), or raise net.core.netdev_max_backlog if the load comes in bursts.";
     "tap" "taps" Receive Copy "packet tap full: its reader is too slow (copies; the packets themselves went on)" [] ["PACKET_SOCK_ERROR" ANY]
         "Give the reader a larger ring, a core of its own or fanout (`evenkeel capture` does), or a filter.";
+    "veth-ring" "nic" Receive Wire "receive ring of the veth full" [] ["NOT_SPECIFIED" VETH, "FULL_RING" VETH]
+        "One core cannot keep up: give the veth more queues, or spread its load (`evenkeel spread`).";
     "xdp-native" "xdp" Receive Driver "dropped by the XDP program" [] ["NOT_SPECIFIED" XDP, "XDP" XDP]
         "The program's verdict: `bpftool prog show` names it.";
     "xdp-generic" "xdp" Receive Link "dropped by the generic XDP program" [] ["XDP" ANY]
@@ -213,7 +217,6 @@ pub const BY_FUNCTION: &[(&str, &str)] = &[
     ("validate_xmit", "device"),
     ("sch_", "qdisc"),
     ("qdisc", "qdisc"),
-    ("veth_xmit", "device"),
     ("__dev_forward", "device"),
     ("raw", "raw-buffer"),
 ];

@@ -250,7 +250,6 @@ impl Ledger {
             seconds: now.at.duration_since(before.at).as_secs_f64(),
             interfaces: convert::interfaces(&stack, &before.stack, &now.machine, &self.wanted),
             rules: convert::rules(&stack),
-            backlog_drops: now.machine.backlog_drops.saturating_sub(before.machine.backlog_drops),
             flow_limited: now.machine.flow_limited.saturating_sub(before.machine.flow_limited),
             others: convert::others(before.others.as_ref(), now.others.as_ref()),
             sockets: convert::sockets(&stack, &now.stack.links).into_iter().filter(|s| !ours(s.inode)).collect(),

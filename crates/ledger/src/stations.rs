@@ -153,6 +153,7 @@ pub fn losses(interval: &Interval) -> Vec<Found> {
     for p in PLACES {
         match p.id {
             "xdp-native" => {} // see xdp()
+            "veth-ring" => veth_ring(p, &traced, &mut found),
             "backlog" => backlog(p, &traced, &mut found),
             "tap" => taps(p, &traced, &mut found),
             "conntrack" => conntrack(p, interval, &mut found),
@@ -403,6 +404,16 @@ fn row_of<'a>(
         };
         let stage = Some(Stage::Driver);
         found.push(Found { station: "xdp", direction: Receive, stage, ifindex: interface.index, loss });
+    }
+}
+
+/// What a veth lost in its own transmit it has counted itself; the rest is what its other end sent and found no room here.
+fn veth_ring(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
+    for interface in &traced.interval.interfaces {
+        let drops = traced.at(p.id, interface.index);
+        let mut loss = traced.loss(format!("{}: {}", interface.name, p.words), None, &drops, true, p.advice);
+        loss.packets = loss.packets.saturating_sub(interface.stats.tx_dropped);
+        push(found, p, Some(p.stage), interface.index, loss);
     }
 }
 

@@ -1,0 +1,215 @@
+//! The arithmetic on made-up intervals: each loss once, at its station, and the books close.
+
+use host::stack::{LinkLosses, Protocols};
+use ledger::{
+    Head,
+    input::{Drop, Interface, Interval, QdiscDone, RuleLoss, SocketLoss, XdpDone, XdpFailure},
+    report,
+};
+use model::stations::{LedgerReport, StationLoss};
+
+/// An interval with these counters (`Group.Name` and a number).
+fn interval(interfaces: Vec<Interface>, counters: &[(&str, u64)], drops: Vec<Drop>) -> Interval {
+    let mut protocols = Protocols::default();
+    protocols.all.insert("Ip.OutTransmits".into(), 0);
+    protocols.all.extend(counters.iter().map(|&(name, n)| (name.to_owned(), n)));
+    Interval { seconds: 1.0, interfaces, protocols, drops: Some(drops), ..Interval::default() }
+}
+
+fn interface(index: u32, rx: u64, tx: u64) -> Interface {
+    let stats = LinkLosses { rx_packets: rx, tx_packets: tx, ..LinkLosses::default() };
+    Interface { index, name: format!("eth{index}"), chosen: true, stats, ..Interface::default() }
+}
+
+fn drop(reason: &str, function: &str, ifindex: u32, packets: u64) -> Drop {
+    Drop {
+        reason: reason.into(),
+        function: Some(function.into()),
+        ifindex,
+        protocol: 0x0800,
+        packets,
+        ..Drop::default()
+    }
+}
+
+fn closed(interval: &Interval) -> LedgerReport {
+    let report = report(interval, Head::default());
+    assert_eq!(report.unexplained, 0, "{report:#?}");
+    assert_eq!((report.receive.unexplained, report.transmit.unexplained), (0, 0), "{report:#?}");
+    assert_eq!(report.offered, report.delivered + report.lost, "{report:#?}");
+    let stations: u64 = report.stations.iter().map(|s| s.lost).sum();
+    assert_eq!(stations, report.lost, "{report:#?}");
+    report
+}
+
+fn loss<'a>(report: &'a LedgerReport, station: &str) -> &'a StationLoss {
+    let found = report.stations.iter().find(|s| s.name == station && !s.losses.is_empty());
+    &found.unwrap_or_else(|| panic!("no losses at {station}: {report:#?}")).losses[0]
+}
+
+#[test]
+fn one_loss_in_two_counters_is_one_loss() {
+    // InErrors holds RcvbufErrors.
+    let counters = [("Ip.InReceives", 100), ("Ip.InDelivers", 100), ("Udp.InErrors", 30), ("Udp.RcvbufErrors", 30)];
+    let mut interval = interval(vec![interface(2, 100, 0)], &counters, vec![]);
+    let full = Drop { socket: 7, ..drop("SOCKET_RCVBUFF", "udp_queue_rcv_one_skb", 2, 30) };
+    interval.drops = Some(vec![full]);
+    interval.sockets = vec![SocketLoss { cookie: 7, process: Some("named[812]".into()), ..SocketLoss::default() }];
+    let report = closed(&interval);
+    assert_eq!((report.lost, report.delivered), (30, 70));
+    let loss = loss(&report, "udp");
+    assert!(loss.agrees && loss.causes[0].process.as_deref() == Some("named[812]"), "{loss:?}");
+}
+
+#[test]
+fn counter_and_trace_that_differ_are_both_shown() {
+    let counters = [("Ip.InReceives", 10_000), ("Ip.InDelivers", 10_000), ("Udp.NoPorts", 9_000)];
+    let drops = vec![drop("NO_SOCKET", "__udp4_lib_rcv", 2, 4_000)];
+    let report = closed(&interval(vec![interface(2, 10_000, 0)], &counters, drops));
+    let loss = loss(&report, "udp");
+    assert_eq!((loss.packets, loss.traced, loss.agrees), (9_000, Some(4_000), false));
+}
+
+#[test]
+fn a_router_with_rules_and_a_full_queue() {
+    let counters = [
+        ("Ip.InReceives", 1_000),
+        ("Ip.InHdrErrors", 50),
+        ("Ip.ForwDatagrams", 950),
+        ("Ip.OutRequests", 50), // ICMP for the expired ones
+        ("Ip.OutTransmits", 990),
+    ];
+    let mut out = interface(3, 0, 640);
+    out.qdisc = Some(QdiscDone { kind: "tbf".into(), drops: 280, waited: 0, waits: 20 });
+    let drops = vec![
+        drop("IP_INHDR", "ip_forward", 2, 50),
+        drop("NETFILTER_DROP", "nft_do_chain", 2, 10),
+        drop("QDISC_DROP", "__dev_queue_xmit", 3, 280),
+    ];
+    let mut interval = interval(vec![interface(2, 1_000, 50), out], &counters, drops);
+    let report = closed(&interval);
+    assert_eq!(loss(&report, "qdisc").packets, 280);
+    assert_eq!(loss(&report, "netfilter").packets, 10);
+    assert!(loss(&report, "netfilter").traced_only);
+    let ttl = loss(&report, "ip");
+    assert_eq!((ttl.packets, ttl.place.as_str()), (50, "TTL or hop limit expired"));
+    // The same with a counter in the rule: the number is the rule's, and nothing is counted twice.
+    let rule = RuleLoss { hook: "forward".into(), family: "ip".into(), packets: 10, ..RuleLoss::default() };
+    interval.rules = vec![rule];
+    let report = closed(&interval);
+    assert_eq!(loss(&report, "netfilter").packets, 10);
+    assert!(!loss(&report, "netfilter").traced_only);
+}
+
+#[test]
+fn drops_of_an_unknown_hook_go_where_packets_are_missing() {
+    // At postrouting, behind OutTransmits.
+    let counters = [("Ip.InReceives", 100), ("Ip.ForwDatagrams", 100), ("Ip.OutTransmits", 100)];
+    let drops = vec![drop("NETFILTER_DROP", "nft_do_chain", 3, 40)];
+    let report = closed(&interval(vec![interface(2, 100, 0), interface(3, 0, 60)], &counters, drops));
+    assert_eq!((report.receive.lost, report.transmit.lost), (0, 40));
+    // At the output hook of a host that forwards nothing.
+    let counters = [("Ip.OutRequests", 100), ("Ip.OutTransmits", 60)];
+    let drops = vec![drop("NETFILTER_DROP", "nft_do_chain", 0, 40)];
+    let report = closed(&interval(vec![interface(3, 0, 60)], &counters, drops));
+    assert_eq!((report.receive.lost, report.transmit.lost), (0, 40));
+}
+
+#[test]
+fn segments_that_gro_joined_are_explained_as_far_as_ip_saw_them() {
+    let counters = [("Ip.InReceives", 10), ("IpExt.InNoECTPkts", 100), ("Ip.InDelivers", 10), ("Tcp.InSegs", 10)];
+    let books = closed(&interval(vec![interface(2, 100, 0)], &counters, vec![]));
+    let joined = books.receive.delivered.iter().find(|e| e.what.contains("GRO")).map(|e| e.packets);
+    assert_eq!(joined, Some(90));
+    // Ten more frames than IP can account for stay unexplained.
+    let books = report(&interval(vec![interface(2, 110, 0)], &counters, vec![]), Head::default());
+    assert_eq!(books.unexplained, 10);
+}
+
+#[test]
+fn xdp_verdicts_and_failed_redirects() {
+    let mut entry = interface(2, 1_000, 0);
+    entry.kind = "veth".into();
+    entry.napi = true;
+    entry.native_xdp = true;
+    entry.stats.rx_dropped = 30; // veth counts failed redirects there
+    entry.xdp = Some(XdpDone { dropped: 500, redirected: 400, ..XdpDone::default() });
+    let counters = [("Ip.InReceives", 70), ("Ip.InDelivers", 70)];
+    // What the driver drops on a verdict, the trace sees as well.
+    let drops = vec![drop("NOT_SPECIFIED", "veth_xdp_rcv_skb", 2, 530)];
+    let mut interval = interval(vec![entry, interface(3, 0, 360)], &counters, drops);
+    let failed = XdpFailure { ifindex: 2, words: "redirect failed".into(), packets: 30, ..XdpFailure::default() };
+    let refused = XdpFailure {
+        ifindex: 2,
+        target: 3,
+        words: "refused".into(),
+        after_redirect: true,
+        packets: 40,
+        ..XdpFailure::default()
+    };
+    interval.xdp_losses = vec![failed, refused];
+    let report = closed(&interval);
+    assert_eq!(report.lost, 570);
+    assert_eq!(loss(&report, "xdp").packets, 500);
+    assert!(report.receive.delivered.iter().any(|e| e.handed_over && e.packets == 360), "{report:#?}");
+}
+
+#[test]
+fn a_backlog_counts_before_a_veth_does() {
+    let mut entry = interface(2, 600, 0);
+    entry.kind = "veth".into();
+    entry.stats.rx_dropped = 400;
+    let counters = [("Ip.InReceives", 600), ("Ip.InDelivers", 600)];
+    let report = closed(&interval(vec![entry], &counters, vec![drop("CPU_BACKLOG", "enqueue_to_backlog", 2, 400)]));
+    assert_eq!((report.offered, loss(&report, "softnet").packets), (1_000, 400));
+    // Behind a driver with NAPI (RPS) the packets had been counted.
+    let mut entry = interface(2, 1_000, 0);
+    entry.stats.rx_dropped = 400;
+    let report = closed(&interval(vec![entry], &counters, vec![drop("CPU_BACKLOG", "enqueue_to_backlog", 2, 400)]));
+    assert_eq!((report.offered, loss(&report, "softnet").packets), (1_000, 400));
+}
+
+#[test]
+fn lost_copies_are_on_both_sides_of_the_books() {
+    let counters = [("Ip.InReceives", 100), ("Ip.InDelivers", 100), ("Udp.InDatagrams", 100)];
+    let mut interval = interval(vec![interface(2, 100, 0)], &counters, vec![]);
+    interval.rings_known = true;
+    let ring = SocketLoss { packet: true, packets: 60, process: Some("tcpdump[9]".into()), ..SocketLoss::default() };
+    interval.sockets = vec![ring];
+    let report = closed(&interval);
+    assert_eq!((report.offered, report.delivered, report.lost), (160, 100, 60));
+    assert_eq!(loss(&report, "taps").causes[0].process.as_deref(), Some("tcpdump[9]"));
+}
+
+#[test]
+fn a_bridge_hands_on_what_it_does_not_keep() {
+    let mut port = interface(2, 100, 0);
+    port.bridge_port = true;
+    let mut other = interface(3, 0, 70);
+    other.bridge_port = true;
+    let mut bridge = interface(4, 20, 0);
+    (bridge.kind, bridge.stacked) = ("bridge".into(), true);
+    let counters = [("Ip.InReceives", 20), ("Ip.InDelivers", 20)];
+    let drops = vec![drop("BRIDGE_INGRESS_STP_STATE", "br_handle_frame", 2, 10)];
+    let report = closed(&interval(vec![port, other, bridge], &counters, drops));
+    assert_eq!((report.offered, report.lost), (100, 10));
+    assert!(report.receive.delivered.iter().any(|e| e.what == "forwarded by a bridge" && e.packets == 70));
+}
+
+#[test]
+fn without_the_trace_the_counters_still_tell() {
+    let counters = [("Ip.InReceives", 100), ("Ip.InDelivers", 90), ("Ip.InHdrErrors", 10), ("Udp.NoPorts", 5)];
+    let mut interval = interval(vec![interface(2, 100, 0)], &counters, vec![]);
+    interval.drops = None;
+    let report = closed(&interval);
+    assert_eq!(report.lost, 15);
+    assert!(loss(&report, "ip").place.contains("or TTL expired"), "without the trace they cannot be told apart");
+}
+
+#[test]
+fn what_is_missing_is_said() {
+    let counters = [("Ip.InReceives", 90), ("Ip.InDelivers", 80)];
+    let report = report(&interval(vec![interface(2, 100, 0)], &counters, vec![]), Head::default());
+    assert_eq!((report.unexplained, report.lost), (20, 0));
+    assert!(!report.is_quiet());
+}
