@@ -1,0 +1,99 @@
+//! The live ledger drawn into memory. Made-up data: nobody measured any of it.
+
+use std::time::Duration;
+
+use model::stations::{Cause, Direction, Entry, LedgerReport, Side, Station, StationLoss};
+use ratatui::{
+    Terminal,
+    backend::TestBackend,
+    crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
+};
+use tui::{
+    ledger::View,
+    live::{Reaction, Screen},
+};
+
+fn report(lost: u64) -> LedgerReport {
+    let cause = Cause {
+        reason: "NO_SOCKET".into(),
+        function: Some("__udp4_lib_rcv".into()),
+        packets: lost,
+        ..Cause::default()
+    };
+    let loss = StationLoss {
+        place: "no socket on the UDP port".into(),
+        packets: lost,
+        share_of_offered: lost as f64 / 1e6,
+        counter: "Udp.NoPorts".into(),
+        agrees: true,
+        causes: vec![cause],
+        advice: Some(
+            "Nobody listens there: the service is down, or the traffic is unwanted; then drop it earlier.".into(),
+        ),
+        ..StationLoss::default()
+    };
+    let entry = |what: &str, packets| Entry { what: what.into(), packets, ..Entry::default() };
+    let station = Station {
+        name: "udp".into(),
+        direction: Direction::Receive,
+        packets_in: None,
+        packets_out: None,
+        lost,
+        losses: vec![loss],
+    };
+    LedgerReport {
+        when: "2026-01-02T03:04:05.678Z".into(),
+        hostname: "box".into(),
+        offered: 1_000_000,
+        delivered: 1_000_000 - lost,
+        lost,
+        receive: Side {
+            offered: vec![entry("arrived on eth0", 1_000_000)],
+            delivered: vec![entry("TCP", 1_000_000 - lost)],
+            lost,
+            unexplained: 0,
+        },
+        stations: vec![station],
+        ..LedgerReport::default()
+    }
+}
+
+fn drawn(view: &View, width: u16, height: u16) -> String {
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("memory");
+    terminal.draw(|frame| view.draw(frame)).expect("memory");
+    terminal.backend().to_string()
+}
+
+fn view() -> View {
+    View::new(Duration::from_secs(1), false)
+}
+
+#[test]
+fn the_screen_of_a_terminal() {
+    let mut view = view();
+    assert!(drawn(&view, 80, 24).contains("counting"));
+    view.push(report(250_000));
+    insta::assert_snapshot!("ledger_80x24", drawn(&view, 80, 24));
+    for (width, height) in [(20, 5), (40, 10), (200, 60)] {
+        drawn(&view, width, height);
+    }
+    let mut quiet = self::view();
+    quiet.push(LedgerReport::default());
+    assert!(drawn(&quiet, 80, 24).contains("Quiet"));
+}
+
+#[test]
+fn keys_hold_and_leave() {
+    let mut view = view();
+    let press = |view: &mut View, c| view.key(KeyEvent::from(KeyCode::Char(c)));
+    view.push(report(1));
+    assert_eq!(press(&mut view, 'p'), Reaction::Redraw);
+    view.push(report(2));
+    assert!(drawn(&view, 80, 24).contains("HELD"));
+    assert!(!drawn(&view, 80, 24).contains("and 2 ("), "a held picture stays");
+    assert_eq!(press(&mut view, '+'), Reaction::Redraw);
+    assert_eq!(view.interval(), Duration::from_secs(2));
+    assert_eq!(press(&mut view, 'x'), Reaction::Nothing);
+    assert_eq!(press(&mut view, 'q'), Reaction::Quit);
+    assert_eq!(view.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Reaction::Quit);
+}
