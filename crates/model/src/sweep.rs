@@ -74,16 +74,19 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// Cores' time that the box's own work took per packet that came out, in nanoseconds, at the step nearest to its ceiling; none
-    /// when nothing came out. `cores` is how many the box has.
-    pub fn ns_per_packet(&self, cores: usize) -> Option<f64> {
-        let step = self.at_ceiling()?;
-        (step.forwarded_pps > 0.0).then(|| step.busy_percent() / 100.0 * cores as f64 * 1e9 / step.forwarded_pps)
+    /// The steps in which at least half of the most came out: those that tell what a packet costs under load.
+    pub fn loaded(&self) -> impl Iterator<Item = &Step> {
+        let most = self.steps.iter().map(|s| s.forwarded_pps).fold(0.0, f64::max);
+        self.steps.iter().filter(move |s| s.forwarded_pps > 0.0 && s.forwarded_pps >= most / 2.0)
     }
 
-    /// The step at which the most came out.
-    pub fn at_ceiling(&self) -> Option<&Step> {
-        self.steps.iter().max_by(|a, b| a.forwarded_pps.total_cmp(&b.forwarded_pps))
+    /// CPU time of the box's `cores` cores that `percent` of a step stands for, per packet that came out, in nanoseconds, over all
+    /// [`loaded`](Self::loaded) steps; 0 without any.
+    pub fn ns_per_packet(&self, cores: u32, percent: impl Fn(&Step) -> f64) -> f64 {
+        let (time, packets) = self.loaded().fold((0.0, 0.0), |(time, packets), step| {
+            (time + percent(step) / 100.0 * f64::from(cores) * 1e9, packets + step.forwarded_pps)
+        });
+        if packets > 0.0 { time / packets } else { 0.0 }
     }
 }
 
@@ -167,18 +170,19 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_of_a_packet_is_read_at_the_ceiling() {
+    fn the_cost_of_a_packet_is_that_under_load() {
         let mut setup = Setup {
             key: "standard".into(),
             name: String::new(),
             what: String::new(),
             settings: Vec::new(),
             ceiling_pps: 5e5,
-            steps: vec![step(2e5, 30.0), step(5e5, 100.0), step(4e5, 100.0)],
+            steps: vec![step(2e5, 90.0), step(5e5, 100.0), step(3e5, 60.0)],
         };
-        assert_eq!(setup.ns_per_packet(1), Some(2000.0));
+        assert_eq!(setup.ns_per_packet(1, Step::busy_percent), 2000.0);
+        assert_eq!(setup.ns_per_packet(2, |s| s.percent(Class::Memory)), 1000.0);
         setup.steps.clear();
-        assert_eq!(setup.ns_per_packet(1), None);
+        assert_eq!(setup.ns_per_packet(1, Step::busy_percent), 0.0);
     }
 
     #[test]

@@ -12,6 +12,9 @@ use crate::Look;
 
 /// Classes with a column of their own, besides idle.
 const COLUMNS: usize = 4;
+/// The heading of the table of costs.
+pub(crate) const COSTS_OF_WHAT: &str = "CPU time of the box's core per packet that came out, in nanoseconds, over the steps in which at \
+     least half of the most came out";
 /// Rows of the table of costs.
 const COSTS: usize = 8;
 
@@ -91,24 +94,19 @@ pub(crate) fn dearest(sweep: &Sweep, n: usize) -> Vec<Class> {
 
 /// Nanoseconds per packet that came out, by class and in all, standard and optimised, dearest first.
 pub(crate) fn costs(sweep: &Sweep) -> Vec<(String, f64, f64)> {
-    let [standard, optimised] = &sweep.setups[..] else { return Vec::new() };
-    let (Some(a), Some(b)) = (standard.at_ceiling(), optimised.at_ceiling()) else { return Vec::new() };
-    let cores = f64::from(sweep.box_cores);
-    let ns = |step: &Step, percent: f64| match step.forwarded_pps {
-        pps if pps > 0.0 => percent / 100.0 * cores * 1e9 / pps,
-        _ => 0.0,
+    let [a, b] = &sweep.setups[..] else { return Vec::new() };
+    let row = |name: &str, percent: &dyn Fn(&Step) -> f64| {
+        (name.to_owned(), a.ns_per_packet(sweep.box_cores, percent), b.ns_per_packet(sweep.box_cores, percent))
     };
     let busy = Class::ALL.into_iter().filter(|c| c.is_busy());
-    let mut rows: Vec<(String, f64, f64)> = busy
-        .map(|c| (c.name().to_owned(), ns(a, a.percent(c)), ns(b, b.percent(c))))
-        .filter(|(_, a, b)| a.max(*b) >= 0.5)
-        .collect();
+    let mut rows: Vec<(String, f64, f64)> =
+        busy.map(|c| row(c.name(), &|step| step.percent(c))).filter(|(_, a, b)| a.max(*b) >= 0.5).collect();
     rows.sort_by(|x, y| y.1.max(y.2).total_cmp(&x.1.max(x.2)));
     if rows.len() > COSTS {
         let rest = rows.split_off(COSTS).into_iter().fold((0.0, 0.0), |sum, (_, a, b)| (sum.0 + a, sum.1 + b));
         rows.push(("other classes".into(), rest.0, rest.1));
     }
-    rows.push(("all".into(), ns(a, a.busy_percent()), ns(b, b.busy_percent())));
+    rows.push(row("all", &Step::busy_percent));
     rows
 }
 

@@ -9,7 +9,7 @@ use model::{
 use plotly::{
     Layout, Scatter, Trace,
     common::{AxisSide, Line, Marker, Mode},
-    layout::{Axis, TraceOrder},
+    layout::{Axis, TicksDirection, TraceOrder},
 };
 
 use crate::{PageError, charts, sweep};
@@ -29,6 +29,7 @@ struct Page<'a> {
     panels: Vec<(&'a Setup, String)>,
     legend: Vec<(String, &'static str)>,
     costs: Vec<(String, f64, f64)>,
+    costs_of_what: &'static str,
     published_title: &'static str,
     conditions: Vec<(&'static str, String)>,
 }
@@ -46,6 +47,7 @@ pub fn sweep_page(sweep: &Sweep) -> Result<String, PageError> {
         // From top to bottom, as the areas lie.
         legend: areas.iter().rev().map(|a| (a.name.to_owned(), a.colour)).collect(),
         costs: sweep::costs(sweep),
+        costs_of_what: sweep::COSTS_OF_WHAT,
         published_title: crate::PUBLISHED,
         conditions: sweep::conditions(sweep),
     };
@@ -80,7 +82,7 @@ fn areas(sweep: &Sweep) -> Vec<Area> {
     areas.extend([
         area("receiving end of the lab", "#c9b79c", |s| s.receiver_percent),
         area("generator", "#e3d5bd", |s| s.generator_percent),
-        area("other programs", "#b5b5b5", |s| s.others_percent),
+        area("other programs", "rgba(128,128,128,0.45)", |s| s.others_percent),
         of(Class::Idle),
         of(Class::Steal),
     ]);
@@ -121,10 +123,19 @@ fn panel(sweep: &Sweep, setup: &Setup, areas: &[Area]) -> String {
     let low = steps().map(|s| s.offered_pps).fold(top, f64::min) / scale;
     let layout = Layout::new()
         .show_legend(false)
-        .x_axis(Axis::new().fixed_range(true).range(vec![low, high]).n_ticks(6).title(format!("offered, {unit}")))
-        .y_axis(Axis::new().fixed_range(true).range(vec![0.0, 100.0]).tick_suffix(" %").n_ticks(6).auto_margin(true))
+        .x_axis(
+            ticked(Axis::new()).fixed_range(true).range(vec![low, high]).n_ticks(6).title(format!("offered, {unit}")),
+        )
+        .y_axis(
+            ticked(Axis::new())
+                .fixed_range(true)
+                .range(vec![0.0, 100.0])
+                .tick_suffix(" %")
+                .n_ticks(6)
+                .auto_margin(true),
+        )
         .y_axis2(
-            Axis::new()
+            ticked(Axis::new())
                 .fixed_range(true)
                 .range(vec![0.0, high])
                 .overlaying("y")
@@ -135,6 +146,11 @@ fn panel(sweep: &Sweep, setup: &Setup, areas: &[Area]) -> String {
                 .title(format!("came out, {unit}")),
         );
     charts::plot(&format!("sweep-{}", setup.key), HEIGHT_PX, TraceOrder::Normal, layout, traces)
+}
+
+/// Invisible ticks keep the numbers of both axes apart where they meet.
+fn ticked(axis: Axis) -> Axis {
+    axis.ticks(TicksDirection::Outside).tick_length(5).tick_color("rgba(0,0,0,0)")
 }
 
 /// The colour of a class: the same on every page.
@@ -158,7 +174,7 @@ fn colour(class: Class) -> &'static str {
         Class::Syscalls => "#dbdb8d",
         Class::User => "#f7b6d2",
         Class::Unclassified => "#000000",
-        Class::Idle => "#eef1f4",
+        Class::Idle => "rgba(140,150,160,0.15)",
         Class::Steal => "#525252",
     }
 }

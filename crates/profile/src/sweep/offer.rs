@@ -1,7 +1,10 @@
 //! Load offered to a box for as long as a measurement takes.
 
 use std::{
-    sync::{atomic::AtomicBool, mpsc},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
     thread,
     time::Duration,
 };
@@ -18,41 +21,44 @@ use super::SweepError;
 pub(super) const FRAME: FrameSize = FrameSize::MIN;
 /// Flows that follow each other.
 pub(super) const FLOWS: usize = 256;
+/// A sender ends by itself after this time, whatever happens: a sending run has a bound (RFC 6815).
+const LONGEST: Duration = Duration::from_secs(300);
 /// How long the sender may take to load before its measurement begins.
-const LOADING: Duration = Duration::from_secs(5);
+const LOADING: Duration = Duration::from_secs(30);
 
-/// Offers `pps` packets per second (none: as many as go) to the box from `cpu` for `duration`, while `meanwhile` runs in the calling
-/// thread from the moment at which the sender is ready.
+/// Offers `pps` packets per second (none: as many as go) to the box from `cpu` while `meanwhile` runs in the calling thread, from the
+/// moment at which the sender is ready.
 pub(super) fn offer<T>(
     to: &TestBox,
     cpu: u32,
     pps: Option<f64>,
-    duration: Duration,
-    stop: &AtomicBool,
     meanwhile: impl FnOnce() -> T,
 ) -> Result<T, SweepError> {
-    let config = config(to, cpu, pps, duration)?;
+    let config = config(to, cpu, pps)?;
     let sender = &to.sender().namespace;
+    let halt = AtomicBool::new(false);
     thread::scope(|scope| {
         let (tell, told) = mpsc::channel();
+        let halt = &halt;
         let thread = scope.spawn(move || -> Result<(), SweepError> {
             sender.run(move || {
                 let plan = Plan::new(config, Interface::look(&to.sender().end.name)?)?;
                 let ready = traffic::prepare(&plan)?;
                 // The measurement begins now, or has given up.
                 let _ = tell.send(());
-                ready.run(stop, |_| ())?;
+                ready.run(halt, |_| ())?;
                 Ok(())
             })?
         });
         // A sender that fails hangs up, and says why when it is joined.
         let value = told.recv_timeout(LOADING).ok().map(|()| meanwhile());
+        halt.store(true, Ordering::Relaxed);
         thread.join().map_err(|_| SweepError::Panicked("generator"))??;
         value.ok_or(SweepError::Panicked("generator"))
     })
 }
 
-fn config(to: &TestBox, cpu: u32, pps: Option<f64>, duration: Duration) -> Result<GenConfig, SweepError> {
+fn config(to: &TestBox, cpu: u32, pps: Option<f64>) -> Result<GenConfig, SweepError> {
     let target = to.target();
     let prefix = |network: lab::boxes::Network| network.to_string().parse::<Prefix>();
     let ports = |text: &str| text.parse::<Ports>();
@@ -74,7 +80,7 @@ fn config(to: &TestBox, cpu: u32, pps: Option<f64>, duration: Duration) -> Resul
             tags: [None; 2],
         }),
         rate: pps.map_or(Rate::Max, Rate::Packets),
-        duration,
+        duration: LONGEST,
         count: None,
         pacing: pps.map(|_| Pacing::Even),
         backend: Some(Backend::XdpLive),

@@ -99,7 +99,7 @@ fn rules_in_words(rules: &Ruleset) -> String {
     let refused = rules.rules.saturating_sub(1);
     let last = if rules.stateful { "one that accepts by the connection's state" } else { "one that accepts" };
     let form = match rules.form {
-        _ if refused == 0 => return last.to_owned(),
+        _ if refused == 0 => return last.replacen("one", "one rule", 1),
         RuleForm::Linear => format!("{refused} rules that refuse an address each"),
         RuleForm::Set => format!("one rule that refuses a set of {refused} addresses"),
     };

@@ -30,8 +30,6 @@ use super::{
 
 /// How long the load is on before a measurement begins.
 const WARM_UP: Duration = Duration::from_millis(150);
-/// How much longer than the measurement the load stays on: reading counters and samples takes its time too.
-const TAIL: Duration = Duration::from_millis(400);
 /// The longest slice of a pause between two looks at the stop flag.
 const SLICE: Duration = Duration::from_millis(50);
 /// A ceiling is measured for so long at most.
@@ -159,7 +157,7 @@ fn generator_ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &Atomic
         let after = read()?;
         Ok((after.1 - before.1) as f64 / after.0.duration_since(before.0).as_secs_f64().max(1e-9))
     };
-    let ceiling_pps = offer(&made, cores.generator, None, WARM_UP + duration + TAIL, stop, window)??;
+    let ceiling_pps = offer(&made, cores.generator, None, window)??;
     Ok(Generator {
         backend: "XDP live frames".into(),
         cpus: [cores.generator].into_iter().collect(),
@@ -188,8 +186,9 @@ impl Measure<'_> {
         let window = || -> Result<_, SweepError> {
             pause(WARM_UP, stop);
             let mut load = counters::Sampler::open()?;
-            let (load_before, before) = (load.read()?, bed.counts()?);
+            let load_before = load.read()?;
             sampler.begin()?;
+            let before = bed.counts()?;
             pause(duration, stop);
             let after = bed.counts()?;
             let samples = sampler.end(bed.has_receiver())?;
@@ -197,9 +196,7 @@ impl Measure<'_> {
             let steal = cores.iter().find(|c| c.load.cpu == cpu).map_or(0.0, |c| c.load.steal_percent);
             Ok((after.rates(&before), samples, steal))
         };
-        let whole = WARM_UP + duration + TAIL;
-        let ((offered_pps, forwarded_pps), samples, steal) =
-            offer(&bed.made, self.cores.generator, pps, whole, stop, window)??;
+        let ((offered_pps, forwarded_pps), samples, steal) = offer(&bed.made, self.cores.generator, pps, window)??;
         let mut classes: std::collections::BTreeMap<Class, f64> =
             samples.classes.iter().map(|(&class, &n)| (class, samples.percent(n, steal))).collect();
         if steal > 0.0 {

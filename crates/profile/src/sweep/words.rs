@@ -15,12 +15,9 @@ const NAMED: usize = 3;
 /// From where to where, and which classes became dearer or cheaper per packet.
 pub(super) fn conclusion(what: SweepBox, setups: &[Setup]) -> String {
     let [standard, optimised] = setups else { return "Nothing was measured.".into() };
-    let (Some(before), Some(after)) = (standard.at_ceiling(), optimised.at_ceiling()) else {
-        return "Nothing was measured.".into();
-    };
     let gain = optimised.ceiling_pps / standard.ceiling_pps.max(1.0) - 1.0;
     let mut text = format!(
-        "The {what} takes {} with \"{}\" and {} with \"{}\": {:+.0} %.",
+        "The {what} lets {} through ({}) and {} ({}): {:+.0} %.",
         units::pps(standard.ceiling_pps),
         standard.name,
         units::pps(optimised.ceiling_pps),
@@ -30,7 +27,7 @@ pub(super) fn conclusion(what: SweepBox, setups: &[Setup]) -> String {
     let mut changes: Vec<(Class, f64, f64)> = Class::ALL
         .into_iter()
         .filter(|c| c.is_busy())
-        .map(|class| (class, ns(before, class), ns(after, class)))
+        .map(|class| (class, ns(standard, class), ns(optimised, class)))
         .collect();
     changes.sort_by(|a, b| (b.2 - b.1).abs().total_cmp(&(a.2 - a.1).abs()));
     let told: Vec<String> = changes
@@ -40,14 +37,14 @@ pub(super) fn conclusion(what: SweepBox, setups: &[Setup]) -> String {
         .map(|(class, a, b)| format!("{class} {} instead of {}", units::nanoseconds(*b), units::nanoseconds(*a)))
         .collect();
     if !told.is_empty() {
-        text.push_str(&format!(" A packet costs: {}.", told.join(", ")));
+        text.push_str(&format!(" CPU time per packet: {}.", told.join(", ")));
     }
     text
 }
 
 /// Time of one core in a class per packet that came out, in nanoseconds.
-fn ns(step: &Step, class: Class) -> f64 {
-    if step.forwarded_pps > 0.0 { step.percent(class) / 100.0 * 1e9 / step.forwarded_pps } else { 0.0 }
+fn ns(setup: &Setup, class: Class) -> f64 {
+    setup.ns_per_packet(1, |step| step.percent(class))
 }
 
 /// How the figures came about.
@@ -76,8 +73,9 @@ pub(super) fn notes(what: SweepBox, arrangement: &Arrangement, setups: &[Setup])
         setups.iter().flat_map(|s| &s.steps).filter(|s| s.offered_pps < 0.97 * s.wanted_pps).collect();
     if let Some(worst) = short.iter().max_by(|a, b| a.wanted_pps.total_cmp(&b.wanted_pps)) {
         notes.push(format!(
-            "In {} steps the generator offered less than it was to: {} instead of {} in the highest of them.",
+            "In {} of {} measurements the generator offered less than it was to: {} instead of {} in the highest of them.",
             short.len(),
+            setups.iter().map(|s| s.steps.len()).sum::<usize>(),
             units::pps(worst.offered_pps),
             units::pps(worst.wanted_pps)
         ));
@@ -133,10 +131,7 @@ mod tests {
     fn the_gain_and_its_causes_are_named() {
         let both = [setup("plain", 5e5, 40.0), setup("tuned", 1e6, 10.0)];
         let text = conclusion(SweepBox::Router, &both);
-        assert!(
-            text.starts_with("The router takes 500 kpps with \"plain\" and 1.00 Mpps with \"tuned\": +100 %."),
-            "{text}"
-        );
+        assert!(text.starts_with("The router lets 500 kpps through (plain) and 1.00 Mpps (tuned): +100 %."), "{text}");
         assert!(text.contains("memory management 100 ns instead of 800 ns"), "{text}");
         assert_eq!(conclusion(SweepBox::Router, &[]), "Nothing was measured.");
     }

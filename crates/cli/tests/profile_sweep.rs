@@ -1,0 +1,73 @@
+//! `evenkeel profile sweep` from outside: a tiny sweep, its JSON, its page, and what it refuses.
+
+use std::{
+    fs,
+    process::{Command, Output},
+};
+
+fn sweep(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(["profile", "sweep"]).args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn two_steps_of_each_box_end_with_figures_that_hold_together() {
+    if !nix::unistd::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "a sweep needs root, and CI must have it");
+        eprintln!("skipped: a sweep needs root");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let page = folder.path().join("sweep.html");
+    for (name, class) in [("router", "ip"), ("filter", "netfilter"), ("bridge", "bridge"), ("capture", "taps")] {
+        let html = page.to_str().unwrap();
+        let output = sweep(&["--box", name, "--steps", "2", "--seconds", "0.3", "--json", "--html", html]);
+        assert_eq!(output.status.code(), Some(0), "{name}: {}", text(&output.stderr));
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!((&json["schema"], &json["box"]), (&"evenkeel.sweep/1".into(), &name.into()));
+        let setups = json["setups"].as_array().unwrap();
+        assert_eq!(setups.iter().map(|s| s["key"].as_str().unwrap()).collect::<Vec<_>>(), ["standard", "optimised"]);
+        let mut seen = false;
+        for step in setups.iter().flat_map(|s| s["steps"].as_array().unwrap()) {
+            let number = |key: &str| step[key].as_f64().unwrap_or_else(|| panic!("{key} of {step}"));
+            assert!(number("offered_pps") > 0.0 && number("samples") > 0.0, "{name}: {step}");
+            // Counters of two interfaces are read a moment apart.
+            assert!(number("forwarded_pps") <= 1.5 * number("offered_pps") + 1000.0, "{name}: {step}");
+            let classes = step["classes"].as_object().unwrap();
+            let shares: f64 = classes.values().map(|v| v.as_f64().unwrap()).sum();
+            let all = shares + number("generator_percent") + number("receiver_percent") + number("others_percent");
+            assert!((all - 100.0).abs() < 1e-6, "{name}: {all} %");
+            seen |= classes.contains_key(class);
+        }
+        assert!(setups.iter().all(|s| s["steps"].as_array().unwrap().len() == 2));
+        assert!(seen, "{name}: no step has {class}: {json}");
+        assert_eq!(json["sources"].as_array().unwrap().is_empty(), name != "router");
+        let html = fs::read_to_string(&page).unwrap();
+        assert!(html.contains("sweep-standard") && html.contains("sweep-optimised") && !html.contains("<script src"));
+    }
+    let left = fs::read_dir("/run/netns")
+        .map_or(0, |all| all.flatten().filter(|e| e.file_name().to_string_lossy().contains("-sweep-")).count());
+    assert_eq!(left, 0, "namespaces stay behind");
+}
+
+#[test]
+fn bad_input_is_named_before_anything_is_made() {
+    for (args, words) in [
+        (&["--seconds", "0.1"][..], "--seconds takes 0.2 to 60"),
+        (&["--cpus", "4000"], "CPU 4000"),
+        (&["--box", "toaster"], "capture"),
+        (&["--steps", "0"], "1..=50"),
+        (&["--html", "/no/such/folder/x.html"], "/no/such/folder/x.html"),
+    ] {
+        let output = sweep(args);
+        let told = text(&output.stderr);
+        if told.contains("run as root") {
+            continue;
+        }
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {told}");
+        assert!(told.contains(words) && output.stdout.is_empty(), "{args:?}: {told}");
+    }
+}
