@@ -31,6 +31,8 @@ pub struct Interval {
     pub xdp_losses: Vec<XdpFailure>,
     /// The error that sampling leaves in `drops`, as a share; 0 when every drop was looked at.
     pub precision: f64,
+    /// Drops that one look of the trace stood for, on average; 1 (or 0) when every drop was looked at.
+    pub weight: f64,
     /// Packets that may wait for an answer to ARP at most, at the end of the interval: unanswered questions times the length of
     /// their queues.
     pub neighbour_room: u64,

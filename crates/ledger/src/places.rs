@@ -61,6 +61,8 @@ const ARP: &[&str] = &["arp_"];
 const VETH: &[&str] = &["veth_xmit", "veth_forward"];
 /// Drivers whose XDP programs run on socket buffers: there the kernel's trace sees the verdict as a drop.
 const XDP: &[&str] = &["veth_xdp_rcv", "tun_xdp", "tun_build"];
+/// Generic XDP, whose verdict gives no reason.
+const GENERIC_XDP: &[&str] = &["do_xdp_generic", "netif_receive_generic_xdp", "bpf_prog_run_generic_xdp"];
 const FORWARD: &[&str] = &["ip_forward", "ip6_forward"];
 
 macro_rules! places {
@@ -89,7 +91,7 @@ places! {
         "One core cannot keep up: give the veth more queues, or spread its load (`evenkeel spread`).";
     "xdp-native" "xdp" Receive Driver "dropped by the XDP program" [] ["NOT_SPECIFIED" XDP, "XDP" XDP]
         "The program's verdict: `bpftool prog show` names it.";
-    "xdp-generic" "xdp" Receive Link "dropped by the generic XDP program" [] ["XDP" ANY]
+    "xdp-generic" "xdp" Receive Link "dropped by the generic XDP program" [] ["XDP" ANY, "NOT_SPECIFIED" GENERIC_XDP]
         "The program's verdict; `bpftool net` shows which one is attached.";
     "tc-ingress" "tc" Receive Link "dropped by a tc filter on ingress" [] ["TC_INGRESS" ANY, "TC_COOKIE_ERROR" ANY, "TC_CHAIN_NOTFOUND" ANY, "TC_RECLASSIFY_LOOP" ANY]
         "A rule's verdict: `tc -s filter show dev IFACE ingress`.";

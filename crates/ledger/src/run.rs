@@ -255,6 +255,7 @@ impl Ledger {
             sockets: convert::sockets(&stack, &now.stack.links).into_iter().filter(|s| !ours(s.inode)).collect(),
             drops,
             precision,
+            weight: weight(before.drops.as_ref(), now.drops.as_ref()),
             neighbour_room: now.machine.neighbour_room,
             skew_s: changed.as_secs_f64(),
             conntrack: stack.conntrack,
@@ -313,6 +314,14 @@ fn precision(before: Option<&DropRead>, now: Option<&DropRead>) -> f64 {
     let seen = now.cost.seen.saturating_sub(before.cost.seen);
     let events = now.cost.events.saturating_sub(before.cost.events);
     if seen >= events || seen == 0 { 0.0 } else { (1.96 / (seen as f64).sqrt()).min(1.0) }
+}
+
+/// Drops that one look stood for.
+fn weight(before: Option<&DropRead>, now: Option<&DropRead>) -> f64 {
+    let (Some(before), Some(now)) = (before, now) else { return 1.0 };
+    let seen = now.cost.seen.saturating_sub(before.cost.seen);
+    let events = now.cost.events.saturating_sub(before.cost.events);
+    if seen == 0 { 1.0 } else { (events as f64 / seen as f64).max(1.0) }
 }
 
 fn shown(before: Option<&DropRead>, now: Option<&DropRead>, seconds: f64, precision: f64) -> Option<TraceShown> {
