@@ -7,6 +7,8 @@ use crate::counters::netlink::{DUMP, Netlink, attributes};
 
 /// NFNL_SUBSYS_NFTABLES << 8
 const SUBSYSTEM: u16 = 10 << 8;
+const NEWTABLE: u16 = SUBSYSTEM;
+const GETTABLE: u16 = SUBSYSTEM | 1;
 const NEWCHAIN: u16 = SUBSYSTEM | 3;
 const GETCHAIN: u16 = SUBSYSTEM | 4;
 const NEWRULE: u16 = SUBSYSTEM | 6;
@@ -20,6 +22,7 @@ const PLAIN: u16 = 1;
 /// `struct nfgenmsg`: family, version, resource.
 const NFGENMSG_BYTES: usize = 4;
 const TABLE: u16 = 1;
+const TABLE_HANDLE: u16 = 4;
 const RULE_CHAIN: u16 = 2;
 const RULE_HANDLE: u16 = 3;
 const RULE_EXPRESSIONS: u16 = 4;
@@ -139,18 +142,26 @@ pub struct Rules {
     pub chains: BTreeMap<ChainKey, Chain>,
     /// The rules, in the order of chain and handle.
     pub rules: BTreeMap<RuleKey, Rule>,
+    /// The number of each table, by family and name: another one means that the table was made anew, though its chains and
+    /// rules may be numbered as before.
+    pub tables: BTreeMap<(String, String), u64>,
     /// Changes with every change of the rules (not of their counters).
     pub generation: u32,
 }
 
 impl Rules {
-    /// What was counted between `earlier` and now. A counter that went backwards (it was reset) counts from zero.
+    /// What was counted between `earlier` and now. A counter that went backwards (it was reset), or whose table was made
+    /// anew, counts from zero.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let minus = |now: u64, before: u64| if now >= before { now - before } else { now };
+        let same_table = |key: &ChainKey| {
+            let table = (key.family.clone(), key.table.clone());
+            self.tables.get(&table) == earlier.tables.get(&table)
+        };
         let mut now = self.clone();
         for (key, rule) in &mut now.rules {
-            let Some(before) = earlier.rules.get(key) else { continue };
+            let Some(before) = earlier.rules.get(key).filter(|_| same_table(&key.chain)) else { continue };
             rule.packets = rule.packets.map(|packets| minus(packets, before.packets.unwrap_or(0)));
             rule.bytes = minus(rule.bytes, before.bytes);
         }
@@ -201,6 +212,11 @@ pub(super) fn read(netfilter: &mut Netlink) -> io::Result<Option<Rules>> {
         Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => return Ok(None),
         other => other?,
     }
+    netfilter.ask(GETTABLE, DUMP, &body, |kind, payload| {
+        if kind == NEWTABLE {
+            rules.tables.extend(parse_table(payload));
+        }
+    })?;
     netfilter.ask(GETCHAIN, DUMP, &body, |kind, payload| {
         if kind == NEWCHAIN {
             rules.chains.extend(parse_chain(payload));
@@ -295,6 +311,12 @@ fn be32(bytes: &[u8]) -> Option<u32> {
 
 fn be64(bytes: &[u8]) -> Option<u64> {
     bytes.first_chunk().map(|b| u64::from_be_bytes(*b))
+}
+
+fn parse_table(payload: &[u8]) -> Option<((String, String), u64)> {
+    let name = super::text(&attribute(payload, TABLE)?);
+    let handle = attribute(payload, TABLE_HANDLE).and_then(|v| be64(&v))?;
+    Some(((family(*payload.first()?), name), handle))
 }
 
 fn parse_chain(payload: &[u8]) -> Option<(ChainKey, Chain)> {
@@ -483,6 +505,9 @@ mod tests {
         };
         let since = |now, before| of(now).since(&of(before)).rules.into_values().next().expect("one rule").packets;
         assert_eq!((since(9, 4), since(3, 4)), (Some(5), Some(3)));
+        let table = |handle| [(("inet".to_owned(), "filter".to_owned()), handle)].into();
+        let (old, new) = (Rules { tables: table(1), ..of(4) }, Rules { tables: table(2), ..of(9) });
+        assert_eq!(new.since(&old).rules.into_values().next().expect("one rule").packets, Some(9), "another table");
     }
 
     proptest! {
@@ -490,6 +515,7 @@ mod tests {
         fn nothing_makes_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
             let _ = parse_rule(&bytes);
             let _ = parse_chain(&bytes);
+            let _ = parse_table(&bytes);
             let _ = parse_object(&bytes);
         }
     }
