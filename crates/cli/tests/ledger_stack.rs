@@ -99,7 +99,7 @@ fn a_bad_udp_checksum() {
                 // The checksum is looked at when the datagram is read.
                 scope.spawn(|| {
                     while !sent.load(Ordering::Relaxed) {
-                        assert!(socket.recv(&mut [0; 64]).is_err())
+                        assert!(socket.recv(&mut [0; 64]).is_err());
                     }
                 });
                 let before = full(road);
