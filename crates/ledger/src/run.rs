@@ -130,7 +130,7 @@ impl Ledger {
         }
         let others = Others::open(&root)
             .map_err(|why| {
-                lacking.push(format!("ARP and other protocols cannot be counted (they stay unexplained): {why}"))
+                lacking.push(format!("ARP and other protocols cannot be counted (they stay unexplained): {why}"));
             })
             .ok();
         let rings = RingSockets::open().map_err(|e| lacking.push(e.to_string())).ok();
@@ -164,11 +164,11 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// The report of what happened since the last call, or since it was opened.
+    /// Closes the books: the report of what happened since the last call, or since it was opened.
     ///
     /// # Errors
     /// When all interfaces that were asked for have gone away, or the counters can no longer be read.
-    pub fn next(&mut self) -> Result<LedgerReport, LedgerError> {
+    pub fn close(&mut self) -> Result<LedgerReport, LedgerError> {
         let now = self.read()?;
         let mut notes = self.lacking.clone();
         self.follow(&now, &mut notes)?;

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &LedgerArgs) -> Result<Outcome, Failure> {
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let mut found = false;
     let mut next = || {
-        let report = ledger.next();
+        let report = ledger.close();
         found |= report.as_ref().is_ok_and(|r| r.lost > 0 || r.unexplained_ratio() > UNEXPLAINED);
         report
     };

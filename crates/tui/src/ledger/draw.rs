@@ -1,7 +1,7 @@
 //! Draws the view.
 
 use model::{
-    stations::{LedgerReport, Side, Station, StationLoss},
+    stations::{Cause, LedgerReport, Side, Station, StationLoss},
     units,
 };
 use ratatui::{
@@ -81,7 +81,7 @@ impl View {
         let room = usize::from(area.height.saturating_sub(2));
         let skip = usize::from(self.scroll).min(all.len().saturating_sub(room));
         let rows = all.iter().skip(skip).map(|(station, loss)| {
-            let cause = loss.causes.first().map_or_else(|| loss.counter.clone(), |c| c.words());
+            let cause = loss.causes.first().map_or_else(|| loss.counter.clone(), Cause::words);
             let differs = if loss.agrees { "" } else { "!" };
             Row::new([
                 Text::from(station.name.clone()),
