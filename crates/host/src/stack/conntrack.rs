@@ -74,10 +74,15 @@ impl Conntrack {
         sum
     }
 
-    /// What was counted between `earlier` and now; `entries` and `max` are those of now.
+    /// What was counted between `earlier` and now; `entries` and `max` are those of now. Each CPU's counters are 32 bits
+    /// wide in the kernel and may have wrapped; a sum that went back otherwise (the module was loaded anew) counts from zero.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let minus = u64::saturating_sub;
+        // A wrap on any CPU takes 2^32 from the sum, so its lower half goes on.
+        let minus = |now: u64, before: u64| match (now as u32).wrapping_sub(before as u32) {
+            grown if grown <= i32::MAX as u32 => u64::from(grown),
+            _ => now,
+        };
         Self {
             entries: self.entries,
             max: self.max,
@@ -108,6 +113,14 @@ mod tests {
         let d = c.since(&Conntrack { drop: 4, invalid: 21, ..Conntrack::default() });
         assert_eq!((d.entries, d.drop, d.invalid), (16, 2, 0));
         assert_eq!(Conntrack::parse(""), Conntrack::default());
+    }
+
+    #[test]
+    fn a_wrap_on_one_cpu_goes_on() {
+        let before = Conntrack::parse("drop invalid\nfffffffe 00000009\n00000010 00000000\n");
+        let now = Conntrack::parse("drop invalid\n00000003 00000002\n00000011 00000000\n");
+        let d = now.since(&before);
+        assert_eq!((d.drop, d.invalid), (6, 2), "five and one; the module was loaded anew");
     }
 
     #[test]
