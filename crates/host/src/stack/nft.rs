@@ -46,6 +46,7 @@ const OBJ_TYPE: u16 = 3;
 const OBJ_DATA: u16 = 4;
 const OBJ_COUNTER: u32 = 1;
 const OBJREF_TYPE: u16 = 1;
+const TARGET_NAME: u16 = 1;
 const OBJREF_NAME: u16 = 2;
 const GEN_ID: u16 = 1;
 
@@ -389,10 +390,31 @@ fn expressions(bytes: &[u8], rule: &mut Rule, named: &mut Option<String>) {
                 };
                 rule.exact = counted;
             }
+            // A target of iptables' own, by iptables-nft.
+            "target" => {
+                let target = nested(&data, TARGET_NAME).map(|v| super::text(&v)).unwrap_or_default();
+                match target_verdict(&target) {
+                    Some(verdict) => {
+                        rule.verdict = verdict;
+                        rule.exact = counted;
+                    }
+                    None => counted &= matches!(target.as_str(), "LOG" | "NFLOG"),
+                }
+            }
             // What only marks or tells leaves the count as good as it is; anything else may end the rule.
             "log" | "notrack" => {}
             _ => counted = false,
         }
+    }
+}
+
+/// What a target of iptables decides; none for one that decides nothing, or of which nothing is known.
+fn target_verdict(target: &str) -> Option<Verdict> {
+    match target {
+        "REJECT" => Some(Verdict::Reject),
+        "SYNPROXY" => Some(Verdict::Synproxy),
+        "NFQUEUE" => Some(Verdict::Queue),
+        _ => None,
     }
 }
 
@@ -477,6 +499,24 @@ mod tests {
         assert_eq!((before.packets, before.exact), (Some(5000), false));
         let (_, without) = rule(&[drop()]);
         assert_eq!((without.packets, without.exact, without.verdict.loses()), (None, false, true));
+    }
+
+    #[test]
+    fn targets_of_iptables() {
+        let target =
+            |name: &str| expression("target", &nest(&[(TARGET_NAME, format!("{name}\0").as_bytes()), (2, &[0; 4])]));
+        let of = |expressions: &[Vec<u8>]| {
+            let (_, rule) = rule(expressions);
+            (rule.packets, rule.verdict, rule.exact)
+        };
+        let protocol = expression("match", &[]);
+        assert_eq!(of(&[protocol.clone(), counter(5), target("REJECT")]), (Some(5), Verdict::Reject, true));
+        assert_eq!(of(&[counter(6), protocol, target("REJECT")]), (Some(6), Verdict::Reject, false));
+        assert_eq!(of(&[counter(5), target("SYNPROXY")]).1, Verdict::Synproxy);
+        assert_eq!(of(&[counter(5), target("NFQUEUE")]).1, Verdict::Queue);
+        assert_eq!(of(&[counter(5), target("LOG")]), (Some(5), Verdict::None, false));
+        assert_eq!(of(&[counter(5), target("LOG"), drop()]), (Some(5), Verdict::Drop, true), "a log ends nothing");
+        assert_eq!(of(&[counter(5), target("TPROXY"), drop()]), (Some(5), Verdict::Drop, false));
     }
 
     #[test]
