@@ -1,4 +1,4 @@
-//! Rules as text, from the programs that administrators know: `nft -a list ruleset`, and `iptables-legacy-save -c` where
+//! Rules as text, from the programs that administrators know: `nft -a -t list ruleset`, and `iptables-legacy-save -c` where
 //! tables of the old kind are in use.
 
 use std::{collections::BTreeMap, io, process::Command};
@@ -6,12 +6,16 @@ use std::{collections::BTreeMap, io, process::Command};
 use super::nft::{Chain, ChainKey, Rule, RuleKey, Rules, Verdict};
 use crate::root::Root;
 
-/// The texts of nftables' rules.
+/// The texts of nftables' rules. The elements of named sets are left out: they may be many, and no rule is among them.
 ///
 /// # Errors
 /// When `nft` is missing or fails.
 pub(super) fn nft() -> io::Result<BTreeMap<RuleKey, String>> {
-    run("nft", &["-s", "-n", "-a", "list", "ruleset"]).map(|text| parse_nft(&text))
+    listing().map(|text| parse_nft(&text))
+}
+
+fn listing() -> io::Result<String> {
+    run("nft", &["-s", "-n", "-a", "-t", "list", "ruleset"])
 }
 
 /// Adds the rules of the old kind, if there are any. What cannot be read is said in `unread`.
@@ -138,7 +142,31 @@ fn legacy_verdict(text: &str) -> Verdict {
 
 #[cfg(test)]
 mod tests {
+    use std::{io::Write, process::Stdio, thread};
+
+    use nix::sched::{CloneFlags, unshare};
+
     use super::*;
+
+    #[test]
+    fn the_elements_of_sets_are_not_printed() {
+        let rules = "table ip ekt {\n set s {\n type ipv4_addr\n elements = { 198.18.9.1, 198.18.9.2 }\n }\n \
+            chain c {\n ip saddr @s counter drop\n ip saddr { 198.18.8.1, 198.18.8.2 } drop\n }\n }";
+        let test = move || {
+            if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
+                assert!(std::env::var_os("CI").is_none(), "no namespace: {e}");
+                return eprintln!("skipped: no namespace ({e}): run as root");
+            }
+            let mut child = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().expect("nft");
+            child.stdin.take().expect("a pipe").write_all(rules.as_bytes()).expect("nft reads");
+            assert!(child.wait().expect("nft ends").success());
+            let text = listing().expect("a listing");
+            assert!(!text.contains("198.18.9."), "{text}");
+            let texts: Vec<String> = parse_nft(&text).into_values().collect();
+            assert_eq!(texts, ["ip saddr @s counter drop", "ip saddr { 198.18.8.1, 198.18.8.2 } drop"]);
+        };
+        thread::spawn(test).join().expect("the test");
+    }
 
     #[test]
     fn what_nft_prints() {
