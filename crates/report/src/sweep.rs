@@ -30,9 +30,7 @@ pub fn sweep_text(sweep: &Sweep, look: Look) -> String {
         out.push_str(&steps(setup, &dearest, look));
     }
     if let [standard, optimised] = &sweep.setups[..] {
-        let heading =
-            "CPU time per forwarded packet by class, in nanoseconds of the box's core, at the highest throughput";
-        let _ = write!(out, "\n{}", look.paragraph(heading));
+        let _ = write!(out, "\n{}", look.paragraph(COSTS_OF_WHAT));
         let rows = costs(sweep).into_iter().map(|(class, a, b)| vec![class, format!("{a:.0}"), format!("{b:.0}")]);
         let heads =
             ["CLASS", &format!(">{}", standard.key.to_uppercase()), &format!(">{}", optimised.key.to_uppercase())];
