@@ -9,7 +9,7 @@ use bpf::{
 };
 use host::{
     Root,
-    stack::{Counted, Link, LossClass, NicLosses, SocketKind, StackCounters, Verdict, XdpCount, XdpMode},
+    stack::{Counted, Link, LossClass, NicLosses, SocketKey, SocketKind, StackCounters, Verdict, XdpCount, XdpMode},
     symbols::KernelSymbols,
 };
 use sys::ethtool::Ethtool;
@@ -187,7 +187,7 @@ pub(crate) fn others(
 
 /// Sockets that lost packets, or whose process may be the cause of a traced drop.
 pub(crate) fn sockets(stack: &StackCounters, links: &BTreeMap<u32, Link>) -> Vec<SocketLoss> {
-    let one = |(&cookie, s): (&u64, &host::stack::Socket)| {
+    let one = |(key, s): (&SocketKey, &host::stack::Socket)| {
         let on = links.get(&s.ifindex).map_or_else(|| "all interfaces".to_owned(), |l| l.name.clone());
         let local = s.local.map_or_else(String::new, |l| l.to_string());
         let what = match s.kind {
@@ -200,7 +200,10 @@ pub(crate) fn sockets(stack: &StackCounters, links: &BTreeMap<u32, Link>) -> Vec
             SocketKind::Tcp | SocketKind::TcpListener => format!("TCP {local}"),
         };
         SocketLoss {
-            cookie,
+            cookie: match key {
+                SocketKey::Cookie(cookie) => *cookie,
+                SocketKey::Inode(_) => 0,
+            },
             inode: s.inode,
             packet: s.kind == SocketKind::Packet,
             xdp: false,
@@ -347,3 +350,6 @@ fn failure(loss: &XdpLoss, ifindex: u32, packets: u64) -> XdpFailure {
     };
     XdpFailure { ifindex, target, words, tracepoint: tracepoint.into(), after_redirect, among_dropped, packets }
 }
+
+#[cfg(test)]
+mod stack_tests;

@@ -26,7 +26,7 @@ pub use nic_names::{Counted, LossClass, XdpCount};
 pub use proto::{IcmpCounters, IpCounters, Protocols, TcpCounters, UdpCounters};
 pub use qdisc::{Qdisc, QdiscKey};
 pub use reader::StackReader;
-pub use sockets::{Owner, PacketTap, Socket, SocketKind, Sockets};
+pub use sockets::{Owner, PacketTap, Socket, SocketKey, SocketKind, Sockets};
 
 use crate::root::Root;
 

@@ -96,7 +96,8 @@ pub struct Socket {
     pub receive_buffer: u32,
     /// Packets it lost, by `sk_drops` (32 bits wide in the kernel). A ring of AF_PACKET does not count here.
     pub drops: u64,
-    /// The process that holds it; looked up only for sockets that lost something, listeners and packet taps.
+    /// The process that holds it; looked up only for sockets that lost something, servers (TCP that listens, UDP without
+    /// another end) and packet taps.
     pub owner: Option<Owner>,
     /// What is peculiar to AF_PACKET.
     pub packet: Option<PacketTap>,
@@ -123,7 +124,9 @@ impl Socket {
 
     /// Whether its process is worth the search.
     pub(super) fn matters(&self) -> bool {
-        self.drops > 0 || matches!(self.kind, SocketKind::TcpListener | SocketKind::Packet | SocketKind::Udp)
+        // UDP with another end is a client's, made and closed at every question to a name server.
+        let server = self.kind == SocketKind::Udp && self.remote.is_none();
+        self.drops > 0 || server || matches!(self.kind, SocketKind::TcpListener | SocketKind::Packet)
     }
 
     /// What was lost between `earlier` and now; the rest is that of now.
@@ -134,8 +137,17 @@ impl Socket {
     }
 }
 
-/// The sockets by cookie (the number that BPF programs see too), or by inode where only the text files could be read.
-pub type Sockets = BTreeMap<u64, Socket>;
+/// What tells a socket from others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SocketKey {
+    /// Its cookie: the number that BPF programs see too.
+    Cookie(u64),
+    /// Its inode, of one that only the text files told of.
+    Inode(u32),
+}
+
+/// The sockets by what tells them apart.
+pub type Sockets = BTreeMap<SocketKey, Socket>;
 
 /// Asks for the sockets of the namespace in which `diag` was opened. What is refused is said in `unread`.
 pub(super) fn read(diag: &mut Netlink, root: &Root, unread: &mut Vec<String>) -> Sockets {
@@ -195,7 +207,7 @@ fn inet(diag: &mut Netlink, family: u8, protocol: u8, states: u32, all: &mut Soc
     })
 }
 
-fn parse_inet(payload: &[u8], udp: bool) -> Option<(u64, Socket)> {
+fn parse_inet(payload: &[u8], udp: bool) -> Option<(SocketKey, Socket)> {
     let header = payload.get(..INET_DIAG_MSG_BYTES)?;
     let (family, state) = (header[0], header[1]);
     let kind = match (udp, state) {
@@ -225,7 +237,7 @@ fn parse_inet(payload: &[u8], udp: bool) -> Option<(u64, Socket)> {
             memory(attribute.value(), &mut socket);
         }
     }
-    Some((u64::from(word(44)) | u64::from(word(48)) << 32, socket))
+    Some((SocketKey::Cookie(u64::from(word(44)) | u64::from(word(48)) << 32), socket))
 }
 
 fn packet(diag: &mut Netlink, all: &mut Sockets) -> io::Result<()> {
@@ -240,7 +252,7 @@ fn packet(diag: &mut Netlink, all: &mut Sockets) -> io::Result<()> {
     })
 }
 
-fn parse_packet(payload: &[u8]) -> Option<(u64, Socket)> {
+fn parse_packet(payload: &[u8]) -> Option<(SocketKey, Socket)> {
     let header = payload.get(..PACKET_DIAG_MSG_BYTES)?;
     let word = |at: usize| super::u32_at(header, at).unwrap_or(0);
     let mut socket = Socket::new(SocketKind::Packet);
@@ -267,7 +279,7 @@ fn parse_packet(payload: &[u8]) -> Option<(u64, Socket)> {
     }
     tap.ring_version = tap.ring_version.map(|_| version);
     socket.packet = Some(tap);
-    Some((u64::from(word(8)) | u64::from(word(12)) << 32, socket))
+    Some((SocketKey::Cookie(u64::from(word(8)) | u64::from(word(12)) << 32), socket))
 }
 
 fn memory(value: &[u8], socket: &mut Socket) {
@@ -281,12 +293,12 @@ fn memory(value: &[u8], socket: &mut Socket) {
 }
 
 /// `/proc/net/udp` and its like, by inode.
-fn table(root: &Root, file: &str, kind: SocketKind, v6: bool) -> Vec<(u64, Socket)> {
+fn table(root: &Root, file: &str, kind: SocketKind, v6: bool) -> Vec<(SocketKey, Socket)> {
     let text = root.read(&format!("proc/net/{file}")).unwrap_or_default();
     text.lines().skip(1).filter_map(|line| table_line(line, kind, v6)).collect()
 }
 
-fn table_line(line: &str, kind: SocketKind, v6: bool) -> Option<(u64, Socket)> {
+fn table_line(line: &str, kind: SocketKind, v6: bool) -> Option<(SocketKey, Socket)> {
     let words: Vec<&str> = line.split_ascii_whitespace().collect();
     let mut socket = Socket::new(kind);
     socket.local = Some(hex_address(words.get(1)?, v6)?);
@@ -297,7 +309,7 @@ fn table_line(line: &str, kind: SocketKind, v6: bool) -> Option<(u64, Socket)> {
     socket.uid = words.get(7)?.parse().ok()?;
     socket.inode = words.get(9)?.parse().ok()?;
     socket.drops = words.get(12)?.parse().ok()?;
-    Some((socket.inode.into(), socket))
+    Some((SocketKey::Inode(socket.inode), socket))
 }
 
 /// `0100007F:0035`: 32-bit words in the machine's own order.
@@ -336,11 +348,16 @@ mod tests {
         message[56..60].copy_from_slice(&4096u32.to_ne_bytes());
         message[68..72].copy_from_slice(&1234u32.to_ne_bytes());
         push_attribute(&mut message, INET_DIAG_SKMEMINFO, &memory_words(8192, 212_992, 55));
-        let (cookie, socket) = parse_inet(&message, true).expect("a socket");
-        assert_eq!(cookie, u64::from_ne_bytes(0x1_0000_0002u64.to_ne_bytes()));
+        let (cookie, mut socket) = parse_inet(&message, true).expect("a socket");
+        assert_eq!(cookie, SocketKey::Cookie(0x1_0000_0002));
         assert_eq!(socket.local, Some("198.18.0.2:9000".parse().unwrap()));
         assert_eq!((socket.kind, socket.remote, socket.ifindex, socket.inode), (SocketKind::Udp, None, 7, 1234));
         assert_eq!((socket.receive_queue, socket.receive_buffer, socket.drops), (4096, 212_992, 55));
+        socket.drops = 0;
+        assert!(socket.matters(), "it may be a server");
+        message[6..8].copy_from_slice(&53u16.to_be_bytes());
+        message.truncate(INET_DIAG_MSG_BYTES);
+        assert!(!parse_inet(&message, true).expect("a socket").1.matters(), "a client of another server");
         message[1] = TCP_LISTEN;
         assert_eq!(parse_inet(&message, false).expect("a socket").1.kind, SocketKind::TcpListener);
     }
@@ -356,7 +373,7 @@ mod tests {
         push_attribute(&mut message, PACKET_DIAG_FANOUT, &77u32.to_ne_bytes());
         push_attribute(&mut message, PACKET_DIAG_MEMINFO, &memory_words(0, 212_992, 3));
         let (cookie, socket) = parse_packet(&message).expect("a socket");
-        assert_eq!((cookie, socket.ifindex, socket.inode, socket.drops), (5, 12, 99, 3));
+        assert_eq!((cookie, socket.ifindex, socket.inode, socket.drops), (SocketKey::Cookie(5), 12, 99, 3));
         let want = PacketTap { ethertype: 3, ring_version: Some(2), ring_bytes: 524_288, fanout: Some(77) };
         assert_eq!(socket.packet, Some(want));
     }
@@ -367,7 +384,7 @@ mod tests {
             352: 0200120A:2328 00000000:0000 07 00000000:00001300 00:00000000 00000000  1000        0 20993 2 0000000000000000 44\n";
         let root = Root::from_files([("proc/net/udp".to_owned(), text.to_owned())].into());
         let sockets = read_files(&root);
-        let socket = &sockets[&20_993];
+        let socket = &sockets[&SocketKey::Inode(20_993)];
         assert_eq!(socket.local, Some(SocketAddr::new(IpAddr::V4(Ipv4Addr::from(0x0200_120Au32.to_ne_bytes())), 9000)));
         assert_eq!((socket.receive_queue, socket.uid, socket.drops), (0x1300, 1000, 44));
         assert!(socket.matters());
