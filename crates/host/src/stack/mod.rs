@@ -15,8 +15,9 @@ mod proto;
 mod qdisc;
 mod reader;
 mod sockets;
+mod unread;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use conntrack::Conntrack;
 pub use links::{Link, LinkLosses, PortState, XdpMode};
@@ -27,6 +28,7 @@ pub use proto::{IcmpCounters, IpCounters, Protocols, TcpCounters, UdpCounters};
 pub use qdisc::{Qdisc, QdiscKey};
 pub use reader::StackReader;
 pub use sockets::{Owner, PacketTap, Socket, SocketKey, SocketKind, Sockets};
+pub use unread::Source;
 
 use crate::root::Root;
 
@@ -50,6 +52,8 @@ pub struct StackCounters {
     pub sockets: Sockets,
     /// What could not be read, and why.
     pub unread: Vec<String>,
+    /// The sources of which nothing, or not everything, was read.
+    pub missed: BTreeSet<Source>,
 }
 
 impl StackCounters {
@@ -58,37 +62,92 @@ impl StackCounters {
         StackReader::open().read(root)
     }
 
-    /// What was counted between `earlier` and now. What is new since then counts from zero; levels (what waits in a queue,
-    /// the entries of a table) are those of now.
+    /// What was counted between `earlier` and now; levels (what waits in a queue, the entries of a table) are those of now.
+    ///
+    /// A socket, a rule or a queue that is new since then counts from zero. Where that is not certain, nothing is said of what
+    /// was counted before, and [`StackCounters::unread`] names it: what `earlier` could not read, and interfaces that are
+    /// new, as they may have come from another namespace with all that they counted there.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
+        let missed = |source: Source| earlier.missed.contains(&source);
+        let known = |ifindex: &u32| earlier.links.contains_key(ifindex);
+        let mut rules = difference(&self.rules, &earlier.rules, !missed(Source::Rules), Rules::since);
+        if let Some(rules) = &mut rules {
+            let certain = |chain: &ChainKey| {
+                !["iptables", "ip6tables"].iter().any(|f| chain.family == *f && missed(Source::OldRules(f)))
+            };
+            rules.rules.retain(|key, _| certain(&key.chain));
+            rules.chains.retain(|key, _| certain(key));
+        }
         Self {
-            protocols: self.protocols.since(&earlier.protocols),
-            conntrack: difference(&self.conntrack, &earlier.conntrack, Conntrack::since),
-            rules: difference(&self.rules, &earlier.rules, Rules::since),
-            qdiscs: by_key(&self.qdiscs, &earlier.qdiscs, Qdisc::since),
-            links: by_key(&self.links, &earlier.links, Link::since),
-            nics: by_key(&self.nics, &earlier.nics, NicLosses::since),
-            sockets: by_key(&self.sockets, &earlier.sockets, Socket::since),
-            unread: self.unread.clone(),
+            protocols: match missed(Source::Protocols) {
+                true => Protocols::default(),
+                false => self.protocols.since(&earlier.protocols),
+            },
+            conntrack: difference(&self.conntrack, &earlier.conntrack, !missed(Source::Conntrack), Conntrack::since),
+            rules,
+            qdiscs: by_key(&self.qdiscs, &earlier.qdiscs, Qdisc::since, |key, _| {
+                known(&key.ifindex) && !missed(Source::Qdiscs)
+            }),
+            links: by_key(&self.links, &earlier.links, Link::since, |_, _| false),
+            nics: by_key(&self.nics, &earlier.nics, NicLosses::since, |_, _| false),
+            sockets: by_key(&self.sockets, &earlier.sockets, Socket::since, |_, s| !missed(Source::Sockets(s.kind))),
+            unread: self.unread.iter().cloned().chain(self.uncertain(earlier)).collect(),
+            missed: self.missed.union(&earlier.missed).copied().collect(),
         }
     }
-}
 
-fn difference<T: Clone>(now: &Option<T>, earlier: &Option<T>, since: impl Fn(&T, &T) -> T) -> Option<T> {
-    match (now, earlier) {
-        (Some(now), Some(earlier)) => Some(since(now, earlier)),
-        (now, _) => now.clone(),
+    /// What now counts, but of which `earlier` did not tell how far it had counted.
+    fn uncertain(&self, earlier: &Self) -> Vec<String> {
+        let late = earlier.missed.difference(&self.missed);
+        let mut notes: Vec<String> = late
+            .map(|source| {
+                format!("{source} could not all be read at the beginning: what was counted since is not known")
+            })
+            .collect();
+        if earlier.missed.contains(&Source::Links) {
+            return notes;
+        }
+        for (index, link) in &self.links {
+            let name = &link.name;
+            if !earlier.links.contains_key(index) {
+                notes.push(format!("{name} is new: its counters are taken from now on"));
+            } else if self.nics.contains_key(index) && !earlier.nics.contains_key(index) {
+                notes
+                    .push(format!("{name}: its driver's counters are taken from now on, as they were not read before"));
+            }
+        }
+        notes
     }
 }
 
+/// What is not there earlier counts from zero if `from_zero`, and is left out otherwise.
+fn difference<T: Clone>(
+    now: &Option<T>,
+    earlier: &Option<T>,
+    from_zero: bool,
+    since: impl Fn(&T, &T) -> T,
+) -> Option<T> {
+    match (now, earlier) {
+        (Some(now), Some(earlier)) => Some(since(now, earlier)),
+        (now, _) => now.clone().filter(|_| from_zero),
+    }
+}
+
+/// What is not there earlier counts from zero if `from_zero`, and from now on otherwise.
 fn by_key<K: Ord + Clone, T: Clone>(
     now: &BTreeMap<K, T>,
     earlier: &BTreeMap<K, T>,
     since: impl Fn(&T, &T) -> T,
+    from_zero: impl Fn(&K, &T) -> bool,
 ) -> BTreeMap<K, T> {
     let one = |(key, now): (&K, &T)| {
-        (key.clone(), earlier.get(key).map_or_else(|| now.clone(), |earlier| since(now, earlier)))
+        let counted = match earlier.get(key) {
+            Some(earlier) => since(now, earlier),
+            None if from_zero(key, now) => now.clone(),
+            None => since(now, now),
+        };
+        (key.clone(), counted)
     };
     now.iter().map(one).collect()
 }
@@ -103,3 +162,6 @@ fn text(bytes: &[u8]) -> String {
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_ne_bytes)
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,10 @@
 
 use std::{collections::BTreeMap, io, process::Command};
 
-use super::nft::{Chain, ChainKey, Rule, RuleKey, Rules, Verdict};
+use super::{
+    nft::{Chain, ChainKey, Rule, RuleKey, Rules, Verdict},
+    unread::{Source, Unread},
+};
 use crate::root::Root;
 
 /// The texts of nftables' rules. The elements of named sets are left out: they may be many, and no rule is among them.
@@ -19,7 +22,7 @@ fn listing() -> io::Result<String> {
 }
 
 /// Adds the rules of the old kind, if there are any. What cannot be read is said in `unread`.
-pub(super) fn legacy(root: &Root, rules: &mut Rules, unread: &mut Vec<String>) {
+pub(super) fn legacy(root: &Root, rules: &mut Rules, unread: &mut Unread) {
     for (names, program, family) in [
         ("proc/net/ip_tables_names", "iptables-legacy-save", "iptables"),
         ("proc/net/ip6_tables_names", "ip6tables-legacy-save", "ip6tables"),
@@ -30,7 +33,10 @@ pub(super) fn legacy(root: &Root, rules: &mut Rules, unread: &mut Vec<String>) {
         }
         match run(program, &["-c"]) {
             Ok(text) => parse_legacy(&text, family, rules),
-            Err(e) => unread.push(format!("{family} has tables ({}), but `{program} -c` fails: {e}", words(&tables))),
+            Err(e) => unread.miss(
+                Source::OldRules(family),
+                format!("{family} has tables ({}), but `{program} -c` fails: {e}", words(&tables)),
+            ),
         }
     }
 }

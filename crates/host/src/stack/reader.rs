@@ -6,8 +6,16 @@ use nix::sys::socket::SockProtocol;
 use sys::ethtool::Ethtool;
 
 use super::{
-    StackCounters, conntrack::Conntrack, links, nft, nft::RuleKey, nft_text, nic::Nics, owners::Owners,
-    proto::Protocols, qdisc, sockets,
+    StackCounters,
+    conntrack::Conntrack,
+    links, nft,
+    nft::RuleKey,
+    nft_text,
+    nic::Nics,
+    owners::Owners,
+    proto::Protocols,
+    qdisc, sockets,
+    unread::{Source, Unread},
 };
 use crate::{counters::netlink::Netlink, root::Root};
 
@@ -44,7 +52,7 @@ impl StackReader {
 
     /// Reads everything now. From a saved copy only what its files tell.
     pub fn read(&mut self, root: &Root) -> StackCounters {
-        let mut unread = Vec::new();
+        let mut unread = Unread::default();
         let mut now = StackCounters::default();
         if root.is_live() {
             // Queues first, in the order in which a packet meets them: what passes meanwhile is counted further on.
@@ -52,11 +60,11 @@ impl StackReader {
         }
         match Protocols::read(root) {
             Ok(protocols) => now.protocols = protocols,
-            Err(e) => unread.push(e.to_string()),
+            Err(e) => unread.miss(Source::Protocols, e.to_string()),
         }
         match Conntrack::read(root) {
             Ok(conntrack) => now.conntrack = conntrack,
-            Err(e) => unread.push(e.to_string()),
+            Err(e) => unread.miss(Source::Conntrack, e.to_string()),
         }
         if root.is_live() {
             self.sockets(root, &mut now, &mut unread);
@@ -64,44 +72,49 @@ impl StackReader {
         } else {
             now.sockets = sockets::read_files(root);
         }
-        now.unread = unread;
+        (now.unread, now.missed) = (unread.notes, unread.missed);
         now
     }
 
-    fn interfaces(&mut self, now: &mut StackCounters, unread: &mut Vec<String>) {
+    fn interfaces(&mut self, now: &mut StackCounters, unread: &mut Unread) {
         match self.route.as_mut().map_err(|e| copy(e)).and_then(links::read) {
             Ok(links) => now.links = links,
-            Err(e) => unread.push(format!("the interfaces cannot be listed (RTM_GETLINK): {e}")),
+            Err(e) => unread.miss(Source::Links, format!("the interfaces cannot be listed (RTM_GETLINK): {e}")),
         }
         match &mut self.ethtool {
             Ok(ethtool) => {
                 let interfaces = now.links.iter().map(|(index, link)| (*index, link.name.as_str()));
-                now.nics = self.nics.read(ethtool, interfaces, unread);
+                now.nics = self.nics.read(ethtool, interfaces, &mut unread.notes);
             }
-            Err(e) => unread.push(format!("the drivers' counters: {e}")),
+            Err(e) => unread.notes.push(format!("the drivers' counters: {e}")),
         }
         match self.route.as_mut().map_err(|e| copy(e)).and_then(qdisc::read) {
             Ok(qdiscs) => now.qdiscs = qdiscs,
-            Err(e) => unread.push(format!("queueing disciplines cannot be listed (RTM_GETQDISC): {e}")),
+            Err(e) => unread.miss(Source::Qdiscs, format!("queueing disciplines cannot be listed (RTM_GETQDISC): {e}")),
         }
     }
 
-    fn sockets(&mut self, root: &Root, now: &mut StackCounters, unread: &mut Vec<String>) {
+    fn sockets(&mut self, root: &Root, now: &mut StackCounters, unread: &mut Unread) {
         now.sockets = match &mut self.diag {
             Ok(diag) => sockets::read(diag, root, unread),
             Err(e) => {
-                unread.push(format!("only UDP and raw sockets were read, from text files: no sock_diag here ({e})"));
+                unread
+                    .notes
+                    .push(format!("only UDP and raw sockets were read, from text files: no sock_diag here ({e})"));
                 sockets::read_files(root)
             }
         };
         self.owners.name(&mut now.sockets);
     }
 
-    fn rules(&mut self, root: &Root, now: &mut StackCounters, unread: &mut Vec<String>) {
+    fn rules(&mut self, root: &Root, now: &mut StackCounters, unread: &mut Unread) {
         let mut rules = match self.netfilter.as_mut().map_err(|e| copy(e)).and_then(nft::read) {
             Ok(rules) => rules,
             Err(e) => {
-                unread.push(format!("netfilter's rules cannot be read (nfnetlink; it takes CAP_NET_ADMIN): {e}"));
+                unread.miss(
+                    Source::Rules,
+                    format!("netfilter's rules cannot be read (nfnetlink; it takes CAP_NET_ADMIN): {e}"),
+                );
                 return;
             }
         };
@@ -115,7 +128,7 @@ impl StackReader {
                         rule.text = texts.get(key).cloned().unwrap_or_default();
                     }
                 }
-                Some(Err(e)) => unread.push(format!("rules are shown without their text: `nft` fails: {e}")),
+                Some(Err(e)) => unread.notes.push(format!("rules are shown without their text: `nft` fails: {e}")),
                 None => {}
             }
         }

@@ -7,6 +7,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
+use super::unread::{Source, Unread};
 use crate::{
     counters::netlink::{DUMP, Netlink, attributes},
     root::Root,
@@ -150,7 +151,7 @@ pub enum SocketKey {
 pub type Sockets = BTreeMap<SocketKey, Socket>;
 
 /// Asks for the sockets of the namespace in which `diag` was opened. What is refused is said in `unread`.
-pub(super) fn read(diag: &mut Netlink, root: &Root, unread: &mut Vec<String>) -> Sockets {
+pub(super) fn read(diag: &mut Netlink, root: &Root, unread: &mut Unread) -> Sockets {
     let mut all = Sockets::new();
     for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
         let (name, states) = match tcp_sockets(root, family) > MANY_TCP {
@@ -158,16 +159,27 @@ pub(super) fn read(diag: &mut Netlink, root: &Root, unread: &mut Vec<String>) ->
             false => ("TCP", TCP_STATES),
         };
         if states != TCP_STATES {
-            unread.push(format!("more than {MANY_TCP} TCP sockets: only those that listen were read"));
+            unread.miss(
+                Source::Sockets(SocketKind::Tcp),
+                format!("more than {MANY_TCP} TCP sockets: only those that listen were read"),
+            );
         }
         for (protocol, states, name) in [(libc::IPPROTO_TCP, states, name), (libc::IPPROTO_UDP, u32::MAX, "UDP")] {
             if let Err(e) = inet(diag, family, protocol as u8, states, &mut all) {
-                unread.push(format!("{name} sockets cannot be listed (sock_diag): {e}"));
+                let kinds: &[SocketKind] = match protocol {
+                    libc::IPPROTO_TCP => &[SocketKind::Tcp, SocketKind::TcpListener],
+                    _ => &[SocketKind::Udp],
+                };
+                unread.missed.extend(kinds.iter().map(|kind| Source::Sockets(*kind)));
+                unread.notes.push(format!("{name} sockets cannot be listed (sock_diag): {e}"));
             }
         }
     }
     if let Err(e) = packet(diag, &mut all) {
-        unread.push(format!("packet taps cannot be listed (packet_diag; CONFIG_PACKET_DIAG): {e}"));
+        unread.miss(
+            Source::Sockets(SocketKind::Packet),
+            format!("packet taps cannot be listed (packet_diag; CONFIG_PACKET_DIAG): {e}"),
+        );
     }
     for (file, v6) in [("raw", false), ("raw6", true)] {
         all.extend(table(root, file, SocketKind::Raw, v6));
