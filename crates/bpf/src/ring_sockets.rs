@@ -2,12 +2,15 @@
 //! (`src/bpf/ring_sockets.bpf.c`).
 
 use std::{
+    fs::{self, File},
     io::Read,
     mem::{MaybeUninit, offset_of},
+    os::fd::AsRawFd,
+    path::{Path, PathBuf},
 };
 
 use libbpf_rs::{
-    Iter, Link,
+    Iter, Link, ProgramMut,
     skel::{OpenSkel, SkelBuilder},
 };
 use model::{Classified, ErrorClass};
@@ -71,10 +74,10 @@ pub struct RingSocket {
     pub ifindex: u32,
     /// The queue (AF_XDP); otherwise 0.
     pub queue: u32,
-    /// Packets received, the lost ones not among them, since the owner last asked (AF_PACKET, 32 bits wide); 0 for AF_XDP.
+    /// Packets received, the lost ones not among them (AF_PACKET); 0 for AF_XDP. Since the owner last asked before
+    /// [`RingSockets::open`]; where [`RingSockets::forgets`], since it last asked at all.
     pub received: u64,
-    /// Packets lost: for AF_PACKET since the owner last asked (PACKET_STATISTICS, 32 bits wide), for AF_XDP those too
-    /// large or without a buffer.
+    /// Packets lost: for AF_PACKET since the same moment, for AF_XDP those too large or without a buffer.
     pub lost: u64,
     /// AF_XDP: packets lost because the receive ring was full.
     pub receive_ring_full: u64,
@@ -86,20 +89,40 @@ pub struct RingSocket {
 #[derive(Debug)]
 pub struct RingSockets {
     link: Link,
+    /// Adds up what owners ask for, as long as it is there.
+    told: Result<Link, String>,
 }
 
 impl RingSockets {
-    /// Loads the program. It runs only while [`RingSockets::read`] does.
+    /// Loads the programs. One runs while [`RingSockets::read`] does, the other whenever a process asks for a socket option
+    /// (getsockopt(2)): it adds up the losses that the kernel forgets as it tells them.
     ///
     /// # Errors
-    /// When the kernel refuses it.
+    /// When the kernel refuses the first. Without the second see [`RingSockets::forgets`].
     pub fn open() -> Result<Self, RingSocketsError> {
+        match Self::load(true) {
+            // Perhaps for the second alone.
+            Err(_) => Self::load(false),
+            open => open,
+        }
+    }
+
+    fn load(adds_up: bool) -> Result<Self, RingSocketsError> {
         quiet_libbpf();
         let mut object = MaybeUninit::uninit();
-        let open = RingSocketsSkelBuilder::default().open(&mut object).map_err(RingSocketsError::Load)?;
+        let mut open = RingSocketsSkelBuilder::default().open(&mut object).map_err(RingSocketsError::Load)?;
+        open.progs.on_getsockopt.set_autoload(adds_up);
         let skel = open.load().map_err(RingSocketsError::Load)?;
         let link = skel.progs.list_rings.attach().map_err(RingSocketsError::Load)?;
-        Ok(Self { link })
+        let refused = "the kernel takes no program for getsockopt (CONFIG_CGROUP_BPF)".to_owned();
+        let told = if adds_up { add_up(&skel.progs.on_getsockopt) } else { Err(refused) };
+        Ok(Self { link, told })
+    }
+
+    /// Why losses that the owner of an AF_PACKET socket asks for (PACKET_STATISTICS) are missing in later readings; none when
+    /// they are added up.
+    pub fn forgets(&self) -> Option<&str> {
+        self.told.as_ref().err().map(String::as_str)
     }
 
     /// The sockets of all namespaces, by inode number. Takes about a microsecond for each open file of the machine.
@@ -115,6 +138,24 @@ impl RingSockets {
         sockets.dedup_by_key(|socket| socket.inode);
         Ok(sockets)
     }
+}
+
+/// Hangs the program on the root of the control groups, which every socket belongs to.
+fn add_up(program: &ProgramMut<'_>) -> Result<Link, String> {
+    let mounts = fs::read_to_string("/proc/self/mounts").map_err(|e| format!("cannot read /proc/self/mounts: {e}"))?;
+    let root = cgroup_root(&mounts)
+        .ok_or("no control groups of version 2 are mounted (mount -t cgroup2 none /sys/fs/cgroup/unified)")?;
+    if root.join("cgroup.events").exists() {
+        return Err(format!("{} is not the root of all control groups (a container)", root.display()));
+    }
+    let dir = File::open(&root).map_err(|e| format!("cannot open {}: {e}", root.display()))?;
+    program.attach_cgroup(dir.as_raw_fd()).map_err(|e| format!("cannot attach to {}: {e}", root.display()))
+}
+
+fn cgroup_root(mounts: &str) -> Option<PathBuf> {
+    let of_version_2 = |line: &&str| line.split(' ').nth(2) == Some("cgroup2");
+    let path = mounts.lines().find(of_version_2)?.split(' ').nth(1)?;
+    Some(Path::new(path).to_owned())
 }
 
 fn parse(row: &[u8; ROW]) -> RingSocket {

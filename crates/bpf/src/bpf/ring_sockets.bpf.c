@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause
 /* What AF_PACKET and AF_XDP sockets have received and lost, read without touching them: PACKET_STATISTICS is set back by
  * whoever reads it, sock_diag tells nothing of a ring's losses, and many kernels lack AF_XDP's sock_diag. A walk over the open
- * files of all processes writes one row for each such socket. */
+ * files of all processes writes one row for each such socket. What an owner takes away by asking is added up beside the
+ * socket. */
 
 #include "common.h"
 #include <bpf/bpf_core_read.h>
@@ -10,6 +11,8 @@
 
 #define AF_PACKET 17
 #define AF_XDP 44
+#define SOL_PACKET 263
+#define PACKET_STATISTICS 6
 
 struct ring_socket {
 	__u64 cookie;
@@ -29,6 +32,19 @@ struct ring_socket {
 
 /* Puts the layout of a row into the skeleton. */
 const volatile struct ring_socket ring_socket_layout = {};
+
+/* What the owner was told of a socket since this program runs, and the kernel thereby forgot. */
+struct told {
+	__u64 received;
+	__u64 lost;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct told);
+} told SEC(".maps");
 
 typedef struct {
 	int counter;
@@ -68,7 +84,6 @@ struct task_struct {
 
 struct tpacket_stats {
 	unsigned int tp_packets;
-	unsigned int tp_drops;
 } __attribute__((preserve_access_index));
 
 union tpacket_stats_u {
@@ -116,15 +131,17 @@ struct bpf_iter__task_file {
 static __always_inline void packet(struct ring_socket *row, struct sock *sk)
 {
 	struct packet_sock *po = (struct packet_sock *)sk;
+	struct told *before;
 
 	row->ifindex = BPF_CORE_READ(po, ifindex);
 	row->ring_blocks = BPF_CORE_READ(po, rx_ring.pg_vec_len);
 	row->received = BPF_CORE_READ(po, stats.stats1.tp_packets);
-	/* Up to Linux 5.2 the losses stood beside the packets. */
-	if (bpf_core_field_exists(po->tp_drops))
-		row->lost = (__u32)BPF_CORE_READ(po, tp_drops.counter);
-	else
-		row->lost = BPF_CORE_READ(po, stats.stats1.tp_drops);
+	row->lost = (__u32)BPF_CORE_READ(po, tp_drops.counter);
+	before = bpf_sk_storage_get(&told, sk, 0, 0);
+	if (before) {
+		row->received += before->received;
+		row->lost += before->lost;
+	}
 }
 
 static __always_inline void xdp(struct ring_socket *row, struct sock *sk)
@@ -152,7 +169,7 @@ int list_rings(struct bpf_iter__task_file *ctx)
 	socket = bpf_sock_from_file(file);
 	if (!socket)
 		return 0;
-	sk = BPF_CORE_READ(socket, sk);
+	sk = socket->sk;
 	if (!sk)
 		return 0;
 	row.family = BPF_CORE_READ(sk, __sk_common.skc_family);
@@ -169,6 +186,26 @@ int list_rings(struct bpf_iter__task_file *ctx)
 	BPF_CORE_READ_STR_INTO(&row.comm, task, group_leader, comm);
 	bpf_seq_write(ctx->meta->seq, &row, sizeof(row));
 	return 0;
+}
+
+/* Runs behind every getsockopt(2), with what the kernel is about to tell: for a ring, the packets (the lost ones among them) and
+ * the losses since the last time. */
+SEC("cgroup/getsockopt")
+int on_getsockopt(struct bpf_sockopt *ctx)
+{
+	__u32 *statistics = ctx->optval;
+	struct told *sum;
+
+	if (ctx->level != SOL_PACKET || ctx->optname != PACKET_STATISTICS || ctx->retval < 0)
+		return 1;
+	if ((void *)(statistics + 2) > ctx->optval_end || !ctx->sk)
+		return 1;
+	sum = bpf_sk_storage_get(&told, ctx->sk, 0, BPF_SK_STORAGE_GET_F_CREATE);
+	if (sum) {
+		__sync_fetch_and_add(&sum->received, statistics[0] - statistics[1]);
+		__sync_fetch_and_add(&sum->lost, statistics[1]);
+	}
+	return 1;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
