@@ -10,7 +10,10 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use model::{Classified, ErrorClass};
 use sys::map_mmap::SharedMemory;
 
-use crate::skel::drops::types::{drop_cpu as RawCpu, drop_key as RawKey, drop_slot as RawSlot, drop_value as RawValue};
+use crate::{
+    bytes::{word16, word32, word64},
+    skel::drops::types::{drop_cpu as RawCpu, drop_key as RawKey, drop_slot as RawSlot, drop_value as RawValue},
+};
 
 mod load;
 mod slots;
@@ -160,7 +163,9 @@ pub struct TraceCost {
     pub missed: u64,
     /// Events outside of what [`DropOptions::only`] names, scaled.
     pub filtered: u64,
-    /// Events beyond the 4096 kinds that are told apart, scaled.
+    /// Drops whose socket is not told, because 4096 kinds of drops with their sockets had been seen already, scaled.
+    pub without_socket: u64,
+    /// Events in no count, because there are too many kinds even without the sockets (2048; 512 of XDP's), scaled.
     pub untracked: u64,
 }
 
@@ -171,6 +176,9 @@ pub struct DropRead {
     pub counts: Vec<DropCount>,
     /// Drops of the whole machine by reason, exact and without the filter; those of subsystems (OVS, mac80211) together as `u32::MAX`.
     pub by_reason: Vec<(u32, u64)>,
+    /// For how many of them the looks stand, filtered and untracked ones included: what [`DropRead::counts`] is to be scaled from
+    /// so that it stands for all.
+    pub looked_at: Vec<(u32, u64)>,
     /// What XDP lost.
     pub xdp: Vec<XdpLoss>,
     /// What it cost.
@@ -180,6 +188,7 @@ pub struct DropRead {
 /// A running trace; it ends when dropped.
 pub struct DropTrace {
     drops: MapHandle,
+    no_sockets: MapHandle,
     xdp_losses: MapHandle,
     cpus: SharedMemory,
     cpu_count: usize,
@@ -225,15 +234,34 @@ impl DropTrace {
     pub fn read(&self) -> Result<DropRead, DropError> {
         let failed = |source| DropError::Read { operation: "read the map drops", source };
         let mut read = DropRead::default();
-        for key in self.drops.keys() {
-            if let Some(values) = self.drops.lookup_percpu(&key, MapFlags::ANY).map_err(failed)? {
-                read.counts.push(drop_count(&key, &values));
+        for map in [&self.drops, &self.no_sockets] {
+            for key in map.keys() {
+                if let Some(values) = map.lookup_percpu(&key, MapFlags::ANY).map_err(failed)? {
+                    read.counts.push(drop_count(&key, &values));
+                }
             }
         }
+        merge(&mut read.counts);
         read.xdp = xdp_loss::read(&self.xdp_losses)?;
         slots::read(self, &mut read)?;
         Ok(read)
     }
+}
+
+/// Drops of one kind that are in both maps: those without a socket.
+fn merge(counts: &mut Vec<DropCount>) {
+    let kind =
+        |c: &DropCount| (c.socket, c.socket_inode, c.receiver, c.netns, c.ifindex, c.reason, c.location, c.protocol);
+    counts.sort_by_key(kind);
+    counts.dedup_by(|later, first| {
+        let same = kind(later) == kind(first);
+        if same {
+            first.packets += later.packets;
+            first.segments += later.segments;
+            first.bytes += later.bytes;
+        }
+        same
+    });
 }
 
 fn drop_count(key: &[u8], values: &[Vec<u8>]) -> DropCount {
@@ -251,16 +279,4 @@ fn drop_count(key: &[u8], values: &[Vec<u8>]) -> DropCount {
         segments: sum(offset_of!(RawValue, segments)),
         bytes: sum(offset_of!(RawValue, bytes)),
     }
-}
-
-fn word16(bytes: &[u8], at: usize) -> u16 {
-    bytes.get(at..at + 2).and_then(|b| b.try_into().ok()).map_or(0, u16::from_ne_bytes)
-}
-
-fn word32(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
-}
-
-fn word64(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
 }

@@ -2,6 +2,7 @@
 
 #![allow(unsafe_code)]
 
+mod bytes;
 pub mod drop_reasons;
 pub mod drops;
 pub mod fanout;

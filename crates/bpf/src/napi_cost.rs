@@ -12,6 +12,7 @@ use libbpf_rs::{
 use model::{Classified, ErrorClass};
 
 use crate::{
+    bytes::{word32, word64},
     skel::napi_cost::{NapiCostSkelBuilder, types::napi_cost as Raw},
     xdp::quiet_libbpf,
 };
@@ -158,12 +159,4 @@ impl NapiCosts {
         let bss = self.bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(NapiCostError::Read)?;
         Ok(bss.map_or(0, |bytes| word64(&bytes, 0)))
     }
-}
-
-fn word32(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
-}
-
-fn word64(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
 }

@@ -20,6 +20,7 @@ use model::{Classified, ErrorClass};
 use sys::perf::{CpuClock, PerfError};
 
 use crate::{
+    bytes::{word32, word64},
     skel::profile::{
         ProfileSkelBuilder,
         types::{seen as Seen, taken as Taken},
@@ -231,12 +232,4 @@ fn decode(key: &[u8], samples: u64) -> StackCount {
         idle_task: pid == 0,
         samples,
     }
-}
-
-fn word32(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, u32::from_ne_bytes)
-}
-
-fn word64(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_ne_bytes)
 }

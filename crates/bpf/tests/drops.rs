@@ -82,6 +82,33 @@ fn a_full_receive_buffer_names_its_socket() {
 }
 
 #[test]
+fn more_sockets_than_there_is_room_for_cost_their_names_only() {
+    if !privileged() {
+        return;
+    }
+    in_namespace(|bed| {
+        let trace = DropTrace::open(&exact()).unwrap();
+        let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
+        for _ in 0..4_300 {
+            let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
+            nix::sys::socket::setsockopt(&receiver, nix::sys::socket::sockopt::RcvBuf, &1).unwrap();
+            for _ in 0..4 {
+                sender.send_to(&[0; 1_000], receiver.local_addr().unwrap()).unwrap();
+            }
+        }
+        let drops = of_reason(&trace, bed, "SOCKET_RCVBUFF");
+        assert!(packets(&drops) >= 4_300);
+        assert_eq!(packets(&drops), bed.snmp("Udp", "RcvbufErrors"));
+        let cost = trace.read().unwrap().cost;
+        assert_eq!(cost.untracked, 0);
+        if trace.tells_receiver() {
+            assert!(cost.without_socket > 0, "{cost:?}");
+            assert!(drops.iter().any(|c| c.socket == 0 && !c.receiver && c.packets > 100));
+        }
+    });
+}
+
+#[test]
 fn a_firewalls_drops_agree_with_its_counter_and_the_filter_keeps_others_out() {
     if !privileged() {
         return;

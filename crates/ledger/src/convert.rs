@@ -2,22 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use bpf::{
-    drop_reasons::DropReasons,
-    drops::{DropCount, DropRead, XdpLoss, XdpLossKind},
-    ring_sockets::{RingKind, RingSocket},
-};
 use host::{
     Root,
     stack::{Counted, Link, LossClass, NicLosses, SocketKey, SocketKind, StackCounters, Verdict, XdpCount, XdpMode},
-    symbols::KernelSymbols,
 };
 use sys::ethtool::Ethtool;
 
-use crate::input::{Drop, Interface, NicLoss, QdiscDone, RuleLoss, SocketLoss, XdpDone, XdpFailure};
-
-/// Subsystems of drop reasons share a total.
-const SUBSYSTEMS: u32 = u32::MAX;
+use crate::input::{Interface, NicLoss, QdiscDone, RuleLoss, SocketLoss, XdpDone};
 
 /// What is read beside the stack's own counters.
 #[derive(Debug, Clone, Default)]
@@ -213,142 +204,6 @@ pub(crate) fn sockets(stack: &StackCounters, links: &BTreeMap<u32, Link>) -> Vec
         }
     };
     stack.sockets.iter().filter(|(_, s)| s.drops > 0 || s.owner.is_some()).map(one).collect()
-}
-
-/// What packet taps and AF_XDP sockets of this namespace lost between two readings. A counter that went back was asked for by
-/// its owner and began anew.
-pub(crate) fn rings(
-    before: &[RingSocket],
-    now: &[RingSocket],
-    netns: u32,
-    links: &BTreeMap<u32, Link>,
-) -> Vec<SocketLoss> {
-    let since = |now: u64, before: u64| if now >= before { now - before } else { now };
-    let one = |s: &RingSocket| {
-        let earlier = before.iter().find(|b| b.inode == s.inode);
-        let on = links.get(&s.ifindex).map_or_else(|| "all interfaces".to_owned(), |l| l.name.clone());
-        let lost = |s: &RingSocket| s.lost + s.receive_ring_full;
-        SocketLoss {
-            cookie: s.cookie,
-            inode: u32::try_from(s.inode).unwrap_or(0),
-            packet: s.kind != RingKind::Xdp,
-            xdp: s.kind == RingKind::Xdp,
-            what: match s.kind {
-                RingKind::Packet => format!("AF_PACKET on {on}"),
-                RingKind::PacketRing => format!("AF_PACKET ring on {on}"),
-                RingKind::Xdp => format!("AF_XDP on {on} queue {}", s.queue),
-            },
-            process: Some(format!("{}[{}]", s.comm, s.pid)),
-            packets: since(lost(s), earlier.map_or(0, lost)),
-        }
-    };
-    now.iter().filter(|s| s.netns == netns).map(one).collect()
-}
-
-/// The drops of this namespace between two readings, scaled so that those of a reason add up to its exact total.
-pub(crate) fn drops(before: &DropRead, now: &DropRead, netns: u32) -> Vec<DropCount> {
-    let key =
-        |d: &DropCount| (d.netns, d.ifindex, d.reason, d.location, d.protocol, d.socket, d.socket_inode, d.receiver);
-    let earlier: BTreeMap<_, u64> = before.counts.iter().map(|d| (key(d), d.packets)).collect();
-    let totals: BTreeMap<u32, u64> = before.by_reason.iter().copied().collect();
-    let mut since: Vec<DropCount> = now.counts.clone();
-    for drop in &mut since {
-        drop.packets = drop.packets.saturating_sub(earlier.get(&key(drop)).copied().unwrap_or(0));
-    }
-    let mut attributed: BTreeMap<u32, u64> = BTreeMap::new();
-    for drop in &since {
-        *attributed.entry(drop.reason).or_default() += drop.packets;
-    }
-    for &(reason, total) in &now.by_reason {
-        let exact = total.saturating_sub(totals.get(&reason).copied().unwrap_or(0));
-        let looked_at = attributed.get(&reason).copied().unwrap_or(0);
-        if reason != SUBSYSTEMS && looked_at > 0 && exact != looked_at {
-            for drop in since.iter_mut().filter(|d| d.reason == reason) {
-                drop.packets = (drop.packets as f64 * exact as f64 / looked_at as f64).round() as u64;
-            }
-        }
-    }
-    // Socket buffers of no interface and no protocol are messages within the machine (netlink, unix).
-    since.retain(|d| d.packets > 0 && d.netns == netns && (d.ifindex != 0 || d.protocol != 0));
-    since
-}
-
-/// Gives drops the names of their reasons and functions.
-pub(crate) fn named(drops: &[DropCount], reasons: &DropReasons, mut symbols: Option<&mut KernelSymbols>) -> Vec<Drop> {
-    let one = |d: &DropCount| Drop {
-        reason: reasons.name(d.reason).into_owned(),
-        function: symbols
-            .as_mut()
-            .and_then(|s| s.lookup_or_reload(d.location).map(|symbol| symbol.function().to_owned())),
-        ifindex: d.ifindex,
-        protocol: d.protocol,
-        socket: d.socket,
-        inode: u32::try_from(d.socket_inode).unwrap_or(0),
-        packets: d.packets,
-    };
-    drops.iter().map(one).collect()
-}
-
-/// What XDP lost between two readings on the interfaces of this namespace.
-pub(crate) fn xdp_losses(before: &DropRead, now: &DropRead, netns: u32, interfaces: &[Interface]) -> Vec<XdpFailure> {
-    let same = |a: &XdpLoss, b: &XdpLoss| XdpLoss { frames: 0, ..*a } == XdpLoss { frames: 0, ..*b };
-    let redirecting: Vec<u32> =
-        interfaces.iter().filter(|i| i.xdp.is_some_and(|x| x.redirected > 0)).map(|i| i.index).collect();
-    let mut failures: Vec<XdpFailure> = Vec::new();
-    for loss in &now.xdp {
-        let earlier = before.xdp.iter().find(|b| same(b, loss)).map_or(0, |b| b.frames);
-        let packets = loss.frames.saturating_sub(earlier);
-        let to_cpu = matches!(loss.kind, XdpLossKind::CpuQueueFull { .. } | XdpLossKind::CpuDropped { .. });
-        // The CPU map does not tell where a frame came from: it is clear only where one interface redirects.
-        let ifindex = match redirecting.as_slice() {
-            [one] if to_cpu => *one,
-            _ if to_cpu => continue,
-            _ => loss.ifindex,
-        };
-        let sent_errors = || interfaces.iter().any(|i| i.index == ifindex && i.xdp.is_some_and(|x| x.tx_errors > 0));
-        if packets == 0
-            || (loss.netns != netns && !to_cpu)
-            || (loss.kind == XdpLossKind::TransmitRefused && sent_errors())
-        {
-            continue;
-        }
-        let failure = failure(loss, ifindex, packets);
-        let twin = failures
-            .iter_mut()
-            .find(|f| (f.ifindex, f.target, &f.words) == (failure.ifindex, failure.target, &failure.words));
-        match twin {
-            Some(twin) => twin.packets += packets,
-            None => failures.push(failure),
-        }
-    }
-    failures
-}
-
-fn failure(loss: &XdpLoss, ifindex: u32, packets: u64) -> XdpFailure {
-    let why = loss.error().map_or_else(String::new, |e| format!(": {e}"));
-    let verdict = |action| match action {
-        0 => "aborted".to_owned(),
-        3 => "transmit".to_owned(),
-        4 => "redirect".to_owned(),
-        other => format!("number {other}"),
-    };
-    let (words, tracepoint, target, after_redirect, among_dropped) = match loss.kind {
-        XdpLossKind::Exception { action } => {
-            (format!("XDP exception, verdict {}", verdict(action)), "xdp_exception", 0, false, !matches!(action, 3 | 4))
-        }
-        XdpLossKind::RedirectError { .. } => (format!("XDP redirect failed{why}"), "xdp_redirect_err", 0, false, false),
-        XdpLossKind::DeviceRefused { ifindex } => {
-            (format!("XDP redirect refused by the device{why}"), "xdp_devmap_xmit", ifindex, true, false)
-        }
-        XdpLossKind::TransmitRefused => (format!("sent back by XDP, refused{why}"), "xdp_bulk_tx", 0, false, false),
-        XdpLossKind::CpuQueueFull { cpu, .. } => {
-            (format!("XDP redirect to CPU {cpu}: its queue is full"), "xdp_cpumap_enqueue", 0, true, false)
-        }
-        XdpLossKind::CpuDropped { cpu, .. } => {
-            (format!("XDP redirect to CPU {cpu}: dropped there"), "xdp_cpumap_kthread", 0, true, false)
-        }
-    };
-    XdpFailure { ifindex, target, words, tracepoint: tracepoint.into(), after_redirect, among_dropped, packets }
 }
 
 #[cfg(test)]

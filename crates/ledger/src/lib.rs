@@ -49,6 +49,7 @@ mod others;
 pub mod places;
 mod run;
 mod stations;
+mod trace;
 mod verdict;
 
 pub use balance::{Balance, balance};

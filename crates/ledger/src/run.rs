@@ -26,6 +26,7 @@ use crate::{
     convert::{self, Machine},
     input::Interval,
     others::Others,
+    trace,
     verdict::{Head, report},
 };
 
@@ -134,6 +135,11 @@ impl Ledger {
             })
             .ok();
         let rings = RingSockets::open().map_err(|e| lacking.push(e.to_string())).ok();
+        if let Some(why) = rings.as_ref().and_then(RingSockets::forgets) {
+            lacking.push(format!(
+                "packet taps may have lost more than is shown: what their owners ask the kernel for, it forgets ({why})"
+            ));
+        }
         let netns = fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino() as u32);
         let mut ledger = Self {
             reader: StackReader::open(),
@@ -239,8 +245,9 @@ impl Ledger {
         let precision = precision(before.drops.as_ref(), now.drops.as_ref());
         let drops = match (&now.drops, &before.drops) {
             (Some(now), Some(before)) => {
-                let raw = convert::drops(before, now, self.netns);
-                Some(convert::named(&raw, &self.reasons, self.symbols.as_mut()))
+                notes.extend(trace::crowded(before, now));
+                let raw = trace::drops(before, now, self.netns);
+                Some(trace::named(&raw, &self.reasons, self.symbols.as_mut()))
             }
             _ => None,
         };
@@ -263,13 +270,13 @@ impl Ledger {
             ..Interval::default()
         };
         if let (Some(now_rings), Some(before)) = (&now.rings, &before.rings) {
-            let rings = convert::rings(before, now_rings, self.netns, &now.stack.links);
+            let rings = trace::rings(before, now_rings, self.netns, &now.stack.links);
             interval.sockets.retain(|s| !s.packet);
             interval.sockets.extend(rings.into_iter().filter(|s| !ours(s.inode)));
             interval.rings_known = true;
         }
         if let (Some(now), Some(before)) = (&now.drops, &before.drops) {
-            interval.xdp_losses = convert::xdp_losses(before, now, self.netns, &interval.interfaces);
+            interval.xdp_losses = trace::xdp_losses(before, now, self.netns, &interval.interfaces);
         }
         interval
     }

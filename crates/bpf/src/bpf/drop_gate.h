@@ -50,8 +50,10 @@ struct drop_cpu {
 	/* When a distance was raised above one for the first and for the last time. */
 	__u64 first_backoff_ns;
 	__u64 last_backoff_ns;
-	/* Events that were not asked for (see wanted), and those that found no room in the map. */
+	/* Events that were not asked for (see wanted), those whose socket found no room in the map, and of those the ones that
+	 * found none without it either. */
 	__u64 filtered;
+	__u64 without_socket;
 	__u64 untracked;
 	/* What a look takes beyond what it sees of itself by the clock: measured at the start. */
 	__u64 overhead_ns;
@@ -96,7 +98,7 @@ static __always_inline __u64 drop_weight(struct drop_slot *slot, __u64 now)
 {
 	__u64 weight = slot->events - slot->attributed - slot->abandoned;
 
-	if (weight > 1 && now - slot->last_look_ns > STALE_NS) {
+	if (weight > 1 && !drop_fixed_every && now - slot->last_look_ns > STALE_NS) {
 		slot->abandoned += weight - 1;
 		weight = 1;
 	}

@@ -49,6 +49,7 @@ struct drop_value {
 #define XDP_BULK_TX 4
 #define XDP_CPUMAP_ENQUEUE 5
 #define XDP_CPUMAP_KTHREAD 6
+#define XDP_CPUMAP_PROGRAM 7
 
 struct xdp_loss_key {
 	/* One of the numbers above. */
@@ -64,8 +65,10 @@ struct xdp_loss_key {
 	__s32 error;
 };
 
-/* How many combinations are told apart; the rest is counted in drop_cpu.untracked. */
+/* How many combinations are told apart; beyond it, drops are told apart without their socket, and what finds no room then
+ * either is counted in drop_cpu.untracked. */
 #define MAX_DROPS 4096
+#define MAX_WITHOUT_SOCKET 2048
 #define MAX_XDP_LOSSES 512
 
 struct {
@@ -74,6 +77,13 @@ struct {
 	__type(key, struct drop_key);
 	__type(value, struct drop_value);
 } drops SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, MAX_WITHOUT_SOCKET);
+	__type(key, struct drop_key);
+	__type(value, struct drop_value);
+} no_sockets SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
@@ -169,14 +179,26 @@ static __always_inline __u32 segments_of(struct sk_buff *skb)
 	return segments ? segments : (skb->len + size - 1) / size;
 }
 
-static __always_inline void count_drop(struct drop_cpu *cpu, const struct drop_key *key, __u64 weight, struct sk_buff *skb)
+static __always_inline struct drop_value *value_of(void *map, const struct drop_key *key)
 {
-	struct drop_value *value = bpf_map_lookup_elem(&drops, key);
+	struct drop_value *value = bpf_map_lookup_elem(map, key);
 	struct drop_value fresh = {};
 
+	if (value)
+		return value;
+	bpf_map_update_elem(map, key, &fresh, BPF_NOEXIST);
+	return bpf_map_lookup_elem(map, key);
+}
+
+static __always_inline void count_drop(struct drop_cpu *cpu, struct drop_key *key, __u64 weight, struct sk_buff *skb)
+{
+	struct drop_value *value = value_of(&drops, key);
+
 	if (!value) {
-		bpf_map_update_elem(&drops, key, &fresh, BPF_NOEXIST);
-		value = bpf_map_lookup_elem(&drops, key);
+		cpu->without_socket += weight;
+		key->socket = key->inode = 0;
+		key->receiver = 0;
+		value = value_of(&no_sockets, key);
 	}
 	if (!value) {
 		cpu->untracked += weight;
@@ -344,18 +366,29 @@ int BPF_PROG(on_cpumap_enqueue, int map, unsigned int processed, unsigned int dr
 	return 0;
 }
 
-SEC("tp_btf/xdp_cpumap_kthread")
-int BPF_PROG(on_cpumap_kthread, int map, unsigned int processed, unsigned int dropped)
-{
-	struct drop_cpu *cpu;
-	struct xdp_loss_key key = { .kind = XDP_CPUMAP_KTHREAD, .map = map };
+/* From Linux 5.9 on: what the program of the CPU map did with the frames of this bulk. */
+struct xdp_cpumap_stats {
+	unsigned int drop;
+} __attribute__((preserve_access_index));
 
-	if (!dropped)
+SEC("tp_btf/xdp_cpumap_kthread")
+int BPF_PROG(on_cpumap_kthread, int map, unsigned int processed, unsigned int no_buffer, int sched, struct xdp_cpumap_stats *stats)
+{
+	struct xdp_loss_key key = { .kind = XDP_CPUMAP_KTHREAD, .map = map };
+	__u32 by_program = BPF_CORE_READ(stats, drop);
+	struct drop_cpu *cpu;
+
+	if (!no_buffer && !by_program)
 		return 0;
 	key.target = bpf_get_smp_processor_id();
 	cpu = drop_this_cpu();
-	if (cpu)
-		count_loss(cpu, &key, dropped);
+	if (!cpu)
+		return 0;
+	if (no_buffer)
+		count_loss(cpu, &key, no_buffer);
+	key.kind = XDP_CPUMAP_PROGRAM;
+	if (by_program)
+		count_loss(cpu, &key, by_program);
 	return 0;
 }
 

@@ -70,10 +70,10 @@ pub(super) fn open(options: &DropOptions) -> Result<DropTrace, DropError> {
     let pass_ns = calibrate(&skel, &memory, cpus)?;
     let program: OwnedFd = skel.progs.on_drop.as_fd().try_clone_to_owned().map_err(|e| load_error(e.into()))?;
     let handle = |map| MapHandle::try_from(map).map_err(load_error);
-    let (drops, xdp_losses) = (handle(&skel.maps.drops)?, handle(&skel.maps.xdp_losses)?);
     Ok(DropTrace {
-        drops,
-        xdp_losses,
+        drops: handle(&skel.maps.drops)?,
+        no_sockets: handle(&skel.maps.no_sockets)?,
+        xdp_losses: handle(&skel.maps.xdp_losses)?,
         cpus: memory,
         cpu_count: cpus,
         program,

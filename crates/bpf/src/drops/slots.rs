@@ -11,7 +11,7 @@ use super::{CORE_REASONS, DropError, DropRead, DropTrace, RawCpu, RawSlot, load:
 const EVENT_SLOTS: usize = 259;
 const SLOT_OTHER: usize = CORE_REASONS as usize;
 
-const _: () = assert!(size_of::<RawCpu>() == (EVENT_SLOTS + 1) * size_of::<RawSlot>() + 10 * 8);
+const _: () = assert!(size_of::<RawCpu>() == (EVENT_SLOTS + 1) * size_of::<RawSlot>() + 11 * 8);
 
 /// An event after a pause this long is looked at again, even if more of a flood was expected.
 const QUIET_NS: u64 = 200_000_000;
@@ -46,7 +46,7 @@ pub(super) fn clear(memory: &SharedMemory) {
 /// Adds what the CPUs counted to `read`.
 pub(super) fn read(trace: &DropTrace, read: &mut DropRead) -> Result<(), DropError> {
     let now = monotonic_ns();
-    let mut reasons = [0u64; SLOT_OTHER + 1];
+    let mut reasons = [(0u64, 0u64); SLOT_OTHER + 1];
     let word = |at: usize| trace.cpus.word(at).load(Ordering::Relaxed);
     let cost = &mut read.cost;
     cost.sampling = 1;
@@ -63,7 +63,8 @@ pub(super) fn read(trace: &DropTrace, read: &mut DropRead) -> Result<(), DropErr
             cost.events += events;
             cost.unattributed += events.saturating_sub(attributed);
             if let Some(reason) = reasons.get_mut(slot) {
-                *reason += events;
+                reason.0 += events;
+                reason.1 += attributed;
             }
             let every = trace.cpus.half_word(at + offset_of!(RawSlot, every)).load(Ordering::Relaxed);
             let quiet = now.saturating_sub(word(at + offset_of!(RawSlot, last_look_ns))) > QUIET_NS;
@@ -75,6 +76,7 @@ pub(super) fn read(trace: &DropTrace, read: &mut DropRead) -> Result<(), DropErr
         }
         let of_cpu = |field: usize| word(cpu * size_of::<RawCpu>() + field);
         cost.filtered += of_cpu(offset_of!(RawCpu, filtered));
+        cost.without_socket += of_cpu(offset_of!(RawCpu, without_socket));
         cost.untracked += of_cpu(offset_of!(RawCpu, untracked));
         let began = of_cpu(offset_of!(RawCpu, first_backoff_ns));
         if began != 0 && (first == 0 || began < first) {
@@ -90,11 +92,11 @@ pub(super) fn read(trace: &DropTrace, read: &mut DropRead) -> Result<(), DropErr
     cost.pass_ns = trace.pass_ns;
     cost.ns_total = cost.look_ns + cost.events * u64::from(trace.pass_ns);
     cost.missed = missed(trace)?;
-    read.by_reason = (0u32..)
-        .zip(reasons)
-        .filter(|&(_, n)| n > 0)
-        .map(|(r, n)| (if r == CORE_REASONS { u32::MAX } else { r }, n))
-        .collect();
+    let number = |reason| if reason == CORE_REASONS { u32::MAX } else { reason };
+    for (reason, (events, attributed)) in (0u32..).zip(reasons).filter(|(_, (events, _))| *events > 0) {
+        read.by_reason.push((number(reason), events));
+        read.looked_at.push((number(reason), attributed));
+    }
     Ok(())
 }
 

@@ -4,8 +4,11 @@ use std::{io, mem::offset_of};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
-use super::{DropError, word32, word64};
-use crate::skel::drops::types::xdp_loss_key as RawKey;
+use super::DropError;
+use crate::{
+    bytes::{word32, word64},
+    skel::drops::types::xdp_loss_key as RawKey,
+};
 
 const _: () = assert!(size_of::<RawKey>() == 32);
 
@@ -38,8 +41,15 @@ pub enum XdpLossKind {
         /// The id of the map.
         map: u32,
     },
-    /// The other CPU could not make a socket buffer, or its own program dropped the frame (xdp_cpumap_kthread).
-    CpuDropped {
+    /// The other CPU had no memory for a socket buffer (xdp_cpumap_kthread).
+    CpuNoBuffer {
+        /// That CPU.
+        cpu: u32,
+        /// The id of the map.
+        map: u32,
+    },
+    /// The map's own program dropped the frame on the other CPU, or could not redirect it (xdp_cpumap_kthread).
+    CpuProgramDropped {
         /// That CPU.
         cpu: u32,
         /// The id of the map.
@@ -101,7 +111,8 @@ fn kind(key: &[u8]) -> Option<XdpLossKind> {
         3 => XdpLossKind::DeviceRefused { ifindex: target },
         4 => XdpLossKind::TransmitRefused,
         5 => XdpLossKind::CpuQueueFull { cpu: target, map },
-        6 => XdpLossKind::CpuDropped { cpu: target, map },
+        6 => XdpLossKind::CpuNoBuffer { cpu: target, map },
+        7 => XdpLossKind::CpuProgramDropped { cpu: target, map },
         _ => return None,
     })
 }

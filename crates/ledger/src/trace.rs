@@ -1,0 +1,288 @@
+//! What the kernel programs told, as input of the arithmetic.
+
+use std::collections::BTreeMap;
+
+use bpf::{
+    drop_reasons::DropReasons,
+    drops::{DropCount, DropRead, TraceCost, XdpLoss, XdpLossKind},
+    ring_sockets::{RingKind, RingSocket},
+};
+use host::{stack::Link, symbols::KernelSymbols};
+use model::units;
+
+use crate::input::{Drop, Interface, SocketLoss, XdpFailure};
+
+/// Subsystems of drop reasons share a total; theirs begin here.
+const SUBSYSTEMS: u32 = 256;
+/// The verdict of a program.
+const XDP_REDIRECT: u32 = 4;
+/// Exceptions beyond the failed redirects are sampling noise up to this share.
+const ECHO_SHARE: f64 = 0.05;
+
+/// What packet taps and AF_XDP sockets of this namespace lost between two readings. Where a counter went back, its owner asked
+/// for it, which nobody added up ([`bpf::RingSockets::forgets`]), and both began anew.
+pub(crate) fn rings(
+    before: &[RingSocket],
+    now: &[RingSocket],
+    netns: u32,
+    links: &BTreeMap<u32, Link>,
+) -> Vec<SocketLoss> {
+    let one = |s: &RingSocket| {
+        let earlier = before.iter().find(|b| b.inode == s.inode);
+        let on = links.get(&s.ifindex).map_or_else(|| "all interfaces".to_owned(), |l| l.name.clone());
+        let lost = |s: &RingSocket| s.lost + s.receive_ring_full;
+        let anew = earlier.is_some_and(|b| s.received < b.received || lost(s) < lost(b));
+        SocketLoss {
+            cookie: s.cookie,
+            inode: u32::try_from(s.inode).unwrap_or(0),
+            packet: s.kind != RingKind::Xdp,
+            xdp: s.kind == RingKind::Xdp,
+            what: match s.kind {
+                RingKind::Packet => format!("AF_PACKET on {on}"),
+                RingKind::PacketRing => format!("AF_PACKET ring on {on}"),
+                RingKind::Xdp => format!("AF_XDP on {on} queue {}", s.queue),
+            },
+            process: Some(format!("{}[{}]", s.comm, s.pid)),
+            packets: lost(s) - earlier.filter(|_| !anew).map_or(0, lost),
+        }
+    };
+    now.iter().filter(|s| s.netns == netns).map(one).collect()
+}
+
+/// The drops of this namespace between two readings, scaled so that the looks at a reason stand for all drops of it. What the
+/// looks found outside of what is traced, or had no room for, is in the scale and not in the drops.
+pub(crate) fn drops(before: &DropRead, now: &DropRead, netns: u32) -> Vec<DropCount> {
+    let key =
+        |d: &DropCount| (d.netns, d.ifindex, d.reason, d.location, d.protocol, d.socket, d.socket_inode, d.receiver);
+    let earlier: BTreeMap<_, u64> = before.counts.iter().map(|d| (key(d), d.packets)).collect();
+    let all = since(&before.by_reason, &now.by_reason);
+    let looked_at = since(&before.looked_at, &now.looked_at);
+    let mut drops: Vec<DropCount> = now.counts.clone();
+    for drop in &mut drops {
+        drop.packets = drop.packets.saturating_sub(earlier.get(&key(drop)).copied().unwrap_or(0));
+        let reason = (all.get(&drop.reason), looked_at.get(&drop.reason));
+        if let (Some(&all), Some(&looked_at)) = reason
+            && drop.reason < SUBSYSTEMS
+            && all != looked_at
+            && looked_at > 0
+        {
+            drop.packets = (drop.packets as f64 * all as f64 / looked_at as f64).round() as u64;
+        }
+    }
+    // Socket buffers of no interface and no protocol are messages within the machine (netlink, unix).
+    drops.retain(|d| d.packets > 0 && d.netns == netns && (d.ifindex != 0 || d.protocol != 0));
+    drops
+}
+
+fn since(before: &[(u32, u64)], now: &[(u32, u64)]) -> BTreeMap<u32, u64> {
+    let before: BTreeMap<u32, u64> = before.iter().copied().collect();
+    now.iter().map(|&(reason, n)| (reason, n.saturating_sub(before.get(&reason).copied().unwrap_or(0)))).collect()
+}
+
+/// What the trace had no room for between two readings, in words.
+pub(crate) fn crowded(before: &DropRead, now: &DropRead) -> Option<String> {
+    let grown = |get: fn(&TraceCost) -> u64| get(&now.cost).saturating_sub(get(&before.cost));
+    let (nameless, lost) = (grown(|c| c.without_socket), grown(|c| c.untracked));
+    let nameless = nameless.saturating_sub(lost);
+    (nameless + lost > 0).then(|| {
+        format!(
+            "more kinds of drops than the trace tells apart: the socket of {} drops is not named, and {} have no cause",
+            units::grouped(nameless),
+            units::grouped(lost)
+        )
+    })
+}
+
+/// Gives drops the names of their reasons and functions.
+pub(crate) fn named(drops: &[DropCount], reasons: &DropReasons, mut symbols: Option<&mut KernelSymbols>) -> Vec<Drop> {
+    let one = |d: &DropCount| Drop {
+        reason: reasons.name(d.reason).into_owned(),
+        function: symbols
+            .as_mut()
+            .and_then(|s| s.lookup_or_reload(d.location).map(|symbol| symbol.function().to_owned())),
+        ifindex: d.ifindex,
+        protocol: d.protocol,
+        socket: d.socket,
+        inode: u32::try_from(d.socket_inode).unwrap_or(0),
+        packets: d.packets,
+    };
+    drops.iter().map(one).collect()
+}
+
+/// What XDP lost between two readings on the interfaces of this namespace.
+pub(crate) fn xdp_losses(before: &DropRead, now: &DropRead, netns: u32, interfaces: &[Interface]) -> Vec<XdpFailure> {
+    let same = |a: &XdpLoss, b: &XdpLoss| XdpLoss { frames: 0, ..*a } == XdpLoss { frames: 0, ..*b };
+    let redirecting: Vec<u32> =
+        interfaces.iter().filter(|i| i.xdp.is_some_and(|x| x.redirected > 0)).map(|i| i.index).collect();
+    let mut failures: Vec<XdpFailure> = Vec::new();
+    let earlier = |loss: &XdpLoss| before.xdp.iter().find(|b| same(b, loss)).map_or(0, |b| b.frames);
+    let since = |loss: &XdpLoss| XdpLoss { frames: loss.frames.saturating_sub(earlier(loss)), ..*loss };
+    let mut losses: Vec<XdpLoss> = now.xdp.iter().map(since).collect();
+    leave_echoes_out(&mut losses);
+    for loss in &losses {
+        let packets = loss.frames;
+        let to_cpu = matches!(
+            loss.kind,
+            XdpLossKind::CpuQueueFull { .. } | XdpLossKind::CpuNoBuffer { .. } | XdpLossKind::CpuProgramDropped { .. }
+        );
+        // The CPU map does not tell where a frame came from: it is clear only where one interface redirects.
+        let ifindex = match redirecting.as_slice() {
+            [one] if to_cpu => *one,
+            _ if to_cpu => continue,
+            _ => loss.ifindex,
+        };
+        let sent_errors = || interfaces.iter().any(|i| i.index == ifindex && i.xdp.is_some_and(|x| x.tx_errors > 0));
+        if packets == 0
+            || (loss.netns != netns && !to_cpu)
+            || (loss.kind == XdpLossKind::TransmitRefused && sent_errors())
+        {
+            continue;
+        }
+        let failure = failure(loss, ifindex, packets);
+        let twin = failures
+            .iter_mut()
+            .find(|f| (f.ifindex, f.target, &f.words) == (failure.ifindex, failure.target, &failure.words));
+        match twin {
+            Some(twin) => twin.packets += packets,
+            None => failures.push(failure),
+        }
+    }
+    failures
+}
+
+/// Some drivers (Intel's) raise an exception of the verdict for a redirect that failed, which has told of itself already. Sampling
+/// leaves a little of the exceptions that means nothing.
+fn leave_echoes_out(losses: &mut [XdpLoss]) {
+    let place = |l: &XdpLoss| (l.program, l.netns, l.ifindex);
+    let mut failed: BTreeMap<_, u64> = BTreeMap::new();
+    for loss in losses.iter().filter(|l| matches!(l.kind, XdpLossKind::RedirectError { .. })) {
+        *failed.entry(place(loss)).or_default() += loss.frames;
+    }
+    for loss in losses.iter_mut().filter(|l| l.kind == XdpLossKind::Exception { action: XDP_REDIRECT }) {
+        let failed = failed.get(&place(loss)).copied().unwrap_or(0);
+        let rest = loss.frames.saturating_sub(failed);
+        loss.frames = if rest as f64 <= ECHO_SHARE * failed as f64 { 0 } else { rest };
+    }
+}
+
+fn failure(loss: &XdpLoss, ifindex: u32, packets: u64) -> XdpFailure {
+    let why = loss.error().map_or_else(String::new, |e| format!(": {e}"));
+    let verdict = |action| match action {
+        0 => "aborted".to_owned(),
+        3 => "transmit".to_owned(),
+        XDP_REDIRECT => "redirect".to_owned(),
+        other => format!("number {other}"),
+    };
+    let (words, tracepoint, target, after_redirect, among_dropped) = match loss.kind {
+        XdpLossKind::Exception { action } => (
+            format!("XDP exception, verdict {}", verdict(action)),
+            "xdp_exception",
+            0,
+            false,
+            !matches!(action, 3 | XDP_REDIRECT),
+        ),
+        XdpLossKind::RedirectError { .. } => (format!("XDP redirect failed{why}"), "xdp_redirect_err", 0, false, false),
+        XdpLossKind::DeviceRefused { ifindex } => {
+            (format!("XDP redirect refused by the device{why}"), "xdp_devmap_xmit", ifindex, true, false)
+        }
+        XdpLossKind::TransmitRefused => (format!("sent back by XDP, refused{why}"), "xdp_bulk_tx", 0, false, false),
+        XdpLossKind::CpuQueueFull { cpu, .. } => {
+            (format!("XDP redirect to CPU {cpu}: its queue is full"), "xdp_cpumap_enqueue", 0, true, false)
+        }
+        XdpLossKind::CpuNoBuffer { cpu, .. } => {
+            (format!("XDP redirect to CPU {cpu}: no memory there"), "xdp_cpumap_kthread", 0, true, false)
+        }
+        XdpLossKind::CpuProgramDropped { cpu, .. } => {
+            (format!("dropped by the CPU map's program on CPU {cpu}"), "xdp_cpumap_kthread", 0, true, false)
+        }
+    };
+    XdpFailure { ifindex, target, words, tracepoint: tracepoint.into(), after_redirect, among_dropped, packets }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ring(received: u64, lost: u64) -> RingSocket {
+        RingSocket {
+            kind: RingKind::PacketRing,
+            inode: 7,
+            cookie: 0,
+            netns: 1,
+            pid: 1,
+            comm: "ek".into(),
+            ifindex: 0,
+            queue: 0,
+            received,
+            lost,
+            receive_ring_full: 0,
+            fill_ring_empty: 0,
+        }
+    }
+
+    #[test]
+    fn a_ring_that_began_anew_lost_what_it_shows() {
+        let lost = |before, now| rings(&[before], &[now], 1, &BTreeMap::new())[0].packets;
+        assert_eq!(lost(ring(100, 500), ring(200, 700)), 200);
+        assert_eq!(lost(ring(100, 500), ring(90, 500)), 500);
+        assert_eq!(lost(ring(100, 500), ring(100, 40)), 40);
+    }
+
+    fn drop(netns: u32, packets: u64) -> DropCount {
+        DropCount {
+            netns,
+            ifindex: 1,
+            reason: 3,
+            location: 0,
+            protocol: 0x0800,
+            socket: 0,
+            socket_inode: 0,
+            receiver: false,
+            packets,
+            segments: packets,
+            bytes: 0,
+        }
+    }
+
+    #[test]
+    fn what_had_no_room_is_not_added_to_what_had() {
+        let read = |events, looked_at| DropRead {
+            counts: vec![drop(1, 1)],
+            by_reason: vec![(3, events)],
+            looked_at: vec![(3, looked_at)],
+            ..DropRead::default()
+        };
+        let packets = |now: &DropRead| drops(&DropRead::default(), now, 1).iter().map(|d| d.packets).sum::<u64>();
+        assert_eq!(packets(&read(10_001, 10_001)), 1);
+        // One in 64 is looked at, each look stands for 64; some are younger than the last look.
+        assert_eq!(packets(&DropRead { counts: vec![drop(1, 640), drop(2, 6400)], ..read(7744, 7040) }), 704);
+    }
+
+    #[test]
+    fn too_many_kinds_are_said() {
+        let cost = |without_socket, untracked| TraceCost { without_socket, untracked, ..TraceCost::default() };
+        let read = |cost| DropRead { cost, ..DropRead::default() };
+        assert_eq!(crowded(&read(cost(5, 1)), &read(cost(5, 1))), None);
+        let words = crowded(&read(cost(5, 1)), &read(cost(1010, 6))).unwrap();
+        assert!(words.contains("of 1 000 drops") && words.contains("and 5 have"), "{words}");
+    }
+
+    fn lost(kind: XdpLossKind, program: u32, errno: i32, frames: u64) -> XdpLoss {
+        XdpLoss { kind, program, netns: 1, ifindex: 2, errno, frames }
+    }
+
+    #[test]
+    fn a_failed_redirect_that_raises_an_exception_too_is_lost_once() {
+        let error = XdpLossKind::RedirectError { map: 4, index: 0 };
+        let exception = XdpLossKind::Exception { action: XDP_REDIRECT };
+        let packets = |xdp: Vec<XdpLoss>| {
+            let now = DropRead { xdp, ..DropRead::default() };
+            xdp_losses(&DropRead::default(), &now, 1, &[]).iter().map(|f| f.packets).sum::<u64>()
+        };
+        let errors = || [lost(error, 9, 28, 600), lost(error, 9, 100, 400)];
+        assert_eq!(packets(errors().into()), 1000);
+        assert_eq!(packets([&errors()[..], &[lost(exception, 9, 0, 1000)]].concat()), 1000);
+        assert_eq!(packets([&errors()[..], &[lost(exception, 9, 0, 1500)]].concat()), 1500);
+        assert_eq!(packets([&errors()[..], &[lost(exception, 8, 0, 1000)]].concat()), 2000);
+    }
+}
