@@ -12,10 +12,11 @@ use host::{
     counters::{self, Counters, CpuTime, Interrupts, Sampler, Softnet},
     journal::Journal,
     picture::Nic,
+    setting,
 };
 use model::{doctor::Role, top::TopSample};
 
-use crate::{rewritten, role};
+use crate::{check::Outcome, rewritten, role};
 
 /// IFF_UP of include/uapi/linux/if.h.
 const IFF_UP: u32 = 1;
@@ -51,6 +52,8 @@ pub struct Evidence {
     pub role_why: Vec<String>,
     /// The counters of a live machine over a short interval; none for a saved copy, or where they cannot be read.
     pub watched: Option<Watched>,
+    /// Files of counters as they stood when the watch began ([`Self::grown`]); none for a saved copy.
+    pub earlier: Option<Root>,
     /// Settings that this program made and somebody has written since; empty for a saved copy.
     pub rewritten: Vec<String>,
     could_not: RefCell<BTreeMap<String, String>>,
@@ -64,6 +67,7 @@ impl Evidence {
     pub fn gather(root: &Root, role: Option<Role>) -> Result<Self, HostError> {
         let could_not = RefCell::default();
         let mut watch = root.is_live().then(|| Watch::begin(&could_not)).flatten();
+        let earlier = watch.is_some().then(|| counted(root));
         let host = Host::read(root)?;
         for nic in &host.nics {
             for why in &nic.unanswered {
@@ -80,6 +84,7 @@ impl Evidence {
             rewritten: if root.is_live() { rewritten::lines(&Journal::at(None)) } else { Vec::new() },
             host,
             watched,
+            earlier,
             could_not,
         })
     }
@@ -108,6 +113,17 @@ impl Evidence {
     /// A sysctl that is one number.
     pub fn sysctl_number(&self, path: &str) -> Option<u64> {
         self.sysctl(path)?.parse().ok()
+    }
+
+    /// By how much a count grew while the machine was watched; none for a saved copy, where only its sum is known.
+    pub fn grown(&self, count: impl Fn(&Root) -> Option<u64>) -> Option<u64> {
+        let earlier = count(self.earlier.as_ref()?)?;
+        Some(count(&self.root)?.saturating_sub(earlier))
+    }
+
+    /// Why a file's absence leaves a check without an answer: the copy is an old one, or what `said` says.
+    pub fn lacking(&self, said: &str) -> Outcome {
+        Outcome::unknown(setting::kept(&self.root).map_or_else(|why| why.to_string(), |()| said.to_owned()))
     }
 
     /// Notes something that could not be read, for the report.
@@ -150,6 +166,28 @@ impl Evidence {
     pub fn statistic(&self, nic: &str, name: &str) -> Option<u64> {
         self.number(&format!("sys/class/net/{nic}/statistics/{name}"))
     }
+}
+
+/// Files that hold counters and the limits that their readers want beside them.
+const COUNTED: [&str; 12] = [
+    "proc/sys/net/ipv4/ip_forward",
+    "proc/sys/net/ipv4/neigh/default/gc_thresh2",
+    "proc/sys/net/ipv4/neigh/default/gc_thresh3",
+    "proc/sys/net/ipv6/neigh/default/gc_thresh2",
+    "proc/sys/net/ipv6/neigh/default/gc_thresh3",
+    "proc/sys/net/netfilter/nf_conntrack_count",
+    "proc/sys/net/netfilter/nf_conntrack_max",
+    "proc/net/stat/arp_cache",
+    "proc/net/stat/ndisc_cache",
+    "proc/net/stat/nf_conntrack",
+    "proc/net/netstat",
+    "proc/net/snmp",
+];
+
+/// These files as they are now.
+fn counted(root: &Root) -> Root {
+    let read = |rel: &&str| Some(((*rel).to_owned(), root.read_opt(rel).ok()??));
+    Root::from_files(COUNTED.iter().filter_map(read).collect())
 }
 
 /// A watch under way.

@@ -57,6 +57,11 @@ impl Selection {
         self.0.is_empty() || self.0.iter().any(|(wanted, _)| wanted == id)
     }
 
+    /// The single objects that are meant, each with its check.
+    pub fn objects(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().filter_map(|(check, object)| Some((check.as_str(), object.as_deref()?)))
+    }
+
     /// Whether the check is meant for this object.
     pub fn has(&self, id: &str, object: Option<&str>) -> bool {
         let fits = |wanted: &Option<String>| wanted.is_none() || wanted.as_deref() == object;

@@ -155,6 +155,13 @@ pub enum Knob {
         /// Its path under /proc/sys, such as `net/core/netdev_budget`.
         path: String,
     },
+    /// The frequency governor of a CPU, by name.
+    Governor {
+        /// The CPU.
+        cpu: u32,
+    },
+    /// How long a guest's CPU polls before it halts, in nanoseconds (haltpoll).
+    GuestHaltPoll,
     /// The size of a ring in descriptors.
     Ring {
         /// The interface.
@@ -209,6 +216,8 @@ impl Knob {
             Self::Mtu { nic } => format!("sys/class/net/{nic}/mtu"),
             Self::NicFile { nic, file } => format!("sys/class/net/{nic}/{}", file.as_str()),
             Self::Sysctl { path } => format!("proc/sys/{path}"),
+            Self::Governor { cpu } => format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor"),
+            Self::GuestHaltPoll => "sys/module/haltpoll/parameters/guest_halt_poll_ns".to_owned(),
             Self::NapiThreadAffinity { .. }
             | Self::Ring { .. }
             | Self::Channels { .. }
@@ -220,7 +229,14 @@ impl Knob {
 
     /// Whether the knob belongs to a network namespace; interrupts, threads and socket flows are the machine's.
     pub fn is_of_netns(&self) -> bool {
-        !matches!(self, Self::IrqAffinity { .. } | Self::NapiThreadAffinity { .. } | Self::RfsEntries)
+        !matches!(
+            self,
+            Self::IrqAffinity { .. }
+                | Self::NapiThreadAffinity { .. }
+                | Self::RfsEntries
+                | Self::Governor { .. }
+                | Self::GuestHaltPoll
+        )
     }
 
     /// Whether some drivers make their queues, interrupts or NAPI threads anew when this is written, so that what was set on
@@ -336,6 +352,8 @@ impl fmt::Display for Knob {
             Self::NapiThreadAffinity { nic, napi, pid } => write!(f, "{nic} NAPI {napi} thread {pid}"),
             Self::Mtu { nic } => write!(f, "{nic} MTU"),
             Self::NicFile { nic, file } => write!(f, "{nic} {}", file.as_str()),
+            Self::Governor { cpu } => write!(f, "CPU {cpu} frequency governor"),
+            Self::GuestHaltPoll => write!(f, "guest_halt_poll_ns"),
             Self::Sysctl { path } => write!(f, "sysctl {}", path.replace('/', ".")),
             Self::Ring { nic, direction } => write!(f, "{nic} {} ring", direction.as_str()),
             Self::Channels { nic } => write!(f, "{nic} combined channels"),

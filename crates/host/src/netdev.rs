@@ -17,6 +17,7 @@ const NAPI_IRQ: u16 = 3;
 const NAPI_PID: u16 = 4;
 const NAPI_DEFER_HARD_IRQS: u16 = 5;
 const NAPI_GRO_FLUSH_TIMEOUT: u16 = 6;
+const NAPI_IRQ_SUSPEND_TIMEOUT: u16 = 7;
 const NAPI_THREADED: u16 = 8;
 const QUEUE_ID: u16 = 1;
 const QUEUE_IFINDEX: u16 = 2;
@@ -68,6 +69,15 @@ pub struct NapiEntry {
     pub pid: Option<u32>,
     /// The receive queue it serves, when the driver tells.
     pub rx_queue: Option<u32>,
+    /// How many empty polls before the interrupt is enabled again (Linux 6.13 and later).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub defer_hard_irqs: Option<u32>,
+    /// How long to wait with the interrupt off, in nanoseconds (Linux 6.13 and later).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gro_flush_timeout_ns: Option<u64>,
+    /// How long the interrupt stays off while a program polls, in nanoseconds (Linux 6.13 and later).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub irq_suspend_timeout_ns: Option<u64>,
 }
 
 /// What can be set on one NAPI instance; none stays as it is.
@@ -150,6 +160,16 @@ fn get(message: &[u8], kind: u16) -> Option<u32> {
     attribute.value().first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
 }
 
+/// An attribute of netlink's type uint: four bytes or eight.
+fn get_long(message: &[u8], kind: u16) -> Option<u64> {
+    let attribute = attributes(message).find(|a| a.kind() == kind)?;
+    let value = attribute.value();
+    match value.first_chunk() {
+        Some(bytes) => Some(u64::from_ne_bytes(*bytes)),
+        None => value.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes).into()),
+    }
+}
+
 fn napi(message: &[u8]) -> Option<NapiEntry> {
     Some(NapiEntry {
         ifindex: get(message, NAPI_IFINDEX)?,
@@ -157,6 +177,9 @@ fn napi(message: &[u8]) -> Option<NapiEntry> {
         irq: get(message, NAPI_IRQ).filter(|&irq| irq != 0),
         pid: get(message, NAPI_PID).filter(|&pid| pid != 0),
         rx_queue: None,
+        defer_hard_irqs: get(message, NAPI_DEFER_HARD_IRQS),
+        gro_flush_timeout_ns: get_long(message, NAPI_GRO_FLUSH_TIMEOUT),
+        irq_suspend_timeout_ns: get_long(message, NAPI_IRQ_SUSPEND_TIMEOUT),
     })
 }
 

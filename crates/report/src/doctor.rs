@@ -44,20 +44,41 @@ pub fn doctor_text(report: &Report, look: Look, all: bool) -> String {
     out
 }
 
+/// From so many answers on that an old copy lacks, a line counts them.
+const FOLDED: usize = 6;
+
 /// What is unknown, with the reason; checks that lack the same thing stand together.
 fn unknown<'a>(findings: impl Iterator<Item = &'a Finding>, look: Look) -> String {
+    // An old copy lacks many things at once, and one new copy has them all.
+    let (lacking, rest): (Vec<&Finding>, Vec<&Finding>) = findings.partition(|f| f.why.contains("save it again"));
+    let (folded, single) =
+        if lacking.len() > FOLDED { (lacking, rest) } else { (Vec::new(), [lacking, rest].concat()) };
     let mut by_reason: Vec<(&str, Vec<String>)> = Vec::new();
-    for finding in findings {
+    for finding in single {
         match by_reason.iter_mut().find(|(why, _)| *why == finding.why) {
             Some((_, names)) => names.push(name(finding)),
             None => by_reason.push((&finding.why, vec![name(finding)])),
         }
     }
-    if by_reason.is_empty() {
+    if by_reason.is_empty() && folded.is_empty() {
         return String::new();
     }
+    let mut checks: Vec<&str> = folded.iter().map(|f| f.check.as_str()).collect();
+    checks.dedup();
+    let count = match folded.len() {
+        0 => String::new(),
+        n => hanging(
+            "  - ",
+            4,
+            &format!(
+                "{n} answers of {} checks: this copy lacks what they read; save it again as root (--all names them)",
+                checks.len()
+            ),
+            look,
+        ),
+    };
     let line = |(why, names): &(&str, Vec<String>)| hanging("  - ", 4, &format!("{}: {why}", names.join(", ")), look);
-    format!("\nUnknown:\n{}", by_reason.iter().map(line).collect::<String>())
+    format!("\nUnknown:\n{count}{}", by_reason.iter().map(line).collect::<String>())
 }
 
 fn head(report: &Report, look: Look) -> String {

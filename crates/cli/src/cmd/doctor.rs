@@ -119,11 +119,23 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
     }
     let root = args.root.as_deref().map_or_else(|| Ok(Root::live()), Root::open)?;
     let examined = examine(&root, args.role, &only)?;
+    for (check, object) in only.objects().chain(wanted.objects()) {
+        let is_it = |f: &model::doctor::Finding| f.check == check && f.object.as_deref() == Some(object);
+        if !examined.report.findings.iter().any(is_it) {
+            return Err(Failure::usage(anyhow!(
+                "{check} has nothing to say of `{object}` here; `evenkeel doctor --only {check} --all` shows what there is"
+            )));
+        }
+    }
     for warning in snapshot::warnings(&root) {
         note(format_args!("warning: {warning}"));
     }
     if args.dry_run {
-        print!("{}", doctor::fix_plan(&examined, &wanted).to_shell());
+        let plan = doctor::fix_plan(&examined, &wanted);
+        if plan.changes.is_empty() {
+            note("No finding among these has a fix that is a setting: there is nothing to print.");
+        }
+        let _ = tell(plan.to_shell().trim_end());
         return Ok(Outcome::Fine);
     }
     if args.fix.is_some() {

@@ -109,9 +109,15 @@ fn rank(ev: &Evidence, owner: &Owner) -> Outcome {
     };
     let saw = format!("{}: nice {}, policy {policy}", name(owner), owner.nice);
     let first = owner.nice < 0 || matches!(owner.policy, 1 | 2 | 6);
-    if owner.nice > 0 || owner.policy == IDLE || owner.policy == BATCH {
+    // TCP waits for a slow reader; what comes by datagrams and taps is lost.
+    let loses = owner.kinds.iter().any(|kind| *kind != "tcp");
+    if loses && (owner.nice > 0 || owner.policy == IDLE || owner.policy == BATCH) {
         let why = "A reader that comes last gets the core when others have done, and its socket overflows until then.";
-        return Outcome::improve(why).saw(saw).advise(format!("renice -n 0 -p {}", owner.pid));
+        let command = match owner.policy {
+            IDLE | BATCH => format!("chrt --other --pid 0 {}", owner.pid),
+            _ => format!("renice -n 0 -p {}", owner.pid),
+        };
+        return Outcome::improve(why).saw(saw).advise(command);
     }
     // Packet sockets and AF_XDP are what a capture lives on; on a cluster it is the program that computes.
     let matters = match ev.role {

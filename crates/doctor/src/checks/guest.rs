@@ -152,7 +152,7 @@ fn steal(ev: &Evidence) -> Vec<Outcome> {
     }
     let times = ev.cpu_times();
     if times.is_empty() {
-        return vec![Outcome::unknown("/proc/stat is not there, which counts the time taken by the hypervisor")];
+        return vec![ev.lacking("/proc/stat is not there, which counts the time taken by the hypervisor")];
     }
     let sum = |f: fn(&host::counters::CpuTime) -> u64| times.values().map(f).fold(0, u64::saturating_add);
     let all =

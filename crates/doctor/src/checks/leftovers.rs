@@ -19,7 +19,7 @@ pub(super) const CHECKS: &[Check] = &[
         group: "leftovers",
         asks: "Do configuration files set what the kernel no longer has, or what does nothing?",
         reads: "/etc/sysctl.conf and sysctl.d",
-        fix: "none by itself: delete the line",
+        fix: "none by itself: make the line a comment",
         risk: "none: the kernel passes the setting over",
         roles: &[],
         run: |ev| or_unknown(removed(ev)),
@@ -115,7 +115,9 @@ fn removed(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
             let place = format!("/{}:{}", line.file, line.line);
             let outcome = Outcome::improve(format!("{}: the line misleads who reads it.", capital(what)));
             let outcome = outcome.on(&line.key).saw(format!("{place}: {} = {}", line.key, line.value));
-            Some(outcome.advise(format!("sed -i '{}d' /{}  # {}", line.line, line.file, line.key)))
+            // By its text and not by its number: with two of them the second would have moved.
+            let pattern = line.key.replace('.', "[./]");
+            Some(outcome.advise(format!("sed -i -E 's/^[[:space:]-]*{}[[:space:]]*=/# &/' /{}", pattern, line.file)))
         })
         .collect();
     if found.is_empty() {
@@ -236,7 +238,13 @@ fn polling(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
 
 fn rps(ev: &Evidence) -> Vec<Outcome> {
     let cpus = ev.host.online().len();
+    let flows = ev.sysctl_number("net/core/rps_sock_flow_entries").is_some_and(|n| n > 0);
     let judge = |nic: &host::picture::Nic| {
+        // Receive flow steering needs the masks of RPS: then they are there for the sockets, not for the queues.
+        if flows && nic.rx_queues.iter().any(|q| q.rps_flow_cnt > 0 && !q.rps_cpus.is_empty()) {
+            let why = "Receive flow steering uses these masks: packets go to the core of their reader.";
+            return Some(Outcome::good(why).on(&nic.name));
+        }
         // A card with fewer queues than half the CPUs can use the help.
         if nic.rx_queues.len() < 2 || nic.rx_queues.len() * 2 < cpus {
             return None;

@@ -1,6 +1,7 @@
 //! The link and the slot: PCI Express, pause frames, duplex, MTU of bridge ports, queue length.
 
 use host::{
+    knob::{Knob, NicFile},
     picture::Nic,
     setting::{Missing, link, pcie},
 };
@@ -128,7 +129,13 @@ fn pause(ev: &Evidence, nic: &Nic) -> Result<Vec<Outcome>, Missing> {
     };
     let outcome = outcome.on(&nic.name).saw(set.clone()).saw(seen).holds("pause frames", set);
     Ok(vec![match outcome.verdict.is_finding() {
-        true => outcome.advise(format!("ethtool -A {} autoneg off rx off tx off", nic.name)),
+        true => {
+            let outcome = match sent {
+                0 => outcome,
+                _ => outcome.advise("# frames that were sent say that this machine was too slow: see the checks rings, queue-irqs and uneven first"),
+            };
+            outcome.advise(format!("ethtool -A {} autoneg off rx off tx off", nic.name))
+        }
         false => outcome,
     }])
 }
@@ -184,7 +191,6 @@ fn largest(mtus: &[(&str, u32)]) -> u32 {
 
 fn queue_length(ev: &Evidence, nic: &Nic) -> Result<Vec<Outcome>, Missing> {
     let Some(length) = link::tx_queue_len(&ev.root, &nic.name)? else { return Ok(Vec::new()) };
-    let advice = format!("ip link set dev {} txqueuelen {QUEUE_LENGTH}", nic.name);
     let outcome = match length {
         0 => Outcome::improve(
             "With a length of 0 a queueing discipline that is made later has no room, and drops what is not sent at once.",
@@ -195,5 +201,9 @@ fn queue_length(ev: &Evidence, nic: &Nic) -> Result<Vec<Outcome>, Missing> {
         _ => Outcome::good("The queue holds a burst and no more."),
     };
     let outcome = outcome.on(&nic.name).saw(format!("txqueuelen {length}")).holds("transmit queue length", length);
-    Ok(vec![if outcome.verdict.is_finding() { outcome.advise(advice) } else { outcome }])
+    let knob = Knob::NicFile { nic: nic.name.clone(), file: NicFile::TxQueueLen };
+    Ok(vec![match outcome.verdict.is_finding() {
+        true => outcome.set(knob, length.to_string(), QUEUE_LENGTH.to_string()),
+        false => outcome,
+    }])
 }

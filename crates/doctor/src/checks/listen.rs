@@ -1,6 +1,7 @@
 //! What decides who may come in: SYN cookies, queues of listening sockets, reverse path filter.
 
 use host::{
+    Root,
     knob::Knob,
     setting::{Missing, listen, sysctl},
 };
@@ -31,7 +32,8 @@ pub(super) const CHECKS: &[Check] = &[
         id: "accept-queues",
         group: "listen",
         asks: "Are finished connections lost because nobody takes them up in time?",
-        reads: "ListenOverflows and ListenDrops of /proc/net/netstat, net.core.somaxconn, net.ipv4.tcp_max_syn_backlog",
+        reads: "the queue of each listening socket (sock_diag), ListenOverflows and ListenDrops of /proc/net/netstat while \
+            watched and since boot, net.core.somaxconn, net.ipv4.tcp_max_syn_backlog",
         fix: "net.core.somaxconn and net.ipv4.tcp_max_syn_backlog = 4096",
         risk: "the program must ask for a longer queue too, and be started anew; a longer queue does not make it faster",
         roles: &[],
@@ -41,10 +43,10 @@ pub(super) const CHECKS: &[Check] = &[
         id: "rp-filter",
         group: "listen",
         asks: "Does the reverse path filter drop traffic that comes back another way?",
-        reads: "net.ipv4.conf.all.rp_filter and each interface's (the larger counts)",
-        fix: "rp_filter = 2 (loose)",
+        reads: "net.ipv4.conf.all.rp_filter and each interface's (the larger counts); IPReversePathFilter of /proc/net/netstat",
+        fix: "rp_filter = 2 (loose), where the filter has dropped packets",
         risk: "packets with forged sender addresses of other networks pass: filter these at the edge",
-        roles: &[Role::Router, Role::Firewall],
+        roles: &[],
         run: |ev| or_unknown(reverse_path(ev)),
     },
 ];
@@ -76,10 +78,13 @@ fn accept_queues(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let most = sysctl::number(&ev.root, "net/core/somaxconn")?;
     let half_open = sysctl::number(&ev.root, "net/ipv4/tcp_max_syn_backlog")?;
     let small = most.is_some_and(|most| most < ACCEPT_QUEUE);
-    let mut outcome = if counters.overflows > 0 {
-        Outcome::bad(
-            "A finished connection that finds the queue full is thrown away, and the client waits a second or more.",
-        )
+    let overflowed = |root: &Root| listen::read(root).ok()?.map(|c| c.overflows);
+    let now = ev.grown(overflowed);
+    let why = "A finished connection that finds the queue full is thrown away, and the client waits a second or more.";
+    let mut outcome = if counters.overflows > 0 && now.is_none_or(|now| now > 0) {
+        Outcome::bad(why)
+    } else if counters.overflows > 0 {
+        Outcome::improve(why)
     } else if small && matches!(ev.role, Role::Server) {
         Outcome::improve("No listening socket can have a longer queue than this, whatever its program asks for.")
     } else {
@@ -87,33 +92,85 @@ fn accept_queues(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     };
     let shown = |value: Option<i64>| value.map_or_else(|| "absent".to_owned(), |v| v.to_string());
     outcome = outcome
-        .saw(format!("ListenOverflows {}, ListenDrops {} since boot", counters.overflows, counters.drops))
+        .saw(match now {
+            Some(now) => format!(
+                "ListenOverflows {now} while watched, {} since boot; ListenDrops {} since boot",
+                counters.overflows, counters.drops
+            ),
+            None => format!("ListenOverflows {}, ListenDrops {} since boot", counters.overflows, counters.drops),
+        })
         .saw(format!("net.core.somaxconn = {}, net.ipv4.tcp_max_syn_backlog = {}", shown(most), shown(half_open)))
         .holds("somaxconn", shown(most))
         .holds("tcp_max_syn_backlog", shown(half_open));
+    let mut answers = full_queues(ev);
     if !outcome.verdict.is_finding() {
-        return Ok(vec![outcome]);
+        answers.push(outcome);
+        return Ok(answers);
     }
     for (path, value) in [("net/core/somaxconn", most), ("net/ipv4/tcp_max_syn_backlog", half_open)] {
         if let Some(value) = value.filter(|&value| value < ACCEPT_QUEUE) {
             outcome = outcome.set(Knob::Sysctl { path: path.to_owned() }, value.to_string(), ACCEPT_QUEUE.to_string());
         }
     }
-    Ok(vec![outcome.advise("ss -ltn  # Recv-Q near Send-Q: that program takes up its connections too slowly")])
+    answers.push(outcome.advise("ss -ltn  # Recv-Q near Send-Q: that program takes up its connections too slowly"));
+    Ok(answers)
+}
+
+/// The listening sockets whose queue is full or nearly so. (A copy of an earlier version does not tell; the counters do.)
+fn full_queues(ev: &Evidence) -> Vec<Outcome> {
+    let queues = listen::accept_queues(&ev.root).unwrap_or_default();
+    let judge = |queue: listen::AcceptQueue| {
+        let share = u64::from(queue.waiting) * 100 / u64::from(queue.most.max(1));
+        let outcome = match share {
+            // The kernel takes one more than the limit before it throws away.
+            _ if queue.waiting == 0 => return None,
+            100.. => Outcome::bad(
+                "This program's queue is full: further connections are thrown away, and their clients wait a second or more.",
+            ),
+            70..100 => Outcome::improve("This program takes up its connections more slowly than they come."),
+            _ => return None,
+        };
+        let most = queue.most;
+        let longer =
+            format!("# listen() with more than {most} in that program (its `backlog` option), then start it anew");
+        Some(
+            outcome
+                .on(format!("port {}", queue.port))
+                .saw(format!("{} connections wait, {most} may", queue.waiting))
+                .advise(format!("ss -ltnp 'sport = :{}'  # whose it is", queue.port))
+                .advise(longer),
+        )
+    };
+    queues.into_iter().filter_map(judge).collect()
 }
 
 fn reverse_path(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let Some(all) = sysctl::number(&ev.root, "net/ipv4/conf/all/rp_filter")? else { return Ok(Vec::new()) };
+    let dropped = |root: &Root| listen::reverse_path_drops(root).ok()?;
+    let (total, now) = (dropped(&ev.root), ev.grown(dropped));
+    // With one way there is no other by which good traffic could come.
+    let several = ev.devices().count() > 1;
     let own = sysctl::by_interface(&ev.root, &ev.host, "rp_filter")?;
     let judge = |nic: &host::picture::Nic| {
         let own = own.iter().find(|(name, _)| *name == nic.name).map(|(_, value)| *value)?;
         let effective = all.max(own);
         let saw = format!("all {all}, {} {own}: {effective} counts", nic.name);
         let outcome = match effective {
+            1 if !several || total == Some(0) => {
+                Outcome::good("The strict filter keeps forged sender addresses out, and has dropped nothing else.")
+            }
             1 => {
                 let why = "A strict filter drops whatever comes in by an interface by which the route back does not lead: \
                     with more than one way that is good traffic.";
-                let mut outcome = Outcome::improve(why);
+                let is_now = now.is_some_and(|now| now > 0);
+                let mut outcome = if is_now { Outcome::bad(why) } else { Outcome::improve(why) };
+                outcome = outcome.saw(match (total, now) {
+                    (Some(total), Some(now)) => {
+                        format!("dropped on all interfaces: {now} while watched, {total} since boot")
+                    }
+                    (Some(total), None) => format!("dropped on all interfaces: {total} since boot"),
+                    (None, _) => "how many it dropped is not known".to_owned(),
+                });
                 for (name, value) in [("all", all), (nic.name.as_str(), own)] {
                     if value == 1 {
                         let knob = Knob::Sysctl { path: format!("net/ipv4/conf/{name}/rp_filter") };

@@ -1,6 +1,7 @@
 //! The table of checks: a file per group, a small function per check.
 
 mod apps;
+mod buffers;
 mod guest;
 mod kernel;
 mod leftovers;
@@ -11,6 +12,7 @@ mod queues;
 mod rings;
 mod softnet;
 mod stack;
+mod steering;
 mod tables;
 mod taps;
 
@@ -29,8 +31,10 @@ const GROUPS: &[&[Check]] = &[
     leftovers::CHECKS,
     rings::CHECKS,
     stack::CHECKS,
+    buffers::CHECKS,
     softnet::CHECKS,
     queues::CHECKS,
+    steering::CHECKS,
     kernel::CHECKS,
     apps::CHECKS,
 ];

@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use host::setting::{
-    Missing, clock,
-    guest::{self, Platform},
-    power,
+use host::{
+    knob::Knob,
+    setting::{
+        Missing, clock,
+        guest::{self, Platform},
+        power,
+    },
 };
 use model::doctor::Role;
 
@@ -86,15 +89,20 @@ fn governor(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     };
     let outcome = outcome.saw(format!("driver {driver}, governors: {}", names.join(", ")));
     let outcome = outcome.holds("governor", counts.keys().copied().collect::<Vec<_>>().join(","));
-    let fix = outcome.verdict.is_finding();
-    Ok(vec![if fix { outcome.advise("cpupower frequency-set -g performance") } else { outcome }])
+    if !outcome.verdict.is_finding() {
+        return Ok(vec![outcome]);
+    }
+    let slow = all.iter().filter(|(_, governor)| *governor != "performance");
+    Ok(vec![
+        slow.fold(outcome, |outcome, (&cpu, governor)| outcome.set(Knob::Governor { cpu }, governor, "performance")),
+    ])
 }
 
 fn idle(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let idle = power::idle(&ev.root, &ev.host)?;
     let is_guest = matches!(guest::read(&ev.root)?, Platform::Guest(_));
     if is_guest {
-        return Ok(vec![idle_guest(&idle)]);
+        return Ok(vec![idle_guest(&idle, ev.role)]);
     }
     let Some(driver) = &idle.driver else { return Ok(Vec::new()) };
     let deep: Vec<_> = idle.states.iter().filter(|s| s.exit_latency_us >= DEEP_US && !s.disabled).collect();
@@ -121,14 +129,17 @@ fn idle(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
 }
 
 /// In a guest every halt leaves to the hypervisor, whatever the states say.
-fn idle_guest(idle: &power::Idle) -> Outcome {
+fn idle_guest(idle: &power::Idle, role: Role) -> Outcome {
     const WHY: &str = "A guest's CPU that halts between packets takes a hypervisor's wake-up (some 100 us) for the next one; \
         polling a little first avoids most of them.";
     const FILE: &str = "/sys/module/haltpoll/parameters/guest_halt_poll_ns";
     let (driver, governor) = (idle.driver.as_deref().unwrap_or("none"), idle.governor.as_deref().unwrap_or("none"));
     let outcome = match (governor, idle.guest_halt_poll_ns) {
         ("haltpoll", Some(ns)) if ns > 0 => Outcome::good("The guest polls for a moment before it halts."),
-        ("haltpoll", Some(_)) => Outcome::improve(WHY).advise(format!("echo {HALT_POLL_NS} > {FILE}")),
+        _ if !wants_speed(role) => {
+            Outcome::good("A server's packets can wait for the wake-up; its host's CPUs are not kept busy.")
+        }
+        ("haltpoll", Some(_)) => Outcome::improve(WHY).set(Knob::GuestHaltPoll, "0", HALT_POLL_NS.to_string()),
         ("haltpoll", None) => Outcome::unknown(format!("{FILE} is not there, which says how long the guest polls")),
         _ => Outcome::improve(WHY)
             .advise("modprobe cpuidle_haltpoll")

@@ -18,6 +18,8 @@ use crate::{
 
 /// A ring that holds a burst of this many frames is large enough for most; beyond it the ring no longer fits the cache.
 const LARGE_RING: u32 = 4096;
+/// Enough for a machine that forwards and has lost nothing: more is delay under overload, and no longer fits the cache.
+const FORWARDING_RING: u32 = 1024;
 /// A loss of one frame in so many since the interface came up is worth a word.
 const WORTH_A_WORD: u64 = 1_000_000;
 /// An interrupt later than this makes a full ring likely at line rate, and answers slow.
@@ -30,7 +32,7 @@ pub(super) const CHECKS: &[Check] = &[
         group: "rings",
         asks: "Do the NIC's rings hold a burst?",
         reads: "ethtool -g (now and at most), rx_missed_errors, rx_fifo_errors",
-        fix: "ethtool -G rx and tx to the maximum, 4096 at most",
+        fix: "ethtool -G rx and tx to the maximum, 4096 at most; 1024 on a router or firewall that has lost nothing",
         risk: "the link pauses while the driver makes its rings anew; larger rings add latency under overload",
         roles: &[],
         run: rings,
@@ -73,14 +75,15 @@ fn rings(ev: &Evidence) -> Vec<Outcome> {
 
 fn ring(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
     let rings = nic.rings.filter(|r| r.rx_max > 0 || r.tx_max > 0)?;
-    let small = |now: u32, max: u32| now < max.min(LARGE_RING);
+    let lost = lost_frames(ev, nic).unwrap_or(0);
+    let wanted = if ev.role.forwards() && lost == 0 { FORWARDING_RING } else { LARGE_RING };
+    let small = |now: u32, max: u32| now < max.min(wanted);
     let (rx, tx) = (small(rings.rx, rings.rx_max), small(rings.tx, rings.tx_max));
     let saw = format!("receive ring {} of {}, transmit ring {} of {}", rings.rx, rings.rx_max, rings.tx, rings.tx_max);
     let seen = |o: Outcome| o.on(&nic.name).saw(&saw).holds("receive ring", rings.rx).holds("transmit ring", rings.tx);
     if !rx && !tx {
         return Some(seen(Outcome::good("The rings hold a burst while the CPU is busy.")));
     }
-    let lost = lost_frames(ev, nic).unwrap_or(0);
     let why = "A burst that comes while the CPU is busy overflows a small ring, and the NIC drops what does not fit.";
     let mut outcome = seen(if lost > 0 && rx { Outcome::bad(why) } else { Outcome::improve(why) });
     if lost > 0 {
@@ -91,7 +94,7 @@ fn ring(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
     {
         if is {
             let knob = Knob::Ring { nic: nic.name.clone(), direction };
-            outcome = outcome.set(knob, now.to_string(), max.min(LARGE_RING).to_string());
+            outcome = outcome.set(knob, now.to_string(), max.min(wanted).to_string());
         }
     }
     Some(outcome)
@@ -110,7 +113,7 @@ fn ring_loss(ev: &Evidence) -> Vec<Outcome> {
 
 fn loss(ev: &Evidence, nic: &Nic) -> Outcome {
     let Some(lost) = lost_frames(ev, nic) else {
-        return Outcome::unknown("The counters of this interface are missing.");
+        return ev.lacking("The counters of this interface are missing.");
     };
     let received = ev.statistic(&nic.name, "rx_packets").unwrap_or(0);
     let saw = format!("{lost} lost, {received} received since the interface came up");
@@ -171,6 +174,10 @@ fn header_split(ev: &Evidence) -> Vec<Outcome> {
         Ok(match header_split::read(&ev.root, &nic.name)? {
             HeaderSplit::None => Vec::new(),
             HeaderSplit::On => vec![Outcome::good("Data lands in buffers of its own.").on(&nic.name)],
+            HeaderSplit::Off if ev.role == Role::Server => {
+                let why = "Off is right for most programs: only those that receive without copying gain by it.";
+                vec![Outcome::good(why).on(&nic.name).saw("TCP data split: off")]
+            }
             HeaderSplit::Off => {
                 let why = "With headers apart the data fills whole pages, so that GRO merges without copying and TCP can hand \
                            pages to the reader.";

@@ -2,7 +2,9 @@
 
 use host::{
     knob::{Knob, NicFile},
+    netdev::NapiEntry,
     picture::Nic,
+    setting::napi,
 };
 use model::doctor::Role;
 
@@ -24,6 +26,10 @@ const SHORT_USECS: u64 = 2000;
 const PACKETS_PER_SQUEEZE: u64 = 10_000;
 /// Microseconds of busy polling that the kernel's documentation recommends (admin-guide/sysctl/net.rst).
 const BUSY_POLL_USECS: u64 = 50;
+
+/// A suspension of this length is what the kernel's documentation shows; from the longer one on, readers that died cost.
+const SUSPENSION_NS: u64 = 20_000_000;
+const LONG_SUSPENSION_NS: u64 = 1_000_000_000;
 
 /// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
@@ -61,8 +67,9 @@ pub(super) const CHECKS: &[Check] = &[
         id: "irq-suspension",
         group: "softnet",
         asks: "Is deferring interrupts set up as a whole?",
-        reads: "napi_defer_hard_irqs and gro_flush_timeout of each interface",
-        fix: "gro_flush_timeout 20000 ns where interrupts are deferred without it, napi_defer_hard_irqs 0 where it does nothing",
+        reads: "napi_defer_hard_irqs and gro_flush_timeout of each interface; defer-hard-irqs, gro-flush-timeout and \
+            irq-suspend-timeout of each NAPI instance (netdev netlink)",
+        fix: "gro_flush_timeout 20000 ns where interrupts are deferred without it or for too long; of single instances by hand",
         risk: "a packet may wait for the timeout",
         roles: &[],
         run: irq_suspension,
@@ -72,7 +79,7 @@ pub(super) const CHECKS: &[Check] = &[
 fn backlog(ev: &Evidence) -> Vec<Outcome> {
     let table = ev.softnet();
     if table.is_empty() {
-        return vec![Outcome::unknown("/proc/net/softnet_stat is missing.")];
+        return vec![ev.lacking("/proc/net/softnet_stat is missing.")];
     }
     let dropped: u64 = table.values().map(|c| u64::from(c.dropped)).sum();
     let limited: u64 = table.values().map(|c| u64::from(c.flow_limited)).sum();
@@ -103,9 +110,8 @@ fn backlog(ev: &Evidence) -> Vec<Outcome> {
 fn napi_budget(ev: &Evidence) -> Vec<Outcome> {
     let read = |name: &str| ev.sysctl_number(&format!("net/core/{name}"));
     let (Some(budget), Some(usecs)) = (read("netdev_budget"), read("netdev_budget_usecs")) else {
-        return vec![Outcome::unknown(
-            "net.core.netdev_budget and netdev_budget_usecs are missing (a copy that lacks them, or another network namespace \
-             than the first).",
+        return vec![ev.lacking(
+            "net.core.netdev_budget and netdev_budget_usecs are missing (another network namespace than the first).",
         )];
     };
     let weight = read("dev_weight").unwrap_or(WEIGHT);
@@ -157,7 +163,7 @@ fn busy_poll(ev: &Evidence) -> Vec<Outcome> {
     let names = ["busy_read", "busy_poll"];
     let values = names.map(|name| ev.sysctl_number(&format!("net/core/{name}")));
     let [Some(read), Some(poll)] = values else {
-        return vec![Outcome::unknown("net.core.busy_read and busy_poll are missing (CONFIG_NET_RX_BUSY_POLL).")];
+        return vec![ev.lacking("net.core.busy_read and busy_poll are missing (CONFIG_NET_RX_BUSY_POLL).")];
     };
     let saw = format!("busy_read {read} us, busy_poll {poll} us");
     if read > 0 && poll > 0 {
@@ -173,7 +179,39 @@ fn busy_poll(ev: &Evidence) -> Vec<Outcome> {
 }
 
 fn irq_suspension(ev: &Evidence) -> Vec<Outcome> {
-    ev.devices().filter_map(|nic| deferral(ev, nic)).collect()
+    ev.devices().filter_map(|nic| suspension(ev, nic).or_else(|| deferral(ev, nic))).collect()
+}
+
+/// Instances whose interrupt stays off while a program polls, but that lack what holds it off between its rounds.
+fn suspension(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
+    let napis = napi::read(&ev.root, &nic.name, nic.index).ok()??;
+    let suspended: Vec<_> = napis.iter().filter(|n| n.irq_suspend_timeout_ns.is_some_and(|ns| ns > 0)).collect();
+    let longest = suspended.iter().filter_map(|n| n.irq_suspend_timeout_ns).max()?;
+    let lacks = |n: &NapiEntry| n.defer_hard_irqs.unwrap_or(0) == 0 || n.gro_flush_timeout_ns.unwrap_or(0) == 0;
+    let lacking: Vec<u32> = suspended.iter().filter(|n| lacks(n)).map(|n| n.id).collect();
+    let saw = format!(
+        "irq-suspend-timeout of {} of {} NAPI instances, {longest} ns at most; {} of them defer no interrupts",
+        suspended.len(),
+        napis.len(),
+        lacking.len()
+    );
+    let outcome = if longest > LONG_SUSPENSION_NS {
+        let why = "A program that stops polling without a word leaves its packets waiting for this timeout.";
+        Outcome::bad(why).advise(napi_set(suspended[0].id, &format!("\"irq-suspend-timeout\": {SUSPENSION_NS}")))
+    } else if let Some(&id) = lacking.first() {
+        let why =
+            "The interrupt is off only while the program polls: without deferral it fires again at each pause between.";
+        let both = "\"defer-hard-irqs\": 2, \"gro-flush-timeout\": 20000";
+        Outcome::improve(why).advise(napi_set(id, both))
+    } else {
+        Outcome::good("Interrupts stay off while the program polls, and are deferred in its pauses.")
+    };
+    Some(outcome.on(&nic.name).saw(saw))
+}
+
+/// The kernel's own tool for this setting; there is no file for it.
+fn napi_set(id: u32, settings: &str) -> String {
+    format!("ynl --family netdev --do napi-set --json '{{\"id\": {id}, {settings}}}'  # and each other instance")
 }
 
 fn deferral(ev: &Evidence, nic: &Nic) -> Option<Outcome> {

@@ -19,16 +19,6 @@ use crate::{
 const JUMBO: u32 = 9000;
 /// The least MTU of IPv6 (RFC 8200).
 const LEAST_MTU: u32 = 1280;
-/// What a socket may ask for on a machine like any other, and on a fast or busy one, in bytes.
-const BUFFER: u64 = 4 << 20;
-const LARGE_BUFFER: u64 = 16 << 20;
-/// The kernel's default of a socket that asks for nothing.
-const DEFAULT_BUFFER: u64 = 212_992;
-/// What a socket gets that asks for nothing where such have lost packets.
-const LARGE_DEFAULT: u64 = 1 << 20;
-/// From here on a link is fast, in Mbit/s.
-const FAST_MBPS: u32 = 10_000;
-
 /// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[
     Check {
@@ -36,30 +26,10 @@ pub(super) const CHECKS: &[Check] = &[
         group: "stack",
         asks: "Is the MTU as large as the network allows?",
         reads: "mtu of each interface",
-        fix: "9000 on a cluster; 1500 where it is below 1280",
+        fix: "9000 on a cluster, by hand; 1500 where it is below 1280",
         risk: "every node and switch of that network must have it, or large frames vanish",
         roles: &[],
         run: mtu,
-    },
-    Check {
-        id: "socket-buffers",
-        group: "stack",
-        asks: "May sockets have buffers large enough for a burst?",
-        reads: "net.core.rmem_max, wmem_max, rmem_default, wmem_default; RcvbufErrors of UDP",
-        fix: "the maxima to 4 MiB, to 16 MiB on a cluster, a capture or 10 Gbit/s; rmem_default to 1 MiB where packets were lost",
-        risk: "a program may take more memory; a default applies to every socket opened later",
-        roles: &[],
-        run: socket_buffers,
-    },
-    Check {
-        id: "tcp-buffers",
-        group: "stack",
-        asks: "May TCP's windows grow to what the links need?",
-        reads: "net.ipv4.tcp_rmem, tcp_wmem",
-        fix: "the third numbers: at least 6 and 4 MiB (the kernel's), 16 MiB on a cluster or 10 Gbit/s",
-        risk: "connections may take more memory, within tcp_mem",
-        roles: &[Role::Server, Role::Cluster],
-        run: tcp_buffers,
     },
     Check {
         id: "lro",
@@ -129,86 +99,12 @@ fn frame_size(ev: &Evidence, nic: &Nic) -> Outcome {
     }
     if ev.role == Role::Cluster && nic.mtu < JUMBO && nic.speed_mbps.is_none_or(|s| s >= 1000) {
         let why = "A frame of 9000 bytes costs little more work than one of 1500: six times the data for each packet handled.";
-        return set(Outcome::improve(why), JUMBO);
+        // Not by --fix: a switch between that does not know of it makes the machine unreachable for large frames.
+        return Outcome::improve(why)
+            .advise(format!("ip link set dev {} mtu {JUMBO}  # after every switch and node of that network", nic.name))
+            .advise("ping -M do -s 8972 PEER  # must be answered");
     }
     Outcome::good("Fits the role.")
-}
-
-/// Whether a port is fast, or the role wants large buffers whatever the speed.
-fn wants_large(ev: &Evidence) -> bool {
-    matches!(ev.role, Role::Cluster | Role::Capture)
-        || ev.ports().any(|n| n.speed_mbps.is_some_and(|mbps| mbps >= FAST_MBPS))
-}
-
-fn socket_buffers(ev: &Evidence) -> Vec<Outcome> {
-    let names = ["rmem_max", "wmem_max", "rmem_default", "wmem_default"];
-    let values = names.map(|name| ev.sysctl_number(&format!("net/core/{name}")));
-    if values[0].is_none() {
-        return vec![Outcome::unknown(
-            "net.core.rmem_max is missing (a copy that lacks it, or another network namespace than the first).",
-        )];
-    }
-    let errors = ev.text("proc/net/snmp").and_then(|text| counter(&text, "Udp", "RcvbufErrors")).unwrap_or(0);
-    let least = if wants_large(ev) { LARGE_BUFFER } else { BUFFER };
-    let least_default = if errors > 0 { LARGE_DEFAULT } else { DEFAULT_BUFFER };
-    let low: Vec<(&str, u64, u64)> = names
-        .iter()
-        .zip(values)
-        .zip([least, least, least_default, DEFAULT_BUFFER])
-        .filter_map(|((&name, value), least)| Some((name, value?, least)))
-        .filter(|(_, value, least)| value < least)
-        .collect();
-    let known = names.iter().zip(values).filter_map(|(name, value)| Some(format!("{name} {}", value?)));
-    let mut saw = vec![known.collect::<Vec<_>>().join(", ")];
-    if errors > 0 {
-        saw.push(format!("{errors} datagrams found their socket's buffer full since boot"));
-    }
-    let seen = |o: Outcome| saw.iter().fold(o, Outcome::saw);
-    if low.is_empty() {
-        return vec![seen(Outcome::good("Buffers may be large enough."))];
-    }
-    let why = "A program that is late by some milliseconds loses what its socket's buffer cannot hold, and cannot ask for more.";
-    let outcome = seen(if errors > 0 { Outcome::bad(why) } else { Outcome::improve(why) });
-    let set = |o: Outcome, &(name, value, least): &(&str, u64, u64)| {
-        o.set(Knob::Sysctl { path: format!("net/core/{name}") }, value.to_string(), least.to_string())
-    };
-    vec![low.iter().fold(outcome, set)]
-}
-
-/// A field of /proc/net/snmp: a line of names and one of values, both with the protocol in front.
-fn counter(text: &str, protocol: &str, name: &str) -> Option<u64> {
-    let mut lines = text.lines().filter_map(|line| line.strip_prefix(protocol)?.strip_prefix(':'));
-    let at = lines.next()?.split_whitespace().position(|word| word == name)?;
-    lines.next()?.split_whitespace().nth(at)?.parse().ok()
-}
-
-fn tcp_buffers(ev: &Evidence) -> Vec<Outcome> {
-    let fast = ev.role == Role::Cluster || ev.ports().any(|n| n.speed_mbps.is_some_and(|mbps| mbps >= FAST_MBPS));
-    let rows =
-        [("tcp_rmem", if fast { 16 << 20 } else { 6 << 20 }), ("tcp_wmem", if fast { 16 << 20 } else { 4 << 20 })];
-    rows.iter().map(|&(name, least)| window(ev, name, least)).collect()
-}
-
-fn window(ev: &Evidence, name: &str, least: u64) -> Outcome {
-    let text = ev.sysctl(&format!("net/ipv4/{name}")).unwrap_or_default();
-    let values: Vec<u64> = text.split_whitespace().filter_map(|w| w.parse().ok()).collect();
-    let &[small, default, max] = values.as_slice() else {
-        return Outcome::unknown(format!("net.ipv4.{name} is missing.")).on(name);
-    };
-    let saw = format!("net.ipv4.{name} = {small} {default} {max}");
-    let set = |o: Outcome, new: [u64; 3]| {
-        let new = new.map(|n| n.to_string()).join(" ");
-        o.on(name).saw(&saw).set(Knob::Sysctl { path: format!("net/ipv4/{name}") }, text.clone(), new)
-    };
-    if small > default || default > max {
-        let why = "The three numbers are least, default and most: out of order, connections begin larger than they may become.";
-        return set(Outcome::bad(why), [small.min(default), default.min(max.max(least)), max.max(least)]);
-    }
-    if max < least {
-        let why = "The window that TCP may offer or fill bounds what one connection carries: bandwidth times round-trip time.";
-        return set(Outcome::improve(why), [small, default, least]);
-    }
-    Outcome::good("TCP's windows may grow.").on(name).saw(saw)
 }
 
 fn lro(ev: &Evidence) -> Vec<Outcome> {
@@ -240,10 +136,11 @@ fn lro(ev: &Evidence) -> Vec<Outcome> {
 
 /// The offloads that should be on, with the reason.
 const WANTED: [(&str, &str); 5] = [
+    // Before those that need it.
+    ("tx-scatter-gather", "needed by the segmentation offloads"),
     ("rx-gro", "merges packets of a flow before the stack handles them"),
     ("tx-generic-segmentation", "lets the stack handle large packets and cut them late"),
     ("tx-tcp-segmentation", "lets the NIC cut them"),
-    ("tx-scatter-gather", "needed by the segmentation offloads"),
     ("rx-checksum", "the NIC checks what the CPU would have to"),
 ];
 
@@ -284,12 +181,28 @@ fn netfilter(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     if ev.role == Role::Router && ev.sysctl_number(hook) == Some(1) {
         let why = "Every bridged frame takes the way through the IP rules as well.";
         let outcome = Outcome::improve(why).on("bridge").saw("net.bridge.bridge-nf-call-iptables = 1");
-        answers.push(outcome.set(Knob::Sysctl { path: hook.to_owned() }, "1", "0"));
+        // Containers and libvirt's networks rely on the hook: there it is their owner's decision.
+        let owned = |nic: &Nic| {
+            ["docker", "br-", "cni", "virbr", "lxcbr", "lxdbr", "kube"].iter().any(|p| nic.name.starts_with(p))
+        };
+        answers.push(match ev.host.nics.iter().find(|nic| owned(nic)) {
+            Some(nic) => Outcome::good("Containers or guests need it: their rules judge bridged frames.")
+                .on("bridge")
+                .saw(format!("net.bridge.bridge-nf-call-iptables = 1, and {} is there", nic.name)),
+            None => outcome.set(Knob::Sysctl { path: hook.to_owned() }, "1", "0"),
+        });
     }
     answers.push(match ev.role {
         Role::Cluster if rules > 0 || tracked > 0 => {
             let why = "On a closed network between nodes that trust each other, each packet pays for rules that stop nobody.";
-            Outcome::improve(why).saw(saw).advise("nft flush ruleset  # only if nobody else can reach this network")
+            let outcome = Outcome::improve(why).saw(saw);
+            // A way out is a way in: such a cluster is not closed.
+            match setting::has_default_route(&ev.root) {
+                Ok(false) => outcome.advise("nft flush ruleset  # only if nobody else can reach this network"),
+                _ => outcome
+                    .saw("a default route: the network is not closed")
+                    .advise("# keep the rules; notrack and accept first what comes by the interface of the cluster alone"),
+            }
         }
         Role::Router if tracked > 0 => {
             let why = "A router that only forwards needs no connection table: each packet pays for a look-up, and a full table drops.";
@@ -349,8 +262,14 @@ fn accounting(ev: &Evidence) -> Vec<Outcome> {
             Err(why) => vec![Outcome::unknown(why.to_string())],
         };
     }
-    let on: Vec<(&str, &str, u64)> =
-        rows.iter().zip(values).filter_map(|(&(path, what), v)| Some((path, what, v?))).filter(|r| r.2 > 0).collect();
+    let read_by_rules = nft::ruleset(&ev.root).is_ok_and(|rules| reads_accounting(&rules));
+    let on: Vec<(&str, &str, u64)> = rows
+        .iter()
+        .zip(values)
+        .filter_map(|(&(path, what), v)| Some((path, what, v?)))
+        .filter(|r| r.2 > 0)
+        .filter(|r| !(read_by_rules && r.0.ends_with("conntrack_acct")))
+        .collect();
     if on.is_empty() {
         return vec![Outcome::good("No accounting beyond the kernel's own counters.")];
     }
@@ -361,16 +280,26 @@ fn accounting(ev: &Evidence) -> Vec<Outcome> {
     })]
 }
 
+/// Whether a rule looks at the packets or bytes of its connection, which are counted only while accounting is on.
+fn reads_accounting(rules: &serde_json::Value) -> bool {
+    match rules {
+        serde_json::Value::Object(fields) => fields.iter().any(|(name, value)| {
+            let key = value.get("key").and_then(serde_json::Value::as_str);
+            name == "ct" && matches!(key, Some("bytes" | "packets" | "avgpkt")) || reads_accounting(value)
+        }),
+        serde_json::Value::Array(all) => all.iter().any(reads_accounting),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_counter_by_name() {
-        let text =
-            "Ip: Forwarding\nIp: 1\nUdp: InDatagrams NoPorts InErrors OutDatagrams RcvbufErrors\nUdp: 9 8 7 6 5\n";
-        assert_eq!(counter(text, "Udp", "RcvbufErrors"), Some(5));
-        assert_eq!(counter(text, "Udp", "Nothing"), None);
-        assert_eq!(counter("", "Udp", "RcvbufErrors"), None);
+    fn rules_that_read_the_accounting() {
+        let rule = |key: &str| serde_json::json!({"nftables": [{"rule": {"expr": [{"match": {"left": {"ct": {"key": key}}}}]}}]});
+        assert!(reads_accounting(&rule("bytes")));
+        assert!(!reads_accounting(&rule("state")));
     }
 }

@@ -43,7 +43,7 @@ pub(super) const CHECKS: &[Check] = &[
         id: "neighbour-table",
         group: "tables",
         asks: "Has the neighbour table room?",
-        reads: "gc_thresh2 and gc_thresh3, entries and table_fulls of /proc/net/stat/arp_cache and ndisc_cache",
+        reads: "gc_thresh2 and gc_thresh3, entries and table_fulls of /proc/net/stat/arp_cache and ndisc_cache, while watched",
         fix: "net.ipv4.neigh.default.gc_thresh1 to 3 for the stations of the largest network attached",
         risk: "some kilobytes of memory; a scan of the network fills a larger table too",
         roles: &[],
@@ -54,14 +54,20 @@ pub(super) const CHECKS: &[Check] = &[
 fn connections(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let Some(table) = conntrack::read(&ev.root)? else { return Ok(Vec::new()) };
     let full = 100.0 * table.count as f64 / table.max.max(1) as f64;
-    let lost = table.insert_failed.saturating_add(table.drop).saturating_add(table.early_drop);
+    let refused = table.drop.saturating_add(table.early_drop);
+    let now = ev.grown(|root| conntrack::read(root).ok()?.map(|t| t.drop.saturating_add(t.early_drop)));
     let buckets = table.buckets.unwrap_or(0);
     let chains = buckets > 0 && table.max / 4 > buckets;
-    let grown = table.max.max(table.count).saturating_mul(2);
+    // A sysctl of 32 bits with a sign.
+    let grown = table.max.max(table.count).saturating_mul(2).min(i32::MAX as u64);
     let mut outcome = if full >= 90.0 {
         Outcome::bad("When the table is full, the first packet of every new connection is dropped.")
-    } else if table.drop > 0 || table.early_drop > 0 {
+    } else if refused > 0 && now.is_none_or(|now| now > 0) {
         Outcome::bad("The table has been full: connections were refused, or living ones thrown out for them.")
+    } else if refused > 0 {
+        Outcome::improve(
+            "The table has been full since boot: connections were refused, or living ones thrown out for them.",
+        )
     } else if full >= 70.0 {
         Outcome::improve("The table has little room left for a burst of new connections.")
     } else if chains {
@@ -72,12 +78,15 @@ fn connections(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     outcome = outcome
         .saw(format!("{} of {} connections ({full:.0} %), {buckets} buckets", table.count, table.max))
         .saw(format!(
-            "insert_failed {}, drop {}, early_drop {} ({lost} in all)",
-            table.insert_failed, table.drop, table.early_drop
+            "since boot: drop {}, early_drop {}, insert_failed {} (mostly two packets of one connection at once)",
+            table.drop, table.early_drop, table.insert_failed
         ))
         .holds("nf_conntrack_max", table.max)
         .holds("nf_conntrack_buckets", buckets);
-    let needs_room = outcome.verdict.is_finding() && (full >= 70.0 || lost > 0);
+    if let Some(now) = now {
+        outcome = outcome.saw(format!("{now} of these while watched"));
+    }
+    let needs_room = outcome.verdict.is_finding() && (full >= 70.0 || refused > 0);
     if needs_room {
         let knob = Knob::Sysctl { path: "net/netfilter/nf_conntrack_max".to_owned() };
         outcome = outcome.set(knob, table.max.to_string(), grown.to_string());
@@ -131,9 +140,11 @@ fn neighbours(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
         let family = table.family;
         let limits =
             [("gc_thresh3", table.hard_limit.saturating_mul(4)), ("gc_thresh2", table.hard_limit.saturating_mul(2))];
-        let mut outcome = if table.entries / 9 >= table.hard_limit / 10 {
+        // Since boot says little: an hour ago, or another network namespace of this machine.
+        let now = ev.grown(|root| neighbour::read(root).ok()?.iter().find(|t| t.family == family).map(|t| t.full));
+        let mut outcome = if table.entries / 9 >= table.hard_limit / 10 || now.is_some_and(|now| now > 0) {
             Outcome::bad("A station that finds no room in the table cannot be reached: its packets are dropped.")
-        } else if table.full > 0 {
+        } else if table.full > 0 && now.is_none() {
             Outcome::improve(
                 "The table has been full since boot: stations could not be reached then, and their packets were dropped.",
             )
@@ -151,7 +162,10 @@ fn neighbours(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
         outcome = outcome
             .on(family)
             .saw(format!("{} entries, limits {} and {}", table.entries, table.soft_limit, table.hard_limit))
-            .saw(format!("{} times without room since boot", table.full))
+            .saw(match now {
+                Some(now) => format!("{now} times without room while watched, {} since boot", table.full),
+                None => format!("{} times without room since boot", table.full),
+            })
             .holds("neighbour limit", table.hard_limit);
         if outcome.verdict.is_finding() {
             for (name, value) in limits {

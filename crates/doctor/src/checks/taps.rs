@@ -14,6 +14,10 @@ use crate::{
     evidence::Evidence,
 };
 
+/// Programs that ask for every packet and let a filter in the kernel keep all but a few away from them.
+const FILTERED: [&str; 8] =
+    ["dhclient", "dhcpcd", "udhcpc", "systemd-network", "NetworkManager", "lldpd", "hostapd", "wpa_supplicant"];
+
 /// ETH_P_ALL: every packet.
 const EVERY: u16 = 3;
 
@@ -52,7 +56,7 @@ fn programs(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
                     "# have its loader attach it to {} in the driver (native mode), where the driver can",
                     program.nic
                 );
-                (Outcome::bad(why).advise(advice), "generic")
+                (Outcome::improve(why).advise(advice), "generic")
             }
             XdpMode::Native => (Outcome::good("The program runs in the driver, before the stack."), "native"),
             XdpMode::Offloaded => (Outcome::good("The program runs in the card."), "offloaded"),
@@ -77,9 +81,11 @@ fn judge_reader(ev: &Evidence, name: &str, sockets: &[PacketSocket]) -> Outcome 
     let every: Vec<&PacketSocket> = sockets.iter().filter(|s| s.protocol == EVERY).collect();
     let outcome = if every.is_empty() {
         Outcome::good("It reads a protocol of few packets.")
+    } else if FILTERED.contains(&name) {
+        Outcome::good("It has a filter in the kernel that lets few packets through.")
     } else if every.iter().any(|s| s.ring == Some(false)) {
-        let why = "Every packet of the interface is cloned and queued for it, and read by a system call each: that loses packets \
-            from about a hundred thousand per second on, and slows down everything else.";
+        let why = "Every packet of the interface that its filter lets through is cloned and queued for it, and read by a system \
+            call each: that loses packets from about a hundred thousand per second on, and slows down everything else.";
         Outcome::improve(why)
             .advise(format!("# {name}: its option for a memory-mapped ring (TPACKET_V3), or a reader that has one"))
     } else if every.iter().any(|s| s.ring.is_none()) {

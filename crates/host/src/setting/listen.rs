@@ -1,7 +1,12 @@
 //! Listening sockets: what their queues lost.
 
-use super::{Missing, text};
-use crate::root::Root;
+use serde::{Deserialize, Serialize};
+
+use super::{Missing, asked, text};
+use crate::{
+    root::Root,
+    stack::{self, Socket},
+};
 
 const NETSTAT: &str = "proc/net/netstat";
 
@@ -34,6 +39,44 @@ pub fn read(root: &Root) -> Result<Option<ListenCounters>, Missing> {
     }))
 }
 
+/// Packets that the reverse path filter dropped in this network namespace; none when the kernel does not count them.
+///
+/// # Errors
+/// When the counters cannot be read.
+pub fn reverse_path_drops(root: &Root) -> Result<Option<u64>, Missing> {
+    Ok(text(root, NETSTAT)?.and_then(|text| field(&text, "TcpExt:", "IPReversePathFilter")))
+}
+
+/// The queue of a listening socket.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptQueue {
+    /// The port.
+    pub port: u16,
+    /// Finished connections that its program has not taken up.
+    pub waiting: u32,
+    /// How many may wait: what the program asked for, and no more than net.core.somaxconn was then.
+    pub most: u32,
+}
+
+/// The accept queues of this network namespace, the fullest first.
+///
+/// # Errors
+/// When the kernel does not list them, or a copy does not tell.
+pub fn accept_queues(root: &Root) -> Result<Vec<AcceptQueue>, Missing> {
+    asked(root, "accept-queues", || {
+        let listeners = stack::listeners()
+            .map_err(|e| Missing(format!("listening sockets cannot be listed (sock_diag; CONFIG_INET_DIAG): {e}")))?;
+        let queue = |s: Socket| AcceptQueue {
+            port: s.local.map_or(0, |address| address.port()),
+            waiting: s.receive_queue,
+            most: s.send_queue,
+        };
+        let mut queues: Vec<AcceptQueue> = listeners.into_iter().map(queue).collect();
+        queues.sort_by_key(|q| std::cmp::Reverse((u64::from(q.waiting) * 1000 / u64::from(q.most.max(1)), q.port)));
+        Ok(queues)
+    })
+}
+
 /// One field of a pair of lines as /proc/net/netstat and /proc/net/snmp have them: names, then values.
 fn field(text: &str, prefix: &str, name: &str) -> Option<u64> {
     let mut lines = text.lines().filter(|line| line.starts_with(prefix));
@@ -43,6 +86,7 @@ fn field(text: &str, prefix: &str, name: &str) -> Option<u64> {
 
 pub(super) fn record(root: &Root) {
     let _ = read(root);
+    let _ = accept_queues(root);
 }
 
 #[cfg(test)]

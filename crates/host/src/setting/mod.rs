@@ -11,6 +11,7 @@ pub mod header_split;
 pub mod kernel;
 pub mod link;
 pub mod listen;
+pub mod napi;
 pub mod neighbour;
 pub mod nft;
 pub mod owners;

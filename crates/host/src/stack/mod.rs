@@ -27,6 +27,7 @@ pub use nic_names::{Counted, LossClass, XdpCount};
 pub use proto::{IcmpCounters, IpCounters, Protocols, TcpCounters, UdpCounters};
 pub use qdisc::{Qdisc, QdiscKey};
 pub use reader::StackReader;
+pub(crate) use sockets::listeners;
 pub use sockets::{Owner, PacketTap, Socket, SocketKey, SocketKind, Sockets};
 pub use unread::Source;
 

@@ -7,6 +7,8 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
+use nix::sys::socket::SockProtocol;
+
 use super::unread::{Source, Unread};
 use crate::{
     counters::netlink::{DUMP, Netlink, attributes},
@@ -185,6 +187,19 @@ pub(super) fn read(diag: &mut Netlink, root: &Root, unread: &mut Unread) -> Sock
         all.extend(table(root, file, SocketKind::Raw, v6));
     }
     all
+}
+
+/// The TCP sockets that listen: `receive_queue` connections wait to be taken up, `send_queue` may.
+///
+/// # Errors
+/// When the kernel does not list them.
+pub(crate) fn listeners() -> io::Result<Vec<Socket>> {
+    let mut diag = Netlink::open(SockProtocol::NetlinkSockDiag)?;
+    let mut all = Sockets::new();
+    for family in [libc::AF_INET as u8, libc::AF_INET6 as u8] {
+        inet(&mut diag, family, libc::IPPROTO_TCP as u8, 1 << TCP_LISTEN, &mut all)?;
+    }
+    Ok(all.into_values().collect())
 }
 
 /// What the text files alone tell: UDP and raw sockets.

@@ -5,6 +5,7 @@ use std::{thread, time::Duration};
 use host::{
     Host, Root,
     counters::{Sampler, delta},
+    stack::Protocols,
 };
 use model::{top::TopSample, units};
 
@@ -13,18 +14,40 @@ use crate::failure::Failure;
 /// Fewer packets than this in an interval say nothing.
 const ENOUGH_PACKETS: f64 = 1000.0;
 
+/// What is lost or done twice in the stack of this network namespace, by the kernel's name of its counter.
+const STACK: [(&str, &[&str]); 4] = [
+    ("dropped at listening sockets", &["TcpExt.ListenDrops"]),
+    ("dropped by the reverse path filter", &["TcpExt.IPReversePathFilter"]),
+    ("lost in full UDP buffers", &["Udp.RcvbufErrors", "Udp6.RcvbufErrors"]),
+    ("TCP segments sent again", &["Tcp.RetransSegs"]),
+];
+
+/// The counters over an interval.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    sample: TopSample,
+    /// Per second, in the order of [`STACK`].
+    stack: [f64; STACK.len()],
+}
+
 /// Watches the counters of this machine for so long.
-pub(super) fn watch(interval: Duration) -> Result<TopSample, Failure> {
+pub(super) fn watch(interval: Duration) -> Result<Seen, Failure> {
     let host = Host::read(&Root::live())?;
+    let first = Protocols::read(&Root::live()).unwrap_or_default();
     let mut sampler = Sampler::open()?;
     let before = sampler.read()?;
     thread::sleep(interval);
-    Ok(delta(&host, &before, &sampler.read()?))
+    let sample = delta(&host, &before, &sampler.read()?);
+    let grown = Protocols::read(&Root::live()).unwrap_or_default().since(&first);
+    let rate = |names: &[&str]| names.iter().map(|name| grown.get(name)).sum::<u64>() as f64 / sample.interval_s;
+    let stack = STACK.map(|(_, names)| if sample.interval_s > 0.0 { rate(names) } else { 0.0 });
+    Ok(Seen { sample, stack })
 }
 
 /// What changed from one watch to the other, a line for each gauge that moved or was not zero; one line that says so when too
 /// few packets came to tell.
-pub(super) fn gain(before: &TopSample, after: &TopSample) -> Vec<String> {
+pub(super) fn gain(seen_before: &Seen, seen_after: &Seen) -> Vec<String> {
+    let (before, after) = (&seen_before.sample, &seen_after.sample);
     let (was, is) = (Gauges::of(before), Gauges::of(after));
     let few = |g: &Gauges, s: &TopSample| g.packets_pps * s.interval_s < ENOUGH_PACKETS;
     if few(&was, before) || few(&is, after) {
@@ -49,6 +72,9 @@ pub(super) fn gain(before: &TopSample, after: &TopSample) -> Vec<String> {
     };
     line("lost in interfaces", was.lost_pps, is.lost_pps, units::pps);
     line("lost in the backlog", was.backlog_pps, is.backlog_pps, units::pps);
+    for (n, (what, _)) in STACK.iter().enumerate() {
+        line(what, seen_before.stack[n], seen_after.stack[n], units::pps);
+    }
     line("packet work cut short per second", was.squeezed, is.squeezed, plain);
     line("device interrupts per 1000 packets", was.irqs_per_1000(), is.irqs_per_1000(), plain);
     line("the busiest core's packets against the mean", was.unevenness, is.unevenness, times);
@@ -105,14 +131,15 @@ mod tests {
 
     use super::*;
 
-    fn sample(packets: [f64; 2], squeezed: f64) -> TopSample {
+    fn sample(packets: [f64; 2], squeezed: f64) -> Seen {
         let core = |pps| CoreRates {
             softnet_processed_pps: pps,
             softnet_squeezed_per_s: squeezed,
             device_irqs_per_s: 500.0,
             ..CoreRates::default()
         };
-        TopSample { interval_s: 2.0, cores: packets.map(core).to_vec(), ..TopSample::default() }
+        let sample = TopSample { interval_s: 2.0, cores: packets.map(core).to_vec(), ..TopSample::default() };
+        Seen { sample, stack: [0.0, squeezed * 100.0, 0.0, 0.0] }
     }
 
     #[test]
@@ -122,6 +149,8 @@ mod tests {
         assert!(lines.contains("cut short per second: 8.0 -> 0.0"), "{lines}");
         assert!(lines.contains("per 1000 packets: 100.0 -> 100.0"), "{lines}");
         assert!(!lines.contains("lost in interfaces"), "{lines}");
+        assert!(lines.contains("reverse path filter: 800 pps -> 0 pps"), "{lines}");
+        assert!(!lines.contains("listening sockets"), "{lines}");
     }
 
     #[test]

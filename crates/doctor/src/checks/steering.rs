@@ -1,0 +1,172 @@
+//! Who gets which packet: RPS, XPS, the table and the key of RSS.
+
+use host::{
+    knob::Knob,
+    picture::{Nic, Rss},
+};
+use model::{CpuSet, doctor::Role};
+
+use crate::{
+    check::{Check, Outcome},
+    evidence::Evidence,
+    place,
+};
+
+/// The checks of this group.
+pub(super) const CHECKS: &[Check] = &[
+    Check {
+        id: "rps",
+        group: "queues",
+        asks: "Does a NIC with one receive queue share the work by RPS?",
+        reads: "queues, rps_cpus",
+        fix: "rps_cpus: the other cores of the NIC's node",
+        risk: "each packet costs an interrupt to another core: worth it only where one core is too slow",
+        roles: &[Role::Router, Role::Firewall, Role::Capture, Role::Server],
+        run: rps,
+    },
+    Check {
+        id: "xps",
+        group: "queues",
+        asks: "Has each core a transmit queue of its own?",
+        reads: "xps_cpus of each transmit queue",
+        fix: "xps_cpus: the near cores dealt over the queues",
+        risk: "packets of a flow in flight may be overtaken at the moment of the change",
+        roles: &[Role::Router, Role::Firewall, Role::Server, Role::Cluster],
+        run: xps,
+    },
+    Check {
+        id: "rss-table",
+        group: "queues",
+        asks: "Does RSS deal to every receive queue alike?",
+        reads: "ethtool -x (indirection table)",
+        fix: "the table: every queue in turn",
+        risk: "flows move to other queues at the moment of the change; a table made on purpose is lost",
+        roles: &[],
+        run: rss_table,
+    },
+    Check {
+        id: "rss-key",
+        group: "queues",
+        asks: "Is the RSS key one that spreads?",
+        reads: "ethtool -x (hash key)",
+        fix: "ethtool -X hkey with a random key, by hand",
+        risk: "flows move to other queues at the moment of the change",
+        roles: &[],
+        run: rss_key,
+    },
+];
+
+fn rps(ev: &Evidence) -> Vec<Outcome> {
+    ev.ports().filter(|n| n.rx_queues.len() == 1).filter_map(|nic| steering(ev, nic)).collect()
+}
+
+fn steering(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
+    let queue = nic.rx_queues.first()?;
+    let near = place::near(&ev.host, nic);
+    if near.len() < 2 {
+        return None;
+    }
+    let saw = format!("one receive queue, {} cores near it, RPS on {}", near.len(), shown(&queue.rps_cpus));
+    if !queue.rps_cpus.is_empty() {
+        return Some(Outcome::good("The cores share the work behind the queue.").on(&nic.name).saw(saw));
+    }
+    let irq_cpu = place::receive_irqs(nic).next().and_then(|(_, irq)| place::goes_to(&ev.host, irq));
+    let others: CpuSet = near.iter().copied().filter(|&cpu| Some(cpu) != irq_cpu).collect();
+    let knob = Knob::RpsCpus { nic: nic.name.clone(), queue: 0 };
+    let (old, new) = (knob.cpus_value(&queue.rps_cpus), knob.cpus_value(&others));
+    let why = "The core that serves the only queue does all the work of the stack as well, while the others have nothing to do.";
+    Some(Outcome::improve(why).on(&nic.name).saw(saw).set(knob, old, new))
+}
+
+fn shown(cpus: &CpuSet) -> String {
+    if cpus.is_empty() { "none".to_owned() } else { cpus.to_string() }
+}
+
+fn xps(ev: &Evidence) -> Vec<Outcome> {
+    ev.ports().filter(|n| n.tx_queues.len() > 1).filter_map(|nic| transmit(ev, nic)).collect()
+}
+
+fn transmit(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
+    let masks: Vec<&CpuSet> = nic.tx_queues.iter().filter_map(|q| q.xps_cpus.as_ref()).collect();
+    if masks.is_empty() {
+        return None;
+    }
+    let set = masks.iter().filter(|m| !m.is_empty()).count();
+    let saw = format!("{set} of {} transmit queues have cores", nic.tx_queues.len());
+    if set > 0 {
+        return Some(Outcome::good("Cores transmit through queues of their own.").on(&nic.name).saw(saw));
+    }
+    let why =
+        "Without XPS the queue is chosen by hash: cores meet at a queue's lock, and completions come to other cores.";
+    let mut outcome = Outcome::improve(why).on(&nic.name).saw(saw);
+    let online: Vec<u32> = ev.host.online().iter().collect();
+    let queues = masks.len();
+    for (n, mask) in masks.iter().enumerate() {
+        let own: CpuSet = online.iter().copied().skip(n).step_by(queues).collect();
+        let knob = Knob::XpsCpus { nic: nic.name.clone(), queue: u32::try_from(n).ok()? };
+        let (old, new) = (knob.cpus_value(mask), knob.cpus_value(&own));
+        if !own.is_empty() {
+            outcome = outcome.set(knob, old, new);
+        }
+    }
+    Some(outcome)
+}
+
+fn rss_table(ev: &Evidence) -> Vec<Outcome> {
+    ev.ports().filter_map(|nic| dealing(nic, nic.rss.as_ref()?)).collect()
+}
+
+fn dealing(nic: &Nic, rss: &Rss) -> Option<Outcome> {
+    let queues = nic.rx_queues.len();
+    if queues < 2 || rss.indirection.len() < 2 {
+        return None;
+    }
+    let mut slots = vec![0u32; queues];
+    for &queue in &rss.indirection {
+        *slots.get_mut(queue as usize)? += 1;
+    }
+    let used = slots.iter().filter(|&&n| n > 0).count();
+    let (most, least) = (*slots.iter().max()?, *slots.iter().min()?);
+    let saw = format!("{} slots over {used} of {queues} queues, {least} to {most} each", rss.indirection.len());
+    // A table smaller than the number of queues, or not a multiple of it, cannot do better than one apart.
+    let fair = used == queues.min(rss.indirection.len()) && (most <= least + 1 || most <= 2 * least);
+    if fair {
+        return Some(Outcome::good("The hash reaches every queue alike.").on(&nic.name).saw(saw));
+    }
+    let text = |table: &mut dyn Iterator<Item = usize>| table.map(|q| q.to_string()).collect::<Vec<_>>().join(" ");
+    let old = text(&mut rss.indirection.iter().map(|&q| q as usize));
+    let new = text(&mut (0..rss.indirection.len()).map(|slot| slot % queues));
+    let why = "A queue that gets no slots gets no flows, and one with more than its share is full first.";
+    Some(Outcome::improve(why).on(&nic.name).saw(saw).set(Knob::RssIndirection { nic: nic.name.clone() }, old, new))
+}
+
+fn rss_key(ev: &Evidence) -> Vec<Outcome> {
+    ev.ports().filter(|n| n.rx_queues.len() > 1).filter_map(|nic| hashing(ev, nic, &nic.rss.as_ref()?.key)).collect()
+}
+
+fn hashing(ev: &Evidence, nic: &Nic, key: &[u8]) -> Option<Outcome> {
+    let first = *key.first()?;
+    if key.iter().all(|&b| b == first) {
+        let why = if first == 0 {
+            "With a key of zeros every flow has the same hash, and one queue gets all of them."
+        } else {
+            "A key of one repeated byte makes few different hashes, so that many flows meet in one queue."
+        };
+        let command = format!(
+            "ethtool -X {} hkey $(od -An -tx1 -N{} /dev/urandom | tr -s ' \\n' : | sed 's/^://;s/:$//')",
+            nic.name,
+            key.len()
+        );
+        let saw = format!("{} bytes of {first:02x}", key.len());
+        return Some(Outcome::bad(why).on(&nic.name).saw(saw).advise(command));
+    }
+    // A copy made with --anonymize has no key; one whose two halves repeat sends both directions to one queue.
+    let symmetric = key.len() >= 4 && key.chunks_exact(2).all(|pair| pair == &key[..2]);
+    let saw =
+        format!("{} bytes, {}", key.len(), if symmetric { "the same for both directions" } else { "not symmetric" });
+    let why = match (ev.role, symmetric) {
+        (Role::Capture | Role::Firewall, true) => "Both directions of a flow reach one queue.",
+        _ => "The key spreads flows.",
+    };
+    Some(Outcome::good(why).on(&nic.name).saw(saw))
+}
