@@ -3,7 +3,7 @@
 use model::stations::{Direction::Transmit, Entry, Side};
 
 use crate::{
-    input::{Interface, Interval},
+    input::{Interface, Interval, XdpFailure},
     places::Stage,
     stations::Found,
 };
@@ -290,9 +290,15 @@ fn add(entries: &mut Vec<Entry>, interface: &Interface, packets: i64, verb: &str
 /// Frames that an interface's XDP program sent back, and that it redirected, less those that were lost on that way.
 fn xdp_ways(interface: &Interface, interval: &Interval) -> (i64, i64) {
     let Some(done) = interface.xdp else { return (0, 0) };
-    let after = |f: &&crate::input::XdpFailure| f.ifindex == interface.index && f.after_redirect;
-    let failed: u64 = interval.xdp_losses.iter().filter(after).map(|f| f.packets).sum();
-    (done.tx as i64, done.redirected.saturating_sub(failed) as i64)
+    let of = |lost: &dyn Fn(&XdpFailure) -> bool| -> u64 {
+        interval.xdp_losses.iter().filter(|f| f.ifindex == interface.index && lost(f)).map(|f| f.packets).sum()
+    };
+    let at_once = |tracepoint: &str| match done.nested {
+        true => of(&|f| !f.after_redirect && !f.among_dropped && f.tracepoint == tracepoint),
+        false => 0,
+    };
+    let failed = of(&|f| f.after_redirect) + at_once("xdp_redirect_err");
+    (done.tx.saturating_sub(at_once("xdp_exception")) as i64, done.redirected.saturating_sub(failed) as i64)
 }
 
 fn stage_of(found: &[Found], id: &str) -> i64 {

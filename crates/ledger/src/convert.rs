@@ -104,6 +104,13 @@ pub(crate) fn interfaces(
 
 fn nic_losses(nic: &NicLosses) -> Vec<NicLoss> {
     let counts = nic.losses.iter().filter(|l| l.counted != Counted::Pressure && l.packets > 0);
+    // virtio_net counts what XDP dropped among the drops of the queue.
+    let by_xdp = |l: &host::stack::NicLoss| match (nic.driver.as_str(), l.tx, l.counted, l.queue) {
+        ("virtio_net", false, Counted::InLink, Some(queue)) => {
+            nic.xdp.get(&queue).and_then(|counts| counts.get(&XdpCount::Drops)).copied().unwrap_or(0)
+        }
+        _ => 0,
+    };
     let one = |l: &host::stack::NicLoss| NicLoss {
         queue: l.queue,
         words: match l.class {
@@ -114,11 +121,11 @@ fn nic_losses(nic: &NicLosses) -> Vec<NicLoss> {
         }
         .into(),
         counter: l.name.clone(),
-        packets: l.packets,
+        packets: l.packets.saturating_sub(by_xdp(l)),
         in_stats: l.counted == Counted::InLink,
         tx: l.tx,
     };
-    counts.map(one).collect()
+    counts.map(one).filter(|l| l.packets > 0).collect()
 }
 
 fn xdp_done(nic: &NicLosses, program: Option<u32>) -> Option<XdpDone> {
@@ -133,6 +140,7 @@ fn xdp_done(nic: &NicLosses, program: Option<u32>) -> Option<XdpDone> {
         redirected: total(XdpCount::Redirects),
         redirect_errors: total(XdpCount::RedirectErrors),
         program,
+        nested: nic.driver == "virtio_net",
     })
 }
 

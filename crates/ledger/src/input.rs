@@ -103,6 +103,9 @@ pub struct XdpDone {
     pub redirect_errors: u64,
     /// The number of its program.
     pub program: Option<u32>,
+    /// The driver counts `dropped` among the drops of the interface, and failed redirects and sendings both in `dropped` and in
+    /// `redirected` and `tx`; it counts everything as received (virtio_net).
+    pub nested: bool,
 }
 
 impl XdpDone {

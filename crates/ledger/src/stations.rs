@@ -301,7 +301,8 @@ fn nic(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Found>) {
         row(words, "rx_dropped".to_owned(), dropped - inside, Stage::Wire, place("veth-ring").advice);
     } else {
         let words = if traced.ran { "driver" } else { "driver or stack" };
-        row(words, "rx_dropped".to_owned(), dropped, Stage::Wire, advice);
+        let stage = if interface.xdp.is_some_and(|x| x.nested) { Stage::Driver } else { Stage::Wire };
+        row(words, "rx_dropped".to_owned(), dropped, stage, advice);
     }
 }
 
@@ -313,7 +314,10 @@ fn traced_xdp(interface: &Interface, traced: &Traced<'_>) -> u64 {
 /// What of `rx_dropped` the driver lost itself: not the stack behind it, nor XDP.
 fn driver_drops(interface: &Interface, traced: &Traced<'_>) -> u64 {
     let stack = traced.sum("backlog", interface.index) + traced.sum("unhandled", interface.index);
-    let xdp = traced_xdp(interface, traced);
+    let xdp = match interface.xdp {
+        Some(done) if done.nested => done.dropped,
+        _ => traced_xdp(interface, traced),
+    };
     let counted_apart = interface.xdp.map_or(0, |x| x.redirect_errors);
     if counts_by_backlog(interface) {
         return 0; // its rx_dropped is the backlog's
@@ -351,10 +355,11 @@ fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Found>) {
             ..Cause::default()
         });
         let words = format!("dropped by the XDP program{program}");
+        let failed = if done.nested { traced_xdp(interface, traced) } else { 0 };
         row(
             words,
             "the driver's xdp_drops".into(),
-            done.dropped,
+            done.dropped.saturating_sub(failed),
             exceptions.collect(),
             "The program's verdict: `bpftool prog show` names it.",
         );

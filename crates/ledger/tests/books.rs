@@ -155,6 +155,29 @@ fn xdp_verdicts_and_failed_redirects() {
 }
 
 #[test]
+fn virtio_counts_what_xdp_dropped_among_its_drops() {
+    let mut entry = interface(2, 1_000, 0);
+    entry.native_xdp = true;
+    // 500 by verdict, 30 redirects and 10 of XDP_TX that failed, 50 by the driver itself.
+    entry.stats.rx_dropped = 590;
+    entry.xdp = Some(XdpDone { dropped: 540, redirected: 430, tx: 10, nested: true, ..XdpDone::default() });
+    let counters = [("Ip.InReceives", 10), ("Ip.InDelivers", 10)];
+    let mut interval = interval(vec![entry, interface(3, 0, 400)], &counters, vec![]);
+    let failed = |tracepoint: &str, packets| XdpFailure {
+        ifindex: 2,
+        words: tracepoint.into(),
+        tracepoint: tracepoint.into(),
+        packets,
+        ..XdpFailure::default()
+    };
+    interval.xdp_losses = vec![failed("xdp_redirect_err", 30), failed("xdp_exception", 10)];
+    let report = closed(&interval);
+    assert_eq!((report.lost, report.delivered), (590, 410));
+    assert_eq!(loss(&report, "nic").packets, 50);
+    assert_eq!(loss(&report, "xdp").packets, 500);
+}
+
+#[test]
 fn a_backlog_counts_before_a_veth_does() {
     let mut entry = interface(2, 600, 0);
     entry.kind = "veth".into();
