@@ -5,7 +5,7 @@
 
 use std::{
     fs, io,
-    os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
+    os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd},
     time::Duration,
 };
 
@@ -66,10 +66,8 @@ pub enum PerfError {
         source: io::Error,
     },
     /// Anything else.
-    #[error("cannot {operation} the sampling clock of CPU {cpu}: {source}")]
+    #[error("cannot open the sampling clock of CPU {cpu}: {source}")]
     Other {
-        /// `open`, `start` or `stop`.
-        operation: &'static str,
         /// The CPU.
         cpu: u32,
         /// What the kernel answered.
@@ -87,7 +85,7 @@ impl Classified for PerfError {
     }
 }
 
-/// A clock of one CPU; it stands still until it is started, and goes when dropped.
+/// A clock of one CPU; it stands still until a program is hung on it, and goes when dropped.
 #[derive(Debug)]
 pub struct CpuClock {
     fd: OwnedFd,
@@ -132,33 +130,6 @@ impl CpuClock {
     pub fn cpu(&self) -> u32 {
         self.cpu
     }
-
-    /// Lets it tick.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn start(&self) -> Result<(), PerfError> {
-        // SAFETY: PERF_EVENT_IOC_ENABLE takes a number and no memory; the descriptor is a perf event's.
-        let answer = unsafe { perf_sys::ioctls::ENABLE(self.fd.as_raw_fd(), 0) };
-        self.check("start", answer)
-    }
-
-    /// Lets it stand still.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
-    pub fn stop(&self) -> Result<(), PerfError> {
-        // SAFETY: as in `start`, with PERF_EVENT_IOC_DISABLE.
-        let answer = unsafe { perf_sys::ioctls::DISABLE(self.fd.as_raw_fd(), 0) };
-        self.check("stop", answer)
-    }
-
-    fn check(&self, operation: &'static str, answer: i32) -> Result<(), PerfError> {
-        if answer >= 0 {
-            return Ok(());
-        }
-        Err(PerfError::Other { operation, cpu: self.cpu, source: io::Error::last_os_error() })
-    }
 }
 
 impl AsFd for CpuClock {
@@ -184,7 +155,7 @@ fn refused(cpu: u32, source: io::Error) -> PerfError {
         // EINVAL: a number beyond those the kernel was built for.
         Some(libc::ENODEV | libc::EINVAL) => PerfError::NoCpu { cpu, online: online(), source },
         Some(libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP) => PerfError::Unsupported { source },
-        _ => PerfError::Other { operation: "open", cpu, source },
+        _ => PerfError::Other { cpu, source },
     }
 }
 
@@ -214,14 +185,16 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_opens_starts_and_stops() {
+    fn a_clock_stands_still_at_first() {
         if !privileged() {
             return;
         }
         let clock = CpuClock::open(0, PERIOD).unwrap();
-        clock.start().unwrap();
-        clock.stop().unwrap();
         assert_eq!(clock.cpu(), 0);
+        let mut ticks = [0; 8];
+        let mut counter = fs::File::from(clock.fd);
+        io::Read::read_exact(&mut counter, &mut ticks).unwrap();
+        assert_eq!(ticks, [0; 8]);
     }
 
     #[test]
@@ -253,26 +226,26 @@ mod tests {
         assert_eq!(of(libc::EIO).class(), ErrorClass::Internal);
     }
 
+    /// The limit is this process's alone: a run of the test of its own, as the child of this one.
     #[test]
     fn without_a_descriptor_left_the_limit_is_named() {
-        if !privileged() {
+        const CHILD: &str = "EK_PERF_TEST_CHILD";
+        if std::env::var_os(CHILD).is_none() {
+            if !privileged() {
+                return;
+            }
+            let test = "perf::tests::without_a_descriptor_left_the_limit_is_named";
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+            let output = child.args(["--exact", test, "--nocapture"]).env(CHILD, "1").output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{said}{output:?}");
             return;
         }
-        // Another thread may open or close a descriptor meanwhile, so the table of this one is its own.
-        std::thread::spawn(|| {
-            // SAFETY: CLONE_FILES takes no memory; only this thread's view of the descriptors changes.
-            assert_eq!(unsafe { libc::unshare(libc::CLONE_FILES) }, 0);
-            let mut held: Vec<fs::File> = Vec::new();
-            let error = loop {
-                match fs::File::open("/dev/null") {
-                    Ok(file) => held.push(file),
-                    Err(_) => break CpuClock::open(0, PERIOD).unwrap_err(),
-                }
-            };
-            drop(held);
-            assert!(matches!(error, PerfError::Descriptors { cpu: 0, .. }), "{error}");
-        })
-        .join()
-        .unwrap();
+        // Descriptors are given out from the lowest: this one and all below it are in use.
+        let lowest = CpuClock::open(0, PERIOD).unwrap();
+        let limit = std::os::fd::AsRawFd::as_raw_fd(&lowest.fd) as libc::rlim_t + 1;
+        nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, limit, limit).unwrap();
+        let error = CpuClock::open(0, PERIOD).unwrap_err();
+        assert!(matches!(error, PerfError::Descriptors { cpu: 0, .. }), "{error}");
     }
 }
