@@ -6,7 +6,7 @@ use bpf::{CpuProfile, ProfileError, ProfileOptions, StackCount};
 use host::{
     Root, RootError,
     counters::{Counters, CountersError, CpuTime, Sampler},
-    symbols::{KernelSymbols, SymbolError},
+    symbols::{KernelSymbols, Symbol, SymbolError},
 };
 use model::{
     Classified, CpuSet, CpuSetError, ErrorClass,
@@ -23,6 +23,8 @@ use crate::{
 const ONLINE: &str = "sys/devices/system/cpu/online";
 /// The most samples per second and CPU that are taken; beyond it the sampling itself is what is measured.
 pub const MAX_HZ: u32 = 10_000;
+/// More different stacks than this are named and added up before the end, so that a long profile does not grow.
+const MOST_SEEN: usize = 50_000;
 
 /// A profile could not be recorded.
 #[derive(Debug, thiserror::Error)]
@@ -120,8 +122,12 @@ pub struct Recorder {
     before: KernelSymbols,
     samples: Option<CpuProfile>,
     seen: HashMap<Key, u64>,
+    tally: Tally,
+    /// Samples lost by now: before the profile began, and in it.
+    lost_before: u64,
     lost: u64,
-    end: Option<Counters>,
+    /// The end: counters, and symbols if they could be read.
+    end: Option<(Counters, Option<KernelSymbols>)>,
 }
 
 impl Recorder {
@@ -164,8 +170,21 @@ impl Recorder {
         let wanted = ProfileOptions { frequency_hz: options.frequency_hz, cpus: cpus.iter().collect() };
         let samples = CpuProfile::open(&wanted)?;
         let begin = sampler.read()?;
-        let (samples, seen) = (Some(samples), HashMap::new());
-        Ok(Self { options, cpus, uppers, sampler, begin, before, samples, seen, lost: 0, end: None })
+        let tally = empty(&options);
+        Ok(Self {
+            options,
+            cpus,
+            uppers,
+            sampler,
+            begin,
+            before,
+            samples: Some(samples),
+            seen: HashMap::new(),
+            tally,
+            lost_before: 0,
+            lost: 0,
+            end: None,
+        })
     }
 
     /// Forgets what was sampled so far and begins anew, at once: everything that takes time was done before.
@@ -175,22 +194,28 @@ impl Recorder {
     pub fn restart(&mut self) -> Result<(), RecordError> {
         self.poll()?;
         self.seen.clear();
+        self.tally = empty(&self.options);
+        if let Some(samples) = &self.samples {
+            self.lost_before = samples.counts()?.lost();
+        }
         self.begin = self.sampler.read()?;
         Ok(())
     }
 
-    /// Ends the sampling. What takes time, looking up names, is left to [`finish`](Self::finish).
+    /// Ends the sampling. Reads the kernel's symbols too (some ten milliseconds), so that kernel programs may go from now on.
     ///
     /// # Errors
     /// When the kernel's tables or counters cannot be read any more.
     pub fn stop(&mut self) -> Result<(), RecordError> {
-        if self.end.is_none() {
-            self.end = Some(self.sampler.read()?);
-            self.poll()?;
+        if self.end.is_some() {
+            return Ok(());
         }
+        let end = self.sampler.read()?;
+        self.poll()?;
         if let Some(samples) = self.samples.take() {
-            self.lost = samples.counts()?.lost();
+            self.lost = samples.counts()?.lost().saturating_sub(self.lost_before);
         }
+        self.end = Some((end, KernelSymbols::load(&Root::live()).ok()));
         Ok(())
     }
 
@@ -203,6 +228,10 @@ impl Recorder {
         let Some(samples) = &mut self.samples else { return Ok(()) };
         for StackCount { cpu, comm, kernel, user, samples, .. } in samples.read()? {
             *self.seen.entry(Key { cpu, comm, kernel, user }).or_default() += samples;
+        }
+        if self.seen.len() > MOST_SEEN {
+            let now = KernelSymbols::load(&Root::live()).ok();
+            add_up(&mut self.seen, &self.before, now.as_ref(), &mut self.tally);
         }
         Ok(())
     }
@@ -221,32 +250,10 @@ impl Recorder {
     /// When the kernel's tables or counters cannot be read any more.
     pub fn finish_with(mut self, packets: Option<PacketBase>) -> Result<Recording, RecordError> {
         self.stop()?;
-        let end = self.end.take().unwrap_or_default();
+        let (end, after) = self.end.take().unwrap_or_default();
         let seconds = end.at.saturating_sub(self.begin.at).as_secs_f64();
-        let mut tally = Tally::new();
-        if self.options.without_generator {
-            tally = tally.without_generator();
-        }
-        if self.options.keep_stacks {
-            tally = tally.keeping_stacks();
-        }
-        // Programs that came are in the later table, those that went in the earlier one.
-        let after = KernelSymbols::load(&Root::live()).ok();
-        for (key, samples) in &self.seen {
-            let names = |table: &KernelSymbols| -> Vec<String> {
-                table.stack(&key.kernel).iter().map(|s| s.map_or_else(String::new, |s| s.name.to_owned())).collect()
-            };
-            let mut frames = names(after.as_ref().unwrap_or(&self.before));
-            if frames.iter().any(String::is_empty) {
-                for (name, earlier) in frames.iter_mut().zip(names(&self.before)) {
-                    if name.is_empty() {
-                        *name = earlier;
-                    }
-                }
-            }
-            let frames = frames.iter().map(String::as_str).collect();
-            tally.add(&Seen { cpu: key.cpu, comm: &key.comm, frames, user: key.user, samples: *samples });
-        }
+        let mut tally = self.tally;
+        add_up(&mut self.seen, &self.before, after.as_ref(), &mut tally);
         let times = stat_times(&self.begin, &end, &self.cpus);
         let expected = seconds * f64::from(self.options.frequency_hz);
         tally.fill_idle(expected, &times);
@@ -256,6 +263,35 @@ impl Recorder {
         about.notes.extend(notes(&tally, expected, &times, &self.begin, &end));
         Ok(Recording { profile: tally.profile(seconds, &times, packets, about), tally })
     }
+}
+
+fn empty(options: &RecorderOptions) -> Tally {
+    let mut tally = Tally::new();
+    if options.without_generator {
+        tally = tally.without_generator();
+    }
+    if options.keep_stacks {
+        tally = tally.keeping_stacks();
+    }
+    tally
+}
+
+/// Names what was seen, adds it to the sums and forgets it.
+fn add_up(seen: &mut HashMap<Key, u64>, before: &KernelSymbols, after: Option<&KernelSymbols>, tally: &mut Tally) {
+    for (key, samples) in seen.drain() {
+        let frames = names(&key.kernel, before, after);
+        tally.add(&Seen { cpu: key.cpu, comm: &key.comm, frames, user: key.user, samples });
+    }
+}
+
+/// The functions of a stack; empty where there is none. A kernel program that came is in the later table, one that went in the earlier
+/// one, and the other table has a neighbour that begins farther below: the nearer beginning is right.
+fn names<'a>(stack: &[u64], before: &'a KernelSymbols, after: Option<&'a KernelSymbols>) -> Vec<&'a str> {
+    let later = after.map_or_else(|| vec![None; stack.len()], |table| table.stack(stack));
+    let nearer = |(later, earlier): (Option<Symbol<'a>>, Option<Symbol<'a>>)| {
+        [later, earlier].into_iter().flatten().min_by_key(|s| s.offset).map_or("", |s| s.name)
+    };
+    later.into_iter().zip(before.stack(stack)).map(nearer).collect()
 }
 
 /// Whether an interface stands on another one of this namespace.
@@ -305,4 +341,34 @@ fn notes(
         notes.push(format!("went or were renamed meanwhile: {}; their packets are not counted", changed.join(", ")));
     }
     notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn symbols(lines: &str) -> KernelSymbols {
+        KernelSymbols::load(&Root::from_files([("proc/kallsyms".to_owned(), lines.to_owned())].into())).unwrap()
+    }
+
+    #[test]
+    fn programs_that_came_and_went_keep_their_names() {
+        let went = symbols("0000000000001000 T ip_rcv\n0000000000002000 t bpf_prog_old\t[bpf]\n");
+        let came = symbols("0000000000001000 T ip_rcv\n0000000000002800 t bpf_prog_new\t[bpf]\n");
+        let stack = [0x2010, 0x2810, 0x1010];
+        assert_eq!(names(&stack, &went, Some(&came)), ["bpf_prog_old", "bpf_prog_new", "ip_rcv"]);
+        assert_eq!(names(&[0x10, 0x2010], &went, None), ["", "bpf_prog_old"]);
+    }
+
+    #[test]
+    fn what_is_added_up_is_forgotten() {
+        let table = symbols("0000000000001000 T ip_rcv\n");
+        let key = |cpu| Key { cpu, comm: "ek".into(), kernel: vec![0x1010], user: false };
+        let mut seen = HashMap::from([(key(0), 3), (key(1), 4)]);
+        let mut tally = Tally::new();
+        add_up(&mut seen, &table, None, &mut tally);
+        assert!(seen.is_empty());
+        add_up(&mut seen, &table, None, &mut tally);
+        assert_eq!((tally.samples(), tally.samples_of(1)), (7, 4));
+    }
 }
