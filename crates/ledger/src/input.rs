@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use host::stack::{Conntrack, LinkLosses, Protocols};
+use host::{
+    counters::LinkStats,
+    stack::{Conntrack, Protocols},
+};
 
 /// Everything counted in one interval, for one network namespace.
 #[derive(Debug, Clone, Default)]
@@ -60,7 +63,7 @@ pub struct Interface {
     /// An XDP program runs in its driver.
     pub native_xdp: bool,
     /// The counters of the interface.
-    pub stats: LinkLosses,
+    pub stats: LinkStats,
     /// What its driver lost on receiving, by kind and queue.
     pub nic: Vec<NicLoss>,
     /// What became of the frames that its XDP program did not pass on; none when the driver does not count.

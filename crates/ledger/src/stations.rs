@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use host::stack::LinkLosses;
+use host::counters::LinkStats;
 use model::stations::{
     Cause,
     Direction::{self, Forward, Receive, Transmit},
@@ -239,7 +239,7 @@ fn ttl(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
 }
 
 /// Words, counter, how to get it, advice.
-type NicRow = (&'static str, &'static str, fn(&LinkLosses) -> u64, &'static str);
+type NicRow = (&'static str, &'static str, fn(&LinkStats) -> u64, &'static str);
 
 const SLOW: &str =
     "The core behind this queue is too slow, or the ring too short: `evenkeel spread`, `ethtool -G IFACE rx N`.";

@@ -1,6 +1,6 @@
 //! The arithmetic on made-up intervals: each loss once, at its station, and the books close.
 
-use host::stack::{LinkLosses, Protocols};
+use host::{counters::LinkStats, stack::Protocols};
 use ledger::{
     Head,
     input::{Drop, Interface, Interval, QdiscDone, RuleLoss, SocketLoss, XdpDone, XdpFailure},
@@ -17,7 +17,7 @@ fn interval(interfaces: Vec<Interface>, counters: &[(&str, u64)], drops: Vec<Dro
 }
 
 fn interface(index: u32, rx: u64, tx: u64) -> Interface {
-    let stats = LinkLosses { rx_packets: rx, tx_packets: tx, ..LinkLosses::default() };
+    let stats = LinkStats { rx_packets: rx, tx_packets: tx, ..LinkStats::default() };
     Interface { index, name: format!("eth{index}"), chosen: true, stats, ..Interface::default() }
 }
 

@@ -11,9 +11,8 @@ const RTM_GETSTATS: u16 = 94;
 const IFLA_STATS_LINK_64: u16 = 1;
 /// `struct if_stats_msg`: family, padding, ifindex, filter mask.
 const IF_STATS_MSG_BYTES: usize = 12;
-const FIELDS: usize = 25;
 
-/// The counters of one interface since it came up (include/uapi/linux/if_link.h).
+/// The counters of one interface since it was made: `struct rtnl_link_stats64` (include/uapi/linux/if_link.h).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "the kernel's own names, documented in Documentation/networking/statistics.rst")]
 pub struct LinkStats {
@@ -25,41 +24,74 @@ pub struct LinkStats {
     pub tx_errors: u64,
     pub rx_dropped: u64,
     pub tx_dropped: u64,
+    pub multicast: u64,
+    pub collisions: u64,
     pub rx_length_errors: u64,
     pub rx_over_errors: u64,
     pub rx_crc_errors: u64,
     pub rx_frame_errors: u64,
     pub rx_fifo_errors: u64,
     pub rx_missed_errors: u64,
+    pub tx_aborted_errors: u64,
+    pub tx_carrier_errors: u64,
+    pub tx_fifo_errors: u64,
+    pub tx_heartbeat_errors: u64,
+    pub tx_window_errors: u64,
+    pub rx_compressed: u64,
+    pub tx_compressed: u64,
     pub rx_nohandler: u64,
     pub rx_otherhost_dropped: u64,
 }
 
 impl LinkStats {
-    /// Reads `struct rtnl_link_stats64`. An older kernel's is shorter: what it lacks is 0.
+    /// Reads the kernel's structure; what an older kernel's lacks is 0.
     pub fn parse(bytes: &[u8]) -> Self {
-        let mut field = [0; FIELDS];
-        for (slot, word) in field.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        let mut stats = Self::default();
+        for (slot, word) in stats.slots().into_iter().zip(bytes.as_chunks::<8>().0) {
             *slot = u64::from_ne_bytes(*word);
         }
-        Self {
-            rx_packets: field[0],
-            tx_packets: field[1],
-            rx_bytes: field[2],
-            tx_bytes: field[3],
-            rx_errors: field[4],
-            tx_errors: field[5],
-            rx_dropped: field[6],
-            tx_dropped: field[7],
-            rx_length_errors: field[10],
-            rx_over_errors: field[11],
-            rx_crc_errors: field[12],
-            rx_frame_errors: field[13],
-            rx_fifo_errors: field[14],
-            rx_missed_errors: field[15],
-            rx_nohandler: field[23],
-            rx_otherhost_dropped: field[24],
+        stats
+    }
+
+    /// The counters in the order of the kernel's structure.
+    fn slots(&mut self) -> [&mut u64; 25] {
+        [
+            &mut self.rx_packets,
+            &mut self.tx_packets,
+            &mut self.rx_bytes,
+            &mut self.tx_bytes,
+            &mut self.rx_errors,
+            &mut self.tx_errors,
+            &mut self.rx_dropped,
+            &mut self.tx_dropped,
+            &mut self.multicast,
+            &mut self.collisions,
+            &mut self.rx_length_errors,
+            &mut self.rx_over_errors,
+            &mut self.rx_crc_errors,
+            &mut self.rx_frame_errors,
+            &mut self.rx_fifo_errors,
+            &mut self.rx_missed_errors,
+            &mut self.tx_aborted_errors,
+            &mut self.tx_carrier_errors,
+            &mut self.tx_fifo_errors,
+            &mut self.tx_heartbeat_errors,
+            &mut self.tx_window_errors,
+            &mut self.rx_compressed,
+            &mut self.tx_compressed,
+            &mut self.rx_nohandler,
+            &mut self.rx_otherhost_dropped,
+        ]
+    }
+
+    /// What was counted between `earlier` and now.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let (mut now, mut before) = (*self, *earlier);
+        for (slot, before) in now.slots().into_iter().zip(before.slots()) {
+            *slot = slot.saturating_sub(*before);
         }
+        now
     }
 }
 
@@ -113,5 +145,12 @@ mod tests {
         let (index, stats) = parse(&payload).expect("a link");
         assert_eq!((index, stats.rx_packets), (9, 5));
         assert_eq!(parse(&payload[..10]), None);
+    }
+
+    #[test]
+    fn a_difference_never_goes_below_zero() {
+        let earlier = LinkStats { rx_packets: 5, tx_dropped: 9, ..LinkStats::default() };
+        let now = LinkStats { rx_packets: 8, tx_dropped: 2, ..LinkStats::default() };
+        assert_eq!(now.since(&earlier), LinkStats { rx_packets: 3, ..LinkStats::default() });
     }
 }

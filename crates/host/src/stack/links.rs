@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, io};
 
-use crate::counters::netlink::{DUMP, Netlink, attributes};
+use crate::counters::{
+    LinkStats,
+    netlink::{DUMP, Netlink, attributes},
+};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
@@ -55,89 +58,6 @@ pub enum PortState {
     Blocking,
 }
 
-/// The counters of `struct rtnl_link_stats64`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[allow(missing_docs, reason = "the kernel's own names, documented in Documentation/networking/statistics.rst")]
-pub struct LinkLosses {
-    pub rx_packets: u64,
-    pub tx_packets: u64,
-    pub rx_bytes: u64,
-    pub tx_bytes: u64,
-    pub rx_errors: u64,
-    pub tx_errors: u64,
-    pub rx_dropped: u64,
-    pub tx_dropped: u64,
-    pub multicast: u64,
-    pub collisions: u64,
-    pub rx_length_errors: u64,
-    pub rx_over_errors: u64,
-    pub rx_crc_errors: u64,
-    pub rx_frame_errors: u64,
-    pub rx_fifo_errors: u64,
-    pub rx_missed_errors: u64,
-    pub tx_aborted_errors: u64,
-    pub tx_carrier_errors: u64,
-    pub tx_fifo_errors: u64,
-    pub tx_heartbeat_errors: u64,
-    pub tx_window_errors: u64,
-    pub rx_compressed: u64,
-    pub tx_compressed: u64,
-    pub rx_nohandler: u64,
-    pub rx_otherhost_dropped: u64,
-}
-
-impl LinkLosses {
-    /// Reads the kernel's structure; what an older kernel's lacks is 0.
-    fn parse(bytes: &[u8]) -> Self {
-        let mut stats = Self::default();
-        for (slot, word) in stats.slots().into_iter().zip(bytes.as_chunks::<8>().0) {
-            *slot = u64::from_ne_bytes(*word);
-        }
-        stats
-    }
-
-    /// The counters in the order of the kernel's structure.
-    fn slots(&mut self) -> [&mut u64; 25] {
-        [
-            &mut self.rx_packets,
-            &mut self.tx_packets,
-            &mut self.rx_bytes,
-            &mut self.tx_bytes,
-            &mut self.rx_errors,
-            &mut self.tx_errors,
-            &mut self.rx_dropped,
-            &mut self.tx_dropped,
-            &mut self.multicast,
-            &mut self.collisions,
-            &mut self.rx_length_errors,
-            &mut self.rx_over_errors,
-            &mut self.rx_crc_errors,
-            &mut self.rx_frame_errors,
-            &mut self.rx_fifo_errors,
-            &mut self.rx_missed_errors,
-            &mut self.tx_aborted_errors,
-            &mut self.tx_carrier_errors,
-            &mut self.tx_fifo_errors,
-            &mut self.tx_heartbeat_errors,
-            &mut self.tx_window_errors,
-            &mut self.rx_compressed,
-            &mut self.tx_compressed,
-            &mut self.rx_nohandler,
-            &mut self.rx_otherhost_dropped,
-        ]
-    }
-
-    /// What was counted between `earlier` and now.
-    #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
-        let (mut now, mut before) = (*self, *earlier);
-        for (slot, before) in now.slots().into_iter().zip(before.slots()) {
-            *slot = slot.saturating_sub(*before);
-        }
-        now
-    }
-}
-
 /// One interface.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Link {
@@ -160,7 +80,7 @@ pub struct Link {
     /// The XDP programs on it: where, and their ids.
     pub xdp: Vec<(XdpMode, u32)>,
     /// Its counters. `rx_dropped` holds the losses of a full backlog and packets for which nobody listens as well.
-    pub stats: LinkLosses,
+    pub stats: LinkStats,
 }
 
 impl Link {
@@ -199,7 +119,7 @@ fn parse(payload: &[u8]) -> Option<(u32, Link)> {
             IFLA_MASTER => link.master = super::u32_at(value, 0),
             // IF_OPER_UNKNOWN or IF_OPER_UP
             IFLA_OPERSTATE => link.running = link.up && matches!(value.first(), Some(0 | 6)),
-            IFLA_STATS64 => link.stats = LinkLosses::parse(value),
+            IFLA_STATS64 => link.stats = LinkStats::parse(value),
             IFLA_XDP => link.xdp = xdp(value),
             IFLA_LINKINFO => link_info(value, &mut link),
             _ => {}
@@ -306,12 +226,5 @@ mod tests {
         for end in 0..message().len() {
             let _ = parse(&message()[..end]);
         }
-    }
-
-    #[test]
-    fn a_difference_never_goes_below_zero() {
-        let earlier = LinkLosses { rx_packets: 5, tx_dropped: 9, ..LinkLosses::default() };
-        let now = LinkLosses { rx_packets: 8, tx_dropped: 2, ..LinkLosses::default() };
-        assert_eq!(now.since(&earlier), LinkLosses { rx_packets: 3, ..LinkLosses::default() });
     }
 }

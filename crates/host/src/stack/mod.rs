@@ -20,7 +20,7 @@ mod unread;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use conntrack::Conntrack;
-pub use links::{Link, LinkLosses, PortState, XdpMode};
+pub use links::{Link, PortState, XdpMode};
 pub use nft::{Chain, ChainKey, Rule, RuleKey, Rules, Verdict};
 pub use nic::{NicLoss, NicLosses, QueueLosses};
 pub use nic_names::{Counted, LossClass, XdpCount};

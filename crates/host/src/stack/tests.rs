@@ -1,7 +1,8 @@
 use super::*;
+use crate::counters::LinkStats;
 
 fn link(name: &str, rx_dropped: u64) -> Link {
-    Link { name: name.into(), stats: LinkLosses { rx_dropped, ..LinkLosses::default() }, ..Link::default() }
+    Link { name: name.into(), stats: LinkStats { rx_dropped, ..LinkStats::default() }, ..Link::default() }
 }
 
 fn qdisc(ifindex: u32, drops: u64) -> (QdiscKey, Qdisc) {
