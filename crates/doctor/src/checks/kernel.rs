@@ -1,8 +1,12 @@
 //! The kernel that packets run through: preemption, tick, driver.
 
-use host::setting::{
-    Missing,
-    kernel::{self, Preemption},
+use host::{
+    knob::Knob,
+    setting::{
+        self, Missing,
+        kernel::{self, Preemption},
+        nft,
+    },
 };
 use model::doctor::Role;
 
@@ -60,6 +64,16 @@ pub(super) const CHECKS: &[Check] = &[
         risk: "none: advice only",
         roles: &[],
         run: napi_driver,
+    },
+    Check {
+        id: "accounting",
+        group: "kernel",
+        asks: "Does the kernel count more than anybody reads?",
+        reads: "net.netfilter.nf_conntrack_acct, nf_conntrack_timestamp, kernel.sched_schedstats, kernel.task_delayacct",
+        fix: "each to 0",
+        risk: "whatever reads these numbers reads none any more",
+        roles: &[],
+        run: accounting,
     },
 ];
 
@@ -145,4 +159,60 @@ fn napi_driver(ev: &Evidence) -> Vec<Outcome> {
         Some(outcome.on(&nic.name).saw(saw).holds("driver", driver))
     };
     ev.ports().filter_map(of).collect()
+}
+
+fn accounting(ev: &Evidence) -> Vec<Outcome> {
+    let rows = [
+        ("net/netfilter/nf_conntrack_acct", "counts packets and bytes of every connection"),
+        ("net/netfilter/nf_conntrack_timestamp", "notes begin and end of every connection"),
+        ("kernel/sched_schedstats", "times every wake-up of every task"),
+        ("kernel/task_delayacct", "times what every task waits for"),
+    ];
+    let values = rows.map(|(path, _)| ev.sysctl_number(path));
+    if values.iter().all(Option::is_none) {
+        return match setting::kept(&ev.root) {
+            Ok(()) => Vec::new(),
+            Err(why) => vec![Outcome::unknown(why.to_string())],
+        };
+    }
+    let read_by_rules = nft::ruleset(&ev.root).is_ok_and(|rules| reads_accounting(&rules));
+    let on: Vec<(&str, &str, u64)> = rows
+        .iter()
+        .zip(values)
+        .filter_map(|(&(path, what), v)| Some((path, what, v?)))
+        .filter(|r| r.2 > 0)
+        .filter(|r| !(read_by_rules && r.0.ends_with("conntrack_acct")))
+        .collect();
+    if on.is_empty() {
+        return vec![Outcome::good("No accounting beyond the kernel's own counters.")];
+    }
+    let outcome = Outcome::improve("Each packet or each wake-up pays for numbers that mostly nobody reads.");
+    vec![on.iter().fold(outcome, |o, (path, what, value)| {
+        let knob = Knob::Sysctl { path: (*path).to_owned() };
+        o.saw(format!("{} = {value}: {what}", path.replace('/', "."))).set(knob, value.to_string(), "0")
+    })]
+}
+
+/// Whether a rule looks at the packets or bytes of its connection, which are counted only while accounting is on.
+fn reads_accounting(rules: &serde_json::Value) -> bool {
+    match rules {
+        serde_json::Value::Object(fields) => fields.iter().any(|(name, value)| {
+            let key = value.get("key").and_then(serde_json::Value::as_str);
+            name == "ct" && matches!(key, Some("bytes" | "packets" | "avgpkt")) || reads_accounting(value)
+        }),
+        serde_json::Value::Array(all) => all.iter().any(reads_accounting),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_that_read_the_accounting() {
+        let rule = |key: &str| serde_json::json!({"nftables": [{"rule": {"expr": [{"match": {"left": {"ct": {"key": key}}}}]}}]});
+        assert!(reads_accounting(&rule("bytes")));
+        assert!(!reads_accounting(&rule("state")));
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use host::{knob::Knob, picture::Nic};
-use model::{CpuSet, doctor::Role};
+use model::CpuSet;
 
 use crate::{
     check::{Check, Outcome},
@@ -60,16 +60,6 @@ pub(super) const CHECKS: &[Check] = &[
         risk: "none: advice only",
         roles: &[],
         run: uneven,
-    },
-    Check {
-        id: "irqbalance",
-        group: "queues",
-        asks: "Does irqbalance move the interrupts of the NIC's queues?",
-        reads: "running processes, NICs with several queues",
-        fix: "systemctl disable --now irqbalance, then evenkeel spread apply",
-        risk: "interrupts of other devices stay where they are now",
-        roles: &[],
-        run: irqbalance,
     },
 ];
 
@@ -267,32 +257,18 @@ fn balance(ratio: f64, among: usize, saw: String) -> Outcome {
         .advise("# one heavy flow stays on one queue whatever the hash: then RPS or fanout, not RSS")
 }
 
-fn irqbalance(ev: &Evidence) -> Vec<Outcome> {
-    let several: Vec<&str> =
-        ev.ports().filter(|n| place::receive_irqs(n).count() > 1).map(|n| n.name.as_str()).collect();
-    let Some(pid) = ev.host.irqbalance_pid else {
-        return vec![Outcome::good("Nobody moves interrupts behind your back.").saw("irqbalance does not run")];
-    };
-    let saw = format!("irqbalance runs (process {pid})");
-    if several.is_empty() {
-        return vec![Outcome::good("No NIC here has queues that it could mix up.").saw(saw)];
-    }
-    let saw = format!("{saw}; {} with several queues: {}", several.len(), several.join(", "));
-    let fights = &ev.rewritten;
-    let why = "It counts interrupts and not packets, moves queues to cores that were idle a moment ago, and undoes any spreading.";
-    let advice = |o: Outcome| {
-        o.advise("systemctl disable --now irqbalance")
-            .advise("evenkeel spread apply")
-            .advise("# or keep it for other devices: IRQBALANCE_ARGS with --banirq for each of the NIC's interrupts")
-    };
-    if !fights.is_empty() {
-        let outcome = fights.iter().fold(Outcome::bad(why).saw(saw), Outcome::saw);
-        return vec![advice(outcome)];
-    }
-    match ev.role {
-        Role::Server | Role::Cluster => {
-            vec![Outcome::good("On a machine with other work its choices are mostly good enough.").saw(saw)]
-        }
-        Role::Router | Role::Firewall | Role::Capture => vec![advice(Outcome::improve(why).saw(saw))],
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_queues_can_be_uneven_too() {
+        let verdict = |values: &[f64]| balance(unevenness(values).unwrap(), values.len(), String::new()).verdict;
+        assert!(verdict(&[1000.0, 0.0]).is_finding(), "all on one of two is twice the mean, the most there can be");
+        assert!(!verdict(&[700.0, 300.0]).is_finding());
+        assert!(!verdict(&[700.0, 300.0, 300.0, 300.0]).is_finding());
+        assert!(verdict(&[900.0, 100.0, 100.0, 100.0]).is_finding());
+        assert_eq!(unevenness(&[5.0]), None);
+        assert_eq!(unevenness(&[0.0, 0.0]), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Who gets which packet: RPS, XPS, the table and the key of RSS.
+//! Who gets which packet: RPS, XPS, the table and the key of RSS, and irqbalance that moves the interrupts.
 
 use host::{
     knob::Knob,
@@ -53,6 +53,16 @@ pub(super) const CHECKS: &[Check] = &[
         risk: "flows move to other queues at the moment of the change",
         roles: &[],
         run: rss_key,
+    },
+    Check {
+        id: "irqbalance",
+        group: "queues",
+        asks: "Does irqbalance move the interrupts of the NIC's queues?",
+        reads: "running processes, NICs with several queues",
+        fix: "systemctl disable --now irqbalance, then evenkeel spread apply",
+        risk: "interrupts of other devices stay where they are now",
+        roles: &[],
+        run: irqbalance,
     },
 ];
 
@@ -169,4 +179,34 @@ fn hashing(ev: &Evidence, nic: &Nic, key: &[u8]) -> Option<Outcome> {
         _ => "The key spreads flows.",
     };
     Some(Outcome::good(why).on(&nic.name).saw(saw))
+}
+
+fn irqbalance(ev: &Evidence) -> Vec<Outcome> {
+    let several: Vec<&str> =
+        ev.ports().filter(|n| place::receive_irqs(n).count() > 1).map(|n| n.name.as_str()).collect();
+    let Some(pid) = ev.host.irqbalance_pid else {
+        return vec![Outcome::good("Nobody moves interrupts behind your back.").saw("irqbalance does not run")];
+    };
+    let saw = format!("irqbalance runs (process {pid})");
+    if several.is_empty() {
+        return vec![Outcome::good("No NIC here has queues that it could mix up.").saw(saw)];
+    }
+    let saw = format!("{saw}; {} with several queues: {}", several.len(), several.join(", "));
+    let fights = &ev.rewritten;
+    let why = "It counts interrupts and not packets, moves queues to cores that were idle a moment ago, and undoes any spreading.";
+    let advice = |o: Outcome| {
+        o.advise("systemctl disable --now irqbalance")
+            .advise("evenkeel spread apply")
+            .advise("# or keep it for other devices: IRQBALANCE_ARGS with --banirq for each of the NIC's interrupts")
+    };
+    if !fights.is_empty() {
+        let outcome = fights.iter().fold(Outcome::bad(why).saw(saw), Outcome::saw);
+        return vec![advice(outcome)];
+    }
+    match ev.role {
+        Role::Server | Role::Cluster => {
+            vec![Outcome::good("On a machine with other work its choices are mostly good enough.").saw(saw)]
+        }
+        Role::Router | Role::Firewall | Role::Capture => vec![advice(Outcome::improve(why).saw(saw))],
+    }
 }

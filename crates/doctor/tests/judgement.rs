@@ -1,0 +1,133 @@
+//! Single judgements on machines of a few files: when a check must find something, and when it must hold its tongue.
+
+use doctor::{Diagnosis, Evidence, Selection, diagnose};
+use host::{
+    Root,
+    root::{Node, Tree},
+};
+use model::doctor::{Finding, Role, Verdict};
+
+const NIC: &str = "sys/devices/pci0000:00/0000:03:00.0/net/eth0";
+
+fn examined(files: &[(&str, &str)], role: Role, check: &str) -> Diagnosis {
+    let mut tree: Tree = [
+        ("sys/devices/system/cpu/present".to_owned(), "0-1"),
+        ("sys/devices/system/cpu/online".to_owned(), "0-1"),
+        ("proc/interrupts".to_owned(), "           CPU0       CPU1\n"),
+        ("proc/sys/net/ipv4/ip_forward".to_owned(), "0"),
+        (format!("{NIC}/ifindex"), "2"),
+        (format!("{NIC}/flags"), "0x1003"),
+        (format!("{NIC}/mtu"), "1500"),
+    ]
+    .into_iter()
+    .chain(files.iter().map(|(path, text)| ((*path).replace("NIC", NIC), *text)))
+    .map(|(path, text)| (path, Node::File(text.to_owned())))
+    .collect();
+    tree.insert("sys/class/net/eth0", Node::Link("../../devices/pci0000:00/0000:03:00.0/net/eth0".into()));
+    let only = Selection::parse(&[check.to_owned()]).unwrap();
+    diagnose(&Evidence::gather(&Root::from_tree(tree), Some(role)).unwrap(), &only)
+}
+
+fn only(files: &[(&str, &str)], role: Role, check: &str) -> Finding {
+    let mut findings = examined(files, role, check).report.findings;
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    findings.remove(0)
+}
+
+fn shell(finding: &Finding) -> String {
+    finding.fix.as_ref().map(|fix| fix.shell.join("\n")).unwrap_or_default()
+}
+
+#[test]
+fn insert_failed_is_no_full_table() {
+    let table = |statistics| {
+        let files = [
+            ("proc/sys/net/netfilter/nf_conntrack_max", "1000"),
+            ("proc/sys/net/netfilter/nf_conntrack_count", "100"),
+            ("proc/sys/net/netfilter/nf_conntrack_buckets", "1000"),
+            ("proc/net/stat/nf_conntrack", statistics),
+        ];
+        only(&files, Role::Router, "conntrack-table")
+    };
+    assert_eq!(table("insert_failed drop early_drop\n000000ff 0 0\n").verdict, Verdict::Good);
+    let full = table("insert_failed drop early_drop\n0 0 00000001\n");
+    assert_eq!(full.verdict, Verdict::Bad);
+    assert!(shell(&full).contains("echo 2000 > /proc/sys/net/netfilter/nf_conntrack_max"), "{}", shell(&full));
+}
+
+#[test]
+fn suspended_interrupts_want_deferral() {
+    let with = |defer: u32, suspend: u64| {
+        let napi = format!(
+            r#"{{"driver": "ice", "napis": [{{"ifindex": 2, "id": 8193, "irq": null, "pid": null, "rx_queue": 0,
+            "defer_hard_irqs": {defer}, "gro_flush_timeout_ns": 20000, "irq_suspend_timeout_ns": {suspend}}}]}}"#
+        );
+        let files =
+            [("ethtool/eth0.json", napi.as_str()), ("NIC/napi_defer_hard_irqs", "0"), ("NIC/gro_flush_timeout", "0")];
+        only(&files, Role::Server, "irq-suspension")
+    };
+    assert_eq!(with(2, 20_000_000).verdict, Verdict::Good);
+    let lacking = with(0, 20_000_000);
+    assert_eq!(lacking.verdict, Verdict::Improve);
+    assert!(shell(&lacking).contains(r#""id": 8193, "defer-hard-irqs": 2"#), "{}", shell(&lacking));
+    assert_eq!(with(2, 60_000_000_000).verdict, Verdict::Bad);
+    assert!(with(0, 0).evidence.concat().contains("napi_defer_hard_irqs 0"), "without suspension the old question");
+}
+
+#[test]
+fn the_governor_is_a_setting_for_who_forwards() {
+    let files = [
+        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "schedutil"),
+        ("sys/devices/system/cpu/cpu1/cpufreq/scaling_governor", "performance"),
+        ("sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "acpi-cpufreq"),
+    ];
+    assert_eq!(only(&files, Role::Server, "governor").verdict, Verdict::Good);
+    let router = only(&files, Role::Router, "governor");
+    assert_eq!(router.verdict, Verdict::Improve);
+    assert_eq!(shell(&router), "echo performance > /sys/devices/system/cpu/cpu0/cpufreq/scaling_governor");
+}
+
+#[test]
+fn jumbo_frames_are_never_set_by_the_program() {
+    let found = only(&[], Role::Cluster, "mtu");
+    assert_eq!(found.verdict, Verdict::Improve);
+    assert!(found.fix.as_ref().is_some_and(|fix| fix.changes.is_empty()), "{found:?}");
+    assert!(shell(&found).starts_with("ip link set dev eth0 mtu 9000"), "{}", shell(&found));
+}
+
+#[test]
+fn lines_of_old_guides_are_named_by_their_text() {
+    let conf = "net.ipv4.tcp_tw_recycle = 1\nnet.ipv4.tcp_fack=1\n";
+    let found = examined(&[("etc/sysctl.conf", conf)], Role::Server, "removed-sysctls").report.findings;
+    assert_eq!(found.len(), 2, "{found:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("sysctl.conf");
+    std::fs::write(&file, format!("{conf}net.ipv4.tcp_sack = 1\n")).unwrap();
+    for finding in &found {
+        let command = shell(finding).replace("/etc/sysctl.conf", file.to_str().unwrap());
+        assert!(std::process::Command::new("sh").args(["-c", &command]).status().unwrap().success(), "{command}");
+    }
+    let left = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(left, "# net.ipv4.tcp_tw_recycle = 1\n# net.ipv4.tcp_fack=1\nnet.ipv4.tcp_sack = 1\n");
+}
+
+#[test]
+fn a_strict_filter_that_drops_nothing_is_right() {
+    let with = |dropped: &str| {
+        let netstat = format!("TcpExt: SyncookiesSent IPReversePathFilter\nTcpExt: 0 {dropped}\n");
+        let files = [
+            ("proc/sys/net/ipv4/conf/all/rp_filter", "1"),
+            ("proc/sys/net/ipv4/conf/eth0/rp_filter", "0"),
+            ("sys/class/net/eth1/ifindex", "3"),
+            ("sys/class/net/eth1/flags", "0x1003"),
+            ("sys/class/net/eth1/mtu", "1500"),
+            ("proc/net/netstat", netstat.as_str()),
+        ];
+        let found = examined(&files, Role::Router, "rp-filter:eth0").report.findings;
+        found.into_iter().next().expect("an answer")
+    };
+    assert_eq!(with("0").verdict, Verdict::Good);
+    let dropping = with("12");
+    assert_eq!(dropping.verdict, Verdict::Improve);
+    assert_eq!(shell(&dropping), "echo 2 > /proc/sys/net/ipv4/conf/all/rp_filter");
+}
