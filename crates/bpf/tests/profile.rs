@@ -43,7 +43,7 @@ fn busy(name: &str, cpu: u32, profile: &CpuProfile, mut work: impl FnMut() + Sen
         }
     };
     thread::scope(|scope| {
-        thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, body).unwrap().join().unwrap()
+        thread::Builder::new().name(name.to_owned()).spawn_scoped(scope, body).unwrap().join().unwrap();
     });
 }
 
