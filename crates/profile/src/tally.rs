@@ -240,10 +240,17 @@ fn listed(names: impl IntoIterator<Item = (String, u64)>) -> Vec<Named> {
     names
 }
 
-/// Whether a generator of XDP live frames (BPF_PROG_TEST_RUN) was at its own work: making frames and handing them to its interface. Packet
-/// work that soft interrupts do on top of it is not its own.
+/// Whether a generator of XDP live frames (BPF_PROG_TEST_RUN) was at its own work: making frames, handing them to its interface, and
+/// (a kernel worker does that) waiting for the last pages of a run that is over. Packet work that soft interrupts do on top of it is not
+/// its own, and neither is what receivers do to give its pages back.
 pub fn is_generator(frames: &[&str]) -> bool {
-    const MAKES: [&str; 4] = ["xdp_test_run_batch", "bpf_test_run_xdp_live", "bpf_prog_test_run_xdp", "bpf_test_run"];
+    const MAKES: [&str; 5] = [
+        "xdp_test_run_batch",
+        "bpf_test_run_xdp_live",
+        "bpf_prog_test_run_xdp",
+        "bpf_test_run",
+        "page_pool_release_retry",
+    ];
     const SERVES: [&str; 5] = ["handle_softirqs", "__do_softirq", "net_rx_action", "irq_exit_rcu", "__irq_exit_rcu"];
     let is_one_of = |names: &[&str], f: &str| names.contains(&crate::rules::bare(f));
     frames.iter().find(|f| is_one_of(&MAKES, f) || is_one_of(&SERVES, f)).is_some_and(|f| is_one_of(&MAKES, f))
@@ -332,6 +339,11 @@ mod tests {
         let own = ["veth_xdp_xmit", "bq_xmit_all", "xdp_test_run_batch.constprop.0", "bpf_test_run_xdp_live"];
         let served = ["ip_rcv", "net_rx_action", "handle_softirqs", "xdp_test_run_batch.constprop.0"];
         assert!(is_generator(&own) && !is_generator(&served) && !is_generator(&["ip_rcv"]));
+        let cleanup =
+            ["mutex_spin_on_owner", "__mutex_lock", "page_pool_release", "page_pool_release_retry", "worker_thread"];
+        assert!(
+            is_generator(&cleanup) && !is_generator(&["page_pool_put_unrefed_netmem", "veth_xdp_rcv_one", "veth_poll"])
+        );
         let mut tally = Tally::new().without_generator().keeping_stacks();
         tally.add(&seen(0, &own, 3));
         tally.add(&seen(0, &served, 1));
