@@ -140,6 +140,11 @@ impl Work {
     pub fn percent(&self, class: Class) -> f64 {
         self.classes.iter().find(|w| w.class == class).map_or(0.0, |w| w.percent)
     }
+
+    /// The share of waiting for locks that another core held, in percent of the busy time; part of that of [`Class::Locks`].
+    pub fn waiting_percent(&self) -> f64 {
+        self.locks.iter().map(|l| l.waiting_percent).sum()
+    }
 }
 
 impl From<&Profile> for Work {

@@ -82,7 +82,7 @@ impl Page<'_> {
         demo_text::dearest(stage)
     }
 
-    fn locks(&self, stage: &Stage) -> (String, String) {
+    fn locks(&self, stage: &Stage) -> [String; 3] {
         demo_text::locks(stage)
     }
 

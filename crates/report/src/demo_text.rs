@@ -80,10 +80,10 @@ pub(crate) const WORK_NOTE: &str = "percent of the busy time, that of the genera
 fn work(run: &DemoRun, look: Look) -> String {
     let rows = run.stages.iter().map(|s| {
         let [first, second] = dearest(s);
-        let (locks, taker) = locks(s);
-        vec![s.name.clone(), first, second, locks, taker]
+        let [locks, waiting, taker] = locks(s);
+        vec![s.name.clone(), first, second, locks, waiting, taker]
     });
-    look.table(&["STAGE", "DEAREST", "SECOND", ">LOCKS", "MOSTLY TAKEN BY"], rows)
+    look.table(&["STAGE", "DEAREST", "SECOND", ">LOCKS", ">WAITING", "MOSTLY TAKEN BY"], rows)
 }
 
 /// The two dearest classes with their shares; empty where there is none.
@@ -95,12 +95,13 @@ pub(crate) fn dearest(stage: &Stage) -> [String; 2] {
     [share(0), share(1)]
 }
 
-/// The share of locks, and who takes the most of them.
-pub(crate) fn locks(stage: &Stage) -> (String, String) {
-    let Some(work) = &stage.work else { return (NOT_SAMPLED.into(), String::new()) };
+/// The share of locks, how much of it is waiting for another core, and who takes the most of them.
+pub(crate) fn locks(stage: &Stage) -> [String; 3] {
+    let Some(work) = &stage.work else { return [NOT_SAMPLED.into(), NOT_SAMPLED.into(), String::new()] };
     let percent = work.percent(Class::Locks);
     let taker = work.locks.first().filter(|_| percent >= 1.0);
-    (format!("{percent:.1}"), taker.map_or_else(String::new, |l| format!("{} {:.1}", l.caller, l.percent)))
+    let taker = taker.map_or_else(String::new, |l| format!("{} {:.1}", l.caller, l.percent));
+    [format!("{percent:.1}"), format!("{:.1}", work.waiting_percent()), taker]
 }
 
 const NOT_SAMPLED: &str = "-";

@@ -17,9 +17,13 @@ fn work(key: &str) -> Work {
     let share = |class, percent| WorkShare { class, percent };
     let (first, locks) = if key == keys::PLAIN { (58.0, 58.0) } else { (41.5, 0.4) };
     let class = if key == keys::PLAIN { Class::Locks } else { Class::Receive };
+    let mut classes = vec![share(class, first), share(Class::Memory, 22.4), share(Class::Copying, 9.0)];
+    if class != Class::Locks {
+        classes.push(share(Class::Locks, locks));
+    }
     Work {
         samples: 700,
-        classes: vec![share(class, first), share(Class::Memory, 22.4), share(Class::Copying, 9.0)],
+        classes,
         locks: vec![LockShare {
             caller: "packet_rcv".into(),
             class: Class::Taps,
