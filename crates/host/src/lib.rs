@@ -4,6 +4,7 @@ pub mod counters;
 pub mod journal;
 pub mod knob;
 pub mod members;
+pub mod neighbours;
 pub mod netdev;
 pub mod picture;
 pub mod read;

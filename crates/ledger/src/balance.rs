@@ -38,6 +38,12 @@ impl Lost<'_> {
         self.0.iter().filter(here).map(|f| f.loss.packets as i64).sum()
     }
 
+    /// Losses at the postrouting hook, which lies before or behind IP's last counter.
+    fn postrouting(&self) -> i64 {
+        let here = |f: &&Found| f.stage == Some(Stage::Postrouting);
+        self.0.iter().filter(here).map(|f| f.loss.packets as i64).sum()
+    }
+
     /// Drops of netfilter whose hook nobody told.
     fn unplaced(&self) -> i64 {
         self.0.iter().filter(|f| f.stage.is_none()).map(|f| f.loss.packets as i64).sum()
@@ -51,7 +57,11 @@ struct Ip {
     requested: i64,
     transmitted: i64,
     fragments_joined: i64,
+    /// Packets more by cutting some into fragments.
     fragments_made: i64,
+    /// The counter of what leaves IP is that of Linux 6.7, behind the postrouting hook and after cutting. The estimate for older
+    /// kernels stands before both.
+    counted_last: bool,
     /// Packets that GRO may have joined to others at most: IP counts their segments by ECN field.
     joined_at_most: i64,
     /// Multicast and broadcast packets sent, which the kernel also hands to its own receivers.
@@ -71,7 +81,8 @@ impl Ip {
         let joined = |group: &str, received: u64| segments(group).saturating_sub(received) as i64;
         let requested = both("OutRequests");
         // Kernels before 6.7 do not count what leaves IP; they count what is forwarded behind the hook.
-        let transmitted = if p.all.contains_key("Ip.OutTransmits") {
+        let counted_last = p.all.contains_key("Ip.OutTransmits");
+        let transmitted = if counted_last {
             both("OutTransmits")
         } else {
             both("OutForwDatagrams") + p.get("Ip.ForwDatagrams") as i64 + requested
@@ -83,6 +94,7 @@ impl Ip {
             transmitted,
             fragments_joined: both("ReasmReqds") - both("ReasmOKs"),
             fragments_made: both("FragCreates") - both("FragOKs"),
+            counted_last,
             joined_at_most: joined("IpExt", p.get("Ip.InReceives")) + joined("Ip6", p.get("Ip6.InReceives")),
             looped_at_most: (p.get("IpExt.OutMcastPkts") + p.get("IpExt.OutBcastPkts") + p.get("Ip6.OutMcastPkts"))
                 as i64,
@@ -152,9 +164,17 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
 
     // IP: both what arrived and what was made here goes in; what is delivered and transmitted comes out.
     let taken: i64 = interval.rules.iter().filter(|r| r.taken).map(|r| r.packets as i64).sum();
-    let joined_fragments = (ip.fragments_joined - stage_of(found, "fragments")).max(0);
-    let mut inner =
-        ip.received + ip.requested - lost.at(Stage::Ip) - taken - joined_fragments - ip.delivered - ip.transmitted;
+    let kept_fragments = ip.fragments_joined - stage_of(found, "fragments");
+    let joined_fragments = kept_fragments.max(0);
+    let (cut_inside, cut_outside) = if ip.counted_last { (ip.fragments_made, 0) } else { (0, ip.fragments_made) };
+    let (post_inside, post_outside) = if ip.counted_last { (lost.postrouting(), 0) } else { (0, lost.postrouting()) };
+    let mut inner = ip.received + ip.requested + cut_inside
+        - lost.at(Stage::Ip)
+        - post_inside
+        - taken
+        - kept_fragments
+        - ip.delivered
+        - ip.transmitted;
 
     // The way out.
     let devices: i64 = interval.interfaces.iter().filter(|i| !i.stacked).map(attempts).sum();
@@ -168,7 +188,7 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
             .filter(|f| f.stage == Some(Stage::Device) && f.ifindex == 0)
             .map(|f| f.loss.packets as i64)
             .sum::<i64>();
-    let known = ip.transmitted + ip.fragments_made + bridged - lost.at(Stage::Out);
+    let known = ip.transmitted + cut_outside + bridged - lost.at(Stage::Out) - post_outside;
     let mut out = known - reached; // positive: missing; negative: sent past IP
 
     // Netfilter's drops of an unknown hook are where packets are missing.
@@ -188,22 +208,29 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     let wait_neighbour = out.clamp(0, interval.neighbour_room as i64);
     let waited_neighbour = (-out).clamp(0, stage_of(found, "neighbour-failed"));
     out += waited_neighbour - wait_neighbour;
+    let wait_tun = out.clamp(0, interval.tun_room as i64);
+    out -= wait_tun;
 
     // What IP transmitted beyond what was made here was forwarded.
     let surviving = ip.requested - lost.output();
-    let forwarded = (ip.transmitted - surviving).max(0);
+    let reached_hook = ip.transmitted - cut_inside + post_inside;
+    let forwarded = (reached_hook - surviving).max(0);
     // Local packets that IP was asked to send and did not transmit were lost at the output hook, wherever they were counted.
-    let unseen_output = (surviving - ip.transmitted).max(0);
+    let unseen_output = (surviving - reached_hook).max(0);
 
     let past_ip = (-out).max(0);
     let redirect_handed = xdp_redirected.min(past_ip);
     let missing_out = out.max(0);
+    // Generic XDP has no counter of what it sends back or redirects: what IP misses went past IP.
+    let generic = interval.interfaces.iter().any(|i| i.generic_xdp);
+    let generic_handed = if generic { link.clamp(0, past_ip - redirect_handed) } else { 0 };
 
     local(&mut b.receive.delivered, interval, &lost, &ip);
     let r = &mut b.receive;
     r.delivered.push(handed("forwarded by IP", forwarded, "OutTransmits - OutRequests"));
     r.delivered.push(handed("forwarded by a bridge", bridged, "ports' counters"));
     r.delivered.push(handed("redirected by XDP to an interface", redirect_handed, "the driver's xdp_redirect"));
+    r.delivered.push(handed("sent back or redirected by generic XDP", generic_handed, "worked out"));
     r.delivered.push(entry(
         "redirected by XDP (AF_XDP, other CPUs)",
         xdp_redirected - redirect_handed,
@@ -218,6 +245,7 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     take(&mut r.delivered, refused);
     r.delivered.push(entry("joined to others by GRO", joined, "In*ECT*Pkts, InReceives"));
     r.delivered.push(entry("fragments joined, or waiting for the rest", joined_fragments, "ReasmReqds - ReasmOKs"));
+    r.offered.push(entry("fragments that waited since before", -kept_fragments, "ReasmReqds - ReasmOKs"));
     r.offered.push(entry("own multicast and broadcast, heard here", looped, "OutMcastPkts, OutBcastPkts"));
     r.offered.push(entry("copies for packet taps that were lost", lost.at(Stage::Copy), "see taps"));
     let received_ip = lost.at(Stage::Ip) - lost.output() - unseen_output;
@@ -232,10 +260,12 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     t.offered.push(handed("forwarded by IP", forwarded, "OutTransmits - OutRequests"));
     t.offered.push(handed("forwarded by a bridge", bridged, "ports' counters"));
     t.offered.push(handed("redirected by XDP", redirect_handed, "the driver's xdp_redirect"));
+    t.offered.push(handed("sent back or redirected by generic XDP", generic_handed, "worked out"));
     let what = "sent past IP (ARP, packet sockets, AF_XDP, copies) or cut into segments";
-    t.offered.push(entry(what, past_ip - redirect_handed, "the interfaces' counters less IP's"));
+    t.offered.push(entry(what, past_ip - redirect_handed - generic_handed, "the interfaces' counters less IP's"));
     t.offered.push(entry("waited for a neighbour since before", waited_neighbour, "worked out"));
     t.delivered.push(entry("waiting for a neighbour's answer", wait_neighbour, "worked out; see /proc/net/arp"));
+    t.delivered.push(entry("waiting for the program behind a tun device", wait_tun, "worked out"));
     t.offered.push(entry("fragments made on the way", ip.fragments_made, "FragCreates - FragOKs"));
     let mut waiting = 0;
     for i in interval.interfaces.iter().filter(|i| !i.stacked) {
@@ -244,8 +274,13 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     }
     t.delivered.push(entry("waiting in a queue", waiting, "backlog of the qdiscs"));
     t.offered.push(entry("waited in a queue since before", -waiting, "backlog of the qdiscs"));
-    t.lost =
-        (lost.output() + unseen_output + lost.at(Stage::Out) + lost.at(Stage::Device) + unplaced_out).max(0) as u64;
+    t.lost = (lost.output()
+        + unseen_output
+        + lost.at(Stage::Out)
+        + lost.postrouting()
+        + lost.at(Stage::Device)
+        + unplaced_out)
+        .max(0) as u64;
     t.unexplained = missing_out;
 
     for side in [&mut b.receive, &mut b.transmit] {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use host::{
     Root,
+    neighbours::{self, Asked},
     stack::{Counted, Link, LossClass, NicLosses, SocketKey, SocketKind, StackCounters, Verdict, XdpCount, XdpMode},
 };
 use sys::ethtool::Ethtool;
@@ -19,23 +20,35 @@ pub(crate) struct Machine {
     pub(crate) stacked: Vec<u32>,
     /// Virtual links that receive by NAPI.
     pub(crate) napi: Vec<u32>,
-    /// Packets that may wait for answers to ARP.
+    /// Packets that may wait for answers to ARP and neighbour discovery.
     pub(crate) neighbour_room: u64,
+    /// Packets that may wait for the programs behind tun devices.
+    pub(crate) tun_room: u64,
 }
 
 /// A packet that waits for a neighbour takes at least so many bytes of the queue's room.
 const LEAST_WAITING_BYTES: u64 = 512;
 
-/// Neighbours that have not answered yet (flags 0 in /proc/net/arp), times the packets that may wait for each.
-fn neighbour_room(root: &Root) -> u64 {
-    let table = root.read("proc/net/arp").unwrap_or_default();
-    let unanswered = table.lines().skip(1).filter(|l| l.split_ascii_whitespace().nth(2) == Some("0x0")).count() as u64;
-    if unanswered == 0 {
-        return 0;
-    }
-    let bytes = root.read_trimmed("proc/sys/net/ipv4/neigh/default/unres_qlen_bytes").ok();
-    let bytes: u64 = bytes.and_then(|text| text.parse().ok()).unwrap_or(0);
-    unanswered.saturating_mul(bytes / LEAST_WAITING_BYTES)
+/// Neighbours that have not answered yet, times the packets that may wait for each.
+fn neighbour_room(root: &Root, links: &BTreeMap<u32, Link>) -> u64 {
+    let room = |(asked, n): (Asked, u64)| {
+        let name = &links.get(&asked.ifindex)?.name;
+        let family = if asked.v6 { "ipv6" } else { "ipv4" };
+        let bytes = root.read_trimmed(&format!("proc/sys/net/{family}/neigh/{name}/unres_qlen_bytes")).ok()?;
+        Some(n.saturating_mul(bytes.parse::<u64>().ok()? / LEAST_WAITING_BYTES))
+    };
+    neighbours::unanswered().unwrap_or_default().into_iter().filter_map(room).sum()
+}
+
+/// A tun device counts a packet as sent when its program reads it; until then it waits in a ring of this length.
+fn tun_room(root: &Root, links: &BTreeMap<u32, Link>) -> u64 {
+    let room = |link: &Link| -> Option<u64> {
+        let length = root.read_trimmed(&format!("sys/class/net/{}/tx_queue_len", link.name)).ok()?;
+        let queues = root.list(&format!("sys/class/net/{}/queues", link.name)).ok()?;
+        let queues = queues.iter().filter(|q| q.starts_with("tx-")).count() as u64;
+        Some(length.parse::<u64>().ok()?.saturating_mul(queues))
+    };
+    links.values().filter(|l| l.kind == "tun").filter_map(room).sum()
 }
 
 impl Machine {
@@ -61,7 +74,8 @@ impl Machine {
                 .filter(|(_, l)| l.kind == "veth" && (native(l) || gro(&l.name) == Some(true)))
                 .map(|(&i, _)| i)
                 .collect(),
-            neighbour_room: neighbour_room(root),
+            neighbour_room: neighbour_room(root, &stack.links),
+            tun_room: tun_room(root, &stack.links),
         }
     }
 }
@@ -87,6 +101,7 @@ pub(crate) fn interfaces(
             bridge_port: link.bridge_port.is_some(),
             napi: machine.napi.contains(&index),
             native_xdp: native.is_some(),
+            generic_xdp: link.xdp.iter().any(|(mode, _)| *mode == XdpMode::Generic),
             stats: link.stats,
             nic: nic.map_or_else(Vec::new, nic_losses),
             xdp: nic.and_then(|n| xdp_done(n, native.map(|(_, id)| *id))),

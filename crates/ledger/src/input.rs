@@ -39,6 +39,8 @@ pub struct Interval {
     /// Packets that may wait for an answer to ARP at most, at the end of the interval: unanswered questions times the length of
     /// their queues.
     pub neighbour_room: u64,
+    /// Packets that may wait for the programs behind tun devices at most, which count them only when they are read.
+    pub tun_room: u64,
     /// How far the times of the readings of different counters may have shifted against each other, in seconds.
     pub skew_s: f64,
 }
@@ -62,6 +64,8 @@ pub struct Interface {
     pub napi: bool,
     /// An XDP program runs in its driver.
     pub native_xdp: bool,
+    /// An XDP program runs behind its driver, on socket buffers.
+    pub generic_xdp: bool,
     /// The counters of the interface.
     pub stats: LinkStats,
     /// What its driver lost on receiving, by kind and queue.

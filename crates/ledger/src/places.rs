@@ -22,6 +22,8 @@ pub enum Stage {
     Local,
     /// Received by a protocol other than IP.
     Other,
+    /// At the postrouting hook: before IP's transmit counter since Linux 6.7, behind what older kernels count.
+    Postrouting,
     /// Between IP's transmit counter and the interface.
     Out,
     /// At the interface's transmit side.
@@ -63,6 +65,13 @@ const VETH: &[&str] = &["veth_xmit", "veth_forward"];
 const XDP: &[&str] = &["veth_xdp_rcv", "tun_xdp", "tun_build"];
 /// Generic XDP, whose verdict gives no reason.
 const GENERIC_XDP: &[&str] = &["do_xdp_generic", "netif_receive_generic_xdp", "bpf_prog_run_generic_xdp"];
+/// Routes that refuse (blackhole, prohibit): they give no reason.
+const ROUTE: &[&str] = &["ip_error", "dst_discard", "ip6_pkt_prohibit"];
+/// An interface without IPv6 gives no reason either.
+const IPV6: &[&str] = &["ip6_rcv_core", "ipv6_rcv"];
+/// Where IP keeps fragments: without room it drops them at once and gives no reason.
+const DEFRAG: &[&str] =
+    &["ip_defrag", "ip_frag_", "ip_expire", "inet_frag_", "ipv6_frag_rcv", "ip6_frag_", "nf_ct_frag6"];
 const FORWARD: &[&str] = &["ip_forward", "ip6_forward"];
 
 macro_rules! places {
@@ -98,7 +107,7 @@ places! {
     "stp" "bridge" Receive Bridge "arrived at a bridge port that may not forward (spanning tree)" [] ["BRIDGE_INGRESS_STP_STATE" ANY]
         "`bridge link` shows the states; a blocked port is right where the wiring has a loop.";
     "bridge" "bridge" Forward Bridge "not forwarded by the bridge" [] ["NO_TX_TARGET" ANY, "LOCAL_MAC" ANY, "MAC_INVALID_SOURCE" ANY, "MAC_IEEE_MAC_CONTROL" ANY]
-        "`bridge -s link` and `bridge fdb` show what the bridge knows.";
+        "`bridge fdb show` tells the port of the destination's MAC: the frame came by it already, or no port may take it (`bridge -d link`).";
     "otherhost" "ethernet" Receive Link "addressed to another host's MAC" ["link.rx_otherhost_dropped"] ["OTHERHOST" ANY]
         "Harmless on a mirror port. Otherwise the switch floods, or a neighbour has an old MAC: look at its ARP table.";
     "unhandled" "ethernet" Receive Link "no protocol wanted it" [] ["UNHANDLED_PROTO" ANY, "PTYPE_ABSENT" ANY]
@@ -113,14 +122,16 @@ places! {
         "Damaged on the way or built wrong by the sender: compare with the NIC's error counters.";
     "ip-header" "ip" Receive Ip "bad IP header" ["Ip.InHdrErrors", "Ip6.InHdrErrors"] ["IP_INHDR" ANY, "IPV6_BAD_EXTHDR" ANY]
         "Damaged on the way or built wrong by the sender: capture some (`evenkeel capture`).";
-    "ipv6-off" "ip" Receive Ip "IPv6 is switched off here" [] ["IPV6DISABLED" ANY]
-        "net.ipv6.conf.IFACE.disable_ipv6 says so; harmless if meant.";
+    "ipv6-off" "ip" Receive Ip "IPv6 is switched off on the interface" [] ["IPV6DISABLED" ANY, "NOT_SPECIFIED" IPV6]
+        "`sysctl net.ipv6.conf.IFACE.disable_ipv6` says so, or an MTU below 1280; harmless if meant.";
     "rp-filter" "ip" Receive Ip "came by an interface that does not lead back to its sender (rp_filter)" ["TcpExt.IPReversePathFilter"] ["IP_RPFILTER" ANY]
         "Spoofed, or routing is asymmetric: then net.ipv4.conf.IFACE.rp_filter=2 (loose).";
     "martian" "ip" Receive Ip "martian: impossible source or destination address" [] ["IP_INVALID_SOURCE" ANY, "IP_LOCAL_SOURCE" ANY, "IP_LOCALNET" ANY, "IP_INVALID_DEST" ANY, "UNICAST_IN_L2_MULTICAST" ANY]
         "Spoofed, or two hosts have one address: net.ipv4.conf.all.log_martians=1 logs them.";
     "no-route" "ip" Forward Ip "no route to the destination" ["IpExt.InNoRoutes", "Ip6.InNoRoutes"] ["IP_INNOROUTES" ANY]
         "`ip route get DESTINATION from SOURCE iif IFACE`; a default route is missing, or the sender's is wrong.";
+    "route-refuses" "ip" Forward Ip "a route refuses it (blackhole, prohibit)" [] ["NOT_SPECIFIED" ROUTE]
+        "`ip route get DESTINATION` and `ip -6 route` show the route: meant, or to be deleted.";
     "in-address" "ip" Receive Ip "not for an address of this host, and it does not forward" ["Ip.InAddrErrors", "Ip6.InAddrErrors"] ["IP_INADDRERRORS" ANY]
         "If it is to route: net.ipv4.ip_forward=1. Otherwise the sender's route is wrong.";
     "too-big" "ip" Forward Ip "too large for the way on, and not to be fragmented" ["Ip.FragFails", "Ip6.InTooBigErrors"] ["PKT_TOO_BIG" ANY]
@@ -129,12 +140,12 @@ places! {
         "";
     "xfrm" "ip" Receive Ip "refused by an IPsec policy" [] ["XFRM_POLICY" ANY]
         "`ip -s xfrm policy` and /proc/net/xfrm_stat tell which.";
-    "fragments" "ip" Receive Ip "fragments that never became whole" [] ["FRAG_REASM_TIMEOUT" ANY, "FRAG_TOO_FAR" ANY, "DUP_FRAG" ANY]
-        "Fragments are lost before they arrive, or net.ipv4.ipfrag_high_thresh is too small for a flood of them.";
+    "fragments" "ip" Receive Ip "fragments that never became whole" [] ["FRAG_REASM_TIMEOUT" ANY, "FRAG_TOO_FAR" ANY, "DUP_FRAG" ANY, "NOT_SPECIFIED" DEFRAG, "NOMEM" DEFRAG]
+        "Their other parts were lost before, or there is no room: `sysctl -w net.ipv4.ipfrag_high_thresh=16777216` (IPv6: net.ipv6.ip6frag_high_thresh).";
     "ip-discard" "ip" Receive Ip "discarded by IP, mostly for want of memory" ["Ip.InDiscards", "Ip6.InDiscards"] ["NOMEM" ANY, "SECURITY_HOOK" ANY]
         "Look at free memory and at vm.min_free_kbytes.";
     "conntrack" "conntrack" Receive Ip "connection table full, or the connection could not be entered" [] []
-        "Raise net.netfilter.nf_conntrack_max and the buckets, or do not track such traffic (notrack).";
+        "`sysctl -w net.netfilter.nf_conntrack_max=N` (and nf_conntrack_buckets=N) with N twice as many, or no tracking of such traffic: a rule with `notrack`.";
     "netfilter" "netfilter" Receive Ip "dropped by rules or policies without a counter" [] ["NETFILTER_DROP" ANY]
         "Put `counter` into the rules to see which: `nft list ruleset`.";
     "no-port" "udp" Receive Local "no socket on the UDP port" ["Udp.NoPorts", "Udp6.NoPorts"] ["NO_SOCKET" UDP]
@@ -144,7 +155,7 @@ places! {
     "udp-checksum" "udp" Receive Local "bad UDP checksum" ["Udp.InCsumErrors", "Udp6.InCsumErrors"] ["UDP_CSUM" ANY]
         "Damaged on the way, or a sender with broken offload: `ethtool -K IFACE tx off` there as a test.";
     "udp-memory" "udp" Receive Local "no memory for UDP" ["Udp.MemErrors", "Udp6.MemErrors"] ["PROTO_MEM" UDP]
-        "Raise net.ipv4.udp_mem.";
+        "Raise the three numbers of net.ipv4.udp_mem (pages): `sysctl net.ipv4.udp_mem` shows them.";
     "udp-other" "udp" Receive Local "refused by UDP (socket filter, policy, encapsulation)" ["Udp.InErrors", "Udp6.InErrors"] ["SOCKET_FILTER" UDP, "XFRM_POLICY" UDP, "NOT_SPECIFIED" UDP]
         "";
     "tcp-checksum" "tcp" Receive Local "bad TCP checksum" ["Tcp.InCsumErrors"] ["TCP_CSUM" ANY]
@@ -154,9 +165,9 @@ places! {
     "tcp-no-socket" "tcp" Receive Local "no socket on the TCP port (answered with RST)" [] ["NO_SOCKET" TCP]
         "Nobody listens there: the service is down, or the traffic is unwanted; then drop it earlier.";
     "listen-overflow" "tcp" Receive Local "accept queue of a listener full" ["TcpExt.ListenOverflows"] ["TCP_LISTEN_OVERFLOW" ANY]
-        "The program accepts too slowly: a larger backlog in listen() and net.core.somaxconn, or more acceptors.";
+        "`ss -ltnp` names the program (Recv-Q above Send-Q): it accepts too slowly. More acceptors, or a larger backlog in its listen() and `sysctl -w net.core.somaxconn=4096`.";
     "listen-drop" "tcp" Receive Local "not taken by a listener (queue of half-open connections full, no memory, no route back)" ["TcpExt.ListenDrops"] []
-        "net.ipv4.tcp_max_syn_backlog, net.ipv4.tcp_syncookies=1; a flood: see `evenkeel capture`.";
+        "`sysctl -w net.ipv4.tcp_syncookies=1 net.ipv4.tcp_max_syn_backlog=4096`, and a larger backlog in the program's listen() (`ss -ltnp`).";
     "tcp-backlog" "tcp" Receive Local "backlog of a busy TCP socket full" ["TcpExt.TCPBacklogDrop"] ["SOCKET_BACKLOG" ANY]
         "Raise net.ipv4.tcp_rmem, or use more connections.";
     "tcp-buffer" "tcp" Receive Local "receive buffer of a TCP socket full" ["TcpExt.TCPRcvQDrop", "TcpExt.TCPOFODrop", "TcpExt.OfoPruned"] ["PROTO_MEM" TCP, "TCP_OFO_DROP" ANY, "TCP_OFO_QUEUE_PRUNE" ANY, "SOCKET_RCVBUFF" TCP]
@@ -197,7 +208,7 @@ places! {
         "More is sent than the rate or the link allows: `tc -s qdisc show`; a longer queue only helps against bursts.";
     "device" "transmit" Transmit Device "not sent by the device" [] ["DEV_HDR" ANY, "DEV_READY" ANY, "FULL_RING" ANY, "SKB_GSO_SEG" ANY, "SKB_CSUM" ANY, "SKB_UCOPY_FAULT" ANY,
             "TAP_FILTER" ANY, "TAP_TXFILTER" ANY, "RECURSION_LIMIT" ANY, "NOMEM" ANY]
-        "The device or its peer does not take them: `ip -s link`, its ring, and whether the other end is up.";
+        "The device or its other end does not take them: `ip -s -d link show IFACE`, and on the other end `ip link set PEER up`; a tun device: its program reads too slowly.";
 }
 
 /// Places for drops that no line of the table wants, by the beginning of the function's name.

@@ -135,11 +135,6 @@ impl Ledger {
             })
             .ok();
         let rings = RingSockets::open().map_err(|e| lacking.push(e.to_string())).ok();
-        if let Some(why) = rings.as_ref().and_then(RingSockets::forgets) {
-            lacking.push(format!(
-                "packet taps may have lost more than is shown: what their owners ask the kernel for, it forgets ({why})"
-            ));
-        }
         let netns = fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino() as u32);
         let mut ledger = Self {
             reader: StackReader::open(),
@@ -264,6 +259,7 @@ impl Ledger {
             precision,
             weight: weight(before.drops.as_ref(), now.drops.as_ref()),
             neighbour_room: now.machine.neighbour_room,
+            tun_room: now.machine.tun_room,
             skew_s: changed.as_secs_f64(),
             conntrack: stack.conntrack,
             protocols: stack.protocols,
@@ -274,6 +270,13 @@ impl Ledger {
             interval.sockets.retain(|s| !s.packet);
             interval.sockets.extend(rings.into_iter().filter(|s| !ours(s.inode)));
             interval.rings_known = true;
+            if let Some(why) = self.rings.as_ref().and_then(RingSockets::forgets)
+                && interval.sockets.iter().any(|s| s.packet)
+            {
+                notes.push(format!(
+                    "packet taps may have lost more than is shown: what their owners ask the kernel for, it forgets ({why})"
+                ));
+            }
         }
         if let (Some(now), Some(before)) = (&now.drops, &before.drops) {
             interval.xdp_losses = trace::xdp_losses(before, now, self.netns, &interval.interfaces);

@@ -174,6 +174,12 @@ fn push(found: &mut Vec<Found>, p: &Place, stage: Option<Stage>, ifindex: u32, l
     found.push(Found { station: p.station, direction: p.direction, stage, ifindex, loss });
 }
 
+/// Whether the trace sees what the counters of a place count. A listener without room counts connection requests that the kernel
+/// then frees without a word.
+fn comparable(p: &Place) -> bool {
+    !p.reasons.is_empty() && p.id != "listen-overflow"
+}
+
 /// A place whose counters are the protocols' or which has none.
 fn simple(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
     let interval = traced.interval;
@@ -210,7 +216,7 @@ fn simple(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
         }
         _ => (!p.counters.is_empty()).then(|| (names.join(" + "), counted)),
     };
-    let mut loss = traced.loss(words.to_owned(), counter, &traced.at(p.id, 0), !p.reasons.is_empty(), p.advice);
+    let mut loss = traced.loss(words.to_owned(), counter, &traced.at(p.id, 0), comparable(p), p.advice);
     if p.id == "udp-buffer" && loss.causes.is_empty() {
         // Without the trace the sockets themselves tell.
         let lost = interval.sockets.iter().filter(|s| !s.packet && !s.xdp && s.packets > 0);
@@ -354,6 +360,8 @@ fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Found>) {
             packets: f.packets,
             ..Cause::default()
         });
+        let of = done.program.map_or_else(String::new, |id| format!(" id {id}"));
+        let aborted = failures(interface, traced).any(|f| f.among_dropped);
         let words = format!("dropped by the XDP program{program}");
         let failed = if done.nested { traced_xdp(interface, traced) } else { 0 };
         row(
@@ -361,14 +369,19 @@ fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Found>) {
             "the driver's xdp_drops".into(),
             done.dropped.saturating_sub(failed),
             exceptions.collect(),
-            "The program's verdict: `bpftool prog show` names it.",
+            &match done.program {
+                _ if aborted => {
+                    format!("XDP_ABORTED means an error within the program: `bpftool prog show{of}` names it.")
+                }
+                _ => format!("The program's verdict: `bpftool prog show{of}` names it."),
+            },
         );
         row(
             "sent back by XDP, not taken by the driver".into(),
             "the driver's xdp_tx_errors".into(),
             done.tx_errors,
             Vec::new(),
-            "Its transmit queue is full.",
+            "Its transmit queue is full; of a veth: `ethtool -K PEER gro on` at the other end, or an XDP program there.",
         );
     }
     let told: u64 = failures(interface, traced).filter(|f| !f.among_dropped).map(|f| f.packets).sum();
@@ -394,7 +407,11 @@ fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Found>) {
             format!("traced: {}", failure.tracepoint),
             failure.packets,
             if failure.target == 0 { sockets.clone() } else { Vec::new() },
-            "The target is down, full, or (veth) its peer has neither an XDP program nor GRO on.",
+            if failure.target == 0 && !sockets.is_empty() {
+                "The program behind the AF_XDP socket reads too slowly: give it a core of its own and larger rings, or more queues and sockets."
+            } else {
+                "The target is down (`ip link set TARGET up`), full, or a veth whose other end has neither GRO nor an XDP program: `ethtool -K PEER gro on` there."
+            },
         );
     }
 }
@@ -515,7 +532,17 @@ fn netfilter(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
     }
     // What is left was dropped by rules without counters, or by policies.
     if told as f64 > known as f64 + if known > 0 { tolerance } else { 0.0 } {
-        let mut loss = traced.loss(p.words.to_owned(), None, &drops, true, p.advice);
+        // Only on the way from a local sender a packet has no interface yet.
+        let (local, others): (Vec<&Drop>, Vec<&Drop>) = drops.into_iter().partition(|d| d.ifindex == 0);
+        let output = |r: &&RuleLoss| r.hook == "output" && r.family != "bridge";
+        let counted: u64 = traced.interval.rules.iter().filter(|r| !r.taken).filter(output).map(|r| r.packets).sum();
+        let sent_here = packets(&local).saturating_sub(counted).min(told - known);
+        let words = format!("{}, output hook", p.words);
+        let mut loss = traced.loss(words, None, &local, true, p.advice);
+        (loss.packets, loss.traced) = (sent_here, Some(sent_here));
+        found.push(Found { station: p.station, direction: Transmit, stage: Some(Stage::Ip), ifindex: 0, loss });
+        let known = known + sent_here;
+        let mut loss = traced.loss(p.words.to_owned(), None, &others, true, p.advice);
         loss.packets = told - known;
         loss.traced = Some(told - known);
         push(found, p, None, 0, loss);
@@ -532,7 +559,7 @@ fn hook(rule: &RuleLoss) -> (Option<Stage>, Direction) {
         ("arp", _) => (Some(Stage::Other), Receive),
         (_, "forward") => (Some(Stage::Ip), Forward),
         (_, "output") => (Some(Stage::Ip), Transmit),
-        (_, "postrouting") => (Some(Stage::Out), Transmit),
+        (_, "postrouting") => (Some(Stage::Postrouting), Transmit),
         (_, "prerouting" | "input") => (Some(Stage::Ip), Receive),
         _ => (None, Receive),
     }
@@ -545,7 +572,11 @@ fn by_interface(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) 
         let drops = traced.at(p.id, interface.index);
         let (words, counter) = match p.id {
             "qdisc" => {
-                let Some(qdisc) = &interface.qdisc else { continue };
+                // Without a queue the device's counter holds what was dropped in its place.
+                let Some(qdisc) = interface.qdisc.as_ref().filter(|q| q.kind != "noqueue") else {
+                    covered.push(interface.index);
+                    continue;
+                };
                 (format!("{}: {} {}", interface.name, qdisc.kind, p.words), ("drops of the qdisc", qdisc.drops))
             }
             _ => {
@@ -553,7 +584,10 @@ fn by_interface(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) 
                     traced.interval.xdp_losses.iter().filter(|f| f.after_redirect && f.target == interface.index);
                 let refused: u64 = refused.map(|f| f.packets).sum();
                 let driver: u64 = interface.nic.iter().filter(|l| l.tx && !l.in_stats).map(|l| l.packets).sum();
-                let n = (interface.stats.tx_dropped + interface.stats.tx_errors).saturating_sub(refused) + driver;
+                // A veth counts here what its own XDP program sent back in vain.
+                let back = if interface.kind == "veth" { interface.xdp.map_or(0, |x| x.tx_errors) } else { 0 };
+                let n =
+                    (interface.stats.tx_dropped + interface.stats.tx_errors).saturating_sub(refused + back) + driver;
                 (format!("{}: {}", interface.name, p.words), ("tx_dropped, tx_errors", n))
             }
         };

@@ -129,6 +129,12 @@ fn remarks(interval: &Interval, found: &[Found], books: &Balance, offered: u64, 
         ));
     }
     let unexplained = books.receive.unexplained + books.transmit.unexplained;
+    for i in interval.interfaces.iter().filter(|i| i.generic_xdp && books.receive.unexplained > 0) {
+        notes.push(format!(
+            "{} runs a generic XDP program: what it redirects to sockets or other CPUs has no counter and is unexplained",
+            i.name
+        ));
+    }
     let bound = bound(interval, offered);
     if unexplained != 0 && unexplained.unsigned_abs() <= bound {
         notes.push(format!(
