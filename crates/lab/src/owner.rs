@@ -32,7 +32,7 @@ pub fn clear_dead() -> Result<Vec<String>, LabError> {
     };
     let mut cleared = Vec::new();
     for name in entries.flatten().filter_map(|e| e.file_name().into_string().ok()) {
-        if owner(&name).is_some_and(|(pid, started)| start_time(pid) != Some(started)) {
+        if owner(&name).is_some_and(|(pid, started)| is_gone(pid, started)) {
             netns::remove(&name)?;
             cleared.push(name);
         }
@@ -46,9 +46,27 @@ fn owner(name: &str) -> Option<(u32, u64)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// When a process started, in clock ticks since boot (proc(5), /proc/pid/stat field 22).
+/// Whether the process of that pid and start time is known to have ended. What cannot be read, for want of descriptors say, may
+/// be alive.
+fn is_gone(pid: u32, started: u64) -> bool {
+    match stat(pid) {
+        Ok(stat) => start_in(&stat).is_some_and(|now| now != started),
+        // ESRCH: it ended between opening and reading.
+        Err(e) => e.kind() == io::ErrorKind::NotFound || e.raw_os_error() == Some(nix::libc::ESRCH),
+    }
+}
+
+/// When a process started, in clock ticks since boot.
 fn start_time(pid: u32) -> Option<u64> {
-    let stat = fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat")).ok()?;
+    start_in(&stat(pid).ok()?)
+}
+
+fn stat(pid: u32) -> io::Result<String> {
+    fs::read_to_string(Path::new("/proc").join(pid.to_string()).join("stat"))
+}
+
+/// Field 22 of /proc/pid/stat (proc(5)).
+fn start_in(stat: &str) -> Option<u64> {
     // The command in parentheses may hold spaces: count fields behind the last parenthesis.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
@@ -65,5 +83,8 @@ mod tests {
         assert_eq!(Some(started), start_time(me));
         assert_eq!(owner("ek-but-not-ours"), None);
         assert_eq!(owner("blue"), None);
+        assert!(!is_gone(me, started) && is_gone(me, started + 1), "a pid that was used again is another process");
+        // Above PID_MAX_LIMIT, so that there is none.
+        assert!(is_gone(1 << 23, 1));
     }
 }

@@ -57,13 +57,19 @@ fn leftovers_of_a_dead_process_are_cleared_and_others_are_not() {
     if !privileged() {
         return;
     }
-    let mut dead = Command::new("true").spawn().unwrap();
-    dead.wait().unwrap();
-    let left = format!("ek-{}-1-gone-x", dead.id());
+    // The owner lives until its namespace is whole: other processes that clear what the dead left must not take it earlier.
+    let mut owner = Command::new("sleep").arg("600").spawn().unwrap();
+    let stat = fs::read_to_string(format!("/proc/{}/stat", owner.id())).unwrap();
+    let started = stat.rsplit_once(')').unwrap().1.split_ascii_whitespace().nth(19).unwrap().to_owned();
+    let left = format!("ek-{}-{started}-gone-x", owner.id());
     let foreign = format!("ekforeign{}", std::process::id());
-    for name in [&left, &foreign] {
-        assert!(Command::new("ip").args(["netns", "add", name]).status().unwrap().success());
-    }
+    let made = [&left, &foreign].map(|name| Command::new("ip").args(["netns", "add", name]).status());
+    let early = lab::clear_dead();
+    let living_stays = Path::new("/run/netns").join(&left).exists();
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    assert!(made.into_iter().all(|status| status.unwrap().success()));
+    assert!(!early.unwrap().contains(&left) && living_stays, "what belongs to a living process stays");
     let cleared = lab::clear_dead();
     let foreign_stays = Path::new("/run/netns").join(&foreign).exists();
     Command::new("ip").args(["netns", "del", &foreign]).status().unwrap();
