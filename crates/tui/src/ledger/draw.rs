@@ -16,6 +16,8 @@ use super::view::View;
 
 /// Lines for the advice: its title and three lines of text.
 const ADVICE_LINES: u16 = 4;
+/// From this width on a loss and its cause fit on one line.
+const WIDE: u16 = 120;
 /// Lines for the sentence on top.
 const SENTENCE_LINES: u16 = 3;
 
@@ -47,7 +49,7 @@ impl View {
     fn foot(&self) -> Line<'static> {
         let keys = " q leave  p hold  +/- interval  ↑ ↓ losses";
         let note = self.report.as_ref().and_then(|r| r.notes.first());
-        Line::from(note.map_or_else(|| keys.to_owned(), |n| format!(" {n}"))).style(self.dim())
+        Line::from(note.map_or_else(|| keys.to_owned(), |n| format!("{keys}   note: {n}"))).style(self.dim())
     }
 
     fn body(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) {
@@ -55,9 +57,13 @@ impl View {
             frame.render_widget(Paragraph::new("Quiet: no packet arrived, left or was lost."), area);
             return;
         }
-        let books = books(report);
-        let most = area.height.saturating_sub(SENTENCE_LINES + ADVICE_LINES) / 2;
-        let height = (books.len() as u16 + 2).min(most);
+        // Where the losses need the room, the books are a line for each direction.
+        let room = area.height.saturating_sub(SENTENCE_LINES + ADVICE_LINES);
+        let losses = report.stations.iter().map(|s| s.losses.len()).sum::<usize>() as u16;
+        let needed = (losses * row_height(area.width) + 2).max(3);
+        let ways = books(report);
+        let in_full = ways.len() as u16 + 2 + needed <= room;
+        let height = if in_full { ways.len() as u16 + 2 } else { 4 };
         let [sentence, upper, middle, lower] = Layout::vertical([
             Constraint::Length(SENTENCE_LINES),
             Constraint::Length(height),
@@ -66,41 +72,70 @@ impl View {
         ])
         .areas(area);
         frame.render_widget(Paragraph::new(report.sentence()).wrap(Wrap { trim: true }), sentence);
-        let widths = [Constraint::Min(20), Constraint::Length(15), Constraint::Length(9)];
-        let rows = books.into_iter().map(|(what, n, share)| Row::new([Text::from(what), right(n), right(share)]));
-        let heads =
-            Row::new([Text::from("WHERE THE PACKETS WENT"), right("PACKETS"), right("SHARE")]).style(self.dim());
-        frame.render_widget(Table::new(rows, widths).header(heads), upper);
+        frame.render_widget(if in_full { self.ways(ways) } else { self.sums(report) }, upper);
         self.losses(frame, middle, report);
         self.advice(frame, lower, report);
+    }
+
+    /// The books with every way of delivery.
+    fn ways(&self, ways: Vec<[String; 3]>) -> Table<'static> {
+        let widths = [Constraint::Min(20), Constraint::Length(15), Constraint::Length(9)];
+        let rows = ways.into_iter().map(|[what, n, share]| Row::new([Text::from(what), right(n), right(share)]));
+        let heads = [Text::from("WHERE THE PACKETS WENT"), right("PACKETS"), right("SHARE")];
+        Table::new(rows, widths).header(Row::new(heads).style(self.dim()))
+    }
+
+    /// The books in a line for each direction.
+    fn sums(&self, report: &LedgerReport) -> Table<'static> {
+        let row = |(name, side): (&'static str, &Side)| {
+            let numbers = [side.offered_packets(), side.delivered_packets(), side.lost].map(units::grouped);
+            let [offered, delivered, lost] = numbers.map(right);
+            Row::new([Text::from(name), offered, delivered, lost, right(signed(side.unexplained))])
+        };
+        let sides = [("receive", &report.receive), ("transmit", &report.transmit)];
+        let widths =
+            [Constraint::Min(10), Constraint::Fill(1), Constraint::Fill(1), Constraint::Fill(1), Constraint::Fill(1)];
+        let heads = ["OFFERED", "DELIVERED", "LOST", "UNEXPLAINED"].map(right);
+        let heads = Row::new(std::iter::once(Text::from("PACKETS")).chain(heads)).style(self.dim());
+        Table::new(sides.map(row), widths).header(heads)
     }
 
     fn losses(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) {
         let all: Vec<(&Station, &StationLoss)> =
             report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l))).collect();
-        let room = usize::from(area.height.saturating_sub(2));
+        let tall = row_height(area.width);
+        let room = usize::from(area.height.saturating_sub(2) / tall);
         let skip = usize::from(self.scroll).min(all.len().saturating_sub(room));
         let rows = all.iter().skip(skip).map(|(station, loss)| {
             let cause = loss.causes.first().map_or_else(|| loss.counter.clone(), Cause::words);
             let differs = if loss.agrees { "" } else { "!" };
-            Row::new([
+            let mut cells = vec![
                 Text::from(station.name.clone()),
                 right(format!("{}{differs}", units::count(loss.packets))).style(self.alarm()),
                 right(units::percent(loss.share_of_offered)),
-                Text::from(loss.place.clone()),
-                Text::from(cause),
-            ])
+            ];
+            if tall == 1 {
+                cells.extend([Text::from(loss.place.clone()), Text::from(cause)]);
+            } else {
+                cells.push(Text::from(vec![Line::from(loss.place.clone()), Line::from(format!("  {cause}"))]));
+            }
+            Row::new(cells).height(tall)
         });
-        let widths = [
-            Constraint::Length(10),
-            Constraint::Length(7),
-            Constraint::Length(7),
-            Constraint::Fill(3),
-            Constraint::Fill(4),
-        ];
-        let heads = ["STATION", "LOST", "SHARE", "WHERE", "CAUSE"];
+        let mut widths =
+            vec![Constraint::Length(10), Constraint::Length(7), Constraint::Length(7), Constraint::Fill(3)];
+        let mut heads = vec!["STATION", "LOST", "SHARE", "WHERE"];
+        if tall == 1 {
+            widths.push(Constraint::Fill(4));
+            heads.push("CAUSE");
+        } else {
+            heads[3] = "WHERE, CAUSE";
+        }
         let heads = heads.iter().enumerate().map(|(i, h)| if (1..3).contains(&i) { right(*h) } else { Text::from(*h) });
-        let title = if all.is_empty() { "Nothing lost" } else { "Losses" };
+        let title = match all.len() {
+            0 => "Nothing lost".to_owned(),
+            n if n > room => format!("Losses ({room} of {n}; ↑ ↓ for the others)"),
+            _ => "Losses".to_owned(),
+        };
         let table = Table::new(rows, widths)
             .header(heads.collect::<Row<'_>>().style(self.dim()))
             .block(Block::new().title_top(title.bold()))
@@ -127,8 +162,13 @@ impl View {
     }
 }
 
+/// Lines that a loss takes: on a narrow screen its cause stands below its place.
+fn row_height(width: u16) -> u16 {
+    if width < WIDE { 2 } else { 1 }
+}
+
 /// The rows of the books: both directions one under the other.
-fn books(report: &LedgerReport) -> Vec<(String, String, String)> {
+fn books(report: &LedgerReport) -> Vec<[String; 3]> {
     let mut rows = Vec::new();
     let mut side = |name: &str, side: &Side| {
         let offered = side.offered_packets();
@@ -136,18 +176,21 @@ fn books(report: &LedgerReport) -> Vec<(String, String, String)> {
             return;
         }
         let share = |n: u64| units::percent(if offered == 0 { 0.0 } else { n as f64 / offered as f64 });
-        rows.push((format!("{name}: offered"), units::grouped(offered), share(offered)));
+        rows.push([format!("{name}: offered"), units::grouped(offered), share(offered)]);
         for way in &side.delivered {
-            rows.push((format!("- {}", way.what), units::grouped(way.packets), share(way.packets)));
+            rows.push([format!("- {}", way.what), units::grouped(way.packets), share(way.packets)]);
         }
-        rows.push(("- lost".into(), units::grouped(side.lost), share(side.lost)));
-        let rest = side.unexplained.unsigned_abs();
-        let sign = if side.unexplained < 0 { "-" } else { "" };
-        rows.push(("- unexplained".into(), format!("{sign}{}", units::grouped(rest)), share(rest)));
+        rows.push(["- lost".into(), units::grouped(side.lost), share(side.lost)]);
+        let rest = side.unexplained;
+        rows.push(["- unexplained".into(), signed(rest), share(rest.unsigned_abs())]);
     };
     side("receive", &report.receive);
     side("transmit", &report.transmit);
     rows
+}
+
+fn signed(n: i64) -> String {
+    format!("{}{}", if n < 0 { "-" } else { "" }, units::grouped(n.unsigned_abs()))
 }
 
 fn right(text: impl Into<String>) -> Text<'static> {
