@@ -17,11 +17,12 @@
 //!    OutBcastPkts in the same way.
 //! 3. **Bridge.** `into the ports = rx_packets of the bridge + losses + bridged`; `bridged` is the rest, at most what the ports
 //!    sent beyond the bridge's own.
-//! 4. **IP.** `InReceives + OutRequests = losses + netfilter (prerouting, input, forward, output) + fragments joined + InDelivers +
+//! 4. **IP.** `InReceives + OutRequests + fragments made = losses + netfilter (all hooks) + fragments joined or kept + InDelivers +
 //!    OutTransmits`. ForwDatagrams is not used: it is counted before the forward hook. What was forwarded is `OutTransmits -
-//!    OutRequests`, the output hook's losses given back.
-//! 5. **Out.** `OutTransmits + fragments made + bridged = losses (postrouting, neighbour) + tx_packets + losses of qdisc and driver +
-//!    what waits longer than before`. What reached the interfaces beyond that came past IP (ARP, packet sockets, AF_XDP, XDP redirects,
+//!    OutRequests`, fragments made taken off, the losses of the output and postrouting hooks given back. Before Linux 6.7 there is no
+//!    OutTransmits behind postrouting: there that hook and the fragments made belong to the next equation.
+//! 5. **Out.** `OutTransmits + bridged = losses (neighbour) + tx_packets + losses of qdisc and driver + what waits longer than before
+//!    (queues, neighbours, tun rings)`. What reached the interfaces beyond that came past IP (ARP, packet sockets, AF_XDP, XDP redirects,
 //!    GSO's cuts): no counter tells it apart, so that this equation finds what is missing, never what is too much.
 //!
 //! Behind InDelivers the protocols may still lose a packet (no socket, full buffer): those losses are taken from the delivery.

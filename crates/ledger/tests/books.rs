@@ -236,3 +236,41 @@ fn what_is_missing_is_said() {
     assert_eq!((report.unexplained, report.lost), (20, 0));
     assert!(!report.is_quiet());
 }
+
+#[test]
+fn what_leaves_ip_is_counted_after_postrouting_and_cutting() {
+    // Linux 6.7: of 100 forwarded packets 30 die at the last hook, 70 are cut in two.
+    let counters = [("Ip.InReceives", 100), ("Ip.OutTransmits", 140), ("Ip.FragCreates", 140), ("Ip.FragOKs", 70)];
+    let rule = RuleLoss { hook: "postrouting".into(), family: "ip".into(), packets: 30, ..RuleLoss::default() };
+    let mut interval = interval(vec![interface(2, 100, 0), interface(3, 0, 140)], &counters, vec![]);
+    interval.rules = vec![rule.clone()];
+    interval.drops = None;
+    let report = closed(&interval);
+    assert_eq!((report.lost, report.receive.lost, report.delivered), (30, 0, 140));
+    assert_eq!((report.receive.unexplained, report.transmit.unexplained), (0, 0));
+    // Before 6.7 forwarded packets are counted ahead of both.
+    let counters = [("Ip.InReceives", 100), ("Ip.ForwDatagrams", 100), ("Ip.FragCreates", 140), ("Ip.FragOKs", 70)];
+    let mut earlier = self::interval(vec![interface(2, 100, 0), interface(3, 0, 140)], &counters, vec![]);
+    (earlier.rules, earlier.drops) = (vec![rule], None);
+    earlier.protocols.all.remove("Ip.OutTransmits");
+    let report = closed(&earlier);
+    assert_eq!((report.lost, report.receive.unexplained, report.transmit.unexplained), (30, 0, 0));
+}
+
+#[test]
+fn fragments_of_an_earlier_interval_expire() {
+    let drops = vec![drop("FRAG_REASM_TIMEOUT", "ip_expire", 2, 50)];
+    let report = closed(&interval(vec![interface(2, 0, 0)], &[("Ip.InReceives", 0)], drops));
+    assert_eq!((report.lost, report.unexplained, report.receive.unexplained), (50, 0, 0));
+}
+
+#[test]
+fn a_device_without_a_queue_drops_once() {
+    let mut exit = interface(3, 0, 0);
+    exit.stats.tx_dropped = 100;
+    exit.qdisc = Some(QdiscDone { kind: "noqueue".into(), ..QdiscDone::default() });
+    let counters = [("Ip.InReceives", 100), ("Ip.OutTransmits", 100)];
+    let drops = vec![drop("QDISC_DROP", "__dev_queue_xmit", 3, 100)];
+    let report = closed(&interval(vec![interface(2, 100, 0), exit], &counters, drops));
+    assert_eq!((report.lost, report.offered, loss(&report, "transmit").packets), (100, 100, 100));
+}
