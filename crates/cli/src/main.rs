@@ -3,6 +3,7 @@
 mod cmd;
 mod demo;
 mod failure;
+mod out_file;
 
 use std::process::ExitCode;
 

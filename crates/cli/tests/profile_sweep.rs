@@ -22,9 +22,16 @@ fn two_steps_of_each_box_end_with_figures_that_hold_together() {
     }
     let folder = tempfile::tempdir().unwrap();
     let page = folder.path().join("sweep.html");
-    for (name, class) in [("router", "ip"), ("filter", "netfilter"), ("bridge", "bridge"), ("capture", "taps")] {
+    let boxes = [
+        ("router", "ip"),
+        ("filter", "netfilter"),
+        ("bridge", "bridge"),
+        ("capture", "taps"),
+        ("capture-ring", "taps"),
+    ];
+    for (name, class) in boxes {
         let html = page.to_str().unwrap();
-        let output = sweep(&["--box", name, "--steps", "2", "--seconds", "0.3", "--json", "--html", html]);
+        let output = sweep(&["--box", name, "--steps", "2", "--seconds", "0.2", "--json", "--html", html]);
         assert_eq!(output.status.code(), Some(0), "{name}: {}", text(&output.stderr));
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&json["schema"], &json["box"]), (&"evenkeel.sweep/1".into(), &name.into()));
@@ -46,6 +53,7 @@ fn two_steps_of_each_box_end_with_figures_that_hold_together() {
         assert!(seen, "{name}: no step has {class}: {json}");
         assert_eq!(json["sources"].as_array().unwrap().is_empty(), name != "router");
         let html = fs::read_to_string(&page).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the page alone, no part of it");
         assert!(html.contains("sweep-standard") && html.contains("sweep-optimised") && !html.contains("<script src"));
     }
     let left = fs::read_dir("/run/netns")

@@ -131,7 +131,8 @@ fn classes(profile: &Profile, cores: &[&CoreProfile], look: Look) -> String {
     });
     let mut rows: Vec<Vec<String>> = rows.collect();
     let busy_of = |c: &CoreProfile| c.percent.iter().filter(|(k, _)| k.is_busy()).map(|(_, p)| p).sum::<f64>();
-    let mut sum = vec!["busy in all".to_owned(), share(profile.busy_percent()), String::new(), share(100.0)];
+    let of_busy = if profile.busy_percent() > 0.0 { 100.0 } else { 0.0 };
+    let mut sum = vec!["busy in all".to_owned(), share(profile.busy_percent()), String::new(), share(of_busy)];
     if let Some(packets) = &profile.packets {
         let core_ns = profile.seconds * 1e9 * profile.cores.len() as f64;
         sum.push(ns(profile.busy_percent() / 100.0 * core_ns / packets.packets.max(1) as f64));
@@ -142,7 +143,8 @@ fn classes(profile: &Profile, cores: &[&CoreProfile], look: Look) -> String {
 }
 
 fn share(percent: f64) -> String {
-    format!("{percent:.1}")
+    // The sum of nothing is -0.
+    format!("{:.1}", percent + 0.0)
 }
 
 fn ns(ns: f64) -> String {

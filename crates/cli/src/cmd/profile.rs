@@ -28,6 +28,7 @@ use sys::privilege::{self, Capability};
 use crate::{
     demo::describe_machine,
     failure::{Failure, Outcome, note},
+    out_file::OutFile,
 };
 
 /// Clocks of all CPUs and a program on them; CAP_SYSLOG shows the addresses of functions.
@@ -99,10 +100,8 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Outcome, Failure> {
         return print_comparison(a, b, args.json);
     }
     privilege::require("profile", &CAPABILITIES)?;
-    let outputs: Vec<&Path> = [&args.save, &args.flamegraph].into_iter().filter_map(Option::as_deref).collect();
-    for path in outputs {
-        writable(path)?;
-    }
+    let out = |path: &Option<PathBuf>| path.as_deref().map(OutFile::open).transpose();
+    let (save, drawing) = (out(&args.save)?, out(&args.flamegraph)?);
     let host = Host::read(&Root::live())?;
     let per_packet = if args.per.is_empty() { PerPacket::Auto } else { PerPacket::Interfaces(args.per.clone()) };
     let Recording { profile, tally } = record(
@@ -116,24 +115,27 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Outcome, Failure> {
         },
         args.duration,
     )?;
-    if let Some(path) = &args.flamegraph {
-        let title = format!("CPU time of {}, {}", profile.machine.hostname, profile.when);
-        write_file(path, &flame_graph(&tally, &title)?)?;
-        note(format_args!("The flame graph: {}", path.display()));
-    }
     let document = Document::new("profile", SCHEMA, &profile);
-    if let Some(path) = &args.save {
-        write_file(path, &serde_json::to_vec_pretty(&document).map_err(Failure::internal)?)?;
-    }
     let view = ProfileView { per_core: args.per_core, verbose: args.verbose, functions: args.top.into() };
     let text = match args.json {
         true => serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n",
         false => profile_text(&profile, view, Look::of_stdout()),
     };
-    print(&text)
+    // What was measured is not lost when one of its ways out is shut.
+    let printed = print(&text);
+    if let Some(file) = save {
+        file.write(&serde_json::to_vec_pretty(&document).map_err(Failure::internal)?)?;
+    }
+    if let (Some(file), Some(path)) = (drawing, &args.flamegraph) {
+        let title = format!("CPU time of {}, {}", profile.machine.hostname, profile.when);
+        file.write(&flame_graph(&tally, &title)?)?;
+        note(format_args!("The flame graph: {}", path.display()));
+    }
+    printed
 }
 
-fn print(text: &str) -> Result<Outcome, Failure> {
+/// Writes a whole answer to the standard output.
+pub(super) fn print(text: &str) -> Result<Outcome, Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
@@ -182,24 +184,6 @@ fn progress(duration: Duration, hz: u32) -> ProgressBar {
     }
     bar.set_message(message);
     bar
-}
-
-/// Learns before the measurement, not after it, that a file cannot be written. What stands in it stays.
-fn writable(path: &Path) -> Result<(), Failure> {
-    let existed = path.exists();
-    fs::OpenOptions::new().append(true).create(true).open(path).map_err(|error| cannot_write(path, &error))?;
-    if !existed {
-        let _ = fs::remove_file(path);
-    }
-    Ok(())
-}
-
-fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    fs::write(path, bytes).map_err(|error| cannot_write(path, &error))
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> Failure {
-    Failure::usage(anyhow!("cannot write {}: {error}; name another file", path.display()))
 }
 
 fn print_comparison(a: &Path, b: &Path, json: bool) -> Result<Outcome, Failure> {

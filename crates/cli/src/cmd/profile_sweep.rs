@@ -1,9 +1,7 @@
 //! `evenkeel profile sweep`: a lab box under rising load.
 
 use std::{
-    fs,
-    io::{self, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -20,7 +18,8 @@ use sys::privilege::{self, Capability};
 use super::profile::ProfileArgs;
 use crate::{
     demo::describe_machine,
-    failure::{Failure, Outcome},
+    failure::{Failure, Outcome, note},
+    out_file::OutFile,
 };
 
 /// A lab, its generator and the sampling need these.
@@ -86,6 +85,8 @@ enum BoxArg {
     Bridge,
     /// Capture on a mirror port: a plain socket, and evenkeel's tap.
     Capture,
+    /// The same: a plain socket, and rings in a fanout group.
+    CaptureRing,
 }
 
 impl BoxArg {
@@ -95,6 +96,7 @@ impl BoxArg {
             Self::Filter => SweepBox::Filter,
             Self::Bridge => SweepBox::Bridge,
             Self::Capture => SweepBox::Capture,
+            Self::CaptureRing => SweepBox::CaptureRing,
         }
     }
 }
@@ -136,9 +138,7 @@ impl SweepArgs {
         let host = Host::read(&Root::live())?;
         let config = self.config(&host)?;
         privilege::require_root("profile sweep", &CAPABILITIES)?;
-        if let Some(page) = &self.html {
-            writable(page)?;
-        }
+        let page = self.html.as_deref().map(OutFile::open).transpose()?;
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&stop))
@@ -150,7 +150,8 @@ impl SweepArgs {
         let done = sweep::run(&config, &host, (when, describe_machine(&host)), &stop, &mut progress)?;
         progress.bar.finish_and_clear();
         let Some(sweep) = done else {
-            eprintln!("evenkeel: interrupted; everything that the sweep had made is gone again");
+            drop(page);
+            note("evenkeel: interrupted; everything that the sweep had made is gone again");
             // The parent is to see that a signal ended us.
             signal_hook::low_level::emulate_default_handler(SIGINT).map_err(Failure::internal)?;
             return Ok(Outcome::No);
@@ -160,27 +161,14 @@ impl SweepArgs {
         } else {
             report::sweep_text(&sweep, report::Look::of_stdout())
         };
-        io::stdout().write_all(text.as_bytes()).map_err(Failure::internal)?;
-        if let Some(page) = &self.html {
-            fs::write(page, report::sweep_page(&sweep)?)
-                .with_context(|| format!("cannot write the page {}", page.display()))
-                .map_err(Failure::lacking)?;
-            eprintln!("The page with the charts: {}", page.display());
+        // What was measured is not lost when one of its ways out is shut.
+        let printed = super::profile::print(&text);
+        if let (Some(file), Some(path)) = (page, &self.html) {
+            file.write(report::sweep_page(&sweep)?.as_bytes())?;
+            note(format_args!("The page with the charts: {}", path.display()));
         }
-        Ok(Outcome::Fine)
+        printed
     }
-}
-
-/// Whether the page can be written: known before the sweep, not after.
-fn writable(page: &Path) -> Result<(), Failure> {
-    let existed = page.exists();
-    fs::File::options().append(true).create(true).open(page).map_err(|e| {
-        Failure::usage(anyhow!("cannot write the page {}: {e}; name another place with --html", page.display()))
-    })?;
-    if !existed {
-        let _ = fs::remove_file(page);
-    }
-    Ok(())
 }
 
 /// Progress on stderr: a bar on a terminal, a line per measurement elsewhere.
@@ -205,7 +193,7 @@ impl sweep::Watch for Progress {
         self.bar.set_position(number as u64 - 1);
         self.bar.set_message(what.to_owned());
         if self.bar.is_hidden() {
-            eprintln!("{number}/{of} {what}");
+            note(format_args!("{number}/{of} {what}"));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A configuration built: the box, its settings, its reader.
+//! A configuration built: the box, its settings, its readers.
 
 use std::{
     sync::{
@@ -11,7 +11,10 @@ use std::{
 
 use lab::{BoxSpec, Lab, TestBox, boxes::Napi};
 use model::run::Sharing;
-use port::{PacketOptions, PacketSource, PlainReading, PortError, Source, TapOptions, TapSource, WHOLE_FRAME};
+use port::{
+    Group, PacketOptions, PacketSource, PlainReading, PortError, RingSource, Source, TapOptions, TapSource, WHOLE_FRAME,
+};
+use sys::packet::{Fanout, FanoutAlgorithm, RingLayout};
 
 use super::{
     SweepError,
@@ -22,10 +25,13 @@ use super::{
 const TURN: Duration = Duration::from_millis(50);
 /// The socket buffer of a plain socket: what a user gets who never heard of tuning (net.core.rmem_default).
 const PLAIN_BUFFER_BYTES: u32 = 212_992;
+/// The members of a fanout group, and the ring of each.
+const RINGS: usize = 2;
+const RING: RingLayout = RingLayout { block_bytes: 1 << 18, blocks: 64, retire_ms: 60, rx_hash: false, node: None };
 
 /// A box ready for load.
 pub(super) struct Bed {
-    reader: Option<Reader>,
+    readers: Vec<Reader>,
     pub(super) made: TestBox,
 }
 
@@ -66,31 +72,38 @@ impl Bed {
             }
         }
         let cpu = cores.of_box;
-        let reader = match configuration.reading {
-            Reading::Forwarded => None,
+        let options = PacketOptions {
+            interface: entry.name.clone(),
+            filter: Vec::new(),
+            snaplen: WHOLE_FRAME,
+            promiscuous: true,
+            ignore_outgoing: true,
+        };
+        let readers = match configuration.reading {
+            Reading::Forwarded => Vec::new(),
             Reading::Packet => {
-                let options = PacketOptions {
-                    interface: entry.name.clone(),
-                    filter: Vec::new(),
-                    snaplen: WHOLE_FRAME,
-                    promiscuous: true,
-                    ignore_outgoing: true,
-                };
                 let plain = PlainReading { batch: 1, buffer_bytes: PLAIN_BUFFER_BYTES };
-                Some(Reader::start(namespace.run(|| PacketSource::open(&options, plain))??, cpu))
+                vec![Reader::start(namespace.run(|| PacketSource::open(&options, plain))??, cpu)]
+            }
+            Reading::RingFanout => {
+                let fanout =
+                    Fanout { algorithm: FanoutAlgorithm::Hash, defrag: false, rollover: false, ignore_outgoing: true };
+                let group = Group { fanout, members: RINGS, program: None };
+                let sources = namespace.run(|| RingSource::open_group(&options, RING, &group))??;
+                sources.into_iter().map(|s| Reader::start(s, cpu)).collect()
             }
             Reading::Tap => {
                 let mut options = TapOptions::new(&entry.name);
                 options.promiscuous = true;
-                let source = namespace.run(|| TapSource::open(&options, 1))??.into_iter().next();
-                source.map(|s| Reader::start(s, cpu))
+                let sources = namespace.run(|| TapSource::open(&options, 1))??;
+                sources.into_iter().map(|s| Reader::start(s, cpu)).collect()
             }
         };
-        if let (Napi::Threads(cpus), Some(_)) = (&napi, &reader) {
+        if let (Napi::Threads(cpus), false) = (&napi, readers.is_empty()) {
             // An XDP program that comes may have made new threads.
             namespace.thread_napi(&entry.name, cpus)?;
         }
-        Ok(Self { reader, made })
+        Ok(Self { readers, made })
     }
 
     /// Whether frames end behind the box.
@@ -101,16 +114,16 @@ impl Bed {
     pub(super) fn counts(&self) -> Result<Counts, SweepError> {
         let counters = self.made.counters()?;
         let offered = (counters.sender.at, counters.offered());
-        let forwarded = match &self.reader {
-            Some(reader) => (Instant::now(), reader.count.load(Ordering::Relaxed)),
-            None => (counters.receiver.map_or(counters.entry.at, |r| r.at), counters.forwarded()),
+        let forwarded = match &self.readers[..] {
+            readers @ [_, ..] => (Instant::now(), readers.iter().map(|r| r.count.load(Ordering::Relaxed)).sum()),
+            [] => (counters.receiver.map_or(counters.entry.at, |r| r.at), counters.forwarded()),
         };
         Ok(Counts { offered, forwarded })
     }
 
-    /// Ends the reader, and says whether it failed on the way.
-    pub(super) fn finish(mut self) -> Result<(), SweepError> {
-        self.reader.take().map_or(Ok(()), Reader::finish)
+    /// Ends the readers, and says whether one failed on the way.
+    pub(super) fn finish(self) -> Result<(), SweepError> {
+        self.readers.into_iter().try_for_each(Reader::finish)
     }
 }
 

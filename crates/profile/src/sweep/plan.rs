@@ -22,8 +22,10 @@ pub enum SweepBox {
     Filter,
     /// The kernel's bridge.
     Bridge,
-    /// A mirror port that a program captures from.
+    /// A mirror port that a program captures from: a plain socket, and the tap.
     Capture,
+    /// The same: a plain socket, and rings in a fanout group.
+    CaptureRing,
 }
 
 impl SweepBox {
@@ -34,7 +36,13 @@ impl SweepBox {
             Self::Filter => "filter",
             Self::Bridge => "bridge",
             Self::Capture => "capture",
+            Self::CaptureRing => "capture-ring",
         }
+    }
+
+    /// Whether a program reads the frames, which end in the box.
+    pub fn captures(self) -> bool {
+        matches!(self, Self::Capture | Self::CaptureRing)
     }
 
     /// What it is.
@@ -43,7 +51,7 @@ impl SweepBox {
             Self::Router => "router",
             Self::Filter => "packet filter",
             Self::Bridge => "bridge",
-            Self::Capture => "capture on a mirror port",
+            Self::Capture | Self::CaptureRing => "capture on a mirror port",
         }
     }
 }
@@ -113,6 +121,8 @@ pub enum Reading {
     Forwarded,
     /// One packet per system call through a plain AF_PACKET socket.
     Packet,
+    /// Two TPACKET_V3 rings in a fanout group, a reader each.
+    RingFanout,
     /// Copied in XDP into memory shared with the reader.
     Tap,
 }
@@ -212,22 +222,29 @@ pub fn configurations(what: SweepBox) -> [Configuration; 2] {
                 forwarded,
             ),
         ],
-        SweepBox::Capture => [
-            standard(
+        SweepBox::Capture | SweepBox::CaptureRing => {
+            let plain = standard(
                 "plain socket",
                 "One AF_PACKET socket, one packet per system call.",
                 BoxKind::Capture,
                 &[],
                 Reading::Packet,
-            ),
-            optimised(
-                "tap",
-                "An XDP program copies each frame into memory shared with the reader; the frame goes on to the stack.",
-                BoxKind::Capture,
-                &[],
-                Reading::Tap,
-            ),
-        ],
+            );
+            let (name, text, reading) = match what {
+                SweepBox::CaptureRing => (
+                    "ring + fanout",
+                    "Two rings shared with their readers, which the kernel hands over block by block; flows are spread over \
+                     them by their hash.",
+                    Reading::RingFanout,
+                ),
+                _ => (
+                    "tap",
+                    "An XDP program copies each frame into memory shared with the reader; the frame goes on to the stack.",
+                    Reading::Tap,
+                ),
+            };
+            [plain, optimised(name, text, BoxKind::Capture, &[], reading)]
+        }
     }
 }
 
@@ -236,7 +253,7 @@ pub fn configurations(what: SweepBox) -> [Configuration; 2] {
 pub struct Cores {
     /// The generator's core.
     pub generator: u32,
-    /// The box's core: its NAPI thread, and the reader of a capture.
+    /// The box's core: its NAPI thread, and the readers of a capture.
     pub of_box: u32,
 }
 
@@ -256,11 +273,11 @@ impl Cores {
     /// In the words of a report.
     pub fn arrangement(&self, what: SweepBox) -> Arrangement {
         let role = |cpu: u32, does: &str| CoreRole { cpus: [cpu].into_iter().collect(), does: does.to_owned() };
-        let of_box = match (self.sharing(), what) {
-            (Sharing::Inline, SweepBox::Capture) => "the box, in the generator's soft interrupts; reader",
-            (Sharing::Inline, _) => "the box, in the generator's soft interrupts",
-            (Sharing::Apart, SweepBox::Capture) => "the box (NAPI thread, reader)",
-            (Sharing::Apart, _) => "the box (NAPI thread) and the receiving end of the lab",
+        let of_box = match (self.sharing(), what.captures()) {
+            (Sharing::Inline, true) => "the box, in the generator's soft interrupts; reader",
+            (Sharing::Inline, false) => "the box, in the generator's soft interrupts",
+            (Sharing::Apart, true) => "the box (NAPI thread, reader)",
+            (Sharing::Apart, false) => "the box (NAPI thread) and the receiving end of the lab",
         };
         Arrangement {
             sharing: self.sharing(),
@@ -297,7 +314,8 @@ mod tests {
 
     #[test]
     fn each_box_has_a_standard_and_an_optimised_configuration_that_differ() {
-        for what in [SweepBox::Router, SweepBox::Filter, SweepBox::Bridge, SweepBox::Capture] {
+        use SweepBox::{Bridge, Capture, CaptureRing, Filter, Router};
+        for what in [Router, Filter, Bridge, Capture, CaptureRing] {
             let [standard, optimised] = configurations(what);
             assert_eq!((standard.key, optimised.key), ("standard", "optimised"));
             let differs = |c: &Configuration| (c.kind.clone(), c.tweaks.clone(), c.reading);

@@ -61,7 +61,7 @@ pub(super) fn notes(what: SweepBox, arrangement: &Arrangement, setups: &[Setup])
             "The generator has a core of its own; the box's is sampled alone, so that the generator is in no class.".to_owned(),
         ),
     }
-    if what != SweepBox::Capture {
+    if !what.captures() {
         notes.push(
             "Frames end behind the box on the box's own core, in the kernel's backlog of the receiving interface. Samples with \
              process_backlog in their stack are shown as \"receiving end\" and belong to no class; the hand-over before it \
