@@ -149,7 +149,7 @@ mod tests {
         assert!(lines.contains("cut short per second: 8.0 -> 0.0"), "{lines}");
         assert!(lines.contains("per 1000 packets: 100.0 -> 100.0"), "{lines}");
         assert!(!lines.contains("lost in interfaces"), "{lines}");
-        assert!(lines.contains("reverse path filter: 800 pps -> 0 pps"), "{lines}");
+        assert!(lines.contains("reverse path filter: 400 pps -> 0 pps"), "{lines}");
         assert!(!lines.contains("listening sockets"), "{lines}");
     }
 
