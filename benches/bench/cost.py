@@ -245,6 +245,7 @@ def _once(lab, box, watcher, hz, seconds):
         lab.pin_napi_threads()
         time.sleep(0.3)
         before = _window(lab, box, seconds)
+        known = _programs()
         program = lab.start(watcher.name, watcher.argv(hz), "rx", READER_CPU)
         time.sleep(WARM)
         if not program.running():
@@ -252,6 +253,7 @@ def _once(lab, box, watcher, hz, seconds):
         watched = _window(lab, box, seconds, program)
         if not program.running():
             raise Trouble(f"{watcher.name} ended early:\n{program.text()[-1500:]}")
+        in_kernel = _in_kernel(known, seconds)
         program.stop()
         time.sleep(0.3)
         after = _window(lab, box, seconds)
@@ -267,8 +269,38 @@ def _once(lab, box, watcher, hz, seconds):
         "with_pps": watched["pps"], "without_pps": without, "ratio": watched["pps"] / without,
         "work_ratio": watched["per_second_of_work"] / ((before["per_second_of_work"] + after["per_second_of_work"]) / 2),
         "unwatched_ratio": after["pps"] / before["pps"], "watcher_cpu_percent": round(100 * watched["own"] / watched["span"], 2),
+        "in_kernel_percent": in_kernel,
         "box_core_percent": round(watched["box_core"], 1), "steal_percent": round(max(w["steal"] for w in windows), 2),
     }
+
+
+def _programs():
+    """Run time of every kernel program in nanoseconds, by its number; 0 where nobody measures it. None without bpftool."""
+    try:
+        done = subprocess.run(["bpftool", "--json", "prog", "show"], capture_output=True, text=True, timeout=20)
+        return {program["id"]: program.get("run_time_ns", 0) for program in json.loads(done.stdout)}
+    except (OSError, ValueError):
+        return None
+
+
+def _in_kernel(known, seconds):
+    """Run time of the kernel programs that are not among the known, in percent of one core; measuring it slows them a little, so that this
+    has a window of its own. None when it cannot be told."""
+    switch = "/proc/sys/kernel/bpf_stats_enabled"
+    if known is None or not os.path.exists(switch):
+        return None
+    with open(switch) as file:
+        was = file.read()
+    try:
+        with open(switch, "w") as file:
+            file.write("1")
+        start, first = time.monotonic(), _programs()
+        time.sleep(seconds)
+        last, span = _programs(), time.monotonic() - start
+    finally:
+        with open(switch, "w") as file:
+            file.write(was)
+    return round(100e-9 * sum(last[number] - first.get(number, 0) for number in last if number not in known) / span, 3)
 
 
 def _window(lab, box, seconds, program=None):

@@ -79,13 +79,15 @@ def _cost_table(table):
     for name, result in table["contenders"].items():
         figures = result["rounds"]
         if result["trouble"] or not figures:
-            rows.append([name, "not measured", "", "", "", _short(result["trouble"] or "no round")])
+            rows.append([name, "not measured", "", "", "", "", _short(result["trouble"] or "no round")])
             continue
         mpps = [f"{statistics.median(f[key] for f in figures) / 1e6:.2f}" for key in ("without_pps", "with_pps")]
         own = statistics.median(f["watcher_cpu_percent"] for f in figures)
         work = [f["work_ratio"] for f in figures]
-        rows.append([name, *mpps, f"{statistics.median(work):.3f} ({min(work):.3f}-{max(work):.3f})", f"{own:.1f}", result["note"]])
-    text = _rows(["watcher, box", "without, Mpps", "with, Mpps", "per second of work", "watcher's own, % of a core", "how"], rows)
+        inside = [f["in_kernel_percent"] for f in figures if f["in_kernel_percent"] is not None]
+        programs = f"{statistics.median(inside):.2f}" if inside and any(inside) else ""
+        rows.append([name, *mpps, f"{statistics.median(work):.3f} ({min(work):.3f}-{max(work):.3f})", f"{own:.1f}", programs, result["note"]])
+    text = _rows(["watcher, box", "without, Mpps", "with, Mpps", "per second of work", "watcher's process, % of a core", "its kernel programs, % of a core", "how"], rows)
     judged = [
         [item["ours"], item["theirs"], f"{item['ratio']['median']:.3f} ({item['ratio']['min']:.3f}-{item['ratio']['max']:.3f})",
          f"≥ {item['at_least']}" if item["at_least"] else "", MARK[item["met"]]]
@@ -181,6 +183,7 @@ cores that do nothing else, root, no traffic outside namespaces of its own. What
 - *cost*: the throughput of a saturated box with a watcher beside it, as a share of the mean of two windows without, one right before and one
   right after. The box has core 1 and the watcher runs there, too, so that all it does counts: its own processor time and what it does to each frame.
   "Per second of work" is the same ratio made of frames per second of processor time that box and watcher used: it does not see what else ran.
+  "Its kernel programs" is the time that the kernel measures inside the watcher's BPF programs on all cores (kernel.bpf_stats_enabled), in a window of its own.
 
 ## Its limits
 
