@@ -1,0 +1,230 @@
+//! What was lost where: every loss once, from its counter where there is one, with the causes that were traced.
+
+mod interface;
+mod traced;
+
+use model::stations::{
+    Cause,
+    Direction::{self, Forward, Receive, Transmit},
+    StationLoss,
+};
+
+use self::{
+    interface::{backlog, by_interface, nic, veth_ring, xdp},
+    traced::{MOST_CAUSES, Traced, packets},
+};
+use crate::{
+    input::{Drop, Interval, RuleLoss, SocketLoss},
+    places::{HOLDS, PLACES, Place, Stage, UNNAMED, place},
+};
+
+/// A loss and where it belongs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Found {
+    /// The station.
+    pub station: &'static str,
+    /// The way it lies on.
+    pub direction: Direction,
+    /// Which equation it is in; none: netfilter drops of an unknown hook.
+    pub stage: Option<Stage>,
+    /// The interface it is bound to; 0 for none.
+    pub ifindex: u32,
+    /// The loss itself.
+    pub loss: StationLoss,
+}
+
+/// Every loss of the interval, in the order in which a packet meets the stations.
+pub fn losses(interval: &Interval) -> Vec<Found> {
+    let traced = Traced::new(interval);
+    let mut found = Vec::new();
+    for interface in interval.interfaces.iter().filter(|i| !i.stacked) {
+        nic(interface, &traced, &mut found);
+        xdp(interface, &traced, &mut found);
+    }
+    for p in PLACES {
+        match p.id {
+            "xdp-native" => {} // see xdp()
+            "veth-ring" => veth_ring(p, &traced, &mut found),
+            "backlog" => backlog(p, &traced, &mut found),
+            "tap" => taps(p, &traced, &mut found),
+            "conntrack" => conntrack(p, interval, &mut found),
+            "netfilter" => netfilter(p, &traced, &mut found),
+            "qdisc" | "device" => by_interface(p, &traced, &mut found),
+            _ => simple(p, &traced, &mut found),
+        }
+    }
+    simple(UNNAMED, &traced, &mut found);
+    found.retain(|f| f.loss.packets > 0);
+    found
+}
+
+fn push(found: &mut Vec<Found>, p: &Place, stage: Option<Stage>, ifindex: u32, loss: StationLoss) {
+    found.push(Found { station: p.station, direction: p.direction, stage, ifindex, loss });
+}
+
+/// Whether the trace sees what the counters of a place count. A listener without room counts connection requests that the kernel
+/// then frees without a word.
+fn comparable(p: &Place) -> bool {
+    !p.reasons.is_empty() && p.id != "listen-overflow"
+}
+
+/// A place whose counters are the protocols' or which has none.
+fn simple(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
+    let interval = traced.interval;
+    let mut names: Vec<&str> = Vec::new();
+    let mut counted = 0;
+    for &name in p.counters {
+        let n = match name {
+            "link.rx_otherhost_dropped" => interval.interfaces.iter().map(|i| i.stats.rx_otherhost_dropped).sum(),
+            _ => interval.protocols.get(name),
+        };
+        if n > 0 {
+            names.push(name.trim_start_matches("link."));
+        }
+        counted += n;
+    }
+    let mut words = p.words;
+    let held = HOLDS.iter().find(|(id, _)| *id == p.id).map_or(&[][..], |(_, held)| held);
+    for id in held {
+        counted -=
+            found.iter().filter(|f| f.loss.place == place(id).words).map(|f| f.loss.packets).sum::<u64>().min(counted);
+    }
+    if p.id == "ttl" {
+        return ttl(p, traced, found);
+    }
+    if p.id == "ip-header" && !traced.ran {
+        words = "bad IP header, or TTL expired";
+    }
+    let counter = match p.id {
+        "tc-ingress" => {
+            Some(("drops of the ingress qdisc".to_owned(), interval.interfaces.iter().map(|i| i.ingress_drops).sum()))
+        }
+        "unhandled" if !traced.ran => {
+            Some(("rx_nohandler".to_owned(), interval.interfaces.iter().map(|i| i.stats.rx_nohandler).sum()))
+        }
+        _ => (!p.counters.is_empty()).then(|| (names.join(" + "), counted)),
+    };
+    let mut loss = traced.loss(words.to_owned(), counter, &traced.at(p.id, 0), comparable(p), p.advice);
+    if p.id == "udp-buffer" && loss.causes.is_empty() {
+        // Without the trace the sockets themselves tell.
+        let lost = interval.sockets.iter().filter(|s| !s.packet && !s.xdp && s.packets > 0);
+        loss.causes.extend(lost.map(|s| Cause {
+            reason: s.what.clone(),
+            process: s.process.clone(),
+            packets: s.packets,
+            ..Cause::default()
+        }));
+        loss.causes.sort_by_key(|c| std::cmp::Reverse(c.packets));
+        loss.causes.truncate(MOST_CAUSES);
+    }
+    push(found, p, Some(p.stage), 0, loss);
+}
+
+/// The counter of bad headers holds expired TTLs as well; the trace tells the two apart.
+fn ttl(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
+    let protocols = &traced.interval.protocols;
+    let headers = place("ip-header").counters.iter().map(|name| protocols.get(name)).sum::<u64>();
+    let headers = headers.saturating_sub(protocols.get("IpExt.InCsumErrors"));
+    let drops = traced.at(p.id, 0);
+    let (expired, bad) = (packets(&drops), traced.sum("ip-header", 0));
+    let share = if expired == 0 { 0.0 } else { expired as f64 / (expired + bad) as f64 };
+    let counter = Some(("InHdrErrors, split by the trace".to_owned(), (headers as f64 * share).round() as u64));
+    push(found, p, Some(p.stage), 0, traced.loss(p.words.to_owned(), counter, &drops, true, p.advice));
+}
+
+fn taps(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
+    let interval = traced.interval;
+    let drops = traced.at(p.id, 0);
+    let lossy: Vec<&SocketLoss> = interval.sockets.iter().filter(|s| s.packet && s.packets > 0).collect();
+    // The trace cannot see all of them: where the packet goes on, the kernel drops no buffer of its own.
+    let counter = interval.rings_known.then(|| ("tp_drops".to_owned(), lossy.iter().map(|s| s.packets).sum()));
+    let mut loss = match counter {
+        Some(counter) => traced.loss(p.words.to_owned(), Some(counter), &[], false, p.advice),
+        None => traced.loss(p.words.to_owned(), None, &drops, true, p.advice),
+    };
+    let cause = |s: &&SocketLoss| Cause {
+        reason: s.what.clone(),
+        process: s.process.clone(),
+        packets: s.packets,
+        ..Cause::default()
+    };
+    loss.causes.extend(lossy.iter().map(cause));
+    loss.causes.sort_by_key(|c| std::cmp::Reverse(c.packets));
+    loss.causes.truncate(MOST_CAUSES);
+    push(found, p, Some(p.stage), 0, loss);
+}
+
+fn conntrack(p: &'static Place, interval: &Interval, found: &mut Vec<Found>) {
+    let Some(c) = interval.conntrack else { return };
+    // A clash that was not solved counts as both; each alone means another failure.
+    let loss = StationLoss {
+        place: format!("{} ({} of {} entries in use)", p.words, c.entries, c.max),
+        packets: c.drop.max(c.insert_failed),
+        counter: "nf_conntrack: drop, insert_failed".into(),
+        agrees: true,
+        advice: Some(p.advice.to_owned()),
+        ..StationLoss::default()
+    };
+    push(found, p, Some(p.stage), 0, loss);
+}
+
+fn netfilter(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
+    let drops = traced.at(p.id, 0);
+    let told = packets(&drops);
+    let mut known: u64 = found.iter().filter(|f| f.station == "conntrack").map(|f| f.loss.packets).sum();
+    let mut rules: Vec<&RuleLoss> = traced.interval.rules.iter().filter(|r| !r.taken && r.packets > 0).collect();
+    known += rules.iter().map(|r| r.packets).sum::<u64>();
+    let tolerance = traced.tolerance(told.max(known));
+    let agrees = !traced.ran || known as f64 <= told as f64 + tolerance;
+    rules.sort_by_key(|r| std::cmp::Reverse(r.packets));
+    for rule in rules {
+        let (stage, direction) = hook(rule);
+        let loss = StationLoss {
+            place: format!("{} {}: {}", rule.family, rule.chain, rule.rule),
+            packets: rule.packets,
+            counter: if rule.hook.is_empty() {
+                "the rule's counter".into()
+            } else {
+                format!("counter of the rule, hook {}", rule.hook)
+            },
+            traced: traced.ran.then_some(told),
+            agrees,
+            advice: Some("A rule's verdict: meant, or a rule to change.".into()),
+            ..StationLoss::default()
+        };
+        found.push(Found { station: p.station, direction, stage, ifindex: 0, loss });
+    }
+    // What is left was dropped by rules without counters, or by policies.
+    if told as f64 > known as f64 + if known > 0 { tolerance } else { 0.0 } {
+        // Only on the way from a local sender a packet has no interface yet.
+        let (local, others): (Vec<&Drop>, Vec<&Drop>) = drops.into_iter().partition(|d| d.ifindex == 0);
+        let output = |r: &&RuleLoss| r.hook == "output" && r.family != "bridge";
+        let counted: u64 = traced.interval.rules.iter().filter(|r| !r.taken).filter(output).map(|r| r.packets).sum();
+        let sent_here = packets(&local).saturating_sub(counted).min(told - known);
+        let words = format!("{}, output hook", p.words);
+        let mut loss = traced.loss(words, None, &local, true, p.advice);
+        (loss.packets, loss.traced) = (sent_here, Some(sent_here));
+        found.push(Found { station: p.station, direction: Transmit, stage: Some(Stage::Ip), ifindex: 0, loss });
+        let known = known + sent_here;
+        let mut loss = traced.loss(p.words.to_owned(), None, &others, true, p.advice);
+        loss.packets = told - known;
+        loss.traced = Some(told - known);
+        push(found, p, None, 0, loss);
+    }
+}
+
+/// Where a hook lies.
+fn hook(rule: &RuleLoss) -> (Option<Stage>, Direction) {
+    match (rule.family.as_str(), rule.hook.as_str()) {
+        (_, "ingress") => (Some(Stage::Link), Receive),
+        (_, "egress") => (Some(Stage::Out), Transmit),
+        ("bridge", "output" | "postrouting") => (Some(Stage::Bridge), Transmit),
+        ("bridge", _) => (Some(Stage::Bridge), Receive),
+        ("arp", _) => (Some(Stage::Other), Receive),
+        (_, "forward") => (Some(Stage::Ip), Forward),
+        (_, "output") => (Some(Stage::Ip), Transmit),
+        (_, "postrouting") => (Some(Stage::Postrouting), Transmit),
+        (_, "prerouting" | "input") => (Some(Stage::Ip), Receive),
+        _ => (None, Receive),
+    }
+}

@@ -1,0 +1,126 @@
+//! The drops that were traced, by place: compared with the counters, and the causes they name.
+
+use std::collections::BTreeMap;
+
+use model::stations::{Cause, StationLoss};
+
+use crate::{
+    input::{Drop, Interval, SocketLoss},
+    places::place_of,
+};
+
+/// Counters and trace may differ by this share before that is said: they are not read in the same instant.
+const EDGE_SHARE: f64 = 0.005;
+/// And by so many packets.
+const EDGE_PACKETS: f64 = 16.0;
+/// More causes than this are not worth a line.
+pub(super) const MOST_CAUSES: usize = 6;
+
+/// The drops that the trace told, by place.
+pub(super) struct Traced<'a> {
+    by_place: BTreeMap<&'static str, Vec<&'a Drop>>,
+    pub(super) ran: bool,
+    precision: f64,
+    pub(super) interval: &'a Interval,
+}
+
+impl<'a> Traced<'a> {
+    pub(super) fn new(interval: &'a Interval) -> Self {
+        let mut by_place: BTreeMap<&'static str, Vec<&'a Drop>> = BTreeMap::new();
+        for drop in interval.drops.iter().flatten() {
+            by_place.entry(place_of(&drop.reason, drop.function.as_deref()).id).or_default().push(drop);
+        }
+        Self { by_place, ran: interval.drops.is_some(), precision: interval.precision, interval }
+    }
+
+    /// The drops of a place, on one interface if that is not 0.
+    pub(super) fn at(&self, id: &str, ifindex: u32) -> Vec<&'a Drop> {
+        let all = self.by_place.get(id).map_or(&[][..], Vec::as_slice);
+        all.iter().copied().filter(|d| ifindex == 0 || d.ifindex == ifindex).collect()
+    }
+
+    pub(super) fn sum(&self, id: &str, ifindex: u32) -> u64 {
+        packets(&self.at(id, ifindex))
+    }
+
+    /// How far counter and trace may be apart.
+    pub(super) fn tolerance(&self, of: u64) -> f64 {
+        let of = of as f64;
+        // The fewer of all drops a place has, the fewer of its own were looked at.
+        let sampled = if self.interval.weight > 1.0 { 1.96 * (of * self.interval.weight).sqrt() } else { 0.0 };
+        EDGE_PACKETS + of * EDGE_SHARE + sampled.max(of * self.precision)
+    }
+
+    /// A loss out of a counter (none: there is none) and the drops that were traced of it.
+    pub(super) fn loss(
+        &self,
+        words: String,
+        counter: Option<(String, u64)>,
+        drops: &[&Drop],
+        expects: bool,
+        advice: &str,
+    ) -> StationLoss {
+        let traced = packets(drops);
+        let counted = counter.as_ref().map_or(0, |(_, n)| *n);
+        let tolerance = self.tolerance(counted.max(traced));
+        let over = counter.is_none() || (traced as f64) > counted as f64 + tolerance;
+        let apart = (counted as f64 - traced as f64).abs() > tolerance;
+        let comparable = self.ran && expects && counted > 0;
+        StationLoss {
+            place: words,
+            packets: if over { traced } else { counted },
+            counter: match counter {
+                Some((name, n)) if n > 0 || !over => name,
+                _ => "traced".into(),
+            },
+            traced_only: over && counted == 0,
+            traced: (self.ran && expects).then_some(traced),
+            agrees: !(comparable && apart),
+            causes: self.causes(drops),
+            advice: (!advice.is_empty()).then(|| advice.to_owned()),
+            ..StationLoss::default()
+        }
+    }
+
+    pub(super) fn causes(&self, drops: &[&Drop]) -> Vec<Cause> {
+        let mut causes: Vec<Cause> = Vec::new();
+        for drop in drops.iter().filter(|d| d.packets > 0) {
+            let cause = Cause {
+                reason: drop.reason.clone(),
+                function: drop.function.clone(),
+                interface: self.interval.interfaces.iter().find(|i| i.index == drop.ifindex).map(|i| i.name.clone()),
+                protocol: protocol(drop.protocol),
+                process: self.process(drop),
+                packets: 0,
+            };
+            match causes.iter_mut().find(|c| Cause { packets: 0, ..(*c).clone() } == cause) {
+                Some(same) => same.packets += drop.packets,
+                None => causes.push(Cause { packets: drop.packets, ..cause }),
+            }
+        }
+        causes.sort_by_key(|c| std::cmp::Reverse(c.packets));
+        causes.truncate(MOST_CAUSES);
+        causes
+    }
+
+    pub(super) fn process(&self, drop: &Drop) -> Option<String> {
+        let same = |s: &&SocketLoss| {
+            (drop.socket != 0 && s.cookie == drop.socket) || (drop.inode != 0 && s.inode == drop.inode)
+        };
+        self.interval.sockets.iter().find(same).and_then(|s| s.process.clone())
+    }
+}
+
+pub(super) fn packets(drops: &[&Drop]) -> u64 {
+    drops.iter().map(|d| d.packets).sum()
+}
+
+fn protocol(ethertype: u16) -> Option<String> {
+    Some(match ethertype {
+        0 => return None,
+        0x0800 => "IPv4".into(),
+        0x86dd => "IPv6".into(),
+        0x0806 => "ARP".into(),
+        other => format!("{other:#06x}"),
+    })
+}
