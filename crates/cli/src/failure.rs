@@ -6,6 +6,7 @@ use std::{
     process::ExitCode,
 };
 
+use anyhow::Context;
 use model::{Classified, ErrorClass};
 
 /// A verb that ran to its end.
@@ -104,7 +105,16 @@ pub(crate) fn tell(line: impl Display) -> io::Result<()> {
     writeln!(io::stdout(), "{line}")
 }
 
-/// The same for stderr; a message that nobody can hear any more is no reason to stop.
+/// Writes a whole answer to the standard output.
+pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())
+        .and_then(|()| out.flush())
+        .context("cannot write to the standard output")
+        .map_err(Failure::lacking)
+}
+
+/// A line on stderr; a message that nobody can hear any more is no reason to stop.
 pub(crate) fn note(line: impl Display) {
     let _ = writeln!(io::stderr(), "{line}");
 }

@@ -4,6 +4,7 @@ mod cmd;
 mod demo;
 mod failure;
 mod out_file;
+mod periods;
 
 use std::process::ExitCode;
 

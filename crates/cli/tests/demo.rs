@@ -105,7 +105,7 @@ fn wrong_arguments_are_refused_before_anything_is_made() {
         (&["--seconds", "0"][..], "--seconds takes"),
         (&["--cpus", "4000"], "online are"),
         (&["--rate", "3"], "--rate takes"),
-        (&["--html", "/no/such/folder/page.html"], "cannot write the page"),
+        (&["--html", "/no/such/folder/page.html"], "cannot write /no/such/folder/page.html"),
     ] {
         if arguments[0] == "--html" && !privileged() {
             continue;

@@ -1,8 +1,6 @@
 //! `evenkeel demo`: arguments, progress, text, JSON and the page.
 
 use std::{
-    fs,
-    io::{self, Write},
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -11,14 +9,16 @@ use std::{
 use anyhow::{Context, anyhow};
 use clap::Args;
 use host::{Host, Root};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use model::{CpuSet, run::Stage, schema::Document, units};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sys::privilege::{self, Capability};
 
 use crate::{
     demo::{self, DemoConfig},
-    failure::{Failure, Outcome},
+    failure::{Failure, Outcome, note, print},
+    out_file::OutFile,
+    periods::steps_bar,
 };
 
 /// What the demo does to the machine needs these.
@@ -97,7 +97,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&Root::live())?;
     let config = args.validate(&host)?;
     privilege::require_root("demo", &CAPABILITIES)?;
-    let page = if args.no_html { None } else { Some(Page::open(args.html.clone())?) };
+    let page = if args.no_html { None } else { Some(OutFile::open(&args.html)?) };
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
@@ -115,53 +115,17 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
         signal_hook::low_level::emulate_default_handler(SIGINT).map_err(Failure::internal)?;
         return Ok(Outcome::No);
     };
-    if args.json {
-        let text = serde_json::to_string_pretty(&Document::new("demo", 1, &run)).map_err(Failure::internal)?;
-        writeln!(io::stdout(), "{text}").map_err(Failure::internal)?;
-    } else {
-        writeln!(io::stdout(), "{}", report::demo_text(&run, report::Look::of_stdout())).map_err(Failure::internal)?;
-    }
+    let text = match args.json {
+        true => serde_json::to_string_pretty(&Document::new("demo", 1, &run)).map_err(Failure::internal)?,
+        false => report::demo_text(&run, report::Look::of_stdout()),
+    };
+    // What was measured is not lost when one of its ways out is shut.
+    let printed = print(&(text + "\n"));
     if let Some(page) = page {
-        let path = page.write(&report::demo_page(&run)?)?;
-        eprintln!("The page with the charts: {}", path.display());
+        page.write(report::demo_page(&run)?.as_bytes())?;
+        note(format_args!("The page with the charts: {}", args.html.display()));
     }
-    Ok(Outcome::Fine)
-}
-
-/// The page's file: opened before the demo, so that a folder without write permission is known before and not after; taken
-/// away again when nothing came of it.
-struct Page {
-    path: PathBuf,
-    temporary: PathBuf,
-}
-
-impl Page {
-    fn open(path: PathBuf) -> Result<Self, Failure> {
-        let mut name = path.file_name().context("--html names no file").map_err(Failure::usage)?.to_owned();
-        name.push(".part");
-        let temporary = path.with_file_name(name);
-        fs::write(&temporary, "").map_err(|error| {
-            let page = path.display();
-            Failure::usage(anyhow!(
-                "cannot write the page {page}: {error}; name another place with --html, or --no-html"
-            ))
-        })?;
-        Ok(Self { path, temporary })
-    }
-
-    fn write(self, html: &str) -> Result<PathBuf, Failure> {
-        fs::write(&self.temporary, html)
-            .and_then(|()| fs::rename(&self.temporary, &self.path))
-            .with_context(|| format!("cannot write the page {}", self.path.display()))
-            .map_err(Failure::lacking)?;
-        Ok(self.path.clone())
-    }
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        let _ = fs::remove_file(&self.temporary);
-    }
+    printed.map(|()| Outcome::Fine)
 }
 
 /// Progress on stderr: a bar on a terminal, a line per stage in any case.
@@ -171,12 +135,7 @@ struct Progress {
 
 impl Progress {
     fn new() -> Self {
-        let bar = ProgressBar::new(1);
-        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} [{elapsed}]") {
-            bar.set_style(style);
-        }
-        bar.enable_steady_tick(Duration::from_millis(500));
-        Self { bar }
+        Self { bar: steps_bar() }
     }
 }
 

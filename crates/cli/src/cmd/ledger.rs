@@ -1,11 +1,10 @@
 //! `evenkeel ledger`: every packet delivered, lost at a named place, or unexplained.
 
 use std::{
-    io::{IsTerminal, Write},
+    io::IsTerminal,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use ::ledger::{Ledger, Options};
@@ -15,11 +14,11 @@ use model::{schema::Document, stations::LedgerReport};
 use report::Look;
 use tui::{ledger::View, live::live};
 
-use crate::failure::{Failure, Outcome, note};
+use crate::{
+    failure::{Failure, Outcome, note},
+    periods::{print_each, seconds},
+};
 
-/// Below it a reading is a large part of the interval.
-const SHORTEST_S: f64 = 0.1;
-const LONGEST_S: f64 = 3600.0;
 /// With --check: this much may stay unexplained.
 const UNEXPLAINED: f64 = 0.001;
 
@@ -55,15 +54,6 @@ pub(crate) struct LedgerArgs {
     /// Not possible: a saved machine loses no packets.
     #[arg(long, hide = true, value_name = "PATH")]
     root: Option<PathBuf>,
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
-    if (SHORTEST_S..=LONGEST_S).contains(&number) {
-        Ok(number)
-    } else {
-        Err(format!("an interval is from {SHORTEST_S} to {LONGEST_S} seconds"))
-    }
 }
 
 /// Counts and shows.
@@ -110,23 +100,12 @@ fn watch(args: &LedgerArgs, interval: Duration, next: Next<'_>) -> Result<(), Fa
 
 /// Text or JSON, an interval after the other.
 fn print(args: &LedgerArgs, interval: Duration, next: Next<'_>, count: Option<u64>) -> Result<(), Failure> {
-    let begun = Instant::now();
-    let mut taken: u32 = 0;
-    while count.is_none_or(|n| u64::from(taken) < n) {
-        taken = taken.saturating_add(1);
-        // Counted from the beginning, so that the intervals do not drift.
-        thread::sleep((interval * taken).saturating_sub(begun.elapsed()));
+    print_each(interval, count, |first| {
         let report = next()?;
-        let text = match args.json {
+        Ok(match args.json {
             true => serde_json::to_string(&Document::new("ledger", 1, report)).map_err(Failure::internal)? + "\n",
-            false if taken > 1 => format!("\n{}", report::ledger_text(&report, Look::of_stdout())),
+            false if !first => format!("\n{}", report::ledger_text(&report, Look::of_stdout())),
             false => report::ledger_text(&report, Look::of_stdout()),
-        };
-        let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .context("cannot write to the standard output")
-            .map_err(Failure::lacking)?;
-    }
-    Ok(())
+        })
+    })
 }

@@ -2,7 +2,6 @@
 
 use std::{
     fs,
-    io::{self, Write},
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -27,7 +26,7 @@ use sys::privilege::{self, Capability};
 
 use crate::{
     demo::describe_machine,
-    failure::{Failure, Outcome, note},
+    failure::{Failure, Outcome, note, print},
     out_file::OutFile,
 };
 
@@ -131,17 +130,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Outcome, Failure> {
         file.write(&flame_graph(&tally, &title)?)?;
         note(format_args!("The flame graph: {}", path.display()));
     }
-    printed
-}
-
-/// Writes a whole answer to the standard output.
-pub(super) fn print(text: &str) -> Result<Outcome, Failure> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .context("cannot write to the standard output")
-        .map_err(Failure::lacking)?;
-    Ok(Outcome::Fine)
+    printed.map(|()| Outcome::Fine)
 }
 
 /// Samples for a time, or until a signal comes.
@@ -196,7 +185,7 @@ fn print_comparison(a: &Path, b: &Path, json: bool) -> Result<Outcome, Failure> 
         }
         false => comparison_text(&comparison, Look::of_stdout()),
     };
-    print(&text)
+    print(&text).map(|()| Outcome::Fine)
 }
 
 /// Reads a saved profile.

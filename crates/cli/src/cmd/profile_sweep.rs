@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
 use host::{Host, Root};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use model::{CpuSet, schema::Document, sweep::SCHEMA};
 use profile::sweep::{self, SweepBox, SweepConfig};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -18,8 +18,9 @@ use sys::privilege::{self, Capability};
 use super::profile::ProfileArgs;
 use crate::{
     demo::describe_machine,
-    failure::{Failure, Outcome, note},
+    failure::{Failure, Outcome, note, print},
     out_file::OutFile,
+    periods::steps_bar,
 };
 
 /// A lab, its generator and the sampling need these.
@@ -162,12 +163,12 @@ impl SweepArgs {
             report::sweep_text(&sweep, report::Look::of_stdout())
         };
         // What was measured is not lost when one of its ways out is shut.
-        let printed = super::profile::print(&text);
+        let printed = print(&text);
         if let (Some(file), Some(path)) = (page, &self.html) {
             file.write(report::sweep_page(&sweep)?.as_bytes())?;
             note(format_args!("The page with the charts: {}", path.display()));
         }
-        printed
+        printed.map(|()| Outcome::Fine)
     }
 }
 
@@ -178,12 +179,7 @@ struct Progress {
 
 impl Progress {
     fn new() -> Self {
-        let bar = ProgressBar::new(1);
-        if let Ok(style) = ProgressStyle::with_template("{bar:24} {pos}/{len} {msg} [{elapsed}]") {
-            bar.set_style(style);
-        }
-        bar.enable_steady_tick(Duration::from_millis(500));
-        Self { bar }
+        Self { bar: steps_bar() }
     }
 }
 

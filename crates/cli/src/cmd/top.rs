@@ -3,11 +3,10 @@
 mod meter;
 
 use std::{
-    io::{IsTerminal, Write},
+    io::IsTerminal,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use anyhow::{Context, anyhow};
@@ -17,11 +16,10 @@ use report::Look;
 use tui::top::{Filter, View, live};
 
 use self::meter::Meter;
-use crate::failure::{Failure, Outcome};
-
-/// The shortest interval: below it the kernel's CPU times, which count ticks of 10 ms, say nothing.
-const SHORTEST_S: f64 = 0.1;
-const LONGEST_S: f64 = 3600.0;
+use crate::{
+    failure::{Failure, Outcome},
+    periods::{print_each, seconds},
+};
 
 /// Show packets, losses and load per interface, queue and core.
 ///
@@ -49,15 +47,6 @@ pub(crate) struct TopArgs {
     /// Not possible: a saved machine has no rates.
     #[arg(long, hide = true, value_name = "PATH")]
     root: Option<PathBuf>,
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
-    if (SHORTEST_S..=LONGEST_S).contains(&number) {
-        Ok(number)
-    } else {
-        Err(format!("an interval is from {SHORTEST_S} to {LONGEST_S} seconds"))
-    }
 }
 
 /// Measures and shows.
@@ -98,28 +87,17 @@ fn watch(args: &TopArgs, interval: Duration, meter: &mut Meter) -> Result<(), Fa
 /// Text or JSON, an interval after the other.
 fn print(args: &TopArgs, interval: Duration, meter: &mut Meter, count: Option<u64>) -> Result<(), Failure> {
     let everything = args.all || !args.interfaces.is_empty();
-    let begun = Instant::now();
-    let mut taken: u32 = 0;
-    while count.is_none_or(|n| u64::from(taken) < n) {
-        taken = taken.saturating_add(1);
-        // Counted from the beginning, so that the intervals do not drift.
-        thread::sleep((interval * taken).saturating_sub(begun.elapsed()));
+    print_each(interval, count, |first| {
         let mut sample = meter.next()?;
         if !everything && !args.json {
             leave_out_idle(&mut sample);
         }
-        let text = match args.json {
+        Ok(match args.json {
             true => serde_json::to_string(&Document::new("top", 1, sample)).map_err(Failure::internal)? + "\n",
-            false if taken > 1 => format!("\n{}", report::top_text(&sample, Look::of_stdout())),
+            false if !first => format!("\n{}", report::top_text(&sample, Look::of_stdout())),
             false => report::top_text(&sample, Look::of_stdout()),
-        };
-        let mut out = std::io::stdout().lock();
-        out.write_all(text.as_bytes())
-            .and_then(|()| out.flush())
-            .context("cannot write to the standard output")
-            .map_err(Failure::lacking)?;
-    }
-    Ok(())
+        })
+    })
 }
 
 /// Idle interfaces become a note.
