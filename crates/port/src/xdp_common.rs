@@ -184,6 +184,22 @@ mod tests {
     }
 
     #[test]
+    fn a_nap_grows_while_looks_pay_a_little_and_is_short_again_when_they_bring_much_or_nothing() {
+        let shortest = Duration::from_micros(100);
+        let mut pace = Pace::new(shortest);
+        let mut naps = |found: usize, times: usize| {
+            (0..times).for_each(|_| pace.after_look(found));
+            pace.nap
+        };
+        assert_eq!(naps(FEW, 1), shortest * 3 / 2);
+        assert_eq!(naps(FEW, 20), LONGEST_NAP);
+        assert_eq!(naps(WELCOME, 1), LONGEST_NAP / 2);
+        assert_eq!(naps(WELCOME, 20), shortest);
+        naps(WELCOME - 1, 20);
+        assert_eq!(naps(0, 1), shortest, "thin traffic is answered promptly");
+    }
+
+    #[test]
     fn virtual_drivers_leave_the_tags_where_they_are() {
         assert!(may_strip("ixgbe") && may_strip("") && !may_strip("veth") && !may_strip("virtio_net"));
         keeps_tags("tap", "lo").expect("the loopback strips nothing");
