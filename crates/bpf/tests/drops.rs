@@ -52,7 +52,7 @@ fn datagrams_without_a_socket_are_counted_exactly() {
             drops.iter().all(|c| c.ifindex == 1 && c.protocol == 0x0800 && c.location != 0 && c.segments == c.packets)
         );
         let cost = trace.read().unwrap().cost;
-        assert!(cost.events >= 700 && cost.seen >= 700 && !cost.backed_off && cost.look_ns > 700, "{cost:?}");
+        assert!(cost.events >= 700 && cost.seen >= 700 && !cost.backed_off && cost.look_ns > 0, "{cost:?}");
         assert_eq!((cost.sampling, cost.untracked, cost.filtered), (1, 0, 0));
         eprintln!("{} ns per look, {} ns per event that is passed", cost.look_ns / cost.seen, cost.pass_ns);
     });
