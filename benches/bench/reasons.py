@@ -5,8 +5,8 @@ SAME_PATH = (
     "for blocks every 100 us: no difference that could be a reason is known.")
 
 EVERY_DROP = (
-    "Each drop passes the tracepoint, whether it is looked at or not: some 60 ns, which the kernel measures as 12 to 13 % of a core at 1.7 to 2.2 "
-    "million drops per second. Only detaching for a part of the time would lower it.")
+    "Each drop passes the tracepoint, whether it is looked at or not; the column of the kernel programs' own time says how much that takes. The "
+    "budget bounds the looks only.")
 
 # (table, ours, theirs) or (table,) -> reason
 REASONS = {
@@ -16,7 +16,7 @@ REASONS = {
         "writes closed about a quarter of it, which is within the spread.",
     ("inline", "evenkeel ring", "tpacket_rx"): SAME_PATH,
     ("apart", "evenkeel auto --consume", "tcpdump"):
-        "It decides by trials of a moment each, whose figures vary under this load as the rounds do, and does not always choose the tap.",
+        "It decides by trials of a moment each and did not choose the tap in every round: the row says what it chose.",
     ("cost", "evenkeel ledger, drop", "nothing watching"): EVERY_DROP,
     ("cost", "evenkeel ledger, rule", "nothing watching"): EVERY_DROP,
 }
