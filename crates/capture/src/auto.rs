@@ -14,6 +14,8 @@ use crate::{
 const TELLING_PPS: f64 = 20_000.0;
 /// Backends within this share of the best rate count as equal.
 const EQUAL: f64 = 0.05;
+/// Who delivered at least this share of the best in the first trial is tried again: one short trial is noisy.
+const FINAL: f64 = 0.6;
 
 /// What one backend did in its trial.
 #[derive(Debug, Clone, PartialEq)]
@@ -80,6 +82,42 @@ fn measure(backend: Backend, readers: usize, report: Report) -> Result<Trial, ru
     })
 }
 
+/// The backends that deserve more trials: those near the best of the first round, when they are several and the traffic
+/// tells them apart.
+pub fn finalists(trials: &[Trial]) -> Vec<Backend> {
+    let best = trials.iter().map(|t| t.delivered_pps).fold(0.0, f64::max);
+    if best < TELLING_PPS {
+        return Vec::new();
+    }
+    let near: Vec<Backend> = trials.iter().filter(|t| t.delivered_pps >= best * FINAL).map(|t| t.backend).collect();
+    if near.len() < 2 { Vec::new() } else { near }
+}
+
+/// The trials of each backend as one: means over its trials, in the order of each backend's first.
+pub fn means(trials: &[Trial]) -> Vec<Trial> {
+    let mut backends: Vec<Backend> = Vec::new();
+    for trial in trials {
+        if !backends.contains(&trial.backend) {
+            backends.push(trial.backend);
+        }
+    }
+    let mean = |backend: Backend, value: fn(&Trial) -> f64| {
+        let of: Vec<f64> = trials.iter().filter(|t| t.backend == backend).map(value).collect();
+        of.iter().sum::<f64>() / of.len() as f64
+    };
+    let first = |backend: Backend| trials.iter().find(|t| t.backend == backend).map_or(0, |t| t.readers);
+    backends
+        .into_iter()
+        .map(|backend| Trial {
+            backend,
+            delivered_pps: mean(backend, |t| t.delivered_pps),
+            dropped_pps: mean(backend, |t| t.dropped_pps),
+            cpu_ns_per_packet: mean(backend, |t| t.cpu_ns_per_packet),
+            readers: first(backend),
+        })
+        .collect()
+}
+
 /// Chooses: the most packets delivered; among equals the least CPU time per packet. Without telling traffic it is the
 /// ring, whose buffer bears a burst best for its cost, or the first that could be tried. None without a trial.
 pub fn choose(trials: &[Trial]) -> Option<Choice> {
@@ -130,6 +168,17 @@ mod tests {
         let chosen = |trials: &[Trial]| choose(trials).map(|c| c.backend);
         assert_eq!(chosen(&[a.clone(), b, c.clone()]), Some(Backend::Ring));
         assert_eq!(chosen(&[a, c]), Some(Backend::RingFanout));
+    }
+
+    #[test]
+    fn those_near_the_best_are_tried_again_and_counted_in_the_mean() {
+        let (a, b) = (trial(Backend::Tap, 1000e3, 0.0, 100.0), trial(Backend::Xdp, 700e3, 0.0, 200.0));
+        let c = trial(Backend::Packet, 300e3, 0.0, 900.0);
+        assert_eq!(finalists(&[a.clone(), b.clone(), c.clone()]), [Backend::Tap, Backend::Xdp]);
+        assert_eq!(finalists(&[a.clone(), c.clone()]), [], "nobody to decide between");
+        assert_eq!(finalists(&[trial(Backend::Tap, 10.0, 0.0, 1.0), trial(Backend::Xdp, 10.0, 0.0, 1.0)]), []);
+        let again = trial(Backend::Tap, 2000e3, 10e3, 300.0);
+        assert_eq!(means(&[a, b.clone(), c.clone(), again]), [trial(Backend::Tap, 1500e3, 5e3, 200.0), b, c]);
     }
 
     #[test]

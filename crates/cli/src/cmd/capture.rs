@@ -35,6 +35,8 @@ use crate::failure::{Failure, Outcome};
 
 /// How long each backend is tried by `--mode auto`.
 const TRIAL: Duration = Duration::from_millis(500);
+/// How often `--mode auto` tries those again that were near the best.
+const FINAL_ROUNDS: u32 = 3;
 /// What a reader of a ring waits at the end beyond the retire time-out.
 const HELD_BACK_MARGIN: Duration = Duration::from_millis(60);
 
@@ -176,13 +178,13 @@ fn open(config: &Config, filter: &Filter, plan: &Plan) -> Result<Vec<(AnySource,
 fn choose(config: &Config, host: &Host, filters: &Filters, stop: &AtomicBool) -> Result<auto::Choice, Failure> {
     let count_only = config.target.is_none() && !config.print;
     let (mut trials, mut refusals, mut first) = (Vec::new(), Vec::new(), None);
+    let attempt = |backend| -> Result<Trial, Failure> {
+        let plan = place(config, host, backend)?;
+        let sources = open(config, filters.of(backend), &plan)?;
+        Ok(auto::trial(backend, sources, TRIAL, limits(config), count_only, stop)?)
+    };
     for backend in candidates(config) {
-        let tried: Result<Trial, Failure> = (|| {
-            let plan = place(config, host, backend)?;
-            let sources = open(config, filters.of(backend), &plan)?;
-            Ok(auto::trial(backend, sources, TRIAL, limits(config), count_only, stop)?)
-        })();
-        match tried {
+        match attempt(backend) {
             Ok(trial) => trials.push(trial),
             Err(failure) => {
                 refusals.push(Refusal { backend, reason: failure.message() });
@@ -190,6 +192,13 @@ fn choose(config: &Config, host: &Host, filters: &Filters, stop: &AtomicBool) ->
             }
         }
     }
+    let finalists = auto::finalists(&trials);
+    for _ in 0..FINAL_ROUNDS {
+        for backend in &finalists {
+            trials.push(attempt(*backend)?);
+        }
+    }
+    let trials = auto::means(&trials);
     let Some(mut choice) = auto::choose(&trials) else {
         return Err(first.unwrap_or_else(|| Failure::internal(anyhow!("no backend was tried"))));
     };
