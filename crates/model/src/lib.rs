@@ -3,6 +3,7 @@
 //! This crate holds words only: plain data that every floor above may exchange, save and render. Nothing here reads a
 //! file or a clock.
 
+pub mod bench;
 pub mod class;
 pub mod cpuset;
 pub mod doctor;

@@ -1,0 +1,15 @@
+//! The RFC 2544 bench: what a router or firewall really does.
+//!
+//! ```text
+//! search    which load to try next (pure)                     throughput
+//! methods   which trials a test is made of, over a Tester     loss curve, bursts, latency, recovery, reset
+//! tester    one trial on real ports: send, drain, count, judge
+//! dut       the box under test: a lab, or two ports to an outside one
+//! run       a whole run: boxes, frames, tests, in order; resumable
+//! ```
+
+pub mod error;
+pub mod order;
+
+pub use error::BenchError;
+pub use order::{Drain, Load, Observer, Order, Probes, Stamping, Tester};

@@ -1,0 +1,106 @@
+//! What a trial is asked to do, and who can do it.
+
+use std::{sync::atomic::AtomicBool, time::Duration};
+
+use model::bench::{FrameSpec, Observation, Trial};
+
+use crate::BenchError;
+
+/// What is sent, in units per second over all directions together.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Load {
+    /// Steady.
+    Pps(f64),
+    /// As fast as the tester can.
+    Max,
+    /// So many units, as fast as the tester can.
+    Burst(u64),
+    /// One rate after the other: rate, and for how long.
+    Steps(Vec<(f64, Duration)>),
+    /// Nothing but probes.
+    Idle,
+}
+
+/// Probes for the round trip: least frames (64 bytes with FCS; 84 with IPv6) that the far port sends back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Probes {
+    /// Time between two of them.
+    pub every: Duration,
+    /// When the first is sent, from the start of the trial.
+    pub after: Duration,
+}
+
+/// Which units bear a time stamp.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stamping {
+    /// One in a prime number of them: enough for the distribution, nearly free.
+    Sampled,
+    /// Every one: jitter, silence.
+    Every,
+}
+
+/// When the counters may be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Drain {
+    /// Nothing may have arrived for so long …
+    pub quiet: Duration,
+    /// … but it is not waited longer than this.
+    pub longest: Duration,
+}
+
+/// A trial to be made.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Order {
+    /// Why, in words.
+    pub purpose: String,
+    /// The frames.
+    pub frame: FrameSpec,
+    /// The load.
+    pub load: Load,
+    /// How long; a burst ends by itself, this is its longest time.
+    pub duration: Duration,
+    /// Probes, if any.
+    pub probes: Option<Probes>,
+    /// Stamps.
+    pub stamping: Stamping,
+    /// The drain.
+    pub drain: Drain,
+    /// Whether the box is observed (CPU by class, drops): costs a little, so that the shortest trials go without.
+    pub observe: bool,
+}
+
+/// Makes trials. The real one sends on two ports; tests put simulated boxes in its place.
+pub trait Tester {
+    /// Makes one trial. A trial that cannot be believed comes back with `void`; the tester does not repeat it.
+    ///
+    /// # Errors
+    /// What makes further trials useless: a port that is gone, a program that cannot be loaded, `stop`.
+    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError>;
+
+    /// Does `meanwhile` in a thread of its own while the trial runs, `after` its start: resets.
+    ///
+    /// # Errors
+    /// As [`Tester::trial`], and what `meanwhile` says.
+    fn trial_with(
+        &mut self,
+        order: &Order,
+        after: Duration,
+        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
+        stop: &AtomicBool,
+    ) -> Result<Trial, BenchError>;
+}
+
+/// Watches the box under test during a trial. Built by whoever knows ledger and profile.
+pub trait Observer {
+    /// The trial begins.
+    ///
+    /// # Errors
+    /// What cannot be read.
+    fn begin(&mut self) -> Result<(), BenchError>;
+
+    /// It has ended, traffic has drained.
+    ///
+    /// # Errors
+    /// What cannot be read.
+    fn end(&mut self) -> Result<Observation, BenchError>;
+}

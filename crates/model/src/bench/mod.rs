@@ -1,0 +1,319 @@
+//! A run of the RFC 2544 bench: everything that its report (RFC 2544, section 26) says.
+//!
+//! Rates are units per second (a unit is a frame, or a datagram with all its fragments), and the totals of all directions unless a name says otherwise.
+
+mod frame;
+mod trial;
+
+pub use frame::{ETHERNET_BYTES, FrameSpec, LINE_BYTES};
+pub use trial::{Counts, Delays, Direction, Drop, Observation, Pacing, Trial};
+
+use serde::{Deserialize, Serialize};
+
+use crate::run::{Arrangement, Machine};
+
+/// The version of the schema `evenkeel.bench/<version>`.
+pub const SCHEMA: u32 = 1;
+/// From this share of the tester's ceiling on, a result says nothing about the box.
+pub const TESTER_LIMITED: f64 = 0.95;
+
+/// What a search has to find (RFC 9971's goal attributes).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Goal {
+    /// Its name, such as `0.1 %`.
+    pub name: String,
+    /// Lost units that are still fine, as a share.
+    pub loss_ratio: f64,
+    /// The share of a load's full-length trials that may be worse.
+    pub exceed_ratio: f64,
+    /// How long a full-length trial takes, in seconds.
+    pub trial_s: f64,
+    /// How long all full-length trials of a load take together at least, in seconds.
+    pub sum_s: f64,
+    /// How close lower and upper bound must come, as a share of the upper one.
+    pub width: f64,
+}
+
+/// What a goal's search has found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// The goal.
+    pub goal: Goal,
+    /// The highest load that met it and every load below which none failed, in units per second offered; none when not even the least did.
+    pub lower_pps: Option<f64>,
+    /// The lowest load above it that failed; none when the highest load that the tester can make did not.
+    pub upper_pps: Option<f64>,
+    /// Units per second that came through at the lower bound (RFC 9971's conditional throughput), and its spread over the trials: lowest, median, highest.
+    pub forwarded_pps: Option<[f64; 3]>,
+    /// Trials that were made for it, and their time together in seconds.
+    pub trials: u32,
+    /// Seconds of sending.
+    pub seconds: f64,
+}
+
+/// Whether a throughput is the box's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "verdict")]
+pub enum Verdict {
+    /// It is.
+    Measured,
+    /// The tester could not offer enough more than it: the box does at least this.
+    TesterLimited {
+        /// The tester's ceiling, in units per second.
+        ceiling_pps: f64,
+    },
+    /// Nothing came through at the least load.
+    Nothing,
+    /// No trial could be believed.
+    Void {
+        /// Why.
+        reason: String,
+    },
+}
+
+/// The throughput of a box for one kind of frame.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Throughput {
+    /// One for each goal.
+    pub found: Vec<Found>,
+    /// Whether it is the box's.
+    pub verdict: Verdict,
+    /// What the search did, step by step, in words.
+    pub steps: Vec<String>,
+}
+
+impl Throughput {
+    /// Units per second that count as the throughput of goal `i`: the lower bound; none without one.
+    pub fn pps(&self, goal: usize) -> Option<f64> {
+        self.found.get(goal)?.lower_pps
+    }
+}
+
+/// A point of the loss curve (RFC 2544, section 26.3).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct LossPoint {
+    /// Units per second offered.
+    pub offered_pps: f64,
+    /// Units per second that came through.
+    pub received_pps: f64,
+    /// Lost units as a share.
+    pub loss_ratio: f64,
+}
+
+/// The longest burst without loss (RFC 2544, section 26.4; RFC 9004).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BackToBack {
+    /// Units of the longest burst without loss, for each repetition.
+    pub bursts: Vec<u64>,
+    /// Their mean, least and most.
+    pub mean: f64,
+    /// Units per second within the burst.
+    pub burst_pps: f64,
+    /// The time that the box's buffers last, in seconds: the mean burst over the burst's rate (RFC 9004, implied).
+    pub implied_buffer_s: f64,
+    /// The same without the units that were forwarded meanwhile (RFC 9004, corrected); none without a throughput.
+    pub corrected_buffer_s: Option<f64>,
+    /// Whether the longest burst that was tried passed: then it is a lower bound.
+    pub tester_limited: bool,
+}
+
+/// Latency at one load.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Latency {
+    /// The load as a share of the throughput: 0 is an idle box.
+    pub load: f64,
+    /// Units per second offered.
+    pub offered_pps: f64,
+    /// One-way delays, forward then backward; none on an idle box.
+    pub one_way: [Option<Delays>; 2],
+    /// Variation of the delay against the least (RFC 5481, PDV), percentile 99, forward then backward, in nanoseconds.
+    pub pdv_p99_ns: [Option<u64>; 2],
+    /// Differences between neighbours (RFC 5481, IPDV).
+    pub ipdv: [Option<Delays>; 2],
+    /// Mean round trip of each series of probes that agrees with itself, in nanoseconds.
+    pub series_ns: Vec<f64>,
+    /// Series that were thrown away, as they did not agree with themselves.
+    pub thrown_away: u32,
+    /// The mean of the best of them, in nanoseconds (as the study takes it: six of nine); none without series.
+    pub round_trip_ns: Option<f64>,
+    /// Probes that were sent and did not come back.
+    pub probes_lost: u64,
+    /// What a reader should know, such as an idle latency above the loaded one.
+    pub flags: Vec<String>,
+}
+
+/// How long a box takes to lose nothing again after overload (RFC 2544, section 26.5).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Recovery {
+    /// Units per second of the overload.
+    pub overload_pps: f64,
+    /// Units per second afterwards.
+    pub after_pps: f64,
+    /// From the change to the last loss, in seconds, for each repetition.
+    pub seconds: Vec<f64>,
+    /// Their mean.
+    pub mean_s: f64,
+}
+
+/// How long a box forwards nothing after a reset (RFC 6201).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Reset {
+    /// What was reset, such as `link of the second port down and up`.
+    pub what: String,
+    /// Units per second offered.
+    pub offered_pps: f64,
+    /// The reset time from lost units over the rate, in seconds, for each repetition (RFC 6201, section 4).
+    pub by_loss_s: Vec<f64>,
+    /// The longest time without an arrival, in seconds, for each repetition.
+    pub by_time_s: Vec<f64>,
+}
+
+/// Everything about one kind of frame.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Point {
+    /// The frames.
+    pub frame: FrameSpec,
+    /// The tester's own ceiling in the same arrangement, in units per second.
+    pub ceiling_pps: Option<f64>,
+    /// The throughput.
+    pub throughput: Option<Throughput>,
+    /// The loss curve, by falling load.
+    pub loss_curve: Vec<LossPoint>,
+    /// Bursts.
+    pub back_to_back: Option<BackToBack>,
+    /// Latency by rising load.
+    pub latency: Vec<Latency>,
+    /// Recovery.
+    pub recovery: Option<Recovery>,
+    /// Resets.
+    pub resets: Vec<Reset>,
+    /// All trials in their order, those that do not count among them.
+    pub trials: Vec<Trial>,
+}
+
+impl Point {
+    /// A point with nothing measured yet.
+    pub fn new(frame: FrameSpec) -> Self {
+        Self {
+            frame,
+            ceiling_pps: None,
+            throughput: None,
+            loss_curve: Vec::new(),
+            back_to_back: None,
+            latency: Vec::new(),
+            recovery: None,
+            resets: Vec::new(),
+            trials: Vec::new(),
+        }
+    }
+}
+
+/// A box under test in one mode.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Mode {
+    /// `wire`, `router`, `stateful`, `stateless`, `bridge`, `xdp-fib` or `ports`.
+    pub key: String,
+    /// Its name for people.
+    pub name: String,
+    /// What it is, in a sentence.
+    pub what: String,
+    /// Its settings, as commands or `name = value`.
+    pub settings: Vec<String>,
+    /// One for each kind of frame.
+    pub points: Vec<Point>,
+}
+
+/// What the tester's stamps cost and how fine they are.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Stamps {
+    /// The cost of reading the clock once, in nanoseconds, measured on this machine.
+    pub cost_ns: f64,
+    /// The least difference between two readings, in nanoseconds.
+    pub resolution_ns: f64,
+    /// In trials of throughput one unit in this many is stamped; in trials of latency every one.
+    pub one_in: u32,
+}
+
+/// How the run was set up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Setup {
+    /// `quick`, `study`, `rfc2544`, `mlr` or `custom`.
+    pub preset: String,
+    /// The goals, the main one first.
+    pub goals: Vec<Goal>,
+    /// Whether units go both ways at once.
+    pub both_ways: bool,
+    /// 4 or 6.
+    pub ip_version: u8,
+    /// Different flows of each direction.
+    pub flows: u32,
+    /// Rules of the filter.
+    pub rules: u32,
+    /// `study` or `rfc2544`.
+    pub rule_order: String,
+    /// Each port: interface, driver, speed, MTU, queues, in words.
+    pub ports: Vec<String>,
+    /// The protocol of the units: UDP, destination port 7 (RFC 2544, appendix C) …
+    pub protocol: String,
+    /// How the box was told of addresses, or found.
+    pub addressing: String,
+    /// Which core does what.
+    pub arrangement: Arrangement,
+    /// The stamps.
+    pub stamps: Stamps,
+}
+
+/// Whether a run is whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "status")]
+pub enum Status {
+    /// All that was asked for was measured.
+    Complete,
+    /// It was not.
+    Partial {
+        /// Why, and what is missing.
+        reason: String,
+    },
+}
+
+/// A published result of somebody else, on their hardware: to be laid beside ours, never to be taken for ours.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PublishedRate {
+    /// The key of the mode that it is comparable with.
+    pub mode: String,
+    /// Bytes of the frame with FCS.
+    pub frame_bytes: u32,
+    /// What they measured on, such as `bare metal` or `VirtIO`.
+    pub on: String,
+    /// Frames per second.
+    pub pps: f64,
+    /// Whether that is one direction only.
+    pub per_direction: bool,
+    /// Who, when.
+    pub citation: String,
+}
+
+/// One run of `evenkeel bench`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BenchRun {
+    /// When it began (RFC 3339, UTC).
+    pub when: String,
+    /// When it ended.
+    pub ended: Option<String>,
+    /// The version of this program.
+    pub version: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// How it was set up.
+    pub setup: Setup,
+    /// Each mode of the box.
+    pub modes: Vec<Mode>,
+    /// Whether it is whole.
+    pub status: Status,
+    /// What others have published.
+    pub sources: Vec<PublishedRate>,
+    /// What it means, in plain words.
+    pub conclusion: String,
+    /// What a reader should know.
+    pub notes: Vec<String>,
+}

@@ -1,0 +1,203 @@
+//! One trial: what was sent, what came back, and whether it may be believed.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{CoreLoad, profile::Class};
+
+use super::FrameSpec;
+
+/// Where the tester sends and receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Direction {
+    /// Out of the first port, into the second.
+    Forward,
+    /// Out of the second port, into the first.
+    Backward,
+}
+
+impl Direction {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Forward, Self::Backward];
+
+    /// 0 for forward, 1 for backward.
+    pub fn index(self) -> usize {
+        match self {
+            Self::Forward => 0,
+            Self::Backward => 1,
+        }
+    }
+}
+
+/// What became of the units of one direction. A unit is a frame, or a datagram with all its fragments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Units sent.
+    pub sent: u64,
+    /// Different units received.
+    pub received: u64,
+    /// Units received once more than sent.
+    pub duplicated: u64,
+    /// Units received after a later one of their flow (RFC 4737, type-P-reordered), once each.
+    pub reordered: u64,
+    /// Units so late that it cannot be told whether they are duplicates; in none of the other counts.
+    pub stale: u64,
+    /// Datagrams of which some fragments came, but not all; they are lost.
+    pub incomplete: u64,
+    /// Frames of the other direction, which came back to where they were sent from: the box loops.
+    pub looped: u64,
+    /// Frames that are not of this trial.
+    pub stray: u64,
+}
+
+impl Counts {
+    /// Units that never came.
+    pub fn lost(&self) -> u64 {
+        self.sent.saturating_sub(self.received)
+    }
+
+    /// Lost units as a share of those sent; 0 when none was sent.
+    pub fn loss_ratio(&self) -> f64 {
+        if self.sent == 0 { 0.0 } else { self.lost() as f64 / self.sent as f64 }
+    }
+
+    /// The counts of both.
+    pub fn plus(&self, other: &Self) -> Self {
+        Self {
+            sent: self.sent + other.sent,
+            received: self.received + other.received,
+            duplicated: self.duplicated + other.duplicated,
+            reordered: self.reordered + other.reordered,
+            stale: self.stale + other.stale,
+            incomplete: self.incomplete + other.incomplete,
+            looped: self.looped + other.looped,
+            stray: self.stray + other.stray,
+        }
+    }
+}
+
+/// Delays that were measured, in nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Delays {
+    /// How many.
+    pub samples: u64,
+    /// The least.
+    pub min_ns: u64,
+    /// The mean.
+    pub mean_ns: f64,
+    /// Percentiles: 50, 90, 99, 99.9.
+    pub p50_ns: u64,
+    /// Ninety of a hundred are at or below.
+    pub p90_ns: u64,
+    /// Ninety-nine of a hundred are at or below.
+    pub p99_ns: u64,
+    /// 999 of a thousand are at or below.
+    pub p999_ns: u64,
+    /// The most.
+    pub max_ns: u64,
+    /// Interarrival jitter at the end (RFC 3550, section 6.4.1); none with less than two in a row.
+    pub jitter_ns: Option<f64>,
+}
+
+/// A drop's place and how many packets died there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drop {
+    /// The station and cause, in the ledger's words.
+    pub place: String,
+    /// Packets.
+    pub packets: u64,
+}
+
+/// What was seen of the box under test during a trial.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Observation {
+    /// The load of every core of the machine; empty where it cannot be seen.
+    pub cores: Vec<CoreLoad>,
+    /// Share of the time of the box's cores by class, in percent (idle and steal among them); empty where it cannot be seen.
+    pub classes: BTreeMap<Class, f64>,
+    /// Drops by place, most first.
+    pub drops: Vec<Drop>,
+    /// CPU time taken by other guests of the hypervisor, in percent of all cores.
+    pub steal_percent: f64,
+}
+
+/// How well the tester kept its own promises.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Pacing {
+    /// Achieved over wanted rate, less one; none when no rate was wanted.
+    pub error: Option<f64>,
+    /// The longest time by which sending was behind its schedule, in nanoseconds.
+    pub latest_ns: u64,
+    /// Time behind schedule that was given up, in nanoseconds.
+    pub given_up_ns: u64,
+    /// Share of the sender's turns in which nothing was due: 0 is a saturated sender.
+    pub spare: f64,
+}
+
+/// One trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Its number in the run, from 1.
+    pub number: u32,
+    /// Why it was made, in words: a step of the search, a point of the loss curve.
+    pub purpose: String,
+    /// What was sent.
+    pub frame: FrameSpec,
+    /// Units per second that were wanted, all directions together; none for as fast as it goes.
+    pub wanted_pps: Option<f64>,
+    /// Units per second that were sent, all directions together.
+    pub offered_pps: f64,
+    /// Units per second that came through, all directions together.
+    pub received_pps: f64,
+    /// How long units were sent, in seconds.
+    pub seconds: f64,
+    /// Forward, then backward; the second all zeros in a trial of one direction.
+    pub counts: [Counts; 2],
+    /// One-way delays, forward then backward; none when none was stamped.
+    pub one_way: [Option<Delays>; 2],
+    /// Differences of the one-way delays of neighbours (RFC 5481, IPDV), as absolute values.
+    pub ipdv: [Option<Delays>; 2],
+    /// Round trips of probes; none when none was sent.
+    pub round_trip: Option<Delays>,
+    /// Probes sent and probes that came back.
+    pub probes: (u64, u64),
+    /// Each round trip in the order of arrival, at most 1000, in nanoseconds.
+    pub round_trips_ns: Vec<u64>,
+    /// The longest time without an arrival between the first and the last, per direction, in nanoseconds; only where every unit is stamped.
+    pub longest_silence_ns: [Option<u64>; 2],
+    /// From the last change of the rate to the last unit that was found missing, per direction, in nanoseconds; none without a change or a loss after it.
+    pub last_loss_after_ns: [Option<u64>; 2],
+    /// How the tester kept its promises.
+    pub pacing: Pacing,
+    /// What was seen of the box.
+    pub observed: Observation,
+    /// Why the trial does not count; none when it does.
+    pub void: Option<String>,
+}
+
+impl Trial {
+    /// The counts of both directions together.
+    pub fn total(&self) -> Counts {
+        self.counts[0].plus(&self.counts[1])
+    }
+
+    /// Lost units as a share of those sent, both directions together.
+    pub fn loss_ratio(&self) -> f64 {
+        self.total().loss_ratio()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_lost_is_what_was_sent_and_never_came() {
+        let one = Counts { sent: 1000, received: 999, duplicated: 5, ..Counts::default() };
+        assert_eq!((one.lost(), one.loss_ratio()), (1, 0.001));
+        assert_eq!(one.plus(&one).lost(), 2);
+        assert_eq!(Counts::default().loss_ratio(), 0.0);
+    }
+}
