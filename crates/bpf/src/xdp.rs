@@ -174,7 +174,8 @@ pub fn attached(interface: &str) -> Result<Option<Attached>, XdpError> {
     Ok(found.into_iter().find(|&(id, _)| id != 0).map(|(id, mode)| Attached { id, name: program_name(id), mode }))
 }
 
-fn program_name(id: u32) -> String {
+/// The name of the loaded program with that id; empty if there is none, it has no name, or it may not be read.
+pub fn program_name(id: u32) -> String {
     libbpf_rs::Program::fd_from_id(id).map(|fd| program_info(fd.as_fd()).1).unwrap_or_default()
 }
 

@@ -105,6 +105,7 @@ pub(crate) fn interfaces(
             stats: link.stats,
             nic: nic.map_or_else(Vec::new, nic_losses),
             xdp: nic.and_then(|n| xdp_done(n, native.map(|(_, id)| *id))),
+            xdp_name: String::new(),
             qdisc: root.map(|(key, q)| QdiscDone {
                 kind: q.kind.clone(),
                 drops: q.drops,

@@ -72,6 +72,8 @@ pub struct Interface {
     pub nic: Vec<NicLoss>,
     /// What became of the frames that its XDP program did not pass on; none when the driver does not count.
     pub xdp: Option<XdpDone>,
+    /// The name of its XDP program; empty when it has none or may not be read.
+    pub xdp_name: String,
     /// Its root queueing discipline.
     pub qdisc: Option<QdiscDone>,
     /// Packets that its tc ingress hook lost.

@@ -10,6 +10,7 @@ use std::{
 use bpf::{
     drop_reasons::{DropReasons, ReasonSource},
     drops::{DropError, DropOptions, DropRead, DropTrace},
+    program_name,
     ring_sockets::{RingSocket, RingSockets},
 };
 use host::{
@@ -265,6 +266,9 @@ impl Ledger {
             protocols: stack.protocols,
             ..Interval::default()
         };
+        for interface in &mut interval.interfaces {
+            interface.xdp_name = interface.xdp.and_then(|x| x.program).map(program_name).unwrap_or_default();
+        }
         if let (Some(now_rings), Some(before)) = (&now.rings, &before.rings) {
             let rings = trace::rings(before, now_rings, self.netns, &now.stack.links);
             interval.sockets.retain(|s| !s.packet);

@@ -18,7 +18,7 @@ pub(super) fn nft() -> io::Result<BTreeMap<RuleKey, String>> {
 }
 
 fn listing() -> io::Result<String> {
-    run("nft", &["-s", "-n", "-a", "-t", "list", "ruleset"])
+    run("nft", &["-s", "-a", "-t", "list", "ruleset"])
 }
 
 /// Adds the rules of the old kind, if there are any. What cannot be read is said in `unread`.
@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn the_elements_of_sets_are_not_printed() {
         let rules = "table ip ekt {\n set s {\n type ipv4_addr\n elements = { 198.18.9.1, 198.18.9.2 }\n }\n \
-            chain c {\n ip saddr @s counter drop\n ip saddr { 198.18.8.1, 198.18.8.2 } drop\n }\n }";
+            chain c {\n ip saddr @s counter drop\n ip saddr { 198.18.8.1, 198.18.8.2 } drop\n ct state new udp dport 53 drop\n }\n }";
         let test = move || {
             if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
                 assert!(std::env::var_os("CI").is_none(), "no namespace: {e}");
@@ -169,7 +169,12 @@ mod tests {
             let text = listing().expect("a listing");
             assert!(!text.contains("198.18.9."), "{text}");
             let texts: Vec<String> = parse_nft(&text).into_values().collect();
-            assert_eq!(texts, ["ip saddr @s counter drop", "ip saddr { 198.18.8.1, 198.18.8.2 } drop"]);
+            let as_written = [
+                "ip saddr @s counter drop",
+                "ip saddr { 198.18.8.1, 198.18.8.2 } drop",
+                "ct state new udp dport 53 drop",
+            ];
+            assert_eq!(texts, as_written);
         };
         thread::spawn(test).join().expect("the test");
     }

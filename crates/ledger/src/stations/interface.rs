@@ -117,7 +117,11 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
     }
     let mut row = row_of(interface, found);
     if let Some(done) = interface.xdp {
-        let program = done.program.map_or_else(String::new, |id| format!(" {id}"));
+        let program = match (done.program, interface.xdp_name.as_str()) {
+            (Some(id), "") => format!(" {id}"),
+            (Some(id), name) => format!(" {name} (id {id})"),
+            (None, _) => String::new(),
+        };
         let exceptions = failures(interface, traced).filter(|f| f.among_dropped).map(|f| Cause {
             reason: f.words.clone(),
             function: Some(f.tracepoint.clone()),
