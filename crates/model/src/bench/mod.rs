@@ -153,6 +153,22 @@ pub struct Recovery {
     pub seconds: Vec<f64>,
     /// Their mean.
     pub mean_s: f64,
+    /// Repetitions in which losses went on to the end: their time is a lower bound.
+    #[serde(default)]
+    pub unfinished: u32,
+}
+
+/// Jitter at the throughput (RFC 3550, section 6.4.1), by readings one after the other.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Jitter {
+    /// Units per second offered.
+    pub offered_pps: f64,
+    /// How long each reading took, in seconds.
+    pub reading_s: f64,
+    /// The jitter at the end of each reading, forward then backward, in nanoseconds.
+    pub readings_ns: Vec<[Option<f64>; 2]>,
+    /// Their means.
+    pub mean_ns: [Option<f64>; 2],
 }
 
 /// How long a box forwards nothing after a reset (RFC 6201).
@@ -183,6 +199,9 @@ pub struct Point {
     pub back_to_back: Option<BackToBack>,
     /// Latency by rising load.
     pub latency: Vec<Latency>,
+    /// Jitter.
+    #[serde(default)]
+    pub jitter: Option<Jitter>,
     /// Recovery.
     pub recovery: Option<Recovery>,
     /// Resets.
@@ -201,6 +220,7 @@ impl Point {
             loss_curve: Vec::new(),
             back_to_back: None,
             latency: Vec::new(),
+            jitter: None,
             recovery: None,
             resets: Vec::new(),
             trials: Vec::new(),
