@@ -27,5 +27,5 @@ pub use redirect::{RedirectCounts, XskRedirect};
 pub use ring_sockets::{RingKind, RingSocket, RingSockets, RingSocketsError};
 pub use tap::{Tap, TapCounts, TapFrame, TapReader, TapSettings, TapStamp};
 pub use verdict::{DropCounts, XdpDrop, XdpPass};
-pub use xdp::{Attached, XdpError, XdpLink, XdpMode};
+pub use xdp::{Attached, XdpError, XdpLink, XdpMode, program_name};
 pub use xmit_drops::XmitDrops;
