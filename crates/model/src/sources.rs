@@ -1,6 +1,7 @@
 //! The headline figures of the systems that this program takes as its sources: theirs, on their hardware.
 
 use crate::{
+    bench::PublishedRate,
     run::{SourceFigure, keys},
     sweep::Published,
 };
@@ -54,6 +55,37 @@ pub fn router_figures() -> Vec<Published> {
     ]
 }
 
+/// Who published the FIREWALL figures, and on what they were measured.
+pub const FIREWALL: &str = "pfSense on KVM, 2017, RFC 2544 at 0.1 % loss";
+
+/// Mode, bytes of the frame with FCS, what it ran on, thousand frames per second, whether of one direction only.
+const FIREWALL_RATES: [(&str, u32, &str, f64, bool); 8] = [
+    ("router", 64, "bare metal", 629.0, false),
+    ("router", 64, "passthrough (IOMMU)", 470.0, false),
+    ("router", 64, "VirtIO", 85.0, true),
+    ("router", 64, "E1000", 32.0, true),
+    ("stateless", 256, "bare metal", 214.0, false),
+    ("stateless", 256, "passthrough (IOMMU)", 168.0, false),
+    ("stateless", 256, "VirtIO", 80.0, false),
+    ("stateless", 256, "E1000", 48.0, false),
+];
+
+/// The published rates to lay beside a bench of a router or firewall.
+pub fn firewall_rates() -> Vec<PublishedRate> {
+    let rate = |&(mode, frame_bytes, on, kpps, per_direction): &(&str, u32, &str, f64, bool)| PublishedRate {
+        mode: mode.into(),
+        frame_bytes,
+        on: on.into(),
+        pps: 1e3 * kpps,
+        per_direction,
+        citation: FIREWALL.into(),
+    };
+    FIREWALL_RATES.iter().map(rate).collect()
+}
+
+/// The share of the rate of small frames that a filter of 25 rules cost in the FIREWALL study: the least and the most.
+pub const FIREWALL_FILTER_COST: (f64, f64) = (0.38, 0.40);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -63,6 +95,18 @@ mod tests {
         for f in figures() {
             assert!(f.low_mpps > 0.0 && f.low_mpps <= f.high_mpps, "{f:?}");
             assert!(f.citation.contains("20"), "no year: {f:?}");
+        }
+    }
+
+    #[test]
+    fn the_firewalls_rates_fall_from_bare_metal_to_e1000() {
+        for (mode, bytes) in [("router", 64), ("stateless", 256)] {
+            let rates: Vec<f64> = firewall_rates()
+                .iter()
+                .filter(|r| r.mode == mode && r.frame_bytes == bytes)
+                .map(|r| r.pps * if r.per_direction { 2.0 } else { 1.0 })
+                .collect();
+            assert!(rates.len() == 4 && rates.is_sorted_by(|a, b| a > b), "{rates:?}");
         }
     }
 }

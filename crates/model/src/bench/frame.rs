@@ -74,6 +74,16 @@ impl FrameSpec {
         }
     }
 
+    /// Bytes that one unit takes on the line, preamble and least gap of each of its frames included.
+    pub fn line_bytes(&self, ip_header: u32) -> f64 {
+        self.frame_bytes(ip_header) + f64::from(LINE_BYTES * self.frames_per_unit())
+    }
+
+    /// Units per second that fill a line of so many bits per second in one direction (RFC 2544, appendix B).
+    pub fn line_pps(&self, ip_header: u32, line_bits_per_s: f64) -> f64 {
+        line_bits_per_s / (8.0 * self.line_bytes(ip_header))
+    }
+
     /// The word for tables: `64`, `4096 in 3 fragments`, `imix`.
     pub fn label(&self) -> String {
         self.to_string()
@@ -104,5 +114,14 @@ mod tests {
         assert_eq!((datagram.payload_bytes(20), datagram.frames_per_unit()), (4096.0, 3));
         assert_eq!(datagram.frame_bytes(20), 4104.0 + 3.0 * 38.0);
         assert_eq!(datagram.label(), "4096 in 3 fragments");
+    }
+
+    #[test]
+    fn a_full_line_is_that_of_the_rfc() {
+        // RFC 2544, appendix B: 10 Mbit/s Ethernet.
+        for (bytes, pps) in [(64, 14_880.0), (128, 8_445.0), (512, 2_349.0), (1518, 812.0)] {
+            let line = FrameSpec::Size { bytes }.line_pps(20, 10e6);
+            assert!((line - pps).abs() < 1.0, "{bytes}: {line}");
+        }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Rates are units per second (a unit is a frame, or a datagram with all its fragments), and the totals of all directions unless a name says otherwise.
 
+pub mod compare;
 mod frame;
 mod trial;
 
@@ -26,6 +27,8 @@ pub struct Goal {
     pub loss_ratio: f64,
     /// The share of a load's full-length trials that may be worse.
     pub exceed_ratio: f64,
+    /// How long the trials take that only find the way, in seconds: at most a full-length one (RFC 9971, Goal Initial Trial Duration).
+    pub initial_s: f64,
     /// How long a full-length trial takes, in seconds.
     pub trial_s: f64,
     /// How long all full-length trials of a load take together at least, in seconds.
@@ -273,6 +276,9 @@ pub struct Setup {
     pub rule_order: String,
     /// Each port: interface, driver, speed, MTU, queues, in words.
     pub ports: Vec<String>,
+    /// The line rate of the slower port in bits per second; none where there is none, as on a veth.
+    #[serde(default)]
+    pub line_bits_per_s: Option<f64>,
     /// The protocol of the units: UDP, destination port 7 (RFC 2544, appendix C) …
     pub protocol: String,
     /// How the box was told of addresses, or found.
