@@ -2,12 +2,15 @@
 
 #![allow(unsafe_code)]
 
+mod bench_clock;
+pub mod bench_rx;
 mod bytes;
 pub mod drop_reasons;
 pub mod drops;
 pub mod fanout;
 pub mod filter;
 pub mod r#gen;
+mod live_run;
 pub mod napi_cost;
 pub mod profile;
 pub mod redirect;
@@ -17,8 +20,10 @@ pub mod tap;
 mod translate;
 pub mod verdict;
 pub mod xdp;
+pub mod xdp_fib;
 pub mod xmit_drops;
 
+pub use bench_rx::{BenchDelays, BenchReceiver, BenchRxConfig, BenchRxCounts, ClockCost, Echo};
 pub use filter::{Filter, FilterError};
 pub use r#gen::{LiveCounts, LivePace, LivePacket, LiveSender, takes_redirected_frames};
 pub use napi_cost::{NapiCost, NapiCostError, NapiCosts};
@@ -28,4 +33,5 @@ pub use ring_sockets::{RingKind, RingSocket, RingSockets, RingSocketsError};
 pub use tap::{Tap, TapCounts, TapFrame, TapReader, TapSettings, TapStamp};
 pub use verdict::{DropCounts, XdpDrop, XdpPass};
 pub use xdp::{Attached, XdpError, XdpLink, XdpMode, program_name};
+pub use xdp_fib::{FibCounts, XdpFib};
 pub use xmit_drops::XmitDrops;

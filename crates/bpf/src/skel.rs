@@ -18,6 +18,8 @@ macro_rules! skeleton {
     };
 }
 
+skeleton!(bench_clock, "/bench_clock.skel.rs");
+skeleton!(bench_rx, "/bench_rx.skel.rs");
 skeleton!(drops, "/drops.skel.rs");
 skeleton!(r#gen, "/gen.skel.rs");
 skeleton!(napi_cost, "/napi_cost.skel.rs");
@@ -26,6 +28,7 @@ skeleton!(ring_sockets, "/ring_sockets.skel.rs");
 skeleton!(tap, "/tap.skel.rs");
 skeleton!(xsk_redirect, "/xsk_redirect.skel.rs");
 skeleton!(xdp_drop, "/xdp_drop.skel.rs");
+skeleton!(xdp_fib, "/xdp_fib.skel.rs");
 skeleton!(xdp_pass, "/xdp_pass.skel.rs");
 skeleton!(fanout, "/fanout.skel.rs");
 skeleton!(xmit_drops, "/xmit_drops.skel.rs");
