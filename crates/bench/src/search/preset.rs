@@ -1,0 +1,316 @@
+//! Presets: all that a run's length and strictness depend on, as data.
+
+use std::time::Duration;
+
+use model::bench::Goal;
+
+use crate::Drain;
+
+/// What a whole run is to be like. Every field can be overridden by the user.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Preset {
+    /// `quick`, `study`, `rfc2544` or `mlr`.
+    pub name: &'static str,
+    /// In a sentence, for help and report.
+    pub what: &'static str,
+    /// The goals of the search for the throughput, the main one first.
+    pub goals: Vec<Goal>,
+    /// When the counters may be read after a trial.
+    pub drain: Drain,
+    /// How long the box is left alone before the next trial (RFC 2544, section 23: 5 s).
+    pub settle: Duration,
+    /// How often a trial is made again that cannot be believed, before the test is given up.
+    pub void_repeats: u32,
+    /// The tester's own ceiling.
+    pub ceiling: Repeated,
+    /// The loss curve.
+    pub loss_curve: CurveOrder,
+    /// Bursts.
+    pub back_to_back: BurstOrder,
+    /// Latency.
+    pub latency: LatencyOrder,
+    /// Jitter at the throughput.
+    pub jitter: Readings,
+    /// Recovery after overload.
+    pub recovery: RecoveryOrder,
+    /// Resets.
+    pub reset: ResetOrder,
+}
+
+/// Trials of one length, several times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Repeated {
+    /// How long each takes.
+    pub trial: Duration,
+    /// How many.
+    pub repeats: u32,
+}
+
+/// Readings of one long trial at even distances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Readings {
+    /// Time between two readings.
+    pub every: Duration,
+    /// How many.
+    pub readings: u32,
+}
+
+/// Loss against offered load (RFC 2544, section 26.3).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CurveOrder {
+    /// How long each trial takes.
+    pub trial: Duration,
+    /// Distance of the loads, as a share of the highest (RFC 2544: at most 0.1).
+    pub step: f64,
+    /// The highest load, as a multiple of the throughput; the tester's ceiling bounds it too.
+    pub from: f64,
+    /// The curve ends after so many loads in a row without loss (RFC 2544: 2).
+    pub clean: u32,
+}
+
+/// Bursts (RFC 2544, section 26.4; RFC 9004).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct BurstOrder {
+    /// How long the longest burst takes (RFC 2544: at least 2 s).
+    pub longest: Duration,
+    /// How often the longest burst without loss is looked for (RFC 2544: 50).
+    pub repeats: u32,
+    /// How close the search for it comes, as a share of the burst.
+    pub width: f64,
+}
+
+/// Latency at several loads.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LatencyOrder {
+    /// The loads as shares of the throughput; 0 is an idle box.
+    pub loads: Vec<f64>,
+    /// How long the load of one series lasts.
+    pub load: Duration,
+    /// When the first probe is sent, from the start of the load.
+    pub probes_after: Duration,
+    /// Time between two probes.
+    pub probes_every: Duration,
+    /// Probes of a series.
+    pub probes: u32,
+    /// Series of each load.
+    pub series: u32,
+    /// So many of them, those with the lowest means, are the result.
+    pub best: u32,
+    /// A series agrees with itself when its standard deviation is at most this share of its mean.
+    pub agreement: f64,
+    /// So many series of a load may be thrown away and made again.
+    pub thrown_away: u32,
+}
+
+/// Recovery after overload (RFC 2544, section 26.5).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RecoveryOrder {
+    /// The overload, as a multiple of the throughput (RFC 2544: 1.1).
+    pub overload: f64,
+    /// How long it lasts (RFC 2544: at least 60 s).
+    pub overloaded: Duration,
+    /// The load afterwards, as a share of the overload (RFC 2544: 0.5).
+    pub after: f64,
+    /// How long that is watched.
+    pub watched: Duration,
+    /// How often.
+    pub repeats: u32,
+}
+
+/// Resets (RFC 6201).
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ResetOrder {
+    /// The load, as a share of the throughput.
+    pub load: f64,
+    /// When the reset comes, from the start of the load.
+    pub after: Duration,
+    /// How long the load lasts in all.
+    pub trial: Duration,
+    /// How often.
+    pub repeats: u32,
+}
+
+/// The names, for help and completion.
+pub const NAMES: [&str; 4] = ["quick", "study", "rfc2544", "mlr"];
+
+impl Preset {
+    /// The preset of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        match name {
+            "quick" => Some(Self::quick()),
+            "study" => Some(Self::study()),
+            "rfc2544" => Some(Self::rfc2544()),
+            "mlr" => Some(Self::mlr()),
+            _ => None,
+        }
+    }
+
+    /// A first look within minutes: short trials, and the better two of three decide.
+    pub fn quick() -> Self {
+        Self {
+            name: "quick",
+            what: "a first look within minutes: trials of 0.4 s, loss 0.1 %, the better two of three decide, width 3 %",
+            goals: vec![goal("0.1 %", 0.001, 0.5, (0.4, 0.4, 1.2), 0.03)],
+            drain: Drain { quiet: ms(20), longest: ms(500) },
+            settle: Duration::ZERO,
+            void_repeats: 3,
+            ceiling: Repeated { trial: ms(400), repeats: 3 },
+            loss_curve: CurveOrder { trial: ms(400), step: 0.1, from: 1.5, clean: 2 },
+            back_to_back: BurstOrder { longest: ms(500), repeats: 5, width: 0.05 },
+            latency: LatencyOrder {
+                loads: vec![0.0, 0.1, 0.5, 0.9, 0.95],
+                load: ms(500),
+                probes_after: ms(200),
+                probes_every: ms(20),
+                probes: 10,
+                series: 3,
+                best: 2,
+                agreement: 0.5,
+                thrown_away: 3,
+            },
+            jitter: Readings { every: ms(500), readings: 1 },
+            recovery: RecoveryOrder { overload: 1.1, overloaded: secs(1), after: 0.5, watched: secs(2), repeats: 2 },
+            reset: ResetOrder { load: 0.5, after: secs(1), trial: secs(5), repeats: 2 },
+        }
+    }
+
+    /// As the study of firewalls on KVM measured (2017): 100 s, three times, loss 0.1 %.
+    pub fn study() -> Self {
+        Self {
+            name: "study",
+            what: "as the 2017 study of firewalls: trials of 100 s, three per rate of which two decide, loss 0.1 %, width 1 %",
+            goals: vec![goal("0.1 %", 0.001, 0.5, (10.0, 100.0, 300.0), 0.01)],
+            drain: Drain { quiet: ms(200), longest: secs(5) },
+            settle: secs(1),
+            void_repeats: 3,
+            ceiling: Repeated { trial: secs(10), repeats: 3 },
+            loss_curve: CurveOrder { trial: secs(100), step: 0.1, from: 1.5, clean: 2 },
+            back_to_back: BurstOrder { longest: secs(2), repeats: 50, width: 0.02 },
+            latency: LatencyOrder {
+                loads: vec![0.0, 0.1, 0.5, 0.9, 0.95],
+                load: secs(120),
+                probes_after: secs(60),
+                probes_every: secs(1),
+                probes: 10,
+                series: 9,
+                best: 6,
+                agreement: 0.5,
+                thrown_away: 9,
+            },
+            jitter: Readings { every: secs(10), readings: 10 },
+            recovery: RecoveryOrder { overload: 1.1, overloaded: secs(60), after: 0.5, watched: secs(20), repeats: 3 },
+            reset: ResetOrder { load: 0.5, after: secs(10), trial: secs(120), repeats: 3 },
+        }
+    }
+
+    /// RFC 2544 as written: 60 s, not one frame lost, the waits of section 23.
+    pub fn rfc2544() -> Self {
+        Self {
+            name: "rfc2544",
+            what: "RFC 2544 as written: trials of 60 s without a single loss, width 1 %, waits of 2 and 5 s",
+            goals: vec![goal("no loss", 0.0, 0.0, (5.0, 60.0, 60.0), 0.01)],
+            drain: Drain { quiet: secs(2), longest: secs(10) },
+            settle: secs(5),
+            void_repeats: 3,
+            ceiling: Repeated { trial: secs(10), repeats: 3 },
+            loss_curve: CurveOrder { trial: secs(60), step: 0.1, from: 1.5, clean: 2 },
+            back_to_back: BurstOrder { longest: secs(2), repeats: 50, width: 0.02 },
+            latency: LatencyOrder {
+                loads: vec![0.0, 0.1, 0.5, 0.9, 0.95, 1.0],
+                load: secs(120),
+                probes_after: secs(60),
+                probes_every: secs(1),
+                probes: 1,
+                series: 20,
+                best: 20,
+                agreement: 0.5,
+                thrown_away: 0,
+            },
+            jitter: Readings { every: secs(10), readings: 6 },
+            recovery: RecoveryOrder { overload: 1.1, overloaded: secs(60), after: 0.5, watched: secs(20), repeats: 5 },
+            reset: ResetOrder { load: 1.0, after: secs(10), trial: secs(120), repeats: 5 },
+        }
+    }
+
+    /// RFC 9971 with the goals of its authors' lab (FD.io CSIT): no loss and 0.5 % in one search, 21 trials of 1 s per load at most.
+    pub fn mlr() -> Self {
+        Self {
+            name: "mlr",
+            what: "RFC 9971: no loss and 0.5 % in one search, up to 21 trials of 1 s per load of which half may be worse, width 0.5 %",
+            goals: vec![
+                goal("no loss", 0.0, 0.5, (1.0, 1.0, 21.0), 0.005),
+                goal("0.5 %", 0.005, 0.5, (1.0, 1.0, 21.0), 0.005),
+            ],
+            drain: Drain { quiet: ms(100), longest: secs(2) },
+            settle: ms(100),
+            void_repeats: 5,
+            ceiling: Repeated { trial: secs(1), repeats: 5 },
+            loss_curve: CurveOrder { trial: secs(1), step: 0.05, from: 1.5, clean: 2 },
+            back_to_back: BurstOrder { longest: secs(2), repeats: 20, width: 0.02 },
+            latency: LatencyOrder {
+                loads: vec![0.0, 0.1, 0.5, 0.9, 0.95],
+                load: secs(10),
+                probes_after: secs(2),
+                probes_every: ms(500),
+                probes: 10,
+                series: 3,
+                best: 2,
+                agreement: 0.5,
+                thrown_away: 3,
+            },
+            jitter: Readings { every: secs(1), readings: 10 },
+            recovery: RecoveryOrder { overload: 1.1, overloaded: secs(10), after: 0.5, watched: secs(5), repeats: 3 },
+            reset: ResetOrder { load: 0.5, after: secs(2), trial: secs(15), repeats: 3 },
+        }
+    }
+}
+
+/// A goal; `seconds` are those of a trial that finds the way, of a full-length trial, and of all those of a load.
+fn goal(name: &str, loss_ratio: f64, exceed_ratio: f64, seconds: (f64, f64, f64), width: f64) -> Goal {
+    let (initial_s, trial_s, sum_s) = seconds;
+    Goal { name: name.into(), loss_ratio, exceed_ratio, initial_s, trial_s, sum_s, width }
+}
+
+fn secs(s: u64) -> Duration {
+    Duration::from_secs(s)
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_a_preset_that_makes_sense() {
+        for name in NAMES {
+            let preset = Preset::named(name).unwrap();
+            assert_eq!(preset.name, name);
+            for goal in &preset.goals {
+                assert!(
+                    0.0 < goal.initial_s && goal.initial_s <= goal.trial_s && goal.trial_s <= goal.sum_s,
+                    "{goal:?}"
+                );
+                // RFC 9971, Goal Width: not lower than the loss ratio.
+                assert!(goal.width >= goal.loss_ratio && (0.0..1.0).contains(&goal.exceed_ratio), "{goal:?}");
+            }
+            let latency = &preset.latency;
+            assert!(latency.probes_after + latency.probes_every * (latency.probes - 1) <= latency.load, "{name}");
+            assert!(latency.best <= latency.series && preset.reset.after < preset.reset.trial, "{name}");
+        }
+        assert_eq!(Preset::named("slow"), None);
+    }
+
+    #[test]
+    fn the_study_is_followed() {
+        let study = Preset::study();
+        let goal = &study.goals[0];
+        assert_eq!((goal.trial_s, goal.sum_s, goal.loss_ratio), (100.0, 300.0, 0.001));
+        let latency = &study.latency;
+        assert_eq!((latency.load, latency.probes_after, latency.probes), (secs(120), secs(60), 10));
+        assert_eq!((latency.series, latency.best), (9, 6));
+        assert!(latency.loads.contains(&0.0) && latency.loads.contains(&0.95));
+    }
+}
