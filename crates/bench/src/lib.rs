@@ -8,8 +8,12 @@
 //! run       a whole run: boxes, frames, tests, in order; resumable
 //! ```
 
+pub mod dut;
 pub mod error;
+pub mod methods;
 pub mod order;
+pub mod search;
 
+pub use dut::{Cores, Dut, DutKind, DutOptions, ResetKind, RuleOrder, TestPort};
 pub use error::BenchError;
 pub use order::{Drain, Load, Observer, Order, Probes, Stamping, Tester};

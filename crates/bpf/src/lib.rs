@@ -4,6 +4,7 @@
 
 mod bench_clock;
 pub mod bench_rx;
+pub mod bench_tx;
 mod bytes;
 pub mod drop_reasons;
 pub mod drops;

@@ -20,6 +20,7 @@ macro_rules! skeleton {
 
 skeleton!(bench_clock, "/bench_clock.skel.rs");
 skeleton!(bench_rx, "/bench_rx.skel.rs");
+skeleton!(bench_tx, "/bench_tx.skel.rs");
 skeleton!(drops, "/drops.skel.rs");
 skeleton!(r#gen, "/gen.skel.rs");
 skeleton!(napi_cost, "/napi_cost.skel.rs");

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 pub use boxes::{BoxKind, BoxSpec, TestBox};
 pub use error::LabError;
 pub use link::VethEnd;
-pub use netns::Namespace;
+pub use netns::{Namespace, NamespaceHandle};
 pub use owner::clear_dead;
 pub use wire::Mac;
 
@@ -74,7 +74,15 @@ impl Lab {
     }
 }
 
-impl Namespace {
+/// Sets an interface of the calling thread's namespace up or down.
+///
+/// # Errors
+/// When there is none of that name, or the kernel refuses.
+pub fn set_link(interface: &str, up: bool) -> Result<(), LabError> {
+    if up { link::set_up(interface) } else { link::set_down(interface) }
+}
+
+impl NamespaceHandle {
     /// Gives `interface` an address with its prefix length.
     pub fn add_address(&self, interface: &str, address: IpAddr, prefix_len: u8) -> Result<(), LabError> {
         self.run(|| link::add_address(interface, address, prefix_len))?

@@ -67,6 +67,14 @@ pub(crate) fn set_up(name: &str) -> Result<(), LabError> {
     rtnl::request(RouteNetlinkMessage::SetLink(message), 0).map_err(failed("set up the interface", name))
 }
 
+/// Sets an interface down.
+pub(crate) fn set_down(name: &str) -> Result<(), LabError> {
+    let mut message = LinkMessage::default();
+    message.header.index = index_of(name)?;
+    message.header.change_mask = LinkFlags::Up;
+    rtnl::request(RouteNetlinkMessage::SetLink(message), 0).map_err(failed("set down the interface", name))
+}
+
 /// Stops the kernel from sending IPv6 packets of its own on the interface.
 pub(crate) fn silence(name: &str) -> Result<(), LabError> {
     let path = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");

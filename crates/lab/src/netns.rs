@@ -3,7 +3,9 @@
 use std::{
     fs::{self, File},
     io,
+    ops::Deref,
     path::{Path, PathBuf},
+    sync::Arc,
     thread,
 };
 
@@ -20,9 +22,14 @@ pub(crate) const FOLDER: &str = "/run/netns";
 
 /// A network namespace that is removed when the value is dropped, with every interface in it.
 #[derive(Debug)]
-pub struct Namespace {
+pub struct Namespace(NamespaceHandle);
+
+/// A way into a network namespace for somebody who does not own it. The kernel keeps the namespace while there is one, but its name is
+/// gone with its owner.
+#[derive(Debug, Clone)]
+pub struct NamespaceHandle {
     name: String,
-    file: File,
+    file: Arc<File>,
 }
 
 fn failed(what: &'static str, name: &str) -> impl Fn(Errno) -> LabError {
@@ -53,7 +60,7 @@ impl Namespace {
             Err(_) => Err(LabError::Panicked(name.to_owned())),
         };
         match opened {
-            Ok(file) => Ok(Self { name: name.to_owned(), file }),
+            Ok(file) => Ok(Self(NamespaceHandle { name: name.to_owned(), file: Arc::new(file) })),
             Err(e) => {
                 let _ = remove(name);
                 Err(e)
@@ -61,6 +68,21 @@ impl Namespace {
         }
     }
 
+    /// A way in for others.
+    pub fn handle(&self) -> NamespaceHandle {
+        self.0.clone()
+    }
+}
+
+impl Deref for Namespace {
+    type Target = NamespaceHandle;
+
+    fn deref(&self) -> &NamespaceHandle {
+        &self.0
+    }
+}
+
+impl NamespaceHandle {
     /// The name, as `ip netns list` shows it.
     pub fn name(&self) -> &str {
         &self.name
@@ -75,6 +97,9 @@ impl Namespace {
     ///
     /// The thread sees the namespace's own /sys. Sockets that it opens and processes that it starts stay in the
     /// namespace after the thread has ended.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered, or `work` panics.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
         thread::scope(|s| s.spawn(|| self.enter().map(|()| work())).join())
             .unwrap_or_else(|_| Err(LabError::Panicked(self.name.clone())))
@@ -83,9 +108,12 @@ impl Namespace {
     /// Moves the calling thread into the namespace for the rest of its life, with the namespace's own /sys.
     ///
     /// Only for a thread that does nothing else afterwards.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
     pub fn enter(&self) -> Result<(), LabError> {
         let failed = failed("enter", &self.name);
-        setns(&self.file, CloneFlags::CLONE_NEWNET).map_err(&failed)?;
+        setns(&*self.file, CloneFlags::CLONE_NEWNET).map_err(&failed)?;
         unshare(CloneFlags::CLONE_NEWNS).map_err(&failed)?;
         let none = None::<&str>;
         mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_SLAVE, none).map_err(&failed)?;
@@ -96,7 +124,7 @@ impl Namespace {
 impl Drop for Namespace {
     fn drop(&mut self) {
         // Nothing to be done about a failure here; the next lab clears what is left.
-        let _ = remove(&self.name);
+        let _ = remove(&self.0.name);
     }
 }
 

@@ -24,6 +24,19 @@ pub struct PortCounters {
     pub tx_dropped: u64,
 }
 
+impl PortCounters {
+    /// Reads those of an interface of the calling thread's namespace.
+    ///
+    /// # Errors
+    /// When there is none of that name.
+    pub fn read(interface: &str) -> Result<Self, LabError> {
+        const PATH: &str = "/proc/thread-self/net/dev";
+        let failed = |source| LabError::Link { what: "read the counters of", object: interface.to_owned(), source };
+        let (table, at) = (fs::read_to_string(PATH).map_err(failed)?, Instant::now());
+        parse(&table, interface, at).ok_or_else(|| failed(std::io::Error::other(format!("{PATH} does not list it"))))
+    }
+}
+
 /// The counters along the way through a box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BoxCounters {
@@ -69,11 +82,7 @@ pub(super) fn read(of: &TestBox) -> Result<BoxCounters, LabError> {
 }
 
 fn port(namespace: &Namespace, interface: &str) -> Result<PortCounters, LabError> {
-    const PATH: &str = "/proc/thread-self/net/dev";
-    let failed = |source| LabError::Link { what: "read the counters of", object: interface.to_owned(), source };
-    let (table, at) = namespace.run(|| (fs::read_to_string(PATH), Instant::now()))?;
-    parse(&table.map_err(failed)?, interface, at)
-        .ok_or_else(|| failed(std::io::Error::other(format!("{PATH} does not list it"))))
+    namespace.run(|| PortCounters::read(interface))?
 }
 
 /// Columns behind the name: bytes, packets, errors, drops and four more of the receiving side, then the same of the sending one.

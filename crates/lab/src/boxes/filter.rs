@@ -10,16 +10,22 @@ use serde_json::{Value, json};
 
 use crate::{LabError, Namespace};
 
-use super::{Network, RuleForm, Ruleset};
+use super::{Inside, Network, RuleForm, Ruleset};
 
 /// The table (family inet) that holds the rules; its chain is called `forward`.
 pub const TABLE: &str = "ekbox";
 const CHAIN: &str = "forward";
 
-/// Loads the rules into `namespace`, in one transaction.
-pub(super) fn load(namespace: &Namespace, rules: &Ruleset, accepted: &Network) -> Result<(), LabError> {
-    let text = ruleset(rules, accepted).to_string();
-    namespace.run(|| nft(&["-j", "-f", "-"], &text).map(|_| ()))?
+/// Loads the rules into the box, in one transaction.
+pub(super) fn load(inside: &Inside, rules: &Ruleset, accepted: &Network) -> Result<(), LabError> {
+    let exit = inside.exit.as_ref().unwrap_or(&inside.entry);
+    let text = ruleset(rules, accepted, [&inside.entry.name, &exit.name]).to_string();
+    inside.namespace.run(|| nft(&["-j", "-f", "-"], &text).map(|_| ()))?
+}
+
+/// Takes the rules away again.
+pub(super) fn unload(namespace: &Namespace) -> Result<(), LabError> {
+    namespace.run(|| nft(&["delete", "table", "inet", TABLE], "").map(|_| ()))?
 }
 
 /// What the counter of the last rule says.
@@ -32,8 +38,9 @@ pub(super) fn accepted(namespace: &Namespace) -> Result<u64, LabError> {
     items.iter().rev().find_map(of_rule).ok_or_else(unreadable)
 }
 
-/// The program of the rules. Addresses that are refused lie in 10.0.0.0/8 and 2001:db8::/32, which no test sends from.
-fn ruleset(rules: &Ruleset, accepted: &Network) -> Value {
+/// The program of the rules between `interfaces`. Addresses that are refused lie in 10.0.0.0/8 and 2001:db8::/32, which no test sends
+/// from; all that are accepted are in `accepted`, whichever way their packets go.
+fn ruleset(rules: &Ruleset, accepted: &Network, interfaces: [&str; 2]) -> Value {
     let ip = if accepted.address.is_ipv4() { "ip" } else { "ip6" };
     let refused: Vec<String> = (1..rules.rules.max(1)).map(|n| address(n, ip)).collect();
     let field = |name: &str| json!({ "payload": { "protocol": ip, "field": name } });
@@ -49,6 +56,14 @@ fn ruleset(rules: &Ruleset, accepted: &Network) -> Value {
         _ if refused.is_empty() => {}
         RuleForm::Linear => {
             commands.extend(refused.iter().map(|a| rule(json!([is(field("saddr"), json!(a)), { "drop": null }]))));
+        }
+        RuleForm::PerSide => {
+            let (first, second) = refused.split_at(refused.len().div_ceil(2));
+            for (interface, addresses) in interfaces.into_iter().zip([first, second]) {
+                let enters = is(json!({ "meta": { "key": "iifname" } }), json!(interface));
+                let refuse = |a| rule(json!([enters, is(field("saddr"), json!(a)), { "drop": null }]));
+                commands.extend(addresses.iter().map(refuse));
+            }
         }
         RuleForm::Set => {
             let kind = if ip == "ip" { "ipv4_addr" } else { "ipv6_addr" };
@@ -95,11 +110,10 @@ fn nft(args: &[&str], input: &str) -> Result<Output, LabError> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::Family, *};
 
     fn rules(n: u32, form: RuleForm, stateful: bool) -> Vec<Value> {
-        let to = Network { address: "198.19.128.0".parse().unwrap(), prefix_len: 17 };
-        let all = ruleset(&Ruleset { rules: n, stateful, form }, &to);
+        let all = ruleset(&Ruleset { rules: n, stateful, form }, &Family::V4.whole(), ["left", "right"]);
         all["nftables"].as_array().unwrap().iter().filter(|c| !c["add"]["rule"].is_null()).cloned().collect()
     }
 
@@ -115,6 +129,15 @@ mod tests {
         assert_eq!(rules(1, RuleForm::Set, false).len(), 1);
         assert!(!rules(5, RuleForm::Linear, false).last().unwrap().to_string().contains("established"));
         assert!(rules(5, RuleForm::Linear, true).last().unwrap().to_string().contains("established"));
+    }
+
+    #[test]
+    fn each_side_has_its_half_of_the_rules() {
+        let all = rules(25, RuleForm::PerSide, false);
+        let of = |side: &str| all.iter().filter(|r| r.to_string().contains(side)).count();
+        assert_eq!((all.len(), of("left"), of("right")), (25, 12, 12));
+        assert!(all[11].to_string().contains("left") && all[12].to_string().contains("right"));
+        assert!(all[24].to_string().contains(r#""addr":"198.18.0.0","len":15"#));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! sender namespace          inside                      receiver namespace
-//! [sender] ---------------- [entry]  box  [exit] ------ [receiver]      forwards: router, firewall, bridge
+//! [sender] ---------------- [entry]  box  [exit] ------ [receiver]      forwards both ways: router, firewall, bridge, XDP
 //! [sender] ---------------- [entry]  box                                ends: XDP drop, capture
 //! [sender] -------------------------------------------- [receiver]      wire
 //! ```
@@ -14,14 +14,18 @@ mod bridge;
 mod counters;
 mod filter;
 mod router;
+mod settings;
 mod spec;
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    sync::atomic::{AtomicU32, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
 };
 
-use bpf::{XdpDrop, XdpMode};
+use bpf::{FibCounts, XdpDrop, XdpFib, XdpMode};
 
 use crate::{Lab, LabError, Mac, Namespace, VethEnd};
 
@@ -31,6 +35,8 @@ pub use spec::{BoxKind, BoxSpec, Family, Napi, Network, RuleForm, Ruleset, Sink,
 
 /// The MAC address of nobody: taps see its frames, and the stack drops them right after.
 pub const NOBODY: Mac = Mac([0x02, 0, 0, 0, 0, 0x02]);
+/// Nobody's on the sender's side: a bridge must not find both on one side.
+pub const NOBODY_BACK: Mac = Mac([0x02, 0, 0, 0, 0, 0x03]);
 
 /// The boxes made by this process so far: their interfaces and namespaces must not share names.
 static MADE: AtomicU32 = AtomicU32::new(0);
@@ -43,6 +49,9 @@ pub struct Place {
     /// The interface.
     pub end: VethEnd,
 }
+
+/// An interface where it is.
+type At<'a> = (&'a Namespace, &'a VethEnd);
 
 /// The namespace of the box itself, and its interfaces.
 #[derive(Debug)]
@@ -61,6 +70,7 @@ pub struct TestBox {
     spec: BoxSpec,
     // Dropped before the namespaces.
     drop_all: Option<XdpDrop>,
+    fib: Mutex<Option<XdpFib>>,
     sender: Place,
     inside: Option<Inside>,
     receiver: Option<Place>,
@@ -100,40 +110,125 @@ impl TestBox {
             }
         };
         let sender = Place { namespace: sender, end: sender_end };
-        let mut made = Self { spec: spec.clone(), drop_all: None, sender, inside, receiver };
+        let mut made = Self { spec: spec.clone(), drop_all: None, fib: Mutex::new(None), sender, inside, receiver };
         made.furnish()?;
         Ok(made)
     }
 
     fn furnish(&mut self) -> Result<(), LabError> {
         match &self.spec.kind {
-            BoxKind::Router | BoxKind::Firewall(_) => router::furnish(self)?,
+            BoxKind::Router | BoxKind::Firewall(_) | BoxKind::XdpFib => router::furnish(self)?,
             BoxKind::Bridge => bridge::furnish(self)?,
             BoxKind::Wire | BoxKind::XdpDrop | BoxKind::Capture => self.address_ends()?,
         }
         if let BoxKind::Firewall(rules) = &self.spec.kind {
             self.load_rules(rules)?;
         }
+        self.start_napi()?;
         if self.spec.kind == BoxKind::XdpDrop
             && let Some(inside) = &self.inside
         {
             self.drop_all = Some(inside.namespace.run(|| XdpDrop::attach(&inside.entry.name, XdpMode::Native))??);
         }
-        self.start_napi()
+        self.start_fib()?;
+        self.pin_napi()
     }
 
-    /// Starts NAPI where frames enter, without which a veth takes no live frames, in the kernel threads asked for.
+    /// Starts NAPI where frames enter, without which a veth takes no live and no redirected frames.
     fn start_napi(&self) -> Result<(), LabError> {
-        let exit = self.inside.as_ref().and_then(|i| Some((&i.namespace, i.exit.as_ref()?)));
-        for (namespace, end) in [Some(self.entry()), exit].into_iter().flatten() {
-            if self.drop_all.is_none() {
+        let (entry, exit, ends) = self.places();
+        // Only these hand frames to the ends by XDP; the others do it by socket buffers, which the kernel's backlog takes as well.
+        let ends = ends.filter(|_| matches!(self.spec.kind, BoxKind::Wire | BoxKind::XdpFib));
+        for (namespace, end) in [Some(entry), exit].into_iter().flatten().chain(ends.into_iter().flatten()) {
+            if self.spec.kind != BoxKind::XdpDrop {
                 namespace.set_feature(&end.name, "rx-gro", true)?;
-            }
-            if let Napi::Threads(cpus) = &self.spec.napi {
-                namespace.thread_napi(&end.name, cpus)?;
             }
         }
         Ok(())
+    }
+
+    /// Puts NAPI into the kernel threads asked for.
+    fn pin_napi(&self) -> Result<(), LabError> {
+        let Napi::Threads(cpus) = &self.spec.napi else { return Ok(()) };
+        let (entry, exit, _) = self.places();
+        entry.0.thread_napi(&entry.1.name, cpus)?;
+        let Some((namespace, end)) = exit else { return Ok(()) };
+        let mut second = cpus.clone();
+        second.rotate_left(usize::from(cpus.len() > 1));
+        namespace.thread_napi(&end.name, &second)
+    }
+
+    /// The interface at the sender's other end, the box's second one, and both ends where there is a receiver.
+    fn places(&self) -> (At<'_>, Option<At<'_>>, Option<[At<'_>; 2]>) {
+        let exit = self.inside.as_ref().and_then(|i| Some((&i.namespace, i.exit.as_ref()?)));
+        let ends = self.receiver.as_ref().map(|r| [(&self.sender.namespace, &self.sender.end), (&r.namespace, &r.end)]);
+        (self.entry(), exit, ends)
+    }
+
+    /// Attaches the program that forwards, for a box that has one.
+    fn start_fib(&self) -> Result<(), LabError> {
+        if let (BoxKind::XdpFib, Some(Inside { namespace, entry, exit: Some(exit) })) = (&self.spec.kind, &self.inside)
+        {
+            let both = [entry.name.as_str(), exit.name.as_str()];
+            let program = namespace.run(|| XdpFib::attach(&both, XdpMode::Native))??;
+            *self.fib.lock().unwrap_or_else(PoisonError::into_inner) = Some(program);
+        }
+        Ok(())
+    }
+
+    /// Ends what forwards, and forgets its configuration where it is a process's: rules, a program. The wires stay.
+    ///
+    /// # Errors
+    /// What the kernel or `nft` says. A wire forwards nothing by itself: nothing is done.
+    pub fn stop_forwarding(&self) -> Result<(), LabError> {
+        let Some(inside) = &self.inside else { return Ok(()) };
+        match &self.spec.kind {
+            BoxKind::Bridge => return bridge::set_up(inside, false),
+            BoxKind::Router | BoxKind::Firewall(_) | BoxKind::XdpFib => self.set_forwarding(inside, false)?,
+            BoxKind::Wire | BoxKind::XdpDrop | BoxKind::Capture => return Ok(()),
+        }
+        drop(self.fib.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if matches!(self.spec.kind, BoxKind::Firewall(_)) {
+            filter::unload(&inside.namespace)?;
+        }
+        Ok(())
+    }
+
+    /// Starts anew what [`TestBox::stop_forwarding`] has ended.
+    ///
+    /// # Errors
+    /// What the kernel or `nft` says.
+    pub fn start_forwarding(&self) -> Result<(), LabError> {
+        let Some(inside) = &self.inside else { return Ok(()) };
+        match &self.spec.kind {
+            BoxKind::Bridge => return bridge::set_up(inside, true),
+            BoxKind::Firewall(rules) => self.load_rules(rules)?,
+            BoxKind::XdpFib => self.start_fib()?,
+            BoxKind::Router => {}
+            BoxKind::Wire | BoxKind::XdpDrop | BoxKind::Capture => return Ok(()),
+        }
+        self.set_forwarding(inside, true)
+    }
+
+    fn set_forwarding(&self, inside: &Inside, on: bool) -> Result<(), LabError> {
+        inside.namespace.run(|| router::set_forwarding(self.spec.family, on))?
+    }
+
+    /// What the XDP program that forwards has counted; none for other boxes.
+    ///
+    /// # Errors
+    /// When its counters cannot be read.
+    pub fn fib_counts(&self) -> Result<Option<FibCounts>, LabError> {
+        let fib = self.fib.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(fib.as_ref().map(XdpFib::counts).transpose()?)
+    }
+
+    /// Everything that was set, as commands or `name = value`; the interfaces are called ENTRY and EXIT.
+    ///
+    /// # Errors
+    /// When a value that the kernel chose cannot be read.
+    pub fn settings(&self) -> Result<Vec<String>, LabError> {
+        settings::of(self)
     }
 
     /// Gives sender and far end addresses in one network, and tells each the other's.
@@ -161,7 +256,7 @@ impl TestBox {
     /// What `nft` says.
     pub fn load_rules(&self, rules: &Ruleset) -> Result<(), LabError> {
         match &self.inside {
-            Some(inside) => filter::load(&inside.namespace, rules, &self.target().destinations),
+            Some(inside) => filter::load(inside, rules, &self.spec.family.whole()),
             None => Ok(()),
         }
     }
@@ -201,7 +296,7 @@ impl TestBox {
         let far = self.receiver.as_ref().map(|r| r.end.mac);
         let (entry, host) = (self.entry().1.mac, self.spec.sink == Sink::Host);
         let mac = match self.spec.kind {
-            BoxKind::Router | BoxKind::Firewall(_) => entry,
+            BoxKind::Router | BoxKind::Firewall(_) | BoxKind::XdpFib => entry,
             BoxKind::Wire | BoxKind::Bridge if host => far.unwrap_or(entry),
             BoxKind::XdpDrop if host => entry,
             _ => NOBODY,
@@ -218,7 +313,7 @@ impl TestBox {
         let mac = match (&self.inside, self.spec.kind.routes()) {
             (Some(Inside { exit: Some(exit), .. }), true) => exit.mac,
             _ if host => self.sender.end.mac,
-            _ => NOBODY,
+            _ => NOBODY_BACK,
         };
         let destinations = if host { Network::host(family.sender()) } else { family.hosts_of_sender() };
         Some(Target { mac, source_mac: receiver.end.mac, sources: family.hosts_of_receiver(), destinations })
@@ -283,6 +378,12 @@ impl Family {
     pub fn hosts_of_receiver(self) -> Network {
         let v6 = Ipv6Addr::new(0x2001, 2, 0, 0x200, 0, 0, 0, 0);
         Network { address: self.pick(Ipv4Addr::new(198, 19, 128, 0), v6), prefix_len: self.len(17, 56) }
+    }
+
+    /// A network that holds both sides: 198.18.0.0/15 (RFC 2544), 2001:2::/48 (RFC 5180).
+    pub fn whole(self) -> Network {
+        let v6 = Ipv6Addr::new(0x2001, 2, 0, 0, 0, 0, 0, 0);
+        Network { address: self.pick(Ipv4Addr::new(198, 18, 0, 0), v6), prefix_len: self.whole_len() }
     }
 
     /// The prefix length of a network that holds both sides.

@@ -24,7 +24,7 @@ pub(super) fn furnish(of: &TestBox) -> Result<(), LabError> {
     for (side, place, far) in [(&left, &of.sender, family.receiver()), (&right, receiver, family.sender())] {
         host(&place.namespace, &place.end, side, family, far)?;
     }
-    namespace.run(|| forward(family))?
+    namespace.run(|| set_forwarding(family, true))?
 }
 
 /// One side of the router.
@@ -47,10 +47,17 @@ fn host(
     namespace.run(|| link::add_route(&end.name, super::Network::host(far), side.own))?
 }
 
-fn forward(family: Family) -> Result<(), LabError> {
-    let path = match family {
-        Family::V4 => "/proc/sys/net/ipv4/ip_forward",
-        Family::V6 => "/proc/sys/net/ipv6/conf/all/forwarding",
-    };
-    fs::write(path, "1").map_err(|source: io::Error| LabError::Setting { path: path.into(), value: "1".into(), source })
+/// The switch that makes a host a router.
+pub(super) fn switch(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "net.ipv4.ip_forward",
+        Family::V6 => "net.ipv6.conf.all.forwarding",
+    }
+}
+
+/// Turns it, in the namespace of the calling thread.
+pub(super) fn set_forwarding(family: Family, on: bool) -> Result<(), LabError> {
+    let path = format!("/proc/sys/{}", switch(family).replace('.', "/"));
+    let value = if on { "1" } else { "0" };
+    fs::write(&path, value).map_err(|source: io::Error| LabError::Setting { path, value: value.into(), source })
 }

@@ -15,6 +15,8 @@ pub enum BoxKind {
     Firewall(Ruleset),
     /// The kernel's bridge.
     Bridge,
+    /// An XDP program forwards by the kernel's routes and neighbours, before a socket buffer is made.
+    XdpFib,
     /// An XDP program counts and drops each frame where it enters, before a socket buffer is made.
     XdpDrop,
     /// A mirror port: taps see the frames, the stack drops them right after, as they are for another MAC address.
@@ -24,12 +26,12 @@ pub enum BoxKind {
 impl BoxKind {
     /// Whether there is a receiver behind the box.
     pub fn forwards(&self) -> bool {
-        matches!(self, Self::Router | Self::Firewall(_) | Self::Bridge)
+        self.routes() || *self == Self::Bridge
     }
 
     /// Whether it forwards by IP address.
     pub fn routes(&self) -> bool {
-        matches!(self, Self::Router | Self::Firewall(_))
+        matches!(self, Self::Router | Self::Firewall(_) | Self::XdpFib)
     }
 }
 
@@ -47,8 +49,11 @@ pub struct Ruleset {
 /// How the addresses that a firewall refuses are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleForm {
-    /// A rule for each: each packet is held against all of them.
+    /// A rule for each: each packet is held against all of them (RFC 2544, section 11.4.1).
     Linear,
+    /// A rule for each, one half for what enters by one interface, the other for what enters by the other: each packet is held against
+    /// all interfaces and half of the addresses.
+    PerSide,
     /// One rule with a set: one lookup.
     Set,
 }
@@ -69,7 +74,8 @@ pub enum Napi {
     /// The core of the sender, in its soft interrupts ("inline"): a sender that is faster than the box is slowed down by it.
     #[default]
     Inline,
-    /// A kernel thread per queue; that of queue `i` on CPU `i` modulo their number ("apart"): real overload.
+    /// A kernel thread per queue ("apart"): real overload. That of the entry's queue `i` is on CPU `i` modulo their number; the exit
+    /// begins with the second CPU, so that each direction has a core where there are two.
     Threads(Vec<u32>),
 }
 

@@ -109,6 +109,7 @@ fn rules_in_words(rules: &Ruleset) -> String {
     let form = match rules.form {
         _ if refused == 0 => return last.replacen("one", "one rule", 1),
         RuleForm::Linear => format!("{refused} rules that refuse an address each"),
+        RuleForm::PerSide => format!("{refused} rules that refuse an address each on one of both interfaces"),
         RuleForm::Set => format!("one rule that refuses a set of {refused} addresses"),
     };
     format!("{form}, then {last}")

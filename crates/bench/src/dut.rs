@@ -1,0 +1,335 @@
+//! The box under test and the two ports that it is tested through.
+//!
+//! ```text
+//! port 0 -- forward -->  [ box ]  -- forward -->  port 1
+//!        <-- backward --          <-- backward --
+//! ```
+
+mod cores;
+mod lab_box;
+mod port;
+
+use std::{any::Any, fmt, str::FromStr, thread, time::Duration};
+
+use lab::{
+    BoxKind, Lab, TestBox,
+    boxes::{Family, RuleForm},
+};
+use model::bench::Direction;
+
+use crate::BenchError;
+
+pub use cores::Cores;
+pub use port::TestPort;
+
+/// The boxes that can be built here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum DutKind {
+    /// None: the tester's own ceiling.
+    Wire,
+    /// The kernel routes.
+    Router,
+    /// It routes past rules of nftables that ask for the connection's state.
+    Stateful,
+    /// It routes past rules of nftables that do not.
+    Stateless,
+    /// The kernel's bridge.
+    Bridge,
+    /// An XDP program forwards by the kernel's routing table.
+    XdpFib,
+}
+
+impl DutKind {
+    /// All of them.
+    pub const ALL: [Self; 6] =
+        [Self::Wire, Self::Router, Self::Stateful, Self::Stateless, Self::Bridge, Self::XdpFib];
+
+    /// Its name on the command line and in files.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Wire => "wire",
+            Self::Router => "router",
+            Self::Stateful => "stateful",
+            Self::Stateless => "stateless",
+            Self::Bridge => "bridge",
+            Self::XdpFib => "xdp-fib",
+        }
+    }
+
+    /// Its name for people.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Wire => "no box",
+            Self::Router => "router",
+            Self::Stateful => "stateful filter",
+            Self::Stateless => "stateless filter",
+            Self::Bridge => "bridge",
+            Self::XdpFib => "XDP forwarding",
+        }
+    }
+
+    /// Whether rules of a filter belong to it.
+    pub fn filters(self) -> bool {
+        matches!(self, Self::Stateful | Self::Stateless)
+    }
+}
+
+impl fmt::Display for DutKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for DutKind {
+    type Err = BenchError;
+
+    fn from_str(text: &str) -> Result<Self, BenchError> {
+        Self::ALL.into_iter().find(|k| k.key() == text).ok_or_else(|| {
+            let all: Vec<_> = Self::ALL.iter().map(|k| k.key()).collect();
+            BenchError::Setting(format!("there is no box called `{text}`; there are {}", all.join(", ")))
+        })
+    }
+}
+
+/// The order of a filter's rules, of which the last one alone matches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RuleOrder {
+    /// As in the study: one half refuses addresses on the first port, the other on the second, the last one accepts on both.
+    #[default]
+    Study,
+    /// As RFC 2544 (section 11.4.1) has it: all refuse addresses wherever they come from, the last one accepts.
+    Rfc2544,
+}
+
+impl RuleOrder {
+    /// Its name on the command line and in files.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Study => "study",
+            Self::Rfc2544 => "rfc2544",
+        }
+    }
+
+    fn form(self) -> RuleForm {
+        match self {
+            Self::Study => RuleForm::PerSide,
+            Self::Rfc2544 => RuleForm::Linear,
+        }
+    }
+}
+
+impl FromStr for RuleOrder {
+    type Err = BenchError;
+
+    fn from_str(text: &str) -> Result<Self, BenchError> {
+        [Self::Study, Self::Rfc2544].into_iter().find(|o| o.key() == text).ok_or_else(|| {
+            BenchError::Setting(format!("there is no rule order called `{text}`; there are study and rfc2544"))
+        })
+    }
+}
+
+/// How a lab box is to be.
+#[derive(Debug, Clone, Copy)]
+pub struct DutOptions<'a> {
+    /// The version of IP.
+    pub family: Family,
+    /// Rules of a filter, at least 1.
+    pub rules: u32,
+    /// Their order.
+    pub order: RuleOrder,
+    /// Which core does what.
+    pub cores: &'a Cores,
+}
+
+/// What can be reset while traffic runs (RFC 6201).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResetKind {
+    /// The link of the second port goes down and comes up.
+    Link,
+    /// What forwards ends and starts anew, with its configuration: a process restart.
+    Forwarding,
+}
+
+/// What a box is, in the words of a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// `wire`, `router`, … `ports`.
+    pub key: String,
+    /// Its name for people.
+    pub name: String,
+    /// What it is, in a sentence.
+    pub what: String,
+    /// Its settings, as commands or `name = value`.
+    pub settings: Vec<String>,
+}
+
+/// The box under test. A lab goes away with it.
+pub struct Dut {
+    identity: Identity,
+    family: Family,
+    ports: [TestPort; 2],
+    // In the order in which they are to go.
+    made: Option<TestBox>,
+    _held: Option<Box<dyn Any + Send + Sync>>,
+}
+
+impl fmt::Debug for Dut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Dut").field("identity", &self.identity).field("ports", &self.ports).finish_non_exhaustive()
+    }
+}
+
+impl Dut {
+    /// Builds a box in namespaces of its own, with NAPI on all ends and each core's work where `options.cores` has it.
+    ///
+    /// # Errors
+    /// What the kernel lacks or refuses, or that `nft` is missing for a filter.
+    pub fn lab(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Result<Self, BenchError> {
+        lab_box::build(lab, kind, options)
+    }
+
+    /// A box that somebody else has built: for tests. It must forward.
+    ///
+    /// # Errors
+    /// [`BenchError::Setting`] for a box that ends frames; what the kernel refuses.
+    pub fn from_box(made: TestBox) -> Result<Self, BenchError> {
+        let identity = Identity {
+            key: "box".into(),
+            name: "box".into(),
+            what: format!("a box of the lab: {:?}", made.spec().kind),
+            settings: Vec::new(),
+        };
+        lab_box::adopt(made, identity)
+    }
+
+    /// Two ports to whatever joins them: for tests. The family is that of the first port's target.
+    pub fn from_ports(ports: [TestPort; 2]) -> Self {
+        let identity = Identity {
+            key: "ports".into(),
+            name: "ports".into(),
+            what: format!("what joins {} and {}", ports[0].interface, ports[1].interface),
+            settings: Vec::new(),
+        };
+        Self::outside(ports, identity, Box::new(()))
+    }
+
+    /// A box outside of this machine. `held` is dropped with it: what puts the ports back as they were.
+    pub fn outside(ports: [TestPort; 2], identity: Identity, held: Box<dyn Any + Send + Sync>) -> Self {
+        let v4 = ports[0].target.destinations.address.is_ipv4();
+        let family = if v4 { Family::V4 } else { Family::V6 };
+        Self { identity, family, ports, made: None, _held: Some(held) }
+    }
+
+    /// The port that sends forward, the port that sends backward.
+    pub fn ports(&self) -> [&TestPort; 2] {
+        [&self.ports[0], &self.ports[1]]
+    }
+
+    /// The port that sends in `direction`.
+    pub fn sender(&self, direction: Direction) -> &TestPort {
+        &self.ports[direction.index()]
+    }
+
+    /// The port at which frames of `direction` arrive.
+    pub fn receiver(&self, direction: Direction) -> &TestPort {
+        &self.ports[1 - direction.index()]
+    }
+
+    /// What it is, in words.
+    pub fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// Its name in files.
+    pub fn key(&self) -> &str {
+        &self.identity.key
+    }
+
+    /// Its name for people.
+    pub fn name(&self) -> &str {
+        &self.identity.name
+    }
+
+    /// What it is, in a sentence.
+    pub fn what(&self) -> &str {
+        &self.identity.what
+    }
+
+    /// Its settings, as commands or `name = value`.
+    pub fn settings(&self) -> Vec<String> {
+        self.identity.settings.clone()
+    }
+
+    /// The version of IP.
+    pub fn family(&self) -> Family {
+        self.family
+    }
+
+    /// The lesser of the ports' MTUs, in bytes.
+    ///
+    /// # Errors
+    /// When a port is gone.
+    pub fn mtu(&self) -> Result<u32, BenchError> {
+        Ok(self.ports[0].mtu()?.min(self.ports[1].mtu()?))
+    }
+
+    /// The lab box behind the ports, to be watched; none for a box outside.
+    pub fn lab_box(&self) -> Option<&TestBox> {
+        self.made.as_ref()
+    }
+
+    /// What can be reset.
+    pub fn resets(&self) -> Vec<ResetKind> {
+        match self.made.as_ref().map(|m| &m.spec().kind) {
+            Some(BoxKind::Wire) | None => vec![ResetKind::Link],
+            Some(_) => vec![ResetKind::Link, ResetKind::Forwarding],
+        }
+    }
+
+    /// What a reset does, in words.
+    pub fn reset_in_words(&self, kind: ResetKind) -> String {
+        match (kind, self.made.as_ref().map(|m| &m.spec().kind)) {
+            (ResetKind::Link, _) => "link of the second port down and up",
+            (ResetKind::Forwarding, Some(BoxKind::Firewall(_))) => "forwarding off, rules loaded anew, forwarding on",
+            (ResetKind::Forwarding, Some(BoxKind::XdpFib)) => "XDP program unloaded and loaded anew",
+            (ResetKind::Forwarding, Some(BoxKind::Bridge)) => "bridge down and up",
+            (ResetKind::Forwarding, _) => "forwarding off and on",
+        }
+        .to_owned()
+    }
+
+    /// Resets it, and leaves it down for `down`.
+    ///
+    /// # Errors
+    /// What the kernel refuses; [`BenchError::Setting`] for what is not among [`Dut::resets`].
+    pub fn reset(&self, kind: ResetKind, down: Duration) -> Result<(), BenchError> {
+        let (ResetKind::Forwarding, Some(made)) = (kind, &self.made) else {
+            if kind == ResetKind::Forwarding {
+                return Err(BenchError::Setting(format!("what forwards in {} cannot be restarted from here", self.name())));
+            }
+            let port = &self.ports[1];
+            port.set_link(false)?;
+            thread::sleep(down);
+            return port.set_link(true);
+        };
+        made.stop_forwarding()?;
+        thread::sleep(down);
+        Ok(made.start_forwarding()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back_to_the_kind() {
+        for kind in DutKind::ALL {
+            assert_eq!(kind.key().parse::<DutKind>().unwrap(), kind);
+        }
+        let said = "switch".parse::<DutKind>().unwrap_err().to_string();
+        assert!(said.contains("switch") && said.contains("xdp-fib"), "{said}");
+        assert_eq!("study".parse::<RuleOrder>().unwrap(), RuleOrder::Study);
+        assert!("backwards".parse::<RuleOrder>().is_err());
+    }
+}

@@ -1,0 +1,85 @@
+//! Boxes in namespaces.
+
+use lab::{
+    BoxKind, BoxSpec, Lab, TestBox,
+    boxes::{Napi, Place, Ruleset, Target},
+};
+use model::run::Sharing;
+
+use crate::BenchError;
+
+use super::{Dut, DutKind, DutOptions, Identity, TestPort};
+
+/// Builds `kind` and says what it is.
+pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Result<Dut, BenchError> {
+    if kind.filters() && options.rules == 0 {
+        return Err(BenchError::Setting("a filter has at least one rule, the one that accepts".into()));
+    }
+    let rules = |stateful| Ruleset { rules: options.rules, stateful, form: options.order.form() };
+    let box_kind = match kind {
+        DutKind::Wire => BoxKind::Wire,
+        DutKind::Router => BoxKind::Router,
+        DutKind::Stateful => BoxKind::Firewall(rules(true)),
+        DutKind::Stateless => BoxKind::Firewall(rules(false)),
+        DutKind::Bridge => BoxKind::Bridge,
+        DutKind::XdpFib => BoxKind::XdpFib,
+    };
+    let cores = options.cores;
+    let napi = match cores.sharing() {
+        Sharing::Apart => Napi::Threads(cores.of_box.clone()),
+        Sharing::Inline => Napi::Inline,
+    };
+    let made = TestBox::build(lab, &BoxSpec { family: options.family, napi: napi.clone(), ..BoxSpec::new(box_kind) })?;
+    let identity = Identity {
+        key: kind.key().into(),
+        name: kind.name().into(),
+        what: what(kind, options),
+        settings: made.settings()?,
+    };
+    let mut dut = adopt(made, identity)?;
+    // Without threads the receiving ends work where the box's threads hand frames over, right behind each batch. Between two ports that
+    // are joined directly there is no such thread: they get one where the box would have been.
+    let ends = match (kind, cores.sharing()) {
+        (_, Sharing::Inline) => None,
+        (DutKind::Wire, _) if cores.receivers_share() => Some(&cores.of_box),
+        (_, Sharing::Apart) if cores.receivers_share() => None,
+        _ => Some(&cores.receiver),
+    };
+    if let Some(ends) = ends {
+        let [first, second] = dut.ports;
+        let second = second.in_thread(ends[0])?;
+        dut.ports = [first.in_thread(ends[1 % ends.len()])?, second];
+    }
+    Ok(dut)
+}
+
+/// Makes ports of the ends of `made`.
+pub(super) fn adopt(made: TestBox, identity: Identity) -> Result<Dut, BenchError> {
+    let (Some(receiver), Some(back)) = (made.receiver(), made.back()) else {
+        return Err(BenchError::Setting("a box that ends frames cannot be benched: it has no second port".into()));
+    };
+    let ports = [port(made.sender(), made.target())?, port(receiver, back)?];
+    Ok(Dut { identity, family: made.spec().family, ports, made: Some(made), _held: None })
+}
+
+fn port(place: &Place, target: Target) -> Result<TestPort, BenchError> {
+    // NAPI stays, whatever program comes or goes: a receiver is attached at once, and a thread keeps its core.
+    place.namespace.set_feature(&place.end.name, "rx-gro", true)?;
+    Ok(TestPort::within(place.namespace.handle(), &place.end.name, place.end.mac, target))
+}
+
+fn what(kind: DutKind, options: &DutOptions<'_>) -> String {
+    let filter = |how: &str| {
+        format!("The kernel routes past {} rules of nftables, of which the last alone matches{how}.", options.rules)
+    };
+    match kind {
+        DutKind::Wire => "The two ports are joined directly: what the tester itself can do.".into(),
+        DutKind::Router => "The kernel routes, without a filter.".into(),
+        DutKind::Stateful => filter(" and asks for the state of the connection, so that every flow is tracked"),
+        DutKind::Stateless => filter(", without a look at connections"),
+        DutKind::Bridge => "The kernel bridges, with both ports' addresses known.".into(),
+        DutKind::XdpFib => {
+            "An XDP program forwards by the kernel's routing table, before a socket buffer is made.".into()
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! A port of the tester.
+
+use std::{fs, io};
+
+use lab::{
+    LabError, Mac, NamespaceHandle,
+    boxes::{PortCounters, Target},
+};
+
+use crate::BenchError;
+
+/// A port of the tester: frames are sent from it, and those of the other direction arrive there.
+#[derive(Debug, Clone)]
+pub struct TestPort {
+    /// The interface.
+    pub interface: String,
+    /// Its MAC address.
+    pub mac: Mac,
+    /// Where frames sent from this port are to go.
+    pub target: Target,
+    /// Whether it is one end of a pair of the lab's. What such a port counts as dropped on sending was refused by the other end, whose
+    /// receive queue was full: a loss of the box, not of the tester.
+    pub refused_by_peer: bool,
+    namespace: Option<NamespaceHandle>,
+    threads: Option<u32>,
+}
+
+impl TestPort {
+    /// A port in this process's own namespace: to a box outside.
+    pub fn here(interface: &str, mac: Mac, target: Target) -> Self {
+        let interface = interface.to_owned();
+        Self { interface, mac, target, refused_by_peer: false, namespace: None, threads: None }
+    }
+
+    /// A port that is an end of a veth pair, inside of `namespace`.
+    pub fn within(namespace: NamespaceHandle, interface: &str, mac: Mac, target: Target) -> Self {
+        Self { refused_by_peer: true, namespace: Some(namespace), ..Self::here(interface, mac, target) }
+    }
+
+    /// Has the port's NAPI run in a kernel thread on `cpu`. NAPI must be on (`rx-gro`).
+    pub(super) fn in_thread(mut self, cpu: u32) -> Result<Self, BenchError> {
+        self.threads = Some(cpu);
+        self.pin()?;
+        Ok(self)
+    }
+
+    fn pin(&self) -> Result<(), BenchError> {
+        match (&self.namespace, self.threads) {
+            (Some(namespace), Some(cpu)) => Ok(namespace.thread_napi(&self.interface, &[cpu])?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs `work` where the interface is: in a thread inside of its namespace, or right here.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered, or `work` panics there.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
+        match &self.namespace {
+            Some(namespace) => namespace.run(work),
+            None => Ok(work()),
+        }
+    }
+
+    /// The namespace; none for this process's own.
+    pub fn namespace(&self) -> Option<&NamespaceHandle> {
+        self.namespace.as_ref()
+    }
+
+    /// What the interface has counted.
+    ///
+    /// # Errors
+    /// When it is gone.
+    pub fn counters(&self) -> Result<PortCounters, BenchError> {
+        Ok(self.run(|| PortCounters::read(&self.interface))??)
+    }
+
+    /// Bytes of the largest IP packet.
+    ///
+    /// # Errors
+    /// When the interface is gone.
+    pub fn mtu(&self) -> Result<u32, BenchError> {
+        let path = format!("/sys/class/net/{}/mtu", self.interface);
+        let failed = |e: io::Error| BenchError::Machine(format!("cannot read the MTU of {}: {e}", self.interface));
+        let text = self.run(|| fs::read_to_string(path))?.map_err(failed)?;
+        text.trim().parse().map_err(|e| failed(io::Error::new(io::ErrorKind::InvalidData, e)))
+    }
+
+    /// Sets the link up or down.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn set_link(&self, up: bool) -> Result<(), BenchError> {
+        self.run(|| lab::set_link(&self.interface, up))??;
+        // The threads of NAPI went with the link.
+        if up { self.pin() } else { Ok(()) }
+    }
+}
