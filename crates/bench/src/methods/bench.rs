@@ -1,0 +1,134 @@
+//! What every method needs: the tester, the frames, and how trials are made.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use model::bench::{FrameSpec, Trial};
+
+use crate::{BenchError, Drain, Load, Order, Stamping, Tester};
+
+/// From this share of units on that come back to the port that sent them, the box loops.
+const LOOPS: f64 = 0.01;
+
+/// A tester with the frames that it is to send, and how.
+pub struct Bench<'a> {
+    /// Makes the trials.
+    pub tester: &'a mut dyn Tester,
+    /// The frames.
+    pub frame: FrameSpec,
+    /// The drain.
+    pub drain: Drain,
+    /// Whether the box is observed.
+    pub observe: bool,
+    /// How often a trial is made again that cannot be believed.
+    pub void_repeats: u32,
+    /// Set from outside to stop: the next trial is not begun.
+    pub stop: &'a AtomicBool,
+}
+
+/// What became of a test.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Answer<T> {
+    /// Measured.
+    Measured(T),
+    /// It could not be measured, or makes no sense here.
+    Not {
+        /// Why, in words.
+        reason: String,
+    },
+}
+
+impl<T> Answer<T> {
+    pub(super) fn not(reason: impl Into<String>) -> Self {
+        Self::Not { reason: reason.into() }
+    }
+
+    /// What was measured, if it was.
+    pub fn measured(self) -> Option<T> {
+        match self {
+            Self::Measured(it) => Some(it),
+            Self::Not { .. } => None,
+        }
+    }
+}
+
+/// A trial, made again while it could not be believed.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Tried {
+    /// One that counts.
+    Good(Box<Trial>),
+    /// None that counts; this is the last.
+    Void {
+        /// The trial.
+        trial: Box<Trial>,
+        /// Why it does not count.
+        reason: String,
+    },
+}
+
+impl Bench<'_> {
+    /// An order for these frames, with sampled stamps and without probes.
+    pub(super) fn order(&self, purpose: impl Into<String>, load: Load, duration: Duration) -> Order {
+        Order {
+            purpose: purpose.into(),
+            frame: self.frame.clone(),
+            load,
+            duration,
+            probes: None,
+            stamping: Stamping::Sampled,
+            drain: self.drain,
+            observe: self.observe,
+        }
+    }
+
+    /// Makes the trial, and again while it is void.
+    pub(super) fn attempt(&mut self, order: &Order) -> Result<Tried, BenchError> {
+        self.repeat(|tester, stop| tester.trial(order, stop))
+    }
+
+    /// The same with something done meanwhile.
+    pub(super) fn attempt_with(
+        &mut self,
+        order: &Order,
+        after: Duration,
+        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
+    ) -> Result<Tried, BenchError> {
+        self.repeat(|tester, stop| tester.trial_with(order, after, meanwhile, stop))
+    }
+
+    fn repeat(
+        &mut self,
+        mut make: impl FnMut(&mut dyn Tester, &AtomicBool) -> Result<Trial, BenchError>,
+    ) -> Result<Tried, BenchError> {
+        let mut repeats = 0;
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(BenchError::Interrupted);
+            }
+            let trial = make(self.tester, self.stop)?;
+            refuse_loops(&trial)?;
+            match &trial.void {
+                None => return Ok(Tried::Good(Box::new(trial))),
+                Some(reason) if repeats >= self.void_repeats => {
+                    let reason = reason.clone();
+                    return Ok(Tried::Void { trial: Box::new(trial), reason });
+                }
+                Some(_) => repeats += 1,
+            }
+        }
+    }
+}
+
+/// A box that sends units back to where they came from is wired or set up wrongly: no figure of it means anything.
+fn refuse_loops(trial: &Trial) -> Result<(), BenchError> {
+    let total = trial.total();
+    if total.looped as f64 <= total.sent as f64 * LOOPS {
+        return Ok(());
+    }
+    Err(BenchError::Machine(format!(
+        "the box under test loops: {} of {} frames came back to the port that sent them; check its routes, its bridge and the cables",
+        total.looped, total.sent
+    )))
+}

@@ -1,0 +1,192 @@
+//! Latency: round trips as the study takes them (FW-3), and one-way delays, idle and under load.
+
+use model::{
+    bench::{Delays, Latency, Trial},
+    units,
+};
+
+use super::{Bench, Tried};
+use crate::{BenchError, Load, Order, Probes, Stamping, search::LatencyOrder};
+
+/// Latency at each load of the settings, as a share of `throughput_pps`; without a throughput, on an idle box alone.
+///
+/// # Errors
+/// What the tester says.
+pub fn latency(
+    bench: &mut Bench<'_>,
+    settings: &LatencyOrder,
+    throughput_pps: Option<f64>,
+) -> Result<Vec<Latency>, BenchError> {
+    let mut found = Vec::new();
+    for &load in &settings.loads {
+        let offered = match throughput_pps {
+            _ if load == 0.0 => 0.0,
+            Some(throughput) => throughput * load,
+            None => continue,
+        };
+        found.push(at(bench, settings, load, offered)?);
+    }
+    flag_idle(&mut found);
+    Ok(found)
+}
+
+/// Marks an idle latency that is above a loaded one. That is real (power states, batching), and kept.
+pub fn flag_idle(found: &mut [Latency]) {
+    let Some(idle_ns) = found.iter().find(|l| l.load == 0.0).and_then(|l| l.round_trip_ns) else { return };
+    let loaded = found.iter().filter(|l| l.load > 0.0).filter_map(|l| Some((l.load, l.round_trip_ns?)));
+    let Some((load, loaded_ns)) = loaded.min_by(|a, b| a.1.total_cmp(&b.1)).filter(|l| l.1 < idle_ns) else { return };
+    let flag = format!(
+        "the idle box is slower ({}) than at {} of its throughput ({}): cores that sleep wake up late, and loaded ones work in batches",
+        units::nanoseconds(idle_ns),
+        units::percent(load),
+        units::nanoseconds(loaded_ns)
+    );
+    found.iter_mut().filter(|l| l.load == 0.0).for_each(|l| l.flags.push(flag.clone()));
+}
+
+/// Latency at one load.
+fn at(bench: &mut Bench<'_>, settings: &LatencyOrder, load: f64, offered: f64) -> Result<Latency, BenchError> {
+    let wanted = settings.series.max(1) as usize;
+    let mut good: Vec<Series> = Vec::new();
+    let mut flags = Vec::new();
+    let (mut thrown_away, mut probes_lost) = (0, 0);
+    while good.len() < wanted && thrown_away <= settings.thrown_away {
+        let number = good.len() as u32 + thrown_away + 1;
+        match bench.attempt(&order(bench, settings, (load, offered), number))? {
+            Tried::Void { reason, .. } => {
+                flags.push(format!("a series could not be measured: {reason}"));
+                thrown_away += 1;
+            }
+            Tried::Good(trial) => {
+                probes_lost += trial.probes.0.saturating_sub(trial.probes.1);
+                match Series::new(trial, settings) {
+                    Some(series) => good.push(series),
+                    None => thrown_away += 1,
+                }
+            }
+        }
+    }
+    if good.len() < wanted {
+        flags.push(format!("{} of {wanted} series agree with themselves, {thrown_away} were thrown away", good.len()));
+    }
+    let middle = middle(&good);
+    let delays = |pick: fn(&Trial) -> [Option<Delays>; 2]| middle.map_or([None; 2], pick);
+    let one_way = delays(|t| t.one_way);
+    let offered_pps = middle.map_or(offered, |t| t.offered_pps);
+    let ipdv = delays(|t| t.ipdv);
+    let mut series_ns: Vec<f64> = good.iter().map(|s| s.mean_ns).collect();
+    series_ns.sort_by(f64::total_cmp);
+    let best = &series_ns[..series_ns.len().min(settings.best.max(1) as usize)];
+    Ok(Latency {
+        load,
+        offered_pps,
+        one_way,
+        pdv_p99_ns: one_way.map(|d| d.map(|d| d.p99_ns.saturating_sub(d.min_ns))),
+        ipdv,
+        round_trip_ns: (!best.is_empty()).then(|| best.iter().sum::<f64>() / best.len() as f64),
+        series_ns,
+        thrown_away,
+        probes_lost,
+        flags,
+    })
+}
+
+fn order(bench: &Bench<'_>, settings: &LatencyOrder, (load, offered): (f64, f64), number: u32) -> Order {
+    let of = if load == 0.0 { "an idle box".to_owned() } else { format!("{} of throughput", units::percent(load)) };
+    let kind = if load == 0.0 { Load::Idle } else { Load::Pps(offered) };
+    let mut order = bench.order(format!("latency of {of}, series {number}"), kind, settings.load);
+    order.probes = Some(Probes { every: settings.probes_every, after: settings.probes_after });
+    order.stamping = Stamping::Every;
+    order
+}
+
+/// A series of probes that agrees with itself.
+struct Series {
+    trial: Box<Trial>,
+    mean_ns: f64,
+}
+
+impl Series {
+    /// None when less than half of the probes came back, or when their round trips have so much spread that the mean says nothing.
+    fn new(trial: Box<Trial>, settings: &LatencyOrder) -> Option<Self> {
+        // The load goes on after the last probe of the series; what was sent then does not belong to it.
+        let trips = &trial.round_trips_ns[..trial.round_trips_ns.len().min(settings.probes.max(1) as usize)];
+        if trips.is_empty() || trial.probes.1 * 2 < trial.probes.0 {
+            return None;
+        }
+        let mean_ns = trips.iter().sum::<u64>() as f64 / trips.len() as f64;
+        let variance = trips.iter().map(|&t| (t as f64 - mean_ns).powi(2)).sum::<f64>() / trips.len() as f64;
+        (variance.sqrt() <= settings.agreement * mean_ns).then_some(Self { trial, mean_ns })
+    }
+}
+
+/// The series whose median delay is the middle one: distributions cannot be added up from their percentiles.
+fn middle(series: &[Series]) -> Option<&Trial> {
+    let key = |t: &Trial| t.one_way.iter().flatten().map(|d| d.p50_ns).max().unwrap_or(0);
+    let mut order: Vec<&Trial> = series.iter().map(|s| &*s.trial).collect();
+    order.sort_by_key(|t| key(t));
+    order.get(order.len().saturating_sub(1) / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{methods::simulated::SimBox, search::Preset};
+
+    fn measure(tester: &mut SimBox, settings: &LatencyOrder, throughput: Option<f64>) -> Vec<Latency> {
+        let settings = settings.clone();
+        tester.with(|b| latency(b, &settings, throughput)).unwrap()
+    }
+
+    #[test]
+    fn each_load_has_its_round_trip_and_its_delays() {
+        let mut tester = SimBox { delay_ns: 2_000_000.0, ..SimBox::default() };
+        let found = measure(&mut tester, &Preset::quick().latency, Some(400_000.0));
+        let loads: Vec<f64> = found.iter().map(|l| l.load).collect();
+        assert_eq!(loads, [0.0, 0.1, 0.5, 0.9, 0.95]);
+        for l in &found {
+            assert!((l.round_trip_ns.unwrap() - 4e6).abs() < 0.05 * 4e6, "{l:?}");
+            assert_eq!(l.one_way[0].is_some(), l.load > 0.0);
+        }
+        assert_eq!((found[0].series_ns.len(), found[1].series_ns.len(), found[4].series_ns.len()), (3, 3, 3));
+        assert!((found[4].offered_pps - 380_000.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn the_mean_is_that_of_the_six_best_of_nine() {
+        // Each series is slower than the one before.
+        let mut tester = SimBox { delay_ns: 1000.0, drift_ns: 100.0, ..SimBox::default() };
+        let settings = LatencyOrder { loads: vec![0.0], ..Preset::study().latency };
+        let found = measure(&mut tester, &settings, None);
+        assert_eq!(found[0].series_ns.len(), 9);
+        let best: f64 = (0..6).map(|i| 2.0 * (1000.0 + 100.0 * f64::from(i))).sum::<f64>() / 6.0;
+        assert!((found[0].round_trip_ns.unwrap() - best).abs() < 0.02 * best, "{found:?}");
+    }
+
+    #[test]
+    fn a_series_that_does_not_agree_with_itself_is_thrown_away_and_made_again() {
+        let mut tester = SimBox { wild_every: 2, ..SimBox::default() };
+        let settings = LatencyOrder { loads: vec![0.0], ..Preset::study().latency };
+        let found = measure(&mut tester, &settings, None);
+        assert_eq!((found[0].series_ns.len(), found[0].thrown_away, found[0].flags.len()), (9, 8, 0));
+
+        let mut always = SimBox { wild_every: 1, ..SimBox::default() };
+        let found = measure(&mut always, &settings, None);
+        assert_eq!((found[0].series_ns.len(), found[0].round_trip_ns, found[0].thrown_away), (0, None, 10));
+        assert!(found[0].flags[0].starts_with("0 of 9 series"), "{found:?}");
+    }
+
+    #[test]
+    fn an_idle_box_that_is_slower_than_a_loaded_one_is_flagged_and_kept() {
+        let mut tester = SimBox { idle_ns: 90_000.0, delay_ns: 10_000.0, ..SimBox::default() };
+        let found = measure(&mut tester, &Preset::quick().latency, Some(400_000.0));
+        assert!(found[0].flags[0].contains("the idle box is slower"), "{found:?}");
+        assert!(found[0].round_trip_ns.unwrap() > found[4].round_trip_ns.unwrap() && found[4].flags.is_empty());
+    }
+
+    #[test]
+    fn without_a_throughput_there_is_the_idle_box_alone() {
+        let found = measure(&mut SimBox::default(), &Preset::quick().latency, None);
+        assert_eq!((found.len(), found[0].load), (1, 0.0));
+    }
+}

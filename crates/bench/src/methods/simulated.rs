@@ -1,0 +1,185 @@
+//! A tester with a simulated box: a server of a known rate behind a queue of known depth, with known faults.
+
+use std::{sync::atomic::AtomicBool, time::Duration};
+
+use model::bench::{Counts, Delays, FrameSpec, Observation, Pacing, Trial};
+
+use super::Bench;
+use crate::{BenchError, Drain, Load, Order, Tester};
+
+/// The box, and the tester around it. Units go forward alone.
+#[derive(Debug, Clone)]
+pub(crate) struct SimBox {
+    /// Units per second that the tester can send.
+    pub(crate) ceiling_pps: f64,
+    /// Units per second that the box forwards.
+    pub(crate) capacity_pps: f64,
+    /// Units that its queue holds.
+    pub(crate) buffer_units: f64,
+    /// One unit in this many is lost; 0 for none.
+    pub(crate) lose_one_in: u64,
+    /// One-way delay of a unit, and of each way of a probe.
+    pub(crate) delay_ns: f64,
+    /// The same of an idle box, where it differs.
+    pub(crate) idle_ns: f64,
+    /// How much longer it is in each further trial.
+    pub(crate) drift_ns: f64,
+    /// Jitter that the receiver reads.
+    pub(crate) jitter_ns: f64,
+    /// Each so-many-th trial's round trips differ widely; 0 for none.
+    pub(crate) wild_every: u32,
+    /// How long it drops after an overload.
+    pub(crate) recovers_after_s: f64,
+    /// How long it forwards nothing after a reset.
+    pub(crate) dies_for_s: f64,
+    /// Whether it sends all units back.
+    pub(crate) loops: bool,
+    /// It forwards nothing from this trial on.
+    pub(crate) dead_from: u32,
+    /// So many trials cannot be believed.
+    pub(crate) void_trials: u32,
+    /// Trials so far.
+    pub(crate) trials: u32,
+}
+
+impl Default for SimBox {
+    fn default() -> Self {
+        Self {
+            ceiling_pps: 1e7,
+            capacity_pps: 1e6,
+            buffer_units: 0.0,
+            lose_one_in: 0,
+            delay_ns: 10_000.0,
+            idle_ns: 0.0,
+            drift_ns: 0.0,
+            jitter_ns: 0.0,
+            wild_every: 0,
+            recovers_after_s: 0.0,
+            dies_for_s: 0.0,
+            loops: false,
+            dead_from: u32::MAX,
+            void_trials: 0,
+            trials: 0,
+        }
+    }
+}
+
+impl SimBox {
+    /// Does `work` with this tester and frames of 64 bytes.
+    pub(crate) fn with<T>(
+        &mut self,
+        work: impl FnOnce(&mut Bench<'_>) -> Result<T, BenchError>,
+    ) -> Result<T, BenchError> {
+        work(&mut Bench {
+            tester: self,
+            frame: FrameSpec::Size { bytes: 64 },
+            drain: Drain { quiet: Duration::ZERO, longest: Duration::ZERO },
+            observe: false,
+            void_repeats: 2,
+            stop: &AtomicBool::new(false),
+        })
+    }
+
+    /// Units sent and lost at a rate.
+    fn flow(&self, pps: f64, seconds: f64) -> (u64, u64) {
+        let sent = (pps * seconds).round();
+        if self.trials >= self.dead_from {
+            return (sent as u64, sent as u64);
+        }
+        let queued = sent * (1.0 - self.capacity_pps / pps).max(0.0);
+        let lost = (queued - self.buffer_units).max(0.0).ceil() as u64;
+        (sent as u64, lost + (sent as u64).checked_div(self.lose_one_in).unwrap_or(0))
+    }
+
+    fn round_trips(&self, order: &Order, idle: bool) -> Vec<u64> {
+        let Some(probes) = order.probes else { return Vec::new() };
+        let times = order.duration.saturating_sub(probes.after).as_nanos() / probes.every.as_nanos();
+        let one_way = if idle && self.idle_ns > 0.0 { self.idle_ns } else { self.delay_ns };
+        let trip = 2.0 * (one_way + self.drift_ns * f64::from(self.trials - 1));
+        let wild = self.wild_every > 0 && self.trials.is_multiple_of(self.wild_every);
+        (0..=times).map(|i| if wild && i % 2 == 1 { trip * 10.0 } else { trip } as u64).collect()
+    }
+}
+
+fn delays(around_ns: f64, jitter_ns: f64) -> Delays {
+    let ns = around_ns as u64;
+    Delays {
+        samples: 100,
+        min_ns: ns,
+        mean_ns: around_ns,
+        p50_ns: ns,
+        p90_ns: ns,
+        p99_ns: ns + jitter_ns as u64,
+        p999_ns: ns + jitter_ns as u64,
+        max_ns: ns + jitter_ns as u64,
+        jitter_ns: Some(jitter_ns),
+    }
+}
+
+impl Tester for SimBox {
+    fn trial(&mut self, order: &Order, _stop: &AtomicBool) -> Result<Trial, BenchError> {
+        self.trials += 1;
+        let seconds = order.duration.as_secs_f64();
+        let (wanted_pps, (sent, mut lost), seconds, last_loss) = match &order.load {
+            Load::Idle => (Some(0.0), (0, 0), seconds, None),
+            Load::Pps(pps) => (Some(*pps), self.flow(pps.min(self.ceiling_pps), seconds), seconds, None),
+            Load::Max => (None, self.flow(self.ceiling_pps, seconds), seconds, None),
+            Load::Burst(units) => {
+                let seconds = *units as f64 / self.ceiling_pps;
+                (None, self.flow(self.ceiling_pps, seconds), seconds, None)
+            }
+            Load::Steps(steps) => {
+                let all = steps.iter().map(|(pps, d)| self.flow(*pps, d.as_secs_f64()));
+                let sums = all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+                let after = steps.last().map_or(0.0, |s| s.1.as_secs_f64());
+                let last = (sums.1 > 0).then(|| (self.recovers_after_s.min(after) * 1e9) as u64);
+                (None, sums, steps.iter().map(|s| s.1.as_secs_f64()).sum(), last)
+            }
+        };
+        let idle = order.load == Load::Idle;
+        let looped = if self.loops { sent } else { 0 };
+        lost = lost.max(looped).min(sent);
+        let trips = self.round_trips(order, idle);
+        let saturated = wanted_pps.is_some_and(|pps| pps > self.ceiling_pps * 1.01);
+        let void = match saturated {
+            true => Some("the sender was saturated below the wanted rate".to_owned()),
+            false => (self.trials <= self.void_trials).then(|| "the sender was late".to_owned()),
+        };
+        let per_second = |units: u64| if seconds > 0.0 { units as f64 / seconds } else { 0.0 };
+        Ok(Trial {
+            number: self.trials,
+            purpose: order.purpose.clone(),
+            frame: order.frame.clone(),
+            wanted_pps,
+            offered_pps: per_second(sent),
+            received_pps: per_second(sent - lost),
+            seconds,
+            counts: [Counts { sent, received: sent - lost, looped, ..Counts::default() }, Counts::default()],
+            one_way: [(!idle).then(|| delays(self.delay_ns, self.jitter_ns)), None],
+            ipdv: [(!idle).then(|| delays(self.jitter_ns, 0.0)), None],
+            round_trip: (!trips.is_empty()).then(|| delays(trips[0] as f64, 0.0)),
+            probes: (trips.len() as u64, trips.len() as u64),
+            round_trips_ns: trips,
+            longest_silence_ns: [None, None],
+            last_loss_after_ns: [last_loss, None],
+            pacing: Pacing::default(),
+            observed: Observation::default(),
+            void,
+        })
+    }
+
+    fn trial_with(
+        &mut self,
+        order: &Order,
+        _after: Duration,
+        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
+        stop: &AtomicBool,
+    ) -> Result<Trial, BenchError> {
+        meanwhile()?;
+        let mut trial = self.trial(order, stop)?;
+        let died = (self.dies_for_s * trial.offered_pps) as u64;
+        trial.counts[0].received = trial.counts[0].sent.saturating_sub(died);
+        trial.longest_silence_ns[0] = Some((self.dies_for_s * 1e9) as u64);
+        Ok(trial)
+    }
+}
