@@ -3,7 +3,7 @@
 use std::{
     io,
     mem::{MaybeUninit, offset_of},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::AsFd,
     sync::atomic::{AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
@@ -13,23 +13,18 @@ use libbpf_rs::{
     MapCore, MapFlags, MapHandle, libbpf_sys,
     skel::{OpenSkel, SkelBuilder},
 };
-use sys::{map_mmap::SharedMemory, tun::Tap};
+use sys::map_mmap::SharedMemory;
 
 use crate::{
+    live_run::{Anchor, LiveRun, no_xmit, rate},
     redirect::duplicate,
     skel::r#gen::{GenSkelBuilder, types::gen_state},
-    xdp::{XdpError, XdpLink, XdpMode, interface_index, quiet_libbpf},
+    xdp::{XdpError, interface_index, quiet_libbpf},
 };
 
+pub use crate::live_run::{HEADER_MAX, LIVE_FRAME_MAX, PACED_PPS_MAX};
+
 const PROGRAM: &str = "ek_gen";
-/// GEN_RATE_SHIFT of src/bpf/gen.bpf.c; the test `the_achieved_rate_follows_the_knob` holds the two together.
-const RATE_SHIFT: u32 = 40;
-/// The longest headers, in bytes (GEN_HEADER_MAX).
-pub const HEADER_MAX: usize = 120;
-/// The longest frame that a test run takes: a page less its head, XDP_PACKET_HEADROOM and the shared info, rounded down.
-pub const LIVE_FRAME_MAX: usize = 3072;
-/// The highest rate that can be paced, in packets per second: beyond it the 64-bit sums would overflow.
-pub const PACED_PPS_MAX: f64 = 5e7;
 /// The largest table, in bytes.
 const TABLE_MAX: usize = 1 << 28;
 /// Frames between two looks at signals and the scheduler: the most that the kernel takes (TEST_XDP_MAX_BATCH), and the fastest of 16 to
@@ -85,35 +80,12 @@ pub struct LiveCounts {
 /// A loaded sender. [`LiveSender::run`] sends from the calling thread; the other methods may be called from elsewhere meanwhile.
 #[derive(Debug)]
 pub struct LiveSender {
-    program: OwnedFd,
+    run: LiveRun,
     state: SharedMemory,
-    frame: Vec<u8>,
     pace: LivePace,
     anchor: Option<Anchor>,
     bursts: AtomicU64,
     largest_burst: AtomicU64,
-}
-
-/// A TAP device of this process, never up, that the program is attached to.
-///
-/// Each BPF_PROG_TEST_RUN enters the program into the kernel's XDP dispatcher and takes it out again, and either waits for an
-/// RCU grace period (tens of milliseconds; kernel/bpf/dispatcher.c). A program that is attached somewhere is in there already.
-#[derive(Debug)]
-struct Anchor {
-    // In the order in which they are to go.
-    _link: XdpLink,
-    _tap: Tap,
-}
-
-impl Anchor {
-    fn hold(program: BorrowedFd<'_>) -> Result<Self, XdpError> {
-        let tap = Tap::create("ekgen%d").map_err(|source| XdpError::System {
-            interface: "/dev/net/tun".into(),
-            operation: "make a TAP device to hold the program, which a sender that sleeps needs,",
-            source,
-        })?;
-        Ok(Self { _link: XdpLink::attach(program, PROGRAM, tap.name(), XdpMode::Native)?, _tap: tap })
-    }
 }
 
 impl LiveSender {
@@ -157,7 +129,10 @@ impl LiveSender {
             operation: "fill the table of packets",
             source: io::Error::other(e),
         })?;
-        skel.maps.gen_device.update(&key, &index.to_ne_bytes(), MapFlags::ANY).map_err(|e| no_xmit(interface, &e))?;
+        skel.maps
+            .gen_device
+            .update(&key, &index.to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| no_xmit(interface, PROGRAM, &e))?;
         let state = MapHandle::try_from(&skel.maps.bss).map_err(failed)?;
         let state = SharedMemory::of(state.as_fd(), size_of::<gen_state>(), 0).map_err(|source| XdpError::Map {
             program: PROGRAM,
@@ -166,10 +141,11 @@ impl LiveSender {
         })?;
         let program = duplicate(skel.progs.ek_gen.as_fd(), PROGRAM)?;
         let anchor = match (pace.nap, pace.pps) {
-            (Some(_), Some(_)) => Some(Anchor::hold(program.as_fd())?),
+            (Some(_), Some(_)) => Some(Anchor::hold(program.as_fd(), PROGRAM)?),
             _ => None,
         };
-        Ok(Self { program, state, frame, pace, anchor, bursts: AtomicU64::new(0), largest_burst: AtomicU64::new(0) })
+        let run = LiveRun { name: PROGRAM, program, frame };
+        Ok(Self { run, state, pace, anchor, bursts: AtomicU64::new(0), largest_burst: AtomicU64::new(0) })
     }
 
     /// Sends until count or duration is reached or [`LiveSender::stop`] was called. Signals alone end nothing: they only make the
@@ -183,12 +159,15 @@ impl LiveSender {
         }
         while !self.counts().done && !self.is_stopped() {
             // Without a pace every run sends, and one more run sees that all is sent; with a pace there are fillers between.
-            self.test_run(match self.pace.count {
-                Some(count) if self.pace.pps.is_none() => {
-                    i32::try_from(count - self.counts().sent + 1).unwrap_or(i32::MAX)
-                }
-                _ => i32::MAX,
-            })?;
+            self.run.send(
+                match self.pace.count {
+                    Some(count) if self.pace.pps.is_none() => {
+                        i32::try_from(count - self.counts().sent + 1).unwrap_or(i32::MAX)
+                    }
+                    _ => i32::MAX,
+                },
+                BATCH,
+            )?;
         }
         Ok(())
     }
@@ -200,7 +179,7 @@ impl LiveSender {
         while !self.counts().done && !self.is_stopped() {
             let due = pps * last.elapsed().as_secs_f64();
             last = Instant::now();
-            self.test_run(due.ceil() as i32 + 1)?;
+            self.run.send(due.ceil() as i32 + 1, BATCH)?;
             let burst = self.counts().sent - sent;
             sent += burst;
             if burst > 0 {
@@ -214,50 +193,12 @@ impl LiveSender {
         Ok(())
     }
 
-    fn test_run(&self, repeat: i32) -> Result<(), XdpError> {
-        let mut opts = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
-            data_in: self.frame.as_ptr().cast(),
-            data_size_in: self.frame.len() as u32,
-            repeat,
-            flags: libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
-            batch_size: BATCH,
-            ..Default::default()
-        };
-        // SAFETY: the descriptor is ours; `opts` carries its own size and points at the frame, which is alive and of the
-        // stated length; the call reads the frame and writes into `opts` only.
-        let code = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut opts) };
-        if code < 0 && code != -libc::EINTR {
-            let source = io::Error::from_raw_os_error(-code);
-            let operation = "run with BPF_F_TEST_XDP_LIVE_FRAMES (kernel 5.18 or newer, CAP_NET_ADMIN and CAP_BPF)";
-            return Err(XdpError::Map { program: PROGRAM, operation, source });
-        }
-        Ok(())
-    }
-
     /// Runs the program once on `frame` without sending it, and gives its verdict and what it made of the frame.
     ///
     /// # Errors
     /// What BPF_PROG_TEST_RUN answers.
     pub fn try_once(&self) -> Result<(u32, Vec<u8>), XdpError> {
-        let mut out = vec![0u8; self.frame.len()];
-        let mut opts = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
-            data_in: self.frame.as_ptr().cast(),
-            data_size_in: self.frame.len() as u32,
-            data_out: out.as_mut_ptr().cast(),
-            data_size_out: out.len() as u32,
-            repeat: 1,
-            ..Default::default()
-        };
-        // SAFETY: the descriptor is ours; `opts` carries its own size, and both buffers are alive and of the stated lengths.
-        let code = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut opts) };
-        if code < 0 {
-            let source = io::Error::from_raw_os_error(-code);
-            return Err(XdpError::Map { program: PROGRAM, operation: "test", source });
-        }
-        out.truncate(opts.data_size_out as usize);
-        Ok((opts.retval, out))
+        self.run.try_once()
     }
 
     /// Asks the program to send no more.
@@ -305,24 +246,6 @@ pub fn takes_redirected_frames(interface: &str) -> Result<Option<bool>, XdpError
         return Err(XdpError::System { interface: interface.to_owned(), operation: "ask for XDP features", source });
     }
     Ok((opts.feature_flags != 0).then_some(opts.feature_flags & NDO_XMIT != 0))
-}
-
-fn no_xmit(interface: &str, e: &libbpf_rs::Error) -> XdpError {
-    let reason = format!("its driver cannot transmit redirected frames (no ndo_xdp_xmit): {e}");
-    XdpError::Unsupported { interface: interface.to_owned(), program: PROGRAM, mode: XdpMode::Native, reason }
-}
-
-/// Packets per nanosecond in the program's fixed point.
-fn rate(pps: Option<f64>) -> Result<u64, XdpError> {
-    match pps {
-        None => Ok(0),
-        Some(pps) if pps.is_finite() && pps > 0.0 && pps <= PACED_PPS_MAX => {
-            Ok(((pps * (1u64 << RATE_SHIFT) as f64 / 1e9).round() as u64).max(1))
-        }
-        Some(pps) => {
-            Err(XdpError::Setting(format!("a sender paces above 0 and up to {PACED_PPS_MAX:.0} packets/s, not {pps}")))
-        }
-    }
 }
 
 /// The packets of a cycle as the program reads them.

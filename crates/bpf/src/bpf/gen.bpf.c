@@ -10,12 +10,8 @@
  * One object is loaded per sender: all state is private to one core, and every knob is a constant to the verifier. */
 #include <stdbool.h>
 
-#include "common.h"
+#include "pace.h"
 
-/* The longest headers that the table can hold, and where the length of the frame stands behind them. */
-#define GEN_HEADER_MAX 120
-#define GEN_RATE_SHIFT 40
-#define GEN_LAG_MAX_NS ((1 << 27) - 1)
 #define GEN_UNPACED_CREDIT 64
 
 /* Length of the headers in bytes, 8 or more. */
@@ -30,7 +26,7 @@ const volatile __u64 gen_tcp_offset = 34;
 /* Length in bytes of the frames that the test run hands in, and whether the table asks for shorter ones. */
 const volatile __u32 gen_frame_max = 60;
 const volatile bool gen_sizes_vary = false;
-/* Packets per nanosecond, times 2^GEN_RATE_SHIFT; 0 is as fast as it goes. */
+/* Packets per nanosecond, times 2^PACE_RATE_SHIFT; 0 is as fast as it goes. */
 const volatile __u64 gen_rate = 0;
 /* Packets to send. */
 const volatile __u64 gen_count = ~0ULL;
@@ -46,9 +42,9 @@ struct gen_state {
 	__u64 offset;
 	/* Runs that sent nothing because nothing was due. */
 	__u64 fillers;
-	/* Part of a packet that is due, times 2^GEN_RATE_SHIFT. */
+	/* Part of a packet that is due, times 2^PACE_RATE_SHIFT. */
 	__u64 credit;
-	/* Time behind schedule that was given up because it went beyond GEN_LAG_MAX_NS. */
+	/* Time behind schedule that was given up because it went beyond PACE_LAG_MAX_NS. */
 	__u64 given_up_ns;
 	/* CLOCK_MONOTONIC of the first run, of the last look at the clock. */
 	__u64 started_ns;
@@ -81,7 +77,7 @@ static __noinline int refill(struct gen_state *s)
 		s->started_ns = now;
 		s->seen_ns = now;
 		/* The first packet is due at once. */
-		s->credit = 1ULL << GEN_RATE_SHIFT;
+		s->credit = 1ULL << PACE_RATE_SHIFT;
 	}
 	left = gen_count - s->sent;
 	passed = now - s->seen_ns;
@@ -90,15 +86,8 @@ static __noinline int refill(struct gen_state *s)
 		s->done = 1;
 		return 0;
 	}
-	if (gen_rate) {
-		if (passed > GEN_LAG_MAX_NS) {
-			s->given_up_ns += passed - GEN_LAG_MAX_NS;
-			passed = GEN_LAG_MAX_NS;
-		}
-		s->credit += passed * gen_rate;
-		due = s->credit >> GEN_RATE_SHIFT;
-		s->credit &= (1ULL << GEN_RATE_SHIFT) - 1;
-	}
+	if (gen_rate)
+		due = pace_due(passed, gen_rate, PACE_LAG_MAX_NS, &s->credit, &s->given_up_ns);
 	if (due > left)
 		due = left;
 	s->limit = s->sent + due;
@@ -109,7 +98,7 @@ SEC("xdp")
 int ek_gen(struct xdp_md *ctx)
 {
 	struct gen_state *s = &gen_state;
-	__u64 len = gen_header_len, offset, sent, i;
+	__u64 len = gen_header_len, offset, sent;
 	void *data, *end, *from;
 
 	if (s->sent == s->limit && !refill(s)) {
@@ -132,14 +121,9 @@ int ek_gen(struct xdp_md *ctx)
 	}
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
-	if (len < 8 || len > GEN_HEADER_MAX || data + len > end)
+	if (len < 8 || len > PACE_HEADER_MAX || data + len > end)
 		return XDP_ABORTED;
-#pragma unroll
-	for (i = 0; i < GEN_HEADER_MAX / 8; i++)
-		if (len > 8 * i + 8)
-			((__u64 *)data)[i] = ((__u64 *)from)[i];
-	/* The last eight bytes, over some of the ones before. */
-	*(__u64 *)(data + len - 8) = *(__u64 *)(from + len - 8);
+	pace_write_headers(data, from, len);
 	if (gen_tcp_offset) {
 		__u64 tcp = gen_tcp_offset;
 		/* Where the table has zeros, so that the checksum loses just these bits (RFC 1624, equation 4). */

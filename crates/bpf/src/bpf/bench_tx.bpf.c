@@ -1,0 +1,304 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The sender of the bench: run by BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, once per frame, as gen.bpf.c is.
+ *
+ * The table holds the headers of every frame of a lap, for both directions, checksums included. Per frame only the signature
+ * (bench_sig.h), the identification and the checksums over them are made up (RFC 1624). Per unit there is no state but the
+ * number of laps: `seq = lap * seq_step + seq_base`.
+ *
+ * The clock is read once per look; a look lets at most bench_grant units go, and their stamps are its time. */
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "bench_sig.h"
+#include "pace.h"
+
+#define BENCH_STEPS 4
+/* A rate that is as fast as it goes; 0 is nothing. */
+#define BENCH_UNPACED (~0ULL)
+
+/* What a frame of the table has before its headers. */
+struct bench_tx_entry {
+	/* Number of the unit within its flow: of the first lap, and how much more in each later one. */
+	__u32 seq_base;
+	__u32 seq_step;
+	/* Length of the frame in memory, without FCS. */
+	__u16 frame_len;
+	/* 0 forward, 1 backward. */
+	__u8 direction;
+	/* Offsets from the start of the frame: the signature; the transport checksum, the IPv4 identification and that of an IPv6
+	 * fragment header, each 0 if the frame has none. */
+	__u8 signature_at;
+	__u8 checksum_at;
+	/* How many signatures the checksum covers: the fragments of the datagram. */
+	__u8 checksum_times;
+	__u8 id_at;
+	__u8 id6_at;
+	/* Another frame of the same unit follows. */
+	__u8 more;
+	__u8 pad[7];
+};
+
+/* Length of the headers in bytes, 8 or more; distance of the entries, a multiple of 8; all entries together, of which the probe's is
+ * not one: it lies behind them. */
+const volatile __u64 bench_header_len = 60;
+const volatile __u64 bench_stride = 88;
+const volatile __u64 bench_table_len = 88;
+/* Length in bytes of the frames that the test run hands in; whether some are shorter; whether some units have several frames. */
+const volatile __u32 bench_frame_max = 60;
+const volatile bool bench_sizes_vary = false;
+const volatile bool bench_fragments = false;
+/* Units between two looks at the clock at most, unless there is a pace. */
+const volatile __u64 bench_grant = 8;
+
+struct bench_tx_step {
+	/* As pace.h has it; 0; BENCH_UNPACED. */
+	__u64 rate;
+	/* Time between two units; units that may be due at once before time is given up. */
+	__u64 unit_ns;
+	__u64 pending_max;
+	__u64 duration_ns;
+};
+
+/* Written by the program and read by user space; from `stop` on the other way round. Zeroed by user space between two trials. */
+struct bench_tx_state {
+	/* Units that may go before the next look. */
+	__u64 left;
+	/* Where the next entry begins. */
+	__u64 offset;
+	__u64 lap;
+	/* Units begun. */
+	__u64 unit;
+	/* Stamp of the present unit, and units until the next stamped one. */
+	__u64 stamp_ns;
+	__u64 unstamped;
+	/* The present unit goes on. */
+	__u64 more;
+	__u64 units[2];
+	__u64 frames[2];
+	__u64 probes;
+	/* Looks at the clock, and those with nothing due. */
+	__u64 turns;
+	__u64 fillers;
+	/* Part of a unit that is due, times 2^PACE_RATE_SHIFT; units due that did not go yet. */
+	__u64 credit;
+	__u64 pending;
+	__u64 given_up_ns;
+	/* The longest time behind schedule, and between two looks of which the first let units go: how old a stamp may be. */
+	__u64 latest_ns;
+	__u64 oldest_ns;
+	/* Units that the last look let go. */
+	__u64 granted;
+	/* CLOCK_MONOTONIC of the first look, the last one, the beginning of the present step, the next probe. */
+	__u64 started_ns;
+	__u64 seen_ns;
+	__u64 step_ns;
+	__u64 probe_ns;
+	__u32 step;
+	__u32 done;
+	__u32 stop;
+	__u32 steps;
+	/* The trial's tag, its lowest bit 0. */
+	__u32 tag;
+	__u32 stamp_every;
+	__u64 count;
+	__u64 probe_every_ns;
+	__u64 probe_after_ns;
+	struct bench_tx_step step_of[BENCH_STEPS];
+};
+
+struct bench_tx_state bench_tx_state;
+
+/* The entries, each with its headers behind it, resized by user space to hold bench_table_len + bench_stride bytes. */
+struct bench_tx_entry bench_tx_table[8] SEC(".data.bench_tx") = {};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_DEVMAP);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, __u32);
+} bench_tx_device SEC(".maps");
+
+enum { WAIT, UNIT, PROBE };
+
+static __always_inline void begin(struct bench_tx_state *s, const struct bench_tx_step *step, __u64 now)
+{
+	s->step_ns = now;
+	s->pending = 0;
+	/* The first unit is due at once. */
+	s->credit = step->rate ? 1ULL << PACE_RATE_SHIFT : 0;
+}
+
+/* Looks at the clock and at the stop flag; says what may go, and how many units before the next look. */
+static __noinline int look(struct bench_tx_state *s)
+{
+	struct bench_tx_step *step;
+	__u64 now, passed, due, left;
+
+	if (!s || s->done)
+		return WAIT;
+	now = bpf_ktime_get_ns();
+	s->turns++;
+	if (!s->started_ns) {
+		s->started_ns = s->seen_ns = now;
+		s->probe_ns = now + s->probe_after_ns;
+		begin(s, &s->step_of[0], now);
+	}
+	passed = now - s->seen_ns;
+	s->seen_ns = now;
+	if (s->granted && s->oldest_ns < passed)
+		s->oldest_ns = passed;
+	s->granted = 0;
+	left = s->count - s->unit;
+	if (!left || *(volatile __u32 *)&s->stop) {
+		s->done = 1;
+		return WAIT;
+	}
+	step = &s->step_of[s->step % BENCH_STEPS];
+	if (now - s->step_ns >= step->duration_ns) {
+		if (s->step + 1 >= s->steps) {
+			s->done = 1;
+			return WAIT;
+		}
+		s->step++;
+		step = &s->step_of[s->step % BENCH_STEPS];
+		begin(s, step, now);
+		passed = 0;
+	}
+	due = bench_grant;
+	if (step->rate != BENCH_UNPACED) {
+		s->pending += pace_due(passed, step->rate, PACE_LAG_MAX_NS, &s->credit, &s->given_up_ns);
+		if (s->pending) {
+			__u64 lag = (s->pending - 1) * step->unit_ns + ((s->credit >> 20) * step->unit_ns >> 20);
+
+			if (lag > s->latest_ns)
+				s->latest_ns = lag;
+		}
+		if (s->pending > step->pending_max) {
+			s->given_up_ns += (s->pending - step->pending_max) * step->unit_ns;
+			s->pending = step->pending_max;
+		}
+		if (due > s->pending)
+			due = s->pending;
+	}
+	if (s->probe_every_ns && now >= s->probe_ns) {
+		s->probe_ns += s->probe_every_ns;
+		if (s->probe_ns <= now)
+			s->probe_ns = now + s->probe_every_ns;
+		return PROBE;
+	}
+	if (due > left)
+		due = left;
+	if (!due) {
+		s->fillers++;
+		return WAIT;
+	}
+	if (step->rate != BENCH_UNPACED)
+		s->pending -= due;
+	s->granted = due;
+	s->left = due;
+	return UNIT;
+}
+
+/* Sets the bytes of `sum` behind the table's checksum `old`: the sum of both, in one's complement. */
+static __always_inline __u16 checksum_with(__u16 old, __u64 sum)
+{
+	sum += (__u16)~old;
+	sum = (sum >> 32) + (__u32)sum;
+	sum = (sum >> 16) + (__u16)sum;
+	sum = (sum >> 16) + (__u16)sum;
+	sum = (__u16)~(sum + (sum >> 16));
+	/* In UDP 0 says that there is none (RFC 768). */
+	return sum ? sum : 0xffff;
+}
+
+SEC("xdp")
+int ek_bench_tx(struct xdp_md *ctx)
+{
+	struct bench_tx_state *s = &bench_tx_state;
+	__u64 len = bench_header_len, offset, stamp, tag, number;
+	struct bench_tx_entry *e;
+	void *data, *end, *at;
+	__u32 seq, way;
+
+	if (!(bench_fragments && s->more) && !s->left) {
+		switch (look(s)) {
+		case UNIT:
+			break;
+		case PROBE:
+			offset = bench_table_len;
+			e = (void *)bench_tx_table + offset;
+			stamp = s->seen_ns;
+			number = seq = s->probes++;
+			goto write;
+		default:
+			return XDP_DROP;
+		}
+	}
+	offset = s->offset;
+	if (offset >= bench_table_len) {
+		offset = 0;
+		s->lap++;
+	}
+	s->offset = offset + bench_stride;
+	e = (void *)bench_tx_table + offset;
+	if (!bench_fragments || !s->more) {
+		/* A new unit. */
+		s->left--;
+		s->unit++;
+		s->units[e->direction & 1]++;
+		s->stamp_ns = 0;
+		if (!s->unstamped) {
+			s->unstamped = s->stamp_every;
+			s->stamp_ns = s->seen_ns;
+		}
+		s->unstamped--;
+	}
+	if (bench_fragments) {
+		s->more = e->more;
+		s->frames[e->direction & 1]++;
+	}
+	stamp = s->stamp_ns;
+	number = s->unit;
+	seq = (__u32)s->lap * e->seq_step + e->seq_base;
+write:
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	if (len < 8 || len > PACE_HEADER_MAX || data + len > end)
+		return XDP_ABORTED;
+	pace_write_headers(data, e + 1, len);
+	way = e->direction & 1;
+	tag = s->tag | way;
+	at = data + e->signature_at;
+	if (at + sizeof(struct bench_sig) > end)
+		return XDP_ABORTED;
+	/* The flow is in the table. */
+	*(__u16 *)(at + offsetof(struct bench_sig, tag)) = tag;
+	*(__u32 *)(at + offsetof(struct bench_sig, seq)) = seq;
+	*(__u64 *)(at + offsetof(struct bench_sig, stamp_ns)) = stamp;
+	if (e->checksum_at) {
+		at = data + e->checksum_at;
+		if (at + 2 > end)
+			return XDP_ABORTED;
+		*(__u16 *)at = checksum_with(*(__u16 *)at, (tag + seq + (stamp >> 32) + (__u32)stamp) * e->checksum_times);
+	}
+	if (e->id_at) {
+		at = data + e->id_at;
+		if (at + 8 > end)
+			return XDP_ABORTED;
+		*(__u16 *)at = number;
+		/* The header's checksum lies six bytes further. */
+		*(__u16 *)(at + 6) = checksum_with(*(__u16 *)(at + 6), (__u16)number);
+	}
+	if (e->id6_at) {
+		at = data + e->id6_at;
+		if (at + 4 > end)
+			return XDP_ABORTED;
+		*(__u32 *)at = number;
+	}
+	/* Last, as no pointer into the frame outlives it; each run begins with a frame of full length. */
+	if (bench_sizes_vary && e->frame_len != bench_frame_max && bpf_xdp_adjust_tail(ctx, (int)e->frame_len - (int)bench_frame_max))
+		return XDP_ABORTED;
+	return bpf_redirect_map(&bench_tx_device, way, 0);
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";
