@@ -10,9 +10,11 @@
 
 pub mod dut;
 pub mod error;
+pub mod histogram;
 pub mod methods;
 pub mod order;
 pub mod search;
+pub mod stamps;
 
 pub use dut::{Cores, Dut, DutKind, DutOptions, ResetKind, RuleOrder, TestPort};
 pub use error::BenchError;
