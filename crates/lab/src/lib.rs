@@ -5,6 +5,7 @@
 
 pub mod boxes;
 mod error;
+mod lend;
 mod link;
 mod napi;
 mod netns;
@@ -15,6 +16,7 @@ use std::net::IpAddr;
 
 pub use boxes::{BoxKind, BoxSpec, TestBox};
 pub use error::LabError;
+pub use lend::{LentAddress, resolve};
 pub use link::VethEnd;
 pub use netns::{Namespace, NamespaceHandle};
 pub use owner::clear_dead;

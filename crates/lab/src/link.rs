@@ -27,12 +27,12 @@ pub struct VethEnd {
     pub mac: Mac,
 }
 
-fn failed(what: &'static str, object: impl fmt::Display) -> impl FnOnce(io::Error) -> LabError {
+pub(crate) fn failed(what: &'static str, object: impl fmt::Display) -> impl FnOnce(io::Error) -> LabError {
     let object = object.to_string();
     move |source| LabError::Link { what, object, source }
 }
 
-fn index_of(name: &str) -> Result<u32, LabError> {
+pub(crate) fn index_of(name: &str) -> Result<u32, LabError> {
     nix::net::if_::if_nametoindex(name).map_err(|e| failed("find the interface", name)(e.into()))
 }
 
@@ -186,6 +186,6 @@ pub(crate) fn set_feature(name: &str, feature: &str, on: bool) -> Result<(), Lab
     Ok(ethtool.set_feature(name, feature, on)?)
 }
 
-fn family(address: IpAddr) -> AddressFamily {
+pub(crate) fn family(address: IpAddr) -> AddressFamily {
     if address.is_ipv4() { AddressFamily::Inet } else { AddressFamily::Inet6 }
 }

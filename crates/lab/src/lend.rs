@@ -1,0 +1,164 @@
+//! What a test borrows of a real interface: an address, and the answer of a neighbour. Works in the calling thread's namespace.
+
+use std::{
+    io,
+    net::IpAddr,
+    sync::mpsc::{self, RecvTimeoutError},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::{
+    RouteNetlinkMessage,
+    address::{AddressAttribute, AddressHeaderFlags, AddressMessage, CacheInfo},
+    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
+};
+use wire::Mac;
+
+use crate::{
+    LabError,
+    link::{failed, family, index_of},
+    rtnl,
+};
+
+/// The kernel takes a borrowed address away by itself after this time, should nobody be left to do so.
+const LIFETIME_S: u32 = 120;
+/// How often that time is begun anew.
+const RENEWAL: Duration = Duration::from_secs(30);
+/// How often a neighbour is asked for again, and its answer looked for.
+const LOOK: Duration = Duration::from_millis(20);
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+
+/// An address that an interface has for a while. It goes when this is dropped, and within two minutes after the process was killed.
+#[derive(Debug)]
+pub struct LentAddress {
+    interface: String,
+    address: IpAddr,
+    stop: Option<mpsc::Sender<()>>,
+    renewer: Option<JoinHandle<()>>,
+}
+
+impl LentAddress {
+    /// Gives `interface` the address; none when it has it already, which is left as it is.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn lend(interface: &str, address: IpAddr, prefix_len: u8) -> Result<Option<Self>, LabError> {
+        let what = format!("{address}/{prefix_len} to {interface}");
+        let failed = || failed("lend the address", &what);
+        let index = index_of(interface)?;
+        let message = message(index, address, prefix_len);
+        match rtnl::request(RouteNetlinkMessage::NewAddress(message.clone()), NLM_F_CREATE | NLM_F_EXCL) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
+            other => other.map_err(failed())?,
+        }
+        let (stop, stopped) = mpsc::channel();
+        // In the namespace of this thread, as a child of it.
+        let renewer = thread::Builder::new().name("ek-lend".into()).spawn(move || {
+            while stopped.recv_timeout(RENEWAL) == Err(RecvTimeoutError::Timeout) {
+                // When the interface is gone there is nothing to renew.
+                let _ = rtnl::request(RouteNetlinkMessage::NewAddress(message.clone()), NLM_F_REPLACE);
+            }
+            let _ = rtnl::request(RouteNetlinkMessage::DelAddress(message), 0);
+        });
+        let renewer = Some(renewer.map_err(failed())?);
+        Ok(Some(Self { interface: interface.to_owned(), address, stop: Some(stop), renewer }))
+    }
+
+    /// The interface.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// The address.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+}
+
+impl Drop for LentAddress {
+    fn drop(&mut self) {
+        // The thread takes the address away: it is in the namespace where the interface is.
+        drop(self.stop.take());
+        if let Some(renewer) = self.renewer.take() {
+            let _ = renewer.join();
+        }
+    }
+}
+
+fn message(index: u32, address: IpAddr, prefix_len: u8) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = family(address);
+    message.header.prefix_len = prefix_len;
+    message.header.index = index;
+    message.header.flags = AddressHeaderFlags::Nodad;
+    let mut lifetime = CacheInfo::default();
+    (lifetime.ifa_valid, lifetime.ifa_preferred) = (LIFETIME_S, LIFETIME_S);
+    message.attributes = vec![
+        AddressAttribute::Local(address),
+        AddressAttribute::Address(address),
+        AddressAttribute::CacheInfo(lifetime),
+    ];
+    message
+}
+
+/// The MAC address of `address` behind `interface`, asked for by the kernel (ARP, neighbour discovery) for at most `patience`; none when
+/// nobody answers. What the kernel knows already counts.
+///
+/// # Errors
+/// When the kernel refuses to ask.
+pub fn resolve(interface: &str, address: IpAddr, patience: Duration) -> Result<Option<Mac>, LabError> {
+    let index = index_of(interface)?;
+    let until = Instant::now() + patience;
+    let mut ask = Instant::now();
+    loop {
+        if Instant::now() >= ask {
+            let asked = rtnl::request(RouteNetlinkMessage::NewNeighbour(question(index, address)), NLM_F_CREATE);
+            asked.map_err(failed("ask for the neighbour", format_args!("{address} on {interface}")))?;
+            ask += ASK_AGAIN;
+        }
+        thread::sleep(LOOK);
+        if let Some(mac) = known(index, address).map_err(failed("read the neighbours of", interface))? {
+            return Ok(Some(mac));
+        }
+        if Instant::now() >= until {
+            return Ok(None);
+        }
+    }
+}
+
+fn question(index: u32, address: IpAddr) -> NeighbourMessage {
+    let mut message = NeighbourMessage::default();
+    message.header.family = family(address);
+    message.header.ifindex = index;
+    // As if a packet waited for it.
+    message.header.flags = NeighbourFlags::Use;
+    message.attributes = vec![NeighbourAttribute::Destination(neighbour_address(address))];
+    message
+}
+
+fn neighbour_address(address: IpAddr) -> NeighbourAddress {
+    match address {
+        IpAddr::V4(a) => NeighbourAddress::Inet(a),
+        IpAddr::V6(a) => NeighbourAddress::Inet6(a),
+    }
+}
+
+/// The neighbour's MAC address if the kernel knows it.
+fn known(index: u32, address: IpAddr) -> io::Result<Option<Mac>> {
+    let mut all = NeighbourMessage::default();
+    all.header.family = family(address);
+    let answers = rtnl::ask(RouteNetlinkMessage::GetNeighbour(all), NLM_F_DUMP)?;
+    let wanted = NeighbourAttribute::Destination(neighbour_address(address));
+    Ok(answers.into_iter().find_map(|message| match message {
+        RouteNetlinkMessage::NewNeighbour(n) if n.header.ifindex == index && n.attributes.contains(&wanted) => {
+            let failed = matches!(n.header.state, NeighbourState::Incomplete | NeighbourState::Failed);
+            n.attributes.iter().filter(|_| !failed).find_map(|a| match a {
+                NeighbourAttribute::LinkLayerAddress(bytes) => Some(Mac(*bytes.first_chunk()?)),
+                _ => None,
+            })
+        }
+        _ => None,
+    }))
+}
