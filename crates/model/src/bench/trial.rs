@@ -117,6 +117,9 @@ pub struct Observation {
     pub cores: Vec<CoreLoad>,
     /// Share of the time of the box's cores by class, in percent (idle and steal among them); empty where it cannot be seen.
     pub classes: BTreeMap<Class, f64>,
+    /// What the tester's own ends took of the time of the box's cores, in percent; in none of the classes.
+    #[serde(default)]
+    pub tester_percent: f64,
     /// Drops by place, most first.
     pub drops: Vec<Drop>,
     /// CPU time taken by other guests of the hypervisor, in percent of all cores.
