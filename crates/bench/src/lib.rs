@@ -4,12 +4,14 @@
 //! search    which load to try next (pure)                     throughput
 //! methods   which trials a test is made of, over a Tester     loss curve, bursts, latency, recovery, reset
 //! tester    one trial on real ports: send, drain, count, judge
+//! frames    what is sent, as the sender's table: sizes, fragments, flows, a capture file
 //! dut       the box under test: a lab, or two ports to an outside one
 //! run       a whole run: boxes, frames, tests, in order; resumable
 //! ```
 
 pub mod dut;
 pub mod error;
+pub mod frames;
 pub mod histogram;
 pub mod methods;
 pub mod order;
