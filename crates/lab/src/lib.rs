@@ -71,6 +71,9 @@ impl Lab {
                 link::describe(name)
             })??);
         }
+        for (ns, name) in [(a, a_name), (b, b_name)] {
+            ns.run(|| link::wait_until_ready(name))??;
+        }
         let b_end = ends.remove(1);
         Ok((ends.remove(0), b_end))
     }

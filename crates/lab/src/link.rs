@@ -1,6 +1,12 @@
 //! Interfaces inside a namespace. Every function works in the namespace of the calling thread.
 
-use std::{fmt, fs, io, net::IpAddr, os::fd::AsRawFd};
+use std::{
+    fmt, fs, io,
+    net::IpAddr,
+    os::fd::AsRawFd,
+    thread::sleep,
+    time::{Duration, Instant},
+};
 
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::{
@@ -15,6 +21,9 @@ use sys::ethtool::Ethtool;
 use wire::Mac;
 
 use crate::{LabError, Namespace, boxes::Network, rtnl};
+
+/// How long the kernel may take to see that a link is there.
+const READY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One end of a veth pair, as its namespace sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +74,24 @@ pub(crate) fn set_up(name: &str) -> Result<(), LabError> {
     message.header.flags = LinkFlags::Up;
     message.header.change_mask = LinkFlags::Up;
     rtnl::request(RouteNetlinkMessage::SetLink(message), 0).map_err(failed("set up the interface", name))
+}
+
+/// Waits until an interface whose both ends are up is ready to send.
+///
+/// The kernel gives it its queueing discipline in a work item of its own (net/core/link_watch.c); until then it drops all
+/// that is sent (noop_enqueue).
+pub(crate) fn wait_until_ready(name: &str) -> Result<(), LabError> {
+    let path = format!("/sys/class/net/{name}/operstate");
+    let started = Instant::now();
+    while fs::read_to_string(&path).map_err(failed("read", &path))?.trim() != "up" {
+        if started.elapsed() > READY_TIMEOUT {
+            let source = io::Error::from(io::ErrorKind::TimedOut);
+            return Err(failed("see the carrier of the interface", name)(source));
+        }
+        sleep(Duration::from_millis(1));
+    }
+    // The state is told just before the discipline is there, both under the lock that this request waits for.
+    set_up(name)
 }
 
 /// Sets an interface down.

@@ -113,7 +113,7 @@ mod tests {
     use super::{super::Family, *};
 
     fn rules(n: u32, form: RuleForm, stateful: bool) -> Vec<Value> {
-        let all = ruleset(&Ruleset { rules: n, stateful, form }, &Family::V4.whole(), ["left", "right"]);
+        let all = ruleset(&Ruleset { rules: n, stateful, form }, &Family::V4.whole(), ["lan0", "wan0"]);
         all["nftables"].as_array().unwrap().iter().filter(|c| !c["add"]["rule"].is_null()).cloned().collect()
     }
 
@@ -135,8 +135,8 @@ mod tests {
     fn each_side_has_its_half_of_the_rules() {
         let all = rules(25, RuleForm::PerSide, false);
         let of = |side: &str| all.iter().filter(|r| r.to_string().contains(side)).count();
-        assert_eq!((all.len(), of("left"), of("right")), (25, 12, 12));
-        assert!(all[11].to_string().contains("left") && all[12].to_string().contains("right"));
+        assert_eq!((all.len(), of("lan0"), of("wan0")), (25, 12, 12));
+        assert!(all[11].to_string().contains("lan0") && all[12].to_string().contains("wan0"));
         assert!(all[24].to_string().contains(r#""addr":"198.18.0.0","len":15"#));
     }
 

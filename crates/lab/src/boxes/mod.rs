@@ -25,7 +25,7 @@ use std::{
     },
 };
 
-use bpf::{FibCounts, XdpDrop, XdpFib, XdpMode};
+use bpf::{FibCounts, XdpDrop, XdpFib, XdpLink, XdpMode};
 
 use crate::{Lab, LabError, Mac, Namespace, VethEnd};
 
@@ -144,6 +144,10 @@ impl TestBox {
                 namespace.set_feature(&end.name, "rx-gro", true)?;
             }
         }
+        // A host leaves the checksum to the device, which on a veth leaves it to nobody; XDP would forward it unfinished.
+        for (namespace, end) in ends.into_iter().flatten().filter(|_| self.spec.kind == BoxKind::XdpFib) {
+            namespace.set_feature(&end.name, "tx-checksum-ip-generic", false)?;
+        }
         Ok(())
     }
 
@@ -221,6 +225,12 @@ impl TestBox {
     pub fn fib_counts(&self) -> Result<Option<FibCounts>, LabError> {
         let fib = self.fib.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(fib.as_ref().map(XdpFib::counts).transpose()?)
+    }
+
+    /// The modes in which that program runs, at the entry and at the exit; empty for other boxes.
+    pub fn fib_modes(&self) -> Vec<XdpMode> {
+        let fib = self.fib.lock().unwrap_or_else(PoisonError::into_inner);
+        fib.iter().flat_map(|f| f.links().iter().map(XdpLink::mode)).collect()
     }
 
     /// Everything that was set, as commands or `name = value`; the interfaces are called ENTRY and EXIT.
