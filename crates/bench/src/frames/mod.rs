@@ -135,12 +135,13 @@ pub fn lay_out(spec: &FrameSpec, traffic: &Traffic) -> Result<Vec<BenchEntry>, B
         }
         FrameSpec::Replay { file, packets, bytes } => {
             let replay = Replay::read(Path::new(file), traffic)?;
-            match replay.spec() {
-                FrameSpec::Replay { packets: p, bytes: b, .. } if (p, b) == (*packets, *bytes) => Ok(replay.entries),
-                now => Err(BenchError::Setting(format!(
-                    "{file} is not what it was: {packets} packets of {bytes} bytes were expected, and it holds {now:?}"
-                ))),
+            let (p, b) = (replay.packets(), replay.bytes());
+            if (p, b) != (*packets, *bytes) {
+                return Err(BenchError::Setting(format!(
+                    "{file} is not what it was: {packets} packets of {bytes} bytes were expected, and it holds {p} of {b}"
+                )));
             }
+            Ok(replay.entries)
         }
     }
 }
@@ -157,6 +158,16 @@ pub fn probe(traffic: &Traffic, direction: Direction) -> Result<BenchEntry, Benc
     let mut entries = Vec::with_capacity(1);
     unit.push((0, 1), &mut entries);
     entries.pop().ok_or(BenchError::Panicked("builder of probes"))
+}
+
+/// Flows of each direction in a table, which for a replay are the file's own; 0 for a direction that is not used. So many its receiver must tell apart.
+pub fn flows_of(entries: &[BenchEntry]) -> [u32; 2] {
+    let mut flows = [0; 2];
+    for entry in entries {
+        let of = &mut flows[usize::from(entry.direction & 1)];
+        *of = entry.flow.saturating_add(1).max(*of);
+    }
+    flows
 }
 
 /// UDP payload of a frame of `bytes` with FCS.

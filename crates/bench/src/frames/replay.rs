@@ -120,11 +120,17 @@ impl Replay {
 
     /// What it is in the words of a run.
     pub fn spec(&self) -> FrameSpec {
-        FrameSpec::Replay {
-            file: self.path.display().to_string(),
-            packets: self.entries.len() as u32,
-            bytes: self.entries.iter().map(|e| u64::from(e.frame_len) + FCS_LEN as u64).sum(),
-        }
+        FrameSpec::Replay { file: self.path.display().to_string(), packets: self.packets(), bytes: self.bytes() }
+    }
+
+    /// Packets that are sent.
+    pub fn packets(&self) -> u32 {
+        self.entries.len() as u32
+    }
+
+    /// All their bytes with FCS.
+    pub fn bytes(&self) -> u64 {
+        self.entries.iter().map(|e| u64::from(e.frame_len) + FCS_LEN as u64).sum()
     }
 
     /// What differs from the file, for people; nothing when nothing does.

@@ -122,6 +122,7 @@ proptest! {
         for (frame, entry) in frames.iter().zip(&entries) {
             prop_assert!(frame.len() <= 1514 && usize::from(entry.signature_at) + SIGNATURE_BYTES <= frame.len());
         }
+        prop_assert!(entries.iter().filter(|e| e.more).all(|e| e.frame_len == entries[0].frame_len), "the receiver counts on it");
         let whole = reassembled(&frames);
         let ip = Ip::parse(&whole).unwrap();
         prop_assert_eq!(ip.is_payload_checksum_right(), Some(true));
@@ -221,6 +222,7 @@ fn each_flow_counts_its_units_from_zero_without_a_gap() {
     ] {
         let entries = lay_out(&spec, &traffic(Family::V4, flows, true)).unwrap();
         let seen = numbers(&entries, 3);
+        assert_eq!(flows_of(&entries), [flows; 2]);
         assert_eq!(seen.len(), 2 * flows as usize);
         for (flow, numbers) in seen {
             assert_eq!(numbers, (0..3 * units).collect::<Vec<u32>>(), "{spec} {flow:?}");
@@ -297,4 +299,79 @@ fn what_cannot_be_sent_is_refused_with_the_reason() {
         refused(&FrameSpec::Replay { file: "/nowhere.pcap".into(), packets: 1, bytes: 64 }, &one)
             .contains("/nowhere.pcap")
     );
+}
+
+/// Writes frames into a capture file.
+fn file(frames: &[Vec<u8>]) -> tempfile::NamedTempFile {
+    let file = tempfile::Builder::new().suffix(".pcap").tempfile().unwrap();
+    let mut writer = pcap_file::pcap::PcapWriter::new(file.reopen().unwrap()).unwrap();
+    for frame in frames {
+        let packet = pcap_file::pcap::PcapPacket::new(std::time::Duration::ZERO, frame.len() as u32, frame);
+        writer.write_packet(&packet).unwrap();
+    }
+    file
+}
+
+fn packet(kind: wire::Kind, ends: [&str; 2], ports: (u16, u16), bytes: usize) -> Vec<u8> {
+    let t = wire::Template { destination: MACS[0], source: MACS[1], tags: [None; 2], kind };
+    let [source, destination] = ends.map(|a| a.parse().unwrap());
+    let key = FlowKey { source, destination, source_port: ports.0, destination_port: ports.1 };
+    t.build(&key, FrameSize::with_fcs(bytes), 77).unwrap()
+}
+
+#[test]
+fn a_capture_file_keeps_what_a_box_looks_at() {
+    use wire::Kind::{TcpSyn, Udp};
+    let (a, b, c) = ("10.0.0.1", "10.0.0.2", "192.0.2.9");
+    let arp = [&[0xff; 12][..], &[8, 6], &[0; 46]].concat();
+    let mut fragment = packet(Udp, [a, b], (1, 2), 100);
+    fragment[20] = 0x20;
+    let frames = [
+        packet(Udp, [a, b], (5000, 6000), 218),
+        packet(Udp, [b, a], (6000, 5000), 300),
+        arp,
+        packet(TcpSyn, [a, c], (5000, 80), 64),
+        packet(Udp, [a, b], (5000, 6000), 219),
+        packet(Udp, ["2001:db8::1", "2001:db8::2"], (1, 2), 128),
+        fragment,
+        // As a capture before segmentation has it.
+        packet(Udp, [c, a], (53, 5000), 4000),
+    ];
+    let file = file(&frames);
+    let replay = Replay::read(file.path(), &traffic(Family::V4, 1, true)).unwrap();
+    let left_out = replay::LeftOut { not_ip: 1, other_version: 1, fragments: 1, other_protocol: 0 };
+    assert_eq!((replay.left_out, replay.grown, replay.cut, replay.flows), (left_out, 1, 1, [3, 1]));
+    assert_eq!(replay.notes().len(), 5);
+    let of: Vec<_> =
+        replay.entries.iter().map(|e| (e.direction, e.flow, e.seq_base, e.seq_step, e.frame_len)).collect();
+    let expected = [(0, 0, 0, 2, 214), (1, 0, 0, 1, 296), (0, 1, 0, 1, 72), (0, 0, 1, 2, 215), (0, 2, 0, 1, 1514)];
+    assert_eq!(of, expected);
+    let FrameSpec::Replay { packets, bytes, .. } = replay.spec() else { panic!("a replay") };
+    assert_eq!((packets, bytes), (5, 214 + 296 + 72 + 215 + 1514 + 5 * 4));
+    for (entry, kept) in replay.entries.iter().zip([(5000, 6000), (6000, 5000), (5000, 80), (5000, 6000), (53, 5000)]) {
+        let frame = sent(entry, &[0x5a; SIGNATURE_BYTES], 1);
+        let ip = Ip::parse(Ethernet::parse(&frame).unwrap().payload()).unwrap();
+        assert_eq!(ip.is_payload_checksum_right(), Some(true));
+        assert_eq!(Transport::parse(&ip).unwrap().ports(), Some(kept));
+    }
+    // One way only: answers go along, each as a flow of its own.
+    let one_way = Replay::read(file.path(), &traffic(Family::V4, 1, false)).unwrap();
+    assert_eq!((one_way.flows, flows_of(&one_way.entries)), ([4, 0], [4, 0]));
+    let v6 = Replay::read(file.path(), &traffic(Family::V6, 1, true)).unwrap();
+    assert_eq!((v6.entries.len(), v6.left_out.other_version), (1, 6));
+}
+
+#[test]
+fn a_file_that_changed_or_has_nothing_to_send_is_refused() {
+    let one_way = traffic(Family::V4, 1, false);
+    let good = file(&[packet(wire::Kind::Udp, ["10.0.0.1", "10.0.0.2"], (1, 2), 128)]);
+    let spec = Replay::read(good.path(), &one_way).unwrap().spec();
+    assert_eq!(lay_out(&spec, &one_way).unwrap().len(), 1);
+    let more = file(&vec![packet(wire::Kind::Udp, ["10.0.0.1", "10.0.0.2"], (1, 2), 128); 2]);
+    std::fs::copy(more.path(), good.path()).unwrap();
+    let refused = lay_out(&spec, &one_way).unwrap_err().to_string();
+    assert!(refused.contains("is not what it was: 1 packets of 128 bytes were expected"), "{refused}");
+    let v6 = file(&[packet(wire::Kind::Udp, ["2001:db8::1", "2001:db8::2"], (1, 2), 128)]);
+    let refused = Replay::read(v6.path(), &one_way).unwrap_err().to_string();
+    assert!(refused.contains("has no packet that can be sent: UDP or TCP over IPv4"), "{refused}");
 }

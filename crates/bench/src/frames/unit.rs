@@ -176,23 +176,16 @@ impl Unit {
         self.carrier.header_len() + self.data_len
     }
 
+    /// Parts of one length but for the last one, as the receiver expects them.
     fn parts(&self) -> Vec<Part> {
-        let (total, family) = (self.total(), self.family());
-        let room = fragment_room(family);
-        let mut parts = Vec::with_capacity(total.div_ceil(room));
-        let mut offset = 0;
-        while offset < total {
-            let left = total - offset;
-            // Each part has room for a signature: the last but one leaves what the last one lacks.
-            let len = match left {
-                _ if left <= room => left,
-                _ if left < room + SIGNATURE_BYTES => room - SIGNATURE_BYTES.next_multiple_of(FRAGMENT_STEP),
-                _ => room,
-            };
-            parts.push(Part { offset, len, fragment: true, more: len < left });
-            offset += len;
+        let total = self.total();
+        let mut len = fragment_room(self.family());
+        // The last one has room for a signature, too.
+        while (1..SIGNATURE_BYTES).contains(&(total % len)) {
+            len -= FRAGMENT_STEP;
         }
-        parts
+        let part = |offset| Part { offset, len: len.min(total - offset), fragment: true, more: total - offset > len };
+        (0..total).step_by(len).map(part).collect()
     }
 
     /// The checksum over pseudo-header, transport header and zeros.
@@ -229,7 +222,7 @@ impl Unit {
                     total_len: U16::new((IPV4_LEN + part.len) as u16),
                     // The sender's business where it matters: in fragments.
                     id: U16::ZERO,
-                    flags_fragment: U16::new(flags | offset / FRAGMENT_STEP as u16),
+                    flags_fragment: U16::new(flags | (offset / FRAGMENT_STEP as u16)),
                     ttl: HOPS,
                     protocol: self.carrier.protocol(),
                     checksum: U16::ZERO,
