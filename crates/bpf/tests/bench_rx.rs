@@ -15,7 +15,7 @@ use wire::{Ethernet, FlowKey, FrameSize, Ip, Kind, Mac, Sum, Template};
 /// Verdicts of include/uapi/linux/bpf.h.
 const XDP_DROP: u32 = 1;
 const XDP_PASS: u32 = 2;
-const XDP_TX: u32 = 3;
+const XDP_REDIRECT: u32 = 4;
 
 const TAG: u16 = 0x1234;
 const PROBE: u32 = u32::MAX;
@@ -119,7 +119,7 @@ fn fragment(ipv6: bool, place: u32, of: u32, bytes: u32, signature: Signature) -
         frame.extend([0, 0, 0, 9]);
     } else {
         frame[16..18].copy_from_slice(&(len as u16 + 20).to_be_bytes());
-        frame[20..22].copy_from_slice(&(offset / 8 | more << 13).to_be_bytes());
+        frame[20..22].copy_from_slice(&((offset / 8) | (more << 13)).to_be_bytes());
     }
     let start = frame.len();
     if place == 0 {
@@ -368,7 +368,7 @@ fn probes_go_back_with_right_checksums_and_their_round_trips_are_kept() {
         for seq in [0, 1, 3, 3, 1023] {
             let (sent, at) = frame(kind, ipv6, Signature { stamp_ns: now_ns(), ..ours(PROBE, seq) });
             let (verdict, back) = far.receiver.try_frame(&sent).unwrap();
-            assert_eq!(verdict, XDP_TX);
+            assert_eq!(verdict, XDP_REDIRECT);
             assert_eq!((&back[..12], &back[at..]), (&[NEAR.0, FAR.0].concat()[..], &sent[at..]));
             let (was, is) = (Ethernet::parse(&sent).unwrap().payload().to_vec(), Ethernet::parse(&back).unwrap());
             let (was, is) = (Ip::parse(&was).unwrap(), Ip::parse(is.payload()).unwrap());

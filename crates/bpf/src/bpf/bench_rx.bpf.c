@@ -254,7 +254,8 @@ static __always_inline bool skip_options(struct cursor *c, __u32 words, __u32 ta
 	return cursor_take(c, (words - taken) * 4 & 63);
 }
 
-/* Sends a probe back: addresses and ports swapped, which leaves all checksums right. */
+/* Sends a probe back: addresses and ports swapped, which leaves all checksums right. By redirection, as the sender's frames go: what a veth
+ * is told to send by XDP_TX stays in its peer's ring, unseen, while the peer has no XDP program (drivers/net/veth.c, veth_xdp_flush). */
 static __noinline int send_back(struct xdp_md *ctx)
 {
 	struct cursor c = { (void *)(long)ctx->data, (void *)(long)ctx->data_end };
@@ -292,7 +293,7 @@ static __noinline int send_back(struct xdp_md *ctx)
 	if (!ports)
 		return XDP_DROP;
 	*ports = *ports << 16 | *ports >> 16;
-	return XDP_TX;
+	return bpf_redirect(ctx->ingress_ifindex, 0);
 }
 
 /* A probe that came back, with its number and its stamp. */
