@@ -15,8 +15,10 @@ pub mod frames;
 pub mod histogram;
 pub mod methods;
 pub mod order;
+pub mod outside;
 pub mod search;
 pub mod stamps;
+pub mod tester;
 
 pub use dut::{Cores, Dut, DutKind, DutOptions, ResetKind, RuleOrder, TestPort};
 pub use error::BenchError;

@@ -8,9 +8,14 @@ use serde::{Deserialize, Serialize};
 use crate::counters::netlink::{DUMP, GENL_HEADER_BYTES, Netlink, ONE, attributes, push_attribute};
 
 /// Commands and attributes of include/uapi/linux/netdev.h.
+const CMD_DEV_GET: u8 = 1;
 const CMD_QUEUE_GET: u8 = 10;
 const CMD_NAPI_GET: u8 = 11;
 const CMD_NAPI_SET: u8 = 14;
+const DEV_IFINDEX: u16 = 1;
+const DEV_XDP_FEATURES: u16 = 3;
+const XDP_ACT_BASIC: u64 = 1;
+const XDP_ACT_NDO_XMIT: u64 = 4;
 const NAPI_IFINDEX: u16 = 1;
 const NAPI_ID: u16 = 2;
 const NAPI_IRQ: u16 = 3;
@@ -80,6 +85,15 @@ pub struct NapiEntry {
     pub irq_suspend_timeout_ns: Option<u64>,
 }
 
+/// What an interface can do with XDP, as its driver tells (`enum netdev_xdp_act`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct XdpAbility {
+    /// Programs run in the driver, before a socket buffer is made.
+    pub native: bool,
+    /// It takes frames that programs redirect to it, now: a veth does only while its other end has NAPI.
+    pub transmit: bool,
+}
+
 /// What can be set on one NAPI instance; none stays as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct NapiSettings {
@@ -107,6 +121,20 @@ impl Netdev {
         let mut netlink = Netlink::open(SockProtocol::NetlinkGeneric).map_err(NetdevError::Open)?;
         let family = netlink.family("netdev").map_err(NetdevError::Open)?;
         Ok(family.map(|family| Self { netlink, family }))
+    }
+
+    /// What the interface can do with XDP; none when the kernel does not tell.
+    pub fn xdp_ability(&mut self, ifindex: u32) -> Option<XdpAbility> {
+        let mut found = None;
+        self.dump(CMD_DEV_GET, |device| {
+            if get(device, DEV_IFINDEX) == Some(ifindex) {
+                found = get_long(device, DEV_XDP_FEATURES).map(|features| XdpAbility {
+                    native: features & XDP_ACT_BASIC != 0,
+                    transmit: features & XDP_ACT_NDO_XMIT != 0,
+                });
+            }
+        })?;
+        found
     }
 
     /// Every NAPI instance of the namespace, by interface and id; none when the kernel does not list them (before 6.8).

@@ -24,8 +24,8 @@ use crate::{
 
 /// The kernel takes a borrowed address away by itself after this time, should nobody be left to do so.
 const LIFETIME_S: u32 = 120;
-/// How often that time is begun anew.
-const RENEWAL: Duration = Duration::from_secs(30);
+/// How often that time is begun anew. Often, as IPv6 addresses go when a link goes down.
+const RENEWAL: Duration = Duration::from_secs(1);
 /// How often a neighbour is asked for again, and its answer looked for.
 const LOOK: Duration = Duration::from_millis(20);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -58,7 +58,7 @@ impl LentAddress {
         let renewer = thread::Builder::new().name("ek-lend".into()).spawn(move || {
             while stopped.recv_timeout(RENEWAL) == Err(RecvTimeoutError::Timeout) {
                 // When the interface is gone there is nothing to renew.
-                let _ = rtnl::request(RouteNetlinkMessage::NewAddress(message.clone()), NLM_F_REPLACE);
+                let _ = rtnl::request(RouteNetlinkMessage::NewAddress(message.clone()), NLM_F_CREATE | NLM_F_REPLACE);
             }
             let _ = rtnl::request(RouteNetlinkMessage::DelAddress(message), 0);
         });

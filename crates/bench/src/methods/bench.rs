@@ -9,6 +9,9 @@ use model::bench::{FrameSpec, Trial};
 
 use crate::{BenchError, Drain, Load, Order, Stamping, Tester};
 
+/// Whether a box still lives is tried at this rate, for so long.
+const LEAST_PPS: f64 = 100.0;
+const LEAST: Duration = Duration::from_millis(300);
 /// From this share of units on that come back to the port that sent them, the box loops.
 const LOOPS: f64 = 0.01;
 
@@ -96,6 +99,25 @@ impl Bench<'_> {
         meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
     ) -> Result<Tried, BenchError> {
         self.repeat(|tester, stop| tester.trial_with(order, after, meanwhile, stop))
+    }
+
+    /// After a trial through which nothing came, of a box that has forwarded before: whether it still does at the least load.
+    ///
+    /// # Errors
+    /// [`BenchError::Machine`] when it does not.
+    pub(super) fn require_life(&mut self, trial: &Trial) -> Result<(), BenchError> {
+        let total = trial.total();
+        if total.sent == 0 || total.received > 0 {
+            return Ok(());
+        }
+        let order = self.order("is the box still alive", Load::Pps(LEAST_PPS), LEAST);
+        match self.attempt(&order)? {
+            Tried::Good(trial) if trial.total().received == 0 => Err(BenchError::Machine(format!(
+                "the box under test forwarded before, and now nothing comes through, not even {LEAST_PPS} units per second: it died on the \
+                 way; bring it up again, and go on with the run"
+            ))),
+            _ => Ok(()),
+        }
     }
 
     fn repeat(

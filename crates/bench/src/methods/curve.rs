@@ -23,6 +23,9 @@ pub fn loss_curve(
     for pps in loads(settings, highest_pps, throughput_pps) {
         let order = bench.order(format!("loss at {}", units::pps(pps)), Load::Pps(pps), settings.trial);
         let Tried::Good(trial) = bench.attempt(&order)? else { continue };
+        if throughput_pps.is_some() {
+            bench.require_life(&trial)?;
+        }
         points.push(LossPoint {
             offered_pps: trial.offered_pps,
             received_pps: trial.received_pps,

@@ -16,7 +16,10 @@ pub fn jitter(bench: &mut Bench<'_>, settings: &Readings, throughput_pps: f64) -
         let mut order = bench.order(format!("jitter, reading {number}"), Load::Pps(throughput_pps), settings.every);
         order.stamping = Stamping::Every;
         match bench.attempt(&order)? {
-            Tried::Good(trial) => readings_ns.push(trial.one_way.map(|d| d?.jitter_ns)),
+            Tried::Good(trial) => {
+                bench.require_life(&trial)?;
+                readings_ns.push(trial.one_way.map(|d| d?.jitter_ns));
+            }
             Tried::Void { reason, .. } => why = Some(reason),
         }
     }

@@ -58,6 +58,7 @@ fn at(bench: &mut Bench<'_>, settings: &LatencyOrder, load: f64, offered: f64) -
                 thrown_away += 1;
             }
             Tried::Good(trial) => {
+                bench.require_life(&trial)?;
                 probes_lost += trial.probes.0.saturating_sub(trial.probes.1);
                 match Series::new(trial, settings) {
                     Some(series) => good.push(series),

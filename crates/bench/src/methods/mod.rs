@@ -23,6 +23,7 @@ mod reset;
 mod settle;
 #[cfg(test)]
 mod simulated;
+mod throughput;
 
 pub use bench::{Answer, Bench, Tried};
 pub use burst::back_to_back;
@@ -33,3 +34,4 @@ pub use latency::{flag_idle, latency};
 pub use recovery::recovery;
 pub use reset::reset;
 pub use settle::Settling;
+pub use throughput::throughput;

@@ -33,6 +33,7 @@ pub fn recovery(
         let order = bench.order(purpose, Load::Steps(steps.clone()), settings.overloaded + settings.watched);
         match bench.attempt(&order)? {
             Tried::Good(trial) => {
+                bench.require_life(&trial)?;
                 let last_ns = trial.last_loss_after_ns.iter().flatten().max().copied().unwrap_or(0);
                 let last_s = last_ns as f64 / 1e9;
                 unfinished += u32::from(last_s >= settings.watched.as_secs_f64() * TO_THE_END);

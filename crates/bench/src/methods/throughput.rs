@@ -1,0 +1,226 @@
+//! Throughput (RFC 2544, section 26.1; RFC 9971): the search asks, the tester answers.
+
+use std::time::Duration;
+
+use model::{
+    bench::{Found, Goal, TESTER_LIMITED, Throughput, Trial, Verdict},
+    units,
+};
+
+use super::{Bench, Tried};
+use crate::{
+    BenchError, Load,
+    search::{Limits, Search, Step},
+};
+
+/// The least load that is tried, as a share of the tester's ceiling, and its bounds in units per second.
+const LEAST: f64 = 1e-4;
+const LEAST_PPS: (f64, f64) = (100.0, 1000.0);
+/// A load at which no trial could be believed is left behind by so much.
+const BELOW_VOID: f64 = 0.97;
+/// So often; then the tester itself is what is unsteady.
+const LOWERED_AT_MOST: u32 = 8;
+
+/// Searches for the highest load that meets each goal, up to `ceiling_pps`, which is what the tester can do without a box.
+///
+/// A load that the tester cannot offer, however often it tries, lowers the ceiling of this search. A box that has never forwarded
+/// anything is tried at the least load at once, and not searched any further when nothing comes through there either.
+///
+/// # Errors
+/// What the tester says.
+pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Result<Throughput, BenchError> {
+    let min_pps = (ceiling_pps * LEAST).clamp(LEAST_PPS.0, LEAST_PPS.1);
+    let mut course = Course { goals, min_pps, max_pps: ceiling_pps, told: Vec::new(), steps: Vec::new() };
+    let mut search = course.search();
+    let mut lowered = 0;
+    let mut forwards = false;
+    while let Step::Trial { pps, duration, why } = search.next() {
+        let order = bench.order(format!("throughput, {why}"), Load::Pps(pps), duration);
+        match bench.attempt(&order)? {
+            Tried::Good(trial) => {
+                course.said(&why, pps, &trial);
+                if forwards {
+                    bench.require_life(&trial)?;
+                } else if trial.total().received == 0 && !course.least_forwards(bench, duration)? {
+                    return Ok(course.end(&search, Verdict::Nothing));
+                }
+                forwards = true;
+                let told = Told { pps, duration, loss_ratio: trial.loss_ratio(), forwarded: trial.received_pps };
+                told.tell(&mut search);
+                course.told.push(told);
+            }
+            Tried::Void { trial, reason } => {
+                course.steps.push(format!("{}: {why}: no trial could be believed: {reason}", units::pps(pps)));
+                lowered += 1;
+                let offered = if trial.offered_pps > 0.0 { trial.offered_pps } else { pps };
+                course.max_pps = (pps.min(offered) * BELOW_VOID).floor();
+                if course.max_pps <= min_pps || lowered > LOWERED_AT_MOST {
+                    return Ok(course.end(&search, Verdict::Void { reason }));
+                }
+                course.steps.push(format!("the search goes on below {}", units::pps(course.max_pps)));
+                search = course.search();
+            }
+        }
+    }
+    let verdict = verdict(search.found().first(), ceiling_pps, course.max_pps);
+    Ok(course.end(&search, verdict))
+}
+
+/// What becomes of the main goal's result.
+fn verdict(found: Option<&Found>, ceiling_pps: f64, max_pps: f64) -> Verdict {
+    let Some(lower) = found.and_then(|f| f.lower_pps) else { return Verdict::Nothing };
+    let failed_above = found.is_some_and(|f| f.upper_pps.is_some());
+    if lower >= ceiling_pps * TESTER_LIMITED {
+        return Verdict::TesterLimited { ceiling_pps };
+    }
+    // Nothing above failed: the ceiling was lowered meanwhile, and the box goes on beyond it.
+    if failed_above { Verdict::Measured } else { Verdict::TesterLimited { ceiling_pps: max_pps } }
+}
+
+/// What has happened so far.
+struct Course<'a> {
+    goals: &'a [Goal],
+    min_pps: f64,
+    max_pps: f64,
+    told: Vec<Told>,
+    steps: Vec<String>,
+}
+
+/// What a search was told.
+struct Told {
+    pps: f64,
+    duration: Duration,
+    loss_ratio: f64,
+    forwarded: f64,
+}
+
+impl Told {
+    fn tell(&self, search: &mut Search) {
+        search.tell(self.pps, self.duration, self.loss_ratio, self.forwarded);
+    }
+}
+
+impl Course<'_> {
+    /// A search that knows what was found at loads that can still be offered.
+    fn search(&self) -> Search {
+        let limits = Limits { min_pps: self.min_pps, max_pps: self.max_pps };
+        let mut search = Search::new(self.goals.to_vec(), limits);
+        self.told.iter().filter(|t| t.pps <= self.max_pps).for_each(|t| t.tell(&mut search));
+        search
+    }
+
+    /// Whether anything comes through at the least load.
+    fn least_forwards(&mut self, bench: &mut Bench<'_>, duration: Duration) -> Result<bool, BenchError> {
+        let why = "throughput, does anything come through at all";
+        let order = bench.order(why, Load::Pps(self.min_pps), duration);
+        Ok(match bench.attempt(&order)? {
+            Tried::Good(trial) => {
+                self.said("does anything come through at all", self.min_pps, &trial);
+                trial.total().received > 0
+            }
+            Tried::Void { .. } => true,
+        })
+    }
+
+    fn said(&mut self, why: &str, pps: f64, trial: &Trial) {
+        self.steps.push(format!(
+            "{} for {:.3} s: {why}: {} lost, {} came through",
+            units::pps(pps),
+            trial.seconds,
+            units::percent(trial.loss_ratio()),
+            units::pps(trial.received_pps)
+        ));
+    }
+
+    fn end(self, search: &Search, verdict: Verdict) -> Throughput {
+        Throughput { found: search.found(), verdict, steps: self.steps }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{methods::simulated::SimBox, search::Preset};
+
+    fn measure(tester: &mut SimBox, goals: &[Goal]) -> Throughput {
+        let ceiling = tester.ceiling_pps;
+        tester.with(|b| throughput(b, goals, ceiling)).unwrap()
+    }
+
+    #[test]
+    fn a_known_rate_is_found_within_the_width() {
+        let goals = Preset::quick().goals;
+        for capacity_pps in [50_000.0, 123_456.0, 400_000.0] {
+            let found = measure(&mut SimBox { capacity_pps, ..SimBox::default() }, &goals);
+            let lower = found.pps(0).unwrap();
+            let most = capacity_pps / (1.0 - goals[0].loss_ratio) + 1.0;
+            assert!(lower <= most && lower >= capacity_pps * (1.0 - goals[0].width), "{capacity_pps}: {lower}");
+            assert_eq!(found.verdict, Verdict::Measured);
+            assert!(found.steps.len() < 20, "{:#?}", found.steps);
+        }
+    }
+
+    #[test]
+    fn one_in_a_thousand_passes_a_loss_of_a_thousandth_and_fails_none() {
+        let lossy = |lose_one_in| SimBox { lose_one_in, ceiling_pps: 5e5, ..SimBox::default() };
+        let (quick, strict) = (Preset::quick().goals, Preset::rfc2544().goals);
+        assert!(matches!(measure(&mut lossy(1000), &quick).verdict, Verdict::TesterLimited { .. }));
+        let none = measure(&mut lossy(1000), &strict).pps(0);
+        // Short enough that not one of a thousand is among the units.
+        assert!(none.is_none_or(|pps| pps * strict[0].trial_s < 1000.0), "{none:?}");
+        let failed = measure(&mut lossy(400), &quick).pps(0);
+        assert!(failed.is_none_or(|pps| pps * quick[0].trial_s < 400.0), "{failed:?}");
+    }
+
+    #[test]
+    fn near_the_ceiling_it_is_the_testers() {
+        let goals = Preset::quick().goals;
+        let found = measure(&mut SimBox { ceiling_pps: 1e6, capacity_pps: 9.7e5, ..SimBox::default() }, &goals);
+        assert_eq!(found.verdict, Verdict::TesterLimited { ceiling_pps: 1e6 });
+        let found = measure(&mut SimBox { ceiling_pps: 1e6, capacity_pps: 9e5, ..SimBox::default() }, &goals);
+        assert_eq!(found.verdict, Verdict::Measured);
+    }
+
+    #[test]
+    fn a_ceiling_that_the_tester_does_not_reach_any_more_is_lowered() {
+        let goals = Preset::quick().goals;
+        let mut tester = SimBox { ceiling_pps: 8e5, capacity_pps: 9e5, ..SimBox::default() };
+        let found = tester.with(|b| throughput(b, &goals, 1e6)).unwrap();
+        assert!(matches!(found.verdict, Verdict::TesterLimited { ceiling_pps } if ceiling_pps < 8e5), "{found:?}");
+        assert!(found.steps.iter().any(|s| s.contains("saturated")), "{:#?}", found.steps);
+        let mut tester = SimBox { ceiling_pps: 8e5, capacity_pps: 4e5, ..SimBox::default() };
+        let found = tester.with(|b| throughput(b, &goals, 1e6)).unwrap();
+        assert_eq!(found.verdict, Verdict::Measured);
+    }
+
+    #[test]
+    fn a_trial_that_cannot_be_believed_is_made_again() {
+        let goals = Preset::quick().goals;
+        let once = measure(&mut SimBox { void_trials: 2, ..SimBox::default() }, &goals);
+        assert_eq!(once.found, measure(&mut SimBox::default(), &goals).found);
+        let never = measure(&mut SimBox { void_trials: 1000, ..SimBox::default() }, &goals);
+        assert_eq!(never.verdict, Verdict::Void { reason: "the sender was late".into() });
+    }
+
+    #[test]
+    fn a_box_that_forwards_nothing_is_not_searched_for_long() {
+        let mut cut = SimBox { capacity_pps: 0.0, ..SimBox::default() };
+        let found = measure(&mut cut, &Preset::quick().goals);
+        assert_eq!((found.verdict, cut.trials, found.steps.len()), (Verdict::Nothing, 2, 2));
+    }
+
+    #[test]
+    fn a_box_that_loops_is_named() {
+        let mut tester = SimBox { loops: true, ..SimBox::default() };
+        let error = tester.with(|b| throughput(b, &Preset::quick().goals, 1e6)).unwrap_err().to_string();
+        assert!(error.contains("loops") && error.contains("came back"), "{error}");
+    }
+
+    #[test]
+    fn a_box_that_dies_on_the_way_is_an_error() {
+        let mut tester = SimBox { dead_from: 4, ..SimBox::default() };
+        let error = tester.with(|b| throughput(b, &Preset::quick().goals, 1e7)).unwrap_err().to_string();
+        assert!(error.contains("forwarded before") && error.contains("died"), "{error}");
+        assert_eq!(tester.trials, 5);
+    }
+}

@@ -1,0 +1,171 @@
+//! A box at two ports of a namespace: found by ARP and neighbour discovery, and nothing left behind.
+
+use std::{process::Command, thread, time::Duration};
+
+use bench::{
+    BenchError, Dut,
+    outside::{Addressing, connect, connect_with},
+};
+use lab::{Lab, LabError, Mac, Namespace, VethEnd, boxes::Family};
+
+/// A tester's namespace with two ports into a box that routes.
+struct Bed {
+    _lab: Lab,
+    tester: Namespace,
+    inside: Namespace,
+    ports: [VethEnd; 2],
+    entries: [VethEnd; 2],
+}
+
+fn bed(tag: &str) -> Option<Bed> {
+    match build(tag) {
+        Ok(bed) => Some(bed),
+        Err(e) if std::env::var_os("CI").is_none() => {
+            eprintln!("skipped: {e}");
+            None
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+fn build(tag: &str) -> Result<Bed, LabError> {
+    let lab = Lab::new(tag)?;
+    let (tester, inside) = (lab.namespace("tester")?, lab.namespace("box")?);
+    let mut ends = Vec::new();
+    for (port, entry) in [("oa", "ia"), ("ob", "ib")] {
+        let (port, entry) = (format!("{port}{}", &tag[..1]), format!("{entry}{}", &tag[..1]));
+        let (port, entry) = (lab.interface(&port), lab.interface(&entry));
+        let pair = lab.veth((&tester, &port), (&inside, &entry), 1)?;
+        inside.set_feature(&pair.1.name, "rx-gro", true)?;
+        ends.push(pair);
+    }
+    let (b, a) = (ends.pop(), ends.pop());
+    let ((a, ia), (b, ib)) = (a.expect("two pairs"), b.expect("two pairs"));
+    Ok(Bed { _lab: lab, tester, inside, ports: [a, b], entries: [ia, ib] })
+}
+
+impl Bed {
+    fn names(&self) -> [&str; 2] {
+        [&self.ports[0].name, &self.ports[1].name]
+    }
+
+    /// Runs a command of `set_up` inside of the box.
+    fn tell(&self, addressing: &Addressing) {
+        for command in addressing.set_up() {
+            let command = command.replace(" IN", &format!(" {}", self.entries[0].name));
+            let command = command.replace(" OUT", &format!(" {}", self.entries[1].name));
+            let command = command.replace(" addr add", " addr replace").replace("dev", "nodad dev");
+            let command = if command.contains("-6 addr") { command } else { command.replace("nodad ", "") };
+            output(&self.inside, &command);
+        }
+    }
+
+    fn connect(&self, family: Family) -> Result<Dut, BenchError> {
+        self.tester.run(|| connect(self.names(), family)).expect("a namespace to enter")
+    }
+
+    fn addresses(&self) -> String {
+        output(&self.tester, "ip -o addr show scope global")
+    }
+}
+
+fn output(namespace: &Namespace, command: &str) -> String {
+    let mut words = command.split(' ');
+    let program = words.next().expect("a program").to_owned();
+    let arguments: Vec<&str> = words.collect();
+    let out = namespace.run(|| Command::new(program).args(arguments).output()).expect("a namespace").expect("to run");
+    assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).into_owned()
+}
+
+fn macs(dut: &Dut) -> [Mac; 2] {
+    dut.ports().map(|p| p.target.mac)
+}
+
+#[test]
+fn a_router_is_found_and_its_addresses_are_given_back() {
+    let Some(bed) = bed("found") else { return };
+    bed.tell(&Addressing::routed(Family::V4));
+    let dut = bed.connect(Family::V4).expect("a box that answers");
+    assert_eq!(macs(&dut), [bed.entries[0].mac, bed.entries[1].mac]);
+    let [first, second] = dut.ports();
+    assert_eq!(first.target.source_mac, bed.ports[0].mac);
+    assert_eq!((first.target.destinations, first.target.sources), (second.target.sources, second.target.destinations));
+    assert_eq!((dut.key(), dut.family()), ("ports", Family::V4));
+    assert!(dut.settings()[0].contains("gateway 198.18.0.1"), "{:?}", dut.settings());
+    // Whoever kills the process leaves addresses that the kernel takes away.
+    let lent = bed.addresses();
+    assert!(lent.contains("198.18.0.2/16") && lent.contains("valid_lft 1"), "{lent}");
+    drop(dut);
+    assert_eq!(bed.addresses(), "");
+}
+
+#[test]
+fn an_address_that_was_there_stays() {
+    let Some(bed) = bed("stays") else { return };
+    bed.tell(&Addressing::routed(Family::V4));
+    output(&bed.tester, &format!("ip addr add 198.18.0.2/16 dev {}", bed.ports[0].name));
+    drop(bed.connect(Family::V4).expect("a box that answers"));
+    let left = bed.addresses();
+    assert!(left.contains("198.18.0.2/16") && !left.contains("198.19.0.2"), "{left}");
+}
+
+#[test]
+fn a_router_of_ipv6_is_found() {
+    let Some(bed) = bed("six") else { return };
+    let off = bed.connect(Family::V6).expect_err("IPv6 is off").to_string();
+    assert!(off.contains("IPv6 is off on") && off.contains("disable_ipv6=0"), "{off}");
+    for (namespace, ends) in [(&bed.tester, &bed.ports), (&bed.inside, &bed.entries)] {
+        for end in ends {
+            namespace.set_sysctl(&format!("net.ipv6.conf.{}.disable_ipv6", end.name), "0").expect("IPv6");
+        }
+    }
+    bed.tell(&Addressing::routed(Family::V6));
+    let dut = bed.connect(Family::V6).expect("a box that answers");
+    assert_eq!(macs(&dut), [bed.entries[0].mac, bed.entries[1].mac]);
+    assert_eq!(dut.family(), Family::V6);
+    drop(dut);
+    assert_eq!(bed.addresses(), "");
+}
+
+#[test]
+fn a_bridge_is_not_asked() {
+    let Some(bed) = bed("layer2") else { return };
+    let addressing = Addressing::bridged(Family::V4);
+    let dut = bed.tester.run(|| connect_with(bed.names(), &addressing)).expect("a namespace").expect("a box");
+    assert_eq!(macs(&dut), [bed.ports[1].mac, bed.ports[0].mac]);
+    assert_eq!(bed.addresses(), "");
+}
+
+#[test]
+fn what_is_wrong_is_named_and_nothing_stays() {
+    let Some(bed) = bed("wrong") else { return };
+    let wrong = |ports: [&str; 2]| {
+        let told = bed.tester.run(|| connect(ports, Family::V4)).expect("a namespace").expect_err("refused");
+        assert_eq!(bed.addresses(), "");
+        told.to_string()
+    };
+    let [a, b] = bed.names();
+    let silent = wrong([a, b]);
+    assert!(silent.contains("no answer by ARP from 198.18.0.1") && silent.contains("ip route add"), "{silent}");
+    assert!(wrong([a, a]).contains("twice"));
+    assert!(wrong([a, "ek-none"]).contains("no interface `ek-none`"));
+    let loopback = wrong([a, "lo"]);
+    assert!(loopback.contains("lo takes no frames"), "{loopback}");
+
+    bed.inside.set_feature(&bed.entries[1].name, "rx-gro", false).expect("an offload");
+    let idle = wrong([a, b]);
+    assert!(idle.contains(b) && idle.contains("NAPI"), "{idle}");
+    bed.inside.set_feature(&bed.entries[1].name, "rx-gro", true).expect("an offload");
+
+    output(&bed.inside, &format!("ip link set {} down", bed.entries[0].name));
+    // The kernel takes its time to tell.
+    while output(&bed.tester, &format!("ip -o link show {a}")).contains("LOWER_UP") {
+        thread::sleep(Duration::from_millis(20));
+    }
+    let cut = wrong([a, b]);
+    assert!(cut.contains(a) && cut.contains("carrier"), "{cut}");
+    output(&bed.tester, &format!("ip link set {b} down"));
+    let down = wrong([b, a]);
+    assert!(down.contains(b) && down.contains("is down"), "{down}");
+}
