@@ -81,9 +81,16 @@ pub(crate) fn set_up(name: &str) -> Result<(), LabError> {
 /// The kernel gives it its queueing discipline in a work item of its own (net/core/link_watch.c); until then it drops all
 /// that is sent (noop_enqueue).
 pub(crate) fn wait_until_ready(name: &str) -> Result<(), LabError> {
-    let path = format!("/sys/class/net/{name}/operstate");
+    let read = |file: &str| {
+        let path = format!("/sys/class/net/{name}/{file}");
+        fs::read_to_string(&path).map_err(failed("read", &path))
+    };
     let started = Instant::now();
-    while fs::read_to_string(&path).map_err(failed("read", &path))?.trim() != "up" {
+    // Whoever reads the carrier has the work done at once (carrier_show in net/core/net-sysfs.c); else it may wait for a second.
+    while {
+        read("carrier")?;
+        read("operstate")?.trim() != "up"
+    } {
         if started.elapsed() > READY_TIMEOUT {
             let source = io::Error::from(io::ErrorKind::TimedOut);
             return Err(failed("see the carrier of the interface", name)(source));
