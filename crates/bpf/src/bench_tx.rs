@@ -125,6 +125,8 @@ pub struct BenchTxCounts {
     pub latest_ns: u64,
     /// The longest time between a look that let units go and the next: how much older than its sending a stamp may be, in nanoseconds.
     pub oldest_stamp_ns: u64,
+    /// Units whose stamps may be more than 50 microseconds old: the sender was kept from sending in between.
+    pub late: u64,
     /// From the first look to the last, in nanoseconds.
     pub elapsed_ns: u64,
     /// CLOCK_MONOTONIC of the first look, in nanoseconds; 0 before it.
@@ -354,6 +356,7 @@ impl BenchSender {
             given_up_ns: word(offset_of!(bench_tx_state, given_up_ns)),
             latest_ns: word(offset_of!(bench_tx_state, latest_ns)),
             oldest_stamp_ns: word(offset_of!(bench_tx_state, oldest_ns)),
+            late: word(offset_of!(bench_tx_state, late)),
             elapsed_ns: word(offset_of!(bench_tx_state, seen_ns)).saturating_sub(started_ns),
             started_ns,
             switched_ns: word(offset_of!(bench_tx_state, step_ns)),

@@ -15,6 +15,8 @@
 #define BENCH_STEPS 4
 /* A rate that is as fast as it goes; 0 is nothing. */
 #define BENCH_UNPACED (~0ULL)
+/* Stamps that may be older than this are late. */
+#define BENCH_LATE_NS 50000
 
 /* What a frame of the table has before its headers. */
 struct bench_tx_entry {
@@ -86,8 +88,9 @@ struct bench_tx_state {
 	/* The longest time behind schedule, and between two looks of which the first let units go: how old a stamp may be. */
 	__u64 latest_ns;
 	__u64 oldest_ns;
-	/* Units that the last look let go. */
+	/* Units that the last look let go, and those of all looks that were followed by one more than BENCH_LATE_NS later. */
 	__u64 granted;
+	__u64 late;
 	/* CLOCK_MONOTONIC of the first look, the last one, the beginning of the present step, the next probe. */
 	__u64 started_ns;
 	__u64 seen_ns;
@@ -120,12 +123,12 @@ struct {
 
 enum { WAIT, UNIT, PROBE };
 
-static __always_inline void begin(struct bench_tx_state *s, const struct bench_tx_step *step, __u64 now)
+static __always_inline void begin(struct bench_tx_state *s, __u64 now)
 {
 	s->step_ns = now;
 	s->pending = 0;
-	/* The first unit is due at once. */
-	s->credit = step->rate ? 1ULL << PACE_RATE_SHIFT : 0;
+	/* Half a unit: so the number of units of a step is its rate times its time, rounded. */
+	s->credit = 1ULL << (PACE_RATE_SHIFT - 1);
 }
 
 /* Looks at the clock and at the stop flag; says what may go, and how many units before the next look. */
@@ -141,12 +144,14 @@ static __noinline int look(struct bench_tx_state *s)
 	if (!s->started_ns) {
 		s->started_ns = s->seen_ns = now;
 		s->probe_ns = now + s->probe_after_ns;
-		begin(s, &s->step_of[0], now);
+		begin(s, now);
 	}
 	passed = now - s->seen_ns;
 	s->seen_ns = now;
 	if (s->granted && s->oldest_ns < passed)
 		s->oldest_ns = passed;
+	if (passed > BENCH_LATE_NS)
+		s->late += s->granted;
 	s->granted = 0;
 	left = s->count - s->unit;
 	if (!left || *(volatile __u32 *)&s->stop) {
@@ -161,7 +166,7 @@ static __noinline int look(struct bench_tx_state *s)
 		}
 		s->step++;
 		step = &s->step_of[s->step % BENCH_STEPS];
-		begin(s, step, now);
+		begin(s, now);
 		passed = 0;
 	}
 	due = bench_grant;

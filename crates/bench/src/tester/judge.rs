@@ -1,0 +1,119 @@
+//! Whether a trial may be believed: what the tester promised, held against what it did.
+
+use bpf::bench_tx::BenchTxCounts;
+use model::{bench::Counts, run::Sharing};
+
+use crate::Load;
+
+/// From this difference between the achieved and the wanted rate on, the load was another one.
+const PACING_MAX: f64 = 0.01;
+/// Below this share of looks that found nothing due, the sender could hardly keep the pace.
+const SPARE_MIN: f64 = 0.002;
+/// From this share of units with late stamps on, delays are the tester's.
+const LATE_MAX: f64 = 0.02;
+
+/// What the tester did.
+pub(super) struct Kept<'a> {
+    pub(super) sent: &'a BenchTxCounts,
+    /// Frames that the ports did not send, though the tester handed them over.
+    pub(super) refused: u64,
+    /// Of both directions.
+    pub(super) counts: Counts,
+    pub(super) sharing: Sharing,
+}
+
+/// Why the trial does not count; none when it does. `error` is the achieved over the wanted rate, less one.
+pub(super) fn judge(load: &Load, error: Option<f64>, kept: &Kept<'_>) -> Option<String> {
+    let sent = kept.sent;
+    let units: u64 = sent.units.iter().sum();
+    if units == 0 && *load != Load::Idle {
+        return Some("nothing was sent".into());
+    }
+    if kept.counts.received > kept.counts.sent {
+        return Some(format!("{} units arrived, but {} were sent", kept.counts.received, kept.counts.sent));
+    }
+    if kept.refused > 0 {
+        return Some(format!("the ports did not send {} frames that they were given", kept.refused));
+    }
+    if let Load::Burst(wanted) = load
+        && units < *wanted
+    {
+        return Some(format!("the burst was cut off after {units} of {wanted} units: its time was over"));
+    }
+    let error = error?;
+    let spare = if sent.turns == 0 { 0.0 } else { sent.fillers as f64 / sent.turns as f64 };
+    let lacking = error * units as f64;
+    if error < -PACING_MAX && lacking < -2.0 {
+        let share = -100.0 * error;
+        return Some(if spare < SPARE_MIN {
+            format!("the sender was saturated: its rate is {share:.1} % below the wanted one")
+        } else {
+            format!(
+                "the sender was kept from its work, up to {:.1} ms at a time: its rate is {share:.1} % below the wanted one",
+                sent.latest_ns.max(sent.oldest_stamp_ns) as f64 / 1e6
+            )
+        });
+    }
+    if error > PACING_MAX && lacking > 2.0 {
+        return Some(format!("the sender's rate is {:.1} % above the wanted one", 100.0 * error));
+    }
+    if spare < SPARE_MIN && sent.turns > 1000 {
+        return Some("the sender was saturated: it had no time to spare".into());
+    }
+    // On one core the box works in the middle of what the sender does: there every stamp is that late.
+    let late = sent.late as f64 / units as f64;
+    (kept.sharing == Sharing::Apart && late > LATE_MAX && sent.late > 2)
+        .then(|| format!("{:.1} % of the units may have left more than 50 us after their stamp", 100.0 * late))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn good() -> BenchTxCounts {
+        BenchTxCounts { units: [5000, 5000], turns: 100_000, fillers: 90_000, ..BenchTxCounts::default() }
+    }
+
+    fn said(load: &Load, error: f64, sent: &BenchTxCounts, refused: u64) -> String {
+        let counts = Counts { sent: sent.units.iter().sum(), received: 9000, ..Counts::default() };
+        judge(load, Some(error), &Kept { sent, refused, counts, sharing: Sharing::Apart }).unwrap_or_default()
+    }
+
+    #[test]
+    fn a_promise_that_was_kept_is_no_reason() {
+        assert_eq!(said(&Load::Pps(1e4), 0.009, &good(), 0), "");
+        assert_eq!(said(&Load::Steps(Vec::new()), -0.009, &good(), 0), "");
+        // One unit of a few is more than a hundredth, and no mistake.
+        let few = BenchTxCounts { units: [10, 0], ..good() };
+        let counts = Counts { sent: 10, received: 10, ..Counts::default() };
+        assert_eq!(
+            judge(&Load::Pps(11.0), Some(-0.09), &Kept { sent: &few, refused: 0, counts, sharing: Sharing::Apart }),
+            None
+        );
+    }
+
+    #[test]
+    fn a_promise_that_was_not_kept_is_one() {
+        let load = Load::Pps(1e4);
+        assert!(said(&load, -0.02, &good(), 0).contains("kept from its work"));
+        assert!(said(&load, 0.02, &good(), 0).contains("above"));
+        let busy = BenchTxCounts { fillers: 0, ..good() };
+        assert!(said(&load, -0.02, &busy, 0).contains("saturated: its rate is 2.0 % below"));
+        assert!(said(&load, 0.0, &busy, 0).contains("no time to spare"));
+        assert!(said(&load, 0.0, &BenchTxCounts { late: 300, ..good() }, 0).contains("3.0 % of the units"));
+        assert!(said(&load, 0.0, &good(), 7).contains("did not send 7 frames"));
+        assert!(said(&Load::Burst(20_000), 0.0, &good(), 0).contains("10000 of 20000"));
+        assert_eq!(said(&load, 0.0, &BenchTxCounts { units: [0, 0], ..good() }, 0), "nothing was sent");
+    }
+
+    #[test]
+    fn on_one_core_stamps_are_late_by_nature() {
+        let sent = BenchTxCounts { late: 300, ..good() };
+        let counts = Counts { sent: 10_000, received: 10_000, ..Counts::default() };
+        let kept = |sharing| Kept { sent: &sent, refused: 0, counts, sharing };
+        assert_eq!(judge(&Load::Pps(1e4), Some(0.0), &kept(Sharing::Inline)), None);
+        assert!(judge(&Load::Pps(1e4), Some(0.0), &kept(Sharing::Apart)).is_some());
+        let more = Counts { received: 10_001, ..counts };
+        assert!(judge(&Load::Max, None, &Kept { counts: more, ..kept(Sharing::Apart) }).is_some());
+    }
+}

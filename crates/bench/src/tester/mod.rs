@@ -1,0 +1,319 @@
+//! The tester of real ports: one sender for both directions, a receiver on each port.
+//!
+//! ```text
+//! pace     what was ordered, as the sender takes it
+//! sending  the sender's thread, and what is done meanwhile
+//! drain    waiting until nothing arrives any more
+//! judge    whether the trial may be believed
+//! ```
+
+mod drain;
+mod judge;
+mod pace;
+mod sending;
+
+use std::{
+    hash::{BuildHasher, Hasher, RandomState},
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
+
+use bpf::{
+    XdpMode, XmitDrops,
+    bench_rx::{BenchReceiver, BenchRxConfig, BenchRxCounts, Echo},
+    bench_tx::{BenchEntry, BenchPace, BenchSender, BenchTxCounts},
+};
+use model::{
+    bench::{Counts, Direction, FrameSpec, Observation, Pacing, Trial},
+    run::Sharing,
+};
+
+use crate::{
+    BenchError, Cores, Dut, Load, Observer, Order, Stamping, TestPort, Tester,
+    frames::{self, Traffic},
+    histogram,
+};
+
+use judge::Kept;
+use sending::Meanwhile;
+
+/// In trials of throughput one unit in this many is stamped: a prime, so that no flow or size is left out for long.
+pub const STAMPED_ONE_IN: u32 = 17;
+
+/// What all trials of a tester have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TesterConfig {
+    /// Different flows of each direction.
+    pub flows: u32,
+    /// Whether units go both ways at once; otherwise from the first port only.
+    pub both_ways: bool,
+}
+
+/// Sends on the ports of a box and counts what arrives there.
+pub struct RealTester<'d> {
+    dut: &'d Dut,
+    cpu: u32,
+    sharing: Sharing,
+    traffic: Traffic,
+    observer: Option<Box<dyn Observer + 'd>>,
+    loaded: Option<Loaded>,
+    receivers: Option<Receivers>,
+    refused: [Option<XmitDrops>; 2],
+    trials: u32,
+}
+
+/// A sender with its frames.
+struct Loaded {
+    frame: FrameSpec,
+    sender: BenchSender,
+    probe: BenchEntry,
+    /// Flows of each direction, at least 1.
+    flows: [u32; 2],
+}
+
+/// The receivers, by the direction that ends there, and how they were set.
+struct Receivers {
+    of: [BenchReceiver; 2],
+    config: [BenchRxConfig; 2],
+}
+
+impl<'d> RealTester<'d> {
+    /// Makes a tester for the ports of `dut`. Nothing is loaded before the first trial.
+    ///
+    /// # Errors
+    /// When a port is gone, or what it refuses cannot be counted.
+    pub fn new(
+        dut: &'d Dut,
+        cores: &Cores,
+        config: TesterConfig,
+        observer: Option<Box<dyn Observer + 'd>>,
+    ) -> Result<Self, BenchError> {
+        let [first, second] = dut.ports();
+        let traffic = Traffic {
+            targets: [first.target, second.target],
+            flows: config.flows,
+            both_ways: config.both_ways,
+            mtu: dut.mtu()?,
+        };
+        let cpu = *cores.tester.first().ok_or_else(|| BenchError::Setting("the sender needs a CPU".into()))?;
+        let refused = [count_refused(first)?, count_refused(second)?];
+        let sharing = cores.sharing();
+        Ok(Self { dut, cpu, sharing, traffic, observer, loaded: None, receivers: None, refused, trials: 0 })
+    }
+
+    /// Loads the frames of `order`, unless they are loaded.
+    fn load(&mut self, frame: &FrameSpec, pace: &BenchPace) -> Result<(), BenchError> {
+        if self.loaded.as_ref().is_some_and(|l| l.frame == *frame) {
+            return Ok(());
+        }
+        // The table may be large: not two at a time.
+        self.loaded = None;
+        let entries = frames::lay_out(frame, &self.traffic)?;
+        let probe = frames::probe(&self.traffic, Direction::Forward)?;
+        let flows = [0, 1].map(|way| {
+            entries.iter().filter(|e| e.direction == way).map(|e| e.flow.saturating_add(1)).max().unwrap_or(1)
+        });
+        // With room for a probe, whether this trial has one or not.
+        let roomy = BenchPace { probe: Some(pace::probe(&probe, Duration::MAX, Duration::MAX)), ..pace.clone() };
+        let mut sender = BenchSender::load(&entries, roomy)?;
+        for (direction, port) in self.dut.ports().into_iter().enumerate() {
+            port.run(|| sender.set_device(direction, &port.interface))??;
+        }
+        self.loaded = Some(Loaded { frame: frame.clone(), sender, probe, flows });
+        Ok(())
+    }
+
+    /// Makes the receivers ready for another trial; attaches them if they must be set otherwise.
+    fn receive(&mut self, order: &Order, flows: [u32; 2], tag: u16) -> Result<(), BenchError> {
+        let config = Direction::ALL.map(|direction| {
+            let port = self.dut.receiver(direction);
+            BenchRxConfig {
+                tag: tag | direction.index() as u16,
+                flows: flows[direction.index()],
+                fragments: order.frame.frames_per_unit(),
+                echo: (direction == Direction::Forward)
+                    .then_some(Echo { source: port.mac, destination: port.target.mac }),
+                silence: order.stamping == Stamping::Every,
+                gap_times: matches!(order.load, Load::Steps(_)),
+            }
+        });
+        let same =
+            |a: &BenchRxConfig, b: &BenchRxConfig| BenchRxConfig { tag: 0, ..*a } == BenchRxConfig { tag: 0, ..*b };
+        if let Some(receivers) = &self.receivers
+            && receivers.config.iter().zip(&config).all(|(a, b)| same(a, b))
+        {
+            for (receiver, config) in receivers.of.iter().zip(&config) {
+                receiver.rearm(config.tag)?;
+            }
+            return Ok(());
+        }
+        self.receivers = None;
+        let attach = |direction: Direction| -> Result<BenchReceiver, BenchError> {
+            let port = self.dut.receiver(direction);
+            let config = &config[direction.index()];
+            Ok(port.run(|| BenchReceiver::attach(&port.interface, XdpMode::Native, config))??)
+        };
+        self.receivers = Some(Receivers { of: [attach(Direction::Forward)?, attach(Direction::Backward)?], config });
+        Ok(())
+    }
+
+    fn carry_out(
+        &mut self,
+        order: &Order,
+        meanwhile: Option<Meanwhile<'_>>,
+        stop: &AtomicBool,
+    ) -> Result<Trial, BenchError> {
+        let tag = draw_tag();
+        let mut pace = pace::pace(order, tag, None)?;
+        self.load(&order.frame, &pace)?;
+        let Some(loaded) = &mut self.loaded else { return Err(BenchError::Panicked("sender")) };
+        pace.probe = order.probes.map(|p| pace::probe(&loaded.probe, p.every, p.after));
+        loaded.sender.rearm(pace)?;
+        let flows = loaded.flows;
+        self.receive(order, flows, tag)?;
+        let (Some(loaded), Some(receivers)) = (&self.loaded, &self.receivers) else {
+            return Err(BenchError::Panicked("receiver"));
+        };
+        let refused_before = self.refused()?;
+        let watching = order.observe.then_some(()).and(self.observer.as_mut());
+        let mut ended = None;
+        if let Some(observer) = watching {
+            observer.begin()?;
+            ended = Some(observer);
+        }
+        let sent = sending::send(&loaded.sender, self.cpu, meanwhile, stop);
+        let arrived = sent.and_then(|sent| Ok((sent, drain::wait(&receivers.of, &order.drain, stop)?)));
+        // Whatever happened, what was begun is ended.
+        let observed = ended.map_or(Ok(Observation::default()), |observer| observer.end());
+        let (sent, arrived) = arrived?;
+        let observed = observed?;
+        if let Some((port, _)) =
+            self.dut.ports().into_iter().rev().zip(&receivers.of).find(|(_, r)| r.link().is_some_and(|l| !l.is_alive()))
+        {
+            return Err(BenchError::Machine(format!("the port {} is gone", port.interface)));
+        }
+        let refused_after = self.refused()?;
+        let refused = [0, 1].map(|way| refused_after[way] - refused_before[way]);
+        self.trials += 1;
+        let mut trial = tell(order, &sent, &arrived, receivers)?;
+        trial.number = self.trials;
+        trial.observed = observed;
+        // As fast as it goes is faster than a port can be: what it refused was not sent.
+        let (frames, forgiven) = (order.frame.frames_per_unit(), matches!(order.load, Load::Max | Load::Burst(_)));
+        if forgiven && frames == 1 {
+            for (counts, refused) in trial.counts.iter_mut().zip(refused) {
+                counts.sent = counts.sent.saturating_sub(refused);
+            }
+            trial.offered_pps = per_second(trial.total().sent, trial.seconds);
+        }
+        let kept = Kept {
+            sent: &sent,
+            refused: if forgiven && frames == 1 { 0 } else { refused.iter().sum() },
+            counts: trial.total(),
+            sharing: self.sharing,
+        };
+        trial.void = judge::judge(&order.load, trial.pacing.error, &kept);
+        Ok(trial)
+    }
+
+    /// Frames that the ports have refused so far, where that is the tester's fault.
+    fn refused(&self) -> Result<[u64; 2], BenchError> {
+        let mut refused = [0; 2];
+        for (refused, counter) in refused.iter_mut().zip(&self.refused) {
+            *refused = counter.as_ref().map_or(Ok(0), XmitDrops::refused)?;
+        }
+        Ok(refused)
+    }
+}
+
+impl Tester for RealTester<'_> {
+    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
+        self.carry_out(order, None, stop)
+    }
+
+    fn trial_with(
+        &mut self,
+        order: &Order,
+        after: Duration,
+        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
+        stop: &AtomicBool,
+    ) -> Result<Trial, BenchError> {
+        self.carry_out(order, Some(Meanwhile { after, work: meanwhile }), stop)
+    }
+}
+
+/// Counts what `port` refuses to send, unless it is the other end that refuses.
+fn count_refused(port: &TestPort) -> Result<Option<XmitDrops>, BenchError> {
+    if port.refused_by_peer {
+        return Ok(None);
+    }
+    Ok(Some(port.run(|| XmitDrops::attach(&port.interface))??))
+}
+
+/// A tag that frames of earlier trials do not have, or only by chance.
+fn draw_tag() -> u16 {
+    (RandomState::new().build_hasher().finish() as u16) & !1
+}
+
+fn per_second(units: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { units as f64 / seconds } else { 0.0 }
+}
+
+/// The trial in the words of a run, not yet judged.
+fn tell(
+    order: &Order,
+    sent: &BenchTxCounts,
+    arrived: &[BenchRxCounts; 2],
+    receivers: &Receivers,
+) -> Result<Trial, BenchError> {
+    let [forward, backward] = &receivers.of;
+    let seconds = sent.elapsed_ns as f64 / 1e9;
+    let counts = [0, 1].map(|way| {
+        let a = &arrived[way];
+        Counts {
+            sent: sent.units[way],
+            received: a.units,
+            duplicated: a.duplicated,
+            reordered: a.reordered,
+            stale: a.stale,
+            incomplete: a.incomplete,
+            // They arrive where they were sent from.
+            looped: arrived[1 - way].looped,
+            stray: a.stray,
+        }
+    });
+    let total = counts[0].plus(&counts[1]);
+    let one_way = |receiver: &BenchReceiver| -> Result<_, BenchError> {
+        Ok(histogram::delays(&receiver.delays()?, receiver.jitter_ns()?))
+    };
+    let ipdv = |receiver: &BenchReceiver| -> Result<_, BenchError> { Ok(histogram::delays(&receiver.ipdv()?, None)) };
+    // Probes go forward, and come back to where the other direction ends.
+    let round_trips_ns = backward.round_trips();
+    let changed = matches!(order.load, Load::Steps(_)).then_some(sent.switched_ns);
+    Ok(Trial {
+        number: 0,
+        purpose: order.purpose.clone(),
+        frame: order.frame.clone(),
+        wanted_pps: pace::wanted(&order.load),
+        offered_pps: per_second(total.sent, seconds),
+        received_pps: per_second(total.received, seconds),
+        seconds,
+        counts,
+        one_way: [one_way(forward)?, one_way(backward)?],
+        ipdv: [ipdv(forward)?, ipdv(backward)?],
+        round_trip: histogram::of_values(&round_trips_ns),
+        probes: (sent.probes, arrived[1].probes_returned),
+        round_trips_ns,
+        longest_silence_ns: arrived.each_ref().map(|a| a.longest_silence_ns),
+        last_loss_after_ns: arrived.each_ref().map(|a| a.last_gap_ns?.checked_sub(changed?)),
+        pacing: Pacing {
+            error: pace::expected(&order.load, seconds)
+                .map(|units| sent.units.iter().sum::<u64>() as f64 / units - 1.0),
+            latest_ns: sent.latest_ns,
+            given_up_ns: sent.given_up_ns,
+            spare: if sent.turns == 0 { 0.0 } else { sent.fillers as f64 / sent.turns as f64 },
+        },
+        observed: Observation::default(),
+        void: None,
+    })
+}

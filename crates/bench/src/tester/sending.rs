@@ -1,0 +1,64 @@
+//! The sender's thread, and what is done meanwhile.
+
+use std::{
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread,
+    time::Duration,
+};
+
+use bpf::bench_tx::{BenchSender, BenchTxCounts};
+use sys::affinity::{pin_current_thread, set_nice_of_current_thread};
+
+use crate::BenchError;
+
+/// How often it is looked whether the user wants to stop.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Before all other work of normal scheduling.
+const FIRST: i32 = -20;
+
+/// What is done while a trial runs.
+#[derive(Clone, Copy)]
+pub(super) struct Meanwhile<'a> {
+    pub(super) after: Duration,
+    pub(super) work: &'a (dyn Fn() -> Result<(), BenchError> + Sync),
+}
+
+/// Sends from a thread on `cpu` until all is sent.
+pub(super) fn send(
+    sender: &BenchSender,
+    cpu: u32,
+    meanwhile: Option<Meanwhile<'_>>,
+    stop: &AtomicBool,
+) -> Result<BenchTxCounts, BenchError> {
+    thread::scope(|scope| {
+        let (tell, told) = mpsc::channel::<()>();
+        let sending = scope.spawn(move || -> Result<(), BenchError> {
+            // Dropped at the end, however it comes.
+            let _tell = tell;
+            pin_current_thread(cpu).map_err(|e| BenchError::Machine(format!("cannot send from CPU {cpu}: {e}")))?;
+            // Without it other work on this core holds the sender up, which its pacing shows.
+            let _ = set_nice_of_current_thread(FIRST);
+            Ok(sender.run()?)
+        });
+        let beside = meanwhile.map(|m| {
+            scope.spawn(move || {
+                thread::sleep(m.after);
+                (m.work)()
+            })
+        });
+        while told.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            if stop.load(Ordering::Relaxed) {
+                sender.stop();
+            }
+        }
+        sending.join().map_err(|_| BenchError::Panicked("sender"))??;
+        if let Some(beside) = beside {
+            beside.join().map_err(|_| BenchError::Panicked("thread of a reset"))??;
+        }
+        if stop.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(sender.counts()) }
+    })
+}

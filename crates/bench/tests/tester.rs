@@ -1,0 +1,205 @@
+//! The real tester on boxes in namespaces: what it sends arrives, is counted, measured and told apart. No speed is asserted.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    time::{Duration, Instant},
+};
+
+use bench::{
+    BenchError, Cores, Drain, Dut, DutKind, DutOptions, Load, Observer, Order, Probes, RuleOrder, Stamping, Tester,
+    frames,
+    tester::{RealTester, TesterConfig},
+};
+use lab::{Lab, boxes::Family};
+use model::bench::{FrameSpec, Observation, Trial};
+
+/// Whether this may run; says why not, and fails in CI.
+fn privileged() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
+    if !root {
+        eprintln!("skipped: namespaces and kernel programs take root");
+    }
+    root
+}
+
+fn cores() -> Cores {
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
+    Cores::split(&model::CpuSet::parse_list(online.trim()).unwrap()).unwrap()
+}
+
+fn dut(lab: &Lab, kind: DutKind, family: Family) -> Dut {
+    let cores = cores();
+    Dut::lab(lab, kind, &DutOptions { family, rules: 3, order: RuleOrder::Study, cores: &cores }).unwrap()
+}
+
+fn order(frame: FrameSpec, load: Load) -> Order {
+    Order {
+        purpose: "test".into(),
+        frame,
+        load,
+        duration: Duration::from_millis(200),
+        probes: None,
+        stamping: Stamping::Every,
+        drain: Drain { quiet: Duration::from_millis(40), longest: Duration::from_secs(2) },
+        observe: false,
+    }
+}
+
+/// Makes the trial again while other work on this machine spoils it: holds the sender up, or the box, whose queue is short.
+fn believed(tester: &mut dyn Tester, order: &Order) -> Trial {
+    let mut reasons = Vec::new();
+    for _ in 0..20 {
+        let trial = tester.trial(order, &AtomicBool::new(false)).unwrap();
+        match &trial.void {
+            None if trial.total().lost() == 0 && trial.probes.0 == trial.probes.1 => return trial,
+            None => reasons.push(format!("{trial:?}")),
+            Some(reason) => reasons.push(reason.clone()),
+        }
+    }
+    panic!("{reasons:#?}");
+}
+
+/// One test at a time: all send from the same core.
+fn alone() -> MutexGuard<'static, ()> {
+    static ONE: Mutex<()> = Mutex::new(());
+    ONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[test]
+fn all_that_is_sent_both_ways_arrives() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    for (kind, family) in [
+        (DutKind::Wire, Family::V4),
+        (DutKind::Wire, Family::V6),
+        (DutKind::Router, Family::V4),
+        (DutKind::Router, Family::V6),
+        (DutKind::Stateful, Family::V4),
+        (DutKind::Bridge, Family::V4),
+        (DutKind::XdpFib, Family::V4),
+    ] {
+        let lab = Lab::new("tester").unwrap();
+        let dut = dut(&lab, kind, family);
+        let config = TesterConfig { flows: 10, both_ways: true };
+        let mut tester = RealTester::new(&dut, &cores(), config, None).unwrap();
+        for spec in ["84", "1518", "udp4096", "imix"] {
+            let frame = frames::parse(spec, family).unwrap().remove(0);
+            for round in 0..2 {
+                let trial = believed(&mut tester, &order(frame.clone(), Load::Pps(2000.0)));
+                assert_eq!(trial.counts[0].sent + trial.counts[1].sent, 400, "{kind} {frame} {round}");
+                assert!(trial.counts.iter().all(|c| c.lost() == 0), "{kind} {family:?} {frame}: {trial:#?}");
+                for counts in &trial.counts {
+                    let c = counts;
+                    assert_eq!(
+                        (c.duplicated, c.reordered, c.stale, c.incomplete, c.looped),
+                        (0, 0, 0, 0, 0),
+                        "{trial:#?}"
+                    );
+                }
+                let [forward, backward] = [trial.one_way[0].unwrap(), trial.one_way[1].unwrap()];
+                assert_eq!(forward.samples + backward.samples, 400, "{trial:#?}");
+                assert!(trial.longest_silence_ns[0].is_some() && trial.probes == (0, 0));
+            }
+        }
+    }
+}
+
+#[test]
+fn probes_come_back_with_and_without_a_load() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    for (kind, family) in [(DutKind::Wire, Family::V4), (DutKind::Router, Family::V6), (DutKind::Stateful, Family::V4)]
+    {
+        let lab = Lab::new("tester").unwrap();
+        let dut = dut(&lab, kind, family);
+        let mut tester = RealTester::new(&dut, &cores(), TesterConfig { flows: 1, both_ways: false }, None).unwrap();
+        let probes = Some(Probes { every: Duration::from_millis(5), after: Duration::from_millis(20) });
+        let frame = FrameSpec::Size { bytes: 512 };
+        let idle = believed(&mut tester, &Order { probes, ..order(frame.clone(), Load::Idle) });
+        assert_eq!(idle.total().sent, 0);
+        let loaded = believed(&mut tester, &Order { probes, ..order(frame, Load::Pps(5000.0)) });
+        assert_eq!((loaded.counts[0].sent, loaded.counts[1].sent, loaded.total().lost()), (1000, 0, 0));
+        for trial in [idle, loaded] {
+            assert!((30..=36).contains(&trial.probes.0), "{kind}: {trial:#?}");
+            assert_eq!(trial.probes.0, trial.probes.1, "{kind}: {trial:#?}");
+            assert_eq!(trial.round_trip.unwrap().samples, trial.probes.1);
+            assert_eq!(trial.round_trips_ns.len() as u64, trial.probes.1);
+        }
+    }
+}
+
+#[test]
+fn a_burst_is_counted_and_steps_follow() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    let lab = Lab::new("tester").unwrap();
+    let dut = dut(&lab, DutKind::Wire, Family::V4);
+    let mut tester = RealTester::new(&dut, &cores(), TesterConfig { flows: 3, both_ways: true }, None).unwrap();
+    let frame = FrameSpec::Size { bytes: 64 };
+    let burst = believed(&mut tester, &order(frame.clone(), Load::Burst(30)));
+    assert_eq!((burst.total().sent, burst.total().received), (30, 30));
+    let half = Duration::from_millis(100);
+    let steps = believed(&mut tester, &order(frame, Load::Steps(vec![(4000.0, half), (1000.0, half)])));
+    assert_eq!((steps.total().sent, steps.last_loss_after_ns), (500, [None, None]));
+}
+
+struct Counted<'a>(&'a std::cell::Cell<(u32, u32)>);
+
+impl Observer for Counted<'_> {
+    fn begin(&mut self) -> Result<(), BenchError> {
+        let (begun, ended) = self.0.get();
+        self.0.set((begun + 1, ended));
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<Observation, BenchError> {
+        let (begun, ended) = self.0.get();
+        self.0.set((begun, ended + 1));
+        Ok(Observation { steal_percent: 1.5, ..Observation::default() })
+    }
+}
+
+#[test]
+fn the_box_is_watched_when_asked_for_and_what_is_done_meanwhile_is_done() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    let lab = Lab::new("tester").unwrap();
+    let dut = dut(&lab, DutKind::Wire, Family::V4);
+    let calls = std::cell::Cell::new((0, 0));
+    let observer = Box::new(Counted(&calls));
+    let mut tester =
+        RealTester::new(&dut, &cores(), TesterConfig { flows: 1, both_ways: false }, Some(observer)).unwrap();
+    let plain = order(FrameSpec::Size { bytes: 64 }, Load::Pps(1000.0));
+    let never = AtomicBool::new(false);
+    tester.trial(&plain, &never).unwrap();
+    assert_eq!(calls.get(), (0, 0));
+    let watched = Order { observe: true, ..plain.clone() };
+    assert_eq!(tester.trial(&watched, &never).unwrap().observed.steal_percent, 1.5);
+    assert_eq!(calls.get(), (1, 1));
+    let done = AtomicBool::new(false);
+    let work = || {
+        done.store(true, std::sync::atomic::Ordering::Relaxed);
+        Ok(())
+    };
+    tester.trial_with(&plain, Duration::from_millis(50), &work, &never).unwrap();
+    assert!(done.into_inner());
+    // Stopped at once, however long the trial would take, and what was begun is ended.
+    let long = Order { duration: Duration::from_secs(3600), ..watched };
+    let start = Instant::now();
+    assert!(matches!(tester.trial(&long, &AtomicBool::new(true)), Err(BenchError::Interrupted)));
+    assert!(start.elapsed() < Duration::from_secs(60));
+    assert_eq!(calls.get(), (2, 2));
+    // A rate that no core reaches.
+    let beyond = Order { load: Load::Pps(5e7), ..plain };
+    let trial = tester.trial(&beyond, &never).unwrap();
+    assert!(trial.void.as_ref().is_some_and(|v| v.contains("below the wanted one")), "{trial:?}");
+}
