@@ -1,12 +1,14 @@
 //! A box at two ports of a namespace: found by ARP and neighbour discovery, and nothing left behind.
 
-use std::{process::Command, thread, time::Duration};
+use std::{process::Command, sync::atomic::AtomicBool, thread, time::Duration};
 
 use bench::{
-    BenchError, Dut,
+    BenchError, Cores, Drain, Dut, Load, Order, Stamping, Tester,
     outside::{Addressing, connect, connect_with},
+    tester::{RealTester, TesterConfig},
 };
 use lab::{Lab, LabError, Mac, Namespace, VethEnd, boxes::Family};
+use model::bench::{FrameSpec, Trial};
 
 /// A tester's namespace with two ports into a box that routes.
 struct Bed {
@@ -97,6 +99,41 @@ fn a_router_is_found_and_its_addresses_are_given_back() {
     let lent = bed.addresses();
     assert!(lent.contains("198.18.0.2/16") && lent.contains("valid_lft 1"), "{lent}");
     drop(dut);
+    assert_eq!(bed.addresses(), "");
+}
+
+/// A slow trial both ways, made again while other work on this machine spoils it.
+fn trial(dut: &Dut) -> Result<Trial, BenchError> {
+    let cores = Cores::split(&[0].into_iter().collect())?;
+    let mut tester = RealTester::new(dut, &cores, TesterConfig { flows: 8, both_ways: true }, None)?;
+    let order = Order {
+        purpose: "test".into(),
+        frame: FrameSpec::Size { bytes: 128 },
+        load: Load::Pps(2000.0),
+        duration: Duration::from_millis(200),
+        probes: None,
+        stamping: Stamping::Every,
+        drain: Drain { quiet: Duration::from_millis(40), longest: Duration::from_secs(2) },
+        observe: false,
+    };
+    let mut last = tester.trial(&order, &AtomicBool::new(false))?;
+    for _ in 0..20 {
+        if last.void.is_none() && last.total().lost() == 0 {
+            break;
+        }
+        last = tester.trial(&order, &AtomicBool::new(false))?;
+    }
+    Ok(last)
+}
+
+#[test]
+fn units_come_through_both_ways() {
+    let Some(bed) = bed("units") else { return };
+    bed.tell(&Addressing::routed(Family::V4));
+    let made = bed.tester.run(|| connect(bed.names(), Family::V4).and_then(|dut| trial(&dut))).expect("a namespace");
+    let made = made.expect("a trial");
+    assert_eq!((made.void.as_deref(), made.total().lost()), (None, 0), "{made:?}");
+    assert!(made.counts.iter().all(|c| c.received >= 150 && c.looped == 0), "{made:?}");
     assert_eq!(bed.addresses(), "");
 }
 
