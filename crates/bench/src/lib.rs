@@ -16,6 +16,7 @@ pub mod histogram;
 pub mod methods;
 pub mod order;
 pub mod outside;
+pub mod run;
 pub mod search;
 pub mod stamps;
 pub mod tester;

@@ -22,7 +22,7 @@ mod recovery;
 mod reset;
 mod settle;
 #[cfg(test)]
-mod simulated;
+pub(crate) mod simulated;
 mod throughput;
 
 pub use bench::{Answer, Bench, Tried};

@@ -1,0 +1,147 @@
+//! What was asked for: kept in the run's file, so that an interrupted run goes on as it began.
+
+use std::{fmt, str::FromStr};
+
+use model::{CpuSet, bench::FrameSpec};
+use serde::{Deserialize, Serialize};
+
+use crate::BenchError;
+
+/// The tests of RFC 2544, section 26, and their successors, in the order in which they are made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Test {
+    /// The highest rate that the box forwards within a loss ratio (26.1, RFC 9971).
+    Throughput,
+    /// Loss against offered rate (26.3).
+    Loss,
+    /// The longest burst without loss (26.4, RFC 9004).
+    Bursts,
+    /// Delay (26.2).
+    Latency,
+    /// Delay variation at the throughput (RFC 3550, RFC 5481).
+    Jitter,
+    /// How long an overload is felt (26.5).
+    Recovery,
+    /// How long a reset is felt (26.6, RFC 6201).
+    Reset,
+}
+
+impl Test {
+    /// All of them, in their order.
+    pub const ALL: [Self; 7] =
+        [Self::Throughput, Self::Loss, Self::Bursts, Self::Latency, Self::Jitter, Self::Recovery, Self::Reset];
+
+    /// Its word on the command line.
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::Throughput => "throughput",
+            Self::Loss => "loss",
+            Self::Bursts => "bursts",
+            Self::Latency => "latency",
+            Self::Jitter => "jitter",
+            Self::Recovery => "recovery",
+            Self::Reset => "reset",
+        }
+    }
+}
+
+impl fmt::Display for Test {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.key())
+    }
+}
+
+impl FromStr for Test {
+    type Err = BenchError;
+
+    fn from_str(text: &str) -> Result<Self, BenchError> {
+        Self::ALL.into_iter().find(|t| t.key() == text).ok_or_else(|| {
+            let all = Self::ALL.map(Self::key).join(", ");
+            BenchError::Setting(format!("there is no test `{text}`; there are {all}"))
+        })
+    }
+}
+
+/// The boxes under test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Boxes {
+    /// Made for the run, in network namespaces: their keys, such as `router`.
+    Lab(Vec<String>),
+    /// Outside of this machine, cabled to these two interfaces.
+    Ports(String, String),
+}
+
+impl Boxes {
+    /// The keys of the modes to be measured, in their order.
+    pub fn modes(&self) -> Vec<String> {
+        match self {
+            Self::Lab(keys) => keys.clone(),
+            Self::Ports(..) => vec![PORTS.to_owned()],
+        }
+    }
+}
+
+/// The key of the mode of an outside box.
+pub const PORTS: &str = "ports";
+/// The key of the mode without a box.
+pub const WIRE: &str = "wire";
+
+/// What was asked for, every default filled in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The boxes.
+    pub boxes: Boxes,
+    /// The frames.
+    pub frames: Vec<FrameSpec>,
+    /// The tests, in order, without repeats.
+    pub tests: Vec<Test>,
+    /// The preset.
+    pub preset: String,
+    /// The loss ratio of the main goal, where it is not the preset's.
+    pub loss_ratio: Option<f64>,
+    /// Seconds of a full-length trial, where they are not the preset's.
+    pub trial_s: Option<f64>,
+    /// Full-length trials of each load, where they are not the preset's.
+    pub repeats: Option<u32>,
+    /// Whether units go one way alone.
+    pub one_way: bool,
+    /// Different flows of each direction.
+    pub flows: u32,
+    /// Whether they are of IPv6.
+    pub ipv6: bool,
+    /// Rules of the filters.
+    pub rules: u32,
+    /// `study` or `rfc2544`.
+    pub rule_order: String,
+    /// Whether an outside box forwards by MAC address.
+    pub bridged: bool,
+    /// The CPUs to use.
+    pub cpus: CpuSet,
+}
+
+impl Asked {
+    /// The tests with those that they need: nearly all of them begin from a throughput.
+    pub fn tests_with_needs(&self) -> Vec<Test> {
+        let mut tests = self.tests.clone();
+        tests.push(Test::Throughput);
+        tests.sort_unstable();
+        tests.dedup();
+        tests
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_is_known_by_its_key() {
+        for test in Test::ALL {
+            assert_eq!(test.key().parse::<Test>().unwrap(), test);
+        }
+        let told = "speed".parse::<Test>().unwrap_err().to_string();
+        assert!(told.contains("`speed`") && told.contains("throughput, loss, bursts"), "{told}");
+    }
+}

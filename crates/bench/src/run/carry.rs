@@ -1,0 +1,254 @@
+//! Carries a run out, step by step; everything is kept after every trial.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+
+use model::bench::{Mode, Point, Status, Trial};
+
+use super::{
+    file::{Begun, Keep, Saved},
+    measure::{self, Settings},
+    plan::{self, Step, StepId, What},
+    remember::Remembering,
+    words,
+};
+use crate::{BenchError, Tester};
+
+/// Something that brings the box to its knees for a moment, for the test of resets.
+pub struct ResetWay<'a> {
+    /// What it does, such as `link of the second port down and up`.
+    pub what: String,
+    /// Does it.
+    pub act: Box<dyn Fn() -> Result<(), BenchError> + Sync + 'a>,
+}
+
+/// A box that stands, with a tester at its ports.
+pub struct Ready<'a> {
+    /// Makes the trials.
+    pub tester: &'a mut dyn Tester,
+    /// Its name for people.
+    pub name: String,
+    /// What it is, in a sentence.
+    pub what: String,
+    /// Its settings, as commands or `name = value`.
+    pub settings: Vec<String>,
+    /// Each port in words.
+    pub ports: Vec<String>,
+    /// How the box was told of addresses, or found.
+    pub addressing: String,
+    /// The ways to reset it.
+    pub resets: Vec<ResetWay<'a>>,
+}
+
+/// What is done with a box while it stands.
+pub type Work<'a> = &'a mut dyn FnMut(&mut Ready<'_>) -> Result<(), BenchError>;
+
+/// Builds the boxes of a run, one at a time. Tests put simulated ones in their place.
+pub trait Benches {
+    /// Builds the box of the mode `key`, lets `work` measure it, and takes it away again.
+    ///
+    /// # Errors
+    /// Why it cannot be built, and what `work` says.
+    fn with(&mut self, key: &str, work: Work<'_>) -> Result<(), BenchError>;
+}
+
+/// How far a run is.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Progress {
+    /// The step.
+    pub step: StepId,
+    /// Its number, from 1.
+    pub number: usize,
+    /// How many there are.
+    pub of: usize,
+    /// Seconds that all that is left will take, by the estimate and by how well it held so far.
+    pub left_s: f64,
+}
+
+/// Watches a run.
+pub trait Watch {
+    /// A step begins.
+    fn begins(&mut self, progress: &Progress);
+    /// A trial has ended.
+    fn ended(&mut self, trial: &Trial);
+    /// What a method has to say: why it does what it does next.
+    fn says(&mut self, line: &str);
+}
+
+/// The steps that `saved` asks for, with their times.
+pub fn plan_of(saved: &Saved, settings: &Settings) -> Vec<Step> {
+    plan::steps(&saved.asked, &|what| measure::seconds(what, settings))
+}
+
+/// Does all steps of `saved` that are not done yet. However it ends, what was measured is kept, and the run is marked.
+///
+/// # Errors
+/// What makes going on useless; the run is partial then, and says why.
+pub fn carry_out(
+    saved: &mut Saved,
+    settings: &Settings,
+    benches: &mut dyn Benches,
+    keep: &mut dyn Keep,
+    stop: &AtomicBool,
+    watch: &mut dyn Watch,
+) -> Result<(), BenchError> {
+    let steps = plan_of(saved, settings);
+    let mut carried =
+        Carry { saved, settings, steps: &steps, keep, stop, watch, begun: Instant::now(), planned_s: 0.0 };
+    let result = carried.all(benches);
+    let done = carried.saved.done.len();
+    let run = &mut saved.run;
+    run.status = match &result {
+        Ok(()) => Status::Complete,
+        Err(e) => Status::Partial { reason: format!("{e}; {done} of {} steps were done", steps.len()) },
+    };
+    run.ended = Some(super::now());
+    run.conclusion = words::conclusion(run);
+    run.notes = words::notes(run);
+    run.notes.extend(saved.remarks.iter().cloned());
+    let kept = keep.keep(saved);
+    result.and(kept)
+}
+
+struct Carry<'a> {
+    saved: &'a mut Saved,
+    settings: &'a Settings,
+    steps: &'a [Step],
+    keep: &'a mut dyn Keep,
+    stop: &'a AtomicBool,
+    watch: &'a mut dyn Watch,
+    begun: Instant,
+    /// Seconds that were estimated for the steps which this process has done.
+    planned_s: f64,
+}
+
+impl Carry<'_> {
+    fn all(&mut self, benches: &mut dyn Benches) -> Result<(), BenchError> {
+        let steps = self.steps;
+        let pending = |saved: &Saved, step: &Step| !saved.done.contains(&step.id);
+        // Neighbours in the plan that share a box share its building, too.
+        for group in steps.chunk_by(|a, b| a.id.mode == b.id.mode) {
+            if !group.iter().any(|s| pending(self.saved, s)) {
+                continue;
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(BenchError::Interrupted);
+            }
+            benches.with(&group[0].id.mode, &mut |ready| {
+                self.introduce(&group[0].id.mode, ready);
+                for step in group {
+                    if pending(self.saved, step) {
+                        self.step(step, ready)?;
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn introduce(&mut self, key: &str, ready: &Ready<'_>) {
+        let setup = &mut self.saved.run.setup;
+        setup.ports.clone_from(&ready.ports);
+        setup.addressing.clone_from(&ready.addressing);
+        let modes = &mut self.saved.run.modes;
+        if modes.iter().all(|m| m.key != key) {
+            let mut points: Vec<Point> = self.saved.asked.frames.iter().cloned().map(Point::new).collect();
+            // The ceilings were measured with the first one.
+            for (point, with) in points.iter_mut().zip(modes.first().iter().flat_map(|m| &m.points)) {
+                point.ceiling_pps = with.ceiling_pps;
+            }
+            modes.push(Mode {
+                key: key.to_owned(),
+                name: String::new(),
+                what: String::new(),
+                settings: Vec::new(),
+                points,
+            });
+        }
+        if let Some(mode) = modes.iter_mut().find(|m| m.key == key) {
+            mode.name.clone_from(&ready.name);
+            mode.what.clone_from(&ready.what);
+            mode.settings.clone_from(&ready.settings);
+        }
+    }
+
+    fn step(&mut self, step: &Step, ready: &mut Ready<'_>) -> Result<(), BenchError> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(BenchError::Interrupted);
+        }
+        self.watch.begins(&self.progress(step));
+        let id = &step.id;
+        let before = match self.saved.begun.take() {
+            Some(begun) if begun.step == *id => begun.trials,
+            _ => Vec::new(),
+        };
+        let number =
+            1 + self.saved.run.modes.iter().flat_map(|m| &m.points).map(|p| p.trials.len() as u32).sum::<u32>();
+        let mut point = self.point(id).clone();
+        let mut unsaid = before.len();
+        self.saved.begun = Some(Begun { step: id.clone(), trials: Vec::new() });
+        self.mark_unfinished();
+        let result = {
+            let (saved, keep, watch) = (&mut *self.saved, &mut *self.keep, &mut *self.watch);
+            let mut told = |trial: &Trial| {
+                if let Some(begun) = &mut saved.begun {
+                    begun.trials.push(trial.clone());
+                }
+                // Those of before are in the file already, and were shown.
+                if unsaid > 0 {
+                    unsaid -= 1;
+                    return Ok(());
+                }
+                watch.ended(trial);
+                keep.keep(saved)
+            };
+            let mut tester = Remembering::new(ready.tester, before, number, &mut told);
+            measure::step(id.what, &mut tester, self.settings, &mut point, &ready.resets, self.stop)
+        };
+        for reason in result? {
+            self.watch.says(&reason);
+            self.saved.remarks.push(format!("{id}: {reason}"));
+        }
+        if let (What::Test(super::Test::Throughput), Some(found)) = (id.what, &point.throughput) {
+            found.steps.iter().for_each(|line| self.watch.says(line));
+        }
+        point.trials.extend(self.saved.begun.take().map(|b| b.trials).unwrap_or_default());
+        *self.point(id) = point;
+        self.saved.done.push(id.clone());
+        self.planned_s += step.seconds;
+        self.mark_unfinished();
+        self.keep.keep(self.saved)
+    }
+
+    /// As long as it has not ended, the run says that it is partial: it may be killed at any moment.
+    fn mark_unfinished(&mut self) {
+        let (done, of) = (self.saved.done.len(), self.steps.len());
+        self.saved.run.status = Status::Partial { reason: format!("it has not ended: {done} of {of} steps are done") };
+    }
+
+    fn progress(&self, step: &Step) -> Progress {
+        let left: f64 = self.steps.iter().filter(|s| !self.saved.done.contains(&s.id)).map(|s| s.seconds).sum();
+        // A few seconds say nothing about how well the estimate holds.
+        let held = if self.planned_s < 5.0 { 1.0 } else { self.begun.elapsed().as_secs_f64() / self.planned_s };
+        Progress {
+            step: step.id.clone(),
+            number: self.saved.done.len() + 1,
+            of: self.steps.len(),
+            left_s: left * held.clamp(0.1, 10.0),
+        }
+    }
+
+    fn point(&mut self, id: &StepId) -> &mut Point {
+        let modes = &mut self.saved.run.modes;
+        let mode = modes.iter().position(|m| m.key == id.mode).unwrap_or_default();
+        let points = &mut modes[mode].points;
+        let at = points.iter().position(|p| p.frame == id.frame).unwrap_or_else(|| {
+            points.push(Point::new(id.frame.clone()));
+            points.len() - 1
+        });
+        &mut points[at]
+    }
+}

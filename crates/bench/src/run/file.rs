@@ -1,0 +1,149 @@
+//! The file of a run: whole after every trial, so that nothing that was measured is ever lost.
+
+use std::{
+    fs,
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+use model::{
+    bench::{BenchRun, SCHEMA, Trial},
+    schema::Document,
+};
+use serde::{Deserialize, Serialize};
+
+use super::{Asked, plan::StepId};
+use crate::BenchError;
+
+/// The name of the schema, without its version.
+pub const NAME: &str = "bench";
+
+/// A step that was begun and has not ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Begun {
+    /// Which.
+    pub step: StepId,
+    /// Its trials so far.
+    pub trials: Vec<Trial>,
+}
+
+/// A run and what is needed to go on with it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Saved {
+    /// The run.
+    #[serde(flatten)]
+    pub run: BenchRun,
+    /// What was asked for.
+    pub asked: Asked,
+    /// Steps that are done, or that found nothing to measure.
+    pub done: Vec<StepId>,
+    /// What could not be measured, and why.
+    pub remarks: Vec<String>,
+    /// The step that was begun last, while it has not ended.
+    pub begun: Option<Begun>,
+}
+
+/// Where a run is kept.
+pub trait Keep {
+    /// Keeps it as it is now.
+    ///
+    /// # Errors
+    /// What cannot be written.
+    fn keep(&mut self, saved: &Saved) -> Result<(), BenchError>;
+}
+
+/// The file of a run. Written beside its place first, then moved there: whoever reads it finds a whole run.
+#[derive(Debug)]
+pub struct RunFile {
+    path: PathBuf,
+}
+
+impl RunFile {
+    /// A file to be written to. Learns now, not after an hour, that it cannot be.
+    ///
+    /// # Errors
+    /// Why it cannot be written.
+    pub fn create(path: &Path) -> Result<Self, BenchError> {
+        let failed = |error: io::Error| cannot_write(path, &error);
+        let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        match fs::metadata(&real) {
+            Ok(it) if it.is_dir() => return Err(failed(io::ErrorKind::IsADirectory.into())),
+            Ok(it) if !it.is_file() => {
+                let what = "it is no plain file, and a run is moved to its place when it is whole";
+                return Err(failed(io::Error::other(what)));
+            }
+            Ok(_) => drop(fs::File::options().append(true).open(&real).map_err(failed)?),
+            Err(_) => {}
+        }
+        let file = Self { path: real };
+        fs::write(file.part(), "").map_err(failed)?;
+        fs::remove_file(file.part()).map_err(failed)?;
+        Ok(file)
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn part(&self) -> PathBuf {
+        let mut name = self.path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.part", std::process::id()));
+        self.path.with_file_name(name)
+    }
+}
+
+impl Keep for RunFile {
+    fn keep(&mut self, saved: &Saved) -> Result<(), BenchError> {
+        let part = self.part();
+        let write = || -> io::Result<()> {
+            let text = serde_json::to_vec(&Document::new(NAME, SCHEMA, saved))?;
+            let mut file = fs::File::create(&part)?;
+            file.write_all(&text)?;
+            fs::rename(&part, &self.path)
+        };
+        write().map_err(|error| {
+            let _ = fs::remove_file(&part);
+            cannot_write(&self.path, &error)
+        })
+    }
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> BenchError {
+    BenchError::Setting(format!("cannot write the run to {}: {error}; name another file with --save", path.display()))
+}
+
+/// Reads a run back.
+///
+/// # Errors
+/// A file that cannot be read, or is no run of this version.
+pub fn load(path: &Path) -> Result<Saved, BenchError> {
+    read(path, "a run that can be gone on with")
+}
+
+/// Reads the run alone, without what is needed to go on.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_run(path: &Path) -> Result<BenchRun, BenchError> {
+    read(path, "a run of the bench")
+}
+
+fn read<T: for<'a> Deserialize<'a>>(path: &Path, what: &str) -> Result<T, BenchError> {
+    let shown = path.display();
+    let how = "`evenkeel bench --save FILE` writes one";
+    let text =
+        fs::read_to_string(path).map_err(|e| BenchError::Setting(format!("cannot read the run {shown}: {e}")))?;
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|e| BenchError::Setting(format!("{shown} is not {what}: {e}; {how}")))?;
+    let expected = Document::new(NAME, SCHEMA, ()).schema;
+    match value.get("schema").and_then(serde_json::Value::as_str) {
+        Some(schema) if schema == expected => {}
+        Some(other) => {
+            return Err(BenchError::Setting(format!("{shown} is `{other}`, not {what} (`{expected}`); {how}")));
+        }
+        None => return Err(BenchError::Setting(format!("{shown} is not {what}: it names no schema; {how}"))),
+    }
+    serde_json::from_value(value)
+        .map_err(|e| BenchError::Setting(format!("{shown} is damaged, or not {what}: {e}; {how}")))
+}

@@ -1,0 +1,138 @@
+//! The steps of a run in their order: pure.
+
+use std::fmt;
+
+use model::bench::FrameSpec;
+use serde::{Deserialize, Serialize};
+
+use super::asked::{Asked, Test, WIRE};
+
+/// What a step measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum What {
+    /// The tester's own ceiling.
+    Ceiling,
+    /// A test.
+    Test(Test),
+}
+
+impl fmt::Display for What {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ceiling => f.pad("tester's ceiling"),
+            Self::Test(test) => test.fmt(f),
+        }
+    }
+}
+
+/// One step: a box, a kind of frame, a test.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepId {
+    /// The mode's key.
+    pub mode: String,
+    /// The frames.
+    pub frame: FrameSpec,
+    /// What is measured.
+    pub what: What,
+}
+
+impl fmt::Display for StepId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}, {}", self.mode, self.frame, self.what)
+    }
+}
+
+/// A step and how long it may take.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Step {
+    /// Which.
+    pub id: StepId,
+    /// Seconds that it is expected to take.
+    pub seconds: f64,
+}
+
+/// The steps of a run: the ceilings of all kinds of frames first, then mode by mode, frame by frame, test by test. `seconds` says how
+/// long a step takes.
+pub fn steps(asked: &Asked, seconds: &dyn Fn(What) -> f64) -> Vec<Step> {
+    let modes = asked.boxes.modes();
+    let tests = asked.tests_with_needs();
+    // An outside box has the same ports as the tester's ceiling; a lab's is that of its wire.
+    let ceilings_of = match &asked.boxes {
+        super::asked::Boxes::Lab(_) => WIRE.to_owned(),
+        super::asked::Boxes::Ports(..) => super::asked::PORTS.to_owned(),
+    };
+    let ceilings = asked.frames.iter().map(|frame| (ceilings_of.clone(), frame, What::Ceiling));
+    let of_modes = modes.iter().flat_map(|mode| {
+        let tests = &tests;
+        asked
+            .frames
+            .iter()
+            .flat_map(move |frame| tests.iter().map(move |&test| (mode.clone(), frame, What::Test(test))))
+    });
+    ceilings
+        .chain(of_modes)
+        .map(|(mode, frame, what)| Step { id: StepId { mode, frame: frame.clone(), what }, seconds: seconds(what) })
+        .collect()
+}
+
+/// Seconds that all of them take.
+pub fn seconds(steps: &[Step]) -> f64 {
+    steps.iter().map(|s| s.seconds).sum()
+}
+
+/// A duration in words: `42 s`, `3 min 20 s`, `2 h 5 min`.
+pub fn duration_words(seconds: f64) -> String {
+    let whole = seconds.max(0.0).round() as u64;
+    match (whole / 3600, whole / 60 % 60, whole % 60) {
+        (0, 0, s) => format!("{s} s"),
+        (0, m, 0) => format!("{m} min"),
+        (0, m, s) => format!("{m} min {s} s"),
+        (h, 0, _) => format!("{h} h"),
+        (h, m, _) => format!("{h} h {m} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::run::asked::Boxes;
+
+    fn asked(modes: &[&str], tests: &[Test]) -> Asked {
+        Asked {
+            boxes: Boxes::Lab(modes.iter().map(|&m| m.to_owned()).collect()),
+            frames: [64, 1518].map(|bytes| FrameSpec::Size { bytes }).to_vec(),
+            tests: tests.to_vec(),
+            preset: "quick".into(),
+            loss_ratio: None,
+            trial_s: None,
+            repeats: None,
+            one_way: false,
+            flows: 1,
+            ipv6: false,
+            rules: 25,
+            rule_order: "study".into(),
+            bridged: false,
+            cpus: [0, 1].into_iter().collect(),
+        }
+    }
+
+    #[test]
+    fn ceilings_come_first_and_every_test_has_its_throughput() {
+        let plan = steps(&asked(&["router", "stateful"], &[Test::Latency]), &|_| 2.5);
+        let words: Vec<String> = plan.iter().map(|s| s.id.to_string()).collect();
+        assert_eq!(
+            words[..3],
+            ["wire, 64, tester's ceiling", "wire, 1518, tester's ceiling", "router, 64, throughput"]
+        );
+        assert_eq!(words[3], "router, 64, latency");
+        assert_eq!((words.len(), words[9].as_str()), (10, "stateful, 1518, latency"));
+        assert_eq!(seconds(&plan), 25.0);
+    }
+
+    #[test]
+    fn times_are_told_with_two_units_at_most() {
+        let told = [0.4, 42.2, 120.0, 200.0, 7500.0, 7200.0].map(duration_words);
+        assert_eq!(told, ["0 s", "42 s", "2 min", "3 min 20 s", "2 h 5 min", "2 h"]);
+    }
+}

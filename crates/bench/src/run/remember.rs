@@ -1,0 +1,89 @@
+//! A tester that remembers: trials that an interrupted run has made are not made again.
+
+use std::{
+    collections::VecDeque,
+    sync::atomic::{AtomicBool, Ordering},
+    time::Duration,
+};
+
+use model::bench::Trial;
+
+use crate::{BenchError, Load, Order, Tester};
+
+/// What is done with each trial as soon as it has ended, whether it counts or not.
+pub(super) type Told<'a> = &'a mut dyn FnMut(&Trial) -> Result<(), BenchError>;
+
+/// Answers from the trials of before as long as the same ones are ordered in the same order; from then on the inner tester makes
+/// them. A search that is told the same results asks for the same loads, so that it finds itself where it was interrupted.
+pub(super) struct Remembering<'a> {
+    inner: &'a mut dyn Tester,
+    before: VecDeque<Trial>,
+    number: u32,
+    told: Told<'a>,
+}
+
+impl<'a> Remembering<'a> {
+    /// `before`: the step's trials so far. `number`: that of the step's first trial. `told` hears of all trials, those of before too.
+    pub(super) fn new(inner: &'a mut dyn Tester, before: Vec<Trial>, number: u32, told: Told<'a>) -> Self {
+        Self { inner, before: before.into(), number, told }
+    }
+
+    /// The trial of before that answers `order`, if there is one.
+    fn recall(&mut self, order: &Order) -> Option<Trial> {
+        let trial = self.before.pop_front()?;
+        if answers(&trial, order) {
+            return Some(trial);
+        }
+        // Something else is wanted than at that time: what follows belongs to another course of things.
+        self.before.clear();
+        None
+    }
+
+    fn keep(&mut self, mut trial: Trial) -> Result<Trial, BenchError> {
+        trial.number = self.number;
+        self.number += 1;
+        (self.told)(&trial)?;
+        Ok(trial)
+    }
+
+    fn make(
+        &mut self,
+        order: &Order,
+        stop: &AtomicBool,
+        make: impl FnOnce(&mut dyn Tester) -> Result<Trial, BenchError>,
+    ) -> Result<Trial, BenchError> {
+        let trial = match self.recall(order) {
+            Some(trial) => trial,
+            None if stop.load(Ordering::Relaxed) => return Err(BenchError::Interrupted),
+            None => make(self.inner)?,
+        };
+        self.keep(trial)
+    }
+}
+
+impl Tester for Remembering<'_> {
+    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
+        self.make(order, stop, |inner| inner.trial(order, stop))
+    }
+
+    fn trial_with(
+        &mut self,
+        order: &Order,
+        after: Duration,
+        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
+        stop: &AtomicBool,
+    ) -> Result<Trial, BenchError> {
+        self.make(order, stop, |inner| inner.trial_with(order, after, meanwhile, stop))
+    }
+}
+
+/// Whether `trial` was made for an order like this one.
+fn answers(trial: &Trial, order: &Order) -> bool {
+    let same_load = match (&order.load, trial.wanted_pps) {
+        (Load::Pps(pps), Some(wanted)) => (pps - wanted).abs() <= 1e-6 * pps.abs().max(1.0),
+        (Load::Pps(_), None) | (Load::Max | Load::Burst(_), Some(_)) => false,
+        // What else there is to tell is in the purpose.
+        _ => true,
+    };
+    same_load && trial.purpose == order.purpose && trial.frame == order.frame
+}

@@ -1,0 +1,322 @@
+//! Whole runs on simulated boxes: to the end, interrupted and gone on with, on boxes that die.
+
+use std::{
+    collections::BTreeMap,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use model::{
+    bench::{BenchRun, FrameSpec, Setup, Stamps, Status, Trial, Verdict},
+    run::{Arrangement, Machine, Sharing},
+};
+
+use super::*;
+use crate::{BenchError, Order, Tester, methods::simulated::SimBox};
+
+/// Boxes by key; each is as new whenever it is built, as a real one is.
+struct SimBenches {
+    boxes: BTreeMap<&'static str, SimBox>,
+    /// Trials made in all.
+    made: u32,
+    /// The box vanishes in this trial.
+    gone_at: u32,
+}
+
+/// Counts what is really made.
+struct Counting<'a> {
+    inner: SimBox,
+    made: &'a mut u32,
+    gone_at: u32,
+}
+
+impl Counting<'_> {
+    fn count(&mut self) -> Result<(), BenchError> {
+        *self.made += 1;
+        if *self.made == self.gone_at {
+            return Err(BenchError::Machine("the second port is gone".into()));
+        }
+        Ok(())
+    }
+}
+
+impl Tester for Counting<'_> {
+    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
+        self.count()?;
+        self.inner.trial(order, stop)
+    }
+
+    fn trial_with(
+        &mut self,
+        order: &Order,
+        after: std::time::Duration,
+        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
+        stop: &AtomicBool,
+    ) -> Result<Trial, BenchError> {
+        self.count()?;
+        self.inner.trial_with(order, after, meanwhile, stop)
+    }
+}
+
+impl Benches for SimBenches {
+    fn with(&mut self, key: &str, work: Work<'_>) -> Result<(), BenchError> {
+        let mut tester = Counting { inner: self.boxes[key].clone(), made: &mut self.made, gone_at: self.gone_at };
+        work(&mut Ready {
+            tester: &mut tester,
+            name: key.to_owned(),
+            what: format!("a simulated {key}"),
+            settings: vec!["simulated = 1".into()],
+            ports: Vec::new(),
+            addressing: String::new(),
+            resets: vec![ResetWay { what: "off and on".into(), act: Box::new(|| Ok(())) }],
+        })
+    }
+}
+
+/// Sets the flag after so many trials.
+struct StopAfter<'a> {
+    trials: u32,
+    stop: &'a AtomicBool,
+    begun: Vec<String>,
+}
+
+impl Watch for StopAfter<'_> {
+    fn begins(&mut self, progress: &Progress) {
+        self.begun.push(progress.step.to_string());
+    }
+
+    fn ended(&mut self, _trial: &Trial) {
+        self.trials = self.trials.saturating_sub(1);
+        if self.trials == 0 {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn says(&mut self, _line: &str) {}
+}
+
+fn benches() -> SimBenches {
+    let of = |capacity_pps| SimBox { capacity_pps, ..SimBox::default() };
+    SimBenches {
+        boxes: BTreeMap::from([("wire", of(1e8)), ("router", of(8e5)), ("stateful", of(3e5)), ("dead", of(0.0))]),
+        made: 0,
+        gone_at: 0,
+    }
+}
+
+fn saved(modes: &[&str], tests: &[Test]) -> Saved {
+    let asked = Asked {
+        boxes: Boxes::Lab(modes.iter().map(|&m| m.to_owned()).collect()),
+        frames: [64, 1518].map(|bytes| FrameSpec::Size { bytes }).to_vec(),
+        tests: tests.to_vec(),
+        preset: "quick".into(),
+        loss_ratio: None,
+        trial_s: None,
+        repeats: None,
+        one_way: true,
+        flows: 1,
+        ipv6: false,
+        rules: 25,
+        rule_order: "study".into(),
+        bridged: false,
+        cpus: [0, 1].into_iter().collect(),
+    };
+    let settings = Settings::of(&asked).unwrap();
+    let setup = Setup {
+        preset: settings.name,
+        goals: settings.preset.goals,
+        both_ways: false,
+        ip_version: 4,
+        flows: 1,
+        rules: 25,
+        rule_order: "study".into(),
+        ports: Vec::new(),
+        line_bits_per_s: None,
+        protocol: "UDP".into(),
+        addressing: String::new(),
+        arrangement: Arrangement { sharing: Sharing::Apart, roles: Vec::new() },
+        stamps: Stamps::default(),
+    };
+    let run = BenchRun {
+        when: now(),
+        ended: None,
+        version: "0".into(),
+        machine: Machine::default(),
+        setup,
+        modes: Vec::new(),
+        status: Status::Partial { reason: "it has not begun".into() },
+        sources: Vec::new(),
+        conclusion: String::new(),
+        notes: Vec::new(),
+    };
+    Saved { run, asked, done: Vec::new(), begun: None, remarks: Vec::new() }
+}
+
+/// Goes on with what is in `file` until `trials` more are made.
+fn go(file: &mut RunFile, benches: &mut SimBenches, trials: u32) -> (Result<(), BenchError>, Vec<String>) {
+    let stop = AtomicBool::new(false);
+    let mut saved = load(file.path()).unwrap();
+    let settings = Settings::of(&saved.asked).unwrap();
+    let mut watch = StopAfter { trials, stop: &stop, begun: Vec::new() };
+    let result = carry_out(&mut saved, &settings, benches, file, &stop, &mut watch);
+    (result, watch.begun)
+}
+
+/// A file with a run in it that has not begun.
+fn file(folder: &tempfile::TempDir, saved: &Saved) -> RunFile {
+    let mut file = RunFile::create(&folder.path().join("run.json")).unwrap();
+    file.keep(saved).unwrap();
+    file
+}
+
+/// Without what no two runs share.
+fn timeless(mut saved: Saved) -> Saved {
+    saved.run.ended = None;
+    saved.run.when = String::new();
+    saved
+}
+
+#[test]
+fn every_test_of_every_box_is_made_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut benches = benches();
+    let mut file = file(&folder, &saved(&["router", "stateful"], &Test::ALL));
+    let (result, begun) = go(&mut file, &mut benches, u32::MAX);
+    result.unwrap();
+    assert_eq!(begun.len(), 2 + 2 * 2 * Test::ALL.len());
+    assert_eq!(begun[..3], ["wire, 64, tester's ceiling", "wire, 1518, tester's ceiling", "router, 64, throughput"]);
+    let saved = load(file.path()).unwrap();
+    assert_eq!(saved.run.status, Status::Complete);
+    let keys: Vec<&str> = saved.run.modes.iter().map(|m| m.key.as_str()).collect();
+    assert_eq!(keys, ["wire", "router", "stateful"]);
+    for (mode, rate) in [("router", 8e5), ("stateful", 3e5)] {
+        let mode = saved.run.modes.iter().find(|m| m.key == mode).unwrap();
+        assert_eq!((mode.what.as_str(), mode.settings.len()), (format!("a simulated {}", mode.key).as_str(), 1));
+        for point in &mode.points {
+            let pps = point.throughput.as_ref().unwrap().pps(0).unwrap();
+            assert!((pps / rate - 1.0).abs() < 0.04, "{}: {pps}", mode.key);
+            assert!(point.ceiling_pps.is_some() && !point.loss_curve.is_empty() && !point.latency.is_empty());
+            assert!(point.back_to_back.is_some() && point.jitter.is_some() && point.recovery.is_some());
+            assert_eq!(point.resets.len(), 1);
+        }
+    }
+    let mut numbers: Vec<u32> =
+        saved.run.modes.iter().flat_map(|m| &m.points).flat_map(|p| &p.trials).map(|t| t.number).collect();
+    numbers.sort_unstable();
+    assert!(numbers.iter().copied().eq(1..=benches.made), "{numbers:?}");
+    assert!(
+        saved.run.conclusion.contains("-6") && saved.run.conclusion.contains("one direction"),
+        "{}",
+        saved.run.conclusion
+    );
+    assert!(answered(&saved.run));
+}
+
+#[test]
+fn an_interrupted_run_goes_on_where_it_was_and_finds_the_same() {
+    let tests = [Test::Throughput, Test::Latency];
+    let whole = {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = file(&folder, &saved(&["router"], &tests));
+        let mut benches = benches();
+        go(&mut file, &mut benches, u32::MAX).0.unwrap();
+        (timeless(load(file.path()).unwrap()), benches.made)
+    };
+    for every in [1, 3, 7, 1000] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = file(&folder, &saved(&["router"], &tests));
+        let mut benches = benches();
+        loop {
+            let made = benches.made;
+            let (result, _) = go(&mut file, &mut benches, every);
+            let now = load(file.path()).unwrap();
+            match result {
+                Ok(()) => break,
+                Err(BenchError::Interrupted) => {
+                    assert!(matches!(&now.run.status, Status::Partial { reason } if reason.contains("interrupted")));
+                    assert!(benches.made > made, "no trial is made twice, and each time one is made");
+                }
+                Err(e) => panic!("{e}"),
+            }
+        }
+        assert_eq!(benches.made, whole.1, "a stop after every {every} trials cost some");
+        assert_eq!(timeless(load(file.path()).unwrap()), whole.0);
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_a_whole_file_that_says_partial() {
+    /// Keeps as a process does that is killed after so many trials: nothing of what comes later.
+    struct Killed<'a>(&'a mut RunFile, u32);
+    impl Keep for Killed<'_> {
+        fn keep(&mut self, saved: &Saved) -> Result<(), BenchError> {
+            self.1 = self.1.saturating_sub(1);
+            if self.1 > 0 { self.0.keep(saved) } else { Ok(()) }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let begun = saved(&["router"], &[Test::Throughput]);
+    let mut file = file(&folder, &begun);
+    let (mut saved, stop) = (begun, AtomicBool::new(false));
+    let settings = Settings::of(&saved.asked).unwrap();
+    let mut watch = StopAfter { trials: u32::MAX, stop: &stop, begun: Vec::new() };
+    let mut benches = benches();
+    carry_out(&mut saved, &settings, &mut benches, &mut Killed(&mut file, 15), &stop, &mut watch).unwrap();
+    let made = benches.made;
+    let found = load(file.path()).unwrap();
+    let Status::Partial { reason } = &found.run.status else { panic!("{:?}", found.run.status) };
+    assert!(reason.contains("has not ended"), "{reason}");
+    go(&mut file, &mut benches, u32::MAX).0.unwrap();
+    assert!(benches.made < 2 * made, "the trials in the file are not made again");
+    assert_eq!(timeless(load(file.path()).unwrap()), timeless(saved));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "the run's file alone");
+}
+
+#[test]
+fn a_box_that_vanishes_leaves_a_partial_run_that_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = file(&folder, &saved(&["router"], &[Test::Throughput]));
+    let mut benches = SimBenches { gone_at: 12, ..benches() };
+    let (result, _) = go(&mut file, &mut benches, u32::MAX);
+    assert!(matches!(result, Err(BenchError::Machine(_))));
+    let found = load(file.path()).unwrap();
+    let Status::Partial { reason } = &found.run.status else { panic!("{:?}", found.run.status) };
+    assert!(reason.contains("the second port is gone") && reason.contains(" of 4 steps"), "{reason}");
+    benches.gone_at = 0;
+    go(&mut file, &mut benches, u32::MAX).0.unwrap();
+    assert_eq!(load(file.path()).unwrap().run.status, Status::Complete);
+}
+
+#[test]
+fn a_box_that_forwards_nothing_is_a_finding_and_nothing_more_is_asked_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = file(&folder, &saved(&["dead"], &[Test::Latency, Test::Reset]));
+    go(&mut file, &mut benches(), u32::MAX).0.unwrap();
+    let found = load(file.path()).unwrap();
+    let point = &found.run.modes[1].points[0];
+    assert_eq!(point.throughput.as_ref().unwrap().verdict, Verdict::Nothing);
+    assert!(point.latency.is_empty() && point.resets.is_empty() && !answered(&found.run));
+    let remarks = found.run.notes.join("\n");
+    assert!(remarks.contains("dead, 64, latency: nothing comes through"), "{remarks}");
+    assert!(found.run.conclusion.contains("dead forwards no 64-byte frames"), "{}", found.run.conclusion);
+}
+
+#[test]
+fn what_is_no_run_is_told_from_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.json");
+    let told = |text: &str| {
+        std::fs::write(&path, text).unwrap();
+        load(&path).unwrap_err().to_string()
+    };
+    assert!(told("{").contains("is not a run"));
+    assert!(told("{}").contains("names no schema"));
+    assert!(told(r#"{"schema": "evenkeel.top/1"}"#).contains("`evenkeel.top/1`"));
+    assert!(told(r#"{"schema": "evenkeel.bench/1", "when": 3}"#).contains("damaged"));
+    std::fs::remove_file(&path).unwrap();
+    assert!(load(&path).unwrap_err().to_string().contains("cannot read the run"));
+    for wrong in ["none/x", ""] {
+        let told = RunFile::create(&folder.path().join(wrong)).unwrap_err().to_string();
+        assert!(told.contains("cannot write the run") && told.contains("--save"), "{told}");
+    }
+    assert!(RunFile::create(std::path::Path::new("/dev/null")).is_err());
+}

@@ -1,0 +1,124 @@
+//! What a run means, in plain words.
+
+use model::{
+    bench::{BenchRun, Mode, Point, Trial, Verdict},
+    units,
+};
+
+use super::asked::WIRE;
+
+/// Steal above this is worth a word, in percent of all cores.
+const STEAL_PERCENT: f64 = 2.0;
+
+/// The main result of each mode at its smallest frames, and what stands out.
+pub(super) fn conclusion(run: &BenchRun) -> String {
+    let total = if run.setup.both_ways { "both directions together" } else { "one direction" };
+    let mut said: Vec<String> = Vec::new();
+    let mut router: Option<f64> = None;
+    for mode in &run.modes {
+        let Some((point, throughput)) = mode.points.iter().find_map(|p| Some((p, p.throughput.as_ref()?))) else {
+            continue;
+        };
+        let frame = words_of_frame(point);
+        let goal = throughput.found.first().map(|f| f.goal.name.clone()).unwrap_or_default();
+        let text = match (&throughput.verdict, throughput.pps(0)) {
+            (Verdict::Measured, Some(pps)) => {
+                let beside = match router {
+                    Some(of_router) if mode.key != "router" => {
+                        format!(" ({:+.0} % of the router's)", 100.0 * (pps / of_router - 1.0))
+                    }
+                    _ => String::new(),
+                };
+                if mode.key == "router" {
+                    router = Some(pps);
+                }
+                format!("{} forwards {} of {frame} at the goal {goal}{beside}", mode.name, units::pps(pps))
+            }
+            (Verdict::TesterLimited { ceiling_pps }, _) => format!(
+                "{}: tester-limited with {frame}; the tester's own ceiling is {}, and the box does at least nearly that",
+                mode.name,
+                units::pps(*ceiling_pps)
+            ),
+            (Verdict::Void { reason }, _) => format!("{}: no trial with {frame} can be believed: {reason}", mode.name),
+            _ => format!("{} forwards no {frame} within the goal {goal} at any load that was tried", mode.name),
+        };
+        said.push(text);
+    }
+    match said.is_empty() {
+        true => "Nothing was measured to its end.".to_owned(),
+        false => format!("{}. Rates are the total of {total}.", said.join(". ")),
+    }
+}
+
+fn words_of_frame(point: &Point) -> String {
+    match &point.frame {
+        model::bench::FrameSpec::Size { bytes } => format!("{bytes}-byte frames"),
+        model::bench::FrameSpec::Datagram { payload, .. } => format!("datagrams of {payload} bytes"),
+        other => format!("{other} frames"),
+    }
+}
+
+/// What a reader should know.
+pub(super) fn notes(run: &BenchRun) -> Vec<String> {
+    let mut notes = Vec::new();
+    for mode in &run.modes {
+        notes.extend(notes_of_mode(mode));
+    }
+    let steal = trials(run).map(|t| t.observed.steal_percent).fold(0.0, f64::max);
+    if steal > STEAL_PERCENT {
+        notes.push(format!(
+            "The hypervisor took up to {steal:.0} % of the CPU time for other guests: figures of this run are lower than the \
+             machine alone would give, and vary more"
+        ));
+    }
+    let void = trials(run).filter(|t| t.void.is_some()).count();
+    if void > 0 {
+        let all = trials(run).count();
+        notes.push(format!("{void} of {all} trials could not be believed and do not count; each says why"));
+    }
+    notes
+}
+
+fn notes_of_mode(mode: &Mode) -> Vec<String> {
+    let mut notes = Vec::new();
+    let all = || mode.points.iter().flat_map(|p| &p.trials);
+    let looped: u64 = all().map(|t| t.total().looped).sum();
+    if looped > 0 {
+        notes.push(format!(
+            "{}: {looped} frames came back to where they were sent from: the box sends them in a loop; look at its routes, or at \
+             the cables",
+            mode.name
+        ));
+    }
+    let duplicated: u64 = all().map(|t| t.total().duplicated).sum();
+    if duplicated > 0 {
+        notes.push(format!("{}: {duplicated} units came twice; they count once", mode.name));
+    }
+    let reordered: u64 = all().map(|t| t.total().reordered).sum();
+    if reordered > 0 {
+        notes.push(format!("{}: {reordered} units overtook others of their flow", mode.name));
+    }
+    let limited = mode
+        .points
+        .iter()
+        .filter(|p| p.throughput.as_ref().is_some_and(|t| matches!(t.verdict, Verdict::TesterLimited { .. })));
+    let limited: Vec<String> = limited.map(|p| p.frame.label()).collect();
+    if !limited.is_empty() && mode.key != WIRE {
+        notes.push(format!(
+            "{}: with frames of {} the tester was the limit; that says nothing about the box beyond that it does at least this",
+            mode.name,
+            limited.join(", ")
+        ));
+    }
+    notes
+}
+
+fn trials(run: &BenchRun) -> impl Iterator<Item = &Trial> {
+    run.modes.iter().flat_map(|m| &m.points).flat_map(|p| &p.trials)
+}
+
+/// Whether every box that was asked about has got an answer: a throughput of its own.
+pub fn answered(run: &BenchRun) -> bool {
+    let points = run.modes.iter().filter(|m| m.key != WIRE).flat_map(|m| &m.points);
+    points.filter_map(|p| p.throughput.as_ref()).all(|t| t.verdict == Verdict::Measured)
+}
