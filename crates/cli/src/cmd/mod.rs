@@ -1,5 +1,6 @@
 //! One module per verb: its arguments (doc comments are the help) and `run`.
 
+mod bench;
 mod capture;
 mod demo;
 mod doctor;
@@ -8,6 +9,7 @@ mod ledger;
 mod meta;
 mod profile;
 mod profile_sweep;
+mod report;
 mod snapshot;
 mod spread;
 mod top;
@@ -26,6 +28,8 @@ pub(crate) enum Verb {
     Profile(Box<profile_sweep::ProfileVerb>),
     Spread(Box<spread::SpreadArgs>),
     Doctor(Box<doctor::DoctorArgs>),
+    Bench(Box<bench::BenchArgs>),
+    Report(report::ReportArgs),
     Undo(undo::UndoArgs),
     Confirm(undo::ConfirmArgs),
     Capture(Box<capture::CaptureArgs>),
@@ -50,6 +54,8 @@ impl Verb {
             Self::Profile(args) => profile_sweep::run(&args),
             Self::Spread(args) => spread::run(*args),
             Self::Doctor(args) => doctor::run(&args),
+            Self::Bench(args) => bench::run(&args),
+            Self::Report(args) => report::run(&args),
             Self::Undo(args) => undo::run(&args),
             Self::Confirm(args) => undo::confirm(&args),
             Self::Completions(args) => meta::completions(&args),

@@ -1,0 +1,199 @@
+//! `evenkeel bench`: what a router or firewall really does, after RFC 2544.
+
+mod benches;
+mod config;
+mod observer;
+mod output;
+mod progress;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use ::bench::{
+    BenchError,
+    run::{self, Keep, RunFile, Test},
+};
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use host::{Host, Root};
+use model::CpuSet;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use sys::privilege::{self, Capability};
+
+use crate::failure::{Failure, Outcome, note, print};
+
+pub(crate) use output::OutputArgs;
+
+use benches::RealBenches;
+use progress::Progress;
+
+/// A lab, its programs and what watches the box need these.
+const CAPABILITIES: [Capability; 6] = [
+    Capability::CAP_SYS_ADMIN,
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_NET_RAW,
+    Capability::CAP_BPF,
+    Capability::CAP_PERFMON,
+    Capability::CAP_SYSLOG,
+];
+
+/// Find out what a router or firewall really does: throughput, loss, bursts, latency, jitter, recovery and reset, after RFC 2544.
+///
+/// Without --ports, boxes under test are made of this kernel in network namespaces, and gone afterwards. With --ports, the box is
+/// outside, cabled to two interfaces of this machine. The tester's own ceiling is measured first: a rate above 95 % of it is called
+/// tester-limited, never a throughput. The run is kept in a file after every trial; --resume goes on with it.
+///
+/// The exit code is 1 when a box has no throughput of its own: nothing came through, or the tester was the limit.
+#[derive(Debug, Args)]
+pub(crate) struct BenchArgs {
+    /// The boxes to build: wire, router, stateful, stateless, bridge, xdp-fib [default: router,stateful,stateless].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "ports", help_heading = "The box")]
+    dut: Vec<String>,
+    /// The two interfaces that are cabled to an outside box, such as eth2,eth3.
+    #[arg(long, value_name = "A,B", value_delimiter = ',', help_heading = "The box")]
+    ports: Vec<String>,
+    /// The outside box forwards by MAC address: a bridge, a switch, a cable.
+    #[arg(long, requires = "ports", help_heading = "The box")]
+    bridged: bool,
+    /// Rules of the filters: the last one alone matches [default: 25].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "The box")]
+    rules: Option<u32>,
+    /// The order of the rules [default: study].
+    #[arg(long, value_enum, help_heading = "The box")]
+    rule_order: Option<OrderArg>,
+
+    /// Frame sizes in bytes with FCS [default: 64,128,256,512,1024,1280,1518].
+    #[arg(long, value_name = "LIST", help_heading = "Traffic")]
+    sizes: Option<String>,
+    /// UDP datagrams in fragments, by their payload in bytes [without a list: 4096,8192,16384,32768,65507].
+    #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = "Traffic")]
+    datagrams: Option<String>,
+    /// The simple Internet mix: 7 frames of 64, 4 of 594 and 1 of 1518 bytes.
+    #[arg(long, help_heading = "Traffic")]
+    imix: bool,
+    /// The packets of a capture file, in its order, in the test's addresses.
+    #[arg(long, value_name = "FILE", help_heading = "Traffic")]
+    replay: Option<PathBuf>,
+    /// Different flows of each direction, 1 to 1000000 [default: 1].
+    #[arg(long, value_name = "N", help_heading = "Traffic")]
+    flows: Option<u32>,
+    /// IPv6.
+    #[arg(long, help_heading = "Traffic")]
+    ipv6: bool,
+    /// From the first port to the second only; otherwise both ways at once.
+    #[arg(long, help_heading = "Traffic")]
+    one_way: bool,
+
+    /// How long and how strict: quick (minutes), study (100 s, three times, 0.1 %), rfc2544 (60 s, no loss), mlr (RFC 9971)
+    /// [default: quick].
+    #[arg(long, value_name = "NAME", help_heading = "Tests")]
+    preset: Option<String>,
+    /// What to test: throughput, loss, bursts, latency, jitter, recovery, reset [default: throughput,latency].
+    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Tests")]
+    test: Vec<Test>,
+    /// Loss that is still fine, such as 0.1% or 0.001 [default: the preset's].
+    #[arg(long, value_name = "RATIO", value_parser = config::ratio, help_heading = "Tests")]
+    loss_ratio: Option<f64>,
+    /// Seconds of a full-length trial [default: the preset's].
+    #[arg(long, value_name = "S", help_heading = "Tests")]
+    trial: Option<f64>,
+    /// Full-length trials of each load [default: the preset's].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Tests")]
+    repeats: Option<u32>,
+
+    /// CPUs to use, such as 2-5: the first one sends, those behind it are the box's, then the receiving ends' [default: all that are
+    /// online and not isolated].
+    #[arg(long, value_name = "LIST", help_heading = "The tester")]
+    cpus: Option<CpuSet>,
+    /// Print the plan with the time that it takes, and end.
+    #[arg(long, help_heading = "The tester")]
+    dry_run: bool,
+
+    /// Keep the run in this file [default: bench-TIME.json in the current folder].
+    #[arg(long, value_name = "FILE", conflicts_with = "resume", help_heading = "Results")]
+    save: Option<PathBuf>,
+    /// Go on with an interrupted run, as it was begun.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["dut", "ports", "bridged", "rules", "rule_order", "sizes", "datagrams", "imix", "replay", "flows", "ipv6", "one_way",
+            "preset", "test", "loss_ratio", "trial", "repeats", "cpus"],
+        help_heading = "Results"
+    )]
+    resume: Option<PathBuf>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// The orders of rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum OrderArg {
+    /// One half for the first port, the other for the second, one for both.
+    Study,
+    /// All refuse, the last one accepts (RFC 2544, section 11.4.1).
+    Rfc2544,
+}
+
+/// Benches, and shows.
+pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
+    let host = Host::read(&Root::live())?;
+    let mut saved = match &args.resume {
+        Some(path) => run::load(path)?,
+        None => config::begin(args, &host)?,
+    };
+    let settings = config::settings(&saved.asked)?;
+    let steps = run::plan_of(&saved, &settings);
+    if args.dry_run {
+        return print(&output::plan(&saved, &settings, &steps)).map(|()| Outcome::Fine);
+    }
+    privilege::require_root("bench", &CAPABILITIES)?;
+    let path = args.resume.clone().or_else(|| args.save.clone()).unwrap_or_else(config::default_file);
+    let mut file = RunFile::create(&path)?;
+    let outputs = args.output.open()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .context("cannot catch signals")
+            .map_err(Failure::internal)?;
+    }
+    let left = steps.iter().filter(|s| !saved.done.contains(&s.id)).count();
+    let seconds: f64 = steps.iter().filter(|s| !saved.done.contains(&s.id)).map(|s| s.seconds).sum();
+    note(format_args!(
+        "evenkeel: {left} of {} steps to do, about {}; kept in {} after every trial",
+        steps.len(),
+        run::duration_words(seconds),
+        path.display()
+    ));
+    // Whatever happens from here on, the file says how far it came.
+    saved.run.setup.stamps = benches::stamps(&saved.asked)?;
+    file.keep(&saved)?;
+    let mut benches = RealBenches::new(&saved.asked, &settings)?;
+    let mut progress = Progress::new();
+    let result = run::carry_out(&mut saved, &settings, &mut benches, &mut file, &stop, &mut progress);
+    drop(benches);
+    progress.finish();
+    let shown = outputs.show(&saved.run);
+    match result {
+        Ok(()) => shown?,
+        Err(BenchError::Interrupted) => {
+            let path = path.display();
+            note(format_args!(
+                "evenkeel: interrupted; the run so far is in {path}; go on with `evenkeel bench --resume {path}`"
+            ));
+            // The parent is to see that a signal ended us.
+            signal_hook::low_level::emulate_default_handler(SIGINT).map_err(Failure::internal)?;
+            return Ok(Outcome::No);
+        }
+        Err(e) => {
+            let how = format!(
+                "The run so far is in {}, marked partial; `evenkeel bench --resume` goes on with it",
+                path.display()
+            );
+            return Err(Failure::from(e).after(&how));
+        }
+    }
+    note(format_args!("The run: {}", path.display()));
+    Ok(if run::answered(&saved.run) { Outcome::Fine } else { Outcome::No })
+}

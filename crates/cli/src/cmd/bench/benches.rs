@@ -1,0 +1,189 @@
+//! The real boxes of a run, with a tester at their ports and somebody who watches them.
+
+use std::{fs, path::Path, str::FromStr, time::Duration};
+
+use ::bench::{
+    BenchError,
+    dut::{Cores, Dut, DutKind, DutOptions, RuleOrder, TestPort},
+    frames::{self, Replay, Traffic},
+    methods::Settling,
+    outside::{Addressing, connect_with},
+    run::{Asked, Benches, Boxes, Ready, ResetWay, Settings, Work},
+    tester::{RealTester, STAMPED_ONE_IN, TesterConfig},
+};
+use lab::{
+    Lab,
+    boxes::{Family, NOBODY, Target},
+};
+use model::bench::{FrameSpec, Setup, Stamps};
+
+use super::observer::{BoxObserver, Watched};
+use crate::failure::Failure;
+
+/// How long a reset leaves the box down.
+const DOWN: Duration = Duration::from_secs(1);
+/// The MTU of the lab's links.
+const LAB_MTU: u32 = 1500;
+
+/// Builds the boxes that were asked for.
+pub(super) struct RealBenches {
+    asked: Asked,
+    settle: Duration,
+    cores: Cores,
+    lab: Option<Lab>,
+}
+
+impl RealBenches {
+    pub(super) fn new(asked: &Asked, settings: &Settings) -> Result<Self, BenchError> {
+        let lab = match asked.boxes {
+            Boxes::Lab(_) => Some(Lab::new("bench")?),
+            Boxes::Ports(..) => None,
+        };
+        Ok(Self { asked: asked.clone(), settle: settings.preset.settle, cores: Cores::split(&asked.cpus)?, lab })
+    }
+
+    fn dut(&self, key: &str) -> Result<Dut, BenchError> {
+        let asked = &self.asked;
+        match (&asked.boxes, &self.lab) {
+            (Boxes::Lab(_), Some(lab)) => {
+                let order = RuleOrder::from_str(&asked.rule_order)?;
+                let options = DutOptions { family: family(asked), rules: asked.rules, order, cores: &self.cores };
+                Dut::lab(lab, DutKind::from_str(key)?, &options)
+            }
+            (Boxes::Ports(a, b), _) => connect_with([a, b], &addressing(asked)),
+            (Boxes::Lab(_), None) => Err(BenchError::Panicked("lab")),
+        }
+    }
+}
+
+impl Benches for RealBenches {
+    fn with(&mut self, key: &str, work: Work<'_>) -> Result<(), BenchError> {
+        let dut = self.dut(key)?;
+        let config = TesterConfig { flows: self.asked.flows, both_ways: !self.asked.one_way };
+        let observer = BoxObserver::open(watched(&dut, &self.cores))?;
+        let tester = RealTester::new(&dut, &self.cores, config, Some(Box::new(observer)))?;
+        let mut tester = Settling::new(tester, self.settle);
+        let resets = dut.resets().into_iter().map(|kind| {
+            let dut = &dut;
+            ResetWay { what: dut.reset_in_words(kind), act: Box::new(move || dut.reset(kind, DOWN)) }
+        });
+        let mut ready = Ready {
+            name: dut.name().to_owned(),
+            what: dut.what().to_owned(),
+            settings: dut.settings(),
+            ports: dut.ports().into_iter().map(port_words).collect(),
+            addressing: match self.asked.boxes {
+                Boxes::Lab(_) => "static addresses, routes and neighbours, written before the first frame".to_owned(),
+                Boxes::Ports(..) if self.asked.bridged => "none: the box forwards by MAC address".to_owned(),
+                Boxes::Ports(..) => {
+                    let (how, box_side) =
+                        (if self.asked.ipv6 { "neighbour discovery" } else { "ARP" }, addressing(&self.asked));
+                    format!("the box's addresses asked for by {how}; the box needs: {}", box_side.set_up().join("; "))
+                }
+            },
+            resets: resets.collect(),
+            tester: &mut tester,
+        };
+        work(&mut ready)
+    }
+}
+
+fn family(asked: &Asked) -> Family {
+    if asked.ipv6 { Family::V6 } else { Family::V4 }
+}
+
+/// Who has which address around an outside box.
+pub(super) fn addressing(asked: &Asked) -> Addressing {
+    if asked.bridged { Addressing::bridged(family(asked)) } else { Addressing::routed(family(asked)) }
+}
+
+/// Of an outside box nothing can be watched but the tester's own cores.
+fn watched(dut: &Dut, cores: &Cores) -> Watched {
+    let ends = dut.ports().map(|p| p.interface.clone()).to_vec();
+    let Some(made) = dut.lab_box() else {
+        return Watched { cores: Vec::new(), inside: None, ends, threaded: false };
+    };
+    let threaded = cores.sharing() == model::run::Sharing::Apart;
+    Watched { cores: cores.of_box.clone(), inside: made.inside().map(|i| i.namespace.handle()), ends, threaded }
+}
+
+/// How the run is set up, as far as is known before anything is made.
+pub(super) fn setup(asked: &Asked, settings: &Settings) -> Result<Setup, Failure> {
+    let cores = Cores::split(&asked.cpus)?;
+    Ok(Setup {
+        preset: settings.name.clone(),
+        goals: settings.preset.goals.clone(),
+        both_ways: !asked.one_way,
+        ip_version: if asked.ipv6 { 6 } else { 4 },
+        flows: asked.flows,
+        rules: asked.rules,
+        rule_order: asked.rule_order.clone(),
+        ports: Vec::new(),
+        line_bits_per_s: line_rate(asked),
+        protocol: format!("UDP, destination port {} (RFC 2544, appendix C), checksums right", frames::ECHO_PORT),
+        addressing: String::new(),
+        arrangement: cores.arrangement(matches!(asked.boxes, Boxes::Ports(..))),
+        stamps: Stamps::default(),
+    })
+}
+
+/// What the stamps cost here; measured on the sender's core.
+pub(super) fn stamps(asked: &Asked) -> Result<Stamps, BenchError> {
+    let cpu = Cores::split(&asked.cpus)?.tester[0];
+    std::thread::scope(|scope| {
+        let measured = scope.spawn(move || {
+            sys::affinity::pin_current_thread(cpu).map_err(|e| {
+                BenchError::Machine(format!("cannot run on CPU {cpu}: {e}; name other CPUs with --cpus"))
+            })?;
+            ::bench::stamps::stamps(STAMPED_ONE_IN)
+        });
+        measured.join().unwrap_or(Err(BenchError::Panicked("measurement of the clock")))
+    })
+}
+
+/// The capture file as frames of the run.
+pub(super) fn replay(path: &Path, traffic: &Traffic) -> Result<(FrameSpec, Vec<String>), Failure> {
+    let replay = Replay::read(path, traffic)?;
+    Ok((replay.spec(), replay.notes()))
+}
+
+/// Traffic as it will be, with targets that stand for those which are known only when the box is there.
+pub(super) fn rehearsal(asked: &Asked) -> Traffic {
+    let family = family(asked);
+    let (near, far) = (family.hosts_of_sender(), family.hosts_of_receiver());
+    let target = |sources, destinations| Target { mac: NOBODY, source_mac: NOBODY, sources, destinations };
+    let mtu = match &asked.boxes {
+        Boxes::Lab(_) => LAB_MTU,
+        Boxes::Ports(a, b) => [a, b].into_iter().filter_map(|p| number_of(p, "mtu")).min().unwrap_or(LAB_MTU),
+    };
+    Traffic { targets: [target(near, far), target(far, near)], flows: 1, both_ways: !asked.one_way, mtu }
+}
+
+fn number_of(interface: &str, what: &str) -> Option<u32> {
+    fs::read_to_string(format!("/sys/class/net/{interface}/{what}")).ok()?.trim().parse().ok()
+}
+
+/// The line rate of the slower port; none for the lab's.
+fn line_rate(asked: &Asked) -> Option<f64> {
+    let Boxes::Ports(a, b) = &asked.boxes else { return None };
+    let megabits = number_of(a, "speed")?.min(number_of(b, "speed")?);
+    Some(1e6 * f64::from(megabits))
+}
+
+/// A port in words: its interface, driver, speed, MTU and queues.
+fn port_words(port: &TestPort) -> String {
+    let name = port.interface.clone();
+    let look = move || {
+        let base = format!("/sys/class/net/{name}");
+        let driver = fs::read_link(format!("{base}/device/driver")).ok();
+        let driver = driver.as_deref().and_then(Path::file_name).map(|n| n.to_string_lossy().into_owned());
+        let queues = fs::read_dir(format!("{base}/queues"))
+            .map_or(0, |all| all.flatten().filter(|e| e.file_name().to_string_lossy().starts_with("rx-")).count());
+        let speed = number_of(&name, "speed").map_or_else(String::new, |s| format!(", {s} Mbit/s"));
+        let mtu = number_of(&name, "mtu").unwrap_or_default();
+        let driver = driver.unwrap_or_else(|| "virtual".into());
+        let queues = if queues == 1 { "1 receive queue".to_owned() } else { format!("{queues} receive queues") };
+        format!("{name}: {driver}{speed}, MTU {mtu}, {queues}")
+    };
+    port.run(look).unwrap_or_else(|e| format!("{}: {e}", port.interface))
+}

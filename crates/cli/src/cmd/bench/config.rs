@@ -1,0 +1,202 @@
+//! From flags to what is asked for, and from that to how long each thing takes.
+
+use std::{path::PathBuf, str::FromStr};
+
+use ::bench::{
+    dut::DutKind,
+    frames,
+    outside::two_ports,
+    run::{self, Asked, Boxes, Saved, Settings, Test},
+    search::NAMES,
+};
+use anyhow::anyhow;
+use host::Host;
+use lab::boxes::Family;
+use model::{
+    CpuSet,
+    bench::{BenchRun, FrameSpec, Status},
+    sources,
+};
+
+use super::{BenchArgs, OrderArg};
+use crate::{demo::describe_machine, failure::Failure};
+
+/// The boxes that are built when none is named: the study's three modes.
+const DEFAULT_DUTS: [DutKind; 3] = [DutKind::Router, DutKind::Stateful, DutKind::Stateless];
+/// The rules of its filters.
+const DEFAULT_RULES: u32 = 25;
+/// A full-length trial in seconds.
+const TRIAL_S: std::ops::RangeInclusive<f64> = 0.1..=3600.0;
+
+/// A loss ratio: `0.1%`, `0.001`, `0`.
+pub(super) fn ratio(text: &str) -> Result<f64, String> {
+    let (number, scale) = text.strip_suffix('%').map_or((text, 1.0), |n| (n, 0.01));
+    let value: f64 = number.trim().parse().map_err(|_| format!("`{text}` is no ratio; write 0.1% or 0.001"))?;
+    let value = value * scale;
+    if (0.0..=0.5).contains(&value) { Ok(value) } else { Err(format!("a loss ratio is from 0 to 50 %, not {text}")) }
+}
+
+/// Where the run is kept when nobody says.
+pub(super) fn default_file() -> PathBuf {
+    PathBuf::from(format!("bench-{}.json", run::now().replace([':', '-'], "")))
+}
+
+/// Checks everything that can be checked before anything is made, and begins a run.
+pub(super) fn begin(args: &BenchArgs, host: &Host) -> Result<Saved, Failure> {
+    let (asked, remarks) = asked(args, host)?;
+    let settings = settings(&asked)?;
+    Ok(Saved {
+        run: BenchRun {
+            when: run::now(),
+            ended: None,
+            version: env!("CARGO_PKG_VERSION").into(),
+            machine: describe_machine(host),
+            setup: super::benches::setup(&asked, &settings)?,
+            modes: Vec::new(),
+            status: Status::Partial { reason: "it has not begun".into() },
+            sources: sources::firewall_rates(),
+            conclusion: String::new(),
+            notes: Vec::new(),
+        },
+        asked,
+        done: Vec::new(),
+        begun: None,
+        remarks,
+    })
+}
+
+/// All that the presets and overrides come to.
+pub(super) fn settings(asked: &Asked) -> Result<Settings, Failure> {
+    Ok(Settings::of(asked)?)
+}
+
+fn asked(args: &BenchArgs, host: &Host) -> Result<(Asked, Vec<String>), Failure> {
+    let family = if args.ipv6 { Family::V6 } else { Family::V4 };
+    let tests = if args.test.is_empty() { vec![Test::Throughput, Test::Latency] } else { args.test.clone() };
+    if let Some(s) = args.trial.filter(|s| !TRIAL_S.contains(s)) {
+        return Err(Failure::usage(anyhow!("--trial takes {} to {} seconds, not {s}", TRIAL_S.start(), TRIAL_S.end())));
+    }
+    let flows = args.flows.unwrap_or(1);
+    if !(1..=frames::FLOWS_MAX).contains(&flows) {
+        return Err(Failure::usage(anyhow!("--flows takes 1 to {}, not {flows}", frames::FLOWS_MAX)));
+    }
+    let preset = args.preset.clone().unwrap_or_else(|| NAMES[0].into());
+    let mut tests = tests;
+    tests.sort_unstable();
+    tests.dedup();
+    let mut asked = Asked {
+        boxes: boxes(args)?,
+        frames: Vec::new(),
+        tests,
+        preset,
+        loss_ratio: args.loss_ratio,
+        trial_s: args.trial,
+        repeats: args.repeats,
+        one_way: args.one_way,
+        flows,
+        ipv6: args.ipv6,
+        rules: args.rules.unwrap_or(DEFAULT_RULES),
+        rule_order: match args.rule_order.unwrap_or(OrderArg::Study) {
+            OrderArg::Study => "study",
+            OrderArg::Rfc2544 => "rfc2544",
+        }
+        .into(),
+        bridged: args.bridged,
+        cpus: cpus(args.cpus.as_ref(), host)?,
+    };
+    let mut remarks: Vec<String> = frames::least_note(family).into_iter().collect();
+    asked.frames = frames(args, &asked, &mut remarks)?;
+    Ok((asked, remarks))
+}
+
+fn boxes(args: &BenchArgs) -> Result<Boxes, Failure> {
+    match &args.ports[..] {
+        [] => {
+            let keys: Vec<&str> = match args.dut.is_empty() {
+                true => DEFAULT_DUTS.map(DutKind::key).to_vec(),
+                false => args.dut.iter().map(String::as_str).collect(),
+            };
+            let mut kinds: Vec<DutKind> = Vec::new();
+            for key in keys {
+                let kind = DutKind::from_str(key)?;
+                if !kinds.contains(&kind) {
+                    kinds.push(kind);
+                }
+            }
+            Ok(Boxes::Lab(kinds.into_iter().map(|k| k.key().to_owned()).collect()))
+        }
+        names => {
+            let [a, b] = two_ports(names)?;
+            Ok(Boxes::Ports(a, b))
+        }
+    }
+}
+
+/// The frames, each of them laid out once, so that what cannot be sent is told now.
+fn frames(args: &BenchArgs, asked: &Asked, remarks: &mut Vec<String>) -> Result<Vec<FrameSpec>, Failure> {
+    let family = if args.ipv6 { Family::V6 } else { Family::V4 };
+    let rehearsal = super::benches::rehearsal(asked);
+    let mut all = match &args.sizes {
+        Some(text) => frames::parse(text, family)?,
+        None if args.datagrams.is_none() && !args.imix && args.replay.is_none() => frames::rfc2544(family),
+        None => Vec::new(),
+    };
+    match args.datagrams.as_deref() {
+        None => {}
+        Some("") => all.extend(frames::fragmented(family)),
+        Some(list) => {
+            for payload in list.split(',') {
+                all.extend(frames::parse(&format!("udp{}", payload.trim()), family)?);
+            }
+        }
+    }
+    if args.imix {
+        all.push(frames::imix(family));
+    }
+    if let Some(path) = &args.replay {
+        let (frame, notes) = super::benches::replay(path, &rehearsal)?;
+        all.push(frame);
+        remarks.extend(notes.into_iter().map(|n| format!("{}: {n}", path.display())));
+    }
+    let mut seen = Vec::new();
+    all.retain(|f| {
+        !seen.contains(f) && {
+            seen.push(f.clone());
+            true
+        }
+    });
+    for frame in &all {
+        frames::lay_out(frame, &rehearsal)?;
+    }
+    Ok(all)
+}
+
+fn cpus(wanted: Option<&CpuSet>, host: &Host) -> Result<CpuSet, Failure> {
+    let allowed = crate::cmd::demo::allowed_cpus().map_err(Failure::internal)?;
+    let Some(wanted) = wanted else {
+        let free = host.cpus.iter().filter(|c| c.online && !c.isolated).map(|c| c.id).collect::<CpuSet>();
+        return Ok(free.intersection(&allowed));
+    };
+    let online = host.online().intersection(&allowed);
+    let missing = wanted.difference(&online);
+    if wanted.is_empty() || !missing.is_empty() {
+        let what = if wanted.is_empty() { "names no CPU".into() } else { format!("names CPU {missing}") };
+        return Err(Failure::usage(anyhow!("--cpus {what}, but online are {online}")));
+    }
+    Ok(wanted.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_ratio_is_a_share_or_a_percentage() {
+        for (text, value) in [("0.1%", 0.001), ("0.001", 0.001), ("0", 0.0), ("5 %", 0.05)] {
+            assert!((ratio(text).unwrap() - value).abs() < 1e-12, "{text}");
+        }
+        for wrong in ["", "%", "-1", "60%", "one", "NaN"] {
+            assert!(ratio(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Watches a box under test while a trial runs: the load of all cores, the work of the box's cores by class, its drops by place.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    sync::mpsc::{Receiver, Sender, channel},
+    thread::{self, JoinHandle},
+};
+
+use ::bench::{BenchError, Observer};
+use ::ledger::{Ledger, Options};
+use bpf::{CpuProfile, ProfileOptions, StackCount};
+use host::{
+    Root,
+    counters::{CpuTime, core_load, cpu_times},
+    symbols::KernelSymbols,
+};
+use lab::NamespaceHandle;
+use model::{
+    bench::{Drop as Dropped, Observation},
+    profile::Class,
+};
+use profile::{classify, rules::bare, tally::is_generator};
+
+/// Samples per second of each of the box's cores: no divisor of the kernel's tick.
+const FREQUENCY_HZ: u32 = 997;
+/// Fewer samples than this say nothing about shares.
+const LEAST_SAMPLES: u64 = 20;
+
+/// What is to be watched.
+pub(crate) struct Watched {
+    /// The cores of the box; empty when it is outside of this machine.
+    pub cores: Vec<u32>,
+    /// The namespace of the box, if it has one here.
+    pub inside: Option<NamespaceHandle>,
+    /// The interfaces of the tester's own ends: NAPI threads named after them are not the box's.
+    pub ends: Vec<String>,
+    /// Whether all of the box's work runs in threads of its own: then soft interrupts on its cores are the tester's ends, which work
+    /// right behind each batch that a thread of the box hands over.
+    pub threaded: bool,
+}
+
+/// The real observer. The clock that samples runs from the beginning to the end of a run, so that it costs the same in every trial.
+pub(crate) struct BoxObserver {
+    watched: Watched,
+    sampler: Option<(CpuProfile, KernelSymbols)>,
+    books: Option<Books>,
+    before: BTreeMap<u32, CpuTime>,
+}
+
+impl BoxObserver {
+    /// Opens everything.
+    pub(crate) fn open(watched: Watched) -> Result<Self, BenchError> {
+        let sampler = match watched.cores.is_empty() {
+            true => None,
+            false => {
+                let options = ProfileOptions { frequency_hz: FREQUENCY_HZ, cpus: watched.cores.clone() };
+                let profile = CpuProfile::open(&options).map_err(failed)?;
+                Some((profile, KernelSymbols::load(&Root::live()).map_err(failed)?))
+            }
+        };
+        let books = watched.inside.clone().map(Books::open).transpose()?;
+        Ok(Self { watched, sampler, books, before: BTreeMap::new() })
+    }
+}
+
+impl Observer for BoxObserver {
+    fn begin(&mut self) -> Result<(), BenchError> {
+        if let Some(books) = &self.books {
+            books.drops()?;
+        }
+        if let Some((profile, _)) = &mut self.sampler {
+            profile.read().map_err(failed)?;
+        }
+        self.before = times()?;
+        Ok(())
+    }
+
+    fn end(&mut self) -> Result<Observation, BenchError> {
+        let after = times()?;
+        let cores: Vec<_> =
+            after.iter().filter_map(|(&cpu, now)| Some(core_load(cpu, self.before.get(&cpu)?, now))).collect();
+        let of_box = |c: &&model::CoreLoad| self.watched.cores.contains(&c.cpu);
+        let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
+        let steal_of_box = mean(cores.iter().filter(of_box).map(|c| c.steal_percent).collect());
+        let (classes, tester_percent) = match &mut self.sampler {
+            None => (BTreeMap::new(), 0.0),
+            Some((profile, symbols)) => {
+                let stacks = profile.read().map_err(failed)?;
+                let unknown = |s: &StackCount| s.kernel.iter().any(|&a| symbols.lookup(a).is_none());
+                // Programs of the tester came after the names were read; at most one reload per trial.
+                if stacks.iter().any(unknown) {
+                    symbols.reload().map_err(failed)?;
+                }
+                shares(&stacks, symbols, &self.watched, steal_of_box)
+            }
+        };
+        Ok(Observation {
+            steal_percent: mean(cores.iter().map(|c| c.steal_percent).collect()),
+            drops: self.books.as_ref().map_or_else(|| Ok(Vec::new()), Books::drops)?,
+            cores,
+            classes,
+            tester_percent,
+        })
+    }
+}
+
+/// Shares of the time of the box's cores by class, in percent, and the share of the tester's own ends on them.
+fn shares(
+    stacks: &[StackCount],
+    symbols: &KernelSymbols,
+    watched: &Watched,
+    steal_percent: f64,
+) -> (BTreeMap<Class, f64>, f64) {
+    let all: u64 = stacks.iter().map(|s| s.samples).sum();
+    if all < LEAST_SAMPLES {
+        return (BTreeMap::new(), 0.0);
+    }
+    let percent = |samples: u64| (100.0 - steal_percent) * samples as f64 / all as f64;
+    let (mut classes, mut tester) = (BTreeMap::<Class, f64>::new(), 0.0);
+    for stack in stacks {
+        let names = symbols.stack(&stack.kernel);
+        let frames: Vec<&str> = names.into_iter().map(|s| s.map_or("", |s| s.name)).collect();
+        let share = percent(stack.samples);
+        let behind = watched.threaded && frames.iter().any(|f| bare(f) == "net_rx_action");
+        if behind || is_of_an_end(&stack.comm, &watched.ends) || is_generator(&frames) {
+            tester += share;
+        } else {
+            let class = if stack.user { Class::User } else { classify(&frames).class };
+            *classes.entry(class).or_default() += share;
+        }
+    }
+    if steal_percent > 0.0 {
+        classes.insert(Class::Steal, steal_percent);
+    }
+    (classes, tester)
+}
+
+/// Whether a thread is the NAPI thread of one of the tester's ends: `napi/INTERFACE-ID`, cut to 15 bytes.
+fn is_of_an_end(comm: &str, ends: &[String]) -> bool {
+    comm.strip_prefix("napi/").is_some_and(|of| {
+        let name = of.rsplit_once('-').map_or(of, |(name, _)| name);
+        ends.iter().any(|end| end == name || (comm.len() >= 15 && end.starts_with(of)))
+    })
+}
+
+/// CPU times of all cores now.
+fn times() -> Result<BTreeMap<u32, CpuTime>, BenchError> {
+    Ok(cpu_times(&fs::read_to_string("/proc/stat").map_err(failed)?))
+}
+
+fn failed(error: impl std::fmt::Display) -> BenchError {
+    BenchError::Observer(error.to_string())
+}
+
+/// A ledger kept inside of the box's namespace, by a thread that lives there.
+struct Books {
+    ask: Option<Sender<()>>,
+    told: Receiver<Result<Vec<Dropped>, String>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Books {
+    fn open(inside: NamespaceHandle) -> Result<Self, BenchError> {
+        let (ask, asked) = channel::<()>();
+        let (tell, told) = channel();
+        let thread = thread::spawn(move || {
+            // Tracing each drop would cost an overloaded box a good part of what it has; its counters cost nothing.
+            let opened = inside.enter().map_err(|e| e.to_string()).and_then(|()| {
+                Ledger::open(&Options { interfaces: Vec::new(), trace: false }).map_err(|e| e.to_string())
+            });
+            let mut ledger = match opened {
+                Ok(ledger) => ledger,
+                Err(why) => return drop(tell.send(Err(why))),
+            };
+            if tell.send(Ok(Vec::new())).is_err() {
+                return;
+            }
+            while asked.recv().is_ok() {
+                let drops = ledger.close().map(|report| drops_of(&report)).map_err(|e| e.to_string());
+                if tell.send(drops).is_err() {
+                    return;
+                }
+            }
+        });
+        let books = Self { ask: Some(ask), told, thread: Some(thread) };
+        books.answer()?;
+        Ok(books)
+    }
+
+    /// The drops since the last call, most first.
+    fn drops(&self) -> Result<Vec<Dropped>, BenchError> {
+        // Should the thread be gone, its answer says so.
+        let _ = self.ask.as_ref().map(|a| a.send(()));
+        self.answer()
+    }
+
+    fn answer(&self) -> Result<Vec<Dropped>, BenchError> {
+        self.told.recv().map_err(|_| BenchError::Panicked("ledger of the box"))?.map_err(BenchError::Observer)
+    }
+}
+
+impl Drop for Books {
+    fn drop(&mut self) {
+        self.ask = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn drops_of(report: &model::stations::LedgerReport) -> Vec<Dropped> {
+    let mut drops: Vec<Dropped> = report
+        .stations
+        .iter()
+        .flat_map(|s| {
+            s.losses.iter().map(|l| Dropped { place: format!("{}: {}", s.name, l.place), packets: l.packets })
+        })
+        .filter(|d| d.packets > 0)
+        .collect();
+    drops.sort_by_key(|d| std::cmp::Reverse(d.packets));
+    drops
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_of_the_testers_ends_are_not_the_boxs() {
+        let ends = ["ek1a-s0".to_owned(), "eklongname-r0".to_owned()];
+        assert!(is_of_an_end("napi/ek1a-s0-81", &ends) && is_of_an_end("napi/eklongname", &ends));
+        assert!(!is_of_an_end("napi/ek1a-i0-82", &ends) && !is_of_an_end("ksoftirqd/1", &ends));
+    }
+}

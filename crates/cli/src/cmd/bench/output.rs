@@ -1,0 +1,130 @@
+//! What is printed and written at the end, and the plan before the beginning.
+
+use std::{fmt::Write, path::PathBuf};
+
+use ::bench::run::{NAME, Saved, Settings, Step, What, duration_words, seconds};
+use clap::Args;
+use model::{
+    bench::{BenchRun, SCHEMA},
+    schema::Document,
+};
+use report::{BenchCsv, BenchView, Look};
+
+use crate::{
+    failure::{Failure, note, print},
+    out_file::OutFile,
+};
+
+/// Ways out of a run.
+#[derive(Debug, Args)]
+pub(crate) struct OutputArgs {
+    /// Write a table of all results.
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    csv: Option<PathBuf>,
+    /// Write a table of all trials.
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    trials_csv: Option<PathBuf>,
+    /// Write a page with the charts.
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    html: Option<PathBuf>,
+    /// Print the run as JSON (schema evenkeel.bench/1) instead of text.
+    #[arg(long, help_heading = "Results")]
+    json: bool,
+    /// Print what the searches did, step by step, too.
+    #[arg(long, help_heading = "Results")]
+    steps: bool,
+    /// Print every trial, too.
+    #[arg(long, help_heading = "Results")]
+    trials: bool,
+    /// Print latency at every load, not at the least and the highest one alone.
+    #[arg(long, help_heading = "Results")]
+    every_load: bool,
+}
+
+/// The files of [`OutputArgs`], found to be writable.
+pub(crate) struct Outputs<'a> {
+    args: &'a OutputArgs,
+    csv: Option<OutFile>,
+    trials_csv: Option<OutFile>,
+    html: Option<OutFile>,
+}
+
+impl OutputArgs {
+    /// Learns now, not after a run, that a file cannot be written.
+    pub(crate) fn open(&self) -> Result<Outputs<'_>, Failure> {
+        let open = |path: &Option<PathBuf>| path.as_deref().map(OutFile::open).transpose();
+        Ok(Outputs { args: self, csv: open(&self.csv)?, trials_csv: open(&self.trials_csv)?, html: open(&self.html)? })
+    }
+}
+
+impl Outputs<'_> {
+    /// Prints the run, and writes it where it is wanted.
+    pub(crate) fn show(self, run: &BenchRun) -> Result<(), Failure> {
+        let args = self.args;
+        // What was measured is not lost when one of its ways out is shut.
+        let printed = args.text(run).and_then(|text| print(&text));
+        if let Some(file) = self.html {
+            file.write(report::bench_page(run)?.as_bytes())?;
+            tell("page with the charts", &args.html);
+        }
+        for (file, path, which, what) in [
+            (self.csv, &args.csv, BenchCsv::Results, "table of the results"),
+            (self.trials_csv, &args.trials_csv, BenchCsv::Trials, "table of the trials"),
+        ] {
+            if let Some(file) = file {
+                file.write(report::bench_csv(run, which)?.as_bytes())?;
+                tell(what, path);
+            }
+        }
+        printed
+    }
+}
+
+impl OutputArgs {
+    fn text(&self, run: &BenchRun) -> Result<String, Failure> {
+        Ok(match self.json {
+            true => serde_json::to_string_pretty(&Document::new(NAME, SCHEMA, run)).map_err(Failure::internal)? + "\n",
+            false => {
+                let view = BenchView { steps: self.steps, trials: self.trials, every_load: self.every_load };
+                report::bench_text(run, view, Look::of_stdout())
+            }
+        })
+    }
+}
+
+fn tell(what: &str, path: &Option<PathBuf>) {
+    if let Some(path) = path {
+        note(format_args!("The {what}: {}", path.display()));
+    }
+}
+
+/// What would be done, and how long it takes.
+pub(super) fn plan(saved: &Saved, settings: &Settings, steps: &[Step]) -> String {
+    let setup = &saved.run.setup;
+    let mut text = format!(
+        "Preset {}: {}.\n{}, IPv{}, {} {} in each direction.\n",
+        settings.name,
+        settings.preset.what,
+        if setup.both_ways { "Both directions at once" } else { "One direction" },
+        setup.ip_version,
+        setup.flows,
+        if setup.flows == 1 { "flow" } else { "flows" },
+    );
+    for role in &setup.arrangement.roles {
+        let _ = writeln!(text, "CPU {}: {}.", role.cpus, role.does);
+    }
+    text.push('\n');
+    let done = |step: &Step| saved.done.contains(&step.id);
+    let rows = steps.iter().enumerate().map(|(i, step)| {
+        let what = match step.id.what {
+            What::Ceiling => "tester's ceiling".to_owned(),
+            What::Test(test) => test.to_string(),
+        };
+        let time = if done(step) { "done".to_owned() } else { duration_words(step.seconds) };
+        vec![(i + 1).to_string(), step.id.mode.clone(), step.id.frame.label(), what, time]
+    });
+    text.push_str(&Look::of_stdout().table(&[">STEP", "BOX", ">FRAMES", "TEST", ">ABOUT"], rows));
+    let left: Vec<Step> = steps.iter().filter(|s| !done(s)).cloned().collect();
+    let _ = writeln!(text, "\n{} steps, about {} in all.", left.len(), duration_words(seconds(&left)));
+    text
+}
