@@ -160,16 +160,6 @@ pub fn probe(traffic: &Traffic, direction: Direction) -> Result<BenchEntry, Benc
     entries.pop().ok_or(BenchError::Panicked("builder of probes"))
 }
 
-/// Flows of each direction in a table, which for a replay are the file's own; 0 for a direction that is not used. So many its receiver must tell apart.
-pub fn flows_of(entries: &[BenchEntry]) -> [u32; 2] {
-    let mut flows = [0; 2];
-    for entry in entries {
-        let of = &mut flows[usize::from(entry.direction & 1)];
-        *of = entry.flow.saturating_add(1).max(*of);
-    }
-    flows
-}
-
 /// UDP payload of a frame of `bytes` with FCS.
 fn data_len(bytes: u32, family: Family) -> usize {
     (bytes as usize).saturating_sub(FCS_LEN + unit::udp_headers(family))

@@ -222,7 +222,6 @@ fn each_flow_counts_its_units_from_zero_without_a_gap() {
     ] {
         let entries = lay_out(&spec, &traffic(Family::V4, flows, true)).unwrap();
         let seen = numbers(&entries, 3);
-        assert_eq!(flows_of(&entries), [flows; 2]);
         assert_eq!(seen.len(), 2 * flows as usize);
         for (flow, numbers) in seen {
             assert_eq!(numbers, (0..3 * units).collect::<Vec<u32>>(), "{spec} {flow:?}");
@@ -356,7 +355,7 @@ fn a_capture_file_keeps_what_a_box_looks_at() {
     }
     // One way only: answers go along, each as a flow of its own.
     let one_way = Replay::read(file.path(), &traffic(Family::V4, 1, false)).unwrap();
-    assert_eq!((one_way.flows, flows_of(&one_way.entries)), ([4, 0], [4, 0]));
+    assert_eq!(one_way.flows, [4, 0]);
     let v6 = Replay::read(file.path(), &traffic(Family::V6, 1, true)).unwrap();
     assert_eq!((v6.entries.len(), v6.left_out.other_version), (1, 6));
 }
