@@ -26,17 +26,23 @@ const FRAME_PX: usize = 110;
 
 /// Draws into an element with that id. Rows grow upwards in a chart, so every caller gives them from bottom to top.
 pub(crate) fn plot(id: &str, height: usize, order: TraceOrder, layout: Layout, traces: Vec<Box<dyn Trace>>) -> String {
+    let margin = Margin::new().left(8).right(8).top(8).bottom(64).auto_expand(true);
+    plot_within(id, height, order, layout.margin(margin), traces)
+}
+
+/// As [`plot`], within the layout's own margins.
+pub(crate) fn plot_within(
+    id: &str,
+    height: usize,
+    order: TraceOrder,
+    layout: Layout,
+    traces: Vec<Box<dyn Trace>>,
+) -> String {
     let legend =
         Legend::new().orientation(Orientation::Horizontal).x(0.0).y(-40.0 / height as f64).y_anchor(Anchor::Top);
     let mut plot = Plot::new();
     plot.add_traces(traces);
-    plot.set_layout(
-        layout
-            .height(height)
-            .auto_size(true)
-            .margin(Margin::new().left(8).right(8).top(8).bottom(64).auto_expand(true))
-            .legend(legend.trace_order(order)),
-    );
+    plot.set_layout(layout.height(height).auto_size(true).legend(legend.trace_order(order)));
     plot.set_configuration(
         Configuration::new().responsive(true).display_mode_bar(DisplayModeBar::False).show_send_to_cloud(false),
     );
@@ -48,7 +54,7 @@ fn rows(run: &DemoRun) -> Vec<String> {
     run.stages.iter().rev().map(|s| s.name.clone()).collect()
 }
 
-fn category_axis() -> Axis {
+pub(crate) fn category_axis() -> Axis {
     // Invisible ticks keep the names off the bars.
     let axis = Axis::new().auto_margin(true).fixed_range(true);
     axis.ticks(TicksDirection::Outside).tick_length(6).tick_color("rgba(0,0,0,0)")
@@ -59,7 +65,7 @@ fn mpps_axis(longest: f64) -> Axis {
     value_axis(" M").range(vec![0.0, if longest > 0.0 { 1.25 * longest } else { 1.0 }])
 }
 
-fn value_axis(unit: &str) -> Axis {
+pub(crate) fn value_axis(unit: &str) -> Axis {
     Axis::new().fixed_range(true).n_ticks(6).tick_suffix(unit)
 }
 
@@ -106,9 +112,7 @@ pub(crate) fn published(run: &DemoRun) -> Option<String> {
                 let figure = run.sources_of(&stage.key).find(|f| f.citation == *citation);
                 figure.map_or((0.0, String::new()), |f| (f.high_mpps, range_mpps(f.low_mpps, f.high_mpps) + " Mpps"))
             };
-            let pattern = Pattern::new().shape(PatternShape::RightDiagonalLine).solidity(0.25);
-            let marker = Marker::new().color(PUBLISHED[i % PUBLISHED.len()]).pattern(pattern);
-            bars(run, &first_words(citation), marker, run.stages.iter().rev().map(value).collect())
+            bars(run, &first_words(citation), published_marker(i), run.stages.iter().rev().map(value).collect())
         })
         .collect();
     if traces.is_empty() {
@@ -118,6 +122,12 @@ pub(crate) fn published(run: &DemoRun) -> Option<String> {
     let layout =
         Layout::new().bar_mode(BarMode::Group).y_axis(category_axis()).x_axis(mpps_axis(longest)).show_legend(true);
     Some(plot("published", FRAME_PX + 52 * run.stages.len(), TraceOrder::Reversed, layout, traces))
+}
+
+/// How published figures look on every page: hatched, so that nobody takes them for ours.
+pub(crate) fn published_marker(i: usize) -> Marker {
+    let pattern = Pattern::new().shape(PatternShape::RightDiagonalLine).solidity(0.25);
+    Marker::new().color(PUBLISHED[i % PUBLISHED.len()]).pattern(pattern)
 }
 
 /// The part of a citation that fits a legend: up to the first comma that a year precedes, or all of it.

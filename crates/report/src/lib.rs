@@ -1,5 +1,6 @@
 //! Text, JSON and HTML of what was measured; knows model and nothing else.
 
+mod bench;
 mod charts;
 mod demo_page;
 mod demo_text;
@@ -12,6 +13,7 @@ mod sweep_page;
 mod table;
 mod top;
 
+pub use bench::{BenchCsv, BenchView, CsvError, bench_compare_text, bench_csv, bench_page, bench_text};
 pub use demo_page::{PageError, demo_page};
 pub use demo_text::{PUBLISHED, demo_text, ledger, stages};
 pub use doctor::{doctor_list, doctor_table, doctor_text};

@@ -178,8 +178,13 @@ fn quantities(point: &Point) -> Vec<(String, Unit, Value)> {
             all.push((format!("one-way p99, {load}"), Unit::Nanoseconds, once(p99 as f64)));
         }
     }
+    if let Some(j) = &point.jitter {
+        let readings: Vec<f64> = j.readings_ns.iter().flatten().flatten().copied().collect();
+        all.extend(mean_of(&readings).map(|v| ("jitter".to_owned(), Unit::Nanoseconds, v)));
+    }
     if let Some(r) = &point.recovery {
-        all.extend(mean_of(&r.seconds).map(|v| ("recovery".to_owned(), Unit::Seconds, v)));
+        let at_least = r.unfinished > 0;
+        all.extend(mean_of(&r.seconds).map(|v| ("recovery".to_owned(), Unit::Seconds, Value { at_least, ..v })));
     }
     for r in &point.resets {
         all.extend(mean_of(&r.by_loss_s).map(|v| (format!("reset: {}", r.what), Unit::Seconds, v)));
@@ -276,9 +281,12 @@ fn brackets_apart(a: &Value, b: &Value) -> Option<bool> {
     Some(below(a.high, low_b) || below(b.high, low_a))
 }
 
+/// The name of a fact about a run, and the fact.
+type Fact = (&'static str, fn(&BenchRun) -> String);
+
 /// What differs between the runs besides their figures.
 fn notes(runs: &[(String, BenchRun)]) -> Vec<String> {
-    let facts: [(&str, fn(&BenchRun) -> String); 12] = [
+    let facts: [Fact; 12] = [
         ("the machine", |r| r.machine.hostname.clone()),
         ("the CPU", |r| format!("{} x {}", r.machine.cpus, r.machine.cpu_model)),
         ("the kernel", |r| r.machine.kernel.clone()),

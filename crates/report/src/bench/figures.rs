@@ -1,0 +1,267 @@
+//! What text, page and CSV say about a run of the bench, computed once for all of them.
+
+use model::{
+    bench::{BenchRun, Delays, Found, FrameSpec, Latency, Mode, Point, Status, Trial, Verdict},
+    profile::Class,
+    units,
+};
+
+/// What rates count, for headings.
+const RATES: &str = "A unit is a frame, or a datagram with all its fragments; sizes of frames are with FCS. \"Total\" is of all \
+     directions together, \"each way\" of one direction, \"fails at\" the lowest load in all that failed, \"came through\" the lowest and \
+     highest of the trials at the total, \"ceiling\" what the tester itself can do. \"Payload\" is bits of UDP payload, \"frames\" bits of Ethernet frames with FCS, both of all directions.";
+/// How latency is defined (RFC 2544, section 26.2, asks for it).
+const LATENCY: &str = "Latency is from the stamp that a unit bears when the tester hands it to its port to the arrival of its last \
+     frame in the tester's program at the other port: the store-and-forward latency of RFC 1242 plus the time on the line and in both ports. \
+     Of two directions the worse is shown.";
+/// What a round trip is.
+const ROUND_TRIP: &str = "Round trips are of least-size probes that the far port sends back: the mean of the best series that agree \
+     with themselves.";
+/// What stands where the tester was the limit.
+const LIMITED: &str = "tester-limited";
+
+/// What the words of the report mean, those of tests that were not made left out.
+pub(crate) fn meanings(run: &BenchRun) -> Vec<&'static str> {
+    let points = || run.modes.iter().flat_map(|m| &m.points);
+    let latency = points().any(|p| !p.latency.is_empty());
+    let probes = points().flat_map(|p| &p.latency).any(|l| l.round_trip_ns.is_some());
+    [(true, RATES), (latency, LATENCY), (probes, ROUND_TRIP)]
+        .into_iter()
+        .filter_map(|(is, text)| is.then_some(text))
+        .collect()
+}
+
+/// A run with the arithmetic that all its faces share.
+#[derive(Clone, Copy)]
+pub(crate) struct Figures<'a>(pub(crate) &'a BenchRun);
+
+impl<'a> Figures<'a> {
+    /// Directions in which units go.
+    pub(crate) fn directions(self) -> f64 {
+        if self.0.setup.both_ways { 2.0 } else { 1.0 }
+    }
+
+    fn ip_header(self) -> u32 {
+        if self.0.setup.ip_version == 6 { 40 } else { 20 }
+    }
+
+    /// Bits per second of UDP payload.
+    pub(crate) fn payload_bps(self, frame: &FrameSpec, pps: f64) -> f64 {
+        8.0 * frame.payload_bytes(self.ip_header()) * pps
+    }
+
+    /// Bits per second of Ethernet frames with FCS.
+    pub(crate) fn frame_bps(self, frame: &FrameSpec, pps: f64) -> f64 {
+        8.0 * frame.frame_bytes(self.ip_header()) * pps
+    }
+
+    /// Mean bytes of a unit with FCS, and of its payload.
+    pub(crate) fn bytes(self, frame: &FrameSpec) -> (f64, f64) {
+        (frame.frame_bytes(self.ip_header()), frame.payload_bytes(self.ip_header()))
+    }
+
+    /// Units per second over all directions that fill the line; none without a line rate.
+    pub(crate) fn line_pps(self, frame: &FrameSpec) -> Option<f64> {
+        Some(frame.line_pps(self.ip_header(), self.0.setup.line_bits_per_s?) * self.directions())
+    }
+
+    /// The most that could be offered: the line's rate, or the tester's ceiling where there is no line.
+    pub(crate) fn theory(self, point: &Point) -> Option<f64> {
+        self.line_pps(&point.frame).or(point.ceiling_pps)
+    }
+
+    /// Every kind of frame of any mode, in the order of the run.
+    pub(crate) fn frames(self) -> Vec<&'a FrameSpec> {
+        let mut frames: Vec<&FrameSpec> = Vec::new();
+        for point in self.0.modes.iter().flat_map(|m| &m.points) {
+            if !frames.contains(&&point.frame) {
+                frames.push(&point.frame);
+            }
+        }
+        frames
+    }
+
+    /// What the tester can do at most with such frames, in units per second.
+    pub(crate) fn ceiling_pps(self, frame: &FrameSpec) -> Option<f64> {
+        let points = self.0.modes.iter().flat_map(|m| &m.points);
+        points.filter(|p| p.frame == *frame).find_map(|p| p.ceiling_pps)
+    }
+
+    /// What `4096/3` means, if any kind of frame is such.
+    pub(crate) fn datagrams_note(self) -> Option<String> {
+        self.frames().into_iter().find_map(|f| match f {
+            FrameSpec::Datagram { payload, fragments } => Some(format!(
+                "{payload}/{fragments} is a datagram of {payload} bytes of payload in {fragments} fragments; it counts when all of them \
+                 arrive."
+            )),
+            _ => None,
+        })
+    }
+
+    /// The name of the main goal.
+    pub(crate) fn goal(self) -> &'a str {
+        self.0.setup.goals.first().map_or("", |g| g.name.as_str())
+    }
+
+    /// All trials.
+    pub(crate) fn trials(self) -> impl Iterator<Item = (&'a Mode, &'a Trial)> {
+        self.0.modes.iter().flat_map(|m| m.points.iter().flat_map(move |p| p.trials.iter().map(move |t| (m, t))))
+    }
+
+    /// `total of both directions` or what else rates are.
+    pub(crate) fn total_of(self) -> &'static str {
+        if self.0.setup.both_ways { "total of both directions" } else { "one direction" }
+    }
+
+    /// Why the run is not whole.
+    pub(crate) fn partial(self) -> Option<&'a str> {
+        match &self.0.status {
+            Status::Partial { reason } => Some(reason),
+            Status::Complete => None,
+        }
+    }
+
+    /// What the filter takes of the rate of the least frames, against the router, for each filtering mode.
+    pub(crate) fn filter_costs(self) -> Vec<(&'a str, &'a FrameSpec, f64)> {
+        let Some(router) = self.0.modes.iter().find(|m| m.key == "router") else { return Vec::new() };
+        let least = |m: &'a Mode| {
+            let sized = m.points.iter().filter_map(|p| match p.frame {
+                FrameSpec::Size { bytes } => Some((bytes, p)),
+                _ => None,
+            });
+            sized.min_by_key(|(bytes, _)| *bytes).map(|(_, p)| p)
+        };
+        let cost = |m: &'a Mode| {
+            let point = least(m)?;
+            let of_router = rate(router.points.iter().find(|p| p.frame == point.frame)?)?;
+            Some((m.key.as_str(), &point.frame, 1.0 - rate(point)? / of_router))
+        };
+        let filters = self.0.modes.iter().filter(|m| matches!(m.key.as_str(), "stateful" | "stateless"));
+        filters.filter_map(cost).collect()
+    }
+}
+
+/// The main goal's result.
+pub(crate) fn main_goal(point: &Point) -> Option<&Found> {
+    point.throughput.as_ref()?.found.first()
+}
+
+/// The throughput for the main goal, if it is the box's own.
+pub(crate) fn rate(point: &Point) -> Option<f64> {
+    let throughput = point.throughput.as_ref()?;
+    matches!(throughput.verdict, Verdict::Measured).then(|| throughput.pps(0)).flatten()
+}
+
+/// The rate to draw: the throughput, or what the box did at least.
+pub(crate) fn rate_or_least(point: &Point) -> Option<(f64, bool)> {
+    let throughput = point.throughput.as_ref()?;
+    match throughput.verdict {
+        Verdict::Measured => Some((throughput.pps(0)?, false)),
+        Verdict::TesterLimited { .. } => Some((throughput.pps(0)?, true)),
+        Verdict::Nothing | Verdict::Void { .. } => None,
+    }
+}
+
+/// The verdict in words, with what it means.
+pub(crate) fn verdict(verdict: &Verdict) -> String {
+    match verdict {
+        Verdict::Measured => "measured".into(),
+        Verdict::TesterLimited { ceiling_pps } => format!("{LIMITED} (ceiling {})", units::pps(*ceiling_pps)),
+        Verdict::Nothing => "nothing came through".into(),
+        Verdict::Void { reason } => format!("void: {reason}"),
+    }
+}
+
+/// The label of a frame where room is scarce: `64`, `4096/3`, `imix`.
+pub(crate) fn short(frame: &FrameSpec) -> String {
+    match frame {
+        FrameSpec::Datagram { payload, fragments } => format!("{payload}/{fragments}"),
+        other => other.label(),
+    }
+}
+
+/// The trial that shows the box at its throughput: it counts, the box was observed, and its load is the nearest.
+pub(crate) fn at_throughput(point: &Point) -> Option<&Trial> {
+    nearest(point, main_goal(point)?.lower_pps?, |t| !t.observed.classes.is_empty() || !t.observed.cores.is_empty())
+}
+
+/// The trial nearest to the load at which the box failed, with the drops that were seen in it.
+pub(crate) fn at_failure(point: &Point) -> Option<&Trial> {
+    nearest(point, main_goal(point)?.upper_pps?, |t| !t.observed.drops.is_empty())
+}
+
+fn nearest(point: &Point, pps: f64, fits: impl Fn(&Trial) -> bool) -> Option<&Trial> {
+    let distance = |t: &Trial| (t.wanted_pps.unwrap_or(t.offered_pps) / pps - 1.0).abs();
+    let trials = point.trials.iter().filter(|t| t.void.is_none() && t.frame == point.frame && fits(t));
+    trials.min_by(|a, b| distance(a).total_cmp(&distance(b)).then(b.seconds.total_cmp(&a.seconds)))
+}
+
+/// The load of the box's cores in percent; none where it was not seen.
+pub(crate) fn busy_percent(trial: &Trial) -> Option<f64> {
+    let classes = &trial.observed.classes;
+    let busy = classes.iter().filter(|(class, _)| class.is_busy()).map(|(_, percent)| percent).sum();
+    (!classes.is_empty()).then_some(busy)
+}
+
+/// The dearest classes of the box's cores, in percent.
+pub(crate) fn dearest(trial: &Trial, n: usize) -> Vec<(Class, f64)> {
+    let mut classes: Vec<(Class, f64)> =
+        trial.observed.classes.iter().filter(|(c, _)| c.is_busy()).map(|(c, p)| (*c, *p)).collect();
+    classes.sort_by(|a, b| b.1.total_cmp(&a.1));
+    classes.truncate(n);
+    classes
+}
+
+/// The worse of both directions.
+pub(crate) fn worse(delays: &[Option<Delays>; 2]) -> Option<&Delays> {
+    delays.iter().flatten().max_by_key(|d| d.p99_ns)
+}
+
+/// Jitter of RFC 3550 in nanoseconds, of the worse direction.
+pub(crate) fn jitter_ns(latency: &Latency) -> Option<f64> {
+    latency.one_way.iter().flatten().filter_map(|d| d.jitter_ns).reduce(f64::max)
+}
+
+/// The jitter that stands for a point: the mean of its readings at the throughput, or that at the highest load of latency.
+pub(crate) fn jitter_of(point: &Point) -> Option<f64> {
+    let readings = point.jitter.as_ref().and_then(|j| j.mean_ns.iter().flatten().copied().reduce(f64::max));
+    readings.or_else(|| jitter_ns(highest_load(point)?))
+}
+
+/// Latency at the highest load.
+pub(crate) fn highest_load(point: &Point) -> Option<&Latency> {
+    point.latency.iter().filter(|l| l.load > 0.0).max_by(|a, b| a.load.total_cmp(&b.load))
+}
+
+/// Delay variation of RFC 5481 (PDV), percentile 99, in nanoseconds, of the worse direction.
+pub(crate) fn pdv_ns(latency: &Latency) -> Option<f64> {
+    latency.pdv_p99_ns.iter().flatten().max().map(|&ns| ns as f64)
+}
+
+/// The load as a word: `idle`, `95 %`.
+pub(crate) fn load(latency: &Latency) -> String {
+    if latency.load > 0.0 { format!("{:.0} %", 100.0 * latency.load) } else { "idle".into() }
+}
+
+/// The points of loss over offered rate, by rising load, and whether they are a curve of their own or the trials of the searches.
+pub(crate) fn losses(point: &Point) -> (Vec<(f64, f64)>, bool) {
+    let own = !point.loss_curve.is_empty();
+    let mut losses: Vec<(f64, f64)> = if own {
+        point.loss_curve.iter().map(|p| (p.offered_pps, p.loss_ratio)).collect()
+    } else {
+        let counted = point.trials.iter().filter(|t| t.void.is_none() && t.wanted_pps.is_some());
+        counted.map(|t| (t.offered_pps, t.loss_ratio())).collect()
+    };
+    losses.sort_by(|a, b| a.0.total_cmp(&b.0));
+    (losses, own)
+}
+
+/// A number of seconds as time: `1.50 s`, `12.0 µs`.
+pub(crate) fn seconds(s: f64) -> String {
+    units::nanoseconds(1e9 * s)
+}
+
+/// What may be missing.
+pub(crate) fn or_dash(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "-".into())
+}

@@ -1,0 +1,164 @@
+//! A run of the bench as the user reads it.
+
+mod composed_bench;
+
+use composed_bench::{frames, run};
+use model::{
+    bench::{BenchRun, Point, SCHEMA, Status, Verdict, compare},
+    schema::Document,
+};
+use report::{BenchCsv, BenchView, Look, bench_compare_text, bench_csv, bench_page, bench_text};
+
+/// A run with only the first kinds of frames and modes.
+fn small(modes: usize, points: usize) -> BenchRun {
+    let mut run = run();
+    run.modes.truncate(modes);
+    run.modes.iter_mut().for_each(|m| m.points.truncate(points));
+    run
+}
+
+#[test]
+fn a_run_as_text() {
+    let text = bench_text(&run(), BenchView::default(), Look { width: 80, lines: true });
+    insta::assert_snapshot!("bench_80", text);
+    let everything = BenchView { every_load: true, steps: true, trials: true };
+    insta::assert_snapshot!("bench_200_all", bench_text(&small(2, 1), everything, Look::plain(200)));
+}
+
+#[test]
+fn no_line_is_wider_than_the_page() {
+    for width in [80, 100, 120, 200] {
+        for line in bench_text(&run(), BenchView::default(), Look::plain(width)).lines() {
+            assert!(line.chars().count() <= usize::from(width), "{width}: {line}");
+        }
+    }
+}
+
+#[test]
+fn a_run_as_csv() {
+    insta::assert_snapshot!("bench_results_csv", bench_csv(&small(1, 1), BenchCsv::Results).unwrap());
+    insta::assert_snapshot!("bench_trials_csv", bench_csv(&small(1, 1), BenchCsv::Trials).unwrap());
+}
+
+#[test]
+fn csv_has_as_many_fields_in_every_row() {
+    for which in [BenchCsv::Results, BenchCsv::Trials] {
+        let mut odd = run();
+        odd.modes[0].points[0].trials[0].purpose = "a \"quoted\", and\nbroken purpose".into();
+        let text = bench_csv(&odd, which).unwrap();
+        // The reader refuses rows of differing lengths.
+        let rows = csv::Reader::from_reader(text.as_bytes()).records().map(Result::unwrap).count();
+        assert!(rows > 100, "{rows}");
+    }
+}
+
+#[test]
+fn a_limited_tester_gives_no_throughput() {
+    let mut run = small(1, 1);
+    let throughput = run.modes[0].points[0].throughput.as_mut().unwrap();
+    throughput.verdict = Verdict::TesterLimited { ceiling_pps: 900e3 };
+    let text = bench_text(&run, BenchView::default(), Look::plain(200));
+    assert!(text.contains("tester-limited (ceiling 900 kpps)"), "{text}");
+    assert!(text.lines().any(|l| l.starts_with("64") && l.contains(">= 844 kpps")), "{text}");
+    assert!(!text.contains("of the router's rate"), "no filter's cost from a bound: {text}");
+}
+
+#[test]
+fn what_is_missing_is_no_fault() {
+    let mut partial = run();
+    partial.status = Status::Partial { reason: "interrupted; 30 of 36 points are missing".into() };
+    partial.modes[0].points = frames().into_iter().map(Point::new).collect();
+    partial.modes[1].points[0].throughput.as_mut().unwrap().verdict = Verdict::Nothing;
+    partial.modes[1].points[0].throughput.as_mut().unwrap().found[0].lower_pps = None;
+    partial.modes[2].points.clear();
+    partial.setup.goals.clear();
+    partial.sources.clear();
+    let text = bench_text(&partial, BenchView { every_load: true, steps: true, trials: true }, Look::plain(80));
+    assert!(text.contains("PARTIAL: interrupted"), "{text}");
+    assert!(text.contains("nothing"), "{text}");
+    assert!(bench_csv(&partial, BenchCsv::Results).unwrap().lines().count() > 1);
+    let page = bench_page(&partial).unwrap();
+    assert!(page.contains("<strong>Partial:</strong> interrupted"));
+    partial.modes.clear();
+    assert!(bench_page(&partial).unwrap().contains("Conditions"));
+    assert!(bench_text(&partial, BenchView::default(), Look::plain(80)).contains("Machine"));
+}
+
+#[test]
+fn the_page_stands_alone() {
+    let page = bench_page(&run()).unwrap();
+    let (head, body) = page.split_once("<body>").unwrap();
+    assert_eq!((page.matches("plotly.js v").count(), head.matches("<script").count()), (1, 1));
+    for loads in [" src=", " href=", "@import", "url(http", "<link", "<img", "<iframe"] {
+        assert!(!body.contains(loads), "the body has `{loads}`");
+    }
+}
+
+#[test]
+fn the_page_has_the_charts_of_the_study() {
+    let page = bench_page(&run()).unwrap();
+    for chart in ["rates", "bits", "theory", "published", "round-trips", "one-way", "over-load", "jitter"] {
+        assert!(page.contains(&format!("id=\"{chart}\"")), "no chart `{chart}`");
+    }
+    assert_eq!(page.matches("\"type\":\"scatterpolar\"").count(), 8, "two radars of four modes");
+    assert!(page.contains("id=\"loss-router\"") && page.contains("id=\"loss-xdp-fib\""));
+    assert!(page.contains(report::PUBLISHED) && page.contains("pfSense on KVM, 2017"));
+    assert!(page.contains("void: pacing missed by 2.1 %"));
+}
+
+#[test]
+fn what_a_run_says_cannot_become_markup() {
+    let mut run = small(2, 2);
+    run.machine.hostname = "<script>alert(1)</script>".into();
+    run.modes[0].name = "</script><b>".into();
+    run.modes[0].points[0].trials[0].purpose = "<i>why</i>".into();
+    let page = bench_page(&run).unwrap();
+    for markup in ["<script>alert(1)", "</script><b>", "<i>why</i>"] {
+        assert!(!page.contains(markup), "{markup}");
+    }
+}
+
+#[test]
+fn a_real_port_has_a_line_rate() {
+    let mut run = small(1, 1);
+    run.setup.line_bits_per_s = Some(10e9);
+    let text = bench_text(&run, BenchView::default(), Look::plain(200));
+    // 10 Gbit/s carry 14.88 million frames of 64 bytes in each direction.
+    assert!(text.contains("OF THE LINE") && text.contains("Line rate: 10.0 Gbit/s"), "{text}");
+    assert!(bench_csv(&run, BenchCsv::Results).unwrap().contains("line rate,units/s,29761905"));
+}
+
+#[test]
+fn runs_side_by_side() {
+    let mut faster = small(2, 2);
+    faster.machine.kernel = "6.18.0".into();
+    for point in faster.modes.iter_mut().flat_map(|m| &mut m.points) {
+        let found = &mut point.throughput.as_mut().unwrap().found[0];
+        found.lower_pps = found.lower_pps.map(|pps| 1.2 * pps);
+        found.upper_pps = found.upper_pps.map(|pps| 1.2 * pps);
+        point.latency[4].series_ns.iter_mut().for_each(|ns| *ns *= 0.8);
+    }
+    let runs = [("old.json".to_owned(), small(2, 2)), ("new.json".to_owned(), faster)];
+    let compared = compare::compare(&runs);
+    insta::assert_snapshot!("bench_compare_80", bench_compare_text(&compared, Look { width: 80, lines: true }));
+    let document = Document::new("bench-compare", compare::SCHEMA, compared);
+    let text = serde_json::to_string(&document).unwrap();
+    let back = serde_json::from_str::<Document<compare::BenchComparison>>(&text).unwrap();
+    assert_eq!(bench_compare_text(&back.body, Look::plain(100)), bench_compare_text(&document.body, Look::plain(100)));
+}
+
+/// Fields may be added; one that goes away or changes its meaning makes a new version of the schema.
+#[test]
+fn the_schema_is_stable() {
+    let mut run = small(1, 1);
+    run.modes[0].points[0].trials.truncate(1);
+    run.sources.truncate(1);
+    let document = Document::new("bench", SCHEMA, run);
+    insta::assert_json_snapshot!("schema_bench_1", document);
+    let text = serde_json::to_string(&document).unwrap();
+    let back = serde_json::from_str::<Document<BenchRun>>(&text).unwrap();
+    // Floating-point numbers may come back with another last digit; the page shows none of it.
+    let page =
+        |run: &BenchRun| bench_text(run, BenchView { every_load: true, steps: true, trials: true }, Look::plain(200));
+    assert_eq!((back.schema.as_str(), page(&back.body)), ("evenkeel.bench/1", page(&document.body)));
+}
