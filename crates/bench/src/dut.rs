@@ -41,8 +41,7 @@ pub enum DutKind {
 
 impl DutKind {
     /// All of them.
-    pub const ALL: [Self; 6] =
-        [Self::Wire, Self::Router, Self::Stateful, Self::Stateless, Self::Bridge, Self::XdpFib];
+    pub const ALL: [Self; 6] = [Self::Wire, Self::Router, Self::Stateful, Self::Stateless, Self::Bridge, Self::XdpFib];
 
     /// Its name on the command line and in files.
     pub fn key(self) -> &'static str {
@@ -305,7 +304,10 @@ impl Dut {
     pub fn reset(&self, kind: ResetKind, down: Duration) -> Result<(), BenchError> {
         let (ResetKind::Forwarding, Some(made)) = (kind, &self.made) else {
             if kind == ResetKind::Forwarding {
-                return Err(BenchError::Setting(format!("what forwards in {} cannot be restarted from here", self.name())));
+                return Err(BenchError::Setting(format!(
+                    "what forwards in {} cannot be restarted from here",
+                    self.name()
+                )));
             }
             let port = &self.ports[1];
             port.set_link(false)?;

@@ -104,6 +104,15 @@ impl NamespaceHandle {
         self.run(|| napi::thread(interface, cpus))?
     }
 
+    /// Lets the NAPI threads of `interface` run before all other work on their CPUs (nice -20), so that what else the machine does
+    /// weighs little on what is measured. Nothing happens without threads.
+    ///
+    /// # Errors
+    /// CAP_SYS_NICE is missing.
+    pub fn prefer_napi(&self, interface: &str) -> Result<(), LabError> {
+        napi::prefer(interface)
+    }
+
     /// Writes a sysctl of the namespace, such as `net.ipv4.ip_early_demux`.
     pub fn set_sysctl(&self, name: &str, value: &str) -> Result<(), LabError> {
         let path = format!("/proc/sys/{}", name.replace('.', "/"));

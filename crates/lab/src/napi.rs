@@ -14,6 +14,8 @@ use nix::{
 
 use crate::LabError;
 
+/// The nice value of who comes first.
+const FIRST: i32 = -20;
 /// How long the kernel may take to start the threads.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -43,6 +45,17 @@ pub(crate) fn thread(interface: &str, cpus: &[u32]) -> Result<(), LabError> {
         set.set(cpu as usize)
             .and_then(|()| sched_setaffinity(Pid::from_raw(pid), &set))
             .map_err(|e| failed(format!("thread {pid} to CPU {cpu}: {e}")))?;
+    }
+    Ok(())
+}
+
+/// Lets the NAPI threads of `interface` run before other work on their CPUs.
+pub(crate) fn prefer(interface: &str) -> Result<(), LabError> {
+    for pid in threads_of(interface) {
+        sys::affinity::set_nice(pid.cast_unsigned(), FIRST).map_err(|e| LabError::Napi {
+            interface: interface.to_owned(),
+            why: format!("thread {pid} to nice {FIRST}: {e}"),
+        })?;
     }
     Ok(())
 }

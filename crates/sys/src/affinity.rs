@@ -22,8 +22,16 @@ pub fn pin_current_thread(cpu: u32) -> io::Result<()> {
 /// # Errors
 /// EACCES without CAP_SYS_NICE, when it is less than now.
 pub fn set_nice_of_current_thread(nice: i32) -> io::Result<()> {
-    // SAFETY: setpriority(2) takes numbers only; on Linux, 0 is the calling thread.
-    let code = unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+    set_nice(0, nice)
+}
+
+/// The same for the thread `tid`, which may be one of the kernel's; 0 is the calling one.
+///
+/// # Errors
+/// ESRCH when it is gone; EACCES or EPERM without CAP_SYS_NICE.
+pub fn set_nice(tid: u32, nice: i32) -> io::Result<()> {
+    // SAFETY: setpriority(2) takes numbers only.
+    let code = unsafe { libc::setpriority(libc::PRIO_PROCESS, tid, nice) };
     if code == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 

@@ -10,7 +10,7 @@ use std::{
 /// A TAP device of this process, down and without address. Dropping it removes the interface; so does the end of the process.
 #[derive(Debug)]
 pub struct Tap {
-    _file: File,
+    file: File,
     name: String,
 }
 
@@ -37,7 +37,12 @@ impl Tap {
         }
         // SAFETY: the kernel has written the name it chose, closed by a NUL within IFNAMSIZ (drivers/net/tun.c, tun_set_iff).
         let name = unsafe { CStr::from_ptr(request.ifr_name.as_ptr()) }.to_string_lossy().into_owned();
-        Ok(Self { _file: file, name })
+        Ok(Self { file, name })
+    }
+
+    /// The descriptor: a read takes one frame that was sent on the interface, a write has one arrive there.
+    pub fn file(&self) -> &File {
+        &self.file
     }
 
     /// The name that the kernel gave it.

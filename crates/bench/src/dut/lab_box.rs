@@ -29,7 +29,7 @@ pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Resul
         Sharing::Apart => Napi::Threads(cores.of_box.clone()),
         Sharing::Inline => Napi::Inline,
     };
-    let made = TestBox::build(lab, &BoxSpec { family: options.family, napi: napi.clone(), ..BoxSpec::new(box_kind) })?;
+    let made = TestBox::build(lab, &BoxSpec { family: options.family, napi, ..BoxSpec::new(box_kind) })?;
     let identity = Identity {
         key: kind.key().into(),
         name: kind.name().into(),
@@ -53,11 +53,19 @@ pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Resul
     Ok(dut)
 }
 
-/// Makes ports of the ends of `made`.
-pub(super) fn adopt(made: TestBox, identity: Identity) -> Result<Dut, BenchError> {
+/// Makes ports of the ends of `made`, and lets its work go before that of others: the sender's core belongs to the sender, so that
+/// whatever else runs on a machine of two cores is with the box.
+pub(super) fn adopt(made: TestBox, mut identity: Identity) -> Result<Dut, BenchError> {
     let (Some(receiver), Some(back)) = (made.receiver(), made.back()) else {
         return Err(BenchError::Setting("a box that ends frames cannot be benched: it has no second port".into()));
     };
+    if let Napi::Threads(_) = made.spec().napi {
+        let exit = made.inside().and_then(|i| Some((&i.namespace, i.exit.as_ref()?)));
+        for (namespace, end) in [Some(made.entry()), exit].into_iter().flatten() {
+            namespace.prefer_napi(&end.name)?;
+        }
+        identity.settings.push("NAPI threads at nice -20".into());
+    }
     let ports = [port(made.sender(), made.target())?, port(receiver, back)?];
     Ok(Dut { identity, family: made.spec().family, ports, made: Some(made), _held: None })
 }

@@ -46,7 +46,10 @@ impl TestPort {
 
     fn pin(&self) -> Result<(), BenchError> {
         match (&self.namespace, self.threads) {
-            (Some(namespace), Some(cpu)) => Ok(namespace.thread_napi(&self.interface, &[cpu])?),
+            (Some(namespace), Some(cpu)) => {
+                namespace.thread_napi(&self.interface, &[cpu])?;
+                Ok(namespace.prefer_napi(&self.interface)?)
+            }
             _ => Ok(()),
         }
     }
