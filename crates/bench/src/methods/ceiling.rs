@@ -1,25 +1,27 @@
 //! What the tester can do without a box: no figure near it says anything about one.
 
-use model::{bench::Trial, units};
+use model::bench::{Goal, Trial, Verdict};
 
-use super::{Answer, Bench, Tried};
+use super::{Answer, Bench, Tried, throughput};
 use crate::{BenchError, Load, search::Repeated};
 
-/// How much less is tried when the tester lost units at a rate.
-const DOWN: f64 = 0.95;
-/// After so many of these steps its ends do not get on with each other.
-const STEPS: u32 = 40;
+/// A search begins so much above what came through when it was sent unpaced: a paced sender may lose less.
+const ABOVE: f64 = 1.05;
+/// How close its bounds come: too low by that at most, which errs on the side of the verdict "tester-limited".
+const WIDTH: f64 = 0.05;
+/// Below this share of what came through unpaced, trials lose nothing only because they have so few units.
+const LEAST: f64 = 0.01;
 
 /// The highest rate that the tester sends and receives itself, in units per second over all directions: what comes through when it
-/// sends as fast as it can, then paced, as the trials of a box are, and lowered until the median of the trials loses no more than
-/// `loss_ratio`. The steps make it too low by a twentieth at most, which errs on the side of the verdict "tester-limited".
+/// sends as fast as it can, from where on a search finds the rate at which it loses no more than `loss_ratio`, paced as the trials of a
+/// box are.
 ///
 /// To be called with a tester without a box between its ports.
 ///
 /// # Errors
 /// What the tester says.
 pub fn ceiling(bench: &mut Bench<'_>, settings: &Repeated, loss_ratio: f64) -> Result<Answer<f64>, BenchError> {
-    let order = bench.order("the tester's ceiling: as fast as it can", Load::Max, settings.trial);
+    let order = bench.order("the tester's ceiling, as fast as it can", Load::Max, settings.trial);
     let first = match bench.attempt(&order)? {
         Tried::Good(trial) => trial,
         Tried::Void { reason, .. } => return Ok(Answer::not(reason)),
@@ -27,37 +29,23 @@ pub fn ceiling(bench: &mut Bench<'_>, settings: &Repeated, loss_ratio: f64) -> R
     if first.total().received == 0 {
         return Ok(Answer::not("nothing that the tester sent arrived at its other port"));
     }
-    let mut pps = first.received_pps;
-    for _ in 0..STEPS {
-        if let Some(offered) = holds(bench, settings, loss_ratio, pps)? {
-            return Ok(Answer::Measured(offered));
-        }
-        pps *= DOWN;
-    }
-    let lowest = units::pps(pps);
-    Ok(Answer::not(format!("the tester loses units by itself even at {lowest}: no rate of it can be trusted")))
-}
-
-/// The rate offered when most trials at `pps` lose no more than allowed.
-fn holds(bench: &mut Bench<'_>, settings: &Repeated, loss_ratio: f64, pps: f64) -> Result<Option<f64>, BenchError> {
-    let repeats = settings.repeats.max(1);
-    let most = repeats / 2 + 1;
-    let (mut good, mut bad) = (Vec::new(), 0);
-    for number in 1..=repeats {
-        let purpose = format!("the tester's ceiling: {}, trial {number}", units::pps(pps));
-        match bench.attempt(&bench.order(purpose, Load::Pps(pps), settings.trial))? {
-            Tried::Good(trial) if trial.loss_ratio() <= loss_ratio => good.push(trial.offered_pps),
-            _ => bad += 1,
-        }
-        if good.len() as u32 >= most {
-            good.sort_by(f64::total_cmp);
-            return Ok(Some(good[good.len() / 2]));
-        }
-        if bad > repeats - most {
-            break;
-        }
-    }
-    Ok(None)
+    let trial_s = settings.trial.as_secs_f64();
+    let goal = Goal {
+        name: "the tester's ceiling".into(),
+        loss_ratio,
+        exceed_ratio: 0.5,
+        initial_s: trial_s,
+        trial_s,
+        sum_s: trial_s * f64::from(settings.repeats.max(1)),
+        width: WIDTH,
+    };
+    let highest_pps = first.offered_pps.min(first.received_pps * ABOVE);
+    let found = throughput(bench, &[goal], highest_pps)?;
+    Ok(match (found.pps(0), found.verdict) {
+        (Some(pps), _) if pps >= first.received_pps * LEAST => Answer::Measured(pps),
+        (None, Verdict::Void { reason }) => Answer::Not { reason },
+        _ => Answer::not("the tester loses units by itself at every rate: none of it can be trusted"),
+    })
 }
 
 /// The highest rate that the tester sends, whatever becomes of it: all that can be known where a box is always in between.
@@ -84,7 +72,7 @@ mod tests {
         // The sender is faster than the receiver.
         let mut wire = SimBox { ceiling_pps: 4e6, capacity_pps: 2.5e6, ..SimBox::default() };
         let found = wire.with(|b| ceiling(b, &settings, 0.001)).unwrap().measured().unwrap();
-        assert!((2.37e6..=2.5e6).contains(&found), "{found}");
+        assert!((2.37e6..=2.51e6).contains(&found), "{found}");
         // The receiver is faster than the sender.
         let mut wire = SimBox { ceiling_pps: 2e6, capacity_pps: 9e6, ..SimBox::default() };
         let found = wire.with(|b| ceiling(b, &settings, 0.001)).unwrap().measured().unwrap();

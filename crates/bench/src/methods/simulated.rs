@@ -162,7 +162,7 @@ impl Tester for SimBox {
             round_trips_ns: trips,
             longest_silence_ns: [None, None],
             last_loss_after_ns: [last_loss, None],
-            pacing: Pacing::default(),
+            pacing: Pacing { spare: if saturated { 0.0 } else { 0.5 }, ..Pacing::default() },
             observed: Observation::default(),
             void,
         })

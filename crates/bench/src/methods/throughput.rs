@@ -16,10 +16,12 @@ use crate::{
 /// The least load that is tried, as a share of the tester's ceiling, and its bounds in units per second.
 const LEAST: f64 = 1e-4;
 const LEAST_PPS: (f64, f64) = (100.0, 1000.0);
-/// A load at which no trial could be believed is left behind by so much.
+/// Below this share of turns with nothing due, the sender had no time to spare.
+const SATURATED: f64 = 0.01;
+/// A load that a saturated sender cannot offer is left behind by so much.
 const BELOW_VOID: f64 = 0.97;
-/// So often; then the tester itself is what is unsteady.
-const LOWERED_AT_MOST: u32 = 8;
+/// So many loads may have no trial that can be believed; then the tester itself is what is unsteady.
+const SPOILED_AT_MOST: u32 = 8;
 
 /// Searches for the highest load that meets each goal, up to `ceiling_pps`, which is what the tester can do without a box.
 ///
@@ -32,7 +34,7 @@ pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Re
     let min_pps = (ceiling_pps * LEAST).clamp(LEAST_PPS.0, LEAST_PPS.1);
     let mut course = Course { goals, min_pps, max_pps: ceiling_pps, told: Vec::new(), steps: Vec::new() };
     let mut search = course.search();
-    let mut lowered = 0;
+    let mut spoiled = 0;
     let mut forwards = false;
     while let Step::Trial { pps, duration, why } = search.next() {
         let order = bench.order(format!("throughput, {why}"), Load::Pps(pps), duration);
@@ -51,14 +53,17 @@ pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Re
             }
             Tried::Void { trial, reason } => {
                 course.steps.push(format!("{}: {why}: no trial could be believed: {reason}", units::pps(pps)));
-                lowered += 1;
-                let offered = if trial.offered_pps > 0.0 { trial.offered_pps } else { pps };
-                course.max_pps = (pps.min(offered) * BELOW_VOID).floor();
-                if course.max_pps <= min_pps || lowered > LOWERED_AT_MOST {
+                spoiled += 1;
+                // A sender that had time to spare was disturbed by others: the same load once more. One that had none cannot do it.
+                if trial.pacing.spare < SATURATED {
+                    let offered = if trial.offered_pps > 0.0 { trial.offered_pps } else { pps };
+                    course.max_pps = (pps.min(offered) * BELOW_VOID).floor();
+                    course.steps.push(format!("the search goes on below {}", units::pps(course.max_pps)));
+                    search = course.search();
+                }
+                if course.max_pps <= min_pps || spoiled > SPOILED_AT_MOST {
                     return Ok(course.end(&search, Verdict::Void { reason }));
                 }
-                course.steps.push(format!("the search goes on below {}", units::pps(course.max_pps)));
-                search = course.search();
             }
         }
     }
