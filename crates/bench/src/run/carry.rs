@@ -145,8 +145,23 @@ impl Carry<'_> {
                 }
                 Ok(())
             })?;
+            self.require_ceiling(group)?;
         }
         Ok(())
+    }
+
+    /// Without any ceiling no box can be judged: the run is not gone on with, and its ceilings are measured anew when it is.
+    fn require_ceiling(&mut self, group: &[Step]) -> Result<(), BenchError> {
+        let of_ceilings = |id: &StepId| id.what == What::Ceiling;
+        let mut points = self.saved.run.modes.iter().flat_map(|m| &m.points);
+        if !group.iter().any(|s| of_ceilings(&s.id)) || points.any(|p| p.ceiling_pps.is_some()) {
+            return Ok(());
+        }
+        let why = self.saved.remarks.last().cloned().unwrap_or_default();
+        self.saved.done.retain(|id| !of_ceilings(id));
+        Err(BenchError::Machine(format!(
+            "the tester itself cannot be trusted on this machine now ({why}); end what else runs on its CPUs, or name others with --cpus"
+        )))
     }
 
     fn introduce(&mut self, key: &str, ready: &Ready<'_>) {

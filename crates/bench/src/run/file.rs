@@ -43,6 +43,14 @@ pub struct Saved {
     pub begun: Option<Begun>,
 }
 
+impl Saved {
+    /// Whether no trial was made yet.
+    pub fn is_empty(&self) -> bool {
+        let mut points = self.run.modes.iter().flat_map(|m| &m.points);
+        points.all(|p| p.trials.is_empty()) && self.begun.as_ref().is_none_or(|b| b.trials.is_empty())
+    }
+}
+
 /// Where a run is kept.
 pub trait Keep {
     /// Keeps it as it is now.

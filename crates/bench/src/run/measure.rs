@@ -57,7 +57,9 @@ impl Settings {
             override_trials(goal, asked.trial_s, asked.repeats);
         }
         if let Some(s) = asked.trial_s {
-            preset.loss_curve.trial = Duration::from_secs_f64(s);
+            let trial = Duration::from_secs_f64(s);
+            preset.loss_curve.trial = trial;
+            preset.ceiling.trial = preset.ceiling.trial.min(trial);
         }
         let changed = asked.loss_ratio.is_some() || asked.trial_s.is_some() || asked.repeats.is_some();
         let name = if changed { "custom".to_owned() } else { asked.preset.clone() };

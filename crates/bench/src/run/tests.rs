@@ -301,6 +301,22 @@ fn a_box_that_forwards_nothing_is_a_finding_and_nothing_more_is_asked_of_it() {
 }
 
 #[test]
+fn a_tester_that_cannot_be_trusted_measures_no_box() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = file(&folder, &saved(&["router"], &[Test::Throughput]));
+    let mut benches = benches();
+    let steady = benches.boxes["wire"].clone();
+    benches.boxes.insert("wire", SimBox { void_trials: u32::MAX, ..steady.clone() });
+    let (result, begun) = go(&mut file, &mut benches, u32::MAX);
+    let told = result.unwrap_err().to_string();
+    assert!(told.contains("--cpus") && told.contains("the sender was late"), "{told}");
+    assert_eq!(begun.len(), 2, "no box is built");
+    benches.boxes.insert("wire", steady);
+    go(&mut file, &mut benches, u32::MAX).0.unwrap();
+    assert!(answered(&load(file.path()).unwrap().run));
+}
+
+#[test]
 fn what_is_no_run_is_told_from_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.json");

@@ -1,7 +1,7 @@
 //! What a run means, in plain words.
 
 use model::{
-    bench::{BenchRun, Mode, Point, Trial, Verdict},
+    bench::{BenchRun, Mode, Point, Status, Trial, Verdict},
     units,
 };
 
@@ -117,8 +117,9 @@ fn trials(run: &BenchRun) -> impl Iterator<Item = &Trial> {
     run.modes.iter().flat_map(|m| &m.points).flat_map(|p| &p.trials)
 }
 
-/// Whether every box that was asked about has got an answer: a throughput of its own.
+/// Whether every box that was asked about has got an answer: a throughput of its own with each kind of frame.
 pub fn answered(run: &BenchRun) -> bool {
-    let points = run.modes.iter().filter(|m| m.key != WIRE).flat_map(|m| &m.points);
-    points.filter_map(|p| p.throughput.as_ref()).all(|t| t.verdict == Verdict::Measured)
+    let mut points = run.modes.iter().filter(|m| m.key != WIRE).flat_map(|m| &m.points);
+    let measured = |p: &Point| p.throughput.as_ref().is_some_and(|t| t.verdict == Verdict::Measured);
+    run.status == Status::Complete && points.all(measured)
 }

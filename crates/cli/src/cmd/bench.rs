@@ -150,6 +150,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     }
     privilege::require_root("bench", &CAPABILITIES)?;
     let path = args.resume.clone().or_else(|| args.save.clone()).unwrap_or_else(config::default_file);
+    let new = !path.exists();
     let mut file = RunFile::create(&path)?;
     let outputs = args.output.open()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -174,25 +175,29 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     let result = run::carry_out(&mut saved, &settings, &mut benches, &mut file, &stop, &mut progress);
     drop(benches);
     progress.finish();
-    let shown = outputs.show(&saved.run);
+    // A run that ended before its first trial is not worth keeping.
+    let nothing = result.is_err() && saved.is_empty();
+    if nothing && new {
+        let _ = std::fs::remove_file(&path);
+    }
+    let kept = match nothing {
+        true => "nothing was measured".to_owned(),
+        false => {
+            let path = path.display();
+            format!("the run so far is in {path}, marked partial; go on with `evenkeel bench --resume {path}`")
+        }
+    };
+    let shown = if nothing { Ok(()) } else { outputs.show(&saved.run) };
     match result {
         Ok(()) => shown?,
         Err(BenchError::Interrupted) => {
-            let path = path.display();
-            note(format_args!(
-                "evenkeel: interrupted; the run so far is in {path}; go on with `evenkeel bench --resume {path}`"
-            ));
+            note(format_args!("evenkeel: interrupted; {kept}"));
             // The parent is to see that a signal ended us.
             signal_hook::low_level::emulate_default_handler(SIGINT).map_err(Failure::internal)?;
             return Ok(Outcome::No);
         }
-        Err(e) => {
-            let how = format!(
-                "The run so far is in {}, marked partial; `evenkeel bench --resume` goes on with it",
-                path.display()
-            );
-            return Err(Failure::from(e).after(&how));
-        }
+        Err(e) if nothing => return Err(e.into()),
+        Err(e) => return Err(Failure::from(e).after(&kept)),
     }
     note(format_args!("The run: {}", path.display()));
     Ok(if run::answered(&saved.run) { Outcome::Fine } else { Outcome::No })

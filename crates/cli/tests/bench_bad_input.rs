@@ -1,0 +1,141 @@
+//! `evenkeel bench` and `evenkeel report` from outside: what they refuse, and in which words.
+
+use std::{
+    fs,
+    process::{Command, Output},
+};
+
+fn evenkeel(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(args).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The exit code, and what was said on stderr; nothing may be on stdout.
+fn refused(args: &[&str]) -> (i32, String) {
+    let output = evenkeel(args);
+    assert!(output.stdout.is_empty(), "{args:?}: {}", text(&output.stdout));
+    (output.status.code().unwrap(), text(&output.stderr))
+}
+
+fn is_root() -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    assert!(std::env::var_os("CI").is_none(), "the bench needs root, and CI must have it");
+    eprintln!("skipped: the bench needs root");
+    false
+}
+
+#[test]
+fn what_makes_no_sense_is_named_before_anything_is_made() {
+    for (args, words) in [
+        (&["--ports", "eth2"][..], "eth2 alone is named"),
+        (&["--ports", "eth2,eth2"], "eth2 is named twice"),
+        (&["--ports", "a,b,c"], "3 ports are named"),
+        (&["--ports", "a,b", "--dut", "router"], "cannot be used with"),
+        (&["--dut", "toaster"], "`toaster`; there are wire, router"),
+        (&["--test", "speed"], "`speed`; there are throughput, loss"),
+        (&["--preset", "fast"], "`fast`; there are quick, study"),
+        (&["--flows", "0"], "--flows takes 1 to 1000000, not 0"),
+        (&["--flows", "1000001"], "not 1000001"),
+        (&["--sizes", "63"], "63 bytes"),
+        (&["--sizes", "64", "--ipv6"], "ask for 84"),
+        (&["--sizes", "2000"], "take an MTU of 1982"),
+        (&["--sizes", "x"], "x"),
+        (&["--datagrams=70000"], "65507"),
+        (&["--loss-ratio", "60%"], "from 0 to 50 %"),
+        (&["--trial", "0"], "--trial takes 0.1 to 3600 seconds"),
+        (&["--repeats", "0"], "1..=1000"),
+        (&["--rules", "0"], "1..=100000"),
+        (&["--cpus", "4000"], "CPU 4000"),
+        (&["--replay", "/no/such/file.pcap"], "/no/such/file.pcap"),
+        (&["--resume", "/no/such/run.json"], "cannot read the run /no/such/run.json"),
+        (&["--resume", "x.json", "--flows", "3"], "cannot be used with"),
+    ] {
+        let (code, told) = refused(&[&["bench"], args].concat());
+        assert_eq!(code, 2, "{args:?}: {told}");
+        assert!(told.contains(words), "{args:?}: {told}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_written_are_named_before_the_run() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let good = folder.path().join("run.json");
+    let good = good.to_str().unwrap();
+    for args in [
+        &["--save", "/no/such/folder/run.json"][..],
+        &["--save", "/proc/version"],
+        &["--save", "/dev/full"],
+        &["--save", good, "--html", "/no/such/folder/x.html"],
+        &["--save", good, "--csv", "/"],
+    ] {
+        let (code, told) = refused(&[&["bench", "--dut", "wire", "--sizes", "64"], args].concat());
+        assert_eq!(code, 2, "{args:?}: {told}");
+        assert!(told.contains(args.last().unwrap()) && told.contains("cannot write"), "{args:?}: {told}");
+    }
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "files stay behind");
+}
+
+#[test]
+fn ports_that_are_not_there_are_named_and_leave_nothing() {
+    if !is_root() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let run = folder.path().join("run.json");
+    let (code, told) = refused(&["bench", "--ports", "eknone0,eknone1", "--save", run.to_str().unwrap()]);
+    assert!(code == 2 || code == 3, "{code}: {told}");
+    assert!(told.contains("eknone0"), "{told}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "files stay behind");
+}
+
+#[test]
+fn the_plan_is_shown_without_privilege_and_without_a_trace() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |args: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+            .arg("bench")
+            .args(args)
+            .arg("--dry-run")
+            .current_dir(folder.path())
+            .output()
+            .unwrap();
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    let plan =
+        run(&["--dut", "router,stateful", "--sizes", "64,1518", "--datagrams=4096", "--imix", "--test", "latency"]);
+    let ceilings = plan.lines().filter(|l| l.contains("tester's ceiling")).count();
+    assert_eq!(ceilings, 4, "{plan}");
+    for words in ["4096 in 3 fragments", "imix", "stateful", "throughput", "latency", "20 steps, about"] {
+        assert!(plan.contains(words), "{words}: {plan}");
+    }
+    let all = run(&["--preset", "study"]);
+    assert!(all.contains("49 steps") && all.contains(" h"), "{all}");
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_report_needs_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let other = folder.path().join("other.json");
+    fs::write(&other, r#"{"schema": "evenkeel.top/1"}"#).unwrap();
+    let other = other.to_str().unwrap();
+    for (args, words) in [
+        (&["show", other][..], "`evenkeel.top/1`"),
+        (&["show", "/no/such/run.json"], "cannot read the run"),
+        (&["compare", other], "2 values required"),
+        (&["compare", other, other], "`evenkeel.top/1`"),
+    ] {
+        let (code, told) = refused(&[&["report"], args].concat());
+        assert_eq!(code, 2, "{args:?}: {told}");
+        assert!(told.contains(words), "{args:?}: {told}");
+    }
+}

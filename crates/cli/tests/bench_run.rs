@@ -1,0 +1,199 @@
+//! `evenkeel bench` from outside, on real packets: a run killed and gone on with, a run interrupted, reports of both.
+
+use std::{
+    fs,
+    os::unix::process::ExitStatusExt,
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+
+/// Only one bench at a time can have the cores.
+static CORES: Mutex<()> = Mutex::new(());
+/// A trial that is not there after so long will not come.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// The shortest run with two boxes: every kind of step, few and short trials. A loss of 50 % is fine, so that a busy machine makes no
+/// difference to what is shown here.
+const SHORT: [&str; 12] = [
+    "--dut",
+    "wire,router",
+    "--sizes",
+    "64,1518",
+    "--test",
+    "throughput",
+    "--trial",
+    "0.1",
+    "--repeats",
+    "1",
+    "--loss-ratio",
+    "50%",
+];
+
+fn is_root() -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    assert!(std::env::var_os("CI").is_none(), "the bench needs root, and CI must have it");
+    eprintln!("skipped: the bench needs root");
+    false
+}
+
+fn evenkeel(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(args).output().unwrap()
+}
+
+/// A run in a process of its own, which does not outlive the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn begin(file: &Path) -> Running {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.arg("bench").args(SHORT).arg("--save").arg(file);
+    Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn read(file: &Path) -> Value {
+    serde_json::from_slice(&fs::read(file).unwrap()).unwrap()
+}
+
+/// All trials in the file, those of the step that was begun too, by their number.
+fn trials(run: &Value) -> Vec<Value> {
+    let points = run["modes"].as_array().unwrap().iter().flat_map(|m| m["points"].as_array().unwrap());
+    let mut all: Vec<Value> = points.flat_map(|p| p["trials"].as_array().unwrap().clone()).collect();
+    all.extend(run["begun"]["trials"].as_array().cloned().unwrap_or_default());
+    all.sort_by_key(|t| t["number"].as_u64());
+    all
+}
+
+/// Waits until the file holds so many trials.
+fn wait_for(file: &Path, count: usize) {
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        if fs::read(file).is_ok_and(|b| serde_json::from_slice(&b).is_ok_and(|run| trials(&run).len() >= count)) {
+            return;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    panic!("no {count} trials in {} after {PATIENCE:?}", file.display());
+}
+
+fn namespaces() -> Vec<String> {
+    let all = fs::read_dir("/run/netns").map_or_else(|_| Vec::new(), |d| d.flatten().collect());
+    let names = all.iter().map(|e| e.file_name().to_string_lossy().into_owned());
+    names.filter(|n| n.contains("-bench-")).collect()
+}
+
+/// The run that is gone on with ends. Somebody else may have the cores for a moment: then the tester says that it cannot be trusted, keeps
+/// the run, and is asked again.
+fn go_on(file: &Path, more: &[&str]) -> Output {
+    let begun = Instant::now();
+    loop {
+        let output = evenkeel(&[&["bench", "--resume", file.to_str().unwrap()], more].concat());
+        let (code, told) = (output.status.code(), text(&output.stderr));
+        match code {
+            Some(0 | 1) => return output,
+            Some(3) if told.contains("cannot be trusted") && begun.elapsed() < PATIENCE => {}
+            _ => panic!("{code:?}: {told}"),
+        }
+    }
+}
+
+#[test]
+fn a_run_that_was_killed_is_gone_on_with_and_keeps_its_trials() {
+    if !is_root() {
+        return;
+    }
+    let _cores = CORES.lock().unwrap_or_else(|e| e.into_inner());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.json");
+    let mut child = begin(&file);
+    wait_for(&file, 2);
+    child.0.kill().unwrap();
+    child.0.wait().unwrap();
+    let killed = read(&file);
+    let before = trials(&killed);
+    assert_eq!(killed["schema"], "evenkeel.bench/1");
+    assert_eq!(killed["status"]["status"], "partial");
+    assert!(before.len() >= 2);
+
+    let page = folder.path().join("page.html");
+    let output = go_on(&file, &["--json", "--html", page.to_str().unwrap()]);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let run = read(&file);
+    assert_eq!((&told["status"]["status"], &run["status"]["status"]), (&"complete".into(), &"complete".into()));
+    let after = trials(&run);
+    assert!(
+        after.len() > before.len() && after[..before.len()] == before[..],
+        "trials of before are lost or made again"
+    );
+    let keys: Vec<&str> = run["modes"].as_array().unwrap().iter().map(|m| m["key"].as_str().unwrap()).collect();
+    assert_eq!(keys, ["wire", "router"]);
+    assert_eq!(run["done"].as_array().unwrap().len(), 6);
+    for point in run["modes"].as_array().unwrap().iter().flat_map(|m| m["points"].as_array().unwrap()) {
+        assert!(point["ceiling_pps"].is_null() || !point["throughput"].is_null(), "{point}");
+    }
+    // Of the box something was seen in each of its trials.
+    let of_router = run["modes"][1]["points"][0]["trials"].as_array().unwrap();
+    assert!(of_router.iter().all(|t| !t["observed"]["cores"].as_array().unwrap().is_empty()));
+    assert!(fs::read_to_string(&page).unwrap().contains("</html>"));
+    assert_eq!(namespaces(), Vec::<String>::new(), "of the killed run or of this one");
+
+    // What is done stays done.
+    go_on(&file, &[]);
+    assert_eq!(trials(&read(&file)), after);
+    shown_and_compared(&file, folder.path());
+}
+
+/// `evenkeel report` on a run.
+fn shown_and_compared(file: &Path, folder: &Path) {
+    let run = file.to_str().unwrap();
+    let csv = folder.join("table.csv");
+    let output = evenkeel(&["report", "show", run, "--trials", "--csv", csv.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    assert!(text(&output.stdout).contains("router"));
+    assert!(fs::read_to_string(&csv).unwrap().lines().count() > 4);
+    let output = evenkeel(&["report", "compare", run, run, "--json"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&told["schema"], &told["runs"][0]), (&"evenkeel.bench.compare/1".into(), &run.into()));
+}
+
+#[test]
+fn an_interrupted_run_says_partial_and_leaves_nothing_behind() {
+    if !is_root() {
+        return;
+    }
+    let _cores = CORES.lock().unwrap_or_else(|e| e.into_inner());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.json");
+    let mut child = begin(&file);
+    wait_for(&file, 1);
+    kill(Pid::from_raw(child.0.id() as i32), Signal::SIGINT).unwrap();
+    let status = child.0.wait().unwrap();
+    assert_eq!(status.signal(), Some(Signal::SIGINT as i32), "{status}");
+    let run = read(&file);
+    assert_eq!(run["status"]["status"], "partial");
+    assert!(run["status"]["reason"].as_str().unwrap().contains("interrupted"), "{}", run["status"]);
+    assert_eq!(namespaces(), Vec::<String>::new());
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the run's file alone");
+    let output = evenkeel(&["report", "show", file.to_str().unwrap()]);
+    assert!(text(&output.stdout).contains("PARTIAL"), "{}", text(&output.stdout));
+}
