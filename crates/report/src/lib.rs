@@ -13,7 +13,9 @@ mod sweep_page;
 mod table;
 mod top;
 
-pub use bench::{BenchCsv, BenchView, CsvError, bench_compare_text, bench_csv, bench_page, bench_text};
+pub use bench::{
+    BenchCsv, BenchView, CsvError, bench_compare_page, bench_compare_text, bench_csv, bench_page, bench_text,
+};
 pub use demo_page::{PageError, demo_page};
 pub use demo_text::{PUBLISHED, demo_text, ledger, stages};
 pub use doctor::{doctor_list, doctor_table, doctor_text};

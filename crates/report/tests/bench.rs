@@ -7,7 +7,7 @@ use model::{
     bench::{BenchRun, Point, SCHEMA, Status, Verdict, compare},
     schema::Document,
 };
-use report::{BenchCsv, BenchView, Look, bench_compare_text, bench_csv, bench_page, bench_text};
+use report::{BenchCsv, BenchView, Look, bench_compare_page, bench_compare_text, bench_csv, bench_page, bench_text};
 
 /// A run with only the first kinds of frames and modes.
 fn small(modes: usize, points: usize) -> BenchRun {
@@ -128,8 +128,8 @@ fn a_real_port_has_a_line_rate() {
     assert!(bench_csv(&run, BenchCsv::Results).unwrap().contains("line rate,units/s,29761905"));
 }
 
-#[test]
-fn runs_side_by_side() {
+/// A run, and one with a throughput that is higher by a fifth and shorter round trips under load.
+fn two_runs() -> compare::BenchComparison {
     let mut faster = small(2, 2);
     faster.machine.kernel = "6.18.0".into();
     for point in faster.modes.iter_mut().flat_map(|m| &mut m.points) {
@@ -139,12 +139,30 @@ fn runs_side_by_side() {
         point.latency[4].series_ns.iter_mut().for_each(|ns| *ns *= 0.8);
     }
     let runs = [("old.json".to_owned(), small(2, 2)), ("new.json".to_owned(), faster)];
-    let compared = compare::compare(&runs);
+    compare::compare(&runs)
+}
+
+#[test]
+fn runs_side_by_side() {
+    let compared = two_runs();
     insta::assert_snapshot!("bench_compare_80", bench_compare_text(&compared, Look { width: 80, lines: true }));
-    let document = Document::new("bench-compare", compare::SCHEMA, compared);
+    let document = Document::new("bench.compare", compare::SCHEMA, compared);
     let text = serde_json::to_string(&document).unwrap();
     let back = serde_json::from_str::<Document<compare::BenchComparison>>(&text).unwrap();
     assert_eq!(bench_compare_text(&back.body, Look::plain(100)), bench_compare_text(&document.body, Look::plain(100)));
+}
+
+#[test]
+fn the_page_of_a_comparison_stands_alone() {
+    let page = bench_compare_page(&two_runs()).unwrap();
+    let body = page.split_once("<body>").unwrap().1;
+    for loads in [" src=", " href=", "@import", "url(http", "<link", "<img", "<iframe"] {
+        assert!(!body.contains(loads), "the body has `{loads}`");
+    }
+    assert!(body.contains("id=\"rates-router\"") && body.contains(">higher<") && body.contains("the kernel differs"));
+    let nothing = compare::compare(&[("a".into(), small(0, 0)), ("<b>".into(), small(1, 1))]);
+    let page = bench_compare_page(&nothing).unwrap();
+    assert!(!page.contains("<b>,"), "a name is no markup");
 }
 
 /// Fields may be added; one that goes away or changes its meaning makes a new version of the schema.

@@ -7,9 +7,9 @@
 use serde::{Deserialize, Serialize};
 use statrs::distribution::{ContinuousCDF, StudentsT};
 
-use super::{BenchRun, Found, Mode, Point, Status, Throughput, Verdict};
+use super::{BenchRun, Found, FrameSpec, Mode, Point, Status, Throughput, Verdict};
 
-/// The version of the schema `evenkeel.bench-compare/<version>`.
+/// The version of the schema `evenkeel.bench.compare/<version>`.
 pub const SCHEMA: u32 = 1;
 /// A mean of repetitions differs when chance alone makes such a difference in fewer cases than this.
 pub const SIGNIFICANCE: f64 = 0.05;
@@ -77,8 +77,8 @@ pub enum Unit {
 pub struct Row {
     /// The key of the mode.
     pub mode: String,
-    /// The frames, as a label.
-    pub frame: String,
+    /// The frames.
+    pub frame: FrameSpec,
     /// What was measured, such as `throughput, 0.1 %`.
     pub what: String,
     /// Its unit.
@@ -145,10 +145,9 @@ fn row_of<'a>(
     unit: Unit,
     runs: usize,
 ) -> &'a mut Row {
-    let frame = point.frame.label();
-    let found = rows.iter().position(|r| r.mode == mode.key && r.frame == frame && r.what == what);
+    let found = rows.iter().position(|r| r.mode == mode.key && r.frame == point.frame && r.what == what);
     let at = found.unwrap_or_else(|| {
-        let mode = mode.key.clone();
+        let (mode, frame) = (mode.key.clone(), point.frame.clone());
         rows.push(Row { mode, frame, what, unit, values: vec![None; runs], changes: Vec::new() });
         rows.len() - 1
     });

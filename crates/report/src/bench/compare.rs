@@ -5,7 +5,7 @@ use model::{
     units,
 };
 
-use super::figures::or_dash;
+use super::figures::{or_dash, short};
 use crate::Look;
 
 /// The comparison: which runs, a table of figures and differences, what else differs.
@@ -14,14 +14,7 @@ pub fn bench_compare_text(c: &BenchComparison, look: Look) -> String {
     for ((letter, name), when) in letters().zip(&c.runs).zip(&c.when) {
         out.push_str(&look.paragraph(&format!("{letter}: {name}, {when}")));
     }
-    let mut modes: Vec<&str> = Vec::new();
-    for row in &c.rows {
-        if !modes.contains(&row.mode.as_str()) {
-            modes.push(&row.mode);
-        }
-    }
-    for mode in modes {
-        let rows: Vec<&Row> = c.rows.iter().filter(|r| r.mode == mode).collect();
+    for (mode, rows) in modes(c) {
         out.push('\n');
         out.push_str(&look.paragraph(mode));
         out.push_str(&table(c, &rows, look));
@@ -34,7 +27,20 @@ pub fn bench_compare_text(c: &BenchComparison, look: Look) -> String {
     out
 }
 
-fn letters() -> impl Iterator<Item = char> {
+/// The rows of every mode.
+pub(super) fn modes(c: &BenchComparison) -> Vec<(&str, Vec<&Row>)> {
+    let mut modes: Vec<(&str, Vec<&Row>)> = Vec::new();
+    for row in &c.rows {
+        match modes.iter_mut().find(|(mode, _)| *mode == row.mode) {
+            Some((_, rows)) => rows.push(row),
+            None => modes.push((&row.mode, vec![row])),
+        }
+    }
+    modes
+}
+
+/// How the runs are called for short.
+pub(super) fn letters() -> impl Iterator<Item = char> {
     'A'..='Z'
 }
 
@@ -48,7 +54,7 @@ fn table(c: &BenchComparison, rows: &[&Row], look: Look) -> String {
     }
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let cells = |row: &&Row| {
-        let mut cells = vec![row.frame.clone(), row.what.clone()];
+        let mut cells = vec![short(&row.frame), row.what.clone()];
         for (i, value) in row.values.iter().enumerate() {
             cells.push(or_dash(value.map(|v| shown(v, row.unit))));
             if let Some(change) = i.checked_sub(1).and_then(|i| row.changes.get(i)) {
@@ -61,7 +67,7 @@ fn table(c: &BenchComparison, rows: &[&Row], look: Look) -> String {
 }
 
 /// A value in its unit.
-fn shown(v: Value, unit: Unit) -> String {
+pub(super) fn shown(v: Value, unit: Unit) -> String {
     let text = match unit {
         Unit::Pps => units::pps(v.value),
         Unit::Nanoseconds => units::nanoseconds(v.value),
@@ -71,11 +77,13 @@ fn shown(v: Value, unit: Unit) -> String {
     if v.at_least { format!(">= {text}") } else { text }
 }
 
-fn ratio(ratio: f64) -> String {
+/// A difference in percent.
+pub(super) fn ratio(ratio: f64) -> String {
     format!("{:+.1} %", 100.0 * ratio)
 }
 
-fn judgement(change: &Change) -> String {
+/// Its word, none where there is nothing to compare.
+pub(super) fn judgement(change: &Change) -> String {
     if change.judgement == Judgement::NotJudged && change.ratio.is_none() {
         return String::new();
     }
@@ -83,7 +91,7 @@ fn judgement(change: &Change) -> String {
 }
 
 /// What the words of the table mean.
-fn meaning(c: &BenchComparison) -> String {
+pub(super) fn meaning(c: &BenchComparison) -> String {
     let means = c.rows.iter().flat_map(|r| &r.changes).filter(|change| change.probability.is_some()).count();
     let chance = match means {
         0 => String::new(),

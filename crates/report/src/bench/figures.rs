@@ -249,7 +249,9 @@ pub(crate) fn losses(point: &Point) -> (Vec<(f64, f64)>, bool) {
     let mut losses: Vec<(f64, f64)> = if own {
         point.loss_curve.iter().map(|p| (p.offered_pps, p.loss_ratio)).collect()
     } else {
-        let counted = point.trials.iter().filter(|t| t.void.is_none() && t.wanted_pps.is_some());
+        // Where the rate changed in mid-trial, loss over the mean rate says nothing.
+        let steady = |t: &&Trial| t.wanted_pps.is_some() && t.last_loss_after_ns.iter().all(Option::is_none);
+        let counted = point.trials.iter().filter(|t| t.void.is_none()).filter(steady);
         counted.map(|t| (t.offered_pps, t.loss_ratio())).collect()
     };
     losses.sort_by(|a, b| a.0.total_cmp(&b.0));

@@ -2,6 +2,7 @@
 
 mod charts;
 mod compare;
+mod compare_page;
 mod conditions;
 mod csv;
 mod figures;
@@ -11,6 +12,7 @@ mod tables;
 mod text;
 
 pub use compare::bench_compare_text;
+pub use compare_page::bench_compare_page;
 pub use csv::{BenchCsv, CsvError, bench_csv};
 pub use page::bench_page;
 pub use text::{BenchView, bench_text};
