@@ -302,17 +302,15 @@ impl Dut {
     /// # Errors
     /// What the kernel refuses; [`BenchError::Setting`] for what is not among [`Dut::resets`].
     pub fn reset(&self, kind: ResetKind, down: Duration) -> Result<(), BenchError> {
-        let (ResetKind::Forwarding, Some(made)) = (kind, &self.made) else {
-            if kind == ResetKind::Forwarding {
-                return Err(BenchError::Setting(format!(
-                    "what forwards in {} cannot be restarted from here",
-                    self.name()
-                )));
-            }
+        if kind == ResetKind::Link {
             let port = &self.ports[1];
             port.set_link(false)?;
             thread::sleep(down);
             return port.set_link(true);
+        }
+        let Some(made) = self.made.as_ref().filter(|_| self.resets().contains(&kind)) else {
+            let text = format!("what forwards in `{}` cannot be restarted from here; its link can", self.name());
+            return Err(BenchError::Setting(text));
         };
         made.stop_forwarding()?;
         thread::sleep(down);

@@ -169,7 +169,7 @@ fn carry(taps: &[Tap; 2], manners: Manners, shared: &Shared) {
                 }
                 in_window += 1;
                 if let Some((pps, hold)) = manners.choke {
-                    if in_window as f64 > pps as f64 * WINDOW.as_secs_f64() {
+                    if f64::from(in_window) > pps as f64 * WINDOW.as_secs_f64() {
                         choked = Some(now + hold);
                     }
                     if choked.is_some_and(|until| now < until) {

@@ -1,0 +1,127 @@
+//! Boxes under test as the bench builds them: ports, words, cores, resets. Needs root.
+
+mod common;
+
+use std::{collections::BTreeSet, process::Command, time::Duration};
+
+use bench::{Cores, Dut, DutKind, DutOptions, ResetKind, RuleOrder, TestPort};
+use common::{alone, cores, privileged};
+use lab::{BoxKind, BoxSpec, Lab, TestBox, boxes::Family};
+use model::bench::Direction;
+
+fn dut(lab: &Lab, kind: DutKind, family: Family, order: RuleOrder, cores: &Cores) -> Dut {
+    Dut::lab(lab, kind, &DutOptions { family, rules: 25, order, cores }).unwrap()
+}
+
+/// The CPUs and the nice values of the NAPI threads of `interface`, from /proc.
+fn napi_threads(interface: &str) -> (BTreeSet<String>, BTreeSet<i64>) {
+    let prefix = format!("napi/{interface}-");
+    let (mut cpus, mut nice) = (BTreeSet::new(), BTreeSet::new());
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let read = |file: &str| std::fs::read_to_string(entry.path().join(file)).unwrap_or_default();
+        if read("comm").starts_with(&prefix) {
+            let allowed = |l: &str| l.strip_prefix("Cpus_allowed_list:").map(|c| c.trim().to_owned());
+            cpus.extend(read("status").lines().find_map(allowed));
+            let stat = read("stat");
+            nice.extend(stat.rsplit_once(')').and_then(|(_, s)| s.split_whitespace().nth(16)?.parse::<i64>().ok()));
+        }
+    }
+    (cpus, nice)
+}
+
+#[test]
+fn each_kind_has_two_ports_and_says_what_it_is() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    let lab = Lab::new("dutkinds").unwrap();
+    let cores = cores();
+    for kind in DutKind::ALL {
+        for family in [Family::V4, Family::V6] {
+            let made = dut(&lab, kind, family, RuleOrder::Study, &cores);
+            let [first, second] = made.ports();
+            assert_eq!((made.key(), made.family(), made.mtu().unwrap()), (kind.key(), family, 1500));
+            assert_eq!(
+                (first.target.sources, first.target.destinations),
+                (second.target.destinations, second.target.sources)
+            );
+            assert_ne!(first.target.mac, second.target.mac);
+            assert_eq!(made.sender(Direction::Backward).interface, made.receiver(Direction::Forward).interface);
+            for port in [first, second] {
+                let up = || Command::new("ip").args(["-o", "link", "show", &port.interface]).output();
+                let told = String::from_utf8(port.run(up).unwrap().unwrap().stdout).unwrap();
+                assert!(told.contains(&port.mac.to_string()) && told.contains("LOWER_UP"), "{told}");
+            }
+            assert!(!made.settings().is_empty() && !made.what().is_empty());
+        }
+    }
+}
+
+#[test]
+fn the_boxs_threads_are_on_its_core_and_go_first() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    let lab = Lab::new("dutcores").unwrap();
+    let cores = Cores { tester: vec![0], of_box: vec![1], receiver: vec![1] };
+    if common::cores().of_box == [0] {
+        eprintln!("skipped: one CPU has no core for the box");
+        return;
+    }
+    let on_the_second = (BTreeSet::from(["1".to_owned()]), BTreeSet::from([-20]));
+    let router = dut(&lab, DutKind::Router, Family::V4, RuleOrder::Study, &cores);
+    let inside = router.lab_box().unwrap().inside().unwrap();
+    for interface in [&inside.entry.name, &inside.exit.as_ref().unwrap().name] {
+        assert_eq!(napi_threads(interface), on_the_second, "{interface}");
+    }
+    let wire = dut(&lab, DutKind::Wire, Family::V4, RuleOrder::Study, &cores);
+    for port in wire.ports() {
+        assert_eq!(napi_threads(&port.interface), on_the_second);
+    }
+    // They come back with the link.
+    wire.reset(ResetKind::Link, Duration::from_millis(20)).unwrap();
+    assert_eq!(napi_threads(&wire.ports()[1].interface), on_the_second);
+}
+
+#[test]
+fn rules_are_in_the_order_asked_for() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    let lab = Lab::new("dutrules").unwrap();
+    let cores = cores();
+    for (order, per_side) in [(RuleOrder::Study, 12), (RuleOrder::Rfc2544, 0)] {
+        let made = dut(&lab, DutKind::Stateful, Family::V4, order, &cores);
+        let inside = made.lab_box().unwrap().inside().unwrap();
+        let list = || Command::new("nft").args(["list", "ruleset"]).output();
+        let told = String::from_utf8(inside.namespace.run(list).unwrap().unwrap().stdout).unwrap();
+        let of = |interface: &str| told.matches(&format!("iifname \"{interface}\"")).count();
+        assert_eq!(of(&inside.entry.name), per_side, "{told}");
+        assert_eq!(of(&inside.exit.as_ref().unwrap().name), per_side, "{told}");
+        assert_eq!((told.matches("drop\n").count(), told.matches(" accept\n").count()), (24, 1), "{told}");
+        assert!(made.settings().iter().any(|s| s.starts_with("net.netfilter.nf_conntrack_max = ")));
+    }
+}
+
+#[test]
+fn what_cannot_be_benched_or_reset_is_refused() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    let lab = Lab::new("dutbad").unwrap();
+    let cores = cores();
+    let ends = TestBox::build(&lab, &BoxSpec::new(BoxKind::Capture)).unwrap();
+    assert!(Dut::from_box(ends).unwrap_err().to_string().contains("no second port"));
+    let none = DutOptions { family: Family::V4, rules: 0, order: RuleOrder::Study, cores: &cores };
+    assert!(Dut::lab(&lab, DutKind::Stateless, &none).unwrap_err().to_string().contains("at least one rule"));
+    let wire = dut(&lab, DutKind::Wire, Family::V4, RuleOrder::Study, &cores);
+    assert_eq!(wire.resets(), [ResetKind::Link]);
+    assert!(wire.reset(ResetKind::Forwarding, Duration::ZERO).is_err());
+    let port = wire.ports()[0];
+    let gone = TestPort::here("ekgone", port.mac, port.target);
+    assert!(gone.mtu().unwrap_err().to_string().contains("ekgone") && gone.counters().is_err());
+}
