@@ -1,0 +1,300 @@
+//! The search: several goals, shared trials, and no more of them than a noisy box asks for (RFC 9971).
+//!
+//! 1. The highest load shows what comes through at most. All other loads lie on a grid around that, in steps of the goal's width.
+//! 2. What all trials together say about where the throughput lies (`belief`) chooses the gap of the grid to look at: likely, and with the
+//!    fewest trials missing until both of its ends are bounds. The end that is known less gets the next trial.
+//! 3. The search ends when two neighbours are bounds by the goal's own rule.
+//!
+//! A plain binary search must believe each load before it goes on; here only the two that become the result have to be believed, and a trial
+//! that went wrong by accident is outvoted by those at other loads.
+
+use std::time::Duration;
+
+use model::bench::{Found, Goal};
+
+use super::{
+    belief::Grid,
+    bounds::{self, Loads, Seen},
+    classify::{Bound, Told, forwarded},
+    words::Why,
+};
+
+/// Between which loads is searched, in units per second over all directions together.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Limits {
+    /// The least load: at least one unit in the shortest trial.
+    pub min_pps: f64,
+    /// The highest load: what the tester can make.
+    pub max_pps: f64,
+}
+
+/// What is to be done next.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// A trial.
+    Trial {
+        /// Units per second, a whole number.
+        pps: f64,
+        /// How long.
+        duration: Duration,
+        /// Why, in words.
+        why: String,
+    },
+    /// Nothing: every goal has its answer.
+    Done,
+}
+
+/// A search for the throughput. It has no state but what it was told.
+#[derive(Debug, Clone)]
+pub struct Search {
+    goals: Vec<Goal>,
+    min: u64,
+    max: u64,
+    loads: Loads,
+    /// For each goal: trials that were made for it, and their seconds.
+    spent: Vec<(u32, f64)>,
+}
+
+/// A trial to be made, and for which goal.
+struct Plan {
+    goal: usize,
+    pps: u64,
+    seconds: f64,
+    why: Why,
+}
+
+impl Search {
+    /// A search for `goals` (the first one first) that has been told nothing yet.
+    pub fn new(goals: Vec<Goal>, limits: Limits) -> Self {
+        let max = (limits.max_pps.round() as u64).max(1);
+        let min = (limits.min_pps.round() as u64).clamp(1, max);
+        let spent = vec![(0, 0.0); goals.len()];
+        Self { goals, min, max, loads: Loads::new(), spent }
+    }
+
+    /// The next trial. The same until something is told: a trial that cannot be believed is simply made again.
+    pub fn next(&self) -> Step {
+        match self.plan() {
+            None => Step::Done,
+            Some(plan) => {
+                let name = (self.goals.len() > 1).then(|| self.goals[plan.goal].name.as_str());
+                Step::Trial {
+                    pps: plan.pps as f64,
+                    duration: Duration::from_secs_f64(plan.seconds),
+                    why: plan.why.text(name),
+                }
+            }
+        }
+    }
+
+    /// What a trial has shown: `pps` and `duration` as [`Step::Trial`] had them (`pps` is the load that was wanted), the share of units that was lost, and the
+    /// units per second that came through. Trials of an interrupted run are told again in their order.
+    pub fn tell(&mut self, pps: f64, duration: Duration, loss_ratio: f64, forwarded_pps: f64) {
+        let seconds = duration.as_secs_f64();
+        if let Some(plan) = self.plan() {
+            let spent = &mut self.spent[plan.goal];
+            *spent = (spent.0 + 1, spent.1 + seconds);
+        }
+        let told = Told { pps, seconds, loss_ratio, forwarded_pps };
+        self.loads.entry(pps.round() as u64).or_default().push(told);
+    }
+
+    /// What is known now, goal by goal; the result when [`Step::Done`] was said.
+    pub fn found(&self) -> Vec<Found> {
+        let one = |(goal, &(trials, seconds)): (&Goal, &(u32, f64))| {
+            let seen = bounds::seen(&self.loads, goal);
+            let (lower, upper) = bounds::relevant(&seen);
+            Found {
+                goal: goal.clone(),
+                lower_pps: lower.map(|s| s.pps as f64),
+                upper_pps: upper.map(|s| s.pps as f64),
+                forwarded_pps: lower.and_then(|s| forwarded(s.trials, goal)),
+                trials,
+                seconds,
+            }
+        };
+        self.goals.iter().zip(&self.spent).map(one).collect()
+    }
+
+    /// The first goal that has no answer yet, and the trial that it needs.
+    fn plan(&self) -> Option<Plan> {
+        self.goals.iter().enumerate().find_map(|(i, goal)| {
+            if self.spent[i].1 >= MOST_SUMS * goal.sum_s {
+                return None;
+            }
+            let (pps, seconds, why) = self.plan_for(goal)?;
+            Some(Plan { goal: i, pps, seconds, why })
+        })
+    }
+
+    fn plan_for(&self, goal: &Goal) -> Option<(u64, f64, Why)> {
+        let Some(highest) = self.loads.get(&self.max) else {
+            return Some((self.max, goal.initial_s, Why::Highest));
+        };
+        let seen = bounds::seen(&self.loads, goal);
+        if let Some(plan) = contradicted(&seen, goal) {
+            return Some(plan);
+        }
+        let came = highest.iter().map(|t| t.forwarded_pps).sum::<f64>() / highest.len() as f64;
+        let width = self.goals.iter().map(|g| g.width).fold(1.0, f64::min);
+        let grid = Grid::new(self.min, self.max, highest[0].forwarded_pps, width);
+        let points = grid.points();
+        let (lower, upper) = bounds::relevant(&seen);
+        if let (Some(lower), Some(upper)) = (lower, upper)
+            && bounds::narrow(lower.pps, upper.pps, goal)
+        {
+            return None;
+        }
+        // Gap i lies below point i.
+        let from = lower.map_or(0, |s| points.partition_point(|&p| p <= s.pps));
+        let to = upper.map_or(points.len(), |s| points.partition_point(|&p| p < s.pps));
+        if from >= to {
+            return None;
+        }
+        let guess = came.max(self.min as f64) / (1.0 - goal.loss_ratio);
+        let [least, median, most] = grid.likely_gaps(&seen, goal.loss_ratio, guess, (from, to));
+        let known = |i: usize| seen.iter().find(|s| s.pps == points[i]);
+        let ends = |gap: usize| [gap.checked_sub(1), (gap < points.len()).then_some(gap)];
+        // In whole milliseconds: sums of seconds that differ by rounding are equal.
+        let missing = |i: usize| known(i).map_or(goal.sum_s / 2.0, |s| s.evidence.missing(goal));
+        let cost = |gap: usize| (ends(gap).into_iter().flatten().map(missing).sum::<f64>() * 1000.0).round() as u64;
+        let gap = (least..=most).min_by_key(|&gap| (cost(gap), gap.abs_diff(median)))?;
+        let open = ends(gap).into_iter().flatten().filter(|&i| known(i).is_none_or(|s| s.bound == Bound::Undecided));
+        let spent = |i: usize| known(i).map_or(0.0, |s| s.trials.iter().map(|t| t.seconds).sum());
+        let end = open.min_by(|&a, &b| spent(a).total_cmp(&spent(b)))?;
+        let near = ends(gap).map(|i| i.map(|i| points[i]));
+        Some(match known(end) {
+            None => {
+                let came = (seen.len() == 1).then_some(came);
+                (points[end], goal.initial_s, Why::Probe { near, came })
+            }
+            Some(s) => {
+                let number = s.trials.len() + 1;
+                (s.pps, goal.trial_s, Why::Again { load: s.pps, upper: s.upper, number })
+            }
+        })
+    }
+}
+
+/// A goal is given up after so many times its duration sum: on a box that answers at random no bounds are ever close. What is known by then is
+/// the answer, its bounds further apart than the width (RFC 9971: an irregular result).
+const MOST_SUMS: f64 = 60.0;
+
+/// An upper bound although a higher load is a lower one: by accident, perhaps. Once more so many trials as the goal asks for are made; then the
+/// cautious answer stands (RFC 9971: the lowest upper bound counts).
+fn contradicted(seen: &[Seen<'_>], goal: &Goal) -> Option<(u64, f64, Why)> {
+    let upper = seen.iter().find(|s| s.bound == Bound::Upper)?;
+    let fine = seen.iter().rev().find(|s| s.pps > upper.pps && s.bound == Bound::Lower)?;
+    (goal.exceed_ratio > 0.0 && upper.evidence.full() < 2.0 * goal.sum_s).then_some((
+        upper.pps,
+        goal.trial_s,
+        Why::Contradicted { load: upper.pps, fine: fine.pps },
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::search::Preset;
+
+    const LIMITS: Limits = Limits { min_pps: 1000.0, max_pps: 8e6 };
+
+    /// Searches on a box that answers with a loss ratio; all trials.
+    fn search(goals: Vec<Goal>, limits: Limits, mut loss: impl FnMut(f64) -> f64) -> (Vec<Found>, Vec<(f64, String)>) {
+        let mut search = Search::new(goals, limits);
+        let mut made = Vec::new();
+        while let Step::Trial { pps, duration, why } = search.next() {
+            let ratio = loss(pps);
+            search.tell(pps, duration, ratio, pps * (1.0 - ratio));
+            made.push((pps, why));
+            assert!(made.len() < 2000, "it does not end");
+        }
+        (search.found(), made)
+    }
+
+    /// A box that lets so many units per second through.
+    fn hard(limit: f64) -> impl FnMut(f64) -> f64 {
+        move |pps| (1.0 - limit / pps).max(0.0)
+    }
+
+    #[test]
+    fn a_hard_limit_is_found_within_the_width_by_five_trials() {
+        for limit in [50_000.0, 123_456.0, 400_000.0] {
+            let (found, made) = search(Preset::quick().goals, LIMITS, hard(limit));
+            let (lower, upper) = (found[0].lower_pps.unwrap(), found[0].upper_pps.unwrap());
+            assert!(lower <= limit * 1.001 && limit <= upper && upper - lower <= 0.03 * upper + 1.0, "{lower} {upper}");
+            assert_eq!((made.len(), found[0].trials), (5, 5), "{made:?}");
+        }
+    }
+
+    #[test]
+    fn every_thousandth_may_be_lost_and_every_four_hundredth_may_not() {
+        let preset = Preset::quick().goals;
+        let no_loss = Preset::rfc2544().goals;
+        let (found, _) = search(preset.clone(), LIMITS, |_| 0.001);
+        assert_eq!((found[0].lower_pps, found[0].upper_pps), (Some(8e6), None));
+        let (found, made) = search(no_loss, LIMITS, |_| 0.001);
+        assert_eq!((found[0].lower_pps, found[0].upper_pps), (None, Some(1000.0)));
+        assert!(made.len() < 20, "{made:?}");
+        let (found, _) = search(preset, LIMITS, |_| 0.0025);
+        assert_eq!((found[0].lower_pps, found[0].upper_pps), (None, Some(1000.0)));
+    }
+
+    #[test]
+    fn a_box_that_forwards_nothing_is_soon_known() {
+        let (found, made) = search(Preset::quick().goals, LIMITS, |_| 1.0);
+        assert_eq!((found[0].lower_pps, found[0].forwarded_pps), (None, None));
+        assert!(made.len() < 8, "{made:?}");
+    }
+
+    #[test]
+    fn several_goals_share_trials() {
+        let goals = Preset::mlr().goals;
+        let (found, made) = search(goals.clone(), LIMITS, hard(300_000.0));
+        let alone: usize = goals.into_iter().map(|g| search(vec![g], LIMITS, hard(300_000.0)).1.len()).sum();
+        assert!(made.len() < alone, "{} and {alone}", made.len());
+        assert_eq!(found.iter().map(|f| f.trials as usize).sum::<usize>(), made.len());
+        assert!(made.iter().all(|(_, why)| why.starts_with("[no loss] ") || why.starts_with("[0.5 %] ")), "{made:?}");
+        assert!(found[0].lower_pps <= found[1].lower_pps);
+    }
+
+    #[test]
+    fn a_search_is_resumed_by_telling_it_again() {
+        let mut whole = Search::new(Preset::quick().goals, LIMITS);
+        let mut told = Vec::new();
+        while let Step::Trial { pps, duration, .. } = whole.next() {
+            let mut again = Search::new(Preset::quick().goals, LIMITS);
+            told.iter().for_each(|&(pps, duration, loss)| again.tell(pps, duration, loss, pps * (1.0 - loss)));
+            assert_eq!(again.next(), whole.next());
+            let loss = hard(77_777.0)(pps);
+            whole.tell(pps, duration, loss, pps * (1.0 - loss));
+            told.push((pps, duration, loss));
+        }
+        assert_eq!(told.len(), 5);
+    }
+
+    proptest::proptest! {
+        #![proptest_config(proptest::test_runner::Config::with_cases(16))]
+        /// Whatever a box does, the search ends, with bounds that are what they claim to be or with the goal given up.
+        #[test]
+        fn every_search_ends(
+            losses in proptest::collection::vec(proptest::prop_oneof![proptest::strategy::Just(0.0), 0.0..1.0f64], 1..50),
+            max in 1.0..1e8f64, quick in proptest::bool::ANY,
+        ) {
+            let preset = if quick { Preset::quick() } else { Preset::rfc2544() };
+            let goals: Vec<Goal> = preset.goals.into_iter().map(|g| Goal { width: 0.05, ..g }).collect();
+            let mut turn = losses.iter().copied().cycle();
+            let (found, _) = search(goals, Limits { min_pps: 100.0, max_pps: max }, |_| turn.next().unwrap());
+            let found = &found[0];
+            let given_up = found.seconds >= MOST_SUMS * found.goal.sum_s;
+            match (found.lower_pps, found.upper_pps) {
+                (Some(lower), Some(upper)) => {
+                    proptest::prop_assert!(lower < upper && (given_up || upper - lower <= 0.05 * upper + 1.0));
+                }
+                (Some(lower), None) => proptest::prop_assert!(given_up || lower == max.round()),
+                (None, Some(upper)) => proptest::prop_assert!(given_up || upper == 100f64.min(max.round())),
+                (None, None) => proptest::prop_assert!(given_up),
+            }
+        }
+    }
+}

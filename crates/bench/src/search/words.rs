@@ -1,0 +1,46 @@
+//! Why a trial is made, for people.
+
+use model::units;
+
+/// The reason for a trial.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum Why {
+    /// The first one.
+    Highest,
+    /// A load that was not tried yet, at the gap in which the throughput probably lies; what came through at the highest load if nothing else is known.
+    Probe { near: [Option<u64>; 2], came: Option<f64> },
+    /// One that was, which is still the best place to look.
+    Again { load: u64, upper: bool, number: usize },
+    /// A bound that another contradicts.
+    Contradicted { load: u64, fine: u64 },
+}
+
+impl Why {
+    /// In words; `goal` is named where there are several.
+    pub fn text(&self, goal: Option<&str>) -> String {
+        let pps = |n: u64| units::pps(n as f64);
+        let text = match *self {
+            Self::Highest => "the highest load first: what comes through shows where to look".into(),
+            Self::Probe { came: Some(came), .. } => {
+                format!("{} came through at the highest load: close to that", units::pps(came))
+            }
+            Self::Probe { near: [Some(lower), Some(upper)], .. } => {
+                format!("after all that was seen, most likely between {} and {}", pps(lower), pps(upper))
+            }
+            Self::Probe { near: [Some(lower), None], .. } => {
+                format!("after all that was seen, most likely above {}", pps(lower))
+            }
+            Self::Probe { near: [None, upper], .. } => {
+                format!("after all that was seen, most likely below {}", pps(upper.unwrap_or_default()))
+            }
+            Self::Again { load, upper, number } => {
+                let what = if upper { "too much seems to be lost" } else { "all seems fine" };
+                format!("{what} at {}: trial {number} there, to be sure", pps(load))
+            }
+            Self::Contradicted { load, fine } => {
+                format!("too much lost at {}, but not at {}: once more", pps(load), pps(fine))
+            }
+        };
+        goal.map_or(text.clone(), |goal| format!("[{goal}] {text}"))
+    }
+}
