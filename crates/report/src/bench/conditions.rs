@@ -28,7 +28,13 @@ pub(crate) fn conditions(figures: Figures<'_>) -> Vec<(&'static str, String)> {
         ("Directions", format!("{directions}; rates are units per second, {} unless marked", figures.total_of())),
         (
             "Units",
-            format!("{}; IPv{}, {} flows in each direction", s.protocol, s.ip_version, units::grouped(s.flows.into())),
+            format!(
+                "{}; IPv{}, {} flow{} in each direction",
+                s.protocol,
+                s.ip_version,
+                units::grouped(s.flows.into()),
+                if s.flows == 1 { "" } else { "s" }
+            ),
         ),
         ("Filter", filter(figures)),
         ("Addressing", s.addressing.clone()),
@@ -99,21 +105,25 @@ fn pacing(figures: Figures<'_>) -> Option<String> {
 
 /// How many trials, how many of them void and why, and what the hypervisor took.
 fn trials(figures: Figures<'_>) -> String {
-    let mut reasons: BTreeMap<&str, usize> = BTreeMap::new();
+    // Reasons that differ in their numbers alone are told once, by the first of them.
+    let mut reasons: BTreeMap<String, (usize, &str)> = BTreeMap::new();
     let (mut made, mut sending, mut steal) = (0, 0.0, 0.0f64);
     for (_, trial) in figures.trials() {
         made += 1;
         sending += trial.seconds;
         steal = steal.max(trial.observed.steal_percent);
         if let Some(reason) = &trial.void {
-            *reasons.entry(reason).or_default() += 1;
+            reasons.entry(reason.replace(|c: char| c.is_ascii_digit(), "")).or_insert((0, reason)).0 += 1;
         }
     }
-    let void = match reasons.values().sum::<usize>() {
+    let void = match reasons.values().map(|(n, _)| n).sum::<usize>() {
         0 => "none void".to_owned(),
         n => {
-            let listed: Vec<String> = reasons.iter().map(|(reason, n)| format!("{n} x {reason}")).collect();
-            format!("{n} void and not counted ({})", listed.join("; "))
+            let listed = reasons.values().map(|(n, first)| match n {
+                1 => format!("1: {first}"),
+                n => format!("{n} such as: {first}"),
+            });
+            format!("{n} void and not counted ({})", listed.collect::<Vec<_>>().join("; "))
         }
     };
     format!("{made}, {} of sending, {void}; steal up to {steal:.1} %", seconds(sending))
