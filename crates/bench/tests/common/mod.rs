@@ -1,6 +1,6 @@
 //! Boxes of known answer: what the bench has to find out about each is known beforehand, and holds on the real data path.
 
-#![allow(dead_code, unreachable_pub, reason = "each test uses some of them")]
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test uses some of them")]
 
 pub mod relay;
 
