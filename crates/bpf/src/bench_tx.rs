@@ -46,6 +46,11 @@ const BATCH_PACED: u32 = 32;
 /// all that it missed would overload the box for as long.
 const PENDING_UNITS: f64 = 64.0;
 const PENDING_NS: f64 = 50_000.0;
+/// From this age on a stamp is late, and how much more each frame of a unit may take.
+const LATE: Duration = Duration::from_micros(50);
+const LATE_PER_FRAME: Duration = Duration::from_micros(1);
+/// The program is never faster than this, in nanoseconds for each run.
+const RUN_NS_MIN: u64 = 30;
 /// How often it is looked whether a run is over, once that is near.
 const NEAR: Duration = Duration::from_micros(200);
 /// How often it is looked in a run that ends with a count, at a pace.
@@ -125,7 +130,7 @@ pub struct BenchTxCounts {
     pub latest_ns: u64,
     /// The longest time between a look that let units go and the next: how much older than its sending a stamp may be, in nanoseconds.
     pub oldest_stamp_ns: u64,
-    /// Units whose stamps may be more than 50 microseconds old: the sender was kept from sending in between.
+    /// Units whose stamps may be more than 50 microseconds old (and 1 for each frame of a unit): the sender was kept from sending in between.
     pub late: u64,
     /// From the first look to the last, in nanoseconds.
     pub elapsed_ns: u64,
@@ -182,6 +187,11 @@ impl BenchSender {
             knobs.bench_frame_max = layout.frame_max as u32;
             knobs.bench_sizes_vary = layout.sizes_vary;
             knobs.bench_fragments = layout.fragments;
+            if let Some((signature_at, checksum_at)) = layout.uniform {
+                knobs.bench_signature_at = u64::from(signature_at);
+                knobs.bench_checksum_at = u64::from(checksum_at);
+            }
+            knobs.bench_late_ns = nanoseconds(LATE + LATE_PER_FRAME * layout.longest_unit);
             knobs.bench_grant = u64::from((FRAMES_PER_LOOK / layout.longest_unit).max(1));
         }
         open.maps.data_bench_tx.set_value_size(layout.bytes() as u32).map_err(failed)?;
@@ -298,7 +308,10 @@ impl BenchSender {
             Some(count) if unpaced && self.pace.probe.is_none() => {
                 i32::try_from(self.layout.frames_of(count).saturating_add(1)).unwrap_or(i32::MAX)
             }
-            _ => i32::MAX,
+            // It is interrupted at the end. Should the watch not get the core for that, the call ends by itself not much later.
+            _ => self.whole().map_or(i32::MAX, |whole| {
+                i32::try_from(nanoseconds(whole) / RUN_NS_MIN).unwrap_or(i32::MAX).max(batch as i32)
+            }),
         };
         while !self.counts().done && !self.ending().stopped {
             self.run.send(repeat, batch)?;
@@ -308,18 +321,17 @@ impl BenchSender {
 
     /// Interrupts the sending thread once there is nothing left to send. It sleeps until then, as it may share the sender's core.
     fn watch(&self, thread: InterruptibleThread) {
-        let whole = self.pace.steps.iter().fold(Duration::ZERO, |sum, (_, d)| sum.saturating_add(*d));
+        let whole = self.whole();
         let start = Instant::now();
         let mut ending = self.ending();
         while !ending.over {
-            let left = whole.saturating_sub(start.elapsed());
+            let left = whole.unwrap_or(Duration::MAX).saturating_sub(start.elapsed());
             let wait = match self.pace.count {
                 _ if ending.stopped || left.is_zero() => NEAR,
                 Some(_) => COUNTING.min(left),
-                None if self.pace.steps.is_empty() => Duration::MAX,
                 None => left,
             };
-            ending = if wait == Duration::MAX {
+            ending = if whole.is_none() && wait == left {
                 self.changed.wait(ending).unwrap_or_else(PoisonError::into_inner)
             } else {
                 self.changed.wait_timeout(ending, wait).unwrap_or_else(PoisonError::into_inner).0
@@ -328,6 +340,11 @@ impl BenchSender {
                 thread.interrupt();
             }
         }
+    }
+
+    /// How long all steps take; none without steps.
+    fn whole(&self) -> Option<Duration> {
+        self.pace.steps.iter().map(|&(_, duration)| duration).reduce(Duration::saturating_add)
     }
 
     fn ending(&self) -> MutexGuard<'_, Ending> {
@@ -344,12 +361,12 @@ impl BenchSender {
     /// What it has done so far.
     pub fn counts(&self) -> BenchTxCounts {
         let word = |offset| self.state.word(offset).load(Ordering::Relaxed);
-        let pair = |offset| [word(offset), word(offset + 8)];
-        let units = pair(offset_of!(bench_tx_state, units));
+        let (units, frames) =
+            self.layout.sent(word(offset_of!(bench_tx_state, lap)), word(offset_of!(bench_tx_state, offset)));
         let started_ns = word(offset_of!(bench_tx_state, started_ns));
         BenchTxCounts {
             units,
-            frames: if self.layout.fragments { pair(offset_of!(bench_tx_state, frames)) } else { units },
+            frames,
             probes: word(offset_of!(bench_tx_state, probes)),
             turns: word(offset_of!(bench_tx_state, turns)),
             fillers: word(offset_of!(bench_tx_state, fillers)),

@@ -28,8 +28,12 @@ pub(super) struct Table {
     pub(super) fragments: bool,
     /// Frames of the unit that has most.
     pub(super) longest_unit: u32,
+    /// Offsets of signature and checksum where all entries have the same, the checksum covers one signature and nothing else varies.
+    pub(super) uniform: Option<(u8, u8)>,
     entries: usize,
     units: u64,
+    /// Units begun and frames sent before each entry, forward and backward; behind the last one those of a lap.
+    before: Vec<([u32; 2], [u32; 2])>,
 }
 
 impl Table {
@@ -46,14 +50,22 @@ impl Table {
         let all = || entries.iter().chain(probe);
         let header_len = all().map(|e| e.frame.len()).max().unwrap_or_default().max(8);
         let frame_max = all().map(|e| usize::from(e.frame_len)).max().unwrap_or_default().max(header_len);
-        let (mut longest_unit, mut frames, mut units) = (1, 0, 0);
+        let mut before = vec![([0; 2], [0; 2])];
+        let (mut longest_unit, mut frames) = (1, 0);
         for e in entries {
+            let (mut units, mut sent) = before[before.len() - 1];
+            let way = usize::from(e.direction);
+            units[way] += u32::from(frames == 0);
+            sent[way] += 1;
+            before.push((units, sent));
             frames += 1;
             longest_unit = longest_unit.max(frames);
             if !e.more {
-                (frames, units) = (0, units + 1);
+                frames = 0;
             }
         }
+        let lap = before[before.len() - 1].0;
+        let uniform = all().all(|e| is_plain(e) && place(e) == place(&entries[0])).then(|| place(&entries[0]));
         let made = Self {
             header_len,
             stride: (HEAD + header_len).next_multiple_of(8),
@@ -61,8 +73,10 @@ impl Table {
             sizes_vary: all().any(|e| usize::from(e.frame_len) != frame_max),
             fragments: longest_unit > 1,
             longest_unit,
+            uniform,
             entries: entries.len(),
-            units,
+            units: u64::from(lap[0]) + u64::from(lap[1]),
+            before,
         };
         if made.bytes() > TABLE_MAX {
             return bad(format!(
@@ -92,6 +106,15 @@ impl Table {
             .saturating_add((rest * u64::from(self.longest_unit)).min(self.entries as u64))
     }
 
+    /// Units begun and frames sent, forward and backward, when the next entry is at `offset`.
+    pub(super) fn sent(&self, laps: u64, offset: u64) -> ([u64; 2], [u64; 2]) {
+        let at = (offset as usize / self.stride).min(self.entries);
+        let sum =
+            |whole: [u32; 2], part: [u32; 2]| [0, 1].map(|way| laps * u64::from(whole[way]) + u64::from(part[way]));
+        let ((lap_units, lap_frames), (units, frames)) = (self.before[self.entries], self.before[at]);
+        (sum(lap_units, units), sum(lap_frames, frames))
+    }
+
     pub(super) fn write(&self, entries: &[BenchEntry], table: &mut [u8]) {
         for (at, entry) in table.chunks_exact_mut(self.stride).zip(entries) {
             self.write_entry(entry, entry.flow, at);
@@ -103,7 +126,8 @@ impl Table {
         check(probe).map_err(|reason| XdpError::Setting(format!("the probe {reason}")))?;
         let fits = probe.frame.len() <= self.header_len
             && usize::from(probe.frame_len) <= self.frame_max
-            && (self.sizes_vary || usize::from(probe.frame_len) == self.frame_max);
+            && (self.sizes_vary || usize::from(probe.frame_len) == self.frame_max)
+            && self.uniform.is_none_or(|uniform| is_plain(probe) && place(probe) == uniform);
         if !fits {
             return Err(XdpError::Setting("the probe differs from the one that the sender was loaded with".into()));
         }
@@ -150,6 +174,16 @@ fn add_to_checksum(headers: &mut [u8], at: u8, sum: u64) {
         sum = (sum & 0xffff) + (sum >> 16);
     }
     headers[at..at + 2].copy_from_slice(&(!(sum as u16)).to_ne_bytes());
+}
+
+/// Offsets of signature and checksum.
+fn place(e: &BenchEntry) -> (u8, u8) {
+    (e.signature_at, e.checksum_at)
+}
+
+/// Whether the checksum covers one signature and nothing else varies.
+fn is_plain(e: &BenchEntry) -> bool {
+    (e.checksum_times == 1 || e.checksum_at == 0) && e.id_at == 0 && e.id6_at == 0
 }
 
 /// Why an entry cannot be sent.
