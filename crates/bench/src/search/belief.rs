@@ -27,7 +27,7 @@ pub(super) struct Grid {
 
 impl Grid {
     /// From `min` to `max` in steps of the share `width`; `around` lies in the middle of a gap.
-    pub fn new(min: u64, max: u64, around: f64, width: f64) -> Self {
+    pub(super) fn new(min: u64, max: u64, around: f64, width: f64) -> Self {
         let step = -(1.0 - width).ln();
         let (low, high) = ((min as f64).ln(), (max as f64).ln());
         let first = around.max(1.0).ln() + step / 2.0;
@@ -42,7 +42,7 @@ impl Grid {
     }
 
     /// The loads.
-    pub fn points(&self) -> &[u64] {
+    pub(super) fn points(&self) -> &[u64] {
         &self.points
     }
 
@@ -57,7 +57,7 @@ impl Grid {
 
     /// Out of the gaps `from..=to` the one that the throughput lies as likely below as above, between the least and the highest
     /// likely one. `guess` is what came through at the highest load.
-    pub fn likely_gaps(
+    pub(super) fn likely_gaps(
         &self,
         seen: &[Seen<'_>],
         loss_ratio: f64,

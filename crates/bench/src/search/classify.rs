@@ -147,7 +147,8 @@ mod tests {
         ];
         let (good, bad) = (|n| (n, 1.0, 0.0), |n| (n, 1.0, 0.01));
         let (long_bad, long_good) = ((1, 60.0, 0.001), (1, 60.0, 0.0));
-        let points: [(&[(usize, f64, f64)], [Bound; 4]); 6] = [
+        type Groups<'a> = &'a [(usize, f64, f64)];
+        let points: [(Groups<'_>, [Bound; 4]); 6] = [
             (&[good(59)], [Undecided; 4]),
             (&[good(59), bad(1)], [Upper, Undecided, Undecided, Undecided]),
             (&[good(59), bad(60)], [Upper, Undecided, Undecided, Upper]),

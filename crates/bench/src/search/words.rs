@@ -17,7 +17,7 @@ pub(super) enum Why {
 
 impl Why {
     /// In words; `goal` is named where there are several.
-    pub fn text(&self, goal: Option<&str>) -> String {
+    pub(super) fn text(&self, goal: Option<&str>) -> String {
         let pps = |n: u64| units::pps(n as f64);
         let text = match *self {
             Self::Highest => "the highest load first: what comes through shows where to look".into(),
