@@ -19,8 +19,8 @@ use crate::{
 /// Name, dash, units per second.
 type Limit<'a> = (&'a str, DashType, &'a dyn Fn(&Point) -> Option<f64>);
 
-/// Bars by frame size and mode; hatched where the tester was the limit.
-fn bars(figures: Figures<'_>, id: &str, unit: &str, value: impl Fn(&Point, f64) -> f64) -> String {
+/// Bars by frame size and mode, hatched where the tester was the limit; none without a throughput.
+fn bars(figures: Figures<'_>, id: &str, unit: &str, value: impl Fn(&Point, f64) -> f64) -> Option<String> {
     let traces = figures.0.modes.iter().filter_map(|mode| -> Option<Box<dyn Trace>> {
         let (frames, values) = by_frame(mode, figures::rate_or_least);
         let points = mode.points.iter().filter(|p| figures::rate_or_least(p).is_some());
@@ -57,16 +57,17 @@ fn bars(figures: Figures<'_>, id: &str, unit: &str, value: impl Fn(&Point, f64) 
         .x_axis(frame_axis(figures))
         .separators(". ")
         .y_axis(value_axis("").tick_format(",~r").auto_margin(true));
-    plot(id, HEIGHT_PX, TraceOrder::Normal, layout, traces.collect())
+    let traces: Vec<Box<dyn Trace>> = traces.collect();
+    (!traces.is_empty()).then(|| plot(id, HEIGHT_PX, TraceOrder::Normal, layout, traces))
 }
 
 /// Units per second in thousands, of all directions together.
-pub(crate) fn rates(figures: Figures<'_>) -> String {
+pub(crate) fn rates(figures: Figures<'_>) -> Option<String> {
     bars(figures, "rates", "kpps", |_, pps| pps / 1e3)
 }
 
 /// Payload in millions of bits per second, of all directions together.
-pub(crate) fn bits(figures: Figures<'_>) -> String {
+pub(crate) fn bits(figures: Figures<'_>) -> Option<String> {
     bars(figures, "bits", "Mbit/s", |point, pps| figures.payload_bps(&point.frame, pps) / 1e6)
 }
 
@@ -80,7 +81,7 @@ fn rate_tick(pps: f64) -> String {
 }
 
 /// Every mode against what could be offered at most, on a logarithmic axis (RFC 2544, section 26.1).
-pub(crate) fn theory(figures: Figures<'_>) -> String {
+pub(crate) fn theory(figures: Figures<'_>) -> Option<String> {
     let hover = "%{x}: %{y:.4~s}pps";
     let modes = figures.0.modes.iter();
     let mut traces: Vec<Box<dyn Trace>> = modes
@@ -110,7 +111,7 @@ pub(crate) fn theory(figures: Figures<'_>) -> String {
         }
     }
     let layout = Layout::new().show_legend(true).x_axis(frame_axis(figures)).y_axis(log_axis(rate_tick));
-    plot("theory", HEIGHT_PX, TraceOrder::Normal, layout, traces)
+    (!traces.is_empty()).then(|| plot("theory", HEIGHT_PX, TraceOrder::Normal, layout, traces))
 }
 
 /// What others have published, in rows of its own; rates of one direction are doubled. None when there is nothing.
