@@ -2,6 +2,7 @@
 
 use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    slice::from_ref,
     thread,
     time::Duration,
 };
@@ -253,11 +254,11 @@ fn what_cannot_be_sent_is_refused() {
     let long = BenchEntry { frame_len: 4000, ..good.clone() };
     assert!(refused(&[long], unpaced()).contains("3072"));
     let steps = BenchPace { steps: vec![(None, HOUR); 5], ..unpaced() };
-    assert!(refused(&[good.clone()], steps).contains("takes 4"));
+    assert!(refused(from_ref(&good), steps).contains("takes 4"));
     let fast = BenchPace { steps: vec![(Some(6e7), HOUR)], ..unpaced() };
-    assert!(refused(&[good.clone()], fast).contains("50000000"));
+    assert!(refused(from_ref(&good), fast).contains("50000000"));
     let nothing = BenchPace { steps: vec![], ..unpaced() };
-    assert!(refused(&[good.clone()], nothing).contains("nothing to do"));
+    assert!(refused(from_ref(&good), nothing).contains("nothing to do"));
     let mut sender = BenchSender::load(&[good], unpaced()).unwrap();
     assert!(sender.run().unwrap_err().to_string().contains("no device"));
     assert!(sender.set_device(0, "ek-none").unwrap_err().to_string().contains("`ek-none`"));
