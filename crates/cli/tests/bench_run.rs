@@ -121,7 +121,7 @@ fn a_run_that_was_killed_is_gone_on_with_and_keeps_its_trials() {
     if !is_root() {
         return;
     }
-    let _cores = CORES.lock().unwrap_or_else(|e| e.into_inner());
+    let _cores = CORES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.json");
     let mut child = begin(&file);
@@ -181,7 +181,7 @@ fn an_interrupted_run_says_partial_and_leaves_nothing_behind() {
     if !is_root() {
         return;
     }
-    let _cores = CORES.lock().unwrap_or_else(|e| e.into_inner());
+    let _cores = CORES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.json");
     let mut child = begin(&file);
