@@ -1,0 +1,120 @@
+//! What the tests of boxes with known answers share: a tester on a box, and rules of nftables that give the box its answer.
+
+use std::{
+    io::Write,
+    process::{Command, Stdio},
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
+
+use bench::{
+    BenchError, Drain, Dut, DutKind, DutOptions, Load, Order, RuleOrder, Stamping, Tester,
+    methods::Bench,
+    tester::{RealTester, TesterConfig},
+};
+use lab::{Lab, boxes::Family};
+use model::bench::{FrameSpec, Goal, Trial};
+
+use crate::common::cores;
+
+/// A router that forwards IPv4.
+pub fn router(lab: &Lab) -> Dut {
+    let cores = cores();
+    let options = DutOptions { family: Family::V4, rules: 1, order: RuleOrder::Study, cores: &cores };
+    Dut::lab(lab, DutKind::Router, &options).unwrap()
+}
+
+/// Gives the box a table of its own with one chain in the forward hook, or another one in its place: counters start anew.
+pub fn rule(dut: &Dut, rule: &str) {
+    let script = format!(
+        "table ip ekknown {{}}\ndelete table ip ekknown\n\
+         table ip ekknown {{ chain forward {{ type filter hook forward priority 10; policy accept; {rule}; }}; }}\n"
+    );
+    let inside = dut.lab_box().unwrap().inside().unwrap();
+    inside.namespace.run(|| nft(&script)).unwrap();
+}
+
+fn nft(script: &str) {
+    let mut child = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().expect("nftables is installed");
+    child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success(), "{script}");
+}
+
+/// A tester that sends `flows` flows one way.
+pub fn one_way(dut: &Dut, flows: u32) -> RealTester<'_> {
+    RealTester::new(dut, &cores(), TesterConfig { flows, both_ways: false }, None).unwrap()
+}
+
+/// The least frames of RFC 2544.
+pub fn least() -> FrameSpec {
+    FrameSpec::Size { bytes: 64 }
+}
+
+/// A drain that is patient with a busy machine.
+pub fn drain() -> Drain {
+    Drain { quiet: Duration::from_millis(30), longest: Duration::from_secs(3) }
+}
+
+/// The tester as the methods want it.
+pub fn bench<'a>(tester: &'a mut dyn Tester, stop: &'a AtomicBool) -> Bench<'a> {
+    Bench { tester, frame: least(), drain: drain(), observe: false, void_repeats: 3, stop }
+}
+
+/// An order of least frames, all of them stamped.
+pub fn order(load: Load, duration: Duration) -> Order {
+    Order {
+        purpose: "test".into(),
+        frame: least(),
+        load,
+        duration,
+        probes: None,
+        stamping: Stamping::Every,
+        drain: drain(),
+        observe: false,
+    }
+}
+
+/// A goal that ignores the slower half of a load's trials.
+pub fn goal(loss_ratio: f64, width: f64) -> Goal {
+    let name = format!("{loss_ratio}");
+    Goal { name, loss_ratio, exceed_ratio: 0.5, initial_s: 0.2, trial_s: 0.5, sum_s: 1.5, width }
+}
+
+/// Makes the trial again while other work on this machine spoils it.
+pub fn believed(tester: &mut dyn Tester, order: &Order) -> Trial {
+    let mut reasons = Vec::new();
+    for _ in 0..20 {
+        let trial = tester.trial(order, &AtomicBool::new(false)).unwrap();
+        match &trial.void {
+            None => return trial,
+            Some(reason) => reasons.push(reason.clone()),
+        }
+    }
+    panic!("no trial could be believed: {reasons:#?}");
+}
+
+/// A tester that does something to the box before each trial.
+pub struct Before<'a, F> {
+    /// Makes the trials.
+    pub tester: RealTester<'a>,
+    /// What is done.
+    pub act: F,
+}
+
+impl<F: FnMut()> Tester for Before<'_, F> {
+    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
+        (self.act)();
+        self.tester.trial(order, stop)
+    }
+
+    fn trial_with(
+        &mut self,
+        order: &Order,
+        after: Duration,
+        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
+        stop: &AtomicBool,
+    ) -> Result<Trial, BenchError> {
+        (self.act)();
+        self.tester.trial_with(order, after, meanwhile, stop)
+    }
+}
