@@ -2,7 +2,7 @@
 
 use std::{
     fmt, fs, io,
-    net::IpAddr,
+    net::{IpAddr, Ipv6Addr},
     os::fd::AsRawFd,
     thread::sleep,
     time::{Duration, Instant},
@@ -142,7 +142,34 @@ pub(crate) fn add_address(name: &str, address: IpAddr, prefix_len: u8) -> Result
     message.header.flags = AddressHeaderFlags::Nodad;
     message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
     rtnl::request(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
-        .map_err(failed("add the address", address))
+        .map_err(failed("add the address", address))?;
+    match address {
+        IpAddr::V6(address) => wait_until_local(name, address),
+        IpAddr::V4(_) => Ok(()),
+    }
+}
+
+/// Waits until packets to an IPv6 address of an interface that is up are taken for the host's own.
+///
+/// The kernel enters the address's local route in a work item of its own (addrconf_dad_work in net/ipv6/addrconf.c), even without
+/// duplicate address detection; until then it would forward what comes, or drop it (Ip6InAddrErrors).
+fn wait_until_local(name: &str, address: Ipv6Addr) -> Result<(), LabError> {
+    const ROUTES: &str = "/proc/thread-self/net/ipv6_route";
+    let state = format!("/sys/class/net/{name}/operstate");
+    if fs::read_to_string(&state).map_err(failed("read", &state))?.trim() != "up" {
+        return Ok(());
+    }
+    // The destination, the length of its prefix (hexadecimal), … and the interface.
+    let destination = format!("{:032x} 80 ", address.to_bits());
+    let is_there = |table: &str| table.lines().any(|l| l.starts_with(&destination) && l.ends_with(&format!(" {name}")));
+    let started = Instant::now();
+    while !is_there(&fs::read_to_string(ROUTES).map_err(failed("read", ROUTES))?) {
+        if started.elapsed() > READY_TIMEOUT {
+            return Err(failed("see the local route of the address", address)(io::ErrorKind::TimedOut.into()));
+        }
+        sleep(Duration::from_millis(1));
+    }
+    Ok(())
 }
 
 /// Adds a permanent neighbour.
