@@ -18,8 +18,11 @@ const LEAST: f64 = 1e-4;
 const LEAST_PPS: (f64, f64) = (100.0, 1000.0);
 /// Below this share of turns with nothing due, the sender had no time to spare.
 const SATURATED: f64 = 0.01;
-/// A load that a saturated sender cannot offer is left behind by so much.
+/// Below this one it cannot make good what it was held up, and every disturbance spoils the trial.
+const STRAINED: f64 = 0.5;
+/// A load that a saturated sender cannot offer is left behind by so much, and one that strains it.
 const BELOW_VOID: f64 = 0.97;
+const BELOW_STRAIN: f64 = 0.85;
 /// So many loads may have no trial that can be believed; then the tester itself is what is unsteady.
 const SPOILED_AT_MOST: u32 = 8;
 
@@ -54,10 +57,11 @@ pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Re
             Tried::Void { trial, reason } => {
                 course.steps.push(format!("{}: {why}: no trial could be believed: {reason}", units::pps(pps)));
                 spoiled += 1;
-                // A sender that had time to spare was disturbed by others: the same load once more. One that had none cannot do it.
-                if trial.pacing.spare < SATURATED {
+                // A sender that had time to spare was disturbed by others: the same load once more. One that had little cannot do it.
+                let below = if trial.pacing.spare < SATURATED { BELOW_VOID } else { BELOW_STRAIN };
+                if trial.pacing.spare < STRAINED {
                     let offered = if trial.offered_pps > 0.0 { trial.offered_pps } else { pps };
-                    course.max_pps = (pps.min(offered) * BELOW_VOID).floor();
+                    course.max_pps = (pps.min(offered) * below).floor();
                     course.steps.push(format!("the search goes on below {}", units::pps(course.max_pps)));
                     search = course.search();
                 }

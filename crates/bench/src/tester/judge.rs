@@ -1,12 +1,17 @@
 //! Whether a trial may be believed: what the tester promised, held against what it did.
 
 use bpf::bench_tx::BenchTxCounts;
-use model::{bench::Counts, run::Sharing};
+use model::{
+    bench::{Counts, Pacing},
+    run::Sharing,
+};
 
 use crate::Load;
 
 /// From this difference between the achieved and the wanted rate on, the load was another one.
 const PACING_MAX: f64 = 0.01;
+/// From this share of the time on that the sender was held up, its load was no steady one.
+const HELD_UP_MAX: f64 = 0.1;
 /// Below this share of looks that found nothing due, the sender could hardly keep the pace.
 const SPARE_MIN: f64 = 0.002;
 /// From this share of units with late stamps on, delays are the tester's.
@@ -22,8 +27,8 @@ pub(super) struct Kept<'a> {
     pub(super) sharing: Sharing,
 }
 
-/// Why the trial does not count; none when it does. `error` is the achieved over the wanted rate, less one.
-pub(super) fn judge(load: &Load, error: Option<f64>, kept: &Kept<'_>) -> Option<String> {
+/// Why the trial does not count; none when it does.
+pub(super) fn judge(load: &Load, pacing: &Pacing, kept: &Kept<'_>) -> Option<String> {
     let sent = kept.sent;
     let units: u64 = sent.units.iter().sum();
     if units == 0 && *load != Load::Idle {
@@ -40,18 +45,22 @@ pub(super) fn judge(load: &Load, error: Option<f64>, kept: &Kept<'_>) -> Option<
     {
         return Some(format!("the burst was cut off after {units} of {wanted} units: its time was over"));
     }
-    let error = error?;
-    let spare = if sent.turns == 0 { 0.0 } else { sent.fillers as f64 / sent.turns as f64 };
+    let error = pacing.error?;
+    let spare = pacing.spare;
+    let longest_ms = sent.latest_ns.max(sent.oldest_stamp_ns) as f64 / 1e6;
+    if pacing.held_up > HELD_UP_MAX && spare >= SPARE_MIN {
+        return Some(format!(
+            "the sender was kept from its work for {:.1} % of the time, up to {longest_ms:.1} ms at a time",
+            100.0 * pacing.held_up
+        ));
+    }
     let lacking = error * units as f64;
     if error < -PACING_MAX && lacking < -2.0 {
         let share = -100.0 * error;
         return Some(if spare < SPARE_MIN {
             format!("the sender was saturated: its rate is {share:.1} % below the wanted one")
         } else {
-            format!(
-                "the sender was kept from its work, up to {:.1} ms at a time: its rate is {share:.1} % below the wanted one",
-                sent.latest_ns.max(sent.oldest_stamp_ns) as f64 / 1e6
-            )
+            format!("the sender's rate is {share:.1} % below the wanted one")
         });
     }
     if error > PACING_MAX && lacking > 2.0 {
@@ -74,9 +83,20 @@ mod tests {
         BenchTxCounts { units: [5000, 5000], turns: 100_000, fillers: 90_000, ..BenchTxCounts::default() }
     }
 
+    fn pacing(error: f64, sent: &BenchTxCounts) -> Pacing {
+        let held_up = sent.given_up_ns as f64 / 1e9;
+        Pacing {
+            error: Some(error),
+            spare: sent.fillers as f64 / sent.turns.max(1) as f64,
+            held_up,
+            ..Pacing::default()
+        }
+    }
+
     fn said(load: &Load, error: f64, sent: &BenchTxCounts, refused: u64) -> String {
         let counts = Counts { sent: sent.units.iter().sum(), received: 9000, ..Counts::default() };
-        judge(load, Some(error), &Kept { sent, refused, counts, sharing: Sharing::Apart }).unwrap_or_default()
+        let kept = Kept { sent, refused, counts, sharing: Sharing::Apart };
+        judge(load, &pacing(error, sent), &kept).unwrap_or_default()
     }
 
     #[test]
@@ -87,7 +107,11 @@ mod tests {
         let few = BenchTxCounts { units: [10, 0], ..good() };
         let counts = Counts { sent: 10, received: 10, ..Counts::default() };
         assert_eq!(
-            judge(&Load::Pps(11.0), Some(-0.09), &Kept { sent: &few, refused: 0, counts, sharing: Sharing::Apart }),
+            judge(
+                &Load::Pps(11.0),
+                &pacing(-0.09, &few),
+                &Kept { sent: &few, refused: 0, counts, sharing: Sharing::Apart }
+            ),
             None
         );
     }
@@ -95,7 +119,11 @@ mod tests {
     #[test]
     fn a_promise_that_was_not_kept_is_one() {
         let load = Load::Pps(1e4);
-        assert!(said(&load, -0.02, &good(), 0).contains("kept from its work"));
+        assert!(said(&load, -0.02, &good(), 0).contains("2.0 % below"));
+        // The clock of the test runs for a second.
+        let held = |ns| BenchTxCounts { given_up_ns: ns, ..good() };
+        assert!(said(&load, 0.0, &held(110_000_000), 0).contains("kept from its work for 11.0 %"));
+        assert_eq!(said(&load, 0.0, &held(90_000_000), 0), "");
         assert!(said(&load, 0.02, &good(), 0).contains("above"));
         let busy = BenchTxCounts { fillers: 0, ..good() };
         assert!(said(&load, -0.02, &busy, 0).contains("saturated: its rate is 2.0 % below"));
@@ -111,9 +139,9 @@ mod tests {
         let sent = BenchTxCounts { late: 300, ..good() };
         let counts = Counts { sent: 10_000, received: 10_000, ..Counts::default() };
         let kept = |sharing| Kept { sent: &sent, refused: 0, counts, sharing };
-        assert_eq!(judge(&Load::Pps(1e4), Some(0.0), &kept(Sharing::Inline)), None);
-        assert!(judge(&Load::Pps(1e4), Some(0.0), &kept(Sharing::Apart)).is_some());
+        assert_eq!(judge(&Load::Pps(1e4), &pacing(0.0, &sent), &kept(Sharing::Inline)), None);
+        assert!(judge(&Load::Pps(1e4), &pacing(0.0, &sent), &kept(Sharing::Apart)).is_some());
         let more = Counts { received: 10_001, ..counts };
-        assert!(judge(&Load::Max, None, &Kept { counts: more, ..kept(Sharing::Apart) }).is_some());
+        assert!(judge(&Load::Max, &Pacing::default(), &Kept { counts: more, ..kept(Sharing::Apart) }).is_some());
     }
 }

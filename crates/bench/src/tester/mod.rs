@@ -212,7 +212,7 @@ impl<'d> RealTester<'d> {
             counts: trial.total(),
             sharing: self.sharing,
         };
-        trial.void = judge::judge(&order.load, trial.pacing.error, &kept);
+        trial.void = judge::judge(&order.load, &trial.pacing, &kept);
         Ok(trial)
     }
 
@@ -259,6 +259,12 @@ fn per_second(units: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { units as f64 / seconds } else { 0.0 }
 }
 
+/// How long the sender kept its pace, in seconds: without the time that it gave up.
+fn active_s(order: &Order, sent: &BenchTxCounts) -> f64 {
+    let given_up_ns = if matches!(order.load, Load::Pps(_) | Load::Steps(_)) { sent.given_up_ns } else { 0 };
+    sent.elapsed_ns.saturating_sub(given_up_ns).max(1) as f64 / 1e9
+}
+
 /// The trial in the words of a run, not yet judged.
 fn tell(
     order: &Order,
@@ -268,6 +274,7 @@ fn tell(
 ) -> Result<Trial, BenchError> {
     let [forward, backward] = &receivers.of;
     let seconds = sent.elapsed_ns as f64 / 1e9;
+    let active_s = active_s(order, sent);
     let counts = [0, 1].map(|way| {
         let a = &arrived[way];
         Counts {
@@ -295,8 +302,8 @@ fn tell(
         purpose: order.purpose.clone(),
         frame: order.frame.clone(),
         wanted_pps: pace::wanted(&order.load),
-        offered_pps: per_second(total.sent, seconds),
-        received_pps: per_second(total.received, seconds),
+        offered_pps: per_second(total.sent, active_s),
+        received_pps: per_second(total.received, active_s),
         seconds,
         counts,
         one_way: [one_way(forward)?, one_way(backward)?],
@@ -308,7 +315,8 @@ fn tell(
         last_loss_after_ns: arrived.each_ref().map(|a| a.last_gap_ns?.checked_sub(changed?)),
         pacing: Pacing {
             error: pace::expected(&order.load, seconds)
-                .map(|units| sent.units.iter().sum::<u64>() as f64 / units - 1.0),
+                .map(|units| sent.units.iter().sum::<u64>() as f64 / (units * active_s / seconds) - 1.0),
+            held_up: if seconds > 0.0 { 1.0 - active_s / seconds } else { 0.0 },
             latest_ns: sent.latest_ns,
             given_up_ns: sent.given_up_ns,
             spare: if sent.turns == 0 { 0.0 } else { sent.fillers as f64 / sent.turns as f64 },

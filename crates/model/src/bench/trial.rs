@@ -129,8 +129,11 @@ pub struct Observation {
 /// How well the tester kept its own promises.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Pacing {
-    /// Achieved over wanted rate, less one; none when no rate was wanted.
+    /// Achieved over wanted rate, less one, over the time in which the sender was not held up; none when no rate was wanted.
     pub error: Option<f64>,
+    /// Share of the time that the sender was held up (its core was taken from it) and did not make good by a burst.
+    #[serde(default)]
+    pub held_up: f64,
     /// The longest time by which sending was behind its schedule, in nanoseconds.
     pub latest_ns: u64,
     /// Time behind schedule that was given up, in nanoseconds.
@@ -150,9 +153,9 @@ pub struct Trial {
     pub frame: FrameSpec,
     /// Units per second that were wanted, all directions together; none for as fast as it goes.
     pub wanted_pps: Option<f64>,
-    /// Units per second that were sent, all directions together.
+    /// Units per second that were sent, all directions together, over the time in which the sender was not held up.
     pub offered_pps: f64,
-    /// Units per second that came through, all directions together.
+    /// Units per second that came through, all directions together, over the same time.
     pub received_pps: f64,
     /// How long units were sent, in seconds.
     pub seconds: f64,

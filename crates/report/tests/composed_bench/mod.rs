@@ -254,7 +254,7 @@ fn trial(key: &str, frame: FrameSpec, offered_pps: f64, able: f64, number: u32) 
         round_trips_ns: Vec::new(),
         longest_silence_ns: [None, None],
         last_loss_after_ns: [None, None],
-        pacing: Pacing { error: Some(0.0004), latest_ns: 38_000, given_up_ns: 0, spare: 0.6 },
+        pacing: Pacing { error: Some(0.0004), latest_ns: 38_000, given_up_ns: 0, spare: 0.6, held_up: 0.0 },
         observed: observation(key, busy, one.lost()),
         void: (number % 40 == 3).then(|| "pacing missed by 2.1 %".into()),
     }
