@@ -11,16 +11,21 @@ mod port;
 
 use std::{any::Any, fmt, str::FromStr, thread, time::Duration};
 
+use bpf::bench_tx::BenchRings;
 use lab::{
     BoxKind, Lab, TestBox,
-    boxes::{Family, RuleForm},
+    boxes::{Family, Napi, RuleForm},
 };
-use model::bench::Direction;
+use model::{bench::Direction, run::Sharing};
 
 use crate::BenchError;
 
 pub use cores::Cores;
 pub use port::TestPort;
+
+/// Frames that a receive ring of a lab's box holds: as many as the largest rings of common network cards have descriptors, 5 ms at
+/// 0.8 million frames per second. What a hypervisor takes the core away for is less than that most of the time.
+const RING_FRAMES: u32 = 4096;
 
 /// The boxes that can be built here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -275,6 +280,16 @@ impl Dut {
     /// The lab box behind the ports, to be watched; none for a box outside.
     pub fn lab_box(&self) -> Option<&TestBox> {
         self.made.as_ref()
+    }
+
+    /// The receive rings that stand before its ports; none where the ports have their own, or its work shares the sender's core.
+    pub fn rings(&self, cores: &Cores) -> Option<BenchRings> {
+        let made = self.made.as_ref()?;
+        if cores.sharing() == Sharing::Inline || made.spec().napi != Napi::Inline {
+            return None;
+        }
+        let cpu = |direction: usize| cores.of_box.get(direction % cores.of_box.len().max(1)).copied();
+        Some(BenchRings { cpus: [cpu(0)?, cpu(1)?], frames: RING_FRAMES })
     }
 
     /// What can be reset.

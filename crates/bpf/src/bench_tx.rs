@@ -3,18 +3,20 @@
 mod table;
 
 use std::{
+    fs, io,
     mem::{MaybeUninit, offset_of},
-    os::fd::AsFd,
+    os::fd::{AsFd, AsRawFd, BorrowedFd},
+    path::Path,
     sync::{Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     thread,
     time::{Duration, Instant},
 };
 
 use libbpf_rs::{
-    MapCore, MapFlags, MapHandle,
+    MapCore, MapFlags, MapHandle, MapMut,
     skel::{OpenSkel, SkelBuilder},
 };
-use sys::{interrupt::InterruptibleThread, map_mmap::SharedMemory};
+use sys::{affinity::set_nice, interrupt::InterruptibleThread, map_mmap::SharedMemory};
 
 use crate::{
     live_run::{Anchor, LiveRun, no_xmit, rate},
@@ -46,6 +48,9 @@ const BATCH_PACED: u32 = 32;
 /// all that it missed would overload the box for as long.
 const PENDING_UNITS: f64 = 64.0;
 const PENDING_NS: f64 = 50_000.0;
+/// With receive rings it is this share of a ring, or what comes in so many nanoseconds if that is less: the ring takes it.
+const PENDING_RING: f64 = 0.25;
+const PENDING_RING_NS: f64 = 1_000_000.0;
 /// From this age on a stamp is late, and how much more each frame of a unit may take.
 const LATE: Duration = Duration::from_micros(50);
 const LATE_PER_FRAME: Duration = Duration::from_micros(1);
@@ -94,6 +99,15 @@ pub struct BenchProbe {
     pub every: Duration,
     /// When the first is sent.
     pub after: Duration,
+}
+
+/// A receive ring of the box for each direction: frames wait there until a kernel thread of the box's CPU hands them to the port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BenchRings {
+    /// The CPU of each direction.
+    pub cpus: [u32; 2],
+    /// Frames that a ring holds, at most 16384 (kernel/bpf/cpumap.c).
+    pub frames: u32,
 }
 
 /// How long and how fast a sender is to send.
@@ -149,6 +163,7 @@ pub struct BenchSender {
     state: SharedMemory,
     table: SharedMemory,
     layout: Table,
+    rings: Option<BenchRings>,
     devices: MapHandle,
     directions: [bool; 2],
     ready: [bool; 2],
@@ -157,6 +172,28 @@ pub struct BenchSender {
     changed: Condvar,
     // Goes after the program's own descriptor.
     _anchor: Anchor,
+}
+
+/// Makes the ring of `cpu`, whose thread goes before other work of normal scheduling.
+fn ring(map: &MapMut<'_>, cpu: u32, frames: u32, program: BorrowedFd<'_>) -> Result<(), XdpError> {
+    let map_failed = |operation| move |source| XdpError::Map { program: PROGRAM, operation, source };
+    let value = [frames.to_ne_bytes(), program.as_raw_fd().to_ne_bytes()].concat();
+    map.update(&cpu.to_ne_bytes(), &value, MapFlags::ANY)
+        .map_err(io::Error::other)
+        .map_err(map_failed("make a receive ring on a CPU of the box (a CPU map; is the CPU online?)"))?;
+    let id = map.info().map_err(io::Error::other).map_err(map_failed("ask for the id of a receive ring"))?.info.id;
+    // Without it other work on this core holds the box up, as it does on any machine that has other work.
+    if let Some(thread) = kernel_thread(&format!("cpumap/{cpu}/map:{id}")) {
+        let _ = set_nice(thread, -20);
+    }
+    Ok(())
+}
+
+/// The kernel thread of that name.
+fn kernel_thread(name: &str) -> Option<u32> {
+    let is_it = |path: &Path| fs::read_to_string(path.join("comm")).is_ok_and(|comm| comm.trim_end() == name);
+    let found = fs::read_dir("/proc").ok()?.flatten().find(|entry| is_it(&entry.path()))?;
+    found.file_name().to_str()?.parse().ok()
 }
 
 /// What the run's watch waits for.
@@ -172,10 +209,22 @@ impl BenchSender {
     /// # Errors
     /// [`XdpError::Setting`] for no entries, offsets or lengths out of bounds, a lap that ends within a unit, or a pace that cannot be kept.
     pub fn load(entries: &[BenchEntry], pace: BenchPace) -> Result<Self, XdpError> {
+        Self::load_behind(None, entries, pace)
+    }
+
+    /// The same with receive rings before the ports, if any.
+    ///
+    /// # Errors
+    /// As [`BenchSender::load`], and when a ring cannot be made on its CPU.
+    pub fn load_behind(
+        rings: Option<BenchRings>,
+        entries: &[BenchEntry],
+        pace: BenchPace,
+    ) -> Result<Self, XdpError> {
         quiet_libbpf();
         let probe = pace.probe.as_ref().map(|p| &p.entry);
         let layout = Table::of(entries, probe)?;
-        check(&pace)?;
+        check(&pace, rings)?;
         let failed = |source| XdpError::load(PROGRAM, source);
         let map_failed = |operation| move |source| XdpError::Map { program: PROGRAM, operation, source };
         let mut object = MaybeUninit::uninit();
@@ -194,6 +243,15 @@ impl BenchSender {
             knobs.bench_late_ns = nanoseconds(LATE + LATE_PER_FRAME * layout.longest_unit);
             knobs.bench_grant = u64::from((FRAMES_PER_LOOK / layout.longest_unit).max(1));
         }
+        if let Some(rings) = rings {
+            if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
+                knobs.bench_rings = true;
+                [knobs.bench_ring_cpu0, knobs.bench_ring_cpu1] = rings.cpus;
+            }
+            let room = rings.cpus[0].max(rings.cpus[1]) + 1;
+            open.maps.bench_tx_ring0.set_max_entries(room).map_err(failed)?;
+            open.maps.bench_tx_ring1.set_max_entries(room).map_err(failed)?;
+        }
         open.maps.data_bench_tx.set_value_size(layout.bytes() as u32).map_err(failed)?;
         let skel = open.load().map_err(failed)?;
         let table = MapHandle::try_from(&skel.maps.data_bench_tx).map_err(failed)?;
@@ -203,6 +261,11 @@ impl BenchSender {
         let state =
             SharedMemory::of(state.as_fd(), size_of::<bench_tx_state>(), 0).map_err(map_failed("map the counters"))?;
         let devices = MapHandle::try_from(&skel.maps.bench_tx_device).map_err(failed)?;
+        if let Some(rings) = rings {
+            let [first, second] = rings.cpus;
+            ring(&skel.maps.bench_tx_ring0, first, rings.frames, skel.progs.ek_bench_ring0.as_fd())?;
+            ring(&skel.maps.bench_tx_ring1, second, rings.frames, skel.progs.ek_bench_ring1.as_fd())?;
+        }
         let program = duplicate(skel.progs.ek_bench_tx.as_fd(), PROGRAM)?;
         let anchor = Anchor::hold(program.as_fd(), PROGRAM)?;
         let mut directions = [false; 2];
@@ -215,6 +278,7 @@ impl BenchSender {
             state,
             table,
             layout,
+            rings,
             devices,
             directions,
             ready: [false; 2],
@@ -232,7 +296,7 @@ impl BenchSender {
     /// # Errors
     /// [`XdpError::Setting`] for a pace that cannot be kept, or a probe longer than what was loaded.
     pub fn rearm(&mut self, pace: BenchPace) -> Result<(), XdpError> {
-        let steps = check(&pace)?;
+        let steps = check(&pace, self.rings)?;
         if let Some(probe) = &pace.probe {
             self.directions[usize::from(probe.entry.direction & 1)] = true;
             // SAFETY: `run` borrows this sender, which is borrowed mutably here: the program does not run.
@@ -398,7 +462,16 @@ struct Step {
     duration_ns: u64,
 }
 
-fn check(pace: &BenchPace) -> Result<Vec<Step>, XdpError> {
+/// Units that may be due at once.
+fn pending_max(pps: f64, rings: Option<BenchRings>) -> u64 {
+    let most = match rings {
+        Some(rings) => (PENDING_RING * f64::from(rings.frames)).min(PENDING_RING_NS * pps / 1e9),
+        None => PENDING_NS * pps / 1e9,
+    };
+    PENDING_UNITS.max(most).ceil() as u64
+}
+
+fn check(pace: &BenchPace, rings: Option<BenchRings>) -> Result<Vec<Step>, XdpError> {
     let bad = |text: String| Err(XdpError::Setting(text));
     if pace.stamp_every == 0 {
         return bad("one unit in 0 cannot be stamped: 1 stamps all".into());
@@ -422,7 +495,7 @@ fn check(pace: &BenchPace) -> Result<Vec<Step>, XdpError> {
             Ok(Step {
                 rate,
                 unit_ns: if pps > 0.0 { (1e9 / pps).round() as u64 } else { 0 },
-                pending_max: PENDING_UNITS.max(PENDING_NS * pps / 1e9).ceil() as u64,
+                pending_max: pending_max(pps, rings),
                 duration_ns: nanoseconds(duration),
             })
         })

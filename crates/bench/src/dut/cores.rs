@@ -67,12 +67,12 @@ impl Cores {
                 role(&self.tester[..1], "sender"),
                 role(
                     &self.of_box,
-                    "box under test (NAPI threads) and the receiving ends: their cost counts as the box's",
+                    "box under test (a kernel thread for each receive ring) and the receiving ends: their cost counts as the box's",
                 ),
             ],
             (Sharing::Apart, false) => vec![
                 role(&self.tester[..1], "sender"),
-                role(&self.of_box, "box under test (NAPI threads)"),
+                role(&self.of_box, "box under test (a kernel thread for each receive ring)"),
                 role(&self.receiver, "receiving ends (NAPI threads)"),
             ],
         };

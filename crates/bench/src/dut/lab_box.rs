@@ -8,7 +8,7 @@ use model::run::Sharing;
 
 use crate::BenchError;
 
-use super::{Dut, DutKind, DutOptions, Identity, TestPort};
+use super::{Dut, DutKind, DutOptions, Identity, RING_FRAMES, TestPort};
 
 /// Builds `kind` and says what it is.
 pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Result<Dut, BenchError> {
@@ -25,26 +25,16 @@ pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Resul
         DutKind::XdpFib => BoxKind::XdpFib,
     };
     let cores = options.cores;
-    let napi = match cores.sharing() {
-        Sharing::Apart => Napi::Threads(cores.of_box.clone()),
-        Sharing::Inline => Napi::Inline,
-    };
-    let made = TestBox::build(lab, &BoxSpec { family: options.family, napi, ..BoxSpec::new(box_kind) })?;
-    let identity = Identity {
-        key: kind.key().into(),
-        name: kind.name().into(),
-        what: what(kind, options),
-        settings: made.settings()?,
-    };
+    // Apart or not: the work is done where frames come from, which is a receive ring's thread where the box has its own core.
+    let made = TestBox::build(lab, &BoxSpec { family: options.family, napi: Napi::Inline, ..BoxSpec::new(box_kind) })?;
+    let mut settings = made.settings()?;
+    if cores.sharing() == Sharing::Apart {
+        settings.push(format!("receive rings of {RING_FRAMES} frames (CPU maps), their threads at nice -20"));
+    }
+    let identity = Identity { key: kind.key().into(), name: kind.name().into(), what: what(kind, options), settings };
     let mut dut = adopt(made, identity)?;
-    // Without threads the receiving ends work where the box's threads hand frames over, right behind each batch. Between two ports that
-    // are joined directly there is no such thread: they get one where the box would have been.
-    let ends = match (kind, cores.sharing()) {
-        (_, Sharing::Inline) => None,
-        (DutKind::Wire, _) if cores.receivers_share() => Some(&cores.of_box),
-        (_, Sharing::Apart) if cores.receivers_share() => None,
-        _ => Some(&cores.receiver),
-    };
+    // Without threads the receiving ends work where the box hands frames over, right behind each batch.
+    let ends = (cores.sharing() == Sharing::Apart && !cores.receivers_share()).then_some(&cores.receiver);
     if let Some(ends) = ends {
         let [first, second] = dut.ports;
         let second = second.in_thread(ends[0])?;

@@ -21,7 +21,7 @@ use std::{
 use bpf::{
     XdpMode, XmitDrops,
     bench_rx::{BenchReceiver, BenchRxConfig, BenchRxCounts, Echo},
-    bench_tx::{BenchEntry, BenchPace, BenchSender, BenchTxCounts},
+    bench_tx::{BenchEntry, BenchPace, BenchRings, BenchSender, BenchTxCounts},
 };
 use model::{
     bench::{Counts, Direction, FrameSpec, Observation, Pacing, Trial},
@@ -53,6 +53,7 @@ pub struct TesterConfig {
 pub struct RealTester<'d> {
     dut: &'d Dut,
     cpu: u32,
+    rings: Option<BenchRings>,
     sharing: Sharing,
     traffic: Traffic,
     observer: Option<Box<dyn Observer + 'd>>,
@@ -97,8 +98,8 @@ impl<'d> RealTester<'d> {
         };
         let cpu = *cores.tester.first().ok_or_else(|| BenchError::Setting("the sender needs a CPU".into()))?;
         let refused = [count_refused(first)?, count_refused(second)?];
-        let sharing = cores.sharing();
-        Ok(Self { dut, cpu, sharing, traffic, observer, loaded: None, receivers: None, refused, trials: 0 })
+        let (sharing, rings) = (cores.sharing(), dut.rings(cores));
+        Ok(Self { dut, cpu, rings, sharing, traffic, observer, loaded: None, receivers: None, refused, trials: 0 })
     }
 
     /// Loads the frames of `order`, unless they are loaded.
@@ -115,7 +116,7 @@ impl<'d> RealTester<'d> {
         });
         // With room for a probe, whether this trial has one or not.
         let roomy = BenchPace { probe: Some(pace::probe(&probe, Duration::MAX, Duration::MAX)), ..pace.clone() };
-        let mut sender = BenchSender::load(&entries, roomy)?;
+        let mut sender = BenchSender::load_behind(self.rings, &entries, roomy)?;
         for (direction, port) in self.dut.ports().into_iter().enumerate() {
             port.run(|| sender.set_device(direction, &port.interface))??;
         }

@@ -124,6 +124,19 @@ struct {
 	__type(value, __u32);
 } bench_tx_device SEC(".maps");
 
+/* A receive ring of the box for each direction: a queue to one of its CPUs, whose kernel thread hands the frames to the port. It
+ * stands for the descriptors of a network card; a veth alone has 256, which overflow whenever its CPU is taken away for a moment. */
+struct {
+	__uint(type, BPF_MAP_TYPE_CPUMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bpf_cpumap_val);
+} bench_tx_ring0 SEC(".maps"), bench_tx_ring1 SEC(".maps");
+
+const volatile bool bench_rings = false;
+const volatile __u32 bench_ring_cpu0 = 0;
+const volatile __u32 bench_ring_cpu1 = 0;
+
 enum { WAIT, UNIT, PROBE };
 
 static __always_inline void begin(struct bench_tx_state *s, __u64 now)
@@ -319,7 +332,24 @@ write:
 	/* Last, as no pointer into the frame outlives it; each run begins with a frame of full length. */
 	if (bench_sizes_vary && e->frame_len != bench_frame_max && bpf_xdp_adjust_tail(ctx, (int)e->frame_len - (int)bench_frame_max))
 		return XDP_ABORTED;
+	if (bench_rings && way)
+		return bpf_redirect_map(&bench_tx_ring1, bench_ring_cpu1, 0);
+	if (bench_rings)
+		return bpf_redirect_map(&bench_tx_ring0, bench_ring_cpu0, 0);
 	return bpf_redirect_map(&bench_tx_device, way, 0);
+}
+
+/* Behind the rings, on the box's CPUs. */
+SEC("xdp/cpumap")
+int ek_bench_ring0(struct xdp_md *ctx)
+{
+	return bpf_redirect_map(&bench_tx_device, 0, 0);
+}
+
+SEC("xdp/cpumap")
+int ek_bench_ring1(struct xdp_md *ctx)
+{
+	return bpf_redirect_map(&bench_tx_device, 1, 0);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";
