@@ -77,8 +77,8 @@ fn a_relay_delays_reorders_and_duplicates() {
     let calm = order(Load::Pps(2_000.0), 0.3);
     let slow = RelayBox::start(&lab, Manners { delay: Duration::from_millis(2), ..Manners::default() });
     until(plain(&calm), &slow.dut, true, |t| {
-        // The least delay: whatever else runs here makes the others longer.
-        let delayed = |d: &Option<Delays>| d.is_some_and(|d| (2_000_000..2_100_000).contains(&d.min_ns));
+        // The least delay: whatever else runs here makes the others longer, and a reader that slept wakes up to 0.1 ms late.
+        let delayed = |d: &Option<Delays>| d.is_some_and(|d| (2_000_000..2_200_000).contains(&d.min_ns));
         t.total().lost() == 0 && t.one_way.iter().all(delayed)
     });
     drop(slow);

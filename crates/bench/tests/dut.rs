@@ -59,30 +59,32 @@ fn each_kind_has_two_ports_and_says_what_it_is() {
 }
 
 #[test]
-fn the_boxs_threads_are_on_its_core_and_go_first() {
+fn the_box_has_rings_and_the_ends_have_threads_on_their_cores() {
     if !privileged() {
         return;
     }
     let _alone = alone();
     let lab = Lab::new("dutcores").unwrap();
-    let cores = Cores { tester: vec![0], of_box: vec![1], receiver: vec![1] };
     if common::cores().of_box == [0] {
         eprintln!("skipped: one CPU has no core for the box");
         return;
     }
-    let on_the_second = (BTreeSet::from(["1".to_owned()]), BTreeSet::from([-20]));
+    let cores = Cores { tester: vec![0], of_box: vec![1], receiver: vec![0] };
     let router = dut(&lab, DutKind::Router, Family::V4, RuleOrder::Study, &cores);
     let inside = router.lab_box().unwrap().inside().unwrap();
     for interface in [&inside.entry.name, &inside.exit.as_ref().unwrap().name] {
-        assert_eq!(napi_threads(interface), on_the_second, "{interface}");
+        assert_eq!(napi_threads(interface), Default::default(), "{interface}: a ring's thread does its work");
     }
+    assert_eq!(router.rings(&cores).map(|r| r.cpus), Some([1, 1]));
+    assert_eq!(router.rings(&Cores { of_box: vec![0], ..cores.clone() }), None, "one core throttles itself");
+    let first = (BTreeSet::from(["0".to_owned()]), BTreeSet::from([-20]));
     let wire = dut(&lab, DutKind::Wire, Family::V4, RuleOrder::Study, &cores);
     for port in wire.ports() {
-        assert_eq!(napi_threads(&port.interface), on_the_second);
+        assert_eq!(napi_threads(&port.interface), first);
     }
     // They come back with the link.
     wire.reset(ResetKind::Link, Duration::from_millis(20)).unwrap();
-    assert_eq!(napi_threads(&wire.ports()[1].interface), on_the_second);
+    assert_eq!(napi_threads(&wire.ports()[1].interface), first);
 }
 
 #[test]

@@ -1,8 +1,6 @@
 //! Boxes whose buffer, delay, reset and recovery are known, through the whole tester and the methods.
 
-#[allow(unused_imports, reason = "each test uses a part of it")]
 mod common;
-#[allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 mod known;
 
 use std::{sync::atomic::AtomicBool, time::Duration};

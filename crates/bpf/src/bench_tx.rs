@@ -216,11 +216,7 @@ impl BenchSender {
     ///
     /// # Errors
     /// As [`BenchSender::load`], and when a ring cannot be made on its CPU.
-    pub fn load_behind(
-        rings: Option<BenchRings>,
-        entries: &[BenchEntry],
-        pace: BenchPace,
-    ) -> Result<Self, XdpError> {
+    pub fn load_behind(rings: Option<BenchRings>, entries: &[BenchEntry], pace: BenchPace) -> Result<Self, XdpError> {
         quiet_libbpf();
         let probe = pace.probe.as_ref().map(|p| &p.entry);
         let layout = Table::of(entries, probe)?;

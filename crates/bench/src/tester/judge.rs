@@ -48,11 +48,15 @@ pub(super) fn judge(load: &Load, pacing: &Pacing, kept: &Kept<'_>) -> Option<Str
     let error = pacing.error?;
     let spare = pacing.spare;
     let longest_ms = sent.latest_ns.max(sent.oldest_stamp_ns) as f64 / 1e6;
-    if pacing.held_up > HELD_UP_MAX && spare >= SPARE_MIN {
-        return Some(format!(
-            "the sender was kept from its work for {:.1} % of the time, up to {longest_ms:.1} ms at a time",
-            100.0 * pacing.held_up
-        ));
+    if pacing.held_up > HELD_UP_MAX {
+        let share = 100.0 * pacing.held_up;
+        return Some(if spare < SPARE_MIN {
+            format!("the sender was saturated: it fell behind for {share:.1} % of the time")
+        } else {
+            format!(
+                "the sender was kept from its work for {share:.1} % of the time, up to {longest_ms:.1} ms at a time"
+            )
+        });
     }
     let lacking = error * units as f64;
     if error < -PACING_MAX && lacking < -2.0 {

@@ -1,5 +1,7 @@
 //! What the tests of boxes with known answers share: a tester on a box, and rules of nftables that give the box its answer.
 
+#![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
+
 use std::{
     io::Write,
     process::{Command, Stdio},

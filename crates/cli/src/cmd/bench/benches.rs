@@ -101,10 +101,9 @@ pub(super) fn addressing(asked: &Asked) -> Addressing {
 fn watched(dut: &Dut, cores: &Cores) -> Watched {
     let ends = dut.ports().map(|p| p.interface.clone()).to_vec();
     let Some(made) = dut.lab_box() else {
-        return Watched { cores: Vec::new(), inside: None, ends, threaded: false };
+        return Watched { cores: Vec::new(), inside: None, ends };
     };
-    let threaded = cores.sharing() == model::run::Sharing::Apart;
-    Watched { cores: cores.of_box.clone(), inside: made.inside().map(|i| i.namespace.handle()), ends, threaded }
+    Watched { cores: cores.of_box.clone(), inside: made.inside().map(|i| i.namespace.handle()), ends }
 }
 
 /// How the run is set up, as far as is known before anything is made.

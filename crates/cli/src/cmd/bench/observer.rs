@@ -35,9 +35,6 @@ pub(crate) struct Watched {
     pub inside: Option<NamespaceHandle>,
     /// The interfaces of the tester's own ends: NAPI threads named after them are not the box's.
     pub ends: Vec<String>,
-    /// Whether all of the box's work runs in threads of its own: then soft interrupts on its cores are the tester's ends, which work
-    /// right behind each batch that a thread of the box hands over.
-    pub threaded: bool,
 }
 
 /// The real observer. The clock that samples runs from the beginning to the end of a run, so that it costs the same in every trial.
@@ -122,8 +119,11 @@ fn shares(
         let names = symbols.stack(&stack.kernel);
         let frames: Vec<&str> = names.into_iter().map(|s| s.map_or("", |s| s.name)).collect();
         let share = percent(stack.samples);
-        let behind = watched.threaded && frames.iter().any(|f| bare(f) == "net_rx_action");
-        if behind || is_of_an_end(&stack.comm, &watched.ends) || is_generator(&frames) {
+        if is_of_an_end(&stack.comm, &watched.ends)
+            || is_generator(&frames)
+            || is_handing_over(&stack.comm, &frames)
+            || is_receiving(&frames)
+        {
             tester += share;
         } else {
             let class = if stack.user { Class::User } else { classify(&frames).class };
@@ -134,6 +134,17 @@ fn shares(
         classes.insert(Class::Steal, steal_percent);
     }
     (classes, tester)
+}
+
+/// Whether the thread of a receive ring hands frames over to the box, which then works in soft interrupts on top of it.
+fn is_handing_over(comm: &str, frames: &[&str]) -> bool {
+    comm.starts_with("cpumap/") && !frames.iter().any(|f| bare(f) == "net_rx_action")
+}
+
+/// Whether one of the tester's ends receives: its program, or what leads to it. The box's ends get frames without a socket buffer,
+/// the tester's from a box that routes or bridges get socket buffers.
+fn is_receiving(frames: &[&str]) -> bool {
+    frames.iter().any(|f| f.ends_with("_ek_bench_rx") || bare(f) == "veth_xdp_rcv_skb")
 }
 
 /// Whether a thread is the NAPI thread of one of the tester's ends: `napi/INTERFACE-ID`, cut to 15 bytes.
@@ -231,5 +242,14 @@ mod tests {
         let ends = ["ek1a-s0".to_owned(), "eklongname-r0".to_owned()];
         assert!(is_of_an_end("napi/ek1a-s0-81", &ends) && is_of_an_end("napi/eklongname", &ends));
         assert!(!is_of_an_end("napi/ek1a-i0-82", &ends) && !is_of_an_end("ksoftirqd/1", &ends));
+    }
+
+    #[test]
+    fn rings_and_ends_are_told_from_the_box() {
+        let routed = ["fib_lookup", "ip_rcv", "veth_poll", "net_rx_action", "cpu_map_kthread_run"];
+        assert!(!is_handing_over("cpumap/1/map:9", &routed) && !is_receiving(&routed));
+        assert!(is_handing_over("cpumap/1/map:9", &["cpu_map_kthread_run"]));
+        assert!(is_receiving(&["bpf_prog_0a_ek_bench_rx", "veth_xdp_rcv_one", "veth_poll", "net_rx_action"]));
+        assert!(is_receiving(&["memcpy", "veth_xdp_rcv_skb.constprop.0", "veth_poll", "net_rx_action"]));
     }
 }

@@ -1,0 +1,120 @@
+//! Boxes whose throughput or loss is known, because nftables imposes it, through the whole tester and the search.
+
+mod common;
+mod known;
+
+use std::{sync::atomic::AtomicBool, time::Duration};
+
+use bench::{Load, methods};
+use common::{alone, privileged};
+use known::{Before, believed, bench, goal, one_way, order, router, rule};
+use lab::Lab;
+use model::bench::{Goal, Throughput, Verdict};
+
+/// How close the search is to come, as a share of the rate.
+const WIDTH: f64 = 0.02;
+/// The limiter lets this share of a second's packets through at once, so that the batches of the kernel do not count as overload; in trials of half a
+/// second it hides an overload of twice that.
+const BURST: f64 = 0.004;
+
+fn search(dut: &bench::Dut, goals: &[Goal], ceiling_pps: f64) -> Throughput {
+    let stop = AtomicBool::new(false);
+    let mut tester = one_way(dut, 4);
+    methods::throughput(&mut bench(&mut tester, &stop), goals, ceiling_pps).unwrap()
+}
+
+/// More than the rule lets through can never be found; less is, when the machine is kept from its work, so that this is tried again.
+fn limited_to(rate: u32) {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    let lab = Lab::new("rate").unwrap();
+    let dut = router(&lab);
+    let pps = f64::from(rate);
+    rule(&dut, &format!("limit rate over {rate}/second burst {} packets drop", (pps * BURST) as u32));
+    let mut seen = Vec::new();
+    for _ in 0..3 {
+        let found = search(&dut, &[goal(0.001, WIDTH)], pps * 1.7);
+        let (lower, upper) = (found.found[0].lower_pps.unwrap_or(0.0), found.found[0].upper_pps.unwrap_or(0.0));
+        assert!(lower <= pps * (1.002 + 2.0 * BURST), "{lower} came through, past {rate}: {:#?}", found.steps);
+        if lower >= pps * (1.0 - WIDTH) {
+            assert!(upper >= pps && found.verdict == Verdict::Measured, "{found:#?}");
+            return;
+        }
+        seen.push((lower, found.steps));
+    }
+    panic!("{rate} was not found: {seen:#?}");
+}
+
+#[test]
+fn a_limit_of_50000_is_found() {
+    limited_to(50_000);
+}
+
+#[test]
+fn a_limit_of_123456_is_found() {
+    limited_to(123_456);
+}
+
+#[test]
+fn a_limit_of_400000_is_found() {
+    limited_to(400_000);
+}
+
+/// A box that loses every `n`-th packet, counted anew in each trial.
+fn losing_one_in(n: u32, loss_ratio: f64) -> Throughput {
+    let lab = Lab::new("loss").unwrap();
+    let dut = router(&lab);
+    let goals = [goal(loss_ratio, WIDTH)];
+    let stop = AtomicBool::new(false);
+    let act = || rule(&dut, &format!("numgen inc mod {n} {} drop", n - 1));
+    let mut tester = Before { tester: one_way(&dut, 4), act };
+    methods::throughput(&mut bench(&mut tester, &stop), &goals, 20_000.0).unwrap()
+}
+
+#[test]
+fn one_in_a_thousand_is_0_1_percent_and_not_nothing() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    let fine = losing_one_in(1000, 0.001);
+    assert_eq!(fine.found[0].lower_pps, Some(20_000.0), "{fine:#?}");
+    // A load whose trials end before the thousandth packet loses none.
+    let lossless = losing_one_in(1000, 0.0).found[0].lower_pps;
+    assert!(lossless.is_none_or(|pps| pps * 0.5 <= 1000.0), "{lossless:?}");
+}
+
+#[test]
+fn one_in_400_is_more_than_0_1_percent() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    let found = losing_one_in(400, 0.001);
+    let lower = found.found[0].lower_pps;
+    // A load whose trials end before the 400th packet loses none.
+    assert!(lower.is_none_or(|pps| pps * 0.5 <= 400.0), "{found:#?}");
+}
+
+#[test]
+fn every_loss_is_counted() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    let lab = Lab::new("loss").unwrap();
+    let dut = router(&lab);
+    let mut tester = one_way(&dut, 3);
+    for n in [1000, 400, 7] {
+        rule(&dut, &format!("numgen inc mod {n} {} drop", n - 1));
+        let trial = believed(&mut tester, &order(Load::Pps(10_000.0), Duration::from_millis(400)));
+        let counts = trial.total();
+        assert!(counts.sent > 3000, "{counts:?}");
+        assert_eq!((counts.lost(), counts.duplicated, counts.reordered), (counts.sent / n, 0, 0), "{n}: {counts:?}");
+        rule(&dut, "accept");
+        let trial = believed(&mut tester, &order(Load::Pps(10_000.0), Duration::from_millis(100)));
+        assert_eq!(trial.total().lost(), 0);
+    }
+}
