@@ -35,7 +35,7 @@ uninstall: ## Takes away what install put there.
 	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_evenkeel" \
 	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish"
 
-bench: build ## Prints the tables of BENCHMARKS.md, against their peers (ten minutes, on a machine that does nothing else).
+bench: build ## Prints the tables of BENCHMARKS.md, against their peers (half an hour, on a machine that does nothing else).
 	tools/setup bench
 	$(MAKE) -C benches/yardsticks
 	benches/fetch-xdp-tools || echo "without the newer xdp-tools: their rows depend on what is installed" >&2

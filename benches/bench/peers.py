@@ -36,6 +36,7 @@ def versions():
         "dumpcap": (["dumpcap", "--version"], r"Dumpcap \(Wireshark\) (\S+)"),
         "netsniff-ng": (["netsniff-ng", "--version"], r"netsniff-ng (\S+)"),
         "trafgen": (["trafgen", "--version"], r"trafgen (\S+)"),
+        "iperf3": (["iperf3", "--version"], r"iperf (\S+)"),
         "tcpreplay": (["tcpreplay", "--version"], r"version: (\S+)"),
         "xdp-tools": ([*xdp_tool("xdpdump"), "--version"], r"version (\S+)"),
         "libxdp (yardstick)": (["dpkg-query", "-W", "libxdp-dev"], r"(\d\S+)"),

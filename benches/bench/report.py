@@ -63,14 +63,49 @@ def _packet_table(table):
         note = result["note"] + (f"; chose {', '.join(chosen)}" if chosen else "")
         rows.append([*row, _busy(result), *([_reader_time(result)] if readers else []), note])
     text = _rows(head, rows)
-    if table["ratios"]:
-        judged = [
-            [f"{item['ours']} / {item['theirs']}", item["metric"].replace("_pps", ""), _times(item["ratio"]),
-             f"≥ {item['at_least']}" if item["at_least"] else "", MARK[item["met"]]]
-            for item in table["ratios"]
-        ]
-        text += "\n\n" + _rows(["ratio, per round", "of", "median (spread)", "wanted", "met"], judged)
-    return text
+    return "\n\n".join(filter(None, [text, _ratios(table)]))
+
+
+def _ratios(table):
+    if not table["ratios"]:
+        return ""
+    judged = [
+        [f"{item['ours']} / {item['theirs']}", item["metric"].replace("_pps", ""), _times(item["ratio"]),
+         f"≥ {item['at_least']}" if item["at_least"] else "", MARK[item["met"]]]
+        for item in table["ratios"]
+    ]
+    return _rows(["ratio, per round", "of", "median (spread)", "wanted", "met"], judged)
+
+
+def _bench_table(table):
+    """Rates of the tester itself beside its peers, its pace, and what has a limit."""
+    rates = [
+        [name, "not measured" if result["trouble"] else _mpps(result["pps"]) or "none", _short(result["trouble"] or result["note"])]
+        for name, result in table["contenders"].items()
+    ]
+    pace = []
+    for rate, result in table["pacing"]["rates"].items():
+        trials = [trial for trial in result["trials"] if trial["error"] is not None]
+        if not trials:
+            continue
+        errors = [100 * abs(trial["error"]) for trial in trials]
+        pace.append([
+            f"{int(rate):,}", f"{statistics.median(errors):.3f}", f"{max(errors):.3f}", f"{100 * max(t['held_up'] for t in trials):.2f}",
+            f"{max(t['latest_ns'] for t in trials) / 1e3:.0f}", str(len(trials)), str(sum(t["void"] is not None for t in trials))])
+    head = ["units/s", "error, median, %", "largest, %", "time held up, largest, %", "behind schedule, longest, us", "trials", "void among them"]
+    limits = [
+        [item["what"], f"{_sensible(item['figure'])} {item['unit']}" if item["figure"] is not None else "not measured",
+         f"< {item['below']} {item['unit']}" if item["below"] else "", MARK[item["met"]]]
+        for item in table["values"]
+    ]
+    troubles = [f"{what}: {_short(part['trouble'])}" for what, part in (("Pace", table["pacing"]), ("Quick preset", table["quick"])) if part and part["trouble"]]
+    parts = [
+        _rows(["", "Mpps", "how"], rates), _ratios(table), _rows(head, pace) if pace else "", _rows(["", "", "wanted", "met"], limits), *troubles]
+    return "\n\n".join(filter(None, parts))
+
+
+def _sensible(figure):
+    return f"{figure:,.0f}" if figure >= 100 else f"{figure:.2g}" if figure < 1 else f"{figure:.1f}"
 
 
 def _cost_table(table):
@@ -123,6 +158,9 @@ def _value_table(table):
     return _rows(["", unit], rows) + f"\n\nWanted: below {table['below']} {unit}; met: {MARK[table['met']]}"
 
 
+SHOWN = {"cost": _cost_table, "bench": _bench_table}
+
+
 def markdown(result):
     """The whole report."""
     about = result["conditions"]
@@ -143,7 +181,7 @@ def markdown(result):
         if table.get("trouble"):
             text.append(f"### {table['title']}\n\nNot measured: {table['trouble']}")
             continue
-        shown = _value_table if "value" in table else _cost_table if table.get("kind") == "cost" else _packet_table
+        shown = _value_table if "value" in table else SHOWN.get(table.get("kind"), _packet_table)
         body = shown(table)
         text.append(f"### {table['title']}\n\n{table['arrangement'][0].upper()}{table['arrangement'][1:]}.\n\n{body}")
         text += _warnings(result, table)
@@ -162,7 +200,7 @@ same machine. This file is written by the script that measures; nothing in it wa
     make build && make -C benches/yardsticks && benches/fetch-xdp-tools
     sudo {command}
 
-`make bench` installs what is missing, does all of that, and prints the tables without writing this file. About ten minutes; two
+`make bench` installs what is missing, does all of that, and prints the tables without writing this file. About half an hour; two
 cores that do nothing else, root, no traffic outside namespaces of its own. What each peer is started with is in
 `benches/bench/contenders.py`; the yardsticks, bare loops in C as fast as we could make them, are in `benches/yardsticks/`.
 
@@ -184,6 +222,11 @@ cores that do nothing else, root, no traffic outside namespaces of its own. What
   right after. The box has core 1 and the watcher runs there, too, so that all it does counts: its own processor time and what it does to each frame.
   "Per second of work" is the same ratio made of frames per second of processor time that box and watcher used: it does not see what else ran.
   "Its kernel programs" is the time that the kernel measures inside the watcher's BPF programs on all cores (kernel.bpf_stats_enabled), in a window of its own.
+- *bench*: what `evenkeel bench` reaches without a box, sender and receiving ends on one core, in turn with peers that send from that core. Its rates are
+  those of its own run file: units that arrived, numbered and partly stamped. "Unpaced" is the one to hold beside `gen`, which keeps no pace either; the
+  ceiling, which is judged, is the highest paced load of which it loses no more than 0.1 %, found to within 5 %. iperf3 is counted at the interface,
+  whether its server reads or not. A pacing error is the achieved rate over the wanted one, less one, over the time in which the sender had its core;
+  trials that the bench threw away are counted in. The time of the quick preset is a single run.
 
 ## Its limits
 
@@ -209,6 +252,13 @@ def _missed(result):
             value = table["value"]
             worst = value["median"] if "median" in value else max(value.values())
             lines.append(f"- `{title}`: {worst:.2f} {table['unit']}, wanted below {table['below']}. {_reason(title)}")
+        for item in table.get("values", []):
+            if item["figure"] is None and item["below"]:
+                unmeasured.append(f"- `{title}`: {item['what']}, wanted below {item['below']} {item['unit']}")
+            elif item["met"] is False:
+                lines.append(
+                    f"- `{title}`: {item['what']} is {_sensible(item['figure'])} {item['unit']}, wanted below {item['below']}. "
+                    f"{_reason(title, item['what'])}")
         for item in table.get("ratios", []):
             pair = f"{item['ours']} / {item['theirs']}"
             if item["at_least"] and item["ratio"] is None:

@@ -12,7 +12,7 @@ import termios
 import time
 
 from . import contenders as all_of
-from . import cost
+from . import cost, rfc2544
 from .lab import Trouble
 from .peers import EVENKEEL, REPOSITORY
 from .trial import median_of, ratio, rounds
@@ -242,5 +242,5 @@ def _read(descriptor, patience):
 
 TABLES = {
     "gen": generators, "inline": inline, "apart": apart, "write": write, "spread": spread, "top": top, "cost": cost.table,
-    "ledger": cost.ledger_answer, "doctor": cost.doctor_answer,
+    "ledger": cost.ledger_answer, "doctor": cost.doctor_answer, "bench": rfc2544.table,
 }
