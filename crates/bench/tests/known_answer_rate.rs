@@ -13,8 +13,8 @@ use model::bench::{Goal, Throughput, Verdict};
 
 /// How close the search is to come, as a share of the rate.
 const WIDTH: f64 = 0.02;
-/// The limiter lets this share of a second's packets through at once, so that the batches of the kernel do not count as overload; in trials of half a
-/// second it hides an overload of twice that.
+/// The limiter lets this share of a second's packets through at once, so that the batches of the kernel do not count as overload; in trials of 0.3 s
+/// it hides an overload of three and a half times that.
 const BURST: f64 = 0.004;
 
 fn search(dut: &bench::Dut, goals: &[Goal], ceiling_pps: f64) -> Throughput {
@@ -37,7 +37,7 @@ fn limited_to(rate: u32) {
     for _ in 0..3 {
         let found = search(&dut, &[goal(0.001, WIDTH)], pps * 1.7);
         let (lower, upper) = (found.found[0].lower_pps.unwrap_or(0.0), found.found[0].upper_pps.unwrap_or(0.0));
-        assert!(lower <= pps * (1.002 + 2.0 * BURST), "{lower} came through, past {rate}: {:#?}", found.steps);
+        assert!(lower <= pps * (1.002 + 3.5 * BURST), "{lower} came through, past {rate}: {:#?}", found.steps);
         if lower >= pps * (1.0 - WIDTH) {
             assert!(upper >= pps && found.verdict == Verdict::Measured, "{found:#?}");
             return;
@@ -83,7 +83,7 @@ fn one_in_a_thousand_is_0_1_percent_and_not_nothing() {
     assert_eq!(fine.found[0].lower_pps, Some(20_000.0), "{fine:#?}");
     // A load whose trials end before the thousandth packet loses none.
     let lossless = losing_one_in(1000, 0.0).found[0].lower_pps;
-    assert!(lossless.is_none_or(|pps| pps * 0.5 <= 1000.0), "{lossless:?}");
+    assert!(lossless.is_none_or(|pps| pps * 0.3 <= 1000.0), "{lossless:?}");
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn one_in_400_is_more_than_0_1_percent() {
     let found = losing_one_in(400, 0.001);
     let lower = found.found[0].lower_pps;
     // A load whose trials end before the 400th packet loses none.
-    assert!(lower.is_none_or(|pps| pps * 0.5 <= 400.0), "{found:#?}");
+    assert!(lower.is_none_or(|pps| pps * 0.3 <= 400.0), "{found:#?}");
 }
 
 #[test]

@@ -69,6 +69,7 @@ fn a_delay_of_two_milliseconds_is_measured_within_five_percent() {
         series: 3,
         best: 2,
         agreement: 0.5,
+        loss_ratio: 0.001,
         thrown_away: 5,
     };
     until(

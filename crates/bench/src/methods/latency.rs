@@ -108,17 +108,25 @@ struct Series {
 }
 
 impl Series {
-    /// None when less than half of the probes came back, or when their round trips have so much spread that the mean says nothing.
+    /// None when less than half of the probes came back, when more of the load was lost than a throughput may lose (the box was overloaded,
+    /// and its full queue is the steadiest of all), or when the round trips have so much spread that the mean says nothing.
     fn new(trial: Box<Trial>, settings: &LatencyOrder) -> Option<Self> {
         // The load goes on after the last probe of the series; what was sent then does not belong to it.
         let trips = &trial.round_trips_ns[..trial.round_trips_ns.len().min(settings.probes.max(1) as usize)];
-        if trips.is_empty() || trial.probes.1 * 2 < trial.probes.0 {
+        if trips.is_empty() || trial.probes.1 * 2 < trial.probes.0 || trial.loss_ratio() > settings.loss_ratio {
             return None;
         }
         let mean_ns = trips.iter().sum::<u64>() as f64 / trips.len() as f64;
-        let variance = trips.iter().map(|&t| (t as f64 - mean_ns).powi(2)).sum::<f64>() / trips.len() as f64;
-        (variance.sqrt() <= settings.agreement * mean_ns).then_some(Self { trial, mean_ns })
+        (spread(trips) <= settings.agreement).then_some(Self { trial, mean_ns })
     }
+}
+
+/// The distance of the quartiles as a share of the median: one probe that met a stall of the machine does not make a series disagree.
+fn spread(trips: &[u64]) -> f64 {
+    let mut trips = trips.to_vec();
+    trips.sort_unstable();
+    let at = |share: usize| trips[(trips.len() - 1) * share / 4] as f64;
+    (at(3) - at(1)) / at(2).max(1.0)
 }
 
 /// The series whose median delay is the middle one: distributions cannot be added up from their percentiles.

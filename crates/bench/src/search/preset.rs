@@ -96,8 +96,10 @@ pub struct LatencyOrder {
     pub series: u32,
     /// So many of them, those with the lowest means, are the result.
     pub best: u32,
-    /// A series agrees with itself when its standard deviation is at most this share of its mean.
+    /// A series agrees with itself when its quartiles lie at most this share of its median apart.
     pub agreement: f64,
+    /// A series in which more of the load is lost, as a share, was one of an overloaded box, and is thrown away.
+    pub loss_ratio: f64,
     /// So many series of a load may be thrown away and made again.
     pub thrown_away: u32,
 }
@@ -165,8 +167,9 @@ impl Preset {
                 probes: 10,
                 series: 2,
                 best: 2,
-                agreement: 0.5,
-                thrown_away: 1,
+                agreement: 1.0,
+                loss_ratio: 0.001,
+                thrown_away: 3,
             },
             jitter: Readings { every: ms(500), readings: 1 },
             recovery: RecoveryOrder { overload: 1.1, overloaded: secs(1), after: 0.5, watched: secs(2), repeats: 2 },
@@ -195,6 +198,7 @@ impl Preset {
                 series: 9,
                 best: 6,
                 agreement: 0.5,
+                loss_ratio: 0.001,
                 thrown_away: 9,
             },
             jitter: Readings { every: secs(10), readings: 10 },
@@ -224,6 +228,7 @@ impl Preset {
                 series: 20,
                 best: 20,
                 agreement: 0.5,
+                loss_ratio: 0.001,
                 thrown_away: 0,
             },
             jitter: Readings { every: secs(10), readings: 6 },
@@ -256,6 +261,7 @@ impl Preset {
                 series: 3,
                 best: 2,
                 agreement: 0.5,
+                loss_ratio: 0.001,
                 thrown_away: 3,
             },
             jitter: Readings { every: secs(1), readings: 10 },

@@ -1,5 +1,7 @@
 //! What text, page and CSV say about a run of the bench, computed once for all of them.
 
+use std::collections::BTreeMap;
+
 use model::{
     bench::{BenchRun, Delays, Found, FrameSpec, Latency, Mode, Point, Status, Trial, Verdict},
     profile::Class,
@@ -251,11 +253,21 @@ pub(crate) fn losses(point: &Point) -> (Vec<(f64, f64)>, bool) {
     } else {
         // Where the rate changed in mid-trial, loss over the mean rate says nothing.
         let steady = |t: &&Trial| t.wanted_pps.is_some() && t.last_loss_after_ns.iter().all(Option::is_none);
-        let counted = point.trials.iter().filter(|t| t.void.is_none()).filter(steady);
-        counted.map(|t| (t.offered_pps, t.loss_ratio())).collect()
+        // Trials of one load differ: their median stands for them.
+        let mut by_load: BTreeMap<u64, Vec<f64>> = BTreeMap::new();
+        for trial in point.trials.iter().filter(|t| t.void.is_none()).filter(steady) {
+            by_load.entry(trial.wanted_pps.unwrap_or(0.0).round() as u64).or_default().push(trial.loss_ratio());
+        }
+        by_load.into_iter().map(|(load, losses)| (load as f64, median(losses))).collect()
     };
     losses.sort_by(|a, b| a.0.total_cmp(&b.0));
     (losses, own)
+}
+
+/// The middle of some values; of an even number the lower middle.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(0.0)
 }
 
 /// A number of seconds as time: `1.50 s`, `12.0 µs`.
