@@ -1,32 +1,19 @@
 //! The real tester on boxes in namespaces: what it sends arrives, is counted, measured and told apart. No speed is asserted.
 
+mod common;
+
 use std::{
-    sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicBool},
+    sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
 
 use bench::{
-    BenchError, Cores, Drain, Dut, DutKind, DutOptions, Load, Observer, Order, Probes, RuleOrder, Stamping, Tester,
-    frames,
+    BenchError, Drain, Dut, DutKind, DutOptions, Load, Observer, Order, Probes, RuleOrder, Stamping, Tester, frames,
     tester::{RealTester, TesterConfig},
 };
+use common::{alone, cores, privileged};
 use lab::{Lab, boxes::Family};
 use model::bench::{FrameSpec, Observation, Trial};
-
-/// Whether this may run; says why not, and fails in CI.
-fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: namespaces and kernel programs take root");
-    }
-    root
-}
-
-fn cores() -> Cores {
-    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap();
-    Cores::split(&model::CpuSet::parse_list(online.trim()).unwrap()).unwrap()
-}
 
 fn dut(lab: &Lab, kind: DutKind, family: Family) -> Dut {
     let cores = cores();
@@ -64,12 +51,6 @@ fn assert_sent(trial: &Trial, ordered: u64) {
     let sent = trial.total().sent;
     let near = sent.abs_diff(ordered) * 100 <= ordered;
     assert!(near || (trial.void.is_some() && (1..ordered).contains(&sent)), "{trial:#?}");
-}
-
-/// One test at a time: all send from the same core.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[test]
@@ -210,4 +191,30 @@ fn the_box_is_watched_when_asked_for_and_what_is_done_meanwhile_is_done() {
     let beyond = Order { load: Load::Pps(5e7), ..plain };
     let trial = tester.trial(&beyond, &never).unwrap();
     assert!(trial.void.as_ref().is_some_and(|v| v.contains("the sender was saturated")), "{trial:?}");
+}
+
+#[test]
+fn what_the_receive_ring_lost_is_named() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    let lab = Lab::new("testring").unwrap();
+    let dut = dut(&lab, DutKind::Router, Family::V4);
+    if dut.rings(&cores()).is_none() {
+        return eprintln!("skipped: one CPU has no receive rings");
+    }
+    let calls = std::cell::Cell::new((0, 0));
+    let observer = Box::new(Counted(&calls));
+    let mut tester =
+        RealTester::new(&dut, &cores(), TesterConfig { flows: 1, both_ways: true }, Some(observer)).unwrap();
+    let never = AtomicBool::new(false);
+    let flood = Order { observe: true, ..order(FrameSpec::Size { bytes: 64 }, Load::Max) };
+    let trial = tester.trial(&flood, &never).unwrap();
+    // Behind the ring a router loses nothing: its own core brings it what it works on.
+    let [drop] = &trial.observed.drops[..] else { panic!("{trial:?}") };
+    assert!(drop.place.starts_with("receive ring"), "{drop:?}");
+    assert!(trial.total().lost() > 0 && drop.packets == trial.total().lost(), "{trial:?}");
+    let calm = Order { load: Load::Pps(1000.0), ..flood };
+    assert_eq!(without_loss(&mut tester, &calm).observed.drops, []);
 }

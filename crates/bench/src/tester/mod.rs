@@ -23,8 +23,9 @@ use bpf::{
     bench_rx::{BenchReceiver, BenchRxConfig, BenchRxCounts, Echo},
     bench_tx::{BenchEntry, BenchPace, BenchRings, BenchSender, BenchTxCounts},
 };
+use lab::boxes::PortCounters;
 use model::{
-    bench::{Counts, Direction, FrameSpec, Observation, Pacing, Trial},
+    bench::{Counts, Direction, Drop, FrameSpec, Observation, Pacing, Trial},
     run::Sharing,
 };
 
@@ -176,6 +177,7 @@ impl<'d> RealTester<'d> {
             return Err(BenchError::Panicked("receiver"));
         };
         let refused_before = self.refused()?;
+        let given_before = self.taken_by_ports()?;
         let watching = order.observe.then_some(()).and(self.observer.as_mut());
         let mut ended = None;
         if let Some(observer) = watching {
@@ -187,11 +189,15 @@ impl<'d> RealTester<'d> {
         // Whatever happened, what was begun is ended.
         let observed = ended.map_or(Ok(Observation::default()), |observer| observer.end());
         let (sent, arrived) = arrived?;
-        let observed = observed?;
+        let mut observed = observed?;
         if let Some((port, _)) =
             self.dut.ports().into_iter().rev().zip(&receivers.of).find(|(_, r)| r.link().is_some_and(|l| !l.is_alive()))
         {
             return Err(BenchError::Machine(format!("the port {} is gone", port.interface)));
+        }
+        if order.observe {
+            observed.drops.extend(self.lost_in_rings(given_before, &sent, &arrived)?);
+            observed.drops.sort_by_key(|d| std::cmp::Reverse(d.packets));
         }
         let refused_after = self.refused()?;
         let refused = [0, 1].map(|way| refused_after[way] - refused_before[way]);
@@ -215,6 +221,34 @@ impl<'d> RealTester<'d> {
         };
         trial.void = judge::judge(&order.load, &trial.pacing, &kept);
         Ok(trial)
+    }
+
+    /// Frames that the threads of the receive rings have handed to the ports so far, or the port to itself; zeros without rings.
+    fn taken_by_ports(&self) -> Result<[u64; 2], BenchError> {
+        let mut taken = [0; 2];
+        if self.rings.is_some() {
+            for (taken, port) in taken.iter_mut().zip(self.dut.ports()) {
+                let counters = port.run(|| PortCounters::read(&port.interface))??;
+                *taken = counters.tx_packets + counters.tx_dropped;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// What was sent and did not come out of the receive rings: they were full.
+    fn lost_in_rings(
+        &self,
+        before: [u64; 2],
+        sent: &BenchTxCounts,
+        arrived: &[BenchRxCounts; 2],
+    ) -> Result<Option<Drop>, BenchError> {
+        let Some(rings) = self.rings else { return Ok(None) };
+        let after = self.taken_by_ports()?;
+        // Probes go forward; the far port sends them back itself.
+        let given = [sent.frames[0] + sent.probes, sent.frames[1] + arrived[0].probes_echoed];
+        let packets = (0..2).map(|way| given[way].saturating_sub(after[way] - before[way])).sum();
+        let place = format!("receive ring: its {} frames are full", rings.frames);
+        Ok((packets > 0).then_some(Drop { place, packets }))
     }
 
     /// Frames that the ports have refused so far, where that is the tester's fault.
