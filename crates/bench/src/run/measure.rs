@@ -16,6 +16,8 @@ const SET_UP_S: f64 = 0.12;
 /// A tester and a box for the estimate; their ratio matters alone.
 const TYPICAL_CEILING_PPS: f64 = 5e6;
 const TYPICAL_BOX_PPS: f64 = 7e5;
+/// Trials of the search for a ceiling.
+const CEILING_TRIALS: f64 = 6.0;
 /// Trials of one search for a burst.
 const BURST_TRIALS: f64 = 6.0;
 
@@ -52,6 +54,7 @@ impl Settings {
                     if loss_ratio == 0.0 { "no loss".into() } else { format!("{} %", rounded(100.0 * loss_ratio)) };
                 goal.width = goal.width.max(loss_ratio);
             }
+            preset.latency.loss_ratio = preset.latency.loss_ratio.max(loss_ratio);
         }
         for goal in &mut preset.goals {
             override_trials(goal, asked.trial_s, asked.repeats);
@@ -90,7 +93,8 @@ pub(super) fn seconds(what: What, settings: &Settings) -> f64 {
     let more = SET_UP_S + (p.drain.quiet + p.settle).as_secs_f64();
     let trials = |n: f64, each: Duration| n * (each.as_secs_f64() + more);
     match what {
-        What::Ceiling => trials(1.0 + f64::from(p.ceiling.repeats), p.ceiling.trial),
+        // Of an outside box the sender's ceiling alone is known, by one trial.
+        What::Ceiling => trials(if settings.wire { 1.0 + CEILING_TRIALS } else { 1.0 }, p.ceiling.trial),
         What::Test(Test::Throughput) => {
             let (seconds, count) = search(&p.goals);
             seconds + f64::from(count) * more
