@@ -168,7 +168,8 @@ fn latency(mode: &Mode, every_load: bool) -> Table {
             flags.push(format!("{} series thrown away, as they did not agree with themselves", l.thrown_away));
         }
         if l.probes_lost > 0 {
-            flags.push(format!("{} probes did not come back", units::grouped(l.probes_lost)));
+            let probes = if l.probes_lost == 1 { "probe" } else { "probes" };
+            flags.push(format!("{} {probes} did not come back", units::grouped(l.probes_lost)));
         }
         for flag in flags {
             said.entry(flag).or_default().push(format!("{} {}", short(&p.frame), figures::load(l)));
