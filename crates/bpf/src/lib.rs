@@ -16,6 +16,7 @@ pub mod napi_cost;
 pub mod profile;
 pub mod redirect;
 pub mod ring_sockets;
+pub mod shield;
 mod skel;
 pub mod tap;
 mod translate;

@@ -9,7 +9,7 @@ const FLOORS: &[&[&str]] = &[
     &["bpf", "host"],
     &["port"],
     &["lab", "traffic"],
-    &["capture", "spread", "ledger", "profile", "doctor", "bench"],
+    &["capture", "spread", "ledger", "profile", "doctor", "bench", "shield"],
     &["report", "tui"],
     &["cli"],
 ];

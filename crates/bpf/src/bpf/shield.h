@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the parts of the shield's program have in common: a packet as its rules see it, and the verdicts. */
+#pragma once
+
+#include <stdbool.h>
+
+#include "common.h"
+
+/* Fields of a packet, in the order of shield/tables.rs. */
+enum shield_field {
+	SHIELD_SOURCE,
+	SHIELD_DESTINATION,
+	SHIELD_SOURCE_PORT,
+	SHIELD_DESTINATION_PORT,
+	SHIELD_KIND,
+	SHIELD_DETAIL,
+	SHIELD_HEADER,
+	SHIELD_VLAN,
+	SHIELD_LENGTH,
+	SHIELD_FIELDS,
+};
+
+#define SHIELD_VLAN_NONE 4096
+#define SHIELD_DETAIL_NONE 768
+
+/* What parsing found. */
+enum shield_parsed { SHIELD_IP, SHIELD_NOT_IP, SHIELD_MALFORMED };
+
+enum shield_fragment { SHIELD_WHOLE, SHIELD_FIRST, SHIELD_LATER };
+
+enum shield_action { SHIELD_PASS, SHIELD_DROP, SHIELD_LIMIT, SHIELD_CHALLENGE };
+
+/* A packet as the rules see it. Numbers in host order, addresses as on the wire. */
+struct shield_packet {
+	/* IPv4 in the first word. */
+	__u32 source[4];
+	__u32 destination[4];
+	__u16 source_port;
+	__u16 destination_port;
+	/* IPv4's total length, IPv6's payload length plus 40. */
+	__u16 len;
+	/* VLAN id of the outermost tag, or SHIELD_VLAN_NONE. */
+	__u16 vlan;
+	/* 4 or 6. */
+	__u8 family;
+	/* Behind all extension headers. */
+	__u8 protocol;
+	/* Of TCP; the type of ICMP and ICMPv6 likewise. */
+	__u8 flags;
+	/* enum shield_fragment. */
+	__u8 fragment;
+	__u8 dscp;
+	/* It has ports: TCP, UDP, UDP-Lite, SCTP or DCCP, and not a later fragment. */
+	bool has_ports;
+	/* `flags` was read. */
+	bool has_flags;
+	__u8 pad;
+	/* Where the IP header and the transport header begin, in bytes from the start of the frame. */
+	__u16 ip_at;
+	__u16 transport_at;
+};

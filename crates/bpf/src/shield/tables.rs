@@ -1,0 +1,144 @@
+//! What the shield's kernel program looks things up in, as plain data.
+//!
+//! A packet has nine fields ([`Field`]). Each field's value has a class; each class has a row: a bit for every rule whose
+//! condition on that field the value fulfils. The AND of the nine rows is the set of rules that apply, the lowest bit the first.
+
+/// Words of 64 rules that a row may have.
+pub const WORDS_MAX: usize = 64;
+/// A VLAN id for frames without a tag.
+pub const VLAN_NONE: usize = 4096;
+
+/// Fields, in the order of the kernel's `enum shield_field`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Field {
+    /// Source address: by [`V4Prefixes`] and [`V6Prefixes`].
+    Source,
+    /// Destination address: likewise.
+    Destination,
+    /// Source port, 65,536 values; packets without ports have [`FieldTable::absent`].
+    SourcePort,
+    /// Destination port, likewise.
+    DestinationPort,
+    /// Family and protocol: protocol for IPv4, 256 + protocol for IPv6; 512 values.
+    Kind,
+    /// TCP flags; 256 + type for ICMP; 512 + type for ICMPv6; 768 for all else; 769 values.
+    Detail,
+    /// DSCP + 64 times 0 for whole packets, 1 for first fragments, 2 for later ones; 192 values.
+    Header,
+    /// VLAN id of the outermost tag, [`VLAN_NONE`] without; 4097 values.
+    Vlan,
+    /// Length of the IP packet; 65,536 values.
+    Length,
+}
+
+/// One field whose values index a table.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FieldTable {
+    /// The class of each value.
+    pub class_of: Vec<u16>,
+    /// The class of packets that do not have the field.
+    pub absent: u16,
+    /// A row of `words` words for each class, one behind the other.
+    pub rows: Vec<u64>,
+}
+
+/// A field of addresses: classes from prefixes of both families, sharing one set of rows.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AddressTable {
+    /// IPv4; none: no prefix of that family is named, all addresses have class 0.
+    pub v4: Option<V4Prefixes>,
+    /// IPv6.
+    pub v6: Option<V6Prefixes>,
+    /// A row of `words` words for each class; class 0 is that of addresses in no prefix.
+    pub rows: Vec<u64>,
+}
+
+/// IPv4 prefixes to classes, DIR-24-8 (Gupta, Lin, McKeown 1998).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct V4Prefixes {
+    /// 2^24 entries: a class, or with the highest bit set the number of a block of 256 in `low`.
+    pub high: Vec<u16>,
+    /// Blocks of 256 classes.
+    pub low: Vec<u16>,
+}
+
+/// IPv6 prefixes to classes. Filled in by [`crate::shield`]'s builder; see there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct V6Prefixes {
+    /// Which lengths are worth a look for each value of the first 16 bits: an index into `length_lists`.
+    pub lists: Vec<u16>,
+    /// Lengths of prefixes, longest first, each list ended by 255; concatenated, 16 per list at most.
+    pub length_lists: Vec<u8>,
+    /// Open-addressed slots, a power of two of them.
+    pub slots: Vec<V6Slot>,
+}
+
+/// A prefix in the hash table of [`V6Prefixes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(C)]
+pub struct V6Slot {
+    /// Bits of the address, the rest zero.
+    pub address: [u8; 16],
+    /// Length in bits plus 1; 0: empty.
+    pub len: u16,
+    /// Its class.
+    pub class: u16,
+    /// Nothing.
+    pub pad: u32,
+}
+
+/// What a rule does, as the kernel has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RuleEntry {
+    /// Pass, drop, limit, challenge.
+    pub action: RuleAction,
+    /// Counts only.
+    pub shadow: bool,
+    /// Also holds while failed closed.
+    pub management: bool,
+    /// Where it is counted: stays the same for a rule's name across reloads.
+    pub counter: u16,
+    /// CLOCK_MONOTONIC at which it ends, 0 for never.
+    pub expires_ns: u64,
+    /// Packets per second and burst of a limit.
+    pub pps: u64,
+    /// See above.
+    pub burst: u64,
+    /// Prefix lengths (IPv4, IPv6) by which a limit tells sources apart.
+    pub per_source: Option<(u8, u8)>,
+}
+
+/// What a rule does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RuleAction {
+    /// Decides: pass.
+    #[default]
+    Pass,
+    /// Decides: drop.
+    Drop,
+    /// Drops what exceeds a rate.
+    Limit,
+    /// Cookies.
+    Challenge,
+}
+
+/// Everything the kernel program needs for one set of rules.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ShieldTables {
+    /// Words of a row: ceil(rules / 64), 1 to [`WORDS_MAX`].
+    pub words: usize,
+    /// Source and destination addresses; none: no rule has a condition on the field.
+    pub source: Option<AddressTable>,
+    /// See above.
+    pub destination: Option<AddressTable>,
+    /// The other fields in the order of [`Field`], from [`Field::SourcePort`] on; none: no rule has a condition on it.
+    pub fields: [Option<FieldTable>; 7],
+    /// The rules, in their order.
+    pub rules: Vec<RuleEntry>,
+    /// Whether what no rule decides about is dropped.
+    pub default_drop: bool,
+    /// Whether malformed packets are dropped.
+    pub malformed_drop: bool,
+    /// Protected prefixes: destination to number + 1 of what is watched; none: nothing is.
+    pub protected: Option<AddressTable>,
+}

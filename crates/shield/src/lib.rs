@@ -1,0 +1,3 @@
+//! The shield: floods end at the kernel's earliest hook, clients keep connecting, the administrator keeps in.
+
+pub mod rules;
