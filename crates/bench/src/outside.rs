@@ -103,11 +103,7 @@ pub fn connect(ports: [&str; 2], family: Family) -> Result<Dut, BenchError> {
 /// [`BenchError::Setting`] for the same port twice; a port that is missing, down, without carrier, in use for this machine's own traffic
 /// or unable to send what programs redirect to it; a gateway that does not answer, with what the box needs to be told.
 pub fn connect_with(ports: [&str; 2], addressing: &Addressing) -> Result<Dut, BenchError> {
-    two_ports(&ports)?;
-    let seen = [look(ports[0])?, look(ports[1])?];
-    for port in &seen {
-        check(port, addressing.family)?;
-    }
+    let seen = look_at(ports, addressing.family)?;
     let mut lent = Vec::new();
     if addressing.gateways.is_some() {
         for (port, (address, len)) in ports.into_iter().zip(addressing.own) {
@@ -129,6 +125,24 @@ pub fn connect_with(ports: [&str; 2], addressing: &Addressing) -> Result<Dut, Be
     };
     let identity = identity(ports, addressing, next_hops);
     Ok(Dut::outside([port(0), port(1)], identity, Box::new(lent)))
+}
+
+/// Whether `ports` can be used at all. Nothing is changed, and nobody is asked.
+///
+/// # Errors
+/// [`BenchError::Setting`] for the same port twice; a port that is missing, down, without carrier, in use for this machine's own traffic
+/// or unable to send what programs redirect to it.
+pub fn check_ports(ports: [&str; 2], family: Family) -> Result<(), BenchError> {
+    look_at(ports, family).map(drop)
+}
+
+fn look_at(ports: [&str; 2], family: Family) -> Result<[Interface; 2], BenchError> {
+    two_ports(&ports)?;
+    let seen = [look(ports[0])?, look(ports[1])?];
+    for port in &seen {
+        check(port, family)?;
+    }
+    Ok(seen)
 }
 
 fn look(port: &str) -> Result<Interface, BenchError> {

@@ -1,83 +1,20 @@
 //! A box at two ports of a namespace: found by ARP and neighbour discovery, and nothing left behind.
 
-use std::{process::Command, sync::atomic::AtomicBool, thread, time::Duration};
+mod outside_bed;
+
+use std::{sync::atomic::AtomicBool, thread, time::Duration};
 
 use bench::{
     BenchError, Cores, Drain, Dut, Load, Order, Stamping, Tester,
     outside::{Addressing, connect, connect_with},
     tester::{RealTester, TesterConfig},
 };
-use lab::{Lab, LabError, Mac, Namespace, VethEnd, boxes::Family};
+use lab::{Mac, boxes::Family};
 use model::bench::{FrameSpec, Trial};
+use outside_bed::{Bed, bed, output};
 
-/// A tester's namespace with two ports into a box that routes.
-struct Bed {
-    _lab: Lab,
-    tester: Namespace,
-    inside: Namespace,
-    ports: [VethEnd; 2],
-    entries: [VethEnd; 2],
-}
-
-fn bed(tag: &str) -> Option<Bed> {
-    match build(tag) {
-        Ok(bed) => Some(bed),
-        Err(e) if std::env::var_os("CI").is_none() => {
-            eprintln!("skipped: {e}");
-            None
-        }
-        Err(e) => panic!("{e}"),
-    }
-}
-
-fn build(tag: &str) -> Result<Bed, LabError> {
-    let lab = Lab::new(tag)?;
-    let (tester, inside) = (lab.namespace("tester")?, lab.namespace("box")?);
-    let mut ends = Vec::new();
-    for (port, entry) in [("oa", "ia"), ("ob", "ib")] {
-        let (port, entry) = (format!("{port}{}", &tag[..1]), format!("{entry}{}", &tag[..1]));
-        let (port, entry) = (lab.interface(&port), lab.interface(&entry));
-        let pair = lab.veth((&tester, &port), (&inside, &entry), 1)?;
-        inside.set_feature(&pair.1.name, "rx-gro", true)?;
-        ends.push(pair);
-    }
-    let (b, a) = (ends.pop(), ends.pop());
-    let ((a, ia), (b, ib)) = (a.expect("two pairs"), b.expect("two pairs"));
-    Ok(Bed { _lab: lab, tester, inside, ports: [a, b], entries: [ia, ib] })
-}
-
-impl Bed {
-    fn names(&self) -> [&str; 2] {
-        [&self.ports[0].name, &self.ports[1].name]
-    }
-
-    /// Runs a command of `set_up` inside of the box.
-    fn tell(&self, addressing: &Addressing) {
-        for command in addressing.set_up() {
-            let command = command.replace(" IN", &format!(" {}", self.entries[0].name));
-            let command = command.replace(" OUT", &format!(" {}", self.entries[1].name));
-            let command = command.replace(" addr add", " addr replace").replace("dev", "nodad dev");
-            let command = if command.contains("-6 addr") { command } else { command.replace("nodad ", "") };
-            output(&self.inside, &command);
-        }
-    }
-
-    fn connect(&self, family: Family) -> Result<Dut, BenchError> {
-        self.tester.run(|| connect(self.names(), family)).expect("a namespace to enter")
-    }
-
-    fn addresses(&self) -> String {
-        output(&self.tester, "ip -o addr show scope global")
-    }
-}
-
-fn output(namespace: &Namespace, command: &str) -> String {
-    let mut words = command.split(' ');
-    let program = words.next().expect("a program").to_owned();
-    let arguments: Vec<&str> = words.collect();
-    let out = namespace.run(|| Command::new(program).args(arguments).output()).expect("a namespace").expect("to run");
-    assert!(out.status.success(), "{command}: {}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8_lossy(&out.stdout).into_owned()
+fn found(bed: &Bed, family: Family) -> Result<Dut, BenchError> {
+    bed.tester.run(|| connect(bed.names(), family)).expect("a namespace to enter")
 }
 
 fn macs(dut: &Dut) -> [Mac; 2] {
@@ -88,7 +25,7 @@ fn macs(dut: &Dut) -> [Mac; 2] {
 fn a_router_is_found_and_its_addresses_are_given_back() {
     let Some(bed) = bed("found") else { return };
     bed.tell(&Addressing::routed(Family::V4));
-    let dut = bed.connect(Family::V4).expect("a box that answers");
+    let dut = found(&bed, Family::V4).expect("a box that answers");
     assert_eq!(macs(&dut), [bed.entries[0].mac, bed.entries[1].mac]);
     let [first, second] = dut.ports();
     assert_eq!(first.target.source_mac, bed.ports[0].mac);
@@ -142,7 +79,7 @@ fn an_address_that_was_there_stays() {
     let Some(bed) = bed("stays") else { return };
     bed.tell(&Addressing::routed(Family::V4));
     output(&bed.tester, &format!("ip addr add 198.18.0.2/16 dev {}", bed.ports[0].name));
-    drop(bed.connect(Family::V4).expect("a box that answers"));
+    drop(found(&bed, Family::V4).expect("a box that answers"));
     let left = bed.addresses();
     assert!(left.contains("198.18.0.2/16") && !left.contains("198.19.0.2"), "{left}");
 }
@@ -150,15 +87,10 @@ fn an_address_that_was_there_stays() {
 #[test]
 fn a_router_of_ipv6_is_found() {
     let Some(bed) = bed("six") else { return };
-    let off = bed.connect(Family::V6).expect_err("IPv6 is off").to_string();
+    let off = found(&bed, Family::V6).expect_err("IPv6 is off").to_string();
     assert!(off.contains("IPv6 is off on") && off.contains("disable_ipv6=0"), "{off}");
-    for (namespace, ends) in [(&bed.tester, &bed.ports), (&bed.inside, &bed.entries)] {
-        for end in ends {
-            namespace.set_sysctl(&format!("net.ipv6.conf.{}.disable_ipv6", end.name), "0").expect("IPv6");
-        }
-    }
     bed.tell(&Addressing::routed(Family::V6));
-    let dut = bed.connect(Family::V6).expect("a box that answers");
+    let dut = found(&bed, Family::V6).expect("a box that answers");
     assert_eq!(macs(&dut), [bed.entries[0].mac, bed.entries[1].mac]);
     assert_eq!(dut.family(), Family::V6);
     drop(dut);

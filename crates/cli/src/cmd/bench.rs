@@ -149,6 +149,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         return print(&output::plan(&saved, &settings, &steps)).map(|()| Outcome::Fine);
     }
     privilege::require_root("bench", &CAPABILITIES)?;
+    benches::check(&saved.asked)?;
     let path = args.resume.clone().or_else(|| args.save.clone()).unwrap_or_else(config::default_file);
     let new = !path.exists();
     let mut file = RunFile::create(&path)?;

@@ -7,10 +7,11 @@ use ::bench::{
     dut::{Cores, Dut, DutKind, DutOptions, RuleOrder, TestPort},
     frames::{self, Replay, Traffic},
     methods::Settling,
-    outside::{Addressing, connect_with},
+    outside::{Addressing, check_ports, connect_with},
     run::{Asked, Benches, Boxes, Ready, ResetWay, Settings, Work},
     tester::{RealTester, STAMPED_ONE_IN, TesterConfig},
 };
+use bpf::XdpMode;
 use lab::{
     Lab,
     boxes::{Family, NOBODY, Target},
@@ -92,6 +93,14 @@ fn family(asked: &Asked) -> Family {
     if asked.ipv6 { Family::V6 } else { Family::V4 }
 }
 
+/// Whether the ports that are named can be used, before anything is made or said.
+pub(super) fn check(asked: &Asked) -> Result<(), BenchError> {
+    match &asked.boxes {
+        Boxes::Lab(_) => Ok(()),
+        Boxes::Ports(a, b) => check_ports([a, b], family(asked)),
+    }
+}
+
 /// Who has which address around an outside box.
 pub(super) fn addressing(asked: &Asked) -> Addressing {
     if asked.bridged { Addressing::bridged(family(asked)) } else { Addressing::routed(family(asked)) }
@@ -169,7 +178,7 @@ fn line_rate(asked: &Asked) -> Option<f64> {
     Some(1e6 * f64::from(megabits))
 }
 
-/// A port in words: its interface, driver, speed, MTU and queues.
+/// A port in words: its interface, driver, speed, MTU, queues and how its frames are received. The tester takes no other mode than native.
 fn port_words(port: &TestPort) -> String {
     let name = port.interface.clone();
     let look = move || {
@@ -182,7 +191,7 @@ fn port_words(port: &TestPort) -> String {
         let mtu = number_of(&name, "mtu").unwrap_or_default();
         let driver = driver.unwrap_or_else(|| "virtual".into());
         let queues = if queues == 1 { "1 receive queue".to_owned() } else { format!("{queues} receive queues") };
-        format!("{name}: {driver}{speed}, MTU {mtu}, {queues}")
+        format!("{name}: {driver}{speed}, MTU {mtu}, {queues}, frames received by XDP in {} mode", XdpMode::Native)
     };
     port.run(look).unwrap_or_else(|e| format!("{}: {e}", port.interface))
 }
