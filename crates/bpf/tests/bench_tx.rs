@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use bpf::bench_tx::{BenchEntry, BenchPace, BenchProbe, BenchSender, PROBE_FLOW, SIGNATURE_BYTES};
+use bpf::bench_tx::{BenchEntry, BenchPace, BenchProbe, BenchRings, BenchSender, PROBE_FLOW, SIGNATURE_BYTES};
 use wire::{Ethernet, FlowKey, FrameSize, Ip, Kind, Mac, Template};
 
 /// Verdicts of include/uapi/linux/bpf.h.
@@ -262,4 +262,40 @@ fn what_cannot_be_sent_is_refused() {
     let mut sender = BenchSender::load(&[good], unpaced()).unwrap();
     assert!(sender.run().unwrap_err().to_string().contains("no device"));
     assert!(sender.set_device(0, "ek-none").unwrap_err().to_string().contains("`ek-none`"));
+}
+
+/// What may be due at once, in nanoseconds of the wanted rate, read from the program's own clock: all of the time since the last look that it did
+/// not give up. So the speed of the machine does not matter.
+fn most_due_ns(rings: Option<BenchRings>, pps: f64) -> u64 {
+    let pace = BenchPace { steps: vec![(Some(pps), HOUR)], ..unpaced() };
+    let mut sender = BenchSender::load_behind(rings, &[entry(false, 0, 0, 64)], pace).unwrap();
+    (0..2).for_each(|way| sender.set_device(way, "lo").unwrap());
+    assert_eq!(sender.try_once().unwrap().0, XDP_DROP);
+    // Far more than may be due.
+    thread::sleep(Duration::from_millis(200));
+    assert_eq!(sender.try_once().unwrap().0, XDP_REDIRECT);
+    let counts = sender.counts();
+    counts.elapsed_ns - counts.given_up_ns
+}
+
+#[test]
+fn a_sender_that_was_held_up_makes_good_little_and_gives_up_the_rest() {
+    if !privileged() {
+        return;
+    }
+    let behind = |frames| Some(BenchRings { cpus: [0, 0], frames });
+    for (rings, pps, units) in [
+        // 64 units; 50 microseconds where that is more.
+        (None, 1000.0, 64),
+        (None, 1e7, 500),
+        // With rings 1 ms, but no more than a quarter of the ring.
+        (behind(4096), 1000.0, 64),
+        (behind(4096), 2e5, 200),
+        (behind(4096), 1e7, 1024),
+        (behind(1024), 1e7, 256),
+    ] {
+        let unit_ns = (1e9 / pps) as u64;
+        let due_ns = most_due_ns(rings, pps);
+        assert!(due_ns.abs_diff(units * unit_ns) <= unit_ns, "{rings:?}, {pps}: {due_ns} ns, not {units} units");
+    }
 }

@@ -186,6 +186,33 @@ mod tests {
     }
 
     #[test]
+    fn one_probe_that_met_a_stall_does_not_make_a_series_disagree() {
+        assert_eq!(spread(&[100, 100, 9000, 100, 100]), 0.0);
+        // One half at 100, the other at 300.
+        assert_eq!(spread(&[300, 100, 300, 100, 300, 100, 300, 100]), 2.0);
+        assert_eq!((spread(&[7]), spread(&[0, 0])), (0.0, 0.0));
+        let mut tester = SimBox { stall_every: 1, ..SimBox::default() };
+        let settings = LatencyOrder { loads: vec![0.0], ..Preset::study().latency };
+        let found = measure(&mut tester, &settings, None);
+        assert_eq!((found[0].series_ns.len(), found[0].thrown_away), (9, 0));
+    }
+
+    #[test]
+    fn a_series_of_an_overloaded_box_is_thrown_away_however_steady_its_delay_is() {
+        let settings = LatencyOrder { loads: vec![0.95], ..Preset::quick().latency };
+        assert_eq!(settings.loss_ratio, 0.001);
+        // The box does 380,000 of 383,800 units per second: 1 % is lost.
+        let mut tester = SimBox { capacity_pps: 380_000.0, ..SimBox::default() };
+        let found = measure(&mut tester, &settings, Some(404_000.0));
+        assert_eq!((found[0].series_ns.len(), found[0].round_trip_ns, found[0].one_way), (0, None, [None; 2]));
+        assert_eq!(found[0].thrown_away, settings.thrown_away + 1);
+        // A loss that the settings allow is no overload.
+        let lenient = LatencyOrder { loss_ratio: 0.02, ..settings.clone() };
+        let found = measure(&mut tester, &lenient, Some(404_000.0));
+        assert_eq!((found[0].series_ns.len(), found[0].thrown_away), (settings.series as usize, 0));
+    }
+
+    #[test]
     fn an_idle_box_that_is_slower_than_a_loaded_one_is_flagged_and_kept() {
         let mut tester = SimBox { idle_ns: 90_000.0, delay_ns: 10_000.0, ..SimBox::default() };
         let found = measure(&mut tester, &Preset::quick().latency, Some(400_000.0));

@@ -28,6 +28,10 @@ pub(crate) struct SimBox {
     pub(crate) jitter_ns: f64,
     /// Each so-many-th trial's round trips differ widely; 0 for none.
     pub(crate) wild_every: u32,
+    /// In each so-many-th trial one round trip is a hundred times as long; 0 for none.
+    pub(crate) stall_every: u32,
+    /// From this rate on the sender has too little time to spare to make good what it is held up: its trials cannot be believed.
+    pub(crate) strained_from_pps: f64,
     /// How long it drops after an overload.
     pub(crate) recovers_after_s: f64,
     /// How long it forwards nothing after a reset.
@@ -54,6 +58,8 @@ impl Default for SimBox {
             drift_ns: 0.0,
             jitter_ns: 0.0,
             wild_every: 0,
+            stall_every: 0,
+            strained_from_pps: f64::INFINITY,
             recovers_after_s: 0.0,
             dies_for_s: 0.0,
             loops: false,
@@ -96,8 +102,14 @@ impl SimBox {
         let times = order.duration.saturating_sub(probes.after).as_nanos() / probes.every.as_nanos();
         let one_way = if idle && self.idle_ns > 0.0 { self.idle_ns } else { self.delay_ns };
         let trip = 2.0 * (one_way + self.drift_ns * f64::from(self.trials - 1));
-        let wild = self.wild_every > 0 && self.trials.is_multiple_of(self.wild_every);
-        (0..=times).map(|i| if wild && i % 2 == 1 { trip * 10.0 } else { trip } as u64).collect()
+        let every = |n: u32| n > 0 && self.trials.is_multiple_of(n);
+        let (wild, stalls) = (every(self.wild_every), every(self.stall_every));
+        let factor = |i| match i {
+            1 if stalls => 100.0,
+            i if wild && i % 2 == 1 => 10.0,
+            _ => 1.0,
+        };
+        (0..=times).map(|i| (trip * factor(i)) as u64).collect()
     }
 }
 
@@ -141,9 +153,18 @@ impl Tester for SimBox {
         lost = lost.max(looped).min(sent);
         let trips = self.round_trips(order, idle);
         let saturated = wanted_pps.is_some_and(|pps| pps > self.ceiling_pps * 1.01);
+        let strained = wanted_pps.is_some_and(|pps| pps >= self.strained_from_pps);
         let void = match saturated {
             true => Some("the sender was saturated below the wanted rate".to_owned()),
+            false if strained => Some("the sender was held up".to_owned()),
             false => (self.trials <= self.void_trials).then(|| "the sender was late".to_owned()),
+        };
+        let spare = if saturated {
+            0.0
+        } else if strained {
+            0.2
+        } else {
+            0.5
         };
         let per_second = |units: u64| if seconds > 0.0 { units as f64 / seconds } else { 0.0 };
         Ok(Trial {
@@ -162,7 +183,7 @@ impl Tester for SimBox {
             round_trips_ns: trips,
             longest_silence_ns: [None, None],
             last_loss_after_ns: [last_loss, None],
-            pacing: Pacing { spare: if saturated { 0.0 } else { 0.5 }, ..Pacing::default() },
+            pacing: Pacing { spare, ..Pacing::default() },
             observed: Observation::default(),
             void,
         })

@@ -203,6 +203,22 @@ mod tests {
     }
 
     #[test]
+    fn a_load_that_strains_the_sender_is_left_behind_by_more() {
+        let goals = Preset::quick().goals;
+        let strained = |capacity_pps| SimBox { strained_from_pps: 7e5, capacity_pps, ..SimBox::default() };
+        let below = format!("the search goes on below {}", units::pps(1e6 * BELOW_STRAIN));
+        // The box goes on beyond what the sender can offer in good order.
+        let found = strained(9e5).with(|b| throughput(b, &goals, 1e6)).unwrap();
+        let most = 1e6 * BELOW_STRAIN * BELOW_STRAIN * BELOW_STRAIN;
+        assert_eq!(found.verdict, Verdict::TesterLimited { ceiling_pps: most.floor() });
+        assert!(found.steps.contains(&below) && found.steps[0].contains("held up"), "{:#?}", found.steps);
+        assert_eq!(found.pps(0), Some(most.floor()));
+        let found = strained(4e5).with(|b| throughput(b, &goals, 1e6)).unwrap();
+        assert_eq!(found.verdict, Verdict::Measured);
+        assert!((found.pps(0).unwrap() / 4e5 - 1.0).abs() <= goals[0].width, "{found:?}");
+    }
+
+    #[test]
     fn a_trial_that_cannot_be_believed_is_made_again() {
         let goals = Preset::quick().goals;
         let once = measure(&mut SimBox { void_trials: 2, ..SimBox::default() }, &goals);

@@ -279,3 +279,15 @@ pub(crate) fn seconds(s: f64) -> String {
 pub(crate) fn or_dash(value: Option<String>) -> String {
     value.unwrap_or_else(|| "-".into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_a_value_that_was_seen() {
+        assert_eq!(median(vec![0.9, 0.0, 0.1]), 0.1);
+        assert_eq!(median(vec![0.3, 0.1, 0.2, 0.9]), 0.2);
+        assert_eq!((median(vec![0.5]), median(Vec::new())), (0.5, 0.0));
+    }
+}
