@@ -1,0 +1,64 @@
+//! What can go wrong in the shield.
+
+use std::path::PathBuf;
+
+use model::{Classified, ErrorClass};
+
+/// A failure of the shield: what was tried, on what, why it failed and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum ShieldError {
+    /// More rules than rows have bits.
+    #[error("{given} rules, but the kernel's tables have room for {max}: join rules that do the same, or put their prefixes into one set")]
+    TooManyRules {
+        /// How many there are, the management allow-list included.
+        given: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// A rule names a set that is not there.
+    #[error("rule \"{rule}\" names the set \"{set}\", which does not exist: define it under [sets], or correct the name")]
+    UnknownSet {
+        /// The rule's name.
+        rule: String,
+        /// The set's name.
+        set: String,
+    },
+    /// The values of a field fall into more classes than a table can number.
+    #[error("the rules divide the {field} into {classes} classes, and a table can number {max}: use fewer different conditions on it")]
+    TooManyClasses {
+        /// The field, in words.
+        field: &'static str,
+        /// How many classes there would be.
+        classes: usize,
+        /// How many there may be.
+        max: usize,
+    },
+    /// No counter is left for a rule.
+    #[error("no counter is left for rule \"{rule}\": {capacity} names have been counted since the shield started, and their counters are kept; restart it to forget those of rules that are gone")]
+    NoCounter {
+        /// The rule's name.
+        rule: String,
+        /// Counters there are.
+        capacity: usize,
+    },
+    /// A saved capture cannot be opened or read.
+    #[error("cannot read the capture {path}: {reason}")]
+    Capture {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Classified for ShieldError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::TooManyRules { .. }
+            | Self::UnknownSet { .. }
+            | Self::TooManyClasses { .. }
+            | Self::NoCounter { .. }
+            | Self::Capture { .. } => ErrorClass::Usage,
+        }
+    }
+}
