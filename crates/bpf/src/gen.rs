@@ -33,7 +33,7 @@ const BATCH: u32 = 256;
 /// A sender that naps looks once more this long before its end, and sends what became due since the look before.
 const LAST_LOOK: Duration = Duration::from_micros(200);
 
-const _: () = assert!(offset_of!(gen_state, sent) == 0 && size_of::<gen_state>() == 72);
+const _: () = assert!(offset_of!(gen_state, sent) == 0 && size_of::<gen_state>() == 80);
 
 /// One packet of the cycle that a sender repeats.
 #[derive(Debug, Clone, Copy)]
@@ -42,6 +42,20 @@ pub struct LivePacket<'a> {
     pub headers: &'a [u8],
     /// The length of the whole frame in bytes without FCS.
     pub frame_len: usize,
+}
+
+/// Sources that are drawn anew for each packet, as a flood of spoofed packets has them: 1024 to 65535 as port, and an address of which some
+/// of the last 32 bits are drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RandomSources {
+    /// Where the IP header begins in the frame, in bytes.
+    pub ip_offset: usize,
+    /// Where the transport header begins.
+    pub transport_offset: usize,
+    /// How many bits at the end of the source address are drawn: 0 to 32.
+    pub bits: u8,
+    /// What they are drawn from.
+    pub seed: u64,
 }
 
 /// How long and how fast a sender is to send.
@@ -103,6 +117,21 @@ impl LiveSender {
         tcp_offset: Option<usize>,
         pace: LivePace,
     ) -> Result<Self, XdpError> {
+        Self::load_with(interface, frame, cycle, tcp_offset, None, pace)
+    }
+
+    /// As [`LiveSender::load`], with sources drawn anew for each packet.
+    ///
+    /// # Errors
+    /// As there, and [`XdpError::Setting`] for offsets beyond the headers.
+    pub fn load_with(
+        interface: &str,
+        frame: Vec<u8>,
+        cycle: &[LivePacket<'_>],
+        tcp_offset: Option<usize>,
+        random: Option<RandomSources>,
+        pace: LivePace,
+    ) -> Result<Self, XdpError> {
         quiet_libbpf();
         let index = interface_index(interface)?;
         let table = Table::lay_out(&frame, cycle, tcp_offset)?;
@@ -120,6 +149,17 @@ impl LiveSender {
             knobs.gen_rate = rate(pace.pps)?;
             knobs.gen_count = pace.count.unwrap_or(u64::MAX);
             knobs.gen_duration_ns = u64::try_from(pace.duration.as_nanos()).unwrap_or(u64::MAX);
+            if let (Some(random), Some(first)) = (random, cycle.first()) {
+                let at = SourcePlaces::find(&random, first.headers, tcp_offset.is_some())?;
+                knobs.gen_random_at = at.address as u64;
+                knobs.gen_random_mask = at.mask;
+                knobs.gen_port_at = random.transport_offset as u64;
+                knobs.gen_checksum_at = at.checksum as u64;
+                knobs.gen_ip_checksum_at = at.ip_checksum.unwrap_or(0) as u64;
+            }
+        }
+        if let (Some(random), Some(bss)) = (random, open.maps.bss_data.as_deref_mut()) {
+            bss.gen_state.random = random.seed;
         }
         open.maps.data_gen_table.set_value_size(table.bytes.len() as u32).map_err(failed)?;
         let skel = open.load().map_err(failed)?;
@@ -246,6 +286,33 @@ pub fn takes_redirected_frames(interface: &str) -> Result<Option<bool>, XdpError
         return Err(XdpError::System { interface: interface.to_owned(), operation: "ask for XDP features", source });
     }
     Ok((opts.feature_flags != 0).then_some(opts.feature_flags & NDO_XMIT != 0))
+}
+
+/// Where in a frame that is which changes with the source.
+struct SourcePlaces {
+    address: usize,
+    /// In network order.
+    mask: u32,
+    checksum: usize,
+    ip_checksum: Option<usize>,
+}
+
+impl SourcePlaces {
+    fn find(random: &RandomSources, headers: &[u8], tcp: bool) -> Result<Self, XdpError> {
+        let (ip, transport) = (random.ip_offset, random.transport_offset);
+        let checksum = transport + if tcp { 16 } else { 6 };
+        let v4 = headers.get(ip).is_some_and(|b| b >> 4 == 4);
+        let address = ip + if v4 { 12 } else { 20 };
+        if random.bits > 32 || checksum + 2 > headers.len() || address + 4 > transport {
+            return Err(XdpError::Setting(format!(
+                "{} random bits in a source address with the IP header at {ip} and the transport header at {transport} of {} bytes of headers",
+                random.bits,
+                headers.len()
+            )));
+        }
+        let mask = u32::MAX.checked_shl(u32::from(random.bits)).map_or(u32::MAX, |fixed| !fixed).to_be();
+        Ok(Self { address, mask, checksum, ip_checksum: v4.then_some(ip + 10) })
+    }
 }
 
 /// The packets of a cycle as the program reads them.

@@ -27,7 +27,7 @@ pub mod xmit_drops;
 
 pub use bench_rx::{BenchDelays, BenchReceiver, BenchRxConfig, BenchRxCounts, ClockCost, Echo};
 pub use filter::{Filter, FilterError};
-pub use r#gen::{LiveCounts, LivePace, LivePacket, LiveSender, takes_redirected_frames};
+pub use r#gen::{LiveCounts, LivePace, LivePacket, LiveSender, RandomSources, takes_redirected_frames};
 pub use napi_cost::{NapiCost, NapiCostError, NapiCosts};
 pub use profile::{CpuProfile, ProfileError, ProfileOptions, SampleCounts, StackCount};
 pub use redirect::{RedirectCounts, XskRedirect};

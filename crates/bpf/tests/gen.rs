@@ -1,8 +1,13 @@
 //! The live-frame program, run packet by packet without sending: what it writes, in which order, and when.
 
-use std::{net::Ipv4Addr, thread, time::Duration};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
+    thread,
+    time::Duration,
+};
 
-use bpf::{LivePace, LivePacket, LiveSender};
+use bpf::{LivePace, LivePacket, LiveSender, RandomSources};
 use wire::{Ethernet, FlowKey, FrameSize, IMIX, Ip, Kind, Mac, Template, Transport};
 
 /// Verdicts of include/uapi/linux/bpf.h.
@@ -77,6 +82,55 @@ fn packets_follow_the_cycle_with_right_checksums_and_counted_sequence_numbers() 
         }
         assert_eq!(sender.counts().sent, 13);
     }
+}
+
+#[test]
+fn drawn_sources_stay_in_their_prefix_and_checksums_follow() {
+    if !privileged() {
+        return;
+    }
+    for (kind, ipv6, bits) in
+        [(Kind::TcpSyn, false, 16), (Kind::Udp, false, 32), (Kind::TcpData, true, 8), (Kind::Udp, true, 0)]
+    {
+        let (t, frames) = frames(kind, &[FrameSize::MIN], ipv6, 2);
+        let headers = t.headers_len(ipv6);
+        let cycle: Vec<_> = frames.iter().map(|f| LivePacket { headers: &f[..headers], frame_len: f.len() }).collect();
+        let random =
+            RandomSources { ip_offset: t.ip_offset(), transport_offset: t.transport_offset(ipv6), bits, seed: 7 };
+        let tcp = (kind != Kind::Udp).then_some(random.transport_offset);
+        let sender = LiveSender::load_with("lo", frames[0].clone(), &cycle, tcp, Some(random), UNPACED).unwrap();
+        let (mut sources, mut ports) = (BTreeSet::new(), BTreeSet::new());
+        for i in 0..300 {
+            let (verdict, frame) = sender.try_once().unwrap();
+            assert_eq!(verdict, XDP_REDIRECT);
+            let ip = Ip::parse(Ethernet::parse(&frame).unwrap().payload()).unwrap();
+            assert!(ip.is_checksum_right() && ip.is_payload_checksum_right() == Some(true), "{kind:?} {i}: {frame:x?}");
+            let of_table = Ip::parse(Ethernet::parse(&frames[i % 2]).unwrap().payload()).unwrap();
+            let number = |address| match address {
+                IpAddr::V4(a) => u128::from(u32::from(a)),
+                IpAddr::V6(a) => u128::from(a),
+            };
+            assert_eq!(number(ip.source()) >> bits, number(of_table.source()) >> bits);
+            assert_eq!(ip.destination(), of_table.destination());
+            sources.insert(ip.source());
+            let port = Transport::parse(&ip).unwrap().ports().unwrap().0;
+            assert!(port >= 1024);
+            ports.insert(port);
+        }
+        // Of 300 draws in 2^16, one or two may come twice.
+        assert!(ports.len() > 290, "{}", ports.len());
+        let expected = match bits {
+            0 => 2..=2,
+            8 => 100..=256,
+            _ => 290..=300,
+        };
+        assert!(expected.contains(&sources.len()), "{kind:?} {bits}: {}", sources.len());
+    }
+    let (t, frames) = frames(Kind::Udp, &[FrameSize::MIN], false, 1);
+    let cycle = [LivePacket { headers: &frames[0][..42], frame_len: 60 }];
+    let beyond = RandomSources { ip_offset: t.ip_offset(), transport_offset: 38, bits: 8, seed: 0 };
+    let error = LiveSender::load_with("lo", frames[0].clone(), &cycle, None, Some(beyond), UNPACED).unwrap_err();
+    assert!(error.to_string().contains("the transport header at 38"), "{error}");
 }
 
 #[test]

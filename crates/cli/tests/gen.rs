@@ -150,6 +150,23 @@ fn a_thousand_frames_arrive_as_a_thousand_with_valid_checksums() {
 }
 
 #[test]
+fn drawn_sources_differ_from_frame_to_frame_and_take_live_frames() {
+    let Some(wire) = wire("drawn") else { return };
+    let tcpdump = Tcpdump::start(&wire);
+    let args = ["--syn-flood", "--random-sources", "--src", "198.18.128.0/17", "--count", "500", "--rate", "20k"];
+    let report = wire.json(&args);
+    let file = tcpdump.finish();
+    assert_eq!((&report["random_sources"], &report["cycle_frames"]), (&true.into(), &1.into()));
+    let right = "ip.checksum.status==1 && tcp.checksum.status==1 && ip.src==198.18.128.0/17 && tcp.srcport>=1024";
+    assert_eq!(matching(&file, right), 500);
+    let output = Command::new("tshark").args(["-n", "-r"]).arg(&file).args(["-T", "fields", "-e", "ip.src"]).output();
+    let sources: std::collections::BTreeSet<_> = text(&output.unwrap().stdout).lines().map(str::to_owned).collect();
+    assert!(sources.len() > 450, "500 draws of 32,768: {}", sources.len());
+    let refusal = wire.send(&["--udp", "--random-sources", "--backend", "tx-ring", "--count", "1", "--rate", "1k"]);
+    refused(&refusal, 3, &["tx-ring", "drawn anew", "xdp-live"]);
+}
+
+#[test]
 fn the_rate_and_its_error_are_those_of_the_interfaces_own_count() {
     let Some(wire) = wire("rate") else { return };
     for backend in BACKENDS {

@@ -12,7 +12,7 @@ use sys::{
 use crate::{
     TrafficError,
     pace::Out,
-    plan::{Backend, Frames, Plan},
+    plan::{Backend, Frames, Origin, Plan},
 };
 
 /// Slots of a transmit ring.
@@ -44,6 +44,23 @@ pub fn choose(plan: &Plan) -> Result<(Backend, String), TrafficError> {
     let name = &plan.interface.name;
     let stream = matches!(plan.frames, Frames::Cycles(_));
     let short = plan.longest <= bpf::r#gen::LIVE_FRAME_MAX;
+    let random = matches!(&plan.config.origin, Origin::Stream(s) if s.random_sources);
+    let (backend, why) = choose_any(plan, stream, short)?;
+    if random && backend != Backend::XdpLive {
+        return Err(TrafficError::Unsupported {
+            backend: backend.name(),
+            interface: name.clone(),
+            reason: format!(
+                "sources are drawn anew for each packet by xdp-live only; {} was chosen: {why}",
+                backend.name()
+            ),
+        });
+    }
+    Ok((backend, why))
+}
+
+fn choose_any(plan: &Plan, stream: bool, short: bool) -> Result<(Backend, String), TrafficError> {
+    let name = &plan.interface.name;
     match plan.config.backend {
         Some(Backend::XdpLive) => match bpf::takes_redirected_frames(name)? {
             Some(false) => Err(TrafficError::Unsupported {

@@ -103,6 +103,10 @@ pub struct Cycle {
     pub frames: Vec<Vec<u8>>,
     /// Length of the headers of all frames, in bytes.
     pub headers_len: usize,
+    /// Offset of the IP header in bytes.
+    pub ip_offset: usize,
+    /// Offset of the transport header in bytes.
+    pub transport_offset: usize,
     /// Offset of the TCP header in bytes; none for UDP.
     pub tcp_offset: Option<usize>,
 }
@@ -148,8 +152,14 @@ impl Cycle {
             })
             .collect::<Result<_, _>>()?;
         let ipv6 = first.source.is_ipv6();
-        let tcp_offset = (template.kind != wire::Kind::Udp).then(|| template.transport_offset(ipv6));
-        Ok(Self { frames, headers_len: template.headers_len(ipv6), tcp_offset })
+        let transport_offset = template.transport_offset(ipv6);
+        Ok(Self {
+            frames,
+            headers_len: template.headers_len(ipv6),
+            ip_offset: template.ip_offset(),
+            transport_offset,
+            tcp_offset: (template.kind != wire::Kind::Udp).then_some(transport_offset),
+        })
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::{path::PathBuf, time::Duration};
 
+use bpf::RandomSources;
 use model::CpuSet;
 use wire::{FrameSize, Kind, Mac, Tag, Template, ethernet::ether_type};
 
@@ -51,6 +52,9 @@ pub struct StreamConfig {
     pub space: FlowSpace,
     /// How many different flows follow each other in turn.
     pub flows: usize,
+    /// Draw each packet's source anew: its port, and what the prefix of the sources leaves of the last 32 bits of its address. Live
+    /// frames only.
+    pub random_sources: bool,
     /// Frame sizes in turn.
     pub sizes: Vec<FrameSize>,
     /// Destination MAC address.
@@ -224,6 +228,17 @@ impl Plan {
         Ok(plan)
     }
 
+    /// What sender `i` draws sources from; none where they are those of its cycle.
+    pub fn random_sources(&self, i: usize, cycle: &Cycle) -> Option<RandomSources> {
+        let Origin::Stream(stream) = &self.config.origin else { return None };
+        stream.random_sources.then_some(RandomSources {
+            ip_offset: cycle.ip_offset,
+            transport_offset: cycle.transport_offset,
+            bits: stream.space.sources.count().trailing_zeros() as u8,
+            seed: self.config.seed.wrapping_add(i as u64),
+        })
+    }
+
     /// Packets that sender `i` is to send; none is no limit.
     pub fn count_of(&self, i: usize) -> Option<u64> {
         let n = self.cpus.len() as u64;
@@ -292,6 +307,7 @@ mod tests {
                     destination_ports: "80".parse().unwrap(),
                 },
                 flows: 100,
+                random_sources: false,
                 sizes: vec![FrameSize::MIN],
                 destination: NOBODY,
                 source: None,

@@ -30,6 +30,8 @@ pub struct GenReport {
     pub backend: String,
     /// Why this backend.
     pub backend_reason: String,
+    /// Whether each frame had a source drawn anew.
+    pub random_sources: bool,
     /// How the senders waited for the time of the next packet: `even` or `sleep`; none for `max`.
     pub pacing: Option<String>,
     /// Why so.

@@ -133,7 +133,9 @@ fn make<'p>(plan: &'p Plan, backend: Backend, timing: Option<Timing>, i: usize) 
                 duration: plan.config.duration,
                 nap: plan.nap(),
             };
-            let sender = LiveSender::load(&plan.interface.name, template, &packets, cycle.tcp_offset, pace)?;
+            let random = plan.random_sources(i, cycle);
+            let sender =
+                LiveSender::load_with(&plan.interface.name, template, &packets, cycle.tcp_offset, random, pace)?;
             Ok(Sender::Live { sender, cycle })
         }
         _ => Ok(Sender::Loop { out: open(plan, backend, i)?, feed: Feed::of(plan, timing, i) }),
@@ -352,6 +354,7 @@ fn report(
         interface: plan.interface.name.clone(),
         backend: backend.name().into(),
         backend_reason: reason,
+        random_sources: matches!(&plan.config.origin, Origin::Stream(s) if s.random_sources),
         pacing: plan.pacing().map(|(pacing, _)| pacing.name().into()),
         pacing_reason: plan.pacing().map(|(_, reason)| reason.into()),
         burst_mean: (bursts > 0).then(|| handed as f64 / bursts as f64),

@@ -155,6 +155,7 @@ fn stream(kind: Kind, ipv6: bool, flows: usize, sizes: &[FrameSize], tags: [Opti
             destination_ports: "80-81".parse().unwrap(),
         },
         flows,
+        random_sources: false,
         sizes: sizes.to_vec(),
         destination: Mac([2, 0, 0, 0, 0, 2]),
         source: None,

@@ -4,8 +4,8 @@
  * Every run either writes the next packet's headers into the frame and redirects it to the device, or, while nothing is
  * due, drops it: such a filler is how the program waits without holding soft interrupts off. User space lays down the
  * headers of all packets of a cycle in a table, checksums included, so that nothing here knows a protocol; only the TCP
- * sequence number is made up per packet, and the checksum follows it (RFC 1624). The headers are written whole each
- * time, because a frame comes back from its receiver with whatever that did to it.
+ * sequence number is made up per packet, and, where asked for, the source; the checksums follow (RFC 1624). The headers are
+ * written whole each time, because a frame comes back from its receiver with whatever that did to it.
  *
  * One object is loaded per sender: all state is private to one core, and every knob is a constant to the verifier. */
 #include <stdbool.h>
@@ -32,6 +32,13 @@ const volatile __u64 gen_rate = 0;
 const volatile __u64 gen_count = ~0ULL;
 /* How long to send, in nanoseconds from the first run on. */
 const volatile __u64 gen_duration_ns = 1000000000;
+/* Sources drawn anew for each packet: where the last 32 bits of the source address are (0: as in the table), which of their bits are
+ * drawn (network order), where the source port is, the transport checksum, and that of the IPv4 header (0: none). */
+const volatile __u64 gen_random_at = 0;
+const volatile __u32 gen_random_mask = 0;
+const volatile __u64 gen_port_at = 0;
+const volatile __u64 gen_checksum_at = 0;
+const volatile __u64 gen_ip_checksum_at = 0;
 
 /* Written by the program and read by user space while it runs; only `stop` goes the other way. */
 struct gen_state {
@@ -51,6 +58,8 @@ struct gen_state {
 	__u64 seen_ns;
 	__u32 stop;
 	__u32 done;
+	/* What sources are drawn from. */
+	__u64 random;
 };
 
 struct gen_state gen_state;
@@ -94,6 +103,45 @@ static __noinline int refill(struct gen_state *s)
 	return due != 0;
 }
 
+/* A checksum after `sum`, of the words that came and the complements of those that went (RFC 1624, equation 3). */
+static __always_inline __u16 checksum_after(__u16 old, __u64 sum)
+{
+	sum += (__u16)~old;
+	sum = (sum >> 16) + (__u16)sum;
+	sum = (sum >> 16) + (__u16)sum;
+	return (__u16)~sum;
+}
+
+/* Draws another source address and port. A UDP checksum of 0 means none (RFC 768), and 0xffff is the same number. */
+static __always_inline bool draw_source(struct gen_state *s, void *data, void *end)
+{
+	__u64 state = s->random, sum;
+	__u32 old, new;
+	__u16 old_port, port, check;
+
+	if (data + gen_random_at + 4 > end || data + gen_port_at + 2 > end || data + gen_checksum_at + 2 > end ||
+	    data + gen_ip_checksum_at + 2 > end)
+		return false;
+	/* Knuth's linear congruential generator: its high bits are the good ones. */
+	s->random = state = state * 6364136223846793005ULL + 1442695040888963407ULL;
+	old = *(__u32 *)(data + gen_random_at);
+	new = (old & ~gen_random_mask) | ((__u32)(state >> 32) & gen_random_mask);
+	*(__u32 *)(data + gen_random_at) = new;
+	sum = (__u64)(__u16)~old + (__u16)~(old >> 16) + (__u16)new + (new >> 16);
+	if (gen_ip_checksum_at) {
+		check = *(__u16 *)(data + gen_ip_checksum_at);
+		*(__u16 *)(data + gen_ip_checksum_at) = checksum_after(check, sum);
+	}
+	/* 1024 to 65535. */
+	port = bpf_htons(1024 + (((state >> 16) & 0xffff) * 64512 >> 16));
+	old_port = *(__u16 *)(data + gen_port_at);
+	*(__u16 *)(data + gen_port_at) = port;
+	check = *(__u16 *)(data + gen_checksum_at);
+	check = checksum_after(check, sum + (__u16)~old_port + port);
+	*(__u16 *)(data + gen_checksum_at) = check || gen_tcp_offset ? check : 0xffff;
+	return true;
+}
+
 SEC("xdp")
 int ek_gen(struct xdp_md *ctx)
 {
@@ -135,6 +183,8 @@ int ek_gen(struct xdp_md *ctx)
 		*(__u16 *)(data + tcp + 6) = low;
 		*(__u16 *)(data + tcp + 16) = sum + (sum >> 16);
 	}
+	if (gen_random_at && !draw_source(s, data, end))
+		return XDP_ABORTED;
 	return bpf_redirect_map(&gen_device, 0, 0);
 }
 

@@ -61,6 +61,10 @@ pub(crate) struct GenArgs {
     /// with a mix of sizes).
     #[arg(long, value_name = "N", conflicts_with = "pcap", help_heading = "Addresses")]
     flows: Option<usize>,
+    /// Draw each packet's source anew: a port from 1024 on, and an address of --src (of IPv6, its last 32 bits). As spoofed floods are; xdp-live
+    /// only. --flows is then 1 unless given.
+    #[arg(long, conflicts_with_all = ["pcap", "src_port"], help_heading = "Addresses")]
+    random_sources: bool,
     /// Source addresses. Default: 198.18.0.0/16, or 2001:2:0:1::/64 with --ipv6.
     #[arg(long, value_name = "PREFIX", conflicts_with = "pcap", help_heading = "Addresses")]
     src: Option<Prefix>,
@@ -273,9 +277,22 @@ impl GenArgs {
             ([], false) => vec![template.min_size(ipv6)],
             (sizes, false) => sizes.iter().map(|&s| FrameSize::with_fcs(s)).collect(),
         };
-        let most = if sizes.len() > 1 { FLOWS_MIXED } else { FLOWS };
+        let most = match (self.random_sources, sizes.len()) {
+            (true, _) => 1,
+            (false, 1) => FLOWS,
+            (false, _) => FLOWS_MIXED,
+        };
         let flows = self.flows.unwrap_or(usize::try_from(space.count()).unwrap_or(most).min(most));
-        Ok(StreamConfig { kind, space, flows, sizes, destination: self.dst_mac, source: self.src_mac, tags })
+        Ok(StreamConfig {
+            kind,
+            space,
+            flows,
+            random_sources: self.random_sources,
+            sizes,
+            destination: self.dst_mac,
+            source: self.src_mac,
+            tags,
+        })
     }
 
     fn tags(&self) -> Result<[Option<Tag>; 2], Failure> {
@@ -312,7 +329,12 @@ fn text(r: &GenReport) -> String {
     let mut line = |name: &str, value: String| out.push_str(&format!("{name:<12}{value}\n"));
     line(
         "frames",
-        format!("{} in turn, {:.0} bytes with FCS on average", units::grouped(r.cycle_frames), r.mean_frame_bytes),
+        format!(
+            "{} in turn, {}{:.0} bytes with FCS on average",
+            units::grouped(r.cycle_frames),
+            if r.random_sources { "sources drawn anew for each, " } else { "" },
+            r.mean_frame_bytes
+        ),
     );
     line("offered", r.offered_pps.map_or("max".into(), units::pps));
     let error = r.pacing_error.map_or(String::new(), |e| format!("  ({:+.3} % of offered)", e * 100.0));

@@ -74,6 +74,7 @@ fn config(to: &TestBox, cpu: u32, pps: Option<f64>) -> Result<GenConfig, SweepEr
             kind: Kind::Udp,
             space,
             flows: FLOWS,
+            random_sources: false,
             sizes: vec![FRAME],
             destination: target.mac,
             source: Some(target.source_mac),
