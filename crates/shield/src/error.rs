@@ -1,14 +1,58 @@
 //! What can go wrong in the shield.
 
-use std::path::PathBuf;
+use std::{fmt, io, path::PathBuf};
 
 use model::{Classified, ErrorClass};
+
+/// Something wrong in a file, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The file's name, as the user gave it.
+    pub file: String,
+    /// 1 for the first.
+    pub line: usize,
+    /// In characters, 1 for the first.
+    pub column: usize,
+    /// What is wrong.
+    pub what: String,
+    /// What to write instead.
+    pub instead: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.what)?;
+        match &self.instead {
+            Some(instead) => write!(f, "; {instead}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn lines(problems: &[Problem]) -> String {
+    problems.iter().map(Problem::to_string).collect::<Vec<_>>().join("\n")
+}
 
 /// A failure of the shield: what was tried, on what, why it failed and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum ShieldError {
+    /// Files of rules or sets say what cannot be understood.
+    #[error("{}", lines(.0))]
+    Rules(Vec<Problem>),
+    /// A file cannot be read.
+    #[error("cannot read {what} from {}: {source}", path.display())]
+    Read {
+        /// What it was to hold.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// More rules than rows have bits.
-    #[error("{given} rules, but the kernel's tables have room for {max}: join rules that do the same, or put their prefixes into one set")]
+    #[error(
+        "{given} rules, but the kernel's tables have room for {max}: join rules that do the same, or put their prefixes into one set"
+    )]
     TooManyRules {
         /// How many there are, the management allow-list included.
         given: usize,
@@ -16,7 +60,9 @@ pub enum ShieldError {
         max: usize,
     },
     /// A rule names a set that is not there.
-    #[error("rule \"{rule}\" names the set \"{set}\", which does not exist: define it under [sets], or correct the name")]
+    #[error(
+        "rule \"{rule}\" names the set \"{set}\", which does not exist: define it under [sets], or correct the name"
+    )]
     UnknownSet {
         /// The rule's name.
         rule: String,
@@ -24,7 +70,9 @@ pub enum ShieldError {
         set: String,
     },
     /// The values of a field fall into more classes than a table can number.
-    #[error("the rules divide the {field} into {classes} classes, and a table can number {max}: use fewer different conditions on it")]
+    #[error(
+        "the rules divide the {field} into {classes} classes, and a table can number {max}: use fewer different conditions on it"
+    )]
     TooManyClasses {
         /// The field, in words.
         field: &'static str,
@@ -34,7 +82,9 @@ pub enum ShieldError {
         max: usize,
     },
     /// No counter is left for a rule.
-    #[error("no counter is left for rule \"{rule}\": {capacity} names have been counted since the shield started, and their counters are kept; restart it to forget those of rules that are gone")]
+    #[error(
+        "no counter is left for rule \"{rule}\": {capacity} names have been counted since the shield started, and their counters are kept; restart it to forget those of rules that are gone"
+    )]
     NoCounter {
         /// The rule's name.
         rule: String,
@@ -54,7 +104,9 @@ pub enum ShieldError {
 impl Classified for ShieldError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::TooManyRules { .. }
+            Self::Rules(_)
+            | Self::Read { .. }
+            | Self::TooManyRules { .. }
             | Self::UnknownSet { .. }
             | Self::TooManyClasses { .. }
             | Self::NoCounter { .. }
