@@ -1,0 +1,219 @@
+//! What the shield saw and did about attacks: one event, one line of JSON (`evenkeel.shield.event/1`).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A rate per protected prefix that has a limit. Packets per second but for [`Measure::Bits`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Measure {
+    /// All packets.
+    Packets,
+    /// Bits per second of frames without FCS.
+    Bits,
+    /// TCP SYN without ACK.
+    Syn,
+    /// TCP SYN with ACK.
+    SynAck,
+    /// UDP.
+    Udp,
+    /// ICMP and ICMPv6.
+    Icmp,
+    /// Fragments.
+    Fragments,
+    /// Packets of flows that were not seen lately.
+    NewFlows,
+}
+
+impl Measure {
+    /// All of them, in their order.
+    pub const ALL: [Self; 8] =
+        [Self::Packets, Self::Bits, Self::Syn, Self::SynAck, Self::Udp, Self::Icmp, Self::Fragments, Self::NewFlows];
+
+    /// Its name in files.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Packets => "packets",
+            Self::Bits => "bits",
+            Self::Syn => "syn",
+            Self::SynAck => "syn-ack",
+            Self::Udp => "udp",
+            Self::Icmp => "icmp",
+            Self::Fragments => "fragments",
+            Self::NewFlows => "new-flows",
+        }
+    }
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// What kind of attack it seems to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AttackClass {
+    /// A few sources send most of it.
+    FewSources,
+    /// Connections are begun from many sources and not gone on with.
+    SynFlood,
+    /// Answers that nobody asked for, over UDP, from few source ports.
+    Reflection,
+    /// Fragments.
+    Fragments,
+    /// None of these.
+    Unknown,
+}
+
+impl AttackClass {
+    /// Its name in files.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::FewSources => "few-sources",
+            Self::SynFlood => "syn-flood",
+            Self::Reflection => "reflection",
+            Self::Fragments => "fragments",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+impl fmt::Display for AttackClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word())
+    }
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShieldEvent {
+    /// When, RFC 3339 in UTC.
+    pub at: String,
+    /// Number of the attack since the shield started, from 1.
+    pub attack: u64,
+    /// The protected prefix.
+    pub prefix: String,
+    /// Its class as now believed.
+    pub class: AttackClass,
+    /// Time since the first look that was above a limit, in seconds.
+    pub since_s: f64,
+    /// What happened.
+    #[serde(flatten)]
+    pub what: Happened,
+}
+
+/// What happened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub enum Happened {
+    /// An attack began.
+    Began(Picture),
+    /// It turned into one of another class; its ladder begins anew.
+    Turned {
+        /// What it was.
+        from: AttackClass,
+        /// What it looks like now.
+        now: Picture,
+    },
+    /// Rules are to hold from now on.
+    Mitigating {
+        /// Step of the ladder, from 1.
+        step: usize,
+        /// Steps there are.
+        steps: usize,
+        /// They only count.
+        shadow: bool,
+        /// Their names.
+        rules: Vec<String>,
+        /// What they do, in words.
+        action: String,
+    },
+    /// What the rules would have done.
+    Shadowed {
+        /// Step of the ladder, from 1.
+        step: usize,
+        /// Packets per second that they would have applied to.
+        would_apply_pps: f64,
+        /// Of the traffic of sources that were known before the attack, the part that they would have applied to, 0 to 1; none: no
+        /// such source was seen meanwhile.
+        legitimate_part: Option<f64>,
+        /// Packets of such sources among those that were looked at.
+        legitimate_seen: u64,
+        /// They will act, rather than give way to the next step.
+        acts: bool,
+    },
+    /// All steps are taken, and more than the limit still comes through.
+    Exhausted {
+        /// Packets per second that no mitigation touched.
+        through_pps: f64,
+    },
+    /// It is over; its rules are withdrawn.
+    Ended {
+        /// From its first to its last look above a limit, in seconds.
+        lasted_s: f64,
+        /// The highest rate of packets, per second.
+        peak_pps: f64,
+        /// The highest rate of bits, per second.
+        peak_bps: f64,
+        /// Packets to the prefix while it lasted.
+        packets: u64,
+        /// The rules that are withdrawn.
+        rules: Vec<String>,
+    },
+}
+
+impl Happened {
+    /// Its name, as in `event` of the JSON.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Began(_) => "began",
+            Self::Turned { .. } => "turned",
+            Self::Mitigating { .. } => "mitigating",
+            Self::Shadowed { .. } => "shadowed",
+            Self::Exhausted { .. } => "exhausted",
+            Self::Ended { .. } => "ended",
+        }
+    }
+}
+
+/// An attack as it looks.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Picture {
+    /// Rates that are above their limits.
+    pub above: Vec<Above>,
+    /// Packets per second.
+    pub pps: f64,
+    /// Bits per second.
+    pub bps: f64,
+    /// Distinct sources in one look, by a sketch.
+    pub sources: f64,
+    /// The heaviest sources, heaviest first.
+    pub top_sources: Vec<Share>,
+    /// The source ports that most UDP comes from.
+    pub top_ports: Vec<Share>,
+}
+
+/// A rate above its limit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Above {
+    /// Of what.
+    pub measure: Measure,
+    /// The rate, per second.
+    pub rate: f64,
+    /// The limit, per second.
+    pub limit: f64,
+    /// The limit was learned rather than configured.
+    pub learned: bool,
+}
+
+/// Something's part of the traffic.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Share {
+    /// The address or the port.
+    pub name: String,
+    /// 0 to 1.
+    pub part: f64,
+}

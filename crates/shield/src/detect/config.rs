@@ -1,0 +1,229 @@
+//! `[detection]` of the rule file.
+
+use std::{collections::BTreeMap, path::PathBuf};
+
+use model::shield_event::{AttackClass, Measure};
+use serde::Deserialize;
+
+/// What counts as an attack, and what is done about it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct DetectConfig {
+    /// Time between two looks at the counters, in milliseconds; 20 to 1000. Default 100.
+    pub every_ms: u64,
+    /// Looks in a row that must be above a limit before it is an attack. Default 2.
+    pub confirm: u32,
+    /// An attack counts as over when all rates have been below this part of their limits ... Default 0.7.
+    pub leave: f64,
+    /// ... for this long, in seconds. Default 30.
+    pub quiet_s: f64,
+    /// Per protected prefix and second: more is an attack, whatever has been learned. What is not named has no such limit.
+    pub threshold: BTreeMap<Measure, f64>,
+    /// Limits that are learned per protected prefix.
+    pub baseline: BaselineConfig,
+    /// What is done, by class of attack: steps, each taken when those before were not enough. What is not named has the steps of
+    /// [`default_ladder`]; an empty list does nothing.
+    pub ladder: BTreeMap<AttackClass, Vec<StepConfig>>,
+    /// The next step is taken when this long after the last one more than the limit still comes through, in seconds. Default 2.
+    pub patience_s: f64,
+    /// Mitigations only count at first.
+    pub shadow: ShadowConfig,
+    /// Each event runs this program, without a shell: its words in `EVENKEEL_*` of the environment, the event as JSON on standard input.
+    pub hook: Option<HookConfig>,
+    /// Each event is appended to this file as a line of JSON.
+    pub events: Option<PathBuf>,
+    /// Where metrics go.
+    pub metrics: MetricsConfig,
+}
+
+/// Limits from what is usual.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct BaselineConfig {
+    /// Whether limits are learned at all. Default true.
+    pub learn: bool,
+    /// The limit is this many times what is usual. Default 5.
+    pub factor: f64,
+    /// What is usual is forgotten with this time constant, in seconds. Default 600.
+    pub memory_s: f64,
+    /// Nothing learned is used before this long, in seconds. Default 60.
+    pub after_s: f64,
+    /// No learned limit is below this, per second. What is not named has 10,000, bits 100,000,000.
+    pub floor: BTreeMap<Measure, f64>,
+}
+
+/// Whether and for how long mitigations only count.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct ShadowConfig {
+    /// This long, in seconds; then they act. 0 (default): they act at once.
+    pub first_s: f64,
+    /// They never act. Default false.
+    pub only: bool,
+    /// They do not act, and the next step is tried, when more than this part of the traffic of sources that were known before the
+    /// attack would be dropped. Default 1: whatever is hit. Only looked at after `first_s`.
+    pub legitimate_max: f64,
+}
+
+/// One step of a ladder.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "do")]
+pub enum StepConfig {
+    /// Packets of the attack's kind, each source by itself.
+    LimitPerSource {
+        /// Packets per second of one source.
+        pps: u64,
+        /// Packets that may come at once; `pps` if not told.
+        #[serde(default)]
+        burst: Option<u64>,
+    },
+    /// Packets of the attack's kind, all together.
+    Limit {
+        /// Packets per second.
+        pps: u64,
+        /// Packets that may come at once; `pps` if not told.
+        #[serde(default)]
+        burst: Option<u64>,
+    },
+    /// SYN cookies.
+    Challenge {},
+    /// The sources that send most.
+    DropSources {},
+    /// UDP from the ports that most of it comes from.
+    DropPorts {},
+    /// Fragments.
+    DropFragments {},
+    /// All of the attack's kind.
+    Drop {},
+}
+
+/// A program that is told.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct HookConfig {
+    /// The program and its arguments.
+    pub run: Vec<String>,
+    /// It is ended after this long, in seconds. Default 10.
+    #[serde(default = "ten")]
+    pub timeout_s: f64,
+}
+
+/// OpenMetrics text.
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct MetricsConfig {
+    /// Written whole, once a second, by rename.
+    pub file: Option<PathBuf>,
+    /// Answered over HTTP on 127.0.0.1.
+    pub port: Option<u16>,
+}
+
+fn ten() -> f64 {
+    10.0
+}
+
+impl Default for DetectConfig {
+    fn default() -> Self {
+        Self {
+            every_ms: 100,
+            confirm: 2,
+            leave: 0.7,
+            quiet_s: 30.0,
+            threshold: BTreeMap::new(),
+            baseline: BaselineConfig::default(),
+            ladder: BTreeMap::new(),
+            patience_s: 2.0,
+            shadow: ShadowConfig::default(),
+            hook: None,
+            events: None,
+            metrics: MetricsConfig::default(),
+        }
+    }
+}
+
+impl Default for BaselineConfig {
+    fn default() -> Self {
+        Self { learn: true, factor: 5.0, memory_s: 600.0, after_s: 60.0, floor: BTreeMap::new() }
+    }
+}
+
+impl Default for ShadowConfig {
+    fn default() -> Self {
+        Self { first_s: 0.0, only: false, legitimate_max: 1.0 }
+    }
+}
+
+impl DetectConfig {
+    /// The steps against a class of attack.
+    pub fn ladder(&self, class: AttackClass) -> Vec<StepConfig> {
+        self.ladder.get(&class).cloned().unwrap_or_else(|| default_ladder(class))
+    }
+
+    /// What in it cannot be, as (key, why); the file's reader puts the line to it.
+    ///
+    /// # Errors
+    /// The first key that is out of its bounds.
+    pub fn check(&self) -> Result<(), (String, String)> {
+        let bad = |key: &str, why: String| Err((key.to_owned(), why));
+        if !(20..=1000).contains(&self.every_ms) {
+            return bad("every-ms", format!("{} ms, but 20 to 1000 are possible", self.every_ms));
+        }
+        if self.confirm == 0 {
+            return bad("confirm", "0 looks, but at least 1 must be above a limit".into());
+        }
+        if !(0.0..=1.0).contains(&self.leave) {
+            return bad("leave", format!("{}, but it is a part of the limit, 0 to 1", self.leave));
+        }
+        let positive = [
+            ("quiet-s", self.quiet_s),
+            ("patience-s", self.patience_s),
+            ("baseline.memory-s", self.baseline.memory_s),
+            ("baseline.after-s", self.baseline.after_s),
+            ("shadow.first-s", self.shadow.first_s),
+        ];
+        for (key, value) in positive {
+            if !value.is_finite() || value < 0.0 {
+                return bad(key, format!("{value}, but it is a time of 0 s or more"));
+            }
+        }
+        if !self.baseline.factor.is_finite() || self.baseline.factor <= 1.0 {
+            return bad("baseline.factor", format!("{}, but it must be above 1", self.baseline.factor));
+        }
+        for (name, limits) in [("threshold", &self.threshold), ("baseline.floor", &self.baseline.floor)] {
+            if let Some((measure, value)) = limits.iter().find(|(_, v)| !v.is_finite() || **v <= 0.0) {
+                return bad(&format!("{name}.{}", measure.word()), format!("{value}, but a limit is above 0"));
+            }
+        }
+        for (class, steps) in &self.ladder {
+            let zero = |s: &StepConfig| {
+                matches!(s, StepConfig::Limit { pps: 0, .. } | StepConfig::LimitPerSource { pps: 0, .. })
+                    || matches!(
+                        s,
+                        StepConfig::Limit { burst: Some(0), .. } | StepConfig::LimitPerSource { burst: Some(0), .. }
+                    )
+            };
+            if steps.iter().any(zero) {
+                return bad(&format!("ladder.{}", class.word()), "a limit of 0 packets: use `do = \"drop\"`".into());
+            }
+        }
+        match &self.hook {
+            Some(hook) if hook.run.is_empty() => bad("hook.run", "names no program".into()),
+            Some(hook) if !(hook.timeout_s.is_finite() && hook.timeout_s > 0.0) => {
+                bad("hook.timeout-s", format!("{}, but it must be above 0", hook.timeout_s))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What is done about a class of attack if the file says nothing.
+pub fn default_ladder(class: AttackClass) -> Vec<StepConfig> {
+    let per_source = |pps| StepConfig::LimitPerSource { pps, burst: None };
+    match class {
+        AttackClass::SynFlood => vec![StepConfig::Challenge {}, per_source(20)],
+        AttackClass::FewSources => vec![per_source(2000), StepConfig::DropSources {}],
+        AttackClass::Reflection => vec![StepConfig::DropPorts {}, per_source(1000)],
+        AttackClass::Fragments => vec![StepConfig::DropFragments {}],
+        AttackClass::Unknown => vec![per_source(1000), StepConfig::DropSources {}],
+    }
+}
