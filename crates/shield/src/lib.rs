@@ -1,6 +1,11 @@
 //! The shield: floods end at the kernel's earliest hook, clients keep connecting, the administrator keeps in.
 
+pub mod compile;
+pub mod detect;
 pub mod error;
+pub mod packet;
+pub mod prefixes;
+pub mod reference;
 pub mod rules;
 
 pub use error::{Problem, ShieldError};

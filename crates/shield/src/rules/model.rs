@@ -125,7 +125,7 @@ pub struct Match {
 }
 
 /// Where an address may be.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Place {
     /// In this prefix.
     Prefix(Prefix),
