@@ -1,5 +1,11 @@
 //! The rules: one model, from a file or from flags, that compiles to kernel tables and to nftables.
 
+pub mod file;
+pub mod keys;
+pub mod management;
 pub mod model;
+pub mod sets;
+pub mod toml_words;
+pub mod words;
 
 pub use model::*;

@@ -1,0 +1,115 @@
+//! TOML values as words with their places.
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{
+    keys::{Entry, Fault, Word},
+    words::Wrong,
+};
+use crate::error::Problem;
+
+/// A text with its name, which turns byte offsets into lines and columns.
+#[derive(Debug, Clone, Copy)]
+pub struct Text<'a> {
+    /// Name of the file or flag.
+    pub name: &'a str,
+    /// What it says.
+    pub text: &'a str,
+}
+
+impl Text<'_> {
+    /// Line and column (in characters) of a byte offset, both 1 for the first.
+    pub fn place(&self, at: usize) -> (usize, usize) {
+        let before = &self.text.as_bytes()[..at.min(self.text.len())];
+        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
+        let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
+        (line, String::from_utf8_lossy(&before[start..]).chars().count() + 1)
+    }
+
+    /// A problem at a byte offset.
+    pub fn problem(&self, (at, wrong): Fault) -> Problem {
+        let (line, column) = self.place(at);
+        Problem { file: self.name.to_owned(), line, column, what: wrong.what, instead: wrong.instead }
+    }
+}
+
+/// What TOML calls the type of a value, with its article.
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a string",
+        DeValue::Integer(_) => "an integer",
+        DeValue::Float(_) => "a float",
+        DeValue::Boolean(_) => "a boolean",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// A value that is not a list or table, as the word that it would be in quotes.
+fn scalar(value: &Spanned<DeValue<'_>>) -> Result<Word, Fault> {
+    let at = value.span().start;
+    let text = match value.get_ref() {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Boolean(boolean) => boolean.to_string(),
+        DeValue::Datetime(moment) => moment.to_string(),
+        DeValue::Integer(integer) if integer.radix() == 10 => integer.as_str().to_owned(),
+        DeValue::Integer(integer) => match i64::from_str_radix(integer.as_str(), integer.radix()) {
+            Ok(number) => number.to_string(),
+            Err(_) => return Err((at, Wrong::new("a number that is too large", "write a smaller one"))),
+        },
+        DeValue::Float(float) => float.as_str().to_owned(),
+        other => {
+            return Err((
+                at,
+                Wrong::new(format!("{} where one value belongs", kind(other)), "write a string or a number"),
+            ));
+        }
+    };
+    Ok(Word { text, at })
+}
+
+/// A value, or a list of values.
+///
+/// # Errors
+/// A table, a list within a list, an empty list.
+pub fn values(value: &Spanned<DeValue<'_>>) -> Result<Vec<Word>, Fault> {
+    match value.get_ref() {
+        DeValue::Array(array) if array.is_empty() => {
+            let wrong = Wrong::new("an empty list says nothing", "leave the key out, or name what is meant");
+            Err((value.span().start, wrong))
+        }
+        DeValue::Array(array) => array.iter().map(scalar).collect(),
+        _ => scalar(value).map(|word| vec![word]),
+    }
+}
+
+/// The keys of a table with their values.
+///
+/// # Errors
+/// Values that are no values of a rule, each with its place.
+pub fn entries(table: &DeTable<'_>) -> Result<Vec<Entry>, Vec<Fault>> {
+    let (mut entries, mut faults) = (Vec::new(), Vec::new());
+    for (key, value) in table {
+        match values(value) {
+            Ok(words) => {
+                entries.push(Entry { key: Word { text: key.get_ref().to_string(), at: key.span().start }, words })
+            }
+            Err(fault) => faults.push(fault),
+        }
+    }
+    if faults.is_empty() { Ok(entries) } else { Err(faults) }
+}
+
+/// The table that `value` is.
+///
+/// # Errors
+/// Something else.
+pub fn table<'a, 'i>(value: &'a Spanned<DeValue<'i>>, instead: &str) -> Result<&'a DeTable<'i>, Fault> {
+    value.get_ref().as_table().ok_or_else(|| {
+        (value.span().start, Wrong::new(format!("{} where a table belongs", kind(value.get_ref())), instead))
+    })
+}
