@@ -133,6 +133,7 @@ fn a_run_that_was_killed_is_gone_on_with_and_keeps_its_trials() {
     assert_eq!(killed["schema"], "evenkeel.bench/1");
     assert_eq!(killed["status"]["status"], "partial");
     assert!(before.len() >= 2);
+    names_what_was_begun(&file, &killed);
 
     let page = folder.path().join("page.html");
     let output = go_on(&file, &["--json", "--html", page.to_str().unwrap()]);
@@ -194,6 +195,34 @@ fn an_interrupted_run_says_partial_and_leaves_nothing_behind() {
     assert!(run["status"]["reason"].as_str().unwrap().contains("interrupted"), "{}", run["status"]);
     assert_eq!(namespaces(), Vec::<String>::new());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "the run's file alone");
-    let output = evenkeel(&["report", "show", file.to_str().unwrap()]);
-    assert!(text(&output.stdout).contains("PARTIAL"), "{}", text(&output.stdout));
+    names_what_was_begun(&file, &run);
+}
+
+/// Text, table and page of a partial run say that it is, and name the step that was begun, if one was.
+fn names_what_was_begun(file: &Path, run: &Value) {
+    let folder = tempfile::tempdir().unwrap();
+    let [csv, trials, page] = ["table.csv", "trials.csv", "page.html"].map(|name| folder.path().join(name));
+    let output = Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+        .args(["report", "show"])
+        .arg(file)
+        .arg("--csv")
+        .arg(&csv)
+        .arg("--trials-csv")
+        .arg(&trials)
+        .arg("--html")
+        .arg(&page)
+        .output()
+        .unwrap();
+    let [csv, trials_csv, page] = [csv, trials, page].map(|path| fs::read_to_string(path).unwrap());
+    let told = text(&output.stdout);
+    assert!(told.contains("PARTIAL: ") && csv.contains(",partial run") && page.contains("Partial:"), "{told}\n{csv}");
+    let begun = &run["begun"];
+    for shown in [&told, &csv, &page] {
+        assert_eq!(shown.contains("begun and not finished"), !begun.is_null(), "{begun}\n{told}\n{csv}");
+    }
+    let mode = begun["step"]["mode"].as_str().unwrap_or_default();
+    assert!(told.contains(&format!("begun and not finished: {mode}")) || begun.is_null(), "{told}");
+    // Each trial has a row for each direction.
+    let rows = trials_csv.lines().skip(1).filter(|row| row.contains(",forward,")).count();
+    assert_eq!(rows, self::trials(run).len(), "the step's trials are left out: {trials_csv}");
 }

@@ -4,7 +4,7 @@ mod composed_bench;
 
 use composed_bench::{frames, run};
 use model::{
-    bench::{BenchRun, Point, SCHEMA, Status, Verdict, compare},
+    bench::{BenchRun, Point, SCHEMA, Status, Unfinished, Verdict, compare},
     schema::Document,
 };
 use report::{BenchCsv, BenchView, Look, bench_compare_page, bench_compare_text, bench_csv, bench_page, bench_text};
@@ -66,7 +66,9 @@ fn a_limited_tester_gives_no_throughput() {
 #[test]
 fn what_is_missing_is_no_fault() {
     let mut partial = run();
-    partial.status = Status::Partial { reason: "interrupted; 30 of 36 points are missing".into() };
+    let begun = Unfinished { mode: "stateful".into(), frame: frames()[1].clone(), test: "latency".into(), trials: 3 };
+    partial.status =
+        Status::Partial { reason: "interrupted; 30 of 36 points are missing".into(), begun: Some(begun.clone()) };
     partial.modes[0].points = frames().into_iter().map(Point::new).collect();
     partial.modes[1].points[0].throughput.as_mut().unwrap().verdict = Verdict::Nothing;
     partial.modes[1].points[0].throughput.as_mut().unwrap().found[0].lower_pps = None;
@@ -75,10 +77,15 @@ fn what_is_missing_is_no_fault() {
     partial.sources.clear();
     let text = bench_text(&partial, BenchView { every_load: true, steps: true, trials: true }, Look::plain(80));
     assert!(text.contains("PARTIAL: interrupted"), "{text}");
+    let step = "begun and not finished: stateful, 128, latency, with 3 trials";
+    assert!(text.contains(&format!("PARTIAL: {step}")), "{text}");
     assert!(text.contains("nothing"), "{text}");
-    assert!(bench_csv(&partial, BenchCsv::Results).unwrap().lines().count() > 1);
+    let csv = bench_csv(&partial, BenchCsv::Results).unwrap();
+    let row = "stateful,128,128,82,latency,interrupted; 30 of 36 points are missing,,partial run: begun and not finished,trials,3";
+    assert_eq!(csv.lines().nth(1), Some(row));
+    assert!(csv.lines().count() > 2 && !bench_csv(&run(), BenchCsv::Results).unwrap().contains("partial"));
     let page = bench_page(&partial).unwrap();
-    assert!(page.contains("<strong>Partial:</strong> interrupted"));
+    assert!(page.contains("<strong>Partial:</strong> interrupted") && page.contains(step));
     partial.modes.clear();
     let page = bench_page(&partial).unwrap();
     assert!(page.contains("Conditions") && page.contains("No throughput was found") && !page.contains("id=\"rates\""));

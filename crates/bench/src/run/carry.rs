@@ -102,7 +102,7 @@ pub fn carry_out(
     let run = &mut saved.run;
     run.status = match &result {
         Ok(()) => Status::Complete,
-        Err(e) => Status::Partial { reason: format!("{e}; {done} of {} steps were done", steps.len()) },
+        Err(e) => Status::Partial { reason: format!("{e}; {done} of {} steps were done", steps.len()), begun: None },
     };
     run.ended = Some(super::now());
     run.conclusion = words::conclusion(run);
@@ -241,7 +241,8 @@ impl Carry<'_> {
     /// As long as it has not ended, the run says that it is partial: it may be killed at any moment.
     fn mark_unfinished(&mut self) {
         let (done, of) = (self.saved.done.len(), self.steps.len());
-        self.saved.run.status = Status::Partial { reason: format!("it has not ended: {done} of {of} steps are done") };
+        let reason = format!("it has not ended: {done} of {of} steps are done");
+        self.saved.run.status = Status::Partial { reason, begun: None };
     }
 
     fn progress(&self, step: &Step) -> Progress {

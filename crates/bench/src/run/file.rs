@@ -7,7 +7,7 @@ use std::{
 };
 
 use model::{
-    bench::{BenchRun, SCHEMA, Trial},
+    bench::{BenchRun, SCHEMA, Status, Trial, Unfinished},
     schema::Document,
 };
 use serde::{Deserialize, Serialize};
@@ -43,7 +43,33 @@ pub struct Saved {
     pub begun: Option<Begun>,
 }
 
+impl Begun {
+    /// In the words of a report.
+    fn unfinished(&self) -> Unfinished {
+        let StepId { mode, frame, what } = self.step.clone();
+        Unfinished { mode, frame, test: what.to_string(), trials: self.trials.len() as u32 }
+    }
+}
+
+/// The run as it is to be shown: one that is partial says which step was begun, whose trials stand with those of its point.
+fn shown(mut run: BenchRun, begun: Option<&Begun>) -> BenchRun {
+    let Some(begun) = begun else { return run };
+    if let Status::Partial { begun: said, .. } = &mut run.status {
+        *said = Some(begun.unfinished());
+    }
+    let mut points = run.modes.iter_mut().filter(|m| m.key == begun.step.mode).flat_map(|m| &mut m.points);
+    if let Some(point) = points.find(|p| p.frame == begun.step.frame) {
+        point.trials.extend(begun.trials.iter().cloned());
+    }
+    run
+}
+
 impl Saved {
+    /// The run as it is to be shown: one that is partial says which step was begun, whose trials stand with those of its point.
+    pub fn shown(&self) -> BenchRun {
+        shown(self.run.clone(), self.begun.as_ref())
+    }
+
     /// Whether no trial was made yet.
     pub fn is_empty(&self) -> bool {
         let mut points = self.run.modes.iter().flat_map(|m| &m.points);
@@ -129,12 +155,19 @@ pub fn load(path: &Path) -> Result<Saved, BenchError> {
     read(path, "a run that can be gone on with")
 }
 
-/// Reads the run alone, without what is needed to go on.
+/// Reads the run as it is to be shown, without what is needed to go on.
 ///
 /// # Errors
 /// As [`load`].
 pub fn load_run(path: &Path) -> Result<BenchRun, BenchError> {
-    read(path, "a run of the bench")
+    #[derive(Deserialize)]
+    struct Shown {
+        #[serde(flatten)]
+        run: BenchRun,
+        begun: Option<Begun>,
+    }
+    let it: Shown = read(path, "a run of the bench")?;
+    Ok(shown(it.run, it.begun.as_ref()))
 }
 
 fn read<T: for<'a> Deserialize<'a>>(path: &Path, what: &str) -> Result<T, BenchError> {

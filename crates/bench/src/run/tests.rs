@@ -143,7 +143,7 @@ fn saved(modes: &[&str], tests: &[Test]) -> Saved {
         machine: Machine::default(),
         setup,
         modes: Vec::new(),
-        status: Status::Partial { reason: "it has not begun".into() },
+        status: Status::Partial { reason: "it has not begun".into(), begun: None },
         sources: Vec::new(),
         conclusion: String::new(),
         notes: Vec::new(),
@@ -232,7 +232,9 @@ fn an_interrupted_run_goes_on_where_it_was_and_finds_the_same() {
             match result {
                 Ok(()) => break,
                 Err(BenchError::Interrupted) => {
-                    assert!(matches!(&now.run.status, Status::Partial { reason } if reason.contains("interrupted")));
+                    assert!(
+                        matches!(&now.run.status, Status::Partial { reason, .. } if reason.contains("interrupted"))
+                    );
                     assert!(benches.made > made, "no trial is made twice, and each time one is made");
                 }
                 Err(e) => panic!("{e}"),
@@ -260,15 +262,35 @@ fn a_killed_process_leaves_a_whole_file_that_says_partial() {
     let settings = Settings::of(&saved.asked).unwrap();
     let mut watch = StopAfter { trials: u32::MAX, stop: &stop, begun: Vec::new() };
     let mut benches = benches();
-    carry_out(&mut saved, &settings, &mut benches, &mut Killed(&mut file, 15), &stop, &mut watch).unwrap();
+    carry_out(&mut saved, &settings, &mut benches, &mut Killed(&mut file, 18), &stop, &mut watch).unwrap();
     let made = benches.made;
     let found = load(file.path()).unwrap();
-    let Status::Partial { reason } = &found.run.status else { panic!("{:?}", found.run.status) };
+    let Status::Partial { reason, .. } = &found.run.status else { panic!("{:?}", found.run.status) };
     assert!(reason.contains("has not ended"), "{reason}");
+    told_what_was_begun(file.path(), &found);
     go(&mut file, &mut benches, u32::MAX).0.unwrap();
     assert!(benches.made < 2 * made, "the trials in the file are not made again");
     assert_eq!(timeless(load(file.path()).unwrap()), timeless(saved));
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "the run's file alone");
+}
+
+/// Reports name the step that was begun, and have its trials.
+fn told_what_was_begun(path: &std::path::Path, found: &Saved) {
+    let begun = found.begun.as_ref().unwrap();
+    assert_eq!(begun.step.to_string(), "router, 1518, throughput");
+    let shown = load_run(path).unwrap();
+    let Status::Partial { begun: Some(told), .. } = &shown.status else { panic!("{:?}", shown.status) };
+    assert_eq!(
+        (told.mode.as_str(), told.test.as_str(), told.trials),
+        ("router", "throughput", begun.trials.len() as u32)
+    );
+    assert!(told.trials > 0 && told.to_string().contains("not finished: router, 1518, throughput, with"), "{told}");
+    let trials = |run: &BenchRun, mode| {
+        let points = run.modes.iter().filter(|m| m.key == mode).flat_map(|m| &m.points);
+        points.map(|p| p.trials.len()).collect::<Vec<_>>()
+    };
+    assert_eq!(trials(&shown, "router")[1], begun.trials.len());
+    assert_eq!(trials(&shown, "wire"), trials(&found.run, "wire"));
 }
 
 #[test]
@@ -279,7 +301,7 @@ fn a_box_that_vanishes_leaves_a_partial_run_that_says_why() {
     let (result, _) = go(&mut file, &mut benches, u32::MAX);
     assert!(matches!(result, Err(BenchError::Machine(_))));
     let found = load(file.path()).unwrap();
-    let Status::Partial { reason } = &found.run.status else { panic!("{:?}", found.run.status) };
+    let Status::Partial { reason, .. } = &found.run.status else { panic!("{:?}", found.run.status) };
     assert!(reason.contains("the second port is gone") && reason.contains(" of 4 steps"), "{reason}");
     benches.gone_at = 0;
     go(&mut file, &mut benches, u32::MAX).0.unwrap();

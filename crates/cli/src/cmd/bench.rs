@@ -188,7 +188,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
             format!("the run so far is in {path}, marked partial; go on with `evenkeel bench --resume {path}`")
         }
     };
-    let shown = if nothing { Ok(()) } else { outputs.show(&saved.run) };
+    let shown = if nothing { Ok(()) } else { outputs.show(&saved.shown()) };
     match result {
         Ok(()) => shown?,
         Err(BenchError::Interrupted) => {

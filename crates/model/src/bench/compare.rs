@@ -310,8 +310,9 @@ fn notes(runs: &[(String, BenchRun)]) -> Vec<String> {
         }
     }
     for (name, run) in runs {
-        if let Status::Partial { reason } = &run.status {
-            notes.push(format!("{name} is partial: {reason}"));
+        if let Status::Partial { reason, begun } = &run.status {
+            let begun = begun.as_ref().map_or_else(String::new, |b| format!("; {b}"));
+            notes.push(format!("{name} is partial: {reason}{begun}"));
         }
     }
     notes

@@ -9,6 +9,8 @@ mod trial;
 pub use frame::{ETHERNET_BYTES, FrameSpec, LINE_BYTES};
 pub use trial::{Counts, Delays, Direction, Drop, Observation, Pacing, Trial};
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::run::{Arrangement, Machine};
@@ -299,7 +301,31 @@ pub enum Status {
     Partial {
         /// Why, and what is missing.
         reason: String,
+        /// The step that was begun and has not ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        begun: Option<Unfinished>,
     },
+}
+
+/// A step that was begun and has not ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unfinished {
+    /// The key of its mode.
+    pub mode: String,
+    /// Its frames.
+    pub frame: FrameSpec,
+    /// What was to be measured, such as `throughput`.
+    pub test: String,
+    /// How many of its trials have ended.
+    pub trials: u32,
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { mode, frame, test, trials } = self;
+        let plural = if *trials == 1 { "" } else { "s" };
+        write!(f, "begun and not finished: {mode}, {frame}, {test}, with {trials} trial{plural}")
+    }
 }
 
 /// A published result of somebody else, on their hardware: to be laid beside ours, never to be taken for ours.

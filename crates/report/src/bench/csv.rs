@@ -59,15 +59,31 @@ type Figure = (&'static str, String, &'static str, &'static str, &'static str, S
 
 fn results(figures: Figures<'_>) -> Vec<Vec<String>> {
     let points = figures.0.modes.iter().flat_map(|m| m.points.iter().map(move |p| (m, p)));
-    points
+    let rows = points
         .flat_map(|(mode, point)| of_point(figures, point).into_iter().map(move |f| (mode, point, f)))
         .map(|(mode, point, (test, condition, direction, quantity, unit, value))| {
             let (frame, payload) = figures.bytes(&point.frame);
             let mut row = vec![mode.key.clone(), point.frame.label(), number(frame), number(payload)];
             row.extend([test.into(), condition, direction.into(), quantity.into(), unit.into(), value]);
             row
-        })
-        .collect()
+        });
+    partial(figures).into_iter().chain(rows).collect()
+}
+
+/// A first row that says that the run is not whole, and where it was interrupted. Its value is the number of trials of the step that was begun.
+fn partial(figures: Figures<'_>) -> Option<Vec<String>> {
+    let (reason, begun) = figures.partial()?;
+    let mut row = match begun {
+        Some(step) => {
+            let (frame, payload) = figures.bytes(&step.frame);
+            vec![step.mode.clone(), step.frame.label(), number(frame), number(payload), step.test.clone()]
+        }
+        None => vec![String::new(); 5],
+    };
+    let quantity = if begun.is_some() { "partial run: begun and not finished" } else { "partial run" };
+    let trials = begun.map_or_else(String::new, |step| step.trials.to_string());
+    row.extend([reason.to_owned(), String::new(), quantity.into(), "trials".into(), trials]);
+    Some(row)
 }
 
 fn of_point(figures: Figures<'_>, point: &Point) -> Vec<Figure> {

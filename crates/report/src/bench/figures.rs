@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::{
-    bench::{BenchRun, Delays, Found, FrameSpec, Latency, Mode, Point, Status, Trial, Verdict},
+    bench::{BenchRun, Delays, Found, FrameSpec, Latency, Mode, Point, Status, Trial, Unfinished, Verdict},
     profile::Class,
     units,
 };
@@ -115,10 +115,10 @@ impl<'a> Figures<'a> {
         if self.0.setup.both_ways { "total of both directions" } else { "one direction" }
     }
 
-    /// Why the run is not whole.
-    pub(crate) fn partial(self) -> Option<&'a str> {
+    /// Why the run is not whole, and what was begun.
+    pub(crate) fn partial(self) -> Option<(&'a str, Option<&'a Unfinished>)> {
         match &self.0.status {
-            Status::Partial { reason } => Some(reason),
+            Status::Partial { reason, begun } => Some((reason, begun.as_ref())),
             Status::Complete => None,
         }
     }

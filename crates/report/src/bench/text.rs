@@ -29,8 +29,9 @@ pub struct BenchView {
 pub fn bench_text(run: &BenchRun, view: BenchView, look: Look) -> String {
     let figures = Figures(run);
     let mut out = look.paragraph(&run.conclusion);
-    if let Some(reason) = figures.partial() {
+    if let Some((reason, begun)) = figures.partial() {
         out.push_str(&look.paragraph(&format!("PARTIAL: {reason}")));
+        out.extend(begun.map(|step| look.paragraph(&format!("PARTIAL: {step}"))));
     }
     let heading =
         format!("Throughput in units per second, {}, at a loss of at most {}", figures.total_of(), figures.goal());

@@ -53,7 +53,7 @@ pub(super) fn begin(args: &BenchArgs, host: &Host) -> Result<Saved, Failure> {
             machine: describe_machine(host),
             setup: super::benches::setup(&asked, &settings)?,
             modes: Vec::new(),
-            status: Status::Partial { reason: "it has not begun".into() },
+            status: Status::Partial { reason: "it has not begun".into(), begun: None },
             sources: sources::firewall_rates(),
             conclusion: String::new(),
             notes: Vec::new(),
