@@ -1,5 +1,21 @@
 //! Attacks: seen in the counters of protected prefixes, answered by rules, withdrawn when they end.
+//!
+//! All of it is pure: [`Window`]s go in, events and rules come out ([`Detector`]).
 
+pub mod attack;
+pub mod baseline;
+pub mod classify;
 pub mod config;
+mod detector;
+pub mod effect;
+pub mod known;
+pub mod ladder;
+pub mod mix;
+pub mod window;
 
+pub use attack::Attack;
 pub use config::DetectConfig;
+use detector::picture;
+pub use detector::{Detector, State};
+pub use ladder::insert;
+pub use window::{Counts, Rates, Window};

@@ -1,0 +1,253 @@
+//! An attack on one prefix, from its first look above a limit to its end.
+
+use std::{collections::{BTreeMap, HashMap}, time::Duration};
+
+use model::shield_event::{AttackClass, Happened, Measure};
+
+use super::{
+    baseline::Baseline,
+    classify::{Finding, classify},
+    config::DetectConfig,
+    effect::{self, Effect},
+    known::Known,
+    ladder,
+    mix,
+    window::{Counts, Rates},
+};
+use crate::{
+    packet::Packet,
+    rules::{Prefix, Rule},
+};
+
+/// Samples without which nothing is said about what is left.
+const SAMPLES_MIN: usize = 30;
+/// `only` reports what would be dropped after this long.
+const ONLY_REPORT: Duration = Duration::from_secs(1);
+
+/// What one look says about one prefix.
+#[derive(Debug, Clone, Copy)]
+pub struct Look<'a> {
+    /// When it ended: monotonic.
+    pub now: Duration,
+    /// How long it was.
+    pub time: Duration,
+    /// What came.
+    pub counts: &'a Counts,
+    /// Samples of that.
+    pub samples: &'a [Packet],
+    /// What rules applied to, by name.
+    pub applied: &'a HashMap<String, u64>,
+}
+
+/// An attack.
+#[derive(Debug, Clone)]
+pub struct Attack {
+    /// From 1.
+    pub number: u64,
+    /// As it is now believed to be.
+    pub finding: Finding,
+    /// The first and the last look above a limit.
+    pub began: Duration,
+    last_above: Duration,
+    peak: Rates,
+    packets: u64,
+    /// Steps taken against each class that it has had.
+    taken: BTreeMap<AttackClass, usize>,
+    /// Rules that act, of all steps so far.
+    acting: Vec<Rule>,
+    /// Rules of the last step while they only count.
+    shadow: Vec<Rule>,
+    words: String,
+    since: Duration,
+    effect: Effect,
+    reported: bool,
+    exhausted: bool,
+}
+
+impl Attack {
+    /// Begins one and takes its first step.
+    pub fn begin(number: u64, began: Duration, now: Duration, finding: Finding, prefix: Prefix, config: &DetectConfig) -> (Self, Vec<Happened>) {
+        let mut attack = Self {
+            number,
+            finding,
+            began,
+            last_above: now,
+            peak: Rates::default(),
+            packets: 0,
+            taken: BTreeMap::new(),
+            acting: Vec::new(),
+            shadow: Vec::new(),
+            words: String::new(),
+            since: now,
+            effect: Effect::default(),
+            reported: false,
+            exhausted: false,
+        };
+        let events = attack.next_step(now, prefix, config).into_iter().collect();
+        (attack, events)
+    }
+
+    /// The rules that are to hold now.
+    pub fn rules(&self) -> impl Iterator<Item = Rule> + '_ {
+        self.acting.iter().cloned().chain(self.shadow.iter().map(|rule| Rule { shadow: true, ..rule.clone() }))
+    }
+
+    /// Takes the next step against the present class that has something to act on.
+    fn next_step(&mut self, now: Duration, prefix: Prefix, config: &DetectConfig) -> Option<Happened> {
+        let steps = config.ladder(self.class());
+        let shadow = config.shadow.only || config.shadow.first_s > 0.0;
+        while let Some(step) = steps.get(self.taken()) {
+            let number = self.taken() + 1;
+            self.taken.insert(self.class(), number);
+            let Some((rules, words)) = ladder::rules(step, number, &self.finding, prefix) else { continue };
+            let names = rules.iter().map(|r| r.name.clone()).collect();
+            if shadow {
+                self.shadow = rules;
+            } else {
+                self.acting.extend(rules);
+            }
+            self.begin_effect(now);
+            self.words.clone_from(&words);
+            return Some(Happened::Mitigating { step: number, steps: steps.len(), shadow, rules: names, action: words });
+        }
+        None
+    }
+
+    /// Steps taken against the present class.
+    fn taken(&self) -> usize {
+        self.taken.get(&self.class()).copied().unwrap_or(0)
+    }
+
+    fn begin_effect(&mut self, now: Duration) {
+        self.since = now;
+        self.effect = Effect::default();
+        self.reported = false;
+    }
+
+    /// One more look; [`Happened::Ended`] is the last that is heard of it.
+    pub fn look(&mut self, look: &Look<'_>, baseline: &Baseline, known: &Known, prefix: Prefix, config: &DetectConfig) -> Vec<Happened> {
+        let rates = Rates::of(look.counts, look.time);
+        for (peak, rate) in self.peak.0.iter_mut().zip(rates.0) {
+            *peak = peak.max(rate);
+        }
+        self.packets += look.counts.packets;
+        if !baseline.above(&rates, config.leave, config).is_empty() {
+            self.last_above = look.now;
+        } else if (look.now - self.last_above).as_secs_f64() >= config.quiet_s {
+            return vec![self.end()];
+        }
+        let applied = |rules: &[Rule]| rules.iter().filter_map(|r| look.applied.get(&r.name)).sum::<u64>();
+        let of_step = if self.shadow.is_empty() { &self.acting } else { &self.shadow };
+        self.effect.add(look.time, look.counts.packets, applied(of_step), look.samples);
+        if self.shadow.is_empty() { self.escalate(look, baseline, &rates, prefix, config) } else { self.judge_shadow(look.now, known, prefix, config) }
+    }
+
+    /// The rules of a step have counted long enough: act, or try the next step.
+    fn judge_shadow(&mut self, now: Duration, known: &Known, prefix: Prefix, config: &DetectConfig) -> Vec<Happened> {
+        let wait = Duration::from_secs_f64(config.shadow.first_s).max(if config.shadow.only { ONLY_REPORT } else { Duration::ZERO });
+        if self.reported || now - self.since < wait {
+            return Vec::new();
+        }
+        self.reported = true;
+        let (legitimate_seen, legitimate_part) = self.effect.legitimate(&self.shadow, known, self.began);
+        let acts = !config.shadow.only && legitimate_part.is_none_or(|part| part <= config.shadow.legitimate_max);
+        let would_apply_pps = self.effect.applied as f64 / self.effect.time.as_secs_f64().max(1e-3);
+        let mut events =
+            vec![Happened::Shadowed { step: self.taken(), would_apply_pps, legitimate_part, legitimate_seen, acts }];
+        if acts {
+            let rules = std::mem::take(&mut self.shadow);
+            let names = rules.iter().map(|r| r.name.clone()).collect();
+            self.acting.extend(rules);
+            self.begin_effect(now);
+            let (step, steps, action) = (self.taken(), config.ladder(self.class()).len(), self.words.clone());
+            events.push(Happened::Mitigating { step, steps, shadow: false, rules: names, action });
+        } else if !config.shadow.only {
+            self.shadow.clear();
+            events.extend(self.next_step(now, prefix, config));
+        }
+        events
+    }
+
+    /// If too much still comes through, the next step against what that is; its class may be another one by now.
+    fn escalate(&mut self, look: &Look<'_>, baseline: &Baseline, rates: &Rates, prefix: Prefix, config: &DetectConfig) -> Vec<Happened> {
+        if (look.now - self.since).as_secs_f64() < config.patience_s || look.samples.len() < SAMPLES_MIN {
+            return Vec::new();
+        }
+        let weighed = effect::left_over(look.samples, &self.acting, look.applied, look.counts.packets);
+        let mut through = *rates;
+        for measure in Measure::ALL {
+            through.0[measure as usize] *= effect::part_left(&weighed, measure);
+        }
+        let above = baseline.above(&through, 1.0, config);
+        if above.is_empty() {
+            return Vec::new();
+        }
+        let rest: Vec<Packet> = weighed.iter().filter(|(_, part)| *part > 0.0).map(|(p, _)| *p).collect();
+        let finding = classify(&mix::counts(rest.iter()), &rest);
+        let mut events = Vec::new();
+        if finding.class != self.finding.class {
+            let now = super::picture(above, rates, look.counts, &rest);
+            events.push(Happened::Turned { from: self.finding.class, now });
+        }
+        self.finding = finding;
+        if let Some(next) = self.next_step(look.now, prefix, config).or_else(|| self.refresh(look.now, prefix, config)) {
+            events.push(next);
+        } else if !self.exhausted {
+            self.exhausted = true;
+            events.push(Happened::Exhausted { through_pps: through.get(Measure::Packets) });
+        }
+        events
+    }
+
+    /// No step is left: what names sources or ports may name those that have joined since.
+    fn refresh(&mut self, now: Duration, prefix: Prefix, config: &DetectConfig) -> Option<Happened> {
+        let steps = config.ladder(self.class());
+        for (number, step) in (1..).zip(&steps) {
+            let Some((rules, words)) = ladder::rules(step, number, &self.finding, prefix) else { continue };
+            let mut names = Vec::new();
+            for new in rules {
+                let Some(old) = self.acting.iter_mut().find(|old| old.name == new.name) else { continue };
+                if add_new(&mut old.when.source, &new.when.source) | add_new(&mut old.when.source_port, &new.when.source_port) {
+                    names.push(new.name);
+                }
+            }
+            if !names.is_empty() {
+                self.begin_effect(now);
+                return Some(Happened::Mitigating { step: number, steps: steps.len(), shadow: false, rules: names, action: words });
+            }
+        }
+        None
+    }
+
+    fn end(&self) -> Happened {
+        Happened::Ended {
+            lasted_s: (self.last_above - self.began).as_secs_f64(),
+            peak_pps: self.peak.get(Measure::Packets),
+            peak_bps: self.peak.get(Measure::Bits),
+            packets: self.packets,
+            rules: self.rules().map(|r| r.name).collect(),
+        }
+    }
+
+    /// Its class.
+    pub fn class(&self) -> AttackClass {
+        self.finding.class
+    }
+}
+
+/// Values that one rule names, at most: more are for a set.
+const NAMED_MAX: usize = 256;
+
+/// Adds to `to` what of `from` is not in it. True: something was.
+fn add_new<T: PartialEq + Clone>(to: &mut Vec<T>, from: &[T]) -> bool {
+    // An empty list says nothing about the packet: it stays so.
+    let before = to.len();
+    if before > 0 {
+        for value in from {
+            if to.len() < NAMED_MAX && !to.contains(value) {
+                to.push(value.clone());
+            }
+        }
+    }
+    to.len() > before
+}

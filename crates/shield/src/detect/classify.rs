@@ -1,0 +1,92 @@
+//! What kind of attack it is.
+
+use model::shield_event::AttackClass;
+
+use super::{
+    mix::{self, Kind},
+    window::Counts,
+};
+use crate::{
+    packet::{Packet, Part},
+    rules::Prefix,
+};
+
+/// Sources that are still few.
+pub const FEW: usize = 16;
+/// A part of the whole that decides what the whole is called.
+const MOST: f64 = 0.5;
+/// The part of the attack that its few sources, or its ports, must make up.
+const NEARLY_ALL: f64 = 0.6;
+/// A source or a port below this part is not one of the heavy ones.
+const HEAVY: f64 = 0.02;
+/// Fewer samples say nothing about sources and ports.
+const SAMPLES_MIN: usize = 30;
+
+/// UDP services that answer to whoever seems to ask, with more than was asked (CISA alert TA14-017A and its successors).
+const AMPLIFIERS: [u16; 28] = [
+    17, 19, 53, 69, 111, 123, 137, 161, 177, 389, 427, 500, 520, 623, 1194, 1434, 1900, 3283, 3389, 3478, 3702, 5093, 5351, 5353, 5683,
+    10001, 11211, 37810,
+];
+/// QUIC: most of what a client receives comes from here.
+const QUIC: u16 = 443;
+
+/// What an attack was found to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    /// Its class.
+    pub class: AttackClass,
+    /// The kind that most of its packets are of; [`Kind::Other`] if no kind is.
+    pub kind: Kind,
+    /// Fragments are a part of it that matters.
+    pub fragments: bool,
+    /// Its heavy sources, heaviest first, [`FEW`] at most, with their parts of it.
+    pub sources: Vec<(Prefix, f64)>,
+    /// Its source ports, for a reflection.
+    pub ports: Vec<u16>,
+}
+
+/// Classifies what is too much: `excess` is what came beyond what is usual, `samples` are packets of the prefix.
+pub fn classify(excess: &Counts, samples: &[Packet]) -> Finding {
+    let all = Kind::ALL.iter().map(|k| k.count(excess)).sum::<u64>().max(1) as f64;
+    let kind = Kind::ALL.into_iter().max_by_key(|k| k.count(excess)).unwrap_or(Kind::Other);
+    let kind = if kind.count(excess) as f64 / all >= MOST { kind } else { Kind::Other };
+    let fragment_part = excess.fragments as f64 / all;
+    let is_its = |p: &&Packet| kind == Kind::Other || Kind::of(p) == kind;
+    let its: Vec<&Packet> = samples.iter().filter(is_its).collect();
+    let enough = its.len() >= SAMPLES_MIN;
+
+    let mut sources = mix::sources(its.iter().copied());
+    sources.truncate(FEW);
+    sources.retain(|s| enough && s.1 >= HEAVY);
+    let few = sources.iter().map(|s| s.1).sum::<f64>() >= NEARLY_ALL;
+
+    let ports = if kind == Kind::Udp { reflecting(&its, few) } else { Vec::new() };
+    let class = if !ports.is_empty() {
+        AttackClass::Reflection
+    } else if few {
+        AttackClass::FewSources
+    } else if fragment_part >= MOST {
+        AttackClass::Fragments
+    } else if kind == Kind::Syn {
+        AttackClass::SynFlood
+    } else {
+        AttackClass::Unknown
+    };
+    Finding { class, kind, fragments: fragment_part >= 0.1, sources, ports }
+}
+
+/// The source ports of a reflection; empty if it is none.
+fn reflecting(udp: &[&Packet], few_sources: bool) -> Vec<u16> {
+    let with_ports = udp.iter().filter(|p| p.part != Part::Later).count();
+    if with_ports < SAMPLES_MIN {
+        return Vec::new();
+    }
+    let shares = mix::udp_ports(udp.iter().copied());
+    let known = shares.iter().filter(|(port, part)| AMPLIFIERS.contains(port) && *part >= HEAVY);
+    // A port that nobody knows as an amplifier counts when it alone is most of it; of few sources it would be an ordinary flow.
+    let unknown = shares.iter().filter(|(port, part)| {
+        !few_sources && !AMPLIFIERS.contains(port) && *port != QUIC && *part >= NEARLY_ALL
+    });
+    let found: Vec<(u16, f64)> = known.chain(unknown).copied().collect();
+    if found.iter().map(|f| f.1).sum::<f64>() >= NEARLY_ALL { found.into_iter().map(|f| f.0).collect() } else { Vec::new() }
+}

@@ -1,0 +1,247 @@
+//! Looks in, events and rules out.
+
+use std::{collections::HashMap, time::Duration};
+
+use model::shield_event::{Above, Happened, Measure, Picture, Share, ShieldEvent};
+
+use super::{
+    attack::{Attack, Look},
+    baseline::Baseline,
+    classify::classify,
+    config::DetectConfig,
+    known::Known,
+    mix::{self, Kind},
+    window::{Counts, Rates, Window},
+};
+use crate::{
+    packet::Packet,
+    rules::{Prefix, Rule},
+};
+
+/// Sources and ports that a picture names.
+const TOP: usize = 5;
+/// A look that took much longer than it should have (the process was held up) says nothing about a moment, and is no look.
+const LATE: u32 = 20;
+
+/// Watches all protected prefixes. It reads no clock and no counter: the caller hands both in.
+#[derive(Debug)]
+pub struct Detector {
+    config: DetectConfig,
+    prefixes: Vec<Watched>,
+    attacks: u64,
+    revision: u64,
+}
+
+/// One protected prefix.
+#[derive(Debug)]
+struct Watched {
+    prefix: Prefix,
+    baseline: Baseline,
+    known: Known,
+    /// Looks in a row above a limit, while it is not an attack yet.
+    above: u32,
+    since: Duration,
+    seen: Counts,
+    seen_time: Duration,
+    samples: Vec<Packet>,
+    rates: Rates,
+    attack: Option<Attack>,
+}
+
+impl Watched {
+    fn new(prefix: Prefix) -> Self {
+        Self {
+            prefix,
+            baseline: Baseline::default(),
+            known: Known::default(),
+            above: 0,
+            since: Duration::ZERO,
+            seen: Counts::default(),
+            seen_time: Duration::ZERO,
+            samples: Vec::new(),
+            rates: Rates::default(),
+            attack: None,
+        }
+    }
+
+    fn forget(&mut self) {
+        self.above = 0;
+        self.seen = Counts::default();
+        self.seen_time = Duration::ZERO;
+        self.samples.clear();
+    }
+
+    /// What was seen since the first look above a limit, less what is usual.
+    fn excess(&self) -> Counts {
+        let usual = |m| self.baseline.mean(m) * self.seen_time.as_secs_f64();
+        let less = |value: u64, usual: f64| (value as f64 - usual).max(0.0) as u64;
+        let seen = &self.seen;
+        let tcp_usual = (usual(Measure::Packets)
+            - [Measure::Syn, Measure::SynAck, Measure::Udp, Measure::Icmp].into_iter().map(usual).sum::<f64>())
+        .max(0.0);
+        Counts {
+            syn: less(seen.syn, usual(Measure::Syn)),
+            syn_ack: less(seen.syn_ack, usual(Measure::SynAck)),
+            tcp: less(seen.tcp, tcp_usual),
+            udp: less(seen.udp, usual(Measure::Udp)),
+            icmp: less(seen.icmp, usual(Measure::Icmp)),
+            fragments: less(seen.fragments, usual(Measure::Fragments)),
+            ..*seen
+        }
+    }
+
+    /// A look while there is no attack; a new attack with its first events.
+    fn calm(&mut self, look: &Look<'_>, config: &DetectConfig, number: u64) -> Vec<(Duration, Happened)> {
+        let above = self.baseline.above(&self.rates, 1.0, config);
+        if above.is_empty() {
+            self.forget();
+            self.baseline.learn(&self.rates, look.time, config);
+            for packet in look.samples {
+                self.known.see(packet.source, look.now);
+            }
+            return Vec::new();
+        }
+        if self.above == 0 {
+            self.since = look.now.saturating_sub(look.time);
+        }
+        self.above += 1;
+        self.seen.add(look.counts);
+        self.seen_time += look.time;
+        self.samples.extend_from_slice(look.samples);
+        if self.above < config.confirm {
+            return Vec::new();
+        }
+        let finding = classify(&self.excess(), &self.samples);
+        let began = Happened::Began(picture(above, &self.rates, look.counts, &self.samples));
+        let (attack, steps) = Attack::begin(number, self.since, look.now, finding, self.prefix, config);
+        self.attack = Some(attack);
+        self.forget();
+        std::iter::once(began).chain(steps).map(|what| (self.since, what)).collect()
+    }
+}
+
+impl Detector {
+    /// For the protected prefixes, in the order of their numbers. Nothing has been learned yet.
+    pub fn new(config: DetectConfig, protected: &[Prefix]) -> Self {
+        let prefixes = protected.iter().map(|&p| Watched::new(p)).collect();
+        Self { config, prefixes, attacks: 0, revision: 0 }
+    }
+
+    /// Other settings or prefixes from now on. What was learned about a prefix that stays, and an attack on it, goes on.
+    pub fn reconfigure(&mut self, config: DetectConfig, protected: &[Prefix]) {
+        let mut old: HashMap<Prefix, Watched> = self.prefixes.drain(..).map(|w| (w.prefix, w)).collect();
+        self.prefixes = protected.iter().map(|&p| old.remove(&p).unwrap_or_else(|| Watched::new(p))).collect();
+        self.config = config;
+        self.revision += 1;
+    }
+
+    /// One look that ended at `now`, by a clock that never goes back; `at` is the same moment on the wall.
+    pub fn step(&mut self, window: &Window, now: Duration, at: jiff::Timestamp) -> Vec<ShieldEvent> {
+        if window.time.is_zero() || window.time > Duration::from_millis(self.config.every_ms) * LATE {
+            return Vec::new();
+        }
+        let mut samples: Vec<Vec<Packet>> = vec![Vec::new(); self.prefixes.len()];
+        for (number, packet) in &window.samples {
+            if let Some(of_prefix) = samples.get_mut(*number) {
+                of_prefix.push(*packet);
+            }
+        }
+        let applied: HashMap<String, u64> = window.applied.iter().cloned().collect();
+        let mut events = Vec::new();
+        for ((watched, counts), samples) in self.prefixes.iter_mut().zip(&window.prefixes).zip(&samples) {
+            let look = Look { now, time: window.time, counts, samples, applied: &applied };
+            watched.rates = Rates::of(counts, window.time);
+            let (number, class, happened) = if let Some(mut attack) = watched.attack.take() {
+                let happened = attack.look(&look, &watched.baseline, &watched.known, watched.prefix, &self.config);
+                let told = (attack.number, attack.class());
+                let began = attack.began;
+                if !happened.iter().any(|what| matches!(what, Happened::Ended { .. })) {
+                    watched.attack = Some(attack);
+                }
+                (told.0, told.1, happened.into_iter().map(|what| (began, what)).collect())
+            } else {
+                let happened = watched.calm(&look, &self.config, self.attacks + 1);
+                let Some(attack) = &watched.attack else { continue };
+                self.attacks += 1;
+                (attack.number, attack.class(), happened)
+            };
+            let prefix = format!("{}/{}", watched.prefix.address, watched.prefix.len);
+            events.extend(happened.into_iter().map(|(began, what)| ShieldEvent {
+                at: at.to_string(),
+                attack: number,
+                prefix: prefix.clone(),
+                class,
+                since_s: (now - began).as_secs_f64(),
+                what,
+            }));
+        }
+        if events.iter().any(|e| matches!(e.what, Happened::Mitigating { .. } | Happened::Shadowed { .. } | Happened::Ended { .. })) {
+            self.revision += 1;
+        }
+        events
+    }
+
+    /// Changes whenever [`Detector::rules`] may have changed.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// The rules of all mitigations, to be put behind the management rules by [`super::insert`].
+    pub fn rules(&self) -> Vec<Rule> {
+        self.prefixes.iter().filter_map(|w| w.attack.as_ref()).flat_map(Attack::rules).collect()
+    }
+
+    /// The state of each prefix, in the order of their numbers.
+    pub fn states(&self) -> impl Iterator<Item = State<'_>> {
+        self.prefixes.iter().map(|w| State {
+            prefix: w.prefix,
+            rates: w.rates,
+            learned: w.baseline.learned(),
+            limits: Measure::ALL.map(|m| w.baseline.limit(m, &self.config)),
+            attack: w.attack.as_ref(),
+        })
+    }
+
+    /// The settings.
+    pub fn config(&self) -> &DetectConfig {
+        &self.config
+    }
+
+    /// Attacks seen so far.
+    pub fn attacks(&self) -> u64 {
+        self.attacks
+    }
+}
+
+/// One prefix as it is now.
+#[derive(Debug, Clone, Copy)]
+pub struct State<'a> {
+    /// Which.
+    pub prefix: Prefix,
+    /// Of the last look.
+    pub rates: Rates,
+    /// How long its baseline has learned.
+    pub learned: Duration,
+    /// Limits in the order of [`Measure::ALL`], each with whether it was learned.
+    pub limits: [Option<(f64, bool)>; Measure::ALL.len()],
+    /// The attack on it.
+    pub attack: Option<&'a Attack>,
+}
+
+/// What is seen, for people.
+pub(super) fn picture(above: Vec<Above>, rates: &Rates, counts: &Counts, samples: &[Packet]) -> Picture {
+    let sources = mix::sources(samples.iter()).into_iter();
+    let ports = mix::udp_ports(samples.iter().filter(|p| Kind::of(p) == Kind::Udp)).into_iter();
+    let name = |prefix: Prefix| match prefix.len {
+        32 => prefix.address.to_string(),
+        len => format!("{}/{len}", prefix.address),
+    };
+    Picture {
+        above,
+        pps: rates.get(Measure::Packets),
+        bps: rates.get(Measure::Bits),
+        sources: counts.sources.round(),
+        top_sources: sources.take(TOP).map(|(p, part)| Share { name: name(p), part }).collect(),
+        top_ports: ports.take(TOP).map(|(p, part)| Share { name: p.to_string(), part }).collect(),
+    }
+}

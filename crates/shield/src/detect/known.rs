@@ -1,0 +1,77 @@
+//! Sources that were there before an attack: by them the harm of a mitigation is estimated.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    net::IpAddr,
+    time::Duration,
+};
+
+/// Sources that are remembered for one prefix.
+const SOURCES_MAX: usize = 1 << 16;
+/// A source counts as known when it was seen this long before the attack, and not only in its first moments.
+const BEFORE: Duration = Duration::from_secs(2);
+
+/// Sources of one prefix, with the time at which each was first seen; the oldest are forgotten first.
+#[derive(Debug, Clone, Default)]
+pub struct Known {
+    first_seen: HashMap<IpAddr, Duration>,
+    order: VecDeque<IpAddr>,
+}
+
+impl Known {
+    /// A packet of `source` came at `now`, while there was no attack.
+    pub fn see(&mut self, source: IpAddr, now: Duration) {
+        if self.first_seen.contains_key(&source) {
+            return;
+        }
+        if self.order.len() == SOURCES_MAX
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.first_seen.remove(&oldest);
+        }
+        self.first_seen.insert(source, now);
+        self.order.push_back(source);
+    }
+
+    /// Whether `source` was known before an attack that began at `began`.
+    pub fn knew(&self, source: IpAddr, began: Duration) -> bool {
+        self.first_seen.get(&source).is_some_and(|&first| first + BEFORE <= began)
+    }
+
+    /// How many are remembered.
+    pub fn len(&self) -> usize {
+        self.order.len()
+    }
+
+    /// None is remembered.
+    pub fn is_empty(&self) -> bool {
+        self.order.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_of_the_attacks_first_moment_is_not_known() {
+        let mut known = Known::default();
+        let (old, new) = (IpAddr::from([198, 18, 0, 1]), IpAddr::from([198, 18, 0, 2]));
+        known.see(old, Duration::from_secs(1));
+        known.see(new, Duration::from_secs(9));
+        known.see(old, Duration::from_secs(9));
+        let began = Duration::from_secs(10);
+        assert!(known.knew(old, began));
+        assert!(!known.knew(new, began));
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten() {
+        let mut known = Known::default();
+        let source = |n: u32| IpAddr::V4((0xc612_0000 + n).into());
+        (0..=SOURCES_MAX as u32).for_each(|n| known.see(source(n), Duration::ZERO));
+        assert_eq!(known.len(), SOURCES_MAX);
+        assert!(!known.knew(source(0), Duration::from_secs(60)));
+        assert!(known.knew(source(1), Duration::from_secs(60)));
+    }
+}

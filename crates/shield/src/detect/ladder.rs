@@ -1,0 +1,79 @@
+//! Steps of a ladder as rules.
+
+use std::fmt::Write as _;
+
+use super::{
+    classify::Finding,
+    config::StepConfig,
+    mix::{self, Kind},
+};
+use crate::rules::{Action, Fragment, Limit, Match, Place, Prefix, Rule, Rules};
+
+/// The lengths by which sources are told apart: an IPv4 address, an IPv6 /64.
+const PER_SOURCE: (u8, u8) = (32, 64);
+
+/// A step against a finding: its rules, and what they do in words. None: it has nothing to act on here (no heavy source, no port).
+///
+/// The rules' names say prefix, class and step and so return with the next attack of the kind: counters are kept by name.
+pub fn rules(step: &StepConfig, number: usize, finding: &Finding, prefix: Prefix) -> Option<(Vec<Rule>, String)> {
+    let name = |part: &str| format!("attack {}/{} {} {number}{part}", prefix.address, prefix.len, finding.class);
+    let rule = |part: &str, when: Match, action| Rule { name: name(part), when, action, ..Rule::default() };
+    let kind = || finding.kind.conditions(prefix);
+    let what = finding.kind.words();
+    let limit = |pps: u64, burst: Option<u64>, per_source| {
+        Action::Limit(Limit { pps, burst: burst.unwrap_or(pps).max(1), per_source })
+    };
+    Some(match step {
+        StepConfig::LimitPerSource { pps, burst } => (
+            vec![rule("", kind(), limit(*pps, *burst, Some(PER_SOURCE)))],
+            format!("limit {what} to {pps} packets/s per source"),
+        ),
+        StepConfig::Limit { pps, burst } => {
+            (vec![rule("", kind(), limit(*pps, *burst, None))], format!("limit {what} to {pps} packets/s"))
+        }
+        StepConfig::Challenge {} => {
+            (vec![rule("", Kind::Syn.conditions(prefix), Action::Challenge)], "answer TCP SYN with cookies".into())
+        }
+        StepConfig::DropSources {} if finding.sources.is_empty() => return None,
+        StepConfig::DropSources {} => {
+            let source = finding.sources.iter().map(|s| Place::Prefix(s.0)).collect();
+            let words = format!("drop the {} heaviest sources", finding.sources.len());
+            (vec![rule("", Match { source, ..kind() }, Action::Drop)], words)
+        }
+        StepConfig::DropPorts {} if finding.ports.is_empty() => return None,
+        StepConfig::DropPorts {} => {
+            let source_port = finding.ports.iter().map(|&p| p..=p).collect();
+            let mut rules = vec![rule("", Match { source_port, ..Kind::Udp.conditions(prefix) }, Action::Drop)];
+            let mut words = String::from("drop UDP from port");
+            for (i, port) in finding.ports.iter().enumerate() {
+                let _ = write!(words, "{} {port}", if i == 0 { "" } else { "," });
+            }
+            if finding.fragments {
+                let when = Match { fragment: Some(Fragment::Later), ..Kind::Udp.conditions(prefix) };
+                rules.push(rule(" fragments", when, Action::Drop));
+                words += ", and what is left of its fragments";
+            }
+            (rules, words)
+        }
+        StepConfig::DropFragments {} => {
+            (vec![rule("", mix::fragments(prefix, Fragment::Any), Action::Drop)], "drop fragments".into())
+        }
+        StepConfig::Drop {} => (vec![rule("", kind(), Action::Drop)], format!("drop {what}")),
+    })
+}
+
+/// `base` with `mitigations` behind the rules of the management allow-list: drops first, then limits, which let the search go on, then
+/// challenges.
+pub fn insert(base: &Rules, mitigations: &[Rule]) -> Rules {
+    let mut sorted = mitigations.to_vec();
+    sorted.sort_by_key(|rule| match rule.action {
+        Action::Drop => 0,
+        Action::Limit(_) => 1,
+        Action::Challenge => 2,
+        Action::Pass => 3,
+    });
+    let mut all = base.clone();
+    let at = all.rules.iter().take_while(|rule| rule.management).count();
+    all.rules.splice(at..at, sorted);
+    all
+}
