@@ -1,5 +1,19 @@
 //! The shield's kernel program: rules, prefixes, limits, cookies and counts in XDP.
 
+mod counts;
+mod layout;
+mod link;
+mod load;
+pub mod prefixes;
+mod shared;
 pub mod tables;
 
+pub use counts::{RuleCount, ShieldCounts, ShieldTotals};
+pub use layout::COUNTERS;
+pub use link::ShieldLink;
+pub use load::{Heartbeat, Shield, ShieldConfig, ShieldParsed, Tested};
+pub use shared::{ShieldShared, monotonic_ns};
 pub use tables::*;
+
+/// The program's name.
+const PROGRAM: &str = "ek_shield";

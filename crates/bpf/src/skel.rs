@@ -26,6 +26,7 @@ skeleton!(r#gen, "/gen.skel.rs");
 skeleton!(napi_cost, "/napi_cost.skel.rs");
 skeleton!(profile, "/profile.skel.rs");
 skeleton!(ring_sockets, "/ring_sockets.skel.rs");
+skeleton!(shield, "/shield.skel.rs");
 skeleton!(tap, "/tap.skel.rs");
 skeleton!(xsk_redirect, "/xsk_redirect.skel.rs");
 skeleton!(xdp_drop, "/xdp_drop.skel.rs");

@@ -104,6 +104,16 @@ pub enum XdpError {
         /// What the kernel answered.
         source: io::Error,
     },
+    /// A name in a BPF file system could not be made or used.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Pin {
+        /// What was tried.
+        operation: &'static str,
+        /// The name.
+        path: std::path::PathBuf,
+        /// What the kernel answered, or why it was refused.
+        source: io::Error,
+    },
     /// A setting out of its bounds.
     #[error("{0}")]
     Setting(String),
@@ -115,11 +125,17 @@ impl XdpError {
         Self::Load { program, log: VERIFIER_LOG.take(), source }
     }
 
+    pub(crate) fn pin(operation: &'static str, path: &std::path::Path, source: io::Error) -> Self {
+        Self::Pin { operation, path: path.to_owned(), source }
+    }
+
     /// A privilege was missing (EPERM).
     pub fn is_denied(&self) -> bool {
         match self {
             Self::Load { source, .. } => source.kind() == libbpf_rs::ErrorKind::PermissionDenied,
-            Self::Map { source, .. } | Self::System { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+            Self::Map { source, .. } | Self::System { source, .. } | Self::Pin { source, .. } => {
+                source.kind() == io::ErrorKind::PermissionDenied
+            }
             _ => false,
         }
     }
@@ -140,6 +156,7 @@ impl Classified for XdpError {
             Self::Occupied { .. } | Self::Unsupported { .. } => ErrorClass::Lacking,
             Self::Load { source, .. } if source.kind() == libbpf_rs::ErrorKind::PermissionDenied => ErrorClass::Lacking,
             Self::Load { .. } => ErrorClass::Internal,
+            Self::Pin { .. } => ErrorClass::Lacking,
             Self::Map { source, .. } | Self::System { source, .. } => match source.raw_os_error() {
                 Some(libc::EPERM | libc::ENOMEM | libc::ENODEV) => ErrorClass::Lacking,
                 _ => ErrorClass::Internal,
@@ -242,6 +259,38 @@ impl XdpLink {
         Ok(Self { link, mode, program_id })
     }
 
+    /// A link that somebody else made, and the name of its interface.
+    pub(crate) fn adopt(link: OwnedFd) -> io::Result<(Self, String)> {
+        let info = link_info(link.as_fd())?;
+        if info.type_ != libbpf_sys::BPF_LINK_TYPE_XDP {
+            return Err(io::Error::other("it is not an XDP program on an interface"));
+        }
+        // SAFETY: the kernel fills this member of the union for an XDP link, and zeros are valid too.
+        let index = unsafe { info.__bindgen_anon_1.xdp.ifindex };
+        if index == 0 {
+            return Err(io::Error::other("its interface is gone"));
+        }
+        let name = nix::net::if_::if_indextoname(index)
+            .map_err(|_| io::Error::other(format!("its interface {index} is in another network namespace")))?
+            .to_string_lossy()
+            .into_owned();
+        match attached(&name).map_err(io::Error::other)? {
+            Some(now) if now.id == info.prog_id => Ok((Self { link, mode: now.mode, program_id: info.prog_id }, name)),
+            _ => Err(io::Error::other(format!("{name} runs another XDP program"))),
+        }
+    }
+
+    /// Looks again which program the link has.
+    pub(crate) fn refresh(&mut self, interface: &str) -> Result<(), XdpError> {
+        let info = link_info(self.link.as_fd()).map_err(|source| XdpError::System {
+            interface: interface.to_owned(),
+            operation: "ask for the XDP program",
+            source,
+        })?;
+        self.program_id = info.prog_id;
+        Ok(())
+    }
+
     /// The mode in which the kernel says that it runs.
     pub fn mode(&self) -> XdpMode {
         self.mode
@@ -249,17 +298,23 @@ impl XdpLink {
 
     /// Whether the interface still exists.
     pub fn is_alive(&self) -> bool {
-        let mut info = libbpf_sys::bpf_link_info::default();
-        let mut len = mem::size_of_val(&info) as u32;
-        // SAFETY: `info` is a plain struct of the given length without pointers set, so that the kernel writes into it alone.
-        let code = unsafe { libbpf_sys::bpf_link_get_info_by_fd(self.link.as_raw_fd(), &raw mut info, &raw mut len) };
         // SAFETY: for an XDP link the kernel fills this member of the union; it is 0 once the device is gone.
-        code == 0 && unsafe { info.__bindgen_anon_1.xdp.ifindex } != 0
+        link_info(self.link.as_fd()).is_ok_and(|info| unsafe { info.__bindgen_anon_1.xdp.ifindex } != 0)
     }
 
     /// The id of the attached program.
     pub fn program_id(&self) -> u32 {
         self.program_id
+    }
+}
+
+fn link_info(link: BorrowedFd<'_>) -> io::Result<libbpf_sys::bpf_link_info> {
+    let mut info = libbpf_sys::bpf_link_info::default();
+    let mut len = mem::size_of_val(&info) as u32;
+    // SAFETY: `info` is a plain struct of the given length without pointers set, so that the kernel writes into it alone.
+    match unsafe { libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut len) } {
+        code if code < 0 => Err(io::Error::from_raw_os_error(-code)),
+        _ => Ok(info),
     }
 }
 

@@ -58,4 +58,18 @@ struct shield_packet {
 	/* Where the IP header and the transport header begin, in bytes from the start of the frame. */
 	__u16 ip_at;
 	__u16 transport_at;
+	/* EtherType behind the tags. */
+	__u16 ethertype;
+	/* The value of SHIELD_DETAIL. */
+	__u16 detail;
+	/* Of the frame without FCS. */
+	__u32 frame_len;
 };
+
+/* Hides from the compiler how large a table is: user space has made it larger. */
+#define shield_table(table)                    \
+	({                                     \
+		typeof(&(table)[0]) at = (table); \
+		asm volatile("" : "+r"(at));   \
+		at;                            \
+	})

@@ -1,0 +1,102 @@
+//! What became of the packets.
+
+use std::{mem::offset_of, ops::AddAssign, sync::atomic::Ordering};
+
+use sys::map_mmap::SharedMemory;
+
+use super::layout::COUNTERS;
+use crate::skel::shield::types::{shield_count, shield_counts, shield_total};
+
+const _: () = assert!(size_of::<shield_total>() == 128 && offset_of!(shield_counts, rule) == size_of::<shield_total>());
+
+/// Bytes of all counters of one CPU (struct shield_cpu).
+pub(super) const CPU_BYTES: usize = size_of::<shield_total>() + COUNTERS * size_of::<shield_count>();
+
+/// The packets that one rule applied to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RuleCount {
+    /// Packets that the rule was reached by and applied to.
+    pub packets: u64,
+    /// Bytes of their frames, without FCS.
+    pub bytes: u64,
+    /// Those of the packets that exceeded the rule's limit; of a shadow rule, that would have been dropped by it.
+    pub limited: u64,
+}
+
+/// All packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ShieldTotals {
+    /// Frames that went on, for whatever reason.
+    pub passed: u64,
+    /// Bytes of those frames without FCS.
+    pub passed_bytes: u64,
+    /// Frames that ended here, for whatever reason.
+    pub dropped: u64,
+    /// Bytes of those frames without FCS.
+    pub dropped_bytes: u64,
+    /// Packets that no rule decided about.
+    pub by_default: u64,
+    /// Frames that claimed to be IP and were cut short or contradicted themselves.
+    pub malformed: u64,
+    /// Frames of other protocols.
+    pub not_ip: u64,
+    /// Packets that a limit dropped.
+    pub limited: u64,
+    /// Packets that a SYN cookie answered, or that its check ended.
+    pub challenged: u64,
+    /// Frames that passed because the heart had stopped.
+    pub failed_open: u64,
+    /// Frames that were dropped because the heart had stopped.
+    pub failed_closed: u64,
+    /// Sources that took the place of another whose limit was in use: the table of sources was too small for what came, and the other
+    /// begins anew.
+    pub crowded: u64,
+}
+
+/// What became of all packets since the shared maps were made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ShieldCounts {
+    /// By number of the counter ([`super::RuleEntry::counter`]); 4,096 of them.
+    pub rules: Vec<RuleCount>,
+    /// All of them together.
+    pub totals: ShieldTotals,
+}
+
+/// Adds up what all CPUs have.
+pub(super) fn read(memory: &SharedMemory, cpus: usize) -> ShieldCounts {
+    let word = |at: usize| memory.word(at).load(Ordering::Relaxed);
+    let mut counts = ShieldCounts { rules: vec![RuleCount::default(); COUNTERS], totals: ShieldTotals::default() };
+    for cpu in (0..cpus).map(|cpu| cpu * CPU_BYTES) {
+        let total = |field: usize| word(cpu + field);
+        let t = &mut counts.totals;
+        t.passed += total(offset_of!(shield_total, passed));
+        t.passed_bytes += total(offset_of!(shield_total, passed_bytes));
+        t.dropped += total(offset_of!(shield_total, dropped));
+        t.dropped_bytes += total(offset_of!(shield_total, dropped_bytes));
+        t.by_default += total(offset_of!(shield_total, by_default));
+        t.malformed += total(offset_of!(shield_total, malformed));
+        t.not_ip += total(offset_of!(shield_total, not_ip));
+        t.limited += total(offset_of!(shield_total, limited));
+        t.challenged += total(offset_of!(shield_total, challenged));
+        t.failed_open += total(offset_of!(shield_total, failed_open));
+        t.failed_closed += total(offset_of!(shield_total, failed_closed));
+        t.crowded += total(offset_of!(shield_total, crowded));
+        for (n, rule) in counts.rules.iter_mut().enumerate() {
+            let at = cpu + offset_of!(shield_counts, rule) + n * size_of::<shield_count>();
+            *rule += RuleCount {
+                packets: word(at + offset_of!(shield_count, packets)),
+                bytes: word(at + offset_of!(shield_count, bytes)),
+                limited: word(at + offset_of!(shield_count, limited)),
+            };
+        }
+    }
+    counts
+}
+
+impl AddAssign for RuleCount {
+    fn add_assign(&mut self, other: Self) {
+        self.packets += other.packets;
+        self.bytes += other.bytes;
+        self.limited += other.limited;
+    }
+}

@@ -1,0 +1,187 @@
+//! Tables as plain data to the bytes of the program's sections and the constants that say where what is in them.
+
+use super::{
+    prefixes::{PrefixLayout, section},
+    tables::{AddressTable, FieldTable, RuleAction, RuleEntry, ShieldTables, WORDS_MAX},
+};
+use crate::{skel::shield::types::shield_rule, xdp::XdpError};
+
+/// SHIELD_COUNTERS of bpf/shield_rules.h.
+pub const COUNTERS: usize = 4096;
+/// SHIELD_TICKS_SHIFT of bpf/shield_limit.h.
+const TICKS_SHIFT: u32 = 6;
+/// Enum shield_flags.
+const SHADOW: u8 = 1;
+const MANAGEMENT: u8 = 2;
+const PER_SOURCE: u8 = 4;
+/// The number of fields, and of those in front of the ones that index a table.
+const FIELDS: usize = 9;
+const ADDRESSES: usize = 2;
+/// The class tables of the fields behind the addresses: their section and how many entries the program may reach.
+const CLASS_TABLES: [(&str, usize); FIELDS - ADDRESSES] = [
+    (".data.sh_sport", 1 << 16),
+    (".data.sh_dport", 1 << 16),
+    (".data.sh_kind", 512),
+    (".data.sh_detail", 1024),
+    (".data.sh_header", 256),
+    (".data.sh_vlan", 8192),
+    (".data.sh_length", 1 << 16),
+];
+
+const _: () = assert!(size_of::<shield_rule>() == 32);
+
+/// What is written into the program before it is loaded, and into its sections before it is attached.
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    /// Name and bytes of each section.
+    pub(super) sections: Vec<(&'static str, Vec<u8>)>,
+    pub(super) uses: [bool; FIELDS],
+    pub(super) words: u64,
+    pub(super) base: [u64; FIELDS],
+    pub(super) mask: [u64; FIELDS],
+    pub(super) absent: [u64; FIELDS],
+    pub(super) rules_mask: u64,
+    /// Some rule is a limit; some rule asks for a cookie.
+    pub(super) limits: bool,
+    pub(super) challenges: bool,
+    /// Of the source, the destination and the protected prefixes.
+    pub(super) prefixes: [PrefixLayout; 3],
+}
+
+impl Layout {
+    /// # Errors
+    /// [`XdpError::Setting`] for tables that contradict themselves: the program would read beyond them.
+    pub(super) fn of(tables: &ShieldTables) -> Result<Self, XdpError> {
+        let words = tables.words;
+        check(tables)?;
+        let mut layout = Self { words: words as u64, ..Default::default() };
+        let rules = (words * 64).next_power_of_two();
+        layout.rules_mask = rules as u64 - 1;
+        layout.limits = tables.rules.iter().any(|r| r.action == RuleAction::Limit);
+        layout.challenges = tables.rules.iter().any(|r| r.action == RuleAction::Challenge);
+        let mut bytes: Vec<u8> = tables.rules.iter().flat_map(rule_bytes).collect();
+        bytes.resize(rules * size_of::<shield_rule>(), 0);
+        layout.sections.push((".data.sh_rules", bytes));
+
+        let addresses = [
+            (&tables.source, ".data.shield_src", ".data.sh_source"),
+            (&tables.destination, ".data.shield_dst", ".data.sh_dest"),
+        ];
+        for (i, (table, prefixes, rows)) in addresses.into_iter().enumerate() {
+            let Some(table) = table else { continue };
+            layout.prefixes[i] = layout.put_prefixes(table, prefixes);
+            let mut padded = Vec::new();
+            layout.mask[i] = pad_rows(&table.rows, words, &mut padded);
+            layout.uses[i] = true;
+            layout.put(rows, &padded);
+        }
+        if let Some(table) = &tables.protected {
+            layout.prefixes[2] = layout.put_prefixes(table, ".data.shield_prot");
+        }
+
+        let mut rows = Vec::new();
+        for (i, (table, (name, values))) in tables.fields.iter().zip(CLASS_TABLES).enumerate() {
+            let Some(table) = table else { continue };
+            let field = i + ADDRESSES;
+            layout.base[field] = (rows.len() / stride(words)) as u64;
+            layout.mask[field] = pad_rows(&table.rows, words, &mut rows);
+            layout.absent[field] = table.absent.into();
+            layout.uses[field] = true;
+            let mut classes = table.class_of.clone();
+            classes.resize(values, table.absent);
+            layout.sections.push((name, classes.iter().flat_map(|c| c.to_ne_bytes()).collect()));
+        }
+        if !rows.is_empty() {
+            layout.put(".data.sh_rows", &rows);
+        }
+        Ok(layout)
+    }
+
+    fn put(&mut self, name: &'static str, words: &[u64]) {
+        self.sections.push((name, words.iter().flat_map(|w| w.to_ne_bytes()).collect()));
+    }
+
+    fn put_prefixes(&mut self, table: &AddressTable, name: &'static str) -> PrefixLayout {
+        let (bytes, layout) = section(table.v4.as_ref(), table.v6.as_ref());
+        self.sections.push((name, bytes));
+        layout
+    }
+}
+
+/// Words from one row to the next: with several words there is one in front that says which are not zero.
+fn stride(words: usize) -> usize {
+    if words == 1 { 1 } else { words + 1 }
+}
+
+/// Appends rows as the program has them, as many as the next power of two; gives that number less one.
+fn pad_rows(rows: &[u64], words: usize, to: &mut Vec<u64>) -> u64 {
+    let classes = (rows.len() / words).max(1).next_power_of_two();
+    let end = to.len() + classes * stride(words);
+    for row in rows.chunks_exact(words) {
+        if words > 1 {
+            to.push(row.iter().enumerate().fold(0, |sum, (i, &word)| sum | u64::from(word != 0) << i));
+        }
+        to.extend_from_slice(row);
+    }
+    to.resize(end, 0);
+    classes as u64 - 1
+}
+
+fn rule_bytes(rule: &RuleEntry) -> [u8; size_of::<shield_rule>()] {
+    let flag = |on: bool, flag: u8| if on { flag } else { 0 };
+    let (v4_len, v6_len) = rule.per_source.unwrap_or_default();
+    let interval = (1_000_000_000u64 << TICKS_SHIFT) / rule.pps.max(1);
+    let mut bytes = [0; size_of::<shield_rule>()];
+    bytes[0] = match rule.action {
+        RuleAction::Pass => 0,
+        RuleAction::Drop => 1,
+        RuleAction::Limit => 2,
+        RuleAction::Challenge => 3,
+    };
+    bytes[1] =
+        flag(rule.shadow, SHADOW) | flag(rule.management, MANAGEMENT) | flag(rule.per_source.is_some(), PER_SOURCE);
+    bytes[2..4].copy_from_slice(&rule.counter.to_ne_bytes());
+    bytes[4] = v4_len;
+    bytes[5] = v6_len;
+    bytes[6] = u8::from(!rule.shadow && rule.expires_ns == 0 && rule.action != RuleAction::Limit);
+    bytes[8..16].copy_from_slice(&rule.expires_ns.to_ne_bytes());
+    bytes[16..24].copy_from_slice(&interval.to_ne_bytes());
+    bytes[24..32].copy_from_slice(&interval.saturating_mul(rule.burst.max(1) - 1).to_ne_bytes());
+    bytes
+}
+
+fn check(tables: &ShieldTables) -> Result<(), XdpError> {
+    let bad = |what: String| Err(XdpError::Setting(format!("the shield's tables contradict themselves: {what}")));
+    let words = tables.words;
+    if !(1..=WORDS_MAX).contains(&words) || tables.rules.len() > words * 64 {
+        return bad(format!("{} rules in rows of {words} words", tables.rules.len()));
+    }
+    for (n, rule) in tables.rules.iter().enumerate() {
+        if usize::from(rule.counter) >= COUNTERS {
+            return bad(format!("rule {n} counts under {}, but there are {COUNTERS} counters", rule.counter));
+        }
+        if rule.action == RuleAction::Limit && (rule.pps == 0 || rule.burst == 0) {
+            return bad(format!("rule {n} limits to {} packets/s, {} at once", rule.pps, rule.burst));
+        }
+        if rule.per_source.is_some_and(|(v4, v6)| v4 > 32 || v6 > 128) {
+            return bad(format!("rule {n} tells sources apart by more bits than an address has"));
+        }
+    }
+    let all = [&tables.source, &tables.destination];
+    for (table, name) in all.into_iter().zip(["source", "destination"]) {
+        if table.as_ref().is_some_and(|t| t.rows.len() % words != 0 || t.rows.is_empty()) {
+            return bad(format!("the {name} has rows of other words"));
+        }
+    }
+    for (table, (name, values)) in tables.fields.iter().zip(CLASS_TABLES) {
+        let Some(FieldTable { class_of, absent, rows }) = table else { continue };
+        let classes = rows.len() / words;
+        if rows.len() % words != 0 || class_of.len() > values {
+            return bad(format!("{name} has {} classes and {} words of rows", class_of.len(), rows.len()));
+        }
+        if class_of.iter().chain([absent]).any(|&class| usize::from(class) >= classes) {
+            return bad(format!("{name} has a class without a row"));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,164 @@
+//! What the shield's tests are made of: tables of simple rules, and frames.
+#![allow(dead_code)]
+
+use bpf::shield::{Field, FieldTable, RuleAction, RuleEntry, ShieldTables};
+
+/// Whether this may run; says why not, and fails in CI.
+pub(crate) fn privileged() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
+    if !root {
+        eprintln!("skipped: this test takes root");
+    }
+    root
+}
+
+const VALUES: [usize; 7] = [65_536, 65_536, 512, 769, 192, 4097, 65_536];
+
+/// Tables of rules, each a list of values for some fields.
+pub(crate) struct Tables {
+    pub(crate) rules: Vec<RuleEntry>,
+    pub(crate) tables: ShieldTables,
+    conditions: Vec<[Option<Vec<usize>>; 7]>,
+}
+
+pub(crate) struct RuleOf<'a>(&'a mut Tables, usize);
+
+impl Tables {
+    /// `count` rules that pass everything.
+    pub(crate) fn new(count: usize) -> Self {
+        let rules = (0..count).map(|n| RuleEntry { counter: n as u16, ..Default::default() }).collect();
+        Self { rules, tables: ShieldTables::default(), conditions: vec![Default::default(); count] }
+    }
+
+    pub(crate) fn rule(&mut self, n: usize, action: RuleAction) -> RuleOf<'_> {
+        self.rules[n].action = action;
+        RuleOf(self, n)
+    }
+
+    pub(crate) fn build(&self) -> ShieldTables {
+        let words = self.rules.len().div_ceil(64).max(1);
+        let mut tables = ShieldTables { words, rules: self.rules.clone(), ..self.tables.clone() };
+        for (f, values) in VALUES.into_iter().enumerate() {
+            if self.conditions.iter().all(|c| c[f].is_none()) {
+                continue;
+            }
+            let row = |value: Option<usize>| {
+                let mut row = vec![0u64; words];
+                for (n, conditions) in self.conditions.iter().enumerate() {
+                    if conditions[f].as_ref().is_none_or(|c| value.is_some_and(|v| c.contains(&v))) {
+                        row[n / 64] |= 1 << (n % 64);
+                    }
+                }
+                row
+            };
+            let mut table = FieldTable { class_of: vec![0; values], absent: 0, rows: row(None) };
+            let mut named: Vec<usize> = self.conditions.iter().flat_map(|c| c[f].clone().unwrap_or_default()).collect();
+            named.sort_unstable();
+            named.dedup();
+            for value in named {
+                table.class_of[value] = (table.rows.len() / words) as u16;
+                table.rows.extend(row(Some(value)));
+            }
+            tables.fields[f] = Some(table);
+        }
+        tables
+    }
+}
+
+impl RuleOf<'_> {
+    pub(crate) fn when(self, field: Field, values: &[usize]) -> Self {
+        self.0.conditions[self.1][field as usize - 2] = Some(values.to_vec());
+        self
+    }
+
+    pub(crate) fn set(self, set: impl FnOnce(&mut RuleEntry)) -> Self {
+        set(&mut self.0.rules[self.1]);
+        self
+    }
+}
+
+/// A frame that is put together layer by layer.
+#[derive(Clone)]
+pub(crate) struct Frame {
+    pub(crate) tags: Vec<(u16, u16)>,
+    pub(crate) six: bool,
+    pub(crate) source: [u8; 16],
+    pub(crate) dscp: u8,
+    /// IPv4 options, a multiple of 4 bytes.
+    pub(crate) options: Vec<u8>,
+    /// IPv4's flags and offset.
+    pub(crate) fragment: u16,
+    pub(crate) protocol: u8,
+    /// IPv6 extension headers: their number and their bytes, the first of which is filled in.
+    pub(crate) extensions: Vec<(u8, Vec<u8>)>,
+    pub(crate) payload: Vec<u8>,
+    pub(crate) padding: usize,
+}
+
+impl Frame {
+    fn new(protocol: u8, payload: Vec<u8>) -> Self {
+        Self {
+            tags: vec![],
+            six: false,
+            source: [10; 16],
+            dscp: 0,
+            options: vec![],
+            fragment: 0,
+            protocol,
+            extensions: vec![],
+            payload,
+            padding: 0,
+        }
+    }
+
+    pub(crate) fn udp(from: u16, to: u16) -> Self {
+        Self::new(17, [&from.to_be_bytes()[..], &to.to_be_bytes(), &[0, 8, 0, 0]].concat())
+    }
+
+    pub(crate) fn tcp(from: u16, to: u16, flags: u8) -> Self {
+        let rest = [0, 0, 0, 1, 0, 0, 0, 2, 0x50, flags, 0, 9, 0, 0, 0, 0];
+        Self::new(6, [&from.to_be_bytes()[..], &to.to_be_bytes(), &rest].concat())
+    }
+
+    pub(crate) fn icmp(kind: u8) -> Self {
+        Self::new(1, vec![kind, 0, 0, 0, 0, 1, 0, 1])
+    }
+
+    pub(crate) fn bytes(&self) -> Vec<u8> {
+        let mut out = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
+        for (kind, id) in &self.tags {
+            out.extend(kind.to_be_bytes());
+            out.extend(id.to_be_bytes());
+        }
+        if self.six {
+            let mut body = Vec::new();
+            for (n, (_, bytes)) in self.extensions.iter().enumerate() {
+                let next = self.extensions.get(n + 1).map_or(self.protocol, |e| e.0);
+                body.push(next);
+                body.extend(&bytes[1..]);
+            }
+            body.extend(&self.payload);
+            let first = self.extensions.first().map_or(self.protocol, |e| e.0);
+            out.extend([0x86, 0xdd, 0x60 | self.dscp >> 2, self.dscp << 6, 0, 0]);
+            out.extend((body.len() as u16).to_be_bytes());
+            out.extend([first, 64]);
+            out.extend(self.source);
+            out.extend([0x20; 16]);
+            out.extend(body);
+        } else {
+            let header = 20 + self.options.len();
+            out.extend([8, 0, 0x40 | (header / 4) as u8, self.dscp << 2]);
+            out.extend(((header + self.payload.len()) as u16).to_be_bytes());
+            out.extend([0, 1]);
+            out.extend(self.fragment.to_be_bytes());
+            out.extend([64, self.protocol, 0, 0]);
+            out.extend(&self.source[..4]);
+            out.extend([198, 18, 0, 1]);
+            out.extend(&self.options);
+            out.extend(&self.payload);
+        }
+        out.resize(out.len() + self.padding, 0);
+        out
+    }
+}
