@@ -96,9 +96,10 @@ pub(crate) fn explain_xdp(backend: &'static str, interface: &str, error: XdpErro
         XdpError::System { operation, source, .. } | XdpError::Map { operation, source, .. } => {
             PortError::System { backend, interface: name, operation: operation.to_owned(), source }
         }
-        other @ (XdpError::Occupied { .. } | XdpError::Unsupported { .. } | XdpError::Load { .. }) => {
-            PortError::Unsupported { backend, interface: name, reason: other.to_string() }
-        }
+        other @ (XdpError::Occupied { .. }
+        | XdpError::Unsupported { .. }
+        | XdpError::Load { .. }
+        | XdpError::Pin { .. }) => PortError::Unsupported { backend, interface: name, reason: other.to_string() },
     }
 }
 

@@ -45,8 +45,8 @@ family = "ipv4"
 protocol = ["udp", 136]
 source = ["@blocked", "192.0.2.0/24"]
 destination = "203.0.113.5"
-source_port = [53, "100-200"]
-destination_port = 80
+source-port = [53, "100-200"]
+destination-port = 80
 length = "500-65535"
 fragment = false
 dscp = ["ef", 0]
@@ -57,15 +57,15 @@ name = "syn"
 action = "limit"
 rate = "2k/s"
 burst = 7
-per_source = ["ipv4/24", "ipv6/48"]
-tcp_flags = "syn !ack"
+per-source = ["ipv4/24", "ipv6/48"]
+tcp-flags = "syn !ack"
 
 [[rule]]
 name = "ping"
 action = "limit"
 rate = 50
 protocol = "icmpv6"
-icmp_type = "echo-request"
+icmp-type = "echo-request"
 "#,
     );
     assert_eq!((rules.default, rules.malformed), (Verdict::Drop, Verdict::Pass));
@@ -107,11 +107,11 @@ fn a_problem_names_line_and_column_and_what_to_write() {
     problem(&rule("saddr = \"192.0.2.1\""), &["4:1: ", "no key `saddr`", "write `source`"]);
     problem(&rule("sorce = \"192.0.2.1\""), &["did you mean `source`?"]);
     problem(&rule("protocol = \"upd\""), &["4:12", "did you mean `udp`?"]);
-    problem(&rule("destination_port = 70000"), &["port 70000 is out of bounds", "0 to 65535"]);
-    problem(&rule("destination_port = \"90-80\""), &["wrong way round", "write 80-90"]);
-    problem(&rule("tcp_flags = \"syn !akc\""), &["`akc` is not a TCP flag", "did you mean `ack`?"]);
-    problem(&rule("icmp_type = \"echo-request\""), &["4:13", "protocol = \"icmp\" or protocol = \"icmpv6\""]);
-    problem(&rule("protocol = \"icmp\"\nsource_port = 5"), &["5:15", "has ports"]);
+    problem(&rule("destination-port = 70000"), &["port 70000 is out of bounds", "0 to 65535"]);
+    problem(&rule("destination-port = \"90-80\""), &["wrong way round", "write 80-90"]);
+    problem(&rule("tcp-flags = \"syn !akc\""), &["`akc` is not a TCP flag", "did you mean `ack`?"]);
+    problem(&rule("icmp-type = \"echo-request\""), &["4:13", "protocol = \"icmp\" or protocol = \"icmpv6\""]);
+    problem(&rule("protocol = \"icmp\"\nsource-port = 5"), &["5:15", "has ports"]);
     problem(&rule("expires = 2030-01-02T03:04:05"), &["offset from UTC", "2030-01-02T03:04:05Z"]);
     problem(&rule("rate = 5"), &["`rate` has no meaning beside action = \"drop\""]);
     problem(&rule("source = []"), &["4:10", "empty list"]);
@@ -166,7 +166,7 @@ fn a_set_is_read_from_its_file_beside_the_rules() {
     std::fs::write(&set, "192.0.2.0/24\n192.0.2.300\n10.0.0.0/8\n").unwrap();
     let error = file::read(&rules).unwrap_err().to_string();
     assert!(error.contains("blocked.txt:2:1: "), "{error}");
-    std::fs::write(&rules, text.replace("\"blocked.txt\"", "\"blocked.txt\"\nbad_line = \"skip\"")).unwrap();
+    std::fs::write(&rules, text.replace("\"blocked.txt\"", "\"blocked.txt\"\nbad-line = \"skip\"")).unwrap();
     let read = file::read(&rules).unwrap();
     assert_eq!((read.rules.sets["blocked"].prefixes.len(), read.skipped.len()), (2, 1));
     std::fs::remove_file(&set).unwrap();

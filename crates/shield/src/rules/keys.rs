@@ -15,15 +15,15 @@ pub const KEYS: &[&str] = &[
     "expires",
     "rate",
     "burst",
-    "per_source",
+    "per-source",
     "family",
     "protocol",
     "source",
     "destination",
-    "source_port",
-    "destination_port",
-    "tcp_flags",
-    "icmp_type",
+    "source-port",
+    "destination-port",
+    "tcp-flags",
+    "icmp-type",
     "length",
     "fragment",
     "dscp",
@@ -49,18 +49,18 @@ const ELSEWHERE: &[(&str, &str)] = &[
     ("src", "source"),
     ("daddr", "destination"),
     ("dst", "destination"),
-    ("sport", "source_port"),
-    ("src_port", "source_port"),
-    ("dport", "destination_port"),
-    ("dst_port", "destination_port"),
-    ("port", "destination_port"),
+    ("sport", "source-port"),
+    ("src-port", "source-port"),
+    ("dport", "destination-port"),
+    ("dst-port", "destination-port"),
+    ("port", "destination-port"),
     ("proto", "protocol"),
     ("pps", "rate"),
     ("verdict", "action"),
     ("tos", "dscp"),
-    ("icmp", "icmp_type"),
-    ("flags", "tcp_flags"),
-    ("packet_length", "length"),
+    ("icmp", "icmp-type"),
+    ("flags", "tcp-flags"),
+    ("packet-length", "length"),
     ("expire", "expires"),
     ("until", "expires"),
 ];
@@ -90,6 +90,10 @@ pub type Fault = (usize, Wrong);
 
 /// What is to be written instead of an unknown `word`.
 pub fn instead_of(word: &str, known: &[&str]) -> String {
+    let word = &word.replace('_', "-");
+    if let Some(name) = known.iter().find(|name| *name == word) {
+        return format!("write `{name}`");
+    }
     let here = |name: &&(&str, &str)| name.0 == word && known.contains(&name.1);
     match ELSEWHERE.iter().find(here) {
         Some((_, name)) => format!("write `{name}`"),
@@ -182,15 +186,15 @@ fn boolean(text: &str) -> Result<bool, Wrong> {
 fn conditions(draft: &mut Draft<'_>) -> Match {
     let port = |noun: &'static str| move |text: &str| words::range(text, noun, 0, 65535);
     let protocol = draft.all("protocol", words::protocol);
-    let icmp_type = draft.all("icmp_type", |text| words::icmp_type(text, &protocol));
+    let icmp_type = draft.all("icmp-type", |text| words::icmp_type(text, &protocol));
     let vlan = draft.all("vlan", |text| words::range(text, "VLAN id", 0, 4095));
     let when = Match {
         family: draft.one("family", words::family),
         source: draft.all("source", words::place),
         destination: draft.all("destination", words::place),
-        source_port: draft.all("source_port", port("port")),
-        destination_port: draft.all("destination_port", port("port")),
-        tcp_flags: draft.one("tcp_flags", words::tcp_flags),
+        source_port: draft.all("source-port", port("port")),
+        destination_port: draft.all("destination-port", port("port")),
+        tcp_flags: draft.one("tcp-flags", words::tcp_flags),
         icmp_type,
         length: draft.all("length", |text| words::range(text, "length", 0, 65535)),
         fragment: draft.one("fragment", words::fragment),
@@ -213,7 +217,7 @@ fn never_true(draft: &mut Draft<'_>, when: &Match) {
         }
     };
     if lacks(&when.protocol, &with_ports) {
-        for key in ["source_port", "destination_port"] {
+        for key in ["source-port", "destination-port"] {
             fault(
                 key,
                 "no protocol of this rule has ports",
@@ -223,13 +227,13 @@ fn never_true(draft: &mut Draft<'_>, when: &Match) {
     }
     if lacks(&when.protocol, &|number| *number == 6) {
         fault(
-            "tcp_flags",
+            "tcp-flags",
             "no protocol of this rule has TCP flags",
             "write protocol = \"tcp\", or leave the protocol out",
         );
     }
     if lacks(&when.protocol, &|number| [1, 58].contains(number)) {
-        fault("icmp_type", "no protocol of this rule has ICMP types", "write protocol = \"icmp\" or \"icmpv6\"");
+        fault("icmp-type", "no protocol of this rule has ICMP types", "write protocol = \"icmp\" or \"icmpv6\"");
     }
     for (key, places) in [("source", &when.source), ("destination", &when.destination)] {
         let other = |place: &Place| match place {
@@ -258,7 +262,7 @@ fn action(draft: &mut Draft<'_>, at: usize) -> (Action, bool) {
         draft.faults.push((at, Wrong::new("a rule without an action", instead)));
     }
     let limits = word.as_deref() == Some("limit");
-    for key in ["rate", "burst", "per_source"] {
+    for key in ["rate", "burst", "per-source"] {
         if let (false, Some(action), Some(place)) = (limits, &word, draft.words(key).first().map(|word| word.at)) {
             let wrong = Wrong::new(
                 format!("`{key}` has no meaning beside action = \"{action}\""),
@@ -288,7 +292,7 @@ fn limit(draft: &mut Draft<'_>, at: usize) -> Action {
             Wrong::new(format!("`{text}` is not a burst"), "write packets that may come at once, 1 or more")
         })
     });
-    let sources = draft.words("per_source").to_vec();
+    let sources = draft.words("per-source").to_vec();
     let texts: Vec<_> = sources.iter().map(|word| word.text.as_str()).collect();
     let per_source = match words::per_source(&texts) {
         _ if texts.is_empty() => None,

@@ -1,5 +1,6 @@
 //! The rules: one model, from a file or from flags, that compiles to kernel tables and to nftables.
 
+pub mod check;
 pub mod file;
 pub mod keys;
 pub mod management;

@@ -41,7 +41,7 @@ impl SetSource {
                     }
                 }
                 "file" => source.files = entry.words.iter().map(|word| word.text.clone().into()).collect(),
-                "bad_line" => match entry.words[0].text.as_str() {
+                "bad-line" => match entry.words[0].text.as_str() {
                     "refuse" => {}
                     "skip" => source.skip_bad = true,
                     other => faults.push((
@@ -56,7 +56,7 @@ impl SetSource {
                     entry.key.at,
                     Wrong::new(
                         format!("a set has no key `{other}`"),
-                        keys::instead_of(other, &["file", "prefixes", "bad_line"]),
+                        keys::instead_of(other, &["file", "prefixes", "bad-line"]),
                     ),
                 )),
             }

@@ -1,0 +1,259 @@
+//! What is probably not meant: rules that never decide, rules that contradict each other, sets that nobody uses, a rule that
+//! would cut off the session that the rules are typed in.
+
+mod region;
+
+use std::collections::BTreeSet;
+
+use bpf::shield::RuleAction;
+
+use self::region::Region;
+use super::{
+    file::RuleFile,
+    management::Session,
+    model::{Action, Place, Rule, Rules, Verdict},
+};
+use crate::{
+    compile::Now,
+    packet::{Packet, Part},
+    reference::{self, Outcome},
+};
+
+/// Conflicts that are told one by one.
+const CONFLICTS_MAX: usize = 20;
+/// Where most connections of one's own go.
+const HTTPS: u16 = 443;
+/// Flags of a data segment, of a connection's first and second.
+const ACK: u8 = 16;
+const SYN: u8 = 2;
+
+/// How much a finding matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Weight {
+    /// Good to know.
+    Note,
+    /// Probably not meant.
+    Warning,
+    /// Would do harm.
+    Harm,
+}
+
+/// Something found in rules that are well written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How much it matters.
+    pub weight: Weight,
+    /// The line of the file where the rule begins.
+    pub line: Option<usize>,
+    /// What was found.
+    pub what: String,
+    /// What could be done.
+    pub instead: String,
+}
+
+fn found(weight: Weight, rule: Option<&Rule>, what: String, instead: &str) -> Finding {
+    Finding { weight, line: rule.and_then(|rule| rule.line), what, instead: instead.to_owned() }
+}
+
+/// A rule as messages name it.
+fn named(rule: &Rule) -> String {
+    match rule.line {
+        Some(line) => format!("`{}` (line {line})", rule.name),
+        None => format!("`{}`", rule.name),
+    }
+}
+
+/// All that can be said about the rules of a file, for a machine where `sessions` are open, in the order of the file.
+pub fn check(file: &RuleFile, sessions: &[Session], now: Now) -> Vec<Finding> {
+    let mut findings = order(&file.rules, now);
+    findings.extend(sets(&file.rules));
+    for session in sessions {
+        findings.extend(cut_off(file, session, now));
+    }
+    findings.extend(answers(&file.rules, sessions, now));
+    findings.sort_by_key(|finding| finding.line.unwrap_or(usize::MAX));
+    findings
+}
+
+/// What a rule decides, if it always does.
+fn decides(rule: &Rule) -> Option<RuleAction> {
+    match rule.action {
+        _ if rule.shadow => None,
+        Action::Pass => Some(RuleAction::Pass),
+        Action::Drop => Some(RuleAction::Drop),
+        Action::Challenge => Some(RuleAction::Challenge),
+        Action::Limit(_) => None,
+    }
+}
+
+fn verb(action: RuleAction) -> &'static str {
+    match action {
+        RuleAction::Pass => "passes",
+        RuleAction::Drop => "drops",
+        RuleAction::Challenge => "challenges",
+        RuleAction::Limit => "limits",
+    }
+}
+
+/// Rules that the order makes void, and pairs that only the order decides between.
+fn order(rules: &Rules, now: Now) -> Vec<Finding> {
+    let regions: Vec<_> = rules.rules.iter().map(|rule| Region::of(&rule.when, rules)).collect();
+    let (mut findings, mut conflicts) = (Vec::new(), 0);
+    for (n, rule) in rules.rules.iter().enumerate() {
+        if rule.expires.is_some_and(|at| at <= now.wall) {
+            let what = format!("rule {} has expired", named(rule));
+            findings.push(found(Weight::Note, Some(rule), what, "take it out, or set a later `expires`"));
+            continue;
+        }
+        if regions[n].is_empty() {
+            let what = format!("rule {} applies to nothing: a set that it names is empty", named(rule));
+            findings.push(found(Weight::Warning, Some(rule), what, "fill the set, or take the rule out"));
+            continue;
+        }
+        if rule.action == Action::Challenge && !rule.when.protocol.is_empty() && !rule.when.protocol.contains(&6) {
+            let what = format!("rule {} challenges packets that are not TCP: all of them pass", named(rule));
+            findings.push(found(
+                Weight::Warning,
+                Some(rule),
+                what,
+                "only TCP has cookies: write protocol = \"tcp\", or limit or drop the others",
+            ));
+        }
+        let outlives = |earlier: &Rule| earlier.expires.is_none_or(|end| rule.expires.is_some_and(|mine| mine <= end));
+        let earlier =
+            || rules.rules[..n].iter().zip(&regions).filter_map(|(rule, region)| Some((rule, region, decides(rule)?)));
+        if let Some((first, _, action)) =
+            earlier().find(|(first, region, _)| outlives(first) && region.holds(&regions[n]))
+        {
+            let what = format!(
+                "rule {} never applies: {} {} all that it is about before it",
+                named(rule),
+                named(first),
+                verb(action)
+            );
+            findings.push(found(Weight::Warning, Some(rule), what, "put it before that rule, or take it out"));
+            continue;
+        }
+        let Some(mine) = decides(rule) else { continue };
+        for (first, region, action) in earlier() {
+            let expired = first.expires.is_some_and(|at| at <= now.wall);
+            if action == mine || expired || !region.meets(&regions[n]) || regions[n].holds(region) {
+                continue;
+            }
+            conflicts += 1;
+            if conflicts <= CONFLICTS_MAX {
+                let what = format!(
+                    "rules {} and {} contradict each other about packets that are of both: the first {} them, the second would not",
+                    named(first),
+                    named(rule),
+                    verb(action)
+                );
+                findings.push(found(
+                    Weight::Note,
+                    Some(rule),
+                    what,
+                    "the earlier rule holds; say so by a narrower condition if that is not meant",
+                ));
+            }
+        }
+    }
+    if conflicts > CONFLICTS_MAX {
+        let what = format!("{} more pairs of rules contradict each other", conflicts - CONFLICTS_MAX);
+        findings.push(found(Weight::Note, None, what, "of each the earlier rule holds"));
+    }
+    findings
+}
+
+/// Sets that no rule names.
+fn sets(rules: &Rules) -> Vec<Finding> {
+    let places = rules.rules.iter().flat_map(|rule| rule.when.source.iter().chain(&rule.when.destination));
+    let used: BTreeSet<&str> = places
+        .filter_map(|place| match place {
+            Place::Set(name) => Some(name.as_str()),
+            Place::Prefix(_) => None,
+        })
+        .collect();
+    let unused = rules.sets.keys().filter(|name| !used.contains(name.as_str()));
+    unused
+        .map(|name| {
+            let what = format!("no rule names the set `{name}`");
+            found(Weight::Warning, None, what, &format!("name it as source = \"@{name}\", or take it out"))
+        })
+        .collect()
+}
+
+/// A TCP packet to this machine.
+fn tcp(session: &Session, flags: u8) -> Packet {
+    Packet {
+        source: session.peer,
+        destination: session.local,
+        ports: Some((session.peer_port, session.local_port)),
+        len: if session.peer.is_ipv4() { 52 } else { 72 },
+        vlan: None,
+        protocol: 6,
+        tcp_flags: Some(flags),
+        icmp_type: None,
+        part: Part::Whole,
+        dscp: 0,
+        ip_at: 14,
+        transport_at: 34,
+    }
+}
+
+/// Whether the rules would end this session, or keep the administrator from beginning another.
+fn cut_off(file: &RuleFile, session: &Session, now: Now) -> Option<Finding> {
+    let mut guarded = file.rules.clone();
+    let management = file.management.rules(&[session.local], Some(session));
+    guarded.rules.splice(0..0, management);
+    let ends = |rules: &Rules| {
+        [ACK, SYN].into_iter().find_map(|flags| {
+            let decision = reference::decide(rules, &tcp(session, flags), now);
+            (decision.outcome == Outcome::Drop).then_some((flags, decision.rule))
+        })
+    };
+    let who = format!("{} port {} to {} port {}", session.peer, session.peer_port, session.local, session.local_port);
+    let (flags, rule) = ends(&file.rules)?;
+    let rule = rule.map(|number| &file.rules.rules[number]);
+    let by = rule.map_or_else(|| "default = \"drop\"".to_owned(), |rule| format!("rule {}", named(rule)));
+    let does = if flags == SYN { "would not let you in again" } else { "would cut off the session you are typing in" };
+    Some(match ends(&guarded) {
+        Some(_) => found(
+            Weight::Harm,
+            rule,
+            format!("{by} {does} ({who})"),
+            "put a rule that passes it before, name your address in [management] from = [\"…\"], or leave session = true",
+        ),
+        None => found(
+            Weight::Note,
+            rule,
+            format!("{by} {does} ({who}), were it not for the management allow-list"),
+            "name the address in [management] from = [\"…\"] to be let in also when the shield is started from elsewhere",
+        ),
+    })
+}
+
+/// With a default of drop: whether answers to connections of this machine come back.
+fn answers(rules: &Rules, sessions: &[Session], now: Now) -> Option<Finding> {
+    if rules.default == Verdict::Pass {
+        return None;
+    }
+    let local = sessions.first().map_or_else(|| [192, 0, 2, 1].into(), |session| session.local);
+    let peer = if local.is_ipv4() {
+        [198, 51, 100, 1].into()
+    } else {
+        std::net::Ipv6Addr::from([0x2001, 0xdb8, 0, 0, 0, 0, 0, 1]).into()
+    };
+    let server = Session { peer, peer_port: HTTPS, local, local_port: 40_000 };
+    let decision = reference::decide(rules, &tcp(&server, SYN | ACK), now);
+    (decision.outcome == Outcome::Drop && decision.rule.is_none()).then(|| {
+        found(
+            Weight::Note,
+            None,
+            "default = \"drop\" also drops the answers to connections that this machine opens: no rule passes them".to_owned(),
+            "pass what it needs by source and source-port (name servers: 53, time: 123), or TCP with tcp-flags = \"ack\"",
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests;
