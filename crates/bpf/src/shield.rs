@@ -1,5 +1,7 @@
 //! The shield's kernel program: rules, prefixes, limits, cookies and counts in XDP.
 
+mod ack;
+mod cookie;
 mod counts;
 mod layout;
 mod link;
@@ -8,6 +10,8 @@ pub mod prefixes;
 mod shared;
 pub mod tables;
 
+pub use ack::{AckCounts, ShieldAck};
+pub use cookie::{CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies};
 pub use counts::{RuleCount, ShieldCounts, ShieldTotals};
 pub use layout::COUNTERS;
 pub use link::ShieldLink;

@@ -27,6 +27,7 @@ skeleton!(napi_cost, "/napi_cost.skel.rs");
 skeleton!(profile, "/profile.skel.rs");
 skeleton!(ring_sockets, "/ring_sockets.skel.rs");
 skeleton!(shield, "/shield.skel.rs");
+skeleton!(shield_ack, "/shield_ack.skel.rs");
 skeleton!(tap, "/tap.skel.rs");
 skeleton!(xsk_redirect, "/xsk_redirect.skel.rs");
 skeleton!(xdp_drop, "/xdp_drop.skel.rs");

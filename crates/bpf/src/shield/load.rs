@@ -16,6 +16,7 @@ use sys::map_mmap::SharedMemory;
 
 use super::{
     PROGRAM,
+    cookie::Cookies,
     layout::Layout,
     link::ShieldLink,
     prefixes::{PrefixLayout, TrieLayout},
@@ -45,6 +46,8 @@ pub struct Heartbeat {
 pub struct ShieldConfig {
     /// Whether the program listens to a heartbeat ([`ShieldShared::beat`]).
     pub heartbeat: Option<Heartbeat>,
+    /// How SYNs are answered; needed if a rule asks for cookies.
+    pub cookies: Option<Cookies>,
     /// For [`Shield::test`]: what decides is told, at a price; and rules may ask for cookies that are not set up.
     pub tell: bool,
 }
@@ -89,7 +92,7 @@ impl Shield {
     /// [`XdpError::Setting`] for tables that contradict themselves; [`XdpError::Load`] if the kernel refuses.
     pub fn load(tables: &ShieldTables, config: &ShieldConfig, shared: &ShieldShared) -> Result<Self, XdpError> {
         let layout = Layout::of(tables)?;
-        if layout.challenges && !config.tell {
+        if layout.challenges && !config.tell && config.cookies.is_none() {
             return Err(XdpError::Setting("a rule asks for SYN cookies, which are not set up".into()));
         }
         quiet_libbpf();
@@ -110,6 +113,10 @@ impl Shield {
             knobs.shield_malformed = u32::from(tables.malformed_drop);
             knobs.shield_tells = config.tell;
             knobs.shield_limits = layout.limits;
+            if let Some(cookies) = config.cookies.as_ref().filter(|_| layout.challenges) {
+                knobs.shield_cookies = true;
+                cookies.set(knobs);
+            }
             if let Some(heartbeat) = config.heartbeat {
                 knobs.shield_beat_ns = u64::try_from(heartbeat.timeout.as_nanos()).unwrap_or(u64::MAX).max(1);
                 knobs.shield_fail_closed = heartbeat.closed;
@@ -125,6 +132,9 @@ impl Shield {
             }
         }
         shared.lend(open.open_object_mut()).map_err(failed)?;
+        if let Some(cookies) = &config.cookies {
+            cookies.lend(open.open_object_mut()).map_err(failed)?;
+        }
         let skel = open.load().map_err(failed)?;
         let mut told = None;
         for map in skel.object().maps() {

@@ -1,0 +1,378 @@
+//! SYN cookies: how SYNs are answered, and what is remembered about it (`src/bpf/shield_cookie.h`).
+
+use std::{
+    fs, io,
+    mem::offset_of,
+    net::IpAddr,
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenObject, libbpf_sys};
+use sys::ethtool::Ethtool;
+
+use super::PROGRAM;
+use crate::{
+    redirect::{number, to_io},
+    skel::shield::types::{rodata, shield_cookie_count},
+    xdp::XdpError,
+};
+
+/// The maps, by their names in the program: the counts, and the known sources of either family.
+const COUNTS: &str = "cookie_counts";
+const V4: &str = "known_v4";
+const V6: &str = "known_v6";
+/// Bytes of the IPv4 and the TCP header, and of the IPv6 and the TCP header.
+const HEADERS_V4: u16 = 40;
+const HEADERS_V6: u16 = 60;
+/// MSS that every host takes (RFC 9293, 3.7.1; RFC 8200, 5).
+const MSS_MIN_V4: u16 = 536;
+const MSS_MIN_V6: u16 = 1220;
+
+/// Which of the two ways.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CookieMode {
+    /// The protected server is this host: SYNs are answered by the kernel's own cookies, and [`super::ShieldAck`] makes connections of
+    /// the ACKs that bring them back.
+    Host(HostCookies),
+    /// The protected servers are behind a gateway: sources must show that they exist before their SYNs pass.
+    Gateway(GatewayCookies),
+}
+
+/// What SYN-ACKs of this host say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostCookies {
+    /// The interface's MAC address: frames to others are left alone. None: all are taken for this host's.
+    pub mac: Option<[u8; 6]>,
+    /// TCP packets to ports where no socket is are dropped; else the stack gets and refuses them (RST), which is slow under a flood.
+    pub drop_unlistened: bool,
+    /// Timestamps are offered. Without them a connection has neither window scaling nor SACK nor ECN.
+    pub timestamps: bool,
+    /// SACK is offered.
+    pub sack: bool,
+    /// Window scaling is offered.
+    pub scaling: bool,
+    /// ECN is agreed to.
+    pub ecn: bool,
+    /// The MSS that is told to IPv4 clients, in bytes.
+    pub mss_v4: u16,
+    /// Likewise for IPv6.
+    pub mss_v6: u16,
+    /// The window of the SYN-ACK in bytes.
+    pub window: u16,
+    /// The shift of all further windows, 0 to 14.
+    pub window_shift: u8,
+}
+
+impl Default for HostCookies {
+    fn default() -> Self {
+        Self {
+            mac: None,
+            drop_unlistened: false,
+            timestamps: true,
+            sack: true,
+            scaling: true,
+            ecn: true,
+            mss_v4: 1460,
+            mss_v6: 1440,
+            window: 64_240,
+            window_shift: 7,
+        }
+    }
+}
+
+impl HostCookies {
+    /// As the kernel would answer on `interface`: its MAC address and MTU, and the settings net.ipv4.tcp_* of this thread's network namespace.
+    ///
+    /// # Errors
+    /// [`XdpError::Unsupported`] if net.ipv4.tcp_syncookies is 0: then the kernel makes no connection of a cookie.
+    /// [`XdpError::System`] if something cannot be read.
+    pub fn of(interface: &str) -> Result<Self, XdpError> {
+        let failed = |operation| {
+            let interface = interface.to_owned();
+            move |source| XdpError::System { interface, operation, source }
+        };
+        let of_interface = |name: &str, operation| {
+            fs::read_to_string(format!("/sys/class/net/{interface}/{name}")).map_err(failed(operation))
+        };
+        let setting = |name: &str| -> Result<Vec<u64>, XdpError> {
+            let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"));
+            let text = text.map_err(failed("read net.ipv4.tcp_* for SYN cookies"))?;
+            Ok(text.split_whitespace().filter_map(|n| n.parse().ok()).collect())
+        };
+        let first = |name: &str| setting(name).map(|all| all.first().copied().unwrap_or(0));
+        if first("tcp_syncookies")? == 0 {
+            return Err(XdpError::Unsupported {
+                interface: interface.to_owned(),
+                program: PROGRAM,
+                mode: crate::XdpMode::Native,
+                reason:
+                    "net.ipv4.tcp_syncookies is 0, so that the kernel makes no connection of a SYN cookie: set it to 1"
+                        .into(),
+            });
+        }
+        let mtu: u16 = of_interface("mtu", "read the MTU")?.trim().parse().unwrap_or(u16::MAX);
+        // As tcp_select_initial_window does (net/ipv4/tcp_output.c).
+        let receive = setting("tcp_rmem")?.last().copied().unwrap_or(0).max(1 << 16);
+        let window_shift = receive.ilog2().saturating_sub(15).min(14) as u8;
+        Ok(Self {
+            mac: mac(of_interface("address", "read the MAC address")?.trim()),
+            timestamps: first("tcp_timestamps")? != 0,
+            sack: first("tcp_sack")? != 0,
+            scaling: first("tcp_window_scaling")? != 0,
+            ecn: first("tcp_ecn")? != 0,
+            mss_v4: mtu.saturating_sub(HEADERS_V4).max(MSS_MIN_V4),
+            mss_v6: mtu.saturating_sub(HEADERS_V6).max(MSS_MIN_V6),
+            window_shift,
+            ..Self::default()
+        })
+    }
+}
+
+/// A MAC address from its text; none for interfaces whose addresses are of another kind.
+fn mac(text: &str) -> Option<[u8; 6]> {
+    let bytes: Vec<u8> = text.split(':').map_while(|b| u8::from_str_radix(b, 16).ok()).collect();
+    bytes.try_into().ok().filter(|mac| *mac != [0; 6])
+}
+
+/// How sources show that they exist.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatewayCookies {
+    /// Seconds that a source stays known after its last SYN.
+    pub known_s: u32,
+    /// What is not a SYN and comes from an unknown source is dropped too, connections that were there before included.
+    pub strict: bool,
+}
+
+impl Default for GatewayCookies {
+    fn default() -> Self {
+        Self { known_s: 600, strict: false }
+    }
+}
+
+/// What became of challenged packets, over all CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CookieCounts {
+    /// SYNs answered by a cookie (host) or a question (gateway).
+    pub answered: u64,
+    /// ACKs with a right cookie.
+    pub right: u64,
+    /// ACKs with a wrong one, dropped.
+    pub wrong: u64,
+    /// ACKs with a right one that were dropped because the driver keeps no metadata.
+    pub unmarked: u64,
+    /// Packets to where no socket is.
+    pub unlistened: u64,
+    /// Packets that can belong to no handshake, dropped.
+    pub odd: u64,
+    /// SYNs that could not be answered, dropped.
+    pub failed: u64,
+    /// Sources that became known.
+    pub proved: u64,
+    /// SYNs of known sources, which passed.
+    pub known: u64,
+    /// Packets of unknown sources, dropped.
+    pub unknown: u64,
+}
+
+/// How SYNs are answered, with the maps that go on when programs are replaced.
+#[derive(Debug, Clone)]
+pub struct Cookies {
+    mode: CookieMode,
+    by_redirect: bool,
+    maps: Arc<[(&'static str, MapHandle)]>,
+}
+
+impl Cookies {
+    /// For `interface`, with room for `sources` known sources per family (gateway mode; about 80 bytes each): the ones that were not
+    /// heard of for longest make room for new ones.
+    ///
+    /// # Errors
+    /// [`XdpError::Map`] if the maps cannot be made; [`XdpError::System`] if the interface's driver cannot be asked for.
+    pub fn create(interface: &str, mode: CookieMode, sources: u32) -> Result<Self, XdpError> {
+        let room = if matches!(mode, CookieMode::Gateway(_)) { sources.max(1) } else { 1 };
+        let maps = [
+            new(COUNTS, MapType::PercpuArray, 4, size_of::<shield_cookie_count>() as u32, 1)?,
+            new(V4, MapType::LruHash, 4, 4, room)?,
+            new(V6, MapType::LruHash, 8, 4, room)?,
+        ];
+        Ok(Self { mode, by_redirect: by_redirect(interface)?, maps: maps.into() })
+    }
+
+    /// With the maps that another process pinned under `dir`.
+    ///
+    /// # Errors
+    /// [`XdpError::Pin`] if one is missing; [`XdpError::System`] as for [`Cookies::create`].
+    pub fn open(interface: &str, mode: CookieMode, dir: &Path) -> Result<Self, XdpError> {
+        let open = |name: &'static str| {
+            let path = dir.join(name);
+            let map = MapHandle::from_pinned_path(&path).map_err(|e| XdpError::pin("open", &path, to_io(&e)))?;
+            if name == COUNTS && map.value_size() as usize != size_of::<shield_cookie_count>() {
+                let why =
+                    io::Error::other("it was made by a version of evenkeel that counts otherwise: stop that one first");
+                return Err(XdpError::pin("take over", &path, why));
+            }
+            Ok((name, map))
+        };
+        let maps = [open(COUNTS)?, open(V4)?, open(V6)?];
+        Ok(Self { mode, by_redirect: by_redirect(interface)?, maps: maps.into() })
+    }
+
+    /// The same maps, another way.
+    #[must_use]
+    pub fn with(&self, mode: CookieMode) -> Self {
+        Self { mode, ..self.clone() }
+    }
+
+    /// Keeps the maps under `dir`, which exists, in a BPF file system.
+    ///
+    /// # Errors
+    /// [`XdpError::Pin`] with the path.
+    pub fn pin(&self, dir: &Path) -> Result<(), XdpError> {
+        for (name, map) in self.maps.iter() {
+            let path = dir.join(name);
+            let mut second = MapHandle::try_from(map).map_err(|e| XdpError::pin("pin a map as", &path, to_io(&e)))?;
+            second.pin(&path).map_err(|e| XdpError::pin("pin a map as", &path, to_io(&e)))?;
+        }
+        Ok(())
+    }
+
+    /// Takes their names under `dir` away; names that are gone already are no error.
+    ///
+    /// # Errors
+    /// [`XdpError::Pin`] with the path.
+    pub fn unpin(dir: &Path) -> Result<(), XdpError> {
+        let paths: Vec<PathBuf> = [COUNTS, V4, V6].iter().map(|name| dir.join(name)).collect();
+        for path in paths {
+            match fs::remove_file(&path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(XdpError::pin("remove", &path, e)),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Which of the two ways.
+    pub fn mode(&self) -> &CookieMode {
+        &self.mode
+    }
+
+    /// What became of challenged packets since the maps were made.
+    ///
+    /// # Errors
+    /// [`XdpError::Map`] if they cannot be read.
+    pub fn counts(&self) -> Result<CookieCounts, XdpError> {
+        let mut sum = CookieCounts::default();
+        for count in crate::redirect::per_cpu(self.map(COUNTS)?, PROGRAM, "read the map cookie_counts")? {
+            let at = |offset: usize| number(count.get(offset..).unwrap_or_default());
+            sum.answered += at(offset_of!(shield_cookie_count, answered));
+            sum.right += at(offset_of!(shield_cookie_count, right));
+            sum.wrong += at(offset_of!(shield_cookie_count, wrong));
+            sum.unmarked += at(offset_of!(shield_cookie_count, unmarked));
+            sum.unlistened += at(offset_of!(shield_cookie_count, unlistened));
+            sum.odd += at(offset_of!(shield_cookie_count, odd));
+            sum.failed += at(offset_of!(shield_cookie_count, failed));
+            sum.proved += at(offset_of!(shield_cookie_count, proved));
+            sum.known += at(offset_of!(shield_cookie_count, known));
+            sum.unknown += at(offset_of!(shield_cookie_count, unknown));
+        }
+        Ok(sum)
+    }
+
+    /// Whether a source has shown that it exists, however long ago.
+    ///
+    /// # Errors
+    /// [`XdpError::Map`] if the map cannot be read.
+    pub fn knows(&self, source: IpAddr) -> Result<bool, XdpError> {
+        let found = match source {
+            IpAddr::V4(a) => self.map(V4)?.lookup(&a.octets(), MapFlags::ANY),
+            IpAddr::V6(a) => self.map(V6)?.lookup(&key_v6(&a.octets()), MapFlags::ANY),
+        };
+        found.map(|value| value.is_some()).map_err(|e| failed("look up a known source", &e))
+    }
+
+    /// How many sources are known, of both families.
+    pub fn known(&self) -> usize {
+        self.maps.iter().filter(|(name, _)| *name != COUNTS).map(|(_, map)| map.keys().count()).sum()
+    }
+
+    /// Has the object that is about to be loaded use these maps.
+    pub(super) fn lend(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
+        for mut map in object.maps_mut() {
+            if let Some((_, ours)) = self.maps.iter().find(|(name, _)| map.name() == *name) {
+                map.set_max_entries(ours.max_entries())?;
+                map.reuse_fd(ours.as_fd())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the program's constants.
+    pub(super) fn set(&self, knobs: &mut rodata) {
+        knobs.cookie_by_redirect = self.by_redirect;
+        match &self.mode {
+            CookieMode::Host(host) => {
+                knobs.cookie_mode = 1;
+                knobs.cookie_mac_known = host.mac.is_some();
+                knobs.cookie_mac = host.mac.unwrap_or_default();
+                knobs.cookie_drop_unlistened = host.drop_unlistened;
+                knobs.cookie_timestamps = host.timestamps;
+                knobs.cookie_sack = host.sack;
+                knobs.cookie_scaling = host.scaling;
+                knobs.cookie_ecn = host.ecn;
+                knobs.cookie_mss_v4 = host.mss_v4;
+                knobs.cookie_mss_v6 = host.mss_v6;
+                knobs.cookie_window = host.window;
+                knobs.cookie_wscale = host.window_shift.min(14);
+            }
+            CookieMode::Gateway(gateway) => {
+                knobs.cookie_mode = 2;
+                knobs.cookie_known_s = gateway.known_s;
+                knobs.cookie_strict = gateway.strict;
+            }
+        }
+    }
+
+    fn map(&self, wanted: &str) -> Result<&MapHandle, XdpError> {
+        let found = self.maps.iter().find(|(name, _)| *name == wanted);
+        found.map(|(_, map)| map).ok_or_else(|| XdpError::Setting(format!("the program has no map {wanted}")))
+    }
+}
+
+/// The first 64 bits, in the order in which the program has them: two words as on the wire, the first above the second.
+fn key_v6(address: &[u8; 16]) -> [u8; 8] {
+    let word = |at: usize| u64::from(address[at..].first_chunk().map_or(0, |&b| u32::from_ne_bytes(b)));
+    (word(0) << 32 | word(4)).to_ne_bytes()
+}
+
+/// A veth takes XDP_TX only while its peer runs an XDP program, a redirect whenever that runs NAPI.
+fn by_redirect(interface: &str) -> Result<bool, XdpError> {
+    let refused = |source: String| XdpError::System {
+        interface: interface.to_owned(),
+        operation: "ask for the driver",
+        source: io::Error::other(source),
+    };
+    let mut ethtool = Ethtool::open().map_err(|e| refused(e.to_string()))?;
+    let driver = ethtool.driver(interface).map_err(|e| refused(e.to_string()))?;
+    Ok(driver.is_some_and(|d| d.driver == "veth"))
+}
+
+fn new(
+    name: &'static str,
+    kind: MapType,
+    key: u32,
+    value: u32,
+    entries: u32,
+) -> Result<(&'static str, MapHandle), XdpError> {
+    let opts = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        ..Default::default()
+    };
+    let map = MapHandle::create(kind, Some(name), key, value, entries, &opts);
+    Ok((name, map.map_err(|e| failed("make the maps of SYN cookies", &e))?))
+}
+
+fn failed(operation: &'static str, e: &libbpf_rs::Error) -> XdpError {
+    XdpError::Map { program: PROGRAM, operation, source: to_io(e) }
+}
