@@ -7,6 +7,7 @@
 #include "shield_parse.h"
 #include "shield_rules.h"
 #include "shield_limit.h"
+#include "shield_watch.h"
 #if __has_include("shield_cookie.h")
 #include "shield_cookie.h"
 #endif
@@ -208,6 +209,8 @@ int ek_shield(struct xdp_md *ctx)
 			total->failed_closed++;
 		return shield_drop(total, p.frame_len);
 	}
+	if (watch_on)
+		shield_watch(&p, shield_protected(&p), p.frame_len);
 	found = shield_decide(&p, cpu, closed);
 	if (found == SHIELD_NONE) {
 		action = shield_default;
