@@ -3,6 +3,8 @@
 //! A packet has nine fields ([`Field`]). Each field's value has a class; each class has a row: a bit for every rule whose
 //! condition on that field the value fulfils. The AND of the nine rows is the set of rules that apply, the lowest bit the first.
 
+pub use super::prefixes::{PrefixGroup, V4Prefixes, V6Kind, V6Prefixes, V6Slot};
+
 /// Words of 64 rules that a row may have.
 pub const WORDS_MAX: usize = 64;
 /// A VLAN id for frames without a tag.
@@ -51,40 +53,6 @@ pub struct AddressTable {
     pub v6: Option<V6Prefixes>,
     /// A row of `words` words for each class; class 0 is that of addresses in no prefix.
     pub rows: Vec<u64>,
-}
-
-/// IPv4 prefixes to classes, DIR-24-8 (Gupta, Lin, McKeown 1998).
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct V4Prefixes {
-    /// 2^24 entries: a class, or with the highest bit set the number of a block of 256 in `low`.
-    pub high: Vec<u16>,
-    /// Blocks of 256 classes.
-    pub low: Vec<u16>,
-}
-
-/// IPv6 prefixes to classes. Filled in by [`crate::shield`]'s builder; see there.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct V6Prefixes {
-    /// Which lengths are worth a look for each value of the first 16 bits: an index into `length_lists`.
-    pub lists: Vec<u16>,
-    /// Lengths of prefixes, longest first, each list ended by 255; concatenated, 16 per list at most.
-    pub length_lists: Vec<u8>,
-    /// Open-addressed slots, a power of two of them.
-    pub slots: Vec<V6Slot>,
-}
-
-/// A prefix in the hash table of [`V6Prefixes`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-#[repr(C)]
-pub struct V6Slot {
-    /// Bits of the address, the rest zero.
-    pub address: [u8; 16],
-    /// Length in bits plus 1; 0: empty.
-    pub len: u16,
-    /// Its class.
-    pub class: u16,
-    /// Nothing.
-    pub pad: u32,
 }
 
 /// What a rule does, as the kernel has it.

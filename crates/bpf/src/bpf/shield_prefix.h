@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Addresses to classes: what a packet's source and destination are to the rules, and which protected prefix it goes to.
+ * The tables are those of shield/prefixes.rs, which says how they are made; sections are resized and filled before they are loaded. */
+#pragma once
+
+#include "shield.h"
+
+#define SHIELD_SPLIT 0x10000u
+#define SHIELD_LONG 0x40000000u
+#define SHIELD_LIST_END 255
+#define SHIELD_PROBES 32
+/* Lengths of 33 to 128 bits. */
+#define SHIELD_LENGTHS 96
+
+struct shield_trie {
+	/* Bytes from the section's start to each part. */
+	__u32 top, codes, groups, blocks, runs;
+	/* How many there are. */
+	__u32 entries, blocks_len, runs_len;
+	/* log2 of the bits of a code. */
+	__u32 code_log;
+	/* 0: no prefix of this family, all addresses have class 0. */
+	__u32 used;
+};
+
+struct shield_prefixes {
+	struct shield_trie v4, v6;
+	/* Bytes from the section's start to each part, and how many there are. */
+	__u32 kinds, lengths, slots;
+	__u32 kinds_len, lengths_len, slot_mask;
+	/* Of the hash function. */
+	__u32 seed;
+};
+
+struct shield_group {
+	__u64 mask;
+	__u32 base;
+	__u32 pad;
+};
+
+struct shield_kind {
+	__u32 list;
+	__u32 class;
+};
+
+struct shield_slot {
+	__u64 high, low;
+	__u16 len;
+	__u16 class;
+	__u32 pad;
+};
+
+/* One section a field, each with all of its parts, and where they are in it. */
+__u64 shield_source_data[1] SEC(".data.shield_src");
+__u64 shield_destination_data[1] SEC(".data.shield_dst");
+__u64 shield_protected_data[1] SEC(".data.shield_prot");
+const volatile struct shield_prefixes shield_source_prefixes;
+const volatile struct shield_prefixes shield_destination_prefixes;
+const volatile struct shield_prefixes shield_protected_prefixes;
+
+static __always_inline __u32 shield_ones(__u64 x)
+{
+	x -= (x >> 1) & 0x5555555555555555;
+	x = (x & 0x3333333333333333) + ((x >> 2) & 0x3333333333333333);
+	x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0f;
+	return (x * 0x0101010101010101) >> 56;
+}
+
+/* Keeps the compiler from comparing a copy of a number whose bounds the verifier then does not know. */
+#define shield_keep(x) asm volatile("" : "+r"(x))
+
+/* A /24 of several classes: its block has up to four runs, or says where the longer list is. Indices are 64 bits wide, since the
+ * verifier forgets bounds where the upper half is cut off. */
+static __always_inline __u32 shield_trie_block(const void *data, const volatile struct shield_trie *t, __u64 i, __u64 low)
+{
+	const struct shield_group *group = data + t->groups + (i >> 6) * sizeof(*group);
+	__u64 rank = group->base + shield_ones(group->mask & ((1ull << (i & 63)) - 1));
+	const __u32 *block;
+	__u64 run, at, end;
+	__u32 step;
+
+	shield_keep(rank);
+	if (rank >= t->blocks_len)
+		return 0;
+	block = data + t->blocks + rank * 16;
+	run = block[0];
+	if (!(run & SHIELD_LONG)) {
+		if (block[1] >> 16 <= low)
+			run = block[1];
+		if (block[2] >> 16 <= low)
+			run = block[2];
+		if (block[3] >> 16 <= low)
+			run = block[3];
+		return run & 0xffff;
+	}
+	at = block[1];
+	end = at + (run & 0xffff);
+	if (end > t->runs_len)
+		end = t->runs_len;
+	/* The last run that does not begin behind the address; the first begins at 0. */
+#pragma clang loop unroll(full)
+	for (step = 128; step; step >>= 1) {
+		__u64 next = at + step;
+
+		shield_keep(next);
+		if (next >= t->runs_len || next >= end)
+			continue;
+		if (*(const __u32 *)(data + t->runs + next * 4) >> 16 <= low)
+			at = next;
+	}
+	shield_keep(at);
+	if (at >= t->runs_len)
+		return 0;
+	return *(const __u32 *)(data + t->runs + at * 4) & 0xffff;
+}
+
+/* The class of 32 bits, in host order. */
+static __always_inline __u32 shield_trie_find(const void *data, const volatile struct shield_trie *t, __u32 address)
+{
+	__u64 word, i, code, ones;
+	__u32 top;
+
+	if (!t->used)
+		return 0;
+	top = *(const __u32 *)(data + t->top + (__u64)(address >> 16) * 4);
+	if (!(top & SHIELD_SPLIT))
+		return top;
+	i = (top & 0xffff) << 8 | ((address >> 8) & 0xff);
+	shield_keep(i);
+	if (i >= t->entries)
+		return 0;
+	word = *(const __u64 *)(data + t->codes + (i >> (6 - t->code_log)) * 8);
+	ones = (1ull << (1u << t->code_log)) - 1;
+	code = (word >> ((i << t->code_log) & 63)) & ones;
+	if (__builtin_expect(code != ones, 1))
+		return code;
+	return shield_trie_block(data, t, i, address & 0xff);
+}
+
+/* The class of a prefix of IPv6 plus 1, 0 if it is not in the table. */
+static __always_inline __u32 shield_v6_find(const void *data, const volatile struct shield_prefixes *p, __u64 high,
+					    __u64 low, __u32 len)
+{
+	__u64 hash;
+	__u32 probe;
+
+	if (!p->v6.used)
+		return 0;
+	high &= len >= 64 ? ~0ull : ~0ull << ((64 - len) & 63);
+	low &= len <= 64 ? 0 : ~0ull << ((128 - len) & 63);
+	hash = (high ^ ((__u64)len << 32 | p->seed)) * 0x9e3779b97f4a7c15;
+	hash = (hash ^ (hash >> 32) ^ low) * 0xbf58476d1ce4e5b9;
+	hash = (hash ^ (hash >> 32)) * 0x94d049bb133111eb;
+	hash >>= 32;
+	for (probe = 0; probe < SHIELD_PROBES; probe++) {
+		const struct shield_slot *slot = data + p->slots + ((hash + probe) & p->slot_mask) * sizeof(*slot);
+
+		if (!slot->len)
+			return 0;
+		if (slot->len == len && slot->high == high && slot->low == low)
+			return slot->class + 1;
+	}
+	return 0;
+}
+
+/* A function of its own, verified once: the loop over lengths around it would multiply its paths. */
+__noinline __u32 shield_v6_probe(__u32 which, __u64 high, __u64 low, __u32 len)
+{
+	if (which == SHIELD_SOURCE)
+		return shield_v6_find(shield_source_data, &shield_source_prefixes, high, low, len);
+	if (which == SHIELD_DESTINATION)
+		return shield_v6_find(shield_destination_data, &shield_destination_prefixes, high, low, len);
+	return shield_v6_find(shield_protected_data, &shield_protected_prefixes, high, low, len);
+}
+
+/* Longer prefixes of IPv6, the longest first; `number` is what the first 32 bits say. */
+static __always_inline __u32 shield_v6_long(const void *data, const volatile struct shield_prefixes *p, __u32 which,
+					    const __u32 *address, __u32 number)
+{
+	const struct shield_kind *kind;
+	__u64 high, low;
+	__u32 i;
+
+	if (number >= p->kinds_len)
+		return 0;
+	kind = data + p->kinds + (__u64)number * sizeof(*kind);
+	if (!kind->list)
+		return kind->class;
+	high = (__u64)bpf_ntohl(address[0]) << 32 | bpf_ntohl(address[1]);
+	low = (__u64)bpf_ntohl(address[2]) << 32 | bpf_ntohl(address[3]);
+	for (i = 0; i < SHIELD_LENGTHS; i++) {
+		__u64 at = (__u64)kind->list + i;
+		__u32 len, class;
+
+		shield_keep(at);
+		if (at >= p->lengths_len)
+			break;
+		len = *(const __u8 *)(data + p->lengths + at);
+		if (len == SHIELD_LIST_END)
+			break;
+		class = shield_v6_probe(which, high, low, len);
+		if (class)
+			return class - 1;
+	}
+	return kind->class;
+}
+
+static __always_inline __u32 shield_class(const void *data, const volatile struct shield_prefixes *p, __u32 which,
+					  __u8 family, const __u32 *address)
+{
+	if (family == 4)
+		return shield_trie_find(data, &p->v4, bpf_ntohl(address[0]));
+	if (!p->v6.used)
+		return 0;
+	return shield_v6_long(data, p, which, address, shield_trie_find(data, &p->v6, bpf_ntohl(address[0])));
+}
+
+static __always_inline __u32 shield_source_class(const struct shield_packet *packet)
+{
+	return shield_class(shield_source_data, &shield_source_prefixes, SHIELD_SOURCE, packet->family, packet->source);
+}
+
+static __always_inline __u32 shield_destination_class(const struct shield_packet *packet)
+{
+	return shield_class(shield_destination_data, &shield_destination_prefixes, SHIELD_DESTINATION, packet->family,
+			    packet->destination);
+}
+
+/* The number of the protected prefix plus 1; 0: none. */
+static __always_inline __u32 shield_protected(const struct shield_packet *packet)
+{
+	return shield_class(shield_protected_data, &shield_protected_prefixes, SHIELD_FIELDS, packet->family,
+			    packet->destination);
+}

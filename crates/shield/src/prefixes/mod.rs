@@ -1,0 +1,17 @@
+//! Prefixes by the million: files of them, lists of them overlaid into classes, and the tables that the kernel looks addresses up in.
+
+mod overlay;
+mod read;
+mod v4;
+mod v6;
+
+pub use overlay::{Overlay, overlay};
+pub use read::{BadLine, OnBadLine, SetError, parse_prefix, parse_set, read_set};
+pub use v4::v4;
+pub use v6::v6;
+
+/// The classes of equal membership that one table can tell apart, the one of addresses in no prefix included.
+pub const CLASSES_MAX: usize = bpf::shield::prefixes::CLASS_MAX as usize + 1;
+
+#[cfg(test)]
+mod tests;
