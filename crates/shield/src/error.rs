@@ -49,6 +49,39 @@ pub enum ShieldError {
         /// Why.
         source: io::Error,
     },
+    /// A file or folder of the running shield cannot be used.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Place {
+        /// What was to be done with it.
+        operation: &'static str,
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Another process tends the shield of the interface.
+    #[error("{interface} has a shield already, which process {pid} tends: `evenkeel shield reload {interface}` has it read its rules again, `evenkeel shield stop {interface}` ends it")]
+    Tended {
+        /// The interface.
+        interface: String,
+        /// The process.
+        pid: String,
+    },
+    /// There is no shield there.
+    #[error("{interface} has no shield: `evenkeel shield run {interface} --rules FILE` puts one in front of it")]
+    None {
+        /// The interface.
+        interface: String,
+    },
+    /// What the machine lacks.
+    #[error("{0}")]
+    Lacking(String),
+    /// What was asked for cannot be.
+    #[error("{0}")]
+    Usage(String),
+    /// The kernel program.
+    #[error(transparent)]
+    Xdp(#[from] bpf::XdpError),
     /// More rules than rows have bits.
     #[error(
         "{given} rules, but the kernel's tables have room for {max}: join rules that do the same, or put their prefixes into one set"
@@ -92,7 +125,7 @@ pub enum ShieldError {
         capacity: usize,
     },
     /// A saved capture cannot be opened or read.
-    #[error("cannot read the capture {path}: {reason}")]
+    #[error("cannot read the capture {}: {reason}", path.display())]
     Capture {
         /// The file.
         path: PathBuf,
@@ -104,7 +137,12 @@ pub enum ShieldError {
 impl Classified for ShieldError {
     fn class(&self) -> ErrorClass {
         match self {
+            Self::Xdp(error) => error.class(),
+            Self::Place { .. } | Self::Lacking(_) => ErrorClass::Lacking,
             Self::Rules(_)
+            | Self::Usage(_)
+            | Self::Tended { .. }
+            | Self::None { .. }
             | Self::Read { .. }
             | Self::TooManyRules { .. }
             | Self::UnknownSet { .. }

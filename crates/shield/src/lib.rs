@@ -3,9 +3,13 @@
 pub mod compile;
 pub mod detect;
 pub mod error;
+pub mod events;
+pub mod explain;
+pub mod limits;
 pub mod packet;
 pub mod prefixes;
 pub mod reference;
 pub mod rules;
+pub mod run;
 
 pub use error::{Problem, ShieldError};

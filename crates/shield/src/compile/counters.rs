@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{error::ShieldError, rules::RULES_MAX};
+use crate::error::ShieldError;
 
-/// Slots that the kernel has: twice the rules, so that a reload may rename every one of them.
-pub const COUNTERS_MAX: usize = 2 * RULES_MAX;
+/// Slots that the kernel program has.
+pub const COUNTERS_MAX: usize = bpf::shield::COUNTERS;
 
 /// The slots that names have been given. Saved beside the kernel's counters, so that an upgrade goes on counting.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]

@@ -1,0 +1,90 @@
+use std::collections::BTreeMap;
+
+use bpf::shield::{Shield, ShieldConfig, ShieldParsed, ShieldShared, Tested};
+use shield::{
+    compile::{self, Counters, Now},
+    packet::{Packet, Parsed},
+    reference::{self, Decision, Outcome},
+    rules::Rules,
+};
+
+/// What the kernel refuses to run on.
+const FRAME_MIN: usize = 14;
+
+/// Whether the kernel program can be run: as root. In CI it must.
+pub fn privileged() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
+    if !root {
+        eprintln!("skipped: this test takes root");
+    }
+    root
+}
+
+/// Rules, and the kernel program loaded with them.
+pub struct Kernel {
+    pub rules: Rules,
+    pub now: Now,
+    shield: Shield,
+    shared: ShieldShared,
+    /// Packets that the reference says each rule counts.
+    counted: BTreeMap<usize, u64>,
+    /// Frames that were compared, and those that a rule decided about.
+    pub frames: u64,
+    pub decided: u64,
+}
+
+impl Kernel {
+    pub fn load(rules: Rules, now: Now) -> Self {
+        let tables = compile::tables(&rules, &mut Counters::new(), now).unwrap();
+        let shared = ShieldShared::create().unwrap();
+        let shield = Shield::load(&tables, &ShieldConfig { tell: true, ..Default::default() }, &shared).unwrap();
+        Self { rules, now, shield, shared, counted: BTreeMap::new(), frames: 0, decided: 0 }
+    }
+
+    /// Runs the program on the frame; in what it differs from the reference.
+    pub fn compare(&mut self, frame: &[u8]) -> Result<(), String> {
+        if frame.len() < FRAME_MIN {
+            return Ok(());
+        }
+        let Decision { rule, outcome, counted } = reference::decide_frame(&self.rules, frame, self.now);
+        let parsed = match Packet::parse(frame) {
+            Parsed::Ip(_) => ShieldParsed::Ip,
+            Parsed::NotIp => ShieldParsed::NotIp,
+            Parsed::Malformed(_) => ShieldParsed::Malformed,
+        };
+        // What asks for a cookie passes a program that has none.
+        let (action, challenged) = match outcome {
+            Outcome::Pass => (2, false),
+            Outcome::Drop => (1, false),
+            Outcome::Challenge => (2, true),
+        };
+        self.frames += 1;
+        self.decided += u64::from(rule.is_some());
+        for rule in counted {
+            *self.counted.entry(rule).or_default() += 1;
+        }
+        let meant = Tested { action, rule, challenged, parsed: Some(parsed), frame: frame.to_vec() };
+        let found = self.shield.test(frame).map_err(|error| error.to_string())?;
+        if found == meant {
+            return Ok(());
+        }
+        let (why, rules) = (Packet::parse(frame), &self.rules);
+        let of =
+            |t: &Tested| format!("{:?} action {} rule {:?} challenged {}", t.parsed, t.action, t.rule, t.challenged);
+        Err(format!("{why:?}: kernel {}, meant {}\nframe {frame:02x?}\n{rules:#?}", of(&found), of(&meant)))
+    }
+
+    /// In what the kernel's counters differ from the reference.
+    pub fn compare_counts(&self) -> Result<(), String> {
+        let counts = self.shared.counts();
+        for (number, count) in counts.rules.iter().enumerate() {
+            let meant = self.counted.get(&number).copied().unwrap_or(0);
+            if count.packets != meant {
+                return Err(format!("rule {number} counted {} packets, meant {meant}", count.packets));
+            }
+        }
+        let seen = counts.totals.passed + counts.totals.dropped;
+        if seen == self.frames { Ok(()) } else { Err(format!("{seen} frames counted, meant {}", self.frames)) }
+    }
+}
