@@ -13,6 +13,7 @@ pub mod load;
 pub mod profile;
 pub mod run;
 pub mod schema;
+pub mod shield;
 pub mod shield_event;
 pub mod sources;
 pub mod stations;

@@ -1,0 +1,197 @@
+//! The shield in front of an interface at one moment (`evenkeel.shield.status/1`).
+
+use serde::{Deserialize, Serialize};
+
+/// What becomes of packets when the control process is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fail {
+    /// Everything passes.
+    Open,
+    /// Only what the management allow-list lets in passes.
+    Closed,
+}
+
+impl Fail {
+    /// As words.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// A shield.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShieldStatus {
+    /// When, RFC 3339 in UTC.
+    pub when: String,
+    /// The interface.
+    pub interface: String,
+    /// How the program is attached, as the kernel says: native, generic, offload.
+    pub mode: String,
+    /// The program's id.
+    pub program_id: u32,
+    /// The control process; none: it is gone.
+    pub pid: Option<u32>,
+    /// Seconds since the heart last beat.
+    pub silent_s: f64,
+    /// Seconds of silence after which the shield fails.
+    pub patience_s: f64,
+    /// How it then fails.
+    pub fail: Fail,
+    /// The file of rules.
+    pub file: Option<String>,
+    /// When these rules came to hold, RFC 3339 in UTC.
+    pub loaded: String,
+    /// How often rules were replaced since the control process began.
+    pub reloads: u64,
+    /// Why the last reload was refused, if it was.
+    pub refused: Option<String>,
+    /// The rules in their order, those of the management allow-list first.
+    pub rules: Vec<RuleStatus>,
+    /// What becomes of packets that no rule decides about: pass or drop.
+    pub default: String,
+    /// All packets since the shared counters were made.
+    pub totals: Totals,
+    /// What an interval brought.
+    pub rates: Option<Rates>,
+    /// Sources that send most, if they are watched.
+    pub sources: Vec<SourceStatus>,
+    /// Attacks that go on, with what is done about them.
+    pub attacks: Vec<AttackStatus>,
+}
+
+impl ShieldStatus {
+    /// Whether the shield has failed: nobody tends it, and its patience is over.
+    pub fn has_failed(&self) -> bool {
+        self.silent_s > self.patience_s
+    }
+}
+
+/// A rule with its counters, which go on when rules are reloaded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RuleStatus {
+    /// Its name.
+    pub name: String,
+    /// Its line in the file.
+    pub line: Option<usize>,
+    /// What it does, in words: `drop`, `limit 1000/s`.
+    pub action: String,
+    /// Only counts.
+    pub shadow: bool,
+    /// Of the management allow-list.
+    pub management: bool,
+    /// When it ends to apply, RFC 3339.
+    pub expires: Option<String>,
+    /// Packets that it applied to.
+    pub packets: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// Those of the packets that exceeded its limit.
+    pub limited: u64,
+    /// Packets per second of the last interval, if one was measured.
+    pub pps: Option<f64>,
+}
+
+/// Counters of all packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Totals {
+    /// Frames that went on.
+    pub passed: u64,
+    /// Bytes of them.
+    pub passed_bytes: u64,
+    /// Frames that ended at the shield.
+    pub dropped: u64,
+    /// Bytes of them.
+    pub dropped_bytes: u64,
+    /// Packets that no rule decided about.
+    pub by_default: u64,
+    /// Frames that contradict themselves.
+    pub malformed: u64,
+    /// Frames that are not IP.
+    pub not_ip: u64,
+    /// Packets that a limit dropped.
+    pub limited: u64,
+    /// Packets that were challenged.
+    pub challenged: u64,
+    /// Frames that passed because the shield had failed open.
+    pub failed_open: u64,
+    /// Frames that were dropped because the shield had failed closed.
+    pub failed_closed: u64,
+}
+
+/// Per second of an interval.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
+pub struct Rates {
+    /// The interval in seconds.
+    pub interval_s: f64,
+    /// Packets that passed.
+    pub passed_pps: f64,
+    /// Bits of them.
+    pub passed_bps: f64,
+    /// Packets that were dropped.
+    pub dropped_pps: f64,
+    /// Bits of them.
+    pub dropped_bps: f64,
+    /// Packets that were challenged.
+    pub challenged_pps: f64,
+    /// Packets that limits dropped.
+    pub limited_pps: f64,
+}
+
+impl Rates {
+    /// Between two moments of the same counters, `seconds` apart.
+    pub fn between(earlier: &Totals, later: &Totals, seconds: f64) -> Self {
+        let per_s = |before: u64, after: u64| after.saturating_sub(before) as f64 / seconds.max(1e-9);
+        Self {
+            interval_s: seconds,
+            passed_pps: per_s(earlier.passed, later.passed),
+            passed_bps: 8.0 * per_s(earlier.passed_bytes, later.passed_bytes),
+            dropped_pps: per_s(earlier.dropped, later.dropped),
+            dropped_bps: 8.0 * per_s(earlier.dropped_bytes, later.dropped_bytes),
+            challenged_pps: per_s(earlier.challenged, later.challenged),
+            limited_pps: per_s(earlier.limited, later.limited),
+        }
+    }
+}
+
+/// A source that sends much.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SourceStatus {
+    /// Its address.
+    pub source: String,
+    /// Packets per second, estimated from a sample.
+    pub pps: f64,
+}
+
+/// An attack that goes on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AttackStatus {
+    /// Its number.
+    pub number: u64,
+    /// The protected prefix.
+    pub prefix: String,
+    /// What kind it is taken for.
+    pub class: String,
+    /// Seconds since its first look above a limit.
+    pub since_s: f64,
+    /// What is done about it, in words.
+    pub mitigation: String,
+    /// What is done only counts.
+    pub shadow: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_differences_by_time_and_never_negative() {
+        let earlier = Totals { passed: 100, dropped: 50, dropped_bytes: 1000, ..Totals::default() };
+        let later = Totals { passed: 300, dropped: 40, dropped_bytes: 2000, ..Totals::default() };
+        let rates = Rates::between(&earlier, &later, 2.0);
+        assert_eq!((rates.passed_pps, rates.dropped_pps, rates.dropped_bps), (100.0, 0.0, 4000.0));
+    }
+}
