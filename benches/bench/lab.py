@@ -116,6 +116,7 @@ class Lab:
     def __init__(self, queues=1):
         self.scratch = tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-", dir="/dev/shm")
         self.names = [f"{PREFIX}{os.getpid()}-{side}" for side in ("gen", "rx")]
+        self.more_names = []  # namespaces that a table adds for itself
         self.programs = []
         atexit.register(self.close)
         clear_leftovers()
@@ -208,7 +209,7 @@ class Lab:
         for program in self.programs:
             program.close()
         self.programs = []
-        for name in self.names:
+        for name in [*self.names, *self.more_names]:
             sh("ip", "netns", "del", name, check=False)
         shutil.rmtree(self.scratch, ignore_errors=True)
 

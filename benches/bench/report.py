@@ -104,6 +104,15 @@ def _bench_table(table):
     return "\n\n".join(filter(None, parts))
 
 
+def _rates_table(table):
+    """Rates that interfaces count, and the ratios between them."""
+    rows = [
+        [name, "not measured" if result["trouble"] else _mpps(result["pps"]), _short(result["trouble"] or result["note"])]
+        for name, result in table["contenders"].items()
+    ]
+    return "\n\n".join(filter(None, [_rows(["", "Mpps", "how"], rows), _ratios(table)]))
+
+
 def _sensible(figure):
     return f"{figure:,.0f}" if figure >= 100 else f"{figure:.2g}" if figure < 1 else f"{figure:.1f}"
 
@@ -158,7 +167,7 @@ def _value_table(table):
     return _rows(["", unit], rows) + f"\n\nWanted: below {table['below']} {unit}; met: {MARK[table['met']]}"
 
 
-SHOWN = {"cost": _cost_table, "bench": _bench_table}
+SHOWN = {"cost": _cost_table, "bench": _bench_table, "rates": _rates_table}
 
 
 def markdown(result):

@@ -1,0 +1,430 @@
+"""Tables `drop`, `prefixes`, `pass`, `between`, `cookies`: what `evenkeel shield` does per second on one core, beside what else could do it.
+
+The flood is the same for all: SYNs of 60 bytes, the source of each drawn anew. Set-ups differ in what stands at the receiving end, and each is
+measured by the interface's own counters: a frame counts only when what was to become of it did become of it."""
+
+import os
+import random
+import shutil
+import time
+from dataclasses import dataclass
+from typing import Callable
+
+from .contenders import Generator
+from .cost import SINK, _build as build_box, Box
+from .lab import READER_CPU, RECEIVER, RECEIVER_MAC, SENDER, SENDER_CPU, Trouble, cpu_times, sh, usage, wait_for
+from .peers import EVENKEEL, xdp_tool
+from .trial import ATTEMPTS, STEAL_LIMIT, median_of, ratio
+
+VICTIM, PORT = "198.19.0.1", 80
+RULES, PREFIXES = 25, 100_000
+FAR, OUT = "ekb3", "ekb4"  # the gateway's other side and what is behind it
+WARM, SETTLE = 0.4, 0.3  # seconds
+PATIENCE = 30.0  # seconds for a filter to be in place
+
+# bpf_redirect is all that a bare gateway does.
+REDIRECT = """
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+SEC("xdp") int redirect(struct xdp_md *ctx) { return bpf_redirect(TO, 0); }
+char LICENSE[] SEC("license") = "GPL";
+"""
+
+
+@dataclass
+class Filter:
+    """What stands at the receiving end. `place` puts it there and may give a program that runs meanwhile; `remove` takes it away."""
+
+    name: str
+    note: str
+    place: Callable  # (lab) -> Program or None
+    remove: Callable = lambda lab: None
+    receive: str = "stack"  # how the lab is arranged before
+    needs: str = EVENKEEL
+    in_xdp: bool = True  # nothing may reach the stack
+
+
+def _inside(lab, *argv, check=True):
+    """A command in the receiver's namespace, with this machine's file systems: programs find what they pinned."""
+    return sh("nsenter", f"--net=/run/netns/{lab.names[1]}", *argv, check=check)
+
+
+def _flood(source, to_mac=RECEIVER_MAC):
+    def argv(lab, seconds):
+        return [EVENKEEL, "gen", SENDER, "--syn-flood", "--random-sources", "--src", source, "--dst", VICTIM, "--dst-port", str(PORT), "--dst-mac",
+                to_mac, "--rate", "max", "--duration", f"{seconds:.1f}s", "--cpus", str(SENDER_CPU)]
+
+    return Generator("evenkeel gen", argv, EVENKEEL, "one SYN flood, each source drawn anew")
+
+
+# -- what stands at the receiving end
+
+def _nothing(_lab):
+    return None
+
+
+def _xdp_filter(lab):
+    filter_ = xdp_tool("xdp-filter")
+    _inside(lab, *filter_, "load", "-m", "native", "-f", "tcp", "-p", "allow", RECEIVER)
+    _inside(lab, *filter_, "port", str(PORT), "-m", "dst", "-p", "tcp")
+
+
+def _xdp_filter_away(lab):
+    _inside(lab, *xdp_tool("xdp-filter"), "unload", RECEIVER, check=False)
+
+
+def _nft(text):
+    def place(lab):
+        path = os.path.join(lab.scratch, "rules.nft")
+        with open(path, "w") as file:
+            file.write(text)
+        _inside(lab, "nft", "-f", path)
+
+    return place
+
+
+def _nft_away(lab):
+    _inside(lab, "nft", "flush", "ruleset", check=False)
+
+
+NFT_INGRESS = _nft(f"""table netdev ekb {{ chain first {{ type filter hook ingress device "{RECEIVER}" priority -500;
+  tcp dport {PORT} drop
+}}
+}}""")
+NFT_PREROUTING = _nft(f"table ip ekb {{ chain first {{ type filter hook prerouting priority -300; tcp dport {PORT} drop\n}}\n}}")
+
+
+def _iptables(lab):
+    _inside(lab, "iptables", "-t", "raw", "-A", "PREROUTING", "-p", "tcp", "--dport", str(PORT), "-j", "DROP")
+
+
+def _iptables_away(lab):
+    _inside(lab, "iptables", "-t", "raw", "-F", check=False)
+
+
+def _prefixes(count):
+    """So many different prefixes of 17 to 32 bits, most of them long as blocklists have them; always the same, none in 198.18.0.0/15."""
+    draw, found = random.Random(count), set()
+    while len(found) < count:
+        bits = draw.choice((17, 20, 22, 24, 24, 24, 28, 32, 32, 32))
+        first = draw.getrandbits(bits) << (32 - bits)
+        if first >> 17 != 0xC612 >> 1:
+            found.add((first, bits))
+    return [f"{a >> 24}.{a >> 16 & 255}.{a >> 8 & 255}.{a & 255}/{bits}" for a, bits in sorted(found)]
+
+
+def _rules(lab, prefixes, last="drop", rules=RULES):
+    """A file of so many rules: two that pass, some of every kind that do not apply, the blocked prefixes, and the one for the flood."""
+    folder = os.path.join(lab.scratch, f"shield-{prefixes}-{last}")
+    path = os.path.join(folder, "rules.toml")
+    if os.path.exists(path):
+        return path
+    os.makedirs(folder)
+    with open(os.path.join(folder, "blocked.txt"), "w") as file:
+        file.write("\n".join(_prefixes(prefixes)) + "\n")
+    text = [f'default = "pass"\nprotect = ["{VICTIM}/32"]\n[sets.blocked]\nfile = "blocked.txt"\n']
+    others = [
+        'action = "drop"\nprotocol = "udp"\nsource_port = [123, 11211]', 'action = "drop"\nfragment = true',
+        'action = "drop"\nprotocol = "icmp"\nlength = "1000-65535"', 'action = "drop"\nsource = "192.0.2.0/24"']
+    for number in range(rules - 2):
+        what = others[number] if number < len(others) else (
+            f'action = "{("drop", "pass")[number % 2]}"\nprotocol = "{("tcp", "udp")[number % 2]}"\ndestination_port = {6000 + number}')
+        text.append(f'[[rule]]\nname = "r{number}"\n{what}\n')
+    text.append('[[rule]]\nname = "blocked"\naction = "drop"\nsource = "@blocked"\n')
+    text.append(f'[[rule]]\nname = "flood"\naction = "{last}"\nprotocol = "tcp"\ndestination_port = {PORT}\n')
+    with open(path, "w") as file:
+        file.write("\n".join(text))
+    return path
+
+
+def _shield(*where, rules, more=()):
+    """`evenkeel shield run`, in place when its program is attached."""
+    def place(lab):
+        program = lab.start("evenkeel shield", [EVENKEEL, "shield", "run", *where, "--rules", rules(lab), "--json", *more], "rx", READER_CPU)
+        if not wait_for(lambda: lab.xdp_attached() or not program.running(), PATIENCE, 0.05) or not program.running():
+            raise Trouble(f"evenkeel shield did not start:\n{program.text()[-1500:]}")
+        return program
+
+    return place
+
+
+# -- measuring
+
+def _snmp(lab, name):
+    """A counter of the receiver's IPv4."""
+    with open(f"/proc/{lab.anchors['rx'].pid}/net/snmp") as file:
+        names, values = [line.split() for line in file if line.startswith("Ip:")][:2]
+    return int(values[names.index(name)])
+
+
+def _trial(lab, standing, generator, counter, seconds, check=None):
+    """One window: how many per second `counter` counts. Measured again while the hypervisor stole time."""
+    for _ in range(ATTEMPTS):
+        lab.arrange(standing.receive)
+        program = sender = None
+        try:
+            program = standing.place(lab)
+            if standing.receive.startswith("apart"):
+                lab.pin_napi_threads()
+            time.sleep(WARM)
+            sender = lab.start(generator.name, generator.argv(lab, SETTLE + seconds + 1.0), "gen", SENDER_CPU)
+            first = counter(lab)
+            if not wait_for(lambda: counter(lab) > first, 8.0, 0.01):
+                raise Trouble(f"nothing came through:\n{sender.text()[-800:]}\n{program.text()[-800:] if program else ''}")
+            time.sleep(SETTLE)
+            reached, opened, ticks, start = _snmp(lab, "InReceives"), counter(lab), cpu_times(), time.monotonic()
+            time.sleep(seconds)
+            closed, span, shares = counter(lab), time.monotonic() - start, usage(ticks, cpu_times())
+            figures = {"pps": (closed - opened) / span, "steal_percent": round(shares[None][1], 2),
+                       "to_the_stack": _snmp(lab, "InReceives") - reached}
+            if check:
+                check(standing, figures, closed - opened)
+            if program and not program.running():
+                raise Trouble(f"{standing.name} ended early:\n{program.text()[-1500:]}")
+        finally:
+            for running in (sender, program):
+                if running:
+                    running.stop()
+                    lab.forget(running)
+            standing.remove(lab)
+            lab.detach()
+        if figures["steal_percent"] <= STEAL_LIMIT:
+            break
+    return figures
+
+
+def _ended_early(standing, figures, frames):
+    """What ends in XDP must not reach the stack."""
+    if standing.in_xdp and figures["to_the_stack"] > 0.001 * frames:
+        raise Trouble(f"{standing.name} let {figures['to_the_stack']} of {frames} frames through")
+
+
+def _table(lab, title, arrangement, filters, generator, counter, wanted, options, say, check=None):
+    say(f"{title}: {arrangement}")
+    results = {f.name: {"rounds": [], "trouble": None, "note": f.note} for f in filters}
+    for f in filters:
+        if not shutil.which(f.needs):
+            results[f.name]["trouble"] = f"{f.needs} is not there"
+    for number in range(options.rounds):
+        for f in filters:
+            if results[f.name]["trouble"]:
+                continue
+            try:
+                figures = _trial(lab, f, generator, counter, options.seconds, check)
+            except Trouble as trouble:
+                results[f.name]["trouble"] = str(trouble)
+                say(f"  {f.name}: {trouble}")
+                continue
+            results[f.name]["rounds"].append(figures)
+            say(f"  round {number + 1} {f.name}: {figures['pps'] / 1e6:.3f} Mpps, steal {figures['steal_percent']} %")
+    for result in results.values():
+        result["pps"] = median_of(result, "pps")
+    return {
+        "title": title, "kind": "rates", "generator": None, "arrangement": arrangement, "contenders": results,
+        "ratios": [_judged(results, *item) for item in wanted],
+    }
+
+
+def _judged(results, ours, theirs, at_least):
+    found = ratio(results, ours, theirs, "pps")
+    return {
+        "ours": ours, "theirs": theirs, "metric": "frames", "at_least": at_least, "ratio": found,
+        "met": None if found is None or at_least is None else found["median"] >= at_least,
+    }
+
+
+def _taken(lab):
+    return lab.counters()[0]
+
+
+BARE, FILTER = "bare XDP_DROP", "xdp-filter"
+SHIELD = f"evenkeel shield, {RULES} rules, {PREFIXES:,} prefixes"
+
+
+def drop(lab, _generator, options, say):
+    """Table `drop`: frames ended per second, generator and filter on one core."""
+    filters = [
+        Filter(BARE, "the most that any filter can reach", _nothing, receive="drop"),
+        Filter(SHIELD, "everything counted per rule and per protected address, detection on",
+               _shield(RECEIVER, rules=lambda lab: _rules(lab, PREFIXES))),
+        Filter(FILTER, "one port, its program for TCP alone", _xdp_filter, _xdp_filter_away, needs=xdp_tool("xdp-filter")[-1]),
+        Filter("nft, ingress", "one rule: the port", NFT_INGRESS, _nft_away, needs="nft", in_xdp=False),
+        Filter("nft, raw prerouting", "one rule: the port", NFT_PREROUTING, _nft_away, needs="nft", in_xdp=False),
+        Filter("iptables, raw prerouting", "one rule: the port", _iptables, _iptables_away, needs="iptables", in_xdp=False),
+    ]
+    wanted = [(SHIELD, FILTER, 1.3), (SHIELD, BARE, 0.65), (SHIELD, "nft, ingress", None)]
+    how = f"SYNs to one port from sources drawn anew among all of IPv4; generator and filter share core {SENDER_CPU}; every frame is dropped"
+    return _table(lab, "drop", how, filters, _flood("0.0.0.0/0"), _taken, wanted, options, say, _ended_early)
+
+
+def prefixes(lab, _generator, options, say):
+    """Table `prefixes`: the same with more and more blocked prefixes."""
+    counts = [10, 1_000, 100_000, 1_000_000]
+    name = lambda count: f"{count:,} prefixes"  # noqa: E731 (a name for each row)
+    filters = [
+        Filter(name(count), f"{RULES} rules", _shield(RECEIVER, rules=lambda lab, count=count: _rules(lab, count)))
+        for count in counts
+    ]
+    wanted = [(name(count), name(10), 0.75 if count == counts[-1] else None) for count in counts[1:]]
+    how = f"as `drop`, evenkeel shield with more and more blocked prefixes of 17 to 32 bits in one of its {RULES} rules"
+    return _table(lab, "prefixes", how, filters, _flood("0.0.0.0/0"), _taken, wanted, options, say, _ended_early)
+
+
+def passed(lab, _generator, options, say):
+    """Table `pass`: frames that the kernel routes on behind the shield."""
+    box = Box("forward", "kernel routing", RECEIVER_MAC, [], True)
+
+    def routed(place):
+        def both(lab):
+            build_box(lab, box)
+            return place(lab)
+
+        return both
+
+    without, behind = "no shield", f"behind evenkeel shield, {RULES} rules, {PREFIXES:,} prefixes"
+    filters = [
+        Filter(without, f"the kernel routes into {SINK}, which throws away", routed(_nothing), receive="apart-stack", in_xdp=False),
+        Filter(behind, "the flood's rule passes it", routed(_shield(RECEIVER, rules=lambda lab: _rules(lab, PREFIXES, "pass"))),
+               receive="apart-stack", in_xdp=False),
+    ]
+    how = f"the kernel routes on core {READER_CPU} (NAPI kthread) what core {SENDER_CPU} sends; frames that were routed"
+    return _table(lab, "pass", how, filters, _flood("198.18.0.0/16"), lambda lab: _snmp(lab, "ForwDatagrams"),
+                  [(behind, without, 0.9)], options, say)
+
+
+# -- between two interfaces
+
+def _gateway(lab):
+    """The receiver's second interface, and behind it a namespace that drops what comes."""
+    rx = lab.names[1]
+    if FAR in sh("ip", "-n", rx, "link"):
+        return
+    behind = f"{rx}-out"
+    sh("ip", "netns", "add", behind)
+    lab.more_names.append(behind)
+    sh("ip", "link", "add", FAR, "netns", rx, "type", "veth", "peer", "name", OUT, "netns", behind)
+    sh("ip", "netns", "exec", behind, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
+    sh("ip", "-n", behind, "link", "set", OUT, "xdpdrv", "obj", lab.drop_object, "sec", "xdp")
+    sh("ip", "-n", behind, "link", "set", OUT, "up")
+    sh("ip", "-n", rx, "link", "set", FAR, "up")
+    lab.anchors["out"] = lab.start("anchor", ["nsenter", f"--net=/run/netns/{behind}", "sleep", "infinity"], "rx")
+
+
+def _crossed(lab):
+    return lab._counter("out", OUT, 1)
+
+
+def _redirect(lab):
+    _gateway(lab)
+    source = os.path.join(lab.scratch, "redirect.c")
+    with open(source, "w") as file:
+        file.write(REDIRECT)
+    index = sh("ip", "-n", lab.names[1], "-o", "link", "show", FAR).split(":")[0]
+    sh("clang", "-O2", "-g", "-target", "bpf", f"-DTO={index}", "-I/usr/include/x86_64-linux-gnu", "-c", source, "-o", source[:-1] + "o")
+    sh("ip", "-n", lab.names[1], "link", "set", RECEIVER, "xdpdrv", "obj", source[:-1] + "o", "sec", "xdp")
+
+
+def _bridge(lab):
+    _gateway(lab)
+    rx = lab.names[1]
+    sh("ip", "-n", rx, "link", "add", "ekbr", "type", "bridge", "mcast_snooping", "0")
+    for device in (RECEIVER, FAR):
+        sh("ip", "-n", rx, "link", "set", device, "master", "ekbr")
+        sh("ip", "-n", rx, "link", "set", device, "promisc", "on")
+    sh("ip", "-n", rx, "link", "set", "ekbr", "up")
+    # A destination that is nobody's own is sent on; the bridge's entry says where.
+    sh("bridge", "-n", rx, "fdb", "replace", "02:00:00:00:00:bb", "dev", FAR, "master", "static")
+
+
+def _bridge_away(lab):
+    sh("ip", "-n", lab.names[1], "link", "del", "ekbr", check=False)
+
+
+def between(lab, _generator, options, say):
+    """Table `between`: frames that cross from one interface to another."""
+    bare, bridge = "bare XDP redirect", "Linux bridge"
+    ours = f"evenkeel shield --between, {RULES} rules, {PREFIXES:,} prefixes"
+
+    def both(lab):
+        _gateway(lab)
+        return _shield("--between", f"{RECEIVER},{FAR}", rules=lambda lab: _rules(lab, PREFIXES, "pass"))(lab)
+
+    filters = [
+        Filter(bare, "bpf_redirect and nothing else", _redirect),
+        Filter(ours, "filtered, counted, the flood's rule passes it", both),
+        Filter(bridge, "no rules", _bridge, _bridge_away, in_xdp=False),
+    ]
+    flood = _flood("198.18.0.0/16", "02:00:00:00:00:bb")
+    how = f"in at one veth, out at another and dropped behind it; all on core {SENDER_CPU}; frames that arrived behind it"
+    return _table(lab, "between", how, filters, flood, _crossed, [(ours, bare, 0.8), (ours, bridge, 2.5)], options, say)
+
+
+# -- SYN cookies
+
+def _server(lab):
+    """An address, a way back to all sources, a server; answers end at the sender's port as soon as they come."""
+    gen, rx = lab.names
+    sh("ip", "-n", gen, "link", "set", SENDER, "xdpdrv", "obj", lab.drop_object, "sec", "xdp")
+    sh("ip", "-n", rx, "addr", "replace", f"{VICTIM}/16", "dev", RECEIVER)
+    sh("ip", "-n", rx, "neigh", "replace", "198.19.0.2", "lladdr", "02:00:00:00:00:01", "nud", "permanent", "dev", RECEIVER)
+    sh("ip", "-n", rx, "route", "replace", "default", "via", "198.19.0.2", "dev", RECEIVER)
+    for setting in ("all.rp_filter=0", f"{RECEIVER}.rp_filter=0"):
+        _inside(lab, "sysctl", "-qw", f"net.ipv4.conf.{setting}")
+    lab.server = lab.start("server", ["python3", "-c", f"import socket,time; s=socket.create_server(('{VICTIM}',{PORT}),backlog=4096); time.sleep(9999)"],
+                           "rx", READER_CPU)
+    time.sleep(0.3)
+
+
+def _server_away(lab):
+    if getattr(lab, "server", None):
+        lab.server.stop()
+        lab.forget(lab.server)
+        lab.server = None
+    _nft_away(lab)
+    _inside(lab, "sysctl", "-qw", "net.ipv4.tcp_syncookies=1", check=False)
+    sh("ip", "-n", lab.names[0], "link", "set", SENDER, "xdpdrv", "off", check=False)
+    sh("ip", "-n", lab.names[1], "addr", "flush", "dev", RECEIVER, check=False)
+
+
+def _cookies(value, more=_nothing):
+    def place(lab):
+        _server(lab)
+        _inside(lab, "sysctl", "-qw", f"net.ipv4.tcp_syncookies={value}")
+        return more(lab)
+
+    return place
+
+
+SYNPROXY = _nft(f"""table ip ekb {{
+  chain raw {{ type filter hook prerouting priority -300; tcp dport {PORT} tcp flags syn notrack
+  }}
+  chain in {{ type filter hook input priority 0; tcp dport {PORT} ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm
+  }}
+}}""")
+
+
+def _challenge(lab):
+    folder = os.path.join(lab.scratch, "shield-challenge")
+    os.makedirs(folder, exist_ok=True)
+    path = os.path.join(folder, "rules.toml")
+    with open(path, "w") as file:
+        file.write(f'[[rule]]\nname = "syn"\naction = "challenge"\nprotocol = "tcp"\ndestination_port = {PORT}\n')
+    return path
+
+
+def cookies(lab, _generator, options, say):
+    """Table `cookies`: SYNs answered per second on one core."""
+    plain, proxy, ours = "plain kernel, tcp_syncookies=2", "nft synproxy", "evenkeel shield, challenge"
+    filters = [
+        Filter(plain, "a listener, its backlog 4096", _cookies(2), _server_away, in_xdp=False),
+        Filter(proxy, "SYNs untracked, as its manual has it", _cookies(1, SYNPROXY), _server_away, needs="nft", in_xdp=False),
+        Filter(ours, "cookies of the kernel's own, made in XDP", _cookies(1, _shield(RECEIVER, rules=_challenge)), _server_away),
+    ]
+    how = f"SYN flood to a listening port, sources drawn anew; generator, answers and their end share core {SENDER_CPU}; answers that came back to the sender's port"
+
+    def answers(lab):
+        with open(f"/proc/{lab.anchors['gen'].pid}/net/dev") as file:
+            line = next(line for line in file if line.strip().startswith(f"{SENDER}:"))
+        return int(line.split(":")[1].split()[1])
+
+    return _table(lab, "cookies", how, filters, _flood("10.0.0.0/8"), answers, [(ours, plain, 4), (ours, proxy, 4)], options, say)
