@@ -153,6 +153,8 @@ impl BenchDelays {
 #[derive(Debug)]
 pub struct BenchReceiver {
     link: Option<XdpLink>,
+    /// Units may have several frames.
+    fragments: bool,
     program: OwnedFd,
     shared: SharedMemory,
     counts: MapHandle,
@@ -213,6 +215,7 @@ impl BenchReceiver {
         shared.half_word(offset_of!(bench_shared, epoch)).store(1, Ordering::Relaxed);
         Ok(Self {
             link: None,
+            fragments: fragments > 1,
             program: duplicate(skel.progs.ek_bench_rx.as_fd(), PROGRAM)?,
             shared,
             counts: handle(&skel.maps.bench_counts)?,
@@ -271,6 +274,9 @@ impl BenchReceiver {
             sum.probes_returned += word(offset_of!(bench_count, probes_returned));
             sum.probes_echoed += word(offset_of!(bench_count, probes_echoed));
             sum.last_gap_ns = sum.last_gap_ns.max(Some(word(offset_of!(bench_count, gap_ns))).filter(|&ns| ns != 0));
+        }
+        if !self.fragments {
+            sum.frames = sum.units + sum.duplicated + sum.stale;
         }
         sum.incomplete = begun.saturating_sub(sum.units);
         let silence = self.shared.word(offset_of!(bench_shared, longest_silence_ns)).load(Ordering::Relaxed);

@@ -39,8 +39,9 @@ pub const SIGNATURE_BYTES: usize = 18;
 pub const STEPS_MAX: usize = 4;
 /// BENCH_UNPACED.
 const UNPACED: u64 = u64::MAX;
-/// Frames between two looks at the clock when there is no pace: stamps are half as old on average.
-const FRAMES_PER_LOOK: u32 = 8;
+/// Frames between two looks at the clock at most; where all units are stamped, whose stamps are half as old on average, fewer.
+const FRAMES_PER_LOOK: u32 = 32;
+const STAMPED_PER_LOOK: u32 = 8;
 /// Frames that the kernel collects before it hands them on, without a pace and with one: fewer make stamps truer, more are faster.
 const BATCH_UNPACED: u32 = 256;
 const BATCH_PACED: u32 = 32;
@@ -237,7 +238,7 @@ impl BenchSender {
                 knobs.bench_checksum_at = u64::from(checksum_at);
             }
             knobs.bench_late_ns = nanoseconds(LATE + LATE_PER_FRAME * layout.longest_unit);
-            knobs.bench_grant = u64::from((FRAMES_PER_LOOK / layout.longest_unit).max(1));
+            knobs.bench_single = layout.single;
         }
         if let Some(rings) = rings {
             if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
@@ -249,6 +250,8 @@ impl BenchSender {
             open.maps.bench_tx_ring1.set_max_entries(room).map_err(failed)?;
         }
         open.maps.data_bench_tx.set_value_size(layout.bytes() as u32).map_err(failed)?;
+        open.progs.ek_bench_tx.set_autoload(!layout.plain);
+        open.progs.ek_bench_plain.set_autoload(layout.plain);
         let skel = open.load().map_err(failed)?;
         let table = MapHandle::try_from(&skel.maps.data_bench_tx).map_err(failed)?;
         let table =
@@ -262,7 +265,8 @@ impl BenchSender {
             ring(&skel.maps.bench_tx_ring0, first, rings.frames, skel.progs.ek_bench_ring0.as_fd())?;
             ring(&skel.maps.bench_tx_ring1, second, rings.frames, skel.progs.ek_bench_ring1.as_fd())?;
         }
-        let program = duplicate(skel.progs.ek_bench_tx.as_fd(), PROGRAM)?;
+        let program = if layout.plain { &skel.progs.ek_bench_plain } else { &skel.progs.ek_bench_tx };
+        let program = duplicate(program.as_fd(), PROGRAM)?;
         let anchor = Anchor::hold(program.as_fd(), PROGRAM)?;
         let mut directions = [false; 2];
         entries.iter().chain(probe).for_each(|e| directions[usize::from(e.direction & 1)] = true);
@@ -307,6 +311,8 @@ impl BenchSender {
         set_half(offset_of!(bench_tx_state, steps), steps.len() as u32);
         set_half(offset_of!(bench_tx_state, tag), u32::from(pace.tag & !1));
         set_half(offset_of!(bench_tx_state, stamp_every), pace.stamp_every);
+        let grant = if pace.stamp_every == 1 { STAMPED_PER_LOOK } else { FRAMES_PER_LOOK };
+        set(offset_of!(bench_tx_state, grant), u64::from((grant / self.layout.longest_unit).max(1)));
         set(offset_of!(bench_tx_state, count), pace.count.unwrap_or(u64::MAX));
         if let Some(probe) = &pace.probe {
             set(offset_of!(bench_tx_state, probe_every_ns), nanoseconds(probe.every).max(1));
@@ -421,8 +427,12 @@ impl BenchSender {
     /// What it has done so far.
     pub fn counts(&self) -> BenchTxCounts {
         let word = |offset| self.state.word(offset).load(Ordering::Relaxed);
-        let (units, frames) =
-            self.layout.sent(word(offset_of!(bench_tx_state, lap)), word(offset_of!(bench_tx_state, offset)));
+        let (lap, offset) = if self.layout.single {
+            (word(offset_of!(bench_tx_state, sent)), 0)
+        } else {
+            (word(offset_of!(bench_tx_state, lap)), word(offset_of!(bench_tx_state, offset)))
+        };
+        let (units, frames) = self.layout.sent(lap, offset);
         let started_ns = word(offset_of!(bench_tx_state, started_ns));
         BenchTxCounts {
             units,
@@ -506,5 +516,5 @@ fn nanoseconds(duration: Duration) -> u64 {
 const _: () = assert!(
     size_of::<bench_tx_state>().is_multiple_of(8)
         && size_of::<bench_tx_step>() == 32
-        && offset_of!(bench_tx_state, left) == 0
+        && offset_of!(bench_tx_state, sent) == 0
 );

@@ -92,36 +92,63 @@ fn units_are_numbered_and_stamped_with_right_checksums() {
     }
     for ipv6 in [false, true] {
         // Two flows forward, of which the first has two units in a lap, and one backward.
-        let entries = [
+        number_and_stamp(&[
             BenchEntry { seq_step: 2, ..entry(ipv6, 0, 0, 200) },
             entry(ipv6, 1, 0, 84),
             BenchEntry { seq_step: 2, seq_base: 1, ..entry(ipv6, 0, 0, 1518) },
             entry(ipv6, 0, 0x1_0003, 84),
-        ];
-        let mut sender = load(&entries, unpaced());
-        for trial in 0..2u16 {
-            let tag = 0x1234 + trial * 0x100;
-            sender.rearm(BenchPace { tag: tag | 1, ..unpaced() }).unwrap();
-            let mut ids = Vec::new();
-            for i in 0..18u32 {
-                let e = &entries[i as usize % 4];
-                let (verdict, frame) = sender.try_once().unwrap();
-                assert_eq!((verdict, frame.len()), (XDP_REDIRECT, usize::from(e.frame_len)));
-                let ip = Ip::parse(Ethernet::parse(&frame).unwrap().payload()).unwrap();
-                assert!(ip.is_checksum_right() && ip.is_payload_checksum_right() == Some(true), "{i}: {frame:x?}");
-                let (got, flow, seq, stamp) = signature(&frame, e.signature_at);
-                assert_eq!((got, flow), (tag | u16::from(e.direction), e.flow));
-                assert_eq!(seq, i / 4 * e.seq_step + e.seq_base);
-                assert_eq!(stamp != 0, i % 3 == 0, "unit {i}");
-                assert!(frame[usize::from(e.signature_at) + SIGNATURE_BYTES..].iter().all(|&b| b == 0));
+        ]);
+    }
+}
+
+#[test]
+fn frames_that_are_all_alike_are_made_by_a_program_of_their_own() {
+    if !privileged() {
+        return;
+    }
+    let alike = |direction, flow, bytes| BenchEntry { id_at: 0, ..entry(false, direction, flow, bytes) };
+    for bytes in [64, 1518] {
+        number_and_stamp(&[
+            BenchEntry { seq_step: 2, ..alike(0, 0, bytes) },
+            alike(1, 0, bytes),
+            BenchEntry { seq_step: 2, seq_base: 1, ..alike(0, 0, bytes) },
+            alike(0, 0x1_0003, bytes),
+        ]);
+        // A lap of one unit, this way and that.
+        number_and_stamp(&[alike(0, 3, bytes)]);
+        number_and_stamp(&[alike(1, 3, bytes)]);
+    }
+}
+
+/// Two trials of 18 frames of which each is a unit.
+fn number_and_stamp(entries: &[BenchEntry]) {
+    let mut sender = load(entries, unpaced());
+    for trial in 0..2u16 {
+        let tag = 0x1234 + trial * 0x100;
+        sender.rearm(BenchPace { tag: tag | 1, ..unpaced() }).unwrap();
+        let (mut ids, mut sent) = (Vec::new(), [0; 2]);
+        for i in 0..18u32 {
+            let e = &entries[i as usize % entries.len()];
+            let (verdict, frame) = sender.try_once().unwrap();
+            assert_eq!((verdict, frame.len()), (XDP_REDIRECT, usize::from(e.frame_len)));
+            let ip = Ip::parse(Ethernet::parse(&frame).unwrap().payload()).unwrap();
+            assert!(ip.is_checksum_right() && ip.is_payload_checksum_right() == Some(true), "{i}: {frame:x?}");
+            let (got, flow, seq, stamp) = signature(&frame, e.signature_at);
+            assert_eq!((got, flow), (tag | u16::from(e.direction), e.flow));
+            assert_eq!(seq, i / entries.len() as u32 * e.seq_step + e.seq_base);
+            assert_eq!(stamp != 0, i % 3 == 0, "unit {i}");
+            assert!(frame[usize::from(e.signature_at) + SIGNATURE_BYTES..].iter().all(|&b| b == 0));
+            if e.id_at != 0 {
                 ids.push(u16::from_ne_bytes([frame[18], frame[19]]));
             }
-            ids.sort_unstable();
-            ids.dedup();
-            assert!(ipv6 || ids.len() == 18, "each unit has an identification of its own: {ids:?}");
-            let counts = sender.counts();
-            assert_eq!((counts.units, counts.frames, counts.probes), ([13, 5], [13, 5], 0));
+            sent[usize::from(e.direction)] += 1;
         }
+        let all = ids.len();
+        ids.sort_unstable();
+        ids.dedup();
+        assert_eq!(ids.len(), all, "each unit has an identification of its own");
+        let counts = sender.counts();
+        assert_eq!((counts.units, counts.frames, counts.probes), (sent, sent, 0));
     }
 }
 

@@ -16,6 +16,10 @@ const TABLE_MAX: usize = 1 << 28;
 /// Where a signature has its flow (struct bench_sig).
 const FLOW_AT: usize = 2;
 
+/// BENCH_PLAIN_LEN, and the offsets of signature and checksum in such frames.
+const PLAIN_LEN: usize = 60;
+const PLAIN: (u8, u8) = (42, 40);
+
 const _: () = assert!(HEAD == 24);
 
 /// How the table is laid out.
@@ -26,10 +30,14 @@ pub(super) struct Table {
     pub(super) frame_max: usize,
     pub(super) sizes_vary: bool,
     pub(super) fragments: bool,
+    /// There is one entry.
+    pub(super) single: bool,
     /// Frames of the unit that has most.
     pub(super) longest_unit: u32,
     /// Offsets of signature and checksum where all entries have the same, the checksum covers one signature and nothing else varies.
     pub(super) uniform: Option<(u8, u8)>,
+    /// The program for frames of IPv4 and UDP fits.
+    pub(super) plain: bool,
     entries: usize,
     units: u64,
     /// Units begun and frames sent before each entry, forward and backward; behind the last one those of a lap.
@@ -66,12 +74,15 @@ impl Table {
         }
         let lap = before[before.len() - 1].0;
         let uniform = all().all(|e| is_plain(e) && place(e) == place(&entries[0])).then(|| place(&entries[0]));
+        let sizes_vary = all().any(|e| usize::from(e.frame_len) != frame_max);
         let made = Self {
             header_len,
             stride: (HEAD + header_len).next_multiple_of(8),
             frame_max,
-            sizes_vary: all().any(|e| usize::from(e.frame_len) != frame_max),
+            sizes_vary,
+            plain: header_len == PLAIN_LEN && uniform == Some(PLAIN) && !sizes_vary && longest_unit == 1,
             fragments: longest_unit > 1,
+            single: entries.len() == 1,
             longest_unit,
             uniform,
             entries: entries.len(),

@@ -5,7 +5,8 @@
  * (bench_sig.h), the identification and the checksums over them are made up (RFC 1624). Per unit there is no state but the
  * number of laps: `seq = lap * seq_step + seq_base`.
  *
- * The clock is read once per look; a look lets at most bench_grant units go, and their stamps are its time. */
+ * The clock is read once per look. A look lets some units go: those up to the next one that is to bear a stamp, so that a stamp is the time of
+ * its own unit. Where all are stamped, some units share the time of one look. */
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -13,6 +14,8 @@
 #include "pace.h"
 
 #define BENCH_STEPS 4
+/* Ethernet, IPv4 without options, UDP, signature. */
+#define BENCH_PLAIN_LEN (14 + 20 + 8 + 18)
 /* A rate that is as fast as it goes; 0 is nothing. */
 #define BENCH_UNPACED (~0ULL)
 
@@ -47,12 +50,12 @@ const volatile __u64 bench_table_len = 88;
 const volatile __u32 bench_frame_max = 60;
 const volatile bool bench_sizes_vary = false;
 const volatile bool bench_fragments = false;
-/* Where the signature and the transport checksum are, if that is the same in all entries, the checksum covers one signature, and there is
- * no identification to vary; else 0. Constants are faster: 5 ns of 40. */
+/* The offsets of signature and transport checksum, if they are the same in all entries, the checksum covers one signature, and there is no
+ * identification to vary; else 0. */
 const volatile __u64 bench_signature_at = 0;
 const volatile __u64 bench_checksum_at = 0;
-/* Units between two looks at the clock at most, unless there is a pace. */
-const volatile __u64 bench_grant = 8;
+/* One entry, sent over and over: its laps are the units. */
+const volatile bool bench_single = false;
 
 /* From this time between two looks on, the stamps of the units in between are late. */
 const volatile __u64 bench_late_ns = 50000;
@@ -68,18 +71,21 @@ struct bench_tx_step {
 
 /* Written by the program and read by user space; from `stop` on the other way round. Zeroed by user space between two trials. */
 struct bench_tx_state {
-	/* Units that may go before the next look. */
-	__u64 left;
-	/* Where the next entry begins. */
+	/* Units begun, and at which count the next look is due. */
+	__u64 sent;
+	__u64 limit;
+	/* Where the next entry begins, and in which lap, unless there is only one entry: so user space knows how many units of each
+	 * direction were begun. */
 	__u64 offset;
 	__u64 lap;
-	/* Units until the next stamped one. */
-	__u64 unstamped;
+	/* What the last look gave the first of its units and the others for a stamp. */
+	__u64 first_ns;
+	__u64 others_ns;
 	/* Of units of several frames: the present one's stamp, and whether it goes on. */
 	__u64 stamp_ns;
 	__u64 more;
-	/* Units that looks have let go so far. How many of each direction they are, user space knows from lap and offset. */
-	__u64 unit;
+	/* Units until the next stamped one. */
+	__u64 unstamped;
 	__u64 probes;
 	/* Looks at the clock, and those with nothing due. */
 	__u64 turns;
@@ -106,6 +112,8 @@ struct bench_tx_state {
 	/* The trial's tag, its lowest bit 0. */
 	__u32 tag;
 	__u32 stamp_every;
+	/* Units that one look may let go. */
+	__u64 grant;
 	__u64 count;
 	__u64 probe_every_ns;
 	__u64 probe_after_ns;
@@ -169,7 +177,7 @@ static __noinline int look(struct bench_tx_state *s)
 	if (passed > bench_late_ns)
 		s->late += s->granted;
 	s->granted = 0;
-	left = s->count - s->unit;
+	left = s->count - s->sent;
 	if (!left || *(volatile __u32 *)&s->stop) {
 		s->done = 1;
 		return WAIT;
@@ -185,7 +193,7 @@ static __noinline int look(struct bench_tx_state *s)
 		begin(s, now);
 		passed = 0;
 	}
-	due = bench_grant;
+	due = s->grant;
 	if (step->rate != BENCH_UNPACED) {
 		s->pending += pace_due(passed, step->rate, PACE_LAG_MAX_NS, &s->credit, &s->given_up_ns);
 		if (s->pending) {
@@ -213,18 +221,28 @@ static __noinline int look(struct bench_tx_state *s)
 		s->fillers++;
 		return WAIT;
 	}
+	if (s->stamp_every == 1) {
+		s->first_ns = s->others_ns = now;
+	} else {
+		s->first_ns = 0;
+		if (!s->unstamped) {
+			s->first_ns = now;
+			s->unstamped = s->stamp_every;
+		}
+		if (due > s->unstamped)
+			due = s->unstamped;
+		s->unstamped -= due;
+	}
 	if (step->rate != BENCH_UNPACED)
 		s->pending -= due;
 	s->granted = due;
-	s->left = due;
-	s->unit += due;
+	s->limit = s->sent + due;
 	return UNIT;
 }
 
-/* Sets the bytes of `sum` behind the table's checksum `old`: the sum of both, in one's complement. */
-static __always_inline __u16 checksum_with(__u16 old, __u64 sum)
+/* The checksum of `sum`, in one's complement, which has no more than 48 bits. */
+static __always_inline __u16 checksum(__u64 sum)
 {
-	sum += (__u16)~old;
 	sum = (sum >> 32) + (__u32)sum;
 	sum = (sum >> 16) + (__u16)sum;
 	sum = (sum >> 16) + (__u16)sum;
@@ -233,61 +251,67 @@ static __always_inline __u16 checksum_with(__u16 old, __u64 sum)
 	return sum ? sum : 0xffff;
 }
 
-/* The flow is in the table. */
+/* The flow is in the table, and so are zeros where no stamp is. */
 static __always_inline void sign(void *at, __u16 tag, __u32 seq, __u64 stamp)
 {
 	*(__u16 *)(at + offsetof(struct bench_sig, tag)) = tag;
 	*(__u32 *)(at + offsetof(struct bench_sig, seq)) = seq;
-	*(__u64 *)(at + offsetof(struct bench_sig, stamp_ns)) = stamp;
+	if (stamp)
+		*(__u64 *)(at + offsetof(struct bench_sig, stamp_ns)) = stamp;
 }
 
-SEC("xdp")
-int ek_bench_tx(struct xdp_md *ctx)
+/* One frame. `plain`: all entries are of Ethernet, IPv4 without options, UDP and a signature, of one length and whole, which the compiler then
+ * knows: the verifier takes out the branches that a knob rules out, but neither its reading nor what a branch would have needed. */
+static __always_inline int send(struct xdp_md *ctx, const bool plain)
 {
 	struct bench_tx_state *s = &bench_tx_state;
-	__u64 len = bench_header_len, offset, stamp, tag, number, sum;
-	struct bench_tx_entry *e;
+	const __u64 len = plain ? BENCH_PLAIN_LEN : bench_header_len;
+	const __u64 stride = plain ? sizeof(struct bench_tx_entry) + (BENCH_PLAIN_LEN + 7) / 8 * 8 : bench_stride;
+	const __u64 signature_at = plain ? BENCH_PLAIN_LEN - sizeof(struct bench_sig) : bench_signature_at;
+	const __u64 checksum_at = plain ? signature_at - 2 : bench_checksum_at;
+	const bool fragments = !plain && bench_fragments;
+	__u64 offset, stamp, number, sum;
+	struct bench_tx_entry *e = bench_tx_table;
 	void *data, *end, *at;
-	__u32 seq, way;
+	__u32 tag, seq, way;
 
-	if (!(bench_fragments && s->more) && !s->left) {
-		switch (look(s)) {
-		case UNIT:
-			break;
-		case PROBE:
-			e = (void *)bench_tx_table + bench_table_len;
-			stamp = s->seen_ns;
-			number = seq = s->probes++;
-			goto write;
-		default:
-			return XDP_DROP;
-		}
-	}
-	offset = s->offset;
-	if (offset >= bench_table_len) {
-		offset = 0;
-		s->lap++;
-	}
-	s->offset = offset + bench_stride;
-	e = (void *)bench_tx_table + offset;
-	if (bench_fragments && s->more) {
+	number = s->sent;
+	if (fragments && s->more) {
 		stamp = s->stamp_ns;
 	} else {
-		/* A new unit. */
-		s->left--;
-		stamp = 0;
-		if (!s->unstamped) {
-			s->unstamped = s->stamp_every;
-			stamp = s->seen_ns;
+		stamp = s->others_ns;
+		if (number == s->limit) {
+			switch (look(s)) {
+			case UNIT:
+				stamp = s->first_ns;
+				break;
+			case PROBE:
+				e = (void *)bench_tx_table + bench_table_len;
+				stamp = s->seen_ns;
+				number = seq = s->probes++;
+				goto write;
+			default:
+				return XDP_DROP;
+			}
 		}
-		s->unstamped--;
+		s->sent = ++number;
 	}
-	if (bench_fragments) {
+	if (bench_single) {
+		seq = (__u32)(number - 1) * e->seq_step + e->seq_base;
+	} else {
+		offset = s->offset;
+		if (offset >= bench_table_len) {
+			offset = 0;
+			s->lap++;
+		}
+		s->offset = offset + stride;
+		e = (void *)bench_tx_table + offset;
+		seq = (__u32)s->lap * e->seq_step + e->seq_base;
+	}
+	if (fragments) {
 		s->stamp_ns = stamp;
 		s->more = e->more;
 	}
-	number = s->unit - s->left;
-	seq = (__u32)s->lap * e->seq_step + e->seq_base;
 write:
 	data = (void *)(long)ctx->data;
 	end = (void *)(long)ctx->data_end;
@@ -296,12 +320,15 @@ write:
 	pace_write_headers(data, e + 1, len);
 	way = e->direction & 1;
 	tag = s->tag | way;
-	sum = tag + seq + (stamp >> 32) + (__u32)stamp;
-	if (bench_signature_at) {
-		sign(data + bench_signature_at, tag, seq, stamp);
-		if (bench_checksum_at) {
-			at = data + bench_checksum_at;
-			*(__u16 *)at = checksum_with(*(__u16 *)at, sum);
+	sum = (__u64)tag + seq;
+	if (stamp)
+		sum += (stamp >> 32) + (__u32)stamp;
+	if (signature_at) {
+		sign(data + signature_at, tag, seq, stamp);
+		if (checksum_at) {
+			/* Out of the table: the frame would be read while it is being written. */
+			at = (void *)(e + 1) + checksum_at;
+			*(__u16 *)(data + checksum_at) = checksum(sum + (__u16)~*(__u16 *)at);
 		}
 	} else {
 		at = data + e->signature_at;
@@ -312,7 +339,7 @@ write:
 			at = data + e->checksum_at;
 			if (at + 2 > end)
 				return XDP_ABORTED;
-			*(__u16 *)at = checksum_with(*(__u16 *)at, sum * e->checksum_times);
+			*(__u16 *)at = checksum(sum * e->checksum_times + (__u16)~*(__u16 *)at);
 		}
 		if (e->id_at) {
 			at = data + e->id_at;
@@ -320,7 +347,7 @@ write:
 				return XDP_ABORTED;
 			*(__u16 *)at = number;
 			/* The header's checksum lies six bytes further. */
-			*(__u16 *)(at + 6) = checksum_with(*(__u16 *)(at + 6), (__u16)number);
+			*(__u16 *)(at + 6) = checksum((__u16)~*(__u16 *)(at + 6) + (__u16)number);
 		}
 		if (e->id6_at) {
 			at = data + e->id6_at;
@@ -330,13 +357,25 @@ write:
 		}
 	}
 	/* Last, as no pointer into the frame outlives it; each run begins with a frame of full length. */
-	if (bench_sizes_vary && e->frame_len != bench_frame_max && bpf_xdp_adjust_tail(ctx, (int)e->frame_len - (int)bench_frame_max))
+	if (!plain && bench_sizes_vary && e->frame_len != bench_frame_max && bpf_xdp_adjust_tail(ctx, (int)e->frame_len - (int)bench_frame_max))
 		return XDP_ABORTED;
 	if (bench_rings && way)
 		return bpf_redirect_map(&bench_tx_ring1, bench_ring_cpu1, 0);
 	if (bench_rings)
 		return bpf_redirect_map(&bench_tx_ring0, bench_ring_cpu0, 0);
 	return bpf_redirect_map(&bench_tx_device, way, 0);
+}
+
+SEC("xdp")
+int ek_bench_tx(struct xdp_md *ctx)
+{
+	return send(ctx, false);
+}
+
+SEC("xdp")
+int ek_bench_plain(struct xdp_md *ctx)
+{
+	return send(ctx, true);
 }
 
 /* Behind the rings, on the box's CPUs. */
