@@ -60,7 +60,9 @@ pub enum ShieldError {
         source: io::Error,
     },
     /// Another process tends the shield of the interface.
-    #[error("{interface} has a shield already, which process {pid} tends: `evenkeel shield reload {interface}` has it read its rules again, `evenkeel shield stop {interface}` ends it")]
+    #[error(
+        "{interface} has a shield already, which process {pid} tends: `evenkeel shield reload {interface}` has it read its rules again, `evenkeel shield stop {interface}` ends it"
+    )]
     Tended {
         /// The interface.
         interface: String,

@@ -2,6 +2,7 @@
 
 pub mod check;
 pub mod file;
+pub mod flags;
 pub mod keys;
 pub mod management;
 pub mod model;

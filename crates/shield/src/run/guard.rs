@@ -1,0 +1,498 @@
+//! The shield in front of an interface, tended by this process.
+
+use std::{
+    fs,
+    io::{Read, Seek, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use bpf::{
+    XdpMode,
+    shield::{CookieMode, Cookies, Heartbeat, HostCookies, Shield, ShieldAck, ShieldConfig, ShieldLink, ShieldShared},
+};
+use model::shield::Fail;
+use nix::fcntl::{Flock, FlockArg};
+use serde::{Deserialize, Serialize};
+
+use super::{places::Places, session};
+use crate::{
+    compile::{self, Counters, Now},
+    error::ShieldError,
+    rules::{
+        Action, Rule,
+        file::{self, RuleFile},
+        flags,
+        management::Session,
+    },
+};
+
+/// The heart beats this often.
+const BEAT: Duration = Duration::from_millis(100);
+/// The wall clock may differ this much from the monotonic one before rules that expire are compiled anew.
+const CLOCK_JUMP_NS: i128 = 500_000_000;
+/// Pin of the program that makes connections of right cookies.
+const ACK: &str = "ack";
+
+/// Where rules come from; read again at each reload.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Source {
+    /// The file.
+    pub file: Option<PathBuf>,
+    /// Rules of the command line, before those of the file.
+    pub rules: Vec<Rule>,
+    /// Sets of the command line, as `NAME=FILE`.
+    pub sets: Vec<String>,
+}
+
+impl Source {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn read(&self) -> Result<RuleFile, ShieldError> {
+        let mut read = match &self.file {
+            Some(path) => file::read(path)?,
+            None => file::parse_in("", "", std::path::Path::new(""))?,
+        };
+        for set in &self.sets {
+            flags::set(&mut read, set)?;
+        }
+        flags::prepend(&mut read, &self.rules)?;
+        Ok(read)
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The interface.
+    pub interface: String,
+    /// How to attach.
+    pub mode: XdpMode,
+    /// The rules.
+    pub source: Source,
+    /// What becomes of packets when this process is gone.
+    pub fail: Fail,
+    /// After how long.
+    pub patience: Duration,
+    /// Where to keep what outlives this process.
+    pub places: Places,
+    /// Sessions that the management allow-list lets in; those of the start.
+    pub sessions: Vec<Session>,
+}
+
+/// What a later process has to know, beside the pins.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Memory {
+    /// Slots of the counters by name.
+    pub counters: Counters,
+    /// Names of the rules that hold, in their order, with what `status` shows of them.
+    pub rules: Vec<model::shield::RuleStatus>,
+    /// What becomes of the rest.
+    pub default: String,
+    /// The file of rules.
+    pub file: Option<String>,
+    /// When they came to hold.
+    pub loaded: String,
+    /// How the shield fails, and after how long.
+    pub fail: Option<Fail>,
+    /// See above, in seconds.
+    pub patience_s: f64,
+}
+
+/// A shield, tended. When it is dropped it stays in front of the interface, without anybody who tends it; [`Guard::stop`] takes it away.
+#[derive(Debug)]
+pub struct Guard {
+    settings: Settings,
+    shared: Arc<ShieldShared>,
+    link: ShieldLink,
+    cookies: Option<Cookies>,
+    ack: Option<ShieldAck>,
+    file: RuleFile,
+    memory: Memory,
+    /// Rules that detection adds.
+    extra: Vec<Rule>,
+    read_at: Now,
+    reloads: u64,
+    refused: Option<String>,
+    heart: Heart,
+    _lock: Flock<fs::File>,
+}
+
+/// A thread that beats.
+#[derive(Debug)]
+struct Heart {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Heart {
+    fn start(shared: Arc<ShieldShared>) -> Result<Self, ShieldError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let beat = move || {
+            while !told.load(Ordering::Relaxed) {
+                shared.beat();
+                std::thread::park_timeout(BEAT);
+            }
+        };
+        let thread = std::thread::Builder::new().name("ek-heart".into()).spawn(beat);
+        let thread = thread.map_err(|error| ShieldError::Lacking(format!("cannot start a thread: {error}")))?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Heart {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It only beats.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Guard {
+    /// Puts a shield in front of the interface, or takes over the one that a process left there: then its rules hold until the new
+    /// ones are ready, and counters go on.
+    ///
+    /// # Errors
+    /// Rules that are wrong, an interface that has a shield or another XDP program, what the kernel refuses.
+    pub fn start(settings: Settings) -> Result<Self, ShieldError> {
+        let file = settings.source.read()?;
+        settings.places.make()?;
+        let lock = lock(&settings)?;
+        let left = Left::find(&settings)?;
+        let fresh = left.is_none();
+        let places = settings.places.clone();
+        Self::tend(settings, file, left, lock).inspect_err(|_| {
+            if fresh {
+                // The failure itself is what is told.
+                let _ = places.remove();
+            }
+        })
+    }
+
+    fn tend(
+        settings: Settings,
+        file: RuleFile,
+        left: Option<Left>,
+        lock: Flock<fs::File>,
+    ) -> Result<Self, ShieldError> {
+        let (shared, link, memory) = match left {
+            Some(Left { shared, link, memory }) => (shared, Some(link), memory),
+            None => {
+                let mut shared = ShieldShared::create()?;
+                shared.pin(&settings.places.pins)?;
+                (Arc::new(shared), None, Memory::default())
+            }
+        };
+        let heart = Heart::start(Arc::clone(&shared))?;
+        let cookies = challenges(&file).then(|| cookies(&settings)).transpose()?;
+        let mut made =
+            Making { settings: &settings, shared: &shared, file: &file, extra: &[], memory, cookies: cookies.clone() };
+        let (shield, read_at) = made.shield()?;
+        let memory = made.memory;
+        write_memory(&settings.places, &memory)?;
+        let link = match link {
+            Some(mut link) => {
+                link.replace(&shield)?;
+                link
+            }
+            None => {
+                let link = shield.attach(&settings.interface, settings.mode)?;
+                link.pin(&settings.places.link())?;
+                link
+            }
+        };
+        let ack = cookies.is_some().then(|| accept(&settings)).transpose()?;
+        Ok(Self {
+            settings,
+            shared,
+            link,
+            cookies,
+            ack,
+            file,
+            memory,
+            extra: Vec::new(),
+            read_at,
+            reloads: 0,
+            refused: None,
+            heart,
+            _lock: lock,
+        })
+    }
+
+    /// Reads the rules again and puts them in the place of those that hold, all at once. After an error those that hold go on.
+    ///
+    /// # Errors
+    /// What is wrong with the new ones; it is also kept for [`Guard::refused`].
+    pub fn reload(&mut self) -> Result<(), ShieldError> {
+        let done = self.settings.source.read().and_then(|file| self.hold(file));
+        self.refused = done.as_ref().err().map(ToString::to_string);
+        done?;
+        self.reloads += 1;
+        Ok(())
+    }
+
+    /// Rules that detection has made hold from now on, behind the management allow-list; none end the earlier ones.
+    ///
+    /// # Errors
+    /// As for [`Guard::reload`].
+    pub fn mitigate(&mut self, rules: Vec<Rule>) -> Result<(), ShieldError> {
+        let before = std::mem::replace(&mut self.extra, rules);
+        let done = self.hold(self.file.clone());
+        if done.is_err() {
+            self.extra = before;
+        }
+        done
+    }
+
+    fn hold(&mut self, file: RuleFile) -> Result<(), ShieldError> {
+        if self.cookies.is_none()
+            && (challenges(&file) || self.extra.iter().any(|rule| rule.action == Action::Challenge))
+        {
+            let cookies = cookies(&self.settings)?;
+            self.ack = Some(accept(&self.settings)?);
+            self.cookies = Some(cookies);
+        }
+        let mut made = Making {
+            settings: &self.settings,
+            shared: &self.shared,
+            file: &file,
+            extra: &self.extra,
+            memory: self.memory.clone(),
+            cookies: self.cookies.clone(),
+        };
+        let (shield, read_at) = made.shield()?;
+        let memory = made.memory;
+        write_memory(&self.settings.places, &memory)?;
+        self.link.replace(&shield)?;
+        (self.memory, self.file, self.read_at) = (memory, file, read_at);
+        Ok(())
+    }
+
+    /// Compiles the rules that hold again if the wall clock was set and one of them expires by it. Whether it did.
+    ///
+    /// # Errors
+    /// As for [`Guard::reload`].
+    pub fn follow_clock(&mut self) -> Result<bool, ShieldError> {
+        let (then, now) = (self.read_at, Now::read());
+        let offset = |now: Now| now.wall.as_nanosecond() - i128::from(now.monotonic_ns);
+        let jumped = (offset(now) - offset(then)).abs() > CLOCK_JUMP_NS;
+        if !jumped || !self.file.rules.rules.iter().any(|rule| rule.expires.is_some()) {
+            return Ok(false);
+        }
+        self.hold(self.file.clone()).map(|()| true)
+    }
+
+    /// Takes the shield away.
+    ///
+    /// # Errors
+    /// Something of it stays.
+    pub fn stop(self) -> Result<(), ShieldError> {
+        let Self { settings, link, heart, ack, .. } = self;
+        settings.places.remove()?;
+        drop((link, ack, heart));
+        Ok(())
+    }
+
+    /// The file that holds.
+    pub fn file(&self) -> &RuleFile {
+        &self.file
+    }
+
+    /// The maps that go on.
+    pub fn shared(&self) -> &ShieldShared {
+        &self.shared
+    }
+
+    /// The program on the interface.
+    pub fn link(&self) -> &ShieldLink {
+        &self.link
+    }
+
+    /// What is kept for a later process.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// What was asked for.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// How often rules were replaced, and why the last try was refused.
+    pub fn reloads(&self) -> (u64, Option<&str>) {
+        (self.reloads, self.refused.as_deref())
+    }
+}
+
+/// What a process before this one left in front of the interface.
+struct Left {
+    shared: Arc<ShieldShared>,
+    link: ShieldLink,
+    memory: Memory,
+}
+
+impl Left {
+    fn find(settings: &Settings) -> Result<Option<Self>, ShieldError> {
+        let places = &settings.places;
+        if !places.link().exists() {
+            // The rest of a start that was broken off.
+            if places.pins.exists() {
+                remove_pins(places)?;
+            }
+            return Ok(None);
+        }
+        let link = match ShieldLink::open(&places.link()) {
+            Ok(link) if link.is_alive() => link,
+            // The interface is another one of the same name.
+            _ => {
+                remove_pins(places)?;
+                return Ok(None);
+            }
+        };
+        if link.mode() != settings.mode {
+            return Err(ShieldError::Usage(format!(
+                "the shield that was left in front of {0} runs in {1} mode: ask for that by --xdp {1}, or end it by `evenkeel shield stop {0}`",
+                settings.interface,
+                link.mode()
+            )));
+        }
+        let shared = Arc::new(ShieldShared::open(&places.pins)?);
+        shared.beat();
+        Ok(Some(Self { shared, link, memory: read_memory(places).unwrap_or_default() }))
+    }
+}
+
+fn remove_pins(places: &Places) -> Result<(), ShieldError> {
+    Places { state: places.pins.clone(), pins: places.pins.clone() }.remove()
+}
+
+/// Takes the lock; who holds it tends the shield.
+fn lock(settings: &Settings) -> Result<Flock<fs::File>, ShieldError> {
+    let path = settings.places.lock();
+    let failed = |operation, source| ShieldError::Place { operation, path: path.clone(), source };
+    let open = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = open.map_err(|source| failed("open", source))?;
+    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+        Ok(mut lock) => {
+            let write =
+                lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| write!(lock, "{}", std::process::id()));
+            write.map_err(|source| failed("write", source))?;
+            Ok(lock)
+        }
+        Err((mut file, _)) => {
+            let mut pid = String::new();
+            // A pid that cannot be read is not worth more than its question mark.
+            let _ = file.read_to_string(&mut pid);
+            let pid = if pid.is_empty() { "?".into() } else { pid };
+            Err(ShieldError::Tended { interface: settings.interface.clone(), pid })
+        }
+    }
+}
+
+/// Whether SYN cookies are needed.
+fn challenges(file: &RuleFile) -> bool {
+    file.rules.rules.iter().any(|rule| rule.action == Action::Challenge)
+}
+
+/// The maps of the cookies: those that a process before this one left, or new ones.
+fn cookies(settings: &Settings) -> Result<Cookies, ShieldError> {
+    let mode = CookieMode::Host(HostCookies::of(&settings.interface)?);
+    let pins = &settings.places.pins;
+    if let Ok(cookies) = Cookies::open(&settings.interface, mode.clone(), pins) {
+        return Ok(cookies);
+    }
+    let cookies = Cookies::create(&settings.interface, mode, 1)?;
+    cookies.pin(pins)?;
+    Ok(cookies)
+}
+
+/// The program that makes connections of the ACKs with right cookies, kept beside the others.
+fn accept(settings: &Settings) -> Result<ShieldAck, ShieldError> {
+    let path = settings.places.pins.join(ACK);
+    if path.exists() {
+        if let Ok(ack) = ShieldAck::take_over(&path) {
+            return Ok(ack);
+        }
+        fs::remove_file(&path).map_err(|source| ShieldError::Place {
+            operation: "remove",
+            path: path.clone(),
+            source,
+        })?;
+    }
+    let ack = ShieldAck::attach(&settings.interface)?;
+    ack.pin(&path)?;
+    Ok(ack)
+}
+
+/// One set of rules on its way into the kernel.
+struct Making<'a> {
+    settings: &'a Settings,
+    shared: &'a ShieldShared,
+    file: &'a RuleFile,
+    extra: &'a [Rule],
+    memory: Memory,
+    cookies: Option<Cookies>,
+}
+
+impl Making<'_> {
+    fn shield(&mut self) -> Result<(Shield, Now), ShieldError> {
+        let own = session::own_addresses()
+            .map_err(|error| ShieldError::Lacking(format!("cannot list this machine's addresses: {error}")))?;
+        let mut rules = self.file.rules.clone();
+        let mut first = Vec::new();
+        for rule in self
+            .settings
+            .sessions
+            .iter()
+            .map(Some)
+            .chain([None])
+            .flat_map(|session| self.file.management.rules(&own, session))
+        {
+            if !first.iter().any(|other: &Rule| other.when == rule.when) {
+                let same = first.iter().filter(|other| other.name.split('#').next() == Some(&rule.name)).count();
+                let name = if same == 0 { rule.name.clone() } else { format!("{}#{}", rule.name, same + 1) };
+                first.push(Rule { name, ..rule });
+            }
+        }
+        first.extend(self.extra.iter().cloned());
+        rules.rules.splice(0..0, first);
+        let now = Now::read();
+        let tables = compile::tables(&rules, &mut self.memory.counters, now)?;
+        let heartbeat = Heartbeat { timeout: self.settings.patience, closed: self.settings.fail == Fail::Closed };
+        let config =
+            ShieldConfig { heartbeat: Some(heartbeat), cookies: self.cookies.clone(), ..ShieldConfig::default() };
+        let shield = Shield::load(&tables, &config, self.shared)?;
+        self.memory.rules = rules.rules.iter().map(super::status::rule).collect();
+        self.memory.default = super::status::verdict(rules.default).to_owned();
+        self.memory.file = self.settings.source.file.as_ref().map(|path| path.display().to_string());
+        self.memory.loaded = now.wall.to_string();
+        self.memory.fail = Some(self.settings.fail);
+        self.memory.patience_s = self.settings.patience.as_secs_f64();
+        Ok((shield, now))
+    }
+}
+
+/// What an earlier process has written down.
+pub(super) fn read_memory(places: &Places) -> Option<Memory> {
+    serde_json::from_slice(&fs::read(places.memory()).ok()?).ok()
+}
+
+fn write_memory(places: &Places, memory: &Memory) -> Result<(), ShieldError> {
+    let path = places.memory();
+    let next = path.with_extension("next");
+    let text = serde_json::to_vec(memory).unwrap_or_default();
+    let written = fs::write(&next, text).and_then(|()| fs::rename(&next, &path));
+    written.map_err(|source| ShieldError::Place { operation: "write", path, source })
+}

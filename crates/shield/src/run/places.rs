@@ -1,0 +1,94 @@
+//! Where the shield of an interface keeps what outlives its control process.
+
+use std::{
+    fs,
+    os::unix::fs::{DirBuilderExt, MetadataExt},
+    path::{Path, PathBuf},
+};
+
+use crate::error::ShieldError;
+
+/// Where BPF objects are pinned (bpf(8), BPF file system).
+const BPFFS: &str = "/sys/fs/bpf";
+/// What is gone after a restart of the machine, as pins are.
+const RUN: &str = "/run/evenkeel";
+
+/// Files and folders of one interface's shield.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// Maps and link, in a BPF file system.
+    pub pins: PathBuf,
+    /// Lock, socket, names of counters.
+    pub state: PathBuf,
+}
+
+impl Places {
+    /// Of an interface of this network namespace.
+    pub fn of(interface: &str) -> Self {
+        Self::under(interface, Path::new(BPFFS), Path::new(RUN))
+    }
+
+    /// With a BPF file system and a folder for what is kept elsewhere.
+    pub fn under(interface: &str, bpffs: &Path, run: &Path) -> Self {
+        // Files in a BPF file system have no dots, names of VLAN interfaces do. Other namespaces may have the same names.
+        let inode = |path: &str| fs::metadata(path).map(|data| data.ino()).ok();
+        let mut key = interface.replace('.', "%");
+        match (inode("/proc/self/ns/net"), inode("/proc/1/ns/net")) {
+            (Some(mine), Some(first)) if mine != first => key += &format!("@{mine}"),
+            _ => {}
+        }
+        Self { pins: bpffs.join(format!("evenkeel-shield-{key}")), state: run.join(format!("shield-{key}")) }
+    }
+
+    /// The pinned link.
+    pub fn link(&self) -> PathBuf {
+        self.pins.join("link")
+    }
+
+    /// Held by the control process; its text is the process id.
+    pub fn lock(&self) -> PathBuf {
+        self.state.join("lock")
+    }
+
+    /// Where the control process listens.
+    pub fn socket(&self) -> PathBuf {
+        self.state.join("control")
+    }
+
+    /// What a later process has to know.
+    pub fn memory(&self) -> PathBuf {
+        self.state.join("memory.json")
+    }
+
+    /// Makes the folder for what is kept, for root alone.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    pub fn make(&self) -> Result<(), ShieldError> {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.state).map_err(|source| ShieldError::Place {
+            operation: "make the folder",
+            path: self.state.clone(),
+            source,
+        })
+    }
+
+    /// Takes all away; what is not there is fine.
+    ///
+    /// # Errors
+    /// Something stays.
+    pub fn remove(&self) -> Result<(), ShieldError> {
+        for folder in [&self.pins, &self.state] {
+            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+                let path = entry.path();
+                fs::remove_file(&path).map_err(|source| ShieldError::Place { operation: "remove", path, source })?;
+            }
+            match fs::remove_dir(folder) {
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(ShieldError::Place { operation: "remove", path: folder.clone(), source });
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}

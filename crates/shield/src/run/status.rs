@@ -1,0 +1,120 @@
+//! What is shown of a shield, by the process that tends it or by any other.
+
+use bpf::shield::{ShieldCounts, ShieldLink, ShieldShared};
+use jiff::Timestamp;
+use model::shield::{Fail, RuleStatus, ShieldStatus, Totals};
+
+use super::{
+    guard::{Guard, Memory, read_memory},
+    places::Places,
+};
+use crate::{
+    error::ShieldError,
+    rules::{Action, Rule, Verdict},
+};
+
+/// A verdict as a word.
+pub(super) fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Pass => "pass",
+        Verdict::Drop => "drop",
+    }
+}
+
+/// A rule, its counters yet to be read.
+pub(super) fn rule(rule: &Rule) -> RuleStatus {
+    let action = match rule.action {
+        Action::Pass => "pass".to_owned(),
+        Action::Drop => "drop".to_owned(),
+        Action::Challenge => "challenge".to_owned(),
+        Action::Limit(limit) => match limit.per_source {
+            None => format!("limit {}/s", limit.pps),
+            Some((32, 128)) => format!("limit {}/s per source", limit.pps),
+            Some((v4, v6)) => format!("limit {}/s per source /{v4} /{v6}", limit.pps),
+        },
+    };
+    RuleStatus {
+        name: rule.name.clone(),
+        line: rule.line,
+        action,
+        shadow: rule.shadow,
+        management: rule.management,
+        expires: rule.expires.map(|at| at.to_string()),
+        packets: 0,
+        bytes: 0,
+        limited: 0,
+        pps: None,
+    }
+}
+
+fn totals(counts: &ShieldCounts) -> Totals {
+    let t = &counts.totals;
+    Totals {
+        passed: t.passed,
+        passed_bytes: t.passed_bytes,
+        dropped: t.dropped,
+        dropped_bytes: t.dropped_bytes,
+        by_default: t.by_default,
+        malformed: t.malformed,
+        not_ip: t.not_ip,
+        limited: t.limited,
+        challenged: t.challenged,
+        failed_open: t.failed_open,
+        failed_closed: t.failed_closed,
+    }
+}
+
+fn status(memory: &Memory, link: &ShieldLink, shared: &ShieldShared, pid: Option<u32>) -> ShieldStatus {
+    let counts = shared.counts();
+    let rules = memory.rules.iter().map(|rule| {
+        let count = memory.counters.get(&rule.name).and_then(|slot| counts.rules.get(usize::from(slot)));
+        let count = count.copied().unwrap_or_default();
+        RuleStatus { packets: count.packets, bytes: count.bytes, limited: count.limited, ..rule.clone() }
+    });
+    let silent_ns = bpf::shield::monotonic_ns().saturating_sub(shared.last_beat_ns());
+    ShieldStatus {
+        when: Timestamp::now().to_string(),
+        interface: link.interface().to_owned(),
+        mode: link.mode().to_string(),
+        program_id: link.program_id(),
+        pid,
+        silent_s: silent_ns as f64 / 1e9,
+        patience_s: memory.patience_s,
+        fail: memory.fail.unwrap_or(Fail::Open),
+        file: memory.file.clone(),
+        loaded: memory.loaded.clone(),
+        reloads: 0,
+        refused: None,
+        rules: rules.collect(),
+        default: memory.default.clone(),
+        totals: totals(&counts),
+        rates: None,
+        sources: Vec::new(),
+        attacks: Vec::new(),
+    }
+}
+
+/// Of the shield that this process tends.
+pub fn of_guard(guard: &Guard) -> ShieldStatus {
+    let (reloads, refused) = guard.reloads();
+    ShieldStatus {
+        reloads,
+        refused: refused.map(ToOwned::to_owned),
+        ..status(guard.memory(), guard.link(), guard.shared(), Some(std::process::id()))
+    }
+}
+
+/// Of the shield that is pinned, whether or not somebody tends it.
+///
+/// # Errors
+/// There is none, or it cannot be read.
+pub fn of_pins(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldError> {
+    let none = || ShieldError::None { interface: interface.to_owned() };
+    if !places.link().exists() {
+        return Err(none());
+    }
+    let link = ShieldLink::open(&places.link())?;
+    let shared = ShieldShared::open(&places.pins)?;
+    let memory = read_memory(places).unwrap_or_default();
+    Ok(status(&memory, &link, &shared, None))
+}
