@@ -9,6 +9,7 @@ mod load;
 pub mod prefixes;
 mod shared;
 pub mod tables;
+mod watch;
 
 pub use ack::{AckCounts, ShieldAck};
 pub use cookie::{CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies};
@@ -18,6 +19,7 @@ pub use link::ShieldLink;
 pub use load::{Heartbeat, Shield, ShieldConfig, ShieldParsed, Tested};
 pub use shared::{ShieldShared, monotonic_ns};
 pub use tables::*;
+pub use watch::{Watch, WatchConfig, WatchCounts, WatchReading, WatchSample};
 
 /// The program's name.
 const PROGRAM: &str = "ek_shield";

@@ -31,10 +31,10 @@ struct watch_slot {
 	/* Packets of a flow that is not among those that this CPU has seen last. */
 	__u64 new_flows;
 	__u64 pad[6];
-	/* Two generations of a sketch of the sources. Each source's hash has one register, which keeps the largest; 0: none came.
+	/* Two generations of a sketch of the sources, one behind the other. Each source's hash has one register, which keeps the largest; 0: none came.
 	 * The distance of the largest from the top is exponentially distributed with the number of sources, so that the registers
 	 * together tell it (shield/watch.rs). User space names the generation that is written, and reads and clears the other. */
-	__u32 largest[2][WATCH_REGISTERS];
+	__u32 largest[2 * WATCH_REGISTERS];
 };
 
 /* A packet that was sampled. */
@@ -66,7 +66,9 @@ struct watch_cpu {
 	__u64 samples;
 	/* Of the generator that picks samples. */
 	__u64 random;
-	__u64 pad[6];
+	/* Written by user space for user space, which finds it in pinned maps: watch_seed. */
+	__u64 seed;
+	__u64 pad[5];
 	/* Written by user space: a packet is sampled with a chance of 1 in (mask + 1). */
 	__u32 sample_mask;
 	/* Written by user space: the generation of the sketch that is written, by its lowest bit. */
@@ -77,28 +79,18 @@ struct watch_cpu {
 	struct watch_sample ring[WATCH_SAMPLES];
 };
 
-/* How many prefixes are watched; 0: none, and all of this is compiled out. */
-const volatile __u32 watch_prefixes = 0;
+/* Something is watched; if not, all of this is compiled out. */
+const volatile bool watch_on = false;
+/* Prefixes and possible CPUs, each rounded up to a power of two, less one. */
+const volatile __u64 watch_prefixes_mask = 0;
+const volatile __u64 watch_cpus_mask = 0;
 /* Odd, random: nobody outside can choose sources that share a register. */
 const volatile __u64 watch_seed = 0x9e3779b97f4a7c15ULL;
 
-/* By CPU * watch_prefixes + prefix. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct watch_slot);
-} watch_slots SEC(".maps");
-
-/* By CPU. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct watch_cpu);
-} watch_cpus SEC(".maps");
+/* By CPU times the prefixes, plus prefix; resized by user space and shared by all programs that follow each other. */
+struct watch_slot watch_slots[1] SEC(".data.sh_wslot") = {};
+/* By CPU; likewise. */
+struct watch_cpu watch_cpus[1] SEC(".data.sh_wcpu") = {};
 
 static __always_inline __u64 watch_mix(__u64 value)
 {
@@ -157,16 +149,13 @@ static __always_inline void shield_watch(const struct shield_packet *p, __u32 pr
 	struct watch_cpu *cpu;
 	__u64 source, flow;
 	__u32 *largest;
-	__u32 at;
+	__u64 at;
 
-	if (!watch_prefixes || !protected || number >= watch_prefixes)
+	if (!watch_on || !protected)
 		return;
-	at = bpf_get_smp_processor_id();
-	cpu = bpf_map_lookup_elem(&watch_cpus, &at);
-	at = at * watch_prefixes + number;
-	slot = bpf_map_lookup_elem(&watch_slots, &at);
-	if (!cpu || !slot)
-		return;
+	at = bpf_get_smp_processor_id() & watch_cpus_mask;
+	cpu = &shield_table(watch_cpus)[at];
+	slot = &shield_table(watch_slots)[at * (watch_prefixes_mask + 1) + (number & watch_prefixes_mask)];
 	slot->packets++;
 	slot->bytes += frame_len;
 	at = watch_kind(p);
@@ -179,7 +168,7 @@ static __always_inline void shield_watch(const struct shield_packet *p, __u32 pr
 	source = p->family == 4 ? p->source[0] : p->source[0] | (__u64)p->source[1] << 32;
 	source = watch_mix(source);
 	source = watch_mix(source);
-	largest = &slot->largest[cpu->generation & 1][source & (WATCH_REGISTERS - 1)];
+	largest = &slot->largest[(cpu->generation & 1) * WATCH_REGISTERS + (source & (WATCH_REGISTERS - 1))];
 	if (*largest < (__u32)(source >> 32))
 		*largest = source >> 32;
 

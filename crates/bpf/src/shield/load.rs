@@ -22,6 +22,7 @@ use super::{
     prefixes::{PrefixLayout, TrieLayout},
     shared::ShieldShared,
     tables::ShieldTables,
+    watch::WatchConfig,
 };
 use crate::{
     redirect::duplicate,
@@ -48,6 +49,8 @@ pub struct ShieldConfig {
     pub heartbeat: Option<Heartbeat>,
     /// How SYNs are answered; needed if a rule asks for cookies.
     pub cookies: Option<Cookies>,
+    /// Where what comes to each protected prefix is counted ([`super::Watch::config`]).
+    pub watch: Option<WatchConfig>,
     /// For [`Shield::test`]: what decides is told, at a price; and rules may ask for cookies that are not set up.
     pub tell: bool,
 }
@@ -117,6 +120,9 @@ impl Shield {
                 knobs.shield_cookies = true;
                 cookies.set(knobs);
             }
+            if let Some(watch) = &config.watch {
+                watch.set(knobs);
+            }
             if let Some(heartbeat) = config.heartbeat {
                 knobs.shield_beat_ns = u64::try_from(heartbeat.timeout.as_nanos()).unwrap_or(u64::MAX).max(1);
                 knobs.shield_fail_closed = heartbeat.closed;
@@ -134,6 +140,9 @@ impl Shield {
         shared.lend(open.open_object_mut()).map_err(failed)?;
         if let Some(cookies) = &config.cookies {
             cookies.lend(open.open_object_mut()).map_err(failed)?;
+        }
+        if let Some(watch) = &config.watch {
+            watch.lend(open.open_object_mut()).map_err(failed)?;
         }
         let skel = open.load().map_err(failed)?;
         let mut told = None;
@@ -253,14 +262,13 @@ fn prefixes(layout: PrefixLayout) -> shield_prefixes {
 fn trie(layout: TrieLayout) -> shield_trie {
     shield_trie {
         top: layout.top,
-        codes: layout.codes,
-        groups: layout.groups,
+        bits: layout.bits,
+        entries: layout.entries,
         blocks: layout.blocks,
         runs: layout.runs,
-        entries: layout.entries,
+        entries_len: layout.entries_len,
         blocks_len: layout.blocks_len,
         runs_len: layout.runs_len,
-        code_log: layout.code_log,
         used: layout.used,
     }
 }

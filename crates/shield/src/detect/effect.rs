@@ -9,7 +9,7 @@ use super::{
 use crate::{
     packet::Packet,
     reference,
-    rules::{Action, Prefix, Rule, Rules},
+    rules::{Action, Match, Prefix, Rule, Rules},
 };
 
 /// How much of what came was seen as samples since a mitigation began to count or act, and what its rules apply to.
@@ -46,6 +46,9 @@ impl Effect {
         for packet in &self.samples {
             *by_source.entry(mix::source_prefix(packet.source)).or_default() += per_sample;
         }
+        let matched = |when: &Match| {
+            self.samples.iter().filter(|p| reference::applies(&none, when, p)).count() as f64 * per_sample
+        };
         let dropped = |packet: &Packet| -> f64 {
             rules
                 .iter()
@@ -55,7 +58,7 @@ impl Effect {
                     Action::Limit(limit) => {
                         let pps = match limit.per_source {
                             Some(_) => by_source.get(&mix::source_prefix(packet.source)).copied().unwrap_or(0.0),
-                            None => self.applied as f64 / self.time.as_secs_f64().max(1e-3),
+                            None => matched(&rule.when),
                         };
                         if pps > limit.pps as f64 { 1.0 - limit.pps as f64 / pps } else { 0.0 }
                     }

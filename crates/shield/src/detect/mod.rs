@@ -11,6 +11,8 @@ pub mod effect;
 pub mod known;
 pub mod ladder;
 pub mod mix;
+mod reader;
+mod sentry;
 pub mod window;
 
 pub use attack::Attack;
@@ -18,4 +20,6 @@ pub use config::DetectConfig;
 use detector::picture;
 pub use detector::{Detector, State};
 pub use ladder::insert;
+pub use reader::Reader;
+pub use sentry::{Seen, Sentry};
 pub use window::{Counts, Rates, Window};

@@ -15,8 +15,8 @@ pub struct Window {
     pub prefixes: Vec<Counts>,
     /// Packets that were picked at random, with the number of their prefix.
     pub samples: Vec<(usize, Packet)>,
-    /// What the rules of mitigations applied to since the last look, by name: packets. For a limit, what it dropped; in shadow, what
-    /// the rule would have applied to.
+    /// What the rules of mitigations applied to since the last look, by name, in packets; of a limit what exceeded it. In shadow, what
+    /// would have been so.
     pub applied: Vec<(String, u64)>,
 }
 

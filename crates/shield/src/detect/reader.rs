@@ -1,0 +1,84 @@
+//! The kernel's counters as looks.
+
+use std::time::{Duration, Instant};
+
+use bpf::shield::{Watch, WatchCounts, WatchSample};
+
+use super::window::{Counts, Window};
+use crate::packet::{Packet, Part};
+
+/// VLAN id of frames without a tag.
+const VLAN_NONE: u16 = 4096;
+
+/// Turns readings of a [`Watch`] into [`Window`]s.
+#[derive(Debug)]
+pub struct Reader {
+    watch: Watch,
+    before: Vec<WatchCounts>,
+    last: Instant,
+}
+
+impl Reader {
+    /// Begins with what comes from now on.
+    pub fn new(mut watch: Watch) -> Self {
+        let before = watch.read().counts;
+        Self { watch, before, last: Instant::now() }
+    }
+
+    /// What came since the last look. `applied` is left empty: the rules' counters are the caller's.
+    pub fn look(&mut self) -> Window {
+        let reading = self.watch.read();
+        let now = Instant::now();
+        let time: Duration = now - self.last;
+        self.last = now;
+        let prefixes = reading
+            .counts
+            .iter()
+            .zip(&self.before)
+            .zip(&reading.sources)
+            .map(|((now, before), &sources)| Counts {
+                packets: now.packets.saturating_sub(before.packets),
+                bytes: now.bytes.saturating_sub(before.bytes),
+                syn: now.syn.saturating_sub(before.syn),
+                syn_ack: now.syn_ack.saturating_sub(before.syn_ack),
+                tcp: now.tcp.saturating_sub(before.tcp),
+                udp: now.udp.saturating_sub(before.udp),
+                icmp: now.icmp.saturating_sub(before.icmp),
+                other: now.other.saturating_sub(before.other),
+                fragments: now.fragments.saturating_sub(before.fragments),
+                new_flows: now.new_flows.saturating_sub(before.new_flows),
+                sources,
+            })
+            .collect();
+        self.before = reading.counts;
+        let samples = reading.samples.iter().map(|s| (s.prefix, packet(s))).collect();
+        Window { time, prefixes, samples, applied: Vec::new() }
+    }
+
+    /// The maps that it reads.
+    pub fn watch(&self) -> &Watch {
+        &self.watch
+    }
+}
+
+/// A sample as the rules see it.
+fn packet(sample: &WatchSample) -> Packet {
+    Packet {
+        source: sample.source,
+        destination: sample.destination,
+        ports: sample.ports,
+        len: sample.len,
+        vlan: (sample.vlan != VLAN_NONE).then_some(sample.vlan),
+        protocol: sample.protocol,
+        tcp_flags: sample.flags.filter(|_| sample.protocol == 6),
+        icmp_type: sample.flags.filter(|_| sample.protocol != 6),
+        part: match sample.fragment {
+            0 => Part::Whole,
+            1 => Part::First,
+            _ => Part::Later,
+        },
+        dscp: sample.dscp,
+        ip_at: 0,
+        transport_at: 0,
+    }
+}

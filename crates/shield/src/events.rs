@@ -1,0 +1,100 @@
+//! Where events and metrics go: lines of JSON, a program of the user's, OpenMetrics text.
+
+mod hook;
+pub mod metrics;
+
+use std::{
+    fs::{File, OpenOptions},
+    io::{self, Write},
+    path::{Path, PathBuf},
+};
+
+pub use hook::Hook;
+use model::{Classified, ErrorClass, schema::Document, shield_event::ShieldEvent};
+
+/// An event or a metric that could not be told.
+#[derive(Debug, thiserror::Error)]
+pub enum EventError {
+    /// The file of events.
+    #[error("cannot {operation} the file of events {path}: {source}")]
+    Log {
+        /// What was tried.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The hook.
+    #[error("cannot run the hook {program} for the event `{event}`: {reason}")]
+    Hook {
+        /// The program.
+        program: String,
+        /// The event's name.
+        event: &'static str,
+        /// Why not, or how it ended.
+        reason: String,
+    },
+    /// The metrics' file.
+    #[error("cannot write the metrics to {path}: {source}; its directory must exist and be writable")]
+    MetricsFile {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The metrics' port.
+    #[error("cannot answer for metrics on 127.0.0.1:{port}: {source}; choose another port")]
+    MetricsPort {
+        /// The port.
+        port: u16,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl Classified for EventError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::MetricsPort { .. } | Self::Log { .. } | Self::MetricsFile { .. } | Self::Hook { .. } => ErrorClass::Lacking,
+        }
+    }
+}
+
+/// An event as one line of JSON, `evenkeel.shield.event/1`, its end included.
+pub fn line(event: &ShieldEvent) -> String {
+    let mut line = serde_json::to_string(&Document::new("shield.event", 1, event)).unwrap_or_default();
+    line.push('\n');
+    line
+}
+
+/// A file to which events are appended, each by one write.
+#[derive(Debug)]
+pub struct EventLog {
+    file: File,
+    path: PathBuf,
+}
+
+impl EventLog {
+    /// Opens `path` for appending, and makes it if need be.
+    ///
+    /// # Errors
+    /// [`EventError::Log`].
+    pub fn open(path: &Path) -> Result<Self, EventError> {
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        let failed = |source| EventError::Log { operation: "open", path: path.to_owned(), source };
+        Ok(Self { file: file.map_err(failed)?, path: path.to_owned() })
+    }
+
+    /// Appends an event.
+    ///
+    /// # Errors
+    /// [`EventError::Log`].
+    pub fn write(&mut self, event: &ShieldEvent) -> Result<(), EventError> {
+        self.file.write_all(line(event).as_bytes()).map_err(|source| EventError::Log {
+            operation: "write to",
+            path: self.path.clone(),
+            source,
+        })
+    }
+}

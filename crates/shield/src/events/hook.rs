@@ -1,0 +1,135 @@
+//! The user's program that is run for each event.
+
+use std::{
+    io::Write,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel},
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use model::shield_event::ShieldEvent;
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+
+use super::{EventError, line};
+use crate::detect::config::HookConfig;
+
+/// Events that wait while the program runs; what comes beyond is not told to it, and that is said.
+const WAITING_MAX: usize = 256;
+/// How often its end is looked for.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// Runs the hook on a thread of its own, one event after the other, so that nothing waits for it.
+#[derive(Debug)]
+pub struct Hook {
+    events: Option<SyncSender<ShieldEvent>>,
+    failures: Receiver<EventError>,
+    thread: Option<JoinHandle<()>>,
+    program: String,
+}
+
+impl Hook {
+    /// Starts the thread; the program itself is started with the first event.
+    ///
+    /// # Errors
+    /// [`EventError::Hook`] if the thread cannot be had.
+    pub fn start(config: &HookConfig) -> Result<Self, EventError> {
+        let program = config.run.first().cloned().unwrap_or_default();
+        let (events, waiting) = sync_channel(WAITING_MAX);
+        let (failed, failures) = channel();
+        let config = config.clone();
+        let thread = thread::Builder::new().name("shield-hook".into()).spawn(move || serve(&config, &waiting, &failed));
+        let thread = thread.map_err(|e| EventError::Hook { program: program.clone(), event: "start", reason: e.to_string() })?;
+        Ok(Self { events: Some(events), failures, thread: Some(thread), program })
+    }
+
+    /// Has the program run for `event` as soon as it has ended for those before.
+    ///
+    /// # Errors
+    /// [`EventError::Hook`] if too many events wait.
+    pub fn tell(&self, event: &ShieldEvent) -> Result<(), EventError> {
+        let Some(events) = &self.events else { return Ok(()) };
+        events.try_send(event.clone()).map_err(|e| EventError::Hook {
+            program: self.program.clone(),
+            event: event.what.word(),
+            reason: match e {
+                TrySendError::Full(_) => format!("{WAITING_MAX} events wait for it already"),
+                TrySendError::Disconnected(_) => "its thread has ended".into(),
+            },
+        })
+    }
+
+    /// What went wrong since this was last asked.
+    pub fn failures(&self) -> impl Iterator<Item = EventError> + '_ {
+        self.failures.try_iter()
+    }
+}
+
+impl Drop for Hook {
+    /// Waits until the program has run for all events, each within its timeout.
+    fn drop(&mut self) {
+        self.events = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(config: &HookConfig, events: &Receiver<ShieldEvent>, failed: &Sender<EventError>) {
+    for event in events {
+        if let Err(reason) = run(config, &event) {
+            let program = config.run.first().cloned().unwrap_or_default();
+            let _ = failed.send(EventError::Hook { program, event: event.what.word(), reason });
+        }
+    }
+}
+
+/// Runs it once: no shell, a group of its own, the event on its standard input.
+fn run(config: &HookConfig, event: &ShieldEvent) -> Result<(), String> {
+    let (program, arguments) = config.run.split_first().ok_or("no program is named")?;
+    let mut child = Command::new(program)
+        .args(arguments)
+        .env("EVENKEEL_EVENT", event.what.word())
+        .env("EVENKEEL_ATTACK", event.attack.to_string())
+        .env("EVENKEEL_PREFIX", &event.prefix)
+        .env("EVENKEEL_CLASS", event.class.word())
+        .env("EVENKEEL_AT", &event.at)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .process_group(0)
+        .spawn()
+        .map_err(|e| e.to_string())?;
+    if let Some(mut input) = child.stdin.take() {
+        // A line is far shorter than a pipe is large; a program that does not read it does not want it.
+        let _ = input.write_all(line(event).as_bytes());
+    }
+    wait(&mut child, Duration::from_secs_f64(config.timeout_s))
+}
+
+fn wait(child: &mut Child, timeout: Duration) -> Result<(), String> {
+    let start = Instant::now();
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => {
+                return Err(match (status.code(), status.signal()) {
+                    (Some(code), _) => format!("it ended with exit code {code}"),
+                    (None, signal) => format!("it was ended by signal {}", signal.unwrap_or(0)),
+                });
+            }
+            Ok(None) if start.elapsed() < timeout => thread::sleep(LOOK),
+            Ok(None) => {
+                // Its group, which it leads: what it started goes with it.
+                let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
+                let _ = child.wait();
+                return Err(format!("it was ended after {} s, its timeout", timeout.as_secs_f64()));
+            }
+            Err(e) => return Err(format!("its end cannot be waited for: {e}")),
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! Detection of each class of attack from synthetic mixes, and of none in a mix without one.
+
+mod mixes;
+
+use std::time::Duration;
+
+use mixes::{Stream, World, first_action, few_sources, fragments, gre, protected, reflection, syn_flood, web, words};
+use model::shield_event::{AttackClass, Happened, Measure};
+use shield::{
+    detect::{DetectConfig, config::StepConfig, insert},
+    rules::{Action, Rule, Rules},
+};
+
+const CALM: Stream = Stream { pps: 20_000, make: web };
+
+fn thresholds() -> DetectConfig {
+    let mut config = DetectConfig { quiet_s: 3.0, ..DetectConfig::default() };
+    config.baseline.learn = false;
+    config.threshold = [(Measure::Packets, 100_000.0), (Measure::Syn, 10_000.0), (Measure::Udp, 50_000.0)].into();
+    config
+}
+
+fn attack(class: AttackClass, make: fn(&mut mixes::Dice) -> shield::packet::Packet, action: &str) {
+    let mut world = World::new(thresholds());
+    assert_eq!(words(&world.run(100, &[CALM])), [""; 0], "calm before the attack");
+    let events = world.run(10, &[CALM, Stream { pps: 500_000, make }]);
+    assert_eq!(words(&events), ["began", "mitigating"], "{events:#?}");
+    assert_eq!(events[0].class, class, "{events:#?}");
+    let (said, after_s) = first_action(&events).expect("a mitigation");
+    assert_eq!(said, action);
+    assert!(after_s < 0.25, "two looks of 0.1 s: {after_s} s");
+    assert!(!world.detector.rules().is_empty());
+    let events = world.run(31, &[CALM]);
+    assert_eq!(words(&events), ["ended"], "{events:#?}");
+    assert!(world.detector.rules().is_empty(), "withdrawn");
+}
+
+#[test]
+fn a_spoofed_syn_flood_is_answered_with_cookies() {
+    attack(AttackClass::SynFlood, syn_flood, "answer TCP SYN with cookies");
+}
+
+#[test]
+fn a_few_heavy_sources_are_limited() {
+    attack(AttackClass::FewSources, few_sources, "limit UDP to 2000 packets/s per source");
+}
+
+#[test]
+fn a_reflection_is_dropped_by_its_ports_and_its_fragments() {
+    attack(AttackClass::Reflection, reflection, "drop UDP from port 123, 53, and what is left of its fragments");
+}
+
+#[test]
+fn a_flood_of_fragments_is_dropped() {
+    attack(AttackClass::Fragments, fragments, "drop fragments");
+}
+
+#[test]
+fn what_is_none_of_these_is_limited_by_source() {
+    attack(AttackClass::Unknown, gre, "limit packets to 1000 packets/s per source");
+}
+
+#[test]
+fn no_attack_is_seen_in_traffic_that_comes_and_goes() {
+    let mut world = World::new(DetectConfig::default());
+    // A day in ten minutes: it rises from 5,000 to 45,000 packets/s and falls again, with a burst to twice of that in every second.
+    for i in 0..600u64 {
+        let day = 5_000 + 40_000 * i.min(600 - i) / 300;
+        world.run(9, &[Stream { pps: day, make: web }]);
+        world.run(1, &[Stream { pps: day * 2, make: web }]);
+    }
+    assert_eq!(words(&world.events), [""; 0], "{:#?}", world.events);
+    assert!(world.detector.states().all(|s| s.learned >= Duration::from_secs(599)));
+}
+
+#[test]
+fn an_attack_against_a_learned_limit_is_seen() {
+    let mut world = World::new(DetectConfig::default());
+    world.run(700, &[CALM]);
+    let events = world.run(5, &[CALM, Stream { pps: 60_000, make: syn_flood }]);
+    assert_eq!(words(&events), ["began", "mitigating"], "{events:#?}");
+    let Happened::Began(picture) = &events[0].what else { panic!("{events:#?}") };
+    assert_eq!(picture.above[0].measure, Measure::Syn);
+    assert!(picture.above[0].learned);
+    assert_eq!(events[0].class, AttackClass::SynFlood);
+}
+
+#[test]
+fn one_look_above_a_limit_is_no_attack() {
+    let mut world = World::new(thresholds());
+    world.run(20, &[CALM]);
+    for _ in 0..20 {
+        world.run(1, &[CALM, Stream { pps: 500_000, make: syn_flood }]);
+        world.run(5, &[CALM]);
+    }
+    assert_eq!(words(&world.events), [""; 0]);
+}
+
+#[test]
+fn an_attack_that_pauses_goes_on_being_one() {
+    let mut world = World::new(thresholds());
+    world.run(20, &[CALM]);
+    for _ in 0..5 {
+        world.run(10, &[CALM, Stream { pps: 500_000, make: syn_flood }]);
+        world.run(20, &[CALM]);
+    }
+    assert_eq!(words(&world.events), ["began", "mitigating"], "pauses of 2 s, quiet after 3 s");
+    let events = world.run(20, &[CALM]);
+    let Some(Happened::Ended { peak_pps, lasted_s, packets, rules, .. }) = events.last().map(|e| &e.what) else {
+        panic!("{events:#?}")
+    };
+    assert!((450_000.0..550_000.0).contains(peak_pps), "{peak_pps}");
+    assert!((12.9..13.1).contains(lasted_s), "four times 3 s and the fifth second: {lasted_s}");
+    assert!(*packets > 2_000_000 && rules.len() == 1);
+}
+
+#[test]
+fn shadow_first_tells_the_legitimate_share_and_then_acts() {
+    let mut config = thresholds();
+    config.shadow.first_s = 2.0;
+    config.ladder = [(AttackClass::SynFlood, vec![StepConfig::Drop {}])].into();
+    let mut world = World::new(config);
+    world.run(100, &[CALM]);
+    let flood = || Stream { pps: 100_000, make: syn_flood };
+    let events = world.run(10, &[CALM, flood()]);
+    assert_eq!(words(&events), ["began", "mitigating"]);
+    assert!(world.detector.rules().iter().all(|r| r.shadow), "only counts");
+    let events = world.run(15, &[CALM, flood()]);
+    assert_eq!(words(&events), ["shadowed", "mitigating"]);
+    let Happened::Shadowed { would_apply_pps, legitimate_part, acts, .. } = &events[0].what else { panic!("{events:#?}") };
+    assert!((90_000.0..110_000.0).contains(would_apply_pps), "{would_apply_pps}");
+    // Three in a hundred packets of the known clients are SYNs, which it would drop.
+    let part = legitimate_part.expect("known sources came");
+    assert!((0.015..0.05).contains(&part), "{part}");
+    assert!(acts);
+    assert!(world.detector.rules().iter().all(|r| !r.shadow), "acts");
+}
+
+#[test]
+fn what_would_hit_too_much_gives_way_to_the_next_step() {
+    let mut config = thresholds();
+    config.shadow.first_s = 1.0;
+    config.shadow.legitimate_max = 0.01;
+    config.ladder = [(AttackClass::SynFlood, vec![StepConfig::Drop {}, StepConfig::Challenge {}])].into();
+    let mut world = World::new(config);
+    world.run(100, &[CALM]);
+    let events = world.run(40, &[CALM, Stream { pps: 100_000, make: syn_flood }]);
+    assert_eq!(words(&events), ["began", "mitigating", "shadowed", "mitigating", "shadowed", "mitigating"], "{events:#?}");
+    assert!(matches!(&events[2].what, Happened::Shadowed { acts: false, .. }));
+    assert_eq!(first_action(&events).expect("acts").0, "answer TCP SYN with cookies");
+}
+
+#[test]
+fn shadow_only_never_acts() {
+    let mut config = thresholds();
+    config.shadow.only = true;
+    let mut world = World::new(config);
+    world.run(100, &[CALM]);
+    let events = world.run(100, &[CALM, Stream { pps: 500_000, make: reflection }]);
+    assert_eq!(words(&events), ["began", "mitigating", "shadowed"]);
+    assert!(first_action(&events).is_none());
+    assert!(world.detector.rules().iter().all(|r| r.shadow));
+}
+
+#[test]
+fn what_is_not_enough_is_followed_by_the_next_step_and_then_said() {
+    let mut world = World::new(thresholds());
+    world.run(20, &[CALM]);
+    // 5,000,000 packets/s from sources that send one packet each: a limit per source ends none of them.
+    let events = world.run(60, &[CALM, Stream { pps: 5_000_000, make: gre }]);
+    assert_eq!(words(&events), ["began", "mitigating", "exhausted"], "no source is heavy enough to drop: {events:#?}");
+}
+
+#[test]
+fn an_attack_that_turns_is_answered_anew_and_what_held_stays() {
+    let mut world = World::new(thresholds());
+    world.run(20, &[CALM]);
+    let both = |syn, udp| [CALM, Stream { pps: syn, make: syn_flood }, Stream { pps: udp, make: reflection }];
+    world.run(30, &both(500_000, 0));
+    let events = world.run(10, &both(500_000, 500_000));
+    assert_eq!(words(&events), ["turned", "mitigating"], "{events:#?}");
+    assert_eq!(events[1].class, AttackClass::Reflection);
+    let rules = world.detector.rules();
+    assert!(rules.iter().any(|r| r.action == Action::Challenge) && rules.iter().any(|r| r.action == Action::Drop));
+    assert_eq!(words(&world.run(50, &both(500_000, 500_000))), [""; 0], "both are held");
+}
+
+#[test]
+fn sources_that_join_a_drop_are_added_to_it() {
+    let mut config = thresholds();
+    config.ladder = [(AttackClass::FewSources, vec![StepConfig::DropSources {}])].into();
+    let mut world = World::new(config);
+    world.run(20, &[CALM]);
+    world.run(30, &[CALM, Stream { pps: 500_000, make: few_sources }]);
+    assert_eq!(world.detector.rules()[0].when.source.len(), 4);
+    let others = Stream { pps: 500_000, make: |dice| mixes::packet(0x0d00_0001 + dice.roll(3) as u32, 17, Some((9, 80)), 100) };
+    let events = world.run(10, &[CALM, Stream { pps: 500_000, make: few_sources }, others]);
+    assert_eq!(words(&events), ["mitigating"], "{events:#?}");
+    assert_eq!(world.detector.rules()[0].when.source.len(), 7);
+}
+
+#[test]
+fn mitigations_stand_behind_the_management_rules_limits_before_challenges() {
+    let named = |name: &str, action, management| Rule { name: name.into(), action, management, ..Rule::default() };
+    let base = Rules {
+        rules: vec![named("ssh", Action::Pass, true), named("own", Action::Pass, false)],
+        protected: vec![protected()],
+        ..Rules::default()
+    };
+    let limit = Action::Limit(shield::rules::Limit { pps: 1, burst: 1, per_source: None });
+    let all = insert(&base, &[named("c", Action::Challenge, false), named("l", limit, false), named("d", Action::Drop, false)]);
+    let names: Vec<&str> = all.rules.iter().map(|r| r.name.as_str()).collect();
+    assert_eq!(names, ["ssh", "d", "l", "c", "own"]);
+    assert_eq!(all.protected, base.protected);
+}
+
+#[test]
+fn settings_that_cannot_be_are_named() {
+    let bad = |change: fn(&mut DetectConfig)| {
+        let mut config = DetectConfig::default();
+        change(&mut config);
+        config.check().expect_err("refused").0
+    };
+    assert_eq!(DetectConfig::default().check(), Ok(()));
+    assert_eq!(bad(|c| c.every_ms = 5), "every-ms");
+    assert_eq!(bad(|c| c.confirm = 0), "confirm");
+    assert_eq!(bad(|c| c.leave = 1.5), "leave");
+    assert_eq!(bad(|c| c.baseline.factor = 1.0), "baseline.factor");
+    assert_eq!(bad(|c| c.quiet_s = f64::NAN), "quiet-s");
+    assert_eq!(bad(|c| _ = c.threshold.insert(Measure::NewFlows, 0.0)), "threshold.new-flows");
+    assert_eq!(
+        bad(|c| _ = c.ladder.insert(AttackClass::Unknown, vec![StepConfig::Limit { pps: 0, burst: None }])),
+        "ladder.unknown"
+    );
+}
+
+#[test]
+fn the_files_section_reads_as_written() {
+    let text = r#"
+        quiet-s = 10
+        threshold = { packets = 1e6, syn = 50000 }
+        baseline = { factor = 4, floor = { bits = 1e9 } }
+        shadow = { first-s = 5, legitimate-max = 0.02 }
+        hook = { run = ["/usr/local/bin/page", "--now"] }
+        metrics = { file = "/run/evenkeel.prom", port = 9477 }
+        [ladder]
+        syn-flood = [{ do = "challenge" }, { do = "limit-per-source", pps = 10 }]
+        few-sources = []
+    "#;
+    let config: DetectConfig = toml::from_str(text).expect("it reads");
+    assert_eq!(config.check(), Ok(()));
+    assert_eq!(config.threshold[&Measure::Syn], 50_000.0);
+    assert_eq!(config.ladder(AttackClass::SynFlood)[1], StepConfig::LimitPerSource { pps: 10, burst: None });
+    assert!(config.ladder(AttackClass::FewSources).is_empty());
+    assert_eq!(config.hook.as_ref().map(|h| h.timeout_s), Some(10.0));
+    assert!(toml::from_str::<DetectConfig>("quiet = 3").is_err(), "an unknown key is refused");
+}

@@ -1,0 +1,187 @@
+//! Synthetic traffic: looks as the kernel's counters and samples would give them.
+
+use std::{net::Ipv4Addr, time::Duration};
+
+use model::shield_event::{Happened, ShieldEvent};
+use shield::{
+    detect::{Counts, DetectConfig, Detector, Window, mix::Kind},
+    packet::{Packet, Part},
+    reference,
+    rules::{Action, Prefix, Rules},
+};
+
+pub(crate) const LOOK: Duration = Duration::from_millis(100);
+/// Samples of one look.
+const SAMPLES: u64 = 500;
+
+/// The prefix under attack.
+pub(crate) fn protected() -> Prefix {
+    Prefix { address: Ipv4Addr::new(198, 18, 0, 0).into(), len: 24 }
+}
+
+/// Numbers that look random and are the same each time (splitmix64).
+pub(crate) struct Dice(pub(crate) u64);
+
+impl Dice {
+    pub(crate) fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % below
+    }
+}
+
+/// One stream of packets.
+pub(crate) struct Stream {
+    pub(crate) pps: u64,
+    pub(crate) make: fn(&mut Dice) -> Packet,
+}
+
+pub(crate) fn packet(source: u32, protocol: u8, ports: Option<(u16, u16)>, len: u16) -> Packet {
+    Packet {
+        source: Ipv4Addr::from_bits(source).into(),
+        destination: Ipv4Addr::new(198, 18, 0, 7).into(),
+        ports,
+        len,
+        vlan: None,
+        protocol,
+        tcp_flags: None,
+        icmp_type: None,
+        part: Part::Whole,
+        dscp: 0,
+        ip_at: 14,
+        transport_at: 34,
+    }
+}
+
+/// 200 clients of a web server: three connections' SYNs in a hundred packets, some QUIC, a little ICMP and DNS.
+pub(crate) fn web(dice: &mut Dice) -> Packet {
+    let source = 0x0a00_0000 + dice.roll(200) as u32;
+    match dice.roll(100) {
+        0..3 => Packet { tcp_flags: Some(2), ..packet(source, 6, Some((1024 + dice.roll(60000) as u16, 443)), 60) },
+        3..80 => Packet { tcp_flags: Some(16), ..packet(source, 6, Some((1024 + dice.roll(60000) as u16, 443)), 500) },
+        80..97 => packet(source, 17, Some((1024 + dice.roll(60000) as u16, 443)), 900),
+        97..99 => packet(source, 17, Some((53, 4000)), 200),
+        _ => Packet { icmp_type: Some(8), ..packet(source, 1, None, 84) },
+    }
+}
+
+pub(crate) fn syn_flood(dice: &mut Dice) -> Packet {
+    Packet { tcp_flags: Some(2), ..packet(dice.roll(1 << 32) as u32, 6, Some((dice.roll(65536) as u16, 80)), 40) }
+}
+
+pub(crate) fn few_sources(dice: &mut Dice) -> Packet {
+    packet(0x0b00_0001 + dice.roll(4) as u32, 17, Some((1024 + dice.roll(60000) as u16, 80)), 100)
+}
+
+/// Answers of 5,000 name and time servers; a third of the name servers' are fragments.
+pub(crate) fn reflection(dice: &mut Dice) -> Packet {
+    let source = 0x0c00_0000 + dice.roll(5000) as u32;
+    match dice.roll(3) {
+        0 => packet(source, 17, Some((123, 1024 + dice.roll(60000) as u16)), 468),
+        1 => Packet { part: Part::First, ..packet(source, 17, Some((53, 33000)), 1500) },
+        _ => Packet { part: Part::Later, ..packet(source, 17, None, 1500) },
+    }
+}
+
+pub(crate) fn fragments(dice: &mut Dice) -> Packet {
+    Packet { part: Part::Later, ..packet(dice.roll(1 << 32) as u32, 17, None, 1500) }
+}
+
+pub(crate) fn gre(dice: &mut Dice) -> Packet {
+    packet(dice.roll(1 << 32) as u32, 47, None, 512)
+}
+
+/// The detector beside a kernel that does as its rules say.
+pub(crate) struct World {
+    pub(crate) detector: Detector,
+    pub(crate) now: Duration,
+    pub(crate) dice: Dice,
+    pub(crate) events: Vec<ShieldEvent>,
+}
+
+impl World {
+    pub(crate) fn new(config: DetectConfig) -> Self {
+        let detector = Detector::new(config, &[protected()]);
+        Self { detector, now: Duration::from_secs(1000), dice: Dice(7), events: Vec::new() }
+    }
+
+    /// Lets `streams` come for `looks` looks, and gives the events of that time.
+    pub(crate) fn run(&mut self, looks: u32, streams: &[Stream]) -> Vec<ShieldEvent> {
+        let before = self.events.len();
+        for _ in 0..looks {
+            let window = self.window(streams);
+            self.now += LOOK;
+            let at = jiff::Timestamp::from_millisecond(self.now.as_millis() as i64).expect("a time");
+            self.events.extend(self.detector.step(&window, self.now, at));
+        }
+        self.events[before..].to_vec()
+    }
+
+    fn window(&mut self, streams: &[Stream]) -> Window {
+        let total: u64 = streams.iter().map(|s| s.pps).sum::<u64>() / 10;
+        let each = (total / SAMPLES).max(1);
+        let rules = self.detector.rules();
+        let mut window = Window { time: LOOK, prefixes: vec![Counts::default()], ..Window::default() };
+        let mut applied = vec![0u64; rules.len()];
+        let mut sources = std::collections::HashSet::new();
+        for stream in streams {
+            // What a look holds varies by a tenth.
+            let packets = stream.pps / 10 * (95 + self.dice.roll(11)) / 100;
+            for _ in 0..packets / each {
+                let packet = (stream.make)(&mut self.dice);
+                sources.insert(packet.source);
+                window.prefixes[0].add(&counted(&packet, each));
+                window.samples.push((0, packet));
+                for (rule, applied) in rules.iter().zip(&mut applied) {
+                    *applied += u64::from(reference::applies(&Rules::default(), &rule.when, &packet)) * each;
+                }
+            }
+        }
+        window.prefixes[0].sources = sources.len() as f64;
+        // A limit on all together ends what is above it; one per source, in these mixes, nothing.
+        window.applied = rules
+            .iter()
+            .zip(applied)
+            .map(|(rule, applied)| match rule.action {
+                Action::Limit(limit) if !rule.shadow && limit.per_source.is_none() => {
+                    (rule.name.clone(), applied.saturating_sub(limit.pps / 10))
+                }
+                Action::Limit(_) if !rule.shadow => (rule.name.clone(), 0),
+                _ => (rule.name.clone(), applied),
+            })
+            .collect();
+        window
+    }
+}
+
+fn counted(packet: &Packet, times: u64) -> Counts {
+    let mut counts = Counts {
+        packets: times,
+        bytes: times * (u64::from(packet.len) + 14),
+        fragments: times * u64::from(packet.part != Part::Whole),
+        ..Counts::default()
+    };
+    match Kind::of(packet) {
+        Kind::Syn => (counts.syn, counts.new_flows) = (times, times),
+        Kind::SynAck => counts.syn_ack = times,
+        Kind::Tcp => counts.tcp = times,
+        Kind::Udp => counts.udp = times,
+        Kind::Icmp => counts.icmp = times,
+        Kind::Other => counts.other = times,
+    }
+    counts
+}
+
+/// The names of events, in order.
+pub(crate) fn words(events: &[ShieldEvent]) -> Vec<&'static str> {
+    events.iter().map(|e| e.what.word()).collect()
+}
+
+/// What was said first about acting rules: action and time since the attack began.
+pub(crate) fn first_action(events: &[ShieldEvent]) -> Option<(String, f64)> {
+    events.iter().find_map(|e| match &e.what {
+        Happened::Mitigating { action, shadow: false, .. } => Some((action.clone(), e.since_s)),
+        _ => None,
+    })
+}
