@@ -5,7 +5,10 @@
 
 #include "shield.h"
 
-#define SHIELD_SPLIT 0x10000u
+/* Of an entry of `top`: some /24 differ from the others, `bits` says which. */
+#define SHIELD_SPLIT 0x8000u
+/* Of an entry of a /24: a block, not a class. */
+#define SHIELD_BLOCK 0x80000000u
 #define SHIELD_LONG 0x40000000u
 #define SHIELD_LIST_END 255
 #define SHIELD_PROBES 32
@@ -14,11 +17,9 @@
 
 struct shield_trie {
 	/* Bytes from the section's start to each part. */
-	__u32 top, codes, groups, blocks, runs;
+	__u32 top, bits, entries, blocks, runs;
 	/* How many there are. */
-	__u32 entries, blocks_len, runs_len;
-	/* log2 of the bits of a code. */
-	__u32 code_log;
+	__u32 entries_len, blocks_len, runs_len;
 	/* 0: no prefix of this family, all addresses have class 0. */
 	__u32 used;
 };
@@ -30,12 +31,6 @@ struct shield_prefixes {
 	__u32 kinds_len, lengths_len, slot_mask;
 	/* Of the hash function. */
 	__u32 seed;
-};
-
-struct shield_group {
-	__u64 mask;
-	__u32 base;
-	__u32 pad;
 };
 
 struct shield_kind {
@@ -71,18 +66,17 @@ static __always_inline __u32 shield_ones(__u64 x)
 
 /* A /24 of several classes: its block has up to four runs, or says where the longer list is. Indices are 64 bits wide, since the
  * verifier forgets bounds where the upper half is cut off. */
-static __always_inline __u32 shield_trie_block(const void *data, const volatile struct shield_trie *t, __u64 i, __u64 low)
+static __always_inline __u32 shield_trie_block(const void *data, const volatile struct shield_trie *t, __u64 number,
+					       __u64 low)
 {
-	const struct shield_group *group = data + t->groups + (i >> 6) * sizeof(*group);
-	__u64 rank = group->base + shield_ones(group->mask & ((1ull << (i & 63)) - 1));
 	const __u32 *block;
 	__u64 run, at, end;
 	__u32 step;
 
-	shield_keep(rank);
-	if (rank >= t->blocks_len)
+	shield_keep(number);
+	if (number >= t->blocks_len)
 		return 0;
-	block = data + t->blocks + rank * 16;
+	block = data + t->blocks + number * 16;
 	run = block[0];
 	if (!(run & SHIELD_LONG)) {
 		if (block[1] >> 16 <= low)
@@ -114,27 +108,33 @@ static __always_inline __u32 shield_trie_block(const void *data, const volatile 
 	return *(const __u32 *)(data + t->runs + at * 4) & 0xffff;
 }
 
-/* The class of 32 bits, in host order. */
+/* The class of 32 bits, in host order. Most addresses are done after `top` and `bits`, which the second-level cache holds. */
 static __always_inline __u32 shield_trie_find(const void *data, const volatile struct shield_trie *t, __u32 address)
 {
-	__u64 word, i, code, ones;
-	__u32 top;
+	__u32 bit = (address >> 8) & 63;
+	__u64 top, word, rank;
+	__u32 entry;
 
 	if (!t->used)
 		return 0;
-	top = *(const __u32 *)(data + t->top + (__u64)(address >> 16) * 4);
-	if (!(top & SHIELD_SPLIT))
-		return top;
-	i = (top & 0xffff) << 8 | ((address >> 8) & 0xff);
-	shield_keep(i);
-	if (i >= t->entries)
+	top = *(const __u64 *)(data + t->top + (__u64)(address >> 16) * 8);
+	/* Without entries there are no bits either. */
+	if (!(top & SHIELD_SPLIT) || !t->entries_len)
+		return top & 0x7fff;
+	word = *(const __u64 *)(data + t->bits + (__u64)(address >> 14) * 8);
+	if (!((word >> bit) & 1))
+		return top & 0x7fff;
+	/* The entry's number: where those of the /16 begin, how many the words before have, and the bits before. */
+	rank = (top >> 16) & 0xffffff;
+	rank += (((top >> 32) & 0xffffff00) >> (8 * ((address >> 14) & 3))) & 0xff;
+	rank += shield_ones(word & ((1ull << bit) - 1));
+	shield_keep(rank);
+	if (rank >= t->entries_len)
 		return 0;
-	word = *(const __u64 *)(data + t->codes + (i >> (6 - t->code_log)) * 8);
-	ones = (1ull << (1u << t->code_log)) - 1;
-	code = (word >> ((i << t->code_log) & 63)) & ones;
-	if (__builtin_expect(code != ones, 1))
-		return code;
-	return shield_trie_block(data, t, i, address & 0xff);
+	entry = *(const __u32 *)(data + t->entries + rank * 4);
+	if (!(entry & SHIELD_BLOCK))
+		return entry;
+	return shield_trie_block(data, t, entry & ~SHIELD_BLOCK, address & 0xff);
 }
 
 /* The class of a prefix of IPv6 plus 1, 0 if it is not in the table. */

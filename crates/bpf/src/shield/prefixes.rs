@@ -1,17 +1,19 @@
 //! Tables of prefixes as the kernel program walks them (bpf/shield_prefix.h): plain data, the same look-up in user space, and the
 //! bytes of their section.
 //!
-//! The first 32 bits of an address end in a class by at most two look-ups: a /16 that belongs to one class as a whole says so in `top`
-//! (256 KB); else each of its /24 has a code of 2 to 16 bits. Few classes make short codes: one block list of a million
-//! prefixes is 4 MB, where the 16-bit entries of DIR-24-8 (Gupta, Lin, McKeown 1998) are 32 MB and miss cache and TLB at each packet.
-//! A /24 of several classes has the code of all ones and a block of up to four runs, or a sorted list of more.
+//! The first 32 bits of an address end in a class by two look-ups for nearly all addresses: an entry for each /16 (512 KB) says its
+//! class, and a bit for each /24 (2 MB) whether that one differs; both stay in the second-level cache, where the 32 MB of
+//! DIR-24-8 (Gupta, Lin, McKeown 1998) miss cache and TLB at each packet. A /24 that differs has an entry, found by counting bits;
+//! one of several classes has a block of up to four runs behind it, or a sorted list of more.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use zerocopy::{Immutable, IntoBytes};
 
-/// In `top`: a block of codes, not a class.
-pub const SPLIT: u32 = 1 << 16;
+/// In `top`: some /24 differ from the others.
+pub const SPLIT: u64 = 1 << 15;
+/// In `entries`: the number of a block, not a class.
+pub const BLOCK: u32 = 1 << 31;
 /// In the first word of a block: its runs are in `runs`, this many; the second word says where.
 pub const LONG: u32 = 1 << 30;
 /// A run of a block that is not there: it begins behind the last address.
@@ -19,37 +21,26 @@ pub const NO_RUN: u32 = 256 << 16;
 /// The end of a list of lengths.
 pub const LIST_END: u8 = 255;
 /// The highest class that an address table may have.
-pub const CLASS_MAX: u16 = 31_999;
+pub const CLASS_MAX: u16 = 15_999;
+/// The highest number that the first 32 bits can end in.
+pub const NUMBER_MAX: u16 = 32_767;
 /// How far behind its place a slot of the hash table may be.
 pub const PROBES_MAX: usize = 32;
 
 /// The first 32 bits of an address to a class: all of an IPv4 address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct V4Prefixes {
-    /// 65,536 entries: the class of a /16, or [`SPLIT`] and the number of its block of 256 codes.
-    pub top: Vec<u32>,
-    /// Bits of a code: 2, 4, 8 or 16. A code is a class, or all ones: the /24 has a block.
-    pub code_bits: u32,
-    /// Codes, the first in the lowest bits.
-    pub codes: Vec<u64>,
-    /// For each 64 codes.
-    pub groups: Vec<PrefixGroup>,
-    /// For each code of all ones, in their order: `start << 16 | class` of up to four runs, [`NO_RUN`] behind them; or [`LONG`].
+    /// 65,536 entries. Bits 0 to 14: the class of the /16, or of most of it. Bit 15: [`SPLIT`]. Bits 16 to 39: the first of its
+    /// `entries`. Three bytes from bit 40 on: how many of them the first word, the first two and the first three words of `bits` have.
+    pub top: Vec<u64>,
+    /// A bit for each /24 that differs, four words for each /16.
+    pub bits: Vec<u64>,
+    /// For each such /24 in turn its class, or [`BLOCK`] and a number.
+    pub entries: Vec<u32>,
+    /// `start << 16 | class` of up to four runs, [`NO_RUN`] behind them; or [`LONG`].
     pub blocks: Vec<[u32; 4]>,
     /// The runs of blocks of more than four, sorted by start.
     pub runs: Vec<u32>,
-}
-
-/// Where the blocks of 64 codes are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, IntoBytes, Immutable)]
-#[repr(C)]
-pub struct PrefixGroup {
-    /// A bit for each code of all ones.
-    pub mask: u64,
-    /// The block of the first of them.
-    pub base: u32,
-    /// Nothing.
-    pub pad: u32,
 }
 
 impl V4Prefixes {
@@ -60,19 +51,17 @@ impl V4Prefixes {
 
     fn find(&self, address: u32) -> u16 {
         let top = self.top[(address >> 16) as usize];
-        if top & SPLIT == 0 {
-            return top as u16;
+        let (word, bit) = ((address >> 14) as usize, address >> 8 & 63);
+        if top & SPLIT == 0 || self.bits[word] >> bit & 1 == 0 {
+            return (top & u64::from(NUMBER_MAX)) as u16;
         }
-        let i = (top & !SPLIT) as usize * 256 + (address >> 8 & 255) as usize;
-        let per_word = 64 / self.code_bits as usize;
-        let ones = (1u64 << self.code_bits) - 1;
-        let code = self.codes[i / per_word] >> ((i % per_word) as u32 * self.code_bits) & ones;
-        if code != ones {
-            return code as u16;
+        let before = (top >> 32 & 0xffff_ff00) >> (8 * (word & 3)) & 0xff;
+        let within = (self.bits[word] & ((1 << bit) - 1)).count_ones();
+        let entry = self.entries[(top >> 16 & 0xff_ffff) as usize + before as usize + within as usize];
+        if entry & BLOCK == 0 {
+            return entry as u16;
         }
-        let group = self.groups[i / 64];
-        let rank = group.base + (group.mask & ((1 << (i % 64)) - 1)).count_ones();
-        let block = &self.blocks[rank as usize];
+        let block = &self.blocks[(entry & !BLOCK) as usize];
         let runs = match block[0] & LONG {
             0 => &block[..],
             _ => &self.runs[block[1] as usize..][..(block[0] & !LONG) as usize],
@@ -159,21 +148,19 @@ pub struct TrieLayout {
     /// Bytes from the section's start to each part.
     pub top: u32,
     /// See above.
-    pub codes: u32,
+    pub bits: u32,
     /// See above.
-    pub groups: u32,
+    pub entries: u32,
     /// See above.
     pub blocks: u32,
     /// See above.
     pub runs: u32,
-    /// Codes; 0: the family has no prefixes.
-    pub entries: u32,
-    /// Blocks.
+    /// How many there are.
+    pub entries_len: u32,
+    /// See above.
     pub blocks_len: u32,
-    /// Runs.
+    /// See above.
     pub runs_len: u32,
-    /// log2 of the bits of a code.
-    pub code_log: u32,
     /// Whether there is a table.
     pub used: u32,
 }
@@ -215,14 +202,13 @@ impl Section {
     fn trie(&mut self, table: &V4Prefixes) -> TrieLayout {
         TrieLayout {
             top: self.put(&table.top),
-            codes: self.put(&table.codes),
-            groups: self.put(&table.groups),
+            bits: self.put(&table.bits),
+            entries: self.put(&table.entries),
             blocks: self.put(&table.blocks),
             runs: self.put(&table.runs),
-            entries: (table.groups.len() * 64) as u32,
+            entries_len: table.entries.len() as u32,
             blocks_len: table.blocks.len() as u32,
             runs_len: table.runs.len() as u32,
-            code_log: table.code_bits.max(1).ilog2(),
             used: 1,
         }
     }

@@ -3,7 +3,7 @@
 //! A packet has nine fields ([`Field`]). Each field's value has a class; each class has a row: a bit for every rule whose
 //! condition on that field the value fulfils. The AND of the nine rows is the set of rules that apply, the lowest bit the first.
 
-pub use super::prefixes::{PrefixGroup, V4Prefixes, V6Kind, V6Prefixes, V6Slot};
+pub use super::prefixes::{V4Prefixes, V6Kind, V6Prefixes, V6Slot};
 
 /// Words of 64 rules that a row may have.
 pub const WORDS_MAX: usize = 64;

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use bpf::shield::prefixes::{LONG, NO_RUN, PrefixGroup, SPLIT, V4Prefixes};
+use bpf::shield::prefixes::{BLOCK, LONG, NO_RUN, SPLIT, V4Prefixes};
 
 use crate::rules::model::Prefix;
 
@@ -49,25 +49,30 @@ fn close(open: &mut Vec<(u64, u16)>, at: u64, begin: &mut impl FnMut(u64, u16)) 
 
 /// A table of runs as [`runs`] makes them.
 pub(super) fn table(runs: &[(u32, u16)]) -> V4Prefixes {
-    let classes = runs.iter().map(|run| u32::from(run.1)).max().unwrap_or(0) + 1;
-    // One code says that there are several classes.
-    let code_bits = [2u32, 4, 8].into_iter().find(|bits| classes < 1 << bits).unwrap_or(16);
-    let mut table = V4Prefixes { top: Vec::with_capacity(1 << 16), code_bits, ..V4Prefixes::default() };
+    let mut table = V4Prefixes { top: Vec::with_capacity(1 << 16), bits: vec![0; 1 << 18], ..V4Prefixes::default() };
     // The run that holds the address at hand.
     let mut at = 0;
     for high in 0..1u64 << 16 {
         let first = high << 16;
-        at += runs[at + 1..].iter().take_while(|run| u64::from(run.0) <= first).count();
+        at = run_at(runs, at, first);
         if is_one(runs, at, first + (1 << 16)) {
             table.top.push(runs[at].1.into());
-            continue;
-        }
-        table.top.push(SPLIT | (table.groups.len() / 4) as u32);
-        for group in 0..4 {
-            at = add_group(&mut table, runs, at, first + group * (64 << 8));
+        } else {
+            at = add_split(&mut table, runs, at, first);
         }
     }
+    if table.entries.is_empty() {
+        table.bits.clear();
+    }
     table
+}
+
+/// The run that holds `address`, at or behind the one at `at`.
+fn run_at(runs: &[(u32, u16)], mut at: usize, address: u64) -> usize {
+    while runs.get(at + 1).is_some_and(|run| u64::from(run.0) <= address) {
+        at += 1;
+    }
+    at
 }
 
 /// Whether the run at hand goes on to `end`.
@@ -75,36 +80,50 @@ fn is_one(runs: &[(u32, u16)], at: usize, end: u64) -> bool {
     runs.get(at + 1).is_none_or(|run| u64::from(run.0) >= end)
 }
 
-/// Adds 64 codes from the address `first` on; gives the run that holds the last address.
-fn add_group(table: &mut V4Prefixes, runs: &[(u32, u16)], mut at: usize, first: u64) -> usize {
-    let (bits, ones) = (table.code_bits, (1u64 << table.code_bits) - 1);
-    let mut group = PrefixGroup { base: table.blocks.len() as u32, ..PrefixGroup::default() };
-    let (mut word, mut used) = (0, 0);
-    for i in 0..64 {
+/// Adds a /16 whose /24 are not all of one class; gives the run that holds its last one.
+fn add_split(table: &mut V4Prefixes, runs: &[(u32, u16)], mut at: usize, first: u64) -> usize {
+    let usual = usual_class(&runs[at..], first);
+    let mut top = u64::from(usual) | SPLIT | (table.entries.len() as u64) << 16;
+    let from = table.entries.len();
+    for i in 0..256 {
         let low = first + (i << 8);
-        while runs.get(at + 1).is_some_and(|run| u64::from(run.0) <= low) {
-            at += 1;
+        if i > 0 && i % 64 == 0 {
+            top |= ((table.entries.len() - from) as u64) << (32 + i / 64 * 8);
         }
-        let code = if is_one(runs, at, low + 256) {
-            u64::from(runs[at].1)
+        at = run_at(runs, at, low);
+        let entry = if !is_one(runs, at, low + 256) {
+            BLOCK | add_block(table, &runs[at..], low)
+        } else if runs[at].1 != usual {
+            runs[at].1.into()
         } else {
-            group.mask |= 1 << i;
-            add_block(table, &runs[at..], low);
-            ones
+            continue;
         };
-        word |= code << used;
-        used += bits;
-        if used == 64 {
-            table.codes.push(word);
-            (word, used) = (0, 0);
-        }
+        table.entries.push(entry);
+        table.bits[(low >> 14) as usize] |= 1 << (i % 64);
     }
-    table.groups.push(group);
+    table.top.push(top);
     at
 }
 
-/// Adds the block of the /24 at `low`, which `runs` begin with.
-fn add_block(table: &mut V4Prefixes, runs: &[(u32, u16)], low: u64) {
+/// The class that most of a /16 has.
+fn usual_class(runs: &[(u32, u16)], first: u64) -> u16 {
+    let end = first + (1 << 16);
+    let mut held: Vec<(u16, u64)> = vec![];
+    for (i, run) in runs.iter().enumerate().take_while(|(_, run)| u64::from(run.0) < end) {
+        let until = runs.get(i + 1).map_or(end, |next| u64::from(next.0).min(end));
+        let addresses = until - u64::from(run.0).max(first);
+        if let Some((_, sum)) = held.iter_mut().find(|(class, _)| *class == run.1) {
+            *sum += addresses;
+        } else if held.len() < 16 {
+            // The first few are enough to choose among: a /16 of very many classes has no usual one.
+            held.push((run.1, addresses));
+        }
+    }
+    held.iter().max_by_key(|(_, sum)| *sum).map_or(0, |&(class, _)| class)
+}
+
+/// Adds the block of the /24 at `low`, which `runs` begin with; gives its number.
+fn add_block(table: &mut V4Prefixes, runs: &[(u32, u16)], low: u64) -> u32 {
     let held = runs.iter().take_while(|run| u64::from(run.0) < low + 256);
     let words = held.map(|run| (u64::from(run.0).saturating_sub(low) as u32) << 16 | u32::from(run.1));
     let mut block = [NO_RUN; 4];
@@ -119,4 +138,5 @@ fn add_block(table: &mut V4Prefixes, runs: &[(u32, u16)], low: u64) {
         block[1] = from as u32;
     }
     table.blocks.push(block);
+    table.blocks.len() as u32 - 1
 }

@@ -2,13 +2,13 @@
 
 use std::{collections::HashMap, net::IpAddr};
 
-use bpf::shield::prefixes::{LIST_END, PROBES_MAX, V6Kind, V6Prefixes, V6Slot, v6_hash};
+use bpf::shield::prefixes::{LIST_END, NUMBER_MAX, PROBES_MAX, V6Kind, V6Prefixes, V6Slot, v6_hash};
 
 use super::v4::{runs, table};
 use crate::rules::model::Prefix;
 
 /// Kinds that the first table can number.
-const KINDS_MAX: usize = u16::MAX as usize;
+const KINDS_MAX: usize = NUMBER_MAX as usize + 1;
 
 /// Builds the table of the IPv6 prefixes among `classes`, which need not be sorted and may be nested: the longest decides.
 pub fn v6(classes: &[(Prefix, u16)]) -> V6Prefixes {
