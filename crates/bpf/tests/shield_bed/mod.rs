@@ -1,7 +1,15 @@
 //! What the shield's tests are made of: tables of simple rules, and frames.
 #![allow(dead_code)]
 
-use bpf::shield::{Field, FieldTable, RuleAction, RuleEntry, ShieldTables};
+use bpf::shield::{Field, FieldTable, RuleAction, RuleEntry, ShieldConfig, ShieldTables};
+
+pub(crate) const DROP: u32 = 1;
+pub(crate) const PASS: u32 = 2;
+
+/// A program that tells what decides.
+pub(crate) fn tell() -> ShieldConfig {
+    ShieldConfig { tell: true, ..Default::default() }
+}
 
 /// Whether this may run; says why not, and fails in CI.
 pub(crate) fn privileged() -> bool {

@@ -1,0 +1,160 @@
+//! The shield's program on an interface: replaced while packets come, pinned, and taken over by another process.
+
+mod shield_bed;
+
+use std::{env, fs, net::UdpSocket, path::PathBuf, process::Command, thread, time::Duration};
+
+use bpf::{
+    XdpError, XdpMode,
+    shield::{Field, RuleAction, Shield, ShieldConfig, ShieldLink, ShieldShared},
+};
+use nix::sched::{CloneFlags, unshare};
+use shield_bed::{Tables, privileged};
+
+const PORT: u16 = 7777;
+/// Where the other process finds what this one pinned.
+const PIN: &str = "EK_SHIELD_TEST_PIN";
+
+fn run(command: &str) {
+    let mut words = command.split(' ');
+    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
+    assert!(status.success(), "{command}");
+}
+
+/// Runs in a network namespace that has the pair ekA (198.18.0.1) and ekB (198.18.0.2), which is a neighbour that nobody answers for.
+fn in_namespace(test: fn()) {
+    if !privileged() {
+        return;
+    }
+    let body = move || {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        run("ip link add ekA type veth peer name ekB");
+        run("ip addr add 198.18.0.1/24 dev ekA");
+        run("ip link set ekA up");
+        run("ip link set ekB up");
+        run("ip neigh add 198.18.0.2 lladdr 02:00:00:00:00:02 dev ekA");
+        test();
+    };
+    thread::spawn(body).join().unwrap();
+}
+
+/// A program that counts datagrams to [`PORT`] under `counter` and drops them.
+fn dropping(counter: u16, shared: &ShieldShared) -> Shield {
+    let mut tables = Tables::new(1);
+    tables.rule(0, RuleAction::Drop).when(Field::DestinationPort, &[PORT.into()]).set(|r| r.counter = counter);
+    Shield::load(&tables.build(), &ShieldConfig::default(), shared).unwrap()
+}
+
+fn send(datagrams: usize) {
+    let socket = UdpSocket::bind("198.18.0.1:0").unwrap();
+    for _ in 0..datagrams {
+        socket.send_to(&[0; 18], ("198.18.0.2", PORT)).unwrap();
+    }
+}
+
+fn dropped(shared: &ShieldShared) -> [u64; 2] {
+    let rules = shared.counts().rules;
+    [rules[0].packets, rules[1].packets]
+}
+
+/// A directory of a BPF file system that is gone afterwards.
+struct Pins(PathBuf);
+
+impl Drop for Pins {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn a_program_is_replaced_without_a_gap() {
+    in_namespace(|| {
+        let shared = ShieldShared::create().unwrap();
+        let programs = [dropping(0, &shared), dropping(1, &shared)];
+        let mut link = programs[0].attach("ekB", XdpMode::Native).unwrap();
+        assert_eq!((link.mode(), link.interface()), (XdpMode::Native, "ekB"));
+        match programs[1].attach("ekB", XdpMode::Native) {
+            Err(XdpError::Occupied { attached, .. }) => assert_eq!(attached.name, "ek_shield"),
+            other => panic!("{other:?}"),
+        }
+        let mut sent = 0;
+        for turn in 0..20 {
+            send(50);
+            sent += 50;
+            let id = link.program_id();
+            link.replace(&programs[(turn + 1) % 2]).unwrap();
+            assert_ne!(link.program_id(), id);
+        }
+        // A veth's other end is served before the sender's system call returns, or shortly after.
+        for _ in 0..100 {
+            if dropped(&shared).iter().sum::<u64>() == sent {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        let [first, second] = dropped(&shared);
+        assert_eq!(first + second, sent);
+        assert!(first > 0 && second > 0, "{first} and {second}");
+        drop(link);
+        send(1);
+        assert_eq!(dropped(&shared), [first, second], "it is off");
+    });
+}
+
+#[test]
+fn what_is_pinned_is_taken_over_by_another_process() {
+    in_namespace(|| {
+        let bpffs = PathBuf::from(format!("/sys/fs/bpf/ek-test-{}", std::process::id()));
+        fs::create_dir_all(&bpffs).expect("a BPF file system at /sys/fs/bpf");
+        let pins = Pins(bpffs.join("one"));
+        let _all = Pins(bpffs);
+        let mut shared = ShieldShared::create().unwrap();
+        let shield = dropping(0, &shared);
+        shared.pin(&pins.0).unwrap();
+        let link = shield.attach("ekB", XdpMode::Native).unwrap();
+        link.pin(&pins.0.join("link")).unwrap();
+        send(3);
+        let id = link.program_id();
+        drop((link, shield));
+        send(4);
+        let this = env::current_exe().unwrap();
+        let child = Command::new(this)
+            .args(["--exact", "the_other_process", "--include-ignored", "--nocapture"])
+            .env(PIN, &pins.0)
+            .env("EK_SHIELD_TEST_ID", id.to_string())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&child.stdout) + String::from_utf8_lossy(&child.stderr);
+        assert!(child.status.success() && said.contains("taken over"), "{said}");
+        // It is gone, its program is not.
+        send(5);
+        assert_eq!(dropped(&shared), [7, 5]);
+        ShieldLink::unpin(&pins.0.join("link")).unwrap();
+        ShieldShared::unpin(&pins.0).unwrap();
+        assert!(!pins.0.exists());
+        // The kernel lets go of what had the name a little later.
+        for _ in 0..500 {
+            if bpf::xdp::attached("ekB").unwrap().is_none() {
+                break;
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        send(6);
+        assert_eq!(dropped(&shared), [7, 5], "it is off");
+        let missing = ShieldShared::open(&pins.0).expect_err("nothing is there").to_string();
+        assert!(missing.contains("cannot open") && missing.contains("sh_counts"), "{missing}");
+    });
+}
+
+#[test]
+#[ignore = "the second process of the test above"]
+fn the_other_process() {
+    let Some(dir) = env::var_os(PIN).map(PathBuf::from) else { return };
+    let shared = ShieldShared::open(&dir).unwrap();
+    assert_eq!(dropped(&shared), [7, 0]);
+    let mut link = ShieldLink::open(&dir.join("link")).unwrap();
+    assert_eq!((link.mode(), link.interface()), (XdpMode::Native, "ekB"));
+    assert_eq!(link.program_id().to_string(), env::var("EK_SHIELD_TEST_ID").unwrap());
+    link.replace(&dropping(1, &shared)).unwrap();
+    println!("taken over");
+}
