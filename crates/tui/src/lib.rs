@@ -2,4 +2,5 @@
 
 pub mod ledger;
 pub mod live;
+pub mod shield;
 pub mod top;

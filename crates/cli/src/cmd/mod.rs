@@ -10,6 +10,7 @@ mod meta;
 mod profile;
 mod profile_sweep;
 mod report;
+mod shield;
 mod snapshot;
 mod spread;
 mod top;
@@ -28,6 +29,7 @@ pub(crate) enum Verb {
     Profile(Box<profile_sweep::ProfileVerb>),
     Spread(Box<spread::SpreadArgs>),
     Doctor(Box<doctor::DoctorArgs>),
+    Shield(Box<shield::ShieldArgs>),
     Bench(Box<bench::BenchArgs>),
     Report(report::ReportArgs),
     Undo(undo::UndoArgs),
@@ -54,6 +56,7 @@ impl Verb {
             Self::Profile(args) => profile_sweep::run(&args),
             Self::Spread(args) => spread::run(*args),
             Self::Doctor(args) => doctor::run(&args),
+            Self::Shield(args) => shield::run(&args),
             Self::Bench(args) => bench::run(&args),
             Self::Report(args) => report::run(&args),
             Self::Undo(args) => undo::run(&args),

@@ -1,9 +1,13 @@
 //! The shield in front of an interface: started, reloaded, looked at, stopped.
 
+pub mod control;
 pub mod guard;
+pub mod keeper;
 pub mod places;
 pub mod session;
 pub mod status;
+pub mod unit;
 
 pub use guard::{Guard, Settings, Source};
+pub use keeper::{Answer, Command, Ended, Signals, keep};
 pub use places::Places;

@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
+
 use crate::error::ShieldError;
 
 /// Where BPF objects are pinned (bpf(8), BPF file system).
@@ -65,6 +67,13 @@ impl Places {
     /// # Errors
     /// It cannot be made.
     pub fn make(&self) -> Result<(), ShieldError> {
+        let root = self.pins.parent().unwrap_or(Path::new(BPFFS));
+        if !statfs(root).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC) {
+            return Err(ShieldError::Lacking(format!(
+                "{0} is no BPF file system, in which the shield is kept beyond the end of this process: mount -t bpf bpf {0} (a network namespace that was entered by `ip netns exec` has a /sys of its own; `nsenter --net` has not)",
+                root.display()
+            )));
+        }
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.state).map_err(|source| ShieldError::Place {
             operation: "make the folder",
             path: self.state.clone(),

@@ -1,0 +1,89 @@
+//! `evenkeel shield`: rules in front of an interface.
+
+mod ask;
+mod judge;
+mod run;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use shield::{
+    ShieldError,
+    rules::{Rule, file::RuleFile, flags},
+    run::Source,
+};
+
+use crate::failure::{Failure, Outcome};
+
+/// Protect this host from floods: rules in the kernel's earliest hook (XDP).
+///
+/// Rules come from a file (TOML) and from --rule. They are tried in their order, those of the management allow-list first, so that the
+/// session you are typing in stays; docs/shield.md has every key. `check` finds what is probably not meant before anything is done,
+/// `explain` tells for a saved capture which rule decides about each packet.
+#[derive(Debug, Args)]
+pub(crate) struct ShieldArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Run(Box<run::RunArgs>),
+    Status(ask::StatusArgs),
+    Reload(ask::ReloadArgs),
+    Stop(ask::StopArgs),
+    Check(judge::CheckArgs),
+    Explain(judge::ExplainArgs),
+    Unit(Box<run::UnitArgs>),
+}
+
+/// The rules.
+#[derive(Debug, Args)]
+struct RuleArgs {
+    /// File of rules (TOML).
+    #[arg(long, short, value_name = "FILE")]
+    rules: Option<PathBuf>,
+    /// A rule before those of the file: the action, then keys of the file, as in `drop protocol=udp source-port=53,123`. Repeatable.
+    #[arg(long = "rule", value_name = "RULE", value_parser = parse_rule)]
+    rule: Vec<Rule>,
+    /// A set of prefixes from a file, one on a line; rules name it as source=@NAME. Repeatable.
+    #[arg(long = "set", value_name = "NAME=FILE")]
+    set: Vec<String>,
+}
+
+fn parse_rule(text: &str) -> Result<Rule, String> {
+    flags::rule(text).map_err(|error| error.to_string())
+}
+
+impl RuleArgs {
+    fn source(&self) -> Source {
+        Source { file: self.rules.clone(), rules: self.rule.clone(), sets: self.set.clone() }
+    }
+
+    fn read(&self) -> Result<RuleFile, ShieldError> {
+        if self.rules.is_none() && self.rule.is_empty() {
+            return Err(ShieldError::Usage(
+                "no rules: name a file by --rules FILE, or write one by --rule \"drop protocol=udp source-port=53\""
+                    .into(),
+            ));
+        }
+        let file = self.source().read()?;
+        for skipped in &file.skipped {
+            crate::failure::note(format_args!("passed over, as told: {skipped}"));
+        }
+        Ok(file)
+    }
+}
+
+/// Does what the action says.
+pub(crate) fn run(args: &ShieldArgs) -> Result<Outcome, Failure> {
+    match &args.action {
+        Action::Run(args) => run::run(args),
+        Action::Status(args) => ask::status(args),
+        Action::Reload(args) => ask::reload(args),
+        Action::Stop(args) => ask::stop(args),
+        Action::Check(args) => judge::check(args),
+        Action::Explain(args) => judge::explain(args),
+        Action::Unit(args) => run::unit(args),
+    }
+}

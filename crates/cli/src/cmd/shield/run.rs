@@ -1,0 +1,314 @@
+//! `shield run`: the shield in the foreground, and `shield unit`: the same under systemd.
+
+use std::{
+    io::IsTerminal,
+    os::unix::net::UnixDatagram,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, anyhow};
+use bpf::XdpMode;
+use clap::{Args, ValueEnum};
+use model::{
+    schema::Document,
+    shield::{Fail, ShieldStatus},
+};
+use shield::{
+    compile::Now,
+    rules::check::{self, Weight},
+    run::{
+        Command, Ended, Guard, Places, Settings, Signals, control::Listener, keep, keeper::Request, session,
+        unit as systemd,
+    },
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use sys::privilege::{self, Capability};
+
+use super::{RuleArgs, ask::with_rates};
+use crate::{
+    failure::{Failure, Outcome, note, print},
+    periods::seconds,
+};
+
+/// How long a status may take that its own process is asked for.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// In the driver.
+    Native,
+    /// On finished socket buffers: works everywhere, and saves little.
+    Generic,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum FailArg {
+    /// Everything passes.
+    Open,
+    /// Only what the management allow-list lets in passes.
+    Closed,
+}
+
+/// What a shield is to be.
+#[derive(Debug, Args)]
+struct ShieldOptions {
+    /// The interface.
+    interface: String,
+    #[command(flatten)]
+    rules: RuleArgs,
+    /// Where the program runs.
+    #[arg(long, value_enum, default_value_t = Mode::Native)]
+    xdp: Mode,
+    /// What becomes of packets when the control process is gone.
+    #[arg(long, value_enum, default_value_t = FailArg::Open)]
+    fail: FailArg,
+    /// Seconds without a sign of life of the control process before the shield fails (0.3 to 60).
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.7, value_parser = patience)]
+    patience: f64,
+}
+
+fn patience(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| (0.3..=60.0).contains(number));
+    number.ok_or_else(|| "the patience is from 0.3 to 60 seconds".to_owned())
+}
+
+/// Put a shield in front of an interface, and tend it until Ctrl-C takes it away.
+///
+/// On a terminal this is a live view (`?` shows its keys). SIGHUP, like `evenkeel shield reload`, has the rules read again; all
+/// rules are replaced at once, and an error leaves those that hold. A shield that an earlier process left there (kill -9,
+/// `shield stop --leave`) is taken over: its rules hold until the new ones are ready, and counters go on.
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    options: ShieldOptions,
+    /// Interval of the view in seconds (0.1 to 3600).
+    #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    interval: f64,
+    /// Print JSON (schema evenkeel.shield.status/1), a document on a line for each interval.
+    #[arg(long)]
+    json: bool,
+    /// No view: only what happens is told, on stderr.
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
+    /// Leave the shield at the end as it is: it fails open or closed unless another process takes it over within the patience.
+    #[arg(long)]
+    leave: bool,
+    /// Also when a rule would cut off the session you are typing in.
+    #[arg(long)]
+    force: bool,
+}
+
+/// Print a systemd unit that runs this shield, with a sandbox and the least capabilities.
+#[derive(Debug, Args)]
+pub(super) struct UnitArgs {
+    #[command(flatten)]
+    options: ShieldOptions,
+}
+
+pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
+    let options = &args.options;
+    let file = options.rules.read()?;
+    let sessions = session::sessions();
+    for finding in check::check(&file, &sessions, Now::read()) {
+        if finding.weight == Weight::Harm && !args.force {
+            return Err(Failure::usage(anyhow!("{}; {} (or --force)", finding.what, finding.instead)));
+        }
+        if finding.weight > Weight::Note {
+            note(format_args!("{}: {}; {}", file_name(options), finding.what, finding.instead));
+        }
+    }
+    privilege::require(
+        format!("a shield in front of {}", options.interface),
+        &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
+    )?;
+    if sys::packet::interface_index(&options.interface).is_none() {
+        return Err(port::members::unknown_interface(&options.interface).into());
+    }
+    let signals = Arc::new(Signals::default());
+    catch(&signals)?;
+    let settings = Settings {
+        interface: options.interface.clone(),
+        mode: match options.xdp {
+            Mode::Native => XdpMode::Native,
+            Mode::Generic => XdpMode::Generic,
+        },
+        source: options.rules.source(),
+        fail: match options.fail {
+            FailArg::Open => Fail::Open,
+            FailArg::Closed => Fail::Closed,
+        },
+        patience: Duration::from_secs_f64(options.patience),
+        places: Places::of(&options.interface),
+        sessions,
+    };
+    let places = settings.places.clone();
+    let guard = Guard::start(settings)?;
+    let (to, requests) = mpsc::channel();
+    let listener = Listener::start(&places, to.clone())?;
+    note(format_args!(
+        "{}: {} rules hold, {} XDP; when this process is gone they fail {} after {} s",
+        options.interface,
+        guard.memory().rules.len(),
+        guard.link().mode(),
+        guard.memory().fail.map_or("open", Fail::word),
+        options.patience,
+    ));
+    ready();
+    let done = Arc::new(AtomicBool::new(false));
+    let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !args.json && !args.quiet;
+    let keeper = {
+        let (signals, done, leave) = (Arc::clone(&signals), Arc::clone(&done), args.leave);
+        // On the screen of the view there is no place for lines.
+        let tell = move |said: String| {
+            if !interactive {
+                note(said);
+            }
+        };
+        thread::spawn(move || {
+            let ended = keep(guard, &requests, &signals, leave, tell);
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            ended
+        })
+    };
+    let shown = show(args, interactive, &to, &done);
+    signals.stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    drop(listener);
+    let ended =
+        keeper.join().map_err(|_| Failure::internal(anyhow!("the thread that tends the shield broke off")))??;
+    let said = match ended {
+        Ended::Stopped => "the shield is gone",
+        Ended::Left => "the shield stays, and nobody tends it",
+    };
+    note(format_args!("{}: {said}", options.interface));
+    shown?;
+    Ok(Outcome::Fine)
+}
+
+fn file_name(options: &ShieldOptions) -> String {
+    options.rules.rules.as_ref().map_or_else(|| "--rule".to_owned(), |path| path.display().to_string())
+}
+
+/// SIGHUP reloads, SIGINT and SIGTERM end.
+fn catch(signals: &Arc<Signals>) -> Result<(), Failure> {
+    for signal in [SIGHUP, SIGINT, SIGTERM] {
+        let signals = Arc::clone(signals);
+        let set = move || {
+            let flag = if signal == SIGHUP { &signals.reload } else { &signals.stop };
+            flag.store(true, std::sync::atomic::Ordering::Relaxed);
+        };
+        catch_one(signal, set)?;
+    }
+    Ok(())
+}
+
+/// A thread hears the signal: what it does there is not bound to what a signal handler may do.
+fn catch_one(signal: i32, act: impl Fn() + Send + 'static) -> Result<(), Failure> {
+    let mut heard =
+        signal_hook::iterator::Signals::new([signal]).context("cannot catch signals").map_err(Failure::internal)?;
+    thread::spawn(move || heard.forever().for_each(|_| act()));
+    Ok(())
+}
+
+/// Tells systemd that the shield is up (sd_notify(3)), if it has asked.
+fn ready() {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let sent = UnixDatagram::unbound().and_then(|socket| socket.send_to(b"READY=1\n", PathBuf::from(path)));
+    if let Err(error) = sent {
+        note(format_args!("cannot tell systemd that the shield is up: {error}"));
+    }
+}
+
+/// Samples of the shield that this process tends.
+struct Samples<'a> {
+    to: &'a mpsc::Sender<Request>,
+    last: Option<(Instant, ShieldStatus)>,
+}
+
+impl Samples<'_> {
+    /// None: the shield is gone.
+    fn next(&mut self) -> Option<ShieldStatus> {
+        let (to, answers) = mpsc::channel();
+        self.to.send((Command::Status, to)).ok()?;
+        let mut status = answers.recv_timeout(PATIENCE).ok()?.status?;
+        let now = Instant::now();
+        if let Some((at, before)) = &self.last {
+            with_rates(&mut status, before, (now - *at).as_secs_f64());
+        }
+        self.last = Some((now, status.clone()));
+        Some(status)
+    }
+}
+
+/// The view, JSON lines, text, or nothing, until `done`.
+fn show(args: &RunArgs, interactive: bool, to: &mpsc::Sender<Request>, done: &Arc<AtomicBool>) -> Result<(), Failure> {
+    let interval = Duration::from_secs_f64(args.interval);
+    let mut samples = Samples { to, last: None };
+    if interactive {
+        let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+        let reload = || drop(to.send((Command::Reload, mpsc::channel().0)));
+        let view = tui::shield::View::new(interval, colour, reload);
+        let gone = || Failure::lacking(anyhow!("the shield has ended")).message();
+        let next = || samples.next().ok_or_else(|| Gone(gone()));
+        return match tui::live::live(view, next, done, None) {
+            Err(tui::live::LiveError::Sample(_)) if done.load(std::sync::atomic::Ordering::Relaxed) => Ok(()),
+            other => Ok(other?),
+        };
+    }
+    samples.next();
+    let mut next = Instant::now() + interval;
+    while !done.load(std::sync::atomic::Ordering::Relaxed) {
+        thread::sleep(Duration::from_millis(50).min(interval));
+        if Instant::now() < next {
+            continue;
+        }
+        next += interval;
+        let Some(status) = (!args.quiet).then(|| samples.next()).flatten() else { continue };
+        match args.json {
+            true => print(
+                &(serde_json::to_string(&Document::new("shield.status", 1, &status)).map_err(Failure::internal)?
+                    + "\n"),
+            )?,
+            false => print(&format!("{}\n", report::shield_line(&status)))?,
+        }
+    }
+    Ok(())
+}
+
+/// The shield ended while it was asked.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Gone(String);
+
+impl model::Classified for Gone {
+    fn class(&self) -> model::ErrorClass {
+        model::ErrorClass::Lacking
+    }
+}
+
+pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
+    let options = &args.options;
+    options.rules.read()?;
+    if !options.rules.rule.is_empty() || !options.rules.set.is_empty() {
+        return Err(Failure::usage(anyhow!("a unit takes its rules from a file: put those of --rule and --set there")));
+    }
+    let program = std::env::current_exe().context("cannot find this program").map_err(Failure::lacking)?;
+    let mut words = Vec::new();
+    if let Some(path) = &options.rules.rules {
+        let path = std::path::absolute(path).context("cannot find the file of rules").map_err(Failure::lacking)?;
+        words.extend(["--rules".to_owned(), path.display().to_string()]);
+    }
+    if options.xdp == Mode::Generic {
+        words.extend(["--xdp".to_owned(), "generic".to_owned()]);
+    }
+    if options.fail == FailArg::Closed {
+        words.extend(["--fail".to_owned(), "closed".to_owned()]);
+    }
+    if (options.patience - 0.7).abs() > 1e-9 {
+        words.extend(["--patience".to_owned(), options.patience.to_string()]);
+    }
+    print(&systemd::text(&program, &options.interface, &words))?;
+    Ok(Outcome::Fine)
+}

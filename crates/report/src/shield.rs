@@ -1,0 +1,101 @@
+//! A shield as text.
+
+use model::{
+    shield::{RuleStatus, ShieldStatus},
+    units,
+};
+
+use crate::table::Look;
+
+/// What tends the shield, and what follows from that.
+fn tended(status: &ShieldStatus) -> String {
+    match status.pid {
+        Some(pid) => format!("process {pid} tends it"),
+        None if status.has_failed() => {
+            format!("nobody has tended it for {:.1} s: it has failed {}", status.silent_s, status.fail.word())
+        }
+        None => format!(
+            "nobody has tended it for {:.1} s: it fails {} after {} s",
+            status.silent_s,
+            status.fail.word(),
+            status.patience_s
+        ),
+    }
+}
+
+/// What a rule does, in a few words.
+fn action(rule: &RuleStatus) -> String {
+    let shadow = if rule.shadow { "shadow: " } else { "" };
+    format!("{shadow}{}", rule.action)
+}
+
+/// One line: the rates of an interval.
+pub fn shield_line(status: &ShieldStatus) -> String {
+    let rates = status.rates.unwrap_or_default();
+    let time = status.when.split('T').nth(1).and_then(|time| time.get(..8)).unwrap_or_default();
+    format!(
+        "{time} UTC  {}  passed {}  dropped {}  challenged {}  limited {}",
+        status.interface,
+        units::pps(rates.passed_pps),
+        units::pps(rates.dropped_pps),
+        units::pps(rates.challenged_pps),
+        units::pps(rates.limited_pps),
+    )
+}
+
+/// The whole of it.
+pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
+    let mut text = look.paragraph(&format!(
+        "{}: shield in {} XDP mode (program {}), {}. Rules {} since {}.",
+        status.interface,
+        status.mode,
+        status.program_id,
+        tended(status),
+        status.file.as_ref().map_or_else(|| "of the command line".to_owned(), |file| format!("of {file}")),
+        status.loaded,
+    ));
+    if let Some(refused) = &status.refused {
+        text += &format!("the last reload was refused: {refused}\n");
+    }
+    let t = &status.totals;
+    let rates = status.rates.unwrap_or_default();
+    let row = |what: &str, packets: u64, pps: Option<f64>| {
+        vec![what.to_owned(), units::grouped(packets), pps.map_or_else(String::new, units::pps)]
+    };
+    let mut rows = vec![
+        row("passed", t.passed, Some(rates.passed_pps)),
+        row("dropped", t.dropped, Some(rates.dropped_pps)),
+        row("  by limits", t.limited, Some(rates.limited_pps)),
+        row("challenged", t.challenged, Some(rates.challenged_pps)),
+        row(&format!("by default ({})", status.default), t.by_default, None),
+        row("malformed", t.malformed, None),
+        row("not IP", t.not_ip, None),
+    ];
+    for (what, packets) in
+        [("passed while failed open", t.failed_open), ("dropped while failed closed", t.failed_closed)]
+    {
+        if packets > 0 {
+            rows.push(row(what, packets, None));
+        }
+    }
+    text += "\n";
+    text += &look.table(&["FRAMES", ">SINCE THE START", ">RATE"], rows);
+    text += "\n";
+    let rules = status.rules.iter().map(|rule| {
+        vec![
+            rule.name.clone(),
+            action(rule),
+            units::grouped(rule.packets),
+            rule.pps.map_or_else(String::new, units::pps),
+            if rule.limited > 0 { units::grouped(rule.limited) } else { String::new() },
+        ]
+    });
+    text += &look.table(&["RULE", "ACTION", ">PACKETS", ">RATE", ">BEYOND LIMIT"], rules);
+    for attack in &status.attacks {
+        text += &format!(
+            "attack {} on {}: {} for {:.0} s; {}\n",
+            attack.number, attack.prefix, attack.class, attack.since_s, attack.mitigation
+        );
+    }
+    text
+}

@@ -1,0 +1,107 @@
+//! The socket by which other processes talk to the one that tends a shield: a line of JSON each way.
+
+use std::{
+    fs,
+    io::{BufRead, BufReader, Read, Write},
+    os::unix::net::{UnixListener, UnixStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, Sender},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use super::{
+    keeper::{Answer, Command, Request},
+    places::Places,
+};
+use crate::error::ShieldError;
+
+/// How often the listener looks whether it is to end.
+const TICK: Duration = Duration::from_millis(50);
+/// A million prefixes take seconds to be read.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest request.
+const REQUEST_MAX: u64 = 256;
+
+/// Listens until it is dropped.
+#[derive(Debug)]
+pub struct Listener {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Listener {
+    /// Listens for commands, which go to `to`.
+    ///
+    /// # Errors
+    /// The socket cannot be made.
+    pub fn start(places: &Places, to: Sender<Request>) -> Result<Self, ShieldError> {
+        let path = places.socket();
+        let failed = |source| ShieldError::Place { operation: "listen on", path: path.clone(), source };
+        // Of a process that was killed: the lock says that there is no other.
+        let _ = fs::remove_file(&path);
+        let socket = UnixListener::bind(&path).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&stop);
+        let listen = move || {
+            while !told.load(Ordering::Relaxed) {
+                match socket.accept() {
+                    // Whoever asks badly is not answered.
+                    Ok((stream, _)) => drop(serve(&stream, &to)),
+                    Err(_) => std::thread::sleep(TICK),
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("ek-control".into()).spawn(listen).map_err(failed)?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It only answers.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(stream: &UnixStream, to: &Sender<Request>) -> std::io::Result<()> {
+    stream.set_nonblocking(false)?;
+    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let mut line = String::new();
+    BufReader::new(stream.take(REQUEST_MAX)).read_line(&mut line)?;
+    let command: Command = serde_json::from_str(&line)?;
+    let (answer_to, answers) = mpsc::channel();
+    let gone = || std::io::Error::other("the shield has ended");
+    to.send((command, answer_to)).map_err(|_| gone())?;
+    let answer = answers.recv_timeout(PATIENCE).map_err(|_| gone())?;
+    let mut stream = stream;
+    stream.write_all(&serde_json::to_vec(&answer)?)?;
+    stream.write_all(b"\n")
+}
+
+/// Asks the process that tends the shield; none: nobody does.
+///
+/// # Errors
+/// It does not answer.
+pub fn ask(places: &Places, command: Command) -> Result<Option<Answer>, ShieldError> {
+    let path = places.socket();
+    let Ok(mut stream) = UnixStream::connect(&path) else { return Ok(None) };
+    let failed = |source| ShieldError::Place { operation: "ask the process at", path: path.clone(), source };
+    let exchange = || -> std::io::Result<Answer> {
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(&serde_json::to_vec(&command)?)?;
+        stream.write_all(b"\n")?;
+        let mut line = String::new();
+        BufReader::new(&stream).read_line(&mut line)?;
+        Ok(serde_json::from_str(&line)?)
+    };
+    let mut exchange = exchange;
+    exchange().map(Some).map_err(failed)
+}

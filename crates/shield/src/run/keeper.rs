@@ -1,0 +1,160 @@
+//! The loop that tends a shield: commands, signals, the clock.
+
+use std::{
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, Sender},
+    },
+    time::{Duration, Instant},
+};
+
+use model::shield::ShieldStatus;
+use serde::{Deserialize, Serialize};
+
+use super::{guard::Guard, status};
+use crate::error::ShieldError;
+
+/// How often signals are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// How often the clock and the interface are looked at.
+const CARE: Duration = Duration::from_secs(1);
+
+/// What others ask of the process that tends a shield.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Command {
+    /// Tell how things are.
+    Status,
+    /// Read the rules again.
+    Reload,
+    /// Take the shield away and end.
+    Stop,
+    /// End, and leave the shield for a process that comes.
+    Leave,
+}
+
+/// What it answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Answer {
+    /// Whether it was done.
+    pub done: bool,
+    /// What there is to say.
+    pub said: String,
+    /// How things are.
+    pub status: Option<ShieldStatus>,
+}
+
+/// A command and where its answer goes.
+pub type Request = (Command, Sender<Answer>);
+
+/// Flags that signals set.
+#[derive(Debug, Default)]
+pub struct Signals {
+    /// Read the rules again (SIGHUP).
+    pub reload: AtomicBool,
+    /// End (SIGTERM, SIGINT).
+    pub stop: AtomicBool,
+}
+
+/// How tending ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The shield was taken away.
+    Stopped,
+    /// It stays in front of the interface.
+    Left,
+}
+
+/// Tends the shield until it is told to end. `tell` hears what happens without having been asked for. With `leave` a signal to end
+/// leaves the shield where it is.
+///
+/// # Errors
+/// The interface goes away, or parts of the shield stay.
+pub fn keep(
+    mut guard: Guard,
+    requests: &Receiver<Request>,
+    signals: &Signals,
+    leave: bool,
+    mut tell: impl FnMut(String),
+) -> Result<Ended, ShieldError> {
+    let mut cared = Instant::now();
+    loop {
+        if signals.stop.load(Ordering::Relaxed) {
+            return end(guard, leave);
+        }
+        if signals.reload.swap(false, Ordering::Relaxed) {
+            tell(reload(&mut guard).said);
+        }
+        if cared.elapsed() >= CARE {
+            cared = Instant::now();
+            if !guard.link().is_alive() {
+                let gone = format!("{} is gone, and the shield with it", guard.link().interface());
+                // That the interface is gone is the news.
+                let _ = guard.stop();
+                return Err(ShieldError::Lacking(gone));
+            }
+            match guard.follow_clock() {
+                Ok(false) => {}
+                Ok(true) => tell("the clock was set: rules that expire were compiled again".to_owned()),
+                Err(error) => {
+                    tell(format!("the clock was set, and rules that expire could not be compiled again: {error}"))
+                }
+            }
+        }
+        let (command, to) = match requests.recv_timeout(TICK) {
+            Ok(request) => request,
+            Err(RecvTimeoutError::Timeout) => continue,
+            Err(RecvTimeoutError::Disconnected) => {
+                std::thread::sleep(TICK);
+                continue;
+            }
+        };
+        let told = |answer: Answer| {
+            // Who asked may have gone.
+            let _ = to.send(answer);
+        };
+        match command {
+            Command::Status => {
+                told(Answer { done: true, said: String::new(), status: Some(status::of_guard(&guard)) });
+            }
+            Command::Reload => {
+                let answer = reload(&mut guard);
+                tell(answer.said.clone());
+                told(answer);
+            }
+            Command::Stop | Command::Leave => {
+                let ended = end(guard, command == Command::Leave);
+                let said = ended.as_ref().map_or_else(ToString::to_string, |_| "ended".to_owned());
+                told(Answer { done: ended.is_ok(), said, status: None });
+                return ended;
+            }
+        }
+    }
+}
+
+fn end(guard: Guard, leave: bool) -> Result<Ended, ShieldError> {
+    if leave {
+        return Ok(Ended::Left);
+    }
+    guard.stop().map(|()| Ended::Stopped)
+}
+
+fn reload(guard: &mut Guard) -> Answer {
+    let begun = Instant::now();
+    match guard.reload() {
+        Ok(()) => {
+            let (rules, sets) = (guard.file().rules.rules.len(), &guard.file().rules.sets);
+            let prefixes: usize = sets.values().map(|set| set.prefixes.len()).sum();
+            let said = format!(
+                "{rules} rules and {prefixes} prefixes of sets hold since {:.0} ms after they were asked for",
+                begun.elapsed().as_secs_f64() * 1e3
+            );
+            Answer { done: true, said, status: None }
+        }
+        Err(error) => Answer {
+            done: false,
+            said: format!("the rules that hold go on, the new ones are wrong: {error}"),
+            status: None,
+        },
+    }
+}
