@@ -6,6 +6,7 @@ pub mod error;
 pub mod events;
 pub mod explain;
 pub mod limits;
+pub mod nft;
 pub mod packet;
 pub mod prefixes;
 pub mod reference;

@@ -1,0 +1,204 @@
+//! The same rules and packets through the kernel program, through nftables and through the plain interpreter: the same verdicts.
+
+mod random;
+
+use std::{
+    io::Write as _,
+    process::{Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use bpf::shield::{Shield, ShieldConfig, ShieldShared};
+use lab::{Lab, Namespace};
+use random::{Random, Shape, privileged, rules, spec};
+use shield::{
+    compile::{self, Counters, Now},
+    nft,
+    reference::{self, Outcome},
+    rules::Rules,
+};
+use sys::packet::{Batch, PacketSocket};
+
+/// Rule sets, and packets sent through each: 100,000 pairs.
+const RULE_SETS: usize = 200;
+const PACKETS: usize = 500;
+/// Bytes of the Ethernet header and one tag that a veth of the usual MTU takes beside the packet.
+const FRAME_MAX: usize = 1514;
+/// How long packets may take from one end of a veth to the other.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Protocol of the frame behind all others of a rule set, which no rule is about (for experiments, IEEE 802).
+const LAST: u16 = 0x88b5;
+const XDP_PASS: u32 = 2;
+
+/// A veth pair: frames go in at one end, and what nftables lets through is seen at the other.
+struct Bed {
+    _lab: Lab,
+    _outside: Namespace,
+    inside: Namespace,
+    interface: String,
+    sender: pcap::Capture<pcap::Active>,
+    /// One for IPv4, one for IPv6, one for [`LAST`]: sockets for a protocol are served behind the ingress hook, those for all
+    /// protocols (as bound ones are) before it.
+    receivers: [PacketSocket; 3],
+    batch: Batch,
+}
+
+impl Bed {
+    fn build() -> Self {
+        let lab = Lab::new("equiv").unwrap();
+        let (outside, inside) = (lab.namespace("out").unwrap(), lab.namespace("in").unwrap());
+        let (a, b) = (lab.interface("ea"), lab.interface("eb"));
+        lab.veth((&outside, &a), (&inside, &b), 1).unwrap();
+        let sender = outside.run(|| pcap::Capture::from_device(&a[..]).unwrap().open().unwrap()).unwrap();
+        let receivers = [0x0800, 0x86dd, LAST].map(|protocol| {
+            inside
+                .run(|| {
+                    let socket = PacketSocket::open_for(protocol).unwrap();
+                    socket.set_receive_buffer(16 << 20).unwrap();
+                    socket
+                })
+                .unwrap()
+        });
+        Self { _lab: lab, _outside: outside, inside, interface: b, sender, receivers, batch: Batch::new(64, 64) }
+    }
+
+    /// Replaces the rules of nftables.
+    fn load(&self, rules: &Rules, now: Now) {
+        let script = nft::script(rules, &self.interface, now).unwrap();
+        let output = self.inside.run(|| nft(&["-f", "-"], &script)).unwrap();
+        assert!(output.1.is_empty(), "{}\n{script}", output.1);
+    }
+
+    /// Sends frames, and tells which of them arrive.
+    fn arrivals(&mut self, frames: &[Vec<u8>]) -> Vec<bool> {
+        // A veth of one queue keeps the order: when the last frame is here, all others are or never will be.
+        let last = [&[2, 0, 0, 0, 0, 1, 2, 0][..], &u32::MAX.to_be_bytes(), &LAST.to_be_bytes(), &[0; 46]].concat();
+        for frame in frames.iter().chain([&last]) {
+            self.sender.sendpacket(&frame[..]).unwrap();
+        }
+        let (mut arrived, start) = (vec![false; frames.len()], Instant::now());
+        while !self.receive(&mut arrived) {
+            assert!(start.elapsed() < PATIENCE, "the last frame does not arrive");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.receive(&mut arrived);
+        arrived
+    }
+
+    /// Notes what is there to be received; whether the last frame is.
+    fn receive(&mut self, arrived: &mut [bool]) -> bool {
+        let mut last = false;
+        for socket in &self.receivers {
+            loop {
+                let received = self.batch.receive(socket).unwrap();
+                for packet in self.batch.packets(received) {
+                    // The number that `numbered` wrote into the source's MAC address.
+                    match u32::from_be_bytes(packet.data[8..12].try_into().unwrap()) {
+                        u32::MAX => last = true,
+                        number => arrived[number as usize] = true,
+                    }
+                }
+                if received == 0 {
+                    break;
+                }
+            }
+        }
+        last
+    }
+
+    /// Packets that each rule has counted, and the default.
+    fn counted(&self, rules: &Rules) -> Vec<u64> {
+        let (out, error) = self.inside.run(|| nft(&["-j", "list", "counters"], "")).unwrap();
+        assert!(error.is_empty(), "{error}");
+        let listed: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let of = |name: &str| {
+            let counters = listed["nftables"].as_array().unwrap().iter().map(|object| &object["counter"]);
+            counters.filter(|c| c["name"] == name).map(|c| c["packets"].as_u64().unwrap()).sum::<u64>()
+        };
+        let rules = (0..rules.rules.len()).map(|number| of(&nft::counter(number)));
+        rules.chain([of(nft::DEFAULT_COUNTER)]).collect()
+    }
+}
+
+/// Output and errors of nft(8).
+fn nft(arguments: &[&str], input: &str) -> (String, String) {
+    let mut child = Command::new("nft")
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("nft (package nftables)");
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
+}
+
+/// A packet that all three see alike, with its number in the source's MAC address. See [`nft`] for what they see differently.
+fn numbered(random: &mut Random, rules: &Rules, number: usize) -> Vec<u8> {
+    loop {
+        let mut spec = spec(random, rules);
+        spec.tags.truncate(1);
+        spec.extensions.retain(|header| *header != 51);
+        let mut frame = spec.bytes();
+        if frame.len() <= FRAME_MAX {
+            frame[8..12].copy_from_slice(&(number as u32).to_be_bytes());
+            return frame;
+        }
+    }
+}
+
+#[test]
+fn nftables_the_kernel_program_and_the_interpreter_decide_alike() {
+    if !privileged() {
+        return;
+    }
+    let mut bed = Bed::build();
+    let mut random = Random(5);
+    let now = Now::read();
+    let shape = Shape { challenges: false, ..Shape::default() };
+    let (mut pairs, mut dropped, mut by_rule) = (0, 0, 0);
+    for _ in 0..RULE_SETS {
+        let rules = rules(&mut random, shape, now.wall);
+        let frames: Vec<_> = (0..PACKETS).map(|number| numbered(&mut random, &rules, number)).collect();
+        let meant: Vec<_> = frames.iter().map(|frame| reference::decide_frame(&rules, frame, now)).collect();
+        let passes = |number: usize| meant[number].outcome == Outcome::Pass;
+
+        let tables = compile::tables(&rules, &mut Counters::new(), now).unwrap();
+        let shared = ShieldShared::create().unwrap();
+        let config = ShieldConfig { tell: true, ..ShieldConfig::default() };
+        let shield = Shield::load(&tables, &config, &shared).unwrap();
+        bed.load(&rules, now);
+        let arrived = bed.arrivals(&frames);
+        for (number, frame) in frames.iter().enumerate() {
+            let found = shield.test(frame).unwrap();
+            let same = (found.action == XDP_PASS, found.rule, arrived[number]);
+            let told = || {
+                format!(
+                    "{:?}\nframe {frame:02x?}\n{rules:#?}\n{}",
+                    meant[number],
+                    nft::script(&rules, "x", now).unwrap()
+                )
+            };
+            assert_eq!(
+                same,
+                (passes(number), meant[number].rule, passes(number)),
+                "kernel, its rule, nftables; {}",
+                told()
+            );
+        }
+        let mut counts = vec![0; rules.rules.len() + 1];
+        for decision in &meant {
+            decision.counted.iter().for_each(|&rule| counts[rule] += 1);
+            *counts.last_mut().unwrap() += u64::from(decision.rule.is_none());
+        }
+        assert_eq!(bed.counted(&rules), counts, "what nftables counted; {rules:#?}");
+        pairs += PACKETS;
+        dropped += meant.iter().filter(|decision| decision.outcome == Outcome::Drop).count();
+        by_rule += meant.iter().filter(|decision| decision.rule.is_some()).count();
+    }
+    eprintln!("{pairs} pairs: {dropped} dropped, {by_rule} decided by a rule");
+    // Neither verdict is rare, so that a table that always says the same is found out.
+    assert!(dropped > pairs / 10 && dropped < pairs * 9 / 10 && by_rule > pairs / 4);
+}
