@@ -56,7 +56,9 @@ pub enum EventError {
 impl Classified for EventError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::MetricsPort { .. } | Self::Log { .. } | Self::MetricsFile { .. } | Self::Hook { .. } => ErrorClass::Lacking,
+            Self::MetricsPort { .. } | Self::Log { .. } | Self::MetricsFile { .. } | Self::Hook { .. } => {
+                ErrorClass::Lacking
+            }
         }
     }
 }

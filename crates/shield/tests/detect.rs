@@ -4,7 +4,7 @@ mod mixes;
 
 use std::time::Duration;
 
-use mixes::{Stream, World, first_action, few_sources, fragments, gre, protected, reflection, syn_flood, web, words};
+use mixes::{Stream, World, few_sources, first_action, fragments, gre, protected, reflection, syn_flood, web, words};
 use model::shield_event::{AttackClass, Happened, Measure};
 use shield::{
     detect::{DetectConfig, config::StepConfig, insert},
@@ -127,7 +127,9 @@ fn shadow_first_tells_the_legitimate_share_and_then_acts() {
     assert!(world.detector.rules().iter().all(|r| r.shadow), "only counts");
     let events = world.run(15, &[CALM, flood()]);
     assert_eq!(words(&events), ["shadowed", "mitigating"]);
-    let Happened::Shadowed { would_apply_pps, legitimate_part, acts, .. } = &events[0].what else { panic!("{events:#?}") };
+    let Happened::Shadowed { would_apply_pps, legitimate_part, acts, .. } = &events[0].what else {
+        panic!("{events:#?}")
+    };
     assert!((90_000.0..110_000.0).contains(would_apply_pps), "{would_apply_pps}");
     // Three in a hundred packets of the known clients are SYNs, which it would drop.
     let part = legitimate_part.expect("known sources came");
@@ -145,7 +147,11 @@ fn what_would_hit_too_much_gives_way_to_the_next_step() {
     let mut world = World::new(config);
     world.run(100, &[CALM]);
     let events = world.run(40, &[CALM, Stream { pps: 100_000, make: syn_flood }]);
-    assert_eq!(words(&events), ["began", "mitigating", "shadowed", "mitigating", "shadowed", "mitigating"], "{events:#?}");
+    assert_eq!(
+        words(&events),
+        ["began", "mitigating", "shadowed", "mitigating", "shadowed", "mitigating"],
+        "{events:#?}"
+    );
     assert!(matches!(&events[2].what, Happened::Shadowed { acts: false, .. }));
     assert_eq!(first_action(&events).expect("acts").0, "answer TCP SYN with cookies");
 }
@@ -193,7 +199,8 @@ fn sources_that_join_a_drop_are_added_to_it() {
     world.run(20, &[CALM]);
     world.run(30, &[CALM, Stream { pps: 500_000, make: few_sources }]);
     assert_eq!(world.detector.rules()[0].when.source.len(), 4);
-    let others = Stream { pps: 500_000, make: |dice| mixes::packet(0x0d00_0001 + dice.roll(3) as u32, 17, Some((9, 80)), 100) };
+    let others =
+        Stream { pps: 500_000, make: |dice| mixes::packet(0x0d00_0001 + dice.roll(3) as u32, 17, Some((9, 80)), 100) };
     let events = world.run(10, &[CALM, Stream { pps: 500_000, make: few_sources }, others]);
     assert_eq!(words(&events), ["mitigating"], "{events:#?}");
     assert_eq!(world.detector.rules()[0].when.source.len(), 7);
@@ -208,7 +215,10 @@ fn mitigations_stand_behind_the_management_rules_limits_before_challenges() {
         ..Rules::default()
     };
     let limit = Action::Limit(shield::rules::Limit { pps: 1, burst: 1, per_source: None });
-    let all = insert(&base, &[named("c", Action::Challenge, false), named("l", limit, false), named("d", Action::Drop, false)]);
+    let all = insert(
+        &base,
+        &[named("c", Action::Challenge, false), named("l", limit, false), named("d", Action::Drop, false)],
+    );
     let names: Vec<&str> = all.rules.iter().map(|r| r.name.as_str()).collect();
     assert_eq!(names, ["ssh", "d", "l", "c", "own"]);
     assert_eq!(all.protected, base.protected);

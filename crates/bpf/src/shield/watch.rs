@@ -166,9 +166,7 @@ impl Watch {
             map_flags: libbpf_sys::BPF_F_MMAPABLE,
             ..Default::default()
         };
-        let map = |i: usize| {
-            MapHandle::create(MapType::Array, Some(MAPS[i].1), 4, sizes[i], 1, &opts).map_err(failed)
-        };
+        let map = |i: usize| MapHandle::create(MapType::Array, Some(MAPS[i].1), 4, sizes[i], 1, &opts).map_err(failed);
         let watch = Self::of([map(0)?, map(1)?], prefixes, cpus)?;
         let seed = RandomState::new().hash_one(0) | 1;
         watch.cpus.word(offset_of!(watch_cpu, seed)).store(seed, Ordering::Relaxed);
@@ -216,9 +214,7 @@ impl Watch {
         if !slots.exists() || !of_cpus.exists() {
             return Ok(None);
         }
-        let map = |path: &Path| {
-            MapHandle::from_pinned_path(path).map_err(|e| XdpError::pin("open", path, to_io(&e)))
-        };
+        let map = |path: &Path| MapHandle::from_pinned_path(path).map_err(|e| XdpError::pin("open", path, to_io(&e)));
         let maps = [map(&slots)?, map(&of_cpus)?];
         if maps.each_ref().map(MapCore::value_size) != sizes(prefixes, cpus)? {
             return Ok(None);
@@ -326,7 +322,8 @@ impl Watch {
 
     /// Merges a slot's old sketch into `largest` and clears it.
     fn merge(&self, slot: usize, old: usize, largest: &mut [u32]) {
-        let start = slot * size_of::<watch_slot>() + offset_of!(watch_slot, largest) + old * REGISTERS * size_of::<u32>();
+        let start =
+            slot * size_of::<watch_slot>() + offset_of!(watch_slot, largest) + old * REGISTERS * size_of::<u32>();
         for (i, largest) in largest.iter_mut().enumerate() {
             let register = self.slots.half_word(start + i * size_of::<u32>());
             let value = register.load(Ordering::Relaxed);
@@ -338,7 +335,8 @@ impl Watch {
     }
 
     fn take_samples(&mut self, cpu: usize, samples: &mut Vec<WatchSample>) {
-        let written = self.cpus.word(cpu * size_of::<watch_cpu>() + offset_of!(watch_cpu, samples)).load(Ordering::Acquire);
+        let written =
+            self.cpus.word(cpu * size_of::<watch_cpu>() + offset_of!(watch_cpu, samples)).load(Ordering::Acquire);
         let first = self.read[cpu].max(written.saturating_sub(SAMPLES as u64)) + 1;
         samples.extend((first..=written).filter_map(|sequence| self.sample(cpu, sequence)));
         self.read[cpu] = written;
@@ -409,11 +407,15 @@ fn estimate(largest: &[u32]) -> f64 {
 fn sizes(prefixes: usize, cpus: usize) -> Result<[u32; 2], XdpError> {
     const PREFIXES_MAX: usize = 4096;
     if !(1..=PREFIXES_MAX).contains(&prefixes) {
-        return Err(XdpError::Setting(format!("{prefixes} protected prefixes, but 1 to {PREFIXES_MAX} can be watched")));
+        return Err(XdpError::Setting(format!(
+            "{prefixes} protected prefixes, but 1 to {PREFIXES_MAX} can be watched"
+        )));
     }
     let slots = prefixes.next_power_of_two() * cpus * size_of::<watch_slot>();
     let slots = i32::try_from(slots).map_err(|_| {
-        XdpError::Setting(format!("{prefixes} protected prefixes on {cpus} CPUs need more than 2 GB: name fewer, shorter ones"))
+        XdpError::Setting(format!(
+            "{prefixes} protected prefixes on {cpus} CPUs need more than 2 GB: name fewer, shorter ones"
+        ))
     })?;
     Ok([slots.cast_unsigned(), (cpus * size_of::<watch_cpu>()) as u32])
 }

@@ -1,6 +1,9 @@
 //! An attack on one prefix, from its first look above a limit to its end.
 
-use std::{collections::{BTreeMap, HashMap}, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use model::shield_event::{AttackClass, Happened, Measure};
 
@@ -10,8 +13,7 @@ use super::{
     config::DetectConfig,
     effect::{self, Effect},
     known::Known,
-    ladder,
-    mix,
+    ladder, mix,
     window::{Counts, Rates},
 };
 use crate::{
@@ -66,7 +68,14 @@ pub struct Attack {
 
 impl Attack {
     /// Begins one and takes its first step.
-    pub fn begin(number: u64, began: Duration, now: Duration, finding: Finding, prefix: Prefix, config: &DetectConfig) -> (Self, Vec<Happened>) {
+    pub fn begin(
+        number: u64,
+        began: Duration,
+        now: Duration,
+        finding: Finding,
+        prefix: Prefix,
+        config: &DetectConfig,
+    ) -> (Self, Vec<Happened>) {
         let mut attack = Self {
             number,
             finding,
@@ -108,7 +117,13 @@ impl Attack {
             }
             self.begin_effect(now);
             self.words.clone_from(&words);
-            return Some(Happened::Mitigating { step: number, steps: steps.len(), shadow, rules: names, action: words });
+            return Some(Happened::Mitigating {
+                step: number,
+                steps: steps.len(),
+                shadow,
+                rules: names,
+                action: words,
+            });
         }
         None
     }
@@ -125,7 +140,14 @@ impl Attack {
     }
 
     /// One more look; [`Happened::Ended`] is the last that is heard of it.
-    pub fn look(&mut self, look: &Look<'_>, baseline: &Baseline, known: &Known, prefix: Prefix, config: &DetectConfig) -> Vec<Happened> {
+    pub fn look(
+        &mut self,
+        look: &Look<'_>,
+        baseline: &Baseline,
+        known: &Known,
+        prefix: Prefix,
+        config: &DetectConfig,
+    ) -> Vec<Happened> {
         let rates = Rates::of(look.counts, look.time);
         for (peak, rate) in self.peak.0.iter_mut().zip(rates.0) {
             *peak = peak.max(rate);
@@ -139,12 +161,20 @@ impl Attack {
         let applied = |rules: &[Rule]| rules.iter().filter_map(|r| look.applied.get(&r.name)).sum::<u64>();
         let of_step = if self.shadow.is_empty() { &self.acting } else { &self.shadow };
         self.effect.add(look.time, look.counts.packets, applied(of_step), look.samples);
-        if self.shadow.is_empty() { self.escalate(look, baseline, &rates, prefix, config) } else { self.judge_shadow(look.now, known, prefix, config) }
+        if self.shadow.is_empty() {
+            self.escalate(look, baseline, &rates, prefix, config)
+        } else {
+            self.judge_shadow(look.now, known, prefix, config)
+        }
     }
 
     /// The rules of a step have counted long enough: act, or try the next step.
     fn judge_shadow(&mut self, now: Duration, known: &Known, prefix: Prefix, config: &DetectConfig) -> Vec<Happened> {
-        let wait = Duration::from_secs_f64(config.shadow.first_s).max(if config.shadow.only { ONLY_REPORT } else { Duration::ZERO });
+        let wait = Duration::from_secs_f64(config.shadow.first_s).max(if config.shadow.only {
+            ONLY_REPORT
+        } else {
+            Duration::ZERO
+        });
         if self.reported || now - self.since < wait {
             return Vec::new();
         }
@@ -169,7 +199,14 @@ impl Attack {
     }
 
     /// If too much still comes through, the next step against what that is; its class may be another one by now.
-    fn escalate(&mut self, look: &Look<'_>, baseline: &Baseline, rates: &Rates, prefix: Prefix, config: &DetectConfig) -> Vec<Happened> {
+    fn escalate(
+        &mut self,
+        look: &Look<'_>,
+        baseline: &Baseline,
+        rates: &Rates,
+        prefix: Prefix,
+        config: &DetectConfig,
+    ) -> Vec<Happened> {
         if (look.now - self.since).as_secs_f64() < config.patience_s || look.samples.len() < SAMPLES_MIN {
             return Vec::new();
         }
@@ -190,7 +227,8 @@ impl Attack {
             events.push(Happened::Turned { from: self.finding.class, now });
         }
         self.finding = finding;
-        if let Some(next) = self.next_step(look.now, prefix, config).or_else(|| self.refresh(look.now, prefix, config)) {
+        if let Some(next) = self.next_step(look.now, prefix, config).or_else(|| self.refresh(look.now, prefix, config))
+        {
             events.push(next);
         } else if !self.exhausted {
             self.exhausted = true;
@@ -207,13 +245,21 @@ impl Attack {
             let mut names = Vec::new();
             for new in rules {
                 let Some(old) = self.acting.iter_mut().find(|old| old.name == new.name) else { continue };
-                if add_new(&mut old.when.source, &new.when.source) | add_new(&mut old.when.source_port, &new.when.source_port) {
+                if add_new(&mut old.when.source, &new.when.source)
+                    | add_new(&mut old.when.source_port, &new.when.source_port)
+                {
                     names.push(new.name);
                 }
             }
             if !names.is_empty() {
                 self.begin_effect(now);
-                return Some(Happened::Mitigating { step: number, steps: steps.len(), shadow: false, rules: names, action: words });
+                return Some(Happened::Mitigating {
+                    step: number,
+                    steps: steps.len(),
+                    shadow: false,
+                    rules: names,
+                    action: words,
+                });
             }
         }
         None

@@ -24,8 +24,8 @@ const SAMPLES_MIN: usize = 30;
 
 /// UDP services that answer to whoever seems to ask, with more than was asked (CISA alert TA14-017A and its successors).
 const AMPLIFIERS: [u16; 28] = [
-    17, 19, 53, 69, 111, 123, 137, 161, 177, 389, 427, 500, 520, 623, 1194, 1434, 1900, 3283, 3389, 3478, 3702, 5093, 5351, 5353, 5683,
-    10001, 11211, 37810,
+    17, 19, 53, 69, 111, 123, 137, 161, 177, 389, 427, 500, 520, 623, 1194, 1434, 1900, 3283, 3389, 3478, 3702, 5093,
+    5351, 5353, 5683, 10001, 11211, 37810,
 ];
 /// QUIC: most of what a client receives comes from here.
 const QUIC: u16 = 443;
@@ -84,9 +84,13 @@ fn reflecting(udp: &[&Packet], few_sources: bool) -> Vec<u16> {
     let shares = mix::udp_ports(udp.iter().copied());
     let known = shares.iter().filter(|(port, part)| AMPLIFIERS.contains(port) && *part >= HEAVY);
     // A port that nobody knows as an amplifier counts when it alone is most of it; of few sources it would be an ordinary flow.
-    let unknown = shares.iter().filter(|(port, part)| {
-        !few_sources && !AMPLIFIERS.contains(port) && *port != QUIC && *part >= NEARLY_ALL
-    });
+    let unknown = shares
+        .iter()
+        .filter(|(port, part)| !few_sources && !AMPLIFIERS.contains(port) && *port != QUIC && *part >= NEARLY_ALL);
     let found: Vec<(u16, f64)> = known.chain(unknown).copied().collect();
-    if found.iter().map(|f| f.1).sum::<f64>() >= NEARLY_ALL { found.into_iter().map(|f| f.0).collect() } else { Vec::new() }
+    if found.iter().map(|f| f.1).sum::<f64>() >= NEARLY_ALL {
+        found.into_iter().map(|f| f.0).collect()
+    } else {
+        Vec::new()
+    }
 }

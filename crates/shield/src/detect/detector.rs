@@ -175,7 +175,10 @@ impl Detector {
                 what,
             }));
         }
-        if events.iter().any(|e| matches!(e.what, Happened::Mitigating { .. } | Happened::Shadowed { .. } | Happened::Ended { .. })) {
+        if events
+            .iter()
+            .any(|e| matches!(e.what, Happened::Mitigating { .. } | Happened::Shadowed { .. } | Happened::Ended { .. }))
+        {
             self.revision += 1;
         }
         events

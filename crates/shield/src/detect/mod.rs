@@ -20,6 +20,6 @@ pub use config::DetectConfig;
 use detector::picture;
 pub use detector::{Detector, State};
 pub use ladder::insert;
-pub use reader::Reader;
+pub use reader::{Reader, packet_of};
 pub use sentry::{Seen, Sentry};
 pub use window::{Counts, Rates, Window};

@@ -51,7 +51,7 @@ impl Reader {
             })
             .collect();
         self.before = reading.counts;
-        let samples = reading.samples.iter().map(|s| (s.prefix, packet(s))).collect();
+        let samples = reading.samples.iter().map(|s| (s.prefix, packet_of(s))).collect();
         Window { time, prefixes, samples, applied: Vec::new() }
     }
 
@@ -62,7 +62,7 @@ impl Reader {
 }
 
 /// A sample as the rules see it.
-fn packet(sample: &WatchSample) -> Packet {
+pub fn packet_of(sample: &WatchSample) -> Packet {
     Packet {
         source: sample.source,
         destination: sample.destination,

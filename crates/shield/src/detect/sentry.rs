@@ -47,7 +47,12 @@ impl Sentry {
     ///
     /// # Errors
     /// The file of events, the hook's thread or the port of the metrics cannot be had.
-    pub fn start(interface: &str, config: DetectConfig, protected: &[Prefix], watch: Watch) -> Result<Self, EventError> {
+    pub fn start(
+        interface: &str,
+        config: DetectConfig,
+        protected: &[Prefix],
+        watch: Watch,
+    ) -> Result<Self, EventError> {
         let log = config.events.as_deref().map(EventLog::open).transpose()?;
         let hook = config.hook.as_ref().map(Hook::start).transpose()?;
         let server = config.metrics.port.map(MetricsServer::start).transpose()?;
@@ -79,7 +84,8 @@ impl Sentry {
             let Some(count) = slot.and_then(|slot| counts.rules.get(slot)).copied() else { continue };
             // A rule of that name may have counted in an earlier attack.
             let last = before.remove(&rule.name).unwrap_or(count);
-            let of = |count: &RuleCount| if matches!(rule.action, Action::Limit(_)) { count.limited } else { count.packets };
+            let of =
+                |count: &RuleCount| if matches!(rule.action, Action::Limit(_)) { count.limited } else { count.packets };
             window.applied.push((rule.name.clone(), of(&count).saturating_sub(of(&last))));
             self.before.insert(rule.name, count);
         }

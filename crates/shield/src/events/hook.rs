@@ -43,7 +43,8 @@ impl Hook {
         let (failed, failures) = channel();
         let config = config.clone();
         let thread = thread::Builder::new().name("shield-hook".into()).spawn(move || serve(&config, &waiting, &failed));
-        let thread = thread.map_err(|e| EventError::Hook { program: program.clone(), event: "start", reason: e.to_string() })?;
+        let thread =
+            thread.map_err(|e| EventError::Hook { program: program.clone(), event: "start", reason: e.to_string() })?;
         Ok(Self { events: Some(events), failures, thread: Some(thread), program })
     }
 

@@ -26,7 +26,12 @@ const HEAD_MAX: u64 = 8192;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// All metrics of one moment as text.
-pub fn text(interface: &str, totals: &ShieldTotals, rules: &[(String, RuleCount)], detector: Option<&Detector>) -> String {
+pub fn text(
+    interface: &str,
+    totals: &ShieldTotals,
+    rules: &[(String, RuleCount)],
+    detector: Option<&Detector>,
+) -> String {
     let mut out = String::new();
     let interface = escape(interface);
     family(&mut out, "frames", "counter", "Frames by what became of them.");

@@ -1,0 +1,170 @@
+//! Events and metrics reach who is to hear of them.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    io::{Read, Write},
+    net::TcpStream,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use bpf::shield::{RuleCount, ShieldTotals};
+use model::shield_event::{AttackClass, Happened, ShieldEvent};
+use shield::{
+    detect::{DetectConfig, Detector, config::HookConfig},
+    events::{EventLog, Hook, metrics, metrics::MetricsServer},
+    rules::Prefix,
+};
+
+fn event(attack: u64) -> ShieldEvent {
+    ShieldEvent {
+        at: "2026-01-02T03:04:05Z".into(),
+        attack,
+        prefix: "198.18.0.0/24".into(),
+        class: AttackClass::SynFlood,
+        since_s: 0.2,
+        what: Happened::Mitigating {
+            step: 1,
+            steps: 2,
+            shadow: false,
+            rules: vec!["attack 198.18.0.0/24 syn-flood 1".into()],
+            action: "answer TCP SYN with cookies".into(),
+        },
+    }
+}
+
+fn script(dir: &Path, text: &str) -> String {
+    let path = dir.join("hook");
+    fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn an_event_is_a_line_of_json_behind_those_before() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("events");
+    for attack in [1, 2] {
+        EventLog::open(&path).unwrap().write(&event(attack)).unwrap();
+    }
+    let text = fs::read_to_string(&path).unwrap();
+    let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+    assert_eq!(lines.len(), 2);
+    assert_eq!(lines[1]["schema"], "evenkeel.shield.event/1");
+    assert_eq!(
+        (&lines[1]["attack"], &lines[1]["event"], &lines[1]["class"]),
+        (&2.into(), &"mitigating".into(), &"syn-flood".into())
+    );
+    let back: ShieldEvent = serde_json::from_value(lines[0].clone()).unwrap();
+    assert_eq!(back, event(1));
+    let error = EventLog::open(&dir.path().join("no/such")).unwrap_err().to_string();
+    assert!(error.contains("no/such"), "{error}");
+}
+
+#[test]
+fn the_hook_is_told_by_environment_and_input_without_a_shell() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("out");
+    let program = script(
+        dir.path(),
+        "echo \"$1|$EVENKEEL_EVENT|$EVENKEEL_CLASS|$EVENKEEL_PREFIX|$EVENKEEL_ATTACK|$(cat)\" >> \"$2\"",
+    );
+    let run = vec![program, "$(id) ; a b".into(), out.to_str().unwrap().into()];
+    let hook = Hook::start(&HookConfig { run, timeout_s: 10.0 }).unwrap();
+    hook.tell(&event(7)).unwrap();
+    hook.tell(&event(8)).unwrap();
+    drop(hook);
+    let text = fs::read_to_string(&out).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 2, "{text}");
+    assert!(lines[0].starts_with("$(id) ; a b|mitigating|syn-flood|198.18.0.0/24|7|{\"schema\":"), "{text}");
+}
+
+#[test]
+fn a_hook_that_hangs_or_fails_is_ended_and_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let failure = |run: Vec<String>| {
+        let hook = Hook::start(&HookConfig { run, timeout_s: 0.2 }).unwrap();
+        hook.tell(&event(1)).unwrap();
+        let start = Instant::now();
+        loop {
+            if let Some(error) = hook.failures().next() {
+                return error.to_string();
+            }
+            assert!(start.elapsed() < Duration::from_secs(10), "no failure was told");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let hangs = script(dir.path(), "sleep 1000 & wait");
+    assert!(failure(vec![hangs]).contains("ended after 0.2 s, its timeout"));
+    assert!(failure(vec!["/bin/false".into()]).contains("exit code 1"));
+    assert!(failure(vec!["/no/such/program".into()]).contains("/no/such/program"));
+}
+
+fn text() -> String {
+    let protected = Prefix { address: "198.18.0.0".parse().unwrap(), len: 24 };
+    let detector = Detector::new(DetectConfig::default(), &[protected]);
+    let count = RuleCount { packets: 3, bytes: 180, limited: 1 };
+    let totals = ShieldTotals { passed: 10, dropped: 4, ..ShieldTotals::default() };
+    metrics::text("eth\"0", &totals, &[("a \\ rule\n".into(), count)], Some(&detector))
+}
+
+#[test]
+fn the_text_is_openmetrics() {
+    let text = text();
+    assert!(text.ends_with("# EOF\n"));
+    let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
+    for line in text.lines() {
+        if let Some(family) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = family.split_once(' ').unwrap();
+            assert!(kinds.insert(name, kind).is_none(), "{name} comes once");
+        } else if !line.starts_with('#') {
+            let (name, rest) = line.split_once('{').unwrap();
+            let (_, value) = rest.rsplit_once("} ").unwrap();
+            value.parse::<f64>().unwrap();
+            let family = name.strip_suffix("_total").unwrap_or(name);
+            let kind = kinds.get(family).unwrap_or_else(|| panic!("{name} has a type"));
+            assert_eq!(*kind == "counter", name.ends_with("_total"), "{line}");
+        }
+    }
+    assert!(text.contains("evenkeel_shield_frames_total{interface=\"eth\\\"0\",verdict=\"dropped\"} 4\n"), "{text}");
+    assert!(text.contains("rule=\"a \\\\ rule\\n\"} 180\n"), "{text}");
+    assert!(
+        text.contains("evenkeel_shield_under_attack{interface=\"eth\\\"0\",prefix=\"198.18.0.0/24\",class=\"\"} 0\n")
+    );
+}
+
+#[test]
+fn the_file_is_replaced_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("shield.prom");
+    metrics::write_file(&path, "old").unwrap();
+    metrics::write_file(&path, &text()).unwrap();
+    assert_eq!(fs::read_to_string(&path).unwrap(), text());
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left there");
+    assert!(metrics::write_file(&dir.path().join("no/such"), "").unwrap_err().to_string().contains("no/such"));
+}
+
+#[test]
+fn the_port_answers_on_loopback() {
+    let server = MetricsServer::start(0).unwrap();
+    server.set(text());
+    assert!(server.address().ip().is_loopback());
+    let ask = |request: &str| {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let answer = ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("application/openmetrics-text; version=1.0.0"));
+    assert_eq!(body, text());
+    assert!(ask("GET /etc/passwd HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+    assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+    let taken = MetricsServer::start(server.address().port()).unwrap_err().to_string();
+    assert!(taken.contains(&server.address().port().to_string()), "{taken}");
+}

@@ -1,0 +1,195 @@
+//! What the kernel counts for protected prefixes is what came.
+
+mod random;
+
+use std::{collections::BTreeMap, net::Ipv4Addr};
+
+use bpf::shield::{Shield, ShieldConfig, ShieldShared, Watch, WatchCounts, WatchReading};
+use random::{Random, Shape, Spec};
+use shield::{
+    compile::{self, Counters, Now},
+    detect::mix::Kind,
+    packet::{Packet, Parsed, Part},
+    reference,
+    rules::{Prefix, Rules},
+};
+
+/// A program that watches.
+struct Watched {
+    rules: Rules,
+    watch: Watch,
+    shield: Shield,
+}
+
+impl Watched {
+    fn load(rules: Rules, now: Now) -> Self {
+        let tables = compile::tables(&rules, &mut Counters::new(), now).unwrap();
+        let watch = Watch::create(rules.protected.len()).unwrap();
+        let config = ShieldConfig { tell: true, watch: Some(watch.config().clone()), ..Default::default() };
+        let shield = Shield::load(&tables, &config, &ShieldShared::create().unwrap()).unwrap();
+        Self { rules, watch, shield }
+    }
+}
+
+fn net(address: [u8; 4], len: u8) -> Prefix {
+    Prefix { address: Ipv4Addr::from(address).into(), len }
+}
+
+fn udp(source: u32, ports: (u16, u16)) -> Vec<u8> {
+    Spec {
+        tags: vec![],
+        source: Ipv4Addr::from_bits(source).into(),
+        destination: Ipv4Addr::new(198, 18, 0, 1).into(),
+        protocol: 17,
+        ports,
+        tcp_flags: 0,
+        icmp_type: 0,
+        part: Part::Whole,
+        dscp: 0,
+        option_words: 0,
+        extensions: vec![],
+        payload: 18,
+        padding: 0,
+    }
+    .bytes()
+}
+
+#[test]
+fn counters_and_samples_are_what_came() {
+    if !random::privileged() {
+        return;
+    }
+    let mut random = Random(5);
+    let now = Now::read();
+    let mut rules = random::rules(&mut random, Shape::default(), now.wall);
+    // All of both families, and some addresses that the frames have.
+    rules.protected = vec![net([0, 0, 0, 0], 0), Prefix { address: "::".parse().unwrap(), len: 0 }];
+    for i in 0..6 {
+        let address = random::address(&mut random, i % 2 == 0);
+        let prefix = Prefix { address, len: if address.is_ipv4() { 32 } else { 128 } };
+        if !rules.protected.contains(&prefix) {
+            rules.protected.push(prefix);
+        }
+    }
+    let mut watched = Watched::load(rules, now);
+    let mut meant = vec![WatchCounts::default(); watched.rules.protected.len()];
+    for _ in 0..5 {
+        let mut packets: BTreeMap<String, i32> = BTreeMap::new();
+        for _ in 0..400 {
+            let frame = random::frame(&mut random, &watched.rules);
+            watched.shield.test(&frame).unwrap();
+            let Parsed::Ip(packet) = Packet::parse(&frame) else { continue };
+            let Some(number) = reference::protected(&watched.rules, &packet) else { continue };
+            count(&mut meant[number], &packet, frame.len());
+            *packets.entry(told(number, &packet)).or_default() += 1;
+        }
+        let reading = watched.watch.read();
+        for (counts, meant) in reading.counts.iter().zip(&mut meant) {
+            meant.new_flows = counts.new_flows;
+            assert!(counts.new_flows <= counts.packets);
+        }
+        assert_eq!(reading.counts, meant);
+        for sample in &reading.samples {
+            *packets.entry(told(sample.prefix, &shield::detect::packet_of(sample))).or_default() -= 1;
+        }
+        packets.retain(|_, left| *left != 0);
+        assert!(packets.is_empty(), "each packet is one sample while they are few: {packets:#?}");
+    }
+    assert!(meant.iter().filter(|m| m.packets > 0).count() > 2, "several prefixes were met");
+}
+
+fn told(number: usize, packet: &Packet) -> String {
+    format!("{number} {:?}", Packet { ip_at: 0, transport_at: 0, ..*packet })
+}
+
+fn count(counts: &mut WatchCounts, packet: &Packet, frame_len: usize) {
+    counts.packets += 1;
+    counts.bytes += frame_len as u64;
+    counts.fragments += u64::from(packet.part != Part::Whole);
+    *match Kind::of(packet) {
+        Kind::Syn => &mut counts.syn,
+        Kind::SynAck => &mut counts.syn_ack,
+        Kind::Tcp => &mut counts.tcp,
+        Kind::Udp => &mut counts.udp,
+        Kind::Icmp => &mut counts.icmp,
+        Kind::Other => &mut counts.other,
+    } += 1;
+}
+
+#[test]
+fn sources_are_estimated_for_each_reading_by_itself() {
+    if !random::privileged() {
+        return;
+    }
+    let rules = Rules { protected: vec![net([198, 18, 0, 0], 24), net([198, 19, 0, 0], 24)], ..Rules::default() };
+    let mut watched = Watched::load(rules, Now::read());
+    let mut random = Random(9);
+    for sources in [2000, 40, 0, 1, 0, 0] {
+        for _ in 0..sources {
+            let frame = udp(random.next() as u32, (53, 1000));
+            watched.shield.test(&frame).unwrap();
+            watched.shield.test(&frame).unwrap();
+        }
+        let WatchReading { sources: estimates, counts, .. } = watched.watch.read();
+        let error = (estimates[0] - f64::from(sources)).abs();
+        // Four standard errors.
+        assert!(error <= 4.0 * 0.045 * f64::from(sources).max(1.0), "{sources} sources: {}", estimates[0]);
+        assert_eq!(estimates[1], 0.0);
+        assert_eq!(counts[1], WatchCounts::default());
+    }
+}
+
+#[test]
+fn a_flow_is_new_once_on_each_cpu() {
+    if !random::privileged() {
+        return;
+    }
+    let rules = Rules { protected: vec![net([198, 18, 0, 0], 24)], ..Rules::default() };
+    let mut watched = Watched::load(rules, Now::read());
+    let frame = udp(0x0a00_0001, (1000, 2000));
+    (0..50).for_each(|_| _ = watched.shield.test(&frame).unwrap());
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    let flows = watched.watch.read().counts[0].new_flows;
+    assert!((1..=cpus).contains(&flows), "{flows}");
+    (0..50).for_each(|port| _ = watched.shield.test(&udp(0x0a00_0001, (port, 2000))).unwrap());
+    assert!(watched.watch.read().counts[0].new_flows >= flows + 50);
+}
+
+#[test]
+fn a_sample_is_one_in_so_many_when_much_comes() {
+    if !random::privileged() {
+        return;
+    }
+    let rules = Rules { protected: vec![net([198, 18, 0, 0], 24)], ..Rules::default() };
+    let mut watched = Watched::load(rules, Now::read());
+    let frame = udp(0x0a00_0001, (1000, 2000));
+    watched.shield.time(&frame, 200_000).unwrap();
+    assert!(watched.watch.read().samples.len() >= 1024, "the last 1,024 of the CPU that ran it");
+    watched.shield.time(&frame, 200_000).unwrap();
+    // The other CPU's share may differ from that of the first time.
+    let samples = watched.watch.read().samples.len();
+    assert!((1..=2048).contains(&samples), "{samples}");
+    let counts = watched.watch.read().counts[0];
+    assert_eq!((counts.packets, counts.udp), (400_000, 400_000));
+}
+
+#[test]
+fn what_is_pinned_goes_on_and_fits_only_as_many_prefixes() {
+    if !random::privileged() {
+        return;
+    }
+    let dir = std::path::PathBuf::from(format!("/sys/fs/bpf/ek-watch-{}", std::process::id()));
+    std::fs::create_dir(&dir).unwrap();
+    let rules = Rules { protected: vec![net([198, 18, 0, 0], 24)], ..Rules::default() };
+    let watched = Watched::load(rules, Now::read());
+    let frame = udp(0x0a00_0001, (1000, 2000));
+    watched.shield.test(&frame).unwrap();
+    let pinned = watched.watch.pin(&dir);
+    let other = Watch::open(&dir, 1).map(|w| w.map(|mut w| w.read().counts[0].packets));
+    let wrong = Watch::open(&dir, 3).map(|w| w.is_none());
+    Watch::unpin(&dir).unwrap();
+    std::fs::remove_dir(&dir).unwrap();
+    pinned.unwrap();
+    assert_eq!(other.unwrap(), Some(1));
+    assert!(wrong.unwrap(), "maps for one prefix are none for three");
+}
