@@ -1,5 +1,7 @@
 //! Sender and receiver over real interfaces: every unit that was sent is counted as what it is, for each kind of frame and box.
 
+mod common;
+
 use std::{thread, time::Duration};
 
 use bench::{
@@ -10,20 +12,11 @@ use bpf::{
     BenchReceiver, BenchRxConfig, BenchRxCounts, Echo, XdpMode,
     bench_tx::{BenchPace, BenchProbe, BenchSender, BenchTxCounts},
 };
+use common::privileged;
 use lab::{Lab, boxes::Family};
 use model::{CpuSet, bench::FrameSpec};
 
 const TAG: u16 = 0x5a30;
-
-/// Whether this may run; says why not, and fails in CI.
-fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: namespaces and kernel programs take root");
-    }
-    root
-}
 
 /// A box with a receiver on each port.
 struct Stand {

@@ -1,5 +1,7 @@
 //! A capture file of voice and data, sent through a stateful filter by the tester.
 
+mod common;
+
 use std::{fs::File, path::Path, sync::atomic::AtomicBool, time::Duration};
 
 use bench::{
@@ -7,20 +9,11 @@ use bench::{
     frames::{Replay, Traffic},
     tester::{RealTester, TesterConfig},
 };
+use common::privileged;
 use lab::{Lab, boxes::Family};
 use model::CpuSet;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
 use wire::{FlowKey, FrameSize, Kind, Mac, Template};
-
-/// Whether this may run; says why not, and fails in CI.
-fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: namespaces and kernel programs take root");
-    }
-    root
-}
 
 /// Calls of both sides and a download with its acknowledgements, one packet of each in turn.
 fn voice_and_data(path: &Path) {

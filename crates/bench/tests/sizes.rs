@@ -1,33 +1,28 @@
 //! What tshark, and sockets of the kernel behind a router, see of the bench's frames: sizes, fragments, checksums.
 
+mod common;
+
+#[path = "../../lab/tests/tcpdump/mod.rs"]
+mod tcpdump;
+
 use std::{
     fs::File,
-    io::{BufRead, BufReader},
     net::UdpSocket,
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
     time::Duration,
 };
 
 use bench::frames::{Replay, Traffic, fragmented, imix, lay_out, rfc2544};
 use bpf::bench_tx::{BenchEntry, BenchPace, BenchSender};
+use common::privileged;
 use lab::{
     BoxKind, BoxSpec, Lab, Namespace, TestBox,
     boxes::{Family, Sink},
 };
 use model::bench::FrameSpec;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
+use tcpdump::{Tcpdump, tshark};
 use wire::{FlowKey, FrameSize, Kind, Mac, Template};
-
-/// Whether this may run; says why not, and fails in CI.
-fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: network namespaces take root");
-    }
-    root
-}
 
 struct Bed {
     made: TestBox,
@@ -65,76 +60,20 @@ impl Bed {
     }
 
     /// Does `send` while tcpdump looks at both ends; gives what arrived at the far one and at the near one.
-    fn captured(&self, frames: [usize; 2], send: impl FnOnce()) -> [PathBuf; 2] {
+    fn captured(&self, frames: [u64; 2], send: impl FnOnce()) -> [PathBuf; 2] {
         let [near, far] = self.ends();
         let looks = [(far, frames[0], "forward.pcap"), (near, frames[1], "backward.pcap")];
         let mut dumps: Vec<Tcpdump> = looks
             .iter()
-            .map(|((ns, interface), count, name)| Tcpdump::start(ns, interface, &self.folder.path().join(name), *count))
+            .map(|((ns, interface), count, name)| {
+                let more = ["-Q", "in", "udp or tcp or ip proto 17 or ip6 proto 44"];
+                Tcpdump::start(ns, interface, &self.folder.path().join(name), *count, &more)
+            })
             .collect();
         send();
         dumps.iter_mut().for_each(Tcpdump::finish);
         ["forward.pcap", "backward.pcap"].map(|name| self.folder.path().join(name))
     }
-}
-
-struct Tcpdump(Child);
-
-impl Tcpdump {
-    fn start(ns: &Namespace, interface: &str, file: &Path, count: usize) -> Self {
-        let mut child = ns
-            .run(|| {
-                Command::new("tcpdump")
-                    .args(["-i", interface, "-n", "-p", "-U", "--immediate-mode", "-Z", "root", "-B", "16384"])
-                    .args(["-Q", "in", "-c", &count.to_string(), "-w"])
-                    .arg(file)
-                    .arg("udp or tcp or ip proto 17 or ip6 proto 44")
-                    .stderr(Stdio::piped())
-                    .spawn()
-            })
-            .unwrap()
-            .expect("tcpdump is installed");
-        let mut line = String::new();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        while !line.contains("listening on") {
-            line.clear();
-            assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "tcpdump does not start");
-        }
-        std::thread::spawn(move || stderr.lines().count());
-        Self(child)
-    }
-
-    fn finish(&mut self) {
-        for _ in 0..200 {
-            if self.0.try_wait().unwrap().is_some() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        panic!("tcpdump waits for frames that did not come");
-    }
-}
-
-impl Drop for Tcpdump {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The fields of every frame of `file`, as tshark reads them: checksums verified, datagrams put together.
-fn tshark(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
-    let mut command = Command::new("tshark");
-    command.args(["-n", "-r"]).arg(file).args(["-T", "fields", "-E", "separator=;", "-E", "occurrence=f"]);
-    for protocol in ["ip", "tcp", "udp"] {
-        command.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
-    }
-    fields.iter().for_each(|f| {
-        command.args(["-e", f]);
-    });
-    let out = command.output().expect("tshark is installed");
-    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
-    String::from_utf8(out.stdout).unwrap().lines().map(|l| l.split(';').map(str::to_owned).collect()).collect()
 }
 
 /// What tshark should see of a unit: for each frame its length without FCS, and with the last one the length that UDP states.
@@ -171,14 +110,17 @@ fn the_sizes_on_the_wire_are_those_asked_for() {
         let rounds = |spec: &FrameSpec| if matches!(spec, FrameSpec::Mix { .. }) { 12 } else { 2 };
         let wanted: Vec<(usize, Option<u32>)> =
             specs.iter().flat_map(|s| (0..rounds(s)).flat_map(move |turn| expected(s, family, turn))).collect();
-        let files = bed.captured([wanted.len(); 2], || {
+        let files = bed.captured([wanted.len() as u64; 2], || {
             for spec in &specs {
                 bed.send(&lay_out(spec, &traffic).unwrap(), 2 * rounds(spec) as u64, 1000.0);
             }
         });
         for (way, file) in files.iter().enumerate() {
-            let rows =
-                tshark(file, &["frame.len", "udp.length", "udp.checksum.status", "ip.checksum.status", "udp.dstport"]);
+            let rows = tshark(
+                file,
+                &["frame.len", "udp.length", "udp.checksum.status", "ip.checksum.status", "udp.dstport"],
+                'f',
+            );
             assert_eq!(rows.len(), wanted.len());
             for (i, (row, (len, udp_len))) in rows.iter().zip(&wanted).enumerate() {
                 // 1 is "good".
@@ -272,8 +214,8 @@ fn a_capture_file_is_replayed_in_the_tests_addresses() {
         "ip.src",
         "ip.dst",
     ];
-    let forward = tshark(&files[0], &fields);
-    let backward = tshark(&files[1], &fields);
+    let forward = tshark(&files[0], &fields, 'f');
+    let backward = tshark(&files[1], &fields, 'f');
     for round in 0..20 {
         let [voice, ack] = [&forward[2 * round], &forward[2 * round + 1]];
         assert_eq!(voice[..6], ["214", "0xb8", "16384", "", "1", ""].map(str::to_owned));

@@ -3,9 +3,9 @@
 use std::{
     fs,
     os::unix::process::ExitStatusExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
-    sync::Mutex,
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -60,10 +60,27 @@ impl Drop for Running {
     }
 }
 
-fn begin(file: &Path) -> Running {
+/// A run that has begun, and has the cores for itself.
+struct Begun {
+    child: Running,
+    file: PathBuf,
+    folder: tempfile::TempDir,
+    _cores: MutexGuard<'static, ()>,
+}
+
+/// A short run that has made so many trials; none, and a word why, without the privilege.
+fn begin(trials: usize) -> Option<Begun> {
+    if !is_root() {
+        return None;
+    }
+    let cores = CORES.lock().unwrap_or_else(PoisonError::into_inner);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-    command.arg("bench").args(SHORT).arg("--save").arg(file);
-    Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap())
+    command.arg("bench").args(SHORT).arg("--save").arg(&file);
+    let child = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    wait_for(&file, trials);
+    Some(Begun { child, file, folder, _cores: cores })
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -118,14 +135,7 @@ fn go_on(file: &Path, more: &[&str]) -> Output {
 
 #[test]
 fn a_run_that_was_killed_is_gone_on_with_and_keeps_its_trials() {
-    if !is_root() {
-        return;
-    }
-    let _cores = CORES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("run.json");
-    let mut child = begin(&file);
-    wait_for(&file, 2);
+    let Some(Begun { mut child, file, folder, _cores }) = begin(2) else { return };
     child.0.kill().unwrap();
     child.0.wait().unwrap();
     let killed = read(&file);
@@ -179,14 +189,7 @@ fn shown_and_compared(file: &Path, folder: &Path) {
 
 #[test]
 fn an_interrupted_run_says_partial_and_leaves_nothing_behind() {
-    if !is_root() {
-        return;
-    }
-    let _cores = CORES.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("run.json");
-    let mut child = begin(&file);
-    wait_for(&file, 1);
+    let Some(Begun { mut child, file, folder, _cores }) = begin(1) else { return };
     kill(Pid::from_raw(child.0.id() as i32), Signal::SIGINT).unwrap();
     let status = child.0.wait().unwrap();
     assert_eq!(status.signal(), Some(Signal::SIGINT as i32), "{status}");

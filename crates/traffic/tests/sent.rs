@@ -1,16 +1,19 @@
 //! What tcpdump and tshark see of the frames that each backend sends, in a lab.
 
+#[path = "../../lab/tests/tcpdump/mod.rs"]
+mod tcpdump;
+
 use std::{
     collections::HashMap,
     fs,
-    io::{BufRead, BufReader},
     path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    process::Command,
     sync::atomic::AtomicBool,
     time::Duration,
 };
 
 use lab::{Lab, Namespace, VethEnd};
+use tcpdump::{Tcpdump, tshark};
 use traffic::{
     Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Pacing, Plan, Rate, Recording,
     ReplayConfig, StreamConfig, Timing, TrafficError,
@@ -62,7 +65,7 @@ impl Bed {
     /// Sends with tcpdump on the other side, which writes the first `count` frames.
     fn send_and_capture(&self, config: GenConfig, count: u64) -> (GenReport, PathBuf) {
         let file = self.folder.path().join("seen.pcap");
-        let mut tcpdump = Tcpdump::start(&self.receiver, &self.to.name, &file, count);
+        let mut tcpdump = Tcpdump::start(&self.receiver, &self.to.name, &file, count, &["--time-stamp-precision=nano"]);
         let report = self.send(config).unwrap();
         tcpdump.finish();
         (report, file)
@@ -83,65 +86,6 @@ impl Bed {
             qdisc: false,
         }
     }
-}
-
-struct Tcpdump(Child);
-
-impl Tcpdump {
-    fn start(ns: &Namespace, interface: &str, file: &Path, count: u64) -> Self {
-        let mut child = ns
-            .run(|| {
-                Command::new("tcpdump")
-                    .args(["-i", interface, "-n", "-p", "-U", "--immediate-mode", "-Z", "root", "-B", "16384"])
-                    .args(["--time-stamp-precision=nano", "-c", &count.to_string(), "-w"])
-                    .arg(file)
-                    .stderr(Stdio::piped())
-                    .spawn()
-            })
-            .unwrap()
-            .expect("tcpdump is installed");
-        let mut line = String::new();
-        let mut stderr = BufReader::new(child.stderr.take().unwrap());
-        while !line.contains("listening on") {
-            line.clear();
-            assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "tcpdump does not start");
-        }
-        std::thread::spawn(move || stderr.lines().count());
-        Self(child)
-    }
-
-    fn finish(&mut self) {
-        for _ in 0..200 {
-            if self.0.try_wait().unwrap().is_some() {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        panic!("tcpdump waits for frames that did not come");
-    }
-}
-
-impl Drop for Tcpdump {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The fields of every frame of `file`, as tshark reads them with all checksums verified.
-fn tshark(file: &Path, fields: &[&str]) -> Vec<Vec<String>> {
-    let mut command = Command::new("tshark");
-    command.args(["-n", "-r"]).arg(file).args(["-T", "fields", "-E", "separator=;", "-E", "occurrence=a"]);
-    for protocol in ["ip", "tcp", "udp"] {
-        command.args(["-o", &format!("{protocol}.check_checksum:TRUE")]);
-    }
-    fields.iter().for_each(|f| {
-        command.args(["-e", f]);
-    });
-    let output = command.output().expect("tshark is installed");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().map(|l| l.split(';').map(str::to_owned).collect()).collect()
 }
 
 fn stream(kind: Kind, ipv6: bool, flows: usize, sizes: &[FrameSize], tags: [Option<Tag>; 2]) -> Origin {
@@ -190,7 +134,7 @@ fn a_syn_flood_is_what_was_asked_for() {
             "eth.dst",
             "tcp.len",
         ];
-        let rows = tshark(&file, &fields);
+        let rows = tshark(&file, &fields, 'a');
         assert_eq!(rows.len(), 300);
         let mut flows: HashMap<Vec<String>, u32> = HashMap::new();
         for row in &rows {
@@ -225,6 +169,7 @@ fn sizes_tags_and_ipv6_are_what_was_asked_for() {
         let rows = tshark(
             &bed.send_and_capture(config, 40).1,
             &["frame.len", "udp.checksum.status", "vlan.id", "ieee8021ad.id", "ipv6.src", "udp.length"],
+            'a',
         );
         assert_eq!(rows.len(), 40);
         for (i, row) in rows.iter().enumerate() {
@@ -234,8 +179,11 @@ fn sizes_tags_and_ipv6_are_what_was_asked_for() {
             assert_eq!(row[5], (len - 22 - 40).to_string());
         }
         let config = bed.config(stream(Kind::TcpData, false, 2, &IMIX, [None; 2]), backend, 48);
-        let rows =
-            tshark(&bed.send_and_capture(config, 48).1, &["frame.len", "tcp.checksum.status", "ip.checksum.status"]);
+        let rows = tshark(
+            &bed.send_and_capture(config, 48).1,
+            &["frame.len", "tcp.checksum.status", "ip.checksum.status"],
+            'a',
+        );
         for row in &rows {
             assert_eq!(row[1..], ["1", "1"], "{backend:?} {row:?}");
         }
@@ -429,7 +377,7 @@ fn several_senders_share_the_count_and_the_flows() {
         let (report, file) = bed.send_and_capture(config, 100);
         assert_eq!((report.handed, report.senders.len()), (100, cpus.len()));
         let mut flows: HashMap<Vec<String>, u32> = HashMap::new();
-        for row in tshark(&file, &["ip.src", "udp.srcport", "ip.dst", "udp.dstport"]) {
+        for row in tshark(&file, &["ip.src", "udp.srcport", "ip.dst", "udp.dstport"], 'a') {
             *flows.entry(row).or_default() += 1;
         }
         assert_eq!(flows.len(), 20);
@@ -449,7 +397,7 @@ fn senders_that_sleep_send_all_and_say_what_it_cost() {
             config.pacing = Some(pacing);
             let (report, file) = bed.send_and_capture(config, 300);
             assert_eq!((report.handed, report.pacing.as_deref()), (300, Some(pacing.name())), "{backend:?}");
-            assert_eq!(tshark(&file, &["frame.len"]).len(), 300);
+            assert_eq!(tshark(&file, &["frame.len"], 'a').len(), 300);
             assert!(report.senders.iter().all(|s| s.cpu_share > 0.0 && s.cpu_share < 1.5), "{report:?}");
             match (pacing, report.burst_mean, report.burst_max) {
                 (Pacing::Even, None, None) => {}

@@ -133,6 +133,29 @@ impl Asked {
 }
 
 #[cfg(test)]
+impl Asked {
+    /// What the tests of a run begin from: frames of 64 and 1518 bytes one way through simulated boxes, nothing overridden.
+    pub(super) fn simulated(modes: &[&str], tests: &[Test]) -> Self {
+        Self {
+            boxes: Boxes::Lab(modes.iter().map(|&m| m.to_owned()).collect()),
+            frames: [64, 1518].map(|bytes| FrameSpec::Size { bytes }).to_vec(),
+            tests: tests.to_vec(),
+            preset: "quick".into(),
+            loss_ratio: None,
+            trial_s: None,
+            repeats: None,
+            one_way: true,
+            flows: 1,
+            ipv6: false,
+            rules: 25,
+            rule_order: "study".into(),
+            bridged: false,
+            cpus: [0, 1].into_iter().collect(),
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

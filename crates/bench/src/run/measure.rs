@@ -211,26 +211,9 @@ fn take<T>(answer: Answer<T>, unsaid: &mut Vec<String>) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Boxes;
-    use model::bench::FrameSpec;
 
     fn asked() -> Asked {
-        Asked {
-            boxes: Boxes::Lab(vec!["router".into()]),
-            frames: vec![FrameSpec::Size { bytes: 64 }],
-            tests: vec![Test::Throughput],
-            preset: "quick".into(),
-            loss_ratio: None,
-            trial_s: None,
-            repeats: None,
-            one_way: false,
-            flows: 1,
-            ipv6: false,
-            rules: 25,
-            rule_order: "study".into(),
-            bridged: false,
-            cpus: [0, 1].into_iter().collect(),
-        }
+        Asked::simulated(&["router"], &[Test::Throughput])
     }
 
     #[test]

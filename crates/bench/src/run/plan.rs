@@ -96,30 +96,10 @@ pub fn duration_words(seconds: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::asked::Boxes;
-
-    fn asked(modes: &[&str], tests: &[Test]) -> Asked {
-        Asked {
-            boxes: Boxes::Lab(modes.iter().map(|&m| m.to_owned()).collect()),
-            frames: [64, 1518].map(|bytes| FrameSpec::Size { bytes }).to_vec(),
-            tests: tests.to_vec(),
-            preset: "quick".into(),
-            loss_ratio: None,
-            trial_s: None,
-            repeats: None,
-            one_way: false,
-            flows: 1,
-            ipv6: false,
-            rules: 25,
-            rule_order: "study".into(),
-            bridged: false,
-            cpus: [0, 1].into_iter().collect(),
-        }
-    }
 
     #[test]
     fn ceilings_come_first_and_every_test_has_its_throughput() {
-        let plan = steps(&asked(&["router", "stateful"], &[Test::Latency]), &|_| 2.5);
+        let plan = steps(&Asked::simulated(&["router", "stateful"], &[Test::Latency]), &|_| 2.5);
         let words: Vec<String> = plan.iter().map(|s| s.id.to_string()).collect();
         assert_eq!(
             words[..3],

@@ -6,7 +6,7 @@ use std::{
 };
 
 use model::{
-    bench::{BenchRun, FrameSpec, Setup, Stamps, Status, Trial, Verdict},
+    bench::{BenchRun, Setup, Stamps, Status, Trial, Verdict},
     run::{Arrangement, Machine, Sharing},
 };
 
@@ -104,22 +104,7 @@ fn benches() -> SimBenches {
 }
 
 fn saved(modes: &[&str], tests: &[Test]) -> Saved {
-    let asked = Asked {
-        boxes: Boxes::Lab(modes.iter().map(|&m| m.to_owned()).collect()),
-        frames: [64, 1518].map(|bytes| FrameSpec::Size { bytes }).to_vec(),
-        tests: tests.to_vec(),
-        preset: "quick".into(),
-        loss_ratio: None,
-        trial_s: None,
-        repeats: None,
-        one_way: true,
-        flows: 1,
-        ipv6: false,
-        rules: 25,
-        rule_order: "study".into(),
-        bridged: false,
-        cpus: [0, 1].into_iter().collect(),
-    };
+    let asked = Asked::simulated(modes, tests);
     let settings = Settings::of(&asked).unwrap();
     let setup = Setup {
         preset: settings.name,
