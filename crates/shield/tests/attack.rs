@@ -38,7 +38,7 @@ struct Bed {
 }
 
 impl Bed {
-    fn new(tag: &str, steps: Vec<StepConfig>) -> Option<Self> {
+    fn new(tag: &str, steps: &[StepConfig]) -> Option<Self> {
         if !nix::unistd::geteuid().is_root() {
             assert!(std::env::var_os("CI").is_none(), "floods in a lab need root, and CI must have it");
             eprintln!("skipped: a lab needs root");
@@ -57,7 +57,7 @@ impl Bed {
             AttackClass::Fragments,
             AttackClass::Unknown,
         ] {
-            config.ladder.insert(class, steps.clone());
+            config.ladder.insert(class, steps.to_vec());
         }
         let protected = vec![Prefix { address: Ipv4Addr::from(TARGET).into(), len: 32 }];
         let base = Rules { protected: protected.clone(), ..Rules::default() };
@@ -165,7 +165,7 @@ fn spread(i: u32) -> u32 {
 }
 
 fn holds(tag: &str, class: AttackClass, step: StepConfig, frame: impl Fn(&Bed, u32) -> Vec<u8>) {
-    let Some(mut bed) = Bed::new(tag, vec![step]) else { return };
+    let Some(mut bed) = Bed::new(tag, &[step]) else { return };
     let frames: Vec<Vec<u8>> = (0..4096).map(|i| frame(&bed, i)).collect();
     let events = bed.flood(&frames);
     assert_eq!(events[0].what.word(), "began");
@@ -189,7 +189,7 @@ fn a_syn_flood() {
 
 #[test]
 fn a_reflection() {
-    let answer = |bed: &Bed, i: u32| bed.frame(spread(i), 17, 0, &udp(if i % 2 == 0 { 53 } else { 123 }, i as u16));
+    let answer = |bed: &Bed, i: u32| bed.frame(spread(i), 17, 0, &udp(if i.is_multiple_of(2) { 53 } else { 123 }, i as u16));
     holds("refl", AttackClass::Reflection, StepConfig::DropPorts {}, answer);
 }
 

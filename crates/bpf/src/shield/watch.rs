@@ -167,7 +167,7 @@ impl Watch {
             ..Default::default()
         };
         let map = |i: usize| MapHandle::create(MapType::Array, Some(MAPS[i].1), 4, sizes[i], 1, &opts).map_err(failed);
-        let watch = Self::of([map(0)?, map(1)?], prefixes, cpus)?;
+        let watch = Self::of(&[map(0)?, map(1)?], prefixes, cpus)?;
         let seed = RandomState::new().hash_one(0) | 1;
         watch.cpus.word(offset_of!(watch_cpu, seed)).store(seed, Ordering::Relaxed);
         Ok(Self { config: WatchConfig { seed, ..watch.config }, ..watch })
@@ -219,10 +219,10 @@ impl Watch {
         if maps.each_ref().map(MapCore::value_size) != sizes(prefixes, cpus)? {
             return Ok(None);
         }
-        Self::of(maps, prefixes, cpus).map(Some)
+        Self::of(&maps, prefixes, cpus).map(Some)
     }
 
-    fn of(maps: [MapHandle; 2], prefixes: usize, cpus: usize) -> Result<Self, XdpError> {
+    fn of(maps: &[MapHandle; 2], prefixes: usize, cpus: usize) -> Result<Self, XdpError> {
         let sizes = sizes(prefixes, cpus)?;
         let memory = |i: usize| {
             SharedMemory::of(maps[i].as_fd(), sizes[i] as usize, 0).map_err(|source| XdpError::Map {
