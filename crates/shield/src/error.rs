@@ -81,6 +81,9 @@ pub enum ShieldError {
     /// What was asked for cannot be.
     #[error("{0}")]
     Usage(String),
+    /// Events or metrics.
+    #[error(transparent)]
+    Event(#[from] crate::events::EventError),
     /// The kernel program.
     #[error(transparent)]
     Xdp(#[from] bpf::XdpError),
@@ -140,6 +143,7 @@ impl Classified for ShieldError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Xdp(error) => error.class(),
+            Self::Event(error) => error.class(),
             Self::Place { .. } | Self::Lacking(_) => ErrorClass::Lacking,
             Self::Rules(_)
             | Self::Usage(_)

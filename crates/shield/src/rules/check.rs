@@ -137,7 +137,9 @@ fn order(rules: &Rules, now: Now) -> Vec<Finding> {
         let Some(mine) = decides(rule) else { continue };
         for (first, region, action) in earlier() {
             let expired = first.expires.is_some_and(|at| at <= now.wall);
-            if action == mine || expired || !region.meets(&regions[n]) || regions[n].holds(region) {
+            // To challenge what is left of others is no contradiction.
+            let challenge = [action, mine].contains(&RuleAction::Challenge);
+            if action == mine || challenge || expired || !region.meets(&regions[n]) || regions[n].holds(region) {
                 continue;
             }
             conflicts += 1;

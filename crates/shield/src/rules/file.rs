@@ -5,9 +5,10 @@ use std::{
     path::Path,
 };
 
+use serde::Deserialize;
 use toml::{
     Spanned,
-    de::{DeTable, DeValue},
+    de::{DeTable, DeValue, ValueDeserializer},
 };
 
 use super::{
@@ -18,10 +19,13 @@ use super::{
     toml_words::{self, Text},
     words::{self, Wrong},
 };
-use crate::error::{Problem, ShieldError};
+use crate::{
+    detect::DetectConfig,
+    error::{Problem, ShieldError},
+};
 
 /// Tables and keys of the file.
-const TOP: &[&str] = &["default", "malformed", "protect", "management", "sets", "rule"];
+const TOP: &[&str] = &["default", "malformed", "protect", "management", "detection", "sets", "rule"];
 /// What a list of rules looks like.
 const RULES_INSTEAD: &str = "begin each rule by a line [[rule]]";
 /// What the table of sets looks like.
@@ -34,6 +38,8 @@ pub struct RuleFile {
     pub rules: Rules,
     /// Who must always get in.
     pub management: Management,
+    /// What counts as an attack on what is protected, and what is done about it.
+    pub detection: DetectConfig,
     /// What was passed over, as told (`bad_line = "skip"`).
     pub skipped: Vec<Problem>,
 }
@@ -123,6 +129,7 @@ impl Reader<'_> {
                         file.management = Management::from_entries(&entries, &mut self.faults);
                     }
                 }
+                "detection" => file.detection = self.detection(value),
                 "sets" => self.sets(value),
                 "rule" => file.rules.rules = self.rules(value),
                 other => {
@@ -144,6 +151,20 @@ impl Reader<'_> {
         let table = toml_words::table(value, instead);
         let table = self.note(table)?;
         toml_words::entries(table).map_err(|faults| self.faults.extend(faults)).ok()
+    }
+
+    fn detection(&mut self, value: &Spanned<DeValue<'_>>) -> DetectConfig {
+        let read = DetectConfig::deserialize(ValueDeserializer::from(value.clone())).map_err(|error| {
+            let at = error.span().map_or(value.span().start, |span| span.start);
+            (at, Wrong { what: error.message().trim().replace('\n', ", "), instead: None })
+        });
+        let checked = read.and_then(|config| match config.check() {
+            Ok(()) => Ok(config),
+            Err((key, why)) => {
+                Err((place_of(value, &key), Wrong { what: format!("detection.{key}: {why}"), instead: None }))
+            }
+        });
+        self.note(checked).unwrap_or_default()
     }
 
     fn verdict(&mut self, value: &Spanned<DeValue<'_>>) -> Verdict {
@@ -213,6 +234,17 @@ impl Reader<'_> {
             };
             self.faults.push((*at, Wrong::new(format!("there is no set `{name}`"), instead)));
         }
+    }
+}
+
+/// Where the value of a dotted key is written, or of the part of it that is there.
+fn place_of(value: &Spanned<DeValue<'_>>, key: &str) -> usize {
+    let (first, rest) = key.split_once('.').unwrap_or((key, ""));
+    let within = value.get_ref().as_table().and_then(|table| table.get(first));
+    match within {
+        Some(inner) if rest.is_empty() => inner.span().start,
+        Some(inner) => place_of(inner, rest),
+        None => value.span().start,
     }
 }
 

@@ -15,15 +15,19 @@ use std::{
 
 use bpf::{
     XdpMode,
-    shield::{CookieMode, Cookies, Heartbeat, HostCookies, Shield, ShieldAck, ShieldConfig, ShieldLink, ShieldShared},
+    shield::{
+        CookieMode, Cookies, Heartbeat, HostCookies, Shield, ShieldAck, ShieldConfig, ShieldLink, ShieldShared,
+        WatchConfig,
+    },
 };
 use model::shield::Fail;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use super::{places::Places, session};
+use super::{places::Places, session, watch::Watchman};
 use crate::{
     compile::{self, Counters, Now},
+    detect,
     error::ShieldError,
     rules::{
         Action, Rule,
@@ -119,6 +123,7 @@ pub struct Guard {
     memory: Memory,
     /// Rules that detection adds.
     extra: Vec<Rule>,
+    watchman: Option<Watchman>,
     read_at: Now,
     reloads: u64,
     refused: Option<String>,
@@ -197,8 +202,16 @@ impl Guard {
         };
         let heart = Heart::start(Arc::clone(&shared))?;
         let cookies = challenges(&file).then(|| cookies(&settings)).transpose()?;
-        let mut made =
-            Making { settings: &settings, shared: &shared, file: &file, extra: &[], memory, cookies: cookies.clone() };
+        let watchman = Watchman::start(&settings.interface, &file, &settings.places)?;
+        let mut made = Making {
+            settings: &settings,
+            shared: &shared,
+            file: &file,
+            extra: &[],
+            memory,
+            cookies: cookies.clone(),
+            watch: watchman.as_ref().map(Watchman::config),
+        };
         let (shield, read_at) = made.shield()?;
         let memory = made.memory;
         write_memory(&settings.places, &memory)?;
@@ -223,6 +236,7 @@ impl Guard {
             file,
             memory,
             extra: Vec::new(),
+            watchman,
             read_at,
             reloads: 0,
             refused: None,
@@ -243,17 +257,32 @@ impl Guard {
         Ok(())
     }
 
-    /// Rules that detection has made hold from now on, behind the management allow-list; none end the earlier ones.
+    /// Looks for attacks, and makes hold what is to be done about them, behind the management allow-list. What happened has been told
+    /// to the log and the hook.
     ///
     /// # Errors
-    /// As for [`Guard::reload`].
-    pub fn mitigate(&mut self, rules: Vec<Rule>) -> Result<(), ShieldError> {
-        let before = std::mem::replace(&mut self.extra, rules);
-        let done = self.hold(self.file.clone());
-        if done.is_err() {
-            self.extra = before;
+    /// The rules against an attack cannot be had; those that hold go on.
+    pub fn look(&mut self) -> Result<detect::Seen, ShieldError> {
+        let Some(watchman) = &mut self.watchman else { return Ok(detect::Seen::default()) };
+        let mut seen = watchman.sentry.look(&self.shared.counts(), &self.memory.counters);
+        watchman.note(&seen);
+        if let Some(rules) = seen.rules.take() {
+            let before = std::mem::replace(&mut self.extra, rules);
+            if let Err(error) = self.hold(self.file.clone()) {
+                self.extra = before;
+                return Err(error);
+            }
         }
-        done
+        Ok(seen)
+    }
+
+    /// How often [`Guard::look`] is to be called; none: nothing is watched.
+    pub fn look_every(&self) -> Option<Duration> {
+        self.watchman.as_ref().map(|watchman| Duration::from_millis(watchman.sentry.detector().config().every_ms))
+    }
+
+    pub(super) fn watchman(&self) -> Option<&Watchman> {
+        self.watchman.as_ref()
     }
 
     fn hold(&mut self, file: RuleFile) -> Result<(), ShieldError> {
@@ -264,6 +293,10 @@ impl Guard {
             self.ack = Some(accept(&self.settings)?);
             self.cookies = Some(cookies);
         }
+        if !self.watchman.as_ref().map_or(file.rules.protected.is_empty(), |watchman| watchman.suits(&file)) {
+            self.watchman = Watchman::start(&self.settings.interface, &file, &self.settings.places)?;
+            self.extra.clear();
+        }
         let mut made = Making {
             settings: &self.settings,
             shared: &self.shared,
@@ -271,6 +304,7 @@ impl Guard {
             extra: &self.extra,
             memory: self.memory.clone(),
             cookies: self.cookies.clone(),
+            watch: self.watchman.as_ref().map(Watchman::config),
         };
         let (shield, read_at) = made.shield()?;
         let memory = made.memory;
@@ -444,6 +478,7 @@ struct Making<'a> {
     extra: &'a [Rule],
     memory: Memory,
     cookies: Option<Cookies>,
+    watch: Option<WatchConfig>,
 }
 
 impl Making<'_> {
@@ -466,13 +501,17 @@ impl Making<'_> {
                 first.push(Rule { name, ..rule });
             }
         }
-        first.extend(self.extra.iter().cloned());
         rules.rules.splice(0..0, first);
+        let rules = detect::insert(&rules, self.extra);
         let now = Now::read();
         let tables = compile::tables(&rules, &mut self.memory.counters, now)?;
         let heartbeat = Heartbeat { timeout: self.settings.patience, closed: self.settings.fail == Fail::Closed };
-        let config =
-            ShieldConfig { heartbeat: Some(heartbeat), cookies: self.cookies.clone(), ..ShieldConfig::default() };
+        let config = ShieldConfig {
+            heartbeat: Some(heartbeat),
+            cookies: self.cookies.clone(),
+            watch: self.watch.clone(),
+            tell: false,
+        };
         let shield = Shield::load(&tables, &config, self.shared)?;
         self.memory.rules = rules.rules.iter().map(super::status::rule).collect();
         self.memory.default = super::status::verdict(rules.default).to_owned();

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::shield::ShieldStatus;
+use model::{shield::ShieldStatus, shield_event::ShieldEvent};
 use serde::{Deserialize, Serialize};
 
 use super::{guard::Guard, status};
@@ -56,6 +56,15 @@ pub struct Signals {
     pub stop: AtomicBool,
 }
 
+/// What happens without having been asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Told {
+    /// In words.
+    Said(String),
+    /// An attack, or what is done about it.
+    Event(ShieldEvent),
+}
+
 /// How tending ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
@@ -75,15 +84,26 @@ pub fn keep(
     requests: &Receiver<Request>,
     signals: &Signals,
     leave: bool,
-    mut tell: impl FnMut(String),
+    mut tell: impl FnMut(Told),
 ) -> Result<Ended, ShieldError> {
-    let mut cared = Instant::now();
+    let (mut cared, mut looked) = (Instant::now(), Instant::now());
     loop {
         if signals.stop.load(Ordering::Relaxed) {
             return end(guard, leave);
         }
         if signals.reload.swap(false, Ordering::Relaxed) {
-            tell(reload(&mut guard).said);
+            tell(Told::Said(reload(&mut guard).said));
+        }
+        let every = guard.look_every();
+        if every.is_some_and(|every| looked.elapsed() >= every) {
+            looked = Instant::now();
+            match guard.look() {
+                Ok(seen) => {
+                    seen.events.into_iter().for_each(|event| tell(Told::Event(event)));
+                    seen.troubles.iter().for_each(|trouble| tell(Told::Said(trouble.to_string())));
+                }
+                Err(error) => tell(Told::Said(format!("the rules against an attack cannot be had: {error}"))),
+            }
         }
         if cared.elapsed() >= CARE {
             cared = Instant::now();
@@ -95,20 +115,21 @@ pub fn keep(
             }
             match guard.follow_clock() {
                 Ok(false) => {}
-                Ok(true) => tell("the clock was set: rules that expire were compiled again".to_owned()),
-                Err(error) => {
-                    tell(format!("the clock was set, and rules that expire could not be compiled again: {error}"))
-                }
+                Ok(true) => tell(Told::Said("the clock was set: rules that expire were compiled again".to_owned())),
+                Err(error) => tell(Told::Said(format!(
+                    "the clock was set, and rules that expire could not be compiled again: {error}"
+                ))),
             }
         }
-        let (command, to) = match requests.recv_timeout(TICK) {
-            Ok(request) => request,
-            Err(RecvTimeoutError::Timeout) => continue,
-            Err(RecvTimeoutError::Disconnected) => {
-                std::thread::sleep(TICK);
-                continue;
-            }
-        };
+        let (command, to) =
+            match requests.recv_timeout(every.map_or(TICK, |every| every.saturating_sub(looked.elapsed()).min(TICK))) {
+                Ok(request) => request,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => {
+                    std::thread::sleep(TICK);
+                    continue;
+                }
+            };
         let told = |answer: Answer| {
             // Who asked may have gone.
             let _ = to.send(answer);
@@ -119,7 +140,7 @@ pub fn keep(
             }
             Command::Reload => {
                 let answer = reload(&mut guard);
-                tell(answer.said.clone());
+                tell(Told::Said(answer.said.clone()));
                 told(answer);
             }
             Command::Stop | Command::Leave => {

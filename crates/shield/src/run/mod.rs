@@ -7,7 +7,8 @@ pub mod places;
 pub mod session;
 pub mod status;
 pub mod unit;
+mod watch;
 
 pub use guard::{Guard, Settings, Source};
-pub use keeper::{Answer, Command, Ended, Signals, keep};
+pub use keeper::{Answer, Command, Ended, Signals, Told, keep};
 pub use places::Places;

@@ -97,7 +97,10 @@ fn status(memory: &Memory, link: &ShieldLink, shared: &ShieldShared, pid: Option
 /// Of the shield that this process tends.
 pub fn of_guard(guard: &Guard) -> ShieldStatus {
     let (reloads, refused) = guard.reloads();
+    let watchman = guard.watchman();
     ShieldStatus {
+        attacks: watchman.map_or_else(Vec::new, |watchman| watchman.attacks.clone()),
+        sources: watchman.map_or_else(Vec::new, |watchman| watchman.sources.clone()),
         reloads,
         refused: refused.map(ToOwned::to_owned),
         ..status(guard.memory(), guard.link(), guard.shared(), Some(std::process::id()))

@@ -20,7 +20,7 @@ use shield::{
     compile::Now,
     rules::check::{self, Weight},
     run::{
-        Command, Ended, Guard, Places, Settings, Signals, control::Listener, keep, keeper::Request, session,
+        Command, Ended, Guard, Places, Settings, Signals, Told, control::Listener, keep, keeper::Request, session,
         unit as systemd,
     },
 };
@@ -162,10 +162,13 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let keeper = {
         let (signals, done, leave) = (Arc::clone(&signals), Arc::clone(&done), args.leave);
         // On the screen of the view there is no place for lines.
-        let tell = move |said: String| {
-            if !interactive {
-                note(said);
-            }
+        let json = args.json;
+        let tell = move |told: Told| match told {
+            _ if interactive => {}
+            Told::Said(said) => note(said),
+            // A pipe that was closed ends the lines of the intervals too.
+            Told::Event(event) if json => drop(print(&format!("{}\n", shield::events::line(&event).trim_end()))),
+            Told::Event(event) => note(shield::events::line(&event).trim_end()),
         };
         thread::spawn(move || {
             let ended = keep(guard, &requests, &signals, leave, tell);
