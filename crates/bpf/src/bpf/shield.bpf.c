@@ -236,8 +236,7 @@ int ek_shield(struct xdp_md *ctx)
 	case SHIELD_CHALLENGE:
 #if __has_include("shield_cookie.h")
 		if (shield_cookies) {
-			struct shield_packet copy = p;
-			int answer = shield_challenge(ctx, &copy);
+			int answer = shield_challenge(ctx, &p);
 
 			if (answer >= 0) {
 				total->challenged++;

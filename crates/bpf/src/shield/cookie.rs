@@ -15,7 +15,7 @@ use sys::ethtool::Ethtool;
 use super::PROGRAM;
 use crate::{
     redirect::{number, to_io},
-    skel::shield::types::{rodata, shield_cookie_count},
+    skel::shield::types::{rodata, shield_cookie_count, shield_cookie_cpu},
     xdp::XdpError,
 };
 
@@ -193,7 +193,7 @@ impl Cookies {
     pub fn create(interface: &str, mode: CookieMode, sources: u32) -> Result<Self, XdpError> {
         let room = if matches!(mode, CookieMode::Gateway(_)) { sources.max(1) } else { 1 };
         let maps = [
-            new(COUNTS, MapType::PercpuArray, 4, size_of::<shield_cookie_count>() as u32, 1)?,
+            new(COUNTS, MapType::PercpuArray, 4, size_of::<shield_cookie_cpu>() as u32, 1)?,
             new(V4, MapType::LruHash, 4, 4, room)?,
             new(V6, MapType::LruHash, 8, 4, room)?,
         ];
@@ -208,7 +208,7 @@ impl Cookies {
         let open = |name: &'static str| {
             let path = dir.join(name);
             let map = MapHandle::from_pinned_path(&path).map_err(|e| XdpError::pin("open", &path, to_io(&e)))?;
-            if name == COUNTS && map.value_size() as usize != size_of::<shield_cookie_count>() {
+            if name == COUNTS && map.value_size() as usize != size_of::<shield_cookie_cpu>() {
                 let why =
                     io::Error::other("it was made by a version of evenkeel that counts otherwise: stop that one first");
                 return Err(XdpError::pin("take over", &path, why));

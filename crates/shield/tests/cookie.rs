@@ -1,0 +1,212 @@
+//! Frame by frame: what the program makes of SYNs and ACKs, by test runs in the server's namespace. Needs root.
+
+mod cookie_bed;
+
+use std::net::TcpListener;
+
+use bpf::shield::Tested;
+use cookie_bed::{
+    Bed, CLIENT, SERVER, Way,
+    frames::{ACK, ECN, FIN, Frame, LINUX, RST, SYN, WINDOWS},
+};
+use wire::Mac;
+
+const DROP: u32 = 1;
+const PASS: u32 = 2;
+/// To where it came from; on other drivers than veth's it is XDP_TX.
+const BACK: u32 = 4;
+
+struct Server {
+    bed: Bed,
+    _listeners: Vec<TcpListener>,
+}
+
+impl Server {
+    fn new(tag: &str) -> Option<Self> {
+        let bed = Bed::new(tag, Way::Host(|_| ()))?;
+        let listen = |address| bed.server.run(|| TcpListener::bind((address, cookie_bed::PORT))).unwrap().unwrap();
+        let listeners = SERVER.iter().map(|a| listen(*a)).collect();
+        Some(Self { bed, _listeners: listeners })
+    }
+
+    fn test(&self, bytes: &[u8]) -> Tested {
+        self.bed.server.run(|| self.bed.shield.test(bytes)).unwrap().unwrap()
+    }
+
+    fn syn(&self, family: usize) -> Frame {
+        Frame::new(self.bed.far.mac, self.bed.near.mac, CLIENT[family], SERVER[family])
+    }
+
+    /// The answer to a SYN, every byte of it checked that does not hang on options.
+    fn answer(&self, syn: &Frame, bytes: &[u8]) -> Frame {
+        let tested = self.test(bytes);
+        assert_eq!(tested.action, BACK, "{syn:?}");
+        let answer = Frame::read(&tested.frame);
+        assert_eq!((answer.to, answer.from, &answer.tags), (syn.from, syn.to, &syn.tags));
+        assert_eq!((answer.source, answer.destination), (syn.destination, syn.source));
+        assert_eq!(answer.ports, (syn.ports.1, syn.ports.0));
+        assert_eq!((answer.ack, answer.data.len()), (syn.seq + 1, 0));
+        assert_eq!(answer.flags & !0x40, SYN | ACK);
+        let allowed = (bytes.len() + 4).max(60);
+        assert!(tested.frame.len() <= allowed, "{} bytes for {}", tested.frame.len(), bytes.len());
+        answer
+    }
+}
+
+#[test]
+fn a_syn_is_answered_with_what_it_offers() {
+    let Some(server) = Server::new("ckanswer") else { return };
+    let stamps = [&[1, 1, 8, 10][..], &LINUX[8..12], &[0; 4]].concat();
+    let unaligned = [&[8, 10][..], &LINUX[8..12], &[0; 4], &[3, 3, 2], &[0; 3]].concat();
+    // Options, padding to the least frame or not, and what the answer has, the MSS apart: SACK, timestamps, the client's window shift.
+    let cases: [(&[u8], (bool, bool, Option<u8>)); 8] = [
+        (&[], (false, false, None)),
+        (&LINUX, (true, true, Some(10))),
+        (&WINDOWS, (false, false, None)),
+        (&LINUX[..4], (false, false, None)),
+        (&stamps, (false, true, None)),
+        (&unaligned, (false, true, Some(2))),
+        // Options that end early, or lie about their length.
+        (&[0, 4, 8, 10], (false, false, None)),
+        (&[8, 200, 3, 0], (false, false, None)),
+    ];
+    for family in 0..2 {
+        for tags in [vec![], vec![100], vec![0]] {
+            for (options, (sack, stamps, shift)) in cases {
+                let mut syn = Frame { tags: tags.clone(), options: options.to_vec(), ..server.syn(family) };
+                for (data, padded) in [(0, false), (0, true), (1000, false)] {
+                    syn.data = vec![7; data];
+                    let mut bytes = syn.bytes();
+                    if padded && bytes.len() < 60 {
+                        bytes.resize(60, 0);
+                    }
+                    let answer = server.answer(&syn, &bytes);
+                    let mss = if family == 0 { 1460u16 } else { 1440 };
+                    let mut wanted = [&[2, 4][..], &mss.to_be_bytes()].concat();
+                    if stamps {
+                        wanted.extend_from_slice(if sack { &[4, 2, 8, 10] } else { &[1, 1, 8, 10] });
+                        wanted.extend_from_slice(&answer.stamp().unwrap().to_be_bytes());
+                        wanted.extend_from_slice(&LINUX[8..12]);
+                    }
+                    if shift.is_some() {
+                        wanted.extend_from_slice(&[1, 3, 3, server_shift()]);
+                    }
+                    assert_eq!(answer.options, wanted, "{syn:?}");
+                    if stamps {
+                        let stamp = answer.stamp().unwrap();
+                        assert_eq!((stamp & 15, stamp >> 4 & 1), (u32::from(shift.unwrap_or(15)), u32::from(sack)));
+                    }
+                    let ack = syn.finish(&answer);
+                    assert_eq!(server.test(&ack.bytes()).action, PASS, "{ack:?}");
+                }
+            }
+        }
+    }
+    let counts = server.bed.counts();
+    assert_eq!((counts.answered, counts.right, counts.wrong, counts.failed), (144, 144, 0, 0));
+}
+
+/// The shift that the kernel would choose, from net.ipv4.tcp_rmem.
+fn server_shift() -> u8 {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem").unwrap();
+    let most: u64 = text.split_whitespace().last().unwrap().parse().unwrap();
+    (0..14).find(|shift| most >> shift < 65536).unwrap_or(14)
+}
+
+#[test]
+fn options_of_ip_are_not_answered_but_their_syn_is() {
+    let Some(server) = Server::new("ckextra") else { return };
+    // Record route with room for three addresses; destination options: a PadN of 4 and of 12 bytes.
+    let v4 = [&[7, 15, 4][..], &[0; 12], &[0]].concat();
+    let v6_short = vec![6, 0, 1, 4, 0, 0, 0, 0];
+    let v6_long = [&[6, 1, 1, 12][..], &[0; 12]].concat();
+    for (family, extra) in [(0, v4), (1, v6_short), (1, v6_long)] {
+        let syn = Frame { extra, ..server.syn(family) };
+        let answer = server.answer(&syn, &syn.bytes());
+        assert_eq!(server.test(&syn.finish(&answer).bytes()).action, PASS);
+    }
+    let ecn = Frame { flags: SYN | ECN, ..server.syn(0) };
+    assert_eq!(server.answer(&ecn, &ecn.bytes()).flags, SYN | ACK | 0x40);
+    assert_eq!(server.bed.counts().right, 3);
+}
+
+#[test]
+fn only_a_right_cookie_passes() {
+    let Some(server) = Server::new("ckwrong") else { return };
+    for family in 0..2 {
+        let syn = server.syn(family);
+        let answer = server.answer(&syn, &syn.bytes());
+        let good = Frame { data: vec![1; 10], ..syn.finish(&answer) };
+        let pass = |frame: &Frame| server.test(&frame.bytes()).action;
+        assert_eq!(pass(&good), PASS, "with data");
+        let others = [
+            Frame { ack: good.ack.wrapping_add(1 << 20), ..good.clone() },
+            Frame { seq: good.seq.wrapping_sub(1 << 20), ..good.clone() },
+            Frame { ports: (40_001, cookie_bed::PORT), ..good.clone() },
+            Frame { source: if family == 0 { "198.18.0.9" } else { "2001:2::9" }.parse().unwrap(), ..good.clone() },
+            Frame { flags: SYN | ACK, ..good.clone() },
+            Frame { flags: RST | ACK, ..good.clone() },
+            Frame { flags: RST, ..good.clone() },
+            Frame { flags: 0, ..good.clone() },
+            Frame { flags: SYN | FIN, ..syn.clone() },
+            Frame { flags: SYN | RST, ..syn.clone() },
+        ];
+        for other in &others {
+            assert_eq!(pass(other), DROP, "{other:?}");
+        }
+        assert_eq!(pass(&Frame { flags: ACK | FIN, ..good.clone() }), PASS);
+        // One of 2^29 numbers is right; none of these is likely to be.
+        for n in 1..2000u32 {
+            let guess = Frame { ack: good.ack.wrapping_add(n.wrapping_mul(0x9e37_79b1)), ..good.clone() };
+            assert_eq!(pass(&guess), DROP);
+        }
+    }
+    let counts = server.bed.counts();
+    assert_eq!((counts.right, counts.odd), (4, 12));
+    assert_eq!(counts.wrong, 2 * (4 + 1999));
+}
+
+#[test]
+fn what_is_not_for_a_listener_here_is_left_alone() {
+    let Some(server) = Server::new("ckalone") else { return };
+    let syn = server.syn(0);
+    let action = |frame: &Frame| server.test(&frame.bytes()).action;
+    let cases = [
+        (PASS, Frame { ports: (40_000, 81), ..syn.clone() }, "no listener: the stack says so"),
+        (PASS, Frame { to: Mac([0xff; 6]), ..syn.clone() }, "to all hosts"),
+        (PASS, Frame { to: Mac([2, 0, 0, 0, 0, 99]), ..syn.clone() }, "to another host"),
+        (PASS, Frame { tags: vec![100, 200], ..syn.clone() }, "two tags"),
+        (DROP, Frame { source: "224.0.0.1".parse().unwrap(), ..syn.clone() }, "from a group"),
+        (DROP, Frame { source: "127.0.0.1".parse().unwrap(), ..syn.clone() }, "from the loopback"),
+    ];
+    for (wanted, frame, why) in cases {
+        assert_eq!(action(&frame), wanted, "{why}");
+    }
+    let mut udp = syn.bytes();
+    udp[23] = 17;
+    assert_eq!(server.test(&udp).action, PASS, "UDP");
+    assert_eq!(server.bed.counts().answered, 0);
+}
+
+#[test]
+fn cut_frames_are_answered_or_dropped_and_nothing_else() {
+    let Some(server) = Server::new("ckcut") else { return };
+    for family in 0..2 {
+        let whole = Frame { tags: vec![5], ..server.syn(family) }.bytes();
+        for len in 14..whole.len() {
+            let tested = server.test(&whole[..len]);
+            assert!([DROP, PASS].contains(&tested.action), "{len} bytes of {}: {tested:?}", whole.len());
+        }
+        assert_eq!(server.test(&whole).action, BACK);
+        // Every byte of the options, made everything.
+        for at in whole.len() - 20..whole.len() {
+            for value in [0, 1, 2, 3, 4, 8, 10, 40, 255] {
+                let mut bytes = whole.clone();
+                bytes[at] = value;
+                let tested = server.test(&bytes);
+                assert_eq!(tested.action, BACK);
+                Frame::read(&tested.frame);
+            }
+        }
+    }
+}

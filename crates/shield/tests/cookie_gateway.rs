@@ -1,0 +1,101 @@
+//! Gateway mode: sources that must show that they exist, with the kernel's own clients. Needs root.
+
+mod cookie_bed;
+
+use bpf::shield::GatewayCookies;
+use cookie_bed::{
+    Bed, CLIENT, SERVER, Way,
+    frames::{ACK, Frame, RST, SYN},
+    spoofed, talk, wait_until,
+};
+
+const DROP: u32 = 1;
+const PASS: u32 = 2;
+
+fn gateway(tag: &str, strict: bool) -> Option<Bed> {
+    Bed::new(tag, Way::Gateway(GatewayCookies { strict, ..GatewayCookies::default() }))
+}
+
+#[test]
+fn a_client_becomes_known_and_keeps_every_option() {
+    let Some(bed) = gateway("ckgate", true) else { return };
+    for family in 0..2 {
+        let to = bed.echo(SERVER[family]);
+        let source = CLIENT[family].parse().unwrap();
+        assert!(!bed.cookies.knows(source).unwrap());
+        let (resent, before) = (Bed::counter(&bed.client, "TcpRetransSegs"), bed.counts());
+        let mut stream = bed.connect(to).unwrap();
+        talk(&mut stream);
+        let counts = bed.counts();
+        assert!(bed.cookies.knows(source).unwrap());
+        assert_eq!((counts.answered - before.answered, counts.proved - before.proved), (1, 1));
+        let resent_once = Bed::counter(&bed.client, "TcpRetransSegs") - resent;
+        assert_eq!(resent_once, 1, "its SYN came twice");
+        let text = Bed::run(&bed.server, "ss", &["-tieOHn", "state", "established", "sport", "=", "80"]);
+        for word in [" ts ", " sack ", " wscale:"] {
+            assert!(text.contains(word), "{text}");
+        }
+        // Known now: nothing stands between the second one and the server.
+        talk(&mut bed.connect(to).unwrap());
+        let after = bed.counts();
+        assert_eq!((after.answered, after.known), (counts.answered, counts.known + 1));
+        assert_eq!(Bed::counter(&bed.client, "TcpRetransSegs") - resent, resent_once);
+    }
+    assert_eq!(bed.cookies.known(), 2);
+}
+
+#[test]
+fn spoofed_sources_never_become_known() {
+    let Some(bed) = gateway("ckspoof", false) else { return };
+    let to = bed.echo(SERVER[0]);
+    bed.flood(2000, 20_000, 50_000.0);
+    wait_until("all are answered", || bed.counts().answered + 100 > 20_000);
+    assert_eq!((bed.cookies.known(), bed.counts().proved), (0, 0));
+    assert_eq!(Bed::counter(&bed.server, "TcpPassiveOpens"), 0);
+    assert_eq!(Bed::counter(&bed.server, "TcpExtTCPReqQFullDrop"), 0);
+    // Resets of guessed numbers.
+    let resets: Vec<_> = (0..2000u32)
+        .map(|n| {
+            let frame = Frame::new(bed.far.mac, bed.near.mac, &spoofed(n).to_string(), SERVER[0]);
+            let seq = n.wrapping_mul(0x9e37_79b1);
+            Frame { flags: RST, seq, options: vec![], ..frame }.bytes()
+        })
+        .collect();
+    bed.send(&resets, 2000, 50_000.0);
+    assert_eq!((bed.cookies.known(), bed.counts().proved), (0, 0));
+    // Beside all that a client gets in.
+    talk(&mut bed.connect(to).unwrap());
+    assert_eq!(bed.cookies.known(), 1);
+}
+
+#[test]
+fn the_question_and_its_answer_frame_by_frame() {
+    for strict in [false, true] {
+        let Some(bed) = gateway("ckframes", strict) else { return };
+        let test = |bytes: &[u8]| bed.server.run(|| bed.shield.test(bytes)).unwrap().unwrap();
+        for family in 0..2 {
+            let mut syn = Frame::new(bed.far.mac, bed.near.mac, CLIENT[family], SERVER[family]);
+            syn.tags = vec![100, 200];
+            syn.data = vec![1; 500];
+            let other = if strict { DROP } else { PASS };
+            let stranger = Frame { flags: ACK, seq: 7, ..syn.clone() };
+            assert_eq!(test(&stranger.bytes()).action, other, "an ACK of an unknown source");
+            let tested = test(&syn.bytes());
+            assert!(tested.frame.len() <= syn.bytes().len() - 500);
+            let question = Frame::read(&tested.frame);
+            assert_eq!((question.flags, &question.tags), (SYN | ACK, &syn.tags));
+            assert_eq!((question.to, question.ports), (syn.from, (syn.ports.1, syn.ports.0)));
+            // Not what the client could take for an answer to its SYN, with data or without.
+            assert!(question.ack.wrapping_sub(syn.seq + 1) > 500);
+            let wrong = Frame { flags: RST, seq: question.ack.wrapping_add(1), options: vec![], ..syn.clone() };
+            assert_eq!(test(&wrong.bytes()).action, other);
+            assert!(!bed.cookies.knows(syn.source).unwrap());
+            let right = Frame { flags: RST, seq: question.ack, options: vec![], data: vec![], ..syn.clone() };
+            assert_eq!(test(&right.bytes()).action, DROP, "it ends here");
+            assert!(bed.cookies.knows(syn.source).unwrap());
+            for frame in [&syn, &stranger, &right] {
+                assert_eq!(test(&frame.bytes()).action, PASS, "of a known source");
+            }
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! Host mode with the kernel's own clients and servers. Needs root.
+
+mod cookie_bed;
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{SocketAddr, TcpListener, TcpStream},
+    os::fd::{AsRawFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    thread,
+};
+
+use cookie_bed::{
+    Bed, CLIENT, SERVER, Way, at, echo_on,
+    frames::{ACK, Frame, RST},
+    talk, wait_until,
+};
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect, listen, setsockopt, socket, sockopt,
+};
+
+/// What `ss -tie` says of the only established connection of a namespace.
+fn ss(ns: &lab::Namespace) -> String {
+    Bed::run(ns, "ss", &["-tieOHn", "state", "established"])
+}
+
+fn host(tag: &str) -> Option<Bed> {
+    Bed::new(tag, Way::Host(|_| ()))
+}
+
+fn words<'a>(text: &'a str, wanted: &[&str]) -> Vec<&'a str> {
+    text.split_whitespace().filter(|w| wanted.iter().any(|p| w.starts_with(p))).collect()
+}
+
+#[test]
+fn connections_keep_their_options() {
+    let Some(bed) = host("ckoptions") else { return };
+    assert_eq!(Bed::run(&bed.server, "nft", &["list", "ruleset"]).trim(), "", "no netfilter");
+    let setting = bed.server.run(|| std::fs::read_to_string("/proc/sys/net/ipv4/tcp_syncookies")).unwrap().unwrap();
+    assert_eq!(setting.trim(), "1", "the kernel's default");
+    for (family, mss) in [(0, 1448), (1, 1428)] {
+        let to = bed.echo(SERVER[family]);
+        let mut stream = bed.connect(to).unwrap();
+        talk(&mut stream);
+        let (near, far) = (ss(&bed.client), ss(&bed.server));
+        let scale = |text: &str| words(text, &["wscale:"])[0]["wscale:".len()..].to_owned();
+        for text in [&near, &far] {
+            assert_eq!(words(text, &["ts", "sack", "mss:"]), ["ts", "sack", &format!("mss:{mss}")], "{text}");
+        }
+        let (near, far) = (scale(&near), scale(&far));
+        assert_eq!(near.split_once(',').map(|(a, b)| format!("{b},{a}")).unwrap(), far);
+        // Larger than any window without scaling.
+        let big = vec![1; 1 << 20];
+        let mut back = stream.try_clone().unwrap();
+        thread::scope(|s| {
+            s.spawn(|| stream.write_all(&big).unwrap());
+            let mut bytes = vec![0; big.len()];
+            back.read_exact(&mut bytes).unwrap();
+            assert_eq!(bytes, big);
+        });
+    }
+    let (counts, acks) = (bed.counts(), bed.acks());
+    assert_eq!((counts.answered, counts.right, counts.wrong), (2, 2, 0));
+    assert_eq!((acks.given, acks.refused, acks.unlistened), (2, 0, 0));
+    assert_eq!(Bed::counter(&bed.server, "TcpExtSyncookiesSent"), 0, "the kernel has answered none itself");
+}
+
+/// A client that is told to offer no timestamps gets none of what they carry; the MSS comes from the cookie alone.
+#[test]
+fn without_timestamps_the_mss_remains() {
+    let Some(bed) = host("ckplain") else { return };
+    let to = bed.echo(SERVER[0]);
+    let route = format!("{}/32", SERVER[0]);
+    // The client's MSS, and what the kernel's cookie (its table) and our timestamp make of it.
+    for (advertised, plain, stamped) in [("1460", 1460, 1460 - 12), ("1350", 1300, 1340 - 12), ("700", 536, 536 - 12)] {
+        for (timestamps, mss) in [("0", plain), ("1", stamped)] {
+            Bed::run(&bed.client, "ip", &["route", "replace", &route, "dev", &bed.near.name, "advmss", advertised]);
+            bed.client.set_sysctl("net.ipv4.tcp_timestamps", timestamps).unwrap();
+            let mut stream = bed.connect(to).unwrap();
+            talk(&mut stream);
+            let text = ss(&bed.server);
+            let wanted = format!("mss:{mss}");
+            let all: &[&str] = if timestamps == "0" { &[&wanted] } else { &["ts", "sack", "wscale:", &wanted] };
+            let found = words(&text, &["ts", "sack", "wscale:", "mss:"]);
+            assert_eq!(found.len(), all.len(), "{text}");
+            assert!(found.contains(&wanted.as_str()), "{advertised}, timestamps {timestamps}: {text}");
+            drop(stream);
+            wait_until("the connection ends", || ss(&bed.server).is_empty());
+        }
+    }
+    assert_eq!(bed.acks().given, 6);
+}
+
+#[test]
+fn two_hundred_clients_connect_beside_a_flood() {
+    let Some(bed) = host("ckflood") else { return };
+    let to = bed.echo(SERVER[0]);
+    let done = AtomicU32::new(0);
+    thread::scope(|s| {
+        s.spawn(|| bed.flood(4096, 300_000, 100_000.0));
+        for _ in 0..4 {
+            s.spawn(|| {
+                for _ in 0..50 {
+                    talk(&mut bed.connect(to).unwrap());
+                    done.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(done.load(Ordering::Relaxed), 200);
+    let counts = bed.counts();
+    assert!(counts.answered > 100_000, "{counts:?}");
+    assert_eq!((counts.wrong, counts.failed, bed.acks().given), (0, 0, 200), "{counts:?}");
+    for name in ["TcpExtSyncookiesSent", "TcpExtTCPReqQFullDrop", "TcpExtTCPReqQFullDoCookies"] {
+        assert_eq!(Bed::counter(&bed.server, name), 0, "{name}: the flood has reached no listener");
+    }
+    assert_eq!(Bed::counter(&bed.server, "TcpPassiveOpens"), 200);
+}
+
+fn tcp_socket() -> OwnedFd {
+    let fd = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).unwrap();
+    setsockopt(&fd, sockopt::ReuseAddr, &true).unwrap();
+    fd
+}
+
+fn listener(bed: &Bed, shared: bool, backlog: i32) -> TcpListener {
+    let make = || {
+        let fd = tcp_socket();
+        setsockopt(&fd, sockopt::ReusePort, &shared).unwrap();
+        bind(fd.as_raw_fd(), &SockaddrStorage::from(at(SERVER[0]))).unwrap();
+        listen(&fd, Backlog::new(backlog).unwrap()).unwrap();
+        TcpListener::from(fd)
+    };
+    bed.server.run(make).unwrap()
+}
+
+#[test]
+fn listeners_that_share_a_port_share_the_connections() {
+    let Some(bed) = host("ckreuse") else { return };
+    let taken: Vec<Arc<AtomicU32>> = (0..4).map(|_| Arc::default()).collect();
+    for mine in &taken {
+        let (listener, mine) = (listener(&bed, true, 64), mine.clone());
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                mine.fetch_add(1, Ordering::Relaxed);
+                let _ = stream.unwrap().write_all(b"keel");
+            }
+        });
+    }
+    for _ in 0..64 {
+        let mut bytes = [0; 4];
+        bed.connect(at(SERVER[0])).unwrap().read_exact(&mut bytes).unwrap();
+    }
+    let taken: Vec<u32> = taken.iter().map(|n| n.load(Ordering::Relaxed)).collect();
+    assert_eq!(taken.iter().sum::<u32>(), 64);
+    assert!(taken.iter().filter(|&&n| n > 0).count() > 1, "{taken:?}");
+}
+
+/// The queue of a listener that does not accept fills up; who came too late is let in by what he sends next.
+#[test]
+fn who_finds_the_queue_full_gets_in_later() {
+    let Some(bed) = host("ckqueue") else { return };
+    let listener = listener(&bed, false, 1);
+    let mut streams: Vec<TcpStream> = (0..5).map(|_| bed.connect(at(SERVER[0])).unwrap()).collect();
+    for stream in &mut streams {
+        stream.write_all(b"keel").unwrap();
+    }
+    wait_until("the queue overflows", || Bed::counter(&bed.server, "TcpExtListenOverflows") > 0);
+    echo_on(listener);
+    for stream in &mut streams {
+        stream.set_read_timeout(Some(cookie_bed::PATIENCE)).unwrap();
+        let mut bytes = [0; 4];
+        stream.read_exact(&mut bytes).unwrap();
+        assert_eq!(&bytes, b"keel");
+    }
+}
+
+/// The server still has the last connection of the client's port in TIME-WAIT: its kernel answers that SYN.
+#[test]
+fn a_port_may_be_used_again_at_once() {
+    let Some(bed) = host("ckagain") else { return };
+    let listener = listener(&bed, false, 8);
+    let to = SockaddrStorage::from(at(SERVER[0]));
+    let from: SocketAddr = format!("{}:40777", CLIENT[0]).parse().unwrap();
+    for round in 0..3 {
+        let stream = bed
+            .client
+            .run(|| {
+                let fd = tcp_socket();
+                bind(fd.as_raw_fd(), &SockaddrStorage::from(from)).unwrap();
+                connect(fd.as_raw_fd(), &to).unwrap_or_else(|e| panic!("round {round}: {e}"));
+                TcpStream::from(fd)
+            })
+            .unwrap();
+        let (server, peer) = listener.accept().unwrap();
+        assert_eq!(peer, from);
+        drop(server);
+        let mut stream = stream;
+        assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "the server closes first");
+        drop(stream);
+        wait_until("TIME-WAIT", || Bed::run(&bed.server, "ss", &["-tnH", "state", "time-wait"]).contains("40777"));
+    }
+    assert_eq!(bed.counts().answered, 1, "only the first was ours to answer");
+}
+
+/// Frames by hand: data in the first ACK, both frames of it twice, and a priority tag; at last a reset.
+#[test]
+fn data_in_the_first_ack_arrives() {
+    let Some(bed) = host("ckdata") else { return };
+    let listener = listener(&bed, false, 8);
+    listener.set_nonblocking(true).unwrap();
+    for (number, tags) in [vec![], vec![0]].into_iter().enumerate() {
+        let source = format!("198.18.0.{}", 100 + number);
+        bed.server.add_neighbour(&bed.far.name, source.parse().unwrap(), bed.near.mac).unwrap();
+        let mut syn = Frame::new(bed.far.mac, bed.near.mac, &source, SERVER[0]);
+        // A client of TCP Fast Open sends data with its SYN, and again if it is not acknowledged.
+        syn.data = b"fast open".to_vec();
+        syn.tags = tags;
+        let answer = bed.server.run(|| bed.shield.test(&syn.bytes())).unwrap().unwrap().frame;
+        let answer = Frame::read(&answer);
+        assert_eq!(answer.ack, syn.seq + 1);
+        bed.send(&[syn.bytes()], 2, 1000.0);
+        let ack = Frame { data: b"keel".to_vec(), flags: ACK | 8, ..syn.finish(&answer) };
+        bed.send(&[ack.bytes()], 2, 1000.0);
+        let mut accepted = None;
+        wait_until("it is accepted", || {
+            accepted = listener.accept().ok();
+            accepted.is_some()
+        });
+        let (mut stream, peer) = accepted.unwrap();
+        assert_eq!(peer, format!("{source}:40000").parse().unwrap());
+        stream.set_nonblocking(false).unwrap();
+        stream.set_read_timeout(Some(cookie_bed::PATIENCE)).unwrap();
+        let mut bytes = [0; 16];
+        assert_eq!(stream.read(&mut bytes).unwrap(), 4);
+        assert_eq!(&bytes[..4], b"keel");
+        let reset = Frame { flags: RST, seq: ack.seq + 4, options: vec![], data: vec![], ..ack };
+        bed.send(&[reset.bytes()], 1, 1000.0);
+        assert_eq!(stream.read(&mut bytes).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(listener.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "once");
+    }
+    assert_eq!(bed.acks().given, 2);
+}
