@@ -16,6 +16,9 @@ const PASS: u32 = 2;
 /// To where it came from; on other drivers than veth's it is XDP_TX.
 const BACK: u32 = 4;
 
+/// SACK, timestamps, the client's window shift.
+type Kept = (bool, bool, Option<u8>);
+
 struct Server {
     bed: Bed,
     _listeners: Vec<TcpListener>,
@@ -59,7 +62,7 @@ fn a_syn_is_answered_with_what_it_offers() {
     let stamps = [&[1, 1, 8, 10][..], &LINUX[8..12], &[0; 4]].concat();
     let unaligned = [&[8, 10][..], &LINUX[8..12], &[0; 4], &[3, 3, 2], &[0; 3]].concat();
     // Options, padding to the least frame or not, and what the answer has, the MSS apart: SACK, timestamps, the client's window shift.
-    let cases: [(&[u8], (bool, bool, Option<u8>)); 8] = [
+    let cases: [(&[u8], Kept); 8] = [
         (&[], (false, false, None)),
         (&LINUX, (true, true, Some(10))),
         (&WINDOWS, (false, false, None)),

@@ -60,7 +60,7 @@ impl Frame {
         tcp[2..4].copy_from_slice(&self.ports.1.to_be_bytes());
         tcp[4..8].copy_from_slice(&self.seq.to_be_bytes());
         tcp[8..12].copy_from_slice(&self.ack.to_be_bytes());
-        tcp[12] = ((20 + self.options.len()) / 4 << 4) as u8;
+        tcp[12] = (((20 + self.options.len()) / 4) << 4) as u8;
         tcp[13] = self.flags;
         tcp[14..16].copy_from_slice(&self.window.to_be_bytes());
         tcp.extend_from_slice(&self.options);
