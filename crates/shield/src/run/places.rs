@@ -32,13 +32,10 @@ impl Places {
 
     /// With a BPF file system and a folder for what is kept elsewhere.
     pub fn under(interface: &str, bpffs: &Path, run: &Path) -> Self {
-        // Files in a BPF file system have no dots, names of VLAN interfaces do. Other namespaces may have the same names.
-        let inode = |path: &str| fs::metadata(path).map(|data| data.ino()).ok();
-        let mut key = interface.replace('.', "%");
-        match (inode("/proc/self/ns/net"), inode("/proc/1/ns/net")) {
-            (Some(mine), Some(first)) if mine != first => key += &format!("@{mine}"),
-            _ => {}
-        }
+        // Files in a BPF file system have no dots, names of VLAN interfaces do. Other namespaces may have interfaces of the same name;
+        // which one is the machine's first cannot be asked without CAP_SYS_PTRACE, so that the number is always part of the name.
+        let namespace = fs::metadata("/proc/self/ns/net").map_or(0, |data| data.ino());
+        let key = format!("{}@{namespace}", interface.replace('.', "%"));
         Self { pins: bpffs.join(format!("evenkeel-shield-{key}")), state: run.join(format!("shield-{key}")) }
     }
 
