@@ -30,11 +30,19 @@ pub fn tables(rules: &Rules, counters: &mut Counters, now: Now) -> Result<Shield
         return Err(ShieldError::TooManyRules { given: rules.rules.len(), max: RULES_MAX });
     }
     let words = rules.rules.len().div_ceil(64).max(1);
+    let source = addresses::table(rules, "source addresses", |rule| &rule.when.source, words)?;
+    let destination = addresses::table(rules, "destination addresses", |rule| &rule.when.destination, words)?;
+    let mut fields = fields(rules, words)?;
+    if source.is_none() && destination.is_none() && fields.iter().all(Option::is_none) {
+        // Without any row to AND, bits of rules that do not exist would be left: the shortest table says which do.
+        let (at, values) = (conditions::SHORTEST, conditions::FIELDS[conditions::SHORTEST].2);
+        fields[at] = Some(values::whole(values, rules.rules.len(), words));
+    }
     Ok(ShieldTables {
         words,
-        source: addresses::table(rules, "source addresses", |rule| &rule.when.source, words)?,
-        destination: addresses::table(rules, "destination addresses", |rule| &rule.when.destination, words)?,
-        fields: fields(rules, words)?,
+        source,
+        destination,
+        fields,
         rules: rules.rules.iter().map(|rule| entry(rule, counters, now)).collect::<Result<_, _>>()?,
         default_drop: rules.default == Verdict::Drop,
         malformed_drop: rules.malformed == Verdict::Drop,

@@ -38,10 +38,10 @@ fn same(seed: u64, shape: Shape, frames: usize, hit: &mut [usize; 2]) {
 #[test]
 fn tables_decide_as_the_rules_say() {
     let mut hit = [0; 2];
-    for seed in 0..300 {
+    for seed in 0..150 {
         same(seed, Shape::default(), 200, &mut hit);
     }
-    assert!(hit.iter().all(|n| *n > 10_000), "no rule, some rule: {hit:?}");
+    assert!(hit.iter().all(|n| *n > 5_000), "no rule, some rule: {hit:?}");
 }
 
 #[test]
@@ -62,7 +62,7 @@ fn as_many_rules_as_there_may_be() {
                 address: std::net::Ipv4Addr::new(10, (n >> 8) as u8, n as u8, 0).into(),
                 len: 24,
             })],
-            destination_port: vec![n * 16..=n * 16 + 20],
+            destination_port: vec![n * 16..=(n * 16).saturating_add(20)],
             length: vec![n..=2 * n],
             ..Match::default()
         },

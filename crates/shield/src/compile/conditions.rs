@@ -18,6 +18,9 @@ pub(super) const FIELDS: [(Field, &str, usize); 7] = [
     (Field::Length, "lengths", 65_536),
 ];
 
+/// The field of the fewest values, [`Field::Header`], as an index of [`FIELDS`].
+pub(super) const SHORTEST: usize = 4;
+
 /// The detail of packets that have none.
 pub(super) const DETAIL_NONE: usize = 768;
 

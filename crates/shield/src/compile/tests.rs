@@ -102,6 +102,20 @@ fn a_rule_ends_when_it_expires() {
 }
 
 #[test]
+fn rules_without_conditions_leave_no_bits_of_others() {
+    let mut watch = rule("watch", Match::default(), Action::Drop);
+    watch.shadow = true;
+    for rules in [vec![], vec![watch.clone(); 2], vec![watch; 66]] {
+        let rules = Rules { rules, ..Rules::default() };
+        let tables = tables(&rules, &mut Counters::new(), at(1)).unwrap();
+        let bits: u32 = tables.fields.iter().flatten().flat_map(|table| &table.rows).map(|row| row.count_ones()).sum();
+        assert_eq!(bits as usize, rules.rules.len());
+        let packet = packet("10.0.0.1", "10.0.0.2");
+        assert_eq!(lookup::decide(&tables, &packet, 1, |_, _| false), reference::decide(&rules, &packet, at(1)));
+    }
+}
+
+#[test]
 fn what_cannot_be_compiled_is_said() {
     let mut rules = Rules::default();
     let when = Match { destination: vec![Place::Set("none".into())], ..Match::default() };

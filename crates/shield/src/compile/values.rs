@@ -51,6 +51,15 @@ pub(super) fn table(
     Ok(Some(FieldTable { class_of, absent, rows: rows.into_rows() }))
 }
 
+/// The table of a field that no rule asks for: one class, whose row has all `rules`.
+pub(super) fn whole(values: usize, rules: usize, words: usize) -> FieldTable {
+    let mut row = vec![0; words];
+    for rule in 0..rules {
+        set(&mut row, rule, true);
+    }
+    FieldTable { class_of: vec![0; values], absent: 0, rows: row }
+}
+
 /// The same values in ranges that are sorted and neither overlap nor touch.
 fn merged(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
     ranges.retain(|range| !range.is_empty());

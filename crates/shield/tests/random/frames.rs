@@ -144,7 +144,8 @@ pub fn hurt(random: &mut Random, frame: &mut Vec<u8>) {
         return;
     }
     for _ in 0..=random.below(4) {
-        let at = random.below(if random.percent(80) { frame.len().min(80) } else { frame.len() });
+        let end = if random.percent(80) { frame.len().min(80) } else { frame.len() };
+        let at = random.below(end);
         let (flipped, any) = (frame[at] ^ 1 << random.below(8), random.next() as u8);
         frame[at] = random.pick(&[0, 1, 4, 0xff, flipped, flipped, any]);
     }
