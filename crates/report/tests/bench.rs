@@ -188,3 +188,20 @@ fn the_schema_is_stable() {
         |run: &BenchRun| bench_text(run, BenchView { every_load: true, steps: true, trials: true }, Look::plain(200));
     assert_eq!((back.schema.as_str(), page(&back.body)), ("evenkeel.bench/1", page(&document.body)));
 }
+
+#[test]
+fn the_testers_own_ceiling_is_no_row_of_dashes() {
+    let mut run = small(2, 2);
+    let mut wire = run.modes[0].clone();
+    ("wire".clone_into(&mut wire.key), "no box".clone_into(&mut wire.name));
+    wire.points.iter_mut().for_each(|p| *p = Point { ceiling_pps: Some(2e6), ..Point::new(p.frame.clone()) });
+    run.modes.insert(0, wire);
+    let text = bench_text(&run, BenchView::default(), Look::plain(120));
+    let heads = text.lines().find(|l| l.starts_with("FRAME")).unwrap();
+    assert!(heads.contains("router") && heads.contains("(ceiling)") && !heads.contains("wire"), "{heads}");
+    let page = bench_page(&run).unwrap();
+    let heads = page.lines().find(|l| l.contains("<th>Frame</th>")).unwrap();
+    assert!(heads.contains("Router") && !heads.contains("no box"), "{heads}");
+    let opened = page.lines().skip_while(|l| *l != "<details open>").nth(1).unwrap();
+    assert!(opened.contains("Router") && page.matches("<details open>").count() == 1, "{opened}");
+}

@@ -83,6 +83,11 @@ impl<'a> Figures<'a> {
         frames
     }
 
+    /// The modes whose throughput was looked for: the tester's own ceiling is found without one.
+    pub(crate) fn searched(self) -> impl Iterator<Item = &'a Mode> + Clone {
+        self.0.modes.iter().filter(|m| m.points.iter().any(|p| p.throughput.is_some()))
+    }
+
     /// What the tester can do at most with such frames, in units per second.
     pub(crate) fn ceiling_pps(self, frame: &FrameSpec) -> Option<f64> {
         let points = self.0.modes.iter().flat_map(|m| &m.points);

@@ -84,6 +84,11 @@ impl<'a> Page<'a> {
         tables::all(self.figures, mode, true)
     }
 
+    /// Whether the details of a mode are open to begin with: those of the first box.
+    fn opened(&self, mode: &Mode) -> bool {
+        self.figures.searched().next().is_some_and(|first| first.key == mode.key)
+    }
+
     fn limited(&self) -> bool {
         let points = self.run.modes.iter().flat_map(|m| &m.points);
         points.filter_map(figures::rate_or_least).any(|(_, limited)| limited)

@@ -91,15 +91,14 @@ pub(crate) fn filter_cost(mode: &str, frame: &str, cost: f64) -> String {
 
 /// Frames down, modes across, and what the tester can do at most.
 fn overview(figures: Figures<'_>, look: Look) -> String {
-    let run = figures.0;
     let mut heads = vec!["FRAME".to_owned()];
-    heads.extend(run.modes.iter().map(|m| format!(">{}", m.key)));
+    heads.extend(figures.searched().map(|m| format!(">{}", m.key)));
     heads.push(">(ceiling)".into());
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let rows = figures.frames().into_iter().map(|frame| {
         let cell = |m: &Mode| or_dash(m.points.iter().find(|p| p.frame == *frame).and_then(throughput_cell));
         let mut row = vec![short(frame)];
-        row.extend(run.modes.iter().map(cell));
+        row.extend(figures.searched().map(cell));
         row.push(or_dash(figures.ceiling_pps(frame).map(units::pps)));
         row
     });

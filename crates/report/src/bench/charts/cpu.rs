@@ -49,7 +49,9 @@ fn radar(id: &str, corners: &[String], modes: Vec<(&Mode, Vec<f64>)>) -> Option<
     let ticks = PolarAxisTicks::new().tick_suffix(" %").tick_mode(PolarTickMode::Auto { n_ticks: Some(5) });
     let around =
         AngularAxis::new().axis_type(AngularAxisType::Category).direction(PolarDirection::Clockwise).rotation(90.0);
+    // Between the first two corners: on a corner its numbers would run into the corner's name.
     let radial = RadialAxis::new()
+        .angle(90.0 - 180.0 / corners.len() as f64)
         .range([0.0.into(), (1.05 * most.max(1.0)).into()])
         .axis_attributes(PolarAxisAttributes::new().ticks(ticks));
     let layout = Layout::new().show_legend(true).polar(LayoutPolar::new().angular_axis(around).radial_axis(radial));
