@@ -193,7 +193,7 @@ fn the_schema_is_stable() {
 fn the_testers_own_ceiling_is_no_row_of_dashes() {
     let mut run = small(2, 2);
     let mut wire = run.modes[0].clone();
-    ("wire".clone_into(&mut wire.key), "no box".clone_into(&mut wire.name));
+    (wire.key, wire.name) = ("wire".to_owned(), "no box".to_owned());
     wire.points.iter_mut().for_each(|p| *p = Point { ceiling_pps: Some(2e6), ..Point::new(p.frame.clone()) });
     run.modes.insert(0, wire);
     let text = bench_text(&run, BenchView::default(), Look::plain(120));
