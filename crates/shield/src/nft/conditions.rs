@@ -46,11 +46,11 @@ pub(super) fn conditions(when: &Match, sets: &Sets<'_>) -> Option<Found> {
             }
         }
     }
-    if !when.protocol.is_empty() {
-        found.push(format!("meta l4proto {}", bytes(&when.protocol)));
-    }
-    if !when.source_port.is_empty() || !when.destination_port.is_empty() {
-        found.push("meta l4proto { 6, 17, 33, 132, 136 }".to_owned());
+    if let Some(protocols) = protocols(when, family) {
+        if protocols.is_empty() {
+            return None;
+        }
+        found.push(format!("meta l4proto {}", bytes(&protocols)));
     }
     for (side, ports) in [("sport", &when.source_port), ("dport", &when.destination_port)] {
         if !ports.is_empty() {
@@ -58,11 +58,11 @@ pub(super) fn conditions(when: &Match, sets: &Sets<'_>) -> Option<Found> {
         }
     }
     if let Some(flags) = when.tcp_flags {
-        found.push(format!("meta l4proto 6 @th,104,8 & {:#x} == {:#x}", flags.mask, flags.value));
+        found.push(format!("tcp flags & {:#x} == {:#x}", flags.mask, flags.value));
     }
     if !when.icmp_type.is_empty() {
-        let protocol = if family == Family::V4 { 1 } else { 58 };
-        found.push(format!("meta l4proto {protocol} @th,0,8 {}", bytes(&when.icmp_type)));
+        let protocol = if family == Family::V4 { "icmp" } else { "icmpv6" };
+        found.push(format!("{protocol} type {}", bytes(&when.icmp_type)));
     }
     if !when.length.is_empty() {
         found.push(length(&when.length, family)?);
@@ -71,14 +71,27 @@ pub(super) fn conditions(when: &Match, sets: &Sets<'_>) -> Option<Found> {
         found.push(dscp(&when.dscp, family));
     }
     let rest = found.join(" ");
-    let alternatives = match when.fragment {
-        None => vec![rest],
-        Some(asked) => {
-            let parts = fragment(asked, family);
-            parts.iter().map(|part| format!("{part} {rest}").trim_end().to_owned()).collect()
-        }
-    };
+    let reads_transport = when.tcp_flags.is_some()
+        || [!when.source_port.is_empty(), !when.destination_port.is_empty(), !when.icmp_type.is_empty()]
+            .contains(&true);
+    let parts = parts(when.fragment, family, reads_transport);
+    let alternatives = parts.iter().map(|part| format!("{part} {rest}").trim().to_owned()).collect();
     Some(Found { alternatives, sets: definitions })
+}
+
+/// The protocols that all conditions leave; none: any. nftables refuses to compare fields of a protocol that a rule excludes.
+fn protocols(when: &Match, family: Family) -> Option<Vec<u8>> {
+    let icmp = [if family == Family::V4 { 1 } else { 58 }];
+    let has_ports = !when.source_port.is_empty() || !when.destination_port.is_empty();
+    let asked: [(bool, &[u8]); 4] = [
+        (!when.protocol.is_empty(), &when.protocol),
+        (has_ports, &[6, 17, 33, 132, 136]),
+        (when.tcp_flags.is_some(), &[6]),
+        (!when.icmp_type.is_empty(), &icmp),
+    ];
+    let mut sets = asked.into_iter().filter(|(is_asked, _)| *is_asked).map(|(_, set)| set);
+    let first = sets.next()?.to_vec();
+    Some(sets.fold(first, |left, set| left.into_iter().filter(|protocol| set.contains(protocol)).collect()))
 }
 
 /// A set of numbers; nftables takes no overlapping ranges.
@@ -144,16 +157,28 @@ fn set_apart(values: impl Iterator<Item = u16>) -> String {
     format!("{{ {} }}", values.iter().map(|value| format!("{value:#x}")).collect::<Vec<_>>().join(", "))
 }
 
-/// IPv4 has the fields in every header; IPv6 in a header of their own, whose absence is not the same as its zero fields.
-fn fragment(asked: Fragment, family: Family) -> &'static [&'static str] {
+/// As to fragments: IPv4 has the fields in every header; IPv6 in a header of their own, whose absence is not the same as its zero
+/// fields.
+///
+/// In later fragments nftables may look for a transport header where there is none (seen at netdev ingress of Linux 6.18):
+/// conditions on that header have to keep away from them.
+fn parts(asked: Option<Fragment>, family: Family, reads_transport: bool) -> &'static [&'static str] {
+    let asked = match (asked, reads_transport) {
+        (Some(Fragment::Later), true) => return &[],
+        (Some(Fragment::Any), true) => Some(Fragment::First),
+        (asked, _) => asked,
+    };
     match (family, asked) {
-        (Family::V4, Fragment::No) => &["ip frag-off & 0x3fff == 0"],
-        (Family::V4, Fragment::Any) => &["ip frag-off & 0x3fff != 0"],
-        (Family::V4, Fragment::First) => &["ip frag-off & 0x3fff == 0x2000"],
-        (Family::V4, Fragment::Later) => &["ip frag-off & 0x1fff != 0"],
-        (Family::V6, Fragment::No) => &["exthdr frag missing", "frag frag-off 0 frag more-fragments 0"],
-        (Family::V6, Fragment::Any) => &["frag frag-off != 0", "frag frag-off 0 frag more-fragments 1"],
-        (Family::V6, Fragment::First) => &["frag frag-off 0 frag more-fragments 1"],
-        (Family::V6, Fragment::Later) => &["frag frag-off != 0"],
+        (Family::V4, None) if reads_transport => &["ip frag-off & 0x1fff == 0"],
+        (Family::V6, None) if reads_transport => &["exthdr frag missing", "frag frag-off 0"],
+        (_, None) => &[""],
+        (Family::V4, Some(Fragment::No)) => &["ip frag-off & 0x3fff == 0"],
+        (Family::V4, Some(Fragment::Any)) => &["ip frag-off & 0x3fff != 0"],
+        (Family::V4, Some(Fragment::First)) => &["ip frag-off & 0x3fff == 0x2000"],
+        (Family::V4, Some(Fragment::Later)) => &["ip frag-off & 0x1fff != 0"],
+        (Family::V6, Some(Fragment::No)) => &["exthdr frag missing", "frag frag-off 0 frag more-fragments 0"],
+        (Family::V6, Some(Fragment::Any)) => &["frag frag-off != 0", "frag frag-off 0 frag more-fragments 1"],
+        (Family::V6, Some(Fragment::First)) => &["frag frag-off 0 frag more-fragments 1"],
+        (Family::V6, Some(Fragment::Later)) => &["frag frag-off != 0"],
     }
 }
