@@ -101,8 +101,11 @@ fn parsed(result: Result<Packet, &'static str>) -> Parsed {
     }
 }
 
-/// EtherType behind the tags, VLAN id of the outermost one, where the next header begins; none: too many tags.
-fn ethernet(frame: &[u8]) -> Result<Option<(u16, Option<u16>, usize)>, &'static str> {
+/// EtherType behind the tags, VLAN id of the outermost one, where the next header begins.
+type Behind = (u16, Option<u16>, usize);
+
+/// What is behind Ethernet's header and tags; none: too many tags.
+fn ethernet(frame: &[u8]) -> Result<Option<Behind>, &'static str> {
     let mut kind = be16(frame, 12).ok_or("cut within the Ethernet header")?;
     let mut at = ETHERNET_LEN;
     let mut vlan = None;

@@ -21,7 +21,7 @@ fn same(seed: u64, shape: Shape, frames: usize, hit: &mut [usize; 2]) {
             random::hurt(&mut random, &mut frame);
         }
         // Limits are exceeded by some packets, the same ones for both.
-        let exceeds = |rule: usize, packet: &Packet| (rule + usize::from(packet.len)) % 3 == 0;
+        let exceeds = |rule: usize, packet: &Packet| (rule + usize::from(packet.len)).is_multiple_of(3);
         let found = lookup::decide_frame(&tables, &frame, now.monotonic_ns, exceeds);
         let meant = match Packet::parse(&frame) {
             Parsed::Ip(packet) => {
