@@ -39,7 +39,7 @@ use judge::Kept;
 use sending::Meanwhile;
 
 /// In trials of throughput one unit in this many is stamped: a prime, so that no flow or size is left out for long.
-pub const STAMPED_ONE_IN: u32 = 17;
+pub const STAMPED_ONE_IN: u32 = 31;
 
 /// What all trials of a tester have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
