@@ -6,11 +6,13 @@
 //! tester    one trial on real ports: send, drain, count, judge
 //! frames    what is sent, as the sender's table: sizes, fragments, flows, a capture file
 //! dut       the box under test: a lab, or two ports to an outside one
+//! flood     clients beside a flood of spoofed SYNs: what a protection leaves of a service
 //! run       a whole run: boxes, frames, tests, in order; resumable
 //! ```
 
 pub mod dut;
 pub mod error;
+pub mod flood;
 pub mod frames;
 pub mod histogram;
 pub mod methods;

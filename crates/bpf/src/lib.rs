@@ -10,6 +10,7 @@ pub mod drop_reasons;
 pub mod drops;
 pub mod fanout;
 pub mod filter;
+pub mod flood_end;
 pub mod r#gen;
 mod live_run;
 pub mod napi_cost;
@@ -27,6 +28,7 @@ pub mod xmit_drops;
 
 pub use bench_rx::{BenchDelays, BenchReceiver, BenchRxConfig, BenchRxCounts, ClockCost, Echo};
 pub use filter::{Filter, FilterError};
+pub use flood_end::{FloodEnd, FloodEndCounts};
 pub use r#gen::{LiveCounts, LivePace, LivePacket, LiveSender, RandomSources, takes_redirected_frames};
 pub use napi_cost::{NapiCost, NapiCostError, NapiCosts};
 pub use profile::{CpuProfile, ProfileError, ProfileOptions, SampleCounts, StackCount};

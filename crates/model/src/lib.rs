@@ -8,6 +8,7 @@ pub mod class;
 pub mod cpuset;
 pub mod doctor;
 pub mod doctor_nodes;
+pub mod flood;
 pub mod ledger;
 pub mod load;
 pub mod profile;

@@ -2,6 +2,7 @@
 
 mod benches;
 mod config;
+mod flood;
 mod observer;
 mod output;
 mod progress;
@@ -16,7 +17,7 @@ use ::bench::{
     run::{self, Keep, RunFile, Test},
 };
 use anyhow::Context;
-use clap::{Args, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum};
 use host::{Host, Root};
 use model::CpuSet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -47,7 +48,10 @@ const CAPABILITIES: [Capability; 6] = [
 ///
 /// The exit code is 1 when a box has no throughput of its own: nothing came through, or the tester was the limit.
 #[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArgs {
+    #[command(subcommand)]
+    sub: Option<Sub>,
     /// The boxes to build: wire, router, stateful, stateless, bridge, xdp-fib [default: router,stateful,stateless].
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "ports", help_heading = "The box")]
     dut: Vec<String>,
@@ -127,6 +131,11 @@ pub(crate) struct BenchArgs {
     output: OutputArgs,
 }
 
+#[derive(Debug, Subcommand)]
+enum Sub {
+    Flood(Box<flood::FloodArgs>),
+}
+
 /// The orders of rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum OrderArg {
@@ -138,6 +147,9 @@ enum OrderArg {
 
 /// Benches, and shows.
 pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
+    if let Some(Sub::Flood(args)) = &args.sub {
+        return flood::run(args);
+    }
     let host = Host::read(&Root::live())?;
     let mut saved = match &args.resume {
         Some(path) => run::load(path)?,

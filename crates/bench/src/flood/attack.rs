@@ -1,0 +1,123 @@
+//! The flood: SYNs of the smallest size, the source of each drawn anew.
+
+use std::{
+    net::SocketAddrV4,
+    sync::{
+        Arc,
+        mpsc::{self, RecvTimeoutError},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use bpf::{LiveCounts, LivePace, LivePacket, LiveSender, RandomSources};
+use lab::NamespaceHandle;
+use sys::{
+    affinity::pin_current_thread,
+    interrupt::InterruptibleThread,
+};
+use wire::{FlowKey, FrameSize, Kind, Mac, Template};
+
+use super::bed::SPOOFED;
+use crate::BenchError;
+
+/// Nobody floods longer than this, whatever happens.
+const LONGEST: Duration = Duration::from_secs(120);
+/// How often a sender that is to end is interrupted.
+const AGAIN: Duration = Duration::from_millis(1);
+/// Where what is drawn begins.
+const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// A flood under way; it ends when it is dropped.
+pub(super) struct Attack {
+    sender: Arc<LiveSender>,
+    thread: Option<(JoinHandle<Result<(), BenchError>>, InterruptibleThread, mpsc::Receiver<()>)>,
+}
+
+/// The length of each frame in bytes, without FCS.
+pub(super) const FRAME_BYTES: u32 = 60;
+
+impl Attack {
+    /// Begins it on `cpu`, through `interface` of `net`.
+    pub(super) fn start(
+        net: &NamespaceHandle,
+        interface: &str,
+        (source, destination): (Mac, Mac),
+        server: SocketAddrV4,
+        pps: Option<f64>,
+        cpu: u32,
+    ) -> Result<Self, BenchError> {
+        let template = Template { destination, source, tags: [None; wire::ethernet::MAX_TAGS], kind: Kind::TcpSyn };
+        let flow = FlowKey {
+            source: SPOOFED.0.into(),
+            destination: (*server.ip()).into(),
+            source_port: 1024,
+            destination_port: server.port(),
+        };
+        let frame = template
+            .build(&flow, FrameSize::MIN, 0)
+            .map_err(|e| BenchError::Machine(format!("cannot build the flood's frame: {e}")))?;
+        let headers = template.headers_len(false);
+        let random = RandomSources {
+            ip_offset: template.ip_offset(),
+            transport_offset: template.transport_offset(false),
+            bits: 32 - SPOOFED.1,
+            seed: SEED,
+        };
+        let pace = LivePace { pps, count: None, duration: LONGEST, nap: None };
+        let load = || {
+            let cycle = [LivePacket { headers: &frame[..headers], frame_len: frame.len() }];
+            LiveSender::load_with(interface, frame.clone(), &cycle, Some(random.transport_offset), Some(random), pace)
+        };
+        let sender = Arc::new(net.run(load)??);
+        let (tell, told) = mpsc::channel();
+        let (alive, ended) = mpsc::channel();
+        let (inside, mine) = (net.clone(), Arc::clone(&sender));
+        let work = move || -> Result<(), BenchError> {
+            // Dropped at the end, however it comes.
+            let _alive: mpsc::Sender<()> = alive;
+            inside.enter()?;
+            pin_current_thread(cpu).map_err(|e| BenchError::Machine(format!("cannot send from CPU {cpu}: {e}")))?;
+            let interrupt = InterruptibleThread::current()
+                .map_err(|e| BenchError::Machine(format!("cannot set a signal's handler: {e}")))?;
+            // Nobody listens any more only if the flood was given up.
+            let _ = tell.send(interrupt);
+            Ok(mine.run()?)
+        };
+        let thread = thread::Builder::new().name("ek-flood".into()).spawn(work);
+        let thread = thread.map_err(|e| BenchError::Machine(format!("cannot start a thread: {e}")))?;
+        match told.recv() {
+            Ok(interrupt) => Ok(Self { sender, thread: Some((thread, interrupt, ended)) }),
+            Err(_) => match thread.join() {
+                Ok(Err(error)) => Err(error),
+                _ => Err(BenchError::Panicked("flood's sender")),
+            },
+        }
+    }
+
+    /// Ends it, and says what was sent.
+    pub(super) fn stop(mut self) -> Result<LiveCounts, BenchError> {
+        self.end()?;
+        Ok(self.sender.counts())
+    }
+
+    fn end(&mut self) -> Result<(), BenchError> {
+        let Some((thread, interrupt, ended)) = self.thread.take() else { return Ok(()) };
+        self.sender.stop();
+        // It may not yet be inside the call that a signal ends.
+        loop {
+            interrupt.interrupt();
+            if ended.recv_timeout(AGAIN) != Err(RecvTimeoutError::Timeout) {
+                break;
+            }
+        }
+        thread.join().map_err(|_| BenchError::Panicked("flood's sender"))?
+    }
+}
+
+impl Drop for Attack {
+    fn drop(&mut self) {
+        // Whoever drops it has another error to tell.
+        let _ = self.end();
+    }
+}

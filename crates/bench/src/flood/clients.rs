@@ -1,0 +1,217 @@
+//! Clients: each comes from an address that nobody has seen, connects, asks, reads the answer and closes.
+//!
+//! They come at a steady rate, whatever became of those before, so that a service that hangs is not spared.
+
+use std::{
+    collections::{HashMap, VecDeque},
+    io::{self, ErrorKind, Read, Write},
+    net::{Ipv4Addr, SocketAddrV4, TcpStream},
+    os::fd::{AsFd, AsRawFd},
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use lab::NamespaceHandle;
+use model::flood::Clients;
+use nix::{
+    errno::Errno,
+    sys::{
+        epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
+        socket::{
+            AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrStorage, bind, connect, getsockopt, socket, sockopt,
+        },
+    },
+};
+use sys::affinity::{pin_current_thread, set_nice_of_current_thread};
+
+use super::server::{ANSWER_BYTES, REQUEST};
+use crate::{BenchError, histogram};
+
+/// Before all other work of normal scheduling: how long the clients' own core makes them wait is not the host's delay.
+const FIRST: i32 = -20;
+/// No longer than this without a look at the clock and at the stop flag.
+const LOOK: Duration = Duration::from_millis(50);
+const EVENTS: usize = 256;
+
+/// What the clients are to do.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Visit {
+    pub(super) server: SocketAddrV4,
+    /// The address of the first; each takes the next one.
+    pub(super) first: Ipv4Addr,
+    pub(super) connects: u32,
+    pub(super) per_s: f64,
+    pub(super) patience: Duration,
+    pub(super) cpu: u32,
+}
+
+/// Connects them all from inside of `net`.
+pub(super) fn visit(net: &NamespaceHandle, visit: &Visit, stop: &AtomicBool) -> Result<Clients, BenchError> {
+    net.run(|| {
+        pin_current_thread(visit.cpu)?;
+        set_nice_of_current_thread(FIRST)?;
+        Crowd::new()?.run(visit, stop)
+    })?
+    .map_err(|e| BenchError::Machine(format!("the clients cannot go on: {e}")))
+}
+
+/// A connection under way.
+struct Guest {
+    stream: TcpStream,
+    begun: Instant,
+    connected: bool,
+    read: usize,
+}
+
+struct Crowd {
+    epoll: Epoll,
+    guests: HashMap<u64, Guest>,
+    /// Those under way and some that are done, the oldest first.
+    order: VecDeque<(u64, Instant)>,
+    result: Clients,
+    connects_ns: Vec<u64>,
+    answers_ns: Vec<u64>,
+}
+
+impl Crowd {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
+            guests: HashMap::new(),
+            order: VecDeque::new(),
+            result: Clients::default(),
+            connects_ns: Vec::new(),
+            answers_ns: Vec::new(),
+        })
+    }
+
+    fn run(mut self, visit: &Visit, stop: &AtomicBool) -> io::Result<Clients> {
+        let start = Instant::now();
+        let due = |n: u32| start + Duration::from_secs_f64(f64::from(n) / visit.per_s);
+        let mut events = vec![EpollEvent::empty(); EVENTS];
+        while self.result.tried < visit.connects || !self.guests.is_empty() {
+            if stop.load(Ordering::Relaxed) {
+                return Err(ErrorKind::Interrupted.into());
+            }
+            let mut now = Instant::now();
+            while self.result.tried < visit.connects && due(self.result.tried) <= now {
+                self.begin(visit)?;
+                now = Instant::now();
+            }
+            self.give_up(now, visit.patience);
+            let mut wake = now + LOOK;
+            if self.result.tried < visit.connects {
+                wake = wake.min(due(self.result.tried));
+            }
+            if let Some((_, begun)) = self.order.front() {
+                wake = wake.min(*begun + visit.patience);
+            }
+            let ms = wake.saturating_duration_since(now).as_micros().div_ceil(1000);
+            let count = match self.epoll.wait(&mut events, EpollTimeout::from(ms as u8)) {
+                Err(Errno::EINTR) => 0,
+                other => other?,
+            };
+            for event in &events[..count] {
+                self.serve(event.data(), visit.patience);
+            }
+        }
+        self.result.seconds = start.elapsed().as_secs_f64();
+        self.result.connect = histogram::of_values(&self.connects_ns);
+        self.result.answer = histogram::of_values(&self.answers_ns);
+        Ok(self.result)
+    }
+
+    fn begin(&mut self, visit: &Visit) -> io::Result<()> {
+        let number = self.result.tried;
+        self.result.tried += 1;
+        let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+        let fd = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
+        let own = SocketAddrV4::new(Ipv4Addr::from_bits(visit.first.to_bits() + number), 0);
+        bind(fd.as_raw_fd(), &SockaddrStorage::from(own))?;
+        let key = u64::from(number);
+        self.epoll.add(fd.as_fd(), EpollEvent::new(EpollFlags::EPOLLOUT, key))?;
+        let begun = Instant::now();
+        match connect(fd.as_raw_fd(), &SockaddrIn::from(visit.server)) {
+            Ok(()) | Err(Errno::EINPROGRESS) => {}
+            Err(Errno::ECONNREFUSED) => {
+                self.result.refused += 1;
+                return Ok(());
+            }
+            Err(e) => return Err(e.into()),
+        }
+        self.guests.insert(key, Guest { stream: TcpStream::from(fd), begun, connected: false, read: 0 });
+        self.order.push_back((key, begun));
+        Ok(())
+    }
+
+    /// Goes on with a connection that has something to say.
+    fn serve(&mut self, key: u64, patience: Duration) {
+        let Some(guest) = self.guests.get_mut(&key) else { return };
+        let passed = guest.begun.elapsed();
+        let went = if passed > patience {
+            // Too late, also if the clock was not looked at meanwhile.
+            Ok(true)
+        } else if guest.connected {
+            read_answer(guest).inspect(|&done| {
+                if done {
+                    self.result.finished += 1;
+                    self.answers_ns.push(passed.as_nanos() as u64);
+                }
+            })
+        } else {
+            ask(guest, &self.epoll, key).map(|()| {
+                self.result.connected += 1;
+                self.connects_ns.push(passed.as_nanos() as u64);
+                false
+            })
+        };
+        match went {
+            Ok(false) => {}
+            Ok(true) => drop(self.guests.remove(&key)),
+            Err(_) => {
+                self.result.refused += 1;
+                self.guests.remove(&key);
+            }
+        }
+    }
+
+    /// Ends what took too long.
+    fn give_up(&mut self, now: Instant, patience: Duration) {
+        while let Some(&(key, begun)) = self.order.front() {
+            if self.guests.contains_key(&key) {
+                if now.duration_since(begun) <= patience {
+                    return;
+                }
+                self.guests.remove(&key);
+            }
+            self.order.pop_front();
+        }
+    }
+}
+
+/// Connected, or refused: the first is followed by the request.
+fn ask(guest: &mut Guest, epoll: &Epoll, key: u64) -> io::Result<()> {
+    match getsockopt(&guest.stream, sockopt::SocketError)? {
+        0 => {}
+        error => return Err(io::Error::from_raw_os_error(error)),
+    }
+    guest.connected = true;
+    let mut event = EpollEvent::new(EpollFlags::EPOLLIN, key);
+    epoll.modify(&guest.stream, &mut event)?;
+    // An empty send buffer takes it whole.
+    guest.stream.write_all(REQUEST)
+}
+
+/// Whether the answer is whole.
+fn read_answer(guest: &mut Guest) -> io::Result<bool> {
+    let mut bytes = [0; ANSWER_BYTES];
+    match guest.stream.read(&mut bytes) {
+        Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
+        Ok(n) => {
+            guest.read += n;
+            Ok(guest.read >= ANSWER_BYTES)
+        }
+        Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
+        Err(e) => Err(e),
+    }
+}

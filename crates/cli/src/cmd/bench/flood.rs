@@ -1,0 +1,265 @@
+//! `evenkeel bench flood`: clients beside a flood of spoofed SYNs.
+
+mod shield;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+    time::Duration,
+};
+
+use ::bench::flood::{FloodConfig, FloodCores, FloodWatch, Protection, Rate, kernel_modes, run_flood};
+use anyhow::{Context, anyhow};
+use clap::Args;
+use host::{Host, Root};
+use indicatif::ProgressBar;
+use model::{
+    CpuSet,
+    flood::{FloodPoint, FloodRun, SCHEMA},
+    schema::Document,
+    units,
+};
+use report::Look;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use sys::privilege::{self, Capability};
+
+use self::shield::Shield;
+use crate::{
+    cmd::demo::allowed_cpus,
+    demo::describe_machine,
+    failure::{Failure, Outcome, note, print},
+    out_file::OutFile,
+    periods::steps_bar,
+};
+
+/// A lab, its programs and pinned threads need these.
+const CAPABILITIES: [Capability; 5] = [
+    Capability::CAP_SYS_ADMIN,
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_BPF,
+    Capability::CAP_PERFMON,
+    Capability::CAP_SYS_NICE,
+];
+/// More than this the clients' addresses do not last for.
+const MOST_CONNECTS: i64 = 60_000;
+const NAME: &str = "bench.flood";
+/// Before the first client.
+const HEAD_START: Duration = Duration::from_millis(300);
+
+/// Find out what a protection leaves of a service under a SYN flood: clients connect beside spoofed SYNs at rising rates.
+///
+/// Flood and clients share one link in a lab of network namespaces, gone afterwards: nothing leaves it. Every rate begins with a new
+/// host, which has met nobody. A client succeeds if it is connected and has its answer within --patience; the kernel sends a lost SYN
+/// again only after one second, so that with less no retry is hidden.
+///
+/// The exit code is 1 when the last mode's clients noticed any of the floods but the maximum: less than 99.9 % succeed, or more than
+/// 5 ms to connect for 1 in 100.
+#[derive(Debug, Args)]
+pub(crate) struct FloodArgs {
+    /// Protections: none, plain, cookies, nft-ingress, synproxy, shield.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none,plain,cookies,nft-ingress,synproxy,shield")]
+    modes: Vec<String>,
+    /// Rates of the flood in frames/s, such as 100k or 1.5M, or max.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = rate, default_value = "0,100k,500k,1M,2M,max")]
+    rates: Vec<Rate>,
+    /// Clients' connections at each rate.
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=MOST_CONNECTS))]
+    connects: u32,
+    /// Connections begun each second (1 to 20000).
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    per_second: u32,
+    /// Milliseconds from the beginning of a connection to its answer (10 to 60000).
+    #[arg(long, value_name = "MS", default_value_t = 900, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    patience: u64,
+    /// CPUs to use, such as 2,3: the first is the flood's and the clients', the second the host's [default: all that are online and not
+    /// isolated].
+    #[arg(long, value_name = "LIST")]
+    cpus: Option<CpuSet>,
+    /// Keep the run in this file (schema evenkeel.bench.flood/1).
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Show a saved run instead of making one.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["modes", "rates", "connects", "per_second", "patience", "cpus", "save"])]
+    show: Option<PathBuf>,
+    /// Write a page with the curves.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Print the run as JSON (schema evenkeel.bench.flood/1) instead of text.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A rate out of an argument.
+fn rate(text: &str) -> Result<Rate, String> {
+    if text == "max" {
+        return Ok(Rate::Max);
+    }
+    let (digits, times) = match text.char_indices().last() {
+        Some((at, 'k')) => (&text[..at], 1e3),
+        Some((at, 'M')) => (&text[..at], 1e6),
+        _ => (text, 1.0),
+    };
+    match digits.parse::<f64>() {
+        Ok(number) if (0.0..=bpf::r#gen::PACED_PPS_MAX).contains(&(number * times)) => Ok(Rate::Pps(number * times)),
+        _ => Err(format!(
+            "`{text}` is no rate: write frames/s as 0, 100k or 1.5M, up to {:.0}M, or max",
+            bpf::r#gen::PACED_PPS_MAX / 1e6
+        )),
+    }
+}
+
+/// Floods, and shows.
+pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
+    if let Some(path) = &args.show {
+        return args.show(&load(path)?);
+    }
+    let host = Host::read(&Root::live())?;
+    let config = args.config(&host)?;
+    let known: Vec<Box<dyn Protection>> = kernel_modes()
+        .into_iter()
+        .map(|mode| Box::new(mode) as Box<dyn Protection>)
+        .chain([Box::new(Shield) as Box<dyn Protection>])
+        .collect();
+    let chosen = args.modes.iter().map(|key| choose(&known, key)).collect::<Result<Vec<_>, Failure>>()?;
+    privilege::require_root("bench flood", &CAPABILITIES)?;
+    let saved = args.save.as_deref().map(OutFile::open).transpose()?;
+    let page = args.html.as_deref().map(OutFile::open).transpose()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stop))
+            .context("cannot catch signals")
+            .map_err(Failure::internal)?;
+    }
+    let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let mut progress = Progress { bar: steps_bar() };
+    let done = run_flood(&config, &chosen, (when, describe_machine(&host)), &stop, &mut progress);
+    progress.bar.finish_and_clear();
+    let run = done?;
+    if let (Some(file), Some(path)) = (saved, &args.save) {
+        file.write(json(&run)?.as_bytes())?;
+        note(format_args!("The run: {}", path.display()));
+    }
+    let outcome = args.print(&run, page)?;
+    if run.partial {
+        note("evenkeel: interrupted; everything that the bench had made is gone again");
+        // The parent is to see that a signal ended us.
+        signal_hook::low_level::emulate_default_handler(SIGINT).map_err(Failure::internal)?;
+    }
+    Ok(outcome)
+}
+
+fn choose<'a>(known: &'a [Box<dyn Protection>], key: &str) -> Result<&'a dyn Protection, Failure> {
+    known.iter().map(AsRef::as_ref).find(|mode| mode.key() == key).ok_or_else(|| {
+        let keys: Vec<&str> = known.iter().map(|mode| mode.key()).collect();
+        Failure::usage(anyhow!("--modes has no `{key}`; there are {}", keys.join(", ")))
+    })
+}
+
+fn json(run: &FloodRun) -> Result<String, Failure> {
+    Ok(serde_json::to_string_pretty(&Document::new(NAME, SCHEMA, run)).map_err(Failure::internal)? + "\n")
+}
+
+/// A saved run.
+fn load(path: &std::path::Path) -> Result<FloodRun, Failure> {
+    let cannot = |why: String| Failure::usage(anyhow!("cannot show {}: {why}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|e| cannot(e.to_string()))?;
+    let document: Document<serde_json::Value> = serde_json::from_str(&text).map_err(|e| cannot(e.to_string()))?;
+    let wanted = format!("evenkeel.{NAME}/{SCHEMA}");
+    if document.schema != wanted {
+        return Err(cannot(format!("it is {}, not {wanted}", document.schema)));
+    }
+    serde_json::from_value(document.body).map_err(|e| cannot(e.to_string()))
+}
+
+impl FloodArgs {
+    /// Checks everything that can be checked before anything is made.
+    fn config(&self, host: &Host) -> Result<FloodConfig, Failure> {
+        let allowed = allowed_cpus().map_err(Failure::internal)?;
+        let free = host.cpus.iter().filter(|c| c.online && !c.isolated).map(|c| c.id).collect::<CpuSet>();
+        let cpus = match &self.cpus {
+            None => free.intersection(&allowed),
+            Some(wanted) => {
+                let online = host.online().intersection(&allowed);
+                let missing = wanted.difference(&online);
+                if !missing.is_empty() {
+                    return Err(Failure::usage(anyhow!("--cpus names CPU {missing}, but online are {online}")));
+                }
+                wanted.clone()
+            }
+        };
+        Ok(FloodConfig {
+            rates: self.rates.clone(),
+            connects: self.connects,
+            connects_per_s: f64::from(self.per_second),
+            patience: Duration::from_millis(self.patience),
+            head_start: HEAD_START,
+            cores: FloodCores::split(&cpus)?,
+        })
+    }
+
+    fn show(&self, run: &FloodRun) -> Result<Outcome, Failure> {
+        let page = self.html.as_deref().map(OutFile::open).transpose()?;
+        self.print(run, page)
+    }
+
+    /// Prints the run, and writes the page.
+    fn print(&self, run: &FloodRun, page: Option<OutFile>) -> Result<Outcome, Failure> {
+        let text = if self.json { json(run)? } else { report::flood_text(run, Look::of_stdout()) };
+        // What was measured is not lost when one of its ways out is shut.
+        let printed = print(&text);
+        if let (Some(file), Some(path)) = (page, &self.html) {
+            file.write(report::flood_page(run)?.as_bytes())?;
+            note(format_args!("The page with the curves: {}", path.display()));
+        }
+        printed?;
+        let bears = |point: &FloodPoint| point.wanted_pps.is_none() || point.is_untouched();
+        Ok(match run.modes.last() {
+            Some(mode) if mode.points.iter().all(bears) => Outcome::Fine,
+            _ => Outcome::No,
+        })
+    }
+}
+
+/// Progress on stderr: a bar on a terminal, a line per point elsewhere.
+struct Progress {
+    bar: ProgressBar,
+}
+
+impl FloodWatch for Progress {
+    fn begins(&mut self, mode: &str, rate: Rate, number: usize, of: usize) {
+        let rate = match rate {
+            Rate::Pps(0.0) => "no flood".to_owned(),
+            Rate::Pps(pps) => units::pps(pps),
+            Rate::Max => "as much as can be sent".to_owned(),
+        };
+        self.bar.set_length(of as u64);
+        self.bar.set_position(number as u64 - 1);
+        self.bar.set_message(format!("{mode}, {rate}"));
+        if self.bar.is_hidden() {
+            note(format_args!("{number}/{of} {mode}, {rate}"));
+        }
+    }
+
+    fn ended(&mut self, point: &FloodPoint) {
+        if self.bar.is_hidden() {
+            let clients = &point.clients;
+            note(format_args!("  {} of {} clients have their answer", clients.finished, clients.tried));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_is_a_number_with_k_or_m_or_max() {
+        assert_eq!(rate("max"), Ok(Rate::Max));
+        for (text, pps) in [("0", 0.0), ("100k", 1e5), ("1.5M", 1.5e6), ("250", 250.0)] {
+            assert_eq!(rate(text), Ok(Rate::Pps(pps)), "{text}");
+        }
+        for text in ["", "k", "-1", "1G", "NaN", "60M"] {
+            assert!(rate(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The shield as a protection of the bench: this program's own `shield run`, in the host's namespace, as it would run anywhere.
+
+use std::{
+    env, fs,
+    io::{BufRead, BufReader},
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    thread,
+    time::{Duration, Instant},
+};
+
+use ::bench::{
+    BenchError,
+    flood::{Counter, Place, Protecting, Protection},
+};
+use model::shield::ShieldStatus;
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use sys::affinity::pin_current_thread;
+
+/// What is not there after so long will not come.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What `shield run` says once it works.
+const READY: &str = "rules hold";
+/// The rules.
+const RULES: &str = "default = \"pass\"\n\n[[rule]]\nname = \"service\"\naction = \"challenge\"\nprotocol = \"tcp\"\ndestination-port = PORT\n";
+
+/// What `ip netns exec` does, and the BPF file system that it hides; the program becomes the command that follows.
+const MOUNT: &str = r#"mount -t sysfs sysfs /sys && mount -t bpf bpf /sys/fs/bpf && exec "$0" "$@""#;
+
+/// SYN cookies at XDP.
+pub(super) struct Shield;
+
+fn rules(port: u16) -> String {
+    RULES.replace("PORT", &port.to_string())
+}
+
+fn failed(why: impl std::fmt::Display) -> BenchError {
+    BenchError::Machine(format!("the shield does not work in the lab: {why}"))
+}
+
+impl Protection for Shield {
+    fn key(&self) -> &str {
+        "shield"
+    }
+
+    fn name(&self) -> &str {
+        "shield"
+    }
+
+    fn what(&self) -> String {
+        "evenkeel shield answers SYNs by cookies in XDP, before a socket buffer exists".into()
+    }
+
+    fn settings(&self) -> Vec<String> {
+        let rules = rules(80);
+        let lines = ["evenkeel shield run IN --rules rules.toml"].into_iter().chain(rules.lines());
+        lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    }
+
+    fn start(&self, place: &Place<'_>) -> Result<Box<dyn Protecting>, BenchError> {
+        let program = env::current_exe().map_err(failed)?;
+        let folder = Folder::make()?;
+        let file = folder.0.join("rules.toml");
+        fs::write(&file, rules(place.server.port())).map_err(failed)?;
+        let working = |child| Working {
+            program: program.clone(),
+            interface: place.interface.to_owned(),
+            child,
+            _folder: folder,
+        };
+        let mut command = run_inside(&program, place.host.name());
+        command.args(["run", place.interface, "--quiet", "--rules"]).arg(&file);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let cpu = place.cpus.last().copied();
+        // A process inherits the cores of the thread that starts it.
+        let started = thread::scope(|scope| {
+            let start = || {
+                cpu.map_or(Ok(()), pin_current_thread)?;
+                command.spawn()
+            };
+            scope.spawn(start).join()
+        });
+        let mut child = started.map_err(|_| BenchError::Panicked("start of the shield"))?.map_err(failed)?;
+        let said = listen(&mut child);
+        let working = working(child);
+        wait_until_ready(&said)?;
+        Ok(Box::new(working))
+    }
+}
+
+/// The shield in a namespace, with that namespace's own /sys, and a BPF file system that goes with the process and its pins.
+fn run_inside(program: &Path, namespace: &str) -> Command {
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{namespace}")).args(["unshare", "--mount", "sh", "-c", MOUNT]);
+    command.arg(program).arg("shield");
+    // The session of the user is not one of the lab's host.
+    command.env_remove("SSH_CONNECTION");
+    command
+}
+
+/// A command where a shield runs already.
+fn ask_inside(program: &Path, child: &Child) -> Command {
+    let mut command = Command::new("nsenter");
+    command.args(["--target", &child.id().to_string(), "--net", "--mount"]).arg(program).arg("shield");
+    command
+}
+
+/// The lines that a process says on stderr, until it ends.
+fn listen(child: &mut Child) -> Receiver<String> {
+    let (tell, said) = channel();
+    if let Some(stderr) = child.stderr.take() {
+        thread::spawn(move || {
+            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                // Read on though nobody listens any more: a full pipe would stop the shield.
+                let _ = tell.send(line);
+            }
+        });
+    }
+    said
+}
+
+fn wait_until_ready(said: &Receiver<String>) -> Result<(), BenchError> {
+    let begun = Instant::now();
+    let mut lines = Vec::new();
+    loop {
+        match said.recv_timeout(PATIENCE.saturating_sub(begun.elapsed())) {
+            Ok(line) if line.contains(READY) => return Ok(()),
+            Ok(line) => lines.push(line),
+            Err(RecvTimeoutError::Timeout) => {
+                return Err(failed(format!("after {PATIENCE:?} it has said only: {}", lines.join("; "))));
+            }
+            Err(RecvTimeoutError::Disconnected) => return Err(failed(lines.join("; "))),
+        }
+    }
+}
+
+struct Working {
+    program: PathBuf,
+    interface: String,
+    child: Child,
+    _folder: Folder,
+}
+
+impl Working {
+    fn end(&mut self) -> Result<(), BenchError> {
+        if self.child.try_wait().map_err(failed)?.is_some() {
+            return Ok(());
+        }
+        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).map_err(failed)?;
+        let begun = Instant::now();
+        while self.child.try_wait().map_err(failed)?.is_none() {
+            if begun.elapsed() > PATIENCE {
+                return Err(failed(format!("it does not end within {PATIENCE:?}")));
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        Ok(())
+    }
+}
+
+impl Protecting for Working {
+    fn counters(&mut self) -> Result<Vec<Counter>, BenchError> {
+        let mut command = ask_inside(&self.program, &self.child);
+        let output =
+            command.args(["status", &self.interface, "--json", "--interval", "0.1"]).output().map_err(failed)?;
+        let status: ShieldStatus = serde_json::from_slice(&output.stdout)
+            .map_err(|e| failed(format!("{e}: {}", String::from_utf8_lossy(&output.stderr).trim())))?;
+        let totals = status.totals;
+        let counter = |what: &str, packets, ended| Counter { what: what.to_owned(), packets, ended };
+        Ok(vec![
+            counter("shield, dropped", totals.dropped, true),
+            counter("shield, challenged", totals.challenged, false),
+            counter("shield, passed", totals.passed, false),
+            counter("shield, failed open", totals.failed_open, false),
+        ])
+    }
+
+    fn stop(mut self: Box<Self>) -> Result<(), BenchError> {
+        self.end()
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        if self.end().is_ok() {
+            return;
+        }
+        // Its pins go with it.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A folder of ours, gone when dropped.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn make() -> Result<Self, BenchError> {
+        let path = env::temp_dir().join(format!("evenkeel-flood-{}", std::process::id()));
+        fs::create_dir_all(&path).map_err(failed)?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

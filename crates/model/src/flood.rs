@@ -1,0 +1,223 @@
+//! A run of `evenkeel bench flood`: clients beside a flood of spoofed SYNs, for several protections (`evenkeel.bench.flood/1`).
+
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    CoreLoad,
+    bench::{Delays, Drop},
+    run::{Arrangement, Machine},
+};
+
+/// The version of the schema `evenkeel.bench.flood/<version>`.
+pub const SCHEMA: u32 = 1;
+/// Clients are untouched if at least this share of them finishes …
+pub const UNTOUCHED_SUCCESS: f64 = 0.999;
+/// … and 99 of 100 connects take at most this long, in nanoseconds.
+pub const UNTOUCHED_P99_NS: u64 = 5_000_000;
+
+/// What all points share.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FloodSetup {
+    /// Connections that the clients try at each point.
+    pub connects: u32,
+    /// How many they begin in a second, whatever became of those before.
+    pub connects_per_s: f64,
+    /// From the beginning of a connection to its answer; what takes longer has failed. In milliseconds.
+    pub patience_ms: u64,
+    /// How long the flood goes on before the first connection, in milliseconds.
+    pub head_start_ms: u64,
+    /// The length of a frame of the flood in bytes, without FCS.
+    pub frame_bytes: u32,
+    /// Where the flood claims to come from: drawn anew for each frame.
+    pub flood_sources: String,
+    /// Where clients come from, an address for each connection.
+    pub client_sources: String,
+    /// Which core did what.
+    pub arrangement: Arrangement,
+    /// The cores of the host under attack.
+    pub host_cpus: Vec<u32>,
+}
+
+/// What became of the clients' connections.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Clients {
+    /// Connections that were begun.
+    pub tried: u32,
+    /// Those that were connected in time.
+    pub connected: u32,
+    /// Those that had their answer in time.
+    pub finished: u32,
+    /// Those that were refused or reset.
+    pub refused: u32,
+    /// From the first one's beginning to the last one's end, in seconds.
+    pub seconds: f64,
+    /// Times from the call to the connection, of those that were connected in time; none of none.
+    pub connect: Option<Delays>,
+    /// Times from the call to the answer; none of none.
+    pub answer: Option<Delays>,
+    /// SYNs that the clients' kernel sent again (TcpExt TCPSynRetrans).
+    pub syns_again: u64,
+    /// All segments that it sent again (Tcp RetransSegs).
+    pub segments_again: u64,
+}
+
+impl Clients {
+    /// The share of the connections that had their answer in time, 0 to 1.
+    pub fn success_ratio(&self) -> f64 {
+        f64::from(self.finished) / f64::from(self.tried.max(1))
+    }
+
+    /// Answers per second.
+    pub fn goodput_per_s(&self) -> f64 {
+        if self.seconds > 0.0 { f64::from(self.finished) / self.seconds } else { 0.0 }
+    }
+}
+
+/// One rate of the flood.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FloodPoint {
+    /// Frames per second that were asked for; none: as many as the generator can.
+    pub wanted_pps: Option<f64>,
+    /// How long the flood went on, in seconds.
+    pub seconds: f64,
+    /// Frames that the generator handed to the link.
+    pub offered: u64,
+    /// Those that found a place in the queue of the host's interface.
+    pub arrived: u64,
+    /// Spoofed SYNs that got an answer, as counted at the far end of the link.
+    pub answered: u64,
+    /// Where those that got none ended, in the order in which a frame comes by.
+    pub losses: Vec<Drop>,
+    /// Offered less answered less all losses. Above 0: nobody counted where they ended; below 0: some were counted twice.
+    pub unexplained: i64,
+    /// What the protection counted beside.
+    pub counters: Vec<Drop>,
+    /// The clients beside it.
+    pub clients: Clients,
+    /// The load of all cores meanwhile.
+    pub cores: Vec<CoreLoad>,
+}
+
+impl FloodPoint {
+    fn per_s(&self, frames: u64) -> f64 {
+        if self.seconds > 0.0 { frames as f64 / self.seconds } else { 0.0 }
+    }
+
+    /// Frames per second that were offered.
+    pub fn offered_pps(&self) -> f64 {
+        self.per_s(self.offered)
+    }
+
+    /// Frames per second that arrived at the host.
+    pub fn arrived_pps(&self) -> f64 {
+        self.per_s(self.arrived)
+    }
+
+    /// Answers per second to spoofed SYNs.
+    pub fn answered_pps(&self) -> f64 {
+        self.per_s(self.answered)
+    }
+
+    /// The load of the host's cores, in percent of one core; none without any.
+    pub fn host_percent(&self, host_cpus: &[u32]) -> Option<f64> {
+        let of_host = self.cores.iter().filter(|c| host_cpus.contains(&c.cpu));
+        let busy: Vec<f64> = of_host.map(CoreLoad::busy_percent).collect();
+        (!busy.is_empty()).then(|| busy.iter().sum())
+    }
+
+    /// Whether the clients noticed nothing of the flood.
+    pub fn is_untouched(&self) -> bool {
+        self.clients.success_ratio() >= UNTOUCHED_SUCCESS
+            && self.clients.connect.as_ref().is_some_and(|c| c.p99_ns <= UNTOUCHED_P99_NS)
+    }
+}
+
+/// One protection under rising attack.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FloodMode {
+    /// Its key on the command line.
+    pub key: String,
+    /// Its name.
+    pub name: String,
+    /// What it does, in a sentence.
+    pub what: String,
+    /// What was set in the host, as commands or lines of files.
+    pub settings: Vec<String>,
+    /// The points, by rising rate.
+    pub points: Vec<FloodPoint>,
+}
+
+impl FloodMode {
+    /// The highest offered rate up to which, from the lowest on, the clients noticed nothing; none: they always did.
+    pub fn untouched_pps(&self) -> Option<f64> {
+        self.points.iter().take_while(|p| p.is_untouched()).map(FloodPoint::offered_pps).last()
+    }
+}
+
+/// A run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FloodRun {
+    /// When it began (RFC 3339, UTC).
+    pub when: String,
+    /// Where.
+    pub machine: Machine,
+    /// What all points share.
+    pub setup: FloodSetup,
+    /// The protections.
+    pub modes: Vec<FloodMode>,
+    /// Whether it was broken off.
+    pub partial: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::Delays;
+
+    fn point(offered: u64, finished: u32, p99_ns: u64) -> FloodPoint {
+        let connect = Delays {
+            samples: 1,
+            min_ns: 1,
+            mean_ns: 1.0,
+            p50_ns: 1,
+            p90_ns: 1,
+            p99_ns,
+            p999_ns: p99_ns,
+            max_ns: p99_ns,
+            jitter_ns: None,
+        };
+        FloodPoint {
+            wanted_pps: None,
+            seconds: 2.0,
+            offered,
+            arrived: offered / 2,
+            answered: 0,
+            losses: vec![],
+            unexplained: 0,
+            counters: vec![],
+            clients: Clients {
+                tried: 1000,
+                connected: finished,
+                finished,
+                seconds: 2.0,
+                connect: Some(connect),
+                ..Clients::default()
+            },
+            cores: vec![],
+        }
+    }
+
+    #[test]
+    fn the_clients_are_untouched_up_to_the_first_rate_that_they_notice() {
+        let points = vec![point(0, 1000, 1), point(200, 999, 5_000_000), point(400, 998, 1), point(800, 1000, 1)];
+        let mut mode =
+            FloodMode { key: "plain".into(), name: String::new(), what: String::new(), settings: vec![], points };
+        assert_eq!(mode.untouched_pps(), Some(100.0));
+        mode.points[1].clients.connect.as_mut().unwrap().p99_ns += 1;
+        assert_eq!(mode.untouched_pps(), Some(0.0));
+        mode.points[0].clients.finished = 0;
+        assert_eq!(mode.untouched_pps(), None);
+        assert_eq!(mode.points[0].clients.goodput_per_s(), 0.0);
+        assert_eq!(mode.points[3].arrived_pps(), 200.0);
+    }
+}

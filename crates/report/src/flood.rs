@@ -1,0 +1,161 @@
+//! A run of `bench flood` as text.
+
+use std::fmt::Write;
+
+use model::{
+    bench::Delays,
+    flood::{FloodMode, FloodPoint, FloodRun},
+    units,
+};
+
+use crate::Look;
+
+/// Losses named in a row of the table.
+const LOSSES: usize = 3;
+
+/// The whole run: conclusion, a table for each protection, conditions.
+pub fn flood_text(run: &FloodRun, look: Look) -> String {
+    let mut out = String::new();
+    for line in conclusion(run) {
+        out.push_str(&look.paragraph(&line));
+    }
+    for mode in &run.modes {
+        let _ = write!(out, "\n{}", look.paragraph(&format!("{}: {}", mode.name, mode.what)));
+        for line in &mode.settings {
+            let _ = writeln!(out, "  {line}");
+        }
+        out.push_str(&look.table(&HEADS, mode.points.iter().map(|p| row(run, p))));
+        for point in &mode.points {
+            if let Some(line) = ends(point) {
+                let _ = writeln!(out, "  {line}");
+            }
+        }
+    }
+    out.push('\n');
+    for (what, text) in conditions(run) {
+        out.push_str(&look.paragraph(&format!("{what}: {text}")));
+    }
+    out
+}
+
+/// The columns.
+pub(crate) const HEADS: [&str; 9] =
+    [">FLOOD", ">ARRIVED", ">ANSWERED", ">SUCCESS", ">GOODPUT", ">p50", ">p99", ">SYN x2", ">CPU"];
+
+/// The cells of a point.
+pub(crate) fn row(run: &FloodRun, point: &FloodPoint) -> Vec<String> {
+    let clients = &point.clients;
+    let delay = |get: fn(&Delays) -> u64| {
+        clients.connect.as_ref().map_or_else(|| "-".to_owned(), |d| units::nanoseconds(get(d) as f64))
+    };
+    vec![
+        offered(point),
+        units::pps(point.arrived_pps()),
+        units::pps(point.answered_pps()),
+        success(point),
+        format!("{:.0}/s", clients.goodput_per_s()),
+        delay(|d| d.p50_ns),
+        delay(|d| d.p99_ns),
+        clients.syns_again.to_string(),
+        point.host_percent(&run.setup.host_cpus).map_or_else(|| "-".to_owned(), |p| format!("{p:.0} %")),
+    ]
+}
+
+/// The share of clients that had their answer: never rounded up to all of them.
+pub(crate) fn success(point: &FloodPoint) -> String {
+    let percent = 100.0 * point.clients.success_ratio();
+    format!("{:.1} %", (percent * 10.0).floor() / 10.0)
+}
+
+/// The rate that was offered; that of the maximum is marked.
+pub(crate) fn offered(point: &FloodPoint) -> String {
+    let rate = units::pps(point.offered_pps());
+    if point.wanted_pps.is_none() { format!("max {rate}") } else { rate }
+}
+
+/// Where the frames of a point ended that got no answer; none if all got one.
+pub(crate) fn ends(point: &FloodPoint) -> Option<String> {
+    let share = |n: i64| units::percent(n as f64 / point.offered.max(1) as f64);
+    let mut losses: Vec<_> = point.losses.iter().collect();
+    losses.sort_by_key(|l| std::cmp::Reverse(l.packets));
+    let mut parts: Vec<String> =
+        losses.iter().take(LOSSES).map(|l| format!("{} {}", share(l.packets.cast_signed()), l.place)).collect();
+    if losses.len() > LOSSES {
+        let rest: u64 = losses.iter().skip(LOSSES).map(|l| l.packets).sum();
+        parts.push(format!("{} elsewhere", share(rest.cast_signed())));
+    }
+    // Frames that were under way when the counters were read are no finding.
+    if point.unexplained.unsigned_abs() * 1000 > point.offered {
+        parts.push(format!("{} unexplained", share(point.unexplained)));
+    }
+    (point.offered > 0 && !parts.is_empty()).then(|| format!("{}: {}", offered(point), parts.join(", ")))
+}
+
+/// A sentence for each protection.
+pub(crate) fn conclusion(run: &FloodRun) -> Vec<String> {
+    run.modes.iter().map(|mode| sentence(run, mode)).collect()
+}
+
+fn sentence(run: &FloodRun, mode: &FloodMode) -> String {
+    let end = mode.points.last().map_or_else(String::new, |last| {
+        let p99 = last.clients.connect.as_ref().map(|c| units::nanoseconds(c.p99_ns as f64));
+        let p99 = p99.map_or_else(String::new, |p99| format!(", 99 of 100 of these connected within {p99}"));
+        format!(" At {} {} of {} clients have their answer{p99}.", offered(last), success(last), run.setup.connects)
+    });
+    match mode.untouched_pps() {
+        Some(0.0) => format!("{}: clients notice every flood that was tried.{end}", mode.name),
+        Some(pps) => format!("{}: clients notice nothing up to {}.{end}", mode.name, units::pps(pps)),
+        None => format!("{}: clients are in trouble even without a flood.{end}", mode.name),
+    }
+}
+
+/// What a reader must know to judge the figures.
+pub(crate) fn conditions(run: &FloodRun) -> Vec<(&'static str, String)> {
+    let (machine, setup) = (&run.machine, &run.setup);
+    let guest = machine.virtualised.as_ref().map_or(String::new(), |v| format!(", a guest of {v}"));
+    let roles: Vec<String> = setup.arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
+    let mut conditions = vec![
+        (
+            "Machine",
+            format!(
+                "{}, {} CPUs, {}, Linux {}{guest}",
+                machine.hostname, machine.cpus, machine.cpu_model, machine.kernel
+            ),
+        ),
+        ("Cores", roles.join("; ")),
+        (
+            "Overload",
+            "real: the flood does not wait for the host. What the host's core does not take from the queue of its interface (256 frames) \
+             is lost before XDP, for the flood and the clients alike"
+                .to_owned(),
+        ),
+        (
+            "Flood",
+            format!(
+                "TCP SYNs of {} bytes to the server's port, each from an address of {} and a port drawn anew, {} ms before the first client",
+                setup.frame_bytes, setup.flood_sources, setup.head_start_ms
+            ),
+        ),
+        (
+            "Clients",
+            format!(
+                "over the same link and queue: {} connections at each rate, {:.0} begun each second, each from an address of {} that the \
+                 host has never met; connect, 64 bytes to the server, 256 back, within {} ms. What is not done then has failed; the \
+                 kernel repeats a SYN after 1 s",
+                setup.connects, setup.connects_per_s, setup.client_sources, setup.patience_ms
+            ),
+        ),
+        (
+            "Columns",
+            "FLOOD frames offered; ARRIVED found a place in the queue; ANSWERED spoofed SYNs that got a SYN-ACK, counted at the far end; \
+             SUCCESS and GOODPUT clients with an answer; p50, p99 times to connect of those that connected; SYN x2 SYNs sent again by the \
+             clients; CPU the host's cores, 100 % each. A client notices nothing if 99.9 % succeed and p99 is at most 5 ms"
+                .to_owned(),
+        ),
+        ("Begun", run.when.clone()),
+    ];
+    if run.partial {
+        conditions.push(("Partial", "the run was broken off".to_owned()));
+    }
+    conditions
+}
