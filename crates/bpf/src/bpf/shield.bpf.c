@@ -104,42 +104,29 @@ __noinline __u32 shield_search_word(struct shield_search *s)
 	return SHIELD_NONE;
 }
 
-/* The deciding rule's index times 4 plus its action, or SHIELD_NONE. */
-static __always_inline __u32 shield_decide(const struct shield_packet *p, struct shield_cpu *cpu, bool closed)
+/* The deciding rule's index times 4 plus its action, or SHIELD_NONE, of the packet in `s`. */
+static __always_inline __u32 shield_decide(struct shield_search *s)
 {
-	struct shield_search search;
 	struct shield_place place = {};
-	struct shield_rule *rule;
-	__u32 n, i, word, found;
-	__u64 bits, words;
+	__u32 i, word, found;
+	__u64 words;
 
-	shield_classify(p, &place);
-	bits = shield_apply(&place, 0);
-	if (!bits)
+	shield_classify(&s->packet, &place);
+	s->word = 0;
+	s->bits = shield_apply(&place, 0);
+	if (!s->bits)
 		return SHIELD_NONE;
-	n = shield_lowest(bits);
-	if (shield_words == 1) {
-		rule = &shield_table(shield_rules)[n];
-		if (rule->plain && !closed) {
-			shield_count(cpu, rule->counter, p);
-			return n * 4 + (rule->action & 3);
-		}
-	}
-	search.packet = *p;
-	search.closed = closed;
-	search.word = 0;
-	search.bits = bits;
 	if (shield_words == 1)
-		return shield_search_word(&search);
-	words = bits;
+		return shield_search_word(s);
+	words = s->bits;
 #pragma clang loop unroll(disable)
 	for (i = 0; i < SHIELD_WORDS && words; i++, words &= words - 1) {
 		word = shield_lowest(words);
 		if (word >= shield_words)
 			break;
-		search.word = word;
-		search.bits = shield_apply(&place, word + 1);
-		found = shield_search_word(&search);
+		s->word = word;
+		s->bits = shield_apply(&place, word + 1);
+		found = shield_search_word(s);
 		if (found != SHIELD_NONE)
 			return found;
 	}
@@ -164,57 +151,58 @@ static __always_inline int shield_drop(struct shield_total *total, __u32 frame_l
 	return XDP_DROP;
 }
 
-SEC("xdp.frags")
-int ek_shield(struct xdp_md *ctx)
+static __always_inline void shield_tell(enum shield_parsed parsed, const struct shield_packet *p)
+{
+	if (shield_tells) {
+		shield_told.parsed = parsed + 1;
+		shield_told.packet = *p;
+	}
+}
+
+static __always_inline void shield_tell_verdict(__u32 found, __u32 action)
+{
+	if (shield_tells) {
+		shield_told.rule = found == SHIELD_NONE ? 0 : (found >> 2) + 1;
+		shield_told.verdict = action;
+	}
+}
+
+/* The packet was watched already; only management rules hold. */
+enum shield_way { SHIELD_WATCHED = 1, SHIELD_CLOSED = 2 };
+
+/* Any frame, one step after the other. A global function: verified once, by itself. */
+__noinline int shield_any(struct xdp_md *ctx, __u32 way)
 {
 	struct shield_cpu *cpu = shield_cpu();
 	struct shield_total *total = &cpu->total;
-	enum shield_parsed parsed;
-	struct shield_packet p;
+	struct shield_search s = { .packet = SHIELD_UNPARSED, .closed = way & SHIELD_CLOSED };
 	__u32 found, action;
-	bool closed = false;
-	__u64 now, beat;
+	int parsed, answer;
 
-	parsed = shield_parse(ctx, &p);
-	if (shield_beat_ns) {
-		now = bpf_ktime_get_coarse_ns();
-		beat = *(volatile __u64 *)&shield_beat.at_ns;
-		if (now > beat && now - beat > shield_beat_ns) {
-			if (shield_tells)
-				shield_told.failed = 1;
-			if (!shield_fail_closed) {
-				total->failed_open++;
-				return shield_pass(ctx, total, p.frame_len);
-			}
-			closed = true;
-		}
-	}
-	if (shield_tells) {
-		shield_told.parsed = parsed + 1;
-		shield_told.packet = p;
-	}
+	parsed = shield_parse(ctx, &s.packet);
+	shield_tell(parsed, &s.packet);
 	if (parsed == SHIELD_NOT_IP) {
 		total->not_ip++;
 		/* Nobody reaches anybody without ARP, management included. */
-		if (!closed || p.ethertype == ETH_P_ARP)
-			return shield_pass(ctx, total, p.frame_len);
+		if (!s.closed || s.packet.ethertype == ETH_P_ARP)
+			return shield_pass(ctx, total, s.packet.frame_len);
 		total->failed_closed++;
-		return shield_drop(total, p.frame_len);
+		return shield_drop(total, s.packet.frame_len);
 	}
 	if (parsed == SHIELD_MALFORMED) {
 		total->malformed++;
-		if (shield_malformed == SHIELD_PASS && !closed)
-			return shield_pass(ctx, total, p.frame_len);
-		if (closed)
+		if (shield_malformed == SHIELD_PASS && !s.closed)
+			return shield_pass(ctx, total, s.packet.frame_len);
+		if (s.closed)
 			total->failed_closed++;
-		return shield_drop(total, p.frame_len);
+		return shield_drop(total, s.packet.frame_len);
 	}
-	if (watch_on)
-		shield_watch(&p, shield_protected(&p), p.frame_len);
-	found = shield_decide(&p, cpu, closed);
+	if (watch_on && !(way & SHIELD_WATCHED))
+		shield_watch_any(&s.packet);
+	found = shield_decide(&s);
 	if (found == SHIELD_NONE) {
 		action = shield_default;
-		if (closed) {
+		if (s.closed) {
 			total->failed_closed++;
 			action = SHIELD_DROP;
 		} else {
@@ -223,31 +211,82 @@ int ek_shield(struct xdp_md *ctx)
 	} else {
 		action = found & 3;
 	}
-	if (shield_tells) {
-		shield_told.rule = found == SHIELD_NONE ? 0 : (found >> 2) + 1;
-		shield_told.verdict = action;
-	}
+	shield_tell_verdict(found, action);
 	switch (action) {
 	case SHIELD_LIMIT:
 		total->limited++;
-		return shield_drop(total, p.frame_len);
+		return shield_drop(total, s.packet.frame_len);
 	case SHIELD_DROP:
-		return shield_drop(total, p.frame_len);
+		return shield_drop(total, s.packet.frame_len);
 	case SHIELD_CHALLENGE:
 #if __has_include("shield_cookie.h")
 		if (shield_cookies) {
-			int answer = shield_challenge(ctx, &p);
-
+			answer = shield_challenge(ctx, &s.packet);
 			if (answer >= 0) {
 				total->challenged++;
-				return answer == XDP_DROP ? shield_drop(total, p.frame_len) : answer;
+				return answer == XDP_DROP ? shield_drop(total, s.packet.frame_len) : answer;
 			}
 		}
 #endif
-		return shield_pass(ctx, total, p.frame_len);
+		return shield_pass(ctx, total, s.packet.frame_len);
 	default:
-		return shield_pass(ctx, total, p.frame_len);
+		return shield_pass(ctx, total, s.packet.frame_len);
 	}
+}
+
+/* A packet that shield_parse_common() knows, judged by rules of one word; those that do not simply pass or drop go the long way. */
+static __always_inline int shield_common(struct xdp_md *ctx, const struct shield_packet *p)
+{
+	struct shield_cpu *cpu = shield_cpu();
+	struct shield_total *total = &cpu->total;
+	__u32 found = SHIELD_NONE, action = shield_default, n;
+	struct shield_rule *rule;
+	__u64 bits;
+
+	if (watch_on)
+		shield_watch(p, shield_protected(p), p->frame_len);
+	bits = shield_apply_common(p);
+	if (bits) {
+		n = shield_lowest(bits);
+		rule = &shield_table(shield_rules)[n];
+		action = rule->action & 3;
+		if (!rule->plain || action == SHIELD_CHALLENGE)
+			return shield_any(ctx, SHIELD_WATCHED);
+		shield_count(cpu, rule->counter, p);
+		found = n * 4 + action;
+	} else {
+		total->by_default++;
+	}
+	shield_tell(SHIELD_IP, p);
+	shield_tell_verdict(found, action);
+	if (action == SHIELD_DROP)
+		return shield_drop(total, p->frame_len);
+	return shield_pass(ctx, total, p->frame_len);
+}
+
+SEC("xdp.frags")
+int ek_shield(struct xdp_md *ctx)
+{
+	struct shield_packet p = SHIELD_UNPARSED;
+	struct shield_cpu *cpu;
+	__u64 now, beat;
+
+	if (shield_beat_ns) {
+		now = bpf_ktime_get_coarse_ns();
+		beat = *(volatile __u64 *)&shield_beat.at_ns;
+		if (now > beat && now - beat > shield_beat_ns) {
+			if (shield_tells)
+				shield_told.failed = 1;
+			if (shield_fail_closed)
+				return shield_any(ctx, SHIELD_CLOSED);
+			cpu = shield_cpu();
+			cpu->total.failed_open++;
+			return shield_pass(ctx, &cpu->total, bpf_xdp_get_buff_len(ctx));
+		}
+	}
+	if (shield_words == 1 && shield_parse_common(ctx, &p))
+		return shield_common(ctx, &p);
+	return shield_any(ctx, 0);
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

@@ -171,7 +171,10 @@ static __always_inline enum shield_parsed shield_ipv6(struct xdp_md *ctx, struct
 	return shield_transport(p, c, left);
 }
 
-static __always_inline enum shield_parsed shield_parse(struct xdp_md *ctx, struct shield_packet *p)
+#define SHIELD_UNPARSED ((struct shield_packet){ .vlan = SHIELD_VLAN_NONE, .detail = SHIELD_DETAIL_NONE })
+
+/* What the frame is: enum shield_parsed. `p` is SHIELD_UNPARSED before. A global function: verified once, by itself. */
+__noinline int shield_parse(struct xdp_md *ctx, struct shield_packet *p)
 {
 	struct cursor c = { .pos = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
 	enum shield_parsed parsed = SHIELD_NOT_IP;
@@ -179,7 +182,8 @@ static __always_inline enum shield_parsed shield_parse(struct xdp_md *ctx, struc
 	struct ethhdr *eth;
 	__u16 ethertype;
 
-	*p = (struct shield_packet){ .vlan = SHIELD_VLAN_NONE, .detail = SHIELD_DETAIL_NONE };
+	if (!p)
+		return SHIELD_MALFORMED;
 	p->frame_len = (__u64)c.end - (__u64)c.pos;
 	eth = cursor_take(&c, sizeof(*eth));
 	if (!eth)
@@ -210,4 +214,52 @@ static __always_inline enum shield_parsed shield_parse(struct xdp_md *ctx, struc
 	if (p->frame_len < (__u32)p->ip_at + p->len)
 		p->frame_len = (__u32)p->ip_at + p->len;
 	return parsed;
+}
+
+/* The frame that nearly all are, in one look: IPv4 without options, tags or fragments, TCP or UDP, all in the first buffer. False: it is
+ * another one, or something is wrong with it, and shield_parse() is to say what. */
+static __always_inline bool shield_parse_common(struct xdp_md *ctx, struct shield_packet *p)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = data;
+	struct iphdr *ip = data + sizeof(*eth);
+	struct tcphdr *tcp = data + sizeof(*eth) + sizeof(*ip);
+	__u32 frame_len = (__u64)end - (__u64)data, len, header;
+
+	if ((void *)(tcp + 1) > end)
+		return false;
+	if (eth->h_proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != 0x45)
+		return false;
+	if (ip->frag_off & bpf_htons(SHIELD_MORE_FRAGMENTS | SHIELD_FRAGMENT_OFFSET))
+		return false;
+	len = bpf_ntohs(ip->tot_len);
+	if (sizeof(*eth) + len > frame_len)
+		return false;
+	p->protocol = ip->protocol;
+	if (ip->protocol == IPPROTO_TCP) {
+		header = (((__u8 *)tcp)[12] >> 4) * 4;
+		if (header < sizeof(*tcp) || sizeof(*ip) + header > len)
+			return false;
+		p->flags = ((__u8 *)tcp)[13];
+		p->detail = p->flags;
+		p->has_flags = true;
+	} else if (ip->protocol == IPPROTO_UDP) {
+		if (len < sizeof(*ip) + 8)
+			return false;
+	} else {
+		return false;
+	}
+	p->family = 4;
+	p->source[0] = ip->saddr;
+	p->destination[0] = ip->daddr;
+	p->source_port = bpf_ntohs(tcp->source);
+	p->destination_port = bpf_ntohs(tcp->dest);
+	p->has_ports = true;
+	p->len = len;
+	p->dscp = ip->tos >> 2;
+	p->ip_at = sizeof(*eth);
+	p->transport_at = sizeof(*eth) + sizeof(*ip);
+	p->ethertype = ETH_P_IP;
+	p->frame_len = frame_len;
+	return true;
 }

@@ -199,3 +199,31 @@ static __always_inline __u64 shield_apply(const struct shield_place *place, __u6
 			bits &= shield_table(shield_rows)[place->at[i] + word];
 	return bits;
 }
+
+#define SHIELD_ROW(field, value) shield_table(shield_rows)[shield_base[field] + ((value) & shield_mask[field])]
+
+/* The AND of the rows of a packet that shield_parse_common() knows, where a row is one word. */
+static __always_inline __u64 shield_apply_common(const struct shield_packet *p)
+{
+	__u64 bits = ~0ULL;
+
+	if (shield_uses[SHIELD_SOURCE])
+		bits &= shield_table(shield_source_rows)[shield_source_class(p) & shield_mask[SHIELD_SOURCE]];
+	if (shield_uses[SHIELD_DESTINATION])
+		bits &= shield_table(shield_destination_rows)[shield_destination_class(p) & shield_mask[SHIELD_DESTINATION]];
+	if (shield_uses[SHIELD_SOURCE_PORT])
+		bits &= SHIELD_ROW(SHIELD_SOURCE_PORT, shield_table(shield_source_port_class)[p->source_port]);
+	if (shield_uses[SHIELD_DESTINATION_PORT])
+		bits &= SHIELD_ROW(SHIELD_DESTINATION_PORT, shield_table(shield_destination_port_class)[p->destination_port]);
+	if (shield_uses[SHIELD_KIND])
+		bits &= SHIELD_ROW(SHIELD_KIND, shield_table(shield_kind_class)[p->protocol]);
+	if (shield_uses[SHIELD_DETAIL])
+		bits &= SHIELD_ROW(SHIELD_DETAIL, shield_table(shield_detail_class)[p->detail & 1023]);
+	if (shield_uses[SHIELD_HEADER])
+		bits &= SHIELD_ROW(SHIELD_HEADER, shield_table(shield_header_class)[p->dscp & 63]);
+	if (shield_uses[SHIELD_VLAN])
+		bits &= SHIELD_ROW(SHIELD_VLAN, shield_table(shield_vlan_class)[SHIELD_VLAN_NONE]);
+	if (shield_uses[SHIELD_LENGTH])
+		bits &= SHIELD_ROW(SHIELD_LENGTH, shield_table(shield_length_class)[p->len]);
+	return bits;
+}
