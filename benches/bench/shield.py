@@ -6,13 +6,14 @@ measured by the interface's own counters: a frame counts only when what was to b
 import os
 import random
 import shutil
+import tempfile
 import time
 from dataclasses import dataclass
 from typing import Callable
 
 from .contenders import Generator
 from .cost import SINK, _build as build_box, Box
-from .lab import READER_CPU, RECEIVER, RECEIVER_MAC, SENDER, SENDER_CPU, Trouble, cpu_times, sh, usage, wait_for
+from .lab import READER_CPU, RECEIVER, RECEIVER_MAC, SENDER, SENDER_CPU, Program, Trouble, cpu_times, sh, usage, wait_for
 from .peers import EVENKEEL, xdp_tool
 from .trial import ATTEMPTS, STEAL_LIMIT, median_of, ratio
 
@@ -49,6 +50,14 @@ def _inside(lab, *argv, check=True):
     return sh("nsenter", f"--net=/run/netns/{lab.names[1]}", *argv, check=check)
 
 
+def _start(lab, name, argv, cpu):
+    """A program likewise, pinned to one core."""
+    folder = tempfile.mkdtemp(prefix="shield-", dir=lab.scratch)
+    program = Program(name, ["nsenter", f"--net=/run/netns/{lab.names[1]}", "taskset", "-c", str(cpu), *argv], folder)
+    lab.programs.append(program)
+    return program
+
+
 def _flood(source, to_mac=RECEIVER_MAC):
     def argv(lab, seconds):
         return [EVENKEEL, "gen", SENDER, "--syn-flood", "--random-sources", "--src", source, "--dst", VICTIM, "--dst-port", str(PORT), "--dst-mac",
@@ -63,10 +72,13 @@ def _nothing(_lab):
     return None
 
 
-def _xdp_filter(lab):
-    filter_ = xdp_tool("xdp-filter")
-    _inside(lab, *filter_, "load", "-m", "native", "-f", "tcp", "-p", "allow", RECEIVER)
-    _inside(lab, *filter_, "port", str(PORT), "-m", "dst", "-p", "tcp")
+def _xdp_filter(*features):
+    def place(lab):
+        filter_ = xdp_tool("xdp-filter")
+        _inside(lab, *filter_, "load", "-m", "native", *features, "-p", "allow", RECEIVER)
+        _inside(lab, *filter_, "port", str(PORT), "-m", "dst", "-p", "tcp")
+
+    return place
 
 
 def _xdp_filter_away(lab):
@@ -124,14 +136,14 @@ def _rules(lab, prefixes, last="drop", rules=RULES):
         file.write("\n".join(_prefixes(prefixes)) + "\n")
     text = [f'default = "pass"\nprotect = ["{VICTIM}/32"]\n[sets.blocked]\nfile = "blocked.txt"\n']
     others = [
-        'action = "drop"\nprotocol = "udp"\nsource_port = [123, 11211]', 'action = "drop"\nfragment = true',
+        'action = "drop"\nprotocol = "udp"\nsource-port = [123, 11211]', 'action = "drop"\nfragment = true',
         'action = "drop"\nprotocol = "icmp"\nlength = "1000-65535"', 'action = "drop"\nsource = "192.0.2.0/24"']
     for number in range(rules - 2):
         what = others[number] if number < len(others) else (
-            f'action = "{("drop", "pass")[number % 2]}"\nprotocol = "{("tcp", "udp")[number % 2]}"\ndestination_port = {6000 + number}')
+            f'action = "{("drop", "pass")[number % 2]}"\nprotocol = "{("tcp", "udp")[number % 2]}"\ndestination-port = {6000 + number}')
         text.append(f'[[rule]]\nname = "r{number}"\n{what}\n')
     text.append('[[rule]]\nname = "blocked"\naction = "drop"\nsource = "@blocked"\n')
-    text.append(f'[[rule]]\nname = "flood"\naction = "{last}"\nprotocol = "tcp"\ndestination_port = {PORT}\n')
+    text.append(f'[[rule]]\nname = "flood"\naction = "{last}"\nprotocol = "tcp"\ndestination-port = {PORT}\n')
     with open(path, "w") as file:
         file.write("\n".join(text))
     return path
@@ -140,7 +152,7 @@ def _rules(lab, prefixes, last="drop", rules=RULES):
 def _shield(*where, rules, more=()):
     """`evenkeel shield run`, in place when its program is attached."""
     def place(lab):
-        program = lab.start("evenkeel shield", [EVENKEEL, "shield", "run", *where, "--rules", rules(lab), "--json", *more], "rx", READER_CPU)
+        program = _start(lab, "evenkeel shield", [EVENKEEL, "shield", "run", *where, "--rules", rules(lab), "--json", *more], READER_CPU)
         if not wait_for(lambda: lab.xdp_attached() or not program.running(), PATIENCE, 0.05) or not program.running():
             raise Trouble(f"evenkeel shield did not start:\n{program.text()[-1500:]}")
         return program
@@ -237,7 +249,7 @@ def _taken(lab):
     return lab.counters()[0]
 
 
-BARE, FILTER = "bare XDP_DROP", "xdp-filter"
+BARE, FILTER, FILTER_TCP = "bare XDP_DROP", "xdp-filter", "xdp-filter, TCP ports only"
 SHIELD = f"evenkeel shield, {RULES} rules, {PREFIXES:,} prefixes"
 
 
@@ -247,12 +259,15 @@ def drop(lab, _generator, options, say):
         Filter(BARE, "the most that any filter can reach", _nothing, receive="drop"),
         Filter(SHIELD, "everything counted per rule and per protected address, detection on",
                _shield(RECEIVER, rules=lambda lab: _rules(lab, PREFIXES))),
-        Filter(FILTER, "one port, its program for TCP alone", _xdp_filter, _xdp_filter_away, needs=xdp_tool("xdp-filter")[-1]),
+        Filter(FILTER, "as it comes, able to look at addresses and ports; one port to drop", _xdp_filter(), _xdp_filter_away,
+               needs=xdp_tool("xdp-filter")[-1]),
+        Filter(FILTER_TCP, "loaded with -f tcp, which cannot look at addresses; one port to drop", _xdp_filter("-f", "tcp"), _xdp_filter_away,
+               needs=xdp_tool("xdp-filter")[-1]),
         Filter("nft, ingress", "one rule: the port", NFT_INGRESS, _nft_away, needs="nft", in_xdp=False),
         Filter("nft, raw prerouting", "one rule: the port", NFT_PREROUTING, _nft_away, needs="nft", in_xdp=False),
         Filter("iptables, raw prerouting", "one rule: the port", _iptables, _iptables_away, needs="iptables", in_xdp=False),
     ]
-    wanted = [(SHIELD, FILTER, 1.3), (SHIELD, BARE, 0.65), (SHIELD, "nft, ingress", None)]
+    wanted = [(SHIELD, FILTER, 1.3), (SHIELD, FILTER_TCP, None), (SHIELD, BARE, 0.65), (SHIELD, "nft, ingress", None)]
     how = f"SYNs to one port from sources drawn anew among all of IPv4; generator and filter share core {SENDER_CPU}; every frame is dropped"
     return _table(lab, "drop", how, filters, _flood("0.0.0.0/0"), _taken, wanted, options, say, _ended_early)
 
@@ -408,7 +423,7 @@ def _challenge(lab):
     os.makedirs(folder, exist_ok=True)
     path = os.path.join(folder, "rules.toml")
     with open(path, "w") as file:
-        file.write(f'[[rule]]\nname = "syn"\naction = "challenge"\nprotocol = "tcp"\ndestination_port = {PORT}\n')
+        file.write(f'[[rule]]\nname = "syn"\naction = "challenge"\nprotocol = "tcp"\ndestination-port = {PORT}\n')
     return path
 
 
