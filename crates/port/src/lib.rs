@@ -21,4 +21,5 @@ pub use ring::RingSource;
 pub use source::{Counted, Source};
 pub use tap::{TapOptions, TapSource};
 pub use xdp::{XdpOptions, XdpSource, XdpWait};
+pub use xdp_common::keeps_tags;
 pub use xdp_sink::{XdpSink, XdpSinkOptions};

@@ -27,7 +27,10 @@ pub(crate) fn up_interface(interface: &str) -> Result<u32, PortError> {
 }
 
 /// Refuses an interface whose NIC may take VLAN tags out of frames before an XDP program sees them, which cannot get at them then.
-pub(crate) fn keeps_tags(backend: &'static str, interface: &str) -> Result<(), PortError> {
+///
+/// # Errors
+/// [`PortError::Unsupported`], which says how to switch that off.
+pub fn keeps_tags(backend: &'static str, interface: &str) -> Result<(), PortError> {
     // Who cannot be asked has no such feature.
     let asked = || {
         let mut ethtool = sys::ethtool::Ethtool::open().ok()?;

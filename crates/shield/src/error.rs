@@ -84,6 +84,9 @@ pub enum ShieldError {
     /// Events or metrics.
     #[error(transparent)]
     Event(#[from] crate::events::EventError),
+    /// An interface, or a packet ring on one.
+    #[error(transparent)]
+    Port(#[from] port::PortError),
     /// The kernel program.
     #[error(transparent)]
     Xdp(#[from] bpf::XdpError),
@@ -144,6 +147,7 @@ impl Classified for ShieldError {
         match self {
             Self::Xdp(error) => error.class(),
             Self::Event(error) => error.class(),
+            Self::Port(error) => error.class(),
             Self::Place { .. } | Self::Lacking(_) => ErrorClass::Lacking,
             Self::Rules(_)
             | Self::Usage(_)

@@ -1,5 +1,6 @@
 //! The shield: floods end at the kernel's earliest hook, clients keep connecting, the administrator keeps in.
 
+pub mod between;
 pub mod compile;
 pub mod detect;
 pub mod error;

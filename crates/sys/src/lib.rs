@@ -6,6 +6,7 @@ pub mod affinity;
 pub mod bpf_program;
 pub mod ethtool;
 pub mod interrupt;
+pub mod link;
 pub mod map_mmap;
 mod numa;
 pub mod packet;

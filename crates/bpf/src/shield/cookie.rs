@@ -253,6 +253,14 @@ impl Cookies {
         Ok(())
     }
 
+    /// For `interface` too: between two interfaces the program answers on both.
+    ///
+    /// # Errors
+    /// [`XdpError::System`] as for [`Cookies::create`].
+    pub fn also_for(self, interface: &str) -> Result<Self, XdpError> {
+        Ok(Self { by_redirect: self.by_redirect || by_redirect(interface)?, ..self })
+    }
+
     /// Which of the two ways.
     pub fn mode(&self) -> &CookieMode {
         &self.mode

@@ -9,7 +9,7 @@ use std::{
 };
 
 use libbpf_rs::{
-    MapCore, MapHandle, libbpf_sys,
+    MapCore, MapFlags, MapHandle, libbpf_sys,
     skel::{OpenSkel, Skel, SkelBuilder},
 };
 use sys::map_mmap::SharedMemory;
@@ -25,7 +25,7 @@ use super::{
     watch::WatchConfig,
 };
 use crate::{
-    redirect::duplicate,
+    redirect::{duplicate, to_io},
     skel::shield::{
         ShieldSkelBuilder,
         types::{shield_prefixes, shield_told, shield_trie},
@@ -51,8 +51,19 @@ pub struct ShieldConfig {
     pub cookies: Option<Cookies>,
     /// Where what comes to each protected prefix is counted ([`super::Watch::config`]).
     pub watch: Option<WatchConfig>,
+    /// What passes leaves by the other one of two interfaces, on both of which the program is then to be attached.
+    pub between: Option<Between>,
     /// For [`Shield::test`]: what decides is told, at a price; and rules may ask for cookies that are not set up.
     pub tell: bool,
+}
+
+/// The two interfaces that frames cross between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Between {
+    /// Index of one.
+    pub first: u32,
+    /// Index of the other.
+    pub second: u32,
 }
 
 /// What parsing found ([`Tested`]).
@@ -123,6 +134,10 @@ impl Shield {
             if let Some(watch) = &config.watch {
                 watch.set(knobs);
             }
+            if let Some(between) = config.between {
+                knobs.shield_crosses = true;
+                knobs.shield_between_first = between.first;
+            }
             if let Some(heartbeat) = config.heartbeat {
                 knobs.shield_beat_ns = u64::try_from(heartbeat.timeout.as_nanos()).unwrap_or(u64::MAX).max(1);
                 knobs.shield_fail_closed = heartbeat.closed;
@@ -145,6 +160,18 @@ impl Shield {
             watch.lend(open.open_object_mut()).map_err(failed)?;
         }
         let skel = open.load().map_err(failed)?;
+        if let Some(between) = config.between {
+            for (entry, index) in [(0u32, between.second), (1, between.first)] {
+                let value = index.to_ne_bytes();
+                skel.maps.shield_out.update(&entry.to_ne_bytes(), &value, MapFlags::ANY).map_err(|e| {
+                    XdpError::Map {
+                        program: PROGRAM,
+                        operation: "enter an interface into the map shield_out",
+                        source: to_io(&e),
+                    }
+                })?;
+            }
+        }
         let mut told = None;
         for map in skel.object().maps() {
             let memory = |bytes: usize| {

@@ -16,8 +16,8 @@ use std::{
 use bpf::{
     XdpMode,
     shield::{
-        CookieMode, Cookies, Heartbeat, HostCookies, Shield, ShieldAck, ShieldConfig, ShieldLink, ShieldShared,
-        WatchConfig,
+        Between, CookieMode, Cookies, GatewayCookies, Heartbeat, HostCookies, Shield, ShieldAck, ShieldConfig,
+        ShieldLink, ShieldShared, WatchConfig,
     },
 };
 use model::shield::Fail;
@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{places::Places, session, watch::Watchman};
 use crate::{
+    between::{self, Pair, Sides, Way},
     compile::{self, Counters, Now},
     detect,
     error::ShieldError,
@@ -43,6 +44,11 @@ const BEAT: Duration = Duration::from_millis(100);
 const CLOCK_JUMP_NS: i128 = 500_000_000;
 /// Pin of the program that makes connections of right cookies.
 const ACK: &str = "ack";
+/// Sources of each family that a gateway remembers to exist: about 20 MB each.
+const KNOWN_SOURCES: u32 = 1 << 18;
+
+/// Held by the process that tends a shield.
+pub(crate) type Lock = Flock<fs::File>;
 
 /// Where rules come from; read again at each reload.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -76,8 +82,10 @@ impl Source {
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// The interface.
+    /// The interface; the first of two.
     pub interface: String,
+    /// What passes leaves by the other one of these two.
+    pub between: Option<Pair>,
     /// How to attach.
     pub mode: XdpMode,
     /// The rules.
@@ -117,6 +125,9 @@ pub struct Guard {
     settings: Settings,
     shared: Arc<ShieldShared>,
     link: ShieldLink,
+    /// On the other one of two interfaces.
+    second: Option<ShieldLink>,
+    sides: Option<Sides>,
     cookies: Option<Cookies>,
     ack: Option<ShieldAck>,
     file: RuleFile,
@@ -177,6 +188,9 @@ impl Guard {
         let lock = lock(&settings)?;
         let left = Left::find(&settings)?;
         let fresh = left.is_none();
+        if let Some(pair) = &settings.between {
+            between::check(pair, way(settings.mode), !fresh)?;
+        }
         let places = settings.places.clone();
         Self::tend(settings, file, left, lock).inspect_err(|_| {
             if fresh {
@@ -192,8 +206,8 @@ impl Guard {
         left: Option<Left>,
         lock: Flock<fs::File>,
     ) -> Result<Self, ShieldError> {
-        let (shared, link, memory) = match left {
-            Some(Left { shared, link, memory }) => (shared, Some(link), memory),
+        let (shared, links, memory) = match left {
+            Some(Left { shared, link, second, memory }) => (shared, Some((link, second)), memory),
             None => {
                 let mut shared = ShieldShared::create()?;
                 shared.pin(&settings.places.pins)?;
@@ -215,22 +229,25 @@ impl Guard {
         let (shield, read_at) = made.shield()?;
         let memory = made.memory;
         write_memory(&settings.places, &memory)?;
-        let link = match link {
-            Some(mut link) => {
-                link.replace(&shield)?;
-                link
-            }
-            None => {
-                let link = shield.attach(&settings.interface, settings.mode)?;
-                link.pin(&settings.places.link())?;
-                link
-            }
+        let sides = match &settings.between {
+            Some(pair) => Some(Sides::start(pair, true, &settings.places.state)?),
+            None => None,
         };
-        let ack = cookies.is_some().then(|| accept(&settings)).transpose()?;
+        let (link, second) = match links {
+            Some((mut link, mut second)) => {
+                link.replace(&shield)?;
+                second.iter_mut().try_for_each(|second| second.replace(&shield))?;
+                (link, second)
+            }
+            None => attach(&shield, &settings)?,
+        };
+        let ack = accept(&settings, cookies.as_ref())?;
         Ok(Self {
             settings,
             shared,
             link,
+            second,
+            sides,
             cookies,
             ack,
             file,
@@ -290,7 +307,7 @@ impl Guard {
             && (challenges(&file) || self.extra.iter().any(|rule| rule.action == Action::Challenge))
         {
             let cookies = cookies(&self.settings)?;
-            self.ack = Some(accept(&self.settings)?);
+            self.ack = accept(&self.settings, Some(&cookies))?;
             self.cookies = Some(cookies);
         }
         if !self.watchman.as_ref().map_or(file.rules.protected.is_empty(), |watchman| watchman.suits(&file)) {
@@ -310,6 +327,7 @@ impl Guard {
         let memory = made.memory;
         write_memory(&self.settings.places, &memory)?;
         self.link.replace(&shield)?;
+        self.second.iter_mut().try_for_each(|second| second.replace(&shield))?;
         (self.memory, self.file, self.read_at) = (memory, file, read_at);
         Ok(())
     }
@@ -328,14 +346,27 @@ impl Guard {
         self.hold(self.file.clone()).map(|()| true)
     }
 
+    /// Carries the link state of one of two interfaces over to the other. What was done, in words.
+    ///
+    /// # Errors
+    /// An interface cannot be taken down or up.
+    pub fn carry(&mut self) -> Result<Option<String>, ShieldError> {
+        self.sides.as_mut().map_or(Ok(None), Sides::carry)
+    }
+
+    /// Whether all interfaces still exist.
+    pub fn is_alive(&self) -> bool {
+        self.link.is_alive() && self.second.as_ref().is_none_or(ShieldLink::is_alive)
+    }
+
     /// Takes the shield away.
     ///
     /// # Errors
     /// Something of it stays.
     pub fn stop(self) -> Result<(), ShieldError> {
-        let Self { settings, link, heart, ack, .. } = self;
+        let Self { settings, link, second, heart, ack, .. } = self;
         settings.places.remove()?;
-        drop((link, ack, heart));
+        drop((link, second, ack, heart));
         Ok(())
     }
 
@@ -354,9 +385,19 @@ impl Guard {
         &self.link
     }
 
+    /// The program on the second of two interfaces.
+    pub fn second(&self) -> Option<&ShieldLink> {
+        self.second.as_ref()
+    }
+
     /// What is kept for a later process.
     pub fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// The interface, or both as `A,B`.
+    pub fn name(&self) -> String {
+        self.settings.between.as_ref().map_or_else(|| self.settings.interface.clone(), Pair::to_string)
     }
 
     /// What was asked for.
@@ -374,6 +415,7 @@ impl Guard {
 struct Left {
     shared: Arc<ShieldShared>,
     link: ShieldLink,
+    second: Option<ShieldLink>,
     memory: Memory,
 }
 
@@ -402,9 +444,22 @@ impl Left {
                 link.mode()
             )));
         }
+        let second = match places.second_link() {
+            path if path.exists() => Some(ShieldLink::open(&path)?),
+            _ => None,
+        };
+        let (was, is) =
+            (second.as_ref().map(ShieldLink::interface), settings.between.as_ref().map(|pair| &pair.second));
+        if was != is.map(String::as_str) {
+            let name = &settings.interface;
+            let was = was.map_or_else(|| format!("{name} alone"), |other| format!("{name},{other}"));
+            return Err(ShieldError::Usage(format!(
+                "the shield that was left there is of {was}: take it over as it is, or end it by `evenkeel shield stop {name}`"
+            )));
+        }
         let shared = Arc::new(ShieldShared::open(&places.pins)?);
         shared.beat();
-        Ok(Some(Self { shared, link, memory: read_memory(places).unwrap_or_default() }))
+        Ok(Some(Self { shared, link, second, memory: read_memory(places).unwrap_or_default() }))
     }
 }
 
@@ -413,7 +468,7 @@ fn remove_pins(places: &Places) -> Result<(), ShieldError> {
 }
 
 /// Takes the lock; who holds it tends the shield.
-fn lock(settings: &Settings) -> Result<Flock<fs::File>, ShieldError> {
+pub(crate) fn lock(settings: &Settings) -> Result<Lock, ShieldError> {
     let path = settings.places.lock();
     let failed = |operation, source| ShieldError::Place { operation, path: path.clone(), source };
     let open = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
@@ -435,6 +490,31 @@ fn lock(settings: &Settings) -> Result<Flock<fs::File>, ShieldError> {
     }
 }
 
+/// Puts the program in front of the interface, or of both.
+fn attach(shield: &Shield, settings: &Settings) -> Result<(ShieldLink, Option<ShieldLink>), ShieldError> {
+    let link = shield.attach(&settings.interface, settings.mode)?;
+    let Some(pair) = &settings.between else {
+        link.pin(&settings.places.link())?;
+        return Ok((link, None));
+    };
+    let second = shield.attach(&pair.second, settings.mode)?;
+    // Some drivers take frames only once they run a program.
+    if settings.mode == XdpMode::Native {
+        between::takes_frames(pair)?;
+    }
+    // Where the first one is, the second one is too.
+    second.pin(&settings.places.second_link())?;
+    link.pin(&settings.places.link())?;
+    Ok((link, Some(second)))
+}
+
+fn way(mode: XdpMode) -> Way {
+    match mode {
+        XdpMode::Generic => Way::Generic,
+        XdpMode::Native | XdpMode::Offload => Way::Native,
+    }
+}
+
 /// Whether SYN cookies are needed.
 fn challenges(file: &RuleFile) -> bool {
     file.rules.rules.iter().any(|rule| rule.action == Action::Challenge)
@@ -442,22 +522,34 @@ fn challenges(file: &RuleFile) -> bool {
 
 /// The maps of the cookies: those that a process before this one left, or new ones.
 fn cookies(settings: &Settings) -> Result<Cookies, ShieldError> {
-    let mode = CookieMode::Host(HostCookies::of(&settings.interface)?);
+    let mode = match settings.between {
+        None => CookieMode::Host(HostCookies::of(&settings.interface)?),
+        Some(_) => CookieMode::Gateway(GatewayCookies::default()),
+    };
     let pins = &settings.places.pins;
-    if let Ok(cookies) = Cookies::open(&settings.interface, mode.clone(), pins) {
-        return Ok(cookies);
+    let cookies = match Cookies::open(&settings.interface, mode.clone(), pins) {
+        Ok(cookies) => cookies,
+        Err(_) => {
+            let cookies = Cookies::create(&settings.interface, mode, KNOWN_SOURCES)?;
+            cookies.pin(pins)?;
+            cookies
+        }
+    };
+    match &settings.between {
+        Some(pair) => Ok(cookies.also_for(&pair.second)?),
+        None => Ok(cookies),
     }
-    let cookies = Cookies::create(&settings.interface, mode, 1)?;
-    cookies.pin(pins)?;
-    Ok(cookies)
 }
 
-/// The program that makes connections of the ACKs with right cookies, kept beside the others.
-fn accept(settings: &Settings) -> Result<ShieldAck, ShieldError> {
+/// The program that makes connections of the ACKs with right cookies, kept beside the others; a gateway needs none.
+fn accept(settings: &Settings, cookies: Option<&Cookies>) -> Result<Option<ShieldAck>, ShieldError> {
+    if !cookies.is_some_and(|cookies| matches!(cookies.mode(), CookieMode::Host(_))) {
+        return Ok(None);
+    }
     let path = settings.places.pins.join(ACK);
     if path.exists() {
         if let Ok(ack) = ShieldAck::take_over(&path) {
-            return Ok(ack);
+            return Ok(Some(ack));
         }
         fs::remove_file(&path).map_err(|source| ShieldError::Place {
             operation: "remove",
@@ -467,7 +559,7 @@ fn accept(settings: &Settings) -> Result<ShieldAck, ShieldError> {
     }
     let ack = ShieldAck::attach(&settings.interface)?;
     ack.pin(&path)?;
-    Ok(ack)
+    Ok(Some(ack))
 }
 
 /// One set of rules on its way into the kernel.
@@ -483,8 +575,12 @@ struct Making<'a> {
 
 impl Making<'_> {
     fn shield(&mut self) -> Result<(Shield, Now), ShieldError> {
-        let own = session::own_addresses()
-            .map_err(|error| ShieldError::Lacking(format!("cannot list this machine's addresses: {error}")))?;
+        let own = match self.settings.between {
+            // What crosses is for others.
+            Some(_) => Vec::new(),
+            None => session::own_addresses()
+                .map_err(|error| ShieldError::Lacking(format!("cannot list this machine's addresses: {error}")))?,
+        };
         let mut rules = self.file.rules.clone();
         let mut first = Vec::new();
         for rule in self
@@ -510,6 +606,7 @@ impl Making<'_> {
             heartbeat: Some(heartbeat),
             cookies: self.cookies.clone(),
             watch: self.watch.clone(),
+            between: self.settings.between.as_ref().map(indices).transpose()?,
             tell: false,
         };
         let shield = Shield::load(&tables, &config, self.shared)?;
@@ -521,6 +618,13 @@ impl Making<'_> {
         self.memory.patience_s = self.settings.patience.as_secs_f64();
         Ok((shield, now))
     }
+}
+
+fn indices(pair: &Pair) -> Result<Between, ShieldError> {
+    let index = |name: &str| {
+        sys::packet::interface_index(name).ok_or_else(|| ShieldError::from(port::members::unknown_interface(name)))
+    };
+    Ok(Between { first: index(&pair.first)?, second: index(&pair.second)? })
 }
 
 /// What an earlier process has written down.

@@ -105,10 +105,15 @@ pub fn keep(
                 Err(error) => tell(Told::Said(format!("the rules against an attack cannot be had: {error}"))),
             }
         }
+        match guard.carry() {
+            Ok(None) => {}
+            Ok(Some(said)) => tell(Told::Said(said)),
+            Err(error) => tell(Told::Said(error.to_string())),
+        }
         if cared.elapsed() >= CARE {
             cared = Instant::now();
-            if !guard.link().is_alive() {
-                let gone = format!("{} is gone, and the shield with it", guard.link().interface());
+            if !guard.is_alive() {
+                let gone = format!("{} is gone, and the shield with it", guard.name());
                 // That the interface is gone is the news.
                 let _ = guard.stop();
                 return Err(ShieldError::Lacking(gone));

@@ -8,7 +8,7 @@ use std::{
 
 use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
 
-use crate::error::ShieldError;
+use crate::{between, error::ShieldError};
 
 /// Where BPF objects are pinned (bpf(8), BPF file system).
 const BPFFS: &str = "/sys/fs/bpf";
@@ -25,7 +25,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Of an interface of this network namespace.
+    /// Of an interface of this network namespace; of two as `A,B`, which go by the first one's name.
     pub fn of(interface: &str) -> Self {
         Self::under(interface, Path::new(BPFFS), Path::new(RUN))
     }
@@ -35,6 +35,7 @@ impl Places {
         // Files in a BPF file system have no dots, names of VLAN interfaces do. Other namespaces may have interfaces of the same name;
         // which one is the machine's first cannot be asked without CAP_SYS_PTRACE, so that the number is always part of the name.
         let namespace = fs::metadata("/proc/self/ns/net").map_or(0, |data| data.ino());
+        let interface = interface.split(',').next().unwrap_or(interface);
         let key = format!("{}@{namespace}", interface.replace('.', "%"));
         Self { pins: bpffs.join(format!("evenkeel-shield-{key}")), state: run.join(format!("shield-{key}")) }
     }
@@ -42,6 +43,11 @@ impl Places {
     /// The pinned link.
     pub fn link(&self) -> PathBuf {
         self.pins.join("link")
+    }
+
+    /// The pinned link of the second of two interfaces.
+    pub fn second_link(&self) -> PathBuf {
+        self.pins.join("second")
     }
 
     /// Held by the control process; its text is the process id.
@@ -78,11 +84,12 @@ impl Places {
         })
     }
 
-    /// Takes all away; what is not there is fine.
+    /// Takes all away, and puts back what was set on the interfaces; what is not there is fine.
     ///
     /// # Errors
     /// Something stays.
     pub fn remove(&self) -> Result<(), ShieldError> {
+        between::put_back(&self.state);
         for folder in [&self.pins, &self.state] {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
                 let path = entry.path();

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// A verdict as a word.
-pub(super) fn verdict(verdict: Verdict) -> &'static str {
+pub(crate) fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Pass => "pass",
         Verdict::Drop => "drop",
@@ -22,7 +22,7 @@ pub(super) fn verdict(verdict: Verdict) -> &'static str {
 }
 
 /// A rule, its counters yet to be read.
-pub(super) fn rule(rule: &Rule) -> RuleStatus {
+pub(crate) fn rule(rule: &Rule) -> RuleStatus {
     let action = match rule.action {
         Action::Pass => "pass".to_owned(),
         Action::Drop => "drop".to_owned(),
@@ -64,7 +64,7 @@ fn totals(counts: &ShieldCounts) -> Totals {
     }
 }
 
-fn status(memory: &Memory, link: &ShieldLink, shared: &ShieldShared, pid: Option<u32>) -> ShieldStatus {
+fn status(memory: &Memory, link: &ShieldLink, name: String, shared: &ShieldShared, pid: Option<u32>) -> ShieldStatus {
     let counts = shared.counts();
     let rules = memory.rules.iter().map(|rule| {
         let count = memory.counters.get(&rule.name).and_then(|slot| counts.rules.get(usize::from(slot)));
@@ -74,7 +74,7 @@ fn status(memory: &Memory, link: &ShieldLink, shared: &ShieldShared, pid: Option
     let silent_ns = bpf::shield::monotonic_ns().saturating_sub(shared.last_beat_ns());
     ShieldStatus {
         when: Timestamp::now().to_string(),
-        interface: link.interface().to_owned(),
+        interface: name,
         mode: link.mode().to_string(),
         program_id: link.program_id(),
         pid,
@@ -103,7 +103,7 @@ pub fn of_guard(guard: &Guard) -> ShieldStatus {
         sources: watchman.map_or_else(Vec::new, |watchman| watchman.sources.clone()),
         reloads,
         refused: refused.map(ToOwned::to_owned),
-        ..status(guard.memory(), guard.link(), guard.shared(), Some(std::process::id()))
+        ..status(guard.memory(), guard.link(), guard.name(), guard.shared(), Some(std::process::id()))
     }
 }
 
@@ -119,5 +119,10 @@ pub fn of_pins(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldE
     let link = ShieldLink::open(&places.link())?;
     let shared = ShieldShared::open(&places.pins)?;
     let memory = read_memory(places).unwrap_or_default();
-    Ok(status(&memory, &link, &shared, None))
+    let second = places.second_link();
+    let name = match second.exists().then(|| ShieldLink::open(&second)).transpose()? {
+        Some(second) => format!("{},{}", link.interface(), second.interface()),
+        None => link.interface().to_owned(),
+    };
+    Ok(status(&memory, &link, name, &shared, None))
 }

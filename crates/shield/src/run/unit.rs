@@ -5,14 +5,16 @@ use std::path::Path;
 /// Capabilities that the shield needs: programs and maps, tracing helpers of them, interfaces.
 pub const CAPABILITIES: [&str; 3] = ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"];
 
-/// The text of a unit that runs `program` with `arguments` (behind `shield run`) for `interface`.
+/// The text of a unit that runs `program` with `arguments` (behind `shield run`) for `interface`, or two as `A,B`.
 pub fn text(program: &Path, interface: &str, arguments: &[String]) -> String {
     let program = quoted(&program.display().to_string());
     let arguments: String = arguments.iter().map(|word| format!(" {}", quoted(word))).collect();
     let name = quoted(interface);
+    let target = if interface.contains(',') { format!("--between {name}") } else { name.clone() };
     let capabilities = CAPABILITIES.join(" ");
     // A device unit's name has its slashes escaped; interface names have none (systemd.unit(5)).
-    let device = format!("sys-subsystem-net-devices-{}.device", interface.replace('-', "\\x2d"));
+    let device = |name: &str| format!("sys-subsystem-net-devices-{}.device", name.replace('-', "\\x2d"));
+    let device = interface.split(',').map(device).collect::<Vec<_>>().join(" ");
     format!(
         "[Unit]
 Description=evenkeel shield of {interface}
@@ -25,7 +27,7 @@ StartLimitIntervalSec=0
 [Service]
 Type=notify
 NotifyAccess=main
-ExecStart={program} shield run {name} --json{arguments}
+ExecStart={program} shield run {target} --json{arguments}
 ExecReload={program} shield reload {name}
 Restart=on-failure
 RestartSec=100ms

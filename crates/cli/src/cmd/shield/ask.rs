@@ -107,7 +107,9 @@ pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
     match control::ask(&places, command)? {
         Some(answer) if answer.done => {}
         Some(answer) => return Err(Failure::lacking(anyhow!(answer.said))),
-        None if !places.pins.exists() => return Err(ShieldError::None { interface: args.interface.clone() }.into()),
+        None if !places.pins.exists() && !places.state.exists() => {
+            return Err(ShieldError::None { interface: args.interface.clone() }.into());
+        }
         None if args.leave => {}
         None => places.remove()?,
     }

@@ -17,6 +17,7 @@ use model::{
     shield::{Fail, ShieldStatus},
 };
 use shield::{
+    between::{Pair, ring::RingGateway},
     compile::Now,
     rules::check::{self, Weight},
     run::{
@@ -52,22 +53,59 @@ enum FailArg {
     Closed,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    /// A program in the kernel.
+    Xdp,
+    /// Packet rings, for drivers without XDP: frames cross in this process, and only there.
+    Ring,
+}
+
 /// What a shield is to be.
 #[derive(Debug, Args)]
 struct ShieldOptions {
     /// The interface.
-    interface: String,
+    #[arg(required_unless_present = "between", conflicts_with = "between")]
+    interface: Option<String>,
+    /// Between two interfaces instead: what passes leaves by the other one unchanged, in both directions.
+    #[arg(long, value_name = "A,B", value_parser = pair)]
+    between: Option<Pair>,
     #[command(flatten)]
     rules: RuleArgs,
     /// Where the program runs.
     #[arg(long, value_enum, default_value_t = Mode::Native)]
     xdp: Mode,
-    /// What becomes of packets when the control process is gone.
-    #[arg(long, value_enum, default_value_t = FailArg::Open)]
-    fail: FailArg,
+    /// What frames between two interfaces cross by.
+    #[arg(long, value_enum, default_value_t = Backend::Xdp)]
+    backend: Backend,
+    /// Threads of packet rings in each direction (1 to 64).
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    threads: u8,
+    /// What becomes of packets when the control process is gone. Default: open; packet rings can only be closed.
+    #[arg(long, value_enum)]
+    fail: Option<FailArg>,
     /// Seconds without a sign of life of the control process before the shield fails (0.3 to 60).
     #[arg(long, value_name = "SECONDS", default_value_t = 0.7, value_parser = patience)]
     patience: f64,
+}
+
+fn pair(text: &str) -> Result<Pair, String> {
+    Pair::parse(text).map_err(|error| error.to_string())
+}
+
+impl ShieldOptions {
+    /// The interface, or both as `A,B`.
+    fn name(&self) -> String {
+        match &self.between {
+            Some(pair) => pair.to_string(),
+            None => self.interface.clone().unwrap_or_default(),
+        }
+    }
+
+    /// The interface; of two the first, by which the shield goes.
+    fn first(&self) -> String {
+        self.between.as_ref().map_or_else(|| self.interface.clone().unwrap_or_default(), |pair| pair.first.clone())
+    }
 }
 
 fn patience(text: &str) -> Result<f64, String> {
@@ -111,7 +149,9 @@ pub(super) struct UnitArgs {
 pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let options = &args.options;
     let file = options.rules.read()?;
-    let sessions = session::sessions();
+    // Sessions with this machine do not go through a gateway.
+    let sessions = if options.between.is_some() { Vec::new() } else { session::sessions() };
+    let name = options.name();
     for finding in check::check(&file, &sessions, Now::read()) {
         if finding.weight == Weight::Harm && !args.force {
             return Err(Failure::usage(anyhow!("{}; {} (or --force)", finding.what, finding.instead)));
@@ -121,41 +161,52 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         }
     }
     privilege::require(
-        format!("a shield in front of {}", options.interface),
+        format!("a shield in front of {name}"),
         &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
     )?;
-    if sys::packet::interface_index(&options.interface).is_none() {
-        return Err(port::members::unknown_interface(&options.interface).into());
+    let first = options.first();
+    if sys::packet::interface_index(&first).is_none() {
+        return Err(port::members::unknown_interface(&first).into());
     }
     let signals = Arc::new(Signals::default());
     catch(&signals)?;
     let settings = Settings {
-        interface: options.interface.clone(),
+        interface: first.clone(),
+        between: options.between.clone(),
         mode: match options.xdp {
             Mode::Native => XdpMode::Native,
             Mode::Generic => XdpMode::Generic,
         },
         source: options.rules.source(),
-        fail: match options.fail {
-            FailArg::Open => Fail::Open,
-            FailArg::Closed => Fail::Closed,
+        fail: match (options.fail, options.backend) {
+            (Some(FailArg::Open), _) | (None, Backend::Xdp) => Fail::Open,
+            (Some(FailArg::Closed), _) | (None, Backend::Ring) => Fail::Closed,
         },
         patience: Duration::from_secs_f64(options.patience),
-        places: Places::of(&options.interface),
+        places: Places::of(&first),
         sessions,
     };
     let places = settings.places.clone();
-    let guard = Guard::start(settings)?;
+    let tended = match options.backend {
+        Backend::Xdp => Tended::Guard(Box::new(Guard::start(settings)?)),
+        Backend::Ring => Tended::Ring(Box::new(RingGateway::start(settings, options.threads.into())?)),
+    };
     let (to, requests) = mpsc::channel();
     let listener = Listener::start(&places, to.clone())?;
-    note(format_args!(
-        "{}: {} rules hold, {} XDP; when this process is gone they fail {} after {} s",
-        options.interface,
-        guard.memory().rules.len(),
-        guard.link().mode(),
-        guard.memory().fail.map_or("open", Fail::word),
-        options.patience,
-    ));
+    match &tended {
+        Tended::Guard(guard) => note(format_args!(
+            "{name}: {} rules hold, {} XDP; when this process is gone they fail {} after {} s",
+            guard.memory().rules.len(),
+            guard.link().mode(),
+            guard.memory().fail.map_or("open", Fail::word),
+            options.patience,
+        )),
+        Tended::Ring(gateway) => note(format_args!(
+            "{name}: {} rules hold, packet rings, {} threads in each direction; when this process is gone nothing crosses",
+            gateway.rules(),
+            options.threads,
+        )),
+    }
     ready();
     let done = Arc::new(AtomicBool::new(false));
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !args.json && !args.quiet;
@@ -171,7 +222,10 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
             Told::Event(event) => note(shield::events::line(&event).trim_end()),
         };
         thread::spawn(move || {
-            let ended = keep(guard, &requests, &signals, leave, tell);
+            let ended = match tended {
+                Tended::Guard(guard) => keep(*guard, &requests, &signals, leave, tell),
+                Tended::Ring(gateway) => gateway.keep(&requests, &signals, tell),
+            };
             done.store(true, std::sync::atomic::Ordering::Relaxed);
             ended
         })
@@ -185,13 +239,21 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         Ended::Stopped => "the shield is gone",
         Ended::Left => "the shield stays, and nobody tends it",
     };
-    note(format_args!("{}: {said}", options.interface));
+    note(format_args!("{name}: {said}"));
     shown?;
     Ok(Outcome::Fine)
 }
 
 fn file_name(options: &ShieldOptions) -> String {
     options.rules.rules.as_ref().map_or_else(|| "--rule".to_owned(), |path| path.display().to_string())
+}
+
+/// What is tended.
+enum Tended {
+    /// A program in the kernel.
+    Guard(Box<Guard>),
+    /// Packet rings.
+    Ring(Box<RingGateway>),
 }
 
 /// SIGHUP reloads, SIGINT and SIGTERM end.
@@ -306,12 +368,15 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
     if options.xdp == Mode::Generic {
         words.extend(["--xdp".to_owned(), "generic".to_owned()]);
     }
-    if options.fail == FailArg::Closed {
+    if options.fail == Some(FailArg::Closed) {
         words.extend(["--fail".to_owned(), "closed".to_owned()]);
+    }
+    if options.backend == Backend::Ring {
+        words.extend(["--backend".to_owned(), "ring".to_owned(), "--threads".to_owned(), options.threads.to_string()]);
     }
     if (options.patience - 0.7).abs() > 1e-9 {
         words.extend(["--patience".to_owned(), options.patience.to_string()]);
     }
-    print(&systemd::text(&program, &options.interface, &words))?;
+    print(&systemd::text(&program, &options.name(), &words))?;
     Ok(Outcome::Fine)
 }

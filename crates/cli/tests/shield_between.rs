@@ -1,0 +1,247 @@
+//! `evenkeel shield run --between A,B` between a client and a server of a lab: real packets through a gateway.
+
+mod between;
+
+use std::{
+    io::{ErrorKind, Read, Write},
+    net::{TcpListener, TcpStream, UdpSocket},
+    thread,
+    time::{Duration, Instant},
+};
+
+use between::{Bed, CLIENT, Flown, SERVER, bed, said};
+
+const DROP_9: &str = "[[rule]]\nname = \"nine\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 9\n";
+/// A rule against something that does not come, so that a reload changes something.
+const DROP_9_AND_11: &str = "[[rule]]\nname = \"eleven\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 11\n[[rule]]\nname = \"nine\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 9\n";
+
+#[test]
+fn frames_cross_unchanged_and_are_filtered_in_both_directions() {
+    for more in [&[][..], &["--backend", "ring"]] {
+        let Some(mut bed) = bed("ekbwa") else { return };
+        assert_eq!(bed.come_through(10, 3), 0, "nothing crosses by itself");
+        let rules = bed.rules(DROP_9);
+        bed.run(&rules, more);
+        // It asks for the address by ARP, which crosses too.
+        bed.wait("frames cross", || bed.come_through(10, 1) == 1);
+        assert_eq!((bed.come_through(10, 5), bed.come_through(9, 5)), (5, 0), "{more:?}");
+        assert_eq!((bed.come_back(10, 5), bed.come_back(9, 5)), (5, 0), "{more:?}");
+        assert!(bed.neighbours().contains(&bed.server_end.mac.to_string()), "{}", bed.neighbours());
+        assert_eq!(bed.count("nine"), 10, "{more:?}");
+        assert!(bed.flags().iter().all(|flags| flags.contains("PROMISC")) || !more.is_empty(), "{:?}", bed.flags());
+        assert_eq!(bed.status()["interface"], bed.pair());
+
+        let second = bed.shield(&["run", "--between", &bed.pair(), "--quiet", "--rules", &rules]);
+        assert_eq!(second.status.code(), Some(2), "{}", said(&second));
+        assert!(said(&second).contains("has a shield already"), "{}", said(&second));
+
+        bed.stop();
+        assert!(bed.flags().iter().all(|flags| !flags.contains("PROMISC")), "{:?}", bed.flags());
+        assert_eq!(bed.come_through(10, 3), 0, "the shield is gone");
+    }
+}
+
+#[test]
+fn interfaces_that_will_not_do_are_refused() {
+    let Some(bed) = bed("ekbwb") else { return };
+    let rules = bed.rules(DROP_9);
+    let refused = |between: &str, more: &[&str], code: i32, why: &str| {
+        let mut arguments = vec!["run", "--between", between, "--quiet", "--rules", &rules];
+        arguments.extend(more);
+        let output = bed.shield(&arguments);
+        assert!(output.status.code() == Some(code) && said(&output).contains(why), "{why}: {}", said(&output));
+        assert!(code != 3 || said(&output).lines().count() == 1, "one error: {}", said(&output));
+    };
+    let (first, second) = (bed.first.as_str(), bed.second.as_str());
+    let pair = bed.pair();
+    refused(&format!("{first},{first}"), &[], 2, "and itself");
+    refused(first, &[], 2, "not two interfaces");
+    refused(&format!("{first},ek-none0"), &[], 2, "ek-none0");
+    refused(&pair, &["--backend", "ring", "--fail", "open"], 2, "nothing crosses");
+
+    bed.ip(&["link", "set", second, "mtu", "1400"]);
+    refused(&pair, &[], 3, &format!("ip link set {first} mtu 1400"));
+    bed.ip(&["link", "set", second, "mtu", "1500"]);
+
+    let gateway = bed.gateway.handle();
+    gateway.set_feature(first, "rx-gro", true).unwrap();
+    for more in [&["--xdp", "generic"][..], &["--backend", "ring"]] {
+        refused(&pair, more, 3, &format!("ethtool -K {first} gro off"));
+    }
+    gateway.set_feature(first, "rx-gro", false).unwrap();
+
+    bed.client.handle().set_feature(&bed.client_end.name, "rx-gro", false).unwrap();
+    refused(&pair, &[], 3, "does not take frames by XDP redirect");
+    bed.client.handle().set_feature(&bed.client_end.name, "rx-gro", true).unwrap();
+
+    let other = bed.gateway.run(|| bpf::XdpFib::attach(&[second], bpf::XdpMode::Native).unwrap()).unwrap();
+    for more in [&[][..], &["--backend", "ring"]] {
+        refused(&pair, more, 3, "already runs the XDP program `xdp_fib`");
+    }
+    drop(other);
+    bed.ip(&["link", "set", second, "down"]);
+    refused(&pair, &[], 3, "is down");
+    assert!(bed.flags().iter().all(|flags| !flags.contains("PROMISC")), "{:?}", bed.flags());
+    assert_eq!(bed.xdp(), ["", ""], "nothing stays");
+}
+
+#[test]
+fn the_link_state_of_one_side_is_carried_over_and_put_back() {
+    for more in [&[][..], &["--backend", "ring"]] {
+        let Some(mut bed) = bed("ekbwc") else { return };
+        let rules = bed.rules(DROP_9);
+        bed.run(&rules, more);
+        assert_eq!(bed.come_through(10, 3), 3);
+        let is_up = |bed: &Bed, side: usize| bed.flags()[side].split(',').any(|flag| flag == "UP");
+        let set = |bed: &Bed, up: bool| bed.client.run(|| lab::set_link(&bed.client_end.name, up).unwrap()).unwrap();
+        set(&bed, false);
+        bed.wait("the other side is down", || !is_up(&bed, 1));
+        set(&bed, true);
+        bed.wait("the other side is up again", || is_up(&bed, 1));
+        bed.wait("frames cross again", || bed.come_through(10, 3) == 3);
+        set(&bed, false);
+        bed.wait("the other side is down", || !is_up(&bed, 1));
+        bed.stop();
+        assert!(is_up(&bed, 1), "put back at the end: {:?}", bed.flags());
+    }
+}
+
+#[test]
+fn a_killed_control_process_leaves_the_way_open_or_closed_and_another_takes_it_over() {
+    for (fail, through) in [("open", 5), ("closed", 0)] {
+        let Some(mut bed) = bed("ekbwd") else { return };
+        let rules = bed.rules(DROP_9);
+        bed.run(&rules, &["--fail", fail]);
+        assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (0, 5), "{fail}");
+        // One port that the rules drop, another that they pass.
+        let (dropped, passed) = (bed.flow(9, Duration::from_millis(2)), bed.flow(10, Duration::from_millis(2)));
+        thread::sleep(Duration::from_millis(200));
+        let killed = Instant::now();
+        bed.kill();
+        thread::sleep(Duration::from_millis(1500));
+        let (dropped, passed) = (dropped.end(), passed.end());
+        let at = match fail {
+            "open" => {
+                assert_eq!(passed.sent, passed.received);
+                dropped.times.expect("some come through in the end").0
+            }
+            _ => {
+                assert!(
+                    dropped.received == 0 && passed.received < passed.sent,
+                    "{} of {}",
+                    passed.received,
+                    passed.sent
+                );
+                passed.times.expect("some come through at first").1
+            }
+        };
+        eprintln!("failed {fail} {:.2} s after kill -9", at.duration_since(killed).as_secs_f64());
+        assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (through, through), "{fail}");
+        assert!(bed.flags().iter().all(|flags| flags.contains("PROMISC")), "{:?}", bed.flags());
+        bed.run(&rules, &["--fail", fail]);
+        assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5), bed.come_back(10, 5)), (0, 5, 5), "{fail}");
+        bed.kill();
+        let stopped = bed.shield(&["stop", &bed.pair()]);
+        assert!(stopped.status.success(), "{}", said(&stopped));
+        assert!(bed.flags().iter().all(|flags| !flags.contains("PROMISC")), "{:?}", bed.flags());
+        assert_eq!(bed.xdp(), ["", ""]);
+    }
+}
+
+#[test]
+fn no_packet_is_lost_while_rules_are_reloaded_and_the_control_process_is_replaced() {
+    let Some(mut bed) = bed("ekbwe") else { return };
+    let rules = bed.rules(DROP_9);
+    bed.run(&rules, &["--fail", "closed"]);
+    assert_eq!(bed.come_through(10, 1), 1, "the neighbours are known");
+    let flow = bed.flow(10, Duration::from_micros(250));
+    for round in 0..6 {
+        bed.rules(if round % 2 == 0 { DROP_9_AND_11 } else { DROP_9 });
+        let reloaded = bed.shield(&["reload", &bed.first]);
+        assert!(reloaded.status.success(), "{}", said(&reloaded));
+    }
+    for round in 0..2 {
+        match round {
+            0 => bed.kill(),
+            _ => {
+                let left = bed.shield(&["stop", "--leave", &bed.first]);
+                assert!(left.status.success(), "{}", said(&left));
+                bed.reap();
+            }
+        }
+        bed.run(&rules, &["--fail", "closed"]);
+    }
+    let Flown { sent, received, .. } = flow.end();
+    eprintln!("{sent} packets sent, {received} received, over 6 reloads and 2 replaced control processes");
+    assert!(sent > 1000, "{sent}");
+    assert_eq!(sent, received);
+    bed.stop();
+}
+
+#[test]
+fn a_ring_is_closed_when_its_process_is_gone() {
+    let Some(mut bed) = bed("ekbwf") else { return };
+    let rules = bed.rules(DROP_9);
+    bed.run(&rules, &["--backend", "ring", "--threads", "2"]);
+    assert_eq!(bed.come_through(10, 5), 5);
+    bed.rules(DROP_9_AND_11);
+    let reloaded = bed.shield(&["reload", &bed.first]);
+    assert!(reloaded.status.success(), "{}", said(&reloaded));
+    assert_eq!((bed.come_through(11, 5), bed.come_through(9, 5), bed.come_through(10, 5)), (0, 0, 5));
+    bed.kill();
+    assert_eq!(bed.come_through(10, 5), 0);
+    bed.run(&rules, &["--backend", "ring"]);
+    assert_eq!(bed.come_through(10, 5), 5);
+    bed.stop();
+}
+
+#[test]
+fn the_gateway_itself_keeps_silent() {
+    let Some(mut bed) = bed("ekbwg") else { return };
+    let address = "198.18.0.3/24";
+    bed.ip(&["address", "add", address, "dev", &bed.first]);
+    let rules = bed.rules(DROP_9);
+    // Nobody listens there, which a host says by ICMP.
+    let answers = |bed: &Bed| {
+        let socket = bed.client.run(|| UdpSocket::bind((CLIENT, 0)).expect("a socket")).expect("a namespace");
+        socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a time-out");
+        socket.connect(("198.18.0.3", 7)).expect("connected");
+        socket.send(b"ek").expect("sent");
+        socket.recv(&mut [0; 8]).is_err_and(|e| e.kind() == ErrorKind::ConnectionRefused)
+    };
+    bed.wait("the gateway answers", || answers(&bed));
+    for more in [&[][..], &["--backend", "ring"]] {
+        bed.run(&rules, more);
+        assert!(!answers(&bed), "{more:?}");
+        bed.wait("frames cross", || bed.come_through(10, 1) == 1);
+        assert_eq!(bed.come_through(10, 3), 3, "{CLIENT} to {SERVER}");
+        bed.stop();
+    }
+    bed.wait("the gateway answers again", || answers(&bed));
+}
+
+#[test]
+fn unknown_sources_show_that_they_exist_and_connect_then() {
+    let Some(mut bed) = bed("ekbwh") else { return };
+    let rules = bed.rules("[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n");
+    bed.run(&rules, &[]);
+    let connects = |from: &Bed, to: &str| {
+        let (there, here) = if to == SERVER { (&from.server, &from.client) } else { (&from.client, &from.server) };
+        let listener = there.run(|| TcpListener::bind((to, 80)).expect("a socket")).expect("a namespace");
+        let address = listener.local_addr().expect("its address");
+        let stream = here.run(|| TcpStream::connect_timeout(&address, between::PATIENCE)).expect("a namespace");
+        stream.is_ok_and(|mut stream| {
+            let (mut accepted, _) = listener.accept().expect("a connection");
+            stream.write_all(b"ek").expect("sent");
+            let mut bytes = [0; 2];
+            accepted.read_exact(&mut bytes).expect("received");
+            bytes == *b"ek"
+        })
+    };
+    // The rule is for both directions, and so is the question to sources that nobody knows.
+    for to in [SERVER, CLIENT, SERVER] {
+        assert!(connects(&bed, to), "{to}");
+    }
+    assert_eq!(bed.status()["totals"]["challenged"].as_u64().map(|n| n >= 2), Some(true), "{}", bed.status());
+    bed.stop();
+}

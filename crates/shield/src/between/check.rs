@@ -1,0 +1,99 @@
+//! What two interfaces must be like for frames to cross between them unchanged.
+
+use bpf::XdpError;
+use sys::{ethtool::Ethtool, link, xsk::interface_mtu};
+
+use super::Pair;
+use crate::error::ShieldError;
+
+/// How frames cross.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// By XDP in the driver, before anything merges or changes them.
+    Native,
+    /// By XDP on finished socket buffers.
+    Generic,
+    /// Through AF_PACKET rings.
+    Ring,
+}
+
+/// Features that merge frames before they come to us, and how ethtool(8) calls them for switching off.
+const LRO: (&str, &str) = ("rx-lro", "lro");
+const MERGING: [(&str, &str); 3] = [LRO, ("rx-gro-hw", "rx-gro-hw"), ("rx-gro", "gro")];
+
+/// Refuses what would lose or change frames. `ours`: a shield that was left there is taken over.
+///
+/// # Errors
+/// Which interface is how, why that will not do, and what to do about it.
+pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<(), ShieldError> {
+    for name in pair.names() {
+        if sys::packet::interface_index(name).is_none() {
+            return Err(port::members::unknown_interface(name).into());
+        }
+        let failed = |e: std::io::Error| ShieldError::Lacking(format!("cannot read the flags of {name}: {e}"));
+        if !ours && !link::flags(name).map_err(failed)?.up {
+            return Err(port::PortError::InterfaceDown { interface: name.to_owned() }.into());
+        }
+        if !ours && let Some(attached) = bpf::xdp::attached(name)? {
+            return Err(XdpError::Occupied { interface: name.to_owned(), attached }.into());
+        }
+        features(name, way)?;
+    }
+    let mtu = |name: &str| {
+        interface_mtu(name).map_err(|e| ShieldError::Lacking(format!("cannot read the MTU of {name}: {e}")))
+    };
+    let (first, second) = (mtu(&pair.first)?, mtu(&pair.second)?);
+    if first != second {
+        let (larger, smaller) = if first > second { (&pair.first, &pair.second) } else { (&pair.second, &pair.first) };
+        return Err(ShieldError::Lacking(format!(
+            "{} has an MTU of {first} bytes and {} one of {second}: what is larger than the smaller one would be lost, and nobody told; \
+             `ip link set {larger} mtu {}` makes them equal (or give {smaller} the larger one)",
+            pair.first,
+            pair.second,
+            first.min(second)
+        )));
+    }
+    Ok(())
+}
+
+fn features(name: &str, way: Way) -> Result<(), ShieldError> {
+    let failed = |e: sys::ethtool::EthtoolError| ShieldError::Lacking(format!("cannot ask the driver of {name}: {e}"));
+    // Who has no features merges nothing.
+    let Some(features) = Ethtool::open().map_err(failed)?.features(name).map_err(failed)? else { return Ok(()) };
+    let is_on = |wanted: &str| features.iter().any(|feature| feature.name == wanted && feature.on);
+    let merging: &[_] = if way == Way::Native { &[LRO] } else { &MERGING };
+    let on: Vec<&str> = merging.iter().filter(|(feature, _)| is_on(feature)).map(|(_, switch)| *switch).collect();
+    if !on.is_empty() {
+        let why = match way {
+            Way::Native => "its NIC",
+            Way::Generic => "what generic XDP gets",
+            Way::Ring => "what a packet socket gets",
+        };
+        return Err(ShieldError::Lacking(format!(
+            "{name} merges frames ({}) before {why} hands them over, and they would cross as frames that nobody sent: switch that off by `ethtool -K {name} {}`",
+            on.join(", "),
+            on.iter().map(|switch| format!("{switch} off")).collect::<Vec<_>>().join(" ")
+        )));
+    }
+    // A packet socket is told the tag that was taken out.
+    if way != Way::Ring {
+        port::keeps_tags("the shield", name)?;
+    }
+    Ok(())
+}
+
+/// Refuses an interface that takes no frames by XDP redirect; some do so only once they run a program.
+///
+/// # Errors
+/// It does not take them, and what to do.
+pub fn takes_frames(pair: &Pair) -> Result<(), ShieldError> {
+    for name in pair.names() {
+        if bpf::takes_redirected_frames(name)? == Some(false) {
+            return Err(ShieldError::Lacking(format!(
+                "{name} does not take frames by XDP redirect: a veth does while its peer runs NAPI (`ethtool -K PEER gro on` there, or an XDP \
+                 program); for drivers that cannot, use --backend ring or --xdp generic"
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,286 @@
+//! Between two interfaces by AF_PACKET rings, for drivers without XDP: frames are read into this process, judged by the same tables, and
+//! sent past the other interface's queues.
+//!
+//! There is no program in the kernel: what is not carried here does not cross, so that the way is closed when this process is gone. The
+//! stack of this host is kept away from both interfaces ([`bpf::shield::StackHold`]). Frames wait up to a few milliseconds in a block of
+//! the ring when they come alone.
+
+mod carrier;
+mod counts;
+mod engine;
+
+use std::{
+    sync::{
+        Arc, RwLock,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use bpf::shield::StackHold;
+use jiff::Timestamp;
+use model::shield::{Fail, ShieldStatus};
+
+use self::{
+    carrier::Carrier,
+    counts::{Counts, Sums},
+    engine::Engine,
+};
+use super::{Pair, Sides, Way, check};
+use crate::{
+    compile::{Counters, Now},
+    error::ShieldError,
+    run::{
+        Answer, Command, Ended, Settings, Signals, Told,
+        guard::{Lock, lock},
+        keeper::Request,
+    },
+};
+
+/// How often signals, clocks and links are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// The wall clock may differ this much from the monotonic one before rules that expire are compiled anew.
+const CLOCK_JUMP_NS: i128 = 500_000_000;
+
+/// Frames cross while this lives.
+#[derive(Debug)]
+pub struct RingGateway {
+    settings: Settings,
+    pair: Pair,
+    engine: Arc<RwLock<Arc<Engine>>>,
+    counters: Counters,
+    counts: Arc<Vec<Counts>>,
+    sides: Sides,
+    loaded: Timestamp,
+    read_at: Now,
+    reloads: u64,
+    refused: Option<String>,
+    stop: Arc<AtomicBool>,
+    carriers: Vec<JoinHandle<Result<(), ShieldError>>>,
+    _holds: [StackHold; 2],
+    _lock: Lock,
+}
+
+impl RingGateway {
+    /// Has `threads` threads carry frames in each direction.
+    ///
+    /// # Errors
+    /// Rules that are wrong or need the kernel's program, interfaces that will not do, what the kernel refuses.
+    pub fn start(settings: Settings, threads: usize) -> Result<Self, ShieldError> {
+        let Some(pair) = settings.between.clone() else {
+            return Err(ShieldError::Usage(
+                "packet rings carry frames between two interfaces: name them by --between A,B".into(),
+            ));
+        };
+        if settings.fail == Fail::Open {
+            return Err(ShieldError::Usage(
+                "--backend ring fails closed: its frames cross in this process, and nothing crosses when that is gone; leave --fail open \
+                 away, or use --backend xdp"
+                    .into(),
+            ));
+        }
+        let mut counters = Counters::new();
+        let read_at = Now::read();
+        let engine = Engine::new(&settings, &mut counters, read_at)?;
+        settings.places.make()?;
+        let lock = lock(&settings)?;
+        if settings.places.link().exists() {
+            return Err(ShieldError::Usage(format!(
+                "an XDP shield was left in front of {0}: end it by `evenkeel shield stop {0}`",
+                settings.interface
+            )));
+        }
+        check(&pair, Way::Ring, false)?;
+        let sides = Sides::start(&pair, false, &settings.places.state)?;
+        let holds = [StackHold::attach(&pair.first)?, StackHold::attach(&pair.second)?];
+        let engine = Arc::new(RwLock::new(Arc::new(engine)));
+        let counts = Arc::new((0..2 * threads.max(1)).map(|_| Counts::default()).collect::<Vec<_>>());
+        let stop = Arc::new(AtomicBool::new(false));
+        let mut gateway = Self {
+            pair: pair.clone(),
+            engine: Arc::clone(&engine),
+            counters,
+            counts: Arc::clone(&counts),
+            sides,
+            loaded: Timestamp::now(),
+            read_at,
+            reloads: 0,
+            refused: None,
+            stop: Arc::clone(&stop),
+            carriers: Vec::new(),
+            _holds: holds,
+            _lock: lock,
+            settings,
+        };
+        for (number, (from, to)) in [(&pair.first, &pair.second), (&pair.second, &pair.first)].into_iter().enumerate() {
+            let first = number * threads.max(1);
+            let mine = first..first + threads.max(1);
+            let carrier = Carrier::open(from, to, mine, Arc::clone(&engine), Arc::clone(&counts), Arc::clone(&stop))?;
+            let started = thread::Builder::new().name(format!("ek-from-{from}")).spawn(move || carrier.run());
+            let started = started.map_err(|e| ShieldError::Lacking(format!("cannot start a thread: {e}")))?;
+            gateway.carriers.push(started);
+        }
+        Ok(gateway)
+    }
+
+    /// How many rules hold.
+    pub fn rules(&self) -> usize {
+        self.engine().names.len()
+    }
+
+    fn engine(&self) -> Arc<Engine> {
+        Arc::clone(&self.engine.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// Tends it until it is told to end.
+    ///
+    /// # Errors
+    /// An interface goes away, or a ring fails.
+    pub fn keep(
+        mut self,
+        requests: &Receiver<Request>,
+        signals: &Signals,
+        mut tell: impl FnMut(Told),
+    ) -> Result<Ended, ShieldError> {
+        loop {
+            if signals.stop.load(Ordering::Relaxed) {
+                return self.end().map(|()| Ended::Stopped);
+            }
+            if signals.reload.swap(false, Ordering::Relaxed) {
+                tell(Told::Said(self.reload().said));
+            }
+            match self.sides.carry() {
+                Ok(None) => {}
+                Ok(Some(said)) => tell(Told::Said(said)),
+                Err(error) => tell(Told::Said(error.to_string())),
+            }
+            if self.carriers.iter().any(JoinHandle::is_finished) {
+                return self.end().map(|()| Ended::Stopped);
+            }
+            self.follow_clock();
+            let (command, to) = match requests.recv_timeout(TICK) {
+                Ok(request) => request,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => {
+                    thread::sleep(TICK);
+                    continue;
+                }
+            };
+            let answer = match command {
+                Command::Status => Answer { done: true, said: String::new(), status: Some(self.status()) },
+                Command::Reload => {
+                    let answer = self.reload();
+                    tell(Told::Said(answer.said.clone()));
+                    answer
+                }
+                Command::Leave => Answer {
+                    done: false,
+                    said: "packet rings end with their process: nothing can be left".to_owned(),
+                    status: None,
+                },
+                Command::Stop => {
+                    let ended = self.end();
+                    let said = ended.as_ref().map_or_else(ToString::to_string, |()| "ended".to_owned());
+                    // Who asked may have gone.
+                    let _ = to.send(Answer { done: ended.is_ok(), said, status: None });
+                    return ended.map(|()| Ended::Stopped);
+                }
+            };
+            // Who asked may have gone.
+            let _ = to.send(answer);
+        }
+    }
+
+    fn reload(&mut self) -> Answer {
+        let begun = Instant::now();
+        let read_at = Now::read();
+        match Engine::new(&self.settings, &mut self.counters, read_at) {
+            Ok(engine) => {
+                let rules = engine.names.len();
+                self.hold(engine, read_at);
+                self.reloads += 1;
+                self.refused = None;
+                let said = format!(
+                    "{rules} rules hold since {:.0} ms after they were asked for",
+                    begun.elapsed().as_secs_f64() * 1e3
+                );
+                Answer { done: true, said, status: None }
+            }
+            Err(error) => {
+                self.refused = Some(error.to_string());
+                let said = format!("the rules that hold go on, the new ones are wrong: {error}");
+                Answer { done: false, said, status: None }
+            }
+        }
+    }
+
+    fn hold(&mut self, engine: Engine, read_at: Now) {
+        *self.engine.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(engine);
+        (self.read_at, self.loaded) = (read_at, Timestamp::now());
+    }
+
+    /// Rules that expire by the wall clock are compiled again when that was set.
+    fn follow_clock(&mut self) {
+        let now = Now::read();
+        let offset = |now: Now| now.wall.as_nanosecond() - i128::from(now.monotonic_ns);
+        if (offset(now) - offset(self.read_at)).abs() <= CLOCK_JUMP_NS {
+            return;
+        }
+        if let Ok(engine) = Engine::new(&self.settings, &mut self.counters, now) {
+            self.hold(engine, now);
+        } else {
+            // Tried again when the rules are.
+            self.read_at = now;
+        }
+    }
+
+    /// How things are.
+    pub fn status(&self) -> ShieldStatus {
+        let engine = self.engine();
+        let sums = Sums::of(&self.counts);
+        ShieldStatus {
+            when: Timestamp::now().to_string(),
+            interface: self.pair.to_string(),
+            mode: "packet rings".to_owned(),
+            program_id: 0,
+            pid: Some(std::process::id()),
+            silent_s: 0.0,
+            patience_s: self.settings.patience.as_secs_f64(),
+            fail: Fail::Closed,
+            file: self.settings.source.file.as_ref().map(|path| path.display().to_string()),
+            loaded: self.loaded.to_string(),
+            reloads: self.reloads,
+            refused: self.refused.clone(),
+            rules: engine.statuses(&sums),
+            default: engine.default_word().to_owned(),
+            totals: sums.totals(),
+            rates: None,
+            sources: Vec::new(),
+            attacks: Vec::new(),
+        }
+    }
+
+    /// Ends the threads and puts back what was set.
+    fn end(&mut self) -> Result<(), ShieldError> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut result = Ok(());
+        for carrier in self.carriers.drain(..) {
+            let ended = carrier
+                .join()
+                .unwrap_or_else(|_| Err(ShieldError::Lacking("a thread that carries frames broke off".to_owned())));
+            result = result.and(ended);
+        }
+        result.and(self.settings.places.remove())
+    }
+}
+
+impl Drop for RingGateway {
+    fn drop(&mut self) {
+        if !self.stop.load(Ordering::Relaxed) {
+            // Told by whoever starts it.
+            let _ = self.end();
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What became of frames: each thread counts for itself, and whoever asks adds up.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use model::shield::Totals;
+
+use crate::compile::COUNTERS_MAX;
+
+/// What a thread counts of frames at large.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Total {
+    Passed,
+    PassedBytes,
+    Dropped,
+    DroppedBytes,
+    ByDefault,
+    Malformed,
+    NotIp,
+    Limited,
+}
+
+const TOTALS: usize = Total::Limited as usize + 1;
+/// Packets, bytes, those beyond the limit.
+const OF_RULE: usize = 3;
+
+/// Of one thread, which alone writes.
+#[derive(Debug)]
+pub(super) struct Counts {
+    rules: Vec<[AtomicU64; OF_RULE]>,
+    totals: [AtomicU64; TOTALS],
+}
+
+impl Default for Counts {
+    fn default() -> Self {
+        Self { rules: (0..COUNTERS_MAX).map(|_| Default::default()).collect(), totals: Default::default() }
+    }
+}
+
+fn add(place: &AtomicU64, n: u64) {
+    place.store(place.load(Ordering::Relaxed) + n, Ordering::Relaxed);
+}
+
+impl Counts {
+    pub(super) fn add(&self, total: Total, n: u64) {
+        add(&self.totals[total as usize], n);
+    }
+
+    pub(super) fn rule(&self, slot: u16, bytes: u64) {
+        let [packets, all, _] = &self.rules[usize::from(slot)];
+        add(packets, 1);
+        add(all, bytes);
+    }
+
+    pub(super) fn limited(&self, slot: u16) {
+        add(&self.rules[usize::from(slot)][2], 1);
+    }
+}
+
+/// Of all threads.
+pub(super) struct Sums<'a>(&'a [Counts]);
+
+impl<'a> Sums<'a> {
+    pub(super) fn of(counts: &'a [Counts]) -> Self {
+        Self(counts)
+    }
+
+    /// Packets, bytes, and those beyond the limit, of a rule.
+    pub(super) fn rule(&self, slot: u16) -> [u64; OF_RULE] {
+        let of = |n: usize| self.0.iter().map(|c| c.rules[usize::from(slot)][n].load(Ordering::Relaxed)).sum();
+        [of(0), of(1), of(2)]
+    }
+
+    pub(super) fn totals(&self) -> Totals {
+        let of = |total: Total| self.0.iter().map(|c| c.totals[total as usize].load(Ordering::Relaxed)).sum();
+        Totals {
+            passed: of(Total::Passed),
+            passed_bytes: of(Total::PassedBytes),
+            dropped: of(Total::Dropped),
+            dropped_bytes: of(Total::DroppedBytes),
+            by_default: of(Total::ByDefault),
+            malformed: of(Total::Malformed),
+            not_ip: of(Total::NotIp),
+            limited: of(Total::Limited),
+            challenged: 0,
+            failed_open: 0,
+            failed_closed: 0,
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What is set on two interfaces while frames cross between them, and put back afterwards: promiscuous mode, and the link state of one
+//! carried over to the other.
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use serde::{Deserialize, Serialize};
+use sys::link::{self, LinkFlags};
+
+use super::Pair;
+use crate::error::ShieldError;
+
+/// How long an interface may take until its link is there: autonegotiation takes seconds.
+const SETTLE: Duration = Duration::from_secs(5);
+/// Where it is written down, among what outlives the control process.
+const FILE: &str = "between.json";
+
+/// What was changed; written down before it is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Changed {
+    names: [String; 2],
+    /// Was not promiscuous before.
+    promiscuous: [bool; 2],
+    /// This one was taken down, as the other one has lost its link.
+    held_down: Option<usize>,
+}
+
+/// Both interfaces.
+#[derive(Debug)]
+pub struct Sides {
+    changed: Changed,
+    path: PathBuf,
+    was_running: [bool; 2],
+    /// Before this time no link is nothing to carry over.
+    settled: [Instant; 2],
+}
+
+impl Sides {
+    /// Makes both promiscuous, unless somebody else does; `state` is a folder for what outlives this process. What an earlier process has changed there is known.
+    ///
+    /// # Errors
+    /// The interfaces' flags cannot be read or set.
+    pub fn start(pair: &Pair, promiscuous: bool, state: &Path) -> Result<Self, ShieldError> {
+        let names = pair.names().map(ToOwned::to_owned);
+        let left = read(state).filter(|left| left.names == names);
+        let taken_over = left.is_some();
+        let mut changed = left.unwrap_or_else(|| Changed { names, ..Changed::default() });
+        if !taken_over && promiscuous {
+            for (name, ours) in changed.names.iter().zip(&mut changed.promiscuous) {
+                *ours = !flags(name)?.promiscuous;
+            }
+        }
+        let settled = [Instant::now() + SETTLE; 2];
+        let sides = Self { changed, path: state.join(FILE), was_running: [false; 2], settled };
+        sides.write()?;
+        for name in sides.changed.names.iter().filter(|_| promiscuous) {
+            let set = link::set_promiscuous(name, true);
+            set.map_err(|e| ShieldError::Lacking(format!("cannot make {name} promiscuous: {e}")))?;
+        }
+        Ok(sides)
+    }
+
+    /// Takes one side down when the other has lost its link, and up again when it is back. What was done, in words.
+    ///
+    /// # Errors
+    /// An interface cannot be taken down or up.
+    pub fn carry(&mut self) -> Result<Option<String>, ShieldError> {
+        // That an interface is gone is noticed elsewhere.
+        let [Ok(first), Ok(second)] = [0, 1].map(|side: usize| link::flags(&self.changed.names[side])) else {
+            return Ok(None);
+        };
+        let now = [first, second];
+        if let Some(held) = self.changed.held_down {
+            let other = 1 - held;
+            if !is_there(now[other]) {
+                return Ok(None);
+            }
+            self.set(held, true)?;
+            self.changed.held_down = None;
+            self.was_running[held] = false;
+            self.settled[held] = Instant::now() + SETTLE;
+            self.write()?;
+            let names = &self.changed.names;
+            return Ok(Some(format!("{} has its link back: {} is up again", names[other], names[held])));
+        }
+        for side in [0, 1] {
+            let other = 1 - side;
+            let lost = !is_there(now[side]) && (self.was_running[side] || Instant::now() >= self.settled[side]);
+            self.was_running[side] = is_there(now[side]);
+            if lost && now[other].up {
+                self.changed.held_down = Some(other);
+                self.write()?;
+                self.set(other, false)?;
+                let names = &self.changed.names;
+                return Ok(Some(format!("{} has lost its link: {} is taken down", names[side], names[other])));
+            }
+        }
+        Ok(None)
+    }
+
+    fn set(&self, side: usize, up: bool) -> Result<(), ShieldError> {
+        let name = &self.changed.names[side];
+        let word = if up { "up" } else { "down" };
+        link::set_up(name, up).map_err(|e| ShieldError::Lacking(format!("cannot take {name} {word}: {e}")))
+    }
+
+    fn write(&self) -> Result<(), ShieldError> {
+        let failed = |source| ShieldError::Place { operation: "write", path: self.path.clone(), source };
+        let text = serde_json::to_vec(&self.changed).map_err(|e| failed(io::Error::from(e)))?;
+        let next = self.path.with_extension("next");
+        fs::write(&next, text).and_then(|()| fs::rename(&next, &self.path)).map_err(failed)
+    }
+}
+
+fn is_there(flags: LinkFlags) -> bool {
+    flags.up && flags.running
+}
+
+fn flags(name: &str) -> Result<LinkFlags, ShieldError> {
+    link::flags(name).map_err(|e| ShieldError::Lacking(format!("cannot read the flags of {name}: {e}")))
+}
+
+fn read(state: &Path) -> Option<Changed> {
+    serde_json::from_slice(&fs::read(state.join(FILE)).ok()?).ok()
+}
+
+/// Puts back what is written down in `state`, if anything is. Interfaces that are gone need nothing.
+pub(crate) fn put_back(state: &Path) {
+    let Some(changed) = read(state) else { return };
+    if let Some(held) = changed.held_down {
+        let _ = link::set_up(&changed.names[held], true);
+    }
+    for (name, promiscuous) in changed.names.iter().zip(changed.promiscuous) {
+        if promiscuous {
+            let _ = link::set_promiscuous(name, false);
+        }
+    }
+}

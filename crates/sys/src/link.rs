@@ -1,0 +1,102 @@
+//! Flags of interfaces of this thread's network namespace (netdevice(7)): read, and two of them set.
+
+use std::{
+    io, mem,
+    os::fd::{AsRawFd, FromRawFd, OwnedFd},
+};
+
+/// What an interface says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LinkFlags {
+    /// It was brought up (IFF_UP).
+    pub up: bool,
+    /// It is up, and there is somebody at the other end of the wire (IFF_RUNNING).
+    pub running: bool,
+    /// It was told to take frames for everybody (IFF_PROMISC), which packet sockets can do besides.
+    pub promiscuous: bool,
+}
+
+/// Reads the flags (SIOCGIFFLAGS).
+///
+/// # Errors
+/// ENODEV if there is no such interface.
+pub fn flags(interface: &str) -> io::Result<LinkFlags> {
+    let flags = read(&socket()?, &mut request(interface)?)?;
+    let has = |flag: i32| flags & flag != 0;
+    Ok(LinkFlags { up: has(libc::IFF_UP), running: has(libc::IFF_RUNNING), promiscuous: has(libc::IFF_PROMISC) })
+}
+
+/// Brings an interface up or takes it down.
+///
+/// # Errors
+/// ENODEV if there is no such interface, EPERM without CAP_NET_ADMIN.
+pub fn set_up(interface: &str, up: bool) -> io::Result<()> {
+    set(interface, libc::IFF_UP, up)
+}
+
+/// Has an interface take frames for everybody, beyond the end of this process, or not.
+///
+/// # Errors
+/// As for [`set_up`].
+pub fn set_promiscuous(interface: &str, promiscuous: bool) -> io::Result<()> {
+    set(interface, libc::IFF_PROMISC, promiscuous)
+}
+
+fn set(interface: &str, flag: i32, on: bool) -> io::Result<()> {
+    let (socket, mut request) = (socket()?, request(interface)?);
+    let before = read(&socket, &mut request)?;
+    let after = if on { before | flag } else { before & !flag };
+    if after == before {
+        return Ok(());
+    }
+    request.ifr_ifru.ifru_flags = after as libc::c_short;
+    // SAFETY: the request is an initialised ifreq with a name that ends in NUL, and outlives the call.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+fn read(socket: &OwnedFd, request: &mut libc::ifreq) -> io::Result<i32> {
+    // SAFETY: the request is an initialised ifreq with a name that ends in NUL, and outlives the call.
+    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, std::ptr::from_mut(request)) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: SIOCGIFFLAGS has just filled this member.
+    Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }))
+}
+
+fn socket() -> io::Result<OwnedFd> {
+    // SAFETY: no memory is involved.
+    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn request(interface: &str) -> io::Result<libc::ifreq> {
+    // SAFETY: all zeros are a valid ifreq.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    // One place is left for the NUL.
+    if interface.len() >= request.ifr_name.len() {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    for (place, byte) in request.ifr_name.iter_mut().zip(interface.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_are_read_and_what_is_not_there_is_an_error() {
+        assert!(flags("lo").is_ok());
+        assert_eq!(flags("ek-none0").unwrap_err().raw_os_error(), Some(libc::ENODEV));
+        assert!(flags("a-name-that-is-too-long").is_err());
+    }
+}
