@@ -49,7 +49,7 @@ pub struct Clients {
     pub finished: u32,
     /// Those that were refused or reset.
     pub refused: u32,
-    /// From the first one's beginning to the last one's end, in seconds.
+    /// From the first one's beginning until all were to have begun, or to the last answer if that was later; in seconds.
     pub seconds: f64,
     /// Times from the call to the connection, of those that were connected in time; none of none.
     pub connect: Option<Delays>,

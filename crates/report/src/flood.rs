@@ -40,7 +40,7 @@ pub fn flood_text(run: &FloodRun, look: Look) -> String {
 
 /// The columns.
 pub(crate) const HEADS: [&str; 9] =
-    [">FLOOD", ">ARRIVED", ">ANSWERED", ">SUCCESS", ">GOODPUT", ">p50", ">p99", ">SYN x2", ">CPU"];
+    [">FLOOD", ">ARRIVED", ">ANSWERED", ">SUCCESS", ">GOODPUT", ">p50", ">p99", ">AGAIN", ">CPU"];
 
 /// The cells of a point.
 pub(crate) fn row(run: &FloodRun, point: &FloodPoint) -> Vec<String> {
@@ -56,7 +56,7 @@ pub(crate) fn row(run: &FloodRun, point: &FloodPoint) -> Vec<String> {
         format!("{:.0}/s", clients.goodput_per_s()),
         delay(|d| d.p50_ns),
         delay(|d| d.p99_ns),
-        clients.syns_again.to_string(),
+        clients.segments_again.to_string(),
         point.host_percent(&run.setup.host_cpus).map_or_else(|| "-".to_owned(), |p| format!("{p:.0} %")),
     ]
 }
@@ -148,8 +148,8 @@ pub(crate) fn conditions(run: &FloodRun) -> Vec<(&'static str, String)> {
         (
             "Columns",
             "FLOOD frames offered; ARRIVED found a place in the queue; ANSWERED spoofed SYNs that got a SYN-ACK, counted at the far end; \
-             SUCCESS and GOODPUT clients with an answer; p50, p99 times to connect of those that connected; SYN x2 SYNs sent again by the \
-             clients; CPU the host's cores, 100 % each. A client notices nothing if 99.9 % succeed and p99 is at most 5 ms"
+             SUCCESS and GOODPUT clients with an answer; p50, p99 times to connect of those that connected; AGAIN segments that the \
+             clients' kernel sent again, at the earliest after 0.2 s; CPU the host's cores, 100 % each. A client notices nothing if 99.9 % succeed and p99 is at most 5 ms"
                 .to_owned(),
         ),
         ("Begun", run.when.clone()),

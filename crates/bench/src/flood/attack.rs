@@ -12,10 +12,7 @@ use std::{
 
 use bpf::{LiveCounts, LivePace, LivePacket, LiveSender, RandomSources};
 use lab::NamespaceHandle;
-use sys::{
-    affinity::pin_current_thread,
-    interrupt::InterruptibleThread,
-};
+use sys::{affinity::pin_current_thread, interrupt::InterruptibleThread};
 use wire::{FlowKey, FrameSize, Kind, Mac, Template};
 
 use super::bed::SPOOFED;

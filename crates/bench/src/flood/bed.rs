@@ -20,6 +20,10 @@ pub(super) const CLIENTS: (Ipv4Addr, u8) = (Ipv4Addr::new(198, 19, 0, 0), 16);
 /// … and the flood claims to come from here (RFC 1918).
 pub(super) const SPOOFED: (Ipv4Addr, u8) = (Ipv4Addr::new(10, 0, 0, 0), 8);
 
+/// NETIF_F_ALL_TSO (include/linux/netdev_features.h).
+const SEGMENTATION: [&str; 4] =
+    ["tx-tcp-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation", "tx-tcp6-segmentation"];
+
 pub(super) struct Bed {
     // What is attached goes before the namespaces.
     pub(super) end: FloodEnd,
@@ -41,6 +45,10 @@ impl Bed {
         {
             // NAPI, so that live frames arrive.
             ns.set_feature(&end.name, "rx-gro", true)?;
+            // With any of them a TCP packet goes round the receiver's queue (veth_skb_is_eligible_for_gro in drivers/net/veth.c).
+            for feature in SEGMENTATION {
+                ns.set_feature(&end.name, feature, false)?;
+            }
             ns.add_address(&end.name, address.into(), 24)?;
             ns.add_neighbour(&end.name, other.into(), mac)?;
         }

@@ -57,7 +57,12 @@ const HEAD_START: Duration = Duration::from_millis(300);
 #[derive(Debug, Args)]
 pub(crate) struct FloodArgs {
     /// Protections: none, plain, cookies, nft-ingress, synproxy, shield.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', default_value = "none,plain,cookies,nft-ingress,synproxy,shield")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        default_value = "none,plain,cookies,nft-ingress,synproxy,shield"
+    )]
     modes: Vec<String>,
     /// Rates of the flood in frames/s, such as 100k or 1.5M, or max.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = rate, default_value = "0,100k,500k,1M,2M,max")]
@@ -71,15 +76,18 @@ pub(crate) struct FloodArgs {
     /// Milliseconds from the beginning of a connection to its answer (10 to 60000).
     #[arg(long, value_name = "MS", default_value_t = 900, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     patience: u64,
-    /// CPUs to use, such as 2,3: the first is the flood's and the clients', the second the host's [default: all that are online and not
-    /// isolated].
+    /// Run the clients on the flood's core: an upper bound, since the flood pauses while they send.
+    #[arg(long)]
+    beside_flood: bool,
+    /// CPUs to use, such as 2,3: the first is the flood's, the second the host's, a third its server's, a fourth the clients', which
+    /// otherwise share the last one [default: all that are online and not isolated].
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
     /// Keep the run in this file (schema evenkeel.bench.flood/1).
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Show a saved run instead of making one.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["modes", "rates", "connects", "per_second", "patience", "cpus", "save"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["modes", "rates", "connects", "per_second", "patience", "beside_flood", "cpus", "save"])]
     show: Option<PathBuf>,
     /// Write a page with the curves.
     #[arg(long, value_name = "FILE")]
@@ -187,13 +195,14 @@ impl FloodArgs {
                 wanted.clone()
             }
         };
+        let cores = FloodCores::split(&cpus)?;
         Ok(FloodConfig {
             rates: self.rates.clone(),
             connects: self.connects,
             connects_per_s: f64::from(self.per_second),
             patience: Duration::from_millis(self.patience),
             head_start: HEAD_START,
-            cores: FloodCores::split(&cpus)?,
+            cores: if self.beside_flood { cores.with_clients_beside_the_flood() } else { cores },
         })
     }
 

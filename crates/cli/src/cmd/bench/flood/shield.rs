@@ -66,12 +66,8 @@ impl Protection for Shield {
         let folder = Folder::make()?;
         let file = folder.0.join("rules.toml");
         fs::write(&file, rules(place.server.port())).map_err(failed)?;
-        let working = |child| Working {
-            program: program.clone(),
-            interface: place.interface.to_owned(),
-            child,
-            _folder: folder,
-        };
+        let working =
+            |child| Working { program: program.clone(), interface: place.interface.to_owned(), child, _folder: folder };
         let mut command = run_inside(&program, place.host.name());
         command.args(["run", place.interface, "--quiet", "--rules"]).arg(&file);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());

@@ -1,0 +1,126 @@
+//! `evenkeel bench flood` in its lab: clients finish beside a small flood, and all of it is accounted for. No timing is asserted.
+
+use std::{
+    fs,
+    process::{Command, Output},
+};
+
+use serde_json::Value;
+
+fn evenkeel(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(arguments).output().expect("the program starts")
+}
+
+fn may_run() -> bool {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    if nix::unistd::geteuid().is_root() && cpus >= 2 {
+        return true;
+    }
+    assert!(std::env::var_os("CI").is_none(), "bench flood needs root and two CPUs, and CI must have them");
+    eprintln!("skipped: bench flood needs root and two CPUs");
+    false
+}
+
+#[test]
+fn clients_and_flood_share_a_link_and_are_accounted_for() {
+    if !may_run() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let (saved, page) = (path("run.json"), path("page.html"));
+    let output = evenkeel(&[
+        "bench",
+        "flood",
+        "--modes",
+        "plain,shield",
+        "--rates",
+        "0,20k",
+        "--connects",
+        "50",
+        "--per-second",
+        "100",
+        "--patience",
+        "20000",
+        "--json",
+        "--save",
+        &saved,
+        "--html",
+        &page,
+    ]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    // How long connects take on this machine decides between the two.
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{said}");
+    let run: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(run["schema"], "evenkeel.bench.flood/1");
+    let modes = run["modes"].as_array().expect("modes");
+    let keys: Vec<&str> = modes.iter().filter_map(|m| m["key"].as_str()).collect();
+    assert_eq!(keys, ["plain", "shield"]);
+    for mode in modes {
+        let key = mode["key"].as_str().expect("a key");
+        let [quiet, flood] = mode["points"].as_array().expect("points").as_slice() else {
+            panic!("two points: {mode}")
+        };
+        let number = |point: &Value, name: &str| point[name].as_i64().unwrap_or_else(|| panic!("{name}: {point}"));
+        assert_eq!((number(quiet, "offered"), number(quiet, "answered")), (0, 0), "{key}");
+        assert_eq!(quiet["clients"]["finished"], 50, "{key}: {quiet}");
+        let (offered, answered) = (number(flood, "offered"), number(flood, "answered"));
+        assert!(offered > 1000, "{key}: {flood}");
+        // Nobody is left out of the account, but what was under way when it was drawn up.
+        assert!(number(flood, "unexplained").abs() * 20 <= offered, "{key}: {flood}");
+        assert!(answered > 0 && flood["clients"]["finished"] == 50, "{key}: {flood}");
+        if key == "shield" {
+            let challenged =
+                flood["counters"].as_array().expect("counters").iter().find(|c| c["place"] == "shield, challenged");
+            assert!(challenged.is_some_and(|c| number(c, "packets") >= answered), "the shield has answered: {flood}");
+        }
+    }
+    let shown = evenkeel(&["bench", "flood", "--show", &saved]);
+    let text = String::from_utf8_lossy(&shown.stdout);
+    assert!(text.contains("ANSWERED") && text.contains("plain kernel"), "{text}");
+    let page = fs::read_to_string(&page).expect("a page");
+    assert!(page.contains("What clients notice") && page.contains("id=\"success\""));
+}
+
+#[test]
+fn without_cookies_the_listener_drops_and_says_so() {
+    if !may_run() {
+        return;
+    }
+    let output = evenkeel(&[
+        "bench",
+        "flood",
+        "--modes",
+        "none",
+        "--rates",
+        "20k",
+        "--connects",
+        "10",
+        "--patience",
+        "200",
+        "--json",
+    ]);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    let run: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let point = &run["modes"][0]["points"][0];
+    assert!(point["answered"].as_u64() < point["offered"].as_u64().map(|n| n / 2), "{point}");
+    assert!(point["clients"]["finished"].as_u64() < Some(10), "{point}");
+    let losses = point["losses"].as_array().expect("losses");
+    assert!(losses.iter().any(|l| l["place"].as_str().is_some_and(|p| p.contains("ListenDrops"))), "{point}");
+}
+
+#[test]
+fn wrong_wishes_are_told() {
+    for (arguments, word) in [
+        (["--modes", "magic"], "synproxy"),
+        (["--rates", "fast"], "no rate"),
+        (["--connects", "0"], "--connects"),
+        (["--cpus", "0"], "two CPUs"),
+        (["--show", "/dev/null"], "cannot show"),
+    ] {
+        let output = evenkeel(&[["bench", "flood"], arguments].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {said}");
+        assert!(said.contains(word), "{arguments:?}: {said}");
+    }
+}
