@@ -8,7 +8,9 @@ mod layout;
 mod link;
 mod load;
 pub mod prefixes;
+mod room;
 mod shared;
+mod spare;
 pub mod tables;
 mod watch;
 
@@ -20,6 +22,7 @@ pub use layout::COUNTERS;
 pub use link::ShieldLink;
 pub use load::{Between, Heartbeat, Shield, ShieldConfig, ShieldParsed, Tested};
 pub use shared::{ShieldShared, monotonic_ns};
+pub use spare::Spare;
 pub use tables::*;
 pub use watch::{Watch, WatchConfig, WatchCounts, WatchReading, WatchSample};
 

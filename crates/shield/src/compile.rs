@@ -11,6 +11,7 @@ use crate::{
 };
 
 mod addresses;
+mod cache;
 mod conditions;
 mod counters;
 pub mod lookup;
@@ -18,6 +19,7 @@ mod now;
 mod rows;
 mod values;
 
+pub use cache::Cache;
 pub use counters::{COUNTERS_MAX, Counters};
 pub use now::Now;
 
@@ -26,12 +28,28 @@ pub use now::Now;
 /// # Errors
 /// More rules than [`RULES_MAX`], a set that does not exist, more classes of a field or names than the tables can number.
 pub fn tables(rules: &Rules, counters: &mut Counters, now: Now) -> Result<ShieldTables, ShieldError> {
+    tables_after(rules, counters, now, &mut Cache::default())
+}
+
+/// As [`tables`], of rules that follow others: what did not change is taken from `cache`.
+///
+/// # Errors
+/// As for [`tables`].
+pub fn tables_after(
+    rules: &Rules,
+    counters: &mut Counters,
+    now: Now,
+    cache: &mut Cache,
+) -> Result<ShieldTables, ShieldError> {
     if rules.rules.len() > RULES_MAX {
         return Err(ShieldError::TooManyRules { given: rules.rules.len(), max: RULES_MAX });
     }
     let words = rules.rules.len().div_ceil(64).max(1);
-    let source = addresses::table(rules, "source addresses", |rule| &rule.when.source, words)?;
-    let destination = addresses::table(rules, "destination addresses", |rule| &rule.when.destination, words)?;
+    let expected = cache.expected();
+    let source = addresses::table(rules, "source addresses", |rule| &rule.when.source, words, &[], &mut cache.source)?;
+    let kept = &mut cache.destination;
+    let destination =
+        addresses::table(rules, "destination addresses", |rule| &rule.when.destination, words, &expected, kept)?;
     let mut fields = fields(rules, words)?;
     if source.is_none() && destination.is_none() && fields.iter().all(Option::is_none) {
         // Without any row to AND, bits of rules that do not exist would be left: the shortest table says which do.
@@ -46,7 +64,7 @@ pub fn tables(rules: &Rules, counters: &mut Counters, now: Now) -> Result<Shield
         rules: rules.rules.iter().map(|rule| entry(rule, counters, now)).collect::<Result<_, _>>()?,
         default_drop: rules.default == Verdict::Drop,
         malformed_drop: rules.malformed == Verdict::Drop,
-        protected: addresses::protected(&rules.protected)?,
+        protected: addresses::protected(&rules.protected, cache)?,
     })
 }
 

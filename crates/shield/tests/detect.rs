@@ -28,7 +28,7 @@ fn attack(class: AttackClass, make: fn(&mut mixes::Dice) -> shield::packet::Pack
     assert_eq!(events[0].class, class, "{events:#?}");
     let (said, after_s) = first_action(&events).expect("a mitigation");
     assert_eq!(said, action);
-    assert!(after_s < 0.25, "two looks of 0.1 s: {after_s} s");
+    assert!(after_s < 0.16, "three looks of 0.05 s: {after_s} s");
     assert!(!world.detector.rules().is_empty());
     let events = world.run(31, &[CALM]);
     assert_eq!(words(&events), ["ended"], "{events:#?}");

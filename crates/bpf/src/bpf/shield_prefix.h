@@ -64,6 +64,15 @@ static __always_inline __u32 shield_ones(__u64 x)
 /* Keeps the compiler from comparing a copy of a number whose bounds the verifier then does not know. */
 #define shield_keep(x) asm volatile("" : "+r"(x))
 
+/* Has the verifier forget what it knows of a number, so that paths which differ by it alone are one path again. `other` is any number
+ * that it does not know. */
+#define shield_forget(x, other)          \
+	do {                             \
+		x ^= (other);            \
+		asm volatile("" : "+r"(x)); \
+		x ^= (other);            \
+	} while (0)
+
 /* A /24 of several classes: its block has up to four runs, or says where the longer list is. Indices are 64 bits wide, since the
  * verifier forgets bounds where the upper half is cut off. */
 static __always_inline __u32 shield_trie_block(const void *data, const volatile struct shield_trie *t, __u64 number,
@@ -97,10 +106,10 @@ static __always_inline __u32 shield_trie_block(const void *data, const volatile 
 		__u64 next = at + step;
 
 		shield_keep(next);
-		if (next >= t->runs_len || next >= end)
-			continue;
-		if (*(const __u32 *)(data + t->runs + next * 4) >> 16 <= low)
+		if (next < t->runs_len && next < end &&
+		    *(const __u32 *)(data + t->runs + next * 4) >> 16 <= low)
 			at = next;
+		shield_forget(at, end);
 	}
 	shield_keep(at);
 	if (at >= t->runs_len)
@@ -208,11 +217,15 @@ static __always_inline __u32 shield_v6_long(const void *data, const volatile str
 static __always_inline __u32 shield_class(const void *data, const volatile struct shield_prefixes *p, __u32 which,
 					  __u8 family, const __u32 *address)
 {
+	__u32 class = 0;
+
 	if (family == 4)
-		return shield_trie_find(data, &p->v4, bpf_ntohl(address[0]));
-	if (!p->v6.used)
-		return 0;
-	return shield_v6_long(data, p, which, address, shield_trie_find(data, &p->v6, bpf_ntohl(address[0])));
+		class = shield_trie_find(data, &p->v4, bpf_ntohl(address[0]));
+	else if (p->v6.used)
+		class = shield_v6_long(data, p, which, address,
+				       shield_trie_find(data, &p->v6, bpf_ntohl(address[0])));
+	shield_forget(class, address[0]);
+	return class;
 }
 
 static __always_inline __u32 shield_source_class(const struct shield_packet *packet)

@@ -2,6 +2,7 @@
 
 use super::{
     prefixes::{PrefixLayout, section},
+    room,
     tables::{AddressTable, FieldTable, RuleAction, RuleEntry, ShieldTables, WORDS_MAX},
 };
 use crate::{skel::shield::types::shield_rule, xdp::XdpError};
@@ -28,13 +29,19 @@ const CLASS_TABLES: [(&str, usize); FIELDS - ADDRESSES] = [
     (".data.sh_length", 1 << 16),
 ];
 
+/// Classes that a field of a spare program has room for beyond those of its tables.
+const SPARE_CLASSES: usize = 64;
+
 const _: () = assert!(size_of::<shield_rule>() == 32);
+
+/// Names of sections and their bytes.
+pub(super) type Sections = Vec<(&'static str, Vec<u8>)>;
 
 /// What is written into the program before it is loaded, and into its sections before it is attached.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     /// Name and bytes of each section.
-    pub(super) sections: Vec<(&'static str, Vec<u8>)>,
+    pub(super) sections: Sections,
     pub(super) uses: [bool; FIELDS],
     pub(super) words: u64,
     pub(super) base: [u64; FIELDS],
@@ -52,6 +59,18 @@ impl Layout {
     /// # Errors
     /// [`XdpError::Setting`] for tables that contradict themselves: the program would read beyond them.
     pub(super) fn of(tables: &ShieldTables) -> Result<Self, XdpError> {
+        Self::build(tables, 0)
+    }
+
+    /// With room for more classes and prefixes; the sections of addresses are left empty.
+    ///
+    /// # Errors
+    /// As for [`Layout::of`].
+    pub(super) fn roomy(tables: &ShieldTables) -> Result<Self, XdpError> {
+        Self::build(tables, SPARE_CLASSES)
+    }
+
+    fn build(tables: &ShieldTables, spare: usize) -> Result<Self, XdpError> {
         let words = tables.words;
         check(tables)?;
         let mut layout = Self { words: words as u64, ..Default::default() };
@@ -69,9 +88,12 @@ impl Layout {
         ];
         for (i, (table, prefixes, rows)) in addresses.into_iter().enumerate() {
             let Some(table) = table else { continue };
-            layout.prefixes[i] = layout.put_prefixes(table, prefixes);
+            layout.prefixes[i] = match spare {
+                0 => layout.put_prefixes(table, prefixes),
+                _ => layout.put_room(table, prefixes),
+            };
             let mut padded = Vec::new();
-            layout.mask[i] = pad_rows(&table.rows, words, &mut padded);
+            layout.mask[i] = pad_rows(&table.rows, words, spare, &mut padded);
             layout.uses[i] = true;
             layout.put(rows, &padded);
         }
@@ -84,7 +106,7 @@ impl Layout {
             let Some(table) = table else { continue };
             let field = i + ADDRESSES;
             layout.base[field] = (rows.len() / stride(words)) as u64;
-            layout.mask[field] = pad_rows(&table.rows, words, &mut rows);
+            layout.mask[field] = pad_rows(&table.rows, words, spare, &mut rows);
             layout.absent[field] = table.absent.into();
             layout.uses[field] = true;
             let mut classes = table.class_of.clone();
@@ -102,10 +124,92 @@ impl Layout {
     }
 
     fn put_prefixes(&mut self, table: &AddressTable, name: &'static str) -> PrefixLayout {
-        let (bytes, layout) = section(table.v4.as_ref(), table.v6.as_ref());
+        let (bytes, layout) = section(table.v4.as_deref(), table.v6.as_deref());
         self.sections.push((name, bytes));
         layout
     }
+
+    fn put_room(&mut self, table: &AddressTable, name: &'static str) -> PrefixLayout {
+        let (layout, bytes) = room::layout(table.v4.as_deref(), table.v6.as_deref());
+        self.sections.push((name, vec![0; bytes]));
+        layout
+    }
+
+    /// The sections of other tables for a program that was loaded with this layout, those of addresses left out; none: they do not
+    /// fit.
+    ///
+    /// # Errors
+    /// As for [`Layout::of`].
+    pub(super) fn refill(&self, tables: &ShieldTables) -> Result<Option<Sections>, XdpError> {
+        check(tables)?;
+        let words = self.words as usize;
+        let has = |action| tables.rules.iter().any(|rule| rule.action == action);
+        if tables.words > words
+            || (has(RuleAction::Limit) && !self.limits)
+            || (has(RuleAction::Challenge) && !self.challenges)
+        {
+            return Ok(None);
+        }
+        let mut sections = Vec::new();
+        let mut bytes: Vec<u8> = tables.rules.iter().flat_map(rule_bytes).collect();
+        bytes.resize((self.rules_mask as usize + 1) * size_of::<shield_rule>(), 0);
+        sections.push((".data.sh_rules", bytes));
+        let whole = vec![u64::MAX; tables.words];
+        let mut rows = Vec::new();
+        for (field, uses) in self.uses.iter().enumerate() {
+            let (name, given) = match field {
+                0 => (".data.sh_source", tables.source.as_ref().map(|table| &table.rows)),
+                1 => (".data.sh_dest", tables.destination.as_ref().map(|table| &table.rows)),
+                _ => ("", tables.fields[field - ADDRESSES].as_ref().map(|table| &table.rows)),
+            };
+            let classes = self.mask[field] as usize + 1;
+            let given_classes = given.map_or(1, |rows| rows.len() / tables.words);
+            if (!uses && given.is_some()) || given_classes > classes {
+                return Ok(None);
+            }
+            if !uses {
+                continue;
+            }
+            let of_field = widened(given.unwrap_or(&whole), tables.words, words, classes);
+            if field < ADDRESSES {
+                sections.push((name, of_field.iter().flat_map(|word| word.to_ne_bytes()).collect()));
+                continue;
+            }
+            rows.extend(of_field);
+            let (name, values) = CLASS_TABLES[field - ADDRESSES];
+            let table = tables.fields[field - ADDRESSES].as_ref();
+            let absent = table.map_or(0, |table| table.absent);
+            if u64::from(absent) != self.absent[field] {
+                return Ok(None);
+            }
+            let mut classes = table.map_or_else(Vec::new, |table| table.class_of.clone());
+            classes.resize(values, absent);
+            sections.push((name, classes.iter().flat_map(|class| class.to_ne_bytes()).collect()));
+        }
+        if !rows.is_empty() {
+            sections.push((".data.sh_rows", rows.iter().flat_map(|word| word.to_ne_bytes()).collect()));
+        }
+        Ok(Some(sections))
+    }
+}
+
+/// Rows of `words` words as a program of `to` words has them, `classes` of them.
+fn widened(rows: &[u64], words: usize, to: usize, classes: usize) -> Vec<u64> {
+    let mut wide = Vec::with_capacity(classes * stride(to));
+    let mut row = vec![0; to];
+    for narrow in rows.chunks_exact(words) {
+        row[..words].copy_from_slice(narrow);
+        push_row(&row, &mut wide);
+    }
+    wide.resize(classes * stride(to), 0);
+    wide
+}
+
+fn push_row(row: &[u64], to: &mut Vec<u64>) {
+    if row.len() > 1 {
+        to.push(row.iter().enumerate().fold(0, |sum, (i, &word)| sum | u64::from(word != 0) << i));
+    }
+    to.extend_from_slice(row);
 }
 
 /// Words from one row to the next: with several words there is one in front that says which are not zero.
@@ -113,16 +217,11 @@ fn stride(words: usize) -> usize {
     if words == 1 { 1 } else { words + 1 }
 }
 
-/// Appends rows as the program has them, as many as the next power of two; gives that number less one.
-fn pad_rows(rows: &[u64], words: usize, to: &mut Vec<u64>) -> u64 {
-    let classes = (rows.len() / words).max(1).next_power_of_two();
+/// Appends rows as the program has them and `spare` more, as many as the next power of two; gives that number less one.
+fn pad_rows(rows: &[u64], words: usize, spare: usize, to: &mut Vec<u64>) -> u64 {
+    let classes = (rows.len() / words + spare).max(1).next_power_of_two();
     let end = to.len() + classes * stride(words);
-    for row in rows.chunks_exact(words) {
-        if words > 1 {
-            to.push(row.iter().enumerate().fold(0, |sum, (i, &word)| sum | u64::from(word != 0) << i));
-        }
-        to.extend_from_slice(row);
-    }
+    rows.chunks_exact(words).for_each(|row| push_row(row, to));
     to.resize(end, 0);
     classes as u64 - 1
 }

@@ -92,6 +92,9 @@ pub struct Tested {
     pub frame: Vec<u8>,
 }
 
+/// Names of a loaded program's sections and mappings of them.
+pub(super) type Mapped = Vec<(&'static str, SharedMemory)>;
+
 /// A loaded program with its tables, ready to be attached.
 #[derive(Debug)]
 pub struct Shield {
@@ -105,7 +108,16 @@ impl Shield {
     /// # Errors
     /// [`XdpError::Setting`] for tables that contradict themselves; [`XdpError::Load`] if the kernel refuses.
     pub fn load(tables: &ShieldTables, config: &ShieldConfig, shared: &ShieldShared) -> Result<Self, XdpError> {
-        let layout = Layout::of(tables)?;
+        Self::load_as(&Layout::of(tables)?, tables, config, shared).map(|(shield, _)| shield)
+    }
+
+    /// Loads the program for tables that are laid out; also gives its sections, as [`Layout::sections`] has them.
+    pub(super) fn load_as(
+        layout: &Layout,
+        tables: &ShieldTables,
+        config: &ShieldConfig,
+        shared: &ShieldShared,
+    ) -> Result<(Self, Mapped), XdpError> {
         if layout.challenges && !config.tell && config.cookies.is_none() {
             return Err(XdpError::Setting("a rule asks for SYN cookies, which are not set up".into()));
         }
@@ -172,7 +184,7 @@ impl Shield {
                 })?;
             }
         }
-        let mut told = None;
+        let (mut told, mut sections) = (None, Vec::new());
         for map in skel.object().maps() {
             let memory = |bytes: usize| {
                 let handle = MapHandle::try_from(&map).map_err(failed)?;
@@ -182,16 +194,17 @@ impl Shield {
                     source,
                 })
             };
-            if let Some((_, bytes)) = layout.sections.iter().find(|(name, _)| map.name() == *name) {
+            if let Some((name, bytes)) = layout.sections.iter().find(|(name, _)| map.name() == *name) {
                 let memory = memory(bytes.len())?;
                 // SAFETY: the program does not run yet, and nobody else has this mapping.
                 unsafe { memory.slice_mut(0, bytes.len()) }.copy_from_slice(bytes);
+                sections.push((*name, memory));
             }
             if config.tell && map.name() == ".data.sh_told" {
                 told = Some(Mutex::new(memory(size_of::<shield_told>())?));
             }
         }
-        Ok(Self { program: duplicate(skel.progs.ek_shield.as_fd(), PROGRAM)?, told })
+        Ok((Self { program: duplicate(skel.progs.ek_shield.as_fd(), PROGRAM)?, told }, sections))
     }
 
     /// Puts the program on `interface`, in that mode and no other.

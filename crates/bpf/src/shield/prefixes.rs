@@ -24,6 +24,8 @@ pub const LIST_END: u8 = 255;
 pub const CLASS_MAX: u16 = 15_999;
 /// The highest number that the first 32 bits can end in.
 pub const NUMBER_MAX: u16 = 32_767;
+/// The hash table of IPv6 prefixes has this many slots or more: a few prefixes more or less do not change its size.
+pub const SLOTS_MIN: usize = 1024;
 /// How far behind its place a slot of the hash table may be.
 pub const PROBES_MAX: usize = 32;
 

@@ -3,6 +3,8 @@
 //! A packet has nine fields ([`Field`]). Each field's value has a class; each class has a row: a bit for every rule whose
 //! condition on that field the value fulfils. The AND of the nine rows is the set of rules that apply, the lowest bit the first.
 
+use std::sync::Arc;
+
 pub use super::prefixes::{V4Prefixes, V6Kind, V6Prefixes, V6Slot};
 
 /// Words of 64 rules that a row may have.
@@ -48,9 +50,9 @@ pub struct FieldTable {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct AddressTable {
     /// IPv4; none: no prefix of that family is named, all addresses have class 0.
-    pub v4: Option<V4Prefixes>,
+    pub v4: Option<Arc<V4Prefixes>>,
     /// IPv6.
-    pub v6: Option<V6Prefixes>,
+    pub v6: Option<Arc<V6Prefixes>>,
     /// A row of `words` words for each class; class 0 is that of addresses in no prefix.
     pub rows: Vec<u64>,
 }

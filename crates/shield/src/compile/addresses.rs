@@ -1,91 +1,132 @@
 //! Fields of addresses: prefixes of all rules become classes of equal membership.
 
-use std::collections::{HashMap, HashSet};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use bpf::shield::AddressTable;
 
-use super::rows::{Rows, narrow, set};
+use super::{
+    cache::{Cache, Group, Kept, List},
+    rows::{narrow, set},
+};
 use crate::{
     error::ShieldError,
     prefixes::{self, CLASSES_MAX},
     rules::{Place, Prefix, Rule, Rules},
 };
 
-/// The lists of prefixes that rules name, each once.
+/// The lists of prefixes that rules name, each once, with the rules that they make apply.
 #[derive(Default)]
 struct Lists<'a> {
     numbers: HashMap<&'a Place, usize>,
-    prefixes: Vec<&'a [Prefix]>,
+    lists: Vec<List>,
+    rules: Vec<Vec<usize>>,
+    /// Of these, so many come first and are each told apart.
+    expected: usize,
 }
 
 impl<'a> Lists<'a> {
-    fn number(&mut self, place: &'a Place, rule: &Rule, rules: &'a Rules) -> Result<usize, ShieldError> {
-        if let Some(&number) = self.numbers.get(place) {
-            return Ok(number);
-        }
-        let prefixes = match place {
-            Place::Prefix(prefix) => std::slice::from_ref(prefix),
-            Place::Set(name) => match rules.sets.get(name) {
-                Some(set) => set.prefixes.as_slice(),
-                None => return Err(ShieldError::UnknownSet { rule: rule.name.clone(), set: name.clone() }),
-            },
+    fn add(&mut self, place: &'a Place, number: usize, rules: &'a Rules) -> Result<(), ShieldError> {
+        let at = match self.numbers.get(place) {
+            Some(&at) => at,
+            None => {
+                let list = match place {
+                    Place::Prefix(prefix) => List::One(*prefix),
+                    Place::Set(name) => match rules.sets.get(name) {
+                        Some(set) => List::Set(Arc::clone(set)),
+                        None => {
+                            let rule = rules.rules[number].name.clone();
+                            return Err(ShieldError::UnknownSet { rule, set: name.clone() });
+                        }
+                    },
+                };
+                self.numbers.insert(place, self.lists.len());
+                self.lists.push(list);
+                self.rules.push(Vec::new());
+                self.lists.len() - 1
+            }
         };
-        let number = self.prefixes.len();
-        self.prefixes.push(prefixes);
-        self.numbers.insert(place, number);
-        Ok(number)
+        if self.rules[at].last() != Some(&number) {
+            self.rules[at].push(number);
+        }
+        Ok(())
+    }
+
+    /// Lists that make the same rules apply, together, and these rules.
+    fn groups(self) -> (Vec<Group>, Vec<Vec<usize>>) {
+        let (mut groups, mut of_group): (Vec<Group>, Vec<Vec<usize>>) = Default::default();
+        let mut known: HashMap<Vec<usize>, usize> = HashMap::new();
+        for (at, (list, rules)) in self.lists.into_iter().zip(self.rules).enumerate() {
+            let group = if at < self.expected { None } else { known.get(&rules).copied() };
+            if let Some(group) = group {
+                groups[group].push(list);
+                continue;
+            }
+            if at >= self.expected {
+                known.insert(rules.clone(), groups.len());
+            }
+            groups.push(vec![list]);
+            of_group.push(rules);
+        }
+        (groups, of_group)
     }
 }
 
-/// The table of one address field, `places` saying which of a rule's conditions is meant; none: no rule asks for it.
+/// The table of one address field, `places` saying which of a rule's conditions is meant; none: no rule asks for it. `expected` have
+/// classes of their own, whether or not a rule names them.
 pub(super) fn table<'a>(
     rules: &'a Rules,
     field: &'static str,
     places: impl Fn(&'a Rule) -> &'a [Place],
     words: usize,
+    expected: &'a [Place],
+    kept: &mut Kept,
 ) -> Result<Option<AddressTable>, ShieldError> {
-    let mut lists = Lists::default();
-    // Which rules each list makes apply, and which apply to any address.
-    let mut of_list: Vec<Vec<usize>> = Vec::new();
+    let mut lists = Lists { expected: expected.len(), ..Lists::default() };
+    for (at, place) in expected.iter().enumerate() {
+        let Place::Prefix(prefix) = place else { continue };
+        lists.numbers.insert(place, at);
+        lists.lists.push(List::One(*prefix));
+        lists.rules.push(Vec::new());
+    }
     let mut always = vec![0; words];
+    let mut used = false;
     for (number, rule) in rules.rules.iter().enumerate() {
         let places = places(rule);
         if places.is_empty() {
             set(&mut always, number, true);
         }
         for place in places {
-            let list = lists.number(place, rule, rules)?;
-            of_list.resize(lists.prefixes.len(), Vec::new());
-            of_list[list].push(number);
+            lists.add(place, number, rules)?;
+            used = true;
         }
     }
-    if lists.prefixes.is_empty() {
+    if !used {
         return Ok(None);
     }
-    let overlay = prefixes::overlay(&lists.prefixes);
-    if overlay.members.len() > CLASSES_MAX {
-        return Err(ShieldError::TooManyClasses { field, classes: overlay.members.len(), max: CLASSES_MAX });
-    }
-    // Memberships that make the same rules apply (a set and a prefix of one rule) share a row.
-    let mut rows = Rows::new(words);
-    let mut class_of = Vec::with_capacity(overlay.members.len());
-    rows.class(&always);
-    for members in &overlay.members {
-        let mut row = always.clone();
-        for rule in members.iter().flat_map(|list| &of_list[*list]) {
-            set(&mut row, *rule, true);
+    let (groups, of_group) = lists.groups();
+    let too_many = |classes| ShieldError::TooManyClasses { field, classes, max: CLASSES_MAX };
+    let (laid, numbers) = kept.lay(&groups).map_err(too_many)?;
+    let mut rows = Vec::with_capacity(laid.members.len() * words);
+    for members in &laid.members {
+        let from = rows.len();
+        rows.extend_from_slice(&always);
+        for rule in members.iter().flat_map(|list| &of_group[numbers[*list]]) {
+            set(&mut rows[from..], *rule, true);
         }
-        class_of.push(narrow(rows.class(&row), field)?);
     }
-    let classes: Vec<(Prefix, u16)> =
-        overlay.classes.into_iter().map(|(prefix, class)| (prefix, class_of[usize::from(class)])).collect();
-    Ok(Some(build(&classes, rows.into_rows())))
+    Ok(Some(AddressTable { v4: laid.v4.clone(), v6: laid.v6.clone(), rows }))
 }
 
 /// Which protected prefix a destination belongs to: the longest that holds it, by number + 1.
-pub(super) fn protected(prefixes: &[Prefix]) -> Result<Option<AddressTable>, ShieldError> {
+pub(super) fn protected(prefixes: &[Prefix], cache: &mut Cache) -> Result<Option<AddressTable>, ShieldError> {
     if prefixes.is_empty() {
         return Ok(None);
+    }
+    if let Some((_, table)) = cache.protected.as_ref().filter(|(of, _)| of == prefixes) {
+        return Ok(Some(table.clone()));
     }
     if prefixes.len() >= CLASSES_MAX {
         return Err(ShieldError::TooManyClasses {
@@ -100,11 +141,17 @@ pub(super) fn protected(prefixes: &[Prefix]) -> Result<Option<AddressTable>, Shi
     for (number, prefix) in prefixes.iter().enumerate().filter(|(_, prefix)| seen.insert(**prefix)) {
         classes.push((*prefix, narrow(number + 1, "protected prefixes")?));
     }
-    Ok(Some(build(&classes, Vec::new())))
+    let table = build(&classes, Vec::new());
+    cache.protected = Some((prefixes.to_vec(), table.clone()));
+    Ok(Some(table))
 }
 
 /// The tables of both families.
 fn build(classes: &[(Prefix, u16)], rows: Vec<u64>) -> AddressTable {
     let has = |v4: bool| classes.iter().any(|(prefix, _)| prefix.address.is_ipv4() == v4);
-    AddressTable { v4: has(true).then(|| prefixes::v4(classes)), v6: has(false).then(|| prefixes::v6(classes)), rows }
+    AddressTable {
+        v4: has(true).then(|| prefixes::v4(classes).into()),
+        v6: has(false).then(|| prefixes::v6(classes).into()),
+        rows,
+    }
 }

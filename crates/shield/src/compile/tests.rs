@@ -40,7 +40,7 @@ fn rule(name: &str, when: Match, action: Action) -> Rule {
 #[test]
 fn sets_prefixes_and_protected_ones() {
     let mut rules = Rules::default();
-    rules.sets.insert("bad".into(), PrefixSet { prefixes: vec![prefix("10.0.0.0", 8), prefix("2001:2::", 48)] });
+    rules.sets.insert("bad".into(), PrefixSet { prefixes: vec![prefix("10.0.0.0", 8), prefix("2001:2::", 48)] }.into());
     let bad = vec![Place::Set("bad".into()), Place::Prefix(prefix("192.0.2.0", 24))];
     let friend = vec![Place::Prefix(prefix("10.1.0.0", 16))];
     rules.rules = vec![

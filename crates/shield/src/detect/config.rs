@@ -9,9 +9,9 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct DetectConfig {
-    /// Time between two looks at the counters, in milliseconds; 20 to 1000. Default 100.
+    /// Time between two looks at the counters, in milliseconds; 20 to 1000. Default 50.
     pub every_ms: u64,
-    /// Looks in a row that must be above a limit before it is an attack. Default 2.
+    /// Looks in a row that must be above a limit before it is an attack. Default 3: a burst of up to 50 ms is none.
     pub confirm: u32,
     /// An attack counts as over when all rates have been below this part of their limits ... Default 0.7.
     pub leave: f64,
@@ -125,8 +125,8 @@ fn ten() -> f64 {
 impl Default for DetectConfig {
     fn default() -> Self {
         Self {
-            every_ms: 100,
-            confirm: 2,
+            every_ms: 50,
+            confirm: 3,
             leave: 0.7,
             quiet_s: 30.0,
             threshold: BTreeMap::new(),

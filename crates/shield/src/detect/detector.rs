@@ -21,7 +21,7 @@ use crate::{
 /// Sources and ports that a picture names.
 const TOP: usize = 5;
 /// A look that took much longer than it should have (the process was held up) says nothing about a moment, and is no look.
-const LATE: u32 = 20;
+const LATE: u32 = 40;
 
 /// Watches all protected prefixes. It reads no clock and no counter: the caller hands both in.
 #[derive(Debug)]

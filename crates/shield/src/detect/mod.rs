@@ -13,6 +13,7 @@ pub mod ladder;
 pub mod mix;
 mod reader;
 mod sentry;
+mod template;
 pub mod window;
 
 pub use attack::Attack;
@@ -22,4 +23,5 @@ pub use detector::{Detector, State};
 pub use ladder::insert;
 pub use reader::{Reader, packet_of};
 pub use sentry::{Seen, Sentry};
+pub use template::template;
 pub use window::{Counts, Rates, Window};

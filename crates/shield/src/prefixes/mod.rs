@@ -1,10 +1,12 @@
 //! Prefixes by the million: files of them, lists of them overlaid into classes, and the tables that the kernel looks addresses up in.
 
+mod laid;
 mod overlay;
 mod read;
 mod v4;
 mod v6;
 
+pub(crate) use laid::Laid;
 pub use overlay::{Overlay, overlay};
 pub use read::{BadLine, OnBadLine, SetError, parse_prefix, parse_set, read_set};
 pub use v4::v4;

@@ -16,14 +16,14 @@ pub struct Overlay {
 }
 
 /// The last address of a prefix, as the bits of its family.
-fn last(prefix: Prefix) -> (bool, u128) {
+pub(super) fn last(prefix: Prefix) -> (bool, u128) {
     match prefix.address {
         IpAddr::V4(a) => (false, u128::from(a.to_bits() | u32::MAX.checked_shr(prefix.len.into()).unwrap_or(0))),
         IpAddr::V6(a) => (true, a.to_bits() | u128::MAX.checked_shr(prefix.len.into()).unwrap_or(0)),
     }
 }
 
-fn first(prefix: Prefix) -> (bool, u128) {
+pub(super) fn first(prefix: Prefix) -> (bool, u128) {
     match prefix.address {
         IpAddr::V4(a) => (false, u128::from(a.to_bits())),
         IpAddr::V6(a) => (true, a.to_bits()),
@@ -58,8 +58,13 @@ impl Interned {
 
 /// Lays `lists` over each other; their prefixes may be in any order, nested, and occur more than once.
 pub fn overlay(lists: &[&[Prefix]]) -> Overlay {
-    let mut all: Vec<((bool, u128), u8, u32, Prefix)> = Vec::with_capacity(lists.iter().map(|l| l.len()).sum());
-    for (list, prefixes) in lists.iter().enumerate() {
+    overlay_numbered(lists.iter().copied().enumerate())
+}
+
+/// As [`overlay`], of lists with their numbers; several parts of a list may come under the same one.
+pub(crate) fn overlay_numbered<'a>(lists: impl Iterator<Item = (usize, &'a [Prefix])> + Clone) -> Overlay {
+    let mut all: Vec<((bool, u128), u8, u32, Prefix)> = Vec::with_capacity(lists.clone().map(|l| l.1.len()).sum());
+    for (list, prefixes) in lists {
         all.extend(prefixes.iter().map(|&p| (first(p), p.len, list as u32, p)));
     }
     // Sets come sorted, which a stable sort notices.

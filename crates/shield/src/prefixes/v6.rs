@@ -2,7 +2,7 @@
 
 use std::{collections::HashMap, net::IpAddr};
 
-use bpf::shield::prefixes::{LIST_END, NUMBER_MAX, PROBES_MAX, V6Kind, V6Prefixes, V6Slot, v6_hash};
+use bpf::shield::prefixes::{LIST_END, NUMBER_MAX, PROBES_MAX, SLOTS_MIN, V6Kind, V6Prefixes, V6Slot, v6_hash};
 
 use super::v4::{runs, table};
 use crate::rules::model::Prefix;
@@ -104,7 +104,7 @@ impl Kinds {
 
 /// Places every prefix at most [`PROBES_MAX`] slots from where it is looked for, in a table at most half full.
 fn hash_table(long: &[(u128, u8, u16)]) -> (Vec<V6Slot>, u32) {
-    let mut size = (long.len() * 2).next_power_of_two();
+    let mut size = (long.len() * 2).next_power_of_two().max(SLOTS_MIN);
     for seed in 1.. {
         let mut slots = vec![V6Slot::default(); size];
         if long.iter().all(|prefix| insert(&mut slots, prefix, seed)) {

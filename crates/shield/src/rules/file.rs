@@ -90,7 +90,7 @@ pub fn parse_in(text: &str, name: &str, folder: &Path) -> Result<RuleFile, Shiel
     for (name, source) in reader.sources {
         match sets::load(&source, folder) {
             Ok((set, skipped)) => {
-                file.rules.sets.insert(name, set);
+                file.rules.sets.insert(name, set.into());
                 file.skipped.extend(skipped);
             }
             Err(ShieldError::Rules(more)) => problems.extend(more),

@@ -73,7 +73,7 @@ pub fn set(file: &mut RuleFile, text: &str) -> Result<(), ShieldError> {
     }
     let source = SetSource { files: vec![path.into()], ..SetSource::default() };
     let (set, _) = sets::load(&source, std::path::Path::new(""))?;
-    file.rules.sets.insert(name.to_owned(), set);
+    file.rules.sets.insert(name.to_owned(), set.into());
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 //! decides only about what exceeds it (drop), a shadow rule counts and never decides. Before all of them come the rules of the
 //! management allow-list; behind all of them the default.
 
-use std::{collections::BTreeMap, net::IpAddr, ops::RangeInclusive};
+use std::{collections::BTreeMap, net::IpAddr, ops::RangeInclusive, sync::Arc};
 
 /// Rules that the kernel's tables have room for, those of the management allow-list included.
 pub const RULES_MAX: usize = 4096;
@@ -19,7 +19,7 @@ pub struct Rules {
     /// What happens to frames that claim to be IP and are cut short or contradict themselves.
     pub malformed: Verdict,
     /// Sets of prefixes that rules name.
-    pub sets: BTreeMap<String, PrefixSet>,
+    pub sets: BTreeMap<String, Arc<PrefixSet>>,
     /// What is watched for attacks, each counted by itself; a packet belongs to the longest that holds its destination.
     pub protected: Vec<Prefix>,
 }

@@ -17,21 +17,26 @@ use bpf::{
     XdpMode,
     shield::{
         Between, CookieMode, Cookies, GatewayCookies, Heartbeat, HostCookies, Shield, ShieldAck, ShieldConfig,
-        ShieldLink, ShieldShared, WatchConfig,
+        ShieldLink, ShieldShared, ShieldTables, WatchConfig,
     },
 };
 use model::shield::Fail;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
-use super::{places::Places, session, watch::Watchman};
+use super::{
+    ahead::{Ahead, Job},
+    places::Places,
+    session,
+    watch::Watchman,
+};
 use crate::{
     between::{self, Pair, Sides, Way},
-    compile::{self, Counters, Now},
+    compile::{Counters, Now},
     detect,
     error::ShieldError,
     rules::{
-        Action, Rule,
+        Action, Rule, Rules,
         file::{self, RuleFile},
         flags,
         management::Session,
@@ -134,6 +139,7 @@ pub struct Guard {
     memory: Memory,
     /// Rules that detection adds.
     extra: Vec<Rule>,
+    ahead: Ahead,
     watchman: Option<Watchman>,
     read_at: Now,
     reloads: u64,
@@ -217,7 +223,10 @@ impl Guard {
         let heart = Heart::start(Arc::clone(&shared))?;
         let cookies = challenges(&file).then(|| cookies(&settings)).transpose()?;
         let watchman = Watchman::start(&settings.interface, &file, &settings.places)?;
+        let mut ahead = Ahead::new(&file.rules.protected);
         let mut made = Making {
+            ahead: &mut ahead,
+            urgent: false,
             settings: &settings,
             shared: &shared,
             file: &file,
@@ -226,7 +235,7 @@ impl Guard {
             cookies: cookies.clone(),
             watch: watchman.as_ref().map(Watchman::config),
         };
-        let (shield, read_at) = made.shield()?;
+        let (shield, read_at, job) = made.shield()?;
         let memory = made.memory;
         write_memory(&settings.places, &memory)?;
         let sides = match &settings.between {
@@ -242,6 +251,7 @@ impl Guard {
             None => attach(&shield, &settings)?,
         };
         let ack = accept(&settings, cookies.as_ref())?;
+        ahead.begin(job)?;
         Ok(Self {
             settings,
             shared,
@@ -253,6 +263,7 @@ impl Guard {
             file,
             memory,
             extra: Vec::new(),
+            ahead,
             watchman,
             read_at,
             reloads: 0,
@@ -267,7 +278,7 @@ impl Guard {
     /// # Errors
     /// What is wrong with the new ones; it is also kept for [`Guard::refused`].
     pub fn reload(&mut self) -> Result<(), ShieldError> {
-        let done = self.settings.source.read().and_then(|file| self.hold(file));
+        let done = self.settings.source.read().and_then(|file| self.hold(file, false));
         self.refused = done.as_ref().err().map(ToString::to_string);
         done?;
         self.reloads += 1;
@@ -284,11 +295,15 @@ impl Guard {
         let mut seen = watchman.sentry.look(&self.shared.counts(), &self.memory.counters);
         watchman.note(&seen);
         if let Some(rules) = seen.rules.take() {
+            // What is withdrawn has time.
+            let urgent = rules.iter().any(|rule| !self.extra.contains(rule));
             let before = std::mem::replace(&mut self.extra, rules);
-            if let Err(error) = self.hold(self.file.clone()) {
+            if let Err(error) = self.hold(self.file.clone(), urgent) {
                 self.extra = before;
                 return Err(error);
             }
+        } else if let Some(shield) = self.ahead.ready()? {
+            self.replace(&shield)?;
         }
         Ok(seen)
     }
@@ -302,7 +317,17 @@ impl Guard {
         self.watchman.as_ref()
     }
 
-    fn hold(&mut self, file: RuleFile) -> Result<(), ShieldError> {
+    /// Whether a program waits for the rules against an attack.
+    pub fn is_prepared(&self) -> bool {
+        self.ahead.waits()
+    }
+
+    fn replace(&mut self, shield: &Shield) -> Result<(), ShieldError> {
+        self.link.replace(shield)?;
+        Ok(self.second.iter_mut().try_for_each(|second| second.replace(shield))?)
+    }
+
+    fn hold(&mut self, file: RuleFile, urgent: bool) -> Result<(), ShieldError> {
         if self.cookies.is_none()
             && (challenges(&file) || self.extra.iter().any(|rule| rule.action == Action::Challenge))
         {
@@ -313,8 +338,11 @@ impl Guard {
         if !self.watchman.as_ref().map_or(file.rules.protected.is_empty(), |watchman| watchman.suits(&file)) {
             self.watchman = Watchman::start(&self.settings.interface, &file, &self.settings.places)?;
             self.extra.clear();
+            self.ahead = Ahead::new(&file.rules.protected);
         }
         let mut made = Making {
+            ahead: &mut self.ahead,
+            urgent,
             settings: &self.settings,
             shared: &self.shared,
             file: &file,
@@ -323,13 +351,12 @@ impl Guard {
             cookies: self.cookies.clone(),
             watch: self.watchman.as_ref().map(Watchman::config),
         };
-        let (shield, read_at) = made.shield()?;
+        let (shield, read_at, job) = made.shield()?;
         let memory = made.memory;
         write_memory(&self.settings.places, &memory)?;
-        self.link.replace(&shield)?;
-        self.second.iter_mut().try_for_each(|second| second.replace(&shield))?;
+        self.replace(&shield)?;
         (self.memory, self.file, self.read_at) = (memory, file, read_at);
-        Ok(())
+        self.ahead.begin(job)
     }
 
     /// Compiles the rules that hold again if the wall clock was set and one of them expires by it. Whether it did.
@@ -343,7 +370,7 @@ impl Guard {
         if !jumped || !self.file.rules.rules.iter().any(|rule| rule.expires.is_some()) {
             return Ok(false);
         }
-        self.hold(self.file.clone()).map(|()| true)
+        self.hold(self.file.clone(), false).map(|()| true)
     }
 
     /// Carries the link state of one of two interfaces over to the other. What was done, in words.
@@ -564,8 +591,11 @@ fn accept(settings: &Settings, cookies: Option<&Cookies>) -> Result<Option<Shiel
 
 /// One set of rules on its way into the kernel.
 struct Making<'a> {
+    ahead: &'a mut Ahead,
+    /// The program that waits may be used.
+    urgent: bool,
     settings: &'a Settings,
-    shared: &'a ShieldShared,
+    shared: &'a Arc<ShieldShared>,
     file: &'a RuleFile,
     extra: &'a [Rule],
     memory: Memory,
@@ -574,7 +604,7 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    fn shield(&mut self) -> Result<(Shield, Now), ShieldError> {
+    fn shield(&mut self) -> Result<(Shield, Now, Job), ShieldError> {
         let own = match self.settings.between {
             // What crosses is for others.
             Some(_) => Vec::new(),
@@ -598,9 +628,10 @@ impl Making<'_> {
             }
         }
         rules.rules.splice(0..0, first);
-        let rules = detect::insert(&rules, self.extra);
+        let without = rules;
+        let rules = detect::insert(&without, self.extra);
         let now = Now::read();
-        let tables = compile::tables(&rules, &mut self.memory.counters, now)?;
+        let tables = self.ahead.tables(&rules, &mut self.memory.counters, now)?;
         let heartbeat = Heartbeat { timeout: self.settings.patience, closed: self.settings.fail == Fail::Closed };
         let config = ShieldConfig {
             heartbeat: Some(heartbeat),
@@ -609,14 +640,36 @@ impl Making<'_> {
             between: self.settings.between.as_ref().map(indices).transpose()?,
             tell: false,
         };
-        let shield = Shield::load(&tables, &config, self.shared)?;
+        let filled = if self.urgent { self.ahead.fill(&tables)? } else { None };
+        let exact = filled.is_some().then(|| tables.clone());
+        let shield = match filled {
+            Some(shield) => shield,
+            None => Shield::load(&tables, &config, self.shared)?,
+        };
         self.memory.rules = rules.rules.iter().map(super::status::rule).collect();
         self.memory.default = super::status::verdict(rules.default).to_owned();
         self.memory.file = self.settings.source.file.as_ref().map(|path| path.display().to_string());
         self.memory.loaded = now.wall.to_string();
         self.memory.fail = Some(self.settings.fail);
         self.memory.patience_s = self.settings.patience.as_secs_f64();
-        Ok((shield, now))
+        let job = self.job(without, exact, config);
+        Ok((shield, now, job))
+    }
+
+    /// What is to be loaded beside, once these rules hold.
+    fn job(&self, rules: Rules, exact: Option<ShieldTables>, config: ShieldConfig) -> Job {
+        let first = rules.protected.first().filter(|_| self.watch.is_some());
+        let mut template = first.map_or_else(Vec::new, |first| detect::template(&self.file.detection, *first));
+        let mut spare = config.clone();
+        if spare.cookies.is_none() && template.iter().any(|rule| rule.action == Action::Challenge) {
+            spare.cookies = cookies(self.settings).ok();
+        }
+        if spare.cookies.is_none() {
+            // Where there can be no cookies, the step that asks for them says so when its time comes.
+            template.retain(|rule| rule.action != Action::Challenge);
+        }
+        let (counters, shared) = (self.memory.counters.clone(), Arc::clone(self.shared));
+        Job { rules, template, counters, exact, config, spare, shared }
     }
 }
 

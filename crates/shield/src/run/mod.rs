@@ -1,5 +1,6 @@
 //! The shield in front of an interface: started, reloaded, looked at, stopped.
 
+mod ahead;
 pub mod control;
 pub mod guard;
 pub mod keeper;

@@ -10,7 +10,9 @@ use shield::{
     rules::{Action, Prefix, Rules},
 };
 
-pub(crate) const LOOK: Duration = Duration::from_millis(100);
+pub(crate) const LOOK: Duration = Duration::from_millis(50);
+/// Looks of a second.
+const PER_SECOND: u64 = 20;
 /// Samples of one look.
 const SAMPLES: u64 = 500;
 
@@ -106,10 +108,10 @@ impl World {
         Self { detector, now: Duration::from_secs(1000), dice: Dice(7), events: Vec::new() }
     }
 
-    /// Lets `streams` come for `looks` looks, and gives the events of that time.
-    pub(crate) fn run(&mut self, looks: u32, streams: &[Stream]) -> Vec<ShieldEvent> {
+    /// Lets `streams` come for so many tenths of a second, each of two looks, and gives the events of that time.
+    pub(crate) fn run(&mut self, tenths: u32, streams: &[Stream]) -> Vec<ShieldEvent> {
         let before = self.events.len();
-        for _ in 0..looks {
+        for _ in 0..2 * tenths {
             let window = self.window(streams);
             self.now += LOOK;
             let at = jiff::Timestamp::from_millisecond(self.now.as_millis() as i64).expect("a time");
@@ -119,7 +121,7 @@ impl World {
     }
 
     fn window(&mut self, streams: &[Stream]) -> Window {
-        let total: u64 = streams.iter().map(|s| s.pps).sum::<u64>() / 10;
+        let total: u64 = streams.iter().map(|s| s.pps).sum::<u64>() / PER_SECOND;
         let each = (total / SAMPLES).max(1);
         let rules = self.detector.rules();
         let mut window = Window { time: LOOK, prefixes: vec![Counts::default()], ..Window::default() };
@@ -127,7 +129,7 @@ impl World {
         let mut sources = std::collections::HashSet::new();
         for stream in streams {
             // What a look holds varies by a tenth.
-            let packets = stream.pps / 10 * (95 + self.dice.roll(11)) / 100;
+            let packets = stream.pps / PER_SECOND * (95 + self.dice.roll(11)) / 100;
             for _ in 0..packets / each {
                 let packet = (stream.make)(&mut self.dice);
                 sources.insert(packet.source);
@@ -145,7 +147,7 @@ impl World {
             .zip(applied)
             .map(|(rule, applied)| match rule.action {
                 Action::Limit(limit) if !rule.shadow && limit.per_source.is_none() => {
-                    (rule.name.clone(), applied.saturating_sub(limit.pps / 10))
+                    (rule.name.clone(), applied.saturating_sub(limit.pps / PER_SECOND))
                 }
                 Action::Limit(_) if !rule.shadow => (rule.name.clone(), 0),
                 _ => (rule.name.clone(), applied),

@@ -34,7 +34,7 @@ pub fn rules(random: &mut Random, shape: Shape, now: Timestamp) -> Rules {
         let mut prefixes: Vec<Prefix> = (0..random.below(20)).map(|_| prefix(random)).collect();
         prefixes.sort_unstable();
         prefixes.dedup();
-        sets.insert(format!("set{n}"), PrefixSet { prefixes });
+        sets.insert(format!("set{n}"), PrefixSet { prefixes }.into());
     }
     let names: Vec<&String> = sets.keys().collect();
     let mut rules: Vec<Rule> =

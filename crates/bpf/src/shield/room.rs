@@ -1,0 +1,103 @@
+//! Sections of prefixes with room for more, filled after their program is loaded: where what is in them is a constant of the program,
+//! what is there is not.
+
+use zerocopy::IntoBytes;
+
+use super::prefixes::{PrefixLayout, SLOTS_MIN, TrieLayout, V4Prefixes, V6Kind, V6Prefixes, V6Slot};
+
+/// Entries, blocks, runs, kinds and bytes of lengths beyond those of the tables at hand.
+const SPARE: usize = 4096;
+/// Entries of `top`, words of `bits`.
+const TOP: usize = 1 << 16;
+const BITS: usize = 1 << 18;
+
+/// Where the parts of both families go, and the section's length in bytes.
+pub(super) fn layout(v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> (PrefixLayout, usize) {
+    let mut end = 0;
+    let mut part = |count: usize, size: usize| {
+        let at = usize::next_multiple_of(end, 64);
+        end = at + count * size;
+        at as u32
+    };
+    let mut trie = |table: Option<&V4Prefixes>| {
+        let [entries, blocks, runs] =
+            table.map_or([0; 3], |t| [t.entries.len(), t.blocks.len(), t.runs.len()]).map(|len| len + SPARE);
+        TrieLayout {
+            top: part(TOP, 8),
+            bits: part(BITS, 8),
+            entries: part(entries, 4),
+            blocks: part(blocks, 16),
+            runs: part(runs, 4),
+            entries_len: entries as u32,
+            blocks_len: blocks as u32,
+            runs_len: runs as u32,
+            used: 1,
+        }
+    };
+    let (first, second) = (trie(v4), trie(v6.map(|v6| &v6.first)));
+    let kinds = v6.map_or(1, |v6| v6.kinds.len()) + SPARE;
+    let lengths = v6.map_or(1, |v6| v6.lengths.len()) + SPARE;
+    let slots = v6.map_or(SLOTS_MIN, |v6| v6.slots.len());
+    let layout = PrefixLayout {
+        v4: first,
+        v6: second,
+        kinds: part(kinds, size_of::<V6Kind>()),
+        lengths: part(lengths, 1),
+        slots: part(slots, size_of::<V6Slot>()),
+        kinds_len: kinds as u32,
+        lengths_len: lengths as u32,
+        slot_mask: slots as u32 - 1,
+        seed: v6.map_or(1, |v6| v6.seed),
+    };
+    (layout, end.next_multiple_of(64) + 64)
+}
+
+/// Whether these tables have room there.
+pub(super) fn fits(layout: &PrefixLayout, v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> bool {
+    let trie = |at: &TrieLayout, table: &V4Prefixes| {
+        table.entries.len() <= at.entries_len as usize
+            && table.blocks.len() <= at.blocks_len as usize
+            && table.runs.len() <= at.runs_len as usize
+    };
+    v4.is_none_or(|v4| trie(&layout.v4, v4))
+        && v6.is_none_or(|v6| {
+            trie(&layout.v6, &v6.first)
+                && v6.kinds.len() <= layout.kinds_len as usize
+                && v6.lengths.len() <= layout.lengths_len as usize
+                && v6.slots.len() == layout.slot_mask as usize + 1
+                && v6.seed == layout.seed
+        })
+}
+
+/// Writes the IPv4 half.
+pub(super) fn fill_v4(layout: &PrefixLayout, v4: Option<&V4Prefixes>, section: &mut [u8]) {
+    fill_trie(&layout.v4, v4, section);
+}
+
+/// Writes the IPv6 half.
+pub(super) fn fill_v6(layout: &PrefixLayout, v6: Option<&V6Prefixes>, section: &mut [u8]) {
+    fill_trie(&layout.v6, v6.map(|v6| &v6.first), section);
+    let Some(v6) = v6 else {
+        // Every address is of the kind 0: no longer prefixes, class 0.
+        return put(section, layout.kinds, V6Kind::default().as_bytes());
+    };
+    put(section, layout.kinds, v6.kinds.as_bytes());
+    put(section, layout.lengths, v6.lengths.as_bytes());
+    put(section, layout.slots, v6.slots.as_bytes());
+}
+
+/// What stays of an earlier table behind the parts' ends is named by nothing.
+fn fill_trie(at: &TrieLayout, table: Option<&V4Prefixes>, section: &mut [u8]) {
+    let Some(table) = table else {
+        return section[at.top as usize..][..TOP * 8].fill(0);
+    };
+    put(section, at.top, table.top.as_bytes());
+    put(section, at.bits, table.bits.as_bytes());
+    put(section, at.entries, table.entries.as_bytes());
+    put(section, at.blocks, table.blocks.as_bytes());
+    put(section, at.runs, table.runs.as_bytes());
+}
+
+fn put(section: &mut [u8], at: u32, part: &[u8]) {
+    section[at as usize..][..part.len()].copy_from_slice(part);
+}

@@ -1,0 +1,90 @@
+//! Rules that stand for all that a ladder may come to ask for, before there is an attack.
+
+use model::shield_event::AttackClass;
+
+use super::{classify::Finding, config::DetectConfig, ladder, mix::Kind};
+use crate::rules::{Action, Match, Prefix, Rule};
+
+const CLASSES: [AttackClass; 5] = [
+    AttackClass::SynFlood,
+    AttackClass::FewSources,
+    AttackClass::Reflection,
+    AttackClass::Fragments,
+    AttackClass::Unknown,
+];
+/// Rules of one step, and some more: of a second attack, or of the step before.
+const RULES: usize = 4;
+
+/// As many rules as a mitigation has, whose conditions are on every field that the ladder's steps may ask for, and whose actions are
+/// all of theirs. Nothing is to be done with them but to compile them: they say what room a program needs. Empty: the ladder does
+/// nothing.
+pub fn template(config: &DetectConfig, prefix: Prefix) -> Vec<Rule> {
+    let steps = CLASSES.iter().flat_map(|&class| config.ladder(class).into_iter().map(move |step| (class, step)));
+    let rules: Vec<Rule> = steps
+        .flat_map(|(class, step)| [Kind::Syn, Kind::Udp].map(|kind| (class, step.clone(), kind)))
+        .filter_map(|(class, step, kind)| ladder::rules(&step, 1, &finding(class, kind, prefix), prefix))
+        .flat_map(|(rules, _)| rules)
+        .collect();
+    let Some(first) = rules.first() else { return Vec::new() };
+    let when = rules.iter().fold(Match::default(), |mut all, rule| {
+        let when = rule.when.clone();
+        let some = |a: &mut Vec<_>, b: Vec<_>| {
+            if a.is_empty() {
+                *a = b;
+            }
+        };
+        some(&mut all.source, when.source);
+        some(&mut all.destination, when.destination);
+        if all.source_port.is_empty() {
+            all.source_port = when.source_port;
+        }
+        if all.protocol.is_empty() {
+            all.protocol = when.protocol;
+        }
+        all.tcp_flags = all.tcp_flags.or(when.tcp_flags);
+        all.fragment = all.fragment.or(when.fragment);
+        all
+    });
+    let of = |is: fn(&Action) -> bool| rules.iter().map(|rule| rule.action).find(is);
+    let limit = of(|action| matches!(action, Action::Limit(_)));
+    let challenge = of(|action| *action == Action::Challenge);
+    let actions: Vec<Action> = [limit, challenge, Some(first.action)].into_iter().flatten().collect();
+    (0..RULES.max(actions.len()))
+        .map(|n| Rule {
+            name: format!("template {n}"),
+            when: when.clone(),
+            action: actions[n % actions.len()],
+            ..Rule::default()
+        })
+        .collect()
+}
+
+fn finding(class: AttackClass, kind: Kind, prefix: Prefix) -> Finding {
+    Finding { class, kind, fragments: true, sources: vec![(prefix, 1.0)], ports: vec![53] }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{detect::config::StepConfig, rules::Limit};
+
+    #[test]
+    fn every_field_and_action_of_the_ladder_is_there() {
+        let prefix = Prefix { address: "198.18.0.0".parse().unwrap(), len: 24 };
+        let mut config = DetectConfig::default();
+        let rules = template(&config, prefix);
+        assert_eq!(rules.len(), RULES);
+        let when = &rules[0].when;
+        assert!(!when.source.is_empty() && !when.destination.is_empty() && !when.source_port.is_empty());
+        assert!(!when.protocol.is_empty() && when.tcp_flags.is_some() && when.fragment.is_some());
+        assert!(rules.iter().any(|rule| rule.action == Action::Challenge));
+        assert!(rules.iter().any(|rule| matches!(rule.action, Action::Limit(Limit { .. }))));
+        for class in CLASSES {
+            config.ladder.insert(class, vec![StepConfig::Drop {}]);
+        }
+        let rules = template(&config, prefix);
+        assert!(rules.iter().all(|rule| rule.action == Action::Drop && rule.when.source.is_empty()));
+        CLASSES.into_iter().for_each(|class| drop(config.ladder.insert(class, Vec::new())));
+        assert_eq!(template(&config, prefix), []);
+    }
+}

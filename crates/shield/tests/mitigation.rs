@@ -1,0 +1,310 @@
+//! A shield with many prefixes under a flood: how soon a mitigation acts, and that nothing gets through while rules are reloaded.
+
+use std::{
+    fmt::Write as _,
+    fs,
+    net::Ipv4Addr,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bpf::{
+    LivePace, LivePacket, LiveSender, XdpMode,
+    shield::{ShieldShared, ShieldTotals},
+};
+use lab::{Lab, Namespace, VethEnd};
+use model::{
+    shield::Fail,
+    shield_event::{Happened, ShieldEvent},
+};
+use shield::run::{Guard, Places, Settings, Source};
+
+const TARGET: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
+/// How long anything may take before the test has failed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A flooder and a target; the shield of the target is made in its namespace.
+struct Bed {
+    flooder: Namespace,
+    target: Namespace,
+    near: VethEnd,
+    far: VethEnd,
+    folder: tempfile::TempDir,
+    _lab: Lab,
+}
+
+impl Bed {
+    fn new(tag: &str) -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            assert!(std::env::var_os("CI").is_none(), "floods in a lab need root, and CI must have it");
+            eprintln!("skipped: a lab needs root");
+            return None;
+        }
+        let lab = Lab::new(tag).unwrap();
+        let (flooder, target) = (lab.namespace("flooder").unwrap(), lab.namespace("target").unwrap());
+        let names = (lab.interface("f"), lab.interface("t"));
+        let (near, far) = lab.veth((&flooder, &names.0), (&target, &names.1), 1).unwrap();
+        Some(Self { flooder, target, near, far, folder: tempfile::tempdir().unwrap(), _lab: lab })
+    }
+
+    /// Rules with a set of so many prefixes of 10.0.0.0/8 and behind it, which are dropped.
+    fn rules(&self, prefixes: u32, more: &str) {
+        let mut set = String::new();
+        for n in 0..prefixes {
+            // Every second /29: they do not merge.
+            let _ = writeln!(set, "{}/29", Ipv4Addr::from(0x0a00_0000 + n * 16));
+        }
+        fs::write(self.folder.path().join("bad.txt"), set).unwrap();
+        let text = format!(
+            "protect = [\"{TARGET}/32\"]\n{more}\n[sets.bad]\nfile = \"bad.txt\"\nprefixes = [\"192.0.2.0/24\"]\n\n\
+             [[rule]]\nname = \"bad\"\naction = \"drop\"\nsource = [\"@bad\"]\n\n\
+             [[rule]]\nname = \"good\"\naction = \"pass\"\nsource = \"201.0.0.1\"\n"
+        );
+        fs::write(self.folder.path().join("rules.toml"), text).unwrap();
+    }
+
+    /// Starts the shield; to be called in the target's namespace.
+    fn start(&self) -> Tended {
+        // The namespace has a /sys of its own, and so has this thread.
+        let none = None::<&str>;
+        nix::mount::mount(none, "/sys/fs/bpf", Some("bpf"), nix::mount::MsFlags::empty(), none).unwrap();
+        let settings = Settings {
+            interface: self.far.name.clone(),
+            between: None,
+            mode: XdpMode::Native,
+            source: Source { file: Some(self.folder.path().join("rules.toml")), ..Source::default() },
+            fail: Fail::Open,
+            patience: Duration::from_secs(5),
+            places: Places::of(&self.far.name),
+            sessions: Vec::new(),
+        };
+        let places = settings.places.clone();
+        Tended { guard: Some(Guard::start(settings).unwrap()), places }
+    }
+
+    /// And waits until a program waits.
+    fn start_prepared(&self) -> Tended {
+        let mut tended = self.start();
+        let start = Instant::now();
+        while !tended.guard().is_prepared() {
+            assert!(start.elapsed() < PATIENCE, "no program waits");
+            thread::sleep(Duration::from_millis(20));
+            tended.guard().look().unwrap();
+        }
+        tended
+    }
+
+    fn sender(&self, sources: &[u32], from_port: u16, pps: f64, count: Option<u64>) -> LiveSender {
+        let frames: Vec<Vec<u8>> = sources.iter().map(|&source| self.frame(source, from_port)).collect();
+        let cycle: Vec<LivePacket<'_>> =
+            frames.iter().map(|frame| LivePacket { headers: frame, frame_len: frame.len() }).collect();
+        let pace = LivePace { pps: Some(pps), count, duration: PATIENCE, nap: Some(Duration::from_millis(2)) };
+        let near = self.near.name.clone();
+        self.flooder.run(|| LiveSender::load(&near, frames[0].clone(), &cycle, None, pace)).unwrap().unwrap()
+    }
+
+    /// UDP to the target.
+    fn frame(&self, source: u32, from_port: u16) -> Vec<u8> {
+        let mut frame = [self.far.mac.0, self.near.mac.0].concat();
+        frame.extend([8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0]);
+        frame.extend(source.to_be_bytes());
+        frame.extend(TARGET.octets());
+        frame.extend([from_port.to_be_bytes(), 9u16.to_be_bytes(), 26u16.to_be_bytes(), [0, 0]].concat());
+        frame.resize(64, 0);
+        frame
+    }
+}
+
+/// A shield that goes when the test does, whatever becomes of it.
+struct Tended {
+    guard: Option<Guard>,
+    places: Places,
+}
+
+impl Tended {
+    fn guard(&mut self) -> &mut Guard {
+        self.guard.as_mut().unwrap()
+    }
+}
+
+impl Drop for Tended {
+    fn drop(&mut self) {
+        drop(self.guard.take());
+        let _ = self.places.remove();
+    }
+}
+
+/// A program that waits takes the rules: from the first packet to the first that is dropped.
+fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port: u16) {
+    let Some(bed) = Bed::new(tag) else { return };
+    bed.rules(prefixes, &format!("[detection]\nquiet-s = 0.5\nthreshold = {{ packets = 20000 }}\n{ladder}"));
+    let sender = bed.sender(sources, from_port, 100_000.0, None);
+    let far = bed.far.name.clone();
+    let work = || {
+        let mut tended = bed.start_prepared();
+        let over = AtomicBool::new(false);
+        let (shared, guard) = (ShieldShared::open(&Places::of(&far).pins).unwrap(), tended.guard());
+        let first = guard.link().program_id();
+        let passed = || {
+            let totals = shared.counts().totals;
+            (totals.passed, totals.dropped)
+        };
+        thread::scope(|scope| {
+            let sending = scope.spawn(|| sender.run());
+            let clock = scope.spawn(|| {
+                let before = passed().0;
+                let until = |done: &dyn Fn() -> bool| {
+                    while !done() && !over.load(Ordering::Relaxed) {
+                        thread::sleep(Duration::from_micros(500));
+                    }
+                    Instant::now()
+                };
+                let began = until(&|| passed().0 > before + 50);
+                (began, until(&|| passed().1 > 0))
+            });
+            let start = Instant::now();
+            let mut events: Vec<ShieldEvent> = Vec::new();
+            let every = guard.look_every().unwrap();
+            let mut told = start;
+            while events.is_empty() {
+                assert!(start.elapsed() < PATIENCE);
+                thread::sleep(every);
+                told = Instant::now();
+                let seen = guard.look().unwrap();
+                assert!(seen.troubles.is_empty(), "{:?}", seen.troubles);
+                events.extend(seen.events);
+            }
+            let held = Instant::now();
+            assert!(events.iter().any(|e| matches!(e.what, Happened::Mitigating { shadow: false, .. })), "{events:#?}");
+            let filled = guard.link().program_id();
+            assert_ne!(filled, first);
+            assert!(!guard.is_prepared(), "the program that waited has the rules");
+            // The one that was made for these rules follows, and the next one waits.
+            while !guard.is_prepared() {
+                assert!(start.elapsed() < PATIENCE);
+                thread::sleep(every);
+                guard.look().unwrap();
+            }
+            assert_ne!(guard.link().program_id(), filled);
+            let before = passed();
+            while passed().1 < before.1 + 1000 {
+                assert!(start.elapsed() < PATIENCE, "nothing is dropped any more");
+                thread::sleep(every);
+            }
+            assert!(passed().0 <= before.0 + 100, "{before:?}, then {:?}", passed());
+            over.store(true, Ordering::Relaxed);
+            sender.stop();
+            sending.join().unwrap().unwrap();
+            let (began, acts) = clock.join().unwrap();
+            println!(
+                "{prefixes} prefixes: first packet to look {:.0} ms, look to rules {:.0} ms, first packet to first drop {:.0} ms",
+                (told - began).as_secs_f64() * 1e3,
+                (held - told).as_secs_f64() * 1e3,
+                (acts - began).as_secs_f64() * 1e3,
+            );
+        });
+        drop(tended);
+    };
+    bed.target.run(work).unwrap();
+}
+
+/// Prefixes beside which mitigations are made; an unoptimised build is slow with a million.
+fn many() -> u32 {
+    let told = std::env::var("EK_PREFIXES").ok().map(|text| text.parse().expect("EK_PREFIXES is a number"));
+    told.unwrap_or(50_000)
+}
+
+/// Sources all over.
+fn spread() -> Vec<u32> {
+    (0..4096u32).map(|i| 0xc900_0000 | (i.wrapping_mul(0x9e37_79b9) >> 8)).collect()
+}
+
+#[test]
+fn a_reflection_is_dropped_at_once() {
+    mitigates("mitr", 0, "", &spread(), 53);
+}
+
+#[test]
+fn a_reflection_is_dropped_at_once_beside_many_prefixes() {
+    mitigates("mitm", many(), "", &spread(), 53);
+}
+
+#[test]
+fn heavy_sources_are_dropped_at_once_beside_many_prefixes() {
+    let ladder = "[detection.ladder]\nfew-sources = [{ do = \"drop-sources\" }]\n";
+    mitigates("mits", many(), ladder, &[0xc901_0001, 0xc902_0002, 0xc903_0003], 5000);
+}
+
+#[test]
+fn a_million_prefixes_are_reloaded_under_a_flood() {
+    let Some(bed) = Bed::new("mitl") else { return };
+    bed.rules(1_000_000, "[detection]\nbaseline = { learn = false }\n");
+    const EACH: u64 = 60_000;
+    // Of the last prefix of the set, and of none.
+    let (bad, good) = (0x0a00_0000 + 999_999 * 16 + 3, 0xc900_0001);
+    let sender = bed.sender(&[bad, good], 5000, 40_000.0, Some(2 * EACH));
+    let far = bed.far.name.clone();
+    let work = || {
+        let mut tended = bed.start();
+        let shared = ShieldShared::open(&Places::of(&far).pins).unwrap();
+        let guard = tended.guard();
+        let count = |guard: &Guard| -> ([u64; 2], ShieldTotals, u64) {
+            let counts = shared.counts();
+            let of = |name: &str| counts.rules[usize::from(guard.memory().counters.get(name).unwrap())].packets;
+            (["bad", "good"].map(of), counts.totals, received())
+        };
+        let before = count(guard);
+        let mut programs = vec![guard.link().program_id()];
+        thread::scope(|scope| {
+            let sending = scope.spawn(|| sender.run());
+            while !sending.is_finished() {
+                // The last prefix stays, others go: the table is another one each time.
+                bed.rules_without(programs.len());
+                let under_way = !sender.counts().done;
+                guard.reload().unwrap();
+                if under_way {
+                    programs.push(guard.link().program_id());
+                }
+            }
+            sending.join().unwrap().unwrap();
+        });
+        thread::sleep(Duration::from_millis(100));
+        let (after, sent) = (count(guard), sender.counts().sent);
+        println!("{} reloads under way", programs.len() - 1);
+        assert!(programs.len() > 1 && programs.windows(2).all(|two| two[0] != two[1]));
+        let [bad, good] = [0, 1].map(|rule| after.0[rule] - before.0[rule]);
+        // The pair of interfaces has a short queue, and the sender is held up at times: what is lost there nobody sees.
+        assert!(sent == 2 * EACH && bad <= EACH && good <= EACH && bad + good > EACH, "{bad}, {good} of {sent}");
+        let (dropped, passed) = (after.1.dropped - before.1.dropped, after.1.passed - before.1.passed);
+        assert_eq!(dropped, bad, "what is dropped, the rule has dropped");
+        // The namespace has a few words of its own to say (neighbour discovery).
+        let (others, not_ip) = (after.1.by_default - before.1.by_default, after.1.not_ip - before.1.not_ip);
+        assert_eq!(passed, good + others + not_ip, "what passed, the rule has let pass");
+        assert!(others < 100, "{others} that no rule was there for");
+        // Had there been a moment without a program, more would have come to the stack than has passed.
+        assert_eq!(after.2 - before.2, good, "IPv4 packets that the stack has received");
+        drop(tended);
+    };
+    bed.target.run(work).unwrap();
+}
+
+/// IPv4 packets that came to this namespace's stack (RFC 4293, ipSystemStatsInReceives).
+fn received() -> u64 {
+    let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
+    let mut lines = text.lines().filter(|line| line.starts_with("Ip:")).map(|line| line.split_whitespace());
+    let (names, mut values) = (lines.next().unwrap(), lines.next().unwrap());
+    let at = names.clone().position(|name| name == "InReceives").unwrap();
+    values.nth(at).unwrap().parse().unwrap()
+}
+
+impl Bed {
+    /// The same set without its n-th line.
+    fn rules_without(&self, n: usize) {
+        let path = self.folder.path().join("bad.txt");
+        let text = fs::read_to_string(&path).unwrap();
+        let at = text.match_indices('\n').nth(n).map_or(0, |(at, _)| at + 1);
+        let end = at + text[at..].find('\n').map_or(0, |end| end + 1);
+        fs::write(&path, [&text[..at], &text[end..]].concat()).unwrap();
+    }
+}
