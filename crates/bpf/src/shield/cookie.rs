@@ -93,9 +93,6 @@ impl HostCookies {
             let interface = interface.to_owned();
             move |source| XdpError::System { interface, operation, source }
         };
-        let of_interface = |name: &str, operation| {
-            fs::read_to_string(format!("/sys/class/net/{interface}/{name}")).map_err(failed(operation))
-        };
         let setting = |name: &str| -> Result<Vec<u64>, XdpError> {
             let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"));
             let text = text.map_err(failed("read net.ipv4.tcp_* for SYN cookies"))?;
@@ -112,12 +109,14 @@ impl HostCookies {
                         .into(),
             });
         }
-        let mtu: u16 = of_interface("mtu", "read the MTU")?.trim().parse().unwrap_or(u16::MAX);
+        // Not from /sys, which may show another namespace than that of this thread.
+        let mtu = sys::xsk::interface_mtu(interface).map_err(failed("read the MTU"))?;
+        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         // As tcp_select_initial_window does (net/ipv4/tcp_output.c).
         let receive = setting("tcp_rmem")?.last().copied().unwrap_or(0).max(1 << 16);
         let window_shift = receive.ilog2().saturating_sub(15).min(14) as u8;
         Ok(Self {
-            mac: mac(of_interface("address", "read the MAC address")?.trim()),
+            mac: mac(interface).map_err(failed("read the MAC address"))?,
             timestamps: first("tcp_timestamps")? != 0,
             sack: first("tcp_sack")? != 0,
             scaling: first("tcp_window_scaling")? != 0,
@@ -130,10 +129,11 @@ impl HostCookies {
     }
 }
 
-/// A MAC address from its text; none for interfaces whose addresses are of another kind.
-fn mac(text: &str) -> Option<[u8; 6]> {
-    let bytes: Vec<u8> = text.split(':').map_while(|b| u8::from_str_radix(b, 16).ok()).collect();
-    bytes.try_into().ok().filter(|mac| *mac != [0; 6])
+/// The MAC address of an interface of this thread's namespace; none for those whose addresses are of another kind.
+fn mac(interface: &str) -> io::Result<Option<[u8; 6]>> {
+    let mut all = nix::ifaddrs::getifaddrs()?.filter(|a| a.interface_name == interface);
+    let mac = all.find_map(|a| a.address?.as_link_addr().and_then(nix::sys::socket::LinkAddr::addr));
+    Ok(mac.filter(|mac| *mac != [0; 6]))
 }
 
 /// How sources show that they exist.
