@@ -1,5 +1,7 @@
 //! A client and a server, and a gateway of two interfaces between them, which has no addresses.
 
+mod replay;
+
 use std::{
     fs,
     net::UdpSocket,

@@ -57,6 +57,8 @@ pub struct RingGateway {
     read_at: Now,
     reloads: u64,
     refused: Option<String>,
+    /// Frames that were lost, as far as told.
+    missed: u64,
     stop: Arc<AtomicBool>,
     carriers: Vec<JoinHandle<Result<(), ShieldError>>>,
     _holds: [StackHold; 2],
@@ -108,6 +110,7 @@ impl RingGateway {
             read_at,
             reloads: 0,
             refused: None,
+            missed: 0,
             stop: Arc::clone(&stop),
             carriers: Vec::new(),
             _holds: holds,
@@ -158,6 +161,13 @@ impl RingGateway {
             }
             if self.carriers.iter().any(JoinHandle::is_finished) {
                 return self.end().map(|()| Ended::Stopped);
+            }
+            let missed = Sums::new(&self.counts).missed();
+            if missed > self.missed {
+                let lost = missed - std::mem::replace(&mut self.missed, missed);
+                tell(Told::Said(format!(
+                    "{lost} frames were lost: they came faster than they were carried; more --threads help"
+                )));
             }
             self.follow_clock();
             let (command, to) = match requests.recv_timeout(TICK) {
@@ -239,7 +249,7 @@ impl RingGateway {
     /// How things are.
     pub fn status(&self) -> ShieldStatus {
         let engine = self.engine();
-        let sums = Sums::of(&self.counts);
+        let sums = Sums::new(&self.counts);
         ShieldStatus {
             when: Timestamp::now().to_string(),
             interface: self.pair.to_string(),

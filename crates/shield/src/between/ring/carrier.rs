@@ -7,7 +7,7 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use port::{Frame, Group, PacketOptions, PortError, RingSource, Source, WHOLE_FRAME};
@@ -26,6 +26,10 @@ use crate::error::ShieldError;
 
 /// How long a thread waits for frames before it looks whether it is to end.
 const TICK: Duration = Duration::from_millis(50);
+/// How often it asks the kernel for losses.
+const ASK: Duration = Duration::from_millis(500);
+/// Frames that are sent in one go: a driver that finds its queue full loses them.
+const BURST: usize = 64;
 const ETHERNET_LEN: usize = 14;
 const TAG_LEN: usize = 4;
 /// The kernel has room for this tag beyond the MTU, and for no other (packet_extra_vlan_len_allowed).
@@ -61,6 +65,8 @@ struct Sender {
     ring: TxRing,
     /// Of a frame without FCS and tags.
     frame_max: usize,
+    /// Frames in the ring that were not yet sent.
+    waiting: usize,
     name: String,
 }
 
@@ -144,7 +150,7 @@ impl Carrier {
 
 impl Way {
     fn carry(&mut self, counts: &Counts, engine: &RwLock<Arc<Engine>>, stop: &AtomicBool) -> Result<(), ShieldError> {
-        let mut scratch = Vec::new();
+        let (mut scratch, mut missed, mut asked) = (Vec::new(), 0, Instant::now());
         while !stop.load(Ordering::Relaxed) {
             let mut failed = None;
             let (mut holds, sender) = (None, &mut self.sender);
@@ -161,6 +167,12 @@ impl Way {
             };
             self.source.receive(TICK, each)?;
             self.sender.flush(false)?;
+            if asked.elapsed() >= ASK {
+                asked = Instant::now();
+                let all = self.source.stats()?.dropped;
+                counts.add(Total::Missed, all - missed);
+                missed = all;
+            }
             if let Some(error) = failed {
                 return Err(error);
             }
@@ -190,7 +202,7 @@ impl Sender {
         let layout = TxLayout { slots: SLOTS, frame_max: frame_max + TAG_LEN, qdisc_bypass: true };
         let ring = TxRing::open(index, layout)
             .map_err(|e| lacking(format!("cannot send frames by {interface} through a packet ring: {e}")))?;
-        Ok(Self { ring, frame_max, name: interface.to_owned() })
+        Ok(Self { ring, frame_max, waiting: 0, name: interface.to_owned() })
     }
 
     /// Puts the frame into the ring. What is too large for the interface, or finds the ring full of what a link that is down does not
@@ -199,6 +211,12 @@ impl Sender {
         let max = self.frame_max + if frame.get(12..14) == Some(&VLAN) { TAG_LEN } else { 0 };
         let fits = (ETHERNET_LEN..=max).contains(&frame.len());
         if fits && (self.push(frame)? || (self.flush(true)? && self.push(frame)?)) {
+            self.waiting += 1;
+            if self.waiting >= BURST {
+                self.flush(true)?;
+                // Whoever takes them may need this CPU.
+                thread::yield_now();
+            }
             return Ok(());
         }
         counts.add(Total::Dropped, 1);
@@ -213,6 +231,7 @@ impl Sender {
     /// Whether the interface takes frames.
     fn flush(&mut self, wait: bool) -> Result<bool, ShieldError> {
         use sys::packet_tx::PacketTxError;
+        self.waiting = 0;
         match self.ring.flush(wait) {
             Ok(()) => Ok(true),
             Err(PacketTxError::Send(e)) if e.raw_os_error() == Some(nix::libc::ENETDOWN) => Ok(false),

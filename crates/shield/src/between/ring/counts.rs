@@ -17,9 +17,11 @@ pub(super) enum Total {
     Malformed,
     NotIp,
     Limited,
+    /// Came while the ring was full.
+    Missed,
 }
 
-const TOTALS: usize = Total::Limited as usize + 1;
+const TOTALS: usize = Total::Missed as usize + 1;
 /// Packets, bytes, those beyond the limit.
 const OF_RULE: usize = 3;
 
@@ -60,7 +62,7 @@ impl Counts {
 pub(super) struct Sums<'a>(&'a [Counts]);
 
 impl<'a> Sums<'a> {
-    pub(super) fn of(counts: &'a [Counts]) -> Self {
+    pub(super) fn new(counts: &'a [Counts]) -> Self {
         Self(counts)
     }
 
@@ -70,8 +72,17 @@ impl<'a> Sums<'a> {
         [of(0), of(1), of(2)]
     }
 
+    /// Frames that came while a ring was full.
+    pub(super) fn missed(&self) -> u64 {
+        self.of(Total::Missed)
+    }
+
+    fn of(&self, total: Total) -> u64 {
+        self.0.iter().map(|c| c.totals[total as usize].load(Ordering::Relaxed)).sum()
+    }
+
     pub(super) fn totals(&self) -> Totals {
-        let of = |total: Total| self.0.iter().map(|c| c.totals[total as usize].load(Ordering::Relaxed)).sum();
+        let of = |total: Total| self.of(total);
         Totals {
             passed: of(Total::Passed),
             passed_bytes: of(Total::PassedBytes),

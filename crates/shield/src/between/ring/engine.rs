@@ -40,6 +40,11 @@ impl Engine {
                 rule.name
             )));
         }
+        if !rules.protected.is_empty() {
+            return Err(ShieldError::Usage(
+                "packet rings watch for no attacks: leave away what is to be protected, or use --backend xdp".into(),
+            ));
+        }
         Ok(Self {
             tables: compile::tables(&rules, counters, now)?,
             names: rules.rules.iter().map(|rule| rule.name.clone()).collect(),

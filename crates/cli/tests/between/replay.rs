@@ -1,9 +1,7 @@
 //! A mix of everything that crosses an Ethernet goes through `evenkeel shield run --between A,B` in both directions while tcpdump listens
 //! at both ends: what the rules pass arrives once and unchanged, byte for byte.
 //!
-//! `EVENKEEL_REPLAY_SECONDS=60 cargo test -p evenkeel --test shield_between_replay -- --nocapture` has it go on for longer.
-
-mod between;
+//! `EVENKEEL_REPLAY_SECONDS=60 cargo test -p evenkeel --test shield_between replay -- --nocapture` has it go on for longer.
 
 use std::{
     collections::BTreeMap,
@@ -15,13 +13,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use between::{Bed, bed};
 use lab::{Namespace, VethEnd};
 use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
 use sys::packet_tx::{TxLayout, TxRing};
+
+use super::{Bed, bed};
 
 /// What the rules drop ends so.
 const DROPPED: &[u8] = b"to be dropped";
@@ -236,6 +235,7 @@ fn replay(tag: &str, more: &[&str]) {
     );
     eprintln!("{} frames there and {} back in {seconds} s, {more:?}", counted(&client_out), counted(&server_out));
     assert!(client_out.keys().any(|frame| is_dropped(frame)));
+    eprintln!("{}", super::read(&bed.folder.path().join("log")));
     compare("there", &client_out, &server_in);
     compare("back", &server_out, &client_in);
     bed.stop();
