@@ -28,7 +28,14 @@ const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 /// A flood under way; it ends when it is dropped.
 pub(super) struct Attack {
     sender: Arc<LiveSender>,
-    thread: Option<(JoinHandle<Result<(), BenchError>>, InterruptibleThread, mpsc::Receiver<()>)>,
+    thread: Option<Sending>,
+}
+
+/// The thread that sends, a way to interrupt it, and what is hung up when it ends.
+struct Sending {
+    thread: JoinHandle<Result<(), BenchError>>,
+    interrupt: InterruptibleThread,
+    ended: mpsc::Receiver<()>,
 }
 
 /// The length of each frame in bytes, without FCS.
@@ -84,7 +91,7 @@ impl Attack {
         let thread = thread::Builder::new().name("ek-flood".into()).spawn(work);
         let thread = thread.map_err(|e| BenchError::Machine(format!("cannot start a thread: {e}")))?;
         match told.recv() {
-            Ok(interrupt) => Ok(Self { sender, thread: Some((thread, interrupt, ended)) }),
+            Ok(interrupt) => Ok(Self { sender, thread: Some(Sending { thread, interrupt, ended }) }),
             Err(_) => match thread.join() {
                 Ok(Err(error)) => Err(error),
                 _ => Err(BenchError::Panicked("flood's sender")),
@@ -99,7 +106,7 @@ impl Attack {
     }
 
     fn end(&mut self) -> Result<(), BenchError> {
-        let Some((thread, interrupt, ended)) = self.thread.take() else { return Ok(()) };
+        let Some(Sending { thread, interrupt, ended }) = self.thread.take() else { return Ok(()) };
         self.sender.stop();
         // It may not yet be inside the call that a signal ends.
         loop {
