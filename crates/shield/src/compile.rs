@@ -65,6 +65,7 @@ pub fn tables_after(
         default_drop: rules.default == Verdict::Drop,
         malformed_drop: rules.malformed == Verdict::Drop,
         protected: addresses::protected(&rules.protected, cache)?,
+        protected_few: addresses::protected_few(&rules.protected),
     })
 }
 

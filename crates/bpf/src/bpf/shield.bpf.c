@@ -244,7 +244,7 @@ static __always_inline int shield_common(struct xdp_md *ctx, const struct shield
 	__u64 bits;
 
 	if (watch_on)
-		shield_watch(p, shield_protected(p), p->frame_len);
+		shield_watch(p, shield_protected_v4(p), p->frame_len);
 	bits = shield_apply_common(p);
 	if (bits) {
 		n = shield_lowest(bits);

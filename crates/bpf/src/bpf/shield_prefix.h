@@ -245,3 +245,24 @@ static __always_inline __u32 shield_protected(const struct shield_packet *packet
 	return shield_class(shield_protected_data, &shield_protected_prefixes, SHIELD_FIELDS, packet->family,
 			    packet->destination);
 }
+
+/* Up to four protected prefixes of IPv4, the longest first, as on the wire; number + 1, or 0: unused. If there are none, those of IPv4 are in
+ * the table. */
+#define SHIELD_FEW 4
+const volatile __u32 shield_few_address[SHIELD_FEW] = {};
+const volatile __u32 shield_few_mask[SHIELD_FEW] = {};
+const volatile __u32 shield_few_number[SHIELD_FEW] = {};
+
+/* shield_protected() of an IPv4 packet. */
+static __always_inline __u32 shield_protected_v4(const struct shield_packet *packet)
+{
+	int i;
+
+	if (!shield_few_number[0])
+		return shield_protected(packet);
+#pragma clang loop unroll(full)
+	for (i = 0; i < SHIELD_FEW; i++)
+		if (shield_few_number[i] && (packet->destination[0] & shield_few_mask[i]) == shield_few_address[i])
+			return shield_few_number[i];
+	return 0;
+}

@@ -81,6 +81,11 @@ __u16 shield_detail_class[4] SEC(".data.sh_detail") = {};
 __u16 shield_header_class[4] SEC(".data.sh_header") = {};
 __u16 shield_vlan_class[4] SEC(".data.sh_vlan") = {};
 __u16 shield_length_class[4] SEC(".data.sh_length") = {};
+/* Where a row is one word: the rows of packets that shield_parse_common() knows, for all fields but addresses, ports and length, joined. By TCP
+ * flags, of UDP, and by DSCP. */
+#define SHIELD_COMMON_UDP 256
+#define SHIELD_COMMON_DSCP 257
+__u64 shield_common_rows[1] SEC(".data.sh_common") = {};
 /* By CPU: room for one struct shield_cpu each; shared by all programs that follow each other. */
 struct shield_counts {
 	struct shield_total total;
@@ -89,6 +94,8 @@ struct shield_counts {
 
 /* Which fields any rule asks for, by enum shield_field. */
 const volatile bool shield_uses[SHIELD_FIELDS] = {};
+/* Whether the rows by DSCP differ; if not, they are in the others. */
+const volatile bool shield_dscp_matters = false;
 /* Words of a row, the leading one not counted. */
 const volatile __u64 shield_words = 1;
 /* Where the rows of a field begin, in rows, its number of classes rounded up to a power of two, less one, and the class of packets without it. */
@@ -205,8 +212,10 @@ static __always_inline __u64 shield_apply(const struct shield_place *place, __u6
 /* The AND of the rows of a packet that shield_parse_common() knows, where a row is one word. */
 static __always_inline __u64 shield_apply_common(const struct shield_packet *p)
 {
-	__u64 bits = ~0ULL;
+	__u64 bits = shield_table(shield_common_rows)[p->protocol == IPPROTO_TCP ? p->flags : SHIELD_COMMON_UDP];
 
+	if (shield_dscp_matters)
+		bits &= shield_table(shield_common_rows)[SHIELD_COMMON_DSCP + (p->dscp & 63)];
 	if (shield_uses[SHIELD_SOURCE])
 		bits &= shield_table(shield_source_rows)[shield_source_class(p) & shield_mask[SHIELD_SOURCE]];
 	if (shield_uses[SHIELD_DESTINATION])
@@ -215,14 +224,6 @@ static __always_inline __u64 shield_apply_common(const struct shield_packet *p)
 		bits &= SHIELD_ROW(SHIELD_SOURCE_PORT, shield_table(shield_source_port_class)[p->source_port]);
 	if (shield_uses[SHIELD_DESTINATION_PORT])
 		bits &= SHIELD_ROW(SHIELD_DESTINATION_PORT, shield_table(shield_destination_port_class)[p->destination_port]);
-	if (shield_uses[SHIELD_KIND])
-		bits &= SHIELD_ROW(SHIELD_KIND, shield_table(shield_kind_class)[p->protocol]);
-	if (shield_uses[SHIELD_DETAIL])
-		bits &= SHIELD_ROW(SHIELD_DETAIL, shield_table(shield_detail_class)[p->detail & 1023]);
-	if (shield_uses[SHIELD_HEADER])
-		bits &= SHIELD_ROW(SHIELD_HEADER, shield_table(shield_header_class)[p->dscp & 63]);
-	if (shield_uses[SHIELD_VLAN])
-		bits &= SHIELD_ROW(SHIELD_VLAN, shield_table(shield_vlan_class)[SHIELD_VLAN_NONE]);
 	if (shield_uses[SHIELD_LENGTH])
 		bits &= SHIELD_ROW(SHIELD_LENGTH, shield_table(shield_length_class)[p->len]);
 	return bits;

@@ -3,7 +3,7 @@
 use super::{
     prefixes::{PrefixLayout, section},
     room,
-    tables::{AddressTable, FieldTable, RuleAction, RuleEntry, ShieldTables, WORDS_MAX},
+    tables::{AddressTable, FieldTable, RuleAction, RuleEntry, ShieldTables, VLAN_NONE, WORDS_MAX},
 };
 use crate::{skel::shield::types::shield_rule, xdp::XdpError};
 
@@ -29,6 +29,17 @@ const CLASS_TABLES: [(&str, usize); FIELDS - ADDRESSES] = [
     (".data.sh_length", 1 << 16),
 ];
 
+/// SHIELD_COMMON_UDP and SHIELD_COMMON_DSCP of bpf/shield_rules.h, and the size of that table.
+const COMMON: &str = ".data.sh_common";
+const COMMON_UDP: usize = 256;
+const COMMON_DSCP: usize = 257;
+const COMMON_LEN: usize = COMMON_DSCP + 64;
+/// Numbers of fields among those behind the addresses.
+const KIND: usize = 2;
+const DETAIL: usize = 3;
+const HEADER: usize = 4;
+const VLAN: usize = 5;
+
 /// Classes that a field of a spare program has room for beyond those of its tables.
 const SPARE_CLASSES: usize = 64;
 
@@ -51,6 +62,8 @@ pub(super) struct Layout {
     /// Some rule is a limit; some rule asks for a cookie.
     pub(super) limits: bool,
     pub(super) challenges: bool,
+    /// Rows of [`COMMON`] differ by DSCP.
+    pub(super) dscp_matters: bool,
     /// Of the source, the destination and the protected prefixes.
     pub(super) prefixes: [PrefixLayout; 3],
 }
@@ -115,6 +128,12 @@ impl Layout {
         }
         if !rows.is_empty() {
             layout.put(".data.sh_rows", &rows);
+        }
+        if words == 1 {
+            let common = common_rows(tables);
+            let of_dscp = &common[COMMON_DSCP..];
+            layout.dscp_matters = spare > 0 || of_dscp.iter().any(|row| *row != of_dscp[0]);
+            layout.put(COMMON, &common);
         }
         Ok(layout)
     }
@@ -189,8 +208,31 @@ impl Layout {
         if !rows.is_empty() {
             sections.push((".data.sh_rows", rows.iter().flat_map(|word| word.to_ne_bytes()).collect()));
         }
+        if words == 1 {
+            sections.push((COMMON, common_rows(tables).iter().flat_map(|word| word.to_ne_bytes()).collect()));
+        }
         Ok(Some(sections))
     }
+}
+
+/// The rows that packets without tags and fragments have for all fields but addresses, ports and length, joined: by TCP flags, of UDP, and
+/// by DSCP. For rules of one word.
+fn common_rows(tables: &ShieldTables) -> Vec<u64> {
+    let row = |field: usize, value: usize| {
+        tables.fields[field].as_ref().map_or(u64::MAX, |table| {
+            let class = table.class_of.get(value).unwrap_or(&table.absent);
+            table.rows[usize::from(*class)]
+        })
+    };
+    let whole = |protocol, detail| row(KIND, protocol) & row(DETAIL, detail) & row(VLAN, VLAN_NONE);
+    let of_dscp: Vec<u64> = (0..64).map(|dscp| row(HEADER, dscp)).collect();
+    // Where all are alike, the program does not look at them.
+    let alike = of_dscp.iter().all(|row| *row == of_dscp[0]).then_some(of_dscp[0]);
+    let mut rows: Vec<u64> = (0..256).map(|flags| whole(6, flags)).chain([whole(17, 768)]).collect();
+    rows.iter_mut().for_each(|row| *row &= alike.unwrap_or(u64::MAX));
+    rows.extend(of_dscp);
+    debug_assert_eq!((rows.len(), COMMON_UDP + 1), (COMMON_LEN, COMMON_DSCP));
+    rows
 }
 
 /// Rows of `words` words as a program of `to` words has them, `classes` of them.

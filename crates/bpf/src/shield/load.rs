@@ -21,7 +21,7 @@ use super::{
     link::ShieldLink,
     prefixes::{PrefixLayout, TrieLayout},
     shared::ShieldShared,
-    tables::ShieldTables,
+    tables::{FEW, ShieldTables},
     watch::WatchConfig,
 };
 use crate::{
@@ -139,6 +139,13 @@ impl Shield {
             knobs.shield_malformed = u32::from(tables.malformed_drop);
             knobs.shield_tells = config.tell;
             knobs.shield_limits = layout.limits;
+            knobs.shield_dscp_matters = layout.dscp_matters;
+            for (i, few) in tables.protected_few.iter().take(FEW).enumerate() {
+                let mask = u32::MAX.checked_shl(32 - u32::from(few.len)).unwrap_or(0);
+                knobs.shield_few_mask[i] = mask.to_be();
+                knobs.shield_few_address[i] = (few.address & mask).to_be();
+                knobs.shield_few_number[i] = few.number.into();
+            }
             if let Some(cookies) = config.cookies.as_ref().filter(|_| layout.challenges) {
                 knobs.shield_cookies = true;
                 cookies.set(knobs);

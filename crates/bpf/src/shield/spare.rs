@@ -11,7 +11,7 @@ use super::{
     prefixes::{V4Prefixes, V6Prefixes},
     room,
     shared::ShieldShared,
-    tables::{AddressTable, ShieldTables},
+    tables::{AddressTable, FewPrefix, ShieldTables},
 };
 use crate::xdp::XdpError;
 
@@ -30,6 +30,7 @@ pub struct Spare {
     /// What is in the sections of prefixes.
     held: [Halves; 2],
     protected: Option<AddressTable>,
+    protected_few: Vec<FewPrefix>,
     default_drop: bool,
     malformed_drop: bool,
 }
@@ -51,6 +52,7 @@ impl Spare {
             sections,
             held: [(None, None), (None, None)],
             protected: tables.protected.clone(),
+            protected_few: tables.protected_few.clone(),
             default_drop: tables.default_drop,
             malformed_drop: tables.malformed_drop,
         };
@@ -65,7 +67,8 @@ impl Spare {
     /// [`XdpError::Setting`] for tables that contradict themselves.
     pub fn fill(mut self, tables: &ShieldTables) -> Result<Option<Shield>, XdpError> {
         let same = (tables.default_drop, tables.malformed_drop) == (self.default_drop, self.malformed_drop)
-            && tables.protected == self.protected;
+            && tables.protected == self.protected
+            && tables.protected_few == self.protected_few;
         let prefixes = [halves(&tables.source), halves(&tables.destination)];
         let room = prefixes.iter().enumerate().all(|(field, (v4, v6))| {
             let unused = v4.is_none() && v6.is_none();

@@ -111,4 +111,20 @@ pub struct ShieldTables {
     pub malformed_drop: bool,
     /// Protected prefixes: destination to number + 1 of what is watched; none: nothing is.
     pub protected: Option<AddressTable>,
+    /// All protected prefixes of IPv4 again, the longest first, if they are [`FEW`] at most: comparing is faster than looking up.
+    pub protected_few: Vec<FewPrefix>,
+}
+
+/// Prefixes that are compared one by one.
+pub const FEW: usize = 4;
+
+/// A prefix of IPv4 among [`ShieldTables::protected_few`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FewPrefix {
+    /// Its first address.
+    pub address: u32,
+    /// Bits.
+    pub len: u8,
+    /// Number + 1 of what is watched.
+    pub number: u16,
 }

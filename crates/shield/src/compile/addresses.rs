@@ -1,11 +1,13 @@
 //! Fields of addresses: prefixes of all rules become classes of equal membership.
 
 use std::{
+    cmp::Reverse,
     collections::{HashMap, HashSet},
+    net::IpAddr,
     sync::Arc,
 };
 
-use bpf::shield::AddressTable;
+use bpf::shield::{AddressTable, FEW, FewPrefix};
 
 use super::{
     cache::{Cache, Group, Kept, List},
@@ -118,6 +120,19 @@ pub(super) fn table<'a>(
         }
     }
     Ok(Some(AddressTable { v4: laid.v4.clone(), v6: laid.v6.clone(), rows }))
+}
+
+/// The protected prefixes of IPv4, the longest first; none if they are many. Of equal ones the first counts.
+pub(super) fn protected_few(prefixes: &[Prefix]) -> Vec<FewPrefix> {
+    let mut few = Vec::new();
+    for (prefix, number) in prefixes.iter().zip(1u16..) {
+        if let IpAddr::V4(address) = prefix.address {
+            few.push(FewPrefix { address: address.to_bits(), len: prefix.len, number });
+        }
+    }
+    few.sort_by_key(|prefix| (Reverse(prefix.len), prefix.address));
+    few.dedup_by_key(|prefix| (prefix.address, prefix.len));
+    if few.len() <= FEW { few } else { Vec::new() }
 }
 
 /// Which protected prefix a destination belongs to: the longest that holds it, by number + 1.

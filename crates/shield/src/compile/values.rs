@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn rules_beyond_the_first_word() {
         let mut conditions = vec![None; 130];
-        conditions[129] = Some(vec![7..8]);
+        conditions[129] = Some(std::iter::once(7..8).collect());
         let table = table("x", 8, &conditions, 3).unwrap().unwrap();
         assert_eq!(table.rows, [u64::MAX, u64::MAX, 1, u64::MAX, u64::MAX, 3]);
         assert_eq!((table.class_of[6], table.class_of[7]), (0, 1));
@@ -109,7 +109,7 @@ mod tests {
         let bit = |n: usize| Some((0..65_536).filter(|v| v >> n & 1 == 1).map(|v| v..v + 1).collect());
         let mut conditions: Vec<Condition> = (0..16).map(bit).collect();
         assert_eq!(table("x", 65_536, &conditions, 1).unwrap().unwrap().rows.len(), 65_536);
-        conditions.push(Some(vec![0..65_536]));
+        conditions.push(Some(std::iter::once(0..65_536).collect()));
         assert!(matches!(table("x", 65_536, &conditions, 1), Err(ShieldError::TooManyClasses { .. })));
     }
 }

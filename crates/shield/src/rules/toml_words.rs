@@ -96,7 +96,7 @@ pub fn entries(table: &DeTable<'_>) -> Result<Vec<Entry>, Vec<Fault>> {
     for (key, value) in table {
         match values(value) {
             Ok(words) => {
-                entries.push(Entry { key: Word { text: key.get_ref().to_string(), at: key.span().start }, words })
+                entries.push(Entry { key: Word { text: key.get_ref().to_string(), at: key.span().start }, words });
             }
             Err(fault) => faults.push(fault),
         }
