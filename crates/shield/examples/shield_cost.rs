@@ -55,8 +55,7 @@ fn measure(path: &Path, destination: IpAddr) -> Result<(), Box<dyn std::error::E
     since = Instant::now();
     let shield = Shield::load(&tables, &config, &shared)?;
     step("load", &mut since);
-    let template =
-        Template { destination: Mac([2; 6]), source: Mac([4; 6]), tags: [None; 2], kind: Kind::TcpSyn };
+    let template = Template { destination: Mac([2; 6]), source: Mac([4; 6]), tags: [None; 2], kind: Kind::TcpSyn };
     let source = match destination {
         IpAddr::V4(_) => Ipv4Addr::new(198, 18, 7, 7).into(),
         IpAddr::V6(_) => "2001:2:0:1::7".parse()?,

@@ -189,7 +189,8 @@ fn a_syn_flood() {
 
 #[test]
 fn a_reflection() {
-    let answer = |bed: &Bed, i: u32| bed.frame(spread(i), 17, 0, &udp(if i.is_multiple_of(2) { 53 } else { 123 }, i as u16));
+    let answer =
+        |bed: &Bed, i: u32| bed.frame(spread(i), 17, 0, &udp(if i.is_multiple_of(2) { 53 } else { 123 }, i as u16));
     holds("refl", AttackClass::Reflection, StepConfig::DropPorts {}, answer);
 }
 
