@@ -121,6 +121,14 @@ int shield_ack(struct __sk_buff *skb)
 
 	if ((void *)(mark + 1) > (void *)(long)skb->data || mark->magic != SHIELD_ACK_MAGIC)
 		return ACK_NEXT;
+	/*
+	 * Packets of one NAPI poll go through here together, before TCP has seen the first of them: of an ACK and the data behind it each
+	 * would make a connection, and the kernel drops the second with its data. The backlog hands them on one by one.
+	 */
+	if (!(mark->flags & SHIELD_ACK_AGAIN)) {
+		mark->flags |= SHIELD_ACK_AGAIN;
+		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
+	}
 	ack = *mark;
 	return give(skb, &ack);
 }

@@ -9,6 +9,8 @@
 #define SHIELD_ACK_TIMESTAMPS 1
 #define SHIELD_ACK_SACK 2
 #define SHIELD_ACK_ECN 4
+/* It has been through the program at tc once. */
+#define SHIELD_ACK_AGAIN 8
 
 /* No window scaling. */
 #define SHIELD_NO_WSCALE 15
