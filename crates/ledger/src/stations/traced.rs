@@ -13,6 +13,9 @@ use crate::{
 const EDGE_SHARE: f64 = 0.005;
 /// And by so many packets.
 const EDGE_PACKETS: f64 = 16.0;
+/// A trace that backs off leaves out whole stretches of time, so that drops which come in bursts, or at regular distances, are hit more or
+/// less often than by chance: so many times the distance that chance alone would make.
+const CLUMPS: f64 = 4.0;
 /// More causes than this are not worth a line.
 pub(super) const MOST_CAUSES: usize = 6;
 
@@ -47,7 +50,7 @@ impl<'a> Traced<'a> {
     pub(super) fn tolerance(&self, of: u64) -> f64 {
         let of = of as f64;
         // The fewer of all drops a place has, the fewer of its own were looked at.
-        let sampled = if self.interval.weight > 1.0 { 1.96 * (of * self.interval.weight).sqrt() } else { 0.0 };
+        let sampled = if self.interval.weight > 1.0 { CLUMPS * 1.96 * (of * self.interval.weight).sqrt() } else { 0.0 };
         EDGE_PACKETS + of * EDGE_SHARE + sampled.max(of * self.precision)
     }
 
