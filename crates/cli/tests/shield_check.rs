@@ -63,3 +63,22 @@ fn a_unit_names_the_file_by_its_whole_path() {
     let rules = folder.path().join("rules.toml");
     assert!(text.contains(&format!("shield run eth9 --json --rules {} --fail closed", rules.display())), "{text}");
 }
+
+#[test]
+fn the_plan_is_a_script_that_nft_takes() {
+    let (folder, name) = file("[[rule]]\nname = \"dns\"\naction = \"drop\"\nprotocol = \"udp\"\nsource-port = 53\n");
+    let output = shield(&["plan", "lo", "--rules", &name], "");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let script = folder.path().join("rules.nft");
+    std::fs::write(&script, &output.stdout).expect("a file");
+    // In a namespace of its own, which ends with the program: nothing of it is on this machine.
+    let checked = Command::new("unshare").args(["-n", "nft", "-c", "-f"]).arg(&script).output().expect("unshare");
+    let refused = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(checked.status.success() || refused.contains("not permitted"), "{refused}");
+    assert!(!(std::env::var_os("CI").is_some() && refused.contains("not permitted")), "CI runs as root: {refused}");
+
+    let (_folder, name) = file("[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n");
+    let output = shield(&["plan", "lo", "--rules", &name], "");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("\"syn\" challenges"), "{output:?}");
+}

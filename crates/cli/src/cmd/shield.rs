@@ -34,6 +34,7 @@ enum Action {
     Stop(ask::StopArgs),
     Check(judge::CheckArgs),
     Explain(judge::ExplainArgs),
+    Plan(judge::PlanArgs),
     Unit(Box<run::UnitArgs>),
 }
 
@@ -84,6 +85,7 @@ pub(crate) fn run(args: &ShieldArgs) -> Result<Outcome, Failure> {
         Action::Stop(args) => ask::stop(args),
         Action::Check(args) => judge::check(args),
         Action::Explain(args) => judge::explain(args),
+        Action::Plan(args) => judge::plan(args),
         Action::Unit(args) => run::unit(args),
     }
 }

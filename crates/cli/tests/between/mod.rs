@@ -4,6 +4,7 @@ mod replay;
 
 use std::{
     fs,
+    io::ErrorKind,
     net::UdpSocket,
     path::Path,
     process::{Child, Command, Output, Stdio},
@@ -195,7 +196,7 @@ impl Bed {
     }
 
     fn datagrams(from: (&Namespace, &str), to: (&Namespace, &str), port: u16, count: usize) -> usize {
-        let receiver = to.0.run(|| UdpSocket::bind((to.1, port)).expect("a socket")).expect("a namespace");
+        let receiver = to.0.run(|| bind((to.1, port))).expect("a namespace");
         receiver.set_read_timeout(Some(Duration::from_millis(200))).expect("a time-out");
         let sender = from.0.run(|| UdpSocket::bind((from.1, 0)).expect("a socket")).expect("a namespace");
         for _ in 0..count {
@@ -273,4 +274,17 @@ pub(crate) fn read(path: &Path) -> String {
 
 pub(crate) fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// A socket that was just closed may live on for a moment in a program that another test is starting.
+fn bind(address: (&str, u16)) -> UdpSocket {
+    let begun = Instant::now();
+    loop {
+        match UdpSocket::bind(address) {
+            Err(e) if e.kind() == ErrorKind::AddrInUse && begun.elapsed() < PATIENCE => {
+                thread::sleep(Duration::from_millis(5));
+            }
+            socket => return socket.expect("a socket"),
+        }
+    }
 }

@@ -8,7 +8,7 @@ use report::Look;
 use serde::Serialize;
 use shield::{
     compile::{self, Counters, Now},
-    explain,
+    explain, nft,
     rules::check::{Finding, Weight},
     run::session,
 };
@@ -85,6 +85,25 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
         print(&text)?;
     }
     Ok(if worst.is_some_and(|weight| weight > Weight::Note) { Outcome::No } else { Outcome::Fine })
+}
+
+/// Print the rules as a script for nftables, which decides the same without this program.
+///
+/// `evenkeel shield plan eth0 --rules FILE | nft -f -` replaces the table that an earlier script made, in one transaction. The hook is ingress of
+/// the interface; each rule has a counter of its own. The management allow-list is not in it, nor detection; rules that challenge have no such
+/// form, and are refused.
+#[derive(Debug, Args)]
+pub(super) struct PlanArgs {
+    /// The interface that packets come in by.
+    interface: String,
+    #[command(flatten)]
+    rules: RuleArgs,
+}
+
+pub(super) fn plan(args: &PlanArgs) -> Result<Outcome, Failure> {
+    let file = args.rules.read()?;
+    print(&nft::script(&file.rules, &args.interface, Now::read())?)?;
+    Ok(Outcome::Fine)
 }
 
 /// Tell for each packet of a saved capture which rule decides.
