@@ -192,7 +192,8 @@ def markdown(result):
             continue
         shown = _value_table if "value" in table else SHOWN.get(table.get("kind"), _packet_table)
         body = shown(table)
-        text.append(f"### {table['title']}\n\n{table['arrangement'][0].upper()}{table['arrangement'][1:]}.\n\n{body}")
+        earlier = f" Measured in an earlier run: {table['earlier']}." if table.get("earlier") else ""
+        text.append(f"### {table['title']}\n\n{table['arrangement'][0].upper()}{table['arrangement'][1:]}.{earlier}\n\n{body}")
         text += _warnings(result, table)
         if table["title"] == "apart":
             text += [_buffered(table)]
@@ -202,7 +203,7 @@ def markdown(result):
 INTRODUCTION = """# Benchmarks
 
 How fast `evenkeel` sends, captures and plans, beside programs that do the same, each row against a named peer in the same run on the
-same machine. This file is written by the script that measures; nothing in it was typed in.
+same machine, but for tables that say that they are of an earlier run. This file is written by the script that measures; nothing in it was typed in.
 
 ## How to repeat it
 
@@ -231,6 +232,9 @@ cores that do nothing else, root, no traffic outside namespaces of its own. What
   right after. The box has core 1 and the watcher runs there, too, so that all it does counts: its own processor time and what it does to each frame.
   "Per second of work" is the same ratio made of frames per second of processor time that box and watcher used: it does not see what else ran.
   "Its kernel programs" is the time that the kernel measures inside the watcher's BPF programs on all cores (kernel.bpf_stats_enabled), in a window of its own.
+- *drop*, *prefixes*, *pass*, *between*, *cookies*: what stands at the receiving end, one after the other, under one flood whose sources are drawn anew for each
+  frame. Counted are the frames that met what was to become of them: dropped (what ends in XDP must not reach the stack), routed on, arrived behind
+  the gateway, answered. xdp-filter appears as it comes and as its fastest program, which cannot look at addresses.
 - *bench*: what `evenkeel bench` reaches without a box, sender and receiving ends on one core, in turn with peers that send from that core. Its rates are
   those of its own run file: units that arrived, numbered and partly stamped. "Unpaced" is the one to hold beside `gen`, which keeps no pace either; the
   ceiling, which is judged, is the highest paced load of which it loses no more than 0.1 %, found to within 5 %. iperf3 is counted at the interface,

@@ -322,6 +322,8 @@ def _gateway(lab):
     sh("ip", "-n", behind, "link", "set", OUT, "xdpdrv", "obj", lab.drop_object, "sec", "xdp")
     sh("ip", "-n", behind, "link", "set", OUT, "up")
     sh("ip", "-n", rx, "link", "set", FAR, "up")
+    # So that frames can be sent back to the sender's end, too.
+    sh("ip", "netns", "exec", lab.names[0], "ethtool", "-K", SENDER, "gro", "on")
     lab.anchors["out"] = lab.start("anchor", ["nsenter", f"--net=/run/netns/{behind}", "sleep", "infinity"], "rx")
 
 
