@@ -8,15 +8,28 @@ EVERY_DROP = (
     "Each drop passes the tracepoint, whether it is looked at or not; the column of the kernel programs' own time says how much that takes. The "
     "budget bounds the looks only.")
 
+RULES = "evenkeel shield, 25 rules, 100,000 prefixes"
+CACHES = (
+    "By BPF_PROG_TEST_RUN the program takes the same 36 ns a packet with 10 and with 1,000,000 prefixes, as long as the source is one whose part of "
+    "the tables is in the first cache. Sources drawn at random fetch it from the caches behind, and whether a /24 differs from its /16 cannot be "
+    "foretold: the processor learns only then that it went the wrong way.")
+
 # (table, ours, theirs) or (table,) -> reason
 REASONS = {
+    ("drop", RULES, "bare XDP_DROP"): CACHES,
+    ("drop", RULES, "xdp-filter"):
+        "xdp-filter looks up one port here, in a program made for what it is asked; ours judges 25 rules and the source among 100,000 prefixes, and counts "
+        "per rule and per protected address. " + CACHES,
+    ("prefixes", "1,000,000 prefixes", "10 prefixes"): CACHES,
+    ("pass", "behind evenkeel shield, 25 rules, 100,000 prefixes", "no shield"): CACHES,
+    ("between", "evenkeel shield --between, 25 rules, 100,000 prefixes", "bare XDP redirect"): CACHES,
     ("gen", "evenkeel gen", "live_frames"):
         "The bare sender never touches the frame: its program redirects an unchanging one. Ours writes addresses, ports and checksums, and "
         "with them the frame's two cache lines, in every packet: without these writes, and nothing else left out, it ran level with the bare "
         "sender. They cost a few nanoseconds, which weigh the more the faster the machine makes all the rest.",
     ("inline", "evenkeel ring", "tpacket_rx"): SAME_PATH,
     ("bench", "evenkeel bench, wire's ceiling", "evenkeel gen --udp"):
-        "The bench's program numbers and stamps each unit and makes its checksum, its receiving one parses it and keeps the flow's sequence, and "
+        "The bench's program numbers each unit, stamps one in 31 and makes its checksum, its receiving one parses it and keeps the flow's sequence, and "
         "both read the clock: in a profile of core 0 these are what gen and a bare drop do not have.",
     ("cost", "evenkeel ledger, drop", "nothing watching"): EVERY_DROP,
     ("cost", "evenkeel ledger, rule", "nothing watching"): EVERY_DROP,
