@@ -121,7 +121,7 @@ static __always_inline __u32 shield_trie_block(const void *data, const volatile 
 static __always_inline __u32 shield_trie_find(const void *data, const volatile struct shield_trie *t, __u32 address)
 {
 	__u32 bit = (address >> 8) & 63;
-	__u64 top, word, rank, differs;
+	__u64 top, word, rank;
 	__u32 entry;
 
 	if (!t->used)
@@ -131,19 +131,16 @@ static __always_inline __u32 shield_trie_find(const void *data, const volatile s
 	if (!(top & SHIELD_SPLIT) || !t->entries_len)
 		return top & 0x7fff;
 	word = *(const __u64 *)(data + t->bits + (__u64)(address >> 14) * 8);
-	/* All ones if the /24 differs from its /16. Among random addresses nobody can foretell that, and a wrong guess would only be known when
-	 * `word` has come from memory: so both ways are gone, the other one to the first entry. */
-	differs = -((word >> bit) & 1);
-	shield_keep(differs);
+	if (!((word >> bit) & 1))
+		return top & 0x7fff;
 	/* The entry's number: where those of the /16 begin, how many the words before have, and the bits before. */
 	rank = (top >> 16) & 0xffffff;
 	rank += (((top >> 32) & 0xffffff00) >> (8 * ((address >> 14) & 3))) & 0xff;
 	rank += shield_ones(word & ((1ull << bit) - 1));
-	rank &= differs;
 	shield_keep(rank);
 	if (rank >= t->entries_len)
 		return 0;
-	entry = (*(const __u32 *)(data + t->entries + rank * 4) & differs) | (top & 0x7fff & ~differs);
+	entry = *(const __u32 *)(data + t->entries + rank * 4);
 	if (!(entry & SHIELD_BLOCK))
 		return entry;
 	return shield_trie_block(data, t, entry & ~SHIELD_BLOCK, address & 0xff);
