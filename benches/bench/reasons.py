@@ -11,8 +11,7 @@ EVERY_DROP = (
 RULES = "evenkeel shield, 25 rules, 100,000 prefixes"
 CACHES = (
     "By BPF_PROG_TEST_RUN the program takes the same 36 ns a packet with 10 and with 1,000,000 prefixes, as long as the source is one whose part of "
-    "the tables is in the first cache. Sources drawn at random fetch it from the caches behind, and whether a /24 differs from its /16 cannot be "
-    "foretold: the processor learns only then that it went the wrong way.")
+    "the tables is in the first cache; for sources drawn at random it comes from the caches behind.")
 
 # (table, ours, theirs) or (table,) -> reason
 REASONS = {
