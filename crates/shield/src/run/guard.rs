@@ -15,19 +15,18 @@ use std::{
 
 use bpf::{
     XdpMode,
-    shield::{
-        Between, CookieMode, Cookies, GatewayCookies, Heartbeat, HostCookies, Shield, ShieldAck, ShieldConfig,
-        ShieldLink, ShieldShared, ShieldTables, WatchConfig,
-    },
+    shield::{Cookies, Shield, ShieldAck, ShieldLink, ShieldShared},
 };
 use model::shield::Fail;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ahead::{Ahead, Job},
+    ahead::Ahead,
+    answers::{accept, challenges, cookies},
+    left::Left,
+    making::Making,
     places::Places,
-    session,
     watch::Watchman,
 };
 use crate::{
@@ -36,7 +35,7 @@ use crate::{
     detect,
     error::ShieldError,
     rules::{
-        Action, Rule, Rules,
+        Action, Rule,
         file::{self, RuleFile},
         flags,
         management::Session,
@@ -47,10 +46,6 @@ use crate::{
 const BEAT: Duration = Duration::from_millis(100);
 /// The wall clock may differ this much from the monotonic one before rules that expire are compiled anew.
 const CLOCK_JUMP_NS: i128 = 500_000_000;
-/// Pin of the program that makes connections of right cookies.
-const ACK: &str = "ack";
-/// Sources of each family that a gateway remembers to exist: about 20 MB each.
-const KNOWN_SOURCES: u32 = 1 << 18;
 
 /// Held by the process that tends a shield.
 pub(crate) type Lock = Flock<fs::File>;
@@ -438,62 +433,6 @@ impl Guard {
     }
 }
 
-/// What a process before this one left in front of the interface.
-struct Left {
-    shared: Arc<ShieldShared>,
-    link: ShieldLink,
-    second: Option<ShieldLink>,
-    memory: Memory,
-}
-
-impl Left {
-    fn find(settings: &Settings) -> Result<Option<Self>, ShieldError> {
-        let places = &settings.places;
-        if !places.link().exists() {
-            // The rest of a start that was broken off.
-            if places.pins.exists() {
-                remove_pins(places)?;
-            }
-            return Ok(None);
-        }
-        let link = match ShieldLink::open(&places.link()) {
-            Ok(link) if link.is_alive() => link,
-            // The interface is another one of the same name.
-            _ => {
-                remove_pins(places)?;
-                return Ok(None);
-            }
-        };
-        if link.mode() != settings.mode {
-            return Err(ShieldError::Usage(format!(
-                "the shield that was left in front of {0} runs in {1} mode: ask for that by --xdp {1}, or end it by `evenkeel shield stop {0}`",
-                settings.interface,
-                link.mode()
-            )));
-        }
-        let second = match places.second_link() {
-            path if path.exists() => Some(ShieldLink::open(&path)?),
-            _ => None,
-        };
-        let (was, is) =
-            (second.as_ref().map(ShieldLink::interface), settings.between.as_ref().map(|pair| &pair.second));
-        if was != is.map(String::as_str) {
-            let name = &settings.interface;
-            let was = was.map_or_else(|| format!("{name} alone"), |other| format!("{name},{other}"));
-            return Err(ShieldError::Usage(format!(
-                "the shield that was left there is of {was}: take it over as it is, or end it by `evenkeel shield stop {name}`"
-            )));
-        }
-        let shared = Arc::new(ShieldShared::open(&places.pins)?);
-        shared.beat();
-        Ok(Some(Self { shared, link, second, memory: read_memory(places).unwrap_or_default() }))
-    }
-}
-
-fn remove_pins(places: &Places) -> Result<(), ShieldError> {
-    Places { state: places.pins.clone(), pins: places.pins.clone() }.remove()
-}
-
 /// Takes the lock; who holds it tends the shield.
 pub(crate) fn lock(settings: &Settings) -> Result<Lock, ShieldError> {
     let path = settings.places.lock();
@@ -540,144 +479,6 @@ fn way(mode: XdpMode) -> Way {
         XdpMode::Generic => Way::Generic,
         XdpMode::Native | XdpMode::Offload => Way::Native,
     }
-}
-
-/// Whether SYN cookies are needed.
-fn challenges(file: &RuleFile) -> bool {
-    file.rules.rules.iter().any(|rule| rule.action == Action::Challenge)
-}
-
-/// The maps of the cookies: those that a process before this one left, or new ones.
-fn cookies(settings: &Settings) -> Result<Cookies, ShieldError> {
-    let mode = match settings.between {
-        None => CookieMode::Host(HostCookies::of(&settings.interface)?),
-        Some(_) => CookieMode::Gateway(GatewayCookies::default()),
-    };
-    let pins = &settings.places.pins;
-    let cookies = match Cookies::open(&settings.interface, mode.clone(), pins) {
-        Ok(cookies) => cookies,
-        Err(_) => {
-            let cookies = Cookies::create(&settings.interface, mode, KNOWN_SOURCES)?;
-            cookies.pin(pins)?;
-            cookies
-        }
-    };
-    match &settings.between {
-        Some(pair) => Ok(cookies.also_for(&pair.second)?),
-        None => Ok(cookies),
-    }
-}
-
-/// The program that makes connections of the ACKs with right cookies, kept beside the others; a gateway needs none.
-fn accept(settings: &Settings, cookies: Option<&Cookies>) -> Result<Option<ShieldAck>, ShieldError> {
-    if !cookies.is_some_and(|cookies| matches!(cookies.mode(), CookieMode::Host(_))) {
-        return Ok(None);
-    }
-    let path = settings.places.pins.join(ACK);
-    if path.exists() {
-        if let Ok(ack) = ShieldAck::take_over(&path) {
-            return Ok(Some(ack));
-        }
-        fs::remove_file(&path).map_err(|source| ShieldError::Place {
-            operation: "remove",
-            path: path.clone(),
-            source,
-        })?;
-    }
-    let ack = ShieldAck::attach(&settings.interface)?;
-    ack.pin(&path)?;
-    Ok(Some(ack))
-}
-
-/// One set of rules on its way into the kernel.
-struct Making<'a> {
-    ahead: &'a mut Ahead,
-    /// The program that waits may be used.
-    urgent: bool,
-    settings: &'a Settings,
-    shared: &'a Arc<ShieldShared>,
-    file: &'a RuleFile,
-    extra: &'a [Rule],
-    memory: Memory,
-    cookies: Option<Cookies>,
-    watch: Option<WatchConfig>,
-}
-
-impl Making<'_> {
-    fn shield(&mut self) -> Result<(Shield, Now, Job), ShieldError> {
-        let own = match self.settings.between {
-            // What crosses is for others.
-            Some(_) => Vec::new(),
-            None => session::own_addresses()
-                .map_err(|error| ShieldError::Lacking(format!("cannot list this machine's addresses: {error}")))?,
-        };
-        let mut rules = self.file.rules.clone();
-        let mut first = Vec::new();
-        for rule in self
-            .settings
-            .sessions
-            .iter()
-            .map(Some)
-            .chain([None])
-            .flat_map(|session| self.file.management.rules(&own, session))
-        {
-            if !first.iter().any(|other: &Rule| other.when == rule.when) {
-                let same = first.iter().filter(|other| other.name.split('#').next() == Some(&rule.name)).count();
-                let name = if same == 0 { rule.name.clone() } else { format!("{}#{}", rule.name, same + 1) };
-                first.push(Rule { name, ..rule });
-            }
-        }
-        rules.rules.splice(0..0, first);
-        let without = rules;
-        let rules = detect::insert(&without, self.extra);
-        let now = Now::read();
-        let tables = self.ahead.tables(&rules, &mut self.memory.counters, now)?;
-        let heartbeat = Heartbeat { timeout: self.settings.patience, closed: self.settings.fail == Fail::Closed };
-        let config = ShieldConfig {
-            heartbeat: Some(heartbeat),
-            cookies: self.cookies.clone(),
-            watch: self.watch.clone(),
-            between: self.settings.between.as_ref().map(indices).transpose()?,
-            tell: false,
-        };
-        let filled = if self.urgent { self.ahead.fill(&tables)? } else { None };
-        let exact = filled.is_some().then(|| tables.clone());
-        let shield = match filled {
-            Some(shield) => shield,
-            None => Shield::load(&tables, &config, self.shared)?,
-        };
-        self.memory.rules = rules.rules.iter().map(super::status::rule).collect();
-        self.memory.default = super::status::verdict(rules.default).to_owned();
-        self.memory.file = self.settings.source.file.as_ref().map(|path| path.display().to_string());
-        self.memory.loaded = now.wall.to_string();
-        self.memory.fail = Some(self.settings.fail);
-        self.memory.patience_s = self.settings.patience.as_secs_f64();
-        let job = self.job(without, exact, config);
-        Ok((shield, now, job))
-    }
-
-    /// What is to be loaded beside, once these rules hold.
-    fn job(&self, rules: Rules, exact: Option<ShieldTables>, config: ShieldConfig) -> Job {
-        let first = rules.protected.first().filter(|_| self.watch.is_some());
-        let mut template = first.map_or_else(Vec::new, |first| detect::template(&self.file.detection, *first));
-        let mut spare = config.clone();
-        if spare.cookies.is_none() && template.iter().any(|rule| rule.action == Action::Challenge) {
-            spare.cookies = cookies(self.settings).ok();
-        }
-        if spare.cookies.is_none() {
-            // Where there can be no cookies, the step that asks for them says so when its time comes.
-            template.retain(|rule| rule.action != Action::Challenge);
-        }
-        let (counters, shared) = (self.memory.counters.clone(), Arc::clone(self.shared));
-        Job { rules, template, counters, exact, config, spare, shared }
-    }
-}
-
-fn indices(pair: &Pair) -> Result<Between, ShieldError> {
-    let index = |name: &str| {
-        sys::packet::interface_index(name).ok_or_else(|| ShieldError::from(port::members::unknown_interface(name)))
-    };
-    Ok(Between { first: index(&pair.first)?, second: index(&pair.second)? })
 }
 
 /// What an earlier process has written down.

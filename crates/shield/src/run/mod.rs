@@ -1,9 +1,12 @@
 //! The shield in front of an interface: started, reloaded, looked at, stopped.
 
 mod ahead;
+mod answers;
 pub mod control;
 pub mod guard;
 pub mod keeper;
+mod left;
+mod making;
 pub mod places;
 pub mod session;
 pub mod status;

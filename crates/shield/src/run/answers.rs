@@ -1,0 +1,63 @@
+//! What SYN cookies need beside the program: maps, and the program that makes connections.
+
+use std::fs;
+
+use bpf::shield::{CookieMode, Cookies, GatewayCookies, HostCookies, ShieldAck};
+
+use super::guard::Settings;
+use crate::{
+    error::ShieldError,
+    rules::{Action, file::RuleFile},
+};
+
+/// Pin of the program that makes connections of right cookies.
+const ACK: &str = "ack";
+/// Sources of each family that a gateway remembers to exist: about 20 MB each.
+const KNOWN_SOURCES: u32 = 1 << 18;
+
+/// Whether SYN cookies are needed.
+pub(super) fn challenges(file: &RuleFile) -> bool {
+    file.rules.rules.iter().any(|rule| rule.action == Action::Challenge)
+}
+
+/// The maps of the cookies: those that a process before this one left, or new ones.
+pub(super) fn cookies(settings: &Settings) -> Result<Cookies, ShieldError> {
+    let mode = match settings.between {
+        None => CookieMode::Host(HostCookies::of(&settings.interface)?),
+        Some(_) => CookieMode::Gateway(GatewayCookies::default()),
+    };
+    let pins = &settings.places.pins;
+    let cookies = match Cookies::open(&settings.interface, mode.clone(), pins) {
+        Ok(cookies) => cookies,
+        Err(_) => {
+            let cookies = Cookies::create(&settings.interface, mode, KNOWN_SOURCES)?;
+            cookies.pin(pins)?;
+            cookies
+        }
+    };
+    match &settings.between {
+        Some(pair) => Ok(cookies.also_for(&pair.second)?),
+        None => Ok(cookies),
+    }
+}
+
+/// The program that makes connections of the ACKs with right cookies, kept beside the others; a gateway needs none.
+pub(super) fn accept(settings: &Settings, cookies: Option<&Cookies>) -> Result<Option<ShieldAck>, ShieldError> {
+    if !cookies.is_some_and(|cookies| matches!(cookies.mode(), CookieMode::Host(_))) {
+        return Ok(None);
+    }
+    let path = settings.places.pins.join(ACK);
+    if path.exists() {
+        if let Ok(ack) = ShieldAck::take_over(&path) {
+            return Ok(Some(ack));
+        }
+        fs::remove_file(&path).map_err(|source| ShieldError::Place {
+            operation: "remove",
+            path: path.clone(),
+            source,
+        })?;
+    }
+    let ack = ShieldAck::attach(&settings.interface)?;
+    ack.pin(&path)?;
+    Ok(Some(ack))
+}

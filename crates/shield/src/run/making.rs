@@ -1,0 +1,111 @@
+//! From a file of rules to a program that is ready to be put in front of the interface.
+
+use std::sync::Arc;
+
+use bpf::shield::{Between, Cookies, Heartbeat, Shield, ShieldConfig, ShieldShared, ShieldTables, WatchConfig};
+use model::shield::Fail;
+
+use super::{
+    ahead::{Ahead, Job},
+    answers::cookies,
+    guard::{Memory, Settings},
+    session,
+};
+use crate::{
+    between::Pair,
+    compile::Now,
+    detect,
+    error::ShieldError,
+    rules::{Action, Rule, Rules, file::RuleFile},
+};
+
+/// One set of rules on its way into the kernel.
+pub(super) struct Making<'a> {
+    pub(super) ahead: &'a mut Ahead,
+    /// The program that waits may be used.
+    pub(super) urgent: bool,
+    pub(super) settings: &'a Settings,
+    pub(super) shared: &'a Arc<ShieldShared>,
+    pub(super) file: &'a RuleFile,
+    pub(super) extra: &'a [Rule],
+    pub(super) memory: Memory,
+    pub(super) cookies: Option<Cookies>,
+    pub(super) watch: Option<WatchConfig>,
+}
+
+impl Making<'_> {
+    pub(super) fn shield(&mut self) -> Result<(Shield, Now, Job), ShieldError> {
+        let own = match self.settings.between {
+            // What crosses is for others.
+            Some(_) => Vec::new(),
+            None => session::own_addresses()
+                .map_err(|error| ShieldError::Lacking(format!("cannot list this machine's addresses: {error}")))?,
+        };
+        let mut rules = self.file.rules.clone();
+        let mut first = Vec::new();
+        for rule in self
+            .settings
+            .sessions
+            .iter()
+            .map(Some)
+            .chain([None])
+            .flat_map(|session| self.file.management.rules(&own, session))
+        {
+            if !first.iter().any(|other: &Rule| other.when == rule.when) {
+                let same = first.iter().filter(|other| other.name.split('#').next() == Some(&rule.name)).count();
+                let name = if same == 0 { rule.name.clone() } else { format!("{}#{}", rule.name, same + 1) };
+                first.push(Rule { name, ..rule });
+            }
+        }
+        rules.rules.splice(0..0, first);
+        let without = rules;
+        let rules = detect::insert(&without, self.extra);
+        let now = Now::read();
+        let tables = self.ahead.tables(&rules, &mut self.memory.counters, now)?;
+        let heartbeat = Heartbeat { timeout: self.settings.patience, closed: self.settings.fail == Fail::Closed };
+        let config = ShieldConfig {
+            heartbeat: Some(heartbeat),
+            cookies: self.cookies.clone(),
+            watch: self.watch.clone(),
+            between: self.settings.between.as_ref().map(indices).transpose()?,
+            tell: false,
+        };
+        let filled = if self.urgent { self.ahead.fill(&tables)? } else { None };
+        let exact = filled.is_some().then(|| tables.clone());
+        let shield = match filled {
+            Some(shield) => shield,
+            None => Shield::load(&tables, &config, self.shared)?,
+        };
+        self.memory.rules = rules.rules.iter().map(super::status::rule).collect();
+        self.memory.default = super::status::verdict(rules.default).to_owned();
+        self.memory.file = self.settings.source.file.as_ref().map(|path| path.display().to_string());
+        self.memory.loaded = now.wall.to_string();
+        self.memory.fail = Some(self.settings.fail);
+        self.memory.patience_s = self.settings.patience.as_secs_f64();
+        let job = self.job(without, exact, config);
+        Ok((shield, now, job))
+    }
+
+    /// What is to be loaded beside, once these rules hold.
+    fn job(&self, rules: Rules, exact: Option<ShieldTables>, config: ShieldConfig) -> Job {
+        let first = rules.protected.first().filter(|_| self.watch.is_some());
+        let mut template = first.map_or_else(Vec::new, |first| detect::template(&self.file.detection, *first));
+        let mut spare = config.clone();
+        if spare.cookies.is_none() && template.iter().any(|rule| rule.action == Action::Challenge) {
+            spare.cookies = cookies(self.settings).ok();
+        }
+        if spare.cookies.is_none() {
+            // Where there can be no cookies, the step that asks for them says so when its time comes.
+            template.retain(|rule| rule.action != Action::Challenge);
+        }
+        let (counters, shared) = (self.memory.counters.clone(), Arc::clone(self.shared));
+        Job { rules, template, counters, exact, config, spare, shared }
+    }
+}
+
+pub(super) fn indices(pair: &Pair) -> Result<Between, ShieldError> {
+    let index = |name: &str| {
+        sys::packet::interface_index(name).ok_or_else(|| ShieldError::from(port::members::unknown_interface(name)))
+    };
+    Ok(Between { first: index(&pair.first)?, second: index(&pair.second)? })
+}
