@@ -235,16 +235,16 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 }
 
 /* A packet that shield_parse_common() knows, judged by rules of one word; those that do not simply pass or drop go the long way. */
-static __always_inline int shield_common(struct xdp_md *ctx, const struct shield_packet *p)
+static __always_inline int shield_common(struct xdp_md *ctx, const struct shield_packet *p, __u64 on)
 {
-	struct shield_cpu *cpu = shield_cpu();
+	struct shield_cpu *cpu = shield_cpu_of(on);
 	struct shield_total *total = &cpu->total;
 	__u32 found = SHIELD_NONE, action = shield_default, n;
 	struct shield_rule *rule;
 	__u64 bits;
 
 	if (watch_on)
-		shield_watch(p, shield_protected_v4(p), p->frame_len);
+		shield_watch(p, shield_protected_v4(p), p->frame_len, on);
 	bits = shield_apply_common(p);
 	if (bits) {
 		n = shield_lowest(bits);
@@ -264,28 +264,40 @@ static __always_inline int shield_common(struct xdp_md *ctx, const struct shield
 	return shield_pass(ctx, total, p->frame_len);
 }
 
+/* The heart has not beaten for longer than it may. The clock changes with the jiffies, which cost one load: it is read only when they, the beat,
+ * or the program have changed. */
+static __always_inline bool shield_failed(struct shield_total *total)
+{
+	__u64 beat = *(volatile __u64 *)&shield_beat.at_ns, looked = (bpf_jiffies64() ^ beat) + shield_beat_ns, now;
+
+	if (total->beat_looked != looked) {
+		now = bpf_ktime_get_coarse_ns();
+		total->beat_failed = now > beat && now - beat > shield_beat_ns;
+		total->beat_looked = looked;
+	}
+	return total->beat_failed;
+}
+
 SEC("xdp.frags")
 int ek_shield(struct xdp_md *ctx)
 {
 	struct shield_packet p = SHIELD_UNPARSED;
-	struct shield_cpu *cpu;
-	__u64 now, beat;
+	__u64 on = bpf_get_smp_processor_id();
+	struct shield_total *total;
 
 	if (shield_beat_ns) {
-		now = bpf_ktime_get_coarse_ns();
-		beat = *(volatile __u64 *)&shield_beat.at_ns;
-		if (now > beat && now - beat > shield_beat_ns) {
+		total = &shield_cpu_of(on)->total;
+		if (shield_failed(total)) {
 			if (shield_tells)
 				shield_told.failed = 1;
 			if (shield_fail_closed)
 				return shield_any(ctx, SHIELD_CLOSED);
-			cpu = shield_cpu();
-			cpu->total.failed_open++;
-			return shield_pass(ctx, &cpu->total, bpf_xdp_get_buff_len(ctx));
+			total->failed_open++;
+			return shield_pass(ctx, total, bpf_xdp_get_buff_len(ctx));
 		}
 	}
 	if (shield_words == 1 && shield_parse_common(ctx, &p))
-		return shield_common(ctx, &p);
+		return shield_common(ctx, &p, on);
 	return shield_any(ctx, 0);
 }
 

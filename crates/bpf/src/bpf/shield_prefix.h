@@ -5,6 +5,11 @@
 
 #include "shield.h"
 
+/* Where the states are behind their head, which begins with the most usual class (STATES_HEAD and STATES_FINE). */
+#define SHIELD_WIDE 64
+#define SHIELD_FINE (SHIELD_WIDE + (1 << 14))
+/* Of a state: all of it has class 0 or the usual one; if not, the tables behind say. */
+#define SHIELD_USUAL 1
 /* Of an entry of `top`: some /24 differ from the others, `bits` says which. */
 #define SHIELD_SPLIT 0x8000u
 /* Of an entry of a /24: a block, not a class. */
@@ -17,11 +22,13 @@
 
 struct shield_trie {
 	/* Bytes from the section's start to each part. */
-	__u32 top, bits, entries, blocks, runs;
+	__u32 states, top, bits, entries, blocks, runs;
 	/* How many there are. */
 	__u32 entries_len, blocks_len, runs_len;
 	/* 0: no prefix of this family, all addresses have class 0. */
 	__u32 used;
+	/* The states of /16 are looked at. */
+	__u32 wide;
 };
 
 struct shield_prefixes {
@@ -117,15 +124,19 @@ static __always_inline __u32 shield_trie_block(const void *data, const volatile 
 	return *(const __u32 *)(data + t->runs + at * 4) & 0xffff;
 }
 
-/* The class of 32 bits, in host order. Most addresses are done after `top` and `bits`, which the second-level cache holds. */
-static __always_inline __u32 shield_trie_find(const void *data, const volatile struct shield_trie *t, __u32 address)
+/* The state of the /16 or /20 of that number. */
+static __always_inline __u32 shield_state(const void *states, __u32 number)
+{
+	return *(const __u8 *)(states + (number >> 2)) >> (2 * (number & 3)) & 3;
+}
+
+/* The class of 32 bits, in host order, where the states do not say. */
+static __always_inline __u32 shield_trie_further(const void *data, const volatile struct shield_trie *t, __u32 address)
 {
 	__u32 bit = (address >> 8) & 63;
 	__u64 top, word, rank;
 	__u32 entry;
 
-	if (!t->used)
-		return 0;
 	top = *(const __u64 *)(data + t->top + (__u64)(address >> 16) * 8);
 	/* Without entries there are no bits either. */
 	if (!(top & SHIELD_SPLIT) || !t->entries_len)
@@ -144,6 +155,23 @@ static __always_inline __u32 shield_trie_find(const void *data, const volatile s
 	if (!(entry & SHIELD_BLOCK))
 		return entry;
 	return shield_trie_block(data, t, entry & ~SHIELD_BLOCK, address & 0xff);
+}
+
+/* The class of 32 bits, in host order. The states are small enough for the caches, and say it for most addresses. */
+static __always_inline __u32 shield_trie_find(const void *data, const volatile struct shield_trie *t, __u32 address)
+{
+	const void *states = data + t->states;
+	__u32 state = SHIELD_USUAL + 1;
+
+	if (!t->used)
+		return 0;
+	if (t->wide)
+		state = shield_state(states + SHIELD_WIDE, address >> 16);
+	if (state > SHIELD_USUAL)
+		state = shield_state(states + SHIELD_FINE, address >> 12);
+	if (state > SHIELD_USUAL)
+		return shield_trie_further(data, t, address);
+	return state ? *(const __u16 *)states : 0;
 }
 
 /* The class of a prefix of IPv6 plus 1, 0 if it is not in the table. */

@@ -60,7 +60,10 @@ struct shield_total {
 	__u64 failed_closed;
 	/* Sources that took the place of another one whose limit was in use. */
 	__u64 crowded;
-	__u64 pad[4];
+	/* When shield_failed() looked last, as a number that changes with the time and the beat, and what it saw. */
+	__u64 beat_looked;
+	__u64 beat_failed;
+	__u64 pad[2];
 };
 
 struct shield_cpu {
@@ -130,11 +133,14 @@ static __always_inline __u64 shield_stride(void)
 	return shield_words == 1 ? 1 : shield_words + 1;
 }
 
+static __always_inline struct shield_cpu *shield_cpu_of(__u64 cpu)
+{
+	return (struct shield_cpu *)shield_table(shield_counts) + (cpu & shield_cpus_mask);
+}
+
 static __always_inline struct shield_cpu *shield_cpu(void)
 {
-	__u64 cpu = bpf_get_smp_processor_id() & shield_cpus_mask;
-
-	return (struct shield_cpu *)shield_table(shield_counts) + cpu;
+	return shield_cpu_of(bpf_get_smp_processor_id());
 }
 
 /* The number of the lowest bit that is set; BPF has no instruction for it. (Leiserson, Prokop, Randall 1998.) */

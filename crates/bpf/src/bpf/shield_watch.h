@@ -140,9 +140,9 @@ static __always_inline void watch_write_sample(struct watch_cpu *cpu, const stru
 	cpu->samples = sequence;
 }
 
-/* Counts a packet to the protected prefix `protected` (as shield_protected() tells it: number + 1; 0: none, nothing is done). To be
- * called before any rule decides, so that an attack does not seem to end when it is dropped. */
-static __always_inline void shield_watch(const struct shield_packet *p, __u32 protected, __u32 frame_len)
+/* Counts a packet to the protected prefix `protected` (as shield_protected() tells it: number + 1; 0: none, nothing is done), on the
+ * CPU `on`. To be called before any rule decides, so that an attack does not seem to end when it is dropped. */
+static __always_inline void shield_watch(const struct shield_packet *p, __u32 protected, __u32 frame_len, __u64 on)
 {
 	__u32 number = protected - 1;
 	struct watch_slot *slot;
@@ -153,7 +153,7 @@ static __always_inline void shield_watch(const struct shield_packet *p, __u32 pr
 
 	if (!watch_on || !protected)
 		return;
-	at = bpf_get_smp_processor_id() & watch_cpus_mask;
+	at = on & watch_cpus_mask;
 	cpu = &shield_table(watch_cpus)[at];
 	slot = &shield_table(watch_slots)[at * (watch_prefixes_mask + 1) + (number & watch_prefixes_mask)];
 	slot->packets++;
@@ -191,6 +191,6 @@ static __always_inline void shield_watch(const struct shield_packet *p, __u32 pr
 __noinline int shield_watch_any(const struct shield_packet *p)
 {
 	if (p)
-		shield_watch(p, shield_protected(p), p->frame_len);
+		shield_watch(p, shield_protected(p), p->frame_len, bpf_get_smp_processor_id());
 	return 0;
 }

@@ -308,6 +308,7 @@ fn prefixes(layout: PrefixLayout) -> shield_prefixes {
 
 fn trie(layout: TrieLayout) -> shield_trie {
     shield_trie {
+        states: layout.states,
         top: layout.top,
         bits: layout.bits,
         entries: layout.entries,
@@ -317,5 +318,6 @@ fn trie(layout: TrieLayout) -> shield_trie {
         blocks_len: layout.blocks_len,
         runs_len: layout.runs_len,
         used: layout.used,
+        wide: layout.wide,
     }
 }

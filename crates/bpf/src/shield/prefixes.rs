@@ -1,15 +1,29 @@
 //! Tables of prefixes as the kernel program walks them (bpf/shield_prefix.h): plain data, the same look-up in user space, and the
 //! bytes of their section.
 //!
-//! The first 32 bits of an address end in a class by two look-ups for nearly all addresses: an entry for each /16 (512 KB) says its
-//! class, and a bit for each /24 (2 MB) whether that one differs; both stay in the second-level cache, where the 32 MB of
-//! DIR-24-8 (Gupta, Lin, McKeown 1998) miss cache and TLB at each packet. A /24 that differs has an entry, found by counting bits;
+//! The first 32 bits of an address end in a class by one look-up for most addresses, in tables small enough for the caches, where the
+//! 32 MB of DIR-24-8 (Gupta, Lin, McKeown 1998) miss cache and TLB at each packet: two bits for each /20 (256 KB) say that none of it
+//! is in a prefix, that all of it has the most usual class, or that one has to look further; where most /16 are of one class, two bits for each of those
+//! (16 KB) come before. Further, an entry for each /16 (512 KB) says its
+//! class, and a bit for each /24 (2 MB) whether that one differs. A /24 that differs has an entry, found by counting bits;
 //! one of several classes has a block of up to four runs behind it, or a sorted list of more.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use zerocopy::{Immutable, IntoBytes};
 
+/// Bytes before the states in [`V4Prefixes::states`].
+pub const STATES_HEAD: usize = 64;
+/// Where the states of /20 are there, behind those of /16.
+pub const STATES_FINE: usize = STATES_HEAD + (1 << 14);
+/// Bytes of all states.
+pub const STATES_LEN: usize = STATES_FINE + (1 << 18);
+/// A state: class 0, all of it.
+pub const STATE_NONE: u8 = 0;
+/// A state: the class that the head names, all of it.
+pub const STATE_USUAL: u8 = 1;
+/// A state: another class, or several.
+pub const STATE_FURTHER: u8 = 2;
 /// In `top`: some /24 differ from the others.
 pub const SPLIT: u64 = 1 << 15;
 /// In `entries`: the number of a block, not a class.
@@ -32,6 +46,11 @@ pub const PROBES_MAX: usize = 32;
 /// The first 32 bits of an address to a class: all of an IPv4 address.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct V4Prefixes {
+    /// [`STATES_LEN`] bytes: the most usual class but 0 (16 bits, in the machine's order) and nothing up to [`STATES_HEAD`]; then the states of each /16, and
+    /// from [`STATES_FINE`] on those of each /20, four to a byte, the first in its lowest two bits.
+    pub states: Vec<u8>,
+    /// So few /16 have the state [`STATE_FURTHER`] that looking at them first is worth it.
+    pub wide: bool,
     /// 65,536 entries. Bits 0 to 14: the class of the /16, or of most of it. Bit 15: [`SPLIT`]. Bits 16 to 39: the first of its
     /// `entries`. Three bytes from bit 40 on: how many of them the first word, the first two and the first three words of `bits` have.
     pub top: Vec<u64>,
@@ -52,6 +71,16 @@ impl V4Prefixes {
     }
 
     fn find(&self, address: u32) -> u16 {
+        let state = |from: usize, number: u32| self.states[from + (number >> 2) as usize] >> (2 * (number & 3)) & 3;
+        let wide = if self.wide { state(STATES_HEAD, address >> 16) } else { STATE_FURTHER };
+        match if wide == STATE_FURTHER { state(STATES_FINE, address >> 12) } else { wide } {
+            STATE_NONE => 0,
+            STATE_USUAL => u16::from_ne_bytes([self.states[0], self.states[1]]),
+            _ => self.find_further(address),
+        }
+    }
+
+    fn find_further(&self, address: u32) -> u16 {
         let top = self.top[(address >> 16) as usize];
         let (word, bit) = ((address >> 14) as usize, address >> 8 & 63);
         if top & SPLIT == 0 || self.bits[word] >> bit & 1 == 0 {
@@ -148,6 +177,8 @@ pub fn v6_hash(masked: u128, len: u8, seed: u32) -> u32 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TrieLayout {
     /// Bytes from the section's start to each part.
+    pub states: u32,
+    /// See above.
     pub top: u32,
     /// See above.
     pub bits: u32,
@@ -165,6 +196,8 @@ pub struct TrieLayout {
     pub runs_len: u32,
     /// Whether there is a table.
     pub used: u32,
+    /// Whether the states of /16 are looked at.
+    pub wide: u32,
 }
 
 /// The same for all of a field's prefixes: the kernel's `struct shield_prefixes`.
@@ -203,6 +236,7 @@ impl Section {
 
     fn trie(&mut self, table: &V4Prefixes) -> TrieLayout {
         TrieLayout {
+            states: self.put(&table.states),
             top: self.put(&table.top),
             bits: self.put(&table.bits),
             entries: self.put(&table.entries),
@@ -212,6 +246,7 @@ impl Section {
             blocks_len: table.blocks.len() as u32,
             runs_len: table.runs.len() as u32,
             used: 1,
+            wide: table.wide.into(),
         }
     }
 }

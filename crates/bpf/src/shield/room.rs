@@ -3,7 +3,7 @@
 
 use zerocopy::IntoBytes;
 
-use super::prefixes::{PrefixLayout, SLOTS_MIN, TrieLayout, V4Prefixes, V6Kind, V6Prefixes, V6Slot};
+use super::prefixes::{PrefixLayout, SLOTS_MIN, STATES_LEN, TrieLayout, V4Prefixes, V6Kind, V6Prefixes, V6Slot};
 
 /// Entries, blocks, runs, kinds and bytes of lengths beyond those of the tables at hand.
 const SPARE: usize = 4096;
@@ -23,6 +23,7 @@ pub(super) fn layout(v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> (Prefi
         let [entries, blocks, runs] =
             table.map_or([0; 3], |t| [t.entries.len(), t.blocks.len(), t.runs.len()]).map(|len| len + SPARE);
         TrieLayout {
+            states: part(STATES_LEN, 1),
             top: part(TOP, 8),
             bits: part(BITS, 8),
             entries: part(entries, 4),
@@ -32,6 +33,7 @@ pub(super) fn layout(v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> (Prefi
             blocks_len: blocks as u32,
             runs_len: runs as u32,
             used: 1,
+            wide: table.is_none_or(|t| t.wide).into(),
         }
     };
     let (first, second) = (trie(v4), trie(v6.map(|v6| &v6.first)));
@@ -89,8 +91,9 @@ pub(super) fn fill_v6(layout: &PrefixLayout, v6: Option<&V6Prefixes>, section: &
 /// What stays of an earlier table behind the parts' ends is named by nothing.
 fn fill_trie(at: &TrieLayout, table: Option<&V4Prefixes>, section: &mut [u8]) {
     let Some(table) = table else {
-        return section[at.top as usize..][..TOP * 8].fill(0);
+        return section[at.states as usize..][..STATES_LEN].fill(0);
     };
+    put(section, at.states, &table.states);
     put(section, at.top, table.top.as_bytes());
     put(section, at.bits, table.bits.as_bytes());
     put(section, at.entries, table.entries.as_bytes());

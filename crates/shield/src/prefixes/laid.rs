@@ -167,6 +167,8 @@ mod tests {
     }
 
     proptest! {
+        // Each case makes five whole tables.
+        #![proptest_config(ProptestConfig::with_cases(64))]
         #[test]
         fn laid_over_later_is_laid_together(a in prefixes(20), b in prefixes(20), c in prefixes(4), d in prefixes(4)) {
             let lists = [&a, &b, &c, &d];

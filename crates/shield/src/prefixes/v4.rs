@@ -1,8 +1,11 @@
 //! The table of IPv4 prefixes, built in one pass over the runs of equal class.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, ops::Range};
 
-use bpf::shield::prefixes::{BLOCK, LONG, NO_RUN, SPLIT, V4Prefixes};
+use bpf::shield::prefixes::{
+    BLOCK, LONG, NO_RUN, SPLIT, STATE_FURTHER, STATE_NONE, STATE_USUAL, STATES_FINE, STATES_HEAD, STATES_LEN,
+    V4Prefixes,
+};
 
 use crate::rules::model::Prefix;
 
@@ -49,7 +52,9 @@ fn close(open: &mut Vec<(u64, u16)>, at: u64, begin: &mut impl FnMut(u64, u16)) 
 
 /// A table of runs as [`runs`] makes them.
 pub(super) fn table(runs: &[(u32, u16)]) -> V4Prefixes {
-    let mut table = V4Prefixes { top: Vec::with_capacity(1 << 16), bits: vec![0; 1 << 18], ..V4Prefixes::default() };
+    let (states, wide) = states(runs);
+    let mut table =
+        V4Prefixes { states, wide, top: Vec::with_capacity(1 << 16), bits: vec![0; 1 << 18], ..V4Prefixes::default() };
     // The run that holds the address at hand.
     let mut at = 0;
     for high in 0..1u64 << 16 {
@@ -65,6 +70,62 @@ pub(super) fn table(runs: &[(u32, u16)]) -> V4Prefixes {
         table.bits.clear();
     }
     table
+}
+
+/// The states of each /16 and /20, and whether those of /16 are worth a look: three of four say all.
+fn states(runs: &[(u32, u16)]) -> (Vec<u8>, bool) {
+    // Each run with the whole /20 in it.
+    let ends = runs.iter().skip(1).map(|run| u64::from(run.0)).chain([1 << 32]);
+    let whole: Vec<_> = runs
+        .iter()
+        .zip(ends)
+        .map(|(&(begin, class), end)| (class, (begin as usize).div_ceil(1 << 12)..(end >> 12) as usize))
+        .filter(|(_, whole)| !whole.is_empty())
+        .collect();
+    let mut held = vec![0; whole.iter().map(|(class, _)| usize::from(*class) + 1).max().unwrap_or(0).max(2)];
+    whole.iter().for_each(|(class, whole)| held[usize::from(*class)] += whole.len());
+    let usual = (1..held.len()).max_by_key(|&class| held[class]).unwrap_or(1) as u16;
+    let mut fine = vec![four(STATE_FURTHER); 1 << 18];
+    for (class, whole) in whole {
+        match class {
+            0 => set_states(&mut fine, whole, STATE_NONE),
+            class if class == usual => set_states(&mut fine, whole, STATE_USUAL),
+            _ => {}
+        }
+    }
+    let all = |sixteen: &[u8], state| sixteen == [four(state); 4];
+    let wide = fine.chunks_exact(4).map(|sixteen| {
+        [STATE_NONE, STATE_USUAL].into_iter().find(|&state| all(sixteen, state)).unwrap_or(STATE_FURTHER)
+    });
+    let wide: Vec<u8> = wide.collect();
+    let said = wide.iter().filter(|state| **state != STATE_FURTHER).count();
+    let mut bytes = vec![0; STATES_HEAD];
+    bytes.reserve_exact(STATES_LEN - STATES_HEAD);
+    bytes[..2].copy_from_slice(&usual.to_ne_bytes());
+    bytes.extend(wide.chunks_exact(4).map(|four| four[0] | four[1] << 2 | four[2] << 4 | four[3] << 6));
+    debug_assert_eq!(bytes.len(), STATES_FINE);
+    bytes.extend(fine);
+    (bytes, said >= wide.len() / 4 * 3)
+}
+
+/// Four times the same state, as a byte holds them.
+fn four(state: u8) -> u8 {
+    state * 0b0101_0101
+}
+
+/// Sets the states of `range`, four to a byte, which are [`STATE_FURTHER`] before.
+fn set_states(states: &mut [u8], range: Range<usize>, state: u8) {
+    let aligned = range.start.div_ceil(4)..range.end / 4;
+    if aligned.start < aligned.end {
+        states[aligned.clone()].fill(four(state));
+    }
+    // Up to three at either end.
+    let front = range.start..range.end.min(aligned.start * 4);
+    let back = front.end.max(aligned.end * 4)..range.end;
+    for at in front.chain(back) {
+        let shift = 2 * (at % 4);
+        states[at / 4] = states[at / 4] & !(3 << shift) | state << shift;
+    }
 }
 
 /// The run that holds `address`, at or behind the one at `at`.
