@@ -1,6 +1,7 @@
 //! The shield's kernel program: rules, prefixes, limits, cookies and counts in XDP.
 
 mod ack;
+mod connected;
 mod cookie;
 mod counts;
 mod hold;
@@ -15,6 +16,7 @@ pub mod tables;
 mod watch;
 
 pub use ack::{AckCounts, ShieldAck};
+pub use connected::Connected;
 pub use cookie::{CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies};
 pub use counts::{RuleCount, ShieldCounts, ShieldTotals};
 pub use hold::StackHold;

@@ -14,13 +14,17 @@ use std::{
 };
 
 use cookie_bed::{
-    Bed, CLIENT, SERVER, Way, at, echo_on,
+    Bed, CLIENT, PORT, SERVER, Way, at, echo_on,
     frames::{ACK, Frame, RST},
     talk, wait_until,
 };
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect, listen, setsockopt, socket, sockopt,
 };
+
+/// XDP_PASS and XDP_REDIRECT.
+const PASSED: u32 = 2;
+const REDIRECTED: u32 = 4;
 
 /// What `ss -tie` says of the only established connection of a namespace.
 fn ss(ns: &lab::Namespace) -> String {
@@ -204,6 +208,38 @@ fn a_port_may_be_used_again_at_once() {
         wait_until("TIME-WAIT", || Bed::run(&bed.server, "ss", &["-tnH", "state", "time-wait"]).contains("40777"));
     }
     assert_eq!(bed.counts().answered, 1, "only the first was ours to answer");
+}
+
+/// Also while SYNs of others are answered without a look at the kernel's sockets.
+#[test]
+fn a_syn_of_a_connection_that_is_there_goes_to_the_kernel() {
+    let Some(bed) = host("ckthere") else { return };
+    let connected = bed.cookies.connected().unwrap();
+    for family in 0..2 {
+        let to = bed.echo(SERVER[family]);
+        let mut stream = bed.connect(to).unwrap();
+        talk(&mut stream);
+        let from = stream.local_addr().unwrap();
+        assert!(connected.may(to, from), "the program noted it, under the same bit as we look at");
+        let asked = |port| {
+            let frame = Frame::new(bed.far.mac, bed.near.mac, CLIENT[family], SERVER[family]);
+            let syn = Frame { ports: (port, PORT), ..frame }.bytes();
+            bed.server.run(|| bed.shield.test(&syn).unwrap().action).unwrap()
+        };
+        let other = from.port() ^ 1;
+        for _ in 0..50 {
+            assert_eq!((asked(other), asked(from.port())), (REDIRECTED, PASSED));
+        }
+        // Without the note it is answered like any other, unless the clock ticks in between.
+        let forgotten = (0..50).any(|_| {
+            connected.clear();
+            (asked(other), asked(from.port())) == (REDIRECTED, REDIRECTED)
+        });
+        assert!(forgotten);
+        connected.note(to, from);
+        assert!((0..50).all(|_| (asked(other), asked(from.port())) == (REDIRECTED, PASSED)));
+        assert!(connected.filled() < 1e-4);
+    }
 }
 
 /// Frames by hand: data in the first ACK, both frames of it twice, and a priority tag; at last a reset.

@@ -167,6 +167,23 @@ static __always_inline void shield_tell_verdict(__u32 found, __u32 action)
 	}
 }
 
+/* A packet that a rule challenges: answered, dropped, or passed on. */
+static __always_inline int shield_ask(struct xdp_md *ctx, struct shield_total *total, const struct shield_packet *p)
+{
+#if __has_include("shield_cookie.h")
+	int answer;
+
+	if (shield_cookies) {
+		answer = shield_challenge(ctx, p);
+		if (answer >= 0) {
+			total->challenged++;
+			return answer == XDP_DROP ? shield_drop(total, p->frame_len) : answer;
+		}
+	}
+#endif
+	return shield_pass(ctx, total, p->frame_len);
+}
+
 /* The packet was watched already; only management rules hold. */
 enum shield_way { SHIELD_WATCHED = 1, SHIELD_CLOSED = 2 };
 
@@ -177,7 +194,7 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 	struct shield_total *total = &cpu->total;
 	struct shield_search s = { .packet = SHIELD_UNPARSED, .closed = way & SHIELD_CLOSED };
 	__u32 found, action;
-	int parsed, answer;
+	int parsed;
 
 	parsed = shield_parse(ctx, &s.packet);
 	shield_tell(parsed, &s.packet);
@@ -219,22 +236,13 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 	case SHIELD_DROP:
 		return shield_drop(total, s.packet.frame_len);
 	case SHIELD_CHALLENGE:
-#if __has_include("shield_cookie.h")
-		if (shield_cookies) {
-			answer = shield_challenge(ctx, &s.packet);
-			if (answer >= 0) {
-				total->challenged++;
-				return answer == XDP_DROP ? shield_drop(total, s.packet.frame_len) : answer;
-			}
-		}
-#endif
-		return shield_pass(ctx, total, s.packet.frame_len);
+		return shield_ask(ctx, total, &s.packet);
 	default:
 		return shield_pass(ctx, total, s.packet.frame_len);
 	}
 }
 
-/* A packet that shield_parse_common() knows, judged by rules of one word; those that do not simply pass or drop go the long way. */
+/* A packet that shield_parse_common() knows, judged by rules of one word; limits, shadows and what expires go the long way. */
 static __always_inline int shield_common(struct xdp_md *ctx, const struct shield_packet *p, __u64 on)
 {
 	struct shield_cpu *cpu = shield_cpu_of(on);
@@ -250,7 +258,7 @@ static __always_inline int shield_common(struct xdp_md *ctx, const struct shield
 		n = shield_lowest(bits);
 		rule = &shield_table(shield_rules)[n];
 		action = rule->action & 3;
-		if (!rule->plain || action == SHIELD_CHALLENGE)
+		if (!rule->plain)
 			return shield_any(ctx, SHIELD_WATCHED);
 		shield_count(cpu, rule->counter, p);
 		found = n * 4 + action;
@@ -261,6 +269,8 @@ static __always_inline int shield_common(struct xdp_md *ctx, const struct shield
 	shield_tell_verdict(found, action);
 	if (action == SHIELD_DROP)
 		return shield_drop(total, p->frame_len);
+	if (action == SHIELD_CHALLENGE)
+		return shield_ask(ctx, total, p);
 	return shield_pass(ctx, total, p->frame_len);
 }
 

@@ -73,3 +73,18 @@ struct shield_packet {
 		asm volatile("" : "+r"(at));   \
 		at;                            \
 	})
+
+/* A number times a constant that user space sets. Kernels before 6.10 know the bounds of a product (and of OR and XOR) only when its right
+ * side is the constant, and the compiler would choose the sides. */
+static __always_inline __u64 shield_times(__u64 value, __u64 constant)
+{
+	asm volatile("%0 *= %1" : "+r"(value) : "r"(constant));
+	return value;
+}
+
+/* The lowest bits of a number, for the verifier to see: the compiler leaves a mask out that changes nothing. */
+static __always_inline __u64 shield_low(__u64 value, __u64 mask)
+{
+	asm volatile("" : "+r"(value));
+	return value & mask;
+}

@@ -27,6 +27,7 @@
 
 #include "shield.h"
 #include "shield_ack.h"
+#include "shield_connected.h"
 #include "shield_cookie_reply.h"
 
 enum shield_cookie_mode { SHIELD_COOKIE_OFF, SHIELD_COOKIE_HOST, SHIELD_COOKIE_GATEWAY };
@@ -97,6 +98,7 @@ struct shield_cookie_work {
 
 struct shield_cookie_cpu {
 	struct shield_cookie_count count;
+	struct connected_listener listeners[CONNECTED_LISTENERS];
 	struct shield_cookie_work work;
 };
 
@@ -370,6 +372,7 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct shield_packe
 		return XDP_DROP;
 	}
 	*mark = *ack;
+	connected_note(p);
 	cpu->count.right++;
 	return -1;
 }
@@ -379,6 +382,7 @@ static __always_inline int cookie_host(struct xdp_md *ctx, struct shield_packet 
 {
 	__be32 seq = tcp->seq, ack = tcp->ack_seq;
 	__u8 doff = tcp->doff;
+	__u8 flags = p->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN);
 	bool later;
 	int state;
 
@@ -386,15 +390,20 @@ static __always_inline int cookie_host(struct xdp_md *ctx, struct shield_packet 
 		cpu->count.odd++;
 		return XDP_DROP;
 	}
-	state = cookie_socket(ctx, &cpu->work, p);
-	if (!state) {
-		cpu->count.unlistened++;
-		return cookie_drop_unlistened ? XDP_DROP : -1;
+	if (flags != TCP_SYN || !connected_listens(cpu->listeners, p) || connected_may(p)) {
+		state = cookie_socket(ctx, &cpu->work, p);
+		if (!state) {
+			cpu->count.unlistened++;
+			return cookie_drop_unlistened ? XDP_DROP : -1;
+		}
+		if (state != BPF_TCP_LISTEN) {
+			connected_note(p);
+			return -1;
+		}
+		connected_listening(cpu->listeners, p);
 	}
-	if (state != BPF_TCP_LISTEN)
-		return -1;
 	later = p->fragment != SHIELD_WHOLE;
-	switch (p->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN)) {
+	switch (flags) {
 	case TCP_SYN:
 		return cookie_answer(ctx, p, cpu, seq, doff, p->flags);
 	case TCP_ACK:

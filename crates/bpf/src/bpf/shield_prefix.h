@@ -248,10 +248,10 @@ static __always_inline __u32 shield_class(const void *data, const volatile struc
 	__u32 class = 0;
 
 	if (family == 4)
-		class = shield_trie_find(data, &p->v4, bpf_ntohl(address[0]));
+		class = shield_trie_find(data, &p->v4, shield_low(bpf_ntohl(address[0]), 0xffffffff));
 	else if (p->v6.used)
 		class = shield_v6_long(data, p, which, address,
-				       shield_trie_find(data, &p->v6, bpf_ntohl(address[0])));
+				       shield_trie_find(data, &p->v6, shield_low(bpf_ntohl(address[0]), 0xffffffff)));
 	shield_forget(class, address[0]);
 	return class;
 }

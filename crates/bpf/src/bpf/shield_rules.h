@@ -163,9 +163,9 @@ struct shield_place {
 #define SHIELD_CLASS(field, table, value)                                                             \
 	do {                                                                                          \
 		if (shield_uses[field])                                                               \
-			place->at[field] = (shield_base[field] +                                      \
-					    (shield_table(table)[value] & shield_mask[field])) *      \
-					   shield_stride();                                           \
+			place->at[field] = shield_times(                                              \
+				shield_base[field] + (shield_table(table)[value] & shield_mask[field]), \
+				shield_stride());                                                     \
 	} while (0)
 
 #define SHIELD_PORT(field, table, value)                                                              \
@@ -175,23 +175,24 @@ struct shield_place {
                                                                                                       \
 			if (p->has_ports)                                                             \
 				class = shield_table(table)[value];                                   \
-			place->at[field] = (shield_base[field] + (class & shield_mask[field])) *      \
-					   shield_stride();                                           \
+			place->at[field] = shield_times(shield_base[field] + (class & shield_mask[field]), \
+							shield_stride());                             \
 		}                                                                                     \
 	} while (0)
 
 static __always_inline void shield_classify(const struct shield_packet *p, struct shield_place *place)
 {
 	if (shield_uses[SHIELD_SOURCE])
-		place->at[SHIELD_SOURCE] = (shield_source_class(p) & shield_mask[SHIELD_SOURCE]) * shield_stride();
+		place->at[SHIELD_SOURCE] =
+			shield_times(shield_source_class(p) & shield_mask[SHIELD_SOURCE], shield_stride());
 	if (shield_uses[SHIELD_DESTINATION])
 		place->at[SHIELD_DESTINATION] =
-			(shield_destination_class(p) & shield_mask[SHIELD_DESTINATION]) * shield_stride();
-	SHIELD_PORT(SHIELD_SOURCE_PORT, shield_source_port_class, p->source_port);
-	SHIELD_PORT(SHIELD_DESTINATION_PORT, shield_destination_port_class, p->destination_port);
+			shield_times(shield_destination_class(p) & shield_mask[SHIELD_DESTINATION], shield_stride());
+	SHIELD_PORT(SHIELD_SOURCE_PORT, shield_source_port_class, shield_low(p->source_port, 0xffff));
+	SHIELD_PORT(SHIELD_DESTINATION_PORT, shield_destination_port_class, shield_low(p->destination_port, 0xffff));
 	SHIELD_CLASS(SHIELD_KIND, shield_kind_class, p->family == 6 ? 256 + p->protocol : p->protocol);
 	SHIELD_CLASS(SHIELD_DETAIL, shield_detail_class, p->detail & 1023);
-	SHIELD_CLASS(SHIELD_HEADER, shield_header_class, (p->dscp | p->fragment << 6) & 255);
+	SHIELD_CLASS(SHIELD_HEADER, shield_header_class, shield_low(p->dscp | p->fragment << 6, 255));
 	SHIELD_CLASS(SHIELD_VLAN, shield_vlan_class, p->vlan & 8191);
 	SHIELD_CLASS(SHIELD_LENGTH, shield_length_class, p->len);
 }
@@ -227,10 +228,10 @@ static __always_inline __u64 shield_apply_common(const struct shield_packet *p)
 	if (shield_uses[SHIELD_DESTINATION])
 		bits &= shield_table(shield_destination_rows)[shield_destination_class(p) & shield_mask[SHIELD_DESTINATION]];
 	if (shield_uses[SHIELD_SOURCE_PORT])
-		bits &= SHIELD_ROW(SHIELD_SOURCE_PORT, shield_table(shield_source_port_class)[p->source_port]);
+		bits &= SHIELD_ROW(SHIELD_SOURCE_PORT, shield_table(shield_source_port_class)[shield_low(p->source_port, 0xffff)]);
 	if (shield_uses[SHIELD_DESTINATION_PORT])
-		bits &= SHIELD_ROW(SHIELD_DESTINATION_PORT, shield_table(shield_destination_port_class)[p->destination_port]);
+		bits &= SHIELD_ROW(SHIELD_DESTINATION_PORT, shield_table(shield_destination_port_class)[shield_low(p->destination_port, 0xffff)]);
 	if (shield_uses[SHIELD_LENGTH])
-		bits &= SHIELD_ROW(SHIELD_LENGTH, shield_table(shield_length_class)[p->len]);
+		bits &= SHIELD_ROW(SHIELD_LENGTH, shield_table(shield_length_class)[shield_low(p->len, 0xffff)]);
 	return bits;
 }

@@ -155,7 +155,7 @@ static __always_inline void shield_watch(const struct shield_packet *p, __u32 pr
 		return;
 	at = on & watch_cpus_mask;
 	cpu = &shield_table(watch_cpus)[at];
-	slot = &shield_table(watch_slots)[at * (watch_prefixes_mask + 1) + (number & watch_prefixes_mask)];
+	slot = &shield_table(watch_slots)[shield_times(at, watch_prefixes_mask + 1) + (number & watch_prefixes_mask)];
 	slot->packets++;
 	slot->bytes += frame_len;
 	at = watch_kind(p);
@@ -168,7 +168,8 @@ static __always_inline void shield_watch(const struct shield_packet *p, __u32 pr
 	source = p->family == 4 ? p->source[0] : p->source[0] | (__u64)p->source[1] << 32;
 	source = watch_mix(source);
 	source = watch_mix(source);
-	largest = &slot->largest[(cpu->generation & 1) * WATCH_REGISTERS + (source & (WATCH_REGISTERS - 1))];
+	at = (cpu->generation & 1) * WATCH_REGISTERS + (source & (WATCH_REGISTERS - 1));
+	largest = &slot->largest[shield_low(at, 2 * WATCH_REGISTERS - 1)];
 	if (*largest < (__u32)(source >> 32))
 		*largest = source >> 32;
 

@@ -12,7 +12,7 @@ use std::{
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenObject, libbpf_sys};
 use sys::ethtool::Ethtool;
 
-use super::PROGRAM;
+use super::{PROGRAM, connected::Connected};
 use crate::{
     redirect::{number, to_io},
     skel::shield::types::{rodata, shield_cookie_count, shield_cookie_cpu},
@@ -23,6 +23,8 @@ use crate::{
 const COUNTS: &str = "cookie_counts";
 const V4: &str = "known_v4";
 const V6: &str = "known_v6";
+/// The connections that there may be.
+const CONNECTED: &str = "cookie_connected";
 /// Bytes of the IPv4 and the TCP header, and of the IPv6 and the TCP header.
 const HEADERS_V4: u16 = 40;
 const HEADERS_V6: u16 = 60;
@@ -196,6 +198,7 @@ impl Cookies {
             new(COUNTS, MapType::PercpuArray, 4, size_of::<shield_cookie_cpu>() as u32, 1)?,
             new(V4, MapType::LruHash, 4, 4, room)?,
             new(V6, MapType::LruHash, 8, 4, room)?,
+            new(CONNECTED, MapType::Array, 4, Connected::BYTES as u32, 1)?,
         ];
         Ok(Self { mode, by_redirect: by_redirect(interface)?, maps: maps.into() })
     }
@@ -215,7 +218,7 @@ impl Cookies {
             }
             Ok((name, map))
         };
-        let maps = [open(COUNTS)?, open(V4)?, open(V6)?];
+        let maps = [open(COUNTS)?, open(V4)?, open(V6)?, open(CONNECTED)?];
         Ok(Self { mode, by_redirect: by_redirect(interface)?, maps: maps.into() })
     }
 
@@ -243,7 +246,7 @@ impl Cookies {
     /// # Errors
     /// [`XdpError::Pin`] with the path.
     pub fn unpin(dir: &Path) -> Result<(), XdpError> {
-        let paths: Vec<PathBuf> = [COUNTS, V4, V6].iter().map(|name| dir.join(name)).collect();
+        let paths: Vec<PathBuf> = [COUNTS, V4, V6, CONNECTED].iter().map(|name| dir.join(name)).collect();
         for path in paths {
             match fs::remove_file(&path) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(XdpError::pin("remove", &path, e)),
@@ -302,7 +305,15 @@ impl Cookies {
 
     /// How many sources are known, of both families.
     pub fn known(&self) -> usize {
-        self.maps.iter().filter(|(name, _)| *name != COUNTS).map(|(_, map)| map.keys().count()).sum()
+        self.maps.iter().filter(|(name, _)| [V4, V6].contains(name)).map(|(_, map)| map.keys().count()).sum()
+    }
+
+    /// The connections that SYNs are not answered for (host mode).
+    ///
+    /// # Errors
+    /// [`XdpError::Map`] if the map cannot be mapped.
+    pub fn connected(&self) -> Result<Connected, XdpError> {
+        Connected::of(self.map(CONNECTED)?)
     }
 
     /// Has the object that is about to be loaded use these maps.
@@ -375,6 +386,7 @@ fn new(
 ) -> Result<(&'static str, MapHandle), XdpError> {
     let opts = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        map_flags: if kind == MapType::Array { libbpf_sys::BPF_F_MMAPABLE } else { 0 },
         ..Default::default()
     };
     let map = MapHandle::create(kind, Some(name), key, value, entries, &opts);

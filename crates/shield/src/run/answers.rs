@@ -4,7 +4,7 @@ use std::fs;
 
 use bpf::shield::{CookieMode, Cookies, GatewayCookies, HostCookies, ShieldAck};
 
-use super::guard::Settings;
+use super::{guard::Settings, session};
 use crate::{
     error::ShieldError,
     rules::{Action, file::RuleFile},
@@ -41,11 +41,38 @@ pub(super) fn cookies(settings: &Settings) -> Result<Cookies, ShieldError> {
     }
 }
 
+/// Among the connections that may be there, this many of the possible ones are too many: SYNs of a flood are looked up in vain.
+const FILLED: f64 = 0.25;
+
+/// Notes the connections that there are, whose SYNs are not answered. Connections that ended are forgotten when there are too many of them.
+fn note_connections(cookies: &Cookies) -> Result<(), ShieldError> {
+    let connected = cookies.connected()?;
+    if connected.filled() > FILLED {
+        connected.clear();
+    }
+    session::connections().into_iter().for_each(|(local, peer)| connected.note(local, peer));
+    Ok(())
+}
+
+/// What has to be done about SYN cookies from time to time.
+///
+/// # Errors
+/// The connections that may be there cannot be reached.
+pub(super) fn tend(cookies: Option<&Cookies>) -> Result<(), ShieldError> {
+    match cookies.filter(|cookies| is_host(cookies)) {
+        Some(cookies) if cookies.connected()?.filled() > FILLED => note_connections(cookies),
+        _ => Ok(()),
+    }
+}
+
+fn is_host(cookies: &Cookies) -> bool {
+    matches!(cookies.mode(), CookieMode::Host(_))
+}
+
 /// The program that makes connections of the ACKs with right cookies, kept beside the others; a gateway needs none.
 pub(super) fn accept(settings: &Settings, cookies: Option<&Cookies>) -> Result<Option<ShieldAck>, ShieldError> {
-    if !cookies.is_some_and(|cookies| matches!(cookies.mode(), CookieMode::Host(_))) {
-        return Ok(None);
-    }
+    let Some(cookies) = cookies.filter(|cookies| is_host(cookies)) else { return Ok(None) };
+    note_connections(cookies)?;
     let path = settings.places.pins.join(ACK);
     if path.exists() {
         if let Ok(ack) = ShieldAck::take_over(&path) {

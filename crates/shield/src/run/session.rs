@@ -14,6 +14,8 @@ use crate::rules::management::Session;
 const ANCESTORS_MAX: usize = 64;
 /// `TCP_ESTABLISHED` (include/net/tcp_states.h) as /proc/net/tcp writes it.
 const ESTABLISHED: &str = "01";
+/// `TCP_LISTEN`, likewise.
+const LISTEN: &str = "0A";
 
 /// The ssh sessions that this process runs in: by `SSH_CONNECTION`, of its own or of an ancestor (sudo takes it away), and by
 /// the TCP connections that an ancestor holds open (sshd). Empty on a console.
@@ -84,14 +86,26 @@ fn socket_inodes(pid: u32) -> BTreeSet<u64> {
 
 /// Established TCP connections with their sockets' inodes.
 fn established() -> Vec<(u64, Session)> {
-    let texts = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
-    texts.iter().flat_map(|text| text.lines().skip(1).filter_map(connection)).collect()
+    tcp(|state| state == ESTABLISHED)
+}
+
+/// All TCP connections of this thread's network namespace, from the first SYN to the end of TIME_WAIT: local and peer.
+pub(super) fn connections() -> Vec<(SocketAddr, SocketAddr)> {
+    let all = tcp(|state| state != LISTEN).into_iter();
+    all.map(|(_, s)| (SocketAddr::new(s.local, s.local_port), SocketAddr::new(s.peer, s.peer_port))).collect()
+}
+
+/// Sockets in such states.
+fn tcp(wanted: impl Fn(&str) -> bool) -> Vec<(u64, Session)> {
+    let files =
+        ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default());
+    files.iter().flat_map(|text| text.lines().skip(1).filter_map(|line| connection(line, &wanted))).collect()
 }
 
 /// A line of /proc/net/tcp or tcp6 (proc_net_tcp(5)).
-fn connection(line: &str) -> Option<(u64, Session)> {
+fn connection(line: &str, wanted: impl Fn(&str) -> bool) -> Option<(u64, Session)> {
     let words: Vec<_> = line.split_whitespace().collect();
-    if *words.get(3)? != ESTABLISHED {
+    if !wanted(words.get(3)?) {
         return None;
     }
     let (local, peer) = (endpoint(words[1])?, endpoint(words[2])?);
@@ -129,11 +143,12 @@ mod tests {
     #[test]
     fn a_line_of_proc_net_tcp_is_a_connection() {
         let line = "   1: 017100CB:0016 090200C0:C3CB 01 00000000:00000000 02:000A 00000000     0        0 4242 2 0";
-        let (inode, session) = connection(line).unwrap();
+        let (inode, session) = connection(line, |state| state == ESTABLISHED).unwrap();
         assert_eq!((inode, session.peer_port, session.local_port), (4242, 50123, 22));
         #[cfg(target_endian = "little")]
         assert_eq!(session.local.to_string(), "203.0.113.1");
-        assert_eq!(connection(&line.replace(" 01 ", " 0A ")), None, "only established ones");
+        let listener = line.replace(" 01 ", " 0A ");
+        assert_eq!(connection(&listener, |state| state == ESTABLISHED), None, "only established ones");
     }
 
     #[test]
