@@ -1,13 +1,15 @@
 # evenkeel: what a user types. Every target does its own set-up, asks nothing, and can be run twice.
 
 PREFIX ?= /usr/local
+# How long each fuzz target runs.
+SECONDS ?= 600
 DESTDIR ?=
 SHELL := /bin/bash
 CARGO := PATH="$(HOME)/.cargo/bin:$$PATH" cargo
 ROOT_DO := $(if $(filter 0,$(shell id -u)),,sudo)
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/evenkeel
 
-.PHONY: demo test build install uninstall bench setup setup-test fmt lint clean
+.PHONY: demo test fuzz build install uninstall bench setup setup-test fmt lint clean
 
 demo: build ## Flood a lab, spread the load, capture it; writes a page with the charts.
 	$(ROOT_DO) $(BIN) demo
@@ -17,6 +19,12 @@ build: setup ## The release binary.
 
 test: setup-test ## Everything CI checks. Needs root for the tests with real packets.
 	tools/test
+
+fuzz: ## The shield's parser and file of rules, SECONDS each (fuzz/README.md); needs nightly Rust and cargo-fuzz.
+	cd fuzz && for target in shield_packet shield_rules; do \
+	  mkdir -p corpus/$$target; dict=; if [ -f $$target.dict ]; then dict=-dict=$$target.dict; fi; \
+	  $(CARGO) +nightly fuzz run $$target corpus/$$target seeds/$$target -- -max_total_time=$(SECONDS) $$dict || exit 1; \
+	done
 
 # `sudo make install` after `make build` installs what the user built, rather than building again as root.
 install: $(if $(and $(SUDO_USER),$(wildcard $(BIN))),,build) ## Binary, man pages and completions under PREFIX.

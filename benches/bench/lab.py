@@ -118,6 +118,7 @@ class Lab:
         self.names = [f"{PREFIX}{os.getpid()}-{side}" for side in ("gen", "rx")]
         self.more_names = []  # namespaces that a table adds for itself
         self.programs = []
+        keep_bpf_file_system()
         atexit.register(self.close)
         clear_leftovers()
         for name in self.names:
@@ -229,6 +230,15 @@ def clear_leftovers():
         maker = re.match(rf"{PREFIX}(\d+)-", name)
         if maker and not os.path.exists(f"/proc/{maker[1]}"):
             shutil.rmtree(os.path.join("/dev/shm", name), ignore_errors=True)
+
+
+def keep_bpf_file_system(at="/sys/fs/bpf"):
+    """Sees that there is a BPF file system, where shields are pinned; one that was not there goes at the end."""
+    if sh("stat", "-f", "-c", "%T", at, check=False).strip() == "bpf_fs":
+        return
+    sh("mount", "-t", "bpf", "bpf", at)
+    # What is registered later, such as the end of the programs that use it, is done before.
+    atexit.register(sh, "umount", at, check=False)
 
 
 def cpu_times():

@@ -1,11 +1,52 @@
-//! The shield's parser: any bytes are a packet, another protocol's frame or malformed, and bytes behind the packet change nothing.
+//! The shield's parser and its search: any bytes are a packet, another protocol's frame or malformed, as the parser of the crate `wire`
+//! has it too; bytes behind the packet change nothing; the compiled tables decide as the rules say; and a capture that kept a part
+//! of the frame is explained as the whole frame would be, or not at all.
+//!
+//! The first byte picks one of [`SETS`] sets of rules (below 32 also for a capture), the second where the capture cuts; the rest is the frame.
 
 #![no_main]
 
-use libfuzzer_sys::fuzz_target;
-use shield::packet::{Packet, Parsed};
+#[path = "../../crates/shield/tests/random/mod.rs"]
+mod random;
 
-fuzz_target!(|frame: &[u8]| {
+use std::{
+    fs::{self, File},
+    io::{Seek, Write},
+    os::fd::AsRawFd,
+    sync::OnceLock,
+};
+
+use bpf::shield::ShieldTables;
+use libfuzzer_sys::fuzz_target;
+use random::{Random, Shape};
+use shield::{
+    compile::{self, Counters, Now, lookup},
+    explain::{Frame, explain},
+    packet::{EXTENSIONS_MAX, Packet, Parsed, Part},
+    reference,
+    rules::Rules,
+};
+use wire::{Ethernet, Ip, Transport};
+
+/// Sets of rules, of up to 40 rules each; every eighth has up to 200, which are more than one word of 64.
+const SETS: u64 = 32;
+
+fn sets() -> &'static (Now, Vec<(Rules, ShieldTables)>) {
+    static MADE: OnceLock<(Now, Vec<(Rules, ShieldTables)>)> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let now = Now::read();
+        let set = |seed: u64| {
+            let most = if seed.is_multiple_of(8) { 200 } else { 40 };
+            let rules = random::rules(&mut Random(seed), Shape { rules: most, ..Shape::default() }, now.wall);
+            let tables = compile::tables(&rules, &mut Counters::new(), now).expect("rules that can be compiled");
+            (rules, tables)
+        };
+        (now, (0..SETS).map(set).collect())
+    })
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    let [pick, cut, frame @ ..] = bytes else { return };
     let parsed = Packet::parse(frame);
     if let Parsed::Ip(packet) = parsed {
         assert!(packet.ip_at < packet.transport_at && packet.transport_at <= frame.len());
@@ -13,6 +54,119 @@ fuzz_target!(|frame: &[u8]| {
         assert!(end <= frame.len());
         assert_eq!(Packet::parse(&frame[..end]), parsed);
         assert!(matches!(Packet::parse(&frame[..end - 1]), Parsed::Malformed(_)));
+        let bare = Packet { vlan: None, ip_at: 0, transport_at: packet.transport_at - packet.ip_at, ..packet };
+        assert_eq!(Packet::parse_ip(&frame[packet.ip_at..]), Parsed::Ip(bare));
     }
     let _ = Packet::parse_ip(frame);
+    as_wire(frame, parsed);
+    decided(u64::from(*pick) % SETS, frame, parsed);
+    // By way of a file, which is slow.
+    if *pick < 32 {
+        explained(frame, parsed, usize::from(*cut));
+    }
 });
+
+/// The house's other parser, which knows nothing of this one, finds the same.
+fn as_wire(frame: &[u8], parsed: Parsed) {
+    let found = Ethernet::parse(frame).ok().and_then(|ethernet| Some((ethernet, Ip::parse(ethernet.payload()).ok()?)));
+    let Some((ethernet, ip)) = found else {
+        return assert!(!matches!(parsed, Parsed::Ip(_)), "wire refuses what is taken: {parsed:?}");
+    };
+    // It stops at a second fragment header, and is more particular about UDP's length and ICMP's header.
+    if ip.protocol() == 44 {
+        return;
+    }
+    let transport = Transport::parse(&ip);
+    if let Parsed::Ip(packet) = parsed {
+        assert_eq!((packet.source, packet.destination), (ip.source(), ip.destination()));
+        assert_eq!(packet.protocol, ip.protocol());
+        assert_eq!(packet.vlan, ethernet.tags().next().map(|tag| tag.vlan()));
+        assert_eq!(packet.transport_at - packet.ip_at, ip.header_len());
+        assert!(!ip.is_cut_short());
+        // Of two fragment headers it tells the last, as this parser does, but also of one that says "whole".
+        let part = ip.fragment().map_or(Part::Whole, |f| match (f.offset, f.more) {
+            (0, false) => Part::Whole,
+            (0, true) => Part::First,
+            _ => Part::Later,
+        });
+        assert_eq!(packet.part, part);
+        match transport {
+            Ok(Transport::Tcp(header, ..)) => {
+                assert_eq!(packet.tcp_flags, Some(header.offset_flags.get() as u8));
+                assert_eq!(packet.ports, Some((header.source.get(), header.destination.get())));
+            }
+            Ok(Transport::Udp(header, _)) => {
+                assert_eq!(packet.ports, Some((header.source.get(), header.destination.get())));
+            }
+            _ => {}
+        }
+    } else {
+        let kind = ethernet.ether_type();
+        let agrees = kind == if ip.source().is_ipv4() { 0x0800 } else { 0x86dd };
+        // Ports of UDP-Lite, SCTP and DCCP are nothing to it.
+        let known = !matches!(ip.protocol(), 33 | 132 | 136);
+        let many = parsed == Parsed::Malformed("more than 8 IPv6 extension headers")
+            && ip.header_len() > 40 + 8 * EXTENSIONS_MAX;
+        assert!(
+            !agrees || !known || ip.is_cut_short() || transport.is_err() || many,
+            "wire takes what is refused: {parsed:?}"
+        );
+    }
+}
+
+/// The tables decide as the rules say.
+fn decided(set: u64, frame: &[u8], parsed: Parsed) {
+    let (now, sets) = sets();
+    let (rules, tables) = &sets[set as usize];
+    // Limits are exceeded by some packets, the same ones for both.
+    let exceeds = |rule: usize, packet: &Packet| (rule + usize::from(packet.len)).is_multiple_of(3);
+    let found = lookup::decide_frame(tables, frame, now.monotonic_ns, exceeds);
+    let meant = match parsed {
+        Parsed::Ip(packet) => {
+            assert_eq!(lookup::protected(tables, &packet), reference::protected(rules, &packet));
+            reference::decide_with(rules, &packet, *now, exceeds)
+        }
+        _ => reference::decide_frame(rules, frame, *now),
+    };
+    assert_eq!(found, meant, "set {set}");
+}
+
+/// Of a capture that kept the first `cut` bytes, and of one that kept all, what is told is true.
+fn explained(frame: &[u8], parsed: Parsed, cut: usize) {
+    static FILE: OnceLock<(File, std::path::PathBuf)> = OnceLock::new();
+    let (file, path) = FILE.get_or_init(|| {
+        let path = std::env::temp_dir().join(format!("ekfuzz-{}.pcap", std::process::id()));
+        let file = File::create_new(&path).expect("a folder for temporary files");
+        // The open file goes on without its name.
+        fs::remove_file(&path).expect("removed");
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
+        (file, path)
+    });
+    let cut = cut.min(frame.len());
+    let mut bytes = Vec::with_capacity(24 + 2 * (16 + frame.len()));
+    // pcap, version 2.4, Ethernet; then seconds, microseconds, bytes kept, bytes on the wire.
+    for word in [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, frame.len().max(1) as u32, 1] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    for kept in [frame.len(), cut] {
+        for word in [0, 0, kept as u32, frame.len() as u32] {
+            bytes.extend(word.to_ne_bytes());
+        }
+        bytes.extend(&frame[..kept]);
+    }
+    let mut writer = file;
+    writer.set_len(0).and_then(|()| writer.rewind()).and_then(|()| writer.write_all(&bytes)).expect("written");
+    let meant = match parsed {
+        Parsed::Ip(packet) => Frame::Ip(packet),
+        Parsed::NotIp => Frame::NotIp,
+        Parsed::Malformed(why) => Frame::Malformed(why),
+    };
+    let (now, _) = sets();
+    let mut number = 0;
+    let summary = explain(&Rules::default(), path, *now, |told| {
+        number += 1;
+        let unknown = number == 2 && told.frame == Frame::Cut;
+        assert!(unknown || told.frame == meant, "cut at {cut}: {:?}, meant {meant:?}", told.frame);
+    });
+    assert_eq!(summary.expect("a capture").all.packets, 2);
+}

@@ -45,7 +45,7 @@ pub struct LivePacket<'a> {
 }
 
 /// Sources that are drawn anew for each packet, as a flood of spoofed packets has them: 1024 to 65535 as port, and an address of which some
-/// of the last 32 bits are drawn.
+/// bits are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RandomSources {
     /// Where the IP header begins in the frame, in bytes.
@@ -54,6 +54,8 @@ pub struct RandomSources {
     pub transport_offset: usize,
     /// How many bits at the end of the source address are drawn: 0 to 32.
     pub bits: u8,
+    /// Of IPv6 draw the bits before the last 64 instead: each source is then of a /64 of its own, as whoever counts by /64 sees it.
+    pub networks: bool,
     /// What they are drawn from.
     pub seed: u64,
 }
@@ -302,7 +304,8 @@ impl SourcePlaces {
         let (ip, transport) = (random.ip_offset, random.transport_offset);
         let checksum = transport + if tcp { 16 } else { 6 };
         let v4 = headers.get(ip).is_some_and(|b| b >> 4 == 4);
-        let address = ip + if v4 { 12 } else { 20 };
+        // The last 32 bits of an IPv4 source, or of the first half of an IPv6 one, or of all of it.
+        let address = ip + if v4 || random.networks { 12 } else { 20 };
         if random.bits > 32 || checksum + 2 > headers.len() || address + 4 > transport {
             return Err(XdpError::Setting(format!(
                 "{} random bits in a source address with the IP header at {ip} and the transport header at {transport} of {} bytes of headers",

@@ -28,7 +28,7 @@ pub mod xmit_drops;
 
 pub use bench_rx::{BenchDelays, BenchReceiver, BenchRxConfig, BenchRxCounts, ClockCost, Echo};
 pub use filter::{Filter, FilterError};
-pub use flood_end::{FloodEnd, FloodEndCounts};
+pub use flood_end::FloodEnd;
 pub use r#gen::{LiveCounts, LivePace, LivePacket, LiveSender, RandomSources, takes_redirected_frames};
 pub use napi_cost::{NapiCost, NapiCostError, NapiCosts};
 pub use profile::{CpuProfile, ProfileError, ProfileOptions, SampleCounts, StackCount};

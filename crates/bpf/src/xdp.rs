@@ -6,7 +6,10 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
-use libbpf_rs::libbpf_sys;
+use libbpf_rs::{
+    btf::{Btf, types},
+    libbpf_sys,
+};
 use model::{Classified, ErrorClass};
 
 /// Where on the way of a frame the program runs.
@@ -84,6 +87,21 @@ pub enum XdpError {
         /// What the kernel or libbpf answered.
         source: libbpf_rs::Error,
     },
+    /// The running kernel is too old for it.
+    #[error(
+        "{feature} needs {function} of Linux {since} and later, which this kernel ({}) does not have: {instead}",
+        release()
+    )]
+    Kernel {
+        /// What was asked for.
+        feature: &'static str,
+        /// The kernel's function that is missing.
+        function: &'static str,
+        /// The first version that has it.
+        since: &'static str,
+        /// What can be used instead.
+        instead: &'static str,
+    },
     /// A map of a loaded program could not be used.
     #[error("cannot {operation} of the kernel program `{program}`: {source}")]
     Map {
@@ -156,13 +174,23 @@ impl Classified for XdpError {
             Self::Occupied { .. } | Self::Unsupported { .. } => ErrorClass::Lacking,
             Self::Load { source, .. } if source.kind() == libbpf_rs::ErrorKind::PermissionDenied => ErrorClass::Lacking,
             Self::Load { .. } => ErrorClass::Internal,
-            Self::Pin { .. } => ErrorClass::Lacking,
+            Self::Pin { .. } | Self::Kernel { .. } => ErrorClass::Lacking,
             Self::Map { source, .. } | Self::System { source, .. } => match source.raw_os_error() {
                 Some(libc::EPERM | libc::ENOMEM | libc::ENODEV) => ErrorClass::Lacking,
                 _ => ErrorClass::Internal,
             },
         }
     }
+}
+
+/// Whether the running kernel has a function of that name, which its type information tells; where that cannot be read, it may have it.
+pub(crate) fn kernel_has(function: &str) -> bool {
+    Btf::from_vmlinux().map_or(true, |btf| btf.type_by_name::<types::Func<'_>>(function).is_some())
+}
+
+/// The version of the running kernel.
+fn release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "?".into(), |text| text.trim().to_owned())
 }
 
 /// The index of an interface of this thread's network namespace.
@@ -298,8 +326,18 @@ impl XdpLink {
 
     /// Whether the interface still exists.
     pub fn is_alive(&self) -> bool {
+        self.interface_index().is_some()
+    }
+
+    /// The name that the interface has now; none: it is gone, or in another network namespace.
+    pub(crate) fn interface_name(&self) -> Option<String> {
+        nix::net::if_::if_indextoname(self.interface_index()?).ok()?.into_string().ok()
+    }
+
+    fn interface_index(&self) -> Option<u32> {
+        let info = link_info(self.link.as_fd()).ok()?;
         // SAFETY: for an XDP link the kernel fills this member of the union; it is 0 once the device is gone.
-        link_info(self.link.as_fd()).is_ok_and(|info| unsafe { info.__bindgen_anon_1.xdp.ifindex } != 0)
+        Some(unsafe { info.__bindgen_anon_1.xdp.ifindex }).filter(|&index| index != 0)
     }
 
     /// The id of the attached program.

@@ -89,14 +89,18 @@ fn drawn_sources_stay_in_their_prefix_and_checksums_follow() {
     if !privileged() {
         return;
     }
-    for (kind, ipv6, bits) in
-        [(Kind::TcpSyn, false, 16), (Kind::Udp, false, 32), (Kind::TcpData, true, 8), (Kind::Udp, true, 0)]
-    {
+    for (kind, ipv6, bits, networks) in [
+        (Kind::TcpSyn, false, 16, false),
+        (Kind::Udp, false, 32, false),
+        (Kind::TcpData, true, 8, false),
+        (Kind::Udp, true, 0, false),
+        (Kind::TcpSyn, true, 16, true),
+    ] {
         let (t, frames) = frames(kind, &[FrameSize::MIN], ipv6, 2);
         let headers = t.headers_len(ipv6);
         let cycle: Vec<_> = frames.iter().map(|f| LivePacket { headers: &f[..headers], frame_len: f.len() }).collect();
-        let random =
-            RandomSources { ip_offset: t.ip_offset(), transport_offset: t.transport_offset(ipv6), bits, seed: 7 };
+        let transport_offset = t.transport_offset(ipv6);
+        let random = RandomSources { ip_offset: t.ip_offset(), transport_offset, bits, networks, seed: 7 };
         let tcp = (kind != Kind::Udp).then_some(random.transport_offset);
         let sender = LiveSender::load_with("lo", frames[0].clone(), &cycle, tcp, Some(random), UNPACED).unwrap();
         let (mut sources, mut ports) = (BTreeSet::new(), BTreeSet::new());
@@ -110,7 +114,9 @@ fn drawn_sources_stay_in_their_prefix_and_checksums_follow() {
                 IpAddr::V4(a) => u128::from(u32::from(a)),
                 IpAddr::V6(a) => u128::from(a),
             };
-            assert_eq!(number(ip.source()) >> bits, number(of_table.source()) >> bits);
+            // What is drawn ends at the /64, or with the address; all before and behind it is as it was.
+            let drawn = ((1u128 << bits) - 1) << if networks { 64 } else { 0 };
+            assert_eq!(number(ip.source()) & !drawn, number(of_table.source()) & !drawn);
             assert_eq!(ip.destination(), of_table.destination());
             sources.insert(ip.source());
             let port = Transport::parse(&ip).unwrap().ports().unwrap().0;
@@ -128,7 +134,7 @@ fn drawn_sources_stay_in_their_prefix_and_checksums_follow() {
     }
     let (t, frames) = frames(Kind::Udp, &[FrameSize::MIN], false, 1);
     let cycle = [LivePacket { headers: &frames[0][..42], frame_len: 60 }];
-    let beyond = RandomSources { ip_offset: t.ip_offset(), transport_offset: 38, bits: 8, seed: 0 };
+    let beyond = RandomSources { ip_offset: t.ip_offset(), transport_offset: 38, bits: 8, networks: false, seed: 0 };
     let error = LiveSender::load_with("lo", frames[0].clone(), &cycle, None, Some(beyond), UNPACED).unwrap_err();
     assert!(error.to_string().contains("the transport header at 38"), "{error}");
 }

@@ -147,6 +147,54 @@ fn what_is_pinned_is_taken_over_by_another_process() {
 }
 
 #[test]
+fn two_interfaces_are_replaced_both_or_not_at_all() {
+    in_namespace(|| {
+        run("ip link add ekC type veth peer name ekD");
+        run("ip link set ekD up");
+        let shared = ShieldShared::create().unwrap();
+        let programs = [dropping(0, &shared), dropping(1, &shared)];
+        let [mut first, mut second] = ["ekB", "ekD"].map(|name| programs[0].attach(name, XdpMode::Native).unwrap());
+        ShieldLink::replace_both(&mut first, &mut second, &programs[1]).unwrap();
+        assert_eq!(first.program_id(), second.program_id());
+        let before = first.program_id();
+        run("ip link del ekC");
+        let refused = ShieldLink::replace_both(&mut first, &mut second, &programs[0]).unwrap_err().to_string();
+        assert!(refused.contains("ekD") && !refused.contains("put back"), "{refused}");
+        assert_eq!(first.program_id(), before);
+        assert_eq!(bpf::xdp::attached("ekB").unwrap().map(|now| now.id), Some(before), "the first has its old program");
+        assert!(first.is_alive() && first.is_here() && !second.is_alive());
+        run("ip link set ekB name ekE");
+        assert_eq!((first.renamed(), second.renamed()), (Some("ekE"), None));
+        assert_eq!(first.renamed(), None);
+        assert_eq!(first.interface(), "ekE");
+    });
+}
+
+#[test]
+fn maps_are_pinned_all_or_none() {
+    if !privileged() {
+        return;
+    }
+    let pins = Pins(PathBuf::from(format!("/sys/fs/bpf/ek-half-{}", std::process::id())));
+    let mut first = ShieldShared::create().unwrap();
+    first.pin(&pins.0).unwrap();
+    let names = || {
+        let entries = fs::read_dir(&pins.0).unwrap().flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+    let all = names();
+    assert_eq!(all.len(), 4);
+    // Only one of them is in the way of another's, and not the first.
+    let stays = "sh_beat";
+    all.iter().filter(|name| *name != stays).for_each(|name| fs::remove_file(pins.0.join(name)).unwrap());
+    let refused = ShieldShared::create().unwrap().pin(&pins.0).unwrap_err().to_string();
+    assert!(refused.contains(stays), "{refused}");
+    assert_eq!(names(), [stays], "nothing of the other's");
+}
+
+#[test]
 #[ignore = "the second process of the test above"]
 fn the_other_process() {
     let Some(dir) = env::var_os(PIN).map(PathBuf::from) else { return };

@@ -78,8 +78,92 @@ fn clients_and_flood_share_a_link_and_are_accounted_for() {
     let shown = evenkeel(&["bench", "flood", "--show", &saved]);
     let text = String::from_utf8_lossy(&shown.stdout);
     assert!(text.contains("ANSWERED") && text.contains("plain kernel"), "{text}");
+    reports_know_the_run(&saved);
     let page = fs::read_to_string(&page).expect("a page");
     assert!(page.contains("What clients notice") && page.contains("id=\"success\""));
+}
+
+/// `evenkeel report` shows a run and lays it beside itself.
+fn reports_know_the_run(saved: &str) {
+    let told = |arguments: &[&str]| {
+        let output = evenkeel(arguments);
+        let both = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+        (output.status.code(), both.concat())
+    };
+    let (code, text) = told(&["report", "show", saved]);
+    assert!(code == Some(0) && text.contains("ANSWERED"), "{text}");
+    let (code, text) = told(&["report", "show", saved, "--csv", "/dev/null"]);
+    assert!(code == Some(2) && text.contains("has no --csv"), "{text}");
+    let (code, text) = told(&["report", "compare", saved, saved]);
+    assert!(code == Some(0) && text.contains("plain kernel") && !text.contains("Note"), "{text}");
+    // Two rates of two protections.
+    assert_eq!(text.lines().filter(|line| line.ends_with(" same")).count(), 4, "{text}");
+    let (code, text) = told(&["report", "compare", saved, "/dev/null"]);
+    assert!(code == Some(2) && text.contains("nothing in common"), "{text}");
+}
+
+/// The points of the protections `modes`, with that one rate: the key, and the point.
+fn points(modes: &str, more: &[&str]) -> Vec<(String, Value)> {
+    let arguments = ["bench", "flood", "--connects", "30", "--per-second", "100", "--json"];
+    let output = evenkeel(&[&arguments[..], &["--modes", modes], more].concat());
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&output.stderr));
+    let run: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let modes = run["modes"].as_array().expect("modes");
+    modes.iter().map(|m| (m["key"].as_str().expect("a key").to_owned(), m["points"][0].clone())).collect()
+}
+
+fn packets(point: &Value, list: &str, place: &str) -> u64 {
+    let all = point[list].as_array().expect("a list");
+    all.iter().find(|c| c["place"] == place).and_then(|c| c["packets"].as_u64()).unwrap_or(0)
+}
+
+#[test]
+fn every_protection_answers_a_flood_of_ipv6_from_many_networks() {
+    if !may_run() {
+        return;
+    }
+    let all = points("plain,cookies,nft-ingress,synproxy,shield", &["--ipv6", "--rates", "20k", "--patience", "20000"]);
+    assert_eq!(all.len(), 5);
+    for (key, point) in all {
+        let number = |name: &str| point[name].as_i64().unwrap_or_else(|| panic!("{name}: {point}"));
+        assert_eq!(point["clients"]["finished"], 30, "{key}: {point}");
+        // Answers go to networks that do not exist, and are told from those to the clients.
+        let (offered, answered) = (number("offered"), number("answered"));
+        assert!(offered > 1000 && answered * 10 > offered * 9 && answered <= offered, "{key}: {point}");
+        assert!(number("unexplained").abs() * 20 <= offered, "{key}: {point}");
+    }
+}
+
+#[test]
+fn a_gateway_in_front_challenges_or_limits() {
+    if !may_run() {
+        return;
+    }
+    for ip in [&[][..], &["--ipv6"]] {
+        let [(_, gateway), (_, rings)] =
+            &points("gateway,gateway-ring", &[ip, &["--rates", "20k", "--patience", "20000"]].concat())[..]
+        else {
+            panic!("two")
+        };
+        for point in [gateway, rings] {
+            assert_eq!(point["clients"]["finished"], 30, "{point}");
+            assert!(point["offered"].as_u64() > Some(1000), "{point}");
+        }
+        let answered = gateway["answered"].as_u64().expect("a number");
+        assert!(answered > 1000 && packets(gateway, "counters", "shield, challenged") >= answered, "{gateway}");
+        // Whatever the flood sends, the rings let it come to the host, which is below the limit.
+        assert!(
+            packets(rings, "counters", "shield, passed") > 1000 && rings["answered"].as_u64() > Some(1000),
+            "{rings}"
+        );
+        assert_eq!(packets(rings, "counters", "shield, challenged"), 0, "{rings}");
+    }
+    let (_, rings) = &points("gateway-ring", &["--rates", "150k", "--patience", "300"])[0];
+    // Whether its threads keep up decides where: at the limit, in its rings or before them.
+    let [offered, answered] = ["offered", "answered"].map(|name| rings[name].as_u64().expect("a number"));
+    let losses = rings["losses"].as_array().expect("losses");
+    let lost: u64 = losses.iter().filter_map(|loss| loss["packets"].as_u64()).sum();
+    assert!(lost > 1000 && answered < offered, "more than the limit lets through: {rings}");
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn a_unit_names_the_file_by_its_whole_path() {
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
     let rules = folder.path().join("rules.toml");
-    assert!(text.contains(&format!("shield run eth9 --json --rules {} --fail closed", rules.display())), "{text}");
+    assert!(text.contains(&format!("shield run eth9 --quiet --rules {} --fail closed", rules.display())), "{text}");
 }
 
 #[test]
@@ -81,4 +81,59 @@ fn the_plan_is_a_script_that_nft_takes() {
     let output = shield(&["plan", "lo", "--rules", &name], "");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("\"syn\" challenges"), "{output:?}");
+}
+
+/// A pcap file with an IPv6 neighbour solicitation and a UDP packet to port 9.
+fn capture() -> Vec<u8> {
+    let mut solicitation = [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 24, 58, 255]].concat();
+    solicitation.extend([[0x20; 16], [0x30; 16]].concat());
+    solicitation.extend([135, 0, 0, 0, 0, 0, 0, 0]);
+    solicitation.extend([0x30; 16]);
+    let mut udp = vec![2; 12];
+    udp.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 18, 0, 2, 0, 53, 0, 9, 0, 8, 0, 0]);
+    let mut file: Vec<u8> = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, 1].into_iter().flat_map(u32::to_le_bytes).collect();
+    for frame in [solicitation, udp] {
+        let len = frame.len() as u32;
+        file.extend([1_800_000_000, 0, len, len].into_iter().flat_map(u32::to_le_bytes));
+        file.extend(frame);
+    }
+    file
+}
+
+#[test]
+fn explain_has_the_management_rules_and_reads_pipes_and_files_that_break_off() {
+    let (folder, name) = file("[[rule]]\nname = \"all\"\naction = \"drop\"\n");
+    let path = folder.path().join("x.pcap");
+    let whole = capture();
+    std::fs::write(&path, &whole).expect("a file");
+    let path = path.display().to_string();
+    let output = shield(&["explain", &path, "--rules", &name], "");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text.contains("icmpv6 nd-neighbor-solicit"), "{text}");
+    assert!(text.contains("pass: management rule \"management:neighbours\""), "as `shield run` would: {text}");
+    assert!(text.contains("drop: rule \"all\" (line 1)") && text.contains("1 passed, 1 dropped"), "{text}");
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.args(["shield", "explain", "-", "--summary", "--rules", &name]);
+    command.stdin(std::fs::File::open(&path).expect("the file"));
+    let piped = command.output().expect("the program starts");
+    assert!(String::from_utf8_lossy(&piped.stdout).contains("2 packets: 1 passed"), "{piped:?}");
+
+    std::fs::write(&path, &whole[..whole.len() - 1]).expect("a file");
+    let output = shield(&["explain", &path, "--summary", "--rules", &name], "");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 packets: 1 passed"), "what came before: {output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("breaks off behind packet 1"), "{output:?}");
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_told_from_one_without_a_shield() {
+    for (interface, says) in [("ek-no-such", "there is no interface `ek-no-such`"), ("lo", "lo has no shield")] {
+        for verb in ["status", "reload", "stop"] {
+            let output = shield(&[verb, interface], "");
+            assert_eq!(output.status.code(), Some(2), "{output:?}");
+            assert!(String::from_utf8_lossy(&output.stderr).contains(says), "{verb}: {output:?}");
+        }
+    }
 }

@@ -8,6 +8,7 @@ use std::{
 };
 
 use nix::{
+    errno::Errno,
     sched::{CpuSet, sched_setaffinity},
     unistd::Pid,
 };
@@ -31,22 +32,33 @@ pub(crate) fn thread(interface: &str, cpus: &[u32]) -> Result<(), LabError> {
     let path = format!("/sys/class/net/{interface}/threaded");
     fs::write(&path, "1").map_err(|source| LabError::Setting { path, value: "1".into(), source })?;
     let started = Instant::now();
-    let mut pids = threads_of(interface);
-    while pids.is_empty() {
+    loop {
+        let pids = threads_of(interface);
+        // Threads of before a restart of NAPI may still be there, and gone the next moment.
+        if !pids.is_empty() && pin(&pids, cpus).map_err(failed)? && threads_of(interface) == pids {
+            return Ok(());
+        }
         if started.elapsed() > START_TIMEOUT {
-            return Err(failed(format!("no thread called napi/{interface}-… appeared; is NAPI on (GRO, or XDP)?")));
+            return Err(failed(format!(
+                "no lasting thread called napi/{interface}-… appeared; is NAPI on (GRO, or XDP)?"
+            )));
         }
         sleep(Duration::from_millis(5));
-        pids = threads_of(interface);
     }
-    for (i, pid) in pids.into_iter().enumerate() {
+}
+
+/// Pins each thread to its CPU; false if one of them has ended meanwhile.
+fn pin(pids: &[i32], cpus: &[u32]) -> Result<bool, String> {
+    for (i, pid) in pids.iter().enumerate() {
         let cpu = cpus[i % cpus.len()];
         let mut set = CpuSet::new();
-        set.set(cpu as usize)
-            .and_then(|()| sched_setaffinity(Pid::from_raw(pid), &set))
-            .map_err(|e| failed(format!("thread {pid} to CPU {cpu}: {e}")))?;
+        match set.set(cpu as usize).and_then(|()| sched_setaffinity(Pid::from_raw(*pid), &set)) {
+            Ok(()) => {}
+            Err(Errno::ESRCH) => return Ok(false),
+            Err(e) => return Err(format!("thread {pid} to CPU {cpu}: {e}")),
+        }
     }
-    Ok(())
+    Ok(true)
 }
 
 /// Lets the NAPI threads of `interface` run before other work on their CPUs.

@@ -1,6 +1,9 @@
 //! A run of `evenkeel bench flood`: clients beside a flood of spoofed SYNs, for several protections (`evenkeel.bench.flood/1`).
 
+pub mod compare;
+
 use serde::{Deserialize, Serialize};
+use statrs::distribution::{Beta, ContinuousCDF};
 
 use crate::{
     CoreLoad,
@@ -34,8 +37,11 @@ pub struct FloodSetup {
     pub client_sources: String,
     /// Which core did what.
     pub arrangement: Arrangement,
-    /// The cores of the host under attack.
+    /// The cores of the host under attack, or of the gateway and the host behind it.
     pub host_cpus: Vec<u32>,
+    /// The clients' core; none: it was not kept.
+    #[serde(default)]
+    pub clients_cpu: Option<u32>,
 }
 
 /// What became of the clients' connections.
@@ -59,12 +65,37 @@ pub struct Clients {
     pub syns_again: u64,
     /// All segments that it sent again (Tcp RetransSegs).
     pub segments_again: u64,
+    /// Packets of theirs that found no place in the queue before the protection; none: nobody told them from the flood's.
+    #[serde(default)]
+    pub lost_in_queue: Option<u64>,
+    /// What they took of their core while they ran, in percent; none: it was not kept.
+    #[serde(default)]
+    pub cpu_percent: Option<f64>,
 }
 
 impl Clients {
     /// The share of the connections that had their answer in time, 0 to 1.
     pub fn success_ratio(&self) -> f64 {
         f64::from(self.finished) / f64::from(self.tried.max(1))
+    }
+
+    /// The least and the greatest share that chance leaves possible beside what was seen, 0 to 1: the interval of Clopper and Pearson that
+    /// is wrong in 1 of 20 cases.
+    pub fn success_interval(&self) -> (f64, f64) {
+        const WRONG: f64 = 0.05;
+        let (tried, done) = (f64::from(self.tried), f64::from(self.finished.min(self.tried)));
+        // The bounds are quantiles of beta distributions; at the ends there is nothing beyond, and all of it lies on the other side.
+        let quantile = |a: f64, b: f64, p: f64| Beta::new(a, b).map_or(f64::NAN, |beta| beta.inverse_cdf(p));
+        let side = if self.finished == 0 || self.finished >= self.tried { WRONG } else { WRONG / 2.0 };
+        let low = if done > 0.0 { quantile(done, tried - done + 1.0, side) } else { 0.0 };
+        let high = if done < tried { quantile(done + 1.0, tried - done, 1.0 - side) } else { 1.0 };
+        (low, high)
+    }
+
+    /// Connections that failed though no packet of the clients is known to have been lost in the queue; none: it is not known.
+    pub fn failed_beyond_the_queue(&self) -> Option<u32> {
+        let failed = u64::from(self.tried.saturating_sub(self.finished));
+        Some(failed.saturating_sub(self.lost_in_queue?) as u32)
     }
 
     /// Answers per second.
@@ -170,9 +201,44 @@ pub struct FloodRun {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
-    use crate::bench::Delays;
+    use crate::{
+        bench::Delays,
+        run::{Arrangement, Machine, Sharing},
+    };
+
+    /// A protection, and for each rate what was asked for and how many of 1000 clients finished.
+    type MadeUp<'a> = (&'a str, &'a [(Option<f64>, u32)]);
+
+    /// A run of some protections.
+    pub(crate) fn run(modes: &[MadeUp<'_>]) -> FloodRun {
+        let mode = |(key, points): &MadeUp<'_>| FloodMode {
+            key: (*key).to_owned(),
+            name: (*key).to_owned(),
+            what: String::new(),
+            settings: vec![],
+            points: points.iter().map(|&(wanted_pps, done)| FloodPoint { wanted_pps, ..point(2, done, 1) }).collect(),
+        };
+        FloodRun {
+            when: "2026-01-01T00:00:00Z".into(),
+            machine: Machine::default(),
+            setup: FloodSetup {
+                connects: 1000,
+                connects_per_s: 500.0,
+                patience_ms: 900,
+                head_start_ms: 300,
+                frame_bytes: 60,
+                flood_sources: "10.0.0.0/8".into(),
+                client_sources: "198.19.0.0/16".into(),
+                arrangement: Arrangement { sharing: Sharing::Apart, roles: vec![] },
+                host_cpus: vec![1],
+                clients_cpu: Some(1),
+            },
+            modes: modes.iter().map(mode).collect(),
+            partial: false,
+        }
+    }
 
     fn point(offered: u64, finished: u32, p99_ns: u64) -> FloodPoint {
         let connect = Delays {
@@ -219,5 +285,29 @@ mod tests {
         assert_eq!(mode.untouched_pps(), None);
         assert_eq!(mode.points[0].clients.goodput_per_s(), 0.0);
         assert_eq!(mode.points[3].arrived_pps(), 200.0);
+    }
+
+    #[test]
+    fn a_share_of_few_trials_has_a_wide_interval() {
+        let of = |tried, finished| Clients { tried, finished, ..Clients::default() }.success_interval();
+        // R: binom.test(n, 1000)$conf.int; all of n: 0.05^(1/n).
+        for (tried, finished, low, high) in [
+            (1000, 1000, 0.997_009, 1.0),
+            (3000, 3000, 0.999_002, 1.0),
+            (1000, 999, 0.994_441, 0.999_975),
+            (1000, 0, 0.0, 0.002_991),
+            (10, 5, 0.187_086, 0.812_914),
+        ] {
+            let (l, h) = of(tried, finished);
+            assert!((l - low).abs() < 2e-6 && (h - high).abs() < 2e-6, "{finished} of {tried}: {l} to {h}");
+        }
+        assert_eq!(of(0, 0), (0.0, 1.0));
+    }
+
+    #[test]
+    fn what_was_lost_in_the_queue_is_told_from_what_failed_beyond() {
+        let clients = Clients { tried: 1000, finished: 990, lost_in_queue: Some(7), ..Clients::default() };
+        assert_eq!(clients.failed_beyond_the_queue(), Some(3));
+        assert_eq!(Clients { lost_in_queue: None, ..clients }.failed_beyond_the_queue(), None);
     }
 }

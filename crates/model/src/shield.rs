@@ -61,6 +61,9 @@ pub struct ShieldStatus {
     pub sources: Vec<SourceStatus>,
     /// Attacks that go on, with what is done about them.
     pub attacks: Vec<AttackStatus>,
+    /// What is not as it should be, in words.
+    #[serde(default)]
+    pub warnings: Vec<String>,
 }
 
 impl ShieldStatus {

@@ -69,6 +69,9 @@ pub enum AttackClass {
 }
 
 impl AttackClass {
+    /// Every one.
+    pub const ALL: [Self; 5] = [Self::FewSources, Self::SynFlood, Self::Reflection, Self::Fragments, Self::Unknown];
+
     /// Its name in files.
     pub fn word(self) -> &'static str {
         match self {

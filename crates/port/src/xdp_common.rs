@@ -100,6 +100,7 @@ pub(crate) fn explain_xdp(backend: &'static str, interface: &str, error: XdpErro
             PortError::System { backend, interface: name, operation: operation.to_owned(), source }
         }
         other @ (XdpError::Occupied { .. }
+        | XdpError::Kernel { .. }
         | XdpError::Unsupported { .. }
         | XdpError::Load { .. }
         | XdpError::Pin { .. }) => PortError::Unsupported { backend, interface: name, reason: other.to_string() },

@@ -26,7 +26,7 @@ pub fn flood_text(run: &FloodRun, look: Look) -> String {
         }
         out.push_str(&look.table(&HEADS, mode.points.iter().map(|p| row(run, p))));
         for point in &mode.points {
-            if let Some(line) = ends(point) {
+            for line in [ends(point), failures(point)].into_iter().flatten() {
                 let _ = writeln!(out, "  {line}");
             }
         }
@@ -39,8 +39,19 @@ pub fn flood_text(run: &FloodRun, look: Look) -> String {
 }
 
 /// The columns.
-pub(crate) const HEADS: [&str; 9] =
-    [">FLOOD", ">ARRIVED", ">ANSWERED", ">SUCCESS", ">GOODPUT", ">p50", ">p99", ">AGAIN", ">CPU"];
+pub(crate) const HEADS: [&str; 11] = [
+    ">FLOOD",
+    ">ARRIVED",
+    ">ANSWERED",
+    ">SUCCESS",
+    ">SURELY",
+    ">GOODPUT",
+    ">p50",
+    ">p99",
+    ">AGAIN",
+    ">CPU",
+    ">CLIENTS",
+];
 
 /// The cells of a point.
 pub(crate) fn row(run: &FloodRun, point: &FloodPoint) -> Vec<String> {
@@ -53,18 +64,50 @@ pub(crate) fn row(run: &FloodRun, point: &FloodPoint) -> Vec<String> {
         units::pps(point.arrived_pps()),
         units::pps(point.answered_pps()),
         success(point),
+        surely(point),
         format!("{:.0}/s", clients.goodput_per_s()),
         delay(|d| d.p50_ns),
         delay(|d| d.p99_ns),
         clients.segments_again.to_string(),
         point.host_percent(&run.setup.host_cpus).map_or_else(|| "-".to_owned(), |p| format!("{p:.0} %")),
+        clients.cpu_percent.map_or_else(|| "-".to_owned(), |p| format!("{p:.0} %")),
     ]
 }
 
 /// The share of clients that had their answer: never rounded up to all of them.
 pub(crate) fn success(point: &FloodPoint) -> String {
-    let percent = 100.0 * point.clients.success_ratio();
-    format!("{:.1} %", (percent * 10.0).floor() / 10.0)
+    percent(point.clients.success_ratio())
+}
+
+/// A share, never rounded up to all.
+pub(crate) fn percent(share: f64) -> String {
+    // What is a whole tenth stays one, whatever binary fractions make of it.
+    format!("{:.1} %", (1000.0 * share + 1e-6).floor() / 10.0)
+}
+
+/// The least share that chance leaves possible: one digit more, since 99.9 % is the question.
+fn surely(point: &FloodPoint) -> String {
+    format!("{:.2} %", (10_000.0 * point.clients.success_interval().0 + 1e-6).floor() / 100.0)
+}
+
+/// What of the clients' failures the queue before the protection explains; none without failures.
+pub(crate) fn failures(point: &FloodPoint) -> Option<String> {
+    let clients = &point.clients;
+    let failed = clients.tried.saturating_sub(clients.finished);
+    if failed == 0 {
+        return None;
+    }
+    let rate = offered(point);
+    Some(match (clients.lost_in_queue, clients.failed_beyond_the_queue()) {
+        (Some(lost), Some(0)) => format!(
+            "{rate}: {failed} clients failed; the queue before the protection lost {lost} packets of theirs, which may be why in all cases"
+        ),
+        (Some(lost), Some(beyond)) => format!(
+            "{rate}: {failed} clients failed; the queue before the protection lost {lost} packets of theirs, so that {beyond} at least failed \
+             for another reason"
+        ),
+        _ => format!("{rate}: {failed} clients failed; whose packets were lost before the protection nobody counts"),
+    })
 }
 
 /// The rate that was offered; that of the maximum is marked.
@@ -148,8 +191,9 @@ pub(crate) fn conditions(run: &FloodRun) -> Vec<(&'static str, String)> {
         (
             "Columns",
             "FLOOD frames offered; ARRIVED found a place in the queue; ANSWERED spoofed SYNs that got a SYN-ACK, counted at the far end; \
-             SUCCESS and GOODPUT clients with an answer; p50, p99 times to connect of those that connected; AGAIN segments that the \
-             clients' kernel sent again, at the earliest after 0.2 s; CPU the host's cores, 100 % each. A client notices nothing if 99.9 % succeed and p99 is at most 5 ms"
+             SUCCESS and GOODPUT clients with an answer; SURELY the least share that chance leaves possible beside SUCCESS (95 %); p50, p99 times to connect of those that connected; AGAIN segments that the \
+             clients' kernel sent again, at the earliest after 0.2 s; CPU the host's cores, 100 % each; CLIENTS what the \
+             clients took of their core, which is part of CPU where they share one with the host. A client notices nothing if 99.9 % succeed and p99 is at most 5 ms"
                 .to_owned(),
         ),
         ("Begun", run.when.clone()),

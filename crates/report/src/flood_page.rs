@@ -100,7 +100,9 @@ fn colour(mode: &FloodMode) -> &'static str {
         "nft-ingress" => "#e08214",
         "synproxy" => "#c2334d",
         "shield" => "#1a9850",
-        _ => "#7b5ea7",
+        "gateway" => "#7b5ea7",
+        "gateway-ring" => "#a6611a",
+        _ => "#555555",
     }
 }
 
@@ -111,6 +113,8 @@ fn symbol(mode: &FloodMode) -> MarkerSymbol {
         "cookies" => MarkerSymbol::Diamond,
         "nft-ingress" => MarkerSymbol::TriangleUp,
         "synproxy" => MarkerSymbol::TriangleDown,
+        "gateway" => MarkerSymbol::Star,
+        "gateway-ring" => MarkerSymbol::Cross,
         _ => MarkerSymbol::Circle,
     }
 }
@@ -177,8 +181,8 @@ fn chart(run: &FloodRun, id: &str, value: &dyn Fn(&FloodPoint) -> Option<f64>, h
 
 /// What the template calls.
 impl Page<'_> {
-    fn heads(&self) -> [(&'static str, bool); 9] {
-        let wide = ["ANSWERED", "GOODPUT", "AGAIN", "CPU"];
+    fn heads(&self) -> [(&'static str, bool); 11] {
+        let wide = ["ARRIVED", "ANSWERED", "SURELY", "GOODPUT", "AGAIN", "CPU", "CLIENTS"];
         flood::HEADS.map(|head| head.trim_start_matches('>')).map(|head| (head, wide.contains(&head)))
     }
 
@@ -188,5 +192,9 @@ impl Page<'_> {
 
     fn ends(&self, mode: &FloodMode) -> Vec<String> {
         mode.points.iter().filter_map(flood::ends).collect()
+    }
+
+    fn failures(&self, mode: &FloodMode) -> Vec<String> {
+        mode.points.iter().filter_map(flood::failures).collect()
     }
 }

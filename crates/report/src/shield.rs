@@ -52,10 +52,13 @@ pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
         status.program_id,
         tended(status),
         status.file.as_ref().map_or_else(|| "of the command line".to_owned(), |file| format!("of {file}")),
-        status.loaded,
+        to_the_second(&status.loaded),
     ));
     if let Some(refused) = &status.refused {
         text += &format!("the last reload was refused: {refused}\n");
+    }
+    for warning in &status.warnings {
+        text += &look.paragraph(&format!("warning: {warning}"));
     }
     let t = &status.totals;
     let rates = status.rates.unwrap_or_default();
@@ -91,11 +94,25 @@ pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
         ]
     });
     text += &look.table(&["RULE", "ACTION", ">PACKETS", ">RATE", ">BEYOND LIMIT"], rules);
-    for attack in &status.attacks {
-        text += &format!(
-            "attack {} on {}: {} for {:.0} s; {}\n",
-            attack.number, attack.prefix, attack.class, attack.since_s, attack.mitigation
-        );
+    if !status.attacks.is_empty() {
+        let attacks = status.attacks.iter().map(|attack| {
+            let shadow = if attack.shadow { "shadow: " } else { "" };
+            let mitigation = format!("{shadow}{}", attack.mitigation);
+            vec![attack.prefix.clone(), attack.class.clone(), format!("{:.0} s", attack.since_s), mitigation]
+        });
+        text += "\n";
+        text += &look.table(&["ATTACK ON", "CLASS", ">FOR", "WHAT IS DONE"], attacks);
+    }
+    if !status.sources.is_empty() {
+        let sources = status.sources.iter().map(|source| vec![source.source.clone(), units::pps(source.pps)]);
+        text += "\n";
+        text += &look.table(&["SOURCE THAT SENDS MOST", ">RATE"], sources);
     }
     text
+}
+
+/// A moment of RFC 3339 without the parts of its second.
+fn to_the_second(moment: &str) -> String {
+    let (whole, _) = moment.split_once('.').unwrap_or((moment, ""));
+    format!("{}Z", whole.trim_end_matches('Z'))
 }

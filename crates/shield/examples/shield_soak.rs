@@ -1,18 +1,41 @@
-//! Random rules and hurt frames through the kernel program and the reference for a while: `shield_soak SECONDS [SEED]`, as root.
-//! Ends with 1 at the first difference, which it prints with the seed that shows it again.
+//! Random rules and hurt frames through the kernel program and the reference, and hurt SYNs against its cookies, for a while:
+//! `shield_soak SECONDS [SEED]`, as root. Ends with 1 at the first difference, which it prints with the seed that shows it again.
 
+#[path = "../tests/cookie_bed/mod.rs"]
+mod cookie_bed;
+#[path = "../tests/hurt_syn/mod.rs"]
+mod hurt_syn;
 #[path = "../tests/random/mod.rs"]
 mod random;
 
 use std::{
+    net::TcpListener,
     process::ExitCode,
     time::{Duration, Instant},
 };
 
+use bpf::shield::GatewayCookies;
+use cookie_bed::{Bed, PORT, SERVER, Way};
+use hurt_syn::Tried;
 use random::{Kernel, Random, Shape};
-use shield::compile::Now;
+use shield::{compile::Now, packet::Part};
 
+/// Frames through each set of rules.
 const FRAMES: usize = 2000;
+/// SYNs and ACKs beside them, for each kind of cookies.
+const SYNS: u64 = 2000;
+
+/// What was done.
+#[derive(Default)]
+struct Done {
+    frames: u64,
+    decided: u64,
+    /// In several buffers.
+    split: u64,
+    sets: u64,
+    host: Tried,
+    gateway: Tried,
+}
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).map(|argument| argument.parse::<u64>());
@@ -25,28 +48,79 @@ fn main() -> ExitCode {
     if !random::privileged() {
         return ExitCode::from(3);
     }
-    let (begun, mut frames, mut decided) = (Instant::now(), 0, 0);
-    let mut seed = first;
+    let splits = random::splits();
+    let host = Bed::new("soakh", Way::Host(|_| ())).expect("a lab");
+    let gateway = Bed::new("soakg", Way::Gateway(GatewayCookies::default())).expect("a lab");
+    let listen = |address| host.server.run(|| TcpListener::bind((address, PORT))).expect("a namespace");
+    let _listeners = SERVER.map(|address| listen(address).expect("a listener"));
+    let (begun, mut done, mut seed) = (Instant::now(), Done::default(), first);
     while begun.elapsed() < Duration::from_secs(seconds) {
         let mut random = Random(seed);
-        let now = Now::read();
-        let rules = if seed.is_multiple_of(4) { 500 } else { 40 };
-        let mut kernel = Kernel::load(random::rules(&mut random, Shape { rules, ..Shape::default() }, now.wall), now);
-        let run = (0..FRAMES).try_for_each(|_| {
-            let mut frame = random::frame(&mut random, &kernel.rules);
-            if random.percent(70) {
-                random::hurt(&mut random, &mut frame);
-            }
-            kernel.compare(&frame)
-        });
-        if let Err(why) = run.and_then(|()| kernel.compare_counts()) {
+        let run = rules(seed, &mut random, splits, &mut done)
+            .and_then(|()| hurt_syn::attack(&host, &mut random, SYNS, splits, &mut done.host))
+            .and_then(|()| hurt_syn::attack(&gateway, &mut random, SYNS, splits, &mut done.gateway));
+        if let Err(why) = run {
             eprintln!("seed {seed}: {why}");
             return ExitCode::from(1);
         }
-        frames += kernel.frames;
-        decided += kernel.decided;
         seed += 1;
     }
-    println!("{frames} frames, {decided} of them decided by a rule, {} sets of rules: no difference", seed - first);
+    let Done { frames, decided, split, sets, host, gateway } = done;
+    println!(
+        "{frames} frames ({split} in several buffers), {decided} decided by a rule, {sets} sets of rules: no difference"
+    );
+    println!(
+        "{} segments to a host: {} answered, {} of the answers longer (by an MSS option), {} right ACKs",
+        host.frames, host.answered, host.longer, host.finished
+    );
+    println!("{} segments to a gateway: {} answered, {} longer", gateway.frames, gateway.answered, gateway.longer);
     ExitCode::SUCCESS
+}
+
+/// Frames of all kinds through one set of rules.
+fn rules(seed: u64, random: &mut Random, splits: bool, done: &mut Done) -> Result<(), String> {
+    let now = Now::read();
+    let rules = if seed.is_multiple_of(4) { 500 } else { 40 };
+    let mut kernel = Kernel::load(random::rules(random, Shape { rules, ..Shape::default() }, now.wall), now);
+    for number in 0..FRAMES {
+        let mut frame = any(random, &kernel);
+        // A few at each length, and what fits the headers in each split.
+        if number % 200 == 0 {
+            for len in 14..=frame.len().min(200) {
+                kernel.compare(&frame[..len])?;
+                if splits {
+                    kernel.compare_split(&frame, len)?;
+                    done.split += 1;
+                }
+            }
+        }
+        if random.percent(70) {
+            random::hurt(random, &mut frame);
+        }
+        if splits && frame.len() > 14 && random.percent(15) {
+            let first = 14 + random.below(frame.len().min(300) - 13);
+            kernel.compare_split(&frame, first)?;
+            done.split += 1;
+        } else {
+            kernel.compare(&frame)?;
+            done.split += u64::from(frame.len() > random::LINEAR_MAX);
+        }
+    }
+    (done.frames, done.decided, done.sets) =
+        (done.frames + kernel.frames, done.decided + kernel.decided, done.sets + 1);
+    kernel.compare_counts()
+}
+
+/// A frame for these rules; some with long chains of extension headers, some larger than a page.
+fn any(random: &mut Random, kernel: &Kernel) -> Vec<u8> {
+    let mut spec = random::spec(random, &kernel.rules);
+    if spec.source.is_ipv6() && random.percent(20) {
+        // Eight are walked, the fragment header of a fragment included.
+        let most = if spec.part == Part::Whole { 8 } else { 7 };
+        spec.extensions = (0..random.below(most + 3)).map(|_| random.pick(&[0, 43, 51, 60])).collect();
+    }
+    if random.percent(3) {
+        spec.payload = 3000 + random.below(6000);
+    }
+    spec.bytes()
 }

@@ -6,11 +6,13 @@ pub mod metrics;
 use std::{
     fs::{File, OpenOptions},
     io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
 pub use hook::Hook;
 use model::{Classified, ErrorClass, schema::Document, shield_event::ShieldEvent};
+use nix::fcntl::OFlag;
 
 /// An event or a metric that could not be told.
 #[derive(Debug, thiserror::Error)]
@@ -78,25 +80,29 @@ pub struct EventLog {
 }
 
 impl EventLog {
-    /// Opens `path` for appending, and makes it if need be.
+    /// Opens `path` for appending, and makes it if need be. A pipe that nobody reads, or does not read fast enough, is an error: nothing
+    /// waits for it.
     ///
     /// # Errors
     /// [`EventError::Log`].
     pub fn open(path: &Path) -> Result<Self, EventError> {
-        let file = OpenOptions::new().append(true).create(true).open(path);
+        let file = OpenOptions::new().append(true).create(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
         let failed = |source| EventError::Log { operation: "open", path: path.to_owned(), source };
         Ok(Self { file: file.map_err(failed)?, path: path.to_owned() })
     }
 
-    /// Appends an event.
+    /// Appends an event, or nothing: no half line stays for the next one to follow.
     ///
     /// # Errors
     /// [`EventError::Log`].
     pub fn write(&mut self, event: &ShieldEvent) -> Result<(), EventError> {
-        self.file.write_all(line(event).as_bytes()).map_err(|source| EventError::Log {
-            operation: "write to",
-            path: self.path.clone(),
-            source,
+        let before = self.file.metadata().map(|data| data.len());
+        self.file.write_all(line(event).as_bytes()).map_err(|source| {
+            if let Ok(before) = before {
+                // What is no file has no half line to be taken away.
+                let _ = self.file.set_len(before);
+            }
+            EventError::Log { operation: "write to", path: self.path.clone(), source }
         })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Limits go by the capture's own times. Rules hold or have expired as of the moment that is asked for, not of the capture.
 
-use std::{fmt, path::Path};
+use std::{fmt, ops::ControlFlow, path::Path};
 
 use pcap::{Capture, Linktype, Precision};
 use serde::Serialize;
@@ -18,9 +18,10 @@ use crate::{
 
 mod words;
 
-/// Bytes of a packet that the capture did not keep are taken for these, one after the other: where that makes a difference,
-/// nothing is known about the packet.
-const GUESSES: [u8; 2] = [0, 0xff];
+/// Bytes of a packet that the capture did not keep are taken for these, at even and odd places: where that makes a difference, nothing is
+/// known about the packet. Everything reads as nothing or as much; then what ends a chain of IPv6 extension headers (no next header, the
+/// shortest length), then the first byte of an IPv4 and of an IPv6 packet: what is malformed for none of them is not malformed.
+const GUESSES: [[u8; 2]; 5] = [[0, 0], [0xff, 0xff], [59, 0], [0x45, 0], [0x60, 0]];
 /// The longest frame there may be, whatever a file claims.
 const FRAME_MAX: usize = 1 << 18;
 
@@ -93,14 +94,34 @@ pub struct Summary {
     pub counted: Vec<Count>,
 }
 
-/// Reads the capture at `path` (pcap or pcapng; Ethernet or bare IP) and tells `each` of every packet in turn.
+/// Reads the capture at `path` (pcap or pcapng; Ethernet or bare IP; `-` is the standard input) and tells `each` of every packet in turn.
 ///
 /// # Errors
 /// The rules cannot be compiled; the file cannot be read, breaks off, or holds frames of another link layer.
 pub fn explain(rules: &Rules, path: &Path, now: Now, mut each: impl FnMut(&Explained)) -> Result<Summary, ShieldError> {
+    let each = |packet: &Explained| {
+        each(packet);
+        ControlFlow::Continue(())
+    };
+    match explain_while(rules, path, now, each)? {
+        (summary, None) => Ok(summary),
+        (_, Some(broken)) => Err(broken),
+    }
+}
+
+/// As [`explain`], until `each` breaks; a file that breaks off has a summary of what came before, beside what is wrong with it.
+///
+/// # Errors
+/// The rules cannot be compiled; the file cannot be read, or holds frames of another link layer.
+pub fn explain_while(
+    rules: &Rules,
+    path: &Path,
+    now: Now,
+    mut each: impl FnMut(&Explained) -> ControlFlow<()>,
+) -> Result<(Summary, Option<ShieldError>), ShieldError> {
     let tables = compile::tables(rules, &mut Counters::new(), now)?;
     let wrong = |reason: String| ShieldError::Capture { path: path.to_owned(), reason };
-    let unreadable = |error: pcap::Error| wrong(words::of_libpcap(error));
+    let unreadable = |error: pcap::Error| wrong(words::of_libpcap(error, path));
     let mut capture = Capture::from_file_with_precision(path, Precision::Nano).map_err(unreadable)?;
     let parse: fn(&[u8]) -> Parsed = match capture.get_datalink() {
         Linktype::ETHERNET => Packet::parse,
@@ -120,10 +141,11 @@ pub fn explain(rules: &Rules, path: &Path, now: Now, mut each: impl FnMut(&Expla
     loop {
         let packet = match capture.next_packet() {
             Ok(packet) => packet,
-            Err(pcap::Error::NoMorePackets) => return Ok(summary),
+            Err(pcap::Error::NoMorePackets) => return Ok((summary, None)),
             Err(error) => {
-                let reason = words::of_libpcap(error);
-                return Err(wrong(format!("it breaks off behind packet {}: {reason}", summary.all.packets)));
+                let reason = words::of_libpcap(error, path);
+                let broken = wrong(format!("it breaks off behind packet {}: {reason}", summary.all.packets));
+                return Ok((summary, Some(broken)));
             }
         };
         // With nanosecond precision, tv_usec holds nanoseconds.
@@ -141,20 +163,34 @@ pub fn explain(rules: &Rules, path: &Path, now: Now, mut each: impl FnMut(&Expla
         let number = summary.all.packets + 1;
         let explained = Explained { number, at_ns, len: packet.header.len, frame, decision };
         summary.add(&explained);
-        each(&explained);
+        if each(&explained).is_break() {
+            return Ok((summary, None));
+        }
     }
 }
 
 /// What the bytes are, `len` of them on the wire.
 fn frame(parse: fn(&[u8]) -> Parsed, data: &[u8], len: usize) -> Frame {
     let len = len.clamp(data.len(), FRAME_MAX.max(data.len()));
+    let kept = parse(data);
+    if len == data.len() {
+        return of(kept);
+    }
     let parsed = GUESSES.map(|guess| {
         let mut whole = data.to_vec();
-        whole.resize(len, guess);
+        whole.extend((data.len()..len).map(|at| guess[at % 2]));
         parse(&whole)
     });
     match parsed[0] {
-        _ if parsed[0] != parsed[1] => Frame::Cut,
+        first if parsed.iter().any(|other| *other != first) => Frame::Cut,
+        // No guess is the number of a protocol that is looked into: the number itself must be there.
+        Parsed::NotIp if kept != Parsed::NotIp => Frame::Cut,
+        first => of(first),
+    }
+}
+
+fn of(parsed: Parsed) -> Frame {
+    match parsed {
         Parsed::Ip(packet) => Frame::Ip(packet),
         Parsed::NotIp => Frame::NotIp,
         Parsed::Malformed(why) => Frame::Malformed(why),
@@ -208,7 +244,7 @@ impl fmt::Display for Frame {
                     write!(f, " {}", words::flags(flags))?;
                 }
                 if let Some(kind) = packet.icmp_type {
-                    write!(f, " type {kind}")?;
+                    write!(f, " {}", words::icmp_type(packet.protocol, kind))?;
                 }
                 match packet.part {
                     Part::Whole => {}

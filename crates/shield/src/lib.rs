@@ -13,5 +13,6 @@ pub mod prefixes;
 pub mod reference;
 pub mod rules;
 pub mod run;
+mod serving;
 
 pub use error::{Problem, ShieldError};

@@ -41,6 +41,20 @@ fn a_spoofed_syn_flood_is_answered_with_cookies() {
 }
 
 #[test]
+fn a_challenge_is_about_the_answers_to_it_too() {
+    let mut world = World::new(thresholds());
+    world.run(20, &[CALM]);
+    world.run(10, &[CALM, Stream { pps: 500_000, make: syn_flood }]);
+    let rules = world.detector.rules();
+    let [rule] = rules.as_slice() else { panic!("{rules:#?}") };
+    // SYN, the ACK that brings the cookie back, and the RST by which a source shows a gateway that it exists.
+    for flags in [0x02, 0x10, 0x04] {
+        let packet = shield::packet::Packet { tcp_flags: Some(flags), ..mixes::packet(1, 6, Some((1, 80)), 40) };
+        assert!(shield::reference::applies(&Rules::default(), &rule.when, &packet), "{flags:#x}");
+    }
+}
+
+#[test]
 fn a_few_heavy_sources_are_limited() {
     attack(AttackClass::FewSources, few_sources, "limit UDP to 2000 packets/s per source");
 }
@@ -222,6 +236,18 @@ fn mitigations_stand_behind_the_management_rules_limits_before_challenges() {
     let names: Vec<&str> = all.rules.iter().map(|r| r.name.as_str()).collect();
     assert_eq!(names, ["ssh", "d", "l", "c", "own"]);
     assert_eq!(all.protected, base.protected);
+    // What the file drops first is not asked for cookies, nor is it let through for having one.
+    let dropping = Rules {
+        rules: vec![
+            named("ssh", Action::Pass, true),
+            named("bad", Action::Drop, false),
+            named("own", Action::Pass, false),
+        ],
+        ..Rules::default()
+    };
+    let all = insert(&dropping, &[named("c", Action::Challenge, false), named("d", Action::Drop, false)]);
+    let names: Vec<&str> = all.rules.iter().map(|r| r.name.as_str()).collect();
+    assert_eq!(names, ["ssh", "d", "bad", "c", "own"]);
 }
 
 #[test]

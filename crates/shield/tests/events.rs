@@ -103,6 +103,30 @@ fn a_hook_that_hangs_or_fails_is_ended_and_said() {
     assert!(failure(vec!["/no/such/program".into()]).contains("/no/such/program"));
 }
 
+#[test]
+fn many_events_of_a_hook_that_hangs_do_not_hold_up_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let hook = Hook::start(&HookConfig { run: vec![script(dir.path(), "sleep 1000 & wait")], timeout_s: 0.5 }).unwrap();
+    (0..20).for_each(|attack| hook.tell(&event(attack)).unwrap());
+    let start = Instant::now();
+    drop(hook);
+    assert!(start.elapsed() < Duration::from_secs(3), "20 events of 0.5 s: {:?}", start.elapsed());
+    // A timeout beyond what clocks can count is one.
+    drop(Hook::start(&HookConfig { run: vec!["/bin/true".into()], timeout_s: 1e300 }).unwrap());
+}
+
+#[test]
+fn a_pipe_that_nobody_reads_is_an_error_and_a_full_one_holds_up_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("pipe");
+    nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    assert!(EventLog::open(&path).unwrap_err().to_string().contains("pipe"));
+    let _reader = fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let mut log = EventLog::open(&path).unwrap();
+    let refused = (0..10_000).find_map(|attack| log.write(&event(attack)).err());
+    assert!(refused.expect("a pipe has an end").to_string().contains("pipe"));
+}
+
 fn text() -> String {
     let protected = Prefix { address: "198.18.0.0".parse().unwrap(), len: 24 };
     let detector = Detector::new(DetectConfig::default(), &[protected]);
@@ -165,6 +189,13 @@ fn the_port_answers_on_loopback() {
     assert_eq!(body, text());
     assert!(ask("GET /etc/passwd HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
+    // Some say nothing, one says garbage, one a byte now and then.
+    let mut silent: Vec<_> = (0..8).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
+    silent[0].write_all(&[0xff; 4096]).unwrap();
+    silent[1].write_all(b"G").unwrap();
+    let begun = Instant::now();
+    assert!(ask("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
+    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
     let taken = MetricsServer::start(server.address().port()).unwrap_err().to_string();
     assert!(taken.contains(&server.address().port().to_string()), "{taken}");
 }

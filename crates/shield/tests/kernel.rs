@@ -79,6 +79,32 @@ fn frames_with_changed_bytes() {
 }
 
 #[test]
+fn frames_of_several_buffers() {
+    if !random::privileged() || !random::splits() {
+        return;
+    }
+    for seed in 300..306 {
+        let (mut kernel, mut random) = kernel(seed, Shape::default());
+        for _ in 0..10 {
+            let mut spec = random::spec(&mut random, &kernel.rules);
+            spec.payload = spec.payload.min(20);
+            let frame = spec.bytes();
+            for first in 14..=frame.len() {
+                must(seed, kernel.compare_split(&frame, first));
+            }
+        }
+        // More than a page, which the kernel splits by itself.
+        for _ in 0..100 {
+            let mut spec = random::spec(&mut random, &kernel.rules);
+            spec.payload = 3400 + random.below(6000);
+            let frame = spec.bytes();
+            must(seed, kernel.compare(&frame));
+        }
+        must(seed, kernel.compare_counts());
+    }
+}
+
+#[test]
 fn no_rules_and_rules_without_conditions() {
     if !random::privileged() {
         return;

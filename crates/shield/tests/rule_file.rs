@@ -195,3 +195,16 @@ fn the_management_allow_list_comes_from_the_file_the_machine_and_the_session() {
     assert!(made[2].when.destination_port.contains(&(2222..=2222)));
     assert_eq!(management.rules(&[], None).len(), 1, "nobody can be named without an address");
 }
+
+#[test]
+fn no_time_is_longer_than_clocks_count() {
+    let keys = ["quiet-s", "patience-s", "baseline.memory-s", "baseline.after-s", "shadow.first-s", "hook.timeout-s"];
+    for key in keys {
+        let hook = if key.starts_with("hook") { "hook.run = [\"/bin/true\"]\n" } else { "" };
+        let read = |value: &str| file::parse(&format!("[detection]\n{hook}{key} = {value}\n"), "x");
+        for value in ["1e300", "1e20", "inf", "nan", "-1.0"] {
+            assert!(read(value).is_err_and(|error| error.to_string().contains(key)), "{key} = {value}");
+        }
+        assert!(read("1e9").is_ok(), "{key}");
+    }
+}

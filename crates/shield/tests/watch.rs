@@ -172,24 +172,3 @@ fn a_sample_is_one_in_so_many_when_much_comes() {
     let counts = watched.watch.read().counts[0];
     assert_eq!((counts.packets, counts.udp), (400_000, 400_000));
 }
-
-#[test]
-fn what_is_pinned_goes_on_and_fits_only_as_many_prefixes() {
-    if !random::privileged() {
-        return;
-    }
-    let dir = std::path::PathBuf::from(format!("/sys/fs/bpf/ek-watch-{}", std::process::id()));
-    std::fs::create_dir(&dir).unwrap();
-    let rules = Rules { protected: vec![net([198, 18, 0, 0], 24)], ..Rules::default() };
-    let watched = Watched::load(rules, Now::read());
-    let frame = udp(0x0a00_0001, (1000, 2000));
-    watched.shield.test(&frame).unwrap();
-    let pinned = watched.watch.pin(&dir);
-    let other = Watch::open(&dir, 1).map(|w| w.map(|mut w| w.read().counts[0].packets));
-    let wrong = Watch::open(&dir, 3).map(|w| w.is_none());
-    Watch::unpin(&dir).unwrap();
-    std::fs::remove_dir(&dir).unwrap();
-    pinned.unwrap();
-    assert_eq!(other.unwrap(), Some(1));
-    assert!(wrong.unwrap(), "maps for one prefix are none for three");
-}

@@ -52,8 +52,8 @@ pub struct StreamConfig {
     pub space: FlowSpace,
     /// How many different flows follow each other in turn.
     pub flows: usize,
-    /// Draw each packet's source anew: its port, and what the prefix of the sources leaves of the last 32 bits of its address. Live
-    /// frames only.
+    /// Draw each packet's source anew: its port, and what the prefix of the sources leaves of the last 32 bits of its address, or of
+    /// the last 32 before an IPv6 /64. Live frames only.
     pub random_sources: bool,
     /// Frame sizes in turn.
     pub sizes: Vec<FrameSize>,
@@ -231,10 +231,12 @@ impl Plan {
     /// What sender `i` draws sources from; none where they are those of its cycle.
     pub fn random_sources(&self, i: usize, cycle: &Cycle) -> Option<RandomSources> {
         let Origin::Stream(stream) = &self.config.origin else { return None };
+        let sources = stream.space.sources;
         stream.random_sources.then_some(RandomSources {
             ip_offset: cycle.ip_offset,
             transport_offset: cycle.transport_offset,
-            bits: stream.space.sources.count().trailing_zeros() as u8,
+            bits: sources.networks().unwrap_or_else(|| sources.count().trailing_zeros() as u8),
+            networks: sources.networks().is_some(),
             seed: self.config.seed.wrapping_add(i as u64),
         })
     }

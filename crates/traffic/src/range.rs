@@ -59,6 +59,11 @@ impl Prefix {
         1 << bits.min(VARIED_BITS_MAX)
     }
 
+    /// Of an IPv6 prefix shorter than /64: how many bits of its /64 networks' numbers are varied where sources are drawn, 32 at most.
+    pub fn networks(&self) -> Option<u8> {
+        (self.is_ipv6() && self.len < 64).then(|| (64 - self.len).min(VARIED_BITS_MAX as u8))
+    }
+
     /// The `index`-th address, modulo [`Prefix::count`].
     pub fn nth(&self, index: u64) -> IpAddr {
         let index = index & (self.count() - 1);
@@ -161,6 +166,8 @@ mod tests {
         );
         assert!(prefix("0.0.0.0/0").covers(&p) && prefix("::/0").contains("2001:2::1".parse().unwrap()));
         assert_eq!(prefix("2001:2::/48").count(), 1 << 32);
+        let networks = ["2001:2::/48", "2001::/16", "2001:2::/64", "10.0.0.0/8"].map(|p| prefix(p).networks());
+        assert_eq!(networks, [Some(16), Some(32), None, None]);
         assert_eq!(prefix("10.1.2.3/8").to_string(), "10.0.0.0/8");
     }
 

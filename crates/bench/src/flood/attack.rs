@@ -1,7 +1,6 @@
 //! The flood: SYNs of the smallest size, the source of each drawn anew.
 
 use std::{
-    net::SocketAddrV4,
     sync::{
         Arc,
         mpsc::{self, RecvTimeoutError},
@@ -13,9 +12,9 @@ use std::{
 use bpf::{LiveCounts, LivePace, LivePacket, LiveSender, RandomSources};
 use lab::NamespaceHandle;
 use sys::{affinity::pin_current_thread, interrupt::InterruptibleThread};
-use wire::{FlowKey, FrameSize, Kind, Mac, Template};
+use wire::{FlowKey, Kind, Mac, Template};
 
-use super::bed::SPOOFED;
+use super::addresses::Addresses;
 use crate::BenchError;
 
 /// Nobody floods longer than this, whatever happens.
@@ -38,34 +37,45 @@ struct Sending {
     ended: mpsc::Receiver<()>,
 }
 
+/// A SYN to the server from the first of the spoofed sources, and what it was made of.
+fn frame(addresses: &Addresses, (source, destination): (Mac, Mac)) -> Result<(Template, Vec<u8>), BenchError> {
+    let template = Template { destination, source, tags: [None; wire::ethernet::MAX_TAGS], kind: Kind::TcpSyn };
+    let flow = FlowKey {
+        source: addresses.first_spoofed(),
+        destination: addresses.server.ip(),
+        source_port: 1024,
+        destination_port: addresses.server.port(),
+    };
+    let frame = template
+        .build(&flow, template.min_size(addresses.server.is_ipv6()), 0)
+        .map_err(|e| BenchError::Machine(format!("cannot build the flood's frame: {e}")))?;
+    Ok((template, frame))
+}
+
 /// The length of each frame in bytes, without FCS.
-pub(super) const FRAME_BYTES: u32 = 60;
+pub(super) fn frame_bytes(addresses: &Addresses) -> Result<u32, BenchError> {
+    Ok(frame(addresses, (Mac([0; 6]), Mac([0; 6])))?.1.len() as u32)
+}
 
 impl Attack {
     /// Begins it on `cpu`, through `interface` of `net`.
     pub(super) fn start(
         net: &NamespaceHandle,
         interface: &str,
-        (source, destination): (Mac, Mac),
-        server: SocketAddrV4,
+        macs: (Mac, Mac),
+        addresses: &Addresses,
         pps: Option<f64>,
         cpu: u32,
     ) -> Result<Self, BenchError> {
-        let template = Template { destination, source, tags: [None; wire::ethernet::MAX_TAGS], kind: Kind::TcpSyn };
-        let flow = FlowKey {
-            source: SPOOFED.0.into(),
-            destination: (*server.ip()).into(),
-            source_port: 1024,
-            destination_port: server.port(),
-        };
-        let frame = template
-            .build(&flow, FrameSize::MIN, 0)
-            .map_err(|e| BenchError::Machine(format!("cannot build the flood's frame: {e}")))?;
-        let headers = template.headers_len(false);
+        let (template, frame) = frame(addresses, macs)?;
+        let ipv6 = addresses.server.is_ipv6();
+        let headers = template.headers_len(ipv6);
+        let (bits, networks) = addresses.drawn;
         let random = RandomSources {
             ip_offset: template.ip_offset(),
-            transport_offset: template.transport_offset(false),
-            bits: 32 - SPOOFED.1,
+            transport_offset: template.transport_offset(ipv6),
+            bits,
+            networks,
             seed: SEED,
         };
         let pace = LivePace { pps, count: None, duration: LONGEST, nap: None };

@@ -5,7 +5,7 @@
 use std::{
     collections::{HashMap, VecDeque},
     io::{self, ErrorKind, Read, Write},
-    net::{Ipv4Addr, SocketAddrV4, TcpStream},
+    net::{SocketAddr, TcpStream},
     os::fd::{AsFd, AsRawFd},
     sync::atomic::{AtomicBool, Ordering},
     time::{Duration, Instant},
@@ -17,14 +17,16 @@ use nix::{
     errno::Errno,
     sys::{
         epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout},
-        socket::{
-            AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrStorage, bind, connect, getsockopt, socket, sockopt,
-        },
+        socket::{AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, getsockopt, socket, sockopt},
     },
+    time::{ClockId, clock_gettime},
 };
 use sys::affinity::{pin_current_thread, set_nice_of_current_thread};
 
-use super::server::{ANSWER_BYTES, REQUEST};
+use super::{
+    addresses::Addresses,
+    server::{ANSWER_BYTES, REQUEST},
+};
 use crate::{BenchError, histogram};
 
 /// Before all other work of normal scheduling: how long the clients' own core makes them wait is not the host's delay.
@@ -36,9 +38,7 @@ const EVENTS: usize = 256;
 /// What the clients are to do.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Visit {
-    pub(super) server: SocketAddrV4,
-    /// The address of the first; each takes the next one.
-    pub(super) first: Ipv4Addr,
+    pub(super) addresses: Addresses,
     pub(super) connects: u32,
     pub(super) per_s: f64,
     pub(super) patience: Duration,
@@ -50,9 +50,18 @@ pub(super) fn visit(net: &NamespaceHandle, visit: &Visit, stop: &AtomicBool) -> 
     net.run(|| {
         pin_current_thread(visit.cpu)?;
         set_nice_of_current_thread(FIRST)?;
-        Crowd::new()?.run(visit, stop)
+        let (begun, worked) = (Instant::now(), own_cpu_time()?);
+        let mut clients = Crowd::new()?.run(visit, stop)?;
+        let worked = own_cpu_time()?.saturating_sub(worked);
+        clients.cpu_percent = Some(100.0 * worked.as_secs_f64() / begun.elapsed().as_secs_f64());
+        Ok::<_, io::Error>(clients)
     })?
     .map_err(|e| BenchError::Machine(format!("the clients cannot go on: {e}")))
+}
+
+/// What the calling thread has had of its core so far, what it received and sent meanwhile included.
+fn own_cpu_time() -> io::Result<Duration> {
+    Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }
 
 /// A connection under way.
@@ -130,13 +139,15 @@ impl Crowd {
         let number = self.result.tried;
         self.result.tried += 1;
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-        let fd = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
-        let own = SocketAddrV4::new(Ipv4Addr::from_bits(visit.first.to_bits() + number), 0);
+        let server = visit.addresses.server;
+        let family = if server.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
+        let fd = socket(family, SockType::Stream, flags, None)?;
+        let own = SocketAddr::new(visit.addresses.client(number), 0);
         bind(fd.as_raw_fd(), &SockaddrStorage::from(own))?;
         let key = u64::from(number);
         self.epoll.add(fd.as_fd(), EpollEvent::new(EpollFlags::EPOLLOUT, key))?;
         let begun = Instant::now();
-        match connect(fd.as_raw_fd(), &SockaddrIn::from(visit.server)) {
+        match connect(fd.as_raw_fd(), &SockaddrStorage::from(server)) {
             Ok(()) | Err(Errno::EINPROGRESS) => {}
             Err(Errno::ECONNREFUSED) => {
                 self.result.refused += 1;

@@ -1,10 +1,11 @@
 //! The protections that come with the kernel.
 
-use std::{io::Write, process::Stdio};
+use std::{io::Write, net::SocketAddr, process::Stdio};
 
 use lab::NamespaceHandle;
 
 use super::{
+    addresses::Addresses,
     bed::command,
     protection::{Counter, Place, Protecting, Protection},
 };
@@ -49,7 +50,10 @@ impl KernelMode {
     }
 
     /// Rules for `nft -f`, if any.
-    fn rules(self, interface: &str, port: u16) -> Option<String> {
+    fn rules(self, interface: &str, server: SocketAddr) -> Option<String> {
+        let port = server.port();
+        // What is left of the link's MTU of 1500 bytes.
+        let (family, mss) = if server.is_ipv6() { ("ip6", 1440) } else { ("ip", 1460) };
         match self {
             Self::None | Self::Plain | Self::Cookies => None,
             Self::NftIngress => Some(format!(
@@ -62,14 +66,14 @@ impl KernelMode {
             )),
             // As nft(8) has it.
             Self::SynProxy => Some(format!(
-                "table ip {TABLE} {{\n\
+                "table {family} {TABLE} {{\n\
                  \x20 chain first {{\n\
                  \x20   type filter hook prerouting priority raw;\n\
                  \x20   iifname \"{interface}\" tcp dport {port} tcp flags syn notrack\n\
                  \x20 }}\n\
                  \x20 chain in {{\n\
                  \x20   type filter hook input priority filter;\n\
-                 \x20   tcp dport {port} ct state invalid,untracked synproxy mss 1460 wscale 7 timestamp sack-perm\n\
+                 \x20   tcp dport {port} ct state invalid,untracked synproxy mss {mss} wscale 7 timestamp sack-perm\n\
                  \x20   ct state invalid counter drop\n\
                  \x20 }}\n\
                  }}\n"
@@ -111,10 +115,10 @@ impl Protection for KernelMode {
         }
     }
 
-    fn settings(&self) -> Vec<String> {
+    fn settings(&self, ipv6: bool) -> Vec<String> {
         let sysctls = self.sysctls();
         let mut lines: Vec<String> = sysctls.iter().map(|(n, v)| format!("sysctl -w net.{n}={v}")).collect();
-        lines.extend(self.rules("IN", super::bed::SERVER.port()).iter().flat_map(|r| r.lines()).map(str::to_owned));
+        lines.extend(self.rules("IN", Addresses::new(ipv6).server).iter().flat_map(|r| r.lines()).map(str::to_owned));
         lines
     }
 
@@ -122,7 +126,7 @@ impl Protection for KernelMode {
         for (name, value) in self.sysctls() {
             place.host.set_sysctl(&format!("net.{name}"), value)?;
         }
-        let rules = self.rules(place.interface, place.server.port());
+        let rules = self.rules(place.interface, place.server);
         if let Some(rules) = &rules {
             load(place.host, rules)?;
         }
@@ -162,7 +166,7 @@ fn counted(ruleset: &str) -> u64 {
     counters.filter_map(|rest| rest.split_whitespace().next()?.parse::<u64>().ok()).sum()
 }
 
-fn load(host: &NamespaceHandle, rules: &str) -> Result<(), BenchError> {
+pub(super) fn load(host: &NamespaceHandle, rules: &str) -> Result<(), BenchError> {
     let failed = |why: String| BenchError::Machine(format!("nft does not take the rules of the lab: {why}"));
     let fed = host.run(|| {
         let mut nft = std::process::Command::new("nft")

@@ -1,6 +1,6 @@
 //! What stands between the flood and the listener.
 
-use std::net::SocketAddrV4;
+use std::net::SocketAddr;
 
 use lab::NamespaceHandle;
 
@@ -9,14 +9,28 @@ use crate::BenchError;
 /// Where a protection is to work.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
-    /// The namespace of the host under attack.
+    /// The namespace of the host under attack, or of the gateway in front of it.
     pub host: &'a NamespaceHandle,
-    /// Its interface.
+    /// Its interface; of a gateway the one where the flood comes from.
     pub interface: &'a str,
-    /// Where it listens.
-    pub server: SocketAddrV4,
+    /// A gateway's interface to the host.
+    pub inner: Option<&'a str>,
+    /// Where the host listens.
+    pub server: SocketAddr,
     /// The host's cores: processes of the protection belong there.
     pub cpus: &'a [u32],
+}
+
+/// Where a protection stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Layout {
+    /// On the host under attack.
+    #[default]
+    Host,
+    /// Between two interfaces of a gateway in front of it.
+    Between,
+    /// The same, where interfaces must not merge frames: what comes waits in the backlog of a core.
+    BetweenRings,
 }
 
 /// A way to protect a host. Each point of a run starts it anew, in a host of its own.
@@ -27,8 +41,12 @@ pub trait Protection: Sync {
     fn name(&self) -> &str;
     /// What it does, in a sentence.
     fn what(&self) -> String;
-    /// What it sets in the host, as commands or lines of files.
-    fn settings(&self) -> Vec<String>;
+    /// What it sets in the host, as commands or lines of files, for either version of IP.
+    fn settings(&self, ipv6: bool) -> Vec<String>;
+    /// Where it stands.
+    fn layout(&self) -> Layout {
+        Layout::Host
+    }
     /// Puts it in front of the listener.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     fs,
-    net::Ipv4Addr,
+    net::IpAddr,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
@@ -11,18 +11,18 @@ use std::{
 
 use host::counters::{CpuTime, core_load, cpu_times};
 use model::{
-    CpuSet,
-    bench::Drop as Dropped,
     flood::{FloodMode, FloodPoint, FloodRun, FloodSetup},
-    run::{Arrangement, CoreRole, Machine, Sharing},
+    run::Machine,
 };
 
 use super::{
-    attack::{Attack, FRAME_BYTES},
-    bed::{Bed, CLIENTS, SERVER, SPOOFED},
+    account::{Look, account, since},
+    addresses::Addresses,
+    attack::{Attack, frame_bytes},
+    bed::Bed,
     clients::{Visit, visit},
-    counters::Counters,
-    protection::{Counter, Place, Protection},
+    cores::FloodCores,
+    protection::{Place, Protection},
     server::Server,
 };
 use crate::BenchError;
@@ -39,79 +39,6 @@ pub enum Rate {
     Max,
 }
 
-/// Which core does what.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FloodCores {
-    /// The generator and the far end of the link.
-    pub generator: u32,
-    /// The clients.
-    pub clients: u32,
-    /// What the host receives.
-    pub receive: u32,
-    /// The host's server.
-    pub server: u32,
-}
-
-impl FloodCores {
-    /// Divides the usable CPUs: the first is the flood's, the second what the host receives. A third is the server's, a fourth the
-    /// clients'; where they are missing, clients share the server's, and both that of what is received.
-    ///
-    /// Clients do not share the flood's core: it pauses while one of them sends, and leaves it room in a queue that is full in truth.
-    /// On the host's core they send while it takes nothing from its queue, so that under overload they lose more than the flood does: a
-    /// lower bound.
-    ///
-    /// # Errors
-    /// [`BenchError::Setting`] with less than two: generator and host would take turns, and no flood would be more than the host can bear.
-    pub fn split(usable: &CpuSet) -> Result<Self, BenchError> {
-        let all: Vec<u32> = usable.iter().collect();
-        match all[..] {
-            [] | [_] => Err(BenchError::Setting(format!(
-                "bench flood needs two CPUs, one for the flood and one for the host, and may use {} ({usable})",
-                all.len()
-            ))),
-            [a, b] => Ok(Self { generator: a, clients: b, receive: b, server: b }),
-            [a, b, c] => Ok(Self { generator: a, clients: c, receive: b, server: c }),
-            [a, b, c, d, ..] => Ok(Self { generator: a, clients: d, receive: b, server: c }),
-        }
-    }
-
-    /// The same with the clients on the flood's core, which gives an upper bound: see [`FloodCores::split`].
-    pub fn with_clients_beside_the_flood(self) -> Self {
-        Self { clients: self.generator, ..self }
-    }
-
-    /// The host's cores.
-    pub fn of_host(&self) -> Vec<u32> {
-        if self.receive == self.server { vec![self.receive] } else { vec![self.receive, self.server] }
-    }
-
-    fn arrangement(&self) -> Arrangement {
-        let clients = if self.clients == self.generator {
-            "the clients (nice -20; while one of them sends the flood pauses, so that under overload they lose less than it does)"
-        } else if self.clients == self.receive {
-            "the clients (nice -20; while one of them sends the host receives nothing, so that under overload they lose more than the \
-             flood does)"
-        } else {
-            "the clients (nice -20)"
-        };
-        let mut does: Vec<(u32, Vec<&str>)> = Vec::new();
-        for (cpu, what) in [
-            (self.generator, "the generator"),
-            (self.generator, "the far end of the link, which ends answers to spoofed sources"),
-            (self.receive, "what the host receives (a NAPI thread of normal priority)"),
-            (self.server, "the server and the protection's processes"),
-            (self.clients, clients),
-        ] {
-            match does.iter_mut().find(|(of, _)| *of == cpu) {
-                Some((_, all)) => all.push(what),
-                None => does.push((cpu, vec![what])),
-            }
-        }
-        let role = |(cpu, all): (u32, Vec<&str>)| CoreRole { cpus: [cpu].into_iter().collect(), does: all.join(", ") };
-        Arrangement { sharing: Sharing::Apart, roles: does.into_iter().map(role).collect() }
-    }
-}
-
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub struct FloodConfig {
@@ -125,6 +52,8 @@ pub struct FloodConfig {
     pub patience: Duration,
     /// How long the flood goes on before the first connection.
     pub head_start: Duration,
+    /// IPv6 instead of IPv4.
+    pub ipv6: bool,
     /// Which core does what.
     pub cores: FloodCores,
 }
@@ -148,7 +77,7 @@ pub fn run_flood(
     stop: &AtomicBool,
     watch: &mut dyn FloodWatch,
 ) -> Result<FloodRun, BenchError> {
-    let mut run = FloodRun { when, machine, setup: setup(config), modes: Vec::new(), partial: false };
+    let mut run = FloodRun { when, machine, setup: setup(config)?, modes: Vec::new(), partial: false };
     let of = modes.len() * config.rates.len();
     let mut number = 0;
     for mode in modes {
@@ -156,7 +85,7 @@ pub fn run_flood(
             key: mode.key().to_owned(),
             name: mode.name().to_owned(),
             what: mode.what(),
-            settings: mode.settings(),
+            settings: mode.settings(config.ipv6),
             points: Vec::new(),
         });
         for &rate in &config.rates {
@@ -179,37 +108,46 @@ pub fn run_flood(
     Ok(run)
 }
 
-fn setup(config: &FloodConfig) -> FloodSetup {
-    let prefix = |(network, len): (Ipv4Addr, u8)| format!("{network}/{len}");
-    FloodSetup {
+fn setup(config: &FloodConfig) -> Result<FloodSetup, BenchError> {
+    let prefix = |(network, len): (IpAddr, u8)| format!("{network}/{len}");
+    let addresses = Addresses::new(config.ipv6);
+    Ok(FloodSetup {
         connects: config.connects,
         connects_per_s: config.connects_per_s,
         patience_ms: config.patience.as_millis() as u64,
         head_start_ms: config.head_start.as_millis() as u64,
-        frame_bytes: FRAME_BYTES,
-        flood_sources: prefix(SPOOFED),
-        client_sources: prefix(CLIENTS),
+        frame_bytes: frame_bytes(&addresses)?,
+        flood_sources: prefix(addresses.spoofed),
+        client_sources: prefix(addresses.clients),
         arrangement: config.cores.arrangement(),
         host_cpus: config.cores.of_host(),
-    }
+        clients_cpu: Some(config.cores.clients),
+    })
 }
 
 /// One rate.
 fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicBool) -> Result<FloodPoint, BenchError> {
     let cores = &config.cores;
     // New namespaces: the host's kernel has met nobody, and remembers nothing (tcp_metrics).
-    let bed = Bed::new(cores)?;
-    let server = Server::start(&bed.host, SERVER, &[cores.server])?;
+    let addresses = Addresses::new(config.ipv6);
+    let bed = Bed::new(cores, &addresses, mode.layout())?;
+    let server = Server::start(&bed.host, addresses.server, &[cores.server])?;
     let cpus = cores.of_host();
-    let mut protection =
-        mode.start(&Place { host: &bed.host, interface: &bed.far.name, server: SERVER, cpus: &cpus })?;
-    // A program on the interface may have started NAPI anew.
-    bed.host.thread_napi(&bed.far.name, &[cores.receive])?;
+    let (host, interface, inner) = bed.protected();
+    let mut protection = mode.start(&Place {
+        host,
+        interface: &interface.name,
+        inner: inner.map(|end| end.name.as_str()),
+        server: addresses.server,
+        cpus: &cpus,
+    })?;
+    bed.pin_receivers(cores)?;
     let before = Look::take(&bed)?;
     let counted = protection.counters()?;
     let start = Instant::now();
     let macs = (bed.near.mac, bed.far.mac);
-    let flood = |pps| Attack::start(&bed.net, &bed.near.name, macs, SERVER, pps, cores.generator);
+    let way = bed.relay.as_ref().map_or(&bed.near, |relay| &relay.entry);
+    let flood = |pps| Attack::start(&bed.net, &way.name, macs, &addresses, pps, cores.generator);
     let attack = match rate {
         Rate::Pps(0.0) => None,
         Rate::Pps(pps) => Some(flood(Some(pps))?),
@@ -217,11 +155,8 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
     };
     thread::sleep(config.head_start);
     let cores_before = cpu_load()?;
-    let (network, _) = CLIENTS;
     let what = Visit {
-        server: SERVER,
-        // The network's own address is nobody's.
-        first: Ipv4Addr::from_bits(network.to_bits() + 1),
+        addresses,
         connects: config.connects,
         per_s: config.connects_per_s,
         patience: config.patience,
@@ -230,15 +165,13 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
     let visited = visit(&bed.net, &what, stop);
     let cores_after = cpu_load()?;
     let sent = attack.map(Attack::stop).transpose()?.unwrap_or_default();
-    let mut clients = visited?;
+    let clients = visited?;
     let seconds = if sent.elapsed_ns > 0 { sent.elapsed_ns as f64 / 1e9 } else { start.elapsed().as_secs_f64() };
     thread::sleep(SETTLE);
     let after = Look::take(&bed)?;
     let counters = since(&counted, protection.counters()?);
     protection.stop()?;
     server.stop()?;
-    clients.syns_again = after.net.grown(&before.net, "TcpExt:TCPSynRetrans");
-    clients.segments_again = after.net.grown(&before.net, "Tcp:RetransSegs");
     let point = FloodPoint {
         wanted_pps: match rate {
             Rate::Pps(pps) => Some(pps),
@@ -260,82 +193,8 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
     Ok(account(point, &before, &after, counters))
 }
 
-/// All counters at one moment.
-struct Look {
-    net: Counters,
-    host: Counters,
-    end: bpf::FloodEndCounts,
-}
-
-impl Look {
-    fn take(bed: &Bed) -> Result<Self, BenchError> {
-        Ok(Self {
-            net: Counters::read(&bed.net, &bed.near.name)?,
-            host: Counters::read(&bed.host, &bed.far.name)?,
-            end: bed.end.counts()?,
-        })
-    }
-}
-
 fn cpu_load() -> Result<BTreeMap<u32, CpuTime>, BenchError> {
     let text =
         fs::read_to_string("/proc/stat").map_err(|e| BenchError::Machine(format!("cannot read /proc/stat: {e}")))?;
     Ok(cpu_times(&text))
-}
-
-/// Counters less what they were.
-fn since(before: &[Counter], after: Vec<Counter>) -> Vec<Counter> {
-    let was = |what: &str| before.iter().find(|c| c.what == what).map_or(0, |c| c.packets);
-    after.into_iter().map(|c| Counter { packets: c.packets.saturating_sub(was(&c.what)), ..c }).collect()
-}
-
-/// Says where the flood's frames ended.
-fn account(mut point: FloodPoint, before: &Look, after: &Look, counters: Vec<Counter>) -> FloodPoint {
-    let of_net = |name: &str| after.net.grown(&before.net, name);
-    let of_host = |name: &str| after.host.grown(&before.host, name);
-    let full = of_net("tx_queue_0_xdp_xmit_errors");
-    // The kernel sends SYN-ACKs again to whom it has not forgotten.
-    let again = of_host("Tcp:RetransSegs");
-    let back = after.end.syn_acks.saturating_sub(before.end.syn_acks);
-    point.arrived = point.offered.saturating_sub(full);
-    point.answered = back.saturating_sub(again);
-    let mut losses = vec![
-        ("queue of the interface, before XDP".to_owned(), full),
-        ("receive path before the stack (no memory)".to_owned(), of_host("rx_queue_0_drops")),
-    ];
-    let (ended, beside): (Vec<Counter>, Vec<Counter>) = counters.into_iter().partition(|c| c.ended);
-    losses.extend(ended.into_iter().map(|c| (c.what, c.packets)));
-    losses.extend([
-        ("listener (TcpExt ListenDrops)".to_owned(), of_host("TcpExt:ListenDrops")),
-        (
-            "way back: full queue at the far end".to_owned(),
-            // Those of XDP_TX and redirects among them (veth_get_stats64).
-            of_host("tx_dropped"),
-        ),
-    ]);
-    point.losses =
-        losses.into_iter().filter(|(_, n)| *n > 0).map(|(place, packets)| Dropped { place, packets }).collect();
-    point.counters = beside.into_iter().map(|c| Dropped { place: c.what, packets: c.packets }).collect();
-    let lost: u64 = point.losses.iter().map(|l| l.packets).sum();
-    point.unexplained = point.offered.cast_signed() - point.answered.cast_signed() - lost.cast_signed();
-    point
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clients_share_the_floods_core_only_if_told() {
-        for (list, generator, clients, host) in
-            [("0-1", 0, 1, vec![1]), ("1-3", 1, 3, vec![2, 3]), ("0-7", 0, 3, vec![1, 2])]
-        {
-            let cores = FloodCores::split(&list.parse().unwrap()).unwrap();
-            assert_eq!((cores.generator, cores.clients, cores.of_host()), (generator, clients, host), "{list}");
-            assert!(!cores.arrangement().roles[0].does.contains("clients"));
-            let beside = cores.with_clients_beside_the_flood();
-            assert!(beside.clients == generator && beside.arrangement().roles[0].does.contains("clients"));
-        }
-        assert!(FloodCores::split(&"1".parse().unwrap()).is_err());
-    }
 }

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     io::{self, ErrorKind, Read, Write},
-    net::{SocketAddrV4, TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
     os::fd::AsRawFd,
     sync::{
         Arc,
@@ -48,7 +48,7 @@ pub(super) struct Server {
 
 impl Server {
     /// Listens inside `host`, and serves from the cores `cpus`.
-    pub(super) fn start(host: &NamespaceHandle, at: SocketAddrV4, cpus: &[u32]) -> Result<Self, BenchError> {
+    pub(super) fn start(host: &NamespaceHandle, at: SocketAddr, cpus: &[u32]) -> Result<Self, BenchError> {
         let failed = |error: io::Error| BenchError::Machine(format!("the server cannot listen: {error}"));
         let listener = Arc::new(host.run(|| listener(at))?.map_err(failed)?);
         let mut server = Self { stop: Arc::default(), threads: Vec::new() };
@@ -88,9 +88,10 @@ impl Drop for Server {
     }
 }
 
-fn listener(at: SocketAddrV4) -> io::Result<TcpListener> {
+fn listener(at: SocketAddr) -> io::Result<TcpListener> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
-    let fd = socket(AddressFamily::Inet, SockType::Stream, flags, None)?;
+    let family = if at.is_ipv6() { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    let fd = socket(family, SockType::Stream, flags, None)?;
     setsockopt(&fd, sockopt::ReuseAddr, &true)?;
     bind(fd.as_raw_fd(), &SockaddrStorage::from(at))?;
     listen(&fd, Backlog::new(BACKLOG)?)?;

@@ -19,10 +19,12 @@ use libbpf_rs::{
 use crate::{
     redirect::{duplicate, number, per_cpu},
     skel::shield_ack::{ShieldAckSkelBuilder, types::shield_ack_count},
-    xdp::{XdpError, interface_index, quiet_libbpf},
+    xdp::{XdpError, interface_index, kernel_has, quiet_libbpf},
 };
 
 const PROGRAM: &str = "shield_ack";
+/// What the kernel makes connections by.
+const ASSIGN: &str = "bpf_sk_assign_tcp_reqsk";
 
 /// What became of ACKs whose cookie XDP had found right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -43,10 +45,27 @@ pub struct ShieldAck {
 }
 
 impl ShieldAck {
+    /// Whether the running kernel can do it at all.
+    ///
+    /// # Errors
+    /// [`XdpError::Kernel`] below 6.9, which has no bpf_sk_assign_tcp_reqsk.
+    pub fn needs() -> Result<(), XdpError> {
+        if kernel_has(ASSIGN) {
+            return Ok(());
+        }
+        Err(XdpError::Kernel {
+            feature: "a rule that challenges for this machine itself (SYN cookies)",
+            function: ASSIGN,
+            since: "6.9",
+            instead: "use `limit` rules with `per-source` beside net.ipv4.tcp_syncookies=2, or challenge on a machine in front of this one \
+                      (`--between`, which works from 6.1 on)",
+        })
+    }
+
     /// Loads it and puts it behind all other programs at tc ingress (tcx) of `interface`.
     ///
     /// # Errors
-    /// [`XdpError::Load`] below kernel 6.8, which has no bpf_sk_assign_tcp_reqsk; [`XdpError::System`] for what else the kernel refuses.
+    /// As for [`ShieldAck::needs`]; [`XdpError::Load`]; [`XdpError::System`] for what else the kernel refuses.
     pub fn attach(interface: &str) -> Result<Self, XdpError> {
         let index = interface_index(interface)?.cast_signed();
         let (program, counts) = load()?;
@@ -120,6 +139,7 @@ impl ShieldAck {
 }
 
 fn load() -> Result<(OwnedFd, MapHandle), XdpError> {
+    ShieldAck::needs()?;
     quiet_libbpf();
     let failed = |source| XdpError::load(PROGRAM, source);
     let mut object = MaybeUninit::uninit();

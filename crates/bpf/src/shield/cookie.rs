@@ -12,7 +12,7 @@ use std::{
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenObject, libbpf_sys};
 use sys::ethtool::Ethtool;
 
-use super::{PROGRAM, connected::Connected};
+use super::{PROGRAM, ack::ShieldAck, connected::Connected};
 use crate::{
     redirect::{number, to_io},
     skel::shield::types::{rodata, shield_cookie_count, shield_cookie_cpu},
@@ -88,9 +88,10 @@ impl HostCookies {
     /// As the kernel would answer on `interface`: its MAC address and MTU, and the settings net.ipv4.tcp_* of this thread's network namespace.
     ///
     /// # Errors
-    /// [`XdpError::Unsupported`] if net.ipv4.tcp_syncookies is 0: then the kernel makes no connection of a cookie.
+    /// As for [`ShieldAck::needs`]. [`XdpError::Unsupported`] if net.ipv4.tcp_syncookies is 0: then the kernel makes no connection of a cookie.
     /// [`XdpError::System`] if something cannot be read.
     pub fn of(interface: &str) -> Result<Self, XdpError> {
+        ShieldAck::needs()?;
         let failed = |operation| {
             let interface = interface.to_owned();
             move |source| XdpError::System { interface, operation, source }

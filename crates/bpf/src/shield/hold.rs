@@ -14,10 +14,13 @@ use libbpf_rs::{
 use crate::{
     redirect::duplicate,
     skel::shield_hold::ShieldHoldSkelBuilder,
-    xdp::{XdpError, interface_index, quiet_libbpf},
+    xdp::{XdpError, interface_index, kernel_has, quiet_libbpf},
 };
 
 const PROGRAM: &str = "shield_hold";
+/// What the kernel attaches links at tc by. The older programs at tc (clsact) stay when their process is killed, and would keep this
+/// host's stack away for good.
+const TCX: &str = "tcx_link_attach";
 
 /// Programs at tc ingress and egress that drop what comes to them: the stack gets nothing from the interface and gets nothing out by it.
 /// Packet sockets read before the one, and write past the other with PACKET_QDISC_BYPASS. They go when this is dropped.
@@ -30,9 +33,17 @@ impl StackHold {
     /// In front of all other programs at tc (tcx) of `interface`.
     ///
     /// # Errors
-    /// [`XdpError::Load`]; [`XdpError::System`] for what the kernel refuses: below 6.6 it has no tcx.
+    /// [`XdpError::Kernel`] below 6.6, which has no tcx; [`XdpError::Load`]; [`XdpError::System`] for what else the kernel refuses.
     pub fn attach(interface: &str) -> Result<Self, XdpError> {
         let index = interface_index(interface)?.cast_signed();
+        if !kernel_has(TCX) {
+            return Err(XdpError::Kernel {
+                feature: "`--backend ring`",
+                function: TCX,
+                since: "6.6",
+                instead: "use `--backend xdp`, with `--xdp generic` where the driver has no XDP",
+            });
+        }
         quiet_libbpf();
         let failed = |source| XdpError::load(PROGRAM, source);
         let mut object = MaybeUninit::uninit();

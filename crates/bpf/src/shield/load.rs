@@ -227,6 +227,15 @@ impl Shield {
     /// # Errors
     /// [`XdpError::Setting`] if the program was not loaded to tell, or for a frame of less than 14 bytes, which the kernel refuses.
     pub fn test(&self, frame: &[u8]) -> Result<Tested, XdpError> {
+        self.test_split(frame, frame.len())
+    }
+
+    /// As [`Shield::test`], with the first `first` bytes in the frame's first buffer and the rest in further ones, as drivers hand over
+    /// frames that are larger than a buffer. The kernel itself splits what is larger than a page less 576 bytes.
+    ///
+    /// # Errors
+    /// As there; kernels before 6.18 refuse a first buffer that is not all of the frame (EINVAL).
+    pub fn test_split(&self, frame: &[u8], first: usize) -> Result<Tested, XdpError> {
         let Some(told) = &self.told else {
             return Err(XdpError::Setting("the shield's program was not loaded to tell what decides".into()));
         };
@@ -239,7 +248,7 @@ impl Shield {
             word(at).store(0, Ordering::Relaxed);
         }
         let mut out = vec![0; frame.len() + 256];
-        let (action, len, _) = self.run(frame, &mut out, 1)?;
+        let (action, len, _) = self.run(frame, first, &mut out, 1)?;
         out.truncate(len);
         let failed = word(offset_of!(shield_told, failed)).load(Ordering::Relaxed) != 0;
         let parsed = match word(offset_of!(shield_told, parsed)).load(Ordering::Relaxed) {
@@ -263,10 +272,12 @@ impl Shield {
     /// # Errors
     /// What BPF_PROG_TEST_RUN answers.
     pub fn time(&self, frame: &[u8], repeat: u32) -> Result<Duration, XdpError> {
-        Ok(self.run(frame, &mut vec![0; frame.len() + 256], repeat)?.2)
+        Ok(self.run(frame, frame.len(), &mut vec![0; frame.len() + 256], repeat)?.2)
     }
 
-    fn run(&self, frame: &[u8], out: &mut [u8], repeat: u32) -> Result<(u32, usize, Duration), XdpError> {
+    fn run(&self, frame: &[u8], first: usize, out: &mut [u8], repeat: u32) -> Result<(u32, usize, Duration), XdpError> {
+        // Where the first buffer ends is said only if it is not the whole frame: kernels before 6.18 know no other.
+        let split = (first < frame.len()).then(|| libbpf_sys::xdp_md { data_end: first as u32, ..Default::default() });
         let mut opts = libbpf_sys::bpf_test_run_opts {
             sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
             data_in: frame.as_ptr().cast(),
@@ -276,7 +287,11 @@ impl Shield {
             repeat: i32::try_from(repeat).unwrap_or(i32::MAX),
             ..Default::default()
         };
-        // SAFETY: the descriptor is ours; `opts` carries its own size, and both buffers are alive and of the stated lengths.
+        if let Some(context) = &split {
+            opts.ctx_in = std::ptr::from_ref(context).cast();
+            opts.ctx_size_in = size_of_val(context) as u32;
+        }
+        // SAFETY: the descriptor is ours; `opts` carries its own size, and the buffers and the context are alive and of the stated lengths.
         let code = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut opts) };
         if code < 0 {
             let source = io::Error::from_raw_os_error(-code);

@@ -90,15 +90,27 @@ impl ShieldShared {
         Ok(shared)
     }
 
-    /// Keeps them under `dir`, which is made, in a BPF file system, until [`ShieldShared::unpin`]; another process finds them there.
+    /// Keeps them under `dir`, which is made, in a BPF file system, until [`ShieldShared::unpin`]; another process finds them there. All of
+    /// them, or none: what was pinned before the one that fails is taken away again.
     ///
     /// # Errors
     /// [`XdpError::Pin`] with the path.
     pub fn pin(&mut self, dir: &Path) -> Result<(), XdpError> {
+        let was_there = dir.exists();
         fs::create_dir_all(dir).map_err(|source| XdpError::pin("make", dir, source))?;
-        for (name, map) in &mut self.maps {
+        for n in 0..self.maps.len() {
+            let (name, map) = &mut self.maps[n];
             let path = path_of(dir, name);
-            map.pin(&path).map_err(|e| XdpError::pin("pin a map as", &path, to_io(&e)))?;
+            if let Err(e) = map.pin(&path) {
+                // The first failure is what is told.
+                for (name, _) in &self.maps[..n] {
+                    let _ = fs::remove_file(path_of(dir, name));
+                }
+                if !was_there {
+                    let _ = fs::remove_dir(dir);
+                }
+                return Err(XdpError::pin("pin a map as", &path, to_io(&e)));
+            }
         }
         Ok(())
     }

@@ -1,26 +1,18 @@
 //! What comes to each protected prefix: counters, distinct sources, samples, as `shield_watch.h` writes them.
 
 use std::{
-    ffi::CString,
-    fs,
     hash::{BuildHasher, RandomState},
-    io,
     mem::offset_of,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    os::{
-        fd::{AsFd, AsRawFd, OwnedFd},
-        unix::ffi::OsStrExt,
-    },
-    path::{Path, PathBuf},
+    os::fd::{AsFd, OwnedFd},
     sync::{Arc, atomic::Ordering},
 };
 
-use libbpf_rs::{MapCore, MapHandle, MapType, OpenObject, libbpf_sys};
+use libbpf_rs::{MapHandle, MapType, OpenObject, libbpf_sys};
 use sys::map_mmap::SharedMemory;
 
 use super::PROGRAM;
 use crate::{
-    redirect::to_io,
     skel::shield::types::{rodata, watch_cpu, watch_sample, watch_slot},
     xdp::{XdpError, quiet_libbpf},
 };
@@ -33,7 +25,7 @@ const SAMPLES: usize = (size_of::<watch_cpu>() - offset_of!(watch_cpu, ring)) / 
 const SAMPLES_WANTED: u64 = SAMPLES as u64 / 2;
 /// A counter of packets of each kind (enum watch_kind).
 const KINDS: usize = 6;
-/// Names of the maps in the program, and in a BPF file system.
+/// Names of the maps in the program, and what the kernel shows.
 const MAPS: [(&str, &str); 2] = [(".data.sh_wslot", "watch_slots"), (".data.sh_wcpu", "watch_cpus")];
 
 const _: () = assert!(
@@ -171,55 +163,6 @@ impl Watch {
         let seed = RandomState::new().hash_one(0) | 1;
         watch.cpus.word(offset_of!(watch_cpu, seed)).store(seed, Ordering::Relaxed);
         Ok(Self { config: WatchConfig { seed, ..watch.config }, ..watch })
-    }
-
-    /// Keeps the maps under `dir`, which exists in a BPF file system.
-    ///
-    /// # Errors
-    /// [`XdpError::Pin`] with the path.
-    pub fn pin(&self, dir: &Path) -> Result<(), XdpError> {
-        for (map, path) in self.config.maps.iter().zip(paths(dir)) {
-            let name = CString::new(path.as_os_str().as_bytes()).map_err(|e| XdpError::pin("use", &path, e.into()))?;
-            // SAFETY: the descriptor is ours, and the string is terminated and outlives the call.
-            let code = unsafe { libbpf_sys::bpf_obj_pin(map.as_raw_fd(), name.as_ptr()) };
-            if code < 0 {
-                return Err(XdpError::pin("pin a map as", &path, io::Error::from_raw_os_error(-code)));
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the names under `dir` away.
-    ///
-    /// # Errors
-    /// [`XdpError::Pin`] with the path; names that are gone already are none.
-    pub fn unpin(dir: &Path) -> Result<(), XdpError> {
-        for path in paths(dir) {
-            match fs::remove_file(&path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(XdpError::pin("remove", &path, e)),
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// The maps that another process pinned for as many prefixes; none: there are none, or they are for another number of prefixes.
-    ///
-    /// # Errors
-    /// [`XdpError::Pin`] if they are there and cannot be opened.
-    pub fn open(dir: &Path, prefixes: usize) -> Result<Option<Self>, XdpError> {
-        quiet_libbpf();
-        let cpus = libbpf_rs::num_possible_cpus().map_err(|e| XdpError::load(PROGRAM, e))?.next_power_of_two();
-        let [slots, of_cpus] = paths(dir);
-        if !slots.exists() || !of_cpus.exists() {
-            return Ok(None);
-        }
-        let map = |path: &Path| MapHandle::from_pinned_path(path).map_err(|e| XdpError::pin("open", path, to_io(&e)));
-        let maps = [map(&slots)?, map(&of_cpus)?];
-        if maps.each_ref().map(MapCore::value_size) != sizes(prefixes, cpus)? {
-            return Ok(None);
-        }
-        Self::of(&maps, prefixes, cpus).map(Some)
     }
 
     fn of(maps: &[MapHandle; 2], prefixes: usize, cpus: usize) -> Result<Self, XdpError> {
@@ -418,10 +361,6 @@ fn sizes(prefixes: usize, cpus: usize) -> Result<[u32; 2], XdpError> {
         ))
     })?;
     Ok([slots.cast_unsigned(), (cpus * size_of::<watch_cpu>()) as u32])
-}
-
-fn paths(dir: &Path) -> [PathBuf; 2] {
-    MAPS.map(|(_, name)| dir.join(name))
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 mod benches;
 mod config;
-mod flood;
+pub(crate) mod flood;
 mod observer;
 mod output;
 mod progress;

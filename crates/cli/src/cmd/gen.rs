@@ -61,8 +61,8 @@ pub(crate) struct GenArgs {
     /// with a mix of sizes).
     #[arg(long, value_name = "N", conflicts_with = "pcap", help_heading = "Addresses")]
     flows: Option<usize>,
-    /// Draw each packet's source anew: a port from 1024 on, and an address of --src (of IPv6, its last 32 bits). As spoofed floods are; xdp-live
-    /// only. --flows is then 1 unless given.
+    /// Draw each packet's source anew: a port from 1024 on, and an address of --src (of IPv6, its last 32 bits, or with a prefix
+    /// shorter than /64 the numbers of its /64 networks). As spoofed floods are; xdp-live only. --flows is then 1 unless given.
     #[arg(long, conflicts_with_all = ["pcap", "src_port"], help_heading = "Addresses")]
     random_sources: bool,
     /// Source addresses. Default: 198.18.0.0/16, or 2001:2:0:1::/64 with --ipv6.

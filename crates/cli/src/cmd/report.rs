@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use ::bench::run;
+use anyhow::anyhow;
 use clap::{Args, Subcommand};
 use model::{
     bench::{BenchRun, SCHEMA, compare::compare},
@@ -10,10 +11,13 @@ use model::{
 };
 use report::Look;
 
-use super::bench::OutputArgs;
-use crate::failure::{Failure, Outcome, print};
+use super::bench::{OutputArgs, flood};
+use crate::{
+    failure::{Failure, Outcome, print},
+    out_file::OutFile,
+};
 
-/// Show saved runs of `evenkeel bench`, or lay them side by side.
+/// Show saved runs of `evenkeel bench` and `evenkeel bench flood`, or lay them side by side.
 #[derive(Debug, Args)]
 pub(crate) struct ReportArgs {
     #[command(subcommand)]
@@ -41,7 +45,7 @@ struct CompareArgs {
     /// The files of the runs.
     #[arg(num_args = 2.., required = true)]
     runs: Vec<PathBuf>,
-    /// Print the comparison as JSON (schema evenkeel.bench.compare/1) instead of text.
+    /// Print the comparison as JSON (schema evenkeel.bench.compare/1, or evenkeel.bench.flood.compare/1) instead of text.
     #[arg(long)]
     json: bool,
 }
@@ -56,6 +60,13 @@ pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, Failure> {
 
 impl ShowArgs {
     fn run(&self) -> Result<Outcome, Failure> {
+        if flood::is_saved(&self.run) {
+            let (as_json, page) = self.output.for_flood().map_err(|option| {
+                Failure::usage(anyhow!("{} is a run of bench flood, which has no {option}", self.run.display()))
+            })?;
+            let page = page.map(|path| Ok::<_, Failure>((OutFile::open(path)?, path))).transpose()?;
+            return flood::put_out(&flood::load(&self.run)?, as_json, page).map(|()| Outcome::Fine);
+        }
         let run = run::load_run(&self.run)?;
         self.output.open()?.show(&run)?;
         Ok(Outcome::Fine)
@@ -64,6 +75,32 @@ impl ShowArgs {
 
 impl CompareArgs {
     fn run(&self) -> Result<Outcome, Failure> {
+        let (floods, others): (Vec<_>, Vec<_>) = self.runs.iter().partition(|path| flood::is_saved(path));
+        match (floods.first(), others.first()) {
+            (Some(flood), Some(other)) => Err(Failure::usage(anyhow!(
+                "{} is a run of bench flood and {} is none: they have nothing in common",
+                flood.display(),
+                other.display()
+            ))),
+            (Some(_), None) => self.compare_floods(),
+            _ => self.compare(),
+        }
+    }
+
+    fn compare_floods(&self) -> Result<Outcome, Failure> {
+        let runs = self.runs.iter().map(|path| Ok((path.display().to_string(), flood::load(path)?)));
+        let comparison = model::flood::compare::compare(&runs.collect::<Result<Vec<_>, Failure>>()?);
+        let text = match self.json {
+            true => {
+                let document = Document::new("bench.flood.compare", model::flood::compare::SCHEMA, &comparison);
+                serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n"
+            }
+            false => report::flood_compare_text(&comparison, Look::of_stdout()),
+        };
+        print(&text).map(|()| Outcome::Fine)
+    }
+
+    fn compare(&self) -> Result<Outcome, Failure> {
         let runs = self
             .runs
             .iter()

@@ -3,6 +3,7 @@
 mod ask;
 mod judge;
 mod run;
+mod teller;
 
 use std::path::PathBuf;
 
@@ -57,8 +58,10 @@ fn parse_rule(text: &str) -> Result<Rule, String> {
 }
 
 impl RuleArgs {
+    /// For a process that goes on: whoever asks it for its file may be in another folder.
     fn source(&self) -> Source {
-        Source { file: self.rules.clone(), rules: self.rule.clone(), sets: self.set.clone() }
+        let file = self.rules.as_ref().map(|path| std::path::absolute(path).unwrap_or_else(|_| path.clone()));
+        Source { file, rules: self.rule.clone(), sets: self.set.clone() }
     }
 
     fn read(&self) -> Result<RuleFile, ShieldError> {
@@ -68,7 +71,8 @@ impl RuleArgs {
                     .into(),
             ));
         }
-        let file = self.source().read()?;
+        // As it was typed: errors name it so.
+        let file = Source { file: self.rules.clone(), ..self.source() }.read()?;
         for skipped in &file.skipped {
             crate::failure::note(format_args!("passed over, as told: {skipped}"));
         }

@@ -269,6 +269,7 @@ impl RingGateway {
             rates: None,
             sources: Vec::new(),
             attacks: Vec::new(),
+            warnings: Vec::new(),
         }
     }
 

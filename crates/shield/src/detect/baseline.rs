@@ -76,6 +76,16 @@ impl Baseline {
         self.mean.get(measure)
     }
 
+    /// The mean distance of a measure from its mean, per second.
+    pub fn deviation(&self, measure: Measure) -> f64 {
+        self.deviation.get(measure)
+    }
+
+    /// As it was learned before.
+    pub(super) fn of(mean: Rates, deviation: Rates, learned: Duration) -> Self {
+        Self { mean, deviation, learned }
+    }
+
     /// How long it has learned.
     pub fn learned(&self) -> Duration {
         self.learned

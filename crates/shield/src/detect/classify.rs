@@ -45,6 +45,9 @@ pub struct Finding {
     pub ports: Vec<u16>,
 }
 
+/// Fragments of 1480 bytes that a datagram of 65,535 bytes has.
+const FRAGMENTS_MAX: usize = 45;
+
 /// Classifies what is too much: `excess` is what came beyond what is usual, `samples` are packets of the prefix.
 pub fn classify(excess: &Counts, samples: &[Packet]) -> Finding {
     let all = Kind::ALL.iter().map(|k| k.count(excess)).sum::<u64>().max(1) as f64;
@@ -78,7 +81,8 @@ pub fn classify(excess: &Counts, samples: &[Packet]) -> Finding {
 /// The source ports of a reflection; empty if it is none.
 fn reflecting(udp: &[&Packet], few_sources: bool) -> Vec<u16> {
     let with_ports = udp.iter().filter(|p| p.part != Part::Later).count();
-    if with_ports < SAMPLES_MIN {
+    // Fewer first parts than a flood of the longest datagrams would have: those with ports are somebody else's.
+    if with_ports < SAMPLES_MIN || with_ports * FRAGMENTS_MAX < udp.len() {
         return Vec::new();
     }
     let shares = mix::udp_ports(udp.iter().copied());

@@ -5,6 +5,9 @@ use std::{collections::BTreeMap, path::PathBuf};
 use model::shield_event::{AttackClass, Measure};
 use serde::Deserialize;
 
+/// No time is longer, in seconds (31 years): more than clocks count would end the process that tends the shield.
+const TIME_MAX_S: f64 = 1e9;
+
 /// What counts as an attack, and what is done about it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -73,7 +76,7 @@ pub enum StepConfig {
     LimitPerSource {
         /// Packets per second of one source.
         pps: u64,
-        /// Packets that may come at once; `pps` if not told.
+        /// Packets that may come at once; a tenth of `pps` if not told, 20 at least.
         #[serde(default)]
         burst: Option<u64>,
     },
@@ -81,7 +84,7 @@ pub enum StepConfig {
     Limit {
         /// Packets per second.
         pps: u64,
-        /// Packets that may come at once; `pps` if not told.
+        /// Packets that may come at once; a tenth of `pps` if not told, 20 at least.
         #[serde(default)]
         burst: Option<u64>,
     },
@@ -159,6 +162,20 @@ impl DetectConfig {
         self.ladder.get(&class).cloned().unwrap_or_else(|| default_ladder(class))
     }
 
+    /// Leaves out the steps that challenge; whether there were any.
+    pub fn leave_out_challenges(&mut self) -> bool {
+        let mut found = false;
+        for class in AttackClass::ALL {
+            let all = self.ladder(class);
+            let others: Vec<_> = all.iter().filter(|step| **step != StepConfig::Challenge {}).cloned().collect();
+            if others.len() < all.len() {
+                found = true;
+                self.ladder.insert(class, others);
+            }
+        }
+        found
+    }
+
     /// What in it cannot be, as (key, why); the file's reader puts the line to it.
     ///
     /// # Errors
@@ -182,8 +199,8 @@ impl DetectConfig {
             ("shadow.first-s", self.shadow.first_s),
         ];
         for (key, value) in positive {
-            if !value.is_finite() || value < 0.0 {
-                return bad(key, format!("{value}, but it is a time of 0 s or more"));
+            if !(0.0..=TIME_MAX_S).contains(&value) {
+                return bad(key, format!("{value}, but it is a time of 0 to {TIME_MAX_S} s"));
             }
         }
         if !self.baseline.factor.is_finite() || self.baseline.factor <= 1.0 {
@@ -208,8 +225,8 @@ impl DetectConfig {
         }
         match &self.hook {
             Some(hook) if hook.run.is_empty() => bad("hook.run", "names no program".into()),
-            Some(hook) if !(hook.timeout_s.is_finite() && hook.timeout_s > 0.0) => {
-                bad("hook.timeout-s", format!("{}, but it must be above 0", hook.timeout_s))
+            Some(hook) if !(hook.timeout_s > 0.0 && hook.timeout_s <= TIME_MAX_S) => {
+                bad("hook.timeout-s", format!("{}, but it must be above 0, and {TIME_MAX_S} at most", hook.timeout_s))
             }
             _ => Ok(()),
         }
@@ -225,5 +242,22 @@ pub fn default_ladder(class: AttackClass) -> Vec<StepConfig> {
         AttackClass::Reflection => vec![StepConfig::DropPorts {}, per_source(1000)],
         AttackClass::Fragments => vec![StepConfig::DropFragments {}],
         AttackClass::Unknown => vec![per_source(1000), StepConfig::DropSources {}],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_that_challenge_are_left_out_and_no_others() {
+        let mut config = DetectConfig::default();
+        let before = AttackClass::ALL.map(|class| config.ladder(class));
+        assert!(config.leave_out_challenges());
+        assert!(!config.leave_out_challenges(), "there are none any more");
+        for (class, before) in AttackClass::ALL.into_iter().zip(before) {
+            let skipped = usize::from(class == AttackClass::SynFlood);
+            assert_eq!(config.ladder(class), before[skipped..], "{}", class.word());
+        }
     }
 }

@@ -10,6 +10,7 @@ use super::{
     classify::classify,
     config::DetectConfig,
     known::Known,
+    learned::Learned,
     mix::{self, Kind},
     window::{Counts, Rates, Window},
 };
@@ -135,6 +136,18 @@ impl Detector {
         self.revision += 1;
     }
 
+    /// What is usual for each prefix.
+    pub fn baselines(&self) -> impl Iterator<Item = (Prefix, &Baseline)> {
+        self.prefixes.iter().map(|w| (w.prefix, &w.baseline))
+    }
+
+    /// Takes what was learned earlier about prefixes of which nothing is known yet.
+    pub fn recall(&mut self, learned: &Learned) {
+        for watched in self.prefixes.iter_mut().filter(|w| w.baseline.learned().is_zero()) {
+            watched.baseline = learned.get(watched.prefix).unwrap_or_default();
+        }
+    }
+
     /// One look that ended at `now`, by a clock that never goes back; `at` is the same moment on the wall.
     pub fn step(&mut self, window: &Window, now: Duration, at: jiff::Timestamp) -> Vec<ShieldEvent> {
         if window.time.is_zero() || window.time > Duration::from_millis(self.config.every_ms) * LATE {
@@ -192,6 +205,12 @@ impl Detector {
     /// The rules of all mitigations, to be put behind the management rules by [`super::insert`].
     pub fn rules(&self) -> Vec<Rule> {
         self.prefixes.iter().filter_map(|w| w.attack.as_ref()).flat_map(Attack::rules).collect()
+    }
+
+    /// Those of the mitigations that go on if only `protected` is watched.
+    pub fn rules_for(&self, protected: &[Prefix]) -> Vec<Rule> {
+        let stays = self.prefixes.iter().filter(|w| protected.contains(&w.prefix));
+        stays.filter_map(|w| w.attack.as_ref()).flat_map(Attack::rules).collect()
     }
 
     /// The state of each prefix, in the order of their numbers.

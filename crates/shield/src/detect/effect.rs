@@ -96,7 +96,12 @@ pub fn left_over(samples: &[Packet], rules: &[Rule], ended: &HashMap<String, u64
     samples
         .iter()
         .map(|packet| {
-            let applying = rules.iter().zip(&ends).filter(|(rule, _)| reference::applies(&none, &rule.when, packet));
+            // A challenge is to all of TCP, but it is SYNs that it ends.
+            let asked = |rule: &Rule| rule.action != Action::Challenge || Kind::of(packet) == Kind::Syn;
+            let applying = rules
+                .iter()
+                .zip(&ends)
+                .filter(|(rule, _)| asked(rule) && reference::applies(&none, &rule.when, packet));
             (*packet, applying.map(|(_, ends)| 1.0 - ends).product())
         })
         .collect()

@@ -11,6 +11,14 @@ use crate::rules::{Action, Fragment, Limit, Match, Place, Prefix, Rule, Rules};
 
 /// The lengths by which sources are told apart: an IPv4 address, an IPv6 /64.
 const PER_SOURCE: (u8, u8) = (32, 64);
+/// The least of what may come at once where the ladder does not tell.
+const BURST_MIN: u64 = 20;
+
+/// Packets that may come at once where the ladder does not tell, as in the file's own limits: a tenth of the rate. A whole second's worth
+/// would let a flood of twice the rate go on for a second. And not fewer than a browser's connections.
+fn burst(pps: u64) -> u64 {
+    (pps / 10).max(BURST_MIN)
+}
 
 /// A step against a finding: its rules, and what they do in words. None: it has nothing to act on here (no heavy source, no port).
 ///
@@ -20,8 +28,8 @@ pub fn rules(step: &StepConfig, number: usize, finding: &Finding, prefix: Prefix
     let rule = |part: &str, when: Match, action| Rule { name: name(part), when, action, ..Rule::default() };
     let kind = || finding.kind.conditions(prefix);
     let what = finding.kind.words();
-    let limit = |pps: u64, burst: Option<u64>, per_source| {
-        Action::Limit(Limit { pps, burst: burst.unwrap_or(pps).max(1), per_source })
+    let limit = |pps: u64, told: Option<u64>, per_source| {
+        Action::Limit(Limit { pps, burst: told.unwrap_or_else(|| burst(pps)), per_source })
     };
     Some(match step {
         StepConfig::LimitPerSource { pps, burst } => (
@@ -31,8 +39,9 @@ pub fn rules(step: &StepConfig, number: usize, finding: &Finding, prefix: Prefix
         StepConfig::Limit { pps, burst } => {
             (vec![rule("", kind(), limit(*pps, *burst, None))], format!("limit {what} to {pps} packets/s"))
         }
+        // All of TCP: the ACK that brings a cookie back, and the RST by which a source shows that it exists, are no SYNs.
         StepConfig::Challenge {} => {
-            (vec![rule("", Kind::Syn.conditions(prefix), Action::Challenge)], "answer TCP SYN with cookies".into())
+            (vec![rule("", Kind::Tcp.conditions(prefix), Action::Challenge)], "answer TCP SYN with cookies".into())
         }
         StepConfig::DropSources {} if finding.sources.is_empty() => return None,
         StepConfig::DropSources {} => {
@@ -62,18 +71,18 @@ pub fn rules(step: &StepConfig, number: usize, finding: &Finding, prefix: Prefix
     })
 }
 
-/// `base` with `mitigations` behind the rules of the management allow-list: drops first, then limits, which let the search go on, then
-/// challenges.
+/// `base` with `mitigations` behind the rules of the management allow-list: drops first, then limits, which let the search go on. Challenges
+/// end it, for connections that are there as well: they stand behind what the file drops, up to its first rule that lets something pass.
 pub fn insert(base: &Rules, mitigations: &[Rule]) -> Rules {
-    let mut sorted = mitigations.to_vec();
-    sorted.sort_by_key(|rule| match rule.action {
-        Action::Drop => 0,
-        Action::Limit(_) => 1,
-        Action::Challenge => 2,
-        Action::Pass => 3,
-    });
     let mut all = base.clone();
-    let at = all.rules.iter().take_while(|rule| rule.management).count();
-    all.rules.splice(at..at, sorted);
+    let own = base.rules.iter().take_while(|rule| rule.management).count();
+    let ends = |rule: &Rule| rule.management || rule.shadow || !matches!(rule.action, Action::Pass | Action::Challenge);
+    let passes = base.rules.iter().skip(own).position(|rule| !ends(rule)).map_or(base.rules.len(), |at| own + at);
+    let of = |actions: fn(&Action) -> bool| mitigations.iter().filter(move |rule| actions(&rule.action)).cloned();
+    let decisive = of(|action| matches!(action, Action::Challenge)).chain(of(|action| matches!(action, Action::Pass)));
+    // From behind, so that the first place stays where it is.
+    all.rules.splice(passes..passes, decisive);
+    let first = of(|action| matches!(action, Action::Drop)).chain(of(|action| matches!(action, Action::Limit(_))));
+    all.rules.splice(own..own, first);
     all
 }

@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Instant};
 use bpf::shield::{RuleCount, ShieldCounts, Watch, WatchConfig};
 use model::shield_event::ShieldEvent;
 
-use super::{Detector, Reader, config::DetectConfig};
+use super::{Detector, Heavy, Learned, Reader, config::DetectConfig};
 use crate::{
     compile::Counters,
     events::{EventError, EventLog, Hook, metrics, metrics::MetricsServer},
@@ -21,6 +21,7 @@ pub struct Sentry {
     interface: String,
     reader: Reader,
     detector: Detector,
+    heavy: Heavy,
     log: Option<EventLog>,
     hook: Option<Hook>,
     server: Option<MetricsServer>,
@@ -42,6 +43,30 @@ pub struct Seen {
     pub troubles: Vec<EventError>,
 }
 
+/// What is to be watched, and told where, from a moment to come: all that can fail has been done.
+#[derive(Debug)]
+pub struct Change {
+    config: DetectConfig,
+    protected: Vec<Prefix>,
+    watch: Option<Watch>,
+    // None: the one that is there goes on.
+    log: Option<Option<EventLog>>,
+    hook: Option<Option<Hook>>,
+    server: Option<Option<MetricsServer>>,
+}
+
+impl Change {
+    /// What [`bpf::shield::Shield::load`] is to be told; none: what it was told before.
+    pub fn watch(&self) -> Option<&WatchConfig> {
+        self.watch.as_ref().map(Watch::config)
+    }
+
+    /// What will be watched.
+    pub fn protected(&self) -> &[Prefix] {
+        &self.protected
+    }
+}
+
 impl Sentry {
     /// Begins to watch `protected` on `interface` through `watch`, which was made or opened for as many prefixes.
     ///
@@ -60,6 +85,7 @@ impl Sentry {
             interface: interface.to_owned(),
             reader: Reader::new(watch),
             detector: Detector::new(config, protected),
+            heavy: Heavy::default(),
             log,
             hook,
             server,
@@ -75,9 +101,63 @@ impl Sentry {
         self.reader.watch().config()
     }
 
+    /// Opens what `config` needs and this one has not. `watch` is for `protected`; none: the same prefixes stay.
+    ///
+    /// # Errors
+    /// As for [`Sentry::start`]; nothing has changed.
+    pub fn prepare(
+        &self,
+        config: DetectConfig,
+        protected: &[Prefix],
+        watch: Option<Watch>,
+    ) -> Result<Change, EventError> {
+        let before = self.detector.config();
+        let log = (config.events != before.events).then(|| config.events.as_deref().map(EventLog::open).transpose());
+        let hook = (config.hook != before.hook).then(|| config.hook.as_ref().map(Hook::start).transpose());
+        let port = config.metrics.port;
+        let server = (port != before.metrics.port).then(|| port.map(MetricsServer::start).transpose());
+        let (log, hook, server) = (log.transpose()?, hook.transpose()?, server.transpose()?);
+        Ok(Change { config, protected: protected.to_vec(), watch, log, hook, server })
+    }
+
+    /// From now on it is as `change` says. What was learned about prefixes that stay, and attacks on them, go on.
+    pub fn change(&mut self, change: Change) {
+        if let Some(watch) = change.watch {
+            self.reader = Reader::new(watch);
+        }
+        if let Some(log) = change.log {
+            self.log = log;
+        }
+        if let Some(hook) = change.hook {
+            self.hook = hook;
+        }
+        if let Some(server) = change.server {
+            self.server = server;
+        }
+        self.detector.reconfigure(change.config, &change.protected);
+        // The caller has their rules: Detector::rules_for.
+        self.revision = self.detector.revision();
+    }
+
+    /// Takes what was learned earlier about prefixes of which nothing is known yet.
+    pub fn recall(&mut self, learned: &Learned) {
+        self.detector.recall(learned);
+    }
+
+    /// The first look is at what comes from now on.
+    pub fn begin_now(&mut self) {
+        self.reader.look();
+    }
+
+    /// The interface has another name from now on.
+    pub fn rename(&mut self, interface: &str) {
+        interface.clone_into(&mut self.interface);
+    }
+
     /// Looks at what came since the last look. `counts` are the shield's, by the slots of `counters`.
     pub fn look(&mut self, counts: &ShieldCounts, counters: &Counters) -> Seen {
         let mut window = self.reader.look();
+        self.heavy.look(&window);
         let mut before = std::mem::take(&mut self.before);
         for rule in self.detector.rules() {
             let slot = counters.get(&rule.name).map(usize::from);
@@ -128,6 +208,17 @@ impl Sentry {
     /// Who judges.
     pub fn detector(&self) -> &Detector {
         &self.detector
+    }
+
+    /// Who sends most just now.
+    pub fn heavy(&self) -> &Heavy {
+        &self.heavy
+    }
+
+    /// Seconds since the attack of this number began.
+    pub fn since_s(&self, attack: u64) -> Option<f64> {
+        let found = self.detector.states().filter_map(|state| state.attack).find(|found| found.number == attack)?;
+        Some(self.started.elapsed().saturating_sub(found.began).as_secs_f64())
     }
 
     /// Where metrics are answered.

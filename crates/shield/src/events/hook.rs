@@ -4,7 +4,10 @@ use std::{
     io::Write,
     os::unix::process::{CommandExt, ExitStatusExt},
     process::{Child, Command, Stdio},
-    sync::mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel},
+    sync::{
+        Arc, OnceLock,
+        mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel},
+    },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -20,6 +23,8 @@ use crate::detect::config::HookConfig;
 
 /// Events that wait while the program runs; what comes beyond is not told to it, and that is said.
 const WAITING_MAX: usize = 256;
+/// No timeout is longer.
+const DAY: Duration = Duration::from_secs(86_400);
 /// How often its end is looked for.
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -30,7 +35,12 @@ pub struct Hook {
     failures: Receiver<EventError>,
     thread: Option<JoinHandle<()>>,
     program: String,
+    timeout: Duration,
+    end: End,
 }
+
+/// When the thread is to have ended, once that is known.
+type End = Arc<OnceLock<Instant>>;
 
 impl Hook {
     /// Starts the thread; the program itself is started with the first event.
@@ -41,11 +51,13 @@ impl Hook {
         let program = config.run.first().cloned().unwrap_or_default();
         let (events, waiting) = sync_channel(WAITING_MAX);
         let (failed, failures) = channel();
-        let config = config.clone();
-        let thread = thread::Builder::new().name("shield-hook".into()).spawn(move || serve(&config, &waiting, &failed));
+        let (end, timeout) = (End::default(), timeout(config));
+        let (config, known) = (config.clone(), Arc::clone(&end));
+        let serve = move || serve(&config, &waiting, &failed, &known);
+        let thread = thread::Builder::new().name("shield-hook".into()).spawn(serve);
         let thread =
             thread.map_err(|e| EventError::Hook { program: program.clone(), event: "start", reason: e.to_string() })?;
-        Ok(Self { events: Some(events), failures, thread: Some(thread), program })
+        Ok(Self { events: Some(events), failures, thread: Some(thread), program, timeout, end })
     }
 
     /// Has the program run for `event` as soon as it has ended for those before.
@@ -71,8 +83,10 @@ impl Hook {
 }
 
 impl Drop for Hook {
-    /// Waits until the program has run for all events, each within its timeout.
+    /// Waits until the program has run for all events, all of them within one timeout: a program that hangs each time would otherwise hold
+    /// up the end of the shield for as many timeouts as events wait.
     fn drop(&mut self) {
+        let _ = self.end.set(Instant::now() + self.timeout);
         self.events = None;
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -80,17 +94,24 @@ impl Drop for Hook {
     }
 }
 
-fn serve(config: &HookConfig, events: &Receiver<ShieldEvent>, failed: &Sender<EventError>) {
+fn serve(config: &HookConfig, events: &Receiver<ShieldEvent>, failed: &Sender<EventError>, end: &End) {
     for event in events {
-        if let Err(reason) = run(config, &event) {
+        if end.get().is_some_and(|end| Instant::now() >= *end) {
+            return;
+        }
+        if let Err(reason) = run(config, &event, end) {
             let program = config.run.first().cloned().unwrap_or_default();
             let _ = failed.send(EventError::Hook { program, event: event.what.word(), reason });
         }
     }
 }
 
+fn timeout(config: &HookConfig) -> Duration {
+    Duration::try_from_secs_f64(config.timeout_s).unwrap_or(DAY).min(DAY)
+}
+
 /// Runs it once: no shell, a group of its own, the event on its standard input.
-fn run(config: &HookConfig, event: &ShieldEvent) -> Result<(), String> {
+fn run(config: &HookConfig, event: &ShieldEvent, end: &End) -> Result<(), String> {
     let (program, arguments) = config.run.split_first().ok_or("no program is named")?;
     let mut child = Command::new(program)
         .args(arguments)
@@ -109,11 +130,12 @@ fn run(config: &HookConfig, event: &ShieldEvent) -> Result<(), String> {
         // A line is far shorter than a pipe is large; a program that does not read it does not want it.
         let _ = input.write_all(line(event).as_bytes());
     }
-    wait(&mut child, Duration::from_secs_f64(config.timeout_s))
+    wait(&mut child, timeout(config), end)
 }
 
-fn wait(child: &mut Child, timeout: Duration) -> Result<(), String> {
+fn wait(child: &mut Child, timeout: Duration, end: &End) -> Result<(), String> {
     let start = Instant::now();
+    let in_time = || start.elapsed() < timeout && end.get().is_none_or(|end| Instant::now() < *end);
     loop {
         match child.try_wait() {
             Ok(Some(status)) if status.success() => return Ok(()),
@@ -123,12 +145,13 @@ fn wait(child: &mut Child, timeout: Duration) -> Result<(), String> {
                     (None, signal) => format!("it was ended by signal {}", signal.unwrap_or(0)),
                 });
             }
-            Ok(None) if start.elapsed() < timeout => thread::sleep(LOOK),
+            Ok(None) if in_time() => thread::sleep(LOOK),
             Ok(None) => {
                 // Its group, which it leads: what it started goes with it.
                 let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
                 let _ = child.wait();
-                return Err(format!("it was ended after {} s, its timeout", timeout.as_secs_f64()));
+                let ran = start.elapsed().min(timeout).as_secs_f64();
+                return Err(format!("it was ended after {ran:.1} s, its timeout or the end of the shield"));
             }
             Err(e) => return Err(format!("its end cannot be waited for: {e}")),
         }

@@ -18,7 +18,10 @@ use bpf::shield::{RuleCount, ShieldTotals};
 use model::shield_event::Measure;
 
 use super::EventError;
-use crate::detect::Detector;
+use crate::{
+    detect::Detector,
+    serving::{Desk, Within},
+};
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// A request's head is short; one that is longer or slower is not answered.
@@ -162,13 +165,20 @@ impl MetricsServer {
         let (text, stop) = (Arc::new(Mutex::new(String::new())), Arc::new(AtomicBool::new(false)));
         let (shared, asked_to_stop) = (Arc::clone(&text), Arc::clone(&stop));
         let serve = move || {
-            for stream in listener.incoming() {
-                if asked_to_stop.load(Ordering::Relaxed) {
-                    return;
+            let mut desk = Desk::default();
+            while !asked_to_stop.load(Ordering::Relaxed) {
+                if !desk.has_room() {
+                    continue;
                 }
-                if let Ok(stream) = stream {
-                    // Who asks and goes away before the answer is no failure of ours.
-                    let _ = answer(&stream, &shared);
+                match listener.accept() {
+                    Ok(_) if asked_to_stop.load(Ordering::Relaxed) => return,
+                    Ok((stream, _)) => {
+                        let text = Arc::clone(&shared);
+                        // Who asks and goes away before the answer is no failure of ours.
+                        desk.serve("shield-answer", move || drop(answer(&stream, &text)));
+                    }
+                    // Out of descriptors, most likely: not at once again.
+                    Err(_) => thread::sleep(Duration::from_millis(50)),
                 }
             }
         };
@@ -199,9 +209,7 @@ impl Drop for MetricsServer {
 }
 
 fn answer(stream: &TcpStream, text: &Mutex<String>) -> io::Result<()> {
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    let mut head = BufReader::new(stream.take(HEAD_MAX)).lines();
+    let mut head = BufReader::new(Within::new(stream, PATIENCE).take(HEAD_MAX)).lines();
     let request = head.next().transpose()?.unwrap_or_default();
     for line in head {
         if line?.is_empty() {
@@ -216,7 +224,7 @@ fn answer(stream: &TcpStream, text: &Mutex<String>) -> io::Result<()> {
         (Some("GET" | "HEAD"), _) => ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned()),
         _ => ("405 Method Not Allowed", "text/plain", "only GET is answered\n".to_owned()),
     };
-    let mut stream = stream;
+    let mut stream = Within::new(stream, PATIENCE);
     let len = body.len();
     write!(stream, "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n")?;
     if !request.starts_with("HEAD") {

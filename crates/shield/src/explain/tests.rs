@@ -105,6 +105,27 @@ fn what_the_capture_did_not_keep_is_not_guessed() {
     assert_eq!((summary.cut.packets, summary.by_default.packets), (1, 1));
 }
 
+/// The kept bytes end where a guess at the rest, made the same everywhere, would say the same wrong thing.
+#[test]
+fn what_is_not_kept_is_neither_malformed_nor_of_another_protocol() {
+    let web = udp(80);
+    let mut tagged = web[..12].to_vec();
+    tagged.extend([0x81, 0, 0, 7]);
+    tagged.extend(&web[12..]);
+    // IPv6 with hop-by-hop options before UDP.
+    let mut chain = [&web[..12], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 16, 0, 64]].concat();
+    chain.extend([1; 32]);
+    chain.extend([17, 0, 1, 4, 0, 0, 0, 0, 0, 53, 0, 80, 0, 8, 0, 0]);
+    for whole in [web, tagged, chain] {
+        let meant = frame(Packet::parse, &whole, whole.len());
+        assert!(matches!(meant, Frame::Ip(_)), "{meant:?}");
+        for kept in 0..whole.len() {
+            let told = frame(Packet::parse, &whole[..kept], whole.len());
+            assert!(told == Frame::Cut || told == meant, "{kept} bytes of {}: {told:?}", whole.len());
+        }
+    }
+}
+
 #[test]
 fn bare_ip() {
     let rules = Rules { rules: vec![rule("web", 80, Action::Drop, false, 1)], ..Rules::default() };
@@ -124,4 +145,32 @@ fn what_cannot_be_read_is_said() {
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() - 5]).unwrap();
     assert!(refused(&path).contains("breaks off behind packet 1"), "{}", refused(&path));
+}
+
+#[test]
+fn whoever_asks_may_stop_and_what_came_before_the_end_counts() {
+    let rules = Rules::default();
+    let web = udp(80);
+    let (_folder, path) = pcap(1, &[(0, &web, 42), (1, &web, 42), (2, &web, 42)]);
+    let mut seen = 0;
+    let stop = |packet: &Explained| {
+        seen = packet.number;
+        if packet.number == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let (summary, broken) = explain_while(&rules, &path, Now::read(), stop).unwrap();
+    assert_eq!((seen, summary.all.packets, broken.is_none()), (2, 2, true));
+
+    let whole = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
+    let (summary, broken) = explain_while(&rules, &path, Now::read(), |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!((summary.all.packets, summary.by_default.packets), (2, 2));
+    assert!(broken.is_some_and(|error| error.to_string().contains("breaks off behind packet 2")));
+}
+
+#[test]
+fn a_file_is_named_once_and_icmp_by_its_names() {
+    let error = explain(&Rules::default(), Path::new("/no/such.pcap"), Now::read(), |_| ()).unwrap_err().to_string();
+    assert_eq!(error.matches("such.pcap").count(), 1, "{error}");
+    let named = [(1, 8), (58, 135), (58, 8)].map(|(protocol, number)| words::icmp_type(protocol, number));
+    assert_eq!(named, ["echo-request", "nd-neighbor-solicit", "type 8"]);
 }

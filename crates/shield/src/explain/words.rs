@@ -1,21 +1,29 @@
 //! Packets and decisions in words.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, path::Path};
 
 use super::{Explained, Frame};
 use crate::{
     reference::Outcome,
-    rules::{Action, Rule, Rules},
+    rules::{
+        Action, Rule, Rules,
+        words::{ICMP_TYPES, ICMPV6_TYPES},
+    },
 };
 
-/// What libpcap says, and what to do about it where that is known.
-pub(super) fn of_libpcap(error: pcap::Error) -> String {
+/// What libpcap says about the file at `path`, and what to do about it where that is known.
+pub(super) fn of_libpcap(error: pcap::Error, path: &Path) -> String {
     let text = match error {
         pcap::Error::PcapError(text) => text,
         other => other.to_string(),
     };
+    // The error that this becomes part of names the file.
+    let text = text.strip_prefix(&format!("{}: ", path.display())).map(str::to_owned).unwrap_or(text);
     let hint = match text.as_str() {
         "unknown file format" => " (it is neither pcap nor pcapng; if it is compressed, unpack it first)",
+        t if t.starts_with("truncated dump file") && t.contains("header bytes") => {
+            " (it is empty or cut short: a capture begins with a header of 24 bytes)"
+        }
         t if t.contains("different from the type of the first interface") => {
             " (interfaces of several link types lie in one file: capture each by itself)"
         }
@@ -47,6 +55,13 @@ pub(super) fn protocol(number: u8) -> String {
         _ => return format!("protocol {number}"),
     };
     name.to_owned()
+}
+
+/// `echo-request`, as rules call it; `type 44` for what has no name there.
+pub(super) fn icmp_type(protocol: u8, number: u8) -> String {
+    let names = if protocol == 58 { ICMPV6_TYPES } else { ICMP_TYPES };
+    let name = names.iter().find(|(_, known)| *known == number);
+    name.map_or_else(|| format!("type {number}"), |(name, _)| (*name).to_owned())
 }
 
 /// `syn,ack`; `none`.

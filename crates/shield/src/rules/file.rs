@@ -49,10 +49,12 @@ pub struct RuleFile {
 /// # Errors
 /// The file cannot be read, or is not a set of rules.
 pub fn read(path: &Path) -> Result<RuleFile, ShieldError> {
-    let text = std::fs::read_to_string(path).map_err(|source| ShieldError::Read {
-        what: "the rules",
-        path: path.to_owned(),
-        source,
+    let text = std::fs::read_to_string(path).map_err(|source| {
+        let source = match source.kind() {
+            std::io::ErrorKind::InvalidData => std::io::Error::other("this is not text (UTF-8), as TOML is"),
+            _ => source,
+        };
+        ShieldError::Read { what: "the rules", path: path.to_owned(), source }
     })?;
     parse_in(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new("")))
 }

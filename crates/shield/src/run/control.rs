@@ -17,7 +17,10 @@ use super::{
     keeper::{Answer, Command, Request},
     places::Places,
 };
-use crate::error::ShieldError;
+use crate::{
+    error::ShieldError,
+    serving::{Desk, Within},
+};
 
 /// How often the listener looks whether it is to end.
 const TICK: Duration = Duration::from_millis(50);
@@ -25,6 +28,8 @@ const TICK: Duration = Duration::from_millis(50);
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The longest request.
 const REQUEST_MAX: u64 = 256;
+/// Who has not asked by then is not answered, and who has not read the answer by then has it no longer.
+const MANNERS: Duration = Duration::from_secs(1);
 
 /// Listens until it is dropped.
 #[derive(Debug)]
@@ -48,10 +53,17 @@ impl Listener {
         let stop = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&stop);
         let listen = move || {
+            let mut desk = Desk::default();
             while !told.load(Ordering::Relaxed) {
+                if !desk.has_room() {
+                    continue;
+                }
                 match socket.accept() {
-                    // Whoever asks badly is not answered.
-                    Ok((stream, _)) => drop(serve(&stream, &to)),
+                    Ok((stream, _)) => {
+                        let to = to.clone();
+                        // Whoever asks badly is not answered.
+                        desk.serve("ek-answer", move || drop(serve(&stream, &to)));
+                    }
                     Err(_) => std::thread::sleep(TICK),
                 }
             }
@@ -73,17 +85,16 @@ impl Drop for Listener {
 
 fn serve(stream: &UnixStream, to: &Sender<Request>) -> std::io::Result<()> {
     stream.set_nonblocking(false)?;
-    stream.set_read_timeout(Some(Duration::from_secs(1)))?;
     let mut line = String::new();
-    BufReader::new(stream.take(REQUEST_MAX)).read_line(&mut line)?;
+    BufReader::new(Within::new(stream, MANNERS).take(REQUEST_MAX)).read_line(&mut line)?;
     let command: Command = serde_json::from_str(&line)?;
     let (answer_to, answers) = mpsc::channel();
     let gone = || std::io::Error::other("the shield has ended");
     to.send((command, answer_to)).map_err(|_| gone())?;
     let answer = answers.recv_timeout(PATIENCE).map_err(|_| gone())?;
-    let mut stream = stream;
-    stream.write_all(&serde_json::to_vec(&answer)?)?;
-    stream.write_all(b"\n")
+    let mut line = serde_json::to_vec(&answer)?;
+    line.push(b'\n');
+    Within::new(stream, MANNERS).write_all(&line)
 }
 
 /// Asks the process that tends the shield; none: nobody does.

@@ -23,11 +23,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ahead::Ahead,
-    answers::{accept, challenges, cookies},
+    answers::{accept, challenges, cookies, leave_out},
     left::Left,
+    machine,
     making::Making,
-    places::Places,
-    watch::Watchman,
+    places::{Places, write_whole},
+    watch::{Plan, Watchman},
 };
 use crate::{
     between::{self, Pair, Sides, Way},
@@ -44,8 +45,6 @@ use crate::{
 
 /// The heart beats this often.
 const BEAT: Duration = Duration::from_millis(100);
-/// The wall clock may differ this much from the monotonic one before rules that expire are compiled anew.
-const CLOCK_JUMP_NS: i128 = 500_000_000;
 
 /// Held by the process that tends a shield.
 pub(crate) type Lock = Flock<fs::File>;
@@ -122,23 +121,25 @@ pub struct Memory {
 /// A shield, tended. When it is dropped it stays in front of the interface, without anybody who tends it; [`Guard::stop`] takes it away.
 #[derive(Debug)]
 pub struct Guard {
-    settings: Settings,
+    pub(super) settings: Settings,
     shared: Arc<ShieldShared>,
-    link: ShieldLink,
+    pub(super) link: ShieldLink,
     /// On the other one of two interfaces.
-    second: Option<ShieldLink>,
+    pub(super) second: Option<ShieldLink>,
     sides: Option<Sides>,
-    cookies: Option<Cookies>,
+    pub(super) cookies: Option<Cookies>,
     ack: Option<ShieldAck>,
-    file: RuleFile,
+    pub(super) file: RuleFile,
     memory: Memory,
     /// Rules that detection adds.
     extra: Vec<Rule>,
     ahead: Ahead,
-    watchman: Option<Watchman>,
-    read_at: Now,
+    pub(super) watchman: Option<Watchman>,
+    pub(super) read_at: Now,
     reloads: u64,
     refused: Option<String>,
+    /// What there is to say.
+    pub(super) notes: Vec<String>,
     heart: Heart,
     _lock: Flock<fs::File>,
 }
@@ -185,6 +186,8 @@ impl Guard {
     /// Rules that are wrong, an interface that has a shield or another XDP program, what the kernel refuses.
     pub fn start(settings: Settings) -> Result<Self, ShieldError> {
         let file = settings.source.read()?;
+        machine::same_clock()?;
+        let notes = machine::bpf_file_system(settings.places.bpf_file_system())?.into_iter().collect();
         settings.places.make()?;
         let lock = lock(&settings)?;
         let left = Left::find(&settings)?;
@@ -193,7 +196,7 @@ impl Guard {
             between::check(pair, way(settings.mode), !fresh)?;
         }
         let places = settings.places.clone();
-        Self::tend(settings, file, left, lock).inspect_err(|_| {
+        Self::begin(settings, file, left, lock, notes).inspect_err(|_| {
             if fresh {
                 // The failure itself is what is told.
                 let _ = places.remove();
@@ -201,12 +204,15 @@ impl Guard {
         })
     }
 
-    fn tend(
+    fn begin(
         settings: Settings,
-        file: RuleFile,
+        mut file: RuleFile,
         left: Option<Left>,
         lock: Flock<fs::File>,
+        mut notes: Vec<String>,
     ) -> Result<Self, ShieldError> {
+        machine::sees_tags(&settings, &file)?;
+        notes.extend(leave_out(&settings, &mut file));
         let (shared, links, memory) = match left {
             Some(Left { shared, link, second, memory }) => (shared, Some((link, second)), memory),
             None => {
@@ -217,7 +223,7 @@ impl Guard {
         };
         let heart = Heart::start(Arc::clone(&shared))?;
         let cookies = challenges(&file).then(|| cookies(&settings)).transpose()?;
-        let watchman = Watchman::start(&settings.interface, &file, &settings.places)?;
+        let plan = Plan::of(None, &settings.interface, &file, &settings.places, &mut notes)?;
         let mut ahead = Ahead::new(&file.rules.protected);
         let mut made = Making {
             ahead: &mut ahead,
@@ -228,7 +234,7 @@ impl Guard {
             extra: &[],
             memory,
             cookies: cookies.clone(),
-            watch: watchman.as_ref().map(Watchman::config),
+            watch: plan.config(None),
         };
         let (shield, read_at, job) = made.shield()?;
         let memory = made.memory;
@@ -239,12 +245,13 @@ impl Guard {
         };
         let (link, second) = match links {
             Some((mut link, mut second)) => {
-                link.replace(&shield)?;
-                second.iter_mut().try_for_each(|second| second.replace(&shield))?;
+                replace(&mut link, second.as_mut(), &shield)?;
                 (link, second)
             }
             None => attach(&shield, &settings)?,
         };
+        let mut watchman = None;
+        plan.carry_out(&mut watchman);
         let ack = accept(&settings, cookies.as_ref())?;
         ahead.begin(job)?;
         Ok(Self {
@@ -263,6 +270,7 @@ impl Guard {
             read_at,
             reloads: 0,
             refused: None,
+            notes,
             heart,
             _lock: lock,
         })
@@ -273,7 +281,10 @@ impl Guard {
     /// # Errors
     /// What is wrong with the new ones; it is also kept for [`Guard::refused`].
     pub fn reload(&mut self) -> Result<(), ShieldError> {
-        let done = self.settings.source.read().and_then(|file| self.hold(file, false));
+        let done = self.settings.source.read().and_then(|mut file| {
+            self.notes.extend(leave_out(&self.settings, &mut file));
+            self.hold(file, false)
+        });
         self.refused = done.as_ref().err().map(ToString::to_string);
         done?;
         self.reloads += 1;
@@ -289,6 +300,9 @@ impl Guard {
         let Some(watchman) = &mut self.watchman else { return Ok(detect::Seen::default()) };
         let mut seen = watchman.sentry.look(&self.shared.counts(), &self.memory.counters);
         watchman.note(&seen);
+        if let Err(error) = watchman.keep(&self.settings.places) {
+            self.notes.push(format!("what was learned cannot be kept for a later process: {error}"));
+        }
         if let Some(rules) = seen.rules.take() {
             // What is withdrawn has time.
             let urgent = rules.iter().any(|rule| !self.extra.contains(rule));
@@ -318,54 +332,52 @@ impl Guard {
     }
 
     fn replace(&mut self, shield: &Shield) -> Result<(), ShieldError> {
-        self.link.replace(shield)?;
-        Ok(self.second.iter_mut().try_for_each(|second| second.replace(shield))?)
+        replace(&mut self.link, self.second.as_mut(), shield)
     }
 
-    fn hold(&mut self, file: RuleFile, urgent: bool) -> Result<(), ShieldError> {
-        if self.cookies.is_none()
-            && (challenges(&file) || self.extra.iter().any(|rule| rule.action == Action::Challenge))
-        {
-            let cookies = cookies(&self.settings)?;
-            self.ack = accept(&self.settings, Some(&cookies))?;
-            self.cookies = Some(cookies);
+    pub(super) fn hold(&mut self, file: RuleFile, urgent: bool) -> Result<(), ShieldError> {
+        machine::sees_tags(&self.settings, &file)?;
+        let (interface, places) = (&self.settings.interface, &self.settings.places);
+        let plan = Plan::of(self.watchman.as_ref(), interface, &file, places, &mut self.notes)?;
+        let mut extra = plan.extra(self.watchman.as_ref()).unwrap_or_else(|| self.extra.clone());
+        if self.cookies.is_none() && (challenges(&file) || extra.iter().any(|rule| rule.action == Action::Challenge)) {
+            let both = cookies(&self.settings).and_then(|c| Ok((accept(&self.settings, Some(&c))?, c)));
+            match both {
+                Ok((ack, cookies)) => (self.ack, self.cookies) = (ack, Some(cookies)),
+                Err(error) if challenges(&file) => return Err(error),
+                // What else is to be done against attacks must not wait for what cannot be.
+                Err(error) => {
+                    extra.retain(|rule| rule.action != Action::Challenge);
+                    self.notes.push(format!("SYNs of the attack are not answered with cookies: {error}"));
+                }
+            }
         }
-        if !self.watchman.as_ref().map_or(file.rules.protected.is_empty(), |watchman| watchman.suits(&file)) {
-            self.watchman = Watchman::start(&self.settings.interface, &file, &self.settings.places)?;
-            self.extra.clear();
-            self.ahead = Ahead::new(&file.rules.protected);
-        }
+        let mut elsewhere = plan.is_elsewhere().then(|| Ahead::new(&file.rules.protected));
         let mut made = Making {
-            ahead: &mut self.ahead,
+            ahead: elsewhere.as_mut().unwrap_or(&mut self.ahead),
             urgent,
             settings: &self.settings,
             shared: &self.shared,
             file: &file,
-            extra: &self.extra,
+            extra: &extra,
             memory: self.memory.clone(),
             cookies: self.cookies.clone(),
-            watch: self.watchman.as_ref().map(Watchman::config),
+            watch: plan.config(self.watchman.as_ref()),
         };
         let (shield, read_at, job) = made.shield()?;
         let memory = made.memory;
         write_memory(&self.settings.places, &memory)?;
-        self.replace(&shield)?;
-        (self.memory, self.file, self.read_at) = (memory, file, read_at);
-        self.ahead.begin(job)
-    }
-
-    /// Compiles the rules that hold again if the wall clock was set and one of them expires by it. Whether it did.
-    ///
-    /// # Errors
-    /// As for [`Guard::reload`].
-    pub fn follow_clock(&mut self) -> Result<bool, ShieldError> {
-        let (then, now) = (self.read_at, Now::read());
-        let offset = |now: Now| now.wall.as_nanosecond() - i128::from(now.monotonic_ns);
-        let jumped = (offset(now) - offset(then)).abs() > CLOCK_JUMP_NS;
-        if !jumped || !self.file.rules.rules.iter().any(|rule| rule.expires.is_some()) {
-            return Ok(false);
+        if let Err(error) = self.replace(&shield) {
+            // That the old ones go on is the news.
+            let _ = write_memory(&self.settings.places, &self.memory);
+            return Err(error);
         }
-        self.hold(self.file.clone(), false).map(|()| true)
+        plan.carry_out(&mut self.watchman);
+        (self.memory, self.file, self.read_at, self.extra) = (memory, file, read_at, extra);
+        if let Some(ahead) = elsewhere {
+            self.ahead = ahead;
+        }
+        self.ahead.begin(job)
     }
 
     /// Carries the link state of one of two interfaces over to the other. What was done, in words.
@@ -379,6 +391,19 @@ impl Guard {
     /// Whether all interfaces still exist.
     pub fn is_alive(&self) -> bool {
         self.link.is_alive() && self.second.as_ref().is_none_or(ShieldLink::is_alive)
+    }
+
+    /// What there is to say that nobody has asked for: once.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Leaves the shield where it is, for a process that comes.
+    pub fn leave(mut self) {
+        if let Some(watchman) = &mut self.watchman {
+            // It was kept some seconds ago.
+            let _ = watchman.keep_now(&self.settings.places);
+        }
     }
 
     /// Takes the shield away.
@@ -474,6 +499,15 @@ fn attach(shield: &Shield, settings: &Settings) -> Result<(ShieldLink, Option<Sh
     Ok((link, Some(second)))
 }
 
+/// Puts the program in the place of the one in front of the interface, or of both or neither.
+fn replace(link: &mut ShieldLink, second: Option<&mut ShieldLink>, shield: &Shield) -> Result<(), ShieldError> {
+    match second {
+        Some(second) => ShieldLink::replace_both(link, second, shield)?,
+        None => link.replace(shield)?,
+    }
+    Ok(())
+}
+
 fn way(mode: XdpMode) -> Way {
     match mode {
         XdpMode::Generic => Way::Generic,
@@ -487,9 +521,5 @@ pub(super) fn read_memory(places: &Places) -> Option<Memory> {
 }
 
 fn write_memory(places: &Places, memory: &Memory) -> Result<(), ShieldError> {
-    let path = places.memory();
-    let next = path.with_extension("next");
-    let text = serde_json::to_vec(memory).unwrap_or_default();
-    let written = fs::write(&next, text).and_then(|()| fs::rename(&next, &path));
-    written.map_err(|source| ShieldError::Place { operation: "write", path, source })
+    write_whole(&places.memory(), &serde_json::to_vec(memory).unwrap_or_default())
 }

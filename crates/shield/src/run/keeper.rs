@@ -105,6 +105,7 @@ pub fn keep(
                 Err(error) => tell(Told::Said(format!("the rules against an attack cannot be had: {error}"))),
             }
         }
+        guard.take_notes().into_iter().for_each(|said| tell(Told::Said(said)));
         match guard.carry() {
             Ok(None) => {}
             Ok(Some(said)) => tell(Told::Said(said)),
@@ -117,6 +118,10 @@ pub fn keep(
                 // That the interface is gone is the news.
                 let _ = guard.stop();
                 return Err(ShieldError::Lacking(gone));
+            }
+            guard.follow_names().into_iter().for_each(|said| tell(Told::Said(said)));
+            if let Err(error) = guard.tend() {
+                tell(Told::Said(error.to_string()));
             }
             match guard.follow_clock() {
                 Ok(false) => {}
@@ -160,6 +165,7 @@ pub fn keep(
 
 fn end(guard: Guard, leave: bool) -> Result<Ended, ShieldError> {
     if leave {
+        guard.leave();
         return Ok(Ended::Left);
     }
     guard.stop().map(|()| Ended::Stopped)

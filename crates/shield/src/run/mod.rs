@@ -3,9 +3,11 @@
 mod ahead;
 mod answers;
 pub mod control;
+mod follow;
 pub mod guard;
 pub mod keeper;
 mod left;
+mod machine;
 mod making;
 pub mod places;
 pub mod session;

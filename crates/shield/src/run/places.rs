@@ -6,8 +6,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use nix::sys::statfs::{BPF_FS_MAGIC, statfs};
-
 use crate::{between, error::ShieldError};
 
 /// Where BPF objects are pinned (bpf(8), BPF file system).
@@ -65,23 +63,44 @@ impl Places {
         self.state.join("memory.json")
     }
 
+    /// The BPF file system.
+    pub(super) fn bpf_file_system(&self) -> &Path {
+        self.pins.parent().unwrap_or(Path::new(BPFFS))
+    }
+
     /// Makes the folder for what is kept, for root alone.
     ///
     /// # Errors
     /// It cannot be made.
     pub fn make(&self) -> Result<(), ShieldError> {
-        let root = self.pins.parent().unwrap_or(Path::new(BPFFS));
-        if !statfs(root).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC) {
-            return Err(ShieldError::Lacking(format!(
-                "{0} is no BPF file system, in which the shield is kept beyond the end of this process: mount -t bpf bpf {0} (a network namespace that was entered by `ip netns exec` has a /sys of its own; `nsenter --net` has not)",
-                root.display()
-            )));
-        }
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.state).map_err(|source| ShieldError::Place {
             operation: "make the folder",
             path: self.state.clone(),
             source,
         })
+    }
+
+    /// All of it goes by the interface's new name from now on.
+    ///
+    /// # Errors
+    /// Something goes by that name already; then nothing is moved.
+    pub(super) fn rename(&mut self, interface: &str) -> Result<(), ShieldError> {
+        let now = Self::under(interface, self.bpf_file_system(), self.state.parent().unwrap_or(Path::new(RUN)));
+        let moved = |from: &Path, to: &Path| {
+            let free = if to.exists() { Err(std::io::ErrorKind::AlreadyExists.into()) } else { Ok(()) };
+            free.and_then(|()| fs::rename(from, to)).map_err(|source| ShieldError::Place {
+                operation: "rename to the interface's new name",
+                path: from.to_owned(),
+                source,
+            })
+        };
+        moved(&self.pins, &now.pins)?;
+        moved(&self.state, &now.state).inspect_err(|_| {
+            // The first failure is what is told.
+            let _ = fs::rename(&now.pins, &self.pins);
+        })?;
+        *self = now;
+        Ok(())
     }
 
     /// Takes all away, and puts back what was set on the interfaces; what is not there is fine.
@@ -104,4 +123,14 @@ impl Places {
         }
         Ok(())
     }
+}
+
+/// Writes a file that is never seen half written.
+///
+/// # Errors
+/// It cannot be written.
+pub(super) fn write_whole(path: &Path, text: &[u8]) -> Result<(), ShieldError> {
+    let next = path.with_extension("next");
+    let written = fs::write(&next, text).and_then(|()| fs::rename(&next, path));
+    written.map_err(|source| ShieldError::Place { operation: "write", path: path.to_owned(), source })
 }

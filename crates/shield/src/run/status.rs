@@ -5,8 +5,10 @@ use jiff::Timestamp;
 use model::shield::{Fail, RuleStatus, ShieldStatus, Totals};
 
 use super::{
+    follow,
     guard::{Guard, Memory, read_memory},
     places::Places,
+    watch::Watchman,
 };
 use crate::{
     error::ShieldError,
@@ -91,6 +93,7 @@ fn status(memory: &Memory, link: &ShieldLink, name: String, shared: &ShieldShare
         rates: None,
         sources: Vec::new(),
         attacks: Vec::new(),
+        warnings: Vec::new(),
     }
 }
 
@@ -100,7 +103,8 @@ pub fn of_guard(guard: &Guard) -> ShieldStatus {
     let watchman = guard.watchman();
     ShieldStatus {
         attacks: watchman.map_or_else(Vec::new, |watchman| watchman.attacks.clone()),
-        sources: watchman.map_or_else(Vec::new, |watchman| watchman.sources.clone()),
+        sources: watchman.map_or_else(Vec::new, Watchman::sources),
+        warnings: guard.warnings(),
         reloads,
         refused: refused.map(ToOwned::to_owned),
         ..status(guard.memory(), guard.link(), guard.name(), guard.shared(), Some(std::process::id()))
@@ -124,5 +128,6 @@ pub fn of_pins(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldE
         Some(second) => format!("{},{}", link.interface(), second.interface()),
         None => link.interface().to_owned(),
     };
-    Ok(status(&memory, &link, name, &shared, None))
+    let warnings = follow::of_link(&link).into_iter().collect();
+    Ok(ShieldStatus { warnings, ..status(&memory, &link, name, &shared, None) })
 }

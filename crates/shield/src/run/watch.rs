@@ -1,17 +1,27 @@
-//! Detection in the running shield: what it sees is told, what it answers with holds.
+//! Detection in the running shield: what it sees is told, what it answers with holds, what it learns is kept.
+
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
 
 use bpf::shield::{Watch, WatchConfig};
 use model::{
     shield::{AttackStatus, SourceStatus},
-    shield_event::{Happened, Picture, ShieldEvent},
+    shield_event::{Happened, ShieldEvent},
 };
 
-use super::places::Places;
+use super::places::{Places, write_whole};
 use crate::{
-    detect::{Seen, Sentry},
+    detect::{Change, Learned, Seen, Sentry},
     error::ShieldError,
-    rules::{Prefix, file::RuleFile},
+    rules::{Prefix, Rule, file::RuleFile},
 };
+
+/// Sources that are told of.
+const SOURCES: usize = 8;
+/// What was learned is written down this often.
+const KEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// Who watches, and what is shown of it.
 #[derive(Debug)]
@@ -19,32 +29,146 @@ pub(super) struct Watchman {
     pub(super) sentry: Sentry,
     protected: Vec<Prefix>,
     pub(super) attacks: Vec<AttackStatus>,
-    pub(super) sources: Vec<SourceStatus>,
+    kept: Instant,
+}
+
+/// What becomes of the watchman when rules change. Nothing has become of it yet.
+#[derive(Debug)]
+pub(super) enum Plan {
+    /// It stays as it is, or there is none and is to be none.
+    Same,
+    /// Nothing is protected any more.
+    Gone,
+    /// The first one.
+    First(Box<Watchman>),
+    /// It is to watch something else, or otherwise.
+    Other(Box<Change>),
+}
+
+impl Plan {
+    /// For what `file` protects. `notes`: what there is to say about it.
+    pub(super) fn of(
+        now: Option<&Watchman>,
+        interface: &str,
+        file: &RuleFile,
+        places: &Places,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, ShieldError> {
+        let protected = &file.rules.protected;
+        let Some(watchman) = now else {
+            return Ok(match Watchman::start(interface, file, places, notes)? {
+                Some(watchman) => Self::First(Box::new(watchman)),
+                None => Self::Same,
+            });
+        };
+        if protected.is_empty() {
+            return Ok(Self::Gone);
+        }
+        let same = watchman.protected == *protected;
+        if same && *watchman.sentry.detector().config() == file.detection {
+            return Ok(Self::Same);
+        }
+        // Maps of its own: what the old program still counts under a number is of another prefix.
+        let watch = if same { None } else { Some(Watch::create(protected.len())?) };
+        let change = watchman.sentry.prepare(file.detection.clone(), protected, watch)?;
+        Ok(Self::Other(Box::new(change)))
+    }
+
+    /// What the program is to be told.
+    pub(super) fn config(&self, now: Option<&Watchman>) -> Option<WatchConfig> {
+        match self {
+            Self::Gone => None,
+            Self::First(watchman) => Some(watchman.config()),
+            Self::Other(change) => change.watch().cloned().or_else(|| now.map(Watchman::config)),
+            Self::Same => now.map(Watchman::config),
+        }
+    }
+
+    /// The mitigations that go on; none: all that hold.
+    pub(super) fn extra(&self, now: Option<&Watchman>) -> Option<Vec<Rule>> {
+        match self {
+            Self::Same => None,
+            Self::Gone | Self::First(_) => Some(Vec::new()),
+            Self::Other(change) => now.map(|now| now.sentry.detector().rules_for(change.protected())),
+        }
+    }
+
+    /// Whether other prefixes are protected from now on.
+    pub(super) fn is_elsewhere(&self) -> bool {
+        match self {
+            Self::Same => false,
+            Self::Gone | Self::First(_) => true,
+            Self::Other(change) => change.watch().is_some(),
+        }
+    }
+
+    /// Its program counts.
+    pub(super) fn carry_out(self, watchman: &mut Option<Watchman>) {
+        match self {
+            Self::Same => {}
+            Self::Gone => *watchman = None,
+            Self::First(mut first) => {
+                first.sentry.begin_now();
+                *watchman = Some(*first);
+            }
+            Self::Other(change) => {
+                if let Some(watchman) = watchman {
+                    watchman.change(*change);
+                }
+            }
+        }
+    }
+}
+
+/// Where what was learned is kept.
+fn learned(places: &Places) -> PathBuf {
+    places.state.join("learned.json")
+}
+
+fn monotonic() -> Duration {
+    Duration::from_nanos(bpf::shield::monotonic_ns())
 }
 
 impl Watchman {
     /// For what the file protects; none: nothing is.
-    pub(super) fn start(interface: &str, file: &RuleFile, places: &Places) -> Result<Option<Self>, ShieldError> {
+    fn start(
+        interface: &str,
+        file: &RuleFile,
+        places: &Places,
+        notes: &mut Vec<String>,
+    ) -> Result<Option<Self>, ShieldError> {
         let protected = file.rules.protected.clone();
         if protected.is_empty() {
             return Ok(None);
         }
-        let watch = match Watch::open(&places.pins, protected.len())? {
-            Some(watch) => watch,
-            None => {
-                Watch::unpin(&places.pins)?;
-                let watch = Watch::create(protected.len())?;
-                watch.pin(&places.pins)?;
-                watch
-            }
-        };
-        let sentry = Sentry::start(interface, file.detection.clone(), &protected, watch)?;
-        Ok(Some(Self { sentry, protected, attacks: Vec::new(), sources: Vec::new() }))
+        let watch = Watch::create(protected.len())?;
+        let mut sentry = Sentry::start(interface, file.detection.clone(), &protected, watch)?;
+        let path = learned(places);
+        let memory = Duration::try_from_secs_f64(file.detection.baseline.memory_s).unwrap_or(Duration::MAX);
+        match Learned::read(&path, monotonic(), memory) {
+            Ok(None) => {}
+            Ok(Some(learned)) => sentry.recall(&learned),
+            Err(why) => notes.push(format!("what is usual is learned anew, {} is not used: {why}", path.display())),
+        }
+        Ok(Some(Self { sentry, protected, attacks: Vec::new(), kept: Instant::now() }))
     }
 
-    /// Whether it watches what `file` says, as it says.
-    pub(super) fn suits(&self, file: &RuleFile) -> bool {
-        self.protected == file.rules.protected && *self.sentry.detector().config() == file.detection
+    fn change(&mut self, change: Change) {
+        self.protected = change.protected().to_vec();
+        self.sentry.change(change);
+        let names: Vec<String> = self.protected.iter().map(|p| format!("{}/{}", p.address, p.len)).collect();
+        self.attacks.retain(|attack| names.contains(&attack.prefix));
+    }
+
+    /// Writes down what was learned, if that is due.
+    pub(super) fn keep(&mut self, places: &Places) -> Result<(), ShieldError> {
+        if self.kept.elapsed() < KEEP_EVERY { Ok(()) } else { self.keep_now(places) }
+    }
+
+    /// Writes down what was learned.
+    pub(super) fn keep_now(&mut self, places: &Places) -> Result<(), ShieldError> {
+        self.kept = Instant::now();
+        write_whole(&learned(places), Learned::of(self.sentry.detector(), monotonic()).text().as_bytes())
     }
 
     pub(super) fn config(&self) -> WatchConfig {
@@ -56,6 +180,19 @@ impl Watchman {
         for event in &seen.events {
             self.note_event(event);
         }
+        for attack in &mut self.attacks {
+            attack.since_s = self.sentry.since_s(attack.number).unwrap_or(attack.since_s);
+        }
+    }
+
+    /// Who sends most just now.
+    pub(super) fn sources(&self) -> Vec<SourceStatus> {
+        let name = |prefix: Prefix| match prefix.len {
+            32 => prefix.address.to_string(),
+            len => format!("{}/{len}", prefix.address),
+        };
+        let top = self.sentry.heavy().top(SOURCES).into_iter();
+        top.map(|(prefix, pps)| SourceStatus { source: name(prefix), pps }).collect()
     }
 
     fn note_event(&mut self, event: &ShieldEvent) {
@@ -74,7 +211,7 @@ impl Watchman {
         let attack = &mut self.attacks[at];
         (attack.class, attack.since_s) = (event.class.to_string(), event.since_s);
         match &event.what {
-            Happened::Began(picture) | Happened::Turned { now: picture, .. } => self.sources = sources(picture),
+            Happened::Began(_) | Happened::Turned { .. } => {}
             Happened::Mitigating { step, steps, shadow, action, .. } => {
                 attack.mitigation = format!("step {step} of {steps}: {action}");
                 attack.shadow = *shadow;
@@ -90,16 +227,7 @@ impl Watchman {
             }
             Happened::Ended { .. } => {
                 self.attacks.remove(at);
-                if self.attacks.is_empty() {
-                    self.sources.clear();
-                }
             }
         }
     }
-}
-
-fn sources(picture: &Picture) -> Vec<SourceStatus> {
-    let source =
-        |share: &model::shield_event::Share| SourceStatus { source: share.name.clone(), pps: share.part * picture.pps };
-    picture.top_sources.iter().map(source).collect()
 }

@@ -3,13 +3,47 @@ use std::collections::BTreeMap;
 use bpf::shield::{Shield, ShieldConfig, ShieldParsed, ShieldShared, Tested};
 use shield::{
     compile::{self, Counters, Now},
-    packet::{Packet, Parsed},
+    packet::{Packet, Parsed, Part},
     reference::{self, Decision, Outcome},
     rules::Rules,
 };
 
 /// What the kernel refuses to run on.
 const FRAME_MIN: usize = 14;
+
+/// Bytes of the first buffer of a test run: a page less 256 of headroom and 320 for what the kernel keeps behind.
+pub const LINEAR_MAX: usize = 4096 - 576;
+
+/// Where the bytes end that have to be in the first buffer to find this.
+fn headers_end(parsed: &Parsed) -> usize {
+    match parsed {
+        Parsed::Ip(packet) => {
+            let transport = match (packet.part, packet.protocol) {
+                (Part::Later, _) => 0,
+                (_, 6) => 20,
+                (_, 17 | 33 | 132 | 136) => 4,
+                (_, 1 | 58) if packet.icmp_type.is_some() => 4,
+                _ => 0,
+            };
+            packet.transport_at + transport
+        }
+        // Ethernet and two tags.
+        Parsed::NotIp => 22,
+        Parsed::Malformed(_) => 0,
+    }
+}
+
+/// Whether the kernel runs frames whose first buffer is not all of them (6.18), as the tests of that need; said if not.
+pub fn splits() -> bool {
+    let shared = ShieldShared::create().unwrap();
+    let tables = compile::tables(&Rules::default(), &mut Counters::new(), Now::read()).unwrap();
+    let shield = Shield::load(&tables, &ShieldConfig { tell: true, ..Default::default() }, &shared).unwrap();
+    let refused = shield.test_split(&[0; 60], 30).err();
+    if let Some(why) = &refused {
+        eprintln!("frames of several buffers are not tried: {why}");
+    }
+    refused.is_none()
+}
 
 /// Whether the kernel program can be run: as root. In CI it must.
 pub fn privileged() -> bool {
@@ -44,11 +78,24 @@ impl Kernel {
 
     /// Runs the program on the frame; in what it differs from the reference.
     pub fn compare(&mut self, frame: &[u8]) -> Result<(), String> {
+        self.compare_split(frame, frame.len())
+    }
+
+    /// As [`Self::compare`], the frame's first buffer ending behind `first` bytes: headers that are not all in it are malformed.
+    pub fn compare_split(&mut self, frame: &[u8], first: usize) -> Result<(), String> {
         if frame.len() < FRAME_MIN {
             return Ok(());
         }
-        let Decision { rule, outcome, counted } = reference::decide_frame(&self.rules, frame, self.now);
-        let parsed = match Packet::parse(frame) {
+        let first = first.clamp(FRAME_MIN, frame.len());
+        let found = self.shield.test_split(frame, first).map_err(|error| error.to_string())?;
+        let whole = Packet::parse(frame);
+        let unreached = found.parsed == Some(ShieldParsed::Malformed) && first.min(LINEAR_MAX) < headers_end(&whole);
+        let Decision { rule, outcome, counted } = match unreached {
+            true => Decision::undecided(self.rules.malformed.into()),
+            false => reference::decide_frame(&self.rules, frame, self.now),
+        };
+        let parsed = match whole {
+            _ if unreached => ShieldParsed::Malformed,
             Parsed::Ip(_) => ShieldParsed::Ip,
             Parsed::NotIp => ShieldParsed::NotIp,
             Parsed::Malformed(_) => ShieldParsed::Malformed,
@@ -65,14 +112,17 @@ impl Kernel {
             *self.counted.entry(rule).or_default() += 1;
         }
         let meant = Tested { action, rule, challenged, parsed: Some(parsed), frame: frame.to_vec() };
-        let found = self.shield.test(frame).map_err(|error| error.to_string())?;
         if found == meant {
             return Ok(());
         }
         let (why, rules) = (Packet::parse(frame), &self.rules);
         let of =
             |t: &Tested| format!("{:?} action {} rule {:?} challenged {}", t.parsed, t.action, t.rule, t.challenged);
-        Err(format!("{why:?}: kernel {}, meant {}\nframe {frame:02x?}\n{rules:#?}", of(&found), of(&meant)))
+        Err(format!(
+            "{why:?}, {first} bytes in the first buffer: kernel {}, meant {}\nframe {frame:02x?}\n{rules:#?}",
+            of(&found),
+            of(&meant)
+        ))
     }
 
     /// In what the kernel's counters differ from the reference.

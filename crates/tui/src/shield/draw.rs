@@ -12,12 +12,13 @@ use ratatui::{
     widgets::{Block, Paragraph, Row, Sparkline, Table, Wrap},
 };
 
-use super::view::View;
+use super::{
+    room::{ALARM_LINES, RATE_LINES, SHOWN, Shares, middle_out, two},
+    view::View,
+};
 
-/// Lines of the curve with its title.
-const CURVE_LINES: u16 = 4;
-/// Attacks and sources that are shown.
-const SHOWN: usize = 4;
+/// Columns of the rates where there is room for bits beside packets.
+const RATE_WIDTHS: [u16; 4] = [24, 24, 14, 15];
 
 impl<R: FnMut()> View<R> {
     pub(super) fn draw_all(&self, frame: &mut Frame<'_>) {
@@ -48,24 +49,21 @@ impl<R: FnMut()> View<R> {
     }
 
     fn body(&self, frame: &mut Frame<'_>, area: Rect, status: &ShieldStatus) {
-        let attacks = status.attacks.len().min(SHOWN) as u16;
-        let sources = status.sources.len().min(SHOWN) as u16;
-        let refused = u16::from(status.refused.is_some()) * 2;
-        let titled = |lines: u16| if lines > 0 { lines + 1 } else { 0 };
+        let refused = status.refused.iter().map(|refused| format!("The last reload was refused: {refused}"));
+        let alarms: Vec<String> = refused.chain(status.warnings.iter().cloned()).take(SHOWN).collect();
+        let shares = Shares::of(area.height, alarms.len(), status);
         let [rates, alarm, curve, attack, rules, source] = Layout::vertical([
-            Constraint::Length(3),
-            Constraint::Length(refused),
-            Constraint::Length(CURVE_LINES),
-            Constraint::Length(titled(attacks) * 2),
-            Constraint::Min(3),
-            Constraint::Length(titled(sources)),
+            Constraint::Length(RATE_LINES),
+            Constraint::Length(alarms.len() as u16 * ALARM_LINES),
+            Constraint::Length(shares.curve),
+            Constraint::Length(shares.attacks),
+            Constraint::Min(0),
+            Constraint::Length(shares.sources),
         ])
         .areas(area);
-        frame.render_widget(self.rates(status), rates);
-        if let Some(refused) = &status.refused {
-            let text = format!("The last reload was refused: {refused}");
-            frame.render_widget(Paragraph::new(text).style(self.alarm()).wrap(Wrap { trim: true }), alarm);
-        }
+        frame.render_widget(self.rates(status, rates.width), rates);
+        let text = alarms.join("\n");
+        frame.render_widget(Paragraph::new(text).style(self.alarm()).wrap(Wrap { trim: true }), alarm);
         self.curve(frame, curve);
         let lines = status.attacks.iter().take(SHOWN).flat_map(|a| {
             let shadow = if a.shadow { "shadow: " } else { "" };
@@ -74,7 +72,11 @@ impl<R: FnMut()> View<R> {
                 Line::from(format!("  {shadow}{}", a.mitigation)),
             ]
         });
-        let block = Block::new().title_top("Attacks".bold());
+        let title = match status.attacks.len() {
+            n if n > SHOWN => format!("Attacks ({SHOWN} of {n})"),
+            _ => "Attacks".to_owned(),
+        };
+        let block = Block::new().title_top(title.bold());
         frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(block), attack);
         self.rules(frame, rules, status);
         let lines =
@@ -83,16 +85,16 @@ impl<R: FnMut()> View<R> {
         frame.render_widget(Paragraph::new(lines.collect::<Vec<_>>()).block(block), source);
     }
 
-    fn rates(&self, status: &ShieldStatus) -> Table<'static> {
+    fn rates(&self, status: &ShieldStatus, width: u16) -> Table<'static> {
         let rates = status.rates.unwrap_or_default();
         let Rates { passed_pps, passed_bps, dropped_pps, dropped_bps, challenged_pps, limited_pps, .. } = rates;
-        let cell =
-            |pps: f64, bps: Option<f64>| {
-                right(bps.map_or_else(
-                    || units::pps(pps),
-                    |bps| format!("{}, {}", units::pps(pps), units::bits_per_second(bps)),
-                ))
-            };
+        let wide = width >= RATE_WIDTHS.iter().sum::<u16>() + RATE_WIDTHS.len() as u16 - 1;
+        let cell = |pps: f64, bps: Option<f64>| {
+            right(match bps.filter(|_| wide) {
+                Some(bps) => format!("{}, {}", units::pps(pps), units::bits_per_second(bps)),
+                None => units::pps(pps),
+            })
+        };
         let heads = ["PASSED", "DROPPED", "CHALLENGED", "BEYOND LIMITS"].map(right);
         let now = [
             cell(passed_pps, Some(passed_bps)),
@@ -102,17 +104,17 @@ impl<R: FnMut()> View<R> {
         ];
         let t = &status.totals;
         let all = [t.passed, t.dropped, t.challenged, t.limited].map(|n| right(units::grouped(n)));
-        let widths = [Constraint::Fill(3), Constraint::Fill(3), Constraint::Fill(2), Constraint::Fill(2)];
+        let widths = RATE_WIDTHS.map(|own| if wide { Constraint::Length(own) } else { Constraint::Fill(1) });
         Table::new([Row::new(now).bold(), Row::new(all)], widths).header(Row::new(heads).style(self.dim()))
     }
 
     fn curve(&self, frame: &mut Frame<'_>, area: Rect) {
         let room = usize::from(area.width);
         let shown = &self.history[self.history.len().saturating_sub(room)..];
-        let most = shown.iter().map(|(_, dropped)| *dropped).fold(0.0, f64::max);
-        let block = Block::new().title_top(format!("Dropped, at most {}", units::pps(most)).bold());
+        let most = shown.iter().copied().fold(0.0, f64::max);
+        let block = Block::new().title_top(format!("Dropped and challenged, at most {}", units::pps(most)).bold());
         let style = if self.colour { Style::new().fg(Color::Red) } else { Style::new() };
-        let data: Vec<u64> = shown.iter().map(|(_, dropped)| *dropped as u64).collect();
+        let data: Vec<u64> = shown.iter().map(|kept| *kept as u64).collect();
         frame.render_widget(Sparkline::default().block(block).data(data).style(style), area);
     }
 
@@ -120,32 +122,38 @@ impl<R: FnMut()> View<R> {
         let rules: Vec<&RuleStatus> = status.rules.iter().filter(|rule| self.all || rule.packets > 0).collect();
         let room = usize::from(area.height.saturating_sub(2));
         let skip = self.scroll.min(rules.len().saturating_sub(room));
+        let limits = rules.iter().any(|rule| rule.limited > 0);
+        let action = |rule: &RuleStatus| format!("{}{}", if rule.shadow { "shadow: " } else { "" }, rule.action);
+        let longest = |text: &dyn Fn(&RuleStatus) -> usize, head: &str| {
+            rules.iter().map(|rule| text(rule)).max().unwrap_or(0).max(head.len())
+        };
+        let names = longest(&|rule| rule.name.chars().count(), "RULE");
+        let actions = longest(&|rule| action(rule).chars().count(), "ACTION");
+        let numbers: &[u16] = if limits { &[10, 8, 8] } else { &[10, 8] };
+        // A space before each number and between the two texts.
+        let taken = usize::from(numbers.iter().sum::<u16>()) + numbers.len() + 1;
+        let (names, actions) = two(usize::from(area.width).saturating_sub(taken), names, actions);
         let rows = rules.iter().skip(skip).map(|rule| {
-            let action = format!("{}{}", if rule.shadow { "shadow: " } else { "" }, rule.action);
-            let limited = if rule.limited > 0 { units::count(rule.limited) } else { String::new() };
-            let row = Row::new([
-                Text::from(rule.name.clone()),
-                Text::from(action),
+            let mut cells = vec![
+                Text::from(middle_out(&rule.name, names)),
+                Text::from(middle_out(&action(rule), actions)),
                 right(rule.pps.map_or_else(String::new, units::pps)),
                 right(units::count(rule.packets)),
-                right(limited),
-            ]);
+            ];
+            if limits {
+                cells.push(right(if rule.limited > 0 { units::count(rule.limited) } else { String::new() }));
+            }
+            let row = Row::new(cells);
             if rule.management { row.style(self.dim()) } else { row }
         });
-        let widths = [
-            Constraint::Fill(3),
-            Constraint::Fill(3),
-            Constraint::Length(10),
-            Constraint::Length(8),
-            Constraint::Length(8),
-        ];
+        let widths = [names as u16, actions as u16].into_iter().chain(numbers.iter().copied());
         let heads = [Text::from("RULE"), Text::from("ACTION"), right("RATE"), right("PACKETS"), right("BEYOND")];
         let title = match rules.len() {
-            n if n > room => format!("Rules ({room} of {n}; ↑ ↓ for the others)"),
+            n if n > room => format!("Rules ({room} of {n}; ↑ ↓ for the others); by default: {}", status.default),
             n => format!("Rules ({n}); by default: {}", status.default),
         };
-        let table = Table::new(rows, widths)
-            .header(Row::new(heads).style(self.dim()))
+        let table = Table::new(rows, widths.map(Constraint::Length))
+            .header(Row::new(heads.into_iter().take(2 + numbers.len())).style(self.dim()))
             .block(Block::new().title_top(title.bold()))
             .column_spacing(1);
         frame.render_widget(table, area);

@@ -17,8 +17,8 @@ const HISTORY: usize = 256;
 #[derive(Debug)]
 pub struct View<R> {
     pub(super) status: Option<ShieldStatus>,
-    /// Packets per second that passed and that were dropped, the oldest first.
-    pub(super) history: Vec<(f64, f64)>,
+    /// Packets per second that were dropped or challenged, the oldest first.
+    pub(super) history: Vec<f64>,
     pub(super) paused: bool,
     pub(super) colour: bool,
     /// Also rules that nothing applied to.
@@ -56,7 +56,7 @@ impl<R: FnMut()> Screen for View<R> {
 
     fn push(&mut self, status: ShieldStatus) {
         if let Some(rates) = &status.rates {
-            self.history.push((rates.passed_pps, rates.dropped_pps));
+            self.history.push(rates.dropped_pps + rates.challenged_pps);
             let old = self.history.len().saturating_sub(HISTORY);
             self.history.drain(..old);
         }

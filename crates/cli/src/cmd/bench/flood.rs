@@ -3,7 +3,7 @@
 mod shield;
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -23,7 +23,7 @@ use report::Look;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sys::privilege::{self, Capability};
 
-use self::shield::Shield;
+use self::shield::SHIELDS;
 use crate::{
     cmd::demo::allowed_cpus,
     demo::describe_machine,
@@ -56,7 +56,8 @@ const HEAD_START: Duration = Duration::from_millis(300);
 /// 5 ms to connect for 1 in 100.
 #[derive(Debug, Args)]
 pub(crate) struct FloodArgs {
-    /// Protections: none, plain, cookies, nft-ingress, synproxy, shield.
+    /// Protections: none, plain, cookies, nft-ingress, synproxy, shield; gateway and gateway-ring are the shield between two interfaces in
+    /// front of the host.
     #[arg(
         long,
         value_name = "LIST",
@@ -76,6 +77,9 @@ pub(crate) struct FloodArgs {
     /// Milliseconds from the beginning of a connection to its answer (10 to 60000).
     #[arg(long, value_name = "MS", default_value_t = 900, value_parser = clap::value_parser!(u64).range(10..=60_000))]
     patience: u64,
+    /// IPv6 instead of IPv4: each frame of the flood claims to come from another /64.
+    #[arg(long)]
+    ipv6: bool,
     /// Run the clients on the flood's core: an upper bound, since the flood pauses while they send.
     #[arg(long)]
     beside_flood: bool,
@@ -87,7 +91,7 @@ pub(crate) struct FloodArgs {
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Show a saved run instead of making one.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["modes", "rates", "connects", "per_second", "patience", "beside_flood", "cpus", "save"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["modes", "rates", "connects", "per_second", "patience", "ipv6", "beside_flood", "cpus", "save"])]
     show: Option<PathBuf>,
     /// Write a page with the curves.
     #[arg(long, value_name = "FILE")]
@@ -126,7 +130,7 @@ pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
     let known: Vec<Box<dyn Protection>> = kernel_modes()
         .into_iter()
         .map(|mode| Box::new(mode) as Box<dyn Protection>)
-        .chain([Box::new(Shield) as Box<dyn Protection>])
+        .chain(SHIELDS.map(|shield| Box::new(shield) as Box<dyn Protection>))
         .collect();
     let chosen = args.modes.iter().map(|key| choose(&known, key)).collect::<Result<Vec<_>, Failure>>()?;
     privilege::require_root("bench flood", &CAPABILITIES)?;
@@ -167,8 +171,15 @@ fn json(run: &FloodRun) -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(&Document::new(NAME, SCHEMA, run)).map_err(Failure::internal)? + "\n")
 }
 
+/// Whether a file claims to be a saved run of `bench flood`; what cannot be read is none.
+pub(crate) fn is_saved(path: &Path) -> bool {
+    let document =
+        std::fs::read(path).ok().and_then(|text| serde_json::from_slice::<Document<serde_json::Value>>(&text).ok());
+    document.is_some_and(|document| document.schema.starts_with(&format!("evenkeel.{NAME}/")))
+}
+
 /// A saved run.
-fn load(path: &std::path::Path) -> Result<FloodRun, Failure> {
+pub(crate) fn load(path: &Path) -> Result<FloodRun, Failure> {
     let cannot = |why: String| Failure::usage(anyhow!("cannot show {}: {why}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|e| cannot(e.to_string()))?;
     let document: Document<serde_json::Value> = serde_json::from_str(&text).map_err(|e| cannot(e.to_string()))?;
@@ -202,6 +213,7 @@ impl FloodArgs {
             connects_per_s: f64::from(self.per_second),
             patience: Duration::from_millis(self.patience),
             head_start: HEAD_START,
+            ipv6: self.ipv6,
             cores: if self.beside_flood { cores.with_clients_beside_the_flood() } else { cores },
         })
     }
@@ -213,20 +225,25 @@ impl FloodArgs {
 
     /// Prints the run, and writes the page.
     fn print(&self, run: &FloodRun, page: Option<OutFile>) -> Result<Outcome, Failure> {
-        let text = if self.json { json(run)? } else { report::flood_text(run, Look::of_stdout()) };
-        // What was measured is not lost when one of its ways out is shut.
-        let printed = print(&text);
-        if let (Some(file), Some(path)) = (page, &self.html) {
-            file.write(report::flood_page(run)?.as_bytes())?;
-            note(format_args!("The page with the curves: {}", path.display()));
-        }
-        printed?;
+        put_out(run, self.json, page.zip(self.html.as_deref()))?;
         let bears = |point: &FloodPoint| point.wanted_pps.is_none() || point.is_untouched();
         Ok(match run.modes.last() {
             Some(mode) if mode.points.iter().all(bears) => Outcome::Fine,
             _ => Outcome::No,
         })
     }
+}
+
+/// Prints a run, as JSON if so wanted, and writes the page to a file.
+pub(crate) fn put_out(run: &FloodRun, as_json: bool, page: Option<(OutFile, &Path)>) -> Result<(), Failure> {
+    let text = if as_json { json(run)? } else { report::flood_text(run, Look::of_stdout()) };
+    // What was measured is not lost when one of its ways out is shut.
+    let printed = print(&text);
+    if let Some((file, path)) = page {
+        file.write(report::flood_page(run)?.as_bytes())?;
+        note(format_args!("The page with the curves: {}", path.display()));
+    }
+    printed
 }
 
 /// Progress on stderr: a bar on a terminal, a line per point elsewhere.

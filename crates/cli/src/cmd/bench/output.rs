@@ -1,6 +1,9 @@
 //! What is printed and written at the end, and the plan before the beginning.
 
-use std::{fmt::Write, path::PathBuf};
+use std::{
+    fmt::Write,
+    path::{Path, PathBuf},
+};
 
 use ::bench::run::{NAME, Saved, Settings, Step, What, duration_words, seconds};
 use clap::Args;
@@ -81,6 +84,21 @@ impl Outputs<'_> {
 }
 
 impl OutputArgs {
+    /// The ways out that a run of `bench flood` has: whether as JSON, and the page; a name of one that it has not is an error.
+    pub(crate) fn for_flood(&self) -> Result<(bool, Option<&Path>), &'static str> {
+        let wrong = [
+            (self.csv.is_some(), "--csv"),
+            (self.trials_csv.is_some(), "--trials-csv"),
+            (self.steps, "--steps"),
+            (self.trials, "--trials"),
+            (self.every_load, "--every-load"),
+        ];
+        match wrong.iter().find(|(given, _)| *given) {
+            Some((_, option)) => Err(option),
+            None => Ok((self.json, self.html.as_deref())),
+        }
+    }
+
     fn text(&self, run: &BenchRun) -> Result<String, Failure> {
         Ok(match self.json {
             true => serde_json::to_string_pretty(&Document::new(NAME, SCHEMA, run)).map_err(Failure::internal)? + "\n",

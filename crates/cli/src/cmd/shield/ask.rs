@@ -60,7 +60,23 @@ pub(super) fn look(interface: &str, places: &Places) -> Result<ShieldStatus, Shi
     }
 }
 
+/// What went wrong, said to whom it happened: an interface that is not there, a user who may not ask.
+fn told(interface: &str, failure: Failure) -> Failure {
+    // Of an interface that went away the shield may still be asked.
+    if failure.message().contains("has no shield") && sys::packet::interface_index(interface).is_none() {
+        return port::members::unknown_interface(interface).into();
+    }
+    if !nix::unistd::geteuid().is_root() && failure.message().contains("Permission denied") {
+        return Failure::lacking(anyhow!("{}; ask as root, as whom the shield runs", failure.message()));
+    }
+    failure
+}
+
 pub(super) fn status(args: &StatusArgs) -> Result<Outcome, Failure> {
+    show(args).map_err(|failure| told(&args.interface, failure))
+}
+
+fn show(args: &StatusArgs) -> Result<Outcome, Failure> {
     let places = Places::of(&args.interface);
     let before = look(&args.interface, &places)?;
     thread::sleep(Duration::from_secs_f64(args.interval));
@@ -84,6 +100,10 @@ pub(super) fn with_rates(now: &mut ShieldStatus, before: &ShieldStatus, seconds:
 }
 
 pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
+    ask_to_reload(args).map_err(|failure| told(&args.interface, failure))
+}
+
+fn ask_to_reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
     let places = Places::of(&args.interface);
     match control::ask(&places, Command::Reload)? {
         Some(answer) if answer.done => {
@@ -102,6 +122,10 @@ pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
 }
 
 pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
+    ask_to_stop(args).map_err(|failure| told(&args.interface, failure))
+}
+
+fn ask_to_stop(args: &StopArgs) -> Result<Outcome, Failure> {
     let places = Places::of(&args.interface);
     let command = if args.leave { Command::Leave } else { Command::Stop };
     match control::ask(&places, command)? {

@@ -1,7 +1,12 @@
 //! `shield check` and `shield explain`: rules judged without an interface.
 
-use std::path::PathBuf;
+use std::{
+    io::{self, IsTerminal},
+    ops::ControlFlow,
+    path::PathBuf,
+};
 
+use anyhow::Context;
 use clap::Args;
 use model::schema::Document;
 use report::Look;
@@ -108,10 +113,11 @@ pub(super) fn plan(args: &PlanArgs) -> Result<Outcome, Failure> {
 
 /// Tell for each packet of a saved capture which rule decides.
 ///
-/// The capture (pcap or pcapng) is read, nothing is sent. Limits go by the capture's own times.
+/// The capture (pcap or pcapng) is read, nothing is sent. Limits go by the capture's own times. The management allow-list is before the
+/// rules, as `shield run` would have it on this machine, but for the ssh session.
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// The capture.
+    /// The capture; `-` is the standard input.
     capture: PathBuf,
     #[command(flatten)]
     rules: RuleArgs,
@@ -140,15 +146,23 @@ struct Sums {
     rules: Vec<String>,
 }
 
+/// Text that is printed in large pieces: a capture has many packets.
+const PIECE: usize = 1 << 16;
+
 pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
-    let rules = args.rules.read()?.rules;
-    let mut failed = None;
+    let file = args.rules.read()?;
+    let mut rules = file.rules;
+    let own = session::own_addresses().context("cannot list this machine's addresses").map_err(Failure::lacking)?;
+    rules.rules.splice(0..0, file.management.rules(&own, None));
+    // Somebody who watches packets as they come sees each at once.
+    let piece = if io::stdout().is_terminal() || !args.capture.is_file() { 0 } else { PIECE };
+    let (mut text, mut printed) = (String::new(), Ok(()));
     let each = |packet: &explain::Explained| {
-        if args.summary || failed.is_some() {
-            return;
+        if args.summary {
+            return ControlFlow::Continue(());
         }
         let reason = explain::reason(&rules, packet);
-        let text = if args.json {
+        if args.json {
             let line = Line {
                 packet: packet.number,
                 at_ns: i64::try_from(packet.at_ns).unwrap_or(i64::MAX),
@@ -158,23 +172,28 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
                 rule: packet.decision.rule.map(|number| rules.rules[number].name.clone()),
                 reason,
             };
-            serde_json::to_string(&Document::new("shield.explain", 1, line)).unwrap_or_default() + "\n"
+            text += &serde_json::to_string(&Document::new("shield.explain", 1, line)).unwrap_or_default();
+            text.push('\n');
         } else {
-            format!("{:>7}  {}\n         {reason}\n", packet.number, packet.frame)
-        };
-        failed = print(&text).err();
+            text += &format!("{:>7}  {}\n         {reason}\n", packet.number, packet.frame);
+        }
+        if text.len() > piece {
+            printed = print(&text);
+            text.clear();
+        }
+        if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
-    let summary = explain::explain(&rules, &args.capture, Now::read(), each)?;
-    if let Some(failure) = failed {
-        return Err(failure);
-    }
+    let (summary, broken) = explain::explain_while(&rules, &args.capture, Now::read(), each)?;
+    printed?;
     if args.json {
         let sums = Sums { summary, rules: rules.rules.iter().map(|rule| rule.name.clone()).collect() };
-        print(&(serde_json::to_string(&Document::new("shield.explain", 1, sums)).map_err(Failure::internal)? + "\n"))?;
+        text += &(serde_json::to_string(&Document::new("shield.explain", 1, sums)).map_err(Failure::internal)? + "\n");
     } else {
-        print(&sums(&rules, &summary))?;
+        text += &sums(&rules, &summary);
     }
-    Ok(Outcome::Fine)
+    print(&text)?;
+    // What could be read has been told; that it was not all is still an error.
+    broken.map_or(Ok(Outcome::Fine), |broken| Err(broken.into()))
 }
 
 /// The sums as text.

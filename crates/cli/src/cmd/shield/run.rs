@@ -28,7 +28,7 @@ use shield::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sys::privilege::{self, Capability};
 
-use super::{RuleArgs, ask::with_rates};
+use super::{RuleArgs, ask::with_rates, teller::Teller};
 use crate::{
     failure::{Failure, Outcome, note, print},
     periods::seconds,
@@ -187,10 +187,13 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         sessions,
     };
     let places = settings.places.clone();
-    let tended = match options.backend {
-        Backend::Xdp => Tended::Guard(Box::new(Guard::start(settings)?)),
+    let mut tended = match options.backend {
+        Backend::Xdp => Tended::Guard(Box::new(Guard::start(settings).map_err(|error| say_generic(error.into()))?)),
         Backend::Ring => Tended::Ring(Box::new(RingGateway::start(settings, options.threads.into())?)),
     };
+    if let Tended::Guard(guard) = &mut tended {
+        guard.take_notes().into_iter().for_each(note);
+    }
     let (to, requests) = mpsc::channel();
     let listener = Listener::start(&places, to.clone())?;
     match &tended {
@@ -214,20 +217,19 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         let (signals, done, leave) = (Arc::clone(&signals), Arc::clone(&done), args.leave);
         // On the screen of the view there is no place for lines.
         let json = args.json;
-        let tell = move |told: Told| match told {
-            _ if interactive => {}
-            Told::Said(said) => note(said),
-            // A pipe that was closed ends the lines of the intervals too.
-            Told::Event(event) if json => drop(print(&format!("{}\n", shield::events::line(&event).trim_end()))),
-            Told::Event(event) => note(shield::events::line(&event).trim_end()),
+        let teller = Teller::start(json);
+        let tell = move |told: Told| {
+            if !interactive {
+                teller.tell(told);
+            }
         };
         thread::spawn(move || {
-            let ended = match tended {
+            // Also when it breaks off: then nobody tends the shield any more, and the process is to end.
+            let _done = Done(done);
+            match tended {
                 Tended::Guard(guard) => keep(*guard, &requests, &signals, leave, tell),
                 Tended::Ring(gateway) => gateway.keep(&requests, &signals, tell),
-            };
-            done.store(true, std::sync::atomic::Ordering::Relaxed);
-            ended
+            }
         })
     };
     let shown = show(args, interactive, &to, &done);
@@ -244,8 +246,25 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::Fine)
 }
 
+/// Says how to have generic mode, where that is the way out.
+fn say_generic(failure: Failure) -> Failure {
+    match failure.message().contains("generic mode works") {
+        true => failure.after("Ask for it by `--xdp generic`"),
+        false => failure,
+    }
+}
+
 fn file_name(options: &ShieldOptions) -> String {
     options.rules.rules.as_ref().map_or_else(|| "--rule".to_owned(), |path| path.display().to_string())
+}
+
+/// Says that the keeper has ended, however it did.
+struct Done(Arc<AtomicBool>);
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
 }
 
 /// What is tended.
@@ -355,7 +374,7 @@ impl model::Classified for Gone {
 
 pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
     let options = &args.options;
-    options.rules.read()?;
+    let file = options.rules.read()?;
     if !options.rules.rule.is_empty() || !options.rules.set.is_empty() {
         return Err(Failure::usage(anyhow!("a unit takes its rules from a file: put those of --rule and --set there")));
     }
@@ -377,6 +396,7 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
     if (options.patience - 0.7).abs() > 1e-9 {
         words.extend(["--patience".to_owned(), options.patience.to_string()]);
     }
-    print(&systemd::text(&program, &options.name(), &words))?;
+    let rings = options.backend == Backend::Ring;
+    print(&systemd::text(&program, &options.name(), &words, rings, &file.detection))?;
     Ok(Outcome::Fine)
 }

@@ -1,18 +1,23 @@
-//! The shield as a protection of the bench: this program's own `shield run`, in the host's namespace, as it would run anywhere.
+//! The shield as a protection of the bench: this program's own `shield run`, in the namespace of the host or of a gateway, as it would
+//! run anywhere.
 
 use std::{
     env, fs,
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::mpsc::{Receiver, RecvTimeoutError, channel},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, channel},
+    },
     thread,
     time::{Duration, Instant},
 };
 
 use ::bench::{
     BenchError,
-    flood::{Counter, Place, Protecting, Protection},
+    flood::{Counter, Layout, Place, Protecting, Protection},
 };
 use model::shield::ShieldStatus;
 use nix::{
@@ -25,17 +30,47 @@ use sys::affinity::pin_current_thread;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// What `shield run` says once it works.
 const READY: &str = "rules hold";
-/// The rules.
-const RULES: &str = "default = \"pass\"\n\n[[rule]]\nname = \"service\"\naction = \"challenge\"\nprotocol = \"tcp\"\ndestination-port = PORT\n";
+/// What it says of packet rings that were full, behind their number.
+const RING_LOST: &str = " frames were lost: they came faster";
+/// A challenge for all that goes to the service.
+const CHALLENGE: &str = "default = \"pass\"\n\n[[rule]]\nname = \"service\"\naction = \"challenge\"\nprotocol = \"tcp\"\ndestination-port = PORT\n";
+/// The same limit as that of nftables beside it: packet rings challenge nobody.
+const LIMIT: &str = "default = \"pass\"\n\n[[rule]]\nname = \"service\"\naction = \"limit\"\nrate = \"50k/s\"\nburst = 5000\nprotocol = \"tcp\"\ntcp-flags = \"syn !ack\"\ndestination-port = PORT\n";
 
 /// What `ip netns exec` does, and the BPF file system that it hides; the program becomes the command that follows.
 const MOUNT: &str = r#"mount -t sysfs sysfs /sys && mount -t bpf bpf /sys/fs/bpf && exec "$0" "$@""#;
 
-/// SYN cookies at XDP.
-pub(super) struct Shield;
+/// Where it stands, and by what frames cross.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shield {
+    /// On the host: SYN cookies at XDP.
+    Host,
+    /// On a gateway, by XDP.
+    Between,
+    /// On a gateway, through packet rings.
+    BetweenRings,
+}
 
-fn rules(port: u16) -> String {
-    RULES.replace("PORT", &port.to_string())
+/// All of them.
+pub(super) const SHIELDS: [Shield; 3] = [Shield::Host, Shield::Between, Shield::BetweenRings];
+
+impl Shield {
+    fn rules(self, port: u16) -> String {
+        let rules = if self == Self::BetweenRings { LIMIT } else { CHALLENGE };
+        rules.replace("PORT", &port.to_string())
+    }
+
+    /// The arguments behind `shield run` that say where.
+    fn at(self, outer: &str, inner: Option<&str>) -> Vec<String> {
+        let mut arguments = match inner {
+            None => vec![outer.to_owned()],
+            Some(inner) => vec!["--between".to_owned(), format!("{outer},{inner}")],
+        };
+        if self == Self::BetweenRings {
+            arguments.extend(["--backend", "ring"].map(str::to_owned));
+        }
+        arguments
+    }
 }
 
 fn failed(why: impl std::fmt::Display) -> BenchError {
@@ -44,32 +79,56 @@ fn failed(why: impl std::fmt::Display) -> BenchError {
 
 impl Protection for Shield {
     fn key(&self) -> &str {
-        "shield"
+        match self {
+            Self::Host => "shield",
+            Self::Between => "gateway",
+            Self::BetweenRings => "gateway-ring",
+        }
     }
 
     fn name(&self) -> &str {
-        "shield"
+        match self {
+            Self::Host => "shield",
+            Self::Between => "shield, gateway",
+            Self::BetweenRings => "shield, gateway of rings",
+        }
     }
 
     fn what(&self) -> String {
-        "evenkeel shield answers SYNs by cookies in XDP, before a socket buffer exists".into()
+        match self {
+            Self::Host => "evenkeel shield answers SYNs by cookies in XDP, before a socket buffer exists".into(),
+            Self::Between => "evenkeel shield on a gateway in front of the plain kernel: a source that is not known gets a wrong SYN-ACK in \
+                              XDP, and passes once it has answered by a reset; the client tries again"
+                .into(),
+            Self::BetweenRings => "evenkeel shield on a gateway without XDP: packet rings challenge nobody. Its limit lets 50000 SYNs a second \
+                                   through, whoever sends them; then the plain kernel"
+                .into(),
+        }
     }
 
-    fn settings(&self) -> Vec<String> {
-        let rules = rules(80);
-        let lines = ["evenkeel shield run IN --rules rules.toml"].into_iter().chain(rules.lines());
+    fn settings(&self, _ipv6: bool) -> Vec<String> {
+        let rules = self.rules(80);
+        let inner = (*self != Self::Host).then_some("OUT");
+        let run = format!("evenkeel shield run {} --rules rules.toml", self.at("IN", inner).join(" "));
+        let lines = [run.as_str()].into_iter().chain(rules.lines());
         lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    }
+
+    fn layout(&self) -> Layout {
+        match self {
+            Self::Host => Layout::Host,
+            Self::Between => Layout::Between,
+            Self::BetweenRings => Layout::BetweenRings,
+        }
     }
 
     fn start(&self, place: &Place<'_>) -> Result<Box<dyn Protecting>, BenchError> {
         let program = env::current_exe().map_err(failed)?;
         let folder = Folder::make()?;
         let file = folder.0.join("rules.toml");
-        fs::write(&file, rules(place.server.port())).map_err(failed)?;
-        let working =
-            |child| Working { program: program.clone(), interface: place.interface.to_owned(), child, _folder: folder };
+        fs::write(&file, self.rules(place.server.port())).map_err(failed)?;
         let mut command = run_inside(&program, place.host.name());
-        command.args(["run", place.interface, "--quiet", "--rules"]).arg(&file);
+        command.arg("run").args(self.at(place.interface, place.inner)).args(["--quiet", "--rules"]).arg(&file);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let cpu = place.cpus.last().copied();
         // A process inherits the cores of the thread that starts it.
@@ -81,8 +140,10 @@ impl Protection for Shield {
             scope.spawn(start).join()
         });
         let mut child = started.map_err(|_| BenchError::Panicked("start of the shield"))?.map_err(failed)?;
-        let said = listen(&mut child);
-        let working = working(child);
+        let ring_lost = Arc::default();
+        let said = listen(&mut child, Arc::clone(&ring_lost));
+        let interface = place.interface.to_owned();
+        let working = Working { shield: *self, program, interface, child, ring_lost, _folder: folder };
         wait_until_ready(&said)?;
         Ok(Box::new(working))
     }
@@ -105,18 +166,25 @@ fn ask_inside(program: &Path, child: &Child) -> Command {
     command
 }
 
-/// The lines that a process says on stderr, until it ends.
-fn listen(child: &mut Child) -> Receiver<String> {
+/// The lines that a process says on stderr, until it ends; frames that it says to have lost in its rings are added up.
+fn listen(child: &mut Child, ring_lost: Arc<AtomicU64>) -> Receiver<String> {
     let (tell, said) = channel();
     if let Some(stderr) = child.stderr.take() {
         thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                ring_lost.fetch_add(lost_in_rings(&line), Ordering::Relaxed);
                 // Read on though nobody listens any more: a full pipe would stop the shield.
                 let _ = tell.send(line);
             }
         });
     }
     said
+}
+
+/// How many frames a line of the shield says that rings lost.
+fn lost_in_rings(line: &str) -> u64 {
+    let before = line.split_once(RING_LOST).and_then(|(before, _)| before.split_whitespace().next_back());
+    before.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 fn wait_until_ready(said: &Receiver<String>) -> Result<(), BenchError> {
@@ -135,9 +203,11 @@ fn wait_until_ready(said: &Receiver<String>) -> Result<(), BenchError> {
 }
 
 struct Working {
+    shield: Shield,
     program: PathBuf,
     interface: String,
     child: Child,
+    ring_lost: Arc<AtomicU64>,
     _folder: Folder,
 }
 
@@ -167,12 +237,17 @@ impl Protecting for Working {
             .map_err(|e| failed(format!("{e}: {}", String::from_utf8_lossy(&output.stderr).trim())))?;
         let totals = status.totals;
         let counter = |what: &str, packets, ended| Counter { what: what.to_owned(), packets, ended };
-        Ok(vec![
+        let mut counters = vec![
             counter("shield, dropped", totals.dropped, true),
             counter("shield, challenged", totals.challenged, false),
             counter("shield, passed", totals.passed, false),
             counter("shield, failed open", totals.failed_open, false),
-        ])
+        ];
+        if self.shield == Shield::BetweenRings {
+            // As far as told: the shield says so once in a while.
+            counters.push(counter("rings of the gateway, full", self.ring_lost.load(Ordering::Relaxed), true));
+        }
+        Ok(counters)
     }
 
     fn stop(mut self: Box<Self>) -> Result<(), BenchError> {
@@ -205,5 +280,24 @@ impl Folder {
 impl Drop for Folder {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rings_lost_is_read_from_what_is_said() {
+        let said = "evenkeel: 1234 frames were lost: they came faster than they were carried; more --threads help";
+        assert_eq!((lost_in_rings(said), lost_in_rings("frames were lost"), lost_in_rings("rules hold")), (1234, 0, 0));
+    }
+
+    #[test]
+    fn the_arguments_name_one_interface_or_two() {
+        assert_eq!(Shield::Host.at("a", None), ["a"]);
+        assert_eq!(Shield::Between.at("a", Some("b")), ["--between", "a,b"]);
+        assert_eq!(Shield::BetweenRings.at("a", Some("b")), ["--between", "a,b", "--backend", "ring"]);
+        assert!(Shield::BetweenRings.rules(80).contains("limit") && Shield::Between.rules(80).contains("challenge"));
     }
 }

@@ -1,0 +1,110 @@
+"""Suricata for table `between`, and table `gateways`: what crosses a gateway that looks at every frame, `evenkeel shield run --between` with both backends beside Suricata's
+AF_PACKET inline mode. Rings take no live frames, so that all get the flood from a transmit ring, over veths as they come."""
+
+import os
+import subprocess
+
+from .contenders import Generator
+from .lab import READER_CPU, RECEIVER, SENDER, SENDER_CPU, Trouble, sh, wait_for
+from .peers import EVENKEEL
+from .shield import FAR, PATIENCE, PORT, PREFIXES, RULES, VICTIM, Filter, _crossed, _gateway, _rules, _start, _table
+
+SURICATA = "suricata"
+# suricata.yaml(7.0): inline mode copies what no rule drops; TPACKET_V3 cannot do that. Offloads are set by the lab.
+CONFIG = """%YAML 1.1
+---
+default-log-dir: {folder}
+outputs: []
+logging:
+  default-log-level: notice
+  outputs: [{{console: {{enabled: yes}}}}]
+capture: {{disable-offloading: false, checksum-validation: none}}
+stream: {{inline: yes, checksum-validation: no}}
+max-pending-packets: 65534
+af-packet:
+{interfaces}"""
+INTERFACE = """  - {{interface: {this}, copy-iface: {other}, copy-mode: ips, threads: 1, cluster-id: {cluster}, cluster-type: cluster_flow,
+     defrag: no, use-mmap: yes, tpacket-v3: no, ring-size: 65536, checksum-checks: no}}
+"""
+
+
+def _offloads_off(lab):
+    """Rings must not be given merged frames."""
+    _gateway(lab)
+    for device in (RECEIVER, FAR):
+        sh("ip", "netns", "exec", lab.names[1], "ethtool", "-K", device, "gro", "off")
+
+
+def _unwatched(path):
+    """The same rules, and nothing watched for attacks: rings do not."""
+    found = os.path.join(os.path.dirname(path), "unwatched.toml")
+    with open(path) as file, open(found, "w") as copy:
+        copy.writelines(line for line in file if not line.startswith("protect"))
+    return found
+
+
+def _between(*more):
+    def place(lab):
+        _offloads_off(lab)
+        rules = _unwatched(_rules(lab, PREFIXES, "pass"))
+        program = _start(lab, "evenkeel shield", [EVENKEEL, "shield", "run", "--between", f"{RECEIVER},{FAR}", "--rules", rules, "--quiet", *more], READER_CPU)
+        if not wait_for(lambda: "rules hold" in program.text() or not program.running(), PATIENCE, 0.05) or not program.running():
+            raise Trouble(f"evenkeel shield did not start:\n{program.text()[-1500:]}")
+        return program
+
+    return place
+
+
+def _suricata(rule, arrange=_offloads_off):
+    def place(lab):
+        arrange(lab)
+        folder = os.path.join(lab.scratch, "suricata")
+        os.makedirs(folder, exist_ok=True)
+        pairs = ((RECEIVER, FAR, 98), (FAR, RECEIVER, 97))
+        interfaces = "".join(INTERFACE.format(this=this, other=other, cluster=cluster) for this, other, cluster in pairs)
+        paths = [os.path.join(folder, name) for name in ("suricata.yaml", "rules")]
+        for path, text in zip(paths, (CONFIG.format(folder=folder, interfaces=interfaces), rule)):
+            with open(path, "w") as file:
+                file.write(text)
+        argv = [SURICATA, "-c", paths[0], "-S", paths[1], "-l", folder, "--af-packet", "--runmode", "workers", "--pidfile", f"{folder}/pid"]
+        program = _start(lab, "suricata", argv, READER_CPU)
+        if not wait_for(lambda: "ngine started" in program.text() or not program.running(), PATIENCE, 0.05) or not program.running():
+            raise Trouble(f"suricata did not start:\n{program.text()[-1500:]}")
+        return program
+
+    return place
+
+
+def row():
+    """Suricata among the contenders of table `between`, by live frames; merging stays on, which they need and SYNs are not subject to."""
+    return Filter(f"Suricata {version()}, inline", f"AF_PACKET, copy-mode ips, no rules; its threads on core {READER_CPU}", _suricata("", _gateway), in_xdp=False, needs=SURICATA)
+
+
+def version():
+    try:
+        words = subprocess.run([SURICATA, "-V"], capture_output=True, text=True).stdout.split()
+    except OSError:
+        return "absent"
+    return words[words.index("version") + 1] if "version" in words else "unknown"
+
+
+def _flood(lab, seconds):
+    return [EVENKEEL, "gen", SENDER, "--syn-flood", "--backend", "tx-ring", "--flows", "65536", "--src", "198.18.0.0/16", "--dst", VICTIM, "--dst-port", str(PORT),
+            "--dst-mac", "02:00:00:00:00:bb", "--rate", "max", "--duration", f"{seconds:.1f}s", "--cpus", str(SENDER_CPU)]
+
+
+def gateways(lab, _generator, options, say):
+    """Table `gateways`."""
+    xdp, ring = (f"evenkeel shield --between, {backend}" for backend in ("XDP", "rings"))
+    none, one = f"Suricata {version()}, no rules", "Suricata, one drop rule"
+    rule = 'drop udp any any -> any 9 (msg:"discard"; sid:1; rev:1;)\n'
+    ours = f"nothing watched for attacks, {RULES} rules, {PREFIXES:,} prefixes; the flood's rule passes it"
+    filters = [
+        Filter(xdp, ours, _between(), receive="plain"),
+        Filter(ring, ours + "; one thread each way", _between("--backend", "ring"), receive="plain", in_xdp=False),
+        Filter(none, "AF_PACKET, copy-mode ips, workers, one thread each way", _suricata(""), receive="plain", in_xdp=False, needs=SURICATA),
+        Filter(one, "as above; the rule is about UDP to port 9, which does not come", _suricata(rule), receive="plain", in_xdp=False, needs=SURICATA),
+    ]
+    how = f"65,536 flows of SYNs from a transmit ring; sent and received on core {SENDER_CPU}, user space on core {READER_CPU}; frames that arrived behind"
+    wanted = [(xdp, none, None), (ring, none, None), (ring, one, None)]
+    return _table(lab, "gateways", how, filters, Generator("evenkeel gen", _flood, EVENKEEL, "SYNs"), _crossed, wanted, options, say)

@@ -1,0 +1,352 @@
+//! `evenkeel shield run` against a flood of each class beside legitimate traffic: real packets in a lab. What an attack is called, how
+//! soon packets are dropped or answered, that it ends, and that nobody legitimate is hit.
+
+use std::{
+    fs,
+    net::{TcpListener, TcpStream, UdpSocket},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use lab::{Lab, LabError, Namespace, VethEnd};
+use serde_json::Value;
+use sys::ethtool::Ethtool;
+
+const CLIENT: &str = "198.18.0.1";
+const HOST: &str = "198.18.0.2";
+/// What is not there after so long will not come.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// From the first packet of a flood to the first that is dropped or answered.
+const SOON: Duration = Duration::from_millis(500);
+/// An unoptimised program on a machine with other work may be held up; so often it may try.
+const TRIES: usize = 3;
+/// Several times the limit of [`rules`].
+const FLOOD: &str = "60000";
+const FLOOD_TIME: &str = "1200ms";
+/// Packets between two looks at a counter, half a millisecond apart, that only a flood brings.
+const JUMP: u64 = 12;
+
+/// Tells threads to end, also when what they go on beside has panicked.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A host with the shield, and the network with a client and a flooder.
+struct Bed {
+    net: Namespace,
+    host: Namespace,
+    near: VethEnd,
+    far: VethEnd,
+    folder: tempfile::TempDir,
+    child: Option<Child>,
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        // Whatever a failed test has left pinned.
+        let _ = Self::inside(&self.host, &["shield", "stop", &self.far.name]).output();
+    }
+}
+
+fn skip(why: impl std::fmt::Display) {
+    assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
+    eprintln!("skipped: {why}");
+}
+
+fn bed(tag: &str, detection: &str) -> Option<Bed> {
+    if !nix::unistd::geteuid().is_root() {
+        skip("root is needed");
+        return None;
+    }
+    let mut bed = build(tag).map_err(skip).ok()?;
+    bed.run(detection);
+    Some(bed)
+}
+
+fn build(tag: &str) -> Result<Bed, LabError> {
+    let lab = Lab::new(tag)?;
+    let (net, host) = (lab.namespace("n")?, lab.namespace("h")?);
+    let (near, far) = (lab.interface("sdn"), lab.interface("sdh"));
+    let (near, far) = lab.veth((&net, &near), (&host, &far), 1)?;
+    let address = |text: &str| text.parse().expect("an address");
+    for (space, end, own, other, mac) in [(&net, &near, CLIENT, HOST, far.mac), (&host, &far, HOST, CLIENT, near.mac)] {
+        space.handle().add_address(&end.name, address(own), 24)?;
+        space.handle().add_neighbour(&end.name, address(other), mac)?;
+        // It takes live frames, and answers of the shield.
+        space.handle().set_feature(&end.name, "rx-gro", true)?;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    Ok(Bed { net, host, near, far, folder, child: None })
+}
+
+impl Bed {
+    /// The program inside a namespace, which shares /sys with everybody else: there is the BPF file system.
+    fn inside(space: &Namespace, arguments: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", space.name())).arg(env!("CARGO_BIN_EXE_evenkeel"));
+        command.args(arguments).env_remove("SSH_CONNECTION").stdin(Stdio::null());
+        command
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// Starts the shield and waits until its rules hold.
+    fn run(&mut self, detection: &str) {
+        let events = self.path("events");
+        let text = format!("protect = [\"{HOST}/32\"]\n[detection]\nevents = {events:?}\nquiet-s = 0.5\n{detection}\n");
+        fs::write(self.path("rules.toml"), text).expect("a file");
+        let log = fs::File::create(self.path("log")).expect("a file");
+        let rules = self.path("rules.toml").display().to_string();
+        let mut command = Self::inside(&self.host, &["shield", "run", &self.far.name, "--quiet", "--rules", &rules]);
+        self.child = Some(command.stdout(Stdio::null()).stderr(log).spawn().expect("the program starts"));
+        self.wait("the rules hold", || self.read("log").contains("rules hold"));
+    }
+
+    fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < PATIENCE, "{what}: not yet; {}{}", self.read("log"), self.read("events"));
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What happened so far.
+    fn events(&self) -> Vec<Value> {
+        self.read("events").lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    /// A flood, to its end; how long after its first packet the first was dropped or answered.
+    fn flood(&self, arguments: &[&str]) -> Option<Duration> {
+        let mut all = vec!["gen", &self.near.name, "--rate", FLOOD, "--duration", FLOOD_TIME, "--dst-mac"];
+        let mac = self.far.mac.to_string();
+        if arguments[0] == "--pcap" {
+            all.pop();
+        } else {
+            all.extend([mac.as_str(), "--dst", HOST]);
+        }
+        all.extend(arguments);
+        let over = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let clock = scope.spawn(|| self.host.run(|| time_to_act(&self.far.name, &over)).expect("a namespace"));
+            let ending = Over(&over);
+            thread::sleep(Duration::from_millis(50));
+            let done = Self::inside(&self.net, &all).output().expect("the program starts");
+            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            drop(ending);
+            clock.join().expect("a time")
+        })
+    }
+
+    /// Frames of this kernel's sockets that found no place in the queue of the host's interface.
+    fn lost_before(&self) -> u64 {
+        let path = format!("/sys/class/net/{}/statistics/tx_dropped", self.near.name);
+        let argument = format!("--net=/run/netns/{}", self.net.name());
+        // A /sys of its own, which shows this namespace.
+        let script = format!("mount -t sysfs none /sys && cat {path}");
+        let output = Command::new("nsenter").args([&argument, "unshare", "-m", "sh", "-c", &script]).output();
+        String::from_utf8(output.expect("a shell").stdout).expect("text").trim().parse().expect("a number")
+    }
+
+    /// Datagrams, one in a millisecond or so, from some source ports in turn while `work` goes on: how many there were, and how many were
+    /// lost of which the queue before XDP lost none. Frames of a flood that it lost count there as well: the true number is not below this, and not above
+    /// [`Bed::beside_in_all`].
+    fn beside<T>(&self, ports: &[u16], work: impl FnOnce() -> T) -> (T, u64, u64) {
+        let before = self.lost_before();
+        let (done, sent, lost) = self.beside_in_all(ports, work);
+        (done, sent, lost.saturating_sub(self.lost_before() - before))
+    }
+
+    /// The same with all that were lost, in the queue before XDP too.
+    fn beside_in_all<T>(&self, ports: &[u16], work: impl FnOnce() -> T) -> (T, u64, u64) {
+        let receiver = self.host.run(|| UdpSocket::bind((HOST, 4009)).expect("a socket")).expect("a namespace");
+        receiver.set_read_timeout(Some(Duration::from_millis(300))).expect("a time-out");
+        let senders = ports.iter().map(|&port| {
+            let socket = self.net.run(|| UdpSocket::bind((CLIENT, port)).expect("a socket")).expect("a namespace");
+            socket.connect((HOST, 4009)).expect("connected");
+            socket
+        });
+        let senders: Vec<UdpSocket> = senders.collect();
+        let (over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (done, received) = thread::scope(|scope| {
+            scope.spawn(|| {
+                for socket in senders.iter().cycle() {
+                    if over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    sent.fetch_add(u64::from(socket.send(b"ek").is_ok()), Ordering::Relaxed);
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let counted = scope.spawn(|| {
+                let mut received = 0;
+                loop {
+                    match receiver.recv(&mut [0; 8]) {
+                        // Floods go to other ports.
+                        Ok(_) => received += 1,
+                        Err(_) if over.load(Ordering::Relaxed) => return received,
+                        Err(_) => {}
+                    }
+                }
+            });
+            let ending = Over(&over);
+            let done = work();
+            drop(ending);
+            (done, counted.join().expect("a count"))
+        });
+        let sent = sent.into_inner();
+        (done, sent, sent.saturating_sub(received))
+    }
+
+    /// Fragments of 256 sources, all later ones, as a capture file (libpcap-savefile(5)).
+    fn fragments(&self) -> String {
+        let mut file = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1].map(u32::to_ne_bytes).concat();
+        for source in 0..=255 {
+            let mut frame = [self.far.mac.0, self.near.mac.0].concat();
+            frame.extend([8, 0, 0x45, 0, 0, 46, 0, 7, 0, 150, 64, 17, 0, 0, 10, 1, 2, source, 198, 18, 0, 2]);
+            frame.resize(60, 0);
+            file.extend([0, u32::from(source), 60, 60].map(u32::to_ne_bytes).concat());
+            file.extend(frame);
+        }
+        fs::write(self.path("fragments.pcap"), file).expect("a file");
+        self.path("fragments.pcap").display().to_string()
+    }
+}
+
+/// Watches the driver's counters (answers leave a veth by redirect); to be called in the host's namespace.
+fn time_to_act(interface: &str, over: &AtomicBool) -> Option<Duration> {
+    let mut ethtool = Ethtool::open().expect("a socket");
+    let names = ethtool.stat_names(interface).expect("names").expect("counters");
+    let at = |name: &str| names.iter().position(|n| n == name).unwrap_or_else(|| panic!("no {name} in {names:?}"));
+    let [packets, drops, answers] =
+        ["xdp_packets", "xdp_drops", "xdp_redirect"].map(|what| at(&format!("rx_queue_0_{what}")));
+    let mut values = Vec::new();
+    let mut read = || {
+        ethtool.stat_values(interface, &mut values).expect("values");
+        (values[packets], values[drops] + values[answers], Instant::now())
+    };
+    let (mut last, mut began) = (read(), None);
+    while !over.load(Ordering::Relaxed) {
+        thread::sleep(Duration::from_micros(500));
+        let now = read();
+        if now.0 - last.0 > JUMP {
+            began = began.or(Some(last.2));
+        }
+        if now.1 > last.1 {
+            return began.map(|began| now.2 - began);
+        }
+        last = now;
+    }
+    None
+}
+
+#[test]
+fn each_class_is_named_answered_soon_and_withdrawn_and_a_calm_mix_is_none() {
+    let Some(bed) = bed("ekdta", "baseline = { learn = false }\nthreshold = { packets = 15000 }") else { return };
+    let fragments = bed.fragments();
+    // Calm first: datagrams, and connections to a port that is open.
+    let listener = bed.host.run(|| TcpListener::bind((HOST, 80)).expect("a socket")).expect("a namespace");
+    thread::spawn(move || listener.incoming().for_each(drop));
+    let connect =
+        || bed.net.run(|| TcpStream::connect_timeout(&format!("{HOST}:80").parse().expect("an address"), PATIENCE));
+    let calm = || (0..200).for_each(|_| drop(connect().expect("a namespace").expect("connected")));
+    let ((), sent, lost) = bed.beside(&[4000], calm);
+    assert!(sent > 50 && lost == 0, "{lost} of {sent}");
+    assert_eq!(bed.events(), [Value::Null; 0]);
+
+    for (class, arguments) in [
+        ("few-sources", &["--udp", "--src", "10.0.0.0/30", "--flows", "4"][..]),
+        ("syn-flood", &["--syn-flood", "--random-sources", "--src", "10.0.0.0/8"]),
+        ("reflection", &["--udp", "--src", "10.0.0.0/20", "--src-port", "123", "--flows", "4096"]),
+        ("fragments", &["--pcap", &fragments]),
+        ("unknown", &["--tcp", "--src", "10.0.0.0/22", "--flows", "1024"]),
+    ] {
+        let took = (0..TRIES).find_map(|_| {
+            let before = bed.events().len();
+            let connects = AtomicU64::new(0);
+            let work = || {
+                let over = AtomicBool::new(false);
+                thread::scope(|scope| {
+                    // As long as the flood lasts a client connects again and again.
+                    let client = scope.spawn(|| {
+                        while !over.load(Ordering::Relaxed) {
+                            connect().expect("a namespace").expect("connected beside the flood");
+                            connects.fetch_add(1, Ordering::Relaxed);
+                        }
+                    });
+                    let ending = Over(&over);
+                    let took = bed.flood(arguments);
+                    drop(ending);
+                    client.join().expect("connections");
+                    took
+                })
+            };
+            let (took, sent, lost) = bed.beside(&[4000], work);
+            let took = took.unwrap_or_else(|| panic!("{class}: nothing was done\n{}", bed.read("events")));
+            bed.wait("it has ended", || bed.events().last().is_some_and(|event| event["event"] == "ended"));
+            let events = bed.events().split_off(before);
+            eprintln!("{class}: {took:.0?}, {lost} of {sent} datagrams lost, {connects:?} connections");
+            assert_eq!((&events[0]["event"], &events[0]["class"]), (&"began".into(), &class.into()), "{events:#?}");
+            assert_eq!(events.iter().filter(|event| event["event"] == "ended").count(), 1, "{events:#?}");
+            assert!(sent > 100 && lost == 0, "{class}: {lost} of {sent} datagrams of a client were dropped");
+            assert!(connects.into_inner() > 0, "{class}: nobody connected");
+            (took < SOON).then_some(took)
+        });
+        assert!(took.is_some(), "{class}: {TRIES} times later than {SOON:?}");
+        // What was withdrawn is gone.
+        bed.wait("the rules against it are gone", || {
+            let ((), sent, lost) = bed.beside(&[123], || thread::sleep(Duration::from_millis(200)));
+            sent > 20 && lost == 0
+        });
+    }
+}
+
+#[test]
+fn rules_that_only_count_at_first_tell_what_they_would_drop_and_of_whom() {
+    let detection = "baseline = { learn = false }\nthreshold = { packets = 15000 }\nshadow = { first-s = 0.5 }";
+    let Some(bed) = bed("ekdtb", detection) else { return };
+    let flood = ["--udp", "--src", "10.0.0.0/20", "--src-port", "123", "--flows", "4096"];
+    // Every second datagram of the client looks as the flood does. Sources are known when they were there for two seconds.
+    let work = || {
+        thread::sleep(Duration::from_millis(2600));
+        bed.flood(&flood)
+    };
+    let (took, sent, lost) = bed.beside_in_all(&[123, 4000], work);
+    bed.wait("it has ended", || bed.events().last().is_some_and(|event| event["event"] == "ended"));
+    let events = bed.events();
+    let words: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
+    assert_eq!(words, ["began", "mitigating", "shadowed", "mitigating", "ended"], "{events:#?}");
+    assert_eq!((&events[1]["shadow"], &events[3]["shadow"]), (&true.into(), &false.into()));
+    let shadowed = &events[2];
+    let rate = shadowed["would_apply_pps"].as_f64().expect("a rate");
+    let part = shadowed["legitimate_part"].as_f64().expect("the client was known");
+    eprintln!(
+        "acts after {took:.0?}; would drop {rate:.0}/s, {part:.2} of the client's packets; {lost} of {sent} lost"
+    );
+    assert!((20_000.0..90_000.0).contains(&rate), "{shadowed}");
+    assert!((0.2..0.8).contains(&part) && shadowed["acts"] == true, "{shadowed}");
+    assert!(
+        took.is_some_and(|took| took > Duration::from_millis(500)),
+        "nothing is dropped while rules only count: {took:?}"
+    );
+    assert!(
+        lost > 0 && lost < sent / 3,
+        "what looks as the flood does is dropped while it lasts, and only then: {lost} of {sent}"
+    );
+}

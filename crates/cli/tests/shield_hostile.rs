@@ -1,0 +1,355 @@
+//! What the shield's process is fed by others, badly: its control socket, its hook, its port and files. Whatever they do, its heart beats
+//! on (it fails closed here: without a beat nothing would come through), and attacks are met.
+
+use std::{
+    fs::{self, OpenOptions},
+    io::{Read, Write},
+    net::{Shutdown, SocketAddr, TcpStream, UdpSocket},
+    os::{
+        fd::AsRawFd,
+        unix::{
+            fs::{OpenOptionsExt, PermissionsExt},
+            net::UnixStream,
+        },
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Output, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use lab::{Lab, LabError, Namespace};
+use nix::{
+    fcntl::{FcntlArg, OFlag, fcntl},
+    mount::{MntFlags, MsFlags, mount, umount2},
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+
+const CLIENT: &str = "198.18.0.1";
+const HOST: &str = "198.18.0.2";
+/// What is attacked, and protected.
+const PROTECTED: &str = "198.18.0.3";
+const METRICS: u16 = 9464;
+/// What is not there after so long will not come.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// Whoever asks properly is answered within this, whatever others do.
+const SOON: Duration = Duration::from_secs(8);
+
+/// A client and the host with the shield.
+struct Bed {
+    client: Namespace,
+    host: Namespace,
+    interface: String,
+    folder: tempfile::TempDir,
+    child: Option<Child>,
+    full: Option<PathBuf>,
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        // Whatever a failed test has left pinned or mounted.
+        let _ = self.command(&["stop", &self.interface]).output();
+        if let Some(full) = &self.full {
+            let _ = umount2(full, MntFlags::MNT_DETACH);
+        }
+    }
+}
+
+fn bed(tag: &str) -> Option<Bed> {
+    let skip = |why: String| {
+        assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
+        eprintln!("skipped: {why}");
+    };
+    if !nix::unistd::geteuid().is_root() {
+        skip("root is needed".to_owned());
+        return None;
+    }
+    build(tag).map_err(|why| skip(why.to_string())).ok()
+}
+
+fn build(tag: &str) -> Result<Bed, LabError> {
+    let lab = Lab::new(tag)?;
+    let (client, host) = (lab.namespace("c")?, lab.namespace("h")?);
+    let (near, far) = (lab.interface("hoc"), lab.interface("hoh"));
+    let (near, far) = lab.veth((&client, &near), (&host, &far), 1)?;
+    let address = |text: &str| text.parse().expect("an address");
+    client.handle().add_address(&near.name, address(CLIENT), 24)?;
+    for text in [HOST, PROTECTED] {
+        host.handle().add_address(&far.name, address(text), 24)?;
+        client.handle().add_neighbour(&near.name, address(text), far.mac)?;
+    }
+    host.handle().add_neighbour(&far.name, address(CLIENT), near.mac)?;
+    host.run(|| lab::set_link("lo", true))??;
+    let folder = tempfile::tempdir().expect("a folder");
+    Ok(Bed { client, host, interface: far.name, folder, child: None, full: None })
+}
+
+impl Bed {
+    /// The program inside the host, which shares /sys with everybody else: there is the BPF file system.
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.host.name())).arg(env!("CARGO_BIN_EXE_evenkeel"));
+        command.arg("shield").args(arguments).env_remove("SSH_CONNECTION");
+        command
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap_or_default()
+    }
+
+    /// Starts the shield, which fails closed, and waits until it answers.
+    fn run(&mut self, rules: &str, more: &[&str], stdout: Stdio, stderr: Stdio) {
+        let path = self.path("rules.toml");
+        fs::write(&path, rules).expect("a file");
+        let rules = path.display().to_string();
+        let mut command = self.command(&["run", &self.interface, "--rules", &rules, "--fail", "closed"]);
+        command.args(["--patience", "0.4"]).args(more).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+        self.child = Some(command.spawn().expect("the program starts"));
+        self.wait("the shield answers", || self.ask().is_some_and(|status| status["pid"].is_number()));
+    }
+
+    fn run_told(&mut self, rules: &str) {
+        let log = fs::File::create(self.path("log")).expect("a file");
+        self.run(rules, &["--quiet"], Stdio::null(), log.into());
+    }
+
+    fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
+        let begun = Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < PATIENCE, "{what}: not yet; {}", self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn ask(&self) -> Option<Value> {
+        let output =
+            self.command(&["status", &self.interface, "--json", "--interval", "0.1"]).output().expect("started");
+        serde_json::from_slice(&output.stdout).ok()
+    }
+
+    /// The status, answered by the process itself, soon.
+    fn status(&self) -> Value {
+        let begun = Instant::now();
+        let status = self.ask().expect("a status");
+        assert!(begun.elapsed() < SOON, "answered after {:?}", begun.elapsed());
+        status
+    }
+
+    /// The heart beats and has not stopped beating: a flow that no rule is about comes through, and always has.
+    fn is_well(&self) {
+        assert_eq!(self.come_through(5), 5, "{}", self.log());
+        let status = self.status();
+        assert_eq!(status["totals"]["failed_closed"], 0, "{status}");
+        assert!(status["silent_s"].as_f64().is_some_and(|silent| silent < 0.4), "{status}");
+    }
+
+    fn come_through(&self, count: usize) -> usize {
+        let receiver = self.host.run(|| UdpSocket::bind((HOST, 10)).expect("a socket")).expect("a namespace");
+        receiver.set_read_timeout(Some(Duration::from_millis(300))).expect("a time-out");
+        let sender = self.client.run(|| UdpSocket::bind((CLIENT, 0)).expect("a socket")).expect("a namespace");
+        for _ in 0..count {
+            sender.send_to(b"ek", (HOST, 10)).expect("sent");
+        }
+        (0..count).take_while(|_| receiver.recv(&mut [0; 8]).is_ok()).count()
+    }
+
+    /// Floods what is protected until `is_so`.
+    fn attack(&self, what: &str, is_so: impl Fn() -> bool) {
+        let sender = self.client.run(|| UdpSocket::bind((CLIENT, 0)).expect("a socket")).expect("a namespace");
+        let begun = Instant::now();
+        while !is_so() {
+            assert!(begun.elapsed() < PATIENCE, "{what}: not yet; {}", self.log());
+            for _ in 0..50 {
+                (0..40).for_each(|_| drop(sender.send_to(&[0; 64], (PROTECTED, 9))));
+                thread::sleep(Duration::from_millis(5));
+            }
+        }
+    }
+
+    fn is_mitigated(&self) -> bool {
+        let status = self.status();
+        let attack = &status["attacks"][0]["mitigation"];
+        attack.as_str().is_some_and(|mitigation| mitigation.starts_with("step 1"))
+    }
+
+    /// Where the control socket and what else is kept is.
+    fn state(&self) -> PathBuf {
+        let folders = fs::read_dir("/run/evenkeel").expect("a folder").flatten().map(|entry| entry.path());
+        let of_this = |path: &PathBuf| path.display().to_string().contains(&format!("shield-{}@", self.interface));
+        folders.into_iter().find(of_this).expect("the shield's folder")
+    }
+
+    /// A file system of 64 KiB without room.
+    fn full(&mut self) -> PathBuf {
+        let path = self.path("full");
+        fs::create_dir(&path).expect("a folder");
+        mount(Some("tmpfs"), &path, Some("tmpfs"), MsFlags::empty(), Some("size=64k")).expect("mounted");
+        self.full = Some(path.clone());
+        let mut filler = fs::File::create(path.join("filler")).expect("a file");
+        while filler.write(&[0; 4096]).is_ok_and(|written| written > 0) {}
+        path
+    }
+
+    fn stop(&mut self) {
+        let begun = Instant::now();
+        let output = self.command(&["stop", &self.interface]).output().expect("started");
+        assert!(output.status.success() && begun.elapsed() < SOON, "{}, after {:?}", said(&output), begun.elapsed());
+        let mut child = self.child.take().expect("a running shield");
+        while child.try_wait().expect("waited").is_none() {
+            assert!(begun.elapsed() < SOON, "the process does not end");
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn said(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn script(path: &Path, text: &str) {
+    fs::write(path, format!("#!/bin/sh\n{text}\n")).expect("a file");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("made a program");
+}
+
+/// Rules against what does not come, with names so long that a status is more than a socket holds.
+fn many_rules(count: u16) -> String {
+    let rule = |n| format!("[[rule]]\nname = \"{n:0>63}\"\naction = \"drop\"\ndestination-port = {n}\n");
+    (2000..2000 + count).map(rule).collect()
+}
+
+/// What is attacked, and how that is met; `more` is of `[detection]`.
+fn detection(more: &str) -> String {
+    let classes = ["few-sources", "syn-flood", "reflection", "fragments", "unknown"];
+    let ladder: String = classes.map(|class| format!("ladder.{class} = [{{ do = \"limit\", pps = 100 }}]\n")).concat();
+    format!(
+        "protect = \"{PROTECTED}\"\n[detection]\nevery-ms = 20\nquiet-s = 0.5\nbaseline.learn = false\nthreshold.udp = 500\n{ladder}{more}"
+    )
+}
+
+#[test]
+fn a_control_socket_full_of_nonsense_answers_who_asks_properly() {
+    let Some(mut bed) = bed("ekhoa") else { return };
+    bed.run_told(&many_rules(1500));
+    let socket = bed.state().join("control");
+    let connect = || UnixStream::connect(&socket).expect("a connection");
+    let garbage = [&b"\n"[..], b"{}\n", b"\"status\" and more\n", b"\"sto", &[0xff; 300], &vec![b'x'; 1 << 20]];
+    for bytes in garbage {
+        let mut stream = connect();
+        // It may be hung up on before it has said all.
+        let _ = stream.write_all(bytes);
+        let _ = stream.shutdown(Shutdown::Write);
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{:?} is answered", String::from_utf8_lossy(bytes));
+    }
+    // Some say nothing, some ask and never read.
+    let _silent: Vec<_> = (0..40).map(|_| connect()).collect();
+    let _deaf: Vec<_> = (0..4)
+        .map(|_| {
+            let mut stream = connect();
+            stream.write_all(b"\"status\"\n").expect("asked");
+            stream
+        })
+        .collect();
+    bed.is_well();
+    let reloaded = bed.command(&["reload", &bed.interface]).output().expect("started");
+    assert!(reloaded.status.success(), "{}", said(&reloaded));
+    bed.is_well();
+    bed.stop();
+}
+
+#[test]
+fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
+    let Some(mut bed) = bed("ekhob") else { return };
+    let (full, hook) = (bed.full(), bed.path("hook"));
+    script(&hook, "[ $EVENKEEL_EVENT = began ] && sleep 1000\nexit 3");
+    bed.run_told(&detection(&format!(
+        "events = \"{0}/events\"\nhook = {{ run = [\"{1}\"], timeout-s = 0.5 }}\nmetrics = {{ port = {METRICS}, file = \"{0}/metrics\" }}\n",
+        full.display(),
+        hook.display()
+    )));
+    let client = || {
+        let to: SocketAddr = ([127, 0, 0, 1], METRICS).into();
+        bed.host.run(|| TcpStream::connect(to).expect("a connection")).expect("a namespace")
+    };
+    let mut rude: Vec<_> = (0..20).map(|_| client()).collect();
+    rude[0].write_all(&[0xff; 10_000]).expect("said");
+    rude[1].write_all(b"GET").expect("said");
+
+    bed.attack("the attack is met", || bed.is_mitigated());
+    bed.is_well();
+    let troubles =
+        ["cannot write to the file of events", "cannot write the metrics", "it was ended after 0.5 s", "exit code 3"];
+    bed.wait("what went wrong is said", || troubles.iter().all(|trouble| bed.log().contains(trouble)));
+
+    let (mut polite, mut answer, begun) = (client(), String::new(), Instant::now());
+    polite.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("asked");
+    polite.read_to_string(&mut answer).expect("answered");
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("# EOF\n") && begun.elapsed() < SOON, "{answer}");
+
+    // There is room again: whole lines come, and only those.
+    fs::remove_file(full.join("filler")).expect("removed");
+    let events = || fs::read_to_string(full.join("events")).unwrap_or_default();
+    bed.attack("an attack is written down", || events().contains("\"mitigating\""));
+    bed.wait("and its end", || events().contains("\"ended\""));
+    assert!(events().lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{}", events());
+
+    // A hook that is missing, and a pipe that nobody reads for events.
+    let path = bed.path("rules.toml");
+    fs::write(&path, detection("hook = { run = [\"/no/such/hook\"] }\n")).expect("a file");
+    let reloaded = bed.command(&["reload", &bed.interface]).output().expect("started");
+    assert!(reloaded.status.success(), "{}", said(&reloaded));
+    bed.attack("the next attack is met", || bed.is_mitigated());
+    bed.wait("the hook is missed", || bed.log().contains("cannot run the hook /no/such/hook"));
+    nix::unistd::mkfifo(&bed.path("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    fs::write(&path, detection(&format!("events = \"{}\"\n", bed.path("pipe").display()))).expect("a file");
+    let refused = bed.command(&["reload", &bed.interface]).output().expect("started");
+    assert!(!refused.status.success() && said(&refused).contains("file of events"), "{}", said(&refused));
+    bed.is_well();
+    bed.stop();
+}
+
+#[test]
+fn an_attack_is_met_though_nobody_reads_what_is_said() {
+    let Some(mut bed) = bed("ekhoc") else { return };
+    let (stdout_end, stdout) = std::io::pipe().expect("a pipe");
+    let (stderr_end, stderr) = std::io::pipe().expect("a pipe");
+    for pipe in [&stdout, &stderr] {
+        fcntl(pipe, FcntlArg::F_SETPIPE_SZ(4096)).expect("a small pipe");
+    }
+    // An open file of its own, so that only the test does not wait.
+    let again = |pipe: &std::io::PipeWriter| {
+        let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+        OpenOptions::new().write(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path).expect("the pipe again")
+    };
+    let mut fill = [again(&stdout), again(&stderr)];
+    let rules = detection("") + &many_rules(50);
+    bed.run(&rules, &["--json", "--interval", "0.1"], stdout.into(), stderr.into());
+    for pipe in &mut fill {
+        while pipe.write(&[b'\n'; 512]).is_ok() {}
+    }
+    bed.attack("the attack is met", || bed.is_mitigated());
+    bed.is_well();
+    // Asked to end it takes the shield away, though what it has to say still waits.
+    let state = bed.state();
+    let child = bed.child.as_ref().expect("a running shield").id();
+    kill(Pid::from_raw(child.cast_signed()), Signal::SIGTERM).expect("told");
+    bed.wait("the shield is gone", || !state.exists());
+    drop((stdout_end, stderr_end));
+    let mut child = bed.child.take().expect("a running shield");
+    let begun = Instant::now();
+    while child.try_wait().expect("waited").is_none() {
+        assert!(begun.elapsed() < SOON, "the process does not end");
+        thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,174 @@
+//! What happens around a running shield: its interface goes down, away, or by another name; the machine lacks a BPF file system; a process takes
+//! over what another has learned.
+
+mod shield_run_bed;
+
+use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command, thread, time::Duration};
+
+use shield_run_bed::{Bed, DROP_9, bed, said};
+
+/// Names in a folder that have to do with an interface of the host; other tests have interfaces of that name in other namespaces.
+fn left(bed: &Bed, folder: &str, interface: &str) -> Vec<String> {
+    let namespace = fs::metadata(format!("/run/netns/{}", bed.host.name())).expect("a namespace").ino();
+    let names = fs::read_dir(folder).into_iter().flatten().flatten();
+    let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.contains(&format!("shield-{interface}@{namespace}"))).collect()
+}
+
+fn nothing_is_left(bed: &Bed, interface: &str) {
+    for folder in ["/sys/fs/bpf", "/run/evenkeel"] {
+        assert_eq!(left(bed, folder, interface), Vec::<String>::new(), "in {folder}");
+    }
+}
+
+#[test]
+fn an_interface_that_goes_down_is_told_of_and_has_its_filter_when_it_is_up_again() {
+    let Some(mut bed) = bed("ekska") else { return };
+    let rules = bed.rules(DROP_9);
+    bed.run(&rules, &[]);
+    assert_eq!(bed.status()["warnings"].as_array().map(Vec::len), Some(0));
+    let interface = bed.interface.clone();
+    bed.ip(&format!("link set {interface} down"));
+    let shown = said(&bed.shield(&["status", &interface, "--interval", "0.1"]));
+    let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(shown.contains(&format!("warning: {interface} is down: nothing comes to the filter")), "{shown}");
+    bed.ip(&format!("link set {interface} up"));
+    // What the client's kernel has learned of the host is not what is tried here.
+    bed.ip(&format!("neigh replace 198.18.0.1 lladdr {} dev {interface}", bed.client_mac()));
+    assert_eq!(bed.status()["warnings"].as_array().map(Vec::len), Some(0));
+    assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (0, 5));
+    assert_eq!(bed.count("nine"), 5);
+}
+
+#[test]
+fn an_interface_that_is_renamed_has_its_shield_by_the_new_name() {
+    let Some(mut bed) = bed("ekskb") else { return };
+    let rules = bed.rules(DROP_9);
+    bed.run(&rules, &[]);
+    let old = bed.interface.clone();
+    let new = format!("{old}n");
+    bed.ip(&format!("link set {old} name {new}"));
+    bed.interface.clone_from(&new);
+    bed.wait("it is known by its new name", || bed.log().contains(&format!("{old} is called {new} now")));
+    assert_eq!((bed.come_through(9, 5), bed.count("nine")), (0, 5));
+    nothing_is_left(&bed, &old);
+    let reloaded = bed.shield(&["reload", &new]);
+    assert!(reloaded.status.success(), "{}", said(&reloaded));
+    assert_eq!(bed.shield(&["status", &old, "--interval", "0.1"]).status.code(), Some(2));
+    bed.killed();
+    bed.run(&rules, &[]);
+    assert_eq!((bed.come_through(9, 5), bed.count("nine")), (0, 10), "taken over, the counters go on");
+    let stopped = bed.shield(&["stop", &new]);
+    assert!(stopped.status.success(), "{}", said(&stopped));
+    nothing_is_left(&bed, &new);
+}
+
+#[test]
+fn an_interface_that_is_removed_ends_its_shield_with_nothing_left() {
+    let Some(mut bed) = bed("ekskc") else { return };
+    let rules = bed.rules(DROP_9);
+    bed.run(&rules, &[]);
+    let interface = bed.interface.clone();
+    bed.ip(&format!("link del {interface}"));
+    let code = bed.child.take().expect("the shield").wait().expect("its end").code();
+    assert_eq!(code, Some(3), "{}", bed.log());
+    assert!(bed.log().contains(&format!("{interface} is gone, and the shield with it")), "{}", bed.log());
+    nothing_is_left(&bed, &interface);
+}
+
+/// A shell's script in the host's network namespace, in a mount namespace of its own in which /sys/fs/bpf is a plain folder. With `first` its
+/// first process is process 1 there.
+fn without_bpf_file_system(bed: &Bed, first: bool, script: &str) -> std::process::Output {
+    let apart: &[&str] = if first { &["--mount", "--pid", "--fork", "--mount-proc"] } else { &["--mount"] };
+    let rules = bed.rules(DROP_9);
+    let mut command = Command::new("nsenter");
+    command.arg(format!("--net=/run/netns/{}", bed.host.name())).arg("unshare").args(apart);
+    command.args([
+        "sh",
+        "-c",
+        &format!("if [ \"$(stat -f -c %T /sys/fs/bpf)\" = bpf_fs ]; then umount /sys/fs/bpf; fi\n{script}"),
+    ]);
+    command.args([env!("CARGO_BIN_EXE_evenkeel"), &bed.interface, &rules]).output().expect("the script runs")
+}
+
+#[test]
+fn a_missing_bpf_file_system_is_mounted_where_it_lasts_and_nowhere_else() {
+    let Some(bed) = bed("ekskd") else { return };
+    let script = r#"
+        "$0" shield run "$1" --quiet --rules "$2" &
+        for i in $(seq 100); do "$0" shield status "$1" --interval 0.1 >/dev/null 2>&1 && break; done
+        stat -f -c "it is %T" /sys/fs/bpf
+        "$0" shield stop "$1"
+        wait $!
+    "#;
+    let output = without_bpf_file_system(&bed, true, script);
+    let shown = said(&output);
+    assert!(output.status.success(), "{shown}");
+    for part in ["one is mounted there now; `umount /sys/fs/bpf` undoes that", "it is bpf_fs", "the shield is gone"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    let output = without_bpf_file_system(&bed, false, r#""$0" shield run "$1" --quiet --rules "$2""#);
+    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
+    // Where process 1 may not be looked at, it cannot be told whether it would last.
+    assert!(said(&output).contains("/sys/fs/bpf is no BPF file system"), "{}", said(&output));
+    nothing_is_left(&bed, &bed.interface);
+}
+
+/// Prefixes that have a learned limit of packets, as the metrics tell within some seconds.
+fn limited(metrics: &Path) -> Vec<String> {
+    let _ = fs::remove_file(metrics);
+    // Written once a second; the first time may still be of the rules before.
+    let mut text = String::new();
+    for _ in 0..100 {
+        thread::sleep(Duration::from_millis(20));
+        text = fs::read_to_string(metrics).unwrap_or_default();
+        if !text.is_empty() {
+            break;
+        }
+    }
+    let lines =
+        text.lines().filter(|line| line.starts_with("evenkeel_shield_limit{") && line.contains("measure=\"packets\""));
+    let prefix = |line: &str| line.split("prefix=\"").nth(1)?.split('"').next().map(ToOwned::to_owned);
+    lines.filter_map(prefix).collect()
+}
+
+#[test]
+fn what_was_learned_outlives_the_process_and_a_reload_that_protects_something_else() {
+    let Some(mut bed) = bed("ekske") else { return };
+    bed.ip("link set lo up");
+    let metrics = bed.folder.path().join("metrics");
+    // Five seconds are longer than any step below takes.
+    let text = |protect: &str, every: u32| {
+        format!(
+            "protect = [{protect}]\n[detection]\nevery-ms = {every}\n[detection.baseline]\nafter-s = 5\n\
+             [detection.metrics]\nfile = \"{}\"\nport = 9109\n{DROP_9}",
+            metrics.display()
+        )
+    };
+    let (one, other) = ("198.18.0.2/32".to_owned(), "198.18.0.3/32".to_owned());
+    let rules = bed.rules(&text("\"198.18.0.2\"", 50));
+    bed.run(&rules, &[]);
+    assert_eq!(limited(&metrics), Vec::<String>::new());
+    bed.wait("it has learned", || limited(&metrics) == [one.clone()]);
+    bed.rules(&text("\"198.18.0.3\", \"198.18.0.2\"", 100));
+    let reloaded = bed.shield(&["reload", &bed.interface]);
+    assert!(reloaded.status.success(), "the port of the metrics is its own: {}", said(&reloaded));
+    limited(&metrics);
+    assert_eq!(limited(&metrics), std::slice::from_ref(&one), "that of the prefix that stays, by its name");
+
+    let left = bed.shield(&["stop", "--leave", &bed.interface]);
+    assert!(left.status.success(), "{}", said(&left));
+    bed.child.take().expect("the shield").wait().expect("its end");
+    bed.run(&rules, &[]);
+    assert_eq!(limited(&metrics), std::slice::from_ref(&one), "the next process knows it");
+    bed.wait("it has learned the other one too", || limited(&metrics) == [other.clone(), one.clone()]);
+
+    bed.killed();
+    let state = format!("/run/evenkeel/{}/learned.json", self::left(&bed, "/run/evenkeel", &bed.interface)[0]);
+    let text = fs::read_to_string(&state).expect("what was learned");
+    fs::write(&state, &text[..text.len() / 2]).expect("damaged");
+    bed.run(&rules, &[]);
+    let told = bed.log().lines().filter(|line| line.contains("learned anew") && line.contains("it is damaged")).count();
+    assert_eq!(told, 1, "{}", bed.log());
+    assert_eq!(limited(&metrics), Vec::<String>::new());
+}

@@ -1,0 +1,167 @@
+//! Runs of `bench flood` side by side (`evenkeel.bench.flood.compare/1`).
+//!
+//! A share of clients is judged by its interval: two of them differ when the intervals lie apart. Times to connect were measured once, as one
+//! distribution; no difference of theirs is called one.
+
+use serde::{Deserialize, Serialize};
+
+use super::{FloodPoint, FloodRun};
+use crate::bench::compare::Judgement;
+
+/// The version of the schema `evenkeel.bench.flood.compare/<version>`.
+pub const SCHEMA: u32 = 1;
+
+/// A point of one run.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// Frames per second that were offered.
+    pub offered_pps: f64,
+    /// The share of clients with an answer in time, 0 to 1.
+    pub success: f64,
+    /// The least and the greatest share that chance leaves possible (95 %).
+    pub success_interval: (f64, f64),
+    /// 99 of 100 connects took at most this long, in nanoseconds; none connected: none.
+    pub p99_ns: Option<u64>,
+}
+
+impl Cell {
+    fn of(point: &FloodPoint) -> Self {
+        Self {
+            offered_pps: point.offered_pps(),
+            success: point.clients.success_ratio(),
+            success_interval: point.clients.success_interval(),
+            p99_ns: point.clients.connect.as_ref().map(|c| c.p99_ns),
+        }
+    }
+
+    fn judge(&self, first: &Self) -> Judgement {
+        if self.success_interval.0 > first.success_interval.1 {
+            Judgement::Higher
+        } else if self.success_interval.1 < first.success_interval.0 {
+            Judgement::Lower
+        } else {
+            Judgement::Same
+        }
+    }
+}
+
+/// One protection under one rate, in all runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The protection's name.
+    pub mode: String,
+    /// Frames per second that were asked for; none: as many as the generator can.
+    pub wanted_pps: Option<f64>,
+    /// What each run has of it.
+    pub cells: Vec<Option<Cell>>,
+    /// What became of the success from the first run to each other one.
+    pub changes: Vec<Judgement>,
+}
+
+/// Runs side by side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FloodComparison {
+    /// How they are called.
+    pub runs: Vec<String>,
+    /// When each began.
+    pub when: Vec<String>,
+    /// The rows, by protection and rising rate.
+    pub rows: Vec<Row>,
+    /// What else differs between the runs.
+    pub notes: Vec<String>,
+}
+
+/// Lays runs side by side; the first is what the others are compared with.
+pub fn compare(runs: &[(String, FloodRun)]) -> FloodComparison {
+    // Protections and rates in the order in which they first come up; rates rise, as in a run.
+    let mut keys: Vec<(&str, &str, Vec<Option<f64>>)> = Vec::new();
+    for mode in runs.iter().flat_map(|(_, run)| &run.modes) {
+        let at = keys.iter().position(|(key, ..)| *key == mode.key).unwrap_or_else(|| {
+            keys.push((&mode.key, &mode.name, Vec::new()));
+            keys.len() - 1
+        });
+        for point in &mode.points {
+            if !keys[at].2.contains(&point.wanted_pps) {
+                keys[at].2.push(point.wanted_pps);
+            }
+        }
+    }
+    let mut rows = Vec::new();
+    for (key, name, mut rates) in keys {
+        let of = |rate: &Option<f64>| rate.unwrap_or(f64::INFINITY);
+        rates.sort_by(|a, b| of(a).total_cmp(&of(b)));
+        for wanted_pps in rates {
+            let cells: Vec<Option<Cell>> = runs.iter().map(|(_, run)| cell(run, key, wanted_pps)).collect();
+            let judge = |cell: &Option<Cell>| match (cell, cells.first()) {
+                (Some(cell), Some(Some(first))) => cell.judge(first),
+                _ => Judgement::NotJudged,
+            };
+            let changes = cells.iter().skip(1).map(judge).collect();
+            rows.push(Row { mode: name.to_owned(), wanted_pps, cells, changes });
+        }
+    }
+    FloodComparison {
+        runs: runs.iter().map(|(name, _)| name.clone()).collect(),
+        when: runs.iter().map(|(_, run)| run.when.clone()).collect(),
+        rows,
+        notes: notes(runs),
+    }
+}
+
+fn cell(run: &FloodRun, key: &str, wanted_pps: Option<f64>) -> Option<Cell> {
+    let mode = run.modes.iter().find(|mode| mode.key == key)?;
+    mode.points.iter().find(|point| point.wanted_pps == wanted_pps).map(Cell::of)
+}
+
+/// What of the conditions is not the same in all runs.
+fn notes(runs: &[(String, FloodRun)]) -> Vec<String> {
+    type Read = fn(&FloodRun) -> String;
+    let conditions: [(&str, Read); 8] = [
+        ("the machine", |r| format!("{}, {} CPUs, {}", r.machine.hostname, r.machine.cpus, r.machine.cpu_model)),
+        ("the kernel", |r| r.machine.kernel.clone()),
+        ("connections at each rate", |r| r.setup.connects.to_string()),
+        ("connections begun each second", |r| format!("{:.0}", r.setup.connects_per_s)),
+        ("the clients' patience", |r| format!("{} ms", r.setup.patience_ms)),
+        ("sources of the flood", |r| r.setup.flood_sources.clone()),
+        ("cores", |r| {
+            let roles = r.setup.arrangement.roles.iter().map(|role| format!("CPU {} {}", role.cpus, role.does));
+            roles.collect::<Vec<_>>().join("; ")
+        }),
+        ("whole or broken off", |r| if r.partial { "broken off" } else { "whole" }.to_owned()),
+    ];
+    let mut notes = Vec::new();
+    for (what, read) in conditions {
+        let values: Vec<String> = runs.iter().map(|(_, run)| read(run)).collect();
+        if values.windows(2).any(|pair| pair[0] != pair[1]) {
+            let each = values.iter().zip('A'..).map(|(value, letter)| format!("{letter} {value}"));
+            notes.push(format!("{what} differ: {}", each.collect::<Vec<_>>().join(" | ")));
+        }
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flood::tests::run;
+
+    #[test]
+    fn shares_differ_when_their_intervals_lie_apart() {
+        let first = run(&[("plain", &[(Some(0.0), 1000), (None, 500)])]);
+        let mut second = run(&[("plain", &[(None, 560), (Some(0.0), 998)]), ("shield", &[(None, 1000)])]);
+        let compared = compare(&[("a".into(), first.clone()), ("b".into(), second.clone())]);
+        let rows: Vec<_> = compared.rows.iter().map(|r| (r.mode.as_str(), r.wanted_pps, r.changes[0])).collect();
+        let expected = [
+            ("plain", Some(0.0), Judgement::Same),
+            ("plain", None, Judgement::Same),
+            ("shield", None, Judgement::NotJudged),
+        ];
+        assert_eq!(rows, expected);
+        assert!(compared.notes.is_empty(), "{:?}", compared.notes);
+        second.modes[0].points[0].clients.finished = 580;
+        second.setup.connects_per_s = 100.0;
+        let compared = compare(&[("a".into(), first), ("b".into(), second)]);
+        assert_eq!(compared.rows[1].changes, [Judgement::Higher]);
+        assert!(compared.notes[0].starts_with("connections begun each second differ: A 500"), "{:?}", compared.notes);
+    }
+}

@@ -1,0 +1,168 @@
+//! What changes under a running shield: the clock, the interface and its name.
+
+use bpf::shield::{CookieMode, ShieldLink};
+
+use super::{answers, guard::Guard};
+use crate::{compile::Now, error::ShieldError, rules::file::RuleFile};
+
+/// The wall clock may differ this much from the monotonic one before rules that expire are compiled anew.
+const CLOCK_JUMP_NS: i128 = 500_000_000;
+
+/// Whether the wall clock was set between two moments, or the machine slept, which the monotonic one does not notice.
+fn was_set(then: Now, now: Now) -> bool {
+    let offset = |now: Now| now.wall.as_nanosecond() - i128::from(now.monotonic_ns);
+    (offset(now) - offset(then)).abs() > CLOCK_JUMP_NS
+}
+
+/// Whether what was compiled `then` expires at other moments if it is compiled `now`.
+fn expires_otherwise(file: &RuleFile, then: Now, now: Now) -> bool {
+    was_set(then, now) && file.rules.rules.iter().any(|rule| rule.expires.is_some())
+}
+
+impl Guard {
+    /// Compiles the rules that hold again if the wall clock was set and one of them expires by it. Whether it did.
+    ///
+    /// # Errors
+    /// As for [`Guard::reload`].
+    pub fn follow_clock(&mut self) -> Result<bool, ShieldError> {
+        if !expires_otherwise(&self.file, self.read_at, Now::read()) {
+            return Ok(false);
+        }
+        self.hold(self.file.clone(), false).map(|()| true)
+    }
+
+    /// Looks after what SYN cookies need.
+    ///
+    /// # Errors
+    /// The connections that may be there cannot be reached.
+    pub fn tend(&self) -> Result<(), ShieldError> {
+        answers::tend(self.cookies.as_ref())
+    }
+
+    /// Goes by the new name of an interface that was renamed. What was done, in words; between two interfaces that is only said.
+    pub fn follow_names(&mut self) -> Vec<String> {
+        let mut said = Vec::new();
+        let before = self.link.interface().to_owned();
+        if let Some(now) = self.link.renamed().map(ToOwned::to_owned) {
+            said.push(match &self.settings.between {
+                Some(_) => still_by(&before, &now),
+                None => match self.settings.places.rename(&now) {
+                    Ok(()) => {
+                        self.settings.interface.clone_from(&now);
+                        if let Some(watchman) = &mut self.watchman {
+                            watchman.sentry.rename(&now);
+                        }
+                        format!("{before} is called {now} now, and its shield goes by that name: `evenkeel shield status {now}`")
+                    }
+                    Err(error) => format!("{}: {error}", still_by(&before, &now)),
+                },
+            });
+        }
+        if let Some(second) = &mut self.second {
+            let before = second.interface().to_owned();
+            said.extend(second.renamed().map(|now| still_by(&before, now)));
+        }
+        said
+    }
+
+    /// What is not as it should be, in words, for whoever looks at the shield.
+    pub fn warnings(&self) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for link in [Some(&self.link), self.second.as_ref()].into_iter().flatten() {
+            warnings.extend(of_link(link));
+        }
+        let known =
+            self.settings.between.as_ref().map_or(vec![self.settings.interface.as_str()], |pair| pair.names().to_vec());
+        let links = [Some(&self.link), self.second.as_ref()].into_iter().flatten();
+        for (was, now) in known.into_iter().zip(links).map(|(was, link)| (was, link.interface())) {
+            if was != now {
+                warnings.push(still_by(was, now));
+            }
+        }
+        let host = self.cookies.as_ref().filter(|cookies| matches!(cookies.mode(), CookieMode::Host(_)));
+        let unmarked = host.and_then(|cookies| cookies.counts().ok()).map_or(0, |counts| counts.unmarked);
+        warnings.extend(unmarked_acks(self.link.interface(), unmarked));
+        warnings
+    }
+}
+
+/// What is wrong with the interface of a shield.
+pub(super) fn of_link(link: &ShieldLink) -> Option<String> {
+    let name = link.interface();
+    if !link.is_alive() {
+        return Some(format!("{name} is gone, and the filter with it"));
+    }
+    if !link.is_here() {
+        return Some(format!(
+            "{name} was moved to another network namespace; the filter goes on there, and nothing is looked after from here"
+        ));
+    }
+    let up = sys::link::flags(name).is_ok_and(|flags| flags.up);
+    (!up).then(|| format!("{name} is down: nothing comes to the filter, which stays (`ip link set {name} up`)"))
+}
+
+fn still_by(before: &str, now: &str) -> String {
+    format!(
+        "{before} is called {now} now, and its shield still goes by the old name (`evenkeel shield status {before}`): what is set on the interface by its name is \
+         not looked after, so give it its name back or start the shield again"
+    )
+}
+
+fn unmarked_acks(interface: &str, frames: u64) -> Option<String> {
+    (frames > 0).then(|| {
+        format!(
+            "{frames} ACKs with a right SYN cookie were dropped: the driver of {interface} cannot hand XDP metadata to the stack, so that challenged clients do not \
+             get in; start with --xdp generic, or have no rule that challenges"
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use jiff::{SignedDuration, Timestamp};
+
+    use super::*;
+    use crate::rules::file;
+
+    fn at(wall_s: i64, monotonic_s: u64) -> Now {
+        Now { wall: Timestamp::from_second(wall_s).unwrap(), monotonic_ns: monotonic_s * 1_000_000_000 }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_by_an_hour_either_way_is_noticed_and_one_that_goes_is_not() {
+        let then = at(1_900_000_000, 1000);
+        assert!(!was_set(then, at(1_900_000_060, 1060)));
+        assert!(was_set(then, at(1_900_003_660, 1060)), "an hour forward");
+        assert!(was_set(then, at(1_899_996_460, 1060)), "an hour back");
+        assert!(was_set(then, at(1_900_000_060, 1001)), "slept for 59 s");
+        let near = Now { wall: then.wall + SignedDuration::from_millis(400), ..then };
+        assert!(!was_set(then, near), "a clock that is slewed");
+    }
+
+    #[test]
+    fn an_expiry_is_where_the_wall_clock_says_after_each_setting() {
+        let rule = "[[rule]]\nname = \"a\"\naction = \"drop\"\n";
+        let with = file::parse_in(&format!("{rule}expires = 2030-03-17T18:46:40Z\n"), "f", Path::new("")).unwrap();
+        let expires = with.rules.rules[0].expires.unwrap();
+        // An hour before it expires.
+        let then = at(expires.as_second() - 3600, 1000);
+        assert_eq!(then.monotonic_at(expires), 4600 * 1_000_000_000);
+        for (wall_s, again, monotonic_s) in [(-3590, false, 4600), (10, true, 0), (-7190, true, 8200)] {
+            let now = at(expires.as_second() + wall_s, 1010);
+            assert_eq!(expires_otherwise(&with, then, now), again, "{wall_s}");
+            // 1 ns after the start has long been.
+            assert_eq!(now.monotonic_at(expires), if monotonic_s == 0 { 1 } else { monotonic_s * 1_000_000_000 });
+        }
+        let without = file::parse_in(rule, "f", Path::new("")).unwrap();
+        assert!(!expires_otherwise(&without, then, at(0, 1010)), "nothing expires");
+    }
+
+    #[test]
+    fn acks_that_are_lost_for_want_of_metadata_are_warned_of() {
+        assert_eq!(unmarked_acks("eth0", 0), None);
+        let said = unmarked_acks("eth0", 7).unwrap();
+        assert!(said.starts_with("7 ACKs") && said.contains("eth0") && said.contains("--xdp generic"), "{said}");
+    }
+}

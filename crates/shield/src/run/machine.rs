@@ -1,0 +1,197 @@
+//! What the machine has to be like for a shield to be kept on it.
+
+use std::{fs, path::Path};
+
+use nix::{
+    fcntl::{Flock, FlockArg},
+    mount::{MsFlags, mount},
+    sys::statfs::{BPF_FS_MAGIC, statfs},
+};
+
+use super::guard::Settings;
+use crate::{
+    error::ShieldError,
+    rules::{Rule, file::RuleFile},
+};
+
+/// The mount namespaces of this thread and of the first process.
+const NAMESPACES: [&str; 2] = ["/proc/thread-self/ns/mnt", "/proc/1/ns/mnt"];
+/// The kernel's first mount namespace has this number since 6.18 (enum init_ns_ino in linux/nsfs.h), and none else has it in any kernel. It tells
+/// where process 1 may not be looked at, as inside a sandbox.
+const FIRST: &str = "mnt:[4026531832]";
+/// Offsets of the clocks of this process's time namespace (time_namespaces(7)).
+const CLOCKS: &str = "/proc/self/timens_offsets";
+
+/// Sees that there is a BPF file system at `root`. Where there is none and it will last as long as the machine, it is mounted; then what was done, and how
+/// to undo it, is given.
+///
+/// # Errors
+/// There is none, why it was not mounted, and what to do.
+pub(super) fn bpf_file_system(root: &Path) -> Result<Option<String>, ShieldError> {
+    mounted(root, NAMESPACES.map(Path::new))
+}
+
+fn mounted(root: &Path, namespaces: [&Path; 2]) -> Result<Option<String>, ShieldError> {
+    if is_bpf(root) {
+        return Ok(None);
+    }
+    let at = root.display();
+    let lacking = |why: String| {
+        Err(ShieldError::Lacking(format!(
+            "{at} is no BPF file system, in which the shield is kept beyond the end of this process, and {why}"
+        )))
+    };
+    let this = fs::read_link(namespaces[0]);
+    let is_first = this.as_ref().is_ok_and(|this| this.as_os_str() == FIRST);
+    match (&this, fs::read_link(namespaces[1])) {
+        (Ok(this), Ok(first)) if *this == first => {}
+        _ if is_first => {}
+        (Ok(_), Ok(_)) => {
+            return lacking(format!(
+                "what this process mounts would be gone with its mount namespace, which is not that of process 1: mount -t bpf bpf {at} outside \
+                 (a network namespace that was entered by `ip netns exec` has a /sys of its own; `nsenter --net` has not)"
+            ));
+        }
+        _ => {
+            return lacking(format!(
+                "whether a mount of this process would last cannot be told without CAP_SYS_PTRACE: mount -t bpf bpf {at}"
+            ));
+        }
+    }
+    // Two that mount at once would hide the one's pins behind the other's mount.
+    let Ok(_lock) = fs::File::open(root).and_then(lock) else {
+        return lacking(format!(
+            "there is no such folder to mount one at: mount -t sysfs sysfs /sys && mount -t bpf bpf {at}"
+        ));
+    };
+    if is_bpf(root) {
+        return Ok(None);
+    }
+    if fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_some()) {
+        return lacking(format!(
+            "it has other files, which a mount would hide: take them away, then mount -t bpf bpf {at}"
+        ));
+    }
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RELATIME;
+    if let Err(error) = mount(Some("bpf"), root, Some("bpf"), flags, Some("mode=700")) {
+        return lacking(format!("mounting one was refused ({}): mount -t bpf bpf {at}", error.desc()));
+    }
+    Ok(Some(format!(
+        "there was no BPF file system at {at}, in which the shield is kept: one is mounted there now; `umount {at}` undoes that once no shield is left"
+    )))
+}
+
+fn is_bpf(root: &Path) -> bool {
+    statfs(root).is_ok_and(|fs| fs.filesystem_type() == BPF_FS_MAGIC)
+}
+
+fn lock(folder: fs::File) -> std::io::Result<Flock<fs::File>> {
+    Flock::lock(folder, FlockArg::LockExclusive).map_err(|(_, error)| error.into())
+}
+
+/// Refuses a time namespace whose monotonic clock is not the kernel's: the program would take this process for dead, or for alive when it is not.
+///
+/// # Errors
+/// It is so.
+pub(super) fn same_clock() -> Result<(), ShieldError> {
+    // Kernels without time namespaces have no such file.
+    match monotonic_offset(&fs::read_to_string(CLOCKS).unwrap_or_default()) {
+        None => Ok(()),
+        Some(offset) => Err(ShieldError::Lacking(format!(
+            "this process is in a time namespace whose monotonic clock is off by {offset} s, and the shield in the kernel goes by the machine's: start it outside"
+        ))),
+    }
+}
+
+/// The offset of CLOCK_MONOTONIC, `SECONDS NANOSECONDS` as the file has it; none: there is none.
+fn monotonic_offset(text: &str) -> Option<String> {
+    let words = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let found = words.into_iter().find(|words| words.first() == Some(&"monotonic"))?;
+    let [_, seconds, nanoseconds] = found[..] else { return None };
+    (seconds != "0" || nanoseconds != "0").then(|| format!("{seconds}.{nanoseconds:0>9}"))
+}
+
+/// Refuses rules about VLAN tags where XDP does not see them.
+///
+/// # Errors
+/// The first such rule, and how to have the tags left in the frames.
+pub(super) fn sees_tags(settings: &Settings, file: &RuleFile) -> Result<(), ShieldError> {
+    let about_tags = |rule: &&Rule| !rule.when.vlan.is_empty();
+    // Between two interfaces tags must stay whatever the rules are about.
+    let Some(rule) = file.rules.rules.iter().find(about_tags).filter(|_| settings.between.is_none()) else {
+        return Ok(());
+    };
+    let interface = &settings.interface;
+    port::keeps_tags("the shield", interface).map_err(|_| {
+        ShieldError::Lacking(format!(
+            "the rule \"{}\" is about VLAN tags, and the driver of {interface} may take them out of the frames before XDP sees them, so that it would \
+             never apply: switch that off by `ethtool -K {interface} rxvlan off`",
+            rule.name
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+
+    #[test]
+    fn an_offset_of_the_monotonic_clock_is_found() {
+        assert_eq!(monotonic_offset("monotonic           0         0\nboottime            0         0\n"), None);
+        assert_eq!(monotonic_offset("boottime 7 0\nmonotonic -3 5\n").as_deref(), Some("-3.000000005"));
+        assert_eq!(monotonic_offset(""), None);
+    }
+
+    /// In a mount namespace of its own, where nothing that is mounted reaches the machine.
+    fn apart(test: impl FnOnce(&Path) + Send + 'static) {
+        if !nix::unistd::geteuid().is_root() {
+            assert!(std::env::var_os("CI").is_none(), "mounting needs root, and CI must have it");
+            eprintln!("skipped: mounting needs root");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().to_owned();
+        let body = move || {
+            unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            let none = None::<&str>;
+            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
+            test(&root);
+        };
+        thread::spawn(body).join().unwrap();
+    }
+
+    const OWN: [&str; 2] = ["/proc/thread-self/ns/mnt", "/proc/thread-self/ns/mnt"];
+
+    #[test]
+    fn a_missing_file_system_is_mounted_once_and_said() {
+        apart(|root| {
+            let said = mounted(root, OWN.map(Path::new)).unwrap().unwrap();
+            assert!(said.contains(&format!("`umount {}` undoes", root.display())), "{said}");
+            assert!(is_bpf(root));
+            assert_eq!(mounted(root, OWN.map(Path::new)).unwrap(), None, "it is there");
+            nix::mount::umount(root).unwrap();
+            assert!(!is_bpf(root), "one mount");
+        });
+    }
+
+    #[test]
+    fn what_would_not_last_or_hide_files_is_not_mounted() {
+        apart(|root| {
+            let refused = |namespaces: [&str; 2], why: &str| {
+                let error = mounted(root, namespaces.map(Path::new)).unwrap_err().to_string();
+                assert!(error.contains(why) && error.contains("mount -t bpf bpf"), "{error}");
+            };
+            refused(["/proc/thread-self/ns/mnt", "/proc/self/ns/mnt"], "gone with its mount namespace");
+            refused(["/proc/thread-self/ns/mnt", "/proc/1/ns/none"], "CAP_SYS_PTRACE");
+            fs::write(root.join("file"), "").unwrap();
+            refused(OWN, "other files");
+            assert!(!is_bpf(root));
+            let gone = mounted(&root.join("none"), OWN.map(Path::new)).unwrap_err().to_string();
+            assert!(gone.contains("no such folder"), "{gone}");
+        });
+    }
+}

@@ -1,0 +1,37 @@
+//! SYNs and ACKs of all kinds against a shield that challenges: every answer is well-formed and no larger than its question. Needs root.
+
+mod cookie_bed;
+mod hurt_syn;
+mod random;
+
+use std::net::TcpListener;
+
+use bpf::shield::GatewayCookies;
+use cookie_bed::{Bed, PORT, SERVER, Way};
+use hurt_syn::{Tried, attack};
+use random::Random;
+
+const FRAMES: u64 = 20_000;
+
+#[test]
+fn a_host_answers_syns_and_nothing_else_and_never_by_more() {
+    let Some(bed) = Bed::new("ckhurt", Way::Host(|_| ())) else { return };
+    let listen = |address| bed.server.run(|| TcpListener::bind((address, PORT))).unwrap().unwrap();
+    let _listeners = SERVER.map(listen);
+    let mut tried = Tried::default();
+    attack(&bed, &mut Random(11), FRAMES, random::splits(), &mut tried).unwrap();
+    eprintln!("{tried:?}");
+    assert!(tried.answered > FRAMES / 4 && tried.finished > 1000, "{tried:?}");
+}
+
+#[test]
+fn a_gateway_asks_whoever_says_syn_and_never_by_more() {
+    let Some(bed) = Bed::new("ckhurtg", Way::Gateway(GatewayCookies { strict: true, ..GatewayCookies::default() }))
+    else {
+        return;
+    };
+    let mut tried = Tried::default();
+    attack(&bed, &mut Random(12), FRAMES, random::splits(), &mut tried).unwrap();
+    eprintln!("{tried:?}");
+    assert!(tried.answered > FRAMES / 4 && tried.longer == 0, "{tried:?}");
+}

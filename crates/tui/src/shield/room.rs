@@ -1,0 +1,89 @@
+//! Who gets how much of a screen that is too small for all.
+
+use model::shield::ShieldStatus;
+
+/// Lines of the rates: heads, now, since the start.
+pub(super) const RATE_LINES: u16 = 3;
+/// Lines of an alarm, which is a sentence.
+pub(super) const ALARM_LINES: u16 = 2;
+/// Lines of the curve with its title.
+const CURVE_LINES: u16 = 4;
+/// Attacks and sources that are shown.
+pub(super) const SHOWN: usize = 4;
+/// Lines of the table of rules that go before the curve and the sources: title, heads, rules.
+const RULE_LINES: u16 = 6;
+
+/// Lines of the parts; the rules have what is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shares {
+    pub(super) curve: u16,
+    pub(super) attacks: u16,
+    pub(super) sources: u16,
+}
+
+impl Shares {
+    /// Of `height` lines, with so many `alarms`.
+    pub(super) fn of(height: u16, alarms: usize, status: &ShieldStatus) -> Self {
+        let rules = RULE_LINES.min(status.rules.len() as u16 + 2);
+        let mut left = height.saturating_sub(RATE_LINES + alarms as u16 * ALARM_LINES + rules);
+        let mut take = |title: u16, each: u16, wanted: usize| {
+            let room = left.saturating_sub(title) / each;
+            let lines = if wanted == 0 || room == 0 { 0 } else { title + each * room.min(wanted.min(SHOWN) as u16) };
+            left -= lines;
+            lines
+        };
+        let attacks = take(1, 2, status.attacks.len());
+        let sources = take(1, 1, status.sources.len());
+        let curve = if left >= CURVE_LINES { CURVE_LINES } else { 0 };
+        Self { curve, attacks, sources }
+    }
+}
+
+/// Shares `room` columns between two texts of the lengths `first` and `second`: what one does not need the other has.
+pub(super) fn two(room: usize, first: usize, second: usize) -> (usize, usize) {
+    if first + second <= room {
+        return (first, second);
+    }
+    let half = room / 2;
+    if second <= half {
+        (room - second, second)
+    } else if first <= room - half {
+        (first, room - first)
+    } else {
+        (room - half, half)
+    }
+}
+
+/// `text` in at most `room` columns. What is too long loses its middle: names of one origin differ at their ends.
+pub(super) fn middle_out(text: &str, room: usize) -> String {
+    let len = text.chars().count();
+    if len <= room {
+        return text.to_owned();
+    }
+    let Some(kept) = room.checked_sub(1) else { return String::new() };
+    let (front, back) = (kept.div_ceil(2), kept / 2);
+    let mut shown: String = text.chars().take(front).collect();
+    shown.push('…');
+    shown.extend(text.chars().skip(len - back));
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_are_shared_by_need() {
+        assert_eq!(two(50, 20, 20), (20, 20));
+        assert_eq!(two(50, 60, 20), (30, 20));
+        assert_eq!(two(50, 20, 60), (20, 30));
+        assert_eq!(two(51, 60, 60), (26, 25));
+    }
+
+    #[test]
+    fn what_is_too_long_keeps_both_ends() {
+        assert_eq!(middle_out("pings", 5), "pings");
+        assert_eq!(middle_out("attack 198.18.0.2/32 few-sources 2", 20), "attack 198…sources 2");
+        assert_eq!((middle_out("pings", 1).as_str(), middle_out("pings", 0).as_str()), ("…", ""));
+    }
+}

@@ -1,0 +1,125 @@
+//! The view of a shield under attack drawn into memory, at the sizes people have.
+
+use std::time::Duration;
+
+use model::shield::{AttackStatus, Fail, Rates, RuleStatus, ShieldStatus, SourceStatus, Totals};
+use ratatui::{Terminal, backend::TestBackend};
+use tui::{live::Screen, shield::View};
+
+fn rule(name: &str, action: &str, packets: u64, limited: u64, pps: f64) -> RuleStatus {
+    RuleStatus {
+        name: name.into(),
+        line: Some(3),
+        action: action.into(),
+        shadow: false,
+        management: name.starts_with("management:"),
+        expires: None,
+        packets,
+        bytes: packets * 60,
+        limited,
+        pps: Some(pps),
+    }
+}
+
+fn attacked() -> ShieldStatus {
+    let attack = |number, prefix: &str, class: &str, mitigation: &str| AttackStatus {
+        number,
+        prefix: prefix.into(),
+        class: class.into(),
+        since_s: 12.4,
+        mitigation: mitigation.into(),
+        shadow: number == 2,
+    };
+    ShieldStatus {
+        when: "2026-01-02T03:04:05.678Z".into(),
+        interface: "eth0".into(),
+        mode: "native".into(),
+        program_id: 7,
+        pid: Some(1234),
+        silent_s: 0.1,
+        patience_s: 0.7,
+        fail: Fail::Open,
+        file: Some("/etc/rules.toml".into()),
+        loaded: "2026-01-02T03:00:00Z".into(),
+        reloads: 0,
+        refused: None,
+        rules: vec![
+            rule("management:neighbours", "pass", 12, 0, 0.2),
+            rule("management:session", "pass", 4_711, 0, 13.0),
+            rule("attack 198.18.0.2/32 few-sources 2", "drop", 18_300_000, 0, 151_000.0),
+            rule("attack 198.18.0.2/32 few-sources 1", "limit 2000/s per source /32 /64", 31_100, 24_000, 0.0),
+            rule("attack 198.18.0.0/24 syn-flood 1", "challenge", 292_000_000, 0, 2_104_000.0),
+            rule("a-list-that-somebody-gave-a-long-name", "drop", 63_200, 0, 0.0),
+            rule("pings", "limit 20/s per source /24 /56", 0, 0, 0.0),
+            rule("web", "challenge", 0, 0, 0.0),
+        ],
+        default: "pass".into(),
+        totals: Totals {
+            passed: 443_217_929,
+            dropped: 18_381_575,
+            limited: 24_000,
+            challenged: 292_000_000,
+            ..Totals::default()
+        },
+        rates: Some(Rates {
+            interval_s: 1.0,
+            passed_pps: 40_000.0,
+            passed_bps: 19.2e6,
+            dropped_pps: 151_000.0,
+            dropped_bps: 72.1e6,
+            challenged_pps: 2_104_000.0,
+            limited_pps: 240.0,
+        }),
+        sources: (1..=5)
+            .map(|n| SourceStatus { source: format!("198.18.5.{n}"), pps: 30_000.0 / f64::from(n) })
+            .chain([SourceStatus { source: "2001:db8:1:2::/64".into(), pps: 900.0 }])
+            .collect(),
+        attacks: vec![
+            attack(1, "198.18.0.2/32", "few-sources", "step 2 of 2: drop the 13 heaviest sources"),
+            attack(2, "198.18.0.0/24", "syn-flood", "step 1 of 1: challenge SYNs"),
+        ],
+        warnings: Vec::new(),
+    }
+}
+
+fn drawn(width: u16, height: u16, status: &ShieldStatus) -> String {
+    let mut view = View::new(Duration::from_secs(1), false, || ());
+    for part in [0.1, 0.5, 1.0] {
+        let rates = status.rates.map(|rates| Rates { challenged_pps: rates.challenged_pps * part, ..rates });
+        view.push(ShieldStatus { rates, ..status.clone() });
+    }
+    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a screen in memory");
+    terminal.draw(|frame| view.draw(frame)).expect("drawn");
+    let cells = terminal.backend().buffer().content().chunks(width.into());
+    cells
+        .map(|row| row.iter().map(ratatui::buffer::Cell::symbol).collect::<String>().trim_end().to_owned() + "\n")
+        .collect()
+}
+
+#[test]
+fn an_attack_at_the_sizes_people_have() {
+    for (width, height) in [(80, 24), (200, 50), (60, 20)] {
+        insta::assert_snapshot!(format!("shield_{width}x{height}"), drawn(width, height, &attacked()));
+    }
+}
+
+#[test]
+fn calm() {
+    let status = ShieldStatus { attacks: Vec::new(), sources: Vec::new(), rates: Some(Rates::default()), ..attacked() };
+    let text = drawn(80, 24, &status);
+    assert!(!text.contains("Attacks") && !text.contains("Sources"), "{text}");
+    assert!(text.contains("Rules (8); by default: pass"), "{text}");
+}
+
+#[test]
+fn no_size_breaks_it_and_no_number_is_cut() {
+    for width in [1, 2, 10, 30, 54, 55, 60, 72, 80, 120] {
+        for height in [1, 2, 3, 5, 6, 10, 15, 20, 24, 40] {
+            let text = drawn(width, height, &attacked());
+            // The rate of what passes: whole wherever its line is there at all.
+            if width >= 55 && height >= 6 {
+                assert!(text.contains("40.0 kpps") && text.contains("BEYOND LIMITS"), "{width}x{height}\n{text}");
+            }
+        }
+    }
+}
