@@ -42,6 +42,7 @@ def versions():
         "libxdp (yardstick)": (["dpkg-query", "-W", "libxdp-dev"], r"(\d\S+)"),
         "perf": (["perf", "--version"], r"version (\S+)"),
         "bpftrace": (["bpftrace", "--version"], r"bpftrace v(\S+)"),
+        "Suricata": (["suricata", "-V"], r"version (\S+)"),
         "evenkeel": ([EVENKEEL, "--version"], r"evenkeel (\S+)"),
         "gcc": (["gcc", "--version"], r"(\d+\.\d+\.\d+)"),
     }

@@ -10,8 +10,8 @@ EVERY_DROP = (
 
 RULES = "evenkeel shield, 25 rules, 100,000 prefixes"
 CACHES = (
-    "By BPF_PROG_TEST_RUN the program takes the same 36 ns a packet with 10 and with 1,000,000 prefixes, as long as the source is one whose part of "
-    "the tables is in the first cache; for sources drawn at random it comes from the caches behind.")
+    "Sources drawn at random find their part of the tables in the second or third cache; that, judging 25 rules, and counting per rule and per protected address is "
+    "what the bare program does not do.")
 
 # (table, ours, theirs) or (table,) -> reason
 REASONS = {

@@ -359,6 +359,8 @@ def _bridge_away(lab):
 
 def between(lab, _generator, options, say):
     """Table `between`: frames that cross from one interface to another."""
+    from .suricata import row  # which needs this module
+
     bare, bridge = "bare XDP redirect", "Linux bridge"
     ours = f"evenkeel shield --between, {RULES} rules, {PREFIXES:,} prefixes"
 
@@ -370,6 +372,7 @@ def between(lab, _generator, options, say):
         Filter(bare, "bpf_redirect and nothing else", _redirect),
         Filter(ours, "filtered, counted, the flood's rule passes it", both),
         Filter(bridge, "no rules", _bridge, _bridge_away, in_xdp=False),
+        row(),
     ]
     flood = _flood("198.18.0.0/16", "02:00:00:00:00:bb")
     how = f"in at one veth, out at another and dropped behind it; all on core {SENDER_CPU}; frames that arrived behind it"

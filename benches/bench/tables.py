@@ -12,7 +12,7 @@ import termios
 import time
 
 from . import contenders as all_of
-from . import cost, rfc2544, shield
+from . import cost, rfc2544, shield, suricata
 from .lab import Trouble
 from .peers import EVENKEEL, REPOSITORY
 from .trial import median_of, ratio, rounds
@@ -243,5 +243,6 @@ def _read(descriptor, patience):
 TABLES = {
     "gen": generators, "inline": inline, "apart": apart, "write": write, "spread": spread, "top": top, "cost": cost.table,
     "ledger": cost.ledger_answer, "doctor": cost.doctor_answer, "bench": rfc2544.table,
-    "drop": shield.drop, "prefixes": shield.prefixes, "pass": shield.passed, "between": shield.between, "cookies": shield.cookies,
+    "drop": shield.drop, "prefixes": shield.prefixes, "pass": shield.passed, "between": shield.between, "gateways": suricata.gateways,
+    "cookies": shield.cookies,
 }

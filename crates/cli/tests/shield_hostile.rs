@@ -14,6 +14,7 @@ use std::{
     },
     path::{Path, PathBuf},
     process::{Child, Command, Output, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -38,6 +39,9 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SOON: Duration = Duration::from_secs(8);
 
 /// A client and the host with the shield.
+/// Held by who floods: on two cores one at a time.
+static ALONE: Mutex<()> = Mutex::new(());
+
 struct Bed {
     client: Namespace,
     host: Namespace,
@@ -45,6 +49,8 @@ struct Bed {
     folder: tempfile::TempDir,
     child: Option<Child>,
     full: Option<PathBuf>,
+    // Goes last.
+    _alone: MutexGuard<'static, ()>,
 }
 
 impl Drop for Bed {
@@ -74,6 +80,7 @@ fn bed(tag: &str) -> Option<Bed> {
 }
 
 fn build(tag: &str) -> Result<Bed, LabError> {
+    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = Lab::new(tag)?;
     let (client, host) = (lab.namespace("c")?, lab.namespace("h")?);
     let (near, far) = (lab.interface("hoc"), lab.interface("hoh"));
@@ -87,7 +94,7 @@ fn build(tag: &str) -> Result<Bed, LabError> {
     host.handle().add_neighbour(&far.name, address(CLIENT), near.mac)?;
     host.run(|| lab::set_link("lo", true))??;
     let folder = tempfile::tempdir().expect("a folder");
-    Ok(Bed { client, host, interface: far.name, folder, child: None, full: None })
+    Ok(Bed { client, host, interface: far.name, folder, child: None, full: None, _alone: alone })
 }
 
 impl Bed {

@@ -80,12 +80,16 @@ pub fn classify(excess: &Counts, samples: &[Packet]) -> Finding {
 
 /// The source ports of a reflection; empty if it is none.
 fn reflecting(udp: &[&Packet], few_sources: bool) -> Vec<u16> {
-    let with_ports = udp.iter().filter(|p| p.part != Part::Later).count();
-    // Fewer first parts than a flood of the longest datagrams would have: those with ports are somebody else's.
+    // Of a flood of fragments, whole datagrams are somebody else's: what it comes from the first parts say.
+    let is_later = |p: &&&Packet| p.part == Part::Later;
+    let in_parts = udp.iter().filter(is_later).count() * 2 > udp.len();
+    let of_it = || udp.iter().filter(|p| if in_parts { p.part == Part::First } else { p.part != Part::Later });
+    // Fewer first parts than a flood of the longest datagrams would have are somebody else's, too.
+    let with_ports = of_it().count();
     if with_ports < SAMPLES_MIN || with_ports * FRAGMENTS_MAX < udp.len() {
         return Vec::new();
     }
-    let shares = mix::udp_ports(udp.iter().copied());
+    let shares = mix::udp_ports(of_it().copied());
     let known = shares.iter().filter(|(port, part)| AMPLIFIERS.contains(port) && *part >= HEAVY);
     // A port that nobody knows as an amplifier counts when it alone is most of it; of few sources it would be an ordinary flow.
     let unknown = shares

@@ -11,7 +11,7 @@ use self::region::Region;
 use super::{
     file::RuleFile,
     management::Session,
-    model::{Action, Place, Rule, Rules, Verdict},
+    model::{Action, Place, Rule, Rules, TcpFlags, Verdict},
 };
 use crate::{
     compile::Now,
@@ -118,6 +118,11 @@ fn order(rules: &Rules, now: Now) -> Vec<Finding> {
                 what,
                 "only TCP has cookies: write protocol = \"tcp\", or limit or drop the others",
             ));
+        }
+        let answered = |flags: TcpFlags| ACK & flags.mask == flags.value;
+        if rule.action == Action::Challenge && rule.when.tcp_flags.is_some_and(|flags| !answered(flags)) {
+            let what = format!("rule {} challenges SYNs, but not the ACK that brings the cookie back", named(rule));
+            findings.push(found(Weight::Warning, Some(rule), what, "leave `tcp-flags` out"));
         }
         let outlives = |earlier: &Rule| earlier.expires.is_none_or(|end| rule.expires.is_some_and(|mine| mine <= end));
         let earlier =

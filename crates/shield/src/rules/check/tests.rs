@@ -112,3 +112,14 @@ fn a_default_of_drop_tells_of_the_answers_that_it_drops() {
     assert!(told("default = \"drop\"\n"));
     assert!(!told("default = \"drop\"\n[[rule]]\nname = \"a\"\naction = \"pass\"\ntcp-flags = \"ack\"\n"));
 }
+
+#[test]
+fn a_challenge_must_see_what_brings_the_cookie_back() {
+    let warned = |flags: &str| {
+        let rule = format!("[[rule]]\nname = \"a\"\naction = \"challenge\"\nprotocol = \"tcp\"\n{flags}\n");
+        let found = findings(&rule, &[]);
+        found.iter().any(|(weight, what)| *weight == Weight::Warning && what.contains("brings the cookie back"))
+    };
+    assert!(warned("tcp-flags = \"syn !ack\"") && warned("tcp-flags = \"syn\""));
+    assert!(!warned("") && !warned("tcp-flags = \"!rst\""));
+}
