@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
  * Ends the handshakes that shield_cookie.h began: at tc, where a socket can be given to a packet. An ACK that XDP has found right, and
- * marked, gets the connection that it stands for, with all its options; its listener takes it from there (kernel 6.8 on). All other
+ * marked, gets the connection that it stands for, with all its options; its listener takes it from there (kernel 6.9 on). All other
  * packets cost one comparison.
  */
 #include "common.h"

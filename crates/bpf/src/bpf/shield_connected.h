@@ -4,7 +4,7 @@
  * sources never finds in a cache, and then for the listener, which is always the same.
  *
  * A bit by the hash of addresses and ports says that there may be such a connection: user space sets those of the connections that are
- * there when the program is attached (bpf::shield::Connected), this program those that it sees. And whether a port is listened to is
+ * there when rules begin to challenge (bpf::shield::Connected), this program those that it sees from then on. And whether a port is listened to is
  * asked again only when the clock has ticked.
  */
 #pragma once
@@ -18,6 +18,9 @@
 
 struct connected_bits {
 	__u64 word[CONNECTED_BITS / 64];
+	/* Written by user space: all connections that there are have their bits. If not, each SYN is looked up. */
+	__u64 complete;
+	__u64 pad[7];
 };
 
 struct {
@@ -64,7 +67,7 @@ static __always_inline bool connected_may(const struct shield_packet *p)
 	__u32 zero = 0, bit = connected_bit(p) & (CONNECTED_BITS - 1);
 	struct connected_bits *bits = bpf_map_lookup_elem(&cookie_connected, &zero);
 
-	return !bits || bits->word[bit / 64] >> (bit % 64) & 1;
+	return !bits || !bits->complete || bits->word[bit / 64] >> (bit % 64) & 1;
 }
 
 /* There is one. */

@@ -14,14 +14,19 @@ use crate::xdp::XdpError;
 
 /// CONNECTED_BITS.
 const BITS: usize = 1 << 20;
+/// Where `complete` is, behind the bits.
+const COMPLETE: usize = BITS / 8;
+/// More bits than this are too many: SYNs of a flood are looked up in vain.
+const CROWDED: f64 = 0.25;
 
-/// Which connections there may be. The kernel program sets bits too, from the moment that it is attached.
+/// Which connections there may be. The kernel program sets bits too, while its rules challenge. It goes by the bits only while they are
+/// known to be complete; if not, it looks for each SYN's connection.
 #[derive(Debug)]
 pub struct Connected(SharedMemory);
 
 impl Connected {
     /// Of the map.
-    pub(super) const BYTES: usize = BITS / 8;
+    pub(super) const BYTES: usize = COMPLETE + 64;
 
     pub(super) fn of(map: &MapHandle) -> Result<Self, XdpError> {
         let failed =
@@ -41,14 +46,38 @@ impl Connected {
         self.0.word(bit / 64 * 8).load(Ordering::Relaxed) >> (bit % 64) & 1 != 0
     }
 
-    /// The share of SYNs that have to be looked up although there is no such connection: of the bits that are set, 0 to 1. Bits of connections that ended
-    /// stay.
+    /// Notes all connections, which `read` gives as local and peer when it is called: those that are there once rules challenge. Bits of
+    /// connections that ended go if there are too many of them.
+    ///
+    /// # Errors
+    /// Those of `read`; then each SYN is looked up.
+    pub fn renew<E>(&self, read: impl FnOnce() -> Result<Vec<(SocketAddr, SocketAddr)>, E>) -> Result<(), E> {
+        self.doubt();
+        if self.is_crowded() {
+            self.clear();
+        }
+        read()?.into_iter().for_each(|(local, peer)| self.note(local, peer));
+        self.0.word(COMPLETE).store(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// From now on there may be connections that the program does not see.
+    pub fn doubt(&self) {
+        self.0.word(COMPLETE).store(0, Ordering::Release);
+    }
+
+    /// Whether so many bits are set, those of connections that ended included, that it is time to [`Connected::renew`] them.
+    pub fn is_crowded(&self) -> bool {
+        self.filled() > CROWDED
+    }
+
+    /// The share of bits that are set, 0 to 1: of SYNs that are looked up although there is no such connection.
     pub fn filled(&self) -> f64 {
         let ones = |word| u64::from(self.0.word(word * 8).load(Ordering::Relaxed).count_ones());
         (0..BITS / 64).map(ones).sum::<u64>() as f64 / BITS as f64
     }
 
-    /// Forgets all. Those that there are have to be noted right after.
+    /// Forgets all.
     pub fn clear(&self) {
         (0..BITS / 64).for_each(|word| self.0.word(word * 8).store(0, Ordering::Relaxed));
     }

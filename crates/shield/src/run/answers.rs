@@ -7,7 +7,7 @@ use bpf::shield::{CookieMode, Cookies, GatewayCookies, HostCookies, ShieldAck};
 use super::{guard::Settings, session};
 use crate::{
     error::ShieldError,
-    rules::{Action, file::RuleFile},
+    rules::{Action, Rule, file::RuleFile},
 };
 
 /// Pin of the program that makes connections of right cookies.
@@ -17,7 +17,12 @@ const KNOWN_SOURCES: u32 = 1 << 18;
 
 /// Whether SYN cookies are needed.
 pub(super) fn challenges(file: &RuleFile) -> bool {
-    file.rules.rules.iter().any(|rule| rule.action == Action::Challenge)
+    challenge(&file.rules.rules)
+}
+
+/// Whether any of these asks for them.
+pub(super) fn challenge(rules: &[Rule]) -> bool {
+    rules.iter().any(|rule| rule.action == Action::Challenge)
 }
 
 /// Where SYNs cannot be answered with cookies, the steps against attacks that would are left out, so that the next ones are taken at once: what
@@ -54,28 +59,24 @@ pub(super) fn cookies(settings: &Settings) -> Result<Cookies, ShieldError> {
     }
 }
 
-/// Among the connections that may be there, this many of the possible ones are too many: SYNs of a flood are looked up in vain.
-const FILLED: f64 = 0.25;
-
-/// Notes the connections that there are, whose SYNs are not answered. Connections that ended are forgotten when there are too many of them.
-fn note_connections(cookies: &Cookies) -> Result<(), ShieldError> {
+/// Tells the program whether it knows all connections, whose SYNs are not answered: it sees new ones while rules challenge. To be called
+/// when such rules have begun to hold, or have ended.
+///
+/// # Errors
+/// The connections cannot be read; then the program looks for that of each SYN, which costs time under a flood and nothing else.
+pub(super) fn know_connections(cookies: Option<&Cookies>, challenge: bool) -> Result<(), ShieldError> {
+    let Some(cookies) = cookies.filter(|cookies| is_host(cookies)) else { return Ok(()) };
     let connected = cookies.connected()?;
-    if connected.filled() > FILLED {
-        connected.clear();
+    if challenge {
+        return connected.renew(session::connections);
     }
-    session::connections().into_iter().for_each(|(local, peer)| connected.note(local, peer));
+    connected.doubt();
     Ok(())
 }
 
-/// What has to be done about SYN cookies from time to time.
-///
-/// # Errors
-/// The connections that may be there cannot be reached.
-pub(super) fn tend(cookies: Option<&Cookies>) -> Result<(), ShieldError> {
-    match cookies.filter(|cookies| is_host(cookies)) {
-        Some(cookies) if cookies.connected()?.filled() > FILLED => note_connections(cookies),
-        _ => Ok(()),
-    }
+/// Whether bits of connections that ended are in the way.
+pub(super) fn is_crowded(cookies: &Cookies) -> bool {
+    is_host(cookies) && cookies.connected().is_ok_and(|connected| connected.is_crowded())
 }
 
 fn is_host(cookies: &Cookies) -> bool {
@@ -84,8 +85,9 @@ fn is_host(cookies: &Cookies) -> bool {
 
 /// The program that makes connections of the ACKs with right cookies, kept beside the others; a gateway needs none.
 pub(super) fn accept(settings: &Settings, cookies: Option<&Cookies>) -> Result<Option<ShieldAck>, ShieldError> {
-    let Some(cookies) = cookies.filter(|cookies| is_host(cookies)) else { return Ok(None) };
-    note_connections(cookies)?;
+    if !cookies.is_some_and(is_host) {
+        return Ok(None);
+    }
     let path = settings.places.pins.join(ACK);
     if path.exists() {
         if let Ok(ack) = ShieldAck::take_over(&path) {

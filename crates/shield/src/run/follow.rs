@@ -31,12 +31,13 @@ impl Guard {
         self.hold(self.file.clone(), false).map(|()| true)
     }
 
-    /// Looks after what SYN cookies need.
+    /// Forgets connections that ended, when there are so many of them that they are in the way of SYN cookies.
     ///
     /// # Errors
-    /// The connections that may be there cannot be reached.
-    pub fn tend(&self) -> Result<(), ShieldError> {
-        answers::tend(self.cookies.as_ref())
+    /// Those that there are cannot be read.
+    pub fn follow_connections(&self) -> Result<(), ShieldError> {
+        let Some(cookies) = self.cookies.as_ref().filter(|cookies| answers::is_crowded(cookies)) else { return Ok(()) };
+        answers::know_connections(Some(cookies), self.challenges())
     }
 
     /// Goes by the new name of an interface that was renamed. What was done, in words; between two interfaces that is only said.

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     ahead::Ahead,
-    answers::{accept, challenges, cookies, leave_out},
+    answers::{accept, challenge, challenges, cookies, know_connections, leave_out},
     left::Left,
     machine,
     making::Making,
@@ -253,6 +253,9 @@ impl Guard {
         let mut watchman = None;
         plan.carry_out(&mut watchman);
         let ack = accept(&settings, cookies.as_ref())?;
+        if let Err(error) = know_connections(cookies.as_ref(), challenges(&file)) {
+            notes.push(error.to_string());
+        }
         ahead.begin(job)?;
         Ok(Self {
             settings,
@@ -331,6 +334,11 @@ impl Guard {
         self.ahead.waits()
     }
 
+    /// Whether rules that hold ask for SYN cookies.
+    pub(super) fn challenges(&self) -> bool {
+        challenges(&self.file) || challenge(&self.extra)
+    }
+
     fn replace(&mut self, shield: &Shield) -> Result<(), ShieldError> {
         replace(&mut self.link, self.second.as_mut(), shield)
     }
@@ -340,7 +348,7 @@ impl Guard {
         let (interface, places) = (&self.settings.interface, &self.settings.places);
         let plan = Plan::of(self.watchman.as_ref(), interface, &file, places, &mut self.notes)?;
         let mut extra = plan.extra(self.watchman.as_ref()).unwrap_or_else(|| self.extra.clone());
-        if self.cookies.is_none() && (challenges(&file) || extra.iter().any(|rule| rule.action == Action::Challenge)) {
+        if self.cookies.is_none() && (challenges(&file) || challenge(&extra)) {
             let both = cookies(&self.settings).and_then(|c| Ok((accept(&self.settings, Some(&c))?, c)));
             match both {
                 Ok((ack, cookies)) => (self.ack, self.cookies) = (ack, Some(cookies)),
@@ -373,7 +381,14 @@ impl Guard {
             return Err(error);
         }
         plan.carry_out(&mut self.watchman);
+        let challenged = self.challenges();
         (self.memory, self.file, self.read_at, self.extra) = (memory, file, read_at, extra);
+        // In between there were connections that the program has not seen.
+        if self.challenges() != challenged
+            && let Err(error) = know_connections(self.cookies.as_ref(), self.challenges())
+        {
+            self.notes.push(error.to_string());
+        }
         if let Some(ahead) = elsewhere {
             self.ahead = ahead;
         }

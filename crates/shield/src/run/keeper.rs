@@ -120,7 +120,7 @@ pub fn keep(
                 return Err(ShieldError::Lacking(gone));
             }
             guard.follow_names().into_iter().for_each(|said| tell(Told::Said(said)));
-            if let Err(error) = guard.tend() {
+            if let Err(error) = guard.follow_connections() {
                 tell(Told::Said(error.to_string()));
             }
             match guard.follow_clock() {

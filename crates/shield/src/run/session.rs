@@ -3,12 +3,14 @@
 use std::{
     collections::BTreeSet,
     fs,
+    io::ErrorKind,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    path::PathBuf,
 };
 
 use nix::ifaddrs::getifaddrs;
 
-use crate::rules::management::Session;
+use crate::{error::ShieldError, rules::management::Session};
 
 /// Ancestors that are looked at.
 const ANCESTORS_MAX: usize = 64;
@@ -86,20 +88,32 @@ fn socket_inodes(pid: u32) -> BTreeSet<u64> {
 
 /// Established TCP connections with their sockets' inodes.
 fn established() -> Vec<(u64, Session)> {
-    tcp(|state| state == ESTABLISHED)
+    // Without them nobody is told that rules would cut a session off.
+    tcp(|state| state == ESTABLISHED).unwrap_or_default()
 }
 
 /// All TCP connections of this thread's network namespace, from the first SYN to the end of TIME_WAIT: local and peer.
-pub(super) fn connections() -> Vec<(SocketAddr, SocketAddr)> {
-    let all = tcp(|state| state != LISTEN).into_iter();
-    all.map(|(_, s)| (SocketAddr::new(s.local, s.local_port), SocketAddr::new(s.peer, s.peer_port))).collect()
+///
+/// # Errors
+/// They cannot be read.
+pub(super) fn connections() -> Result<Vec<(SocketAddr, SocketAddr)>, ShieldError> {
+    let all = tcp(|state| state != LISTEN)?.into_iter();
+    Ok(all.map(|(_, s)| (SocketAddr::new(s.local, s.local_port), SocketAddr::new(s.peer, s.peer_port))).collect())
 }
 
 /// Sockets in such states.
-fn tcp(wanted: impl Fn(&str) -> bool) -> Vec<(u64, Session)> {
-    let files =
-        ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap_or_default());
-    files.iter().flat_map(|text| text.lines().skip(1).filter_map(|line| connection(line, &wanted))).collect()
+fn tcp(wanted: impl Fn(&str) -> bool) -> Result<Vec<(u64, Session)>, ShieldError> {
+    let mut found = Vec::new();
+    for name in ["tcp", "tcp6"] {
+        let path = PathBuf::from(format!("/proc/thread-self/net/{name}"));
+        let text = match fs::read_to_string(&path) {
+            // A kernel without IPv6.
+            Err(error) if error.kind() == ErrorKind::NotFound && name == "tcp6" => continue,
+            text => text.map_err(|source| ShieldError::Place { operation: "read", path, source })?,
+        };
+        found.extend(text.lines().skip(1).filter_map(|line| connection(line, &wanted)));
+    }
+    Ok(found)
 }
 
 /// A line of /proc/net/tcp or tcp6 (proc_net_tcp(5)).

@@ -174,6 +174,8 @@ fn protect(interface: &str, way: Way) -> (ShieldLink, Option<ShieldAck>, Shield,
     let config = ShieldConfig { cookies: Some(cookies.clone()), tell: true, ..ShieldConfig::default() };
     let shield = Shield::load(&tables, &config, &shared).unwrap();
     let link = shield.attach(interface, XdpMode::Native).unwrap();
+    // There is no connection yet.
+    cookies.connected().unwrap().renew(|| Ok::<_, ()>(Vec::new())).unwrap();
     (link, ack, shield, cookies, shared)
 }
 
