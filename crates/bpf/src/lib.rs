@@ -19,6 +19,7 @@ pub mod redirect;
 pub mod ring_sockets;
 pub mod shield;
 mod skel;
+mod specialise;
 pub mod tap;
 mod translate;
 pub mod verdict;

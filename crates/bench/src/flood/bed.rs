@@ -103,17 +103,23 @@ impl Bed {
     /// Puts what is received on its core: again whenever a program on an interface may have started NAPI anew.
     pub(super) fn pin_receivers(&self, cores: &FloodCores) -> Result<(), BenchError> {
         let Some(gate) = &self.gate else {
-            return Ok(self.host.thread_napi(&self.far.name, &[cores.receive])?);
+            return receive(&self.host, &self.far, cores.receive);
         };
         // The gateway is what is under attack; the host behind it has the server's core.
-        self.host.thread_napi(&self.far.name, &[cores.server])?;
+        receive(&self.host, &self.far, cores.server)?;
         if self.relay.is_none() {
             for end in [&gate.outer, &gate.inner] {
-                gate.ns.thread_napi(&end.name, &[cores.receive])?;
+                receive(&gate.ns, end, cores.receive)?;
             }
         }
         Ok(())
     }
+}
+
+/// Has what arrives at `end` received on a core, before processes run there: as the interrupt of an interface would.
+fn receive(ns: &Namespace, end: &VethEnd, core: u32) -> Result<(), BenchError> {
+    ns.thread_napi(&end.name, &[core])?;
+    Ok(ns.prefer_napi(&end.name)?)
 }
 
 /// Sets an end of a link up for frames one by one.

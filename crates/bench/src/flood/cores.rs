@@ -67,7 +67,10 @@ impl FloodCores {
         for (cpu, what) in [
             (self.generator, "the generator"),
             (self.generator, "the far end of the link, which ends answers to spoofed sources"),
-            (self.receive, "what the host, or a gateway in front of it, receives (by NAPI threads of normal priority)"),
+            (
+                self.receive,
+                "what the host, or a gateway in front of it, receives (by NAPI threads of nice -20, as an interrupt comes before processes)",
+            ),
             (self.server, "the server and the protection's processes"),
             (self.clients, clients),
         ] {

@@ -252,7 +252,7 @@ static __always_inline int shield_common(struct xdp_md *ctx, const struct shield
 	__u64 bits;
 
 	if (watch_on)
-		shield_watch(p, shield_protected_v4(p), p->frame_len, on);
+		shield_watch(p, shield_protected_v4(p), on, p->protocol == IPPROTO_UDP ? WATCH_UDP : watch_tcp_kind(p->flags));
 	bits = shield_apply_common(p);
 	if (bits) {
 		n = shield_lowest(bits);
@@ -274,18 +274,19 @@ static __always_inline int shield_common(struct xdp_md *ctx, const struct shield
 	return shield_pass(ctx, total, p->frame_len);
 }
 
-/* The heart has not beaten for longer than it may. The clock changes with the jiffies, which cost one load: it is read only when they, the beat,
- * or the program have changed. */
+/* The heart has not beaten for longer than it may. The clock changes with the jiffies, which cost one load: while it beats, the clock is read only
+ * when they, the beat, or the program have changed. */
 static __always_inline bool shield_failed(struct shield_total *total)
 {
 	__u64 beat = *(volatile __u64 *)&shield_beat.at_ns, looked = (bpf_jiffies64() ^ beat) + shield_beat_ns, now;
 
-	if (total->beat_looked != looked) {
-		now = bpf_ktime_get_coarse_ns();
-		total->beat_failed = now > beat && now - beat > shield_beat_ns;
-		total->beat_looked = looked;
-	}
-	return total->beat_failed;
+	if (total->beat_looked == looked)
+		return false;
+	now = bpf_ktime_get_coarse_ns();
+	if (now > beat && now - beat > shield_beat_ns)
+		return true;
+	total->beat_looked = looked;
+	return false;
 }
 
 SEC("xdp.frags")

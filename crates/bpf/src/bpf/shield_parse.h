@@ -221,19 +221,19 @@ __noinline int shield_parse(struct xdp_md *ctx, struct shield_packet *p)
 static __always_inline bool shield_parse_common(struct xdp_md *ctx, struct shield_packet *p)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	struct ethhdr *eth = data;
-	struct iphdr *ip = data + sizeof(*eth);
-	struct tcphdr *tcp = data + sizeof(*eth) + sizeof(*ip);
+	struct iphdr *ip = data + sizeof(struct ethhdr);
+	struct tcphdr *tcp = data + sizeof(struct ethhdr) + sizeof(*ip);
 	__u32 frame_len = (__u64)end - (__u64)data, len, header;
 
 	if ((void *)(tcp + 1) > end)
 		return false;
-	if (eth->h_proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != 0x45)
+	/* struct ethhdr is packed: its member would be loaded byte by byte. */
+	if (((__be16 *)ip)[-1] != bpf_htons(ETH_P_IP) || *(__u8 *)ip != 0x45)
 		return false;
 	if (ip->frag_off & bpf_htons(SHIELD_MORE_FRAGMENTS | SHIELD_FRAGMENT_OFFSET))
 		return false;
 	len = bpf_ntohs(ip->tot_len);
-	if (sizeof(*eth) + len > frame_len)
+	if (sizeof(struct ethhdr) + len > frame_len)
 		return false;
 	p->protocol = ip->protocol;
 	if (ip->protocol == IPPROTO_TCP) {
@@ -257,8 +257,8 @@ static __always_inline bool shield_parse_common(struct xdp_md *ctx, struct shiel
 	p->has_ports = true;
 	p->len = len;
 	p->dscp = ip->tos >> 2;
-	p->ip_at = sizeof(*eth);
-	p->transport_at = sizeof(*eth) + sizeof(*ip);
+	p->ip_at = sizeof(struct ethhdr);
+	p->transport_at = sizeof(struct ethhdr) + sizeof(*ip);
 	p->ethertype = ETH_P_IP;
 	p->frame_len = frame_len;
 	return true;

@@ -60,10 +60,9 @@ struct shield_total {
 	__u64 failed_closed;
 	/* Sources that took the place of another one whose limit was in use. */
 	__u64 crowded;
-	/* When shield_failed() looked last, as a number that changes with the time and the beat, and what it saw. */
+	/* When shield_failed() last saw the heart beat, as a number that changes with the time and the beat. */
 	__u64 beat_looked;
-	__u64 beat_failed;
-	__u64 pad[2];
+	__u64 pad[3];
 };
 
 struct shield_cpu {

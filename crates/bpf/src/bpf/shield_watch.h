@@ -98,13 +98,18 @@ static __always_inline __u64 watch_mix(__u64 value)
 	return value ^ (value >> 32);
 }
 
+static __always_inline __u32 watch_tcp_kind(__u8 flags)
+{
+	if (!(flags & WATCH_TCP_SYN))
+		return WATCH_TCP;
+	return flags & WATCH_TCP_ACK ? WATCH_SYN_ACK : WATCH_SYN;
+}
+
 static __always_inline __u32 watch_kind(const struct shield_packet *p)
 {
 	switch (p->protocol) {
 	case IPPROTO_TCP:
-		if (!p->has_flags || !(p->flags & WATCH_TCP_SYN))
-			return WATCH_TCP;
-		return p->flags & WATCH_TCP_ACK ? WATCH_SYN_ACK : WATCH_SYN;
+		return p->has_flags ? watch_tcp_kind(p->flags) : WATCH_TCP;
 	case IPPROTO_UDP:
 		return WATCH_UDP;
 	case IPPROTO_ICMP:
@@ -140,9 +145,9 @@ static __always_inline void watch_write_sample(struct watch_cpu *cpu, const stru
 	cpu->samples = sequence;
 }
 
-/* Counts a packet to the protected prefix `protected` (as shield_protected() tells it: number + 1; 0: none, nothing is done), on the
- * CPU `on`. To be called before any rule decides, so that an attack does not seem to end when it is dropped. */
-static __always_inline void shield_watch(const struct shield_packet *p, __u32 protected, __u32 frame_len, __u64 on)
+/* Counts a packet to the protected prefix `protected` (as shield_protected() tells it: number + 1; 0: none, nothing is done), of that
+ * enum watch_kind, on the CPU `on`. To be called before any rule decides, so that an attack does not seem to end when it is dropped. */
+static __always_inline void shield_watch(const struct shield_packet *p, __u32 protected, __u64 on, __u32 kind)
 {
 	__u32 number = protected - 1;
 	struct watch_slot *slot;
@@ -157,10 +162,9 @@ static __always_inline void shield_watch(const struct shield_packet *p, __u32 pr
 	cpu = &shield_table(watch_cpus)[at];
 	slot = &shield_table(watch_slots)[shield_times(at, watch_prefixes_mask + 1) + (number & watch_prefixes_mask)];
 	slot->packets++;
-	slot->bytes += frame_len;
-	at = watch_kind(p);
-	if (at < WATCH_KINDS)
-		slot->kinds[at]++;
+	slot->bytes += p->frame_len;
+	if (kind < WATCH_KINDS)
+		slot->kinds[kind]++;
 	if (p->fragment != SHIELD_WHOLE)
 		slot->fragments++;
 
@@ -192,6 +196,6 @@ static __always_inline void shield_watch(const struct shield_packet *p, __u32 pr
 __noinline int shield_watch_any(const struct shield_packet *p)
 {
 	if (p)
-		shield_watch(p, shield_protected(p), p->frame_len, bpf_get_smp_processor_id());
+		shield_watch(p, shield_protected(p), bpf_get_smp_processor_id(), watch_kind(p));
 	return 0;
 }

@@ -8,10 +8,7 @@ use std::{
     time::Duration,
 };
 
-use libbpf_rs::{
-    MapCore, MapFlags, MapHandle, libbpf_sys,
-    skel::{OpenSkel, Skel, SkelBuilder},
-};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys, skel::SkelBuilder};
 use sys::map_mmap::SharedMemory;
 
 use super::{
@@ -30,6 +27,7 @@ use crate::{
         ShieldSkelBuilder,
         types::{shield_prefixes, shield_told, shield_trie},
     },
+    specialise,
     xdp::{XdpError, XdpMode, quiet_libbpf},
 };
 
@@ -91,6 +89,10 @@ pub struct Tested {
     /// The frame as the program left it.
     pub frame: Vec<u8>,
 }
+
+/// The program as it was compiled, and the name that libbpf is to give it.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shield.o"));
+const OBJECT_NAME: &str = "shield_bpf";
 
 /// Names of a loaded program's sections and mappings of them.
 pub(super) type Mapped = Vec<(&'static str, SharedMemory)>;
@@ -166,33 +168,35 @@ impl Shield {
             knobs.shield_destination_prefixes = destination;
             knobs.shield_protected_prefixes = protected;
         }
-        for mut map in open.open_object_mut().maps_mut() {
+        let constants = open.maps.rodata.initial_value().unwrap_or_default();
+        let mut open = specialise::open(OBJECT_NAME, OBJECT, constants).map_err(failed)?;
+        for mut map in open.maps_mut() {
             if let Some((_, bytes)) = layout.sections.iter().find(|(name, _)| map.name() == *name) {
                 map.set_value_size(bytes.len() as u32).map_err(failed)?;
             }
         }
-        shared.lend(open.open_object_mut()).map_err(failed)?;
+        shared.lend(&mut open).map_err(failed)?;
         if let Some(cookies) = &config.cookies {
-            cookies.lend(open.open_object_mut()).map_err(failed)?;
+            cookies.lend(&mut open).map_err(failed)?;
         }
         if let Some(watch) = &config.watch {
-            watch.lend(open.open_object_mut()).map_err(failed)?;
+            watch.lend(&mut open).map_err(failed)?;
         }
-        let skel = open.load().map_err(failed)?;
-        if let Some(between) = config.between {
+        let loaded = open.load().map_err(failed)?;
+        if let Some(between) = config.between
+            && let Some(out) = loaded.maps().find(|map| map.name() == "shield_out")
+        {
             for (entry, index) in [(0u32, between.second), (1, between.first)] {
                 let value = index.to_ne_bytes();
-                skel.maps.shield_out.update(&entry.to_ne_bytes(), &value, MapFlags::ANY).map_err(|e| {
-                    XdpError::Map {
-                        program: PROGRAM,
-                        operation: "enter an interface into the map shield_out",
-                        source: to_io(&e),
-                    }
+                out.update(&entry.to_ne_bytes(), &value, MapFlags::ANY).map_err(|e| XdpError::Map {
+                    program: PROGRAM,
+                    operation: "enter an interface into the map shield_out",
+                    source: to_io(&e),
                 })?;
             }
         }
         let (mut told, mut sections) = (None, Vec::new());
-        for map in skel.object().maps() {
+        for map in loaded.maps() {
             let memory = |bytes: usize| {
                 let handle = MapHandle::try_from(&map).map_err(failed)?;
                 SharedMemory::of(handle.as_fd(), bytes, 0).map_err(|source| XdpError::Map {
@@ -211,7 +215,9 @@ impl Shield {
                 told = Some(Mutex::new(memory(size_of::<shield_told>())?));
             }
         }
-        Ok((Self { program: duplicate(skel.progs.ek_shield.as_fd(), PROGRAM)?, told }, sections))
+        let program = loaded.progs().find(|program| program.name() == "ek_shield");
+        let program = program.ok_or_else(|| failed(io::Error::from(io::ErrorKind::NotFound).into()))?;
+        Ok((Self { program: duplicate(program.as_fd(), PROGRAM)?, told }, sections))
     }
 
     /// Puts the program on `interface`, in that mode and no other.
@@ -334,5 +340,6 @@ fn trie(layout: TrieLayout) -> shield_trie {
         runs_len: layout.runs_len,
         used: layout.used,
         wide: layout.wide,
+        deep: layout.deep,
     }
 }

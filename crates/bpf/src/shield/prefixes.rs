@@ -3,10 +3,10 @@
 //!
 //! The first 32 bits of an address end in a class by one look-up for most addresses, in tables small enough for the caches, where the
 //! 32 MB of DIR-24-8 (Gupta, Lin, McKeown 1998) miss cache and TLB at each packet: two bits for each /20 (256 KB) say that none of it
-//! is in a prefix, that all of it has the most usual class, or that one has to look further; where most /16 are of one class, two bits for each of those
-//! (16 KB) come before. Further, an entry for each /16 (512 KB) says its
-//! class, and a bit for each /24 (2 MB) whether that one differs. A /24 that differs has an entry, found by counting bits;
-//! one of several classes has a block of up to four runs behind it, or a sorted list of more.
+//! is in a prefix, that all of it has the most usual class, or that one has to look further. Where most /16 are of one class, two bits for
+//! each of those (16 KB) come before; where many /20 are not, two bits for each /22 (1 MB) come behind. Further, an entry for each /16
+//! (512 KB) says its class, and a bit for each /24 (2 MB) whether that one differs. A /24 that differs has an entry, found by counting
+//! bits; one of several classes has a block of up to four runs behind it, or a sorted list of more.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -18,6 +18,8 @@ pub const STATES_HEAD: usize = 64;
 pub const STATES_FINE: usize = STATES_HEAD + (1 << 14);
 /// Bytes of all states.
 pub const STATES_LEN: usize = STATES_FINE + (1 << 18);
+/// Bytes of the states of all /22.
+pub const DEEP_LEN: usize = 1 << 20;
 /// A state: class 0, all of it.
 pub const STATE_NONE: u8 = 0;
 /// A state: the class that the head names, all of it.
@@ -51,6 +53,8 @@ pub struct V4Prefixes {
     pub states: Vec<u8>,
     /// So few /16 have the state [`STATE_FURTHER`] that looking at them first is worth it.
     pub wide: bool,
+    /// [`DEEP_LEN`] bytes, the states of each /22; or none, where those of /20 say it of most addresses or these would not.
+    pub deep: Vec<u8>,
     /// 65,536 entries. Bits 0 to 14: the class of the /16, or of most of it. Bit 15: [`SPLIT`]. Bits 16 to 39: the first of its
     /// `entries`. Three bytes from bit 40 on: how many of them the first word, the first two and the first three words of `bits` have.
     pub top: Vec<u64>,
@@ -71,9 +75,18 @@ impl V4Prefixes {
     }
 
     fn find(&self, address: u32) -> u16 {
-        let state = |from: usize, number: u32| self.states[from + (number >> 2) as usize] >> (2 * (number & 3)) & 3;
-        let wide = if self.wide { state(STATES_HEAD, address >> 16) } else { STATE_FURTHER };
-        match if wide == STATE_FURTHER { state(STATES_FINE, address >> 12) } else { wide } {
+        let state = |states: &[u8], number: u32| states[(number >> 2) as usize] >> (2 * (number & 3)) & 3;
+        let mut found = STATE_FURTHER;
+        if self.wide {
+            found = state(&self.states[STATES_HEAD..], address >> 16);
+        }
+        if found == STATE_FURTHER {
+            found = state(&self.states[STATES_FINE..], address >> 12);
+        }
+        if found == STATE_FURTHER && !self.deep.is_empty() {
+            found = state(&self.deep, address >> 10);
+        }
+        match found {
             STATE_NONE => 0,
             STATE_USUAL => u16::from_ne_bytes([self.states[0], self.states[1]]),
             _ => self.find_further(address),
@@ -198,6 +211,8 @@ pub struct TrieLayout {
     pub used: u32,
     /// Whether the states of /16 are looked at.
     pub wide: u32,
+    /// Where the states of /22 are; 0: they are not there.
+    pub deep: u32,
 }
 
 /// The same for all of a field's prefixes: the kernel's `struct shield_prefixes`.
@@ -247,6 +262,7 @@ impl Section {
             runs_len: table.runs.len() as u32,
             used: 1,
             wide: table.wide.into(),
+            deep: if table.deep.is_empty() { 0 } else { self.put(&table.deep) },
         }
     }
 }

@@ -3,7 +3,9 @@
 
 use zerocopy::IntoBytes;
 
-use super::prefixes::{PrefixLayout, SLOTS_MIN, STATES_LEN, TrieLayout, V4Prefixes, V6Kind, V6Prefixes, V6Slot};
+use super::prefixes::{
+    DEEP_LEN, PrefixLayout, SLOTS_MIN, STATES_LEN, TrieLayout, V4Prefixes, V6Kind, V6Prefixes, V6Slot,
+};
 
 /// Entries, blocks, runs, kinds and bytes of lengths beyond those of the tables at hand.
 const SPARE: usize = 4096;
@@ -34,6 +36,7 @@ pub(super) fn layout(v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> (Prefi
             runs_len: runs as u32,
             used: 1,
             wide: table.is_none_or(|t| t.wide).into(),
+            deep: if table.is_some_and(|t| !t.deep.is_empty()) { part(DEEP_LEN, 1) } else { 0 },
         }
     };
     let (first, second) = (trie(v4), trie(v6.map(|v6| &v6.first)));
@@ -60,6 +63,7 @@ pub(super) fn fits(layout: &PrefixLayout, v4: Option<&V4Prefixes>, v6: Option<&V
         table.entries.len() <= at.entries_len as usize
             && table.blocks.len() <= at.blocks_len as usize
             && table.runs.len() <= at.runs_len as usize
+            && (at.deep == 0 || !table.deep.is_empty())
     };
     v4.is_none_or(|v4| trie(&layout.v4, v4))
         && v6.is_none_or(|v6| {
@@ -93,6 +97,9 @@ fn fill_trie(at: &TrieLayout, table: Option<&V4Prefixes>, section: &mut [u8]) {
     let Some(table) = table else {
         return section[at.states as usize..][..STATES_LEN].fill(0);
     };
+    if at.deep != 0 {
+        put(section, at.deep, &table.deep);
+    }
     put(section, at.states, &table.states);
     put(section, at.top, table.top.as_bytes());
     put(section, at.bits, table.bits.as_bytes());

@@ -9,6 +9,10 @@ use bpf::shield::prefixes::{
 
 use crate::rules::model::Prefix;
 
+/// With fewer /22 than this in /20 that are not of one class, a chance of 1 in 4 at random addresses, nothing is said of each of them: with
+/// 100,000 prefixes (1 in 12) a second large table cost more than it saved.
+const DEEP_MIN: usize = 1 << 20;
+
 /// Builds the table of the IPv4 prefixes among `classes`, which need not be sorted and may be nested: the longest decides.
 pub fn v4(classes: &[(Prefix, u16)]) -> V4Prefixes {
     let prefixes = classes.iter().filter_map(|&(prefix, class)| match prefix.address {
@@ -52,9 +56,15 @@ fn close(open: &mut Vec<(u64, u16)>, at: u64, begin: &mut impl FnMut(u64, u16)) 
 
 /// A table of runs as [`runs`] makes them.
 pub(super) fn table(runs: &[(u32, u16)]) -> V4Prefixes {
-    let (states, wide) = states(runs);
-    let mut table =
-        V4Prefixes { states, wide, top: Vec::with_capacity(1 << 16), bits: vec![0; 1 << 18], ..V4Prefixes::default() };
+    let States { bytes: states, wide, deep } = states(runs);
+    let mut table = V4Prefixes {
+        states,
+        wide,
+        deep,
+        top: Vec::with_capacity(1 << 16),
+        bits: vec![0; 1 << 18],
+        ..V4Prefixes::default()
+    };
     // The run that holds the address at hand.
     let mut at = 0;
     for high in 0..1u64 << 16 {
@@ -72,27 +82,20 @@ pub(super) fn table(runs: &[(u32, u16)]) -> V4Prefixes {
     table
 }
 
-/// The states of each /16 and /20, and whether those of /16 are worth a look: three of four say all.
-fn states(runs: &[(u32, u16)]) -> (Vec<u8>, bool) {
-    // Each run with the whole /20 in it.
-    let ends = runs.iter().skip(1).map(|run| u64::from(run.0)).chain([1 << 32]);
-    let whole: Vec<_> = runs
-        .iter()
-        .zip(ends)
-        .map(|(&(begin, class), end)| (class, (begin as usize).div_ceil(1 << 12)..(end >> 12) as usize))
-        .filter(|(_, whole)| !whole.is_empty())
-        .collect();
-    let mut held = vec![0; whole.iter().map(|(class, _)| usize::from(*class) + 1).max().unwrap_or(0).max(2)];
-    whole.iter().for_each(|(class, whole)| held[usize::from(*class)] += whole.len());
+/// What is said of all of a /16, /20 or /22 at once.
+struct States {
+    bytes: Vec<u8>,
+    wide: bool,
+    deep: Vec<u8>,
+}
+
+/// The states of each /16, /20 and /22: those of /16 are worth a look if three of four say all, those of /22 if they say it of half of those
+/// that the ones of /20 leave open.
+fn states(runs: &[(u32, u16)]) -> States {
+    let mut held = vec![0u64; runs.iter().map(|run| usize::from(run.1) + 1).max().unwrap_or(0).max(2)];
+    whole(runs, 12).for_each(|(class, whole)| held[usize::from(class)] += whole.len() as u64);
     let usual = (1..held.len()).max_by_key(|&class| held[class]).unwrap_or(1) as u16;
-    let mut fine = vec![four(STATE_FURTHER); 1 << 18];
-    for (class, whole) in whole {
-        match class {
-            0 => set_states(&mut fine, whole, STATE_NONE),
-            class if class == usual => set_states(&mut fine, whole, STATE_USUAL),
-            _ => {}
-        }
-    }
+    let fine = level(runs, 12, usual);
     let all = |sixteen: &[u8], state| sixteen == [four(state); 4];
     let wide = fine.chunks_exact(4).map(|sixteen| {
         [STATE_NONE, STATE_USUAL].into_iter().find(|&state| all(sixteen, state)).unwrap_or(STATE_FURTHER)
@@ -104,8 +107,39 @@ fn states(runs: &[(u32, u16)]) -> (Vec<u8>, bool) {
     bytes[..2].copy_from_slice(&usual.to_ne_bytes());
     bytes.extend(wide.chunks_exact(4).map(|four| four[0] | four[1] << 2 | four[2] << 4 | four[3] << 6));
     debug_assert_eq!(bytes.len(), STATES_FINE);
+    let left = further(&fine) << 2;
     bytes.extend(fine);
-    (bytes, said >= wide.len() / 4 * 3)
+    let deep = if left >= DEEP_MIN { level(runs, 10, usual) } else { vec![] };
+    let deep = if further(&deep) <= left / 2 { deep } else { vec![] };
+    States { bytes, wide: said >= wide.len() / 4 * 3, deep }
+}
+
+/// Classes of runs and the blocks of `2^bits` addresses that are wholly in them.
+fn whole(runs: &[(u32, u16)], bits: u32) -> impl Iterator<Item = (u16, Range<usize>)> {
+    let ends = runs.iter().skip(1).map(|run| u64::from(run.0)).chain([1 << 32]);
+    let whole = move |(&(begin, class), end): (&(u32, u16), u64)| {
+        (class, (begin as usize).div_ceil(1 << bits)..(end >> bits) as usize)
+    };
+    runs.iter().zip(ends).map(whole).filter(|(_, whole)| !whole.is_empty())
+}
+
+/// The states of all blocks of `2^bits` addresses.
+fn level(runs: &[(u32, u16)], bits: u32, usual: u16) -> Vec<u8> {
+    let mut states = vec![four(STATE_FURTHER); 1 << (30 - bits)];
+    for (class, whole) in whole(runs, bits) {
+        match class {
+            0 => set_states(&mut states, whole, STATE_NONE),
+            class if class == usual => set_states(&mut states, whole, STATE_USUAL),
+            _ => {}
+        }
+    }
+    states
+}
+
+/// How many of them are [`STATE_FURTHER`].
+fn further(states: &[u8]) -> usize {
+    // None has its upper bit set but these.
+    states.iter().map(|byte| (byte & four(STATE_FURTHER)).count_ones() as usize).sum()
 }
 
 /// Four times the same state, as a byte holds them.
