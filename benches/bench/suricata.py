@@ -7,7 +7,7 @@ import subprocess
 from .contenders import Generator
 from .lab import READER_CPU, RECEIVER, SENDER, SENDER_CPU, Trouble, sh, wait_for
 from .peers import EVENKEEL
-from .shield import FAR, PATIENCE, PORT, PREFIXES, RULES, VICTIM, Filter, _crossed, _gateway, _rules, _start, _table
+from .shield import FAR, PATIENCE, PORT, PREFIXES, RULES, VICTIM, Filter, _crossed, _gateway, _redirect, _rules, _start, _table
 
 SURICATA = "suricata"
 # suricata.yaml(7.0): inline mode copies what no rule drops; TPACKET_V3 cannot do that. Offloads are set by the lab.
@@ -33,6 +33,11 @@ def _offloads_off(lab):
     _gateway(lab)
     for device in (RECEIVER, FAR):
         sh("ip", "netns", "exec", lab.names[1], "ethtool", "-K", device, "gro", "off")
+
+
+def _bare(lab):
+    _offloads_off(lab)
+    _redirect(lab)
 
 
 def _unwatched(path):
@@ -96,15 +101,17 @@ def _flood(lab, seconds):
 def gateways(lab, _generator, options, say):
     """Table `gateways`."""
     xdp, ring = (f"evenkeel shield --between, {backend}" for backend in ("XDP", "rings"))
+    bare = "bare XDP redirect"
     none, one = f"Suricata {version()}, no rules", "Suricata, one drop rule"
     rule = 'drop udp any any -> any 9 (msg:"discard"; sid:1; rev:1;)\n'
     ours = f"nothing watched for attacks, {RULES} rules, {PREFIXES:,} prefixes; the flood's rule passes it"
     filters = [
+        Filter(bare, "bpf_redirect and nothing else: what the transmit ring offers", _bare, receive="plain"),
         Filter(xdp, ours, _between(), receive="plain"),
         Filter(ring, ours + "; one thread each way", _between("--backend", "ring"), receive="plain", in_xdp=False),
         Filter(none, "AF_PACKET, copy-mode ips, workers, one thread each way", _suricata(""), receive="plain", in_xdp=False, needs=SURICATA),
         Filter(one, "as above; the rule is about UDP to port 9, which does not come", _suricata(rule), receive="plain", in_xdp=False, needs=SURICATA),
     ]
     how = f"65,536 flows of SYNs from a transmit ring; sent and received on core {SENDER_CPU}, user space on core {READER_CPU}; frames that arrived behind"
-    wanted = [(xdp, none, None), (ring, none, None), (ring, one, None)]
+    wanted = [(xdp, bare, None), (xdp, none, None), (ring, none, None), (ring, one, None)]
     return _table(lab, "gateways", how, filters, Generator("evenkeel gen", _flood, EVENKEEL, "SYNs"), _crossed, wanted, options, say)

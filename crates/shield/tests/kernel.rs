@@ -2,10 +2,12 @@
 
 mod random;
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use random::{Kernel, Random, Shape};
 use shield::{
     compile::Now,
-    rules::{Rule, Rules},
+    rules::{Action, Match, Place, Prefix, PrefixSet, Rule, Rules},
 };
 
 /// Rules of this seed in the kernel, and what draws frames for them.
@@ -118,5 +120,45 @@ fn no_rules_and_rules_without_conditions() {
             must(0, kernel.compare(&frame));
         }
         must(0, kernel.compare_counts());
+    }
+}
+
+#[test]
+fn addresses_among_hundreds_of_thousands_of_prefixes() {
+    if !random::privileged() {
+        return;
+    }
+    // One prefix of 24 to 32 bits in each of so many /20, so that neither those nor the /22 say the class of all addresses.
+    let mut random = Random(7);
+    let within = |random: &mut Random, n: u32| (n << 12) + random.below(1 << 12) as u32;
+    let prefixes = (0..400_000u32).map(|n| {
+        let (address, len) = (within(&mut random, n), 24 + random.below(9) as u8);
+        let kept = !(u32::MAX.checked_shr(len.into()).unwrap_or(0));
+        Prefix { address: Ipv4Addr::from_bits(address & kept).into(), len }
+    });
+    let set = PrefixSet { prefixes: prefixes.collect() };
+    let edges: Vec<u32> = set.prefixes.iter().map(first_v4).collect();
+    let when = Match { source: vec![Place::Set("many".into())], ..Match::default() };
+    let rule = Rule { name: "many".into(), when, action: Action::Drop, ..Rule::default() };
+    let rules = Rules { rules: vec![rule], sets: [("many".into(), set.into())].into(), ..Rules::default() };
+    let mut kernel = Kernel::load(rules, Now::read());
+    for n in 0..200 {
+        let edge = edges[random.below(edges.len())];
+        let source = match n % 3 {
+            0 => edge,
+            1 => edge.wrapping_sub(1 + random.below(300) as u32),
+            _ => random.next() as u32,
+        };
+        let mut spec = random::spec(&mut random, &kernel.rules);
+        (spec.source, spec.destination) = (Ipv4Addr::from_bits(source).into(), Ipv4Addr::new(198, 18, 0, 7).into());
+        must(7, kernel.compare(&spec.bytes()).map_err(|why| why.chars().take(2000).collect()));
+    }
+    assert!(kernel.decided > 60 && kernel.decided < 140, "{} of {}", kernel.decided, kernel.frames);
+}
+
+fn first_v4(prefix: &Prefix) -> u32 {
+    match prefix.address {
+        IpAddr::V4(address) => address.to_bits(),
+        IpAddr::V6(_) => unreachable!("only IPv4 was asked for"),
     }
 }

@@ -102,3 +102,44 @@ fn reflecting(udp: &[&Packet], few_sources: bool) -> Vec<u16> {
         Vec::new()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn datagram(source: u32, part: Part, ports: Option<(u16, u16)>) -> Packet {
+        Packet {
+            source: Ipv4Addr::from_bits(source).into(),
+            destination: Ipv4Addr::new(198, 18, 0, 7).into(),
+            ports,
+            len: 1500,
+            vlan: None,
+            protocol: 17,
+            tcp_flags: None,
+            icmp_type: None,
+            part,
+            dscp: 0,
+            ip_at: 14,
+            transport_at: 34,
+        }
+    }
+
+    fn class(samples: &[Packet]) -> AttackClass {
+        classify(&mix::counts(samples.iter()), samples).class
+    }
+
+    #[test]
+    fn whole_datagrams_beside_a_flood_of_fragments_make_it_no_reflection() {
+        // A client's answers of a name server are most of what has ports.
+        let client = (0..100).map(|_| datagram(1, Part::Whole, Some((53, 4000))));
+        let flood = (0..300).map(|i| datagram(0x0a00_0000 + i * 7919, Part::Later, None));
+        let samples: Vec<Packet> = client.clone().chain(flood.clone()).collect();
+        assert_eq!(class(&samples), AttackClass::Fragments);
+        // First parts from such a port, as many as their datagrams have: it is one.
+        let first = (0..100).map(|i| datagram(0x0a00_0000 + i * 7919, Part::First, Some((53, 4000))));
+        let samples: Vec<Packet> = client.chain(flood).chain(first).collect();
+        assert_eq!(class(&samples), AttackClass::Reflection);
+    }
+}
