@@ -96,6 +96,9 @@ struct shield_counts {
 
 /* Which fields any rule asks for, by enum shield_field. */
 const volatile bool shield_uses[SHIELD_FIELDS] = {};
+/* Which fields of packets that shield_parse_common() knows any rule about TCP asks for, and any about UDP. */
+const volatile bool shield_tcp_uses[SHIELD_FIELDS] = {};
+const volatile bool shield_udp_uses[SHIELD_FIELDS] = {};
 /* Whether the rows by DSCP differ; if not, they are in the others. */
 const volatile bool shield_dscp_matters = false;
 /* Words of a row, the leading one not counted. */
@@ -215,22 +218,30 @@ static __always_inline __u64 shield_apply(const struct shield_place *place, __u6
 
 #define SHIELD_ROW(field, value) shield_table(shield_rows)[shield_base[field] + ((value) & shield_mask[field])]
 
-/* The AND of the rows of a packet that shield_parse_common() knows, where a row is one word. */
-static __always_inline __u64 shield_apply_common(const struct shield_packet *p)
+/* `bits` AND the rows of those fields of a packet that shield_parse_common() knows, where a row is one word. */
+static __always_inline __u64 shield_apply_fields(const struct shield_packet *p, const volatile bool *uses, __u64 bits)
 {
-	__u64 bits = shield_table(shield_common_rows)[p->protocol == IPPROTO_TCP ? p->flags : SHIELD_COMMON_UDP];
-
-	if (shield_dscp_matters)
-		bits &= shield_table(shield_common_rows)[SHIELD_COMMON_DSCP + (p->dscp & 63)];
-	if (shield_uses[SHIELD_SOURCE])
+	if (uses[SHIELD_SOURCE])
 		bits &= shield_table(shield_source_rows)[shield_source_class(p) & shield_mask[SHIELD_SOURCE]];
-	if (shield_uses[SHIELD_DESTINATION])
+	if (uses[SHIELD_DESTINATION])
 		bits &= shield_table(shield_destination_rows)[shield_destination_class(p) & shield_mask[SHIELD_DESTINATION]];
-	if (shield_uses[SHIELD_SOURCE_PORT])
+	if (uses[SHIELD_SOURCE_PORT])
 		bits &= SHIELD_ROW(SHIELD_SOURCE_PORT, shield_table(shield_source_port_class)[shield_low(p->source_port, 0xffff)]);
-	if (shield_uses[SHIELD_DESTINATION_PORT])
+	if (uses[SHIELD_DESTINATION_PORT])
 		bits &= SHIELD_ROW(SHIELD_DESTINATION_PORT, shield_table(shield_destination_port_class)[shield_low(p->destination_port, 0xffff)]);
-	if (shield_uses[SHIELD_LENGTH])
+	if (uses[SHIELD_LENGTH])
 		bits &= SHIELD_ROW(SHIELD_LENGTH, shield_table(shield_length_class)[shield_low(p->len, 0xffff)]);
 	return bits;
+}
+
+/* The rules that apply to a packet that shield_parse_common() knows, where a row is one word. */
+static __always_inline __u64 shield_apply_common(const struct shield_packet *p)
+{
+	__u64 bits = ~0ULL;
+
+	if (shield_dscp_matters)
+		bits = shield_table(shield_common_rows)[SHIELD_COMMON_DSCP + (p->dscp & 63)];
+	if (p->protocol == IPPROTO_TCP)
+		return shield_apply_fields(p, shield_tcp_uses, bits & shield_table(shield_common_rows)[p->flags]);
+	return shield_apply_fields(p, shield_udp_uses, bits & shield_table(shield_common_rows)[SHIELD_COMMON_UDP]);
 }

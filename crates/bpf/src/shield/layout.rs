@@ -62,6 +62,9 @@ pub(super) struct Layout {
     /// Some rule is a limit; some rule asks for a cookie.
     pub(super) limits: bool,
     pub(super) challenges: bool,
+    /// Fields that rules about TCP ask for, and rules about UDP, where rows are one word.
+    pub(super) tcp_uses: [bool; FIELDS],
+    pub(super) udp_uses: [bool; FIELDS],
     /// Rows of [`COMMON`] differ by DSCP.
     pub(super) dscp_matters: bool,
     /// Of the source, the destination and the protected prefixes.
@@ -134,6 +137,12 @@ impl Layout {
             let of_dscp = &common[COMMON_DSCP..];
             layout.dscp_matters = spare > 0 || of_dscp.iter().any(|row| *row != of_dscp[0]);
             layout.put(COMMON, &common);
+            let of = |rows: &[u64]| match spare {
+                0 => asked(tables, &layout.uses, rows.iter().fold(0, |all, row| all | row)),
+                // Rules that are not there yet may ask for anything.
+                _ => layout.uses,
+            };
+            (layout.tcp_uses, layout.udp_uses) = (of(&common[..COMMON_UDP]), of(&common[COMMON_UDP..COMMON_DSCP]));
         }
         Ok(layout)
     }
@@ -213,6 +222,19 @@ impl Layout {
         }
         Ok(Some(sections))
     }
+}
+
+/// Of the fields that are used those whose value matters to any of `rules`, where rows are one word.
+fn asked(tables: &ShieldTables, uses: &[bool; FIELDS], rules: u64) -> [bool; FIELDS] {
+    std::array::from_fn(|field| {
+        let rows = match field {
+            0 => tables.source.as_ref().map(|table| &table.rows),
+            1 => tables.destination.as_ref().map(|table| &table.rows),
+            _ => tables.fields[field - ADDRESSES].as_ref().map(|table| &table.rows),
+        };
+        // A rule that holds for every value of the field does not ask for it.
+        uses[field] && rows.is_some_and(|rows| rows.iter().any(|row| row & rules != rules))
+    })
 }
 
 /// The rows that packets without tags and fragments have for all fields but addresses, ports and length, joined: by TCP flags, of UDP, and

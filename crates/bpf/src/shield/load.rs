@@ -129,6 +129,8 @@ impl Shield {
         let mut open = ShieldSkelBuilder::default().open(&mut object).map_err(failed)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             knobs.shield_uses = layout.uses;
+            knobs.shield_tcp_uses = layout.tcp_uses;
+            knobs.shield_udp_uses = layout.udp_uses;
             knobs.shield_words = layout.words;
             knobs.shield_base = layout.base;
             knobs.shield_mask = layout.mask;
