@@ -63,13 +63,27 @@ fn pin(pids: &[i32], cpus: &[u32]) -> Result<bool, String> {
 
 /// Lets the NAPI threads of `interface` run before other work on their CPUs.
 pub(crate) fn prefer(interface: &str) -> Result<(), LabError> {
-    for pid in threads_of(interface) {
-        sys::affinity::set_nice(pid.cast_unsigned(), FIRST).map_err(|e| LabError::Napi {
-            interface: interface.to_owned(),
-            why: format!("thread {pid} to nice {FIRST}: {e}"),
-        })?;
+    let started = Instant::now();
+    loop {
+        let pids = threads_of(interface);
+        let mut lasting = true;
+        for pid in &pids {
+            match sys::affinity::set_nice(pid.cast_unsigned(), FIRST) {
+                // As above: of before a restart.
+                Err(e) if e.raw_os_error() == Some(Errno::ESRCH as i32) && started.elapsed() < START_TIMEOUT => {
+                    lasting = false
+                }
+                set => set.map_err(|e| LabError::Napi {
+                    interface: interface.to_owned(),
+                    why: format!("thread {pid} to nice {FIRST}: {e}"),
+                })?,
+            }
+        }
+        if lasting && threads_of(interface) == pids {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(5));
     }
-    Ok(())
 }
 
 /// The pids of the NAPI threads of `interface`, by NAPI id, which for a veth is the order of its queues.

@@ -14,6 +14,9 @@
 #define SHIELD_SPLIT 0x8000u
 /* Of an entry of a /24: a block, not a class. */
 #define SHIELD_BLOCK 0x80000000u
+/* Of an entry of a /24: class 0 and the usual one take turns, at three addresses. */
+#define SHIELD_TURNS 0x40000000u
+/* Of the first word of a block. */
 #define SHIELD_LONG 0x40000000u
 #define SHIELD_LIST_END 255
 #define SHIELD_PROBES 32
@@ -136,8 +139,7 @@ static __always_inline __u32 shield_state(const void *states, __u32 number)
 static __always_inline __u32 shield_trie_further(const void *data, const volatile struct shield_trie *t, __u32 address)
 {
 	__u32 bit = (address >> 8) & 63;
-	__u64 top, word, rank;
-	__u32 entry;
+	__u64 top, word, rank, entry, turns;
 
 	top = *(const __u64 *)(data + t->top + (__u64)(address >> 16) * 8);
 	/* Without entries there are no bits either. */
@@ -154,9 +156,15 @@ static __always_inline __u32 shield_trie_further(const void *data, const volatil
 	if (rank >= t->entries_len)
 		return 0;
 	entry = *(const __u32 *)(data + t->entries + rank * 4);
-	if (!(entry & SHIELD_BLOCK))
+	if (entry & SHIELD_BLOCK)
+		return shield_trie_block(data, t, entry & ~SHIELD_BLOCK, address & 0xff);
+	if (!(entry & SHIELD_TURNS))
 		return entry;
-	return shield_trie_block(data, t, entry & ~SHIELD_BLOCK, address & 0xff);
+	/* One for each turn that does not begin behind the address: what is behind makes a difference that is not negative. */
+	turns = entry >> 24;
+	turns += (((entry & 0xff) - 1 - (address & 0xff)) >> 63) + (((entry >> 8 & 0xff) - 1 - (address & 0xff)) >> 63) +
+		 (((entry >> 16 & 0xff) - 1 - (address & 0xff)) >> 63);
+	return *(const __u16 *)(data + t->states) & -(turns & 1);
 }
 
 /* The class of 32 bits, in host order. The states are small enough for the caches, and say it for most addresses. No branch tells the two

@@ -6,7 +6,8 @@
 //! is in a prefix, that all of it has the most usual class, or that one has to look further. Where most /16 are of one class, two bits for
 //! each of those (16 KB) come before; where many /20 are not, two bits for each /22 (1 MB) come behind. Further, an entry for each /16
 //! (512 KB) says its class, and a bit for each /24 (2 MB) whether that one differs. A /24 that differs has an entry, found by counting
-//! bits; one of several classes has a block of up to four runs behind it, or a sorted list of more.
+//! bits; in one that only few prefixes divide this says where they do, and one of several classes has a block of up to four runs behind it, or a sorted
+//! list of more.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -30,6 +31,9 @@ pub const STATE_FURTHER: u8 = 2;
 pub const SPLIT: u64 = 1 << 15;
 /// In `entries`: the number of a block, not a class.
 pub const BLOCK: u32 = 1 << 31;
+/// In `entries`: class 0 and that of the head take turns within the /24. A byte each, from bit 0 on, says where the next one begins, three times;
+/// 0 for one that is not there, which counts all the same. Bit 24: the class before all of them is that of the head.
+pub const TURNS: u32 = 1 << 30;
 /// In the first word of a block: its runs are in `runs`, this many; the second word says where.
 pub const LONG: u32 = 1 << 30;
 /// A run of a block that is not there: it begins behind the last address.
@@ -60,7 +64,7 @@ pub struct V4Prefixes {
     pub top: Vec<u64>,
     /// A bit for each /24 that differs, four words for each /16.
     pub bits: Vec<u64>,
-    /// For each such /24 in turn its class, or [`BLOCK`] and a number.
+    /// For each such /24 in turn its class, or [`TURNS`], or [`BLOCK`] and a number.
     pub entries: Vec<u32>,
     /// `start << 16 | class` of up to four runs, [`NO_RUN`] behind them; or [`LONG`].
     pub blocks: Vec<[u32; 4]>,
@@ -88,9 +92,14 @@ impl V4Prefixes {
         }
         match found {
             STATE_NONE => 0,
-            STATE_USUAL => u16::from_ne_bytes([self.states[0], self.states[1]]),
+            STATE_USUAL => self.usual(),
             _ => self.find_further(address),
         }
+    }
+
+    /// The class that the head names.
+    pub fn usual(&self) -> u16 {
+        u16::from_ne_bytes([self.states[0], self.states[1]])
     }
 
     fn find_further(&self, address: u32) -> u16 {
@@ -103,7 +112,11 @@ impl V4Prefixes {
         let within = (self.bits[word] & ((1 << bit) - 1)).count_ones();
         let entry = self.entries[(top >> 16 & 0xff_ffff) as usize + before as usize + within as usize];
         if entry & BLOCK == 0 {
-            return entry as u16;
+            if entry & TURNS == 0 {
+                return entry as u16;
+            }
+            let turns = (0..3).filter(|turn| address & 255 >= entry >> (8 * turn) & 255).count() as u32;
+            return if ((entry >> 24) + turns) & 1 == 1 { self.usual() } else { 0 };
         }
         let block = &self.blocks[(entry & !BLOCK) as usize];
         let runs = match block[0] & LONG {

@@ -3,7 +3,7 @@
 use std::{net::IpAddr, ops::Range};
 
 use bpf::shield::prefixes::{
-    BLOCK, LONG, NO_RUN, SPLIT, STATE_FURTHER, STATE_NONE, STATE_USUAL, STATES_FINE, STATES_HEAD, STATES_LEN,
+    BLOCK, LONG, NO_RUN, SPLIT, STATE_FURTHER, STATE_NONE, STATE_USUAL, STATES_FINE, STATES_HEAD, STATES_LEN, TURNS,
     V4Prefixes,
 };
 
@@ -187,7 +187,8 @@ fn add_split(table: &mut V4Prefixes, runs: &[(u32, u16)], mut at: usize, first: 
         }
         at = run_at(runs, at, low);
         let entry = if !is_one(runs, at, low + 256) {
-            BLOCK | add_block(table, &runs[at..], low)
+            let turns = turns(&runs[at..], low, table.usual());
+            turns.unwrap_or_else(|| BLOCK | add_block(table, &runs[at..], low))
         } else if runs[at].1 != usual {
             runs[at].1.into()
         } else {
@@ -215,6 +216,19 @@ fn usual_class(runs: &[(u32, u16)], first: u64) -> u16 {
         }
     }
     held.iter().max_by_key(|(_, sum)| *sum).map_or(0, |&(class, _)| class)
+}
+
+/// The entry of the /24 at `low`, which `runs` begin with, if class 0 and the usual one take turns in it, and not too often.
+fn turns(runs: &[(u32, u16)], low: u64, usual: u16) -> Option<u32> {
+    const MOST: usize = 3;
+    let count = runs.iter().take_while(|run| u64::from(run.0) < low + 256).count();
+    let (first, others) = runs[..count].split_first()?;
+    if others.len() > MOST || runs[..count].iter().any(|run| run.1 != 0 && run.1 != usual) {
+        return None;
+    }
+    let begins = others.iter().rev().fold(0, |word, run| word << 8 | (u64::from(run.0) - low) as u32);
+    let counted = u32::from(first.1 == usual) + (MOST - others.len()) as u32;
+    Some(TURNS | (counted & 1) << 24 | begins)
 }
 
 /// Adds the block of the /24 at `low`, which `runs` begin with; gives its number.
