@@ -71,7 +71,7 @@ pub(crate) fn prefer(interface: &str) -> Result<(), LabError> {
             match sys::affinity::set_nice(pid.cast_unsigned(), FIRST) {
                 // As above: of before a restart.
                 Err(e) if e.raw_os_error() == Some(Errno::ESRCH as i32) && started.elapsed() < START_TIMEOUT => {
-                    lasting = false
+                    lasting = false;
                 }
                 set => set.map_err(|e| LabError::Napi {
                     interface: interface.to_owned(),
