@@ -32,7 +32,8 @@ fn main() {
     }
 }
 
-/// The set of instructions: 32-bit ones save the shield one instruction in twelve; the verifier loses count of bounds in other programs then.
+/// The set of instructions: 32-bit ones make the shield's machine code a fourteenth shorter. The verifier refuses `drops` with them, so that all
+/// others have the oldest, whatever the compiler's own choice is.
 fn instructions(program: &str) -> &'static str {
-    if program == "shield" { "v3" } else { "generic" }
+    if program == "shield" { "v3" } else { "v1" }
 }

@@ -1,8 +1,8 @@
 //! A kernel program whose constants are numbers in its instructions.
 //!
 //! User space sets `const volatile` variables before it loads a program, which reads them from a map of its own: the verifier knows their values,
-//! but each stays two instructions of 23 bytes and a load. Here the values are written into the instructions before the loader sees them; of
-//! the shield's path about one instruction in six goes.
+//! but each stays an address of ten bytes and a load from it. Here the values are written into the instructions before the loader sees them; a
+//! sixth of the shield's machine code goes.
 
 mod code;
 mod insns;

@@ -37,10 +37,10 @@ impl Drop for Over<'_> {
     }
 }
 
-/// A host with the shield, and the network with a client and a flooder.
 /// Held by who floods: two floods at once on two cores are another test.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// A host with the shield, and the network with a client and a flooder.
 struct Bed {
     net: Namespace,
     host: Namespace,

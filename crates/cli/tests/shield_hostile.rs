@@ -38,10 +38,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Whoever asks properly is answered within this, whatever others do.
 const SOON: Duration = Duration::from_secs(8);
 
-/// A client and the host with the shield.
 /// Held by who floods: on two cores one at a time.
 static ALONE: Mutex<()> = Mutex::new(());
 
+/// A client and the host with the shield.
 struct Bed {
     client: Namespace,
     host: Namespace,

@@ -185,9 +185,9 @@ impl Shield {
             watch.lend(&mut open).map_err(failed)?;
         }
         let loaded = open.load().map_err(failed)?;
-        if let Some(between) = config.between
-            && let Some(out) = loaded.maps().find(|map| map.name() == "shield_out")
-        {
+        let missing = || failed(io::Error::from(io::ErrorKind::NotFound).into());
+        if let Some(between) = config.between {
+            let out = loaded.maps().find(|map| map.name() == "shield_out").ok_or_else(missing)?;
             for (entry, index) in [(0u32, between.second), (1, between.first)] {
                 let value = index.to_ne_bytes();
                 out.update(&entry.to_ne_bytes(), &value, MapFlags::ANY).map_err(|e| XdpError::Map {
@@ -218,7 +218,7 @@ impl Shield {
             }
         }
         let program = loaded.progs().find(|program| program.name() == "ek_shield");
-        let program = program.ok_or_else(|| failed(io::Error::from(io::ErrorKind::NotFound).into()))?;
+        let program = program.ok_or_else(missing)?;
         Ok((Self { program: duplicate(program.as_fd(), PROGRAM)?, told }, sections))
     }
 

@@ -1,6 +1,6 @@
 //! Instructions of BPF whose registers hold known values, simplified.
 //!
-//! Only what a straight line of instructions shows is believed: where paths meet, nothing is known. No instruction moves, so that all that
+//! Where paths meet, a register is known if all of them say the same. No instruction moves, so that all that
 //! names one by its number stays right; what is not needed becomes a jump to the next one, which the verifier takes out. Branches that are never
 //! taken go too, as long as something else leads to where they did: the verifier refuses instructions that nothing leads to. Those that are
 //! always taken it finds itself, with what they jump over.
