@@ -1,6 +1,8 @@
 //! `evenkeel shield run` against a flood of each class beside legitimate traffic: real packets in a lab. What an attack is called, how
 //! soon packets are dropped or answered, that it ends, and that nobody legitimate is hit.
 
+mod privileged;
+
 use std::{
     fs,
     net::{TcpListener, TcpStream, UdpSocket},
@@ -15,6 +17,7 @@ use std::{
 };
 
 use lab::{Lab, LabError, Namespace, VethEnd};
+use privileged::skip;
 use serde_json::Value;
 use sys::ethtool::Ethtool;
 
@@ -61,11 +64,6 @@ impl Drop for Bed {
         // Whatever a failed test has left pinned.
         let _ = Self::inside(&self.host, &["shield", "stop", &self.far.name]).output();
     }
-}
-
-fn skip(why: impl std::fmt::Display) {
-    assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
-    eprintln!("skipped: {why}");
 }
 
 fn bed(tag: &str, detection: &str) -> Option<Bed> {

@@ -2,6 +2,9 @@
 
 mod replay;
 
+#[path = "../privileged/mod.rs"]
+mod privileged;
+
 use std::{
     fs,
     io::ErrorKind,
@@ -16,6 +19,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use self::privileged::skip;
 use lab::{Lab, LabError, Namespace, VethEnd};
 use serde_json::Value;
 
@@ -45,11 +49,6 @@ impl Drop for Bed {
         // Whatever a failed test has left pinned.
         let _ = self.shield(&["stop", &self.first]);
     }
-}
-
-fn skip(why: impl std::fmt::Display) {
-    assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
-    eprintln!("skipped: {why}");
 }
 
 pub(crate) fn bed(tag: &str) -> Option<Bed> {

@@ -2,6 +2,9 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
+#[path = "../privileged/mod.rs"]
+mod privileged;
+
 use std::{
     fs,
     net::UdpSocket,
@@ -11,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use self::privileged::skip;
 use lab::{Lab, LabError, Namespace};
 use serde_json::Value;
 
@@ -38,11 +42,6 @@ impl Drop for Bed {
         // Whatever a failed test has left pinned.
         let _ = self.shield(&["stop", &self.interface]);
     }
-}
-
-fn skip(why: impl std::fmt::Display) {
-    assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
-    eprintln!("skipped: {why}");
 }
 
 pub fn bed(tag: &str) -> Option<Bed> {
