@@ -189,6 +189,10 @@ impl Bed {
         attack.as_str().is_some_and(|mitigation| mitigation.starts_with("step 1"))
     }
 
+    fn has_no_attack(&self) -> bool {
+        self.status()["attacks"].as_array().is_some_and(Vec::is_empty)
+    }
+
     /// Where the control socket and what else is kept is.
     fn state(&self) -> PathBuf {
         let folders = fs::read_dir("/run/evenkeel").expect("a folder").flatten().map(|entry| entry.path());
@@ -304,7 +308,9 @@ fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
     polite.read_to_string(&mut answer).expect("answered");
     assert!(answer.starts_with("HTTP/1.1 200") && answer.ends_with("# EOF\n") && begun.elapsed() < SOON, "{answer}");
 
-    // There is room again: whole lines come, and only those.
+    // There is room again: whole lines come, and only those. Were the flood of before not over, its attack would go on
+    // instead of another that begins.
+    bed.wait("the attack ends", || bed.has_no_attack());
     fs::remove_file(full.join("filler")).expect("removed");
     let events = || fs::read_to_string(full.join("events")).unwrap_or_default();
     bed.attack("an attack is written down", || events().contains("\"mitigating\""));
