@@ -135,35 +135,26 @@ fn every_protection_answers_a_flood_of_ipv6_from_many_networks() {
 }
 
 #[test]
-fn a_gateway_in_front_challenges_or_limits() {
+fn a_gateway_in_front_challenges() {
     if !may_run() {
         return;
     }
     for ip in [&[][..], &["--ipv6"]] {
-        let [(_, gateway), (_, rings)] =
-            &points("gateway,gateway-ring", &[ip, &["--rates", "20k", "--patience", "20000"]].concat())[..]
-        else {
-            panic!("two")
-        };
-        for point in [gateway, rings] {
-            assert_eq!(point["clients"]["finished"], 30, "{point}");
-            assert!(point["offered"].as_u64() > Some(1000), "{point}");
+        let all = points("gateway,gateway-ring", &[ip, &["--rates", "20k", "--patience", "20000"]].concat());
+        assert_eq!(all.len(), 2);
+        for (key, point) in all {
+            assert_eq!(point["clients"]["finished"], 30, "{key}: {point}");
+            assert!(point["offered"].as_u64() > Some(1000), "{key}: {point}");
+            let answered = point["answered"].as_u64().expect("a number");
+            assert!(answered > 1000 && packets(&point, "counters", "shield, challenged") >= answered, "{key}: {point}");
+            // Nothing of the flood reaches the host: what does is the clients', some ten packets each.
+            assert!(packets(&point, "counters", "shield, passed") < 30 * 30, "{key}: {point}");
         }
-        let answered = gateway["answered"].as_u64().expect("a number");
-        assert!(answered > 1000 && packets(gateway, "counters", "shield, challenged") >= answered, "{gateway}");
-        // Whatever the flood sends, the rings let it come to the host, which is below the limit.
-        assert!(
-            packets(rings, "counters", "shield, passed") > 1000 && rings["answered"].as_u64() > Some(1000),
-            "{rings}"
-        );
-        assert_eq!(packets(rings, "counters", "shield, challenged"), 0, "{rings}");
     }
-    let (_, rings) = &points("gateway-ring", &["--rates", "150k", "--patience", "300"])[0];
-    // Whether its threads keep up decides where: at the limit, in its rings or before them.
+    let (_, rings) = &points("gateway-ring", &["--rates", "500k", "--patience", "300"])[0];
+    // Whether its threads keep up decides how many: what they do not come to is lost in their rings, or waits there still.
     let [offered, answered] = ["offered", "answered"].map(|name| rings[name].as_u64().expect("a number"));
-    let losses = rings["losses"].as_array().expect("losses");
-    let lost: u64 = losses.iter().filter_map(|loss| loss["packets"].as_u64()).sum();
-    assert!(lost > 1000 && answered < offered, "more than the limit lets through: {rings}");
+    assert!(answered > 1000 && answered <= offered, "{rings}");
 }
 
 #[test]

@@ -222,9 +222,18 @@ fn the_gateway_itself_keeps_silent() {
 
 #[test]
 fn unknown_sources_show_that_they_exist_and_connect_then() {
-    let Some(mut bed) = bed("ekbwh") else { return };
+    unknown_sources("ekbwh", &[]);
+}
+
+#[test]
+fn unknown_sources_show_packet_rings_that_they_exist_and_connect_then() {
+    unknown_sources("ekbwi", &["--backend", "ring", "--threads", "2"]);
+}
+
+fn unknown_sources(tag: &str, more: &[&str]) {
+    let Some(mut bed) = bed(tag) else { return };
     let rules = bed.rules("[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n");
-    bed.run(&rules, &[]);
+    bed.run(&rules, more);
     let connects = |from: &Bed, to: &str| {
         let (there, here) = if to == SERVER { (&from.server, &from.client) } else { (&from.client, &from.server) };
         let listener = there.run(|| TcpListener::bind((to, 80)).expect("a socket")).expect("a namespace");

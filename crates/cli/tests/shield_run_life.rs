@@ -86,7 +86,7 @@ fn without_bpf_file_system(bed: &Bed, first: bool, script: &str) -> std::process
     command.args([
         "sh",
         "-c",
-        &format!("if [ \"$(stat -f -c %T /sys/fs/bpf)\" = bpf_fs ]; then umount /sys/fs/bpf; fi\n{script}"),
+        &format!("while [ \"$(stat -f -c %T /sys/fs/bpf)\" = bpf_fs ]; do umount /sys/fs/bpf || exit; done\n{script}"),
     ]);
     command.args([env!("CARGO_BIN_EXE_evenkeel"), &bed.interface, &rules]).output().expect("the script runs")
 }

@@ -2,11 +2,15 @@
 
 mod cookie_bed;
 
-use bpf::shield::GatewayCookies;
+use bpf::shield::{GatewayCookies, monotonic_ns};
 use cookie_bed::{
     Bed, CLIENT, SERVER, Way,
-    frames::{ACK, Frame, RST, SYN},
+    frames::{ACK, FIN, Frame, LINUX, RST, SYN, WINDOWS},
     spoofed, talk, wait_until,
+};
+use shield::{
+    between::ring::asking::{Asked, Asking},
+    packet::{Packet, Parsed},
 };
 
 const DROP: u32 = 1;
@@ -97,5 +101,66 @@ fn the_question_and_its_answer_frame_by_frame() {
                 assert_eq!(test(&frame.bytes()).action, PASS, "of a known source");
             }
         }
+    }
+}
+
+#[test]
+fn packet_rings_ask_as_the_kernel_program_does() {
+    let Some(bed) = gateway("ckboth", false) else { return };
+    let asking = Asking::new().unwrap();
+    let asked = |bytes: &[u8]| {
+        let Parsed::Ip(packet) = Packet::parse(bytes) else { panic!("{bytes:02x?}") };
+        asking.ask(&packet, bytes, monotonic_ns())
+    };
+    let in_kernel = |bytes: &[u8]| bed.server.run(|| bed.shield.test(bytes)).unwrap().unwrap();
+    // Both: the frame without its cookie, and that cookie.
+    let questions = |bytes: &[u8]| {
+        let Asked::Question(question) = asked(bytes) else { panic!("{bytes:02x?}") };
+        [in_kernel(bytes).frame, question.bytes().to_vec()].map(|bytes| {
+            let Parsed::Ip(packet) = Packet::parse(&bytes) else { panic!("{bytes:02x?}") };
+            let mut frame = bytes[..packet.ip_at + usize::from(packet.len)].to_vec();
+            let cookie = Frame::read(&bytes).ack;
+            // The acknowledged number, and the checksum that it is part of; Frame::read has checked that one.
+            frame[packet.transport_at + 8..packet.transport_at + 12].fill(0);
+            frame[packet.transport_at + 16..packet.transport_at + 18].fill(0);
+            (frame, bytes.len(), cookie)
+        })
+    };
+    for family in 0..2 {
+        for tags in [vec![], vec![100], vec![100, 200]] {
+            for (options, data) in [(LINUX.to_vec(), 0), (WINDOWS.to_vec(), 700), (vec![], 0)] {
+                let port = 1024 + tags.len() as u16;
+                let base = Frame::new(bed.far.mac, bed.near.mac, CLIENT[family], SERVER[family]);
+                let syn = Frame { tags: tags.clone(), options, data: vec![1; data], ports: (port, 80), ..base };
+                let [kernel, ring] = questions(&syn.bytes());
+                assert_eq!((&kernel.0, kernel.1), (&ring.0, ring.1), "{syn:?}");
+                // PSH and URG make no difference to what is a SYN.
+                for flags in (0..64).filter(|flags| flags & (FIN | SYN | RST | ACK) != SYN) {
+                    let frame = Frame { flags, seq: 1, ..syn.clone() }.bytes();
+                    let same = match in_kernel(&frame).action {
+                        DROP => Asked::Drop,
+                        PASS => Asked::Pass,
+                        other => panic!("{flags:x}: {other}"),
+                    };
+                    assert_eq!(asked(&frame), same, "{flags:x}");
+                }
+            }
+        }
+        for source in
+            ["224.0.0.1", "127.0.0.1", "0.0.0.1", "255.255.255.255", "ff02::1", "::1", "::", "::ffff:192.0.2.1"]
+        {
+            let base = Frame::new(bed.far.mac, bed.near.mac, CLIENT[family], SERVER[family]);
+            let Ok(source) = source.parse::<std::net::IpAddr>() else { panic!("{source}") };
+            if source.is_ipv4() == base.source.is_ipv4() {
+                let frame = Frame { source, ..base }.bytes();
+                assert_eq!((in_kernel(&frame).action, asked(&frame)), (DROP, Asked::Drop), "{source}");
+            }
+        }
+        // Each knows who answered it.
+        let syn = Frame::new(bed.far.mac, bed.near.mac, CLIENT[family], SERVER[family]);
+        let [(.., kernel), (.., ring)] = questions(&syn.bytes());
+        let answer = |seq| Frame { flags: RST, seq, options: vec![], ..syn.clone() }.bytes();
+        assert_eq!((in_kernel(&answer(kernel)).action, asked(&answer(ring))), (DROP, Asked::Drop));
+        assert_eq!((in_kernel(&syn.bytes()).action, asked(&syn.bytes())), (PASS, Asked::Pass));
     }
 }

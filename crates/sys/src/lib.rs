@@ -10,6 +10,7 @@ pub mod link;
 pub mod map_mmap;
 mod numa;
 pub mod packet;
+pub mod packet_batch;
 pub mod packet_tx;
 pub mod perf;
 pub mod privilege;

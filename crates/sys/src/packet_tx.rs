@@ -97,9 +97,9 @@ impl TxRing {
         // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let version = libc::tpacket_versions::TPACKET_V2 as i32;
-        set(fd.as_fd(), libc::PACKET_VERSION, "PACKET_VERSION", &version)?;
+        set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_VERSION, "PACKET_VERSION", &version)?;
         if layout.qdisc_bypass {
-            set(fd.as_fd(), libc::PACKET_QDISC_BYPASS, "PACKET_QDISC_BYPASS", &1i32)?;
+            set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, "PACKET_QDISC_BYPASS", &1i32)?;
         }
         let page = 4096;
         let slot_bytes = (DATA_OFFSET + layout.frame_max).next_power_of_two();
@@ -112,28 +112,9 @@ impl TxRing {
             tp_frame_size: slot_bytes as u32,
             tp_frame_nr: slots as u32,
         };
-        set(fd.as_fd(), libc::PACKET_TX_RING, "PACKET_TX_RING", &request)?;
+        set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_TX_RING, "PACKET_TX_RING", &request)?;
         let memory = SharedMemory::of(fd.as_fd(), bytes, 0).map_err(|source| PacketTxError::Map { bytes, source })?;
-        let address = libc::sockaddr_ll {
-            sll_family: libc::AF_PACKET as u16,
-            sll_protocol: 0,
-            sll_ifindex: index.cast_signed(),
-            sll_hatype: 0,
-            sll_pkttype: 0,
-            sll_halen: 0,
-            sll_addr: [0; 8],
-        };
-        // SAFETY: the address is a live sockaddr_ll of the stated length.
-        let code = unsafe {
-            libc::bind(
-                fd.as_raw_fd(),
-                (&raw const address).cast(),
-                mem::size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-            )
-        };
-        if code < 0 {
-            return Err(PacketTxError::Bind { index, source: io::Error::last_os_error() });
-        }
+        bind(fd.as_fd(), index)?;
         Ok(Self { fd, memory, slot_bytes, slots, next: 0, unsent: 0 })
     }
 
@@ -197,12 +178,43 @@ impl TxRing {
     }
 }
 
-fn set<T: Copy>(fd: BorrowedFd<'_>, option: i32, name: &'static str, value: &T) -> Result<(), PacketTxError> {
+/// Binds a packet socket to an interface, for no protocol: it receives nothing.
+pub(crate) fn bind(fd: BorrowedFd<'_>, index: u32) -> Result<(), PacketTxError> {
+    let address = libc::sockaddr_ll {
+        sll_family: libc::AF_PACKET as u16,
+        sll_protocol: 0,
+        sll_ifindex: index.cast_signed(),
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 0,
+        sll_addr: [0; 8],
+    };
+    // SAFETY: the address is a live sockaddr_ll of the stated length.
+    let code = unsafe {
+        libc::bind(
+            fd.as_raw_fd(),
+            (&raw const address).cast(),
+            mem::size_of::<libc::sockaddr_ll>() as libc::socklen_t,
+        )
+    };
+    if code < 0 {
+        return Err(PacketTxError::Bind { index, source: io::Error::last_os_error() });
+    }
+    Ok(())
+}
+
+pub(crate) fn set<T: Copy>(
+    fd: BorrowedFd<'_>,
+    level: i32,
+    option: i32,
+    name: &'static str,
+    value: &T,
+) -> Result<(), PacketTxError> {
     // SAFETY: the pointer and the length describe `value`, which the kernel only reads.
     let code = unsafe {
         libc::setsockopt(
             fd.as_raw_fd(),
-            libc::SOL_PACKET,
+            level,
             option,
             std::ptr::from_ref(value).cast(),
             mem::size_of::<T>() as libc::socklen_t,

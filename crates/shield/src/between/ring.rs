@@ -5,9 +5,11 @@
 //! stack of this host is kept away from both interfaces ([`bpf::shield::StackHold`]). Frames wait up to a few milliseconds in a block of
 //! the ring when they come alone.
 
+pub mod asking;
 mod carrier;
 mod counts;
 mod engine;
+mod known;
 
 use std::{
     sync::{
@@ -24,6 +26,7 @@ use jiff::Timestamp;
 use model::shield::{Fail, ShieldStatus};
 
 use self::{
+    asking::Asking,
     carrier::Carrier,
     counts::{Counts, Sums},
     engine::Engine,
@@ -50,6 +53,7 @@ pub struct RingGateway {
     settings: Settings,
     pair: Pair,
     engine: Arc<RwLock<Arc<Engine>>>,
+    asking: Arc<Asking>,
     counters: Counters,
     counts: Arc<Vec<Counts>>,
     sides: Sides,
@@ -85,7 +89,9 @@ impl RingGateway {
         }
         let mut counters = Counters::new();
         let read_at = Now::read();
-        let engine = Engine::new(&settings, &mut counters, read_at)?;
+        let asking = Asking::new();
+        let asking = Arc::new(asking.map_err(|e| ShieldError::Lacking(format!("cannot get random numbers: {e}")))?);
+        let engine = Engine::new(&settings, &mut counters, read_at, Arc::clone(&asking))?;
         settings.places.make()?;
         let lock = lock(&settings)?;
         if settings.places.link().exists() {
@@ -103,6 +109,7 @@ impl RingGateway {
         let mut gateway = Self {
             pair: pair.clone(),
             engine: Arc::clone(&engine),
+            asking,
             counters,
             counts: Arc::clone(&counts),
             sides,
@@ -206,7 +213,7 @@ impl RingGateway {
     fn reload(&mut self) -> Answer {
         let begun = Instant::now();
         let read_at = Now::read();
-        match Engine::new(&self.settings, &mut self.counters, read_at) {
+        match Engine::new(&self.settings, &mut self.counters, read_at, Arc::clone(&self.asking)) {
             Ok(engine) => {
                 let rules = engine.names.len();
                 self.hold(engine, read_at);
@@ -238,7 +245,7 @@ impl RingGateway {
         if (offset(now) - offset(self.read_at)).abs() <= CLOCK_JUMP_NS {
             return;
         }
-        if let Ok(engine) = Engine::new(&self.settings, &mut self.counters, now) {
+        if let Ok(engine) = Engine::new(&self.settings, &mut self.counters, now, Arc::clone(&self.asking)) {
             self.hold(engine, now);
         } else {
             // Tried again when the rules are.

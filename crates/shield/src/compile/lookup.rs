@@ -30,10 +30,22 @@ pub fn decide(
     tables: &ShieldTables,
     packet: &Packet,
     monotonic_ns: u64,
-    mut exceeds: impl FnMut(usize, &Packet) -> bool,
+    exceeds: impl FnMut(usize, &Packet) -> bool,
 ) -> Decision {
-    let rows = rows(tables, packet);
     let mut counted = Vec::new();
+    let (rule, outcome) = search(tables, packet, monotonic_ns, exceeds, |rule| counted.push(rule));
+    Decision { rule, outcome, counted }
+}
+
+/// The same without a list: the rule that decides and what happens; `counts` is told each rule that counts the packet, in order.
+pub fn search(
+    tables: &ShieldTables,
+    packet: &Packet,
+    monotonic_ns: u64,
+    mut exceeds: impl FnMut(usize, &Packet) -> bool,
+    mut counts: impl FnMut(usize),
+) -> (Option<usize>, Outcome) {
+    let rows = rows(tables, packet);
     for word in 0..tables.words {
         let left = tables.rules.len().saturating_sub(word * 64);
         let mut bits = if left < 64 { (1 << left) - 1 } else { u64::MAX };
@@ -47,7 +59,7 @@ pub fn decide(
             if rule.expires_ns != 0 && rule.expires_ns <= monotonic_ns {
                 continue;
             }
-            counted.push(number);
+            counts(number);
             if rule.shadow {
                 continue;
             }
@@ -58,10 +70,10 @@ pub fn decide(
                 RuleAction::Limit => continue,
                 RuleAction::Challenge => Outcome::Challenge,
             };
-            return Decision { rule: Some(number), outcome, counted };
+            return (Some(number), outcome);
         }
     }
-    Decision { rule: None, outcome: if tables.default_drop { Outcome::Drop } else { Outcome::Pass }, counted }
+    (None, if tables.default_drop { Outcome::Drop } else { Outcome::Pass })
 }
 
 /// The number of the protected prefix that the packet's destination belongs to.

@@ -14,13 +14,15 @@ use port::{Frame, Group, PacketOptions, PortError, RingSource, Source, WHOLE_FRA
 use sys::{
     link,
     packet::{Fanout, FanoutAlgorithm, RingLayout},
-    packet_tx::{TxLayout, TxRing},
+    packet_batch::{BATCH, PacketBatch},
+    packet_tx::PacketTxError,
     xsk::interface_mtu,
 };
 
 use super::{
+    asking::Question,
     counts::{Counts, Total},
-    engine::Engine,
+    engine::{Engine, Judged},
 };
 use crate::error::ShieldError;
 
@@ -28,14 +30,14 @@ use crate::error::ShieldError;
 const TICK: Duration = Duration::from_millis(50);
 /// How often it asks the kernel for losses.
 const ASK: Duration = Duration::from_millis(500);
-/// Frames that are sent in one go: a driver that finds its queue full loses them.
-const BURST: usize = 64;
+/// The kernel's memory for frames that were sent and not yet received: less than 200 small ones, as a veth loses what finds 256 waiting.
+const IN_FLIGHT: usize = 1 << 17;
+/// The same for questions, which share a queue with what comes from the other side.
+const QUESTIONS_IN_FLIGHT: usize = 1 << 17;
 const ETHERNET_LEN: usize = 14;
 const TAG_LEN: usize = 4;
 /// The kernel has room for this tag beyond the MTU, and for no other (packet_extra_vlan_len_allowed).
 const VLAN: [u8; 2] = [0x81, 0x00];
-/// Slots of a transmit ring.
-const SLOTS: usize = 1024;
 
 /// 8 MB for each thread, blocks handed over after the shortest time that the kernel knows.
 const LAYOUT: RingLayout = RingLayout { block_bytes: 1 << 19, blocks: 16, retire_ms: 1, rx_hash: false, node: None };
@@ -58,15 +60,17 @@ pub(super) struct Carrier {
 struct Way {
     source: RingSource,
     sender: Sender,
+    /// To where the frames come from: questions.
+    back: Sender,
 }
 
 #[derive(Debug)]
 struct Sender {
-    ring: TxRing,
+    batch: PacketBatch,
     /// Of a frame without FCS and tags.
     frame_max: usize,
-    /// Frames in the ring that were not yet sent.
-    waiting: usize,
+    /// Whether frames wait for room rather than being dropped.
+    waits: bool,
     name: String,
 }
 
@@ -103,7 +107,8 @@ impl Carrier {
                 RingSource::open_group(&options, LAYOUT, &Group { fanout, members, program: None })?
             }
         };
-        sources.into_iter().map(|source| Ok(Way { source, sender: Sender::open(&self.to)? })).collect()
+        let senders = || Ok((Sender::open(&self.to)?, Sender::open_for_questions(&self.from)?));
+        sources.into_iter().map(|source| senders().map(|(sender, back)| Way { source, sender, back })).collect()
     }
 
     /// Carries until it is told to stop. While its interface is down nothing comes; it goes on when that is up again.
@@ -153,20 +158,24 @@ impl Way {
         let (mut scratch, mut missed, mut asked) = (Vec::new(), 0, Instant::now());
         while !stop.load(Ordering::Relaxed) {
             let mut failed = None;
-            let (mut holds, sender) = (None, &mut self.sender);
+            let (mut holds, sender, back) = (None, &mut self.sender, &mut self.back);
             let each = |frame: Frame<'_>| {
                 let bytes = whole(&frame, &mut scratch);
                 // One set of rules for a block, and that which holds when the block is there.
                 let engine: &Arc<Engine> =
                     holds.get_or_insert_with(|| engine.read().unwrap_or_else(PoisonError::into_inner).clone());
-                if engine.passes(bytes, counts)
-                    && let Err(error) = sender.send(bytes, counts)
-                {
+                let sent = match engine.judge(bytes, counts) {
+                    Judged::Pass => sender.send(bytes, counts),
+                    Judged::Drop => Ok(()),
+                    Judged::Question(question) => back.send(question.bytes(), counts),
+                };
+                if let Err(error) = sent {
                     failed = Some(error);
                 }
             };
             self.source.receive(TICK, each)?;
-            self.sender.flush(false)?;
+            self.sender.flush(counts)?;
+            self.back.flush(counts)?;
             if asked.elapsed() >= ASK {
                 asked = Instant::now();
                 let all = self.source.stats()?.dropped;
@@ -194,50 +203,67 @@ fn whole<'a>(frame: &Frame<'a>, scratch: &'a mut Vec<u8>) -> &'a [u8] {
 
 impl Sender {
     fn open(interface: &str) -> Result<Self, ShieldError> {
-        let lacking = |what: String| ShieldError::Lacking(what);
-        let index =
-            sys::packet::interface_index(interface).ok_or_else(|| port::members::unknown_interface(interface))?;
-        let mtu = interface_mtu(interface).map_err(|e| lacking(format!("cannot read the MTU of {interface}: {e}")))?;
+        let mtu = interface_mtu(interface)
+            .map_err(|e| ShieldError::Lacking(format!("cannot read the MTU of {interface}: {e}")))?;
         let frame_max = mtu as usize + ETHERNET_LEN;
-        let layout = TxLayout { slots: SLOTS, frame_max: frame_max + TAG_LEN, qdisc_bypass: true };
-        let ring = TxRing::open(index, layout)
-            .map_err(|e| lacking(format!("cannot send frames by {interface} through a packet ring: {e}")))?;
-        Ok(Self { ring, frame_max, waiting: 0, name: interface.to_owned() })
+        Self::with(interface, frame_max, frame_max + TAG_LEN, IN_FLIGHT, true)
     }
 
-    /// Puts the frame into the ring. What is too large for the interface, or finds the ring full of what a link that is down does not
-    /// take, is dropped and counted.
+    fn open_for_questions(interface: &str) -> Result<Self, ShieldError> {
+        Self::with(interface, Question::MAX, Question::MAX, QUESTIONS_IN_FLIGHT, false)
+    }
+
+    fn with(
+        interface: &str,
+        frame_max: usize,
+        place: usize,
+        in_flight: usize,
+        waits: bool,
+    ) -> Result<Self, ShieldError> {
+        let index =
+            sys::packet::interface_index(interface).ok_or_else(|| port::members::unknown_interface(interface))?;
+        let batch = PacketBatch::open(index, place, in_flight)
+            .map_err(|e| ShieldError::Lacking(format!("cannot send frames by {interface}: {e}")))?;
+        Ok(Self { batch, frame_max, waits, name: interface.to_owned() })
+    }
+
+    /// Sends the frame with others. What is too large for the interface, or what that does not take because its link is down, is dropped
+    /// and counted.
     fn send(&mut self, frame: &[u8], counts: &Counts) -> Result<(), ShieldError> {
         let max = self.frame_max + if frame.get(12..14) == Some(&VLAN) { TAG_LEN } else { 0 };
-        let fits = (ETHERNET_LEN..=max).contains(&frame.len());
-        if fits && (self.push(frame)? || (self.flush(true)? && self.push(frame)?)) {
-            self.waiting += 1;
-            if self.waiting >= BURST {
-                self.flush(true)?;
-                // Whoever takes them may need this CPU.
-                thread::yield_now();
-            }
+        if !(ETHERNET_LEN..=max).contains(&frame.len()) || !self.batch.push(frame) {
+            dropped(counts, 1, frame.len());
             return Ok(());
         }
-        counts.add(Total::Dropped, 1);
-        counts.add(Total::DroppedBytes, frame.len() as u64);
+        if self.batch.waiting() < BATCH {
+            return Ok(());
+        }
+        self.flush(counts)?;
+        if self.waits {
+            // Whoever takes them may need this CPU.
+            thread::yield_now();
+        }
         Ok(())
     }
 
-    fn push(&mut self, frame: &[u8]) -> Result<bool, ShieldError> {
-        self.ring.push(frame).map_err(|e| ShieldError::Lacking(format!("cannot send by {}: {e}", self.name)))
-    }
-
-    /// Whether the interface takes frames.
-    fn flush(&mut self, wait: bool) -> Result<bool, ShieldError> {
-        use sys::packet_tx::PacketTxError;
-        self.waiting = 0;
-        match self.ring.flush(wait) {
-            Ok(()) => Ok(true),
-            Err(PacketTxError::Send(e)) if e.raw_os_error() == Some(nix::libc::ENETDOWN) => Ok(false),
-            Err(e) => Err(ShieldError::Lacking(format!("cannot send by {}: {e}", self.name))),
+    fn flush(&mut self, counts: &Counts) -> Result<(), ShieldError> {
+        let (waiting, bytes) = (self.batch.waiting(), self.batch.bytes());
+        let lost = match self.batch.flush(self.waits) {
+            Ok(lost) => lost,
+            Err(PacketTxError::Send(e)) if e.raw_os_error() == Some(nix::libc::ENETDOWN) => waiting,
+            Err(e) => return Err(ShieldError::Lacking(format!("cannot send by {}: {e}", self.name))),
+        };
+        if lost > 0 {
+            // Which ones nobody tells.
+            dropped(counts, lost, bytes * lost / waiting);
         }
+        Ok(())
     }
+}
+
+fn dropped(counts: &Counts, frames: usize, bytes: usize) {
+    counts.add(Total::Dropped, frames as u64);
+    counts.add(Total::DroppedBytes, bytes as u64);
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ pub(super) enum Total {
     Malformed,
     NotIp,
     Limited,
+    Challenged,
     /// Came while the ring was full.
     Missed,
 }
@@ -92,7 +93,7 @@ impl<'a> Sums<'a> {
             malformed: of(Total::Malformed),
             not_ip: of(Total::NotIp),
             limited: of(Total::Limited),
-            challenged: 0,
+            challenged: of(Total::Challenged),
             failed_open: 0,
             failed_closed: 0,
         }

@@ -1,18 +1,21 @@
 //! A set of rules as the threads ask it.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use bpf::shield::{ShieldTables, monotonic_ns};
 use model::shield::RuleStatus;
 
-use super::counts::{Counts, Sums, Total};
+use super::{
+    asking::{Asked, Asking, Question},
+    counts::{Counts, Sums, Total},
+};
 use crate::{
     compile::{self, Counters, Now, lookup},
     error::ShieldError,
     limits::Limits,
     packet::{Packet, Parsed},
     reference::Outcome,
-    rules::{Action, Rules},
+    rules::Rules,
     run::{Settings, status},
 };
 
@@ -25,21 +28,32 @@ pub(super) struct Engine {
     default: &'static str,
     /// One set of buckets for all threads; not asked where no rule is a limit.
     limits: Mutex<Limits>,
+    asking: Arc<Asking>,
+}
+
+/// What becomes of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Judged {
+    /// It crosses.
+    Pass,
+    /// It ends here.
+    Drop,
+    /// It is answered.
+    Question(Question),
 }
 
 impl Engine {
-    /// Reads the rules of the settings.
-    pub(super) fn new(settings: &Settings, counters: &mut Counters, now: Now) -> Result<Self, ShieldError> {
+    /// Reads the rules of the settings. Whom earlier rules have asked, these know by `asking`.
+    pub(super) fn new(
+        settings: &Settings,
+        counters: &mut Counters,
+        now: Now,
+        asking: Arc<Asking>,
+    ) -> Result<Self, ShieldError> {
         let file = settings.source.read()?;
         let mut rules: Rules = file.rules;
         // What crosses is for others than this machine.
         rules.rules.splice(0..0, file.management.rules(&[], None));
-        if let Some(rule) = rules.rules.iter().find(|rule| rule.action == Action::Challenge) {
-            return Err(ShieldError::Usage(format!(
-                "rule \"{}\" challenges, which packet rings cannot: use --backend xdp, or a limit per source",
-                rule.name
-            )));
-        }
         if !rules.protected.is_empty() {
             return Err(ShieldError::Usage(
                 "packet rings watch for no attacks: leave away what is to be protected, or use --backend xdp".into(),
@@ -51,31 +65,34 @@ impl Engine {
             default: status::verdict(rules.default),
             limits: Mutex::new(Limits::new(&rules.rules)),
             rules: rules.rules.iter().map(status::rule).collect(),
+            asking,
         })
     }
 
-    /// Whether the frame passes; counted.
-    pub(super) fn passes(&self, frame: &[u8], counts: &Counts) -> bool {
-        let bytes = frame.len() as u64;
-        let passes = match Packet::parse(frame) {
+    /// What becomes of the frame; counted.
+    pub(super) fn judge(&self, frame: &[u8], counts: &Counts) -> Judged {
+        let judged = match Packet::parse(frame) {
             Parsed::NotIp => {
                 counts.add(Total::NotIp, 1);
-                true
+                Judged::Pass
             }
             Parsed::Malformed(_) => {
                 counts.add(Total::Malformed, 1);
-                !self.tables.malformed_drop
+                if self.tables.malformed_drop { Judged::Drop } else { Judged::Pass }
             }
-            Parsed::Ip(packet) => self.judges(&packet, bytes, counts),
+            Parsed::Ip(packet) => self.judge_packet(&packet, frame, counts),
         };
-        let (frames, all) =
-            if passes { (Total::Passed, Total::PassedBytes) } else { (Total::Dropped, Total::DroppedBytes) };
+        let (frames, bytes) = match judged {
+            Judged::Pass => (Total::Passed, Total::PassedBytes),
+            Judged::Drop => (Total::Dropped, Total::DroppedBytes),
+            Judged::Question(_) => return judged,
+        };
         counts.add(frames, 1);
-        counts.add(all, bytes);
-        passes
+        counts.add(bytes, frame.len() as u64);
+        judged
     }
 
-    fn judges(&self, packet: &Packet, bytes: u64, counts: &Counts) -> bool {
+    fn judge_packet(&self, packet: &Packet, frame: &[u8], counts: &Counts) -> Judged {
         let now = monotonic_ns();
         let exceeds = |rule: usize, packet: &Packet| {
             let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -86,14 +103,25 @@ impl Engine {
             }
             beyond
         };
-        let decision = lookup::decide(&self.tables, packet, now, exceeds);
-        for &rule in &decision.counted {
-            counts.rule(self.tables.rules[rule].counter, bytes);
-        }
-        if decision.rule.is_none() {
+        let counted = |rule: usize| counts.rule(self.tables.rules[rule].counter, frame.len() as u64);
+        let (rule, outcome) = lookup::search(&self.tables, packet, now, exceeds, counted);
+        if rule.is_none() {
             counts.add(Total::ByDefault, 1);
         }
-        decision.outcome == Outcome::Pass
+        match outcome {
+            Outcome::Pass => Judged::Pass,
+            Outcome::Drop => Judged::Drop,
+            Outcome::Challenge => {
+                let asked = self.asking.ask(packet, frame, now);
+                // As the kernel program counts: what only passes was not challenged.
+                counts.add(Total::Challenged, u64::from(asked != Asked::Pass));
+                match asked {
+                    Asked::Pass => Judged::Pass,
+                    Asked::Drop => Judged::Drop,
+                    Asked::Question(question) => Judged::Question(question),
+                }
+            }
+        }
     }
 
     /// The rules with their counters.

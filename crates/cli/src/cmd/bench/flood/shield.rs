@@ -34,9 +34,6 @@ const READY: &str = "rules hold";
 const RING_LOST: &str = " frames were lost: they came faster";
 /// A challenge for all that goes to the service.
 const CHALLENGE: &str = "default = \"pass\"\n\n[[rule]]\nname = \"service\"\naction = \"challenge\"\nprotocol = \"tcp\"\ndestination-port = PORT\n";
-/// The same limit as that of nftables beside it: packet rings challenge nobody.
-const LIMIT: &str = "default = \"pass\"\n\n[[rule]]\nname = \"service\"\naction = \"limit\"\nrate = \"50k/s\"\nburst = 5000\nprotocol = \"tcp\"\ntcp-flags = \"syn !ack\"\ndestination-port = PORT\n";
-
 /// What `ip netns exec` does, and the BPF file system that it hides; the program becomes the command that follows.
 const MOUNT: &str = r#"mount -t sysfs sysfs /sys && mount -t bpf bpf /sys/fs/bpf && exec "$0" "$@""#;
 
@@ -54,12 +51,11 @@ pub(super) enum Shield {
 /// All of them.
 pub(super) const SHIELDS: [Shield; 3] = [Shield::Host, Shield::Between, Shield::BetweenRings];
 
-impl Shield {
-    fn rules(self, port: u16) -> String {
-        let rules = if self == Self::BetweenRings { LIMIT } else { CHALLENGE };
-        rules.replace("PORT", &port.to_string())
-    }
+fn rules(port: u16) -> String {
+    CHALLENGE.replace("PORT", &port.to_string())
+}
 
+impl Shield {
     /// The arguments behind `shield run` that say where.
     fn at(self, outer: &str, inner: Option<&str>) -> Vec<String> {
         let mut arguments = match inner {
@@ -100,14 +96,15 @@ impl Protection for Shield {
             Self::Between => "evenkeel shield on a gateway in front of the plain kernel: a source that is not known gets a wrong SYN-ACK in \
                               XDP, and passes once it has answered by a reset; the client tries again"
                 .into(),
-            Self::BetweenRings => "evenkeel shield on a gateway without XDP: packet rings challenge nobody. Its limit lets 50000 SYNs a second \
-                                   through, whoever sends them; then the plain kernel"
+            Self::BetweenRings => "evenkeel shield on a gateway without XDP in front of the plain kernel: packet rings bring each SYN to the \
+                                   process, which answers that of a source that is not known by a wrong SYN-ACK; once it has answered \
+                                   by a reset, it passes"
                 .into(),
         }
     }
 
     fn settings(&self, _ipv6: bool) -> Vec<String> {
-        let rules = self.rules(80);
+        let rules = rules(80);
         let inner = (*self != Self::Host).then_some("OUT");
         let run = format!("evenkeel shield run {} --rules rules.toml", self.at("IN", inner).join(" "));
         let lines = [run.as_str()].into_iter().chain(rules.lines());
@@ -126,7 +123,7 @@ impl Protection for Shield {
         let program = env::current_exe().map_err(failed)?;
         let folder = Folder::make()?;
         let file = folder.0.join("rules.toml");
-        fs::write(&file, self.rules(place.server.port())).map_err(failed)?;
+        fs::write(&file, rules(place.server.port())).map_err(failed)?;
         let mut command = run_inside(&program, place.host.name());
         command.arg("run").args(self.at(place.interface, place.inner)).args(["--quiet", "--rules"]).arg(&file);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
@@ -298,6 +295,6 @@ mod tests {
         assert_eq!(Shield::Host.at("a", None), ["a"]);
         assert_eq!(Shield::Between.at("a", Some("b")), ["--between", "a,b"]);
         assert_eq!(Shield::BetweenRings.at("a", Some("b")), ["--between", "a,b", "--backend", "ring"]);
-        assert!(Shield::BetweenRings.rules(80).contains("limit") && Shield::Between.rules(80).contains("challenge"));
+        assert!(rules(80).contains("destination-port = 80"));
     }
 }

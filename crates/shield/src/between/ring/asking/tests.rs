@@ -1,0 +1,117 @@
+use std::net::IpAddr;
+
+use super::*;
+use crate::packet::Parsed;
+
+const NOW: u64 = 1_000_000_000_000;
+
+/// A frame of a TCP segment without options, with one tag.
+fn frame(source: &str, flags: u8, seq: u32) -> Vec<u8> {
+    let source: IpAddr = source.parse().unwrap();
+    let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 0x81, 0, 0, 5];
+    match source {
+        IpAddr::V4(a) => {
+            bytes.extend([8, 0, 0x45, 0, 0, 40, 0, 0, 0, 0, 64, TCP, 0, 0]);
+            bytes.extend(a.octets());
+            bytes.extend([198, 18, 0, 1]);
+        }
+        IpAddr::V6(a) => {
+            bytes.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, 20, TCP, 64]);
+            bytes.extend(a.octets());
+            bytes.extend([0x20; 16]);
+        }
+    }
+    bytes.extend([0x90, 1, 0, 80]);
+    bytes.extend(seq.to_be_bytes());
+    bytes.extend([0, 0, 0, 0, 0x50, flags, 1, 0, 0, 0, 0, 0]);
+    bytes
+}
+
+fn asked(asking: &Asking, frame: &[u8], now_ns: u64) -> Asked {
+    let Parsed::Ip(packet) = Packet::parse(frame) else { panic!("{frame:02x?}") };
+    asking.ask(&packet, frame, now_ns)
+}
+
+/// The number that a question acknowledges.
+fn acknowledged(asked: Asked) -> u32 {
+    let Asked::Question(question) = asked else { panic!("{asked:?}") };
+    let Parsed::Ip(packet) = Packet::parse(question.bytes()) else { panic!("{question:02x?}") };
+    assert_eq!((packet.tcp_flags, packet.ports, packet.vlan), (Some(SYN | ACK), Some((80, 0x9001)), Some(5)));
+    number(question.bytes(), packet.transport_at + 4).unwrap()
+}
+
+#[test]
+fn who_answers_is_known_and_nobody_else() {
+    for source in ["192.0.2.1", "2001:2::1"] {
+        let asking = Asking::new().unwrap();
+        let ask = |flags, seq, now_ns| asked(&asking, &frame(source, flags, seq), now_ns);
+        let number = acknowledged(ask(SYN, 5, NOW));
+        for (flags, seq) in [(RST, number ^ 1), (RST | ACK, number), (ACK, number), (SYN | ACK, number)] {
+            assert_eq!(ask(flags, seq, NOW), Asked::Pass, "as of anybody");
+        }
+        for flags in [SYN | FIN, SYN | RST, SYN | RST | ACK] {
+            assert_eq!(ask(flags, number, NOW), Asked::Drop);
+        }
+        acknowledged(ask(SYN, 5, NOW));
+        assert_eq!(ask(RST, number, NOW), Asked::Drop, "the answer ends here");
+        for flags in [SYN, RST, ACK, SYN | FIN] {
+            assert_eq!(ask(flags, number, NOW), Asked::Pass, "known");
+        }
+        acknowledged(ask(SYN, 5, NOW + 600 * 1_000_000_000));
+    }
+}
+
+#[test]
+fn a_cookie_lasts_into_the_next_minute_and_is_of_its_connection() {
+    let asking = Asking::new().unwrap();
+    let syn = frame("192.0.2.1", SYN, 5);
+    let number = acknowledged(asked(&asking, &syn, NOW));
+    let mut other = frame("192.0.2.1", RST, number);
+    other[38] ^= 1;
+    assert_eq!(asked(&asking, &other, NOW), Asked::Pass, "another port");
+    assert_eq!(asked(&asking, &frame("192.0.2.2", RST, number), NOW), Asked::Pass, "another source");
+    let rst = frame("192.0.2.1", RST, number);
+    assert_eq!(asked(&asking, &rst, NOW + 120_000_000_000), Asked::Pass, "two minutes later");
+    assert_eq!(asked(&asking, &rst, NOW + 60_000_000_000), Asked::Drop);
+    let another = Asking::new().unwrap();
+    assert_ne!(acknowledged(asked(&another, &syn, NOW)), number, "another key");
+}
+
+#[test]
+fn no_client_takes_the_number_for_right() {
+    let asking = Asking::new().unwrap();
+    let number = acknowledged(asked(&asking, &frame("192.0.2.1", SYN, 5), NOW));
+    for before in [1, 2, 1460, 0xffff, 0x10000] {
+        let sent = number.wrapping_sub(before);
+        let told = acknowledged(asked(&asking, &frame("192.0.2.1", SYN, sent), NOW));
+        assert!(told.wrapping_sub(sent) > 0x10000, "{before}: {told:x} {sent:x}");
+    }
+    // The other number is as good an answer.
+    assert_eq!(asked(&asking, &frame("192.0.2.1", RST, number ^ 1 << 31), NOW), Asked::Drop);
+}
+
+#[test]
+fn what_nobody_sends_is_not_answered_and_groups_are_not_asked() {
+    let asking = Asking::new().unwrap();
+    for source in ["224.0.0.1", "0.1.2.3", "127.0.0.1", "255.255.255.255", "::", "::1", "::ffff:192.0.2.1", "ff02::1"] {
+        assert_eq!(asked(&asking, &frame(source, SYN, 1), NOW), Asked::Drop, "{source}");
+    }
+    let mut group = frame("192.0.2.1", SYN, 1);
+    group[0] |= 1;
+    assert_eq!(asked(&asking, &group, NOW), Asked::Pass);
+}
+
+#[test]
+fn a_question_is_never_longer_than_its_syn() {
+    let asking = Asking::new().unwrap();
+    for source in ["192.0.2.1", "2001:2::1"] {
+        for padding in [0, 1, 2, 3, 40, 500] {
+            let mut syn = frame(source, SYN, 1);
+            syn.resize(syn.len() + padding, 0);
+            let Asked::Question(question) = asked(&asking, &syn, NOW) else { panic!("{source}") };
+            let wanted = if source.contains(':') { 78 } else { 60.min(syn.len()).max(58) };
+            assert_eq!(question.bytes().len(), wanted);
+            assert!(question.bytes().len() <= syn.len());
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! AF_PACKET transmit without a ring: frames are gathered and handed to the kernel together by sendmmsg(2).
+//!
+//! The kernel copies each into a socket buffer in one piece, where a transmit ring lends it pages, which a veth copies once more. And a
+//! ring's slots come back only when whoever received the frames lets go of them; here a sender waits for that only while its send buffer is
+//! full, which bounds how much of it waits in queues behind the interface.
+
+use std::{
+    io, mem,
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+};
+
+use crate::packet_tx::{PacketTxError, set};
+
+/// Frames that are sent in one go.
+pub const BATCH: usize = 64;
+
+/// A sender on one interface, past its qdisc.
+#[derive(Debug)]
+pub struct PacketBatch {
+    fd: OwnedFd,
+    /// [`BATCH`] places of `frame_max` bytes.
+    bytes: Box<[u8]>,
+    frame_max: usize,
+    /// Lengths of the frames that wait, in the order of their places.
+    lens: Vec<usize>,
+}
+
+impl PacketBatch {
+    /// Opens a socket on the interface of index `index` in this thread's namespace, which receives nothing, for frames of at most
+    /// `frame_max` bytes without FCS. Of what was sent, about `in_flight` bytes of the kernel's memory (some 770 for a small frame) may
+    /// not have been let go of by their receivers.
+    ///
+    /// # Errors
+    /// The step that failed.
+    pub fn open(index: u32, frame_max: usize, in_flight: usize) -> Result<Self, PacketTxError> {
+        // SAFETY: socket(2) takes no pointers.
+        let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };
+        if fd < 0 {
+            return Err(PacketTxError::Open(io::Error::last_os_error()));
+        }
+        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        set(fd.as_fd(), libc::SOL_PACKET, libc::PACKET_QDISC_BYPASS, "PACKET_QDISC_BYPASS", &1i32)?;
+        // The kernel takes it twice.
+        let half = i32::try_from(in_flight / 2).unwrap_or(i32::MAX);
+        set(fd.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, "SO_SNDBUF", &half)?;
+        crate::packet_tx::bind(fd.as_fd(), index)?;
+        Ok(Self { fd, bytes: vec![0; BATCH * frame_max].into(), frame_max, lens: Vec::with_capacity(BATCH) })
+    }
+
+    /// Puts a frame behind those that wait; false if it is too long, or [`BATCH`] wait: [`PacketBatch::flush`] first.
+    #[inline]
+    pub fn push(&mut self, frame: &[u8]) -> bool {
+        let at = self.lens.len() * self.frame_max;
+        if frame.len() > self.frame_max || self.lens.len() == BATCH {
+            return false;
+        }
+        self.bytes[at..at + frame.len()].copy_from_slice(frame);
+        self.lens.push(frame.len());
+        true
+    }
+
+    /// Frames that wait.
+    pub fn waiting(&self) -> usize {
+        self.lens.len()
+    }
+
+    /// Their bytes.
+    pub fn bytes(&self) -> usize {
+        self.lens.iter().sum()
+    }
+
+    /// Sends what waits; without `wait` only what the send buffer has room for. What is not sent is lost, and its number returned.
+    ///
+    /// A frame that the interface's queue has no room for or that is longer than the interface allows is lost alone.
+    ///
+    /// # Errors
+    /// [`PacketTxError::Send`], among others ENETDOWN for an interface that is down and ENXIO for one that is gone; all that waited is
+    /// lost then.
+    pub fn flush(&mut self, wait: bool) -> Result<usize, PacketTxError> {
+        let count = self.lens.len();
+        if count == 0 {
+            return Ok(0);
+        }
+        // SAFETY: an address of null and a length of 0 are valid iovecs, and zeroes a valid msghdr: nothing is pointed to.
+        let (mut places, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
+            unsafe { (mem::zeroed(), mem::zeroed()) };
+        for (n, (place, message)) in places.iter_mut().zip(&mut messages).take(count).enumerate() {
+            place.iov_base = self.bytes[n * self.frame_max..].as_mut_ptr().cast();
+            place.iov_len = self.lens[n];
+            message.msg_hdr.msg_iov = place;
+            message.msg_hdr.msg_iovlen = 1;
+        }
+        self.lens.clear();
+        let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
+        let (mut next, mut lost) = (0, 0);
+        while next < count {
+            let left = &mut messages[next..count];
+            // SAFETY: each header points to an iovec of `places`, and that to initialised bytes of `self.bytes`: the place's length is at
+            // most `frame_max` (push). Both outlive the call, which writes nothing but the headers' lengths.
+            let sent = unsafe { libc::sendmmsg(self.fd.as_raw_fd(), left.as_mut_ptr(), left.len() as u32, flags) };
+            if sent > 0 {
+                next += sent.cast_unsigned() as usize;
+                continue;
+            }
+            let error = io::Error::last_os_error();
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                Some(libc::EAGAIN) => return Ok(lost + count - next),
+                Some(libc::ENOBUFS | libc::EMSGSIZE) => (next, lost) = (next + 1, lost + 1),
+                _ => return Err(PacketTxError::Send(error)),
+            }
+        }
+        Ok(lost)
+    }
+}
