@@ -119,6 +119,12 @@ pub struct Totals {
     pub limited: u64,
     /// Packets that were challenged.
     pub challenged: u64,
+    /// Of those that were dropped: SYNs that are only answered when they come again, as more came than could be answered (packet rings).
+    #[serde(default)]
+    pub unanswered: u64,
+    /// Frames that were lost unjudged because a packet ring was full.
+    #[serde(default)]
+    pub missed: u64,
     /// Frames that passed because the shield had failed open.
     pub failed_open: u64,
     /// Frames that were dropped because the shield had failed closed.

@@ -74,9 +74,12 @@ pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
         row("malformed", t.malformed, None),
         row("not IP", t.not_ip, None),
     ];
-    for (what, packets) in
-        [("passed while failed open", t.failed_open), ("dropped while failed closed", t.failed_closed)]
-    {
+    for (what, packets) in [
+        ("  SYNs to come again", t.unanswered),
+        ("lost unjudged: ring full", t.missed),
+        ("passed while failed open", t.failed_open),
+        ("dropped while failed closed", t.failed_closed),
+    ] {
         if packets > 0 {
             rows.push(row(what, packets, None));
         }

@@ -9,7 +9,7 @@ use cookie_bed::{
     spoofed, talk, wait_until,
 };
 use shield::{
-    between::ring::asking::{Asked, Asking},
+    between::ring::asking::{Asked, Asking, Strain},
     packet::{Packet, Parsed},
 };
 
@@ -110,7 +110,7 @@ fn packet_rings_ask_as_the_kernel_program_does() {
     let asking = Asking::new().unwrap();
     let asked = |bytes: &[u8]| {
         let Parsed::Ip(packet) = Packet::parse(bytes) else { panic!("{bytes:02x?}") };
-        asking.ask(&packet, bytes, monotonic_ns())
+        asking.ask(&packet, bytes, monotonic_ns(), &mut Strain::default())
     };
     let in_kernel = |bytes: &[u8]| bed.server.run(|| bed.shield.test(bytes)).unwrap().unwrap();
     // Both: the frame without its cookie, and that cookie.

@@ -191,11 +191,7 @@ pub(crate) fn bind(fd: BorrowedFd<'_>, index: u32) -> Result<(), PacketTxError> 
     };
     // SAFETY: the address is a live sockaddr_ll of the stated length.
     let code = unsafe {
-        libc::bind(
-            fd.as_raw_fd(),
-            (&raw const address).cast(),
-            mem::size_of::<libc::sockaddr_ll>() as libc::socklen_t,
-        )
+        libc::bind(fd.as_raw_fd(), (&raw const address).cast(), mem::size_of::<libc::sockaddr_ll>() as libc::socklen_t)
     };
     if code < 0 {
         return Err(PacketTxError::Bind { index, source: io::Error::last_os_error() });

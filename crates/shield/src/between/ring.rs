@@ -6,6 +6,7 @@
 //! the ring when they come alone.
 
 pub mod asking;
+mod buckets;
 mod carrier;
 mod counts;
 mod engine;
@@ -23,13 +24,12 @@ use std::{
 
 use bpf::shield::StackHold;
 use jiff::Timestamp;
-use model::shield::{Fail, ShieldStatus};
+use model::shield::{Fail, ShieldStatus, Totals};
 
 use self::{
-    asking::Asking,
     carrier::Carrier,
     counts::{Counts, Sums},
-    engine::Engine,
+    engine::{Engine, Memory},
 };
 use super::{Pair, Sides, Way, check};
 use crate::{
@@ -47,13 +47,41 @@ const TICK: Duration = Duration::from_millis(100);
 /// The wall clock may differ this much from the monotonic one before rules that expire are compiled anew.
 const CLOCK_JUMP_NS: i128 = 500_000_000;
 
+/// A loss that goes on is told of this often.
+const TELL: Duration = Duration::from_secs(10);
+
+/// What was told of losses.
+#[derive(Debug, Default)]
+struct Losses {
+    missed: u64,
+    unanswered: u64,
+    at: Option<Instant>,
+}
+
+impl Losses {
+    /// What there is to tell, unless something was told a moment ago.
+    fn news(&mut self, totals: &Totals) -> Vec<String> {
+        let (missed, unanswered) = (totals.missed - self.missed, totals.unanswered - self.unanswered);
+        if missed + unanswered == 0 || self.at.is_some_and(|at| at.elapsed() < TELL) {
+            return Vec::new();
+        }
+        *self = Self { missed: totals.missed, unanswered: totals.unanswered, at: Some(Instant::now()) };
+        let lost = format!("{missed} frames were lost: they came faster than they were carried; more --threads help");
+        let waits = format!(
+            "{unanswered} SYNs of unknown sources were not answered: more came than can be, so that those of clients are answered at their \
+             second try"
+        );
+        [(missed, lost), (unanswered, waits)].into_iter().filter(|(n, _)| *n > 0).map(|(_, said)| said).collect()
+    }
+}
+
 /// Frames cross while this lives.
 #[derive(Debug)]
 pub struct RingGateway {
     settings: Settings,
     pair: Pair,
     engine: Arc<RwLock<Arc<Engine>>>,
-    asking: Arc<Asking>,
+    memory: Arc<Memory>,
     counters: Counters,
     counts: Arc<Vec<Counts>>,
     sides: Sides,
@@ -61,8 +89,7 @@ pub struct RingGateway {
     read_at: Now,
     reloads: u64,
     refused: Option<String>,
-    /// Frames that were lost, as far as told.
-    missed: u64,
+    told: Losses,
     stop: Arc<AtomicBool>,
     carriers: Vec<JoinHandle<Result<(), ShieldError>>>,
     _holds: [StackHold; 2],
@@ -89,9 +116,8 @@ impl RingGateway {
         }
         let mut counters = Counters::new();
         let read_at = Now::read();
-        let asking = Asking::new();
-        let asking = Arc::new(asking.map_err(|e| ShieldError::Lacking(format!("cannot get random numbers: {e}")))?);
-        let engine = Engine::new(&settings, &mut counters, read_at, Arc::clone(&asking))?;
+        let memory = Arc::new(Memory::new()?);
+        let engine = Engine::new(&settings, &mut counters, read_at, Arc::clone(&memory))?;
         settings.places.make()?;
         let lock = lock(&settings)?;
         if settings.places.link().exists() {
@@ -109,7 +135,7 @@ impl RingGateway {
         let mut gateway = Self {
             pair: pair.clone(),
             engine: Arc::clone(&engine),
-            asking,
+            memory,
             counters,
             counts: Arc::clone(&counts),
             sides,
@@ -117,7 +143,7 @@ impl RingGateway {
             read_at,
             reloads: 0,
             refused: None,
-            missed: 0,
+            told: Losses::default(),
             stop: Arc::clone(&stop),
             carriers: Vec::new(),
             _holds: holds,
@@ -169,13 +195,7 @@ impl RingGateway {
             if self.carriers.iter().any(JoinHandle::is_finished) {
                 return self.end().map(|()| Ended::Stopped);
             }
-            let missed = Sums::new(&self.counts).missed();
-            if missed > self.missed {
-                let lost = missed - std::mem::replace(&mut self.missed, missed);
-                tell(Told::Said(format!(
-                    "{lost} frames were lost: they came faster than they were carried; more --threads help"
-                )));
-            }
+            self.told.news(&Sums::new(&self.counts).totals()).into_iter().for_each(|said| tell(Told::Said(said)));
             self.follow_clock();
             let (command, to) = match requests.recv_timeout(TICK) {
                 Ok(request) => request,
@@ -213,7 +233,7 @@ impl RingGateway {
     fn reload(&mut self) -> Answer {
         let begun = Instant::now();
         let read_at = Now::read();
-        match Engine::new(&self.settings, &mut self.counters, read_at, Arc::clone(&self.asking)) {
+        match Engine::new(&self.settings, &mut self.counters, read_at, Arc::clone(&self.memory)) {
             Ok(engine) => {
                 let rules = engine.names.len();
                 self.hold(engine, read_at);
@@ -245,7 +265,7 @@ impl RingGateway {
         if (offset(now) - offset(self.read_at)).abs() <= CLOCK_JUMP_NS {
             return;
         }
-        if let Ok(engine) = Engine::new(&self.settings, &mut self.counters, now, Arc::clone(&self.asking)) {
+        if let Ok(engine) = Engine::new(&self.settings, &mut self.counters, now, Arc::clone(&self.memory)) {
             self.hold(engine, now);
         } else {
             // Tried again when the rules are.

@@ -61,6 +61,8 @@ fn totals(counts: &ShieldCounts) -> Totals {
         not_ip: t.not_ip,
         limited: t.limited,
         challenged: t.challenged,
+        unanswered: 0,
+        missed: 0,
         failed_open: t.failed_open,
         failed_closed: t.failed_closed,
     }

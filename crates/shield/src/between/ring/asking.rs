@@ -9,6 +9,10 @@ use std::{hash::Hasher, io, net::IpAddr};
 use siphasher::sip::SipHasher13;
 use wire::Sum;
 
+mod strain;
+
+pub use strain::Strain;
+
 use super::known::Known;
 use crate::packet::Packet;
 
@@ -32,7 +36,7 @@ const MINUTE_S: u32 = 60;
 pub enum Asked {
     /// It goes on: its source is known, or it is neither a SYN nor a RST that answers.
     Pass,
-    /// It ends: a RST that showed that its source exists, or a packet that no client sends.
+    /// It ends: a RST that showed that its source exists, a packet that no client sends, or a SYN that is to come again ([`Strain`]).
     Drop,
     /// It is answered by a frame to where it came from.
     Question(Question),
@@ -76,7 +80,7 @@ impl Asking {
     }
 
     /// What becomes of `packet`, read from `frame`, at `now_ns` of a clock that runs forward.
-    pub fn ask(&self, packet: &Packet, frame: &[u8], now_ns: u64) -> Asked {
+    pub fn ask(&self, packet: &Packet, frame: &[u8], now_ns: u64, strain: &mut Strain) -> Asked {
         let (Some(all), Some(ports)) = (packet.tcp_flags.filter(|_| packet.protocol == TCP), packet.ports) else {
             return Asked::Pass;
         };
@@ -98,6 +102,9 @@ impl Asking {
         };
         let minute = now_s / MINUTE_S;
         if flags == SYN {
+            if !strain.answers(|| self.hash(packet, ports, 0), now_ns) {
+                return Asked::Drop;
+            }
             let acknowledged = not_taken_for_right(self.cookie(packet, ports, minute), sent);
             return write(packet, ports, frame, sent, acknowledged).map_or(Asked::Drop, Asked::Question);
         }
@@ -110,6 +117,10 @@ impl Asking {
     }
 
     fn cookie(&self, packet: &Packet, ports: (u16, u16), minute: u32) -> u32 {
+        self.hash(packet, ports, minute) as u32
+    }
+
+    fn hash(&self, packet: &Packet, ports: (u16, u16), minute: u32) -> u64 {
         let mut hasher = self.hasher;
         for address in [packet.source, packet.destination] {
             match address {
@@ -118,7 +129,7 @@ impl Asking {
             }
         }
         hasher.write_u64(u64::from(ports.0) << 48 | u64::from(ports.1) << 32 | u64::from(minute));
-        hasher.finish() as u32
+        hasher.finish()
     }
 }
 

@@ -10,6 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use bpf::shield::monotonic_ns;
 use port::{Frame, Group, PacketOptions, PortError, RingSource, Source, WHOLE_FRAME};
 use sys::{
     link,
@@ -20,7 +21,7 @@ use sys::{
 };
 
 use super::{
-    asking::Question,
+    asking::{Question, Strain},
     counts::{Counts, Total},
     engine::{Engine, Judged},
 };
@@ -28,8 +29,8 @@ use crate::error::ShieldError;
 
 /// How long a thread waits for frames before it looks whether it is to end.
 const TICK: Duration = Duration::from_millis(50);
-/// How often it asks the kernel for losses.
-const ASK: Duration = Duration::from_millis(500);
+/// How often it asks the kernel for losses, and whether more SYNs come than can be answered.
+const LOOK: Duration = Duration::from_millis(100);
 /// The kernel's memory for frames that were sent and not yet received: less than 200 small ones, as a veth loses what finds 256 waiting.
 const IN_FLIGHT: usize = 1 << 17;
 /// The same for questions, which share a queue with what comes from the other side.
@@ -39,8 +40,9 @@ const TAG_LEN: usize = 4;
 /// The kernel has room for this tag beyond the MTU, and for no other (packet_extra_vlan_len_allowed).
 const VLAN: [u8; 2] = [0x81, 0x00];
 
-/// 8 MB for each thread, blocks handed over after the shortest time that the kernel knows.
-const LAYOUT: RingLayout = RingLayout { block_bytes: 1 << 19, blocks: 16, retire_ms: 1, rx_hash: false, node: None };
+/// 8 MB for each thread, blocks handed over after the shortest time that the kernel knows. Each then takes a block of its own, however few
+/// frames are in it, so that a ring of few blocks is full as soon as the thread has to wait for its CPU for as many milliseconds.
+const LAYOUT: RingLayout = RingLayout { block_bytes: 1 << 17, blocks: 64, retire_ms: 1, rx_hash: false, node: None };
 
 /// One direction.
 #[derive(Debug)]
@@ -155,16 +157,18 @@ impl Carrier {
 
 impl Way {
     fn carry(&mut self, counts: &Counts, engine: &RwLock<Arc<Engine>>, stop: &AtomicBool) -> Result<(), ShieldError> {
-        let (mut scratch, mut missed, mut asked) = (Vec::new(), 0, Instant::now());
+        let (mut scratch, mut strain, mut looked) = (Vec::new(), Strain::default(), Looked::default());
         while !stop.load(Ordering::Relaxed) {
             let mut failed = None;
             let (mut holds, sender, back) = (None, &mut self.sender, &mut self.back);
             let each = |frame: Frame<'_>| {
                 let bytes = whole(&frame, &mut scratch);
-                // One set of rules for a block, and that which holds when the block is there.
-                let engine: &Arc<Engine> =
-                    holds.get_or_insert_with(|| engine.read().unwrap_or_else(PoisonError::into_inner).clone());
-                let sent = match engine.judge(bytes, counts) {
+                looked.frames += 1;
+                // One set of rules for a block, and that which holds when the block is there; and one time.
+                let (engine, now_ns): &(Arc<Engine>, u64) = holds.get_or_insert_with(|| {
+                    (engine.read().unwrap_or_else(PoisonError::into_inner).clone(), monotonic_ns())
+                });
+                let sent = match engine.judge(bytes, *now_ns, counts, &mut strain) {
                     Judged::Pass => sender.send(bytes, counts),
                     Judged::Drop => Ok(()),
                     Judged::Question(question) => back.send(question.bytes(), counts),
@@ -176,17 +180,33 @@ impl Way {
             self.source.receive(TICK, each)?;
             self.sender.flush(counts)?;
             self.back.flush(counts)?;
-            if asked.elapsed() >= ASK {
-                asked = Instant::now();
-                let all = self.source.stats()?.dropped;
-                counts.add(Total::Missed, all - missed);
-                missed = all;
+            let time = looked.at.elapsed();
+            if time >= LOOK {
+                let missed = self.source.stats()?.dropped;
+                let lost = missed - looked.missed;
+                counts.add(Total::Missed, lost);
+                counts.add(Total::Unanswered, strain.look(looked.frames, lost, time));
+                looked = Looked { at: Instant::now(), frames: 0, missed };
             }
             if let Some(error) = failed {
                 return Err(error);
             }
         }
         Ok(())
+    }
+}
+
+/// What was there when the kernel was last asked for losses, and what has come since.
+struct Looked {
+    at: Instant,
+    frames: u64,
+    /// Lost frames since the start.
+    missed: u64,
+}
+
+impl Default for Looked {
+    fn default() -> Self {
+        Self { at: Instant::now(), frames: 0, missed: 0 }
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) enum Total {
     NotIp,
     Limited,
     Challenged,
+    /// Of those dropped: SYNs of unknown sources that are answered when they come again.
+    Unanswered,
     /// Came while the ring was full.
     Missed,
 }
@@ -73,11 +75,6 @@ impl<'a> Sums<'a> {
         [of(0), of(1), of(2)]
     }
 
-    /// Frames that came while a ring was full.
-    pub(super) fn missed(&self) -> u64 {
-        self.of(Total::Missed)
-    }
-
     fn of(&self, total: Total) -> u64 {
         self.0.iter().map(|c| c.totals[total as usize].load(Ordering::Relaxed)).sum()
     }
@@ -94,6 +91,8 @@ impl<'a> Sums<'a> {
             not_ip: of(Total::NotIp),
             limited: of(Total::Limited),
             challenged: of(Total::Challenged),
+            unanswered: of(Total::Unanswered),
+            missed: of(Total::Missed),
             failed_open: 0,
             failed_closed: 0,
         }

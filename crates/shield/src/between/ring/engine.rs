@@ -1,18 +1,18 @@
 //! A set of rules as the threads ask it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-use bpf::shield::{ShieldTables, monotonic_ns};
+use bpf::shield::ShieldTables;
 use model::shield::RuleStatus;
 
 use super::{
-    asking::{Asked, Asking, Question},
+    asking::{Asked, Asking, Question, Strain},
+    buckets::Buckets,
     counts::{Counts, Sums, Total},
 };
 use crate::{
     compile::{self, Counters, Now, lookup},
     error::ShieldError,
-    limits::Limits,
     packet::{Packet, Parsed},
     reference::Outcome,
     rules::Rules,
@@ -26,9 +26,27 @@ pub(super) struct Engine {
     rules: Vec<RuleStatus>,
     pub(super) names: Vec<String>,
     default: &'static str,
-    /// One set of buckets for all threads; not asked where no rule is a limit.
-    limits: Mutex<Limits>,
-    asking: Arc<Asking>,
+    memory: Arc<Memory>,
+}
+
+/// What goes on when rules take the place of others, for all threads.
+#[derive(Debug)]
+pub(super) struct Memory {
+    asking: Asking,
+    buckets: Buckets,
+}
+
+impl Memory {
+    /// Nobody is known, and all buckets are full.
+    ///
+    /// # Errors
+    /// The kernel gives no random numbers.
+    pub(super) fn new() -> Result<Self, ShieldError> {
+        let lacking = |e| ShieldError::Lacking(format!("cannot get random numbers: {e}"));
+        let mut key = [0; 16];
+        getrandom::fill(&mut key).map_err(|e| lacking(e.into()))?;
+        Ok(Self { asking: Asking::new().map_err(lacking)?, buckets: Buckets::new(&key) })
+    }
 }
 
 /// What becomes of a frame.
@@ -43,12 +61,12 @@ pub(super) enum Judged {
 }
 
 impl Engine {
-    /// Reads the rules of the settings. Whom earlier rules have asked, these know by `asking`.
+    /// Reads the rules of the settings; `memory` is that of the rules before.
     pub(super) fn new(
         settings: &Settings,
         counters: &mut Counters,
         now: Now,
-        asking: Arc<Asking>,
+        memory: Arc<Memory>,
     ) -> Result<Self, ShieldError> {
         let file = settings.source.read()?;
         let mut rules: Rules = file.rules;
@@ -63,14 +81,13 @@ impl Engine {
             tables: compile::tables(&rules, counters, now)?,
             names: rules.rules.iter().map(|rule| rule.name.clone()).collect(),
             default: status::verdict(rules.default),
-            limits: Mutex::new(Limits::new(&rules.rules)),
             rules: rules.rules.iter().map(status::rule).collect(),
-            asking,
+            memory,
         })
     }
 
-    /// What becomes of the frame; counted.
-    pub(super) fn judge(&self, frame: &[u8], counts: &Counts) -> Judged {
+    /// What becomes of the frame at CLOCK_MONOTONIC `now_ns`; counted.
+    pub(super) fn judge(&self, frame: &[u8], now_ns: u64, counts: &Counts, strain: &mut Strain) -> Judged {
         let judged = match Packet::parse(frame) {
             Parsed::NotIp => {
                 counts.add(Total::NotIp, 1);
@@ -80,7 +97,7 @@ impl Engine {
                 counts.add(Total::Malformed, 1);
                 if self.tables.malformed_drop { Judged::Drop } else { Judged::Pass }
             }
-            Parsed::Ip(packet) => self.judge_packet(&packet, frame, counts),
+            Parsed::Ip(packet) => self.judge_packet(&packet, frame, now_ns, counts, strain),
         };
         let (frames, bytes) = match judged {
             Judged::Pass => (Total::Passed, Total::PassedBytes),
@@ -92,13 +109,12 @@ impl Engine {
         judged
     }
 
-    fn judge_packet(&self, packet: &Packet, frame: &[u8], counts: &Counts) -> Judged {
-        let now = monotonic_ns();
+    fn judge_packet(&self, packet: &Packet, frame: &[u8], now: u64, counts: &Counts, strain: &mut Strain) -> Judged {
         let exceeds = |rule: usize, packet: &Packet| {
-            let mut limits = self.limits.lock().unwrap_or_else(PoisonError::into_inner);
-            let beyond = limits.exceeds(rule, packet.source, now);
+            let limit = &self.tables.rules[rule];
+            let beyond = self.memory.buckets.exceeds(limit, packet.source, now);
             if beyond {
-                counts.limited(self.tables.rules[rule].counter);
+                counts.limited(limit.counter);
                 counts.add(Total::Limited, 1);
             }
             beyond
@@ -112,7 +128,7 @@ impl Engine {
             Outcome::Pass => Judged::Pass,
             Outcome::Drop => Judged::Drop,
             Outcome::Challenge => {
-                let asked = self.asking.ask(packet, frame, now);
+                let asked = self.memory.asking.ask(packet, frame, now, strain);
                 // As the kernel program counts: what only passes was not challenged.
                 counts.add(Total::Challenged, u64::from(asked != Asked::Pass));
                 match asked {

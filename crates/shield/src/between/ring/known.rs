@@ -116,7 +116,7 @@ mod tests {
                 scope.spawn(move || (0..1000).for_each(|n| known.learn(v4(thread << 24 | n), 3)));
             }
         });
-        let found = (0..4000).filter(|n| known.knows(v4((n / 1000) << 24 | n % 1000), 3, true)).count();
+        let found = (0..4000).filter(|n| known.knows(v4(((n / 1000) << 24) | (n % 1000)), 3, true)).count();
         assert!(found > 3990, "{found}");
     }
 }

@@ -6,11 +6,7 @@ use std::{
     io::{BufRead, BufReader},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, channel},
-    },
+    sync::mpsc::{Receiver, RecvTimeoutError, channel},
     thread,
     time::{Duration, Instant},
 };
@@ -30,8 +26,6 @@ use sys::affinity::pin_current_thread;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// What `shield run` says once it works.
 const READY: &str = "rules hold";
-/// What it says of packet rings that were full, behind their number.
-const RING_LOST: &str = " frames were lost: they came faster";
 /// A challenge for all that goes to the service.
 const CHALLENGE: &str = "default = \"pass\"\n\n[[rule]]\nname = \"service\"\naction = \"challenge\"\nprotocol = \"tcp\"\ndestination-port = PORT\n";
 /// What `ip netns exec` does, and the BPF file system that it hides; the program becomes the command that follows.
@@ -137,10 +131,9 @@ impl Protection for Shield {
             scope.spawn(start).join()
         });
         let mut child = started.map_err(|_| BenchError::Panicked("start of the shield"))?.map_err(failed)?;
-        let ring_lost = Arc::default();
-        let said = listen(&mut child, Arc::clone(&ring_lost));
+        let said = listen(&mut child);
         let interface = place.interface.to_owned();
-        let working = Working { shield: *self, program, interface, child, ring_lost, _folder: folder };
+        let working = Working { shield: *self, program, interface, child, _folder: folder };
         wait_until_ready(&said)?;
         Ok(Box::new(working))
     }
@@ -163,25 +156,18 @@ fn ask_inside(program: &Path, child: &Child) -> Command {
     command
 }
 
-/// The lines that a process says on stderr, until it ends; frames that it says to have lost in its rings are added up.
-fn listen(child: &mut Child, ring_lost: Arc<AtomicU64>) -> Receiver<String> {
+/// The lines that a process says on stderr, until it ends.
+fn listen(child: &mut Child) -> Receiver<String> {
     let (tell, said) = channel();
     if let Some(stderr) = child.stderr.take() {
         thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                ring_lost.fetch_add(lost_in_rings(&line), Ordering::Relaxed);
                 // Read on though nobody listens any more: a full pipe would stop the shield.
                 let _ = tell.send(line);
             }
         });
     }
     said
-}
-
-/// How many frames a line of the shield says that rings lost.
-fn lost_in_rings(line: &str) -> u64 {
-    let before = line.split_once(RING_LOST).and_then(|(before, _)| before.split_whitespace().next_back());
-    before.and_then(|number| number.parse().ok()).unwrap_or(0)
 }
 
 fn wait_until_ready(said: &Receiver<String>) -> Result<(), BenchError> {
@@ -204,7 +190,6 @@ struct Working {
     program: PathBuf,
     interface: String,
     child: Child,
-    ring_lost: Arc<AtomicU64>,
     _folder: Folder,
 }
 
@@ -235,14 +220,14 @@ impl Protecting for Working {
         let totals = status.totals;
         let counter = |what: &str, packets, ended| Counter { what: what.to_owned(), packets, ended };
         let mut counters = vec![
-            counter("shield, dropped", totals.dropped, true),
+            counter("shield, dropped", totals.dropped - totals.unanswered, true),
             counter("shield, challenged", totals.challenged, false),
             counter("shield, passed", totals.passed, false),
             counter("shield, failed open", totals.failed_open, false),
         ];
         if self.shield == Shield::BetweenRings {
-            // As far as told: the shield says so once in a while.
-            counters.push(counter("rings of the gateway, full", self.ring_lost.load(Ordering::Relaxed), true));
+            counters.push(counter("shield, SYNs answered only when they come again", totals.unanswered, true));
+            counters.push(counter("rings of the gateway, full", totals.missed, true));
         }
         Ok(counters)
     }
@@ -283,12 +268,6 @@ impl Drop for Folder {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_rings_lost_is_read_from_what_is_said() {
-        let said = "evenkeel: 1234 frames were lost: they came faster than they were carried; more --threads help";
-        assert_eq!((lost_in_rings(said), lost_in_rings("frames were lost"), lost_in_rings("rules hold")), (1234, 0, 0));
-    }
 
     #[test]
     fn the_arguments_name_one_interface_or_two() {

@@ -29,7 +29,7 @@ fn frame(source: &str, flags: u8, seq: u32) -> Vec<u8> {
 
 fn asked(asking: &Asking, frame: &[u8], now_ns: u64) -> Asked {
     let Parsed::Ip(packet) = Packet::parse(frame) else { panic!("{frame:02x?}") };
-    asking.ask(&packet, frame, now_ns)
+    asking.ask(&packet, frame, now_ns, &mut Strain::default())
 }
 
 /// The number that a question acknowledges.

@@ -1,0 +1,189 @@
+//! Limits, taken from by all threads without a lock: what `shield_limit.h` does, over again.
+//!
+//! A bucket is one number, the time at which it will be full again (the generic cell rate algorithm, ITU-T I.371). Only packets within the
+//! limit write to it: what a flood exceeds is decided by reading.
+
+use std::{
+    hash::Hasher,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    sync::atomic::{AtomicU64, Ordering},
+};
+
+use bpf::shield::RuleEntry;
+use siphasher::sip::SipHasher13;
+
+use crate::compile::COUNTERS_MAX;
+
+/// Times are in units of 1/64 ns, so that an interval of a rate of millions is right.
+const TICKS: u64 = 64;
+/// Sets of sources, a power of two.
+const SETS: usize = 1 << 16;
+/// Sources of a set, a cache line.
+const WAYS: usize = 4;
+
+/// When a bucket is full again.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct OfRule(AtomicU64);
+
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Set([Way; WAYS]);
+
+#[derive(Debug, Default)]
+struct Way {
+    /// Hash of the rule and the prefix; 0: none.
+    key: AtomicU64,
+    full_at: AtomicU64,
+}
+
+/// The buckets of rules by their counters, and 262,144 of sources in 4 MB. Rules that follow each other go on with them.
+#[derive(Debug)]
+pub(super) struct Buckets {
+    rules: Box<[OfRule]>,
+    sources: Box<[Set]>,
+    hasher: SipHasher13,
+}
+
+impl Buckets {
+    /// All full.
+    pub(super) fn new(key: &[u8; 16]) -> Self {
+        Self {
+            rules: (0..COUNTERS_MAX).map(|_| OfRule::default()).collect(),
+            sources: (0..SETS).map(|_| Set::default()).collect(),
+            hasher: SipHasher13::new_with_key(key),
+        }
+    }
+
+    /// Takes a packet of this source out of the limit's bucket at CLOCK_MONOTONIC `now_ns`; true: it exceeds the limit, and nothing was
+    /// taken.
+    pub(super) fn exceeds(&self, limit: &RuleEntry, source: IpAddr, now_ns: u64) -> bool {
+        let now = now_ns.wrapping_mul(TICKS);
+        let interval = 1_000_000_000 * TICKS / limit.pps.max(1);
+        let tolerance = interval.saturating_mul(limit.burst.max(1) - 1);
+        let Some(lens) = limit.per_source else {
+            return !take(&self.rules[usize::from(limit.counter)].0, interval, tolerance, now);
+        };
+        let key = self.key(limit.counter, prefix(source, lens));
+        let Set(ways) = &self.sources[(key >> 32) as usize % SETS];
+        if let Some(way) = ways.iter().find(|way| way.key.load(Ordering::Relaxed) == key) {
+            return !take(&way.full_at, interval, tolerance, now);
+        }
+        // A new source takes the place of one whose bucket has been full the longest, or will be the soonest.
+        let until_full = |way: &&Way| {
+            let is_free = way.key.load(Ordering::Relaxed) == 0;
+            if is_free { i64::MIN } else { way.full_at.load(Ordering::Relaxed).wrapping_sub(now).cast_signed() }
+        };
+        if let Some(way) = ways.iter().min_by_key(until_full) {
+            way.key.store(key, Ordering::Relaxed);
+            way.full_at.store(now.wrapping_add(interval), Ordering::Relaxed);
+        }
+        false
+    }
+
+    /// Never 0.
+    fn key(&self, counter: u16, prefix: IpAddr) -> u64 {
+        let mut hasher = self.hasher;
+        hasher.write_u16(counter);
+        match prefix {
+            IpAddr::V4(address) => hasher.write(&address.octets()),
+            IpAddr::V6(address) => hasher.write(&address.octets()),
+        }
+        hasher.finish() | 1
+    }
+}
+
+/// The address without what is behind the prefix; lengths for IPv4 and IPv6.
+fn prefix(address: IpAddr, (v4, v6): (u8, u8)) -> IpAddr {
+    match address {
+        IpAddr::V4(a) => {
+            let mask = u32::MAX.checked_shl(32u32.saturating_sub(v4.into())).unwrap_or(0);
+            Ipv4Addr::from_bits(a.to_bits() & mask).into()
+        }
+        IpAddr::V6(a) => {
+            let mask = u128::MAX.checked_shl(128u32.saturating_sub(v6.into())).unwrap_or(0);
+            Ipv6Addr::from_bits(a.to_bits() & mask).into()
+        }
+    }
+}
+
+/// Whether there was one to take.
+fn take(full_at: &AtomicU64, interval: u64, tolerance: u64, now: u64) -> bool {
+    let within = |was: u64| {
+        let next = if was.wrapping_sub(now).cast_signed() > 0 { was } else { now };
+        (next.wrapping_sub(now) <= tolerance).then(|| next.wrapping_add(interval))
+    };
+    full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn limit(pps: u64, burst: u64, per_source: Option<(u8, u8)>) -> RuleEntry {
+        RuleEntry { counter: 7, pps, burst, per_source, ..RuleEntry::default() }
+    }
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_burst_and_then_the_rate() {
+        let (buckets, limit) = (Buckets::new(&[1; 16]), limit(100, 5, None));
+        let within = |ns| (0..20).filter(|_| !buckets.exceeds(&limit, address("192.0.2.1"), ns)).count();
+        assert_eq!((within(SECOND), within(SECOND), within(SECOND + 30_000_000), within(9 * SECOND)), (5, 0, 3, 5));
+        let other = RuleEntry { counter: 8, ..limit };
+        assert!(!buckets.exceeds(&other, address("192.0.2.1"), 9 * SECOND), "another rule has its own");
+    }
+
+    #[test]
+    fn each_source_prefix_by_itself() {
+        let (buckets, limit) = (Buckets::new(&[1; 16]), limit(1, 1, Some((24, 64))));
+        for (source, exceeds) in [
+            ("192.0.2.1", false),
+            ("192.0.2.255", true),
+            ("192.0.3.1", false),
+            ("2001:2::1", false),
+            ("2001:2::ffff:0:0:1", true),
+            ("2001:2:0:1::1", false),
+        ] {
+            assert_eq!(buckets.exceeds(&limit, address(source), 5), exceeds, "{source}");
+        }
+        assert!(!buckets.exceeds(&RuleEntry { counter: 8, ..limit }, address("192.0.2.1"), 5), "another rule");
+    }
+
+    #[test]
+    fn sources_that_are_limited_now_stay_when_others_come() {
+        let (buckets, limit) = (Buckets::new(&[1; 16]), limit(1, 3, Some((32, 64))));
+        let source = |n: u32| IpAddr::V4(n.into());
+        let heavy: Vec<_> = (0..1000).map(source).collect();
+        for source in &heavy {
+            (0..3).for_each(|_| assert!(!buckets.exceeds(&limit, *source, SECOND)));
+        }
+        // Half as many strangers as there are places, a packet each.
+        let strangers = (1 << 20..(1 << 20) + (SETS * WAYS / 2) as u32).map(source);
+        assert!(strangers.filter(|source| buckets.exceeds(&limit, *source, SECOND)).count() < 10);
+        let kept = heavy.iter().filter(|source| buckets.exceeds(&limit, **source, SECOND)).count();
+        assert!(kept > 900, "{kept}");
+    }
+
+    #[test]
+    fn threads_share_what_a_bucket_holds() {
+        let (buckets, limits) = (Buckets::new(&[1; 16]), [limit(1, 1000, None), limit(1, 1000, Some((24, 64)))]);
+        for limit in &limits {
+            let through = |_| (0..1000).filter(|_| !buckets.exceeds(limit, address("192.0.2.1"), SECOND)).count();
+            // The first of a source makes its bucket.
+            let first = through(());
+            assert_eq!(first, 1000);
+            let later = |n: u64| (0..1000).filter(|_| !buckets.exceeds(limit, address("192.0.2.1"), n)).count();
+            let all: usize = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| later(501 * SECOND))).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+            });
+            assert_eq!(all, 500);
+        }
+    }
+}
