@@ -58,6 +58,11 @@ impl RingSource {
         }
     }
 
+    /// Whether more than `blocks` blocks of frames wait: then they come faster than they are taken.
+    pub fn holds(&self, blocks: usize) -> bool {
+        self.ring.holds(blocks)
+    }
+
     /// Waits for a block; false when the time went by.
     ///
     /// While blocks come thick and fast it looks by itself between naps: a reader that sleeps in poll(2) is woken by the

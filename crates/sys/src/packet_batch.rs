@@ -1,8 +1,7 @@
 //! AF_PACKET transmit without a ring: frames are gathered and handed to the kernel together by sendmmsg(2).
 //!
-//! The kernel copies each into a socket buffer in one piece, where a transmit ring lends it pages, which a veth copies once more. And a
-//! ring's slots come back only when whoever received the frames lets go of them; here a sender waits for that only while its send buffer is
-//! full, which bounds how much of it waits in queues behind the interface.
+//! The kernel copies each into a socket buffer in one piece, where a transmit ring lends it pages, which a veth copies once more: cheaper for
+//! small frames that need not wait for room. The send buffer bounds how many of them wait in queues behind the interface.
 
 use std::{
     io, mem,
@@ -70,14 +69,14 @@ impl PacketBatch {
         self.lens.iter().sum()
     }
 
-    /// Sends what waits; without `wait` only what the send buffer has room for. What is not sent is lost, and its number returned.
+    /// Sends what waits, as far as the send buffer has room. What is not sent is lost, and its number returned.
     ///
     /// A frame that the interface's queue has no room for or that is longer than the interface allows is lost alone.
     ///
     /// # Errors
     /// [`PacketTxError::Send`], among others ENETDOWN for an interface that is down and ENXIO for one that is gone; all that waited is
     /// lost then.
-    pub fn flush(&mut self, wait: bool) -> Result<usize, PacketTxError> {
+    pub fn flush(&mut self) -> Result<usize, PacketTxError> {
         let count = self.lens.len();
         if count == 0 {
             return Ok(0);
@@ -92,13 +91,14 @@ impl PacketBatch {
             message.msg_hdr.msg_iovlen = 1;
         }
         self.lens.clear();
-        let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
         let (mut next, mut lost) = (0, 0);
         while next < count {
             let left = &mut messages[next..count];
             // SAFETY: each header points to an iovec of `places`, and that to initialised bytes of `self.bytes`: the place's length is at
             // most `frame_max` (push). Both outlive the call, which writes nothing but the headers' lengths.
-            let sent = unsafe { libc::sendmmsg(self.fd.as_raw_fd(), left.as_mut_ptr(), left.len() as u32, flags) };
+            let sent = unsafe {
+                libc::sendmmsg(self.fd.as_raw_fd(), left.as_mut_ptr(), left.len() as u32, libc::MSG_DONTWAIT)
+            };
             if sent > 0 {
                 next += sent.cast_unsigned() as usize;
                 continue;

@@ -11,6 +11,7 @@ mod carrier;
 mod counts;
 mod engine;
 mod known;
+mod sending;
 
 use std::{
     sync::{

@@ -122,10 +122,19 @@ impl RxRing {
 
     /// Whether the next block has been handed over.
     pub fn ready(&self) -> bool {
-        // SAFETY: `next < blocks`, so the header lies inside the mapping, aligned to the page; the status word is only ever
+        self.holds(0)
+    }
+
+    /// Whether more than `blocks` blocks have been handed over and wait; false if there are no more than that.
+    pub fn holds(&self, blocks: usize) -> bool {
+        if blocks >= self.blocks {
+            return false;
+        }
+        let at = (self.next + blocks) % self.blocks;
+        // SAFETY: `at < self.blocks`, so the header lies inside the mapping, aligned to the page; the status word is only ever
         // used as an atomic word on this side.
         let status = unsafe {
-            let descriptor = self.base.as_ptr().add(self.next * self.block_bytes).cast::<libc::tpacket_block_desc>();
+            let descriptor = self.base.as_ptr().add(at * self.block_bytes).cast::<libc::tpacket_block_desc>();
             AtomicU32::from_ptr(&raw mut (*descriptor).hdr.bh1.block_status)
         };
         status.load(Ordering::Acquire) & libc::TP_STATUS_USER != 0

@@ -102,7 +102,7 @@ impl Asking {
         };
         let minute = now_s / MINUTE_S;
         if flags == SYN {
-            if !strain.answers(|| self.hash(packet, ports, 0), now_ns) {
+            if !strain.answers(|| self.hash(packet, ports, 0)) {
                 return Asked::Drop;
             }
             let acknowledged = not_taken_for_right(self.cookie(packet, ports, minute), sent);

@@ -15,31 +15,23 @@ use port::{Frame, Group, PacketOptions, PortError, RingSource, Source, WHOLE_FRA
 use sys::{
     link,
     packet::{Fanout, FanoutAlgorithm, RingLayout},
-    packet_batch::{BATCH, PacketBatch},
-    packet_tx::PacketTxError,
-    xsk::interface_mtu,
 };
 
 use super::{
-    asking::{Question, Strain},
+    asking::Strain,
     counts::{Counts, Total},
     engine::{Engine, Judged},
+    sending::{Asker, Sender},
 };
 use crate::error::ShieldError;
 
 /// How long a thread waits for frames before it looks whether it is to end.
 const TICK: Duration = Duration::from_millis(50);
-/// How often it asks the kernel for losses, and whether more SYNs come than can be answered.
+/// More blocks than these wait: it is behind.
+const BEHIND: usize = 4;
+/// How often it asks the kernel for losses.
 const LOOK: Duration = Duration::from_millis(100);
-/// The kernel's memory for frames that were sent and not yet received: less than 200 small ones, as a veth loses what finds 256 waiting.
-const IN_FLIGHT: usize = 1 << 17;
-/// The same for questions, which share a queue with what comes from the other side.
-const QUESTIONS_IN_FLIGHT: usize = 1 << 17;
 const ETHERNET_LEN: usize = 14;
-const TAG_LEN: usize = 4;
-/// The kernel has room for this tag beyond the MTU, and for no other (packet_extra_vlan_len_allowed).
-const VLAN: [u8; 2] = [0x81, 0x00];
-
 /// 8 MB for each thread, blocks handed over after the shortest time that the kernel knows. Each then takes a block of its own, however few
 /// frames are in it, so that a ring of few blocks is full as soon as the thread has to wait for its CPU for as many milliseconds.
 const LAYOUT: RingLayout = RingLayout { block_bytes: 1 << 17, blocks: 64, retire_ms: 1, rx_hash: false, node: None };
@@ -63,17 +55,7 @@ struct Way {
     source: RingSource,
     sender: Sender,
     /// To where the frames come from: questions.
-    back: Sender,
-}
-
-#[derive(Debug)]
-struct Sender {
-    batch: PacketBatch,
-    /// Of a frame without FCS and tags.
-    frame_max: usize,
-    /// Whether frames wait for room rather than being dropped.
-    waits: bool,
-    name: String,
+    asker: Asker,
 }
 
 impl Carrier {
@@ -109,8 +91,8 @@ impl Carrier {
                 RingSource::open_group(&options, LAYOUT, &Group { fanout, members, program: None })?
             }
         };
-        let senders = || Ok((Sender::open(&self.to)?, Sender::open_for_questions(&self.from)?));
-        sources.into_iter().map(|source| senders().map(|(sender, back)| Way { source, sender, back })).collect()
+        let senders = || Ok((Sender::open(&self.to)?, Asker::open(&self.from)?));
+        sources.into_iter().map(|source| senders().map(|(sender, asker)| Way { source, sender, asker })).collect()
     }
 
     /// Carries until it is told to stop. While its interface is down nothing comes; it goes on when that is up again.
@@ -157,13 +139,15 @@ impl Carrier {
 
 impl Way {
     fn carry(&mut self, counts: &Counts, engine: &RwLock<Arc<Engine>>, stop: &AtomicBool) -> Result<(), ShieldError> {
-        let (mut scratch, mut strain, mut looked) = (Vec::new(), Strain::default(), Looked::default());
+        let (mut scratch, mut strain, mut frames) = (Vec::new(), Strain::default(), 0);
+        let (mut missed, mut looked) = (0, Instant::now());
         while !stop.load(Ordering::Relaxed) {
             let mut failed = None;
-            let (mut holds, sender, back) = (None, &mut self.sender, &mut self.back);
+            strain.block(std::mem::take(&mut frames), self.source.holds(BEHIND), monotonic_ns());
+            let (mut holds, sender, asker) = (None, &mut self.sender, &mut self.asker);
             let each = |frame: Frame<'_>| {
                 let bytes = whole(&frame, &mut scratch);
-                looked.frames += 1;
+                frames += 1;
                 // One set of rules for a block, and that which holds when the block is there; and one time.
                 let (engine, now_ns): &(Arc<Engine>, u64) = holds.get_or_insert_with(|| {
                     (engine.read().unwrap_or_else(PoisonError::into_inner).clone(), monotonic_ns())
@@ -171,42 +155,26 @@ impl Way {
                 let sent = match engine.judge(bytes, *now_ns, counts, &mut strain) {
                     Judged::Pass => sender.send(bytes, counts),
                     Judged::Drop => Ok(()),
-                    Judged::Question(question) => back.send(question.bytes(), counts),
+                    Judged::Question(question) => asker.ask(&question, counts),
                 };
                 if let Err(error) = sent {
                     failed = Some(error);
                 }
             };
             self.source.receive(TICK, each)?;
-            self.sender.flush(counts)?;
-            self.back.flush(counts)?;
-            let time = looked.at.elapsed();
-            if time >= LOOK {
-                let missed = self.source.stats()?.dropped;
-                let lost = missed - looked.missed;
-                counts.add(Total::Missed, lost);
-                counts.add(Total::Unanswered, strain.look(looked.frames, lost, time));
-                looked = Looked { at: Instant::now(), frames: 0, missed };
+            self.sender.flush(false)?;
+            self.asker.flush(counts)?;
+            if looked.elapsed() >= LOOK {
+                let all = self.source.stats()?.dropped;
+                counts.add(Total::Missed, all - std::mem::replace(&mut missed, all));
+                counts.add(Total::Unanswered, strain.take_unanswered());
+                looked = Instant::now();
             }
             if let Some(error) = failed {
                 return Err(error);
             }
         }
         Ok(())
-    }
-}
-
-/// What was there when the kernel was last asked for losses, and what has come since.
-struct Looked {
-    at: Instant,
-    frames: u64,
-    /// Lost frames since the start.
-    missed: u64,
-}
-
-impl Default for Looked {
-    fn default() -> Self {
-        Self { at: Instant::now(), frames: 0, missed: 0 }
     }
 }
 
@@ -219,71 +187,6 @@ fn whole<'a>(frame: &Frame<'a>, scratch: &'a mut Vec<u8>) -> &'a [u8] {
     scratch.extend_from_slice(&tag.tci.to_be_bytes());
     scratch.extend_from_slice(&frame.data[ETHERNET_LEN - 2..]);
     scratch
-}
-
-impl Sender {
-    fn open(interface: &str) -> Result<Self, ShieldError> {
-        let mtu = interface_mtu(interface)
-            .map_err(|e| ShieldError::Lacking(format!("cannot read the MTU of {interface}: {e}")))?;
-        let frame_max = mtu as usize + ETHERNET_LEN;
-        Self::with(interface, frame_max, frame_max + TAG_LEN, IN_FLIGHT, true)
-    }
-
-    fn open_for_questions(interface: &str) -> Result<Self, ShieldError> {
-        Self::with(interface, Question::MAX, Question::MAX, QUESTIONS_IN_FLIGHT, false)
-    }
-
-    fn with(
-        interface: &str,
-        frame_max: usize,
-        place: usize,
-        in_flight: usize,
-        waits: bool,
-    ) -> Result<Self, ShieldError> {
-        let index =
-            sys::packet::interface_index(interface).ok_or_else(|| port::members::unknown_interface(interface))?;
-        let batch = PacketBatch::open(index, place, in_flight)
-            .map_err(|e| ShieldError::Lacking(format!("cannot send frames by {interface}: {e}")))?;
-        Ok(Self { batch, frame_max, waits, name: interface.to_owned() })
-    }
-
-    /// Sends the frame with others. What is too large for the interface, or what that does not take because its link is down, is dropped
-    /// and counted.
-    fn send(&mut self, frame: &[u8], counts: &Counts) -> Result<(), ShieldError> {
-        let max = self.frame_max + if frame.get(12..14) == Some(&VLAN) { TAG_LEN } else { 0 };
-        if !(ETHERNET_LEN..=max).contains(&frame.len()) || !self.batch.push(frame) {
-            dropped(counts, 1, frame.len());
-            return Ok(());
-        }
-        if self.batch.waiting() < BATCH {
-            return Ok(());
-        }
-        self.flush(counts)?;
-        if self.waits {
-            // Whoever takes them may need this CPU.
-            thread::yield_now();
-        }
-        Ok(())
-    }
-
-    fn flush(&mut self, counts: &Counts) -> Result<(), ShieldError> {
-        let (waiting, bytes) = (self.batch.waiting(), self.batch.bytes());
-        let lost = match self.batch.flush(self.waits) {
-            Ok(lost) => lost,
-            Err(PacketTxError::Send(e)) if e.raw_os_error() == Some(nix::libc::ENETDOWN) => waiting,
-            Err(e) => return Err(ShieldError::Lacking(format!("cannot send by {}: {e}", self.name))),
-        };
-        if lost > 0 {
-            // Which ones nobody tells.
-            dropped(counts, lost, bytes * lost / waiting);
-        }
-        Ok(())
-    }
-}
-
-fn dropped(counts: &Counts, frames: usize, bytes: usize) {
-    counts.add(Total::Dropped, frames as u64);
-    counts.add(Total::DroppedBytes, bytes as u64);
 }
 
 #[cfg(test)]

@@ -1,9 +1,8 @@
-//! What is done when more SYNs of unknown sources come than can be answered: only those are answered that come a second time.
+//! What is done when more SYNs of unknown sources come than can be answered: those are answered that come a second time, and others only as
+//! long as the ring is not filling up.
 //!
 //! To remember a SYN costs a fraction of an answer. A client sends its SYN again after a second and is answered then; a flood of sources
 //! drawn at random sends none twice. Otherwise the ring would lose whatever finds it full, of clients as of the flood, and not only SYNs.
-
-use std::time::Duration;
 
 /// SYNs are remembered for one to two turns: longer than a client waits before it tries again.
 const TURN_NS: u64 = 2_000_000_000;
@@ -11,108 +10,131 @@ const TURN_NS: u64 = 2_000_000_000;
 const BITS: usize = 1 << 24;
 /// The part of frames that SYNs of unknown sources must be, for their answers to be what costs so much.
 const PART: u64 = 4;
+/// SYNs go on to be remembered for so long after the ring last filled up.
+const CALM_NS: u64 = 10_000_000_000;
 
 /// Of one thread, which sees all SYNs of the connections that it sees any of.
 #[derive(Debug, Default)]
 pub struct Strain {
-    /// How many a second were answered when it began; none: there is none.
-    answered_pps: Option<f64>,
+    /// The ring is filling up.
+    behind: bool,
+    /// Until when SYNs are remembered; 0: they are not.
+    remembers_until_ns: u64,
     /// Bits of the SYNs of even turns and of odd ones, side by side; empty until they are needed.
     seen: Vec<[u64; 2]>,
     /// Which of both this one is.
     turn: usize,
     turned_ns: u64,
-    /// SYNs of unknown sources since the last look.
+    /// SYNs of unknown sources in the present block.
     asked: u64,
-    /// Those of them that were not answered.
     unanswered: u64,
 }
 
 impl Strain {
     /// Whether a SYN of an unknown source is answered; `hash` is of its addresses and ports.
-    pub(super) fn answers(&mut self, hash: impl FnOnce() -> u64, now_ns: u64) -> bool {
+    pub(super) fn answers(&mut self, hash: impl FnOnce() -> u64) -> bool {
         self.asked += 1;
-        if self.answered_pps.is_none() {
+        if self.remembers_until_ns == 0 {
             return true;
-        }
-        if now_ns.saturating_sub(self.turned_ns) > TURN_NS {
-            self.turned_ns = now_ns;
-            self.turn ^= 1;
-            self.seen.iter_mut().for_each(|words| words[self.turn] = 0);
         }
         let bit = hash() as usize % BITS;
         let (words, bit) = (&mut self.seen[bit / 64], 1 << (bit % 64));
         let has_come = (words[0] | words[1]) & bit != 0;
         words[self.turn] |= bit;
-        self.unanswered += u64::from(!has_come);
-        has_come
+        let answers = has_come || !self.behind;
+        self.unanswered += u64::from(!answers);
+        answers
     }
 
-    /// To be called some times a second: decides whether there is strain, from how many frames were handled and how many `lost` because the
-    /// ring was full in this time. Returns how many SYNs were not answered.
-    pub(in super::super) fn look(&mut self, frames: u64, lost: u64, time: Duration) -> u64 {
-        let asked = std::mem::take(&mut self.asked);
-        let pps = asked as f64 / time.as_secs_f64();
-        match self.answered_pps {
-            None if lost > 0 && asked > frames / PART => {
-                self.answered_pps = Some(pps);
-                self.seen.resize(BITS / 64, [0; 2]);
-            }
-            // As many could well be answered.
-            Some(answered_pps) if pps < answered_pps / 2.0 => {
-                self.answered_pps = None;
-                self.seen.fill([0; 2]);
-            }
-            _ => {}
+    /// Another block begins at CLOCK_MONOTONIC `now_ns`, after one of so many `frames`; `behind`: more of them wait than should.
+    pub(in super::super) fn block(&mut self, frames: u64, behind: bool, now_ns: u64) {
+        let syns_prevail = std::mem::take(&mut self.asked) * PART > frames;
+        self.behind = behind;
+        if behind && syns_prevail {
+            self.remembers_until_ns = now_ns + CALM_NS;
+            self.seen.resize(BITS / 64, [0; 2]);
+        } else if now_ns > self.remembers_until_ns {
+            self.remembers_until_ns = 0;
         }
+        if self.remembers_until_ns != 0 && now_ns.saturating_sub(self.turned_ns) > TURN_NS {
+            // Of what was remembered an age ago, both.
+            let is_old = now_ns.saturating_sub(self.turned_ns) > 2 * TURN_NS;
+            (self.turn, self.turned_ns) = (self.turn ^ 1, now_ns);
+            let turn = self.turn;
+            self.seen.iter_mut().for_each(|words| *words = if is_old { [0; 2] } else { kept(*words, turn) });
+        }
+    }
+
+    /// SYNs that were not answered since this was last asked.
+    pub(in super::super) fn take_unanswered(&mut self) -> u64 {
         std::mem::take(&mut self.unanswered)
     }
+}
+
+/// The words without those of one turn.
+fn kept(mut words: [u64; 2], without: usize) -> [u64; 2] {
+    words[without] = 0;
+    words
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const SECOND: Duration = Duration::from_secs(1);
+    const SECOND: u64 = 1_000_000_000;
 
     /// A hash as a keyed one spreads them.
     fn hash(n: u64) -> u64 {
         n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
     }
 
-    fn answered(strain: &mut Strain, range: std::ops::Range<u64>, now_ns: u64) -> u64 {
-        range.map(|n| u64::from(strain.answers(|| hash(n), now_ns))).sum()
+    /// How many SYNs of a block are answered.
+    fn answered(strain: &mut Strain, range: std::ops::Range<u64>) -> u64 {
+        range.map(|n| u64::from(strain.answers(|| hash(n)))).sum()
     }
 
     #[test]
-    fn under_strain_who_comes_again_is_answered() {
+    fn who_comes_again_is_answered_and_others_while_there_is_time() {
         let mut strain = Strain::default();
-        assert_eq!(answered(&mut strain, 0..1000, 5), 1000);
-        assert_eq!(strain.look(1000, 1, SECOND), 0);
-        let first = answered(&mut strain, 1000..2000, 10_000_000_000);
+        strain.block(0, false, 10 * SECOND);
+        assert_eq!(answered(&mut strain, 0..1000), 1000);
+        strain.block(1000, true, 10 * SECOND);
+        let first = answered(&mut strain, 1000..2000);
         assert!(first < 5, "{first}");
-        assert_eq!(answered(&mut strain, 1000..2000, 11_000_000_000), 1000, "after a second");
-        assert_eq!(answered(&mut strain, 1000..2000, 13_000_000_000), 1000, "in the turn that follows");
-        assert_eq!(strain.look(3000, 0, SECOND), 1000 - first);
-        let forgotten = answered(&mut strain, 1000..2000, 18_000_000_000) + answered(&mut strain, 0..1, 21_000_000_000);
-        assert_eq!(forgotten, 1000, "of the turn before");
-        assert_eq!(answered(&mut strain, 1000..2000, 24_000_000_000), 0, "two turns later");
+        assert_eq!(answered(&mut strain, 1000..2000), 1000);
+        assert_eq!(strain.take_unanswered(), 1000 - first);
+        strain.block(2000, false, 11 * SECOND);
+        assert_eq!(answered(&mut strain, 5000..6000), 1000, "there is time");
+        strain.block(1000, true, 13 * SECOND);
+        assert_eq!(
+            answered(&mut strain, 1000..2000) + answered(&mut strain, 5000..6000),
+            2000,
+            "in the turn that follows"
+        );
+        strain.block(2000, true, 16 * SECOND);
+        assert_eq!(answered(&mut strain, 1000..2000), 1000, "remembered anew");
+        strain.block(1000, true, 21 * SECOND);
+        assert!(answered(&mut strain, 1000..2000) < 5, "an age later");
     }
 
     #[test]
-    fn it_begins_with_losses_by_syns_and_ends_when_they_could_be_answered() {
+    fn it_begins_when_syns_fill_the_ring_and_ends_ten_seconds_after() {
         let mut strain = Strain::default();
-        let is = |strain: &Strain| strain.answered_pps.is_some();
-        let second = |strain: &mut Strain, syns: u64, frames, lost| {
-            answered(strain, 0..syns, 1);
-            strain.look(frames, lost, SECOND);
-            is(strain)
-        };
-        assert!(!second(&mut strain, 1000, 1000, 0), "nothing is lost");
-        assert!(!second(&mut strain, 1000, 9000, 5), "others than SYNs");
-        assert!(second(&mut strain, 1000, 1000, 5));
-        assert!(second(&mut strain, 600, 600, 0), "it would begin anew");
-        assert!(!second(&mut strain, 400, 400, 0));
-        assert_eq!(answered(&mut strain, 5000..6000, 1), 1000);
+        // Seconds, SYNs of unknown sources, other frames, whether the ring is filling up; whether unanswered SYNs follow.
+        for (second, syns, others, behind, strained) in [
+            (10, 1000, 0, false, false),
+            (11, 1000, 9000, true, false),
+            (12, 1000, 0, true, true),
+            (13, 1000, 9000, true, true),
+            (21, 1000, 0, false, false),
+            (22, 1000, 9000, true, true),
+            (32, 1000, 9000, true, false),
+        ] {
+            answered(&mut strain, 0..syns);
+            strain.block(syns + others, behind, second * SECOND + 1);
+            let new = second * 10_000;
+            assert_eq!(answered(&mut strain, new..new + 1000) < 1000, strained, "{second}");
+            strain.asked = 0;
+        }
     }
 }

@@ -1,0 +1,125 @@
+//! What leaves: frames that cross, and questions to where they came from.
+
+use std::thread;
+
+use sys::{
+    packet_batch::{BATCH, PacketBatch},
+    packet_tx::{PacketTxError, TxLayout, TxRing},
+    xsk::interface_mtu,
+};
+
+use super::{
+    asking::Question,
+    counts::{Counts, Total},
+};
+use crate::error::ShieldError;
+
+/// Frames that are sent in one go: a driver that finds its queue full loses them.
+const BURST: usize = 64;
+/// The kernel's memory for questions that were sent and not yet received: less than 200, as a veth loses what finds 256 waiting.
+const IN_FLIGHT: usize = 1 << 17;
+const ETHERNET_LEN: usize = 14;
+const TAG_LEN: usize = 4;
+/// The kernel has room for this tag beyond the MTU, and for no other (packet_extra_vlan_len_allowed).
+const VLAN: [u8; 2] = [0x81, 0x00];
+/// Slots of a transmit ring.
+const SLOTS: usize = 1024;
+
+/// Sends frames that cross, each as soon as there is room for it.
+#[derive(Debug)]
+pub(super) struct Sender {
+    ring: TxRing,
+    /// Of a frame without FCS and tags.
+    frame_max: usize,
+    /// Frames in the ring that were not yet sent.
+    waiting: usize,
+    name: String,
+}
+
+/// Sends questions, as far as there is room for them.
+#[derive(Debug)]
+pub(super) struct Asker {
+    batch: PacketBatch,
+    name: String,
+}
+
+impl Sender {
+    pub(super) fn open(interface: &str) -> Result<Self, ShieldError> {
+        let lacking = |what: String| ShieldError::Lacking(what);
+        let index =
+            sys::packet::interface_index(interface).ok_or_else(|| port::members::unknown_interface(interface))?;
+        let mtu = interface_mtu(interface).map_err(|e| lacking(format!("cannot read the MTU of {interface}: {e}")))?;
+        let frame_max = mtu as usize + ETHERNET_LEN;
+        let layout = TxLayout { slots: SLOTS, frame_max: frame_max + TAG_LEN, qdisc_bypass: true };
+        let ring = TxRing::open(index, layout)
+            .map_err(|e| lacking(format!("cannot send frames by {interface} through a packet ring: {e}")))?;
+        Ok(Self { ring, frame_max, waiting: 0, name: interface.to_owned() })
+    }
+
+    /// Puts the frame into the ring. What is too large for the interface, or finds the ring full of what a link that is down does not
+    /// take, is dropped and counted.
+    pub(super) fn send(&mut self, frame: &[u8], counts: &Counts) -> Result<(), ShieldError> {
+        let max = self.frame_max + if frame.get(12..14) == Some(&VLAN) { TAG_LEN } else { 0 };
+        let fits = (ETHERNET_LEN..=max).contains(&frame.len());
+        if fits && (self.push(frame)? || (self.flush(true)? && self.push(frame)?)) {
+            self.waiting += 1;
+            if self.waiting >= BURST {
+                self.flush(true)?;
+                // Whoever takes them may need this CPU.
+                thread::yield_now();
+            }
+            return Ok(());
+        }
+        dropped(counts, 1, frame.len());
+        Ok(())
+    }
+
+    fn push(&mut self, frame: &[u8]) -> Result<bool, ShieldError> {
+        self.ring.push(frame).map_err(|e| ShieldError::Lacking(format!("cannot send by {}: {e}", self.name)))
+    }
+
+    /// Whether the interface takes frames.
+    pub(super) fn flush(&mut self, wait: bool) -> Result<bool, ShieldError> {
+        self.waiting = 0;
+        match self.ring.flush(wait) {
+            Ok(()) => Ok(true),
+            Err(PacketTxError::Send(e)) if e.raw_os_error() == Some(nix::libc::ENETDOWN) => Ok(false),
+            Err(e) => Err(ShieldError::Lacking(format!("cannot send by {}: {e}", self.name))),
+        }
+    }
+}
+
+impl Asker {
+    pub(super) fn open(interface: &str) -> Result<Self, ShieldError> {
+        let index =
+            sys::packet::interface_index(interface).ok_or_else(|| port::members::unknown_interface(interface))?;
+        let batch = PacketBatch::open(index, Question::MAX, IN_FLIGHT)
+            .map_err(|e| ShieldError::Lacking(format!("cannot send frames by {interface}: {e}")))?;
+        Ok(Self { batch, name: interface.to_owned() })
+    }
+
+    pub(super) fn ask(&mut self, question: &Question, counts: &Counts) -> Result<(), ShieldError> {
+        self.batch.push(question.bytes());
+        if self.batch.waiting() < BATCH { Ok(()) } else { self.flush(counts) }
+    }
+
+    /// What finds no room is dropped and counted: whoever is asked tries again.
+    pub(super) fn flush(&mut self, counts: &Counts) -> Result<(), ShieldError> {
+        let (waiting, bytes) = (self.batch.waiting(), self.batch.bytes());
+        let lost = match self.batch.flush() {
+            Ok(lost) => lost,
+            Err(PacketTxError::Send(e)) if e.raw_os_error() == Some(nix::libc::ENETDOWN) => waiting,
+            Err(e) => return Err(ShieldError::Lacking(format!("cannot send by {}: {e}", self.name))),
+        };
+        if lost > 0 {
+            // Which ones nobody tells.
+            dropped(counts, lost, bytes * lost / waiting);
+        }
+        Ok(())
+    }
+}
+
+fn dropped(counts: &Counts, frames: usize, bytes: usize) {
+    counts.add(Total::Dropped, frames as u64);
+    counts.add(Total::DroppedBytes, bytes as u64);
+}
