@@ -1,6 +1,6 @@
 //! The shield's parser and its search: any bytes are a packet, another protocol's frame or malformed, as the parser of the crate `wire`
 //! has it too; bytes behind the packet change nothing; the compiled tables decide as the rules say; and a capture that kept a part
-//! of the frame is explained as the whole frame would be, or not at all.
+//! of the frame is explained as the whole frame would be, or not at all; who is asked is answered by a frame that is right and no longer.
 //!
 //! The first byte picks one of [`SETS`] sets of rules (below 32 also for a capture), the second where the capture cuts; the rest is the frame.
 
@@ -20,6 +20,7 @@ use bpf::shield::ShieldTables;
 use libfuzzer_sys::fuzz_target;
 use random::{Random, Shape};
 use shield::{
+    between::ring::asking::{Asked, Asking, Strain},
     compile::{self, Counters, Now, lookup},
     explain::{Frame, explain},
     packet::{EXTENSIONS_MAX, Packet, Parsed, Part},
@@ -60,6 +61,7 @@ fuzz_target!(|bytes: &[u8]| {
     let _ = Packet::parse_ip(frame);
     as_wire(frame, parsed);
     decided(u64::from(*pick) % SETS, frame, parsed);
+    asked(u64::from(*cut), frame, parsed);
     // By way of a file, which is slow.
     if *pick < 32 {
         explained(frame, parsed, usize::from(*cut));
@@ -129,6 +131,24 @@ fn decided(set: u64, frame: &[u8], parsed: Parsed) {
         _ => reference::decide_frame(rules, frame, *now),
     };
     assert_eq!(found, meant, "set {set}");
+}
+
+/// A question is a SYN-ACK to where the packet came from, and its checksums are right.
+fn asked(second: u64, frame: &[u8], parsed: Parsed) {
+    static ASKING: OnceLock<Asking> = OnceLock::new();
+    let Parsed::Ip(packet) = parsed else { return };
+    let asking = ASKING.get_or_init(|| Asking::new().expect("random numbers"));
+    let Asked::Question(question) = asking.ask(&packet, frame, second * 1_000_000_000, &mut Strain::default()) else {
+        return;
+    };
+    let bytes = question.bytes();
+    assert!(bytes.len() <= frame.len(), "{} of {}", bytes.len(), frame.len());
+    let Parsed::Ip(answer) = Packet::parse(bytes) else { panic!("{bytes:02x?}") };
+    assert_eq!((answer.source, answer.destination), (packet.destination, packet.source));
+    assert_eq!(answer.ports, packet.ports.map(|(from, to)| (to, from)));
+    assert_eq!((answer.vlan, answer.tcp_flags, answer.ip_at), (packet.vlan, Some(0x12), packet.ip_at));
+    let ip = Ip::parse(&bytes[answer.ip_at..]).expect("an IP header");
+    assert!(ip.is_checksum_right() && ip.is_payload_checksum_right() == Some(true), "{bytes:02x?}");
 }
 
 /// Of a capture that kept the first `cut` bytes, and of one that kept all, what is told is true.

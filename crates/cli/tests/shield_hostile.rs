@@ -59,11 +59,11 @@ impl Drop for Bed {
             let _ = child.kill();
             let _ = child.wait();
         }
-        // Whatever a failed test has left pinned or mounted.
-        let _ = self.command(&["stop", &self.interface]).output();
+        // Whatever a failed test has left mounted or pinned.
         if let Some(full) = &self.full {
             let _ = umount2(full, MntFlags::MNT_DETACH);
         }
+        let _ = self.command(&["stop", &self.interface]).output();
     }
 }
 
@@ -329,6 +329,26 @@ fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
     let refused = bed.command(&["reload", &bed.interface]).output().expect("started");
     assert!(!refused.status.success() && said(&refused).contains("file of events"), "{}", said(&refused));
     bed.is_well();
+    bed.stop();
+}
+
+#[test]
+fn an_attack_is_met_though_nothing_can_be_kept_for_a_later_process() {
+    let Some(mut bed) = bed("ekhod") else { return };
+    bed.run_told(&detection(""));
+    // A disk that takes nothing more.
+    let state = bed.state();
+    let none = None::<&str>;
+    mount(Some(&state), &state, none, MsFlags::MS_BIND, none).expect("mounted");
+    bed.full = Some(state.clone());
+    mount(none, &state, none, MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, none).expect("read-only");
+    bed.attack("the attack is met", || bed.is_mitigated());
+    bed.wait("it is told", || bed.log().contains("a process that takes over will not know"));
+    bed.is_well();
+    let reloaded = bed.command(&["reload", &bed.interface]).output().expect("started");
+    assert!(reloaded.status.success(), "{}", said(&reloaded));
+    umount2(&state, MntFlags::MNT_DETACH).expect("unmounted");
+    bed.full = None;
     bed.stop();
 }
 

@@ -38,8 +38,8 @@ use crate::{
     error::ShieldError,
     run::{
         Answer, Command, Ended, Settings, Signals, Told,
-        guard::{Lock, lock},
         keeper::Request,
+        lock::{Lock, lock},
     },
 };
 
@@ -118,7 +118,7 @@ impl RingGateway {
         let mut counters = Counters::new();
         let read_at = Now::read();
         let memory = Arc::new(Memory::new()?);
-        let engine = Engine::new(&settings, &mut counters, read_at, Arc::clone(&memory))?;
+        let engine = Engine::new(settings.source.read()?, &mut counters, read_at, Arc::clone(&memory))?;
         settings.places.make()?;
         let lock = lock(&settings)?;
         if settings.places.link().exists() {
@@ -234,7 +234,7 @@ impl RingGateway {
     fn reload(&mut self) -> Answer {
         let begun = Instant::now();
         let read_at = Now::read();
-        match Engine::new(&self.settings, &mut self.counters, read_at, Arc::clone(&self.memory)) {
+        match self.engine_again(read_at) {
             Ok(engine) => {
                 let rules = engine.names.len();
                 self.hold(engine, read_at);
@@ -254,6 +254,11 @@ impl RingGateway {
         }
     }
 
+    fn engine_again(&mut self, read_at: Now) -> Result<Engine, ShieldError> {
+        let file = self.settings.source.read_again()?;
+        Engine::new(file, &mut self.counters, read_at, Arc::clone(&self.memory))
+    }
+
     fn hold(&mut self, engine: Engine, read_at: Now) {
         *self.engine.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(engine);
         (self.read_at, self.loaded) = (read_at, Timestamp::now());
@@ -266,7 +271,7 @@ impl RingGateway {
         if (offset(now) - offset(self.read_at)).abs() <= CLOCK_JUMP_NS {
             return;
         }
-        if let Ok(engine) = Engine::new(&self.settings, &mut self.counters, now, Arc::clone(&self.memory)) {
+        if let Ok(engine) = self.engine_again(now) {
             self.hold(engine, now);
         } else {
             // Tried again when the rules are.

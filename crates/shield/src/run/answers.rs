@@ -4,7 +4,7 @@ use std::fs;
 
 use bpf::shield::{CookieMode, Cookies, GatewayCookies, HostCookies, ShieldAck};
 
-use super::{guard::Settings, session};
+use super::{session, settings::Settings};
 use crate::{
     error::ShieldError,
     rules::{Action, Rule, file::RuleFile},

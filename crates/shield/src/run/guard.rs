@@ -1,122 +1,31 @@
 //! The shield in front of an interface, tended by this process.
 
-use std::{
-    fs,
-    io::{Read, Seek, Write},
-    os::unix::fs::OpenOptionsExt,
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::JoinHandle,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bpf::{
     XdpMode,
     shield::{Cookies, Shield, ShieldAck, ShieldLink, ShieldShared},
 };
-use model::shield::Fail;
-use nix::fcntl::{Flock, FlockArg};
-use serde::{Deserialize, Serialize};
 
 use super::{
     ahead::Ahead,
     answers::{accept, challenge, challenges, cookies, know_connections, leave_out},
+    heart::Heart,
     left::Left,
+    lock::{Lock, lock},
     machine,
     making::Making,
-    places::{Places, write_whole},
+    memory::{Memory, write_memory},
+    settings::Settings,
     watch::{Plan, Watchman},
 };
 use crate::{
     between::{self, Pair, Sides, Way},
-    compile::{Counters, Now},
+    compile::Now,
     detect,
     error::ShieldError,
-    rules::{
-        Action, Rule,
-        file::{self, RuleFile},
-        flags,
-        management::Session,
-    },
+    rules::{Action, Rule, file::RuleFile},
 };
-
-/// The heart beats this often.
-const BEAT: Duration = Duration::from_millis(100);
-
-/// Held by the process that tends a shield.
-pub(crate) type Lock = Flock<fs::File>;
-
-/// Where rules come from; read again at each reload.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Source {
-    /// The file.
-    pub file: Option<PathBuf>,
-    /// Rules of the command line, before those of the file.
-    pub rules: Vec<Rule>,
-    /// Sets of the command line, as `NAME=FILE`.
-    pub sets: Vec<String>,
-}
-
-impl Source {
-    /// Reads them.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    pub fn read(&self) -> Result<RuleFile, ShieldError> {
-        let mut read = match &self.file {
-            Some(path) => file::read(path)?,
-            None => file::parse_in("", "", std::path::Path::new(""))?,
-        };
-        for set in &self.sets {
-            flags::set(&mut read, set)?;
-        }
-        flags::prepend(&mut read, &self.rules)?;
-        Ok(read)
-    }
-}
-
-/// What is asked for.
-#[derive(Debug, Clone)]
-pub struct Settings {
-    /// The interface; the first of two.
-    pub interface: String,
-    /// What passes leaves by the other one of these two.
-    pub between: Option<Pair>,
-    /// How to attach.
-    pub mode: XdpMode,
-    /// The rules.
-    pub source: Source,
-    /// What becomes of packets when this process is gone.
-    pub fail: Fail,
-    /// After how long.
-    pub patience: Duration,
-    /// Where to keep what outlives this process.
-    pub places: Places,
-    /// Sessions that the management allow-list lets in; those of the start.
-    pub sessions: Vec<Session>,
-}
-
-/// What a later process has to know, beside the pins.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub struct Memory {
-    /// Slots of the counters by name.
-    pub counters: Counters,
-    /// Names of the rules that hold, in their order, with what `status` shows of them.
-    pub rules: Vec<model::shield::RuleStatus>,
-    /// What becomes of the rest.
-    pub default: String,
-    /// The file of rules.
-    pub file: Option<String>,
-    /// When they came to hold.
-    pub loaded: String,
-    /// How the shield fails, and after how long.
-    pub fail: Option<Fail>,
-    /// See above, in seconds.
-    pub patience_s: f64,
-}
 
 /// A shield, tended. When it is dropped it stays in front of the interface, without anybody who tends it; [`Guard::stop`] takes it away.
 #[derive(Debug)]
@@ -141,41 +50,7 @@ pub struct Guard {
     /// What there is to say.
     pub(super) notes: Vec<String>,
     heart: Heart,
-    _lock: Flock<fs::File>,
-}
-
-/// A thread that beats.
-#[derive(Debug)]
-struct Heart {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Heart {
-    fn start(shared: Arc<ShieldShared>) -> Result<Self, ShieldError> {
-        let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
-        let beat = move || {
-            while !told.load(Ordering::Relaxed) {
-                shared.beat();
-                std::thread::park_timeout(BEAT);
-            }
-        };
-        let thread = std::thread::Builder::new().name("ek-heart".into()).spawn(beat);
-        let thread = thread.map_err(|error| ShieldError::Lacking(format!("cannot start a thread: {error}")))?;
-        Ok(Self { stop, thread: Some(thread) })
-    }
-}
-
-impl Drop for Heart {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            // It only beats.
-            let _ = thread.join();
-        }
-    }
+    _lock: Lock,
 }
 
 impl Guard {
@@ -208,7 +83,7 @@ impl Guard {
         settings: Settings,
         mut file: RuleFile,
         left: Option<Left>,
-        lock: Flock<fs::File>,
+        lock: Lock,
         mut notes: Vec<String>,
     ) -> Result<Self, ShieldError> {
         machine::sees_tags(&settings, &file)?;
@@ -284,7 +159,7 @@ impl Guard {
     /// # Errors
     /// What is wrong with the new ones; it is also kept for [`Guard::refused`].
     pub fn reload(&mut self) -> Result<(), ShieldError> {
-        let done = self.settings.source.read().and_then(|mut file| {
+        let done = self.settings.source.read_again().and_then(|mut file| {
             self.notes.extend(leave_out(&self.settings, &mut file));
             self.hold(file, false)
         });
@@ -374,7 +249,11 @@ impl Guard {
         };
         let (shield, read_at, job) = made.shield()?;
         let memory = made.memory;
-        write_memory(&self.settings.places, &memory)?;
+        if let Err(error) = write_memory(&self.settings.places, &memory) {
+            // What is to be done against an attack does not wait for room on a disk.
+            self.notes
+                .push(format!("the rules hold, but a process that takes over will not know their counters: {error}"));
+        }
         if let Err(error) = self.replace(&shield) {
             // That the old ones go on is the news.
             let _ = write_memory(&self.settings.places, &self.memory);
@@ -473,29 +352,6 @@ impl Guard {
     }
 }
 
-/// Takes the lock; who holds it tends the shield.
-pub(crate) fn lock(settings: &Settings) -> Result<Lock, ShieldError> {
-    let path = settings.places.lock();
-    let failed = |operation, source| ShieldError::Place { operation, path: path.clone(), source };
-    let open = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
-    let file = open.map_err(|source| failed("open", source))?;
-    match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-        Ok(mut lock) => {
-            let write =
-                lock.set_len(0).and_then(|()| lock.rewind()).and_then(|()| write!(lock, "{}", std::process::id()));
-            write.map_err(|source| failed("write", source))?;
-            Ok(lock)
-        }
-        Err((mut file, _)) => {
-            let mut pid = String::new();
-            // A pid that cannot be read is not worth more than its question mark.
-            let _ = file.read_to_string(&mut pid);
-            let pid = if pid.is_empty() { "?".into() } else { pid };
-            Err(ShieldError::Tended { interface: settings.interface.clone(), pid })
-        }
-    }
-}
-
 /// Puts the program in front of the interface, or of both.
 fn attach(shield: &Shield, settings: &Settings) -> Result<(ShieldLink, Option<ShieldLink>), ShieldError> {
     let link = shield.attach(&settings.interface, settings.mode)?;
@@ -528,13 +384,4 @@ fn way(mode: XdpMode) -> Way {
         XdpMode::Generic => Way::Generic,
         XdpMode::Native | XdpMode::Offload => Way::Native,
     }
-}
-
-/// What an earlier process has written down.
-pub(super) fn read_memory(places: &Places) -> Option<Memory> {
-    serde_json::from_slice(&fs::read(places.memory()).ok()?).ok()
-}
-
-fn write_memory(places: &Places, memory: &Memory) -> Result<(), ShieldError> {
-    write_whole(&places.memory(), &serde_json::to_vec(memory).unwrap_or_default())
 }

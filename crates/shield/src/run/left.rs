@@ -5,8 +5,9 @@ use std::sync::Arc;
 use bpf::shield::{ShieldLink, ShieldShared};
 
 use super::{
-    guard::{Memory, Settings, read_memory},
+    memory::{Memory, read_memory},
     places::Places,
+    settings::Settings,
 };
 use crate::error::ShieldError;
 

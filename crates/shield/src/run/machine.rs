@@ -8,7 +8,7 @@ use nix::{
     sys::statfs::{BPF_FS_MAGIC, statfs},
 };
 
-use super::guard::Settings;
+use super::settings::Settings;
 use crate::{
     error::ShieldError,
     rules::{Rule, file::RuleFile},

@@ -8,8 +8,9 @@ use model::shield::Fail;
 use super::{
     ahead::{Ahead, Job},
     answers::cookies,
-    guard::{Memory, Settings},
+    memory::Memory,
     session,
+    settings::Settings,
 };
 use crate::{
     between::Pair,

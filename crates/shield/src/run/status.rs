@@ -6,7 +6,8 @@ use model::shield::{Fail, RuleStatus, ShieldStatus, Totals};
 
 use super::{
     follow,
-    guard::{Guard, Memory, read_memory},
+    guard::Guard,
+    memory::{Memory, read_memory},
     places::Places,
     watch::Watchman,
 };

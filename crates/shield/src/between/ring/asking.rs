@@ -1,4 +1,4 @@
-//! Sources asked whether they exist, outside the kernel: what the gateway mode of `shield_cookie.h` does, over again.
+//! Sources asked whether they exist, outside the kernel: what `shield_cookie_gateway.h` does, over again.
 //!
 //! The SYN of a source that is not known is answered by a SYN-ACK that acknowledges a number which the client never sent: a cookie of its
 //! addresses and ports. A client answers with a RST of just that number (RFC 9293, 3.10.7.3) and tries again; a source that sent such a RST

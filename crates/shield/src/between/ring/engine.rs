@@ -15,8 +15,8 @@ use crate::{
     error::ShieldError,
     packet::{Packet, Parsed},
     reference::Outcome,
-    rules::Rules,
-    run::{Settings, status},
+    rules::{Rules, file::RuleFile},
+    run::status,
 };
 
 /// Rules that hold.
@@ -61,14 +61,13 @@ pub(super) enum Judged {
 }
 
 impl Engine {
-    /// Reads the rules of the settings; `memory` is that of the rules before.
+    /// Of the rules that `file` has; `memory` is that of the rules before.
     pub(super) fn new(
-        settings: &Settings,
+        file: RuleFile,
         counters: &mut Counters,
         now: Now,
         memory: Arc<Memory>,
     ) -> Result<Self, ShieldError> {
-        let file = settings.source.read()?;
         let mut rules: Rules = file.rules;
         // What crosses is for others than this machine.
         rules.rules.splice(0..0, file.management.rules(&[], None));

@@ -1,0 +1,37 @@
+//! What a shield keeps for a later process, beside its pins.
+
+use std::fs;
+
+use model::shield::Fail;
+use serde::{Deserialize, Serialize};
+
+use super::places::{Places, write_whole};
+use crate::{compile::Counters, error::ShieldError};
+
+/// What a later process has to know, beside the pins.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub struct Memory {
+    /// Slots of the counters by name.
+    pub counters: Counters,
+    /// Names of the rules that hold, in their order, with what `status` shows of them.
+    pub rules: Vec<model::shield::RuleStatus>,
+    /// What becomes of the rest.
+    pub default: String,
+    /// The file of rules.
+    pub file: Option<String>,
+    /// When they came to hold.
+    pub loaded: String,
+    /// How the shield fails, and after how long.
+    pub fail: Option<Fail>,
+    /// See above, in seconds.
+    pub patience_s: f64,
+}
+
+/// What an earlier process has written down.
+pub(super) fn read_memory(places: &Places) -> Option<Memory> {
+    serde_json::from_slice(&fs::read(places.memory()).ok()?).ok()
+}
+
+pub(super) fn write_memory(places: &Places, memory: &Memory) -> Result<(), ShieldError> {
+    write_whole(&places.memory(), &serde_json::to_vec(memory).unwrap_or_default())
+}

@@ -1,0 +1,110 @@
+//! What is asked of a shield, and where its rules come from.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use bpf::XdpMode;
+use model::shield::Fail;
+
+use super::places::Places;
+use crate::{
+    between::Pair,
+    error::ShieldError,
+    rules::{
+        Rule,
+        file::{self, RuleFile},
+        flags,
+        management::Session,
+    },
+};
+
+/// Where rules come from; read again at each reload.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Source {
+    /// The file.
+    pub file: Option<PathBuf>,
+    /// Rules of the command line, before those of the file.
+    pub rules: Vec<Rule>,
+    /// Sets of the command line, as `NAME=FILE`.
+    pub sets: Vec<String>,
+}
+
+impl Source {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn read(&self) -> Result<RuleFile, ShieldError> {
+        let mut read = match &self.file {
+            Some(path) => file::read(path)?,
+            None => file::parse_in("", "", Path::new(""))?,
+        };
+        for set in &self.sets {
+            flags::set(&mut read, set)?;
+        }
+        flags::prepend(&mut read, &self.rules)?;
+        Ok(read)
+    }
+
+    /// Reads them again. A pipe, which whoever runs the shield may have written the first rules into, would be waited for.
+    ///
+    /// # Errors
+    /// What is wrong with them, or that their file is none that can be read twice.
+    pub fn read_again(&self) -> Result<RuleFile, ShieldError> {
+        let sets = self.sets.iter().filter_map(|set| set.split_once('=')).map(|(_, file)| Path::new(file));
+        for path in self.file.as_deref().into_iter().chain(sets) {
+            if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+                return Err(ShieldError::Usage(format!(
+                    "{} is no file that can be read again: start the shield with one to reload it",
+                    path.display()
+                )));
+            }
+        }
+        self.read()
+    }
+}
+
+/// What is asked for.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// The interface; the first of two.
+    pub interface: String,
+    /// What passes leaves by the other one of these two.
+    pub between: Option<Pair>,
+    /// How to attach.
+    pub mode: XdpMode,
+    /// The rules.
+    pub source: Source,
+    /// What becomes of packets when this process is gone.
+    pub fail: Fail,
+    /// After how long.
+    pub patience: Duration,
+    /// Where to keep what outlives this process.
+    pub places: Places,
+    /// Sessions that the management allow-list lets in; those of the start.
+    pub sessions: Vec<Session>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pipe_is_not_waited_for_when_rules_are_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let by_file = Source { file: Some(pipe.clone()), ..Source::default() };
+        let by_set = Source { sets: vec![format!("bad={}", pipe.display())], ..Source::default() };
+        for source in [by_file, by_set] {
+            let refused = source.read_again().unwrap_err().to_string();
+            assert!(refused.contains(&format!("{} is no file", pipe.display())), "{refused}");
+        }
+        let file = folder.path().join("rules.toml");
+        fs::write(&file, "default = \"drop\"\n").unwrap();
+        assert!(Source { file: Some(file), ..Source::default() }.read_again().is_ok());
+    }
+}
