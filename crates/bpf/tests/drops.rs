@@ -175,13 +175,19 @@ fn a_flood_is_sampled_and_its_total_is_known() {
         let drops = of_reason(&trace, bed, "OTHERHOST");
         let read = trace.read().unwrap();
         let exact = read.by_reason.iter().find(|(r, _)| *r == number).unwrap().1;
-        assert!(exact >= arrived, "{exact} counted, {arrived} arrived");
+        // A thread that is held up within the program keeps the others of its CPU out meanwhile, which the kernel counts.
+        let missed = read.cost.missed;
+        assert!(exact + missed >= arrived, "{exact} counted, {missed} missed, {arrived} arrived");
         assert!(read.cost.backed_off && read.cost.first_backoff.is_some(), "{:?}", read.cost);
         assert!(read.cost.seen * 2 < read.cost.events, "{:?}", read.cost);
         assert!(drops.iter().all(|c| c.ifindex == bed.right_index), "{drops:?}");
         // What is not attributed is at most what lay between two looks, on each CPU.
         let seen = packets(&drops);
-        assert!(seen + read.cost.unattributed >= arrived && seen <= exact, "{seen} of {arrived}: {:?}", read.cost);
+        assert!(
+            seen + read.cost.unattributed + missed >= arrived && seen <= exact,
+            "{seen} of {arrived}: {:?}",
+            read.cost
+        );
         assert!(read.cost.unattributed < 2 * 4096 * 2 * 8 && seen * 10 > arrived * 8, "{seen}: {:?}", read.cost);
         eprintln!("{arrived} drops: {:?}", read.cost);
     });
