@@ -2,6 +2,11 @@
 
 mod cookie_bed;
 
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
 use bpf::shield::{GatewayCookies, monotonic_ns};
 use cookie_bed::{
     Bed, CLIENT, SERVER, Way,
@@ -102,6 +107,33 @@ fn the_question_and_its_answer_frame_by_frame() {
             }
         }
     }
+}
+
+#[test]
+fn a_source_stays_known_while_its_syns_come_and_is_asked_again_later() {
+    // Turns of four seconds: half the time the stamp is that of the turn before.
+    let known_s = 3;
+    let Some(bed) = Bed::new("ckturns", Way::Gateway(GatewayCookies { known_s, strict: true })) else { return };
+    let test = |frame: &Frame| bed.server.run(|| bed.shield.test(&frame.bytes())).unwrap().unwrap();
+    let syn = Frame::new(bed.far.mac, bed.near.mac, CLIENT[0], SERVER[0]);
+    let question = Frame::read(&test(&syn).frame);
+    test(&Frame { flags: RST, seq: question.ack, options: vec![], ..syn.clone() });
+    // The program's seconds are 2^30 ns long, and one that has begun does not count.
+    let second = Duration::from_nanos(1 << 30);
+    let start = Instant::now();
+    let mut last = start;
+    while start.elapsed() < second * 10 {
+        let action = test(&syn).action;
+        // Unless this machine was away for so long.
+        if last.elapsed() < second * (known_s - 1) - Duration::from_millis(50) {
+            assert_eq!(action, PASS, "{:?} after it was learned", start.elapsed());
+        }
+        last = Instant::now();
+        thread::sleep(second * 2 / 3);
+    }
+    assert_eq!(bed.counts().proved, 1);
+    thread::sleep(second * (known_s + 1));
+    assert_ne!(test(&syn).action, PASS, "{known_s} s after its last SYN");
 }
 
 #[test]

@@ -32,6 +32,8 @@ const volatile __u16 cookie_window = 64240;
 const volatile __u8 cookie_wscale = 7;
 /* Gateway mode: seconds that a source stays known after its last SYN. */
 const volatile __u32 cookie_known_s = 600;
+/* Gateway mode: 2^this seconds are not fewer than cookie_known_s. */
+const volatile __u8 cookie_turn_shift = 10;
 /* Gateway mode: packets other than SYNs of unknown sources are dropped instead of passed. */
 const volatile bool cookie_strict = false;
 

@@ -1,13 +1,6 @@
 //! SYN cookies: how SYNs are answered, and what is remembered about it (`src/bpf/shield_cookie.h`).
 
-use std::{
-    fs, io,
-    mem::offset_of,
-    net::IpAddr,
-    os::fd::AsFd,
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{fs, io, mem::offset_of, net::IpAddr, os::fd::AsFd, path::Path, sync::Arc};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenObject, libbpf_sys};
 use sys::ethtool::Ethtool;
@@ -15,7 +8,7 @@ use sys::ethtool::Ethtool;
 use super::{PROGRAM, ack::ShieldAck, connected::Connected};
 use crate::{
     redirect::{number, to_io},
-    skel::shield::types::{rodata, shield_cookie_count, shield_cookie_cpu},
+    skel::shield::types::{cookie_turns, rodata, shield_cookie_count, shield_cookie_cpu},
     xdp::XdpError,
 };
 
@@ -25,6 +18,10 @@ const V4: &str = "known_v4";
 const V6: &str = "known_v6";
 /// The connections that there may be.
 const CONNECTED: &str = "cookie_connected";
+/// Which sources are surely not known.
+const TURNS: &str = "cookie_turns";
+/// All of them.
+const ALL: [&str; 5] = [V4, V6, CONNECTED, TURNS, COUNTS];
 /// Bytes of the IPv4 and the TCP header, and of the IPv6 and the TCP header.
 const HEADERS_V4: u16 = 40;
 const HEADERS_V6: u16 = 60;
@@ -196,31 +193,39 @@ impl Cookies {
     pub fn create(interface: &str, mode: CookieMode, sources: u32) -> Result<Self, XdpError> {
         let room = if matches!(mode, CookieMode::Gateway(_)) { sources.max(1) } else { 1 };
         let maps = [
-            new(COUNTS, MapType::PercpuArray, 4, size_of::<shield_cookie_cpu>() as u32, 1)?,
             new(V4, MapType::LruHash, 4, 4, room)?,
             new(V6, MapType::LruHash, 8, 4, room)?,
             new(CONNECTED, MapType::Array, 4, Connected::BYTES as u32, 1)?,
+            new(TURNS, MapType::Array, 4, size_of::<cookie_turns>() as u32, 1)?,
+            new(COUNTS, MapType::PercpuArray, 4, size_of::<shield_cookie_cpu>() as u32, 1)?,
         ];
         Ok(Self { mode, by_redirect: by_redirect(interface)?, maps: maps.into() })
     }
 
-    /// With the maps that another process pinned under `dir`.
+    /// With the maps that another process pinned under `dir`; none if there are none.
     ///
     /// # Errors
-    /// [`XdpError::Pin`] if one is missing; [`XdpError::System`] as for [`Cookies::create`].
-    pub fn open(interface: &str, mode: CookieMode, dir: &Path) -> Result<Self, XdpError> {
-        let open = |name: &'static str| {
+    /// [`XdpError::Pin`] if they are those of another version; [`XdpError::System`] as for [`Cookies::create`].
+    pub fn open(interface: &str, mode: CookieMode, dir: &Path) -> Result<Option<Self>, XdpError> {
+        let mut maps = Vec::new();
+        for name in ALL {
             let path = dir.join(name);
+            if !path.exists() {
+                continue;
+            }
             let map = MapHandle::from_pinned_path(&path).map_err(|e| XdpError::pin("open", &path, to_io(&e)))?;
             if name == COUNTS && map.value_size() as usize != size_of::<shield_cookie_cpu>() {
-                let why =
-                    io::Error::other("it was made by a version of evenkeel that counts otherwise: stop that one first");
-                return Err(XdpError::pin("take over", &path, why));
+                return Err(other_version(&path));
             }
-            Ok((name, map))
-        };
-        let maps = [open(COUNTS)?, open(V4)?, open(V6)?, open(CONNECTED)?];
-        Ok(Self { mode, by_redirect: by_redirect(interface)?, maps: maps.into() })
+            maps.push((name, map));
+        }
+        if maps.is_empty() {
+            return Ok(None);
+        }
+        if maps.len() < ALL.len() {
+            return Err(other_version(&dir.join(COUNTS)));
+        }
+        Ok(Some(Self { mode, by_redirect: by_redirect(interface)?, maps: maps.into() }))
     }
 
     /// The same maps, another way.
@@ -238,21 +243,6 @@ impl Cookies {
             let path = dir.join(name);
             let mut second = MapHandle::try_from(map).map_err(|e| XdpError::pin("pin a map as", &path, to_io(&e)))?;
             second.pin(&path).map_err(|e| XdpError::pin("pin a map as", &path, to_io(&e)))?;
-        }
-        Ok(())
-    }
-
-    /// Takes their names under `dir` away; names that are gone already are no error.
-    ///
-    /// # Errors
-    /// [`XdpError::Pin`] with the path.
-    pub fn unpin(dir: &Path) -> Result<(), XdpError> {
-        let paths: Vec<PathBuf> = [COUNTS, V4, V6, CONNECTED].iter().map(|name| dir.join(name)).collect();
-        for path in paths {
-            match fs::remove_file(&path) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(XdpError::pin("remove", &path, e)),
-                _ => {}
-            }
         }
         Ok(())
     }
@@ -349,6 +339,8 @@ impl Cookies {
             CookieMode::Gateway(gateway) => {
                 knobs.cookie_mode = 2;
                 knobs.cookie_known_s = gateway.known_s;
+                // Never too short; the longest that there can be is 136 years.
+                knobs.cookie_turn_shift = gateway.known_s.checked_next_power_of_two().map_or(31, u32::ilog2) as u8;
                 knobs.cookie_strict = gateway.strict;
             }
         }
@@ -392,6 +384,11 @@ fn new(
     };
     let map = MapHandle::create(kind, Some(name), key, value, entries, &opts);
     Ok((name, map.map_err(|e| failed("make the maps of SYN cookies", &e))?))
+}
+
+fn other_version(path: &Path) -> XdpError {
+    let why = "it was made by a version of evenkeel whose SYN cookies need others: stop that one first";
+    XdpError::pin("take over", path, io::Error::other(why))
 }
 
 fn failed(operation: &'static str, e: &libbpf_rs::Error) -> XdpError {

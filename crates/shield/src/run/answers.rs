@@ -45,9 +45,9 @@ pub(super) fn cookies(settings: &Settings) -> Result<Cookies, ShieldError> {
         Some(_) => CookieMode::Gateway(GatewayCookies::default()),
     };
     let pins = &settings.places.pins;
-    let cookies = match Cookies::open(&settings.interface, mode.clone(), pins) {
-        Ok(cookies) => cookies,
-        Err(_) => {
+    let cookies = match Cookies::open(&settings.interface, mode.clone(), pins)? {
+        Some(cookies) => cookies,
+        None => {
             let cookies = Cookies::create(&settings.interface, mode, KNOWN_SOURCES)?;
             cookies.pin(pins)?;
             cookies
