@@ -209,11 +209,14 @@ impl Shared<'_> {
         if self.limits.packets.is_none() {
             return n;
         }
-        let mut took = 0;
-        let _ = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| {
-            took = left.min(n);
-            Some(left - took)
-        });
+        let mut left = self.left.load(Ordering::Relaxed);
+        let took = loop {
+            let took = left.min(n);
+            match self.left.compare_exchange_weak(left, left - took, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break took,
+                Err(is) => left = is,
+            }
+        };
         if took < n || self.left.load(Ordering::Relaxed) == 0 {
             self.ended.store(true, Ordering::Relaxed);
         }

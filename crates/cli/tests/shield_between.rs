@@ -196,6 +196,49 @@ fn a_ring_is_closed_when_its_process_is_gone() {
 }
 
 #[test]
+fn rings_outlive_a_link_that_flaps_and_an_mtu_that_changes() {
+    let Some(mut bed) = bed("ekbwj") else { return };
+    let rules = bed.rules(DROP_9);
+    bed.run(&rules, &["--backend", "ring", "--threads", "2"]);
+    assert_eq!(bed.come_through(10, 5), 5);
+    let (first, second) = (bed.first.clone(), bed.second.clone());
+    // Each process that sets it takes about a millisecond: down again while rings are opened, among others.
+    for _ in 0..100 {
+        bed.ip(&["link", "set", &first, "down"]);
+        bed.ip(&["link", "set", &first, "up"]);
+    }
+    bed.wait("frames cross again", || bed.come_through(10, 3) == 3);
+    bed.wait("and back", || bed.come_back(10, 3) == 3);
+
+    // Datagrams of two sizes by turns, each from a port of its own, so that both threads have some; how many of each come.
+    let sizes = [100, 1200];
+    let come = |bed: &Bed| {
+        let receiver = bed.server.run(|| UdpSocket::bind((SERVER, 12)).expect("a socket")).expect("a namespace");
+        receiver.set_read_timeout(Some(Duration::from_millis(200))).expect("a time-out");
+        for n in 0..40 {
+            let sender = bed.client.run(|| UdpSocket::bind((CLIENT, 0)).expect("a socket")).expect("a namespace");
+            sender.send_to(&vec![0; sizes[n % 2]], (SERVER, 12)).expect("sent");
+        }
+        let (mut bytes, mut came) = ([0; 2000], [0; 2]);
+        while let Ok(len) = receiver.recv(&mut bytes) {
+            came[usize::from(len == sizes[1])] += 1;
+        }
+        came
+    };
+    let dropped = |bed: &Bed| bed.status()["totals"]["dropped"].as_u64().expect("a number");
+    bed.wait("all cross", || come(&bed) == [20, 20]);
+    bed.ip(&["link", "set", &second, "mtu", "1000"]);
+    let before = dropped(&bed);
+    // What was in a ring with the first one that is too large is dropped with it.
+    come(&bed);
+    assert_eq!(come(&bed), [20, 0]);
+    assert!(dropped(&bed) >= before + 40, "{before}, {}", dropped(&bed));
+    bed.ip(&["link", "set", &second, "mtu", "1500"]);
+    bed.wait("all cross", || come(&bed) == [20, 20]);
+    bed.stop();
+}
+
+#[test]
 fn the_gateway_itself_keeps_silent() {
     let Some(mut bed) = bed("ekbwg") else { return };
     let address = "198.18.0.3/24";

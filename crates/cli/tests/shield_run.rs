@@ -2,6 +2,8 @@
 
 mod shield_run_bed;
 
+use std::{fs, os::unix::fs::MetadataExt, path::Path};
+
 use shield_run_bed::{DROP_9, bed, said};
 
 const DROP_9_AND_10: &str = "[[rule]]\nname = \"ten\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 10\n[[rule]]\nname = \"nine\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 9\n";
@@ -61,6 +63,27 @@ fn a_killed_control_process_leaves_the_filter_as_told_and_another_takes_it_over(
         let stopped = bed.shield(&["stop", &bed.interface]);
         assert!(stopped.status.success(), "{}", said(&stopped));
     }
+}
+
+#[test]
+fn what_another_version_left_is_not_taken_over() {
+    let Some(mut bed) = bed("ekshv") else { return };
+    let rules = bed.rules("[[rule]]\nname = \"web\"\naction = \"challenge\"\ndestination-port = 80\n");
+    bed.run(&rules, &[]);
+    bed.killed();
+    let namespace = fs::metadata(format!("/run/netns/{}", bed.host.name())).expect("the host");
+    let pins = Path::new("/sys/fs/bpf").join(format!("evenkeel-shield-{}@{}", bed.interface, namespace.ino()));
+    // As an older one that did not have it yet.
+    fs::remove_file(pins.join("cookie_turns")).expect("a pin");
+    let taken = bed.shield(&["run", &bed.interface, "--quiet", "--rules", &rules]);
+    assert_eq!(taken.status.code(), Some(3), "{}", said(&taken));
+    let why = said(&taken);
+    assert!(why.contains("a version of evenkeel") && why.contains("`evenkeel shield stop`"), "{why}");
+    let stopped = bed.shield(&["stop", &bed.interface]);
+    assert!(stopped.status.success(), "{}", said(&stopped));
+    assert!(!pins.exists());
+    bed.run(&rules, &[]);
+    assert!(bed.shield(&["stop", &bed.interface]).status.success());
 }
 
 #[test]

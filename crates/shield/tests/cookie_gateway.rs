@@ -99,6 +99,9 @@ fn the_question_and_its_answer_frame_by_frame() {
             let wrong = Frame { flags: RST, seq: question.ack.wrapping_add(1), options: vec![], ..syn.clone() };
             assert_eq!(test(&wrong.bytes()).action, other);
             assert!(!bed.cookies.knows(syn.source).unwrap());
+            let mut to_all = syn.bytes();
+            to_all[6] |= 1;
+            assert_eq!(test(&to_all).action, DROP, "its answer would go to all hosts");
             let right = Frame { flags: RST, seq: question.ack, options: vec![], data: vec![], ..syn.clone() };
             assert_eq!(test(&right.bytes()).action, DROP, "it ends here");
             assert!(bed.cookies.knows(syn.source).unwrap());

@@ -85,7 +85,7 @@ impl PacketBatch {
         let (mut places, mut messages): ([libc::iovec; BATCH], [libc::mmsghdr; BATCH]) =
             unsafe { (mem::zeroed(), mem::zeroed()) };
         for (n, (place, message)) in places.iter_mut().zip(&mut messages).take(count).enumerate() {
-            place.iov_base = self.bytes[n * self.frame_max..].as_mut_ptr().cast();
+            place.iov_base = self.bytes[n * self.frame_max..].as_ptr().cast_mut().cast();
             place.iov_len = self.lens[n];
             message.msg_hdr.msg_iov = place;
             message.msg_hdr.msg_iovlen = 1;
@@ -95,7 +95,7 @@ impl PacketBatch {
         while next < count {
             let left = &mut messages[next..count];
             // SAFETY: each header points to an iovec of `places`, and that to initialised bytes of `self.bytes`: the place's length is at
-            // most `frame_max` (push). Both outlive the call, which writes nothing but the headers' lengths.
+            // most `frame_max` (push). Both outlive the call, which reads those bytes and writes nothing but the headers' lengths.
             let sent = unsafe {
                 libc::sendmmsg(self.fd.as_raw_fd(), left.as_mut_ptr(), left.len() as u32, libc::MSG_DONTWAIT)
             };

@@ -153,6 +153,8 @@ impl TxRing {
     ///
     /// # Errors
     /// [`PacketTxError::Send`], among others ENETDOWN for an interface that is down and ENXIO for one that is gone.
+    /// [`PacketTxError::TooLong`] if the MTU is smaller than it was; the ring is of no more use then, and [`TxRing::unsent`] tells what it
+    /// did not send.
     pub fn flush(&mut self, wait: bool) -> Result<(), PacketTxError> {
         let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
         // A send may stop at a frame that the driver would not take (ENOBUFS); what is behind it goes with the next one.
@@ -175,6 +177,20 @@ impl TxRing {
             }
         }
         Ok(())
+    }
+}
+
+impl TxRing {
+    /// Frames that were pushed and that the kernel has not begun to send or has refused, and their bytes.
+    pub fn unsent(&self) -> (usize, usize) {
+        let waits = libc::TP_STATUS_SEND_REQUEST | libc::TP_STATUS_WRONG_FORMAT;
+        let slots = (0..self.slots).map(|n| n * self.slot_bytes);
+        slots.filter(|at| self.memory.half_word(at + STATUS).load(Ordering::Acquire) & waits != 0).fold(
+            (0, 0),
+            |(frames, bytes), at| {
+                (frames + 1, bytes + self.memory.half_word(at + LEN).load(Ordering::Relaxed) as usize)
+            },
+        )
     }
 }
 

@@ -50,6 +50,11 @@ __noinline int shield_challenge_packet(struct xdp_md *ctx)
 	/* A group of hosts: TCP is not for them, and the stack ignores it. */
 	if (eth->h_dest[0] & 1)
 		return -1;
+	/* Nor is it from them: an answer would go to all. */
+	if (eth->h_source[0] & 1) {
+		cpu->count.odd++;
+		return XDP_DROP;
+	}
 	if (cookie_mode == SHIELD_COOKIE_GATEWAY)
 		return cookie_gateway(ctx, p, cpu, tcp);
 	if (cookie_mac_known) {

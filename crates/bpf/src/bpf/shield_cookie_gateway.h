@@ -118,11 +118,12 @@ static __always_inline int cookie_gateway(struct xdp_md *ctx, struct shield_pack
 	__s64 cookie;
 
 	seen = cookie_known(p, stamp, now);
-	if (seen && now - *seen < cookie_known_s) {
+	/* Another CPU may have written a second that began since `now` was read. */
+	if (seen && (__s32)(now - *seen) < (__s32)cookie_known_s) {
 		if (flags == TCP_SYN) {
 			cpu->count.known++;
 			cookie_heard(stamp, now);
-			if (*seen != now)
+			if ((__s32)(now - *seen) > 0)
 				*seen = now;
 		}
 		return -1;

@@ -338,9 +338,10 @@ impl Cookies {
             }
             CookieMode::Gateway(gateway) => {
                 knobs.cookie_mode = 2;
-                knobs.cookie_known_s = gateway.known_s;
-                // Never too short; the longest that there can be is 136 years.
-                knobs.cookie_turn_shift = gateway.known_s.checked_next_power_of_two().map_or(31, u32::ilog2) as u8;
+                // The program compares signed numbers.
+                let known_s = gateway.known_s.min(i32::MAX.cast_unsigned());
+                knobs.cookie_known_s = known_s;
+                knobs.cookie_turn_shift = known_s.next_power_of_two().ilog2() as u8;
                 knobs.cookie_strict = gateway.strict;
             }
         }
@@ -387,7 +388,7 @@ fn new(
 }
 
 fn other_version(path: &Path) -> XdpError {
-    let why = "it was made by a version of evenkeel whose SYN cookies need others: stop that one first";
+    let why = "it was made by a version of evenkeel whose SYN cookies need others: end that one first, with `evenkeel shield stop`";
     XdpError::pin("take over", path, io::Error::other(why))
 }
 

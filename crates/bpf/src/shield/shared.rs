@@ -236,7 +236,7 @@ fn path_of(dir: &Path, name: &str) -> PathBuf {
 }
 
 fn other_version(path: &Path) -> XdpError {
-    let why = "it was made by a version of evenkeel whose counters and limits are others: stop that one first";
+    let why = "it was made by a version of evenkeel whose counters and limits are others: end that one first, with `evenkeel shield stop`";
     XdpError::pin("take over", path, std::io::Error::other(why))
 }
 

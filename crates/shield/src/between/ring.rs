@@ -28,7 +28,7 @@ use jiff::Timestamp;
 use model::shield::{Fail, ShieldStatus, Totals};
 
 use self::{
-    carrier::Carrier,
+    carrier::{Carrier, broke_off},
     counts::{Counts, Sums},
     engine::{Engine, Memory},
 };
@@ -70,7 +70,7 @@ impl Losses {
         let lost = format!("{missed} frames were lost: they came faster than they were carried; more --threads help");
         let waits = format!(
             "{unanswered} SYNs of unknown sources were not answered: more came than can be, so that those of clients are answered at their \
-             second try"
+             second try; more --threads help, or --backend xdp, or a limit before the rule that challenges"
         );
         [(missed, lost), (unanswered, waits)].into_iter().filter(|(n, _)| *n > 0).map(|(_, said)| said).collect()
     }
@@ -194,7 +194,8 @@ impl RingGateway {
                 Err(error) => tell(Told::Said(error.to_string())),
             }
             if self.carriers.iter().any(JoinHandle::is_finished) {
-                return self.end().map(|()| Ended::Stopped);
+                self.end()?;
+                return Err(ShieldError::Lacking("a direction ended although nobody told it to".to_owned()));
             }
             self.told.news(&Sums::new(&self.counts).totals()).into_iter().for_each(|said| tell(Told::Said(said)));
             self.follow_clock();
@@ -311,10 +312,7 @@ impl RingGateway {
         self.stop.store(true, Ordering::Relaxed);
         let mut result = Ok(());
         for carrier in self.carriers.drain(..) {
-            let ended = carrier
-                .join()
-                .unwrap_or_else(|_| Err(ShieldError::Lacking("a thread that carries frames broke off".to_owned())));
-            result = result.and(ended);
+            result = result.and(carrier.join().unwrap_or_else(|_| Err(broke_off())));
         }
         result.and(self.settings.places.remove())
     }

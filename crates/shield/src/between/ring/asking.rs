@@ -88,6 +88,10 @@ impl Asking {
         if frame.first().is_none_or(|first| first & 1 == 1) {
             return Asked::Pass;
         }
+        // Nor is it from them: an answer would go to all.
+        if frame.get(6).is_none_or(|first| first & 1 == 1) {
+            return Asked::Drop;
+        }
         let flags = all & (FIN | SYN | RST | ACK);
         // Never 0.
         let now_s = (now_ns / 1_000_000_000) as u32 | 1 << 31;

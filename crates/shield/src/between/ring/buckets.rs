@@ -109,11 +109,18 @@ fn prefix(address: IpAddr, (v4, v6): (u8, u8)) -> IpAddr {
 
 /// Whether there was one to take.
 fn take(full_at: &AtomicU64, interval: u64, tolerance: u64, now: u64) -> bool {
-    let within = |was: u64| {
+    let mut was = full_at.load(Ordering::Relaxed);
+    loop {
         let next = if was.wrapping_sub(now).cast_signed() > 0 { was } else { now };
-        (next.wrapping_sub(now) <= tolerance).then(|| next.wrapping_add(interval))
-    };
-    full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
+        if next.wrapping_sub(now) > tolerance {
+            return false;
+        }
+        let then = next.wrapping_add(interval);
+        match full_at.compare_exchange_weak(was, then, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => return true,
+            Err(is) => was = is,
+        }
+    }
 }
 
 #[cfg(test)]

@@ -31,6 +31,8 @@ const TICK: Duration = Duration::from_millis(50);
 const BEHIND: usize = 4;
 /// How often it asks the kernel for losses.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often rings are opened again, a tick apart, for an interface that is up and yet refuses.
+const TRIES: u32 = 20;
 const ETHERNET_LEN: usize = 14;
 /// 8 MB for each thread, blocks handed over after the shortest time that the kernel knows. Each then takes a block of its own, however few
 /// frames are in it, so that a ring of few blocks is full as soon as the thread has to wait for its CPU for as many milliseconds.
@@ -102,13 +104,19 @@ impl Carrier {
     pub(super) fn run(mut self) -> Result<(), ShieldError> {
         loop {
             let mut ways = std::mem::take(&mut self.ways);
+            let one_ended = AtomicBool::new(false);
             let ended = thread::scope(|scope| {
                 let threads: Vec<_> = ways
                     .iter_mut()
                     .zip(&self.counts[self.mine.clone()])
-                    .map(|(way, counts)| scope.spawn(|| way.carry(counts, &self.engine, &self.stop)))
+                    .map(|(way, counts)| {
+                        scope.spawn(|| {
+                            let _ends = Ends(&one_ended);
+                            way.carry(counts, &self.engine, [&self.stop, &one_ended])
+                        })
+                    })
                     .collect();
-                let broke = |_| Err(ShieldError::Lacking("a thread that carries frames broke off".to_owned()));
+                let broke = |_| Err(broke_off());
                 threads.into_iter().map(|thread| thread.join().unwrap_or_else(broke)).fold(Ok(()), Result::and)
             });
             drop(ways);
@@ -116,32 +124,60 @@ impl Carrier {
                 Err(ShieldError::Port(PortError::Vanished { .. })) => {}
                 other => return other,
             }
-            loop {
-                if self.stop.load(Ordering::Relaxed) {
-                    return Ok(());
-                }
-                match link::flags(&self.from) {
-                    Err(_) => {
-                        return Err(ShieldError::Lacking(format!("{} is gone, and the shield with it", self.from)));
-                    }
-                    Ok(flags) if flags.up => break,
-                    Ok(_) => thread::sleep(TICK),
+            match self.ways_again()? {
+                Some(ways) => self.ways = ways,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Rings as before, as soon as the interface is up; none if it is told to stop first.
+    fn ways_again(&self) -> Result<Option<Vec<Way>>, ShieldError> {
+        let mut tries = 0;
+        while !self.stop.load(Ordering::Relaxed) {
+            let flags = link::flags(&self.from)
+                .map_err(|_| ShieldError::Lacking(format!("{} is gone, and the shield with it", self.from)))?;
+            if flags.up {
+                match self.ways() {
+                    Ok(ways) => return Ok(Some(ways)),
+                    Err(ShieldError::Port(PortError::InterfaceDown { .. })) => {}
+                    // It may have gone down between two steps, which then fail in one way or another.
+                    Err(error) if tries == TRIES => return Err(error),
+                    Err(_) => tries += 1,
                 }
             }
-            self.ways = match self.ways() {
-                // Down again.
-                Err(ShieldError::Port(PortError::InterfaceDown { .. })) => continue,
-                other => other?,
-            };
+            thread::sleep(TICK);
         }
+        Ok(None)
     }
 }
 
+/// Tells the other threads of a direction that one has ended, however: its share of the flows would come into a ring that nobody reads.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Of a thread that panicked.
+pub(super) fn broke_off() -> ShieldError {
+    ShieldError::Lacking(
+        "a thread that carries frames broke off, which is a fault of evenkeel: what it said stands above".to_owned(),
+    )
+}
+
 impl Way {
-    fn carry(&mut self, counts: &Counts, engine: &RwLock<Arc<Engine>>, stop: &AtomicBool) -> Result<(), ShieldError> {
+    fn carry(
+        &mut self,
+        counts: &Counts,
+        engine: &RwLock<Arc<Engine>>,
+        ends: [&AtomicBool; 2],
+    ) -> Result<(), ShieldError> {
         let (mut scratch, mut strain, mut frames) = (Vec::new(), Strain::default(), 0);
         let (mut missed, mut looked) = (0, Instant::now());
-        while !stop.load(Ordering::Relaxed) {
+        while !ends.iter().any(|end| end.load(Ordering::Relaxed)) {
             let mut failed = None;
             strain.block(std::mem::take(&mut frames), self.source.holds(BEHIND), monotonic_ns());
             let (mut holds, sender, asker) = (None, &mut self.sender, &mut self.asker);
@@ -162,7 +198,7 @@ impl Way {
                 }
             };
             self.source.receive(TICK, each)?;
-            self.sender.flush(false)?;
+            self.sender.flush(false, counts)?;
             self.asker.flush(counts)?;
             if looked.elapsed() >= LOOK {
                 let all = self.source.stats()?.dropped;

@@ -38,11 +38,10 @@ impl Known {
     /// Whether the source is known at second `now_s` of any clock that runs forward; a SYN of it keeps it known.
     pub(super) fn knows(&self, source: IpAddr, now_s: u32, is_syn: bool) -> bool {
         let (set, mark) = self.place(source);
-        let is_it = |word: u64| (word >> 32) as u32 == mark && now_s.wrapping_sub(word as u32) < KNOWN_S && word != 0;
+        let is_it = |word: u64| (word >> 32) as u32 == mark && age_s(word, now_s) < KNOWN_S && word != 0;
         let Some(place) = set.0.iter().find(|place| is_it(place.load(Ordering::Relaxed))) else { return false };
-        let word = word(mark, now_s);
-        if is_syn && place.load(Ordering::Relaxed) != word {
-            place.store(word, Ordering::Relaxed);
+        if is_syn && age_s(place.load(Ordering::Relaxed), now_s) > 0 {
+            place.store(word(mark, now_s), Ordering::Relaxed);
         }
         true
     }
@@ -53,7 +52,7 @@ impl Known {
         let age = |place: &&AtomicU64| {
             let word = place.load(Ordering::Relaxed);
             let is_free = word == 0 || (word >> 32) as u32 == mark;
-            if is_free { u32::MAX } else { now_s.wrapping_sub(word as u32) }
+            if is_free { u32::MAX } else { age_s(word, now_s) }
         };
         if let Some(place) = set.0.iter().max_by_key(age) {
             place.store(word(mark, now_s), Ordering::Relaxed);
@@ -69,6 +68,12 @@ impl Known {
         let hash = hasher.finish();
         (&self.sets[(hash >> 32) as usize % SETS], hash as u32)
     }
+}
+
+/// For how many seconds a source was not seen. A thread reads its clock once per block: another may have seen the source in a second that
+/// this one has not come to, which is no age.
+fn age_s(word: u64, now_s: u32) -> u32 {
+    now_s.wrapping_sub(word as u32).cast_signed().max(0).cast_unsigned()
 }
 
 fn word(mark: u32, now_s: u32) -> u64 {
@@ -90,6 +95,8 @@ mod tests {
         known.learn(v4(1), 1);
         assert!(known.knows(v4(1), 600, false) && !known.knows(v4(1), 601, false) && !known.knows(v4(2), 1, true));
         assert!(known.knows(v4(1), 500, true) && known.knows(v4(1), 1099, false) && !known.knows(v4(1), 1100, true));
+        known.learn(v4(3), 100);
+        assert!(known.knows(v4(3), 99, true) && known.knows(v4(3), 699, false), "by a thread that is behind");
         let address = |text: &str| text.parse().unwrap();
         known.learn(address("2001:2::1"), 5);
         assert!(known.knows(address("2001:2::ffff:0:0:1"), 5, true) && !known.knows(address("2001:2:0:1::1"), 5, true));

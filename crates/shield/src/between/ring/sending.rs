@@ -1,6 +1,9 @@
 //! What leaves: frames that cross, and questions to where they came from.
 
-use std::thread;
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
 
 use sys::{
     packet_batch::{BATCH, PacketBatch},
@@ -22,6 +25,8 @@ const ETHERNET_LEN: usize = 14;
 const TAG_LEN: usize = 4;
 /// The kernel has room for this tag beyond the MTU, and for no other (packet_extra_vlan_len_allowed).
 const VLAN: [u8; 2] = [0x81, 0x00];
+/// The MTU is read again for frames that are too large, so often at most.
+const LOOK: Duration = Duration::from_secs(1);
 /// Slots of a transmit ring.
 const SLOTS: usize = 1024;
 
@@ -34,6 +39,8 @@ pub(super) struct Sender {
     /// Frames in the ring that were not yet sent.
     waiting: usize,
     name: String,
+    /// When the MTU was read.
+    looked: Instant,
 }
 
 /// Sends questions, as far as there is room for them.
@@ -53,18 +60,19 @@ impl Sender {
         let layout = TxLayout { slots: SLOTS, frame_max: frame_max + TAG_LEN, qdisc_bypass: true };
         let ring = TxRing::open(index, layout)
             .map_err(|e| lacking(format!("cannot send frames by {interface} through a packet ring: {e}")))?;
-        Ok(Self { ring, frame_max, waiting: 0, name: interface.to_owned() })
+        Ok(Self { ring, frame_max, waiting: 0, name: interface.to_owned(), looked: Instant::now() })
     }
 
     /// Puts the frame into the ring. What is too large for the interface, or finds the ring full of what a link that is down does not
     /// take, is dropped and counted.
     pub(super) fn send(&mut self, frame: &[u8], counts: &Counts) -> Result<(), ShieldError> {
-        let max = self.frame_max + if frame.get(12..14) == Some(&VLAN) { TAG_LEN } else { 0 };
-        let fits = (ETHERNET_LEN..=max).contains(&frame.len());
-        if fits && (self.push(frame)? || (self.flush(true)? && self.push(frame)?)) {
+        if !self.fits(frame) {
+            self.follow_mtu(counts)?;
+        }
+        if self.push(frame)? || (self.fits(frame) && self.flush(true, counts)? && self.push(frame)?) {
             self.waiting += 1;
             if self.waiting >= BURST {
-                self.flush(true)?;
+                self.flush(true, counts)?;
                 // Whoever takes them may need this CPU.
                 thread::yield_now();
             }
@@ -74,18 +82,44 @@ impl Sender {
         Ok(())
     }
 
-    fn push(&mut self, frame: &[u8]) -> Result<bool, ShieldError> {
-        self.ring.push(frame).map_err(|e| ShieldError::Lacking(format!("cannot send by {}: {e}", self.name)))
+    fn fits(&self, frame: &[u8]) -> bool {
+        let tag = if frame.get(12..14) == Some(&VLAN) { TAG_LEN } else { 0 };
+        (ETHERNET_LEN..=self.frame_max + tag).contains(&frame.len())
     }
 
-    /// Whether the interface takes frames.
-    pub(super) fn flush(&mut self, wait: bool) -> Result<bool, ShieldError> {
+    fn push(&mut self, frame: &[u8]) -> Result<bool, ShieldError> {
+        let failed = |e| ShieldError::Lacking(format!("cannot send by {}: {e}", self.name));
+        if self.fits(frame) { self.ring.push(frame).map_err(failed) } else { Ok(false) }
+    }
+
+    /// Whether the interface takes frames. One that takes smaller ones than before gets a new ring.
+    pub(super) fn flush(&mut self, wait: bool, counts: &Counts) -> Result<bool, ShieldError> {
         self.waiting = 0;
         match self.ring.flush(wait) {
             Ok(()) => Ok(true),
             Err(PacketTxError::Send(e)) if e.raw_os_error() == Some(nix::libc::ENETDOWN) => Ok(false),
+            Err(PacketTxError::TooLong) => self.reopen(counts).map(|()| true),
             Err(e) => Err(ShieldError::Lacking(format!("cannot send by {}: {e}", self.name))),
         }
+    }
+
+    /// Looks, when a frame is too large, whether the interface takes larger ones now.
+    fn follow_mtu(&mut self, counts: &Counts) -> Result<(), ShieldError> {
+        if self.looked.elapsed() < LOOK {
+            return Ok(());
+        }
+        self.looked = Instant::now();
+        // That it is gone, sending tells.
+        let grown = interface_mtu(&self.name).is_ok_and(|mtu| mtu as usize + ETHERNET_LEN > self.frame_max);
+        if grown && self.flush(true, counts)? { self.reopen(counts) } else { Ok(()) }
+    }
+
+    /// A ring for the MTU of now. What was not sent by the one before is dropped and counted.
+    fn reopen(&mut self, counts: &Counts) -> Result<(), ShieldError> {
+        let (frames, bytes) = self.ring.unsent();
+        dropped(counts, frames, bytes);
+        *self = Self::open(&self.name)?;
+        Ok(())
     }
 }
 

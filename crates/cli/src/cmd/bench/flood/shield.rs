@@ -220,7 +220,11 @@ impl Protecting for Working {
         let totals = status.totals;
         let counter = |what: &str, packets, ended| Counter { what: what.to_owned(), packets, ended };
         let mut counters = vec![
-            counter("shield, dropped", totals.dropped - totals.unanswered, true),
+            counter(
+                "shield, dropped", // Read one after the other, while both grow.
+                totals.dropped.saturating_sub(totals.unanswered),
+                true,
+            ),
             counter("shield, challenged", totals.challenged, false),
             counter("shield, passed", totals.passed, false),
             counter("shield, failed open", totals.failed_open, false),

@@ -6,10 +6,13 @@
 
 /// SYNs are remembered for one to two turns: longer than a client waits before it tries again.
 const TURN_NS: u64 = 2_000_000_000;
-/// Bits of a turn, a power of two (2 MB): of a million SYNs a second one in 9 is taken for one that has come before.
+/// Bits of a turn, a power of two (2 MB): of a million SYNs a second one in 9 to one in 5 is taken for one that has come before.
 const BITS: usize = 1 << 24;
 /// The part of frames that SYNs of unknown sources must be, for their answers to be what costs so much.
 const PART: u64 = 4;
+/// And so many of them must be in a block, which is what a millisecond brings: a thread that has waited for its CPU has many blocks before it,
+/// too.
+const MANY: u64 = 64;
 /// SYNs go on to be remembered for so long after the ring last filled up.
 const CALM_NS: u64 = 10_000_000_000;
 
@@ -48,7 +51,8 @@ impl Strain {
 
     /// Another block begins at CLOCK_MONOTONIC `now_ns`, after one of so many `frames`; `behind`: more of them wait than should.
     pub(in super::super) fn block(&mut self, frames: u64, behind: bool, now_ns: u64) {
-        let syns_prevail = std::mem::take(&mut self.asked) * PART > frames;
+        let asked = std::mem::take(&mut self.asked);
+        let syns_prevail = asked >= MANY && asked * PART > frames;
         self.behind = behind;
         if behind && syns_prevail {
             self.remembers_until_ns = now_ns + CALM_NS;
@@ -124,6 +128,7 @@ mod tests {
         for (second, syns, others, behind, strained) in [
             (10, 1000, 0, false, false),
             (11, 1000, 9000, true, false),
+            (11, 50, 0, true, false),
             (12, 1000, 0, true, true),
             (13, 1000, 9000, true, true),
             (21, 1000, 0, false, false),

@@ -41,6 +41,15 @@ fn acknowledged(asked: Asked) -> u32 {
 }
 
 #[test]
+fn a_group_of_hosts_is_not_answered() {
+    let asking = Asking::new().unwrap();
+    let mut syn = frame("192.0.2.1", SYN, 5);
+    acknowledged(asked(&asking, &syn, NOW));
+    syn[6] |= 1;
+    assert_eq!(asked(&asking, &syn, NOW), Asked::Drop);
+}
+
+#[test]
 fn who_answers_is_known_and_nobody_else() {
     for source in ["192.0.2.1", "2001:2::1"] {
         let asking = Asking::new().unwrap();
