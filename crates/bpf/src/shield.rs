@@ -14,6 +14,7 @@ mod shared;
 mod spare;
 pub mod tables;
 mod watch;
+mod watch_writer;
 
 pub use ack::{AckCounts, ShieldAck};
 pub use connected::Connected;
@@ -27,6 +28,7 @@ pub use shared::{ShieldShared, monotonic_ns};
 pub use spare::Spare;
 pub use tables::*;
 pub use watch::{Watch, WatchConfig, WatchCounts, WatchReading, WatchSample};
+pub use watch_writer::WatchWriter;
 
 /// The program's name.
 const PROGRAM: &str = "ek_shield";

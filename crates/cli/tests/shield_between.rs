@@ -1,6 +1,8 @@
 //! `evenkeel shield run --between A,B` between a client and a server of a lab: real packets through a gateway.
 
 mod between;
+#[path = "between/replay.rs"]
+mod replay;
 
 use std::{
     io::{ErrorKind, Read, Write},

@@ -1,12 +1,12 @@
 //! `evenkeel shield run` against a flood of each class beside legitimate traffic: real packets in a lab. What an attack is called, how
 //! soon packets are dropped or answered, that it ends, and that nobody legitimate is hit.
 
-mod privileged;
+mod between;
 
 use std::{
     fs,
     net::{TcpListener, TcpStream, UdpSocket},
-    path::PathBuf,
+    path::{Path, PathBuf},
     process::{Child, Command, Stdio},
     sync::{
         Mutex, MutexGuard, PoisonError,
@@ -16,8 +16,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use between::privileged::skip;
 use lab::{Lab, LabError, Namespace, VethEnd};
-use privileged::skip;
 use serde_json::Value;
 use sys::ethtool::Ethtool;
 
@@ -348,4 +348,63 @@ fn rules_that_only_count_at_first_tell_what_they_would_drop_and_of_whom() {
         lost > 0 && lost < sent / 3,
         "what looks as the flood does is dropped while it lasts, and only then: {lost} of {sent}"
     );
+}
+
+#[test]
+fn packet_rings_between_two_interfaces_watch_too() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(mut bed) = between::bed("ekdtc") else { return };
+    let path = bed.folder.path().join("events");
+    let rules = bed.rules(&format!(
+        "protect = [\"{0}/32\"]\n[detection]\nevents = {path:?}\nquiet-s = 0.5\nbaseline = {{ learn = false }}\nthreshold = {{ packets = 15000 }}\n",
+        between::SERVER
+    ));
+    bed.run(&rules, &["--backend", "ring"]);
+    assert_eq!((bed.come_through(10, 5), bed.come_back(10, 5)), (5, 5));
+    let events = || -> Vec<Value> {
+        let text = between::read(&path);
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    };
+    let listener = bed.server.run(|| TcpListener::bind((between::SERVER, 80)).expect("a socket")).expect("a namespace");
+    let address = listener.local_addr().expect("its address");
+    thread::spawn(move || listener.incoming().for_each(drop));
+    let total = |bed: &between::Bed, what: &str| bed.status()["totals"][what].as_u64().expect("a number");
+    let mac = bed.server_end.mac.to_string();
+    for (class, counter, arguments) in [
+        ("reflection", "dropped", &["--udp", "--src", "10.0.0.0/20", "--src-port", "123", "--flows", "4096"][..]),
+        ("syn-flood", "challenged", &["--syn-flood", "--src", "10.0.0.0/16", "--flows", "65536", "--dst-port", "80"]),
+    ] {
+        let (before, acted) = (events().len(), total(&bed, counter));
+        let mut all = vec!["gen", &bed.client_end.name, "--rate", FLOOD, "--duration", FLOOD_TIME, "--dst-mac", &mac];
+        all.extend(["--dst", between::SERVER]);
+        all.extend(arguments);
+        // Datagrams of a client, as many as come while it floods; from another port than reflectors have.
+        let flow = bed.flow(4009, Duration::from_millis(2));
+        let done = Bed::inside(&bed.client, &all).output().expect("the program starts");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        let connected = bed.client.run(|| TcpStream::connect_timeout(&address, PATIENCE)).expect("a namespace");
+        connected.expect("connected behind the flood");
+        let flown = flow.end();
+        bed.wait("it has ended", || events().last().is_some_and(|event| event["event"] == "ended"));
+        let (events, acted) = (events().split_off(before), total(&bed, counter) - acted);
+        eprintln!("{class}: {acted} {counter}, {} of {} datagrams came through", flown.received, flown.sent);
+        let words: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
+        assert_eq!((words[0], words[words.len() - 1]), ("began", "ended"), "{events:#?}");
+        assert_eq!(events[0]["class"], class, "{events:#?}");
+        assert!(words.contains(&"mitigating"), "{events:#?}");
+        // Of some 120,000, those of the first moments were let through.
+        assert!(acted > 60_000, "{acted} {counter}");
+        // Where the flood keeps both cores busy, frames are lost before the rings.
+        assert!(flown.received * 2 > flown.sent, "{} of {}", flown.received, flown.sent);
+        assert_eq!(bed.status()["attacks"], Value::Array(Vec::new()));
+    }
+    // Something else is protected, then nothing, then the same as before.
+    let text = between::read(Path::new(&rules));
+    for text in [text.replace(between::SERVER, between::CLIENT), "default = \"pass\"\n".to_owned(), text] {
+        bed.rules(&text);
+        let reloaded = bed.shield(&["reload", &bed.first]);
+        assert!(reloaded.status.success(), "{}", between::said(&reloaded));
+        assert_eq!((bed.come_through(10, 5), bed.come_back(10, 5)), (5, 5));
+    }
+    bed.stop();
 }

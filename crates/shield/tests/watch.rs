@@ -4,7 +4,7 @@ mod random;
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
-use bpf::shield::{Shield, ShieldConfig, ShieldShared, Watch, WatchCounts, WatchReading};
+use bpf::shield::{Shield, ShieldConfig, ShieldShared, Watch, WatchCounts, WatchReading, WatchSample};
 use random::{Random, Shape, Spec};
 use shield::{
     compile::{self, Counters, Now},
@@ -114,6 +114,56 @@ fn count(counts: &mut WatchCounts, packet: &Packet, frame_len: usize) {
         Kind::Icmp => &mut counts.icmp,
         Kind::Other => &mut counts.other,
     } += 1;
+}
+
+#[test]
+fn threads_count_as_the_kernel_program_does() {
+    if !random::privileged() {
+        return;
+    }
+    let mut random = Random(6);
+    let rules = Rules {
+        protected: vec![net([0, 0, 0, 0], 0), Prefix { address: "::".parse().unwrap(), len: 0 }],
+        ..Rules::default()
+    };
+    let mut kernel = Watched::load(rules, Now::read());
+    let mut threads = Watch::create_for(2, 3).unwrap();
+    let writers: Vec<_> = (0..3).map(|n| threads.config().writer(n).unwrap()).collect();
+    assert!(threads.config().writer(4).is_err(), "there are four at most");
+    for round in 0..3 {
+        for n in 0..400 {
+            let frame = match n % 2 {
+                0 => random::frame(&mut random, &kernel.rules),
+                // Sources that come again, each in a flow of its own.
+                _ => udp(0x0a00_0000 + n % 64, (n as u16, 80)),
+            };
+            kernel.shield.test(&frame).unwrap();
+            let Parsed::Ip(packet) = Packet::parse(&frame) else { continue };
+            let prefix = reference::protected(&kernel.rules, &packet).unwrap();
+            writers[n as usize % 3].count(&shield::detect::sample_of(&packet, prefix), frame.len());
+        }
+        let [inside, outside] = [kernel.watch.read(), threads.read()];
+        for (mut inside, outside) in inside.counts.into_iter().zip(outside.counts) {
+            // Who has seen a flow depends on the CPU.
+            assert!(outside.new_flows > outside.packets / 4 && outside.new_flows <= outside.packets, "{outside:?}");
+            inside.new_flows = outside.new_flows;
+            assert_eq!(inside, outside, "round {round}");
+        }
+        for (inside, outside) in inside.sources.iter().zip(&outside.sources) {
+            // Two estimates of the same number, by hashes of their own.
+            assert!((inside - outside).abs() < 0.3 * inside.max(10.0), "{inside} and {outside}");
+        }
+        let told = |samples: &[WatchSample]| {
+            let mut all: Vec<_> = samples.iter().map(|s| format!("{s:?}")).collect();
+            all.sort();
+            all
+        };
+        assert_eq!(told(&inside.samples), told(&outside.samples), "each packet is one sample while they are few");
+    }
+    // Beyond what is watched.
+    let Parsed::Ip(packet) = Packet::parse(&udp(1, (2, 3))) else { panic!() };
+    writers[0].count(&shield::detect::sample_of(&packet, 7), 60);
+    assert!(threads.read().samples.is_empty());
 }
 
 #[test]

@@ -11,20 +11,20 @@ use std::{
 use libbpf_rs::{MapHandle, MapType, OpenObject, libbpf_sys};
 use sys::map_mmap::SharedMemory;
 
-use super::PROGRAM;
+use super::{PROGRAM, WatchWriter};
 use crate::{
     skel::shield::types::{rodata, watch_cpu, watch_sample, watch_slot},
     xdp::{XdpError, quiet_libbpf},
 };
 
 /// Registers of a sketch, two of which are in a slot.
-const REGISTERS: usize = size_of::<[u32; 512]>() / size_of::<u32>();
+pub(super) const REGISTERS: usize = size_of::<[u32; 512]>() / size_of::<u32>();
 /// Samples in a CPU's ring.
-const SAMPLES: usize = (size_of::<watch_cpu>() - offset_of!(watch_cpu, ring)) / size_of::<watch_sample>();
+pub(super) const SAMPLES: usize = (size_of::<watch_cpu>() - offset_of!(watch_cpu, ring)) / size_of::<watch_sample>();
 /// Samples that each CPU is to take between two readings: half of what its ring holds, as rates change.
 const SAMPLES_WANTED: u64 = SAMPLES as u64 / 2;
 /// A counter of packets of each kind (enum watch_kind).
-const KINDS: usize = 6;
+pub(super) const KINDS: usize = 6;
 /// Names of the maps in the program, and what the kernel shows.
 const MAPS: [(&str, &str); 2] = [(".data.sh_wslot", "watch_slots"), (".data.sh_wcpu", "watch_cpus")];
 
@@ -50,6 +50,24 @@ impl WatchConfig {
         knobs.watch_prefixes_mask = self.prefixes as u64 - 1;
         knobs.watch_cpus_mask = self.cpus as u64 - 1;
         knobs.watch_seed = self.seed;
+    }
+
+    /// Counts as CPU `number` does.
+    ///
+    /// # Errors
+    /// [`XdpError::Setting`] if there is no such CPU here; [`XdpError::Map`] if the maps cannot be mapped.
+    pub fn writer(&self, number: usize) -> Result<WatchWriter, XdpError> {
+        if number >= self.cpus {
+            return Err(XdpError::Setting(format!("{number} is none of {} who count", self.cpus)));
+        }
+        let memory = |i: usize| {
+            SharedMemory::of(self.maps[i].as_fd(), self.sizes[i] as usize, 0).map_err(|source| XdpError::Map {
+                program: PROGRAM,
+                operation: "map the watch's counters",
+                source,
+            })
+        };
+        Ok(WatchWriter::new(memory(0)?, memory(1)?, number, self.prefixes, self.seed))
     }
 
     /// Has the object that is about to be loaded count into these maps.
@@ -149,9 +167,18 @@ impl Watch {
     /// # Errors
     /// [`XdpError::Setting`] for no prefix or more than 4,096; [`XdpError::Load`] with what the kernel answers.
     pub fn create(prefixes: usize) -> Result<Self, XdpError> {
+        let cpus = libbpf_rs::num_possible_cpus().map_err(|source| XdpError::load(PROGRAM, source))?;
+        Self::create_for(prefixes, cpus)
+    }
+
+    /// The same where not CPUs count but `writers` threads of this process, each by its own [`WatchWriter`].
+    ///
+    /// # Errors
+    /// As for [`Watch::create`].
+    pub fn create_for(prefixes: usize, writers: usize) -> Result<Self, XdpError> {
         quiet_libbpf();
         let failed = |source| XdpError::load(PROGRAM, source);
-        let cpus = libbpf_rs::num_possible_cpus().map_err(failed)?.next_power_of_two();
+        let cpus = writers.next_power_of_two();
         let sizes = sizes(prefixes, cpus)?;
         let opts = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,

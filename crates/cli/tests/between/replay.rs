@@ -20,7 +20,7 @@ use nix::{
 };
 use sys::packet_tx::{TxLayout, TxRing};
 
-use super::{Bed, bed};
+use crate::between::{Bed, bed};
 
 /// What the rules drop ends so.
 const DROPPED: &[u8] = b"to be dropped";
@@ -235,7 +235,7 @@ fn replay(tag: &str, more: &[&str]) {
     );
     eprintln!("{} frames there and {} back in {seconds} s, {more:?}", counted(&client_out), counted(&server_out));
     assert!(client_out.keys().any(|frame| is_dropped(frame)));
-    eprintln!("{}", super::read(&bed.folder.path().join("log")));
+    eprintln!("{}", crate::between::read(&bed.folder.path().join("log")));
     compare("there", &client_out, &server_in);
     compare("back", &server_out, &client_in);
     bed.stop();

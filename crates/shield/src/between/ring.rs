@@ -1,6 +1,8 @@
 //! Between two interfaces by AF_PACKET rings, for drivers without XDP: frames are read into this process, judged by the same tables, and
 //! sent past the other interface's queues.
 //!
+//! What is protected is watched as by the kernel program, by each thread that reads, and what detection asks for holds as soon as its tables are made.
+//!
 //! There is no program in the kernel: what is not carried here does not cross, so that the way is closed when this process is gone. The
 //! stack of this host is kept away from both interfaces ([`bpf::shield::StackHold`]). Frames wait up to a few milliseconds in a block of
 //! the ring when they come alone.
@@ -11,6 +13,7 @@ mod carrier;
 mod counts;
 mod engine;
 mod known;
+mod making;
 mod sending;
 
 use std::{
@@ -31,23 +34,23 @@ use self::{
     carrier::{Carrier, broke_off},
     counts::{Counts, Sums},
     engine::{Engine, Memory},
+    making::Making,
 };
 use super::{Pair, Sides, Way, check};
 use crate::{
-    compile::{Counters, Now},
+    compile::{Cache, Counters, Now},
     error::ShieldError,
+    rules::{Rule, file::RuleFile},
     run::{
         Answer, Command, Ended, Settings, Signals, Told,
         keeper::Request,
         lock::{Lock, lock},
+        watch::{Counting, Plan, Watchman},
     },
 };
 
 /// How often signals, clocks and links are looked at.
 const TICK: Duration = Duration::from_millis(100);
-/// The wall clock may differ this much from the monotonic one before rules that expire are compiled anew.
-const CLOCK_JUMP_NS: i128 = 500_000_000;
-
 /// A loss that goes on is told of this often.
 const TELL: Duration = Duration::from_secs(10);
 
@@ -83,7 +86,13 @@ pub struct RingGateway {
     pair: Pair,
     engine: Arc<RwLock<Arc<Engine>>>,
     memory: Arc<Memory>,
+    file: RuleFile,
+    /// Rules that detection adds.
+    extra: Vec<Rule>,
+    watchman: Option<Watchman>,
+    cache: Cache,
     counters: Counters,
+    /// One for each thread.
     counts: Arc<Vec<Counts>>,
     sides: Sides,
     loaded: Timestamp,
@@ -91,6 +100,8 @@ pub struct RingGateway {
     reloads: u64,
     refused: Option<String>,
     told: Losses,
+    /// What there is to say.
+    notes: Vec<String>,
     stop: Arc<AtomicBool>,
     carriers: Vec<JoinHandle<Result<(), ShieldError>>>,
     _holds: [StackHold; 2],
@@ -115,10 +126,7 @@ impl RingGateway {
                     .into(),
             ));
         }
-        let mut counters = Counters::new();
-        let read_at = Now::read();
-        let memory = Arc::new(Memory::new()?);
-        let engine = Engine::new(settings.source.read()?, &mut counters, read_at, Arc::clone(&memory))?;
+        let file = settings.source.read()?;
         settings.places.make()?;
         let lock = lock(&settings)?;
         if settings.places.link().exists() {
@@ -127,16 +135,36 @@ impl RingGateway {
                 settings.interface
             )));
         }
-        check(&pair, Way::Ring, false)?;
-        let sides = Sides::start(&pair, false, &settings.places.state)?;
+        let places = settings.places.clone();
+        Self::begin(settings, &pair, file, lock, threads.max(1)).inspect_err(|_| {
+            // The failure itself is what is told.
+            let _ = places.remove();
+        })
+    }
+
+    fn begin(settings: Settings, pair: &Pair, file: RuleFile, lock: Lock, threads: usize) -> Result<Self, ShieldError> {
+        let (mut counters, mut cache, mut notes) =
+            (Counters::new(), Cache::expecting(&file.rules.protected), Vec::new());
+        let read_at = Now::read();
+        let memory = Arc::new(Memory::new()?);
+        let counting = Counting::Threads(2 * threads);
+        let plan = Plan::of(None, &settings.interface, &file, &settings.places, counting, &mut notes)?;
+        let made = Making { file: &file, extra: &[], watch: plan.config(None), threads: 2 * threads };
+        let engine = made.engine(&mut counters, &mut cache, read_at, Arc::clone(&memory))?;
+        check(pair, Way::Ring, false)?;
+        let sides = Sides::start(pair, false, &settings.places.state)?;
         let holds = [StackHold::attach(&pair.first)?, StackHold::attach(&pair.second)?];
         let engine = Arc::new(RwLock::new(Arc::new(engine)));
-        let counts = Arc::new((0..2 * threads.max(1)).map(|_| Counts::default()).collect::<Vec<_>>());
+        let counts = Arc::new((0..2 * threads).map(|_| Counts::default()).collect::<Vec<_>>());
         let stop = Arc::new(AtomicBool::new(false));
         let mut gateway = Self {
             pair: pair.clone(),
             engine: Arc::clone(&engine),
             memory,
+            file,
+            extra: Vec::new(),
+            watchman: None,
+            cache,
             counters,
             counts: Arc::clone(&counts),
             sides,
@@ -145,6 +173,7 @@ impl RingGateway {
             reloads: 0,
             refused: None,
             told: Losses::default(),
+            notes,
             stop: Arc::clone(&stop),
             carriers: Vec::new(),
             _holds: holds,
@@ -152,13 +181,13 @@ impl RingGateway {
             settings,
         };
         for (number, (from, to)) in [(&pair.first, &pair.second), (&pair.second, &pair.first)].into_iter().enumerate() {
-            let first = number * threads.max(1);
-            let mine = first..first + threads.max(1);
+            let mine = number * threads..(number + 1) * threads;
             let carrier = Carrier::open(from, to, mine, Arc::clone(&engine), Arc::clone(&counts), Arc::clone(&stop))?;
             let started = thread::Builder::new().name(format!("ek-from-{from}")).spawn(move || carrier.run());
             let started = started.map_err(|e| ShieldError::Lacking(format!("cannot start a thread: {e}")))?;
             gateway.carriers.push(started);
         }
+        plan.carry_out(&mut gateway.watchman);
         Ok(gateway)
     }
 
@@ -181,6 +210,7 @@ impl RingGateway {
         signals: &Signals,
         mut tell: impl FnMut(Told),
     ) -> Result<Ended, ShieldError> {
+        let mut looked = Instant::now();
         loop {
             if signals.stop.load(Ordering::Relaxed) {
                 return self.end().map(|()| Ended::Stopped);
@@ -197,9 +227,22 @@ impl RingGateway {
                 self.end()?;
                 return Err(ShieldError::Lacking("a direction ended although nobody told it to".to_owned()));
             }
+            let every = self.look_every();
+            if every.is_some_and(|every| looked.elapsed() >= every) {
+                looked = Instant::now();
+                match self.look() {
+                    Ok(seen) => {
+                        seen.events.into_iter().for_each(|event| tell(Told::Event(event)));
+                        seen.troubles.iter().for_each(|trouble| tell(Told::Said(trouble.to_string())));
+                    }
+                    Err(error) => tell(Told::Said(format!("the rules against an attack cannot be had: {error}"))),
+                }
+            }
             self.told.news(&Sums::new(&self.counts).totals()).into_iter().for_each(|said| tell(Told::Said(said)));
             self.follow_clock();
-            let (command, to) = match requests.recv_timeout(TICK) {
+            self.notes.drain(..).for_each(|said| tell(Told::Said(said)));
+            let wait = every.map_or(TICK, |every| every.saturating_sub(looked.elapsed()).min(TICK));
+            let (command, to) = match requests.recv_timeout(wait) {
                 Ok(request) => request,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => {
@@ -232,54 +275,6 @@ impl RingGateway {
         }
     }
 
-    fn reload(&mut self) -> Answer {
-        let begun = Instant::now();
-        let read_at = Now::read();
-        match self.engine_again(read_at) {
-            Ok(engine) => {
-                let rules = engine.names.len();
-                self.hold(engine, read_at);
-                self.reloads += 1;
-                self.refused = None;
-                let said = format!(
-                    "{rules} rules hold since {:.0} ms after they were asked for",
-                    begun.elapsed().as_secs_f64() * 1e3
-                );
-                Answer { done: true, said, status: None }
-            }
-            Err(error) => {
-                self.refused = Some(error.to_string());
-                let said = format!("the rules that hold go on, the new ones are wrong: {error}");
-                Answer { done: false, said, status: None }
-            }
-        }
-    }
-
-    fn engine_again(&mut self, read_at: Now) -> Result<Engine, ShieldError> {
-        let file = self.settings.source.read_again()?;
-        Engine::new(file, &mut self.counters, read_at, Arc::clone(&self.memory))
-    }
-
-    fn hold(&mut self, engine: Engine, read_at: Now) {
-        *self.engine.write().unwrap_or_else(std::sync::PoisonError::into_inner) = Arc::new(engine);
-        (self.read_at, self.loaded) = (read_at, Timestamp::now());
-    }
-
-    /// Rules that expire by the wall clock are compiled again when that was set.
-    fn follow_clock(&mut self) {
-        let now = Now::read();
-        let offset = |now: Now| now.wall.as_nanosecond() - i128::from(now.monotonic_ns);
-        if (offset(now) - offset(self.read_at)).abs() <= CLOCK_JUMP_NS {
-            return;
-        }
-        if let Ok(engine) = self.engine_again(now) {
-            self.hold(engine, now);
-        } else {
-            // Tried again when the rules are.
-            self.read_at = now;
-        }
-    }
-
     /// How things are.
     pub fn status(&self) -> ShieldStatus {
         let engine = self.engine();
@@ -301,8 +296,8 @@ impl RingGateway {
             default: engine.default_word().to_owned(),
             totals: sums.totals(),
             rates: None,
-            sources: Vec::new(),
-            attacks: Vec::new(),
+            sources: self.watchman.as_ref().map_or_else(Vec::new, Watchman::sources),
+            attacks: self.watchman.as_ref().map_or_else(Vec::new, |watchman| watchman.attacks.clone()),
             warnings: Vec::new(),
         }
     }

@@ -25,7 +25,7 @@ pub use detector::{Detector, State};
 pub use heavy::Heavy;
 pub use ladder::insert;
 pub use learned::Learned;
-pub use reader::{Reader, packet_of};
+pub use reader::{Reader, packet_of, sample_of};
 pub use sentry::{Change, Seen, Sentry};
 pub use template::template;
 pub use window::{Counts, Rates, Window};

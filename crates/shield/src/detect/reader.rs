@@ -82,3 +82,23 @@ pub fn packet_of(sample: &WatchSample) -> Packet {
         transport_at: 0,
     }
 }
+
+/// A packet to the protected prefix of that number, as what counts wants it.
+pub fn sample_of(packet: &Packet, prefix: usize) -> WatchSample {
+    WatchSample {
+        prefix,
+        source: packet.source,
+        destination: packet.destination,
+        ports: packet.ports,
+        flags: packet.tcp_flags.or(packet.icmp_type),
+        len: packet.len,
+        vlan: packet.vlan.unwrap_or(VLAN_NONE),
+        protocol: packet.protocol,
+        fragment: match packet.part {
+            Part::Whole => 0,
+            Part::First => 1,
+            Part::Later => 2,
+        },
+        dscp: packet.dscp,
+    }
+}

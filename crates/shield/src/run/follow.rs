@@ -9,7 +9,7 @@ use crate::{compile::Now, error::ShieldError, rules::file::RuleFile};
 const CLOCK_JUMP_NS: i128 = 500_000_000;
 
 /// Whether the wall clock was set between two moments, or the machine slept, which the monotonic one does not notice.
-fn was_set(then: Now, now: Now) -> bool {
+pub(crate) fn was_set(then: Now, now: Now) -> bool {
     let offset = |now: Now| now.wall.as_nanosecond() - i128::from(now.monotonic_ns);
     (offset(now) - offset(then)).abs() > CLOCK_JUMP_NS
 }

@@ -17,7 +17,7 @@ use super::{
     making::Making,
     memory::{Memory, write_memory},
     settings::Settings,
-    watch::{Plan, Watchman},
+    watch::{Counting, Plan, Watchman},
 };
 use crate::{
     between::{self, Pair, Sides, Way},
@@ -98,7 +98,7 @@ impl Guard {
         };
         let heart = Heart::start(Arc::clone(&shared))?;
         let cookies = challenges(&file).then(|| cookies(&settings)).transpose()?;
-        let plan = Plan::of(None, &settings.interface, &file, &settings.places, &mut notes)?;
+        let plan = Plan::of(None, &settings.interface, &file, &settings.places, Counting::Kernel, &mut notes)?;
         let mut ahead = Ahead::new(&file.rules.protected);
         let mut made = Making {
             ahead: &mut ahead,
@@ -221,7 +221,7 @@ impl Guard {
     pub(super) fn hold(&mut self, file: RuleFile, urgent: bool) -> Result<(), ShieldError> {
         machine::sees_tags(&self.settings, &file)?;
         let (interface, places) = (&self.settings.interface, &self.settings.places);
-        let plan = Plan::of(self.watchman.as_ref(), interface, &file, places, &mut self.notes)?;
+        let plan = Plan::of(self.watchman.as_ref(), interface, &file, places, Counting::Kernel, &mut self.notes)?;
         let mut extra = plan.extra(self.watchman.as_ref()).unwrap_or_else(|| self.extra.clone());
         if self.cookies.is_none() && (challenges(&file) || challenge(&extra)) {
             let both = cookies(&self.settings).and_then(|c| Ok((accept(&self.settings, Some(&c))?, c)));

@@ -3,7 +3,7 @@
 mod ahead;
 mod answers;
 pub mod control;
-mod follow;
+pub(crate) mod follow;
 pub mod guard;
 mod heart;
 pub mod keeper;
@@ -17,7 +17,7 @@ pub mod session;
 pub mod settings;
 pub mod status;
 pub mod unit;
-mod watch;
+pub(crate) mod watch;
 
 pub use guard::Guard;
 pub use keeper::{Answer, Command, Ended, Signals, Told, keep};

@@ -25,16 +25,34 @@ const KEEP_EVERY: Duration = Duration::from_secs(10);
 
 /// Who watches, and what is shown of it.
 #[derive(Debug)]
-pub(super) struct Watchman {
-    pub(super) sentry: Sentry,
+pub(crate) struct Watchman {
+    pub(crate) sentry: Sentry,
     protected: Vec<Prefix>,
-    pub(super) attacks: Vec<AttackStatus>,
+    pub(crate) attacks: Vec<AttackStatus>,
     kept: Instant,
+}
+
+/// Who counts what comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Counting {
+    /// The kernel's program, on each CPU.
+    Kernel,
+    /// So many threads of this process.
+    Threads(usize),
+}
+
+impl Counting {
+    fn watch(self, prefixes: usize) -> Result<Watch, ShieldError> {
+        Ok(match self {
+            Self::Kernel => Watch::create(prefixes)?,
+            Self::Threads(threads) => Watch::create_for(prefixes, threads)?,
+        })
+    }
 }
 
 /// What becomes of the watchman when rules change. Nothing has become of it yet.
 #[derive(Debug)]
-pub(super) enum Plan {
+pub(crate) enum Plan {
     /// It stays as it is, or there is none and is to be none.
     Same,
     /// Nothing is protected any more.
@@ -47,16 +65,17 @@ pub(super) enum Plan {
 
 impl Plan {
     /// For what `file` protects. `notes`: what there is to say about it.
-    pub(super) fn of(
+    pub(crate) fn of(
         now: Option<&Watchman>,
         interface: &str,
         file: &RuleFile,
         places: &Places,
+        counting: Counting,
         notes: &mut Vec<String>,
     ) -> Result<Self, ShieldError> {
         let protected = &file.rules.protected;
         let Some(watchman) = now else {
-            return Ok(match Watchman::start(interface, file, places, notes)? {
+            return Ok(match Watchman::start(interface, file, places, counting, notes)? {
                 Some(watchman) => Self::First(Box::new(watchman)),
                 None => Self::Same,
             });
@@ -69,13 +88,13 @@ impl Plan {
             return Ok(Self::Same);
         }
         // Maps of its own: what the old program still counts under a number is of another prefix.
-        let watch = if same { None } else { Some(Watch::create(protected.len())?) };
+        let watch = if same { None } else { Some(counting.watch(protected.len())?) };
         let change = watchman.sentry.prepare(file.detection.clone(), protected, watch)?;
         Ok(Self::Other(Box::new(change)))
     }
 
     /// What the program is to be told.
-    pub(super) fn config(&self, now: Option<&Watchman>) -> Option<WatchConfig> {
+    pub(crate) fn config(&self, now: Option<&Watchman>) -> Option<WatchConfig> {
         match self {
             Self::Gone => None,
             Self::First(watchman) => Some(watchman.config()),
@@ -85,7 +104,7 @@ impl Plan {
     }
 
     /// The mitigations that go on; none: all that hold.
-    pub(super) fn extra(&self, now: Option<&Watchman>) -> Option<Vec<Rule>> {
+    pub(crate) fn extra(&self, now: Option<&Watchman>) -> Option<Vec<Rule>> {
         match self {
             Self::Same => None,
             Self::Gone | Self::First(_) => Some(Vec::new()),
@@ -94,7 +113,7 @@ impl Plan {
     }
 
     /// Whether other prefixes are protected from now on.
-    pub(super) fn is_elsewhere(&self) -> bool {
+    pub(crate) fn is_elsewhere(&self) -> bool {
         match self {
             Self::Same => false,
             Self::Gone | Self::First(_) => true,
@@ -103,7 +122,7 @@ impl Plan {
     }
 
     /// Its program counts.
-    pub(super) fn carry_out(self, watchman: &mut Option<Watchman>) {
+    pub(crate) fn carry_out(self, watchman: &mut Option<Watchman>) {
         match self {
             Self::Same => {}
             Self::Gone => *watchman = None,
@@ -135,13 +154,14 @@ impl Watchman {
         interface: &str,
         file: &RuleFile,
         places: &Places,
+        counting: Counting,
         notes: &mut Vec<String>,
     ) -> Result<Option<Self>, ShieldError> {
         let protected = file.rules.protected.clone();
         if protected.is_empty() {
             return Ok(None);
         }
-        let watch = Watch::create(protected.len())?;
+        let watch = counting.watch(protected.len())?;
         let mut sentry = Sentry::start(interface, file.detection.clone(), &protected, watch)?;
         let path = learned(places);
         let memory = Duration::try_from_secs_f64(file.detection.baseline.memory_s).unwrap_or(Duration::MAX);
@@ -161,22 +181,22 @@ impl Watchman {
     }
 
     /// Writes down what was learned, if that is due.
-    pub(super) fn keep(&mut self, places: &Places) -> Result<(), ShieldError> {
+    pub(crate) fn keep(&mut self, places: &Places) -> Result<(), ShieldError> {
         if self.kept.elapsed() < KEEP_EVERY { Ok(()) } else { self.keep_now(places) }
     }
 
     /// Writes down what was learned.
-    pub(super) fn keep_now(&mut self, places: &Places) -> Result<(), ShieldError> {
+    pub(crate) fn keep_now(&mut self, places: &Places) -> Result<(), ShieldError> {
         self.kept = Instant::now();
         write_whole(&learned(places), Learned::of(self.sentry.detector(), monotonic()).text().as_bytes())
     }
 
-    pub(super) fn config(&self) -> WatchConfig {
+    pub(crate) fn config(&self) -> WatchConfig {
         self.sentry.watch().clone()
     }
 
     /// Takes down what is shown of it.
-    pub(super) fn note(&mut self, seen: &Seen) {
+    pub(crate) fn note(&mut self, seen: &Seen) {
         for event in &seen.events {
             self.note_event(event);
         }
@@ -186,7 +206,7 @@ impl Watchman {
     }
 
     /// Who sends most just now.
-    pub(super) fn sources(&self) -> Vec<SourceStatus> {
+    pub(crate) fn sources(&self) -> Vec<SourceStatus> {
         let name = |prefix: Prefix| match prefix.len {
             32 => prefix.address.to_string(),
             len => format!("{}/{len}", prefix.address),

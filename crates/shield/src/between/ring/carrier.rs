@@ -108,11 +108,13 @@ impl Carrier {
             let ended = thread::scope(|scope| {
                 let threads: Vec<_> = ways
                     .iter_mut()
-                    .zip(&self.counts[self.mine.clone()])
-                    .map(|(way, counts)| {
-                        scope.spawn(|| {
-                            let _ends = Ends(&one_ended);
-                            way.carry(counts, &self.engine, [&self.stop, &one_ended])
+                    .zip(self.mine.clone())
+                    .map(|(way, thread)| {
+                        let (counts, one_ended) = (&self.counts[thread], &one_ended);
+                        let (engine, stop) = (&self.engine, &self.stop);
+                        scope.spawn(move || {
+                            let _ends = Ends(one_ended);
+                            way.carry((thread, counts), engine, [stop, one_ended])
                         })
                     })
                     .collect();
@@ -171,7 +173,7 @@ pub(super) fn broke_off() -> ShieldError {
 impl Way {
     fn carry(
         &mut self,
-        counts: &Counts,
+        (thread, counts): (usize, &Counts),
         engine: &RwLock<Arc<Engine>>,
         ends: [&AtomicBool; 2],
     ) -> Result<(), ShieldError> {
@@ -188,7 +190,7 @@ impl Way {
                 let (engine, now_ns): &(Arc<Engine>, u64) = holds.get_or_insert_with(|| {
                     (engine.read().unwrap_or_else(PoisonError::into_inner).clone(), monotonic_ns())
                 });
-                let sent = match engine.judge(bytes, *now_ns, counts, &mut strain) {
+                let sent = match engine.judge(bytes, thread, *now_ns, counts, &mut strain) {
                     Judged::Pass => sender.send(bytes, counts),
                     Judged::Drop => Ok(()),
                     Judged::Question(question) => asker.ask(&question, counts),

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bpf::shield::{RuleCount, ShieldCounts, ShieldTotals};
 use model::shield::Totals;
 
 use crate::compile::COUNTERS_MAX;
@@ -73,6 +74,30 @@ impl<'a> Sums<'a> {
     pub(super) fn rule(&self, slot: u16) -> [u64; OF_RULE] {
         let of = |n: usize| self.0.iter().map(|c| c.rules[usize::from(slot)][n].load(Ordering::Relaxed)).sum();
         [of(0), of(1), of(2)]
+    }
+
+    /// As the kernel program's counters are read.
+    pub(super) fn shield_counts(&self) -> ShieldCounts {
+        let rules = (0..COUNTERS_MAX).map(|slot| {
+            let [packets, bytes, limited] = self.rule(slot as u16);
+            RuleCount { packets, bytes, limited }
+        });
+        let t = self.totals();
+        let totals = ShieldTotals {
+            passed: t.passed,
+            passed_bytes: t.passed_bytes,
+            dropped: t.dropped,
+            dropped_bytes: t.dropped_bytes,
+            by_default: t.by_default,
+            malformed: t.malformed,
+            not_ip: t.not_ip,
+            limited: t.limited,
+            challenged: t.challenged,
+            failed_open: 0,
+            failed_closed: 0,
+            crowded: 0,
+        };
+        ShieldCounts { rules: rules.collect(), totals }
     }
 
     fn of(&self, total: Total) -> u64 {

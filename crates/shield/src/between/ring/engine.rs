@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bpf::shield::ShieldTables;
+use bpf::shield::{ShieldTables, WatchWriter};
 use model::shield::RuleStatus;
 
 use super::{
@@ -11,11 +11,12 @@ use super::{
     counts::{Counts, Sums, Total},
 };
 use crate::{
-    compile::{self, Counters, Now, lookup},
+    compile::lookup,
+    detect,
     error::ShieldError,
     packet::{Packet, Parsed},
     reference::Outcome,
-    rules::{Rules, file::RuleFile},
+    rules::Rules,
     run::status,
 };
 
@@ -26,6 +27,8 @@ pub(super) struct Engine {
     rules: Vec<RuleStatus>,
     pub(super) names: Vec<String>,
     default: &'static str,
+    /// Count what comes to protected prefixes, one for each thread; none: nothing is protected.
+    watch: Vec<WatchWriter>,
     memory: Arc<Memory>,
 }
 
@@ -61,32 +64,28 @@ pub(super) enum Judged {
 }
 
 impl Engine {
-    /// Of the rules that `file` has; `memory` is that of the rules before.
-    pub(super) fn new(
-        file: RuleFile,
-        counters: &mut Counters,
-        now: Now,
-        memory: Arc<Memory>,
-    ) -> Result<Self, ShieldError> {
-        let mut rules: Rules = file.rules;
-        // What crosses is for others than this machine.
-        rules.rules.splice(0..0, file.management.rules(&[], None));
-        if !rules.protected.is_empty() {
-            return Err(ShieldError::Usage(
-                "packet rings watch for no attacks: leave away what is to be protected, or use --backend xdp".into(),
-            ));
-        }
-        Ok(Self {
-            tables: compile::tables(&rules, counters, now)?,
+    /// Of `rules` and their tables; `memory` is that of the rules before. `watch` counts what comes to protected prefixes, for each thread by
+    /// its number.
+    pub(super) fn new(rules: &Rules, tables: ShieldTables, watch: Vec<WatchWriter>, memory: Arc<Memory>) -> Self {
+        Self {
+            tables,
             names: rules.rules.iter().map(|rule| rule.name.clone()).collect(),
             default: status::verdict(rules.default),
             rules: rules.rules.iter().map(status::rule).collect(),
+            watch,
             memory,
-        })
+        }
     }
 
-    /// What becomes of the frame at CLOCK_MONOTONIC `now_ns`; counted.
-    pub(super) fn judge(&self, frame: &[u8], now_ns: u64, counts: &Counts, strain: &mut Strain) -> Judged {
+    /// What becomes of the frame, read by the thread of this number, at CLOCK_MONOTONIC `now_ns`; counted.
+    pub(super) fn judge(
+        &self,
+        frame: &[u8],
+        thread: usize,
+        now_ns: u64,
+        counts: &Counts,
+        strain: &mut Strain,
+    ) -> Judged {
         let judged = match Packet::parse(frame) {
             Parsed::NotIp => {
                 counts.add(Total::NotIp, 1);
@@ -96,7 +95,15 @@ impl Engine {
                 counts.add(Total::Malformed, 1);
                 if self.tables.malformed_drop { Judged::Drop } else { Judged::Pass }
             }
-            Parsed::Ip(packet) => self.judge_packet(&packet, frame, now_ns, counts, strain),
+            Parsed::Ip(packet) => {
+                // Before any rule decides, so that an attack does not seem to end when it is dropped.
+                if let Some(writer) = self.watch.get(thread)
+                    && let Some(prefix) = lookup::protected(&self.tables, &packet)
+                {
+                    writer.count(&detect::sample_of(&packet, prefix), frame.len());
+                }
+                self.judge_packet(&packet, frame, now_ns, counts, strain)
+            }
         };
         let (frames, bytes) = match judged {
             Judged::Pass => (Total::Passed, Total::PassedBytes),
