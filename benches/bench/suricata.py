@@ -41,17 +41,19 @@ def _bare(lab):
 
 
 def _unwatched(path):
-    """The same rules, and nothing watched for attacks: rings do not."""
+    """The same rules, and nothing watched for attacks."""
     found = os.path.join(os.path.dirname(path), "unwatched.toml")
     with open(path) as file, open(found, "w") as copy:
         copy.writelines(line for line in file if not line.startswith("protect"))
     return found
 
 
-def _between(*more):
+def _between(*more, watched=True):
     def place(lab):
         _offloads_off(lab)
-        rules = _unwatched(_rules(lab, PREFIXES, "pass"))
+        rules = _rules(lab, PREFIXES, "pass")
+        if not watched:
+            rules = _unwatched(rules)
         program = _start(lab, "evenkeel shield", [EVENKEEL, "shield", "run", "--between", f"{RECEIVER},{FAR}", "--rules", rules, "--quiet", *more], READER_CPU)
         if not wait_for(lambda: "rules hold" in program.text() or not program.running(), PATIENCE, 0.05) or not program.running():
             raise Trouble(f"evenkeel shield did not start:\n{program.text()[-1500:]}")
@@ -104,14 +106,17 @@ def gateways(lab, _generator, options, say):
     bare = "bare XDP redirect"
     none, one = f"Suricata {version()}, no rules", "Suricata, one drop rule"
     rule = 'drop udp any any -> any 9 (msg:"discard"; sid:1; rev:1;)\n'
-    ours = f"nothing watched for attacks, {RULES} rules, {PREFIXES:,} prefixes; the flood's rule passes it"
+    unwatched = f"{ring}, nothing watched"
+    ours = f"{RULES} rules, {PREFIXES:,} prefixes; the flood's rule passes it"
+    counted = f"everything counted per rule and per protected address, detection on, {ours}"
     filters = [
         Filter(bare, "bpf_redirect and nothing else: what the transmit ring offers", _bare, receive="plain"),
-        Filter(xdp, ours, _between(), receive="plain"),
-        Filter(ring, ours + "; one thread each way", _between("--backend", "ring"), receive="plain", in_xdp=False),
+        Filter(xdp, counted, _between(), receive="plain"),
+        Filter(ring, counted + "; one thread each way", _between("--backend", "ring"), receive="plain", in_xdp=False),
+        Filter(unwatched, f"detection off, {ours}; one thread each way", _between("--backend", "ring", watched=False), receive="plain", in_xdp=False),
         Filter(none, "AF_PACKET, copy-mode ips, workers, one thread each way", _suricata(""), receive="plain", in_xdp=False, needs=SURICATA),
         Filter(one, "as above; the rule is about UDP to port 9, which does not come", _suricata(rule), receive="plain", in_xdp=False, needs=SURICATA),
     ]
     how = f"65,536 flows of SYNs from a transmit ring; sent and received on core {SENDER_CPU}, user space on core {READER_CPU}; frames that arrived behind"
-    wanted = [(xdp, bare, None), (xdp, none, None), (ring, none, None), (ring, one, None)]
+    wanted = [(xdp, bare, None), (xdp, none, None), (ring, none, None), (ring, one, None), (ring, unwatched, None)]
     return _table(lab, "gateways", how, filters, Generator("evenkeel gen", _flood, EVENKEEL, "SYNs"), _crossed, wanted, options, say)
