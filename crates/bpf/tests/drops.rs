@@ -177,14 +177,17 @@ fn a_flood_is_sampled_and_its_total_is_known() {
         let exact = read.by_reason.iter().find(|(r, _)| *r == number).unwrap().1;
         // A thread that is held up within the program keeps the others of its CPU out meanwhile, which the kernel counts.
         let missed = read.cost.missed;
-        assert!(exact + missed >= arrived, "{exact} counted, {missed} missed, {arrived} arrived");
+        // Other tests put programs on the tracepoint and take them away meanwhile: on a busy machine whole polls of 64 packets were seen to
+        // pass it untold, two of 15,625.
+        let few = arrived / 1000;
+        assert!(exact + missed + few >= arrived, "{exact} counted, {missed} missed, {arrived} arrived");
         assert!(read.cost.backed_off && read.cost.first_backoff.is_some(), "{:?}", read.cost);
         assert!(read.cost.seen * 2 < read.cost.events, "{:?}", read.cost);
         assert!(drops.iter().all(|c| c.ifindex == bed.right_index), "{drops:?}");
         // What is not attributed is at most what lay between two looks, on each CPU.
         let seen = packets(&drops);
         assert!(
-            seen + read.cost.unattributed + missed >= arrived && seen <= exact,
+            seen + read.cost.unattributed + missed + few >= arrived && seen <= exact,
             "{seen} of {arrived}: {:?}",
             read.cost
         );

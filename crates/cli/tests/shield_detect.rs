@@ -356,7 +356,7 @@ fn packet_rings_between_two_interfaces_watch_too() {
     let Some(mut bed) = between::bed("ekdtc") else { return };
     let path = bed.folder.path().join("events");
     let rules = bed.rules(&format!(
-        "protect = [\"{0}/32\"]\n[detection]\nevents = {path:?}\nquiet-s = 0.5\nbaseline = {{ learn = false }}\nthreshold = {{ packets = 15000 }}\n",
+        "protect = [\"{0}/32\"]\n[detection]\nevents = {path:?}\nquiet-s = 1\nbaseline = {{ learn = false }}\nthreshold = {{ packets = 15000 }}\n",
         between::SERVER
     ));
     bed.run(&rules, &["--backend", "ring"]);
@@ -374,7 +374,9 @@ fn packet_rings_between_two_interfaces_watch_too() {
         ("reflection", "dropped", &["--udp", "--src", "10.0.0.0/20", "--src-port", "123", "--flows", "4096"][..]),
         ("syn-flood", "challenged", &["--syn-flood", "--src", "10.0.0.0/16", "--flows", "65536", "--dst-port", "80"]),
     ] {
-        let (before, acted) = (events().len(), total(&bed, counter));
+        let totals =
+            |bed: &between::Bed| ["passed", "dropped", "challenged"].map(|what| total(bed, what)).iter().sum::<u64>();
+        let (before, acted, all_before) = (events().len(), total(&bed, counter), totals(&bed));
         let mut all = vec!["gen", &bed.client_end.name, "--rate", FLOOD, "--duration", FLOOD_TIME, "--dst-mac", &mac];
         all.extend(["--dst", between::SERVER]);
         all.extend(arguments);
@@ -386,17 +388,17 @@ fn packet_rings_between_two_interfaces_watch_too() {
         connected.expect("connected behind the flood");
         let flown = flow.end();
         bed.wait("it has ended", || events().last().is_some_and(|event| event["event"] == "ended"));
+        bed.wait("nothing is attacked", || bed.status()["attacks"] == Value::Array(Vec::new()));
         let (events, acted) = (events().split_off(before), total(&bed, counter) - acted);
+        let judged = totals(&bed) - all_before;
         eprintln!("{class}: {acted} {counter}, {} of {} datagrams came through", flown.received, flown.sent);
         let words: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
         assert_eq!((words[0], words[words.len() - 1]), ("began", "ended"), "{events:#?}");
         assert_eq!(events[0]["class"], class, "{events:#?}");
         assert!(words.contains(&"mitigating"), "{events:#?}");
-        // Of some 120,000, those of the first moments were let through.
-        assert!(acted > 60_000, "{acted} {counter}");
-        // Where the flood keeps both cores busy, frames are lost before the rings.
-        assert!(flown.received * 2 > flown.sent, "{} of {}", flown.received, flown.sent);
-        assert_eq!(bed.status()["attacks"], Value::Array(Vec::new()));
+        // Those of the first moments were let through. Where the flood keeps both cores busy, frames are lost before the rings.
+        assert!(acted > 10_000 && acted * 2 > judged, "{acted} {counter} of {judged}");
+        assert!(flown.received * 4 > flown.sent, "{} of {}", flown.received, flown.sent);
     }
     // Something else is protected, then nothing, then the same as before.
     let text = between::read(Path::new(&rules));

@@ -119,22 +119,34 @@ fn a_source_stays_known_while_its_syns_come_and_is_asked_again_later() {
     let Some(bed) = Bed::new("ckturns", Way::Gateway(GatewayCookies { known_s, strict: true })) else { return };
     let test = |frame: &Frame| bed.server.run(|| bed.shield.test(&frame.bytes())).unwrap().unwrap();
     let syn = Frame::new(bed.far.mac, bed.near.mac, CLIENT[0], SERVER[0]);
-    let question = Frame::read(&test(&syn).frame);
-    test(&Frame { flags: RST, seq: question.ack, options: vec![], ..syn.clone() });
     // The program's seconds are 2^30 ns long, and one that has begun does not count.
     let second = Duration::from_nanos(1 << 30);
-    let start = Instant::now();
-    let mut last = start;
+    let prove = || {
+        let question = Frame::read(&test(&syn).frame);
+        let since = Instant::now();
+        test(&Frame { flags: RST, seq: question.ack, options: vec![], ..syn.clone() });
+        since
+    };
+    let (mut start, mut proofs) = (Instant::now(), 1);
+    let mut last = prove();
     while start.elapsed() < second * 10 {
-        let action = test(&syn).action;
-        // Unless this machine was away for so long.
-        if last.elapsed() < second * (known_s - 1) - Duration::from_millis(50) {
-            assert_eq!(action, PASS, "{:?} after it was learned", start.elapsed());
+        let (before, action) = (Instant::now(), test(&syn).action);
+        if action != PASS {
+            let away = last.elapsed();
+            assert!(
+                away > second * (known_s - 1),
+                "{away:?} after its last SYN, {:?} after the first",
+                start.elapsed()
+            );
+            // This machine was away for so long: once more, as long as somebody has patience.
+            assert!(proofs < 5, "a machine that is away again and again");
+            (start, last, proofs) = (Instant::now(), prove(), proofs + 1);
+            continue;
         }
-        last = Instant::now();
+        last = before;
         thread::sleep(second * 2 / 3);
     }
-    assert_eq!(bed.counts().proved, 1);
+    assert_eq!(bed.counts().proved, proofs);
     thread::sleep(second * (known_s + 1));
     assert_ne!(test(&syn).action, PASS, "{known_s} s after its last SYN");
 }

@@ -5,7 +5,10 @@ use std::{
     mem::offset_of,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     os::fd::{AsFd, OwnedFd},
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{Ordering, fence},
+    },
 };
 
 use libbpf_rs::{MapHandle, MapType, OpenObject, libbpf_sys};
@@ -324,7 +327,9 @@ impl Watch {
         for (i, word) in bytes.chunks_exact_mut(8).enumerate() {
             word.copy_from_slice(&self.cpus.word(start + i * 8).load(Ordering::Relaxed).to_ne_bytes());
         }
-        (self.cpus.word(start).load(Ordering::Acquire) == sequence).then(|| decode(&bytes)).flatten()
+        // What was read was read before this.
+        fence(Ordering::Acquire);
+        (self.cpus.word(start).load(Ordering::Relaxed) == sequence).then(|| decode(&bytes)).flatten()
     }
 
     fn cpu_half(&self, cpu: usize, offset: usize) -> &std::sync::atomic::AtomicU32 {

@@ -207,7 +207,7 @@ impl Bed {
 
     /// Numbered datagrams from the client to a port of the server, one in each `pause`.
     pub(crate) fn flow(&self, port: u16, pause: Duration) -> Flow {
-        let receiver = self.server.run(|| UdpSocket::bind((SERVER, port)).expect("a socket")).expect("a namespace");
+        let receiver = self.server.run(|| bind((SERVER, port))).expect("a namespace");
         receiver.set_read_timeout(Some(Duration::from_millis(300))).expect("a time-out");
         let sender = self.client.run(|| UdpSocket::bind((CLIENT, 0)).expect("a socket")).expect("a namespace");
         let stop = Arc::new(AtomicBool::new(false));
@@ -276,7 +276,7 @@ pub(crate) fn said(output: &Output) -> String {
 }
 
 /// A socket that was just closed may live on for a moment in a program that another test is starting.
-fn bind(address: (&str, u16)) -> UdpSocket {
+pub(crate) fn bind(address: (&str, u16)) -> UdpSocket {
     let begun = Instant::now();
     loop {
         match UdpSocket::bind(address) {

@@ -43,6 +43,7 @@ use crate::{
     rules::{Rule, file::RuleFile},
     run::{
         Answer, Command, Ended, Settings, Signals, Told,
+        follow::still_by,
         keeper::Request,
         lock::{Lock, lock},
         watch::{Counting, Plan, Watchman},
@@ -79,6 +80,21 @@ impl Losses {
     }
 }
 
+/// An interface's index, by which it is known as long as it exists.
+fn index(name: &str) -> Result<u32, ShieldError> {
+    sys::packet::interface_index(name).ok_or_else(|| port::members::unknown_interface(name).into())
+}
+
+/// Its name, which may change; none: it is gone.
+fn name(index: u32) -> Option<String> {
+    nix::net::if_::if_indextoname(index).ok()?.into_string().ok()
+}
+
+/// What is told of an interface that is gone.
+fn gone(index: u32) -> ShieldError {
+    ShieldError::Lacking(format!("the interface of index {index} is gone, and the shield with it"))
+}
+
 /// Frames cross while this lives.
 #[derive(Debug)]
 pub struct RingGateway {
@@ -104,8 +120,10 @@ pub struct RingGateway {
     notes: Vec<String>,
     stop: Arc<AtomicBool>,
     carriers: Vec<JoinHandle<Result<(), ShieldError>>>,
+    /// Of the interfaces, whatever they are called now.
+    indices: [u32; 2],
     _holds: [StackHold; 2],
-    _lock: Lock,
+    _lock: Option<Lock>,
 }
 
 impl RingGateway {
@@ -127,8 +145,9 @@ impl RingGateway {
             ));
         }
         let file = settings.source.read()?;
+        let fresh = !settings.places.state.exists();
         settings.places.make()?;
-        let lock = lock(&settings)?;
+        let mut lock = Some(lock(&settings)?);
         if settings.places.link().exists() {
             return Err(ShieldError::Usage(format!(
                 "an XDP shield was left in front of {0}: end it by `evenkeel shield stop {0}`",
@@ -136,13 +155,22 @@ impl RingGateway {
             )));
         }
         let places = settings.places.clone();
-        Self::begin(settings, &pair, file, lock, threads.max(1)).inspect_err(|_| {
-            // The failure itself is what is told.
-            let _ = places.remove();
+        Self::begin(settings, &pair, file, &mut lock, threads.max(1)).inspect_err(|_| {
+            // Whoever has the lock may remove what is there; what a process before has learned stays for the next one.
+            if fresh && lock.is_some() {
+                // The failure itself is what is told.
+                let _ = places.remove();
+            }
         })
     }
 
-    fn begin(settings: Settings, pair: &Pair, file: RuleFile, lock: Lock, threads: usize) -> Result<Self, ShieldError> {
+    fn begin(
+        settings: Settings,
+        pair: &Pair,
+        file: RuleFile,
+        lock: &mut Option<Lock>,
+        threads: usize,
+    ) -> Result<Self, ShieldError> {
         let (mut counters, mut cache, mut notes) =
             (Counters::new(), Cache::expecting(&file.rules.protected), Vec::new());
         let read_at = Now::read();
@@ -152,6 +180,8 @@ impl RingGateway {
         let made = Making { file: &file, extra: &[], watch: plan.config(None), threads: 2 * threads };
         let engine = made.engine(&mut counters, &mut cache, read_at, Arc::clone(&memory))?;
         check(pair, Way::Ring, false)?;
+        let [first, second] = pair.names().map(index);
+        let indices = [first?, second?];
         let sides = Sides::start(pair, false, &settings.places.state)?;
         let holds = [StackHold::attach(&pair.first)?, StackHold::attach(&pair.second)?];
         let engine = Arc::new(RwLock::new(Arc::new(engine)));
@@ -176,14 +206,16 @@ impl RingGateway {
             notes,
             stop: Arc::clone(&stop),
             carriers: Vec::new(),
+            indices,
             _holds: holds,
-            _lock: lock,
+            _lock: lock.take(),
             settings,
         };
-        for (number, (from, to)) in [(&pair.first, &pair.second), (&pair.second, &pair.first)].into_iter().enumerate() {
+        for (number, from) in indices.into_iter().enumerate() {
             let mine = number * threads..(number + 1) * threads;
+            let to = indices[1 - number];
             let carrier = Carrier::open(from, to, mine, Arc::clone(&engine), Arc::clone(&counts), Arc::clone(&stop))?;
-            let started = thread::Builder::new().name(format!("ek-from-{from}")).spawn(move || carrier.run());
+            let started = thread::Builder::new().name(format!("ek-from-{number}")).spawn(move || carrier.run());
             let started = started.map_err(|e| ShieldError::Lacking(format!("cannot start a thread: {e}")))?;
             gateway.carriers.push(started);
         }
@@ -298,8 +330,13 @@ impl RingGateway {
             rates: None,
             sources: self.watchman.as_ref().map_or_else(Vec::new, Watchman::sources),
             attacks: self.watchman.as_ref().map_or_else(Vec::new, |watchman| watchman.attacks.clone()),
-            warnings: Vec::new(),
+            warnings: self.warnings(),
         }
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let names = self.pair.names().into_iter().zip(self.indices);
+        names.filter_map(|(was, index)| name(index).filter(|now| now != was).map(|now| still_by(was, &now))).collect()
     }
 
     /// Ends the threads and puts back what was set.

@@ -1,6 +1,9 @@
 //! All of detection for one shield: counters in, events told, rules out.
 
-use std::{collections::HashMap, time::Instant};
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
 
 use bpf::shield::{RuleCount, ShieldCounts, Watch, WatchConfig};
 use model::shield_event::ShieldEvent;
@@ -12,6 +15,8 @@ use crate::{
     rules::{Action, Prefix, Rule},
 };
 
+/// Rules that could not be made to hold are given again after so long.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Metrics are written this often.
 const METRICS_EVERY_S: f64 = 1.0;
 
@@ -28,6 +33,8 @@ pub struct Sentry {
     /// Counts of the mitigations' rules at the last look.
     before: HashMap<String, RuleCount>,
     revision: u64,
+    /// When rules were given that could not be made to hold.
+    not_held: Option<Instant>,
     started: Instant,
     metrics_at: Option<Instant>,
 }
@@ -91,6 +98,7 @@ impl Sentry {
             server,
             before: HashMap::new(),
             revision: 0,
+            not_held: None,
             started: Instant::now(),
             metrics_at: None,
         })
@@ -173,8 +181,8 @@ impl Sentry {
             events: self.detector.step(&window, self.started.elapsed(), jiff::Timestamp::now()),
             ..Seen::default()
         };
-        if self.detector.revision() != self.revision {
-            self.revision = self.detector.revision();
+        if self.detector.revision() != self.revision || self.not_held.is_some_and(|at| at.elapsed() >= AGAIN) {
+            (self.revision, self.not_held) = (self.detector.revision(), None);
             seen.rules = Some(self.detector.rules());
         }
         for event in &seen.events {
@@ -184,6 +192,11 @@ impl Sentry {
         seen.troubles.extend(self.hook.iter().flat_map(Hook::failures));
         seen.troubles.extend(self.tell_metrics(counts, counters));
         seen
+    }
+
+    /// The rules of the last look could not be made to hold: they are given again.
+    pub fn not_held(&mut self) {
+        self.not_held = Some(Instant::now());
     }
 
     fn tell_metrics(&mut self, counts: &ShieldCounts, counters: &Counters) -> Option<EventError> {

@@ -102,7 +102,7 @@ pub(super) fn of_link(link: &ShieldLink) -> Option<String> {
     (!up).then(|| format!("{name} is down: nothing comes to the filter, which stays (`ip link set {name} up`)"))
 }
 
-fn still_by(before: &str, now: &str) -> String {
+pub(crate) fn still_by(before: &str, now: &str) -> String {
     format!(
         "{before} is called {now} now, and its shield still goes by the old name (`evenkeel shield status {before}`): what is set on the interface by its name is \
          not looked after, so give it its name back or start the shield again"

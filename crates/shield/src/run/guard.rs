@@ -50,7 +50,7 @@ pub struct Guard {
     /// What there is to say.
     pub(super) notes: Vec<String>,
     heart: Heart,
-    _lock: Lock,
+    _lock: Option<Lock>,
 }
 
 impl Guard {
@@ -64,15 +64,13 @@ impl Guard {
         machine::same_clock()?;
         let notes = machine::bpf_file_system(settings.places.bpf_file_system())?.into_iter().collect();
         settings.places.make()?;
-        let lock = lock(&settings)?;
+        let mut lock = Some(lock(&settings)?);
         let left = Left::find(&settings)?;
         let fresh = left.is_none();
-        if let Some(pair) = &settings.between {
-            between::check(pair, way(settings.mode), !fresh)?;
-        }
         let places = settings.places.clone();
-        Self::begin(settings, file, left, lock, notes).inspect_err(|_| {
-            if fresh {
+        Self::begin(settings, file, left, &mut lock, notes).inspect_err(|_| {
+            // Whoever has the lock may remove what is there.
+            if fresh && lock.is_some() {
                 // The failure itself is what is told.
                 let _ = places.remove();
             }
@@ -83,9 +81,12 @@ impl Guard {
         settings: Settings,
         mut file: RuleFile,
         left: Option<Left>,
-        lock: Lock,
+        lock: &mut Option<Lock>,
         mut notes: Vec<String>,
     ) -> Result<Self, ShieldError> {
+        if let Some(pair) = &settings.between {
+            between::check(pair, way(settings.mode), left.is_some())?;
+        }
         machine::sees_tags(&settings, &file)?;
         notes.extend(leave_out(&settings, &mut file));
         let (shared, links, memory) = match left {
@@ -150,7 +151,7 @@ impl Guard {
             refused: None,
             notes,
             heart,
-            _lock: lock,
+            _lock: lock.take(),
         })
     }
 
@@ -187,6 +188,9 @@ impl Guard {
             let before = std::mem::replace(&mut self.extra, rules);
             if let Err(error) = self.hold(self.file.clone(), urgent) {
                 self.extra = before;
+                if let Some(watchman) = &mut self.watchman {
+                    watchman.sentry.not_held();
+                }
                 return Err(error);
             }
         } else if let Some(shield) = self.ahead.ready()? {

@@ -21,6 +21,7 @@ use super::{
     asking::Strain,
     counts::{Counts, Total},
     engine::{Engine, Judged},
+    gone, name,
     sending::{Asker, Sender},
 };
 use crate::error::ShieldError;
@@ -41,8 +42,9 @@ const LAYOUT: RingLayout = RingLayout { block_bytes: 1 << 17, blocks: 64, retire
 /// One direction.
 #[derive(Debug)]
 pub(super) struct Carrier {
-    from: String,
-    to: String,
+    /// Indices of the interfaces.
+    from: u32,
+    to: u32,
     /// Which of the counts are its threads'.
     mine: Range<usize>,
     engine: Arc<RwLock<Arc<Engine>>>,
@@ -58,27 +60,28 @@ struct Way {
     sender: Sender,
     /// To where the frames come from: questions.
     asker: Asker,
+    /// Frames that the ring had no place for, as far as they are counted.
+    missed: u64,
 }
 
 impl Carrier {
     /// Opens the rings of as many threads as there are counts in `mine`.
     pub(super) fn open(
-        from: &str,
-        to: &str,
+        from: u32,
+        to: u32,
         mine: Range<usize>,
         engine: Arc<RwLock<Arc<Engine>>>,
         counts: Arc<Vec<Counts>>,
         stop: Arc<AtomicBool>,
     ) -> Result<Self, ShieldError> {
-        let mut carrier =
-            Self { from: from.to_owned(), to: to.to_owned(), mine, engine, counts, stop, ways: Vec::new() };
+        let mut carrier = Self { from, to, mine, engine, counts, stop, ways: Vec::new() };
         carrier.ways = carrier.ways()?;
         Ok(carrier)
     }
 
     fn ways(&self) -> Result<Vec<Way>, ShieldError> {
         let options = PacketOptions {
-            interface: self.from.clone(),
+            interface: name(self.from).ok_or_else(|| gone(self.from))?,
             filter: Vec::new(),
             snaplen: WHOLE_FRAME,
             promiscuous: true,
@@ -93,8 +96,9 @@ impl Carrier {
                 RingSource::open_group(&options, LAYOUT, &Group { fanout, members, program: None })?
             }
         };
-        let senders = || Ok((Sender::open(&self.to)?, Asker::open(&self.from)?));
-        sources.into_iter().map(|source| senders().map(|(sender, asker)| Way { source, sender, asker })).collect()
+        let senders = || Ok((Sender::open(self.to)?, Asker::open(self.from)?));
+        let way = |source| senders().map(|(sender, asker)| Way { source, sender, asker, missed: 0 });
+        sources.into_iter().map(way).collect()
     }
 
     /// Carries until it is told to stop. While its interface is down nothing comes; it goes on when that is up again.
@@ -137,8 +141,7 @@ impl Carrier {
     fn ways_again(&self) -> Result<Option<Vec<Way>>, ShieldError> {
         let mut tries = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            let flags = link::flags(&self.from)
-                .map_err(|_| ShieldError::Lacking(format!("{} is gone, and the shield with it", self.from)))?;
+            let flags = name(self.from).and_then(|name| link::flags(&name).ok()).ok_or_else(|| gone(self.from))?;
             if flags.up {
                 match self.ways() {
                     Ok(ways) => return Ok(Some(ways)),
@@ -177,8 +180,24 @@ impl Way {
         engine: &RwLock<Arc<Engine>>,
         ends: [&AtomicBool; 2],
     ) -> Result<(), ShieldError> {
-        let (mut scratch, mut strain, mut frames) = (Vec::new(), Strain::default(), 0);
-        let (mut missed, mut looked) = (0, Instant::now());
+        let mut strain = Strain::default();
+        let ended = self.carry_on(thread, counts, engine, ends, &mut strain);
+        self.sender.give_up(counts);
+        counts.add(Total::Unanswered, strain.take_unanswered());
+        // Of a ring that has gone there is nothing to be had.
+        let _ = self.count_missed(counts);
+        ended
+    }
+
+    fn carry_on(
+        &mut self,
+        thread: usize,
+        counts: &Counts,
+        engine: &RwLock<Arc<Engine>>,
+        ends: [&AtomicBool; 2],
+        strain: &mut Strain,
+    ) -> Result<(), ShieldError> {
+        let (mut scratch, mut frames, mut looked) = (Vec::new(), 0, Instant::now());
         while !ends.iter().any(|end| end.load(Ordering::Relaxed)) {
             let mut failed = None;
             strain.block(std::mem::take(&mut frames), self.source.holds(BEHIND), monotonic_ns());
@@ -190,7 +209,7 @@ impl Way {
                 let (engine, now_ns): &(Arc<Engine>, u64) = holds.get_or_insert_with(|| {
                     (engine.read().unwrap_or_else(PoisonError::into_inner).clone(), monotonic_ns())
                 });
-                let sent = match engine.judge(bytes, thread, *now_ns, counts, &mut strain) {
+                let sent = match engine.judge(bytes, thread, *now_ns, counts, strain) {
                     Judged::Pass => sender.send(bytes, counts),
                     Judged::Drop => Ok(()),
                     Judged::Question(question) => asker.ask(&question, counts),
@@ -203,8 +222,7 @@ impl Way {
             self.sender.flush(false, counts)?;
             self.asker.flush(counts)?;
             if looked.elapsed() >= LOOK {
-                let all = self.source.stats()?.dropped;
-                counts.add(Total::Missed, all - std::mem::replace(&mut missed, all));
+                self.count_missed(counts)?;
                 counts.add(Total::Unanswered, strain.take_unanswered());
                 looked = Instant::now();
             }
@@ -212,6 +230,14 @@ impl Way {
                 return Err(error);
             }
         }
+        Ok(())
+    }
+}
+
+impl Way {
+    fn count_missed(&mut self, counts: &Counts) -> Result<(), ShieldError> {
+        let all = self.source.stats()?.dropped;
+        counts.add(Total::Missed, all - std::mem::replace(&mut self.missed, all));
         Ok(())
     }
 }

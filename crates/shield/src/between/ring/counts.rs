@@ -51,6 +51,16 @@ impl Counts {
         add(&self.totals[total as usize], n);
     }
 
+    /// Frames that passed the rules did not leave in the end: they count as dropped, and no more as passed.
+    pub(super) fn refused(&self, frames: usize, bytes: usize) {
+        for (from, to, n) in [(Total::Passed, Total::Dropped, frames), (Total::PassedBytes, Total::DroppedBytes, bytes)]
+        {
+            let place = &self.totals[from as usize];
+            place.store(place.load(Ordering::Relaxed).saturating_sub(n as u64), Ordering::Relaxed);
+            self.add(to, n as u64);
+        }
+    }
+
     pub(super) fn rule(&self, slot: u16, bytes: u64) {
         let [packets, all, _] = &self.rules[usize::from(slot)];
         add(packets, 1);

@@ -126,6 +126,9 @@ impl RingGateway {
             let before = std::mem::replace(&mut self.extra, rules);
             if let Err(error) = self.hold(self.file.clone()) {
                 self.extra = before;
+                if let Some(watchman) = &mut self.watchman {
+                    watchman.sentry.not_held();
+                }
                 return Err(error);
             }
         }

@@ -14,6 +14,7 @@ use sys::{
 use super::{
     asking::Question,
     counts::{Counts, Total},
+    gone, name,
 };
 use crate::error::ShieldError;
 
@@ -38,6 +39,7 @@ pub(super) struct Sender {
     frame_max: usize,
     /// Frames in the ring that were not yet sent.
     waiting: usize,
+    index: u32,
     name: String,
     /// When the MTU was read.
     looked: Instant,
@@ -51,16 +53,15 @@ pub(super) struct Asker {
 }
 
 impl Sender {
-    pub(super) fn open(interface: &str) -> Result<Self, ShieldError> {
+    pub(super) fn open(index: u32) -> Result<Self, ShieldError> {
         let lacking = |what: String| ShieldError::Lacking(what);
-        let index =
-            sys::packet::interface_index(interface).ok_or_else(|| port::members::unknown_interface(interface))?;
-        let mtu = interface_mtu(interface).map_err(|e| lacking(format!("cannot read the MTU of {interface}: {e}")))?;
+        let interface = name(index).ok_or_else(|| gone(index))?;
+        let mtu = interface_mtu(&interface).map_err(|e| lacking(format!("cannot read the MTU of {interface}: {e}")))?;
         let frame_max = mtu as usize + ETHERNET_LEN;
         let layout = TxLayout { slots: SLOTS, frame_max: frame_max + TAG_LEN, qdisc_bypass: true };
         let ring = TxRing::open(index, layout)
             .map_err(|e| lacking(format!("cannot send frames by {interface} through a packet ring: {e}")))?;
-        Ok(Self { ring, frame_max, waiting: 0, name: interface.to_owned(), looked: Instant::now() })
+        Ok(Self { ring, frame_max, waiting: 0, index, name: interface, looked: Instant::now() })
     }
 
     /// Puts the frame into the ring. What is too large for the interface, or finds the ring full of what a link that is down does not
@@ -78,7 +79,7 @@ impl Sender {
             }
             return Ok(());
         }
-        dropped(counts, 1, frame.len());
+        counts.refused(1, frame.len());
         Ok(())
     }
 
@@ -109,27 +110,31 @@ impl Sender {
             return Ok(());
         }
         self.looked = Instant::now();
-        // That it is gone, sending tells.
-        let grown = interface_mtu(&self.name).is_ok_and(|mtu| mtu as usize + ETHERNET_LEN > self.frame_max);
+        let mtu = name(self.index).ok_or_else(|| gone(self.index)).map(|name| interface_mtu(&name));
+        let grown = mtu?.is_ok_and(|mtu| mtu as usize + ETHERNET_LEN > self.frame_max);
         if grown && self.flush(true, counts)? { self.reopen(counts) } else { Ok(()) }
     }
 
     /// A ring for the MTU of now. What was not sent by the one before is dropped and counted.
     fn reopen(&mut self, counts: &Counts) -> Result<(), ShieldError> {
-        let (frames, bytes) = self.ring.unsent();
-        dropped(counts, frames, bytes);
-        *self = Self::open(&self.name)?;
+        self.give_up(counts);
+        *self = Self::open(self.index)?;
         Ok(())
+    }
+
+    /// Counts what was not sent: this ring sends no more.
+    pub(super) fn give_up(&self, counts: &Counts) {
+        let (frames, bytes) = self.ring.unsent();
+        counts.refused(frames, bytes);
     }
 }
 
 impl Asker {
-    pub(super) fn open(interface: &str) -> Result<Self, ShieldError> {
-        let index =
-            sys::packet::interface_index(interface).ok_or_else(|| port::members::unknown_interface(interface))?;
+    pub(super) fn open(index: u32) -> Result<Self, ShieldError> {
+        let interface = name(index).ok_or_else(|| gone(index))?;
         let batch = PacketBatch::open(index, Question::MAX, IN_FLIGHT)
             .map_err(|e| ShieldError::Lacking(format!("cannot send frames by {interface}: {e}")))?;
-        Ok(Self { batch, name: interface.to_owned() })
+        Ok(Self { batch, name: interface })
     }
 
     pub(super) fn ask(&mut self, question: &Question, counts: &Counts) -> Result<(), ShieldError> {
@@ -146,14 +151,10 @@ impl Asker {
             Err(e) => return Err(ShieldError::Lacking(format!("cannot send by {}: {e}", self.name))),
         };
         if lost > 0 {
+            counts.add(Total::Dropped, lost as u64);
             // Which ones nobody tells.
-            dropped(counts, lost, bytes * lost / waiting);
+            counts.add(Total::DroppedBytes, (bytes * lost / waiting) as u64);
         }
         Ok(())
     }
-}
-
-fn dropped(counts: &Counts, frames: usize, bytes: usize) {
-    counts.add(Total::Dropped, frames as u64);
-    counts.add(Total::DroppedBytes, bytes as u64);
 }
