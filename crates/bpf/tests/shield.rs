@@ -205,6 +205,16 @@ fn counters_and_limits_go_on_when_rules_are_reloaded() {
     assert!(passed(&second) < 100, "the burst was used up before");
     assert_eq!(verdict(&second, &Frame::udp(1, 1)), (DROP, Some(1)));
     assert_eq!(packets(&shared, 2), [2, 2000]);
+    // A faster limit does not wait for a quarter of an hour until the slower one's burst would have come back.
+    let mut tables = Tables::new(1);
+    tables
+        .rule(0, RuleAction::Limit)
+        .when(Field::SourcePort, &[2])
+        .set(|r| (r.pps, r.burst, r.counter) = (1000, 10, 1));
+    let third = Shield::load(&tables.build(), &tell(), &shared).unwrap();
+    verdict(&third, &Frame::udp(2, 1));
+    sleep(Duration::from_millis(50));
+    assert!(passed(&third) >= 10);
 }
 
 #[test]
@@ -253,6 +263,6 @@ fn what_cannot_be_loaded_is_said() {
     assert_eq!(refused(&tables), "a rule asks for SYN cookies, which are not set up");
     tables.rule(0, RuleAction::Limit);
     assert!(refused(&tables).contains("rule 0 limits to 0 packets/s"));
-    tables.rule(0, RuleAction::Drop).set(|r| r.counter = 4096);
-    assert!(refused(&tables).contains("there are 4096 counters"));
+    tables.rule(0, RuleAction::Drop).set(|r| r.counter = 8192);
+    assert!(refused(&tables).contains("there are 8192 counters"));
 }

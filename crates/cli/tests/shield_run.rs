@@ -41,6 +41,31 @@ fn rules_hold_are_reloaded_and_go() {
 }
 
 #[test]
+fn rules_are_replaced_by_others_again_and_again() {
+    let Some(mut bed) = bed("ekshn") else { return };
+    // More names than there are counters in the end: those of rules that are gone are given to others, and begin anew.
+    let many = |round: usize| {
+        let drop = |name: String, port: usize| {
+            format!("[[rule]]\nname = \"{name}\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = {port}\n")
+        };
+        let others = (0..3990).map(|n| drop(format!("{round}-{n}"), 1000 + n));
+        [drop("nine".to_owned(), 9), drop(format!("ten-{round}"), 10)].into_iter().chain(others).collect::<String>()
+    };
+    let rules = bed.rules(&many(0));
+    bed.run(&rules, &[]);
+    for round in 0..4 {
+        if round > 0 {
+            bed.rules(&many(round));
+            let reloaded = bed.shield(&["reload", &bed.interface]);
+            assert!(reloaded.status.success(), "{round}: {}", said(&reloaded));
+        }
+        assert_eq!((bed.come_through(9, 5), bed.come_through(10, 7)), (0, 0));
+        let counted = (bed.count("nine"), bed.count(&format!("ten-{round}")), bed.count(&format!("{round}-17")));
+        assert_eq!(counted, (5 * (round as u64 + 1), 7, 0), "{round}");
+    }
+}
+
+#[test]
 fn a_killed_control_process_leaves_the_filter_as_told_and_another_takes_it_over() {
     for (fail, through) in [("open", 5), ("closed", 0)] {
         let Some(mut bed) = bed("ekshb") else { return };

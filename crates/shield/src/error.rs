@@ -123,9 +123,7 @@ pub enum ShieldError {
         max: usize,
     },
     /// No counter is left for a rule.
-    #[error(
-        "no counter is left for rule \"{rule}\": {capacity} names have been counted since the shield started, and their counters are kept; restart it to forget those of rules that are gone"
-    )]
+    #[error("no counter is left for rule \"{rule}\": all {capacity} are in use")]
     NoCounter {
         /// The rule's name.
         rule: String,

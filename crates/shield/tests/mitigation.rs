@@ -251,7 +251,7 @@ fn a_million_prefixes_are_reloaded_under_a_flood() {
         let guard = tended.guard();
         let count = |guard: &Guard| -> ([u64; 2], ShieldTotals, u64) {
             let counts = shared.counts();
-            let of = |name: &str| counts.rules[usize::from(guard.memory().counters.get(name).unwrap())].packets;
+            let of = |name: &str| guard.memory().counters.count(name, &counts.rules).unwrap().packets;
             (["bad", "good"].map(of), counts.totals, received())
         };
         let before = count(guard);

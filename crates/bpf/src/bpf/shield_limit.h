@@ -48,8 +48,13 @@ static __always_inline bool shield_take(__u64 *full_at, const struct shield_rule
 	for (i = 0; i < SHIELD_LIMIT_TRIES; i++) {
 		was = *(volatile __u64 *)full_at;
 		next = (__s64)(was - now) > 0 ? was : now;
-		if (next - now > rule->tolerance)
+		if (next - now > rule->tolerance) {
+			/* Further away than this rule can bring it: left by a slower one, and no reason to wait for longer than an
+			 * emptied bucket takes. */
+			if (next - now - rule->tolerance > rule->interval)
+				__sync_val_compare_and_swap(full_at, was, now + rule->tolerance + rule->interval);
 			return false;
+		}
 		if (__sync_val_compare_and_swap(full_at, was, next + rule->interval) == was)
 			return true;
 	}

@@ -7,8 +7,8 @@
 
 #include "shield.h"
 
-/* Rules that counters are kept for, those of names that are no longer used included. */
-#define SHIELD_COUNTERS 4096
+/* Rules that counters are kept for: those that hold and as many that follow them, or that are gone and may come back. */
+#define SHIELD_COUNTERS 8192
 #define SHIELD_WORDS 64
 
 enum shield_flags { SHIELD_SHADOW = 1, SHIELD_MANAGEMENT = 2, SHIELD_PER_SOURCE = 4 };

@@ -56,16 +56,17 @@ pub struct ShieldTotals {
 /// What became of all packets since the shared maps were made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShieldCounts {
-    /// By number of the counter ([`super::RuleEntry::counter`]); 4,096 of them.
+    /// By number of the counter ([`super::RuleEntry::counter`]); as many as were asked for.
     pub rules: Vec<RuleCount>,
     /// All of them together.
     pub totals: ShieldTotals,
 }
 
-/// Adds up what all CPUs have.
-pub(super) fn read(memory: &SharedMemory, cpus: usize) -> ShieldCounts {
+/// Adds up what all CPUs have, of the rules that count in the first `slots`.
+pub(super) fn read(memory: &SharedMemory, cpus: usize, slots: usize) -> ShieldCounts {
     let word = |at: usize| memory.word(at).load(Ordering::Relaxed);
-    let mut counts = ShieldCounts { rules: vec![RuleCount::default(); COUNTERS], totals: ShieldTotals::default() };
+    let mut counts =
+        ShieldCounts { rules: vec![RuleCount::default(); slots.min(COUNTERS)], totals: ShieldTotals::default() };
     for cpu in (0..cpus).map(|cpu| cpu * CPU_BYTES) {
         let total = |field: usize| word(cpu + field);
         let t = &mut counts.totals;

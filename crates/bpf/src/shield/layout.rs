@@ -8,7 +8,7 @@ use super::{
 use crate::{skel::shield::types::shield_rule, xdp::XdpError};
 
 /// SHIELD_COUNTERS of bpf/shield_rules.h.
-pub const COUNTERS: usize = 4096;
+pub const COUNTERS: usize = 8192;
 /// SHIELD_TICKS_SHIFT of bpf/shield_limit.h.
 const TICKS_SHIFT: u32 = 6;
 /// Enum shield_flags.

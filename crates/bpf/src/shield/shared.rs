@@ -187,7 +187,12 @@ impl ShieldShared {
 
     /// What became of all packets since the maps were made, over all CPUs.
     pub fn counts(&self) -> ShieldCounts {
-        read(&self.counts, self.cpus)
+        self.counts_of(COUNTERS)
+    }
+
+    /// As [`ShieldShared::counts`], of the rules that count in the first `slots` alone: on a machine of many CPUs, all are megabytes.
+    pub fn counts_of(&self, slots: usize) -> ShieldCounts {
+        read(&self.counts, self.cpus, slots)
     }
 
     /// The name and the descriptor of each.

@@ -177,7 +177,7 @@ impl RingGateway {
         let memory = Arc::new(Memory::new()?);
         let counting = Counting::Threads(2 * threads);
         let plan = Plan::of(None, &settings.interface, &file, &settings.places, counting, &mut notes)?;
-        let made = Making { file: &file, extra: &[], watch: plan.config(None), threads: 2 * threads };
+        let made = Making { file: &file, extra: &[], watch: plan.config(None), threads: 2 * threads, holding: None };
         let engine = made.engine(&mut counters, &mut cache, read_at, Arc::clone(&memory))?;
         check(pair, Way::Ring, false)?;
         let [first, second] = pair.names().map(index);
@@ -324,7 +324,7 @@ impl RingGateway {
             loaded: self.loaded.to_string(),
             reloads: self.reloads,
             refused: self.refused.clone(),
-            rules: engine.statuses(&sums),
+            rules: engine.statuses(&self.counters, &sums.rules(self.counters.end())),
             default: engine.default_word().to_owned(),
             totals: sums.totals(),
             rates: None,

@@ -168,8 +168,7 @@ impl Sentry {
         self.heavy.look(&window);
         let mut before = std::mem::take(&mut self.before);
         for rule in self.detector.rules() {
-            let slot = counters.get(&rule.name).map(usize::from);
-            let Some(count) = slot.and_then(|slot| counts.rules.get(slot)).copied() else { continue };
+            let Some(count) = counters.count(&rule.name, &counts.rules) else { continue };
             // A rule of that name may have counted in an earlier attack.
             let last = before.remove(&rule.name).unwrap_or(count);
             let of =
@@ -206,10 +205,8 @@ impl Sentry {
             return None;
         }
         self.metrics_at = Some(Instant::now());
-        let rules: Vec<(String, RuleCount)> = counters
-            .iter()
-            .filter_map(|(name, slot)| Some((name.to_owned(), *counts.rules.get(usize::from(slot))?)))
-            .collect();
+        let rules: Vec<(String, RuleCount)> =
+            counters.iter(&counts.rules).map(|(name, count)| (name.to_owned(), count)).collect();
         let text = metrics::text(&self.interface, &counts.totals, &rules, Some(&self.detector));
         let failed = config.file.as_deref().and_then(|path| metrics::write_file(path, &text).err());
         if let Some(server) = &self.server {

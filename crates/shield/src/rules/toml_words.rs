@@ -29,6 +29,12 @@ impl Text<'_> {
         (line, String::from_utf8_lossy(&before[start..]).chars().count() + 1)
     }
 
+    /// How many lines end between two byte offsets; none if the second comes first.
+    pub fn lines_between(&self, from: usize, to: usize) -> usize {
+        let bytes = self.text.as_bytes().get(from..to).unwrap_or_default();
+        bytes.iter().filter(|byte| **byte == b'\n').count()
+    }
+
     /// A problem at a byte offset.
     pub fn problem(&self, (at, wrong): Fault) -> Problem {
         let (line, column) = self.place(at);

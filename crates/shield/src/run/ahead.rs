@@ -31,7 +31,6 @@ pub(super) struct Job {
     pub(super) rules: Rules,
     /// What stands for mitigations to come; none: nothing is to be kept ready.
     pub(super) template: Vec<Rule>,
-    pub(super) counters: Counters,
     /// The tables that a filled program has.
     pub(super) exact: Option<ShieldTables>,
     pub(super) config: ShieldConfig,
@@ -93,12 +92,13 @@ impl Ahead {
 }
 
 impl Job {
-    fn load(mut self, cache: &Mutex<Cache>) -> Result<Loaded, ShieldError> {
+    fn load(self, cache: &Mutex<Cache>) -> Result<Loaded, ShieldError> {
         let exact = self.exact.map(|tables| Shield::load(&tables, &self.config, &self.shared)).transpose()?;
         let mut spare = None;
         if !self.template.is_empty() {
             let rules = detect::insert(&self.rules, &self.template);
-            let tables = tables(cache, &rules, &mut self.counters, Now::read())?;
+            // Which counters its rules have is said when it is filled.
+            let tables = tables(cache, &rules, &mut Counters::new(), Now::read())?;
             spare = Some(Spare::load(&tables, &self.spare, &self.shared)?);
         }
         Ok(Loaded { exact, spare })

@@ -177,7 +177,7 @@ impl Guard {
     /// The rules against an attack cannot be had; those that hold go on.
     pub fn look(&mut self) -> Result<detect::Seen, ShieldError> {
         let Some(watchman) = &mut self.watchman else { return Ok(detect::Seen::default()) };
-        let mut seen = watchman.sentry.look(&self.shared.counts(), &self.memory.counters);
+        let mut seen = watchman.sentry.look(&self.shared.counts_of(self.memory.counters.end()), &self.memory.counters);
         watchman.note(&seen);
         if let Err(error) = watchman.keep(&self.settings.places) {
             self.notes.push(format!("what was learned cannot be kept for a later process: {error}"));

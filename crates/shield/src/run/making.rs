@@ -62,6 +62,9 @@ impl Making<'_> {
         let without = rules;
         let rules = detect::insert(&without, self.extra);
         let now = Now::read();
+        let coming = rules.rules.iter().map(|rule| rule.name.as_str());
+        let holding = self.memory.rules.iter().map(|rule| rule.name.as_str());
+        self.memory.counters.make_room(coming, holding, || self.shared.counts().rules);
         let tables = self.ahead.tables(&rules, &mut self.memory.counters, now)?;
         let heartbeat = Heartbeat { timeout: self.settings.patience, closed: self.settings.fail == Fail::Closed };
         let config = ShieldConfig {
@@ -99,8 +102,7 @@ impl Making<'_> {
             // Where there can be no cookies, the step that asks for them says so when its time comes.
             template.retain(|rule| rule.action != Action::Challenge);
         }
-        let (counters, shared) = (self.memory.counters.clone(), Arc::clone(self.shared));
-        Job { rules, template, counters, exact, config, spare, shared }
+        Job { rules, template, exact, config, spare, shared: Arc::clone(self.shared) }
     }
 }
 

@@ -70,10 +70,9 @@ fn totals(counts: &ShieldCounts) -> Totals {
 }
 
 fn status(memory: &Memory, link: &ShieldLink, name: String, shared: &ShieldShared, pid: Option<u32>) -> ShieldStatus {
-    let counts = shared.counts();
+    let counts = shared.counts_of(memory.counters.end());
     let rules = memory.rules.iter().map(|rule| {
-        let count = memory.counters.get(&rule.name).and_then(|slot| counts.rules.get(usize::from(slot)));
-        let count = count.copied().unwrap_or_default();
+        let count = memory.counters.count(&rule.name, &counts.rules).unwrap_or_default();
         RuleStatus { packets: count.packets, bytes: count.bytes, limited: count.limited, ..rule.clone() }
     });
     let silent_ns = bpf::shield::monotonic_ns().saturating_sub(shared.last_beat_ns());

@@ -112,7 +112,14 @@ fn take(full_at: &AtomicU64, interval: u64, tolerance: u64, now: u64) -> bool {
     let mut was = full_at.load(Ordering::Relaxed);
     loop {
         let next = if was.wrapping_sub(now).cast_signed() > 0 { was } else { now };
-        if next.wrapping_sub(now) > tolerance {
+        let ahead = next.wrapping_sub(now);
+        if ahead > tolerance {
+            if ahead - tolerance > interval {
+                // Further away than this limit can bring it: left by a slower one, and no reason to wait for longer than an emptied
+                // bucket takes. Another thread that came first has said the same.
+                let emptied = now.wrapping_add(tolerance).wrapping_add(interval);
+                let _ = full_at.compare_exchange(was, emptied, Ordering::Relaxed, Ordering::Relaxed);
+            }
             return false;
         }
         let then = next.wrapping_add(interval);
@@ -144,6 +151,19 @@ mod tests {
         assert_eq!((within(SECOND), within(SECOND), within(SECOND + 30_000_000), within(9 * SECOND)), (5, 0, 3, 5));
         let other = RuleEntry { counter: 8, ..limit };
         assert!(!buckets.exceeds(&other, address("192.0.2.1"), 9 * SECOND), "another rule has its own");
+    }
+
+    #[test]
+    fn a_faster_limit_does_not_wait_for_what_a_slower_one_took() {
+        for per_source in [None, Some((32, 128))] {
+            let (buckets, slow, fast) =
+                (Buckets::new(&[1; 16]), limit(1, 1000, per_source), limit(1000, 10, per_source));
+            let within =
+                |limit: &RuleEntry, ns| (0..2000).filter(|_| !buckets.exceeds(limit, address("192.0.2.1"), ns)).count();
+            assert_eq!(within(&slow, SECOND), 1000);
+            assert_eq!((within(&fast, SECOND), within(&fast, SECOND + 5_000_000)), (0, 5));
+            assert_eq!(within(&fast, 2 * SECOND), 10);
+        }
     }
 
     #[test]

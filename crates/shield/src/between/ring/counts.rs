@@ -80,18 +80,15 @@ impl<'a> Sums<'a> {
         Self(counts)
     }
 
-    /// Packets, bytes, and those beyond the limit, of a rule.
-    pub(super) fn rule(&self, slot: u16) -> [u64; OF_RULE] {
-        let of = |n: usize| self.0.iter().map(|c| c.rules[usize::from(slot)][n].load(Ordering::Relaxed)).sum();
-        [of(0), of(1), of(2)]
+    /// What has been counted in the first `slots`.
+    pub(super) fn rules(&self, slots: usize) -> Vec<RuleCount> {
+        let of = |slot: usize, n: usize| self.0.iter().map(|c| c.rules[slot][n].load(Ordering::Relaxed)).sum();
+        let rule = |slot| RuleCount { packets: of(slot, 0), bytes: of(slot, 1), limited: of(slot, 2) };
+        (0..slots.min(COUNTERS_MAX)).map(rule).collect()
     }
 
     /// As the kernel program's counters are read.
-    pub(super) fn shield_counts(&self) -> ShieldCounts {
-        let rules = (0..COUNTERS_MAX).map(|slot| {
-            let [packets, bytes, limited] = self.rule(slot as u16);
-            RuleCount { packets, bytes, limited }
-        });
+    pub(super) fn shield_counts(&self, slots: usize) -> ShieldCounts {
         let t = self.totals();
         let totals = ShieldTotals {
             passed: t.passed,
@@ -107,7 +104,7 @@ impl<'a> Sums<'a> {
             failed_closed: 0,
             crowded: 0,
         };
-        ShieldCounts { rules: rules.collect(), totals }
+        ShieldCounts { rules: self.rules(slots), totals }
     }
 
     fn of(&self, total: Total) -> u64 {

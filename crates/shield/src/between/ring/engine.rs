@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
-use bpf::shield::{ShieldTables, WatchWriter};
+use bpf::shield::{RuleCount, ShieldTables, WatchWriter};
 use model::shield::RuleStatus;
 
 use super::{
     asking::{Asked, Asking, Question, Strain},
     buckets::Buckets,
-    counts::{Counts, Sums, Total},
+    counts::{Counts, Total},
 };
 use crate::{
-    compile::lookup,
+    compile::{Counters, lookup},
     detect,
     error::ShieldError,
     packet::{Packet, Parsed},
@@ -147,12 +147,12 @@ impl Engine {
     }
 
     /// The rules with their counters.
-    pub(super) fn statuses(&self, sums: &Sums<'_>) -> Vec<RuleStatus> {
-        let status = |(rule, table): (&RuleStatus, &bpf::shield::RuleEntry)| {
-            let [packets, bytes, limited] = sums.rule(table.counter);
-            RuleStatus { packets, bytes, limited, ..rule.clone() }
+    pub(super) fn statuses(&self, counters: &Counters, counted: &[RuleCount]) -> Vec<RuleStatus> {
+        let status = |rule: &RuleStatus| {
+            let count = counters.count(&rule.name, counted).unwrap_or_default();
+            RuleStatus { packets: count.packets, bytes: count.bytes, limited: count.limited, ..rule.clone() }
         };
-        self.rules.iter().zip(&self.tables.rules).map(status).collect()
+        self.rules.iter().map(status).collect()
     }
 
     pub(super) fn default_word(&self) -> &'static str {

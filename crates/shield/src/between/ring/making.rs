@@ -10,11 +10,11 @@ use jiff::Timestamp;
 
 use super::{
     RingGateway,
-    counts::Sums,
+    counts::{Counts, Sums},
     engine::{Engine, Memory},
 };
 use crate::{
-    compile::{self, Cache, Counters, Now},
+    compile::{self, COUNTERS_MAX, Cache, Counters, Now},
     detect,
     error::ShieldError,
     rules::{Rule, file::RuleFile},
@@ -32,6 +32,8 @@ pub(super) struct Making<'a> {
     pub(super) extra: &'a [Rule],
     pub(super) watch: Option<WatchConfig>,
     pub(super) threads: usize,
+    /// What holds, and has counted.
+    pub(super) holding: Option<(&'a Engine, &'a [Counts])>,
 }
 
 impl Making<'_> {
@@ -46,6 +48,11 @@ impl Making<'_> {
         // What crosses is for others than this machine.
         rules.rules.splice(0..0, self.file.management.rules(&[], None));
         let rules = detect::insert(&rules, self.extra);
+        let names = rules.rules.iter().map(|rule| rule.name.as_str());
+        let holding = self.holding.map_or(&[][..], |(engine, _)| &engine.names);
+        counters.make_room(names, holding.iter().map(String::as_str), || {
+            self.holding.map_or_else(Vec::new, |(_, counts)| Sums::new(counts).rules(COUNTERS_MAX))
+        });
         let tables = compile::tables_after(&rules, counters, now, cache)?;
         let writers = |watch: &WatchConfig| (0..self.threads).map(|n| watch.writer(n)).collect();
         let watch = self.watch.as_ref().map(writers).transpose()?;
@@ -79,9 +86,11 @@ impl RingGateway {
         let (now, counting) = (self.watchman.as_ref(), Counting::Threads(threads));
         let plan = Plan::of(now, interface, &file, places, counting, &mut self.notes)?;
         let extra = plan.extra(now).unwrap_or_else(|| self.extra.clone());
+        let before = self.engine();
         let mut elsewhere = plan.is_elsewhere().then(|| Cache::expecting(&file.rules.protected));
         let cache = elsewhere.as_mut().unwrap_or(&mut self.cache);
-        let made = Making { file: &file, extra: &extra, watch: plan.config(now), threads };
+        let holding = Some((&*before, &**self.counts));
+        let made = Making { file: &file, extra: &extra, watch: plan.config(now), threads, holding };
         let (read_at, mut counters) = (Now::read(), self.counters.clone());
         let engine = made.engine(&mut counters, cache, read_at, Arc::clone(&self.memory))?;
         *self.engine.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(engine);
@@ -117,7 +126,8 @@ impl RingGateway {
     /// The rules against an attack cannot be had; those that hold go on.
     pub(super) fn look(&mut self) -> Result<detect::Seen, ShieldError> {
         let Some(watchman) = &mut self.watchman else { return Ok(detect::Seen::default()) };
-        let mut seen = watchman.sentry.look(&Sums::new(&self.counts).shield_counts(), &self.counters);
+        let counts = Sums::new(&self.counts).shield_counts(self.counters.end());
+        let mut seen = watchman.sentry.look(&counts, &self.counters);
         watchman.note(&seen);
         if let Err(error) = watchman.keep(&self.settings.places) {
             self.notes.push(format!("what was learned cannot be kept for a later process: {error}"));
