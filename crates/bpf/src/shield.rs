@@ -19,7 +19,7 @@ mod watch_writer;
 pub use ack::{AckCounts, ShieldAck};
 pub use connected::Connected;
 pub use cookie::{CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies};
-pub use counts::{RuleCount, ShieldCounts, ShieldTotals};
+pub use counts::{RuleCount, ShieldCounts};
 pub use hold::StackHold;
 pub use layout::COUNTERS;
 pub use link::ShieldLink;

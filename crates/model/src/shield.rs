@@ -129,6 +129,9 @@ pub struct Totals {
     pub failed_open: u64,
     /// Frames that were dropped because the shield had failed closed.
     pub failed_closed: u64,
+    /// Sources that took the place of another whose limit was in use: more came than are told apart, and the other begins anew.
+    #[serde(default)]
+    pub crowded: u64,
 }
 
 /// Per second of an interval.

@@ -79,6 +79,7 @@ pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
         ("lost unjudged: ring full", t.missed),
         ("passed while failed open", t.failed_open),
         ("dropped while failed closed", t.failed_closed),
+        ("limits forgotten for room", t.crowded),
     ] {
         if packets > 0 {
             rows.push(row(what, packets, None));

@@ -10,7 +10,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::shield::{RuleCount, ShieldTotals};
+use bpf::shield::RuleCount;
+use model::shield::Totals;
 use model::shield_event::{AttackClass, Happened, ShieldEvent};
 use shield::{
     detect::{DetectConfig, Detector, config::HookConfig},
@@ -131,7 +132,7 @@ fn text() -> String {
     let protected = Prefix { address: "198.18.0.0".parse().unwrap(), len: 24 };
     let detector = Detector::new(DetectConfig::default(), &[protected]);
     let count = RuleCount { packets: 3, bytes: 180, limited: 1 };
-    let totals = ShieldTotals { passed: 10, dropped: 4, ..ShieldTotals::default() };
+    let totals = Totals { passed: 10, dropped: 4, ..Totals::default() };
     metrics::text("eth\"0", &totals, &[("a \\ rule\n".into(), count)], Some(&detector))
 }
 

@@ -9,13 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{
-    LivePace, LivePacket, LiveSender, XdpMode,
-    shield::{ShieldShared, ShieldTotals},
-};
+use bpf::{LivePace, LivePacket, LiveSender, XdpMode, shield::ShieldShared};
 use lab::{Lab, Namespace, VethEnd};
 use model::{
-    shield::Fail,
+    shield::{Fail, Totals},
     shield_event::{Happened, ShieldEvent},
 };
 use shield::run::{Guard, Places, Settings, Source};
@@ -249,7 +246,7 @@ fn a_million_prefixes_are_reloaded_under_a_flood() {
         let mut tended = bed.start();
         let shared = ShieldShared::open(&Places::of(&far).pins).unwrap();
         let guard = tended.guard();
-        let count = |guard: &Guard| -> ([u64; 2], ShieldTotals, u64) {
+        let count = |guard: &Guard| -> ([u64; 2], Totals, u64) {
             let counts = shared.counts();
             let of = |name: &str| guard.memory().counters.count(name, &counts.rules).unwrap().packets;
             (["bad", "good"].map(of), counts.totals, received())

@@ -2,6 +2,7 @@
 
 use std::{mem::offset_of, ops::AddAssign, sync::atomic::Ordering};
 
+use model::shield::Totals;
 use sys::map_mmap::SharedMemory;
 
 use super::layout::COUNTERS;
@@ -23,50 +24,19 @@ pub struct RuleCount {
     pub limited: u64,
 }
 
-/// All packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ShieldTotals {
-    /// Frames that went on, for whatever reason.
-    pub passed: u64,
-    /// Bytes of those frames without FCS.
-    pub passed_bytes: u64,
-    /// Frames that ended here, for whatever reason.
-    pub dropped: u64,
-    /// Bytes of those frames without FCS.
-    pub dropped_bytes: u64,
-    /// Packets that no rule decided about.
-    pub by_default: u64,
-    /// Frames that claimed to be IP and were cut short or contradicted themselves.
-    pub malformed: u64,
-    /// Frames of other protocols.
-    pub not_ip: u64,
-    /// Packets that a limit dropped.
-    pub limited: u64,
-    /// Packets that a SYN cookie answered, or that its check ended.
-    pub challenged: u64,
-    /// Frames that passed because the heart had stopped.
-    pub failed_open: u64,
-    /// Frames that were dropped because the heart had stopped.
-    pub failed_closed: u64,
-    /// Sources that took the place of another whose limit was in use: the table of sources was too small for what came, and the other
-    /// begins anew.
-    pub crowded: u64,
-}
-
 /// What became of all packets since the shared maps were made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShieldCounts {
     /// By number of the counter ([`super::RuleEntry::counter`]); as many as were asked for.
     pub rules: Vec<RuleCount>,
     /// All of them together.
-    pub totals: ShieldTotals,
+    pub totals: Totals,
 }
 
 /// Adds up what all CPUs have, of the rules that count in the first `slots`.
 pub(super) fn read(memory: &SharedMemory, cpus: usize, slots: usize) -> ShieldCounts {
     let word = |at: usize| memory.word(at).load(Ordering::Relaxed);
-    let mut counts =
-        ShieldCounts { rules: vec![RuleCount::default(); slots.min(COUNTERS)], totals: ShieldTotals::default() };
+    let mut counts = ShieldCounts { rules: vec![RuleCount::default(); slots.min(COUNTERS)], totals: Totals::default() };
     for cpu in (0..cpus).map(|cpu| cpu * CPU_BYTES) {
         let total = |field: usize| word(cpu + field);
         let t = &mut counts.totals;

@@ -14,7 +14,8 @@ use std::{
     time::Duration,
 };
 
-use bpf::shield::{RuleCount, ShieldTotals};
+use bpf::shield::RuleCount;
+use model::shield::Totals;
 use model::shield_event::Measure;
 
 use super::EventError;
@@ -29,12 +30,7 @@ const HEAD_MAX: u64 = 8192;
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// All metrics of one moment as text.
-pub fn text(
-    interface: &str,
-    totals: &ShieldTotals,
-    rules: &[(String, RuleCount)],
-    detector: Option<&Detector>,
-) -> String {
+pub fn text(interface: &str, totals: &Totals, rules: &[(String, RuleCount)], detector: Option<&Detector>) -> String {
     let mut out = String::new();
     let interface = escape(interface);
     family(&mut out, "frames", "counter", "Frames by what became of them.");
@@ -52,12 +48,17 @@ pub fn text(
         ("not-ip", totals.not_ip),
         ("limited", totals.limited),
         ("challenged", totals.challenged),
+        ("unanswered", totals.unanswered),
+        ("ring-full", totals.missed),
         ("failed-open", totals.failed_open),
         ("failed-closed", totals.failed_closed),
     ];
     for (reason, value) in reasons {
         let _ = writeln!(out, "evenkeel_shield_reasons_total{{interface=\"{interface}\",reason=\"{reason}\"}} {value}");
     }
+    let help = "Sources that took the place of another whose limit was in use, for want of room.";
+    family(&mut out, "crowded_sources", "counter", help);
+    let _ = writeln!(out, "evenkeel_shield_crowded_sources_total{{interface=\"{interface}\"}} {}", totals.crowded);
     rule_families(&mut out, &interface, rules);
     if let Some(detector) = detector {
         prefix_families(&mut out, &interface, detector);

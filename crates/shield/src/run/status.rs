@@ -1,8 +1,8 @@
 //! What is shown of a shield, by the process that tends it or by any other.
 
-use bpf::shield::{ShieldCounts, ShieldLink, ShieldShared};
+use bpf::shield::{ShieldLink, ShieldShared};
 use jiff::Timestamp;
-use model::shield::{Fail, RuleStatus, ShieldStatus, Totals};
+use model::shield::{Fail, RuleStatus, ShieldStatus};
 
 use super::{
     follow,
@@ -50,25 +50,6 @@ pub(crate) fn rule(rule: &Rule) -> RuleStatus {
     }
 }
 
-fn totals(counts: &ShieldCounts) -> Totals {
-    let t = &counts.totals;
-    Totals {
-        passed: t.passed,
-        passed_bytes: t.passed_bytes,
-        dropped: t.dropped,
-        dropped_bytes: t.dropped_bytes,
-        by_default: t.by_default,
-        malformed: t.malformed,
-        not_ip: t.not_ip,
-        limited: t.limited,
-        challenged: t.challenged,
-        unanswered: 0,
-        missed: 0,
-        failed_open: t.failed_open,
-        failed_closed: t.failed_closed,
-    }
-}
-
 fn status(memory: &Memory, link: &ShieldLink, name: String, shared: &ShieldShared, pid: Option<u32>) -> ShieldStatus {
     let counts = shared.counts_of(memory.counters.end());
     let rules = memory.rules.iter().map(|rule| {
@@ -91,7 +72,7 @@ fn status(memory: &Memory, link: &ShieldLink, name: String, shared: &ShieldShare
         refused: None,
         rules: rules.collect(),
         default: memory.default.clone(),
-        totals: totals(&counts),
+        totals: counts.totals,
         rates: None,
         sources: Vec::new(),
         attacks: Vec::new(),

@@ -37,6 +37,17 @@ struct Way {
     full_at: AtomicU64,
 }
 
+/// What becomes of a packet that a limit is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// It was taken out of its bucket.
+    Within,
+    /// The same; its source took the place of another whose limit was in use, which begins anew.
+    Crowding,
+    /// It exceeds the limit, and nothing was taken.
+    Not,
+}
+
 /// The buckets of rules by their counters, and 262,144 of sources in 4 MB. Rules that follow each other go on with them.
 #[derive(Debug)]
 pub(super) struct Buckets {
@@ -55,30 +66,30 @@ impl Buckets {
         }
     }
 
-    /// Takes a packet of this source out of the limit's bucket at CLOCK_MONOTONIC `now_ns`; true: it exceeds the limit, and nothing was
-    /// taken.
-    pub(super) fn exceeds(&self, limit: &RuleEntry, source: IpAddr, now_ns: u64) -> bool {
+    /// Takes a packet of this source out of the limit's bucket at CLOCK_MONOTONIC `now_ns`.
+    pub(super) fn take(&self, limit: &RuleEntry, source: IpAddr, now_ns: u64) -> Taken {
         let now = now_ns.wrapping_mul(TICKS);
         let interval = 1_000_000_000 * TICKS / limit.pps.max(1);
         let tolerance = interval.saturating_mul(limit.burst.max(1) - 1);
         let Some(lens) = limit.per_source else {
-            return !take(&self.rules[usize::from(limit.counter)].0, interval, tolerance, now);
+            return take(&self.rules[usize::from(limit.counter)].0, interval, tolerance, now);
         };
         let key = self.key(limit.counter, prefix(source, lens));
         let Set(ways) = &self.sources[(key >> 32) as usize % SETS];
         if let Some(way) = ways.iter().find(|way| way.key.load(Ordering::Relaxed) == key) {
-            return !take(&way.full_at, interval, tolerance, now);
+            return take(&way.full_at, interval, tolerance, now);
         }
         // A new source takes the place of one whose bucket has been full the longest, or will be the soonest.
         let until_full = |way: &&Way| {
             let is_free = way.key.load(Ordering::Relaxed) == 0;
             if is_free { i64::MIN } else { way.full_at.load(Ordering::Relaxed).wrapping_sub(now).cast_signed() }
         };
-        if let Some(way) = ways.iter().min_by_key(until_full) {
-            way.key.store(key, Ordering::Relaxed);
-            way.full_at.store(now.wrapping_add(interval), Ordering::Relaxed);
-        }
-        false
+        let Some((until, way)) = ways.iter().map(|way| (until_full(&way), way)).min_by_key(|(until, _)| *until) else {
+            return Taken::Within;
+        };
+        way.key.store(key, Ordering::Relaxed);
+        way.full_at.store(now.wrapping_add(interval), Ordering::Relaxed);
+        if until > 0 { Taken::Crowding } else { Taken::Within }
     }
 
     /// Never 0.
@@ -107,8 +118,7 @@ fn prefix(address: IpAddr, (v4, v6): (u8, u8)) -> IpAddr {
     }
 }
 
-/// Whether there was one to take.
-fn take(full_at: &AtomicU64, interval: u64, tolerance: u64, now: u64) -> bool {
+fn take(full_at: &AtomicU64, interval: u64, tolerance: u64, now: u64) -> Taken {
     let mut was = full_at.load(Ordering::Relaxed);
     loop {
         let next = if was.wrapping_sub(now).cast_signed() > 0 { was } else { now };
@@ -120,11 +130,11 @@ fn take(full_at: &AtomicU64, interval: u64, tolerance: u64, now: u64) -> bool {
                 let emptied = now.wrapping_add(tolerance).wrapping_add(interval);
                 let _ = full_at.compare_exchange(was, emptied, Ordering::Relaxed, Ordering::Relaxed);
             }
-            return false;
+            return Taken::Not;
         }
         let then = next.wrapping_add(interval);
         match full_at.compare_exchange_weak(was, then, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => return true,
+            Ok(_) => return Taken::Within,
             Err(is) => was = is,
         }
     }
@@ -142,6 +152,26 @@ mod tests {
 
     fn address(text: &str) -> IpAddr {
         text.parse().unwrap()
+    }
+
+    impl Buckets {
+        fn exceeds(&self, limit: &RuleEntry, source: IpAddr, now_ns: u64) -> bool {
+            self.take(limit, source, now_ns) == Taken::Not
+        }
+    }
+
+    #[test]
+    fn who_takes_the_place_of_another_is_told_apart() {
+        let (buckets, limit) = (Buckets::new(&[1; 16]), limit(1, 3, Some((32, 64))));
+        let places = (SETS * WAYS) as u32;
+        let crowding = |sources: std::ops::Range<u32>, ns| {
+            let taken = |n: u32| buckets.take(&limit, IpAddr::V4(n.into()), ns);
+            sources.filter(|n| taken(*n) == Taken::Crowding).count()
+        };
+        assert!(crowding(0..places / 16, SECOND) < 10);
+        let crowded = crowding(places..2 * places, SECOND);
+        assert!((places as usize / 8..places as usize / 2).contains(&crowded), "{crowded}");
+        assert_eq!(crowding(2 * places..2 * places + 100, 60 * SECOND), 0, "all are idle by then");
     }
 
     #[test]

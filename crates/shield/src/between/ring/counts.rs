@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bpf::shield::{RuleCount, ShieldCounts, ShieldTotals};
+use bpf::shield::{RuleCount, ShieldCounts};
 use model::shield::Totals;
 
 use crate::compile::COUNTERS_MAX;
@@ -23,9 +23,11 @@ pub(super) enum Total {
     Unanswered,
     /// Came while the ring was full.
     Missed,
+    /// Sources that took the place of another in the table of limits.
+    Crowded,
 }
 
-const TOTALS: usize = Total::Missed as usize + 1;
+const TOTALS: usize = Total::Crowded as usize + 1;
 /// Packets, bytes, those beyond the limit.
 const OF_RULE: usize = 3;
 
@@ -89,22 +91,7 @@ impl<'a> Sums<'a> {
 
     /// As the kernel program's counters are read.
     pub(super) fn shield_counts(&self, slots: usize) -> ShieldCounts {
-        let t = self.totals();
-        let totals = ShieldTotals {
-            passed: t.passed,
-            passed_bytes: t.passed_bytes,
-            dropped: t.dropped,
-            dropped_bytes: t.dropped_bytes,
-            by_default: t.by_default,
-            malformed: t.malformed,
-            not_ip: t.not_ip,
-            limited: t.limited,
-            challenged: t.challenged,
-            failed_open: 0,
-            failed_closed: 0,
-            crowded: 0,
-        };
-        ShieldCounts { rules: self.rules(slots), totals }
+        ShieldCounts { rules: self.rules(slots), totals: self.totals() }
     }
 
     fn of(&self, total: Total) -> u64 {
@@ -127,6 +114,7 @@ impl<'a> Sums<'a> {
             missed: of(Total::Missed),
             failed_open: 0,
             failed_closed: 0,
+            crowded: of(Total::Crowded),
         }
     }
 }

@@ -7,7 +7,7 @@ use model::shield::RuleStatus;
 
 use super::{
     asking::{Asked, Asking, Question, Strain},
-    buckets::Buckets,
+    buckets::{Buckets, Taken},
     counts::{Counts, Total},
 };
 use crate::{
@@ -118,12 +118,18 @@ impl Engine {
     fn judge_packet(&self, packet: &Packet, frame: &[u8], now: u64, counts: &Counts, strain: &mut Strain) -> Judged {
         let exceeds = |rule: usize, packet: &Packet| {
             let limit = &self.tables.rules[rule];
-            let beyond = self.memory.buckets.exceeds(limit, packet.source, now);
-            if beyond {
-                counts.limited(limit.counter);
-                counts.add(Total::Limited, 1);
+            match self.memory.buckets.take(limit, packet.source, now) {
+                Taken::Within => false,
+                Taken::Crowding => {
+                    counts.add(Total::Crowded, 1);
+                    false
+                }
+                Taken::Not => {
+                    counts.limited(limit.counter);
+                    counts.add(Total::Limited, 1);
+                    true
+                }
             }
-            beyond
         };
         let counted = |rule: usize| counts.rule(self.tables.rules[rule].counter, frame.len() as u64);
         let (rule, outcome) = lookup::search(&self.tables, packet, now, exceeds, counted);
