@@ -202,16 +202,17 @@ def markdown(result):
 
 INTRODUCTION = """# Benchmarks
 
-How fast `evenkeel` sends, captures and plans, beside programs that do the same, each row against a named peer in the same run on the
-same machine, but for tables that say that they are of an earlier run. This file is written by the script that measures; nothing in it was typed in.
+How fast `evenkeel` sends, captures, filters and plans, beside programs that do the same where there are any: named peers, in the same run on the
+same machine. Tables that were measured earlier than the others say when. This file is written by the script that measures; nothing in it was typed in.
 
 ## How to repeat it
 
     make build && make -C benches/yardsticks && benches/fetch-xdp-tools
-    sudo {command}
+    sudo benches/run --no-build --write BENCHMARKS.md
 
-`make bench` installs what is missing, does all of that, and prints the tables without writing this file. About half an hour; two
-cores that do nothing else, root, no traffic outside namespaces of its own. What each peer is started with is in
+`make bench` installs what is missing and measures the same, but prints the tables rather than writing this file. About half an hour; two
+cores that do nothing else, root, no traffic outside namespaces of its own. `--only TABLE,...` measures some tables, `--keep FILE` takes the others
+from a saved run; the last time it was `{command}`. What each peer is started with is in
 `benches/bench/contenders.py`; the yardsticks, bare loops in C as fast as we could make them, are in `benches/yardsticks/`.
 
 ## How to read it
@@ -224,6 +225,8 @@ cores that do nothing else, root, no traffic outside namespaces of its own. What
 - *apart*: the generator has core 0 alone; the receive work, in a NAPI kthread, and the reader share core 1. Nothing throttles the load: real
   overload, in which a reader can starve while the kernel receives what nobody will read.
 - Inline figures compare with inline figures only, apart with apart.
+- *Of* in a table of ratios is what is compared: `stack` frames that crossed the interface, `reader` those that the reader counted, `frames` those that
+  met their end or came back, `units` those that arrived.
 - "Received" is the reader's own final count as a share of all that was offered, times the rate that was offered in the window, which
   the interfaces' counters say. Rings and the tap have {buffer} MiB each, peers' too.
 - Rows that say "counts only" walk whole frames and write nothing; those with `-w /dev/null` format a file that nobody keeps. tcpdump, dumpcap and
