@@ -71,8 +71,8 @@ impl Packet {
     /// Parses a frame from its Ethernet header on.
     pub fn parse(frame: &[u8]) -> Parsed {
         match ethernet(frame) {
-            Ok(Some((0x0800, vlan, at))) => parsed(ipv4(frame, at, vlan)),
-            Ok(Some((0x86dd, vlan, at))) => parsed(ipv6(frame, at, vlan)),
+            Ok((0x0800, vlan, at)) => parsed(ipv4(frame, at, vlan)),
+            Ok((0x86dd, vlan, at)) => parsed(ipv6(frame, at, vlan)),
             Ok(_) => Parsed::NotIp,
             Err(why) => Parsed::Malformed(why),
         }
@@ -104,8 +104,9 @@ fn parsed(result: Result<Packet, &'static str>) -> Parsed {
 /// EtherType behind the tags, VLAN id of the outermost one, where the next header begins.
 type Behind = (u16, Option<u16>, usize);
 
-/// What is behind Ethernet's header and tags; none: too many tags.
-fn ethernet(frame: &[u8]) -> Result<Option<Behind>, &'static str> {
+/// What is behind Ethernet's header and tags. Linux takes off any number of priority tags: what is behind more than two would reach a
+/// stack unseen.
+fn ethernet(frame: &[u8]) -> Result<Behind, &'static str> {
     let mut kind = be16(frame, 12).ok_or("cut within the Ethernet header")?;
     let mut at = ETHERNET_LEN;
     let mut vlan = None;
@@ -118,7 +119,7 @@ fn ethernet(frame: &[u8]) -> Result<Option<Behind>, &'static str> {
         vlan.get_or_insert(tag & 0xfff);
         at += TAG_LEN;
     }
-    Ok((!is_tag(kind)).then_some((kind, vlan, at)))
+    if is_tag(kind) { Err("more than two VLAN tags") } else { Ok((kind, vlan, at)) }
 }
 
 fn is_tag(kind: u16) -> bool {

@@ -158,6 +158,9 @@ fn only_a_right_cookie_passes() {
             assert_eq!(pass(other), DROP, "{other:?}");
         }
         assert_eq!(pass(&Frame { flags: ACK | FIN, ..good.clone() }), PASS);
+        let behind = Frame { seq: good.seq.wrapping_add(10), ..good.clone() };
+        assert_eq!(pass(&behind), PASS, "what comes behind the ACK, before TCP has heard of it");
+        assert_eq!(pass(&Frame { seq: good.seq.wrapping_add(1 << 18), ..good.clone() }), DROP, "too far behind");
         // One of 2^29 numbers is right; none of these is likely to be.
         for n in 1..2000u32 {
             let guess = Frame { ack: good.ack.wrapping_add(n.wrapping_mul(0x9e37_79b1)), ..good.clone() };
@@ -166,7 +169,7 @@ fn only_a_right_cookie_passes() {
     }
     let counts = server.bed.counts();
     assert_eq!((counts.right, counts.odd), (4, 12));
-    assert_eq!(counts.wrong, 2 * (4 + 1999));
+    assert_eq!(counts.wrong, 2 * (5 + 1999));
 }
 
 #[test]
@@ -181,6 +184,23 @@ fn what_is_not_for_a_listener_here_is_left_alone() {
         (PASS, Frame { tags: vec![100, 200], ..syn.clone() }, "two tags"),
         (DROP, Frame { source: "224.0.0.1".parse().unwrap(), ..syn.clone() }, "from a group"),
         (DROP, Frame { source: "127.0.0.1".parse().unwrap(), ..syn.clone() }, "from the loopback"),
+        (
+            DROP,
+            Frame { destination: "224.0.0.1".parse().unwrap(), ..syn.clone() },
+            "to a group, but not by its address",
+        ),
+        (
+            DROP,
+            Frame { destination: "255.255.255.255".parse().unwrap(), ..syn.clone() },
+            "to all, but not by their address",
+        ),
+        (DROP, Frame { destination: "127.0.0.1".parse().unwrap(), ..syn.clone() }, "to the loopback"),
+        (
+            DROP,
+            Frame { destination: "ff02::1".parse().unwrap(), ..server.syn(1) },
+            "to a group, but not by its address",
+        ),
+        (DROP, Frame { source: syn.destination, ports: (80, 80), ..syn.clone() }, "to itself"),
     ];
     for (wanted, frame, why) in cases {
         assert_eq!(action(&frame), wanted, "{why}");

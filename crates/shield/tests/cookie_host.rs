@@ -248,6 +248,42 @@ fn a_syn_of_a_connection_that_is_there_goes_to_the_kernel() {
     }
 }
 
+/// The first segments of a client in one poll: TCP hears of the first ACK only after the last of them has gone through XDP.
+#[test]
+fn segments_behind_the_first_ack_arrive_with_it() {
+    let Some(bed) = host("ckbehind") else { return };
+    let listener = listener(&bed, false, 8);
+    let source = "198.18.0.100";
+    bed.server.add_neighbour(&bed.far.name, source.parse().unwrap(), bed.near.mac).unwrap();
+    let syn = Frame::new(bed.far.mac, bed.near.mac, source, SERVER[0]);
+    let answer = bed.server.run(|| bed.shield.test(&syn.bytes())).unwrap().unwrap().frame;
+    let ack = Frame { flags: ACK | 8, ..syn.finish(&Frame::read(&answer)) };
+    let segments = (0..8u32).map(|n| Frame { data: vec![n as u8; 40], seq: ack.seq + 40 * n, ..ack.clone() }.bytes());
+    bed.send(&segments.collect::<Vec<_>>(), 8, 1e6);
+    let (mut stream, _) = listener.accept().unwrap();
+    stream.set_read_timeout(Some(cookie_bed::PATIENCE)).unwrap();
+    let mut bytes = vec![0; 320];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!(bytes, (0..8u8).flat_map(|n| [n; 40]).collect::<Vec<_>>());
+    assert_eq!((bed.counts().right, bed.counts().wrong, bed.acks().given), (1, 0, 1));
+}
+
+/// A router that listens at any address, itself: what it forwards is not for it, though a listener seems to be there.
+#[test]
+fn what_a_router_forwards_is_left_alone() {
+    let Some(bed) = host("ckroute") else { return };
+    let _listener = bed.server.run(|| TcpListener::bind(("0.0.0.0", PORT)).unwrap()).unwrap();
+    let syn = Frame::new(bed.far.mac, bed.near.mac, CLIENT[0], SERVER[0]);
+    let beyond = Frame { destination: "203.0.113.7".parse().unwrap(), ..syn.clone() };
+    Bed::run(&bed.server, "ip", &["route", "add", "203.0.113.0/24", "via", CLIENT[0]]);
+    bed.server.set_sysctl("net.ipv4.ip_forward", "1").unwrap();
+    let action = |frame: &Frame| bed.server.run(|| bed.shield.test(&frame.bytes())).unwrap().unwrap().action;
+    assert_eq!((action(&beyond), action(&syn)), (PASSED, REDIRECTED));
+    let ack = Frame { flags: ACK, options: vec![], ..beyond };
+    assert_eq!(action(&ack), PASSED, "nor is a connection that crosses cut off");
+    assert_eq!((bed.counts().answered, bed.counts().wrong), (1, 0));
+}
+
 /// Frames by hand: data in the first ACK, both frames of it twice, and a priority tag; at last a reset.
 #[test]
 fn data_in_the_first_ack_arrives() {

@@ -52,7 +52,8 @@ struct {
 	__type(value, struct shield_ack_count);
 } ack_counts SEC(".maps");
 
-static __always_inline struct bpf_sock *listener(struct __sk_buff *skb, const struct shield_ack *ack)
+/* The socket that the packet is for: the connection if there is one. */
+static __always_inline struct bpf_sock *socket_of(struct __sk_buff *skb, const struct shield_ack *ack)
 {
 	struct bpf_sock_tuple tuple;
 
@@ -81,7 +82,7 @@ static __noinline int give(struct __sk_buff *skb, const struct shield_ack *ack)
 	count = bpf_map_lookup_elem(&ack_counts, &zero);
 	if (!count || !ack)
 		return ACK_NEXT;
-	sk = listener(skb, ack);
+	sk = socket_of(skb, ack);
 	if (!sk) {
 		count->unlistened++;
 		return ACK_NEXT;
@@ -114,6 +115,23 @@ static __noinline int give(struct __sk_buff *skb, const struct shield_ack *ack)
 	return ACK_NEXT;
 }
 
+/* The packet goes to its connection. If there is none after all (the listener's queue is full), it is dropped, as XDP would have: a
+ * listener would answer it by a RST, and the client, who tries again otherwise, would give up. */
+static __noinline int follow(struct __sk_buff *skb, const struct shield_ack *ack)
+{
+	struct bpf_sock *sk;
+	int state;
+
+	if (!ack)
+		return ACK_NEXT;
+	sk = socket_of(skb, ack);
+	if (!sk)
+		return TC_ACT_SHOT;
+	state = sk->state;
+	bpf_sk_release(sk);
+	return state == BPF_TCP_LISTEN ? TC_ACT_SHOT : ACK_NEXT;
+}
+
 SEC("tc")
 int shield_ack(struct __sk_buff *skb)
 {
@@ -130,7 +148,7 @@ int shield_ack(struct __sk_buff *skb)
 		return bpf_redirect(skb->ifindex, BPF_F_INGRESS);
 	}
 	ack = *mark;
-	return give(skb, &ack);
+	return ack.flags & SHIELD_ACK_BEHIND ? follow(skb, &ack) : give(skb, &ack);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -37,6 +37,23 @@ struct connected_listener {
 	__u64 jiffies;
 };
 
+/* A connection that has been let in, and when. TCP hears of it when its ACK comes out of the backlog; what comes behind in the same poll
+ * must not be taken for a wrong cookie meanwhile. */
+struct connected_fresh {
+	/* Of addresses, ports and what the client acknowledges: as long as it has heard of nothing else, always the same. */
+	__u64 hash;
+	/* Of the ACK that let it in, in host order. */
+	__u32 seq;
+	__u32 jiffies;
+};
+
+/* Per CPU, a power of two: a poll is of 64 frames. */
+#define CONNECTED_FRESH 64
+/* Many polls: longer ones are of a softirq that was held up. */
+#define CONNECTED_FRESH_JIFFIES 8
+/* Bytes: a client sends ten segments before it hears of the first. */
+#define CONNECTED_FRESH_BYTES (1 << 17)
+
 static __always_inline __u64 connected_mix(__u64 value)
 {
 	value *= 0x9e3779b97f4a7c15ULL;
@@ -51,14 +68,19 @@ static __always_inline __u64 connected_address(__u8 family, const __u32 *address
 	return connected_mix((__u64)address[1] << 32 | address[0]) ^ ((__u64)address[3] << 32 | address[2]);
 }
 
-/* The bit of a connection, the same for both families as in bpf::shield::Connected. */
-static __always_inline __u32 connected_bit(const struct shield_packet *p)
+/* Of addresses and ports. */
+static __always_inline __u64 connected_hash(const struct shield_packet *p)
 {
 	__u64 hash = connected_mix(connected_address(p->family, p->source));
 
 	hash = connected_mix(hash ^ connected_address(p->family, p->destination));
-	hash = connected_mix(hash ^ ((__u64)p->source_port << 16 | p->destination_port));
-	return hash >> 44;
+	return connected_mix(hash ^ ((__u64)p->source_port << 16 | p->destination_port));
+}
+
+/* The bit of a connection, the same for both families as in bpf::shield::Connected. */
+static __always_inline __u32 connected_bit(const struct shield_packet *p)
+{
+	return connected_hash(p) >> 44;
 }
 
 /* Whether there may be such a connection. */
@@ -78,6 +100,27 @@ static __always_inline void connected_note(const struct shield_packet *p)
 
 	if (bits && !(bits->word[bit / 64] >> (bit % 64) & 1))
 		__sync_fetch_and_or(&bits->word[bit / 64], 1ULL << (bit % 64));
+}
+
+/* The connection is let in with these numbers, both in host order. */
+static __always_inline void connected_begins(struct connected_fresh *fresh, const struct shield_packet *p, __u32 seq, __u32 ack)
+{
+	__u64 hash = connected_mix(connected_hash(p) ^ ack);
+	struct connected_fresh *slot = &fresh[hash >> 32 & (CONNECTED_FRESH - 1)];
+
+	slot->hash = hash;
+	slot->seq = seq;
+	slot->jiffies = bpf_jiffies64();
+}
+
+/* Whether this comes behind the ACK of a connection that has just been let in. */
+static __always_inline bool connected_began(struct connected_fresh *fresh, const struct shield_packet *p, __u32 seq, __u32 ack)
+{
+	__u64 hash = connected_mix(connected_hash(p) ^ ack);
+	struct connected_fresh *slot = &fresh[hash >> 32 & (CONNECTED_FRESH - 1)];
+
+	return slot->hash == hash && (__u32)bpf_jiffies64() - slot->jiffies < CONNECTED_FRESH_JIFFIES &&
+	       seq - slot->seq < CONNECTED_FRESH_BYTES;
 }
 
 /* What names a destination among those that are remembered. Never 0. */

@@ -15,8 +15,8 @@
  *
  * What a client and an administrator notice:
  * - Host: a cookie lasts 2 minutes (the kernel's). A client whose ACK was lost, or found the listener's queue full, gets in with the data
- *   that it sends next. The listener has to be in the interface's network namespace: what is forwarded to another (containers behind NAT)
- *   must not be challenged here. Without timestamps only the MSS is kept, as with the kernel's cookies. Data in a SYN (TCP Fast Open) is
+ *   that it sends next. What this machine forwards passes; but the listener has to be in the interface's network namespace: what is sent
+ *   on to another one by NAT (containers) looks as if it were for this machine, and must not be challenged here. Without timestamps only the MSS is kept, as with the kernel's cookies. Data in a SYN (TCP Fast Open) is
  *   not acknowledged, so that it comes again. Frames with two tags, and ACKs in fragments, make no connection this way. A SYN's checksum
  *   is not looked at. ACKs to a listener without a right cookie get no RST.
  * - Gateway: the first connection of a source takes two more packets and, with Linux clients, some 10 ms; clients of other systems try

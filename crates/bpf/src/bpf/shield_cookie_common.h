@@ -73,11 +73,13 @@ struct shield_cookie_work {
 	__u8 mss_kind, mss_len;
 	__be16 mss;
 	struct bpf_sock_tuple tuple;
+	struct bpf_fib_lookup route;
 };
 
 struct shield_cookie_cpu {
 	struct shield_cookie_count count;
 	struct connected_listener listeners[CONNECTED_LISTENERS];
+	struct connected_fresh fresh[CONNECTED_FRESH];
 	struct shield_cookie_work work;
 };
 
@@ -101,6 +103,24 @@ static __always_inline bool cookie_no_source(const struct shield_packet *p)
 	if (first == 0xff)
 		return true;
 	return !p->source[0] && !p->source[1] && (p->source[2] == bpf_htonl(0xffff) || !p->source[2]);
+}
+
+/* An address that nobody connects to: a group, all, nobody, this machine by its own word alone. */
+static __always_inline bool cookie_no_destination(const struct shield_packet *p)
+{
+	__u8 first = p->destination[0];
+
+	if (p->family == 4)
+		return (first & 0xf0) == 0xe0 || first == 127 || first == 0 || p->destination[0] == 0xffffffff;
+	if (first == 0xff)
+		return true;
+	return !p->destination[0] && !p->destination[1] && !p->destination[2];
+}
+
+static __always_inline bool cookie_to_itself(const struct shield_packet *p)
+{
+	return p->source_port == p->destination_port && p->source[0] == p->destination[0] && p->source[1] == p->destination[1] &&
+	       p->source[2] == p->destination[2] && p->source[3] == p->destination[3];
 }
 
 static __always_inline int cookie_back(struct xdp_md *ctx)

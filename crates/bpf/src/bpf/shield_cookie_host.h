@@ -4,6 +4,11 @@
 
 #include "shield_cookie_common.h"
 
+#ifndef AF_INET
+#define AF_INET 2
+#define AF_INET6 10
+#endif
+
 /* What the client's SYN offers. A global function: verified once, by itself. */
 __noinline int cookie_options(struct xdp_md *ctx, struct shield_offer *offer, __u32 at, __u32 len)
 {
@@ -89,6 +94,52 @@ static __always_inline int cookie_socket(struct xdp_md *ctx, struct shield_cooki
 	return state;
 }
 
+/*
+ * Whether the packet crosses this machine, which is a router, to another one. A listener at any address looks as if it were there for it.
+ * Where nothing is forwarded, the stack drops what is not for it, and so may we.
+ */
+static __always_inline bool cookie_crosses(struct xdp_md *ctx, struct shield_cookie_work *w, const struct shield_packet *p)
+{
+	struct bpf_fib_lookup *route = &w->route;
+	long code;
+
+	__builtin_memset(route, 0, sizeof(*route));
+	route->ifindex = ctx->ingress_ifindex;
+	route->l4_protocol = IPPROTO_TCP;
+	route->sport = bpf_htons(p->source_port);
+	route->dport = bpf_htons(p->destination_port);
+	if (p->family == 4) {
+		route->family = AF_INET;
+		route->ipv4_src = p->source[0];
+		route->ipv4_dst = p->destination[0];
+	} else {
+		route->family = AF_INET6;
+		__builtin_memcpy(route->ipv6_src, p->source, 16);
+		__builtin_memcpy(route->ipv6_dst, p->destination, 16);
+	}
+	code = bpf_fib_lookup(ctx, route, sizeof(*route), 0);
+	return code == BPF_FIB_LKUP_RET_SUCCESS || code == BPF_FIB_LKUP_RET_NO_NEIGH || code == BPF_FIB_LKUP_RET_FRAG_NEEDED ||
+	       code == BPF_FIB_LKUP_RET_UNSUPP_LWT;
+}
+
+/* Marks the packet for shield_ack. */
+static __always_inline int cookie_mark(struct xdp_md *ctx, struct shield_cookie_cpu *cpu)
+{
+	struct shield_ack *mark;
+
+	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*mark))) {
+		cpu->count.unmarked++;
+		return XDP_DROP;
+	}
+	mark = (void *)(long)ctx->data_meta;
+	if ((void *)(mark + 1) > (void *)(long)ctx->data) {
+		cpu->count.unmarked++;
+		return XDP_DROP;
+	}
+	*mark = cpu->work.ack;
+	return -1;
+}
+
 /* Answers a SYN with a cookie. */
 static __always_inline int cookie_answer(struct xdp_md *ctx, struct shield_packet *p, struct shield_cookie_cpu *cpu,
 					 __be32 seq, __u8 doff, __u8 flags)
@@ -158,17 +209,21 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct shield_packe
 	__u32 seq = bpf_ntohl(seq_be) - 1, number = bpf_ntohl(ack_be) - 1;
 	struct shield_cookie_work *w = &cpu->work;
 	struct shield_offer *offer = &w->offer;
-	struct shield_ack *ack = &w->ack, *mark;
+	struct shield_ack *ack = &w->ack;
 
-	if (!cookie_is_right(w, p, seq, number)) {
-		cpu->count.wrong++;
-		return XDP_DROP;
-	}
 	ack->magic = SHIELD_ACK_MAGIC;
 	ack->flags = 0;
 	ack->tsval = 0;
 	ack->tsecr = 0;
 	ack->transport = p->transport_at - p->ip_at;
+	if (!cookie_is_right(w, p, seq, number)) {
+		if (connected_began(cpu->fresh, p, seq, number)) {
+			ack->flags = SHIELD_ACK_BEHIND;
+			return cookie_mark(ctx, cpu);
+		}
+		cpu->count.wrong++;
+		return XDP_DROP;
+	}
 	ack->wscale = SHIELD_NO_WSCALE;
 	*offer = (struct shield_offer){ .wscale = SHIELD_NO_WSCALE };
 	if (doff > 5)
@@ -192,17 +247,10 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct shield_packe
 		ack->mss = shield_kernel_mss(p->family, cookie_mss_of(w, p, seq, number));
 	}
 	ack->own_wscale = cookie_wscale;
-	if (bpf_xdp_adjust_meta(ctx, -(int)sizeof(*ack))) {
-		cpu->count.unmarked++;
+	if (cookie_mark(ctx, cpu) != -1)
 		return XDP_DROP;
-	}
-	mark = (void *)(long)ctx->data_meta;
-	if ((void *)(mark + 1) > (void *)(long)ctx->data) {
-		cpu->count.unmarked++;
-		return XDP_DROP;
-	}
-	*mark = *ack;
 	connected_note(p);
+	connected_begins(cpu->fresh, p, seq, number);
 	cpu->count.right++;
 	return -1;
 }
@@ -216,7 +264,7 @@ static __always_inline int cookie_host(struct xdp_md *ctx, struct shield_packet 
 	bool later;
 	int state;
 
-	if (cookie_no_source(p)) {
+	if (cookie_no_source(p) || cookie_no_destination(p) || cookie_to_itself(p)) {
 		cpu->count.odd++;
 		return XDP_DROP;
 	}
@@ -230,7 +278,11 @@ static __always_inline int cookie_host(struct xdp_md *ctx, struct shield_packet 
 			connected_note(p);
 			return -1;
 		}
-		connected_listening(cpu->listeners, p);
+		if (!connected_listens(cpu->listeners, p)) {
+			if (cookie_crosses(ctx, &cpu->work, p))
+				return -1;
+			connected_listening(cpu->listeners, p);
+		}
 	}
 	later = p->fragment != SHIELD_WHOLE;
 	switch (flags) {

@@ -96,7 +96,9 @@ static __always_inline __u16 cookie_fold(__u64 sum)
 static __always_inline bool cookie_reply(struct xdp_md *ctx, const struct shield_packet *p, const struct shield_reply *reply)
 {
 	__u32 ip_at = p->ip_at & 0x3f, ip_len = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
-	__u32 tcp_len = sizeof(struct tcphdr) + reply->options, old = (__u32)(ctx->data_end - ctx->data), wanted, i;
+	__u32 tcp_len = sizeof(struct tcphdr) + reply->options, wanted, i;
+	/* All buffers: what is shortened is the last one. */
+	__u32 old = bpf_xdp_get_buff_len(ctx);
 	__u64 sum = bpf_htons(IPPROTO_TCP) + bpf_htons(tcp_len);
 	__be32 ports, offset_and_window;
 	struct ethhdr *eth;

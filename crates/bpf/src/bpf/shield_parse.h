@@ -203,6 +203,9 @@ __noinline int shield_parse(struct xdp_md *ctx, struct shield_packet *p)
 				return SHIELD_MALFORMED;
 			ethertype = bpf_ntohs(tag->ethertype);
 			p->ip_at += sizeof(*tag);
+			/* The stack takes off any number of priority tags: what is behind more than two would reach it unseen. */
+			if (shield_is_tag(ethertype))
+				return SHIELD_MALFORMED;
 		}
 	}
 	p->ethertype = ethertype;

@@ -339,7 +339,9 @@ impl Cookies {
             CookieMode::Gateway(gateway) => {
                 knobs.cookie_mode = 2;
                 // The program compares signed numbers.
-                let known_s = gateway.known_s.min(i32::MAX.cast_unsigned());
+                // The program's seconds are of 2^30 ns.
+                let known_s =
+                    (u64::from(gateway.known_s) * 1_000_000_000).div_ceil(1 << 30).min(i32::MAX as u64) as u32;
                 knobs.cookie_known_s = known_s;
                 knobs.cookie_turn_shift = known_s.next_power_of_two().ilog2() as u8;
                 knobs.cookie_strict = gateway.strict;

@@ -16,8 +16,9 @@ pub fn frame(random: &mut Random, rules: &Rules) -> Vec<u8> {
 pub fn spec(random: &mut Random, rules: &Rules) -> Spec {
     let v4 = random.percent(50);
     let mut spec = Spec {
-        tags: (0..random.pick(&[0, 0, 0, 0, 1, 2]))
-            .map(|n| (if n == 0 { 0x88a8 } else { 0x8100 }, random.pick(VLANS)))
+        // Three are one too many; the upper bits are priority and drop eligibility.
+        tags: (0..random.pick(&[0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3]))
+            .map(|n| (if n == 0 { 0x88a8 } else { 0x8100 }, random.pick(VLANS) | random.pick(&[0, 0, 0x1000, 0xe000])))
             .collect(),
         source: address(random, v4),
         destination: address(random, v4),
