@@ -66,9 +66,19 @@ fn a_unit_names_the_file_by_its_whole_path() {
 
 #[test]
 fn the_plan_is_a_script_that_nft_takes() {
-    let (folder, name) = file("[[rule]]\nname = \"dns\"\naction = \"drop\"\nprotocol = \"udp\"\nsource-port = 53\n");
-    let output = shield(&["plan", "lo", "--rules", &name], "");
+    let (folder, name) = file(
+        "default = \"drop\"\n[management]\nfrom = [\"192.0.2.0/24\"]\n[[rule]]\nname = \"dns\"\naction = \"drop\"\nprotocol = \"udp\"\nsource-port = 53\nexpires = 2099-12-31T00:00:00Z\n",
+    );
+    let output = shield(&["plan", "lo", "--rules", &name], "198.51.100.7 5555 198.51.100.1 2222");
     assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("table netdev ek_shield_lo {") && text.contains("meta time < 4102358400 "), "{text}");
+    for (who, port) in [("198.51.100.7", "2222"), ("192.0.2.0/24", "22")] {
+        assert!(text.lines().any(|line| line.contains(who)), "{who}: {text}");
+        assert!(text.lines().any(|line| line.contains(port) && line.contains(" accept ")), "{port}: {text}");
+    }
+    let solicited = text.lines().filter(|line| line.contains("management:neighbours")).count();
+    assert!(solicited >= 1, "IPv6 goes on: {text}");
     let script = folder.path().join("rules.nft");
     std::fs::write(&script, &output.stdout).expect("a file");
     // In a namespace of its own, which ends with the program: nothing of it is on this machine.
@@ -81,6 +91,10 @@ fn the_plan_is_a_script_that_nft_takes() {
     let output = shield(&["plan", "lo", "--rules", &name], "");
     assert_eq!(output.status.code(), Some(2), "{output:?}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("\"syn\" challenges"), "{output:?}");
+
+    let output = shield(&["plan", "ek-none", "--rule", "drop protocol=udp"], "");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("ek-none"), "{output:?}");
 }
 
 /// A pcap file with an IPv6 neighbour solicitation and a UDP packet to port 9.

@@ -1,8 +1,9 @@
 //! The same rules as an nftables script: a table of the netdev family at the ingress of one interface.
 //!
 //! A packet is passed or dropped by the same rule as in the kernel program. What differs, since nftables sees packets differently:
-//! frames of two VLAN tags are not IP to it, and pass; behind an IPv6 authentication header it reads no transport header; malformed
-//! packets match what can be read of them, and the network stack drops them later; expiry is decided when the script is made.
+//! frames of two VLAN tags are not IP to it: they pass, but are dropped if the outer one is a mere priority, since the stack behind would
+//! take both off; behind an IPv6 authentication header it reads no transport header; malformed packets match what can be read of them,
+//! and the network stack drops them later; rules that expire do so to the second.
 
 mod conditions;
 mod sets;
@@ -16,8 +17,6 @@ use crate::{
     rules::{Action, Limit, Rule, Rules, Verdict},
 };
 
-/// The table that the script makes; what it was before is replaced in the same transaction.
-pub const TABLE: &str = "ek_shield";
 /// The counter of what no rule decides about.
 pub const DEFAULT_COUNTER: &str = "by_default";
 /// Sources that a limit for each of them can tell apart.
@@ -75,6 +74,20 @@ impl Family {
     }
 }
 
+/// The table that the script makes for an interface; what it was before is replaced in the same transaction.
+pub fn table(interface: &str) -> String {
+    // What nftables takes within a name; an interface may have nearly anything else.
+    let mut name = "ek_shield_".to_owned();
+    for byte in interface.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' => name.push(byte.into()),
+            // Written so that no two interfaces share a table.
+            other => name += &format!("_{other:02x}"),
+        }
+    }
+    name
+}
+
 /// The counter of the rule of this index.
 pub fn counter(rule: usize) -> String {
     format!("r{rule}")
@@ -100,9 +113,10 @@ impl Script {
     }
 
     fn rules(&mut self, rules: &Rules, interface: &str, now: Now) -> Result<(), NftError> {
-        self.line(0, format_args!("table netdev {TABLE}"));
-        self.line(0, format_args!("delete table netdev {TABLE}"));
-        self.line(0, format_args!("table netdev {TABLE} {{"));
+        let table = table(interface);
+        self.line(0, format_args!("table netdev {table}"));
+        self.line(0, format_args!("delete table netdev {table}"));
+        self.line(0, format_args!("table netdev {table} {{"));
         for (number, rule) in rules.rules.iter().enumerate() {
             self.line(1, format_args!("counter {} {{ comment \"{}\"; }}", counter(number), comment(&rule.name)));
         }
@@ -118,9 +132,14 @@ impl Script {
                 let Some(found) = conditions::conditions(&rule.when, &sets) else { continue };
                 found.sets.iter().for_each(|set| self.line(1, format_args!("{set}")));
                 let end = self.end(rule, number, family)?;
+                let until = rule.expires.map_or_else(String::new, |at| format!("meta time < {} ", at.as_second()));
                 lines.extend(found.alternatives.iter().map(|when| {
                     let space = if when.is_empty() { "" } else { " " };
-                    format!("{when}{space}counter name {}{end} comment \"{}\"", counter(number), comment(&rule.name))
+                    format!(
+                        "{until}{when}{space}counter name {}{end} comment \"{}\"",
+                        counter(number),
+                        comment(&rule.name)
+                    )
                 }));
             }
             chains.push((family, lines));
@@ -135,6 +154,7 @@ impl Script {
         self.line(1, format_args!("chain ingress {{"));
         let hook = format!("type filter hook ingress device \"{interface}\" priority 0; policy accept;");
         self.line(2, format_args!("{hook}"));
+        self.line(2, format_args!("meta protocol {{ 8021q, 8021ad }} @ll,112,16 & 0xfff == 0 drop"));
         for (family, _) in &chains {
             self.line(2, format_args!("meta protocol {} goto rules_{0}", family.header()));
         }

@@ -125,4 +125,17 @@ impl Management {
         }
         rules
     }
+
+    /// The allow-list of a machine with these addresses, for all of these sessions: the rules of [`Self::rules`], each once.
+    pub fn all(&self, own: &[IpAddr], sessions: &[Session]) -> Vec<Rule> {
+        let mut all: Vec<Rule> = Vec::new();
+        for rule in sessions.iter().map(Some).chain([None]).flat_map(|session| self.rules(own, session)) {
+            if !all.iter().any(|other| other.when == rule.when) {
+                let same = all.iter().filter(|other| other.name.split('#').next() == Some(&rule.name)).count();
+                let name = if same == 0 { rule.name.clone() } else { format!("{}#{}", rule.name, same + 1) };
+                all.push(Rule { name, ..rule });
+            }
+        }
+        all
+    }
 }

@@ -43,22 +43,7 @@ impl Making<'_> {
                 .map_err(|error| ShieldError::Lacking(format!("cannot list this machine's addresses: {error}")))?,
         };
         let mut rules = self.file.rules.clone();
-        let mut first = Vec::new();
-        for rule in self
-            .settings
-            .sessions
-            .iter()
-            .map(Some)
-            .chain([None])
-            .flat_map(|session| self.file.management.rules(&own, session))
-        {
-            if !first.iter().any(|other: &Rule| other.when == rule.when) {
-                let same = first.iter().filter(|other| other.name.split('#').next() == Some(&rule.name)).count();
-                let name = if same == 0 { rule.name.clone() } else { format!("{}#{}", rule.name, same + 1) };
-                first.push(Rule { name, ..rule });
-            }
-        }
-        rules.rules.splice(0..0, first);
+        rules.rules.splice(0..0, self.file.management.all(&own, &self.settings.sessions));
         let without = rules;
         let rules = detect::insert(&without, self.extra);
         let now = Now::read();

@@ -92,11 +92,12 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     Ok(if worst.is_some_and(|weight| weight > Weight::Note) { Outcome::No } else { Outcome::Fine })
 }
 
-/// Print the rules as a script for nftables, which decides the same without this program.
+/// Print the rules as a script for nftables, which decides nearly the same without this program.
 ///
 /// `evenkeel shield plan eth0 --rules FILE | nft -f -` replaces the table that an earlier script made, in one transaction. The hook is ingress of
-/// the interface; each rule has a counter of its own. The management allow-list is not in it, nor detection; rules that challenge have no such
-/// form, and are refused.
+/// the interface; each rule has a counter of its own. The management allow-list comes first, with the addresses that this machine has
+/// now and the ssh session you are typing in. Detection is not in it; rules that challenge have no such form, and are refused. Frames
+/// of two VLAN tags pass unjudged, ports behind an IPv6 authentication header are not read.
 #[derive(Debug, Args)]
 pub(super) struct PlanArgs {
     /// The interface that packets come in by.
@@ -107,7 +108,13 @@ pub(super) struct PlanArgs {
 
 pub(super) fn plan(args: &PlanArgs) -> Result<Outcome, Failure> {
     let file = args.rules.read()?;
-    print(&nft::script(&file.rules, &args.interface, Now::read())?)?;
+    if sys::packet::interface_index(&args.interface).is_none() {
+        return Err(port::members::unknown_interface(&args.interface).into());
+    }
+    let own = session::own_addresses().context("cannot list this machine's addresses").map_err(Failure::lacking)?;
+    let mut rules = file.rules.clone();
+    rules.rules.splice(0..0, file.management.all(&own, &session::sessions()));
+    print(&nft::script(&rules, &args.interface, Now::read())?)?;
     Ok(Outcome::Fine)
 }
 
