@@ -187,9 +187,10 @@ fn a_ring_is_closed_when_its_process_is_gone() {
     let rules = bed.rules(DROP_9);
     bed.run(&rules, &["--backend", "ring", "--threads", "2"]);
     assert_eq!(bed.come_through(10, 5), 5);
-    bed.rules(DROP_9_AND_11);
+    bed.rules(&format!("[sets.unused]\nprefixes = \"192.0.2.1\"\n{DROP_9_AND_11}"));
     let reloaded = bed.shield(&["reload", &bed.first]);
     assert!(reloaded.status.success(), "{}", said(&reloaded));
+    assert!(said(&reloaded).contains("no rule names the set `unused`"), "{}", said(&reloaded));
     assert_eq!((bed.come_through(11, 5), bed.come_through(9, 5), bed.come_through(10, 5)), (0, 0, 5));
     bed.kill();
     assert_eq!(bed.come_through(10, 5), 0);

@@ -15,7 +15,7 @@ use model::{
     shield::{Fail, Totals},
     shield_event::{Happened, ShieldEvent},
 };
-use shield::run::{Guard, Places, Settings, Source};
+use shield::run::{Asked, Guard, Places, Settings, Source};
 
 const TARGET: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// How long anything may take before the test has failed.
@@ -259,7 +259,7 @@ fn a_million_prefixes_are_reloaded_under_a_flood() {
                 // The last prefix stays, others go: the table is another one each time.
                 bed.rules_without(programs.len());
                 let under_way = !sender.counts().done;
-                guard.reload().unwrap();
+                guard.reload(&Asked::default()).unwrap();
                 if under_way {
                     programs.push(guard.link().program_id());
                 }

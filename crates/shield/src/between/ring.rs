@@ -42,9 +42,9 @@ use crate::{
     error::ShieldError,
     rules::{Rule, file::RuleFile},
     run::{
-        Answer, Command, Ended, Settings, Signals, Told,
+        Answer, Asked, Command, Ended, Settings, Signals, Told,
         follow::still_by,
-        keeper::Request,
+        keeper::{Request, tell_reload},
         lock::{Lock, lock},
         watch::{Counting, Plan, Watchman},
     },
@@ -248,7 +248,7 @@ impl RingGateway {
                 return self.end().map(|()| Ended::Stopped);
             }
             if signals.reload.swap(false, Ordering::Relaxed) {
-                tell(Told::Said(self.reload().said));
+                tell_reload(self.reload(&Asked::default()), &mut tell);
             }
             match self.sides.carry() {
                 Ok(None) => {}
@@ -283,22 +283,15 @@ impl RingGateway {
                 }
             };
             let answer = match command {
-                Command::Status => Answer { done: true, said: String::new(), status: Some(self.status()) },
-                Command::Reload => {
-                    let answer = self.reload();
-                    tell(Told::Said(answer.said.clone()));
-                    answer
-                }
-                Command::Leave => Answer {
-                    done: false,
-                    said: "packet rings end with their process: nothing can be left".to_owned(),
-                    status: None,
-                },
+                Command::Status => Answer::status(self.status()),
+                // Sessions with this machine do not go through a gateway.
+                Command::Reload(asked) => tell_reload(self.reload(&Asked { sessions: Vec::new(), ..asked }), &mut tell),
+                Command::Leave => Answer::new(false, "packet rings end with their process: nothing can be left"),
                 Command::Stop => {
                     let ended = self.end();
                     let said = ended.as_ref().map_or_else(ToString::to_string, |()| "ended".to_owned());
                     // Who asked may have gone.
-                    let _ = to.send(Answer { done: ended.is_ok(), said, status: None });
+                    let _ = to.send(Answer::new(ended.is_ok(), said));
                     return ended.map(|()| Ended::Stopped);
                 }
             };

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use serde::{Deserialize, Serialize};
+
 use super::{
     keys::{self, Entry, Fault},
     model::{Action, Match, Place, Prefix, Rule},
@@ -33,7 +35,7 @@ impl Default for Management {
 }
 
 /// A session over TCP that ends at this machine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Session {
     /// Where the administrator is.
     pub peer: IpAddr,

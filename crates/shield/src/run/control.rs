@@ -14,7 +14,8 @@ use std::{
 };
 
 use super::{
-    keeper::{Answer, Command, Request},
+    asked::{Answer, Command},
+    keeper::Request,
     places::Places,
 };
 use crate::{
@@ -26,8 +27,8 @@ use crate::{
 const TICK: Duration = Duration::from_millis(50);
 /// A million prefixes take seconds to be read.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// The longest request.
-const REQUEST_MAX: u64 = 256;
+/// The longest request: a reload has the sessions with it that it is asked from.
+const REQUEST_MAX: u64 = 1 << 14;
 /// Who has not asked by then is not answered, and who has not read the answer by then has it no longer.
 const MANNERS: Duration = Duration::from_secs(1);
 
@@ -101,13 +102,13 @@ fn serve(stream: &UnixStream, to: &Sender<Request>) -> std::io::Result<()> {
 ///
 /// # Errors
 /// It does not answer.
-pub fn ask(places: &Places, command: Command) -> Result<Option<Answer>, ShieldError> {
+pub fn ask(places: &Places, command: &Command) -> Result<Option<Answer>, ShieldError> {
     let path = places.socket();
     let Ok(mut stream) = UnixStream::connect(&path) else { return Ok(None) };
     let failed = |source| ShieldError::Place { operation: "ask the process at", path: path.clone(), source };
     let exchange = || -> std::io::Result<Answer> {
         stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(&serde_json::to_vec(&command)?)?;
+        stream.write_all(&serde_json::to_vec(command)?)?;
         stream.write_all(b"\n")?;
         let mut line = String::new();
         BufReader::new(&stream).read_line(&mut line)?;

@@ -10,6 +10,7 @@ use bpf::{
 use super::{
     ahead::Ahead,
     answers::{accept, challenge, challenges, cookies, know_connections, leave_out},
+    asked::Asked,
     heart::Heart,
     left::Left,
     lock::{Lock, lock},
@@ -155,19 +156,28 @@ impl Guard {
         })
     }
 
-    /// Reads the rules again and puts them in the place of those that hold, all at once. After an error those that hold go on.
+    /// Reads the rules again and puts them in the place of those that hold, all at once. After an error those that hold go on. What is
+    /// probably not meant in them, in words.
     ///
     /// # Errors
-    /// What is wrong with the new ones; it is also kept for [`Guard::refused`].
-    pub fn reload(&mut self) -> Result<(), ShieldError> {
+    /// What is wrong with the new ones, or that they would cut off who asks; it is also kept for [`Guard::reloads`].
+    pub fn reload(&mut self, asked: &Asked) -> Result<Vec<String>, ShieldError> {
+        // Sessions with this machine do not go through a gateway.
+        let asked = if self.settings.between.is_some() { &Asked::default() } else { asked };
+        let before = self.settings.sessions.clone();
         let done = self.settings.source.read_again().and_then(|mut file| {
+            let warnings = asked.judge(&file)?;
+            asked.let_in(&mut self.settings.sessions);
             self.notes.extend(leave_out(&self.settings, &mut file));
-            self.hold(file, false)
+            self.hold(file, false).map(|()| warnings)
         });
+        if done.is_err() {
+            self.settings.sessions = before;
+        }
         self.refused = done.as_ref().err().map(ToString::to_string);
-        done?;
+        let warnings = done?;
         self.reloads += 1;
-        Ok(())
+        Ok(warnings)
     }
 
     /// Looks for attacks, and makes hold what is to be done about them, behind the management allow-list. What happened has been told

@@ -8,41 +8,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{shield::ShieldStatus, shield_event::ShieldEvent};
-use serde::{Deserialize, Serialize};
+use model::shield_event::ShieldEvent;
 
-use super::{guard::Guard, status};
+use super::{
+    asked::{Answer, Asked, Command},
+    guard::Guard,
+    status,
+};
 use crate::error::ShieldError;
 
 /// How often signals are looked at.
 const TICK: Duration = Duration::from_millis(100);
 /// How often the clock and the interface are looked at.
 const CARE: Duration = Duration::from_secs(1);
-
-/// What others ask of the process that tends a shield.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Command {
-    /// Tell how things are.
-    Status,
-    /// Read the rules again.
-    Reload,
-    /// Take the shield away and end.
-    Stop,
-    /// End, and leave the shield for a process that comes.
-    Leave,
-}
-
-/// What it answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Answer {
-    /// Whether it was done.
-    pub done: bool,
-    /// What there is to say.
-    pub said: String,
-    /// How things are.
-    pub status: Option<ShieldStatus>,
-}
 
 /// A command and where its answer goes.
 pub type Request = (Command, Sender<Answer>);
@@ -92,7 +70,7 @@ pub fn keep(
             return end(guard, leave);
         }
         if signals.reload.swap(false, Ordering::Relaxed) {
-            tell(Told::Said(reload(&mut guard).said));
+            tell_reload(reload(&mut guard, &Asked::default()), &mut tell);
         }
         let every = guard.look_every();
         if every.is_some_and(|every| looked.elapsed() >= every) {
@@ -146,17 +124,13 @@ pub fn keep(
         };
         match command {
             Command::Status => {
-                told(Answer { done: true, said: String::new(), status: Some(status::of_guard(&guard)) });
+                told(Answer::status(status::of_guard(&guard)));
             }
-            Command::Reload => {
-                let answer = reload(&mut guard);
-                tell(Told::Said(answer.said.clone()));
-                told(answer);
-            }
+            Command::Reload(asked) => told(tell_reload(reload(&mut guard, &asked), &mut tell)),
             Command::Stop | Command::Leave => {
                 let ended = end(guard, command == Command::Leave);
                 let said = ended.as_ref().map_or_else(ToString::to_string, |_| "ended".to_owned());
-                told(Answer { done: ended.is_ok(), said, status: None });
+                told(Answer::new(ended.is_ok(), said));
                 return ended;
             }
         }
@@ -171,22 +145,29 @@ fn end(guard: Guard, leave: bool) -> Result<Ended, ShieldError> {
     guard.stop().map(|()| Ended::Stopped)
 }
 
-fn reload(guard: &mut Guard) -> Answer {
+/// Tells of a reload whoever listens to the process too.
+pub(crate) fn tell_reload(answer: Answer, tell: &mut impl FnMut(Told)) -> Answer {
+    answer.warnings.iter().chain([&answer.said]).for_each(|said| tell(Told::Said(said.clone())));
+    answer
+}
+
+/// Of a reload that was refused.
+pub(crate) fn refused(error: &ShieldError) -> Answer {
+    Answer::new(false, format!("the rules that hold go on, the new ones are wrong: {error}"))
+}
+
+fn reload(guard: &mut Guard, asked: &Asked) -> Answer {
     let begun = Instant::now();
-    match guard.reload() {
-        Ok(()) => {
+    match guard.reload(asked) {
+        Ok(warnings) => {
             let (rules, sets) = (guard.file().rules.rules.len(), &guard.file().rules.sets);
             let prefixes: usize = sets.values().map(|set| set.prefixes.len()).sum();
             let said = format!(
                 "{rules} rules and {prefixes} prefixes of sets hold since {:.0} ms after they were asked for",
                 begun.elapsed().as_secs_f64() * 1e3
             );
-            Answer { done: true, said, status: None }
+            Answer { warnings, ..Answer::new(true, said) }
         }
-        Err(error) => Answer {
-            done: false,
-            said: format!("the rules that hold go on, the new ones are wrong: {error}"),
-            status: None,
-        },
+        Err(error) => refused(&error),
     }
 }

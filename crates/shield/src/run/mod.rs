@@ -2,6 +2,7 @@
 
 mod ahead;
 mod answers;
+mod asked;
 pub mod control;
 pub(crate) mod follow;
 pub mod guard;
@@ -19,7 +20,8 @@ pub mod status;
 pub mod unit;
 pub(crate) mod watch;
 
+pub use asked::{Answer, Asked, Command};
 pub use guard::Guard;
-pub use keeper::{Answer, Command, Ended, Signals, Told, keep};
+pub use keeper::{Ended, Signals, Told, keep};
 pub use places::Places;
 pub use settings::{Settings, Source};

@@ -84,7 +84,7 @@ pub struct Settings {
     pub patience: Duration,
     /// Where to keep what outlives this process.
     pub places: Places,
-    /// Sessions that the management allow-list lets in; those of the start.
+    /// Sessions that the management allow-list lets in: those of the start, and those that reloads were asked from.
     pub sessions: Vec<Session>,
 }
 

@@ -11,11 +11,11 @@ use model::{
 use report::Look;
 use shield::{
     ShieldError,
-    run::{Command, Places, control, status as state},
+    run::{Asked, Command, Places, control, status as state},
 };
 
 use crate::{
-    failure::{Failure, Outcome, print},
+    failure::{Failure, Outcome, note, print},
     periods::seconds,
 };
 
@@ -35,10 +35,15 @@ pub(super) struct StatusArgs {
 }
 
 /// Have the shield of an interface read its rules again; an error leaves those that hold.
+///
+/// The ssh session you are typing in is added to the management allow-list, unless the file says session = false.
 #[derive(Debug, Args)]
 pub(super) struct ReloadArgs {
     /// The interface.
     interface: String,
+    /// Also when a rule would cut off the session you are typing in.
+    #[arg(long)]
+    force: bool,
 }
 
 /// Take the shield of an interface away.
@@ -54,7 +59,7 @@ pub(super) struct StopArgs {
 
 /// How a shield is, asked of its process or read from its pins.
 pub(super) fn look(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldError> {
-    match control::ask(places, Command::Status)?.and_then(|answer| answer.status) {
+    match control::ask(places, &Command::Status)?.and_then(|answer| answer.status) {
         Some(status) => Ok(status),
         None => state::of_pins(interface, places),
     }
@@ -105,7 +110,9 @@ pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
 
 fn ask_to_reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
     let places = Places::of(&args.interface);
-    match control::ask(&places, Command::Reload)? {
+    let answer = control::ask(&places, &Command::Reload(Asked::here(args.force)))?;
+    answer.iter().flat_map(|answer| &answer.warnings).for_each(note);
+    match answer {
         Some(answer) if answer.done => {
             print(&format!("{}\n", answer.said))?;
             Ok(Outcome::Fine)
@@ -128,7 +135,7 @@ pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
 fn ask_to_stop(args: &StopArgs) -> Result<Outcome, Failure> {
     let places = Places::of(&args.interface);
     let command = if args.leave { Command::Leave } else { Command::Stop };
-    match control::ask(&places, command)? {
+    match control::ask(&places, &command)? {
         Some(answer) if answer.done => {}
         Some(answer) => return Err(Failure::lacking(anyhow!(answer.said))),
         None if !places.pins.exists() && !places.state.exists() => {

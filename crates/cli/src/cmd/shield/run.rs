@@ -18,11 +18,9 @@ use model::{
 };
 use shield::{
     between::{Pair, ring::RingGateway},
-    compile::Now,
-    rules::check::{self, Weight},
     run::{
-        Command, Ended, Guard, Places, Settings, Signals, Told, control::Listener, keep, keeper::Request, session,
-        unit as systemd,
+        Asked, Command, Ended, Guard, Places, Settings, Signals, Told, control::Listener, keep, keeper::Request,
+        session, unit as systemd,
     },
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -152,14 +150,8 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     // Sessions with this machine do not go through a gateway.
     let sessions = if options.between.is_some() { Vec::new() } else { session::sessions() };
     let name = options.name();
-    for finding in check::check(&file, &sessions, Now::read()) {
-        if finding.weight == Weight::Harm && !args.force {
-            return Err(Failure::usage(anyhow!("{}; {} (or --force)", finding.what, finding.instead)));
-        }
-        if finding.weight > Weight::Note {
-            note(format_args!("{}: {}; {}", file_name(options), finding.what, finding.instead));
-        }
-    }
+    let asked = Asked { sessions, force: args.force };
+    asked.judge(&file)?.iter().for_each(|told| note(format_args!("{}: {told}", file_name(options))));
     privilege::require(
         format!("a shield in front of {name}"),
         &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
@@ -184,7 +176,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         },
         patience: Duration::from_secs_f64(options.patience),
         places: Places::of(&first),
-        sessions,
+        sessions: asked.sessions.clone(),
     };
     let places = settings.places.clone();
     let mut tended = match options.backend {
@@ -232,7 +224,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
             }
         })
     };
-    let shown = show(args, interactive, &to, &done);
+    let shown = show(args, interactive, &to, &asked, &done);
     signals.stop.store(true, std::sync::atomic::Ordering::Relaxed);
     drop(listener);
     let ended =
@@ -327,12 +319,18 @@ impl Samples<'_> {
 }
 
 /// The view, JSON lines, text, or nothing, until `done`.
-fn show(args: &RunArgs, interactive: bool, to: &mpsc::Sender<Request>, done: &Arc<AtomicBool>) -> Result<(), Failure> {
+fn show(
+    args: &RunArgs,
+    interactive: bool,
+    to: &mpsc::Sender<Request>,
+    asked: &Asked,
+    done: &Arc<AtomicBool>,
+) -> Result<(), Failure> {
     let interval = Duration::from_secs_f64(args.interval);
     let mut samples = Samples { to, last: None };
     if interactive {
         let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        let reload = || drop(to.send((Command::Reload, mpsc::channel().0)));
+        let reload = || drop(to.send((Command::Reload(asked.clone()), mpsc::channel().0)));
         let view = tui::shield::View::new(interval, colour, reload);
         let gone = || Failure::lacking(anyhow!("the shield has ended")).message();
         let next = || samples.next().ok_or_else(|| Gone(gone()));

@@ -19,8 +19,9 @@ use crate::{
     error::ShieldError,
     rules::{Rule, file::RuleFile},
     run::{
-        Answer,
+        Answer, Asked,
         follow::was_set,
+        keeper::refused,
         watch::{Counting, Plan},
     },
 };
@@ -61,20 +62,23 @@ impl Making<'_> {
 }
 
 impl RingGateway {
-    pub(super) fn reload(&mut self) -> Answer {
+    pub(super) fn reload(&mut self, asked: &Asked) -> Answer {
         let begun = Instant::now();
-        match self.settings.source.read_again().and_then(|file| self.hold(file)) {
-            Ok(()) => {
+        let done = self.settings.source.read_again().and_then(|file| {
+            let warnings = asked.judge(&file)?;
+            self.hold(file).map(|()| warnings)
+        });
+        match done {
+            Ok(warnings) => {
                 self.reloads += 1;
                 self.refused = None;
                 let (rules, took) = (self.rules(), begun.elapsed().as_secs_f64() * 1e3);
                 let said = format!("{rules} rules hold since {took:.0} ms after they were asked for");
-                Answer { done: true, said, status: None }
+                Answer { warnings, ..Answer::new(true, said) }
             }
             Err(error) => {
                 self.refused = Some(error.to_string());
-                let said = format!("the rules that hold go on, the new ones are wrong: {error}");
-                Answer { done: false, said, status: None }
+                refused(&error)
             }
         }
     }

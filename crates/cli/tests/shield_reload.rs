@@ -1,0 +1,57 @@
+//! `evenkeel shield reload`: whom it lets in, whom it does not cut off.
+
+mod shield_run_bed;
+
+use std::{
+    net::{SocketAddr, TcpListener, TcpStream},
+    process::Output,
+    time::Duration,
+};
+
+use shield_run_bed::{Bed, DROP_9, bed, said};
+
+const SSH: &str = "198.18.0.2:22";
+/// As sshd would say it to who comes from the client.
+const SESSION: &str = "198.18.0.1 50000 198.18.0.2 22";
+const SHUT: &str = "default = \"drop\"\n";
+const SHUT_FOR_ALL: &str =
+    "default = \"drop\"\n[management]\nsession = false\n[sets.unused]\nprefixes = \"192.0.2.1\"\n";
+
+/// As somebody types it in an ssh session.
+fn reload(bed: &Bed, more: &[&str]) -> Output {
+    let mut command = bed.command(&["reload", &bed.interface]);
+    command.args(more).env("SSH_CONNECTION", SESSION).output().expect("the program starts")
+}
+
+#[test]
+fn who_asks_for_a_reload_is_let_in_and_not_cut_off() {
+    let Some(mut bed) = bed("ekrla") else { return };
+    let to: SocketAddr = SSH.parse().expect("an address");
+    let _listener = bed.host.run(|| TcpListener::bind(to).expect("a listener")).expect("a namespace");
+    let gets_in = |bed: &Bed| bed.client.run(|| TcpStream::connect_timeout(&to, Duration::from_millis(500)).is_ok());
+    let gets_in = |bed: &Bed| gets_in(bed).expect("a namespace");
+    let rules = bed.rules(DROP_9);
+    // By nobody's session, as systemd starts it.
+    bed.run(&rules, &[]);
+
+    bed.rules(SHUT_FOR_ALL);
+    let refused = reload(&bed, &[]);
+    assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
+    assert!(said(&refused).contains("would cut off the session you are typing in (198.18.0.1 port 50000"));
+    assert!(said(&refused).contains("(or --force)"), "{}", said(&refused));
+    assert!(bed.status()["refused"].as_str().is_some_and(|why| why.contains("cut off")), "{}", bed.status());
+    assert!(gets_in(&bed) && bed.come_through(10, 5) == 5, "the old rules hold");
+
+    bed.rules(SHUT);
+    let reloaded = reload(&bed, &[]);
+    assert!(reloaded.status.success(), "{}", said(&reloaded));
+    assert!(gets_in(&bed) && bed.come_through(10, 5) == 0, "the allow-list has who asked");
+    bed.shield(&["reload", &bed.interface]);
+    assert!(gets_in(&bed), "also when another one asks");
+
+    bed.rules(SHUT_FOR_ALL);
+    let forced = reload(&bed, &["--force"]);
+    assert!(forced.status.success() && !gets_in(&bed), "{}", said(&forced));
+    assert!(String::from_utf8_lossy(&forced.stderr).contains("no rule names the set `unused`"), "{}", said(&forced));
+    bed.killed();
+}
