@@ -110,6 +110,32 @@ fn the_link_state_of_one_side_is_carried_over_and_put_back() {
 }
 
 #[test]
+fn what_a_killed_process_took_down_is_up_again_with_the_next_one() {
+    for more in [&[][..], &["--backend", "ring"]] {
+        let Some(mut bed) = bed("ekbwk") else { return };
+        let rules = bed.rules(DROP_9);
+        bed.run(&rules, more);
+        let is_up = |bed: &Bed, side: usize| bed.flags()[side].split(',').any(|flag| flag == "UP");
+        let set = |bed: &Bed, up: bool| bed.client.run(|| lab::set_link(&bed.client_end.name, up).unwrap()).unwrap();
+        set(&bed, false);
+        bed.wait("the other side is down", || !is_up(&bed, 1));
+        bed.kill();
+        set(&bed, true);
+        bed.run(&rules, more);
+        bed.wait("it is up again", || is_up(&bed, 1));
+        bed.wait("frames cross again", || bed.come_through(10, 3) == 3);
+        // Taken down again if the link is not back in the end.
+        set(&bed, false);
+        bed.wait("the other side is down", || !is_up(&bed, 1));
+        bed.kill();
+        bed.run(&rules, more);
+        bed.wait("it is down still, or again", || !is_up(&bed, 1));
+        bed.stop();
+        assert!(is_up(&bed, 1), "put back at the end: {:?}", bed.flags());
+    }
+}
+
+#[test]
 fn a_killed_control_process_leaves_the_way_open_or_closed_and_another_takes_it_over() {
     for (fail, through) in [("open", 5), ("closed", 0)] {
         let Some(mut bed) = bed("ekbwd") else { return };

@@ -8,7 +8,7 @@ use std::fmt;
 
 pub use check::{Way, check, takes_frames};
 pub use sides::Sides;
-pub(crate) use sides::put_back;
+pub(crate) use sides::{bring_up, put_back};
 
 use crate::error::ShieldError;
 

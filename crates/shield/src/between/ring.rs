@@ -36,7 +36,7 @@ use self::{
     engine::{Engine, Memory},
     making::Making,
 };
-use super::{Pair, Sides, Way, check};
+use super::{Pair, Sides, Way, bring_up, check};
 use crate::{
     compile::{Cache, Counters, Now},
     error::ShieldError,
@@ -179,6 +179,7 @@ impl RingGateway {
         let plan = Plan::of(None, &settings.interface, &file, &settings.places, counting, &mut notes)?;
         let made = Making { file: &file, extra: &[], watch: plan.config(None), threads: 2 * threads, holding: None };
         let engine = made.engine(&mut counters, &mut cache, read_at, Arc::clone(&memory))?;
+        bring_up(pair, &settings.places.state)?;
         check(pair, Way::Ring, false)?;
         let [first, second] = pair.names().map(index);
         let indices = [first?, second?];

@@ -86,6 +86,10 @@ impl Guard {
         mut notes: Vec<String>,
     ) -> Result<Self, ShieldError> {
         if let Some(pair) = &settings.between {
+            // With what was left, the link state goes on to be carried over; without, it begins anew.
+            if left.is_none() {
+                between::bring_up(pair, &settings.places.state)?;
+            }
             between::check(pair, way(settings.mode), left.is_some())?;
         }
         machine::sees_tags(&settings, &file)?;
