@@ -226,6 +226,18 @@ fn a_ring_is_closed_when_its_process_is_gone() {
 }
 
 #[test]
+fn a_ring_begins_a_new_file_of_events_when_the_old_one_was_renamed() {
+    let Some(mut bed) = bed("ekbwl") else { return };
+    let [events, old] = ["events", "old"].map(|name| bed.folder.path().join(name));
+    let rules = bed.rules(&format!("protect = \"{SERVER}\"\ndetection.events = {events:?}\n{DROP_9}"));
+    bed.run(&rules, &["--backend", "ring"]);
+    std::fs::rename(&events, &old).expect("rotated");
+    let reloaded = bed.shield(&["reload", &bed.first]);
+    assert!(reloaded.status.success() && events.exists() && old.exists(), "{}", said(&reloaded));
+    bed.stop();
+}
+
+#[test]
 fn rings_outlive_a_link_that_flaps_and_an_mtu_that_changes() {
     let Some(mut bed) = bed("ekbwj") else { return };
     let rules = bed.rules(DROP_9);

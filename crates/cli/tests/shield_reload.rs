@@ -3,6 +3,7 @@
 mod shield_run_bed;
 
 use std::{
+    fs,
     net::{SocketAddr, TcpListener, TcpStream},
     process::Output,
     time::Duration,
@@ -53,5 +54,17 @@ fn who_asks_for_a_reload_is_let_in_and_not_cut_off() {
     let forced = reload(&bed, &["--force"]);
     assert!(forced.status.success() && !gets_in(&bed), "{}", said(&forced));
     assert!(String::from_utf8_lossy(&forced.stderr).contains("no rule names the set `unused`"), "{}", said(&forced));
+    bed.killed();
+}
+
+#[test]
+fn a_reload_begins_a_new_file_of_events_when_the_old_one_was_renamed() {
+    let Some(mut bed) = bed("ekrlb") else { return };
+    let [events, old] = ["events", "old"].map(|name| bed.folder.path().join(name));
+    let rules = bed.rules(&format!("protect = \"198.18.0.2\"\ndetection.events = {events:?}\n{DROP_9}"));
+    bed.run(&rules, &[]);
+    fs::rename(&events, &old).expect("rotated");
+    let reloaded = bed.shield(&["reload", &bed.interface]);
+    assert!(reloaded.status.success() && events.exists() && old.exists(), "{}", said(&reloaded));
     bed.killed();
 }

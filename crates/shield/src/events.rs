@@ -4,9 +4,9 @@ mod hook;
 pub mod metrics;
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::{self, File, Metadata, OpenOptions},
     io::{self, Write},
-    os::unix::fs::OpenOptionsExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -91,11 +91,30 @@ impl EventLog {
         Ok(Self { file: file.map_err(failed)?, path: path.to_owned() })
     }
 
+    /// Opens the path again if the file there is another one, or gone: logs are rotated by renaming.
+    ///
+    /// # Errors
+    /// [`EventError::Log`]; the old file stays open.
+    pub fn follow(&mut self) -> Result<(), EventError> {
+        let id = |data: Metadata| (data.dev(), data.ino());
+        let (there, ours) = (fs::metadata(&self.path).map(id), self.file.metadata().map(id));
+        if matches!((there, ours), (Ok(there), Ok(ours)) if there == ours) {
+            return Ok(());
+        }
+        *self = Self::open(&self.path)?;
+        Ok(())
+    }
+
     /// Appends an event, or nothing: no half line stays for the next one to follow.
     ///
     /// # Errors
-    /// [`EventError::Log`].
+    /// [`EventError::Log`]. Where the path cannot be opened again, the event is in the file that was open.
     pub fn write(&mut self, event: &ShieldEvent) -> Result<(), EventError> {
+        let followed = self.follow();
+        self.append(event).and(followed)
+    }
+
+    fn append(&mut self, event: &ShieldEvent) -> Result<(), EventError> {
         let before = self.file.metadata().map(|data| data.len());
         self.file.write_all(line(event).as_bytes()).map_err(|source| {
             if let Ok(before) = before {

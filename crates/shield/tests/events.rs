@@ -65,6 +65,30 @@ fn an_event_is_a_line_of_json_behind_those_before() {
 }
 
 #[test]
+fn a_log_that_was_rotated_goes_on_at_its_path() {
+    let dir = tempfile::tempdir().unwrap();
+    let [path, old] = ["events", "old"].map(|name| dir.path().join(name));
+    let mut log = EventLog::open(&path).unwrap();
+    log.write(&event(1)).unwrap();
+    fs::rename(&path, &old).unwrap();
+    log.write(&event(2)).unwrap();
+    let lines = |path: &Path| fs::read_to_string(path).unwrap().lines().count();
+    assert_eq!((lines(&old), lines(&path)), (1, 1));
+    fs::remove_file(&path).unwrap();
+    log.follow().unwrap();
+    assert_eq!(lines(&path), 0, "a reload makes it anew");
+    log.follow().unwrap();
+    log.write(&event(3)).unwrap();
+    log.write(&event(4)).unwrap();
+    assert_eq!(lines(&path), 2);
+    // Where there can be no new one, the old one has it.
+    fs::rename(&path, &old).unwrap();
+    fs::create_dir(&path).unwrap();
+    let error = log.write(&event(5)).unwrap_err().to_string();
+    assert!(error.contains("cannot open") && lines(&old) == 3, "{error}");
+}
+
+#[test]
 fn the_hook_is_told_by_environment_and_input_without_a_shell() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");

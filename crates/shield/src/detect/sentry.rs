@@ -147,6 +147,11 @@ impl Sentry {
         self.revision = self.detector.revision();
     }
 
+    /// Goes on in the file of events that is at its path now, after a reload.
+    pub fn follow_log(&mut self) -> Option<EventError> {
+        self.log.as_mut().and_then(|log| log.follow().err())
+    }
+
     /// Takes what was learned earlier about prefixes of which nothing is known yet.
     pub fn recall(&mut self, learned: &Learned) {
         self.detector.recall(learned);

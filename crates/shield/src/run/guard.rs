@@ -181,6 +181,8 @@ impl Guard {
         self.refused = done.as_ref().err().map(ToString::to_string);
         let warnings = done?;
         self.reloads += 1;
+        let lost = self.watchman.as_mut().and_then(|watchman| watchman.sentry.follow_log());
+        self.notes.extend(lost.map(|error| error.to_string()));
         Ok(warnings)
     }
 
