@@ -61,7 +61,12 @@ impl Failure {
             return ExitCode::SUCCESS;
         }
         note(format_args!("evenkeel: {}", self.message()));
-        ExitCode::from(self.class.exit_code())
+        ExitCode::from(self.exit_code())
+    }
+
+    /// The exit code of its class.
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.class.exit_code()
     }
 
     /// What went wrong with its causes, each said once: an error of ours mostly says its cause itself.

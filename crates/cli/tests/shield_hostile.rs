@@ -243,7 +243,7 @@ fn detection(more: &str) -> String {
     let classes = ["few-sources", "syn-flood", "reflection", "fragments", "unknown"];
     let ladder: String = classes.map(|class| format!("ladder.{class} = [{{ do = \"limit\", pps = 100 }}]\n")).concat();
     format!(
-        "protect = \"{PROTECTED}\"\n[detection]\nevery-ms = 20\nquiet-s = 0.5\nbaseline.learn = false\nthreshold.udp = 500\n{ladder}{more}"
+        "protect = \"{PROTECTED}\"\n[detection]\nevery-ms = 20\nquiet-s = 2\nbaseline.learn = false\nthreshold.udp = 500\n{ladder}{more}"
     )
 }
 
@@ -378,11 +378,39 @@ fn an_attack_is_met_though_nobody_reads_what_is_said() {
     let child = bed.child.as_ref().expect("a running shield").id();
     kill(Pid::from_raw(child.cast_signed()), Signal::SIGTERM).expect("told");
     bed.wait("the shield is gone", || !state.exists());
-    drop((stdout_end, stderr_end));
     let mut child = bed.child.take().expect("a running shield");
     let begun = Instant::now();
     while child.try_wait().expect("waited").is_none() {
         assert!(begun.elapsed() < SOON, "the process does not end");
         thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(child.wait().expect("waited").code(), Some(0));
+    drop((stdout_end, stderr_end));
+}
+
+#[test]
+fn the_shield_goes_on_though_its_reader_is_gone_or_the_disk_behind_it_full() {
+    for (json, full) in [(&["--json"][..], false), (&[], true), (&[], false)] {
+        let Some(mut bed) = bed("ekhoe") else { return };
+        let log = || fs::File::create(bed.path("log")).expect("a file").into();
+        let (why, stderr) = (if full { "No space left on device" } else { "nobody reads" }, log());
+        let (mut reader, pipe) = std::io::pipe().expect("a pipe");
+        let stdout = match full {
+            true => OpenOptions::new().write(true).open("/dev/full").expect("a full disk").into(),
+            false => pipe.into(),
+        };
+        bed.run(&many_rules(3), &[json, &["--interval", "0.1"]].concat(), stdout, stderr);
+        if !full {
+            assert!(reader.read(&mut [0; 64]).expect("something") > 0);
+        }
+        drop(reader);
+        bed.wait("it is told", || bed.log().contains(why));
+        bed.is_well();
+        thread::sleep(Duration::from_millis(500));
+        assert_eq!(bed.log().matches(why).count(), 1, "once: {}", bed.log());
+        let child = bed.child.as_ref().expect("a running shield").id();
+        kill(Pid::from_raw(child.cast_signed()), Signal::SIGTERM).expect("told");
+        let ended = bed.child.take().expect("a running shield").wait().expect("its end");
+        assert!(ended.success() && bed.log().contains("the shield is gone"), "{}", bed.log());
     }
 }

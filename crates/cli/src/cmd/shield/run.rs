@@ -26,7 +26,11 @@ use shield::{
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sys::privilege::{self, Capability};
 
-use super::{RuleArgs, ask::with_rates, teller::Teller};
+use super::{
+    RuleArgs,
+    ask::with_rates,
+    teller::{Teller, end_soon},
+};
 use crate::{
     failure::{Failure, Outcome, note, print},
     periods::seconds,
@@ -183,20 +187,24 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         Backend::Xdp => Tended::Guard(Box::new(Guard::start(settings).map_err(|error| say_generic(error.into()))?)),
         Backend::Ring => Tended::Ring(Box::new(RingGateway::start(settings, options.threads.into())?)),
     };
+    let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !args.json && !args.quiet;
+    let teller = Arc::new(Teller::start(args.json));
+    // Before and behind the view there is place for lines, and a terminal takes them.
+    let say = |line: String| if interactive { note(line) } else { teller.say(&line) };
     if let Tended::Guard(guard) = &mut tended {
-        guard.take_notes().into_iter().for_each(note);
+        guard.take_notes().into_iter().for_each(say);
     }
     let (to, requests) = mpsc::channel();
     let listener = Listener::start(&places, to.clone())?;
     match &tended {
-        Tended::Guard(guard) => note(format_args!(
+        Tended::Guard(guard) => say(format!(
             "{name}: {} rules hold, {} XDP; when this process is gone they fail {} after {} s",
             guard.memory().rules.len(),
             guard.link().mode(),
             guard.memory().fail.map_or("open", Fail::word),
             options.patience,
         )),
-        Tended::Ring(gateway) => note(format_args!(
+        Tended::Ring(gateway) => say(format!(
             "{name}: {} rules hold, packet rings, {} threads in each direction; when this process is gone nothing crosses",
             gateway.rules(),
             options.threads,
@@ -204,12 +212,10 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     }
     ready();
     let done = Arc::new(AtomicBool::new(false));
-    let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !args.json && !args.quiet;
     let keeper = {
         let (signals, done, leave) = (Arc::clone(&signals), Arc::clone(&done), args.leave);
         // On the screen of the view there is no place for lines.
-        let json = args.json;
-        let teller = Teller::start(json);
+        let teller = Arc::clone(&teller);
         let tell = move |told: Told| {
             if !interactive {
                 teller.tell(told);
@@ -224,16 +230,24 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
             }
         })
     };
-    let shown = show(args, interactive, &to, &asked, &done);
+    let shown = match interactive {
+        true => view(args, &to, &asked, &done),
+        false => {
+            show(args, &to, &teller, &done);
+            Ok(())
+        }
+    };
     signals.stop.store(true, std::sync::atomic::Ordering::Relaxed);
     drop(listener);
-    let ended =
-        keeper.join().map_err(|_| Failure::internal(anyhow!("the thread that tends the shield broke off")))??;
-    let said = match ended {
+    let ended = keeper.join().map_err(|_| Failure::internal(anyhow!("the thread that tends the shield broke off")));
+    let ended = ended.and_then(|ended| ended.map_err(Failure::from));
+    let failed = ended.as_ref().err().or(shown.as_ref().err());
+    end_soon(failed.map_or(0, Failure::exit_code));
+    let said = match ended? {
         Ended::Stopped => "the shield is gone",
         Ended::Left => "the shield stays, and nobody tends it",
     };
-    note(format_args!("{name}: {said}"));
+    say(format!("{name}: {said}"));
     shown?;
     Ok(Outcome::Fine)
 }
@@ -318,27 +332,24 @@ impl Samples<'_> {
     }
 }
 
-/// The view, JSON lines, text, or nothing, until `done`.
-fn show(
-    args: &RunArgs,
-    interactive: bool,
-    to: &mpsc::Sender<Request>,
-    asked: &Asked,
-    done: &Arc<AtomicBool>,
-) -> Result<(), Failure> {
+/// The view, until `done` or a key.
+fn view(args: &RunArgs, to: &mpsc::Sender<Request>, asked: &Asked, done: &Arc<AtomicBool>) -> Result<(), Failure> {
+    let mut samples = Samples { to, last: None };
+    let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let reload = || drop(to.send((Command::Reload(asked.clone()), mpsc::channel().0)));
+    let view = tui::shield::View::new(Duration::from_secs_f64(args.interval), colour, reload);
+    let gone = || Failure::lacking(anyhow!("the shield has ended")).message();
+    let next = || samples.next().ok_or_else(|| Gone(gone()));
+    match tui::live::live(view, next, done, None) {
+        Err(tui::live::LiveError::Sample(_)) if done.load(std::sync::atomic::Ordering::Relaxed) => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// JSON lines, text, or nothing, until `done`.
+fn show(args: &RunArgs, to: &mpsc::Sender<Request>, teller: &Teller, done: &Arc<AtomicBool>) {
     let interval = Duration::from_secs_f64(args.interval);
     let mut samples = Samples { to, last: None };
-    if interactive {
-        let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-        let reload = || drop(to.send((Command::Reload(asked.clone()), mpsc::channel().0)));
-        let view = tui::shield::View::new(interval, colour, reload);
-        let gone = || Failure::lacking(anyhow!("the shield has ended")).message();
-        let next = || samples.next().ok_or_else(|| Gone(gone()));
-        return match tui::live::live(view, next, done, None) {
-            Err(tui::live::LiveError::Sample(_)) if done.load(std::sync::atomic::Ordering::Relaxed) => Ok(()),
-            other => Ok(other?),
-        };
-    }
     samples.next();
     let mut next = Instant::now() + interval;
     while !done.load(std::sync::atomic::Ordering::Relaxed) {
@@ -347,16 +358,16 @@ fn show(
             continue;
         }
         next += interval;
-        let Some(status) = (!args.quiet).then(|| samples.next()).flatten() else { continue };
-        match args.json {
-            true => print(
-                &(serde_json::to_string(&Document::new("shield.status", 1, &status)).map_err(Failure::internal)?
-                    + "\n"),
-            )?,
-            false => print(&format!("{}\n", report::shield_line(&status)))?,
+        if args.quiet || teller.is_unheard() {
+            continue;
         }
+        let Some(status) = samples.next() else { continue };
+        teller.show(match args.json {
+            // Numbers and texts: there is nothing in it that JSON has not.
+            true => serde_json::to_string(&Document::new("shield.status", 1, &status)).unwrap_or_default() + "\n",
+            false => format!("{}\n", report::shield_line(&status)),
+        });
     }
-    Ok(())
 }
 
 /// The shield ended while it was asked.
