@@ -33,7 +33,7 @@ const BATCH: u32 = 256;
 /// A sender that naps looks once more this long before its end, and sends what became due since the look before.
 const LAST_LOOK: Duration = Duration::from_micros(200);
 
-const _: () = assert!(offset_of!(gen_state, sent) == 0 && size_of::<gen_state>() == 80);
+const _: () = assert!(offset_of!(gen_state, sent) == 0 && size_of::<gen_state>() == 96);
 
 /// One packet of the cycle that a sender repeats.
 #[derive(Debug, Clone, Copy)]
@@ -81,9 +81,9 @@ pub struct LiveCounts {
     pub sent: u64,
     /// Runs of the program that had nothing to send yet.
     pub fillers: u64,
-    /// Time behind schedule that was given up, in nanoseconds.
+    /// Time behind schedule that was given up, in nanoseconds: in the midst of the run, and what was left when its time was over.
     pub given_up_ns: u64,
-    /// From the first run to the last look at the clock, in nanoseconds.
+    /// From the first run to the last look at the clock, in nanoseconds; to the end of its time if nothing went after that.
     pub elapsed_ns: u64,
     /// Bursts that were sent between two naps; none without naps.
     pub bursts: u64,

@@ -188,6 +188,47 @@ fn the_achieved_rate_follows_the_knob() {
     assert_eq!(sent, 1);
 }
 
+/// Ten million packets are due when the clock is looked at again, and none of them is sent once the time is over. Without timing: what went and
+/// what was given up are together the whole schedule.
+#[test]
+fn a_sender_that_is_late_gives_up_the_rest_at_its_end() {
+    if !privileged() {
+        return;
+    }
+    let (t, frames) = frames(Kind::TcpSyn, &[FrameSize::MIN], false, 1);
+    let (pps, duration) = (5e7, Duration::from_millis(400));
+    let sender = load(&t, &frames, false, LivePace { pps: Some(pps), duration, ..UNPACED });
+    let mut sent = u64::from(sender.try_once().unwrap().0 == XDP_REDIRECT);
+    thread::sleep(Duration::from_millis(200));
+    for _ in 0..64 {
+        sent += u64::from(sender.try_once().unwrap().0 == XDP_REDIRECT);
+    }
+    thread::sleep(Duration::from_millis(250));
+    assert_eq!(sender.try_once().unwrap().0, XDP_DROP, "the time is over");
+    let counts = sender.counts();
+    assert_eq!((counts.sent, counts.done), (sent, true));
+    assert!(counts.elapsed_ns >= 400_000_000, "{counts:?}");
+    let schedule_ns = sent as f64 * 1e9 / pps + counts.given_up_ns as f64;
+    assert!((schedule_ns - 400e6).abs() < 1e3, "{schedule_ns} ns of the schedule, {counts:?}");
+}
+
+/// Of a count, no more is given up than was left of it.
+#[test]
+fn the_rest_of_a_count_is_all_that_is_given_up() {
+    if !privileged() {
+        return;
+    }
+    let (t, frames) = frames(Kind::TcpSyn, &[FrameSize::MIN], false, 1);
+    let pace = LivePace { pps: Some(1e6), count: Some(11), duration: Duration::from_millis(50), nap: None };
+    let sender = load(&t, &frames, false, pace);
+    assert_eq!(sender.try_once().unwrap().0, XDP_REDIRECT);
+    thread::sleep(Duration::from_millis(60));
+    assert_eq!(sender.try_once().unwrap().0, XDP_DROP);
+    let counts = sender.counts();
+    assert_eq!((counts.sent, counts.done), (1, true));
+    assert!(counts.given_up_ns.abs_diff(10_000) < 10 && counts.elapsed_ns >= 50_000_000, "{counts:?}");
+}
+
 #[test]
 fn what_cannot_be_sent_is_refused() {
     if !privileged() {

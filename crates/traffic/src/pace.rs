@@ -93,6 +93,13 @@ impl<'p> Feed<'p> {
             }
         }
     }
+
+    /// How much of the schedule is left when the time is over, from packet `n` of `count` on, in nanoseconds.
+    fn left_ns(&self, n: u64, count: u64, shift: u64, duration: Duration) -> u64 {
+        let Some(next) = self.due_ns(n) else { return 0 };
+        let end = (duration.as_nanos() as u64).saturating_sub(shift);
+        self.due_ns(count).unwrap_or(end).min(end).saturating_sub(next)
+    }
 }
 
 /// When a sender ends, and how it waits.
@@ -113,13 +120,14 @@ pub(crate) fn send(
     stop: &AtomicBool,
 ) -> Result<(), TrafficError> {
     let start = Instant::now();
-    let (mut n, mut bytes, mut shift, mut burst) = (0u64, 0u64, 0u64, 0u64);
+    let (mut n, mut bytes, mut shift, mut burst, mut waited) = (0u64, 0u64, 0u64, 0u64, false);
     let count = count.unwrap_or(u64::MAX);
     while n < count && !stop.load(Ordering::Relaxed) {
         let now = start.elapsed();
         let now_ns = now.as_nanos() as u64;
         tally.elapsed_ns.store(now_ns, Ordering::Relaxed);
         if now >= duration {
+            tally.given_up_ns.store(shift + feed.left_ns(n, count, shift, duration), Ordering::Relaxed);
             break;
         }
         let mut pushed = 0;
@@ -143,8 +151,9 @@ pub(crate) fn send(
             bytes += frame.len() as u64;
         }
         tally.given_up_ns.store(shift, Ordering::Relaxed);
+        waited = wait.is_some() && pushed == 0;
         match wait {
-            Some(wait) if pushed == 0 => {
+            Some(wait) if waited => {
                 // Not beyond the end: the run is over on time even if the next packet is far off.
                 match nap {
                     Some(nap) => {
@@ -166,7 +175,9 @@ pub(crate) fn send(
     if nap.is_some() {
         tally.count_burst(burst);
     }
-    tally.elapsed_ns.store(start.elapsed().min(duration).as_nanos() as u64, Ordering::Relaxed);
+    // One that had nothing to send any more was on time, however late it woke.
+    let elapsed = if waited { start.elapsed().min(duration) } else { start.elapsed() };
+    tally.elapsed_ns.store(elapsed.as_nanos() as u64, Ordering::Relaxed);
     Ok(())
 }
 
@@ -250,6 +261,47 @@ mod tests {
         assert!(out.frames.is_empty());
         send(&mut out, feed, bounds(None, 1), &tally, &AtomicBool::new(false)).unwrap();
         assert_eq!(out.frames.len(), 1);
+    }
+
+    /// A place that takes its time: 100 us for each kick.
+    struct Slow;
+
+    impl Out for Slow {
+        fn push(&mut self, _: &[u8]) -> Result<bool, TrafficError> {
+            Ok(true)
+        }
+
+        fn kick(&mut self) -> Result<(), TrafficError> {
+            std::thread::sleep(Duration::from_micros(100));
+            Ok(())
+        }
+
+        fn finish(&mut self) -> Result<(), TrafficError> {
+            std::thread::sleep(Duration::from_millis(5));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_is_left_at_the_end_is_given_up_and_the_time_is_what_it_took() {
+        let frames = vec![vec![0; 60]];
+        let tally = Tally::default();
+        let feed = Feed::Cycle { frames: &frames, pps: Some(1e9) };
+        send(&mut Slow, feed, bounds(None, 50), &tally, &AtomicBool::new(false)).unwrap();
+        let (sent, given_up, elapsed) =
+            (tally.sent.into_inner(), tally.given_up_ns.into_inner(), tally.elapsed_ns.into_inner());
+        assert!(elapsed >= 55_000_000, "the last frames took 5 ms more: {elapsed}");
+        assert!((sent + given_up).abs_diff(50_000_000) <= 1, "one packet a nanosecond: {sent} + {given_up}");
+    }
+
+    #[test]
+    fn a_sender_on_time_took_its_time_and_gives_nothing_up() {
+        let frames = vec![vec![0; 60]];
+        let tally = Tally::default();
+        let feed = Feed::Cycle { frames: &frames, pps: Some(0.001) };
+        send(&mut Slow, feed, bounds(None, 20), &tally, &AtomicBool::new(false)).unwrap();
+        assert_eq!((tally.sent.into_inner(), tally.given_up_ns.into_inner()), (1, 0));
+        assert_eq!(tally.elapsed_ns.into_inner(), 20_000_000);
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub struct SenderReport {
     pub handed_pps: f64,
     /// CPU time of its thread over the time it ran: 1 is a whole core.
     pub cpu_share: f64,
-    /// Time behind schedule that it gave up instead of sending a longer burst, in seconds.
+    /// Time behind schedule that it gave up instead of sending a longer burst or beyond its end, in seconds.
     pub given_up_s: f64,
 }
 

@@ -331,7 +331,8 @@ fn report(
                 cpu: plan.cpus[i],
                 handed,
                 handed_bytes: t.bytes.load(Ordering::Relaxed),
-                elapsed_s: whole_s.min(plan.config.duration.as_secs_f64()),
+                // The gap behind the last packet lies within the run; a sender that was late is not.
+                elapsed_s: whole_s.min(plan.config.duration.as_secs_f64().max(elapsed_s)),
                 handed_pps: per_second(handed, whole_s),
                 cpu_share: per_second(t.cpu_ns.load(Ordering::Relaxed), t.ran_ns.load(Ordering::Relaxed) as f64),
                 given_up_s: t.given_up_ns.load(Ordering::Relaxed) as f64 / 1e9,

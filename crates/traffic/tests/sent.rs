@@ -408,6 +408,27 @@ fn senders_that_sleep_send_all_and_say_what_it_cost() {
     }
 }
 
+/// Far more than any machine sends: what went and what was given up are together the whole schedule.
+#[test]
+fn what_a_sender_cannot_send_in_its_time_is_given_up() {
+    if !privileged() {
+        return;
+    }
+    let bed = Bed::new("genlate", true);
+    for backend in BACKENDS {
+        let (pps, seconds) = (4e7, 0.3);
+        let mut config = bed.config(stream(Kind::Udp, false, 20, &IMIX, [None; 2]), backend, 1);
+        (config.count, config.rate, config.duration) = (None, Rate::Packets(pps), Duration::from_secs_f64(seconds));
+        let report = bed.send(config).unwrap();
+        let given_up: f64 = report.senders.iter().map(|s| s.given_up_s).sum();
+        let schedule_s = report.handed as f64 / pps + given_up;
+        assert!((schedule_s - seconds).abs() < 1e-6, "{backend:?}: {schedule_s} s of the schedule, {report:?}");
+        assert!(report.elapsed_s >= seconds && report.pacing_error.unwrap() < 0.0, "{backend:?} {report:?}");
+        let rate = report.handed as f64 / report.elapsed_s;
+        assert!((report.senders[0].handed_pps / rate - 1.0).abs() < 1e-9, "{backend:?} {report:?}");
+    }
+}
+
 #[test]
 fn an_interface_that_goes_in_mid_run_is_named_and_nothing_stays() {
     if !privileged() {

@@ -12,7 +12,8 @@
 
 #include "pace.h"
 
-#define GEN_UNPACED_CREDIT 64
+/* The most packets between two looks at the clock: a sender that has too little of its core still ends when its time is over. */
+#define GEN_GRANT 64
 
 /* Length of the headers in bytes, 8 or more. */
 const volatile __u64 gen_header_len = 54;
@@ -49,9 +50,11 @@ struct gen_state {
 	__u64 offset;
 	/* Runs that sent nothing because nothing was due. */
 	__u64 fillers;
-	/* Part of a packet that is due, times 2^PACE_RATE_SHIFT. */
+	/* Part of a packet that is due, times 2^PACE_RATE_SHIFT; packets due that did not go yet; what the last look let go. */
 	__u64 credit;
-	/* Time behind schedule that was given up because it went beyond PACE_LAG_MAX_NS. */
+	__u64 pending;
+	__u64 granted;
+	/* Time behind schedule that was given up because it went beyond PACE_LAG_MAX_NS, or was left at the end. */
 	__u64 given_up_ns;
 	/* CLOCK_MONOTONIC of the first run, of the last look at the clock. */
 	__u64 started_ns;
@@ -74,10 +77,33 @@ struct {
 	__type(value, __u32);
 } gen_device SEC(".maps");
 
+/* How much of the schedule `packets` are, in nanoseconds; they are fewer than 2^24. */
+static __always_inline __u64 schedule_ns(__u64 packets)
+{
+	return gen_rate ? (packets << PACE_RATE_SHIFT) / gen_rate : 0;
+}
+
+/* The time is over: what was due until then and did not go is given up. */
+static __always_inline void give_up_rest(struct gen_state *s, __u64 before, __u64 left)
+{
+	__u64 rest = gen_duration_ns - (before - s->started_ns);
+
+	if (!gen_rate)
+		return;
+	s->pending += pace_due(rest, gen_rate, PACE_LAG_MAX_NS, &s->credit, &s->given_up_ns);
+	if (s->pending > left)
+		s->pending = left;
+	s->given_up_ns += schedule_ns(s->pending);
+	s->pending = 0;
+	/* Nothing went since the last look: it was on time, however late this one is. */
+	if (!s->granted)
+		s->seen_ns = s->started_ns + gen_duration_ns;
+}
+
 /* Looks at the clock and at the stop flag; says whether a packet may go, and sets when to look next. */
 static __noinline int refill(struct gen_state *s)
 {
-	__u64 now, passed, left, due = GEN_UNPACED_CREDIT;
+	__u64 now, before, left, lag_max, due = GEN_GRANT;
 
 	if (!s || s->done)
 		return 0;
@@ -89,16 +115,31 @@ static __noinline int refill(struct gen_state *s)
 		s->credit = 1ULL << PACE_RATE_SHIFT;
 	}
 	left = gen_count - s->sent;
-	passed = now - s->seen_ns;
+	before = s->seen_ns;
 	s->seen_ns = now;
-	if (!left || *(volatile __u32 *)&s->stop || now - s->started_ns >= gen_duration_ns) {
+	if (!left || *(volatile __u32 *)&s->stop) {
 		s->done = 1;
 		return 0;
 	}
-	if (gen_rate)
-		due = pace_due(passed, gen_rate, PACE_LAG_MAX_NS, &s->credit, &s->given_up_ns);
+	if (now - s->started_ns >= gen_duration_ns) {
+		give_up_rest(s, before, left);
+		s->done = 1;
+		return 0;
+	}
+	if (gen_rate) {
+		s->pending += pace_due(now - before, gen_rate, PACE_LAG_MAX_NS, &s->credit, &s->given_up_ns);
+		if (due > s->pending)
+			due = s->pending;
+		s->pending -= due;
+		lag_max = PACE_LAG_MAX_NS * gen_rate >> PACE_RATE_SHIFT;
+		if (s->pending > lag_max) {
+			s->given_up_ns += schedule_ns(s->pending - lag_max);
+			s->pending = lag_max;
+		}
+	}
 	if (due > left)
 		due = left;
+	s->granted = due;
 	s->limit = s->sent + due;
 	return due != 0;
 }

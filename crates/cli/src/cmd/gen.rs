@@ -378,10 +378,18 @@ fn text(r: &GenReport) -> String {
         }
     }
     let given_up: f64 = r.senders.iter().map(|s| s.given_up_s).sum();
-    if given_up > 0.0 {
+    // Less than this is what a sender that sleeps leaves between its last look and the end.
+    if given_up >= 0.001 {
+        let senders = r.senders.len();
+        let of = if senders > 1 { format!(" of {senders} senders together") } else { String::new() };
+        let frames = r.offered_pps.map_or(String::new(), |pps| {
+            format!(", some {} frames", units::grouped((given_up * pps / senders as f64) as u64))
+        });
         line(
             "given up",
-            format!("{given_up:.3} s behind schedule: the senders were too slow for this rate, or kept from running"),
+            format!(
+                "{given_up:.3} s of the schedule{of}{frames}: the senders were too slow for this rate, or kept from running"
+            ),
         );
     }
     out
