@@ -183,9 +183,16 @@ mod tests {
 
     #[test]
     fn what_a_buffer_held_at_the_end_is_no_speed() {
-        let readers = vec![run::ReaderStats { packets: 900, dropped: 50, cpu_ns: 1800, ..Default::default() }];
-        let elapsed = Duration::from_millis(500);
-        let report = Report { readers, elapsed, packets_in_time: 400, files: 0, closed: false, failure: None };
+        let (elapsed, span) = (Duration::from_millis(500), Duration::from_millis(500));
+        let readers = vec![run::ReaderStats {
+            packets: 900,
+            in_time: 400,
+            span,
+            dropped: 50,
+            cpu_ns: 1800,
+            ..Default::default()
+        }];
+        let report = Report { readers, elapsed, files: 0, closed: false, failure: None };
         let measured = measure(Backend::Ring, 1, report).expect("a trial");
         assert_eq!(measured, Trial { backend: Backend::Ring, readers: 1, ..trial(Backend::Ring, 800.0, 100.0, 2.0) });
     }

@@ -112,6 +112,10 @@ pub struct ReaderStats {
     pub freezes: u64,
     /// CPU time of its thread in nanoseconds; known at the end.
     pub cpu_ns: u64,
+    /// Packets that it had taken when the capture ended, without what was collected after that; known at the end.
+    pub in_time: u64,
+    /// The time in which those came; known at the end.
+    pub span: Duration,
 }
 
 /// How a capture ended.
@@ -121,8 +125,6 @@ pub struct Report {
     pub readers: Vec<ReaderStats>,
     /// The time from the start of the readers to the end of the capture, without what collecting the rest took.
     pub elapsed: Duration,
-    /// Packets that the readers took within that time: all but what was collected after the end.
-    pub packets_in_time: u64,
     /// Files written.
     pub files: u32,
     /// The reader of standard output went away, and so the capture ended.
@@ -147,9 +149,10 @@ impl Report {
         self.readers.iter().map(|r| r.missed).sum()
     }
 
-    /// Packets taken per second while the capture ran; what a buffer still held at its end does not count as speed.
+    /// Packets taken per second while the capture ran; what a buffer still held at its end does not count as speed, nor the time in which
+    /// the last block of a ring was filling as time without packets.
     pub fn packets_per_second(&self) -> f64 {
-        self.packets_in_time as f64 / self.elapsed.as_secs_f64().max(1e-9)
+        self.readers.iter().map(|r| r.in_time as f64 / r.span.as_secs_f64().max(1e-9)).sum()
     }
 }
 
@@ -164,6 +167,8 @@ struct Slot {
     missed: AtomicU64,
     freezes: AtomicU64,
     cpu_ns: AtomicU64,
+    in_time: AtomicU64,
+    span_ns: AtomicU64,
 }
 
 impl Slot {
@@ -177,6 +182,8 @@ impl Slot {
             missed: self.missed.load(Ordering::Relaxed),
             freezes: self.freezes.load(Ordering::Relaxed),
             cpu_ns: self.cpu_ns.load(Ordering::Relaxed),
+            in_time: self.in_time.load(Ordering::Relaxed),
+            span: Duration::from_nanos(self.span_ns.load(Ordering::Relaxed)),
         }
     }
 }
@@ -190,6 +197,7 @@ enum OpenSink {
 
 /// What the readers share. Nothing of it is written per packet, but `left` where a number of packets was asked for.
 struct Shared<'a> {
+    start: Instant,
     sink: OpenSink,
     limits: Limits,
     stop: &'a AtomicBool,
@@ -221,10 +229,6 @@ impl Shared<'_> {
             self.ended.store(true, Ordering::Relaxed);
         }
         took
-    }
-
-    fn packets(&self) -> u64 {
-        self.slots.iter().map(|s| s.packets.load(Ordering::Relaxed)).sum()
     }
 
     fn dropped(&self) -> u64 {
@@ -273,7 +277,9 @@ pub fn run(
     mut each_second: impl FnMut(Duration, &[ReaderStats]),
 ) -> Report {
     let cpus: Vec<Option<u32>> = sources.iter().map(|(_, cpu)| *cpu).collect();
+    let start = Instant::now();
     let shared = Shared {
+        start,
         sink: match sink {
             Sink::Count => OpenSink::Count,
             Sink::Pcapng(output) => OpenSink::Pcapng(Mutex::new(output)),
@@ -288,8 +294,7 @@ pub fn run(
         slots: sources.iter().map(|_| Slot::default()).collect(),
     };
     let snapshot = || -> Vec<ReaderStats> { shared.slots.iter().zip(&cpus).map(|(s, cpu)| s.read(*cpu)).collect() };
-    let start = Instant::now();
-    let (failure, (elapsed, packets_in_time)) = thread::scope(|scope| {
+    let (failure, elapsed) = thread::scope(|scope| {
         let mut failure = None;
         let mut end = None;
         let mut readers = Vec::with_capacity(sources.len());
@@ -318,7 +323,7 @@ pub fn run(
                 shared.ended.store(true, Ordering::Relaxed);
             }
             if shared.is_over() {
-                end = end.or_else(|| Some((elapsed, shared.packets())));
+                end = end.or(Some(elapsed));
             } else if elapsed >= next {
                 next += Duration::from_secs(1);
                 each_second(elapsed, &snapshot());
@@ -329,12 +334,11 @@ pub fn run(
             let result = reader.join().unwrap_or(Err(RunError::Panicked));
             failure = failure.or(result.err());
         }
-        (failure, end.unwrap_or_else(|| (start.elapsed(), shared.packets())))
+        (failure, end.unwrap_or_else(|| start.elapsed()))
     });
     let readers = snapshot();
     let dropped = shared.dropped();
-    let mut report =
-        Report { readers, elapsed, packets_in_time, files: 0, closed: shared.closed.load(Ordering::Relaxed), failure };
+    let mut report = Report { readers, elapsed, files: 0, closed: shared.closed.load(Ordering::Relaxed), failure };
     if let OpenSink::Pcapng(output) = shared.sink {
         let mut output = output.into_inner().unwrap_or_else(PoisonError::into_inner);
         report.files = output.files();
@@ -393,31 +397,64 @@ fn publish<S: Source>(source: &mut S, slot: &Slot) -> Result<(), RunError> {
 }
 
 /// The end of a reader's life: first nothing new is let in, then what was received is read, all of it: a buffer has an end.
-struct Closing(bool);
+#[derive(Default)]
+struct Closing {
+    shut: bool,
+    noted: bool,
+    /// When packets were taken last.
+    taken: Duration,
+}
 
 impl Closing {
     /// How long to wait for packets; none when it is time to go.
-    fn patience<S: Source>(&mut self, source: &mut S, shared: &Shared<'_>) -> Result<Option<Duration>, RunError> {
+    fn patience<S: Source>(
+        &mut self,
+        source: &mut S,
+        shared: &Shared<'_>,
+        slot: &Slot,
+    ) -> Result<Option<Duration>, RunError> {
         if !shared.is_over() {
             return Ok(Some(PATIENCE));
         }
+        self.note(source, shared, slot);
         if shared.closed.load(Ordering::Relaxed) || shared.left.load(Ordering::Relaxed) == 0 {
             return Ok(None);
         }
-        if !self.0 {
+        if !self.shut {
             source.close_intake()?;
-            self.0 = true;
+            self.shut = true;
         }
         Ok(Some(shared.limits.held_back))
     }
+
+    fn took(&mut self, packets: u64, shared: &Shared<'_>) {
+        if packets > 0 {
+            self.taken = shared.start.elapsed();
+        }
+    }
+
+    /// Notes once, at the end, what this reader took and in which time.
+    fn note<S: Source>(&mut self, source: &S, shared: &Shared<'_>, slot: &Slot) {
+        if !std::mem::replace(&mut self.noted, true) {
+            let span = span(self.taken, shared.start.elapsed(), source.holds_back());
+            slot.span_ns.store(span.as_nanos() as u64, Ordering::Relaxed);
+            slot.in_time.store(slot.packets.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+}
+
+/// The time whose packets a reader has seen at `end`: up to when it took some last, since a block that is not full yet keeps later ones back; but
+/// with none for as long as they can be kept back, there were none.
+fn span(taken: Duration, end: Duration, holds_back: Duration) -> Duration {
+    taken.max(end.saturating_sub(holds_back))
 }
 
 fn count<S: Source>(mut source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(), RunError> {
-    let mut closing = Closing(false);
+    let mut closing = Closing::default();
     let mut next = Instant::now() + FLUSH;
     let (mut packets, mut bytes) = (0, 0);
     let result = loop {
-        let patience = match closing.patience(&mut source, shared) {
+        let patience = match closing.patience(&mut source, shared, slot) {
             Ok(Some(patience)) => patience,
             Ok(None) => break Ok(()),
             Err(e) => break Err(e),
@@ -426,10 +463,11 @@ fn count<S: Source>(mut source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(
             Ok(counted) => counted,
             Err(e) => break Err(e.into()),
         };
-        if counted.packets == 0 && closing.0 {
+        if counted.packets == 0 && closing.shut {
             break Ok(());
         }
         packets += shared.claim(counted.packets);
+        closing.took(counted.packets, shared);
         slot.packets.store(packets, Ordering::Relaxed);
         match counted.bytes {
             Some(n) => bytes += n,
@@ -444,6 +482,7 @@ fn count<S: Source>(mut source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(
             }
         }
     };
+    closing.note(&source, shared, slot);
     publish(&mut source, slot).and(result)
 }
 
@@ -453,14 +492,14 @@ fn encode<S: Source>(
     slot: &Slot,
     mut encode: impl FnMut(&mut Vec<u8>, &Frame<'_>),
 ) -> Result<(), RunError> {
-    let mut closing = Closing(false);
+    let mut closing = Closing::default();
     let mut next = Instant::now() + FLUSH;
     // A packet more than a chunk.
     let mut chunk = Chunk::with_capacity(2 * CHUNK_BYTES);
     let limited = shared.limits.packets.is_some();
     let (mut packets, mut bytes) = (0u64, 0u64);
     let result = loop {
-        let patience = match closing.patience(&mut source, shared) {
+        let patience = match closing.patience(&mut source, shared, slot) {
             Ok(Some(patience)) => patience,
             Ok(None) => break Ok(()),
             Err(e) => break Err(e),
@@ -483,9 +522,10 @@ fn encode<S: Source>(
             Ok(n) => n,
             Err(e) => break Err(e),
         };
-        if n == 0 && closing.0 {
+        if n == 0 && closing.shut {
             break Ok(());
         }
+        closing.took(n as u64, shared);
         slot.packets.store(packets, Ordering::Relaxed);
         slot.bytes.store(bytes, Ordering::Relaxed);
         let now = Instant::now();
@@ -504,7 +544,22 @@ fn encode<S: Source>(
     };
     slot.packets.store(packets, Ordering::Relaxed);
     slot.bytes.store(bytes, Ordering::Relaxed);
+    closing.note(&source, shared, slot);
     let published = publish(&mut source, slot);
     let written = shared.write(&mut chunk);
     result.and(written).and(published)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_that_still_fills_is_no_time_without_packets() {
+        let ms = Duration::from_millis;
+        assert_eq!(span(ms(499), ms(500), ms(0)), ms(500));
+        assert_eq!(span(ms(440), ms(500), ms(120)), ms(440));
+        assert_eq!(span(ms(100), ms(500), ms(120)), ms(380), "then there were none");
+        assert_eq!(span(ms(0), ms(100), ms(120)), ms(0));
+    }
 }

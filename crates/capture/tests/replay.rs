@@ -2,9 +2,12 @@
 
 mod common;
 
+use std::time::Duration;
+
 use capture::{
     open::Tuning,
     plan::{Backend, FANOUT_NAMES},
+    run::{Limits, Sink, run},
 };
 use common::{Packet, capture, limits, mixture, read_pcapng, replay, sources, wire, write_pcap};
 use sys::packet::FanoutAlgorithm;
@@ -33,7 +36,7 @@ fn every_backend_captures_what_tcpdump_captures() {
         let report = capture(&wire, make, &ours, limits(), || {
             replay(&wire, &file, 40_000);
             // What is on its way reaches a ring in less than its retire time-out; the rest the end of the capture collects.
-            std::thread::sleep(std::time::Duration::from_millis(300));
+            std::thread::sleep(Duration::from_millis(300));
         });
         assert!(report.failure.is_none(), "{backend}: {:?}", report.failure);
         assert_eq!((report.packets(), report.dropped()), (sent.len() as u64, 0), "{backend}");
@@ -44,6 +47,40 @@ fn every_backend_captures_what_tcpdump_captures() {
         }
         assert!(sorted(ours) == sent, "{backend}: the file has something else than was sent");
     }
+}
+
+/// Two readers of the same traffic, one of which gets its packets only every 0.3 to 0.6 s.
+#[test]
+fn a_ring_whose_last_block_still_fills_is_as_fast_as_a_socket() {
+    let Some(wire) = wire("rate") else { return };
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let file = dir.path().join("in.pcap");
+    write_pcap(&file, &mixture(45_000));
+    let tuning = Tuning { retire_ms: 300, block_bytes: 16 << 20, blocks: Some(2), ..Tuning::default() };
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let rate = |backend| {
+        let limits =
+            Limits { duration: Some(Duration::from_millis(950)), held_back: Duration::from_secs(1), ..limits() };
+        run(
+            wire.receiver.run(|| sources(&wire, backend, 1, &tuning, "")).unwrap(),
+            Sink::Count,
+            limits,
+            &stop,
+            |_, _| (),
+        )
+    };
+    let (socket, ring) = std::thread::scope(|scope| {
+        let sender = scope.spawn(|| replay(&wire, &file, 20_000));
+        std::thread::sleep(Duration::from_millis(500));
+        let socket = scope.spawn(|| rate(Backend::Packet));
+        let ring = rate(Backend::Ring);
+        let socket = socket.join().unwrap();
+        sender.join().unwrap();
+        (socket, ring)
+    });
+    assert!(ring.readers[0].in_time < ring.packets(), "a block was still filling: {ring:?}");
+    let ratio = ring.packets_per_second() / socket.packets_per_second();
+    assert!((0.85..1.15).contains(&ratio), "{ratio}: {ring:?} {socket:?}");
 }
 
 #[test]

@@ -174,6 +174,11 @@ impl Source for RingSource {
         Ok(Counted { packets: u64::from(n.unwrap_or(0)), bytes: None })
     }
 
+    /// The kernel's timer may have looked just before the block was opened.
+    fn holds_back(&self) -> Duration {
+        self.retire * 2
+    }
+
     fn close_intake(&mut self) -> Result<(), PortError> {
         members::close_intake(self.ring.socket()).map_err(|e| explain(self.backend, &self.interface, e))
     }

@@ -42,6 +42,11 @@ pub trait Source: Send {
         Ok(())
     }
 
+    /// How long a frame may wait before [`Source::receive`] gives it although the reader has time.
+    fn holds_back(&self) -> Duration {
+        Duration::ZERO
+    }
+
     /// What the source has seen since it was opened.
     fn stats(&mut self) -> Result<SourceStats, PortError>;
 }
