@@ -1,7 +1,7 @@
 //! Latency: round trips as the study takes them (FW-3), and one-way delays, idle and under load.
 
 use model::{
-    bench::{Delays, Latency, Trial},
+    bench::{Delays, Latency, ThrownAway, Trial},
     units,
 };
 
@@ -49,26 +49,27 @@ fn at(bench: &mut Bench<'_>, settings: &LatencyOrder, load: f64, offered: f64) -
     let wanted = settings.series.max(1) as usize;
     let mut good: Vec<Series> = Vec::new();
     let mut flags = Vec::new();
-    let (mut thrown_away, mut probes_lost) = (0, 0);
+    let (mut thrown_away, mut causes, mut probes_lost) = (0, ThrownAway::default(), 0);
     while good.len() < wanted && thrown_away <= settings.thrown_away {
         let number = good.len() as u32 + thrown_away + 1;
         match bench.attempt(&order(bench, settings, (load, offered), number))? {
             Tried::Void { reason, .. } => {
-                flags.push(format!("a series could not be measured: {reason}"));
+                let flag = format!("a series could not be measured: {reason}");
+                if !flags.contains(&flag) {
+                    flags.push(flag);
+                }
+                causes.void += 1;
                 thrown_away += 1;
             }
             Tried::Good(trial) => {
                 bench.require_life(&trial)?;
                 probes_lost += trial.probes.0.saturating_sub(trial.probes.1);
-                match Series::new(trial, settings) {
+                match Series::new(trial, settings, &mut causes) {
                     Some(series) => good.push(series),
                     None => thrown_away += 1,
                 }
             }
         }
-    }
-    if good.len() < wanted {
-        flags.push(format!("{} of {wanted} series agree with themselves, {thrown_away} were thrown away", good.len()));
     }
     let middle = middle(&good);
     let delays = |pick: fn(&Trial) -> [Option<Delays>; 2]| middle.map_or([None; 2], pick);
@@ -87,6 +88,8 @@ fn at(bench: &mut Bench<'_>, settings: &LatencyOrder, load: f64, offered: f64) -
         round_trip_ns: (!best.is_empty()).then(|| best.iter().sum::<f64>() / best.len() as f64),
         series_ns,
         thrown_away,
+        causes,
+        series_wanted: wanted as u32,
         probes_lost,
         flags,
     })
@@ -109,15 +112,23 @@ struct Series {
 
 impl Series {
     /// None when less than half of the probes came back, when more of the load was lost than a throughput may lose (the box was overloaded,
-    /// and its full queue is the steadiest of all), or when the round trips have so much spread that the mean says nothing.
-    fn new(trial: Box<Trial>, settings: &LatencyOrder) -> Option<Self> {
+    /// and its full queue is the steadiest of all), or when the round trips have so much spread that the mean says nothing. The cause is counted.
+    fn new(trial: Box<Trial>, settings: &LatencyOrder, causes: &mut ThrownAway) -> Option<Self> {
         // The load goes on after the last probe of the series; what was sent then does not belong to it.
         let trips = &trial.round_trips_ns[..trial.round_trips_ns.len().min(settings.probes.max(1) as usize)];
-        if trips.is_empty() || trial.probes.1 * 2 < trial.probes.0 || trial.loss_ratio() > settings.loss_ratio {
-            return None;
-        }
-        let mean_ns = trips.iter().sum::<u64>() as f64 / trips.len() as f64;
-        (spread(trips) <= settings.agreement).then_some(Self { trial, mean_ns })
+        // An overloaded box loses probes too: the load is the cause.
+        let cause = if trial.loss_ratio() > settings.loss_ratio {
+            &mut causes.overloaded
+        } else if trips.is_empty() || trial.probes.1 * 2 < trial.probes.0 {
+            &mut causes.silent
+        } else if spread(trips) > settings.agreement {
+            &mut causes.unsteady
+        } else {
+            let mean_ns = trips.iter().sum::<u64>() as f64 / trips.len() as f64;
+            return Some(Self { trial, mean_ns });
+        };
+        *cause += 1;
+        None
     }
 }
 
@@ -182,7 +193,8 @@ mod tests {
         let mut always = SimBox { wild_every: 1, ..SimBox::default() };
         let found = measure(&mut always, &settings, None);
         assert_eq!((found[0].series_ns.len(), found[0].round_trip_ns, found[0].thrown_away), (0, None, 10));
-        assert!(found[0].flags[0].starts_with("0 of 9 series"), "{found:?}");
+        assert_eq!(found[0].causes, ThrownAway { unsteady: 10, ..ThrownAway::default() });
+        assert_eq!((found[0].series_wanted, found[0].flags.len()), (9, 0), "{found:?}");
     }
 
     #[test]
@@ -206,6 +218,7 @@ mod tests {
         let found = measure(&mut tester, &settings, Some(404_000.0));
         assert_eq!((found[0].series_ns.len(), found[0].round_trip_ns, found[0].one_way), (0, None, [None; 2]));
         assert_eq!(found[0].thrown_away, settings.thrown_away + 1);
+        assert_eq!(found[0].causes, ThrownAway { overloaded: settings.thrown_away + 1, ..ThrownAway::default() });
         // A loss that the settings allow is no overload.
         let lenient = LatencyOrder { loss_ratio: 0.02, ..settings.clone() };
         let found = measure(&mut tester, &lenient, Some(404_000.0));

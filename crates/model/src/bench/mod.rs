@@ -122,6 +122,19 @@ pub struct BackToBack {
     pub tester_limited: bool,
 }
 
+/// Why series of probes were thrown away, and how many of each cause. All 0 in runs saved before this was kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct ThrownAway {
+    /// The tester could not measure them.
+    pub void: u32,
+    /// More of the load was lost than a throughput may lose.
+    pub overloaded: u32,
+    /// Half of the probes or more did not come back.
+    pub silent: u32,
+    /// The round trips did not agree with each other.
+    pub unsteady: u32,
+}
+
 /// Latency at one load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
@@ -137,8 +150,14 @@ pub struct Latency {
     pub ipdv: [Option<Delays>; 2],
     /// Mean round trip of each series of probes that agrees with itself, in nanoseconds.
     pub series_ns: Vec<f64>,
-    /// Series that were thrown away, as they did not agree with themselves.
+    /// Series that were thrown away, for whatever cause.
     pub thrown_away: u32,
+    /// The causes of those.
+    #[serde(default)]
+    pub causes: ThrownAway,
+    /// Series that were wanted; 0 in runs saved before this was kept.
+    #[serde(default)]
+    pub series_wanted: u32,
     /// The mean of the best of them, in nanoseconds (as the study takes it: six of nine); none without series.
     pub round_trip_ns: Option<f64>,
     /// Probes that were sent and did not come back.

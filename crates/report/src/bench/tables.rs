@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::{
-    bench::{BackToBack, Found, FrameSpec, Jitter, Latency, Mode, Point, Recovery, Reset, Trial, Verdict},
+    bench::{BackToBack, Found, FrameSpec, Jitter, Latency, Mode, Point, Recovery, Reset, ThrownAway, Trial, Verdict},
     profile::Class,
     units,
 };
@@ -165,7 +165,7 @@ fn latency(mode: &Mode, every_load: bool) -> Table {
     for (p, l) in all() {
         let mut flags = l.flags.clone();
         if l.thrown_away > 0 {
-            flags.push(format!("{} series thrown away, as they did not agree with themselves", l.thrown_away));
+            flags.push(thrown_away(l));
         }
         if l.probes_lost > 0 {
             let probes = if l.probes_lost == 1 { "probe" } else { "probes" };
@@ -184,6 +184,31 @@ fn latency(mode: &Mode, every_load: bool) -> Table {
         shown.map(|(p, l)| row(p, l)).collect(),
         notes,
     )
+}
+
+/// How many series count, how many do not, and why.
+fn thrown_away(l: &Latency) -> String {
+    let ThrownAway { void, overloaded, silent, unsteady } = l.causes;
+    let causes: Vec<String> = [
+        (overloaded, "lost too much of the load"),
+        (silent, "lost half of the probes or more"),
+        (unsteady, "did not agree with themselves"),
+        (void, "could not be measured"),
+    ]
+    .into_iter()
+    .filter(|(n, _)| *n > 0)
+    .map(|(n, what)| format!("{n} {}", if n == 1 { what.replace("themselves", "itself") } else { what.to_owned() }))
+    .collect();
+    let count = l.series_ns.len();
+    let missing = if count < l.series_wanted as usize {
+        format!("{count} of {} series count, ", l.series_wanted)
+    } else {
+        String::new()
+    };
+    let series = if missing.is_empty() { " series" } else { "" };
+    // Runs that were saved before the causes were kept have none.
+    let why = if causes.is_empty() { String::new() } else { format!(" ({})", causes.join(", ")) };
+    format!("{missing}{}{series} thrown away{why}", l.thrown_away)
 }
 
 /// RFC 3550, section 6.4.1, read again and again at the throughput.
@@ -346,4 +371,38 @@ pub(crate) fn published(figures: Figures<'_>) -> Table {
     });
     let rows = rows.collect();
     Table::new(format!("{}: never measured by evenkeel", crate::PUBLISHED), columns, rows, citations)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn with(series: usize, wanted: u32, causes: ThrownAway) -> Latency {
+        Latency {
+            load: 0.95,
+            offered_pps: 1e5,
+            one_way: [None; 2],
+            pdv_p99_ns: [None; 2],
+            ipdv: [None; 2],
+            series_ns: vec![1e5; series],
+            thrown_away: 4,
+            causes,
+            series_wanted: wanted,
+            round_trip_ns: None,
+            probes_lost: 0,
+            flags: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn each_cause_of_a_series_thrown_away_is_counted_by_itself() {
+        let causes = ThrownAway { void: 1, overloaded: 2, silent: 0, unsteady: 1 };
+        let text =
+            "4 series thrown away (2 lost too much of the load, 1 did not agree with itself, 1 could not be measured)";
+        assert_eq!(thrown_away(&with(2, 2, causes)), text);
+        let overloaded = ThrownAway { overloaded: 4, ..ThrownAway::default() };
+        let text = "0 of 2 series count, 4 thrown away (4 lost too much of the load)";
+        assert_eq!(thrown_away(&with(0, 2, overloaded)), text);
+        assert_eq!(thrown_away(&with(1, 0, ThrownAway::default())), "4 series thrown away");
+    }
 }

@@ -7,7 +7,7 @@ use model::{
     CoreLoad, CpuSet,
     bench::{
         BackToBack, BenchRun, Counts, Delays, Drop, Found, FrameSpec, Goal, Jitter, Latency, LossPoint, Mode,
-        Observation, Pacing, Point, Recovery, Reset, Setup, Stamps, Status, Throughput, Trial, Verdict,
+        Observation, Pacing, Point, Recovery, Reset, Setup, Stamps, Status, Throughput, ThrownAway, Trial, Verdict,
     },
     profile::Class,
     run::{Arrangement, CoreRole, Machine, Sharing},
@@ -226,6 +226,8 @@ fn latency(load: f64, ns: f64, bytes: f64, lower: f64) -> Latency {
         ipdv: [None, None],
         series_ns: [0.97, 0.99, 1.0, 1.0, 1.01, 1.03, 1.04, 1.05, 1.1].map(|x| x * round_trip).to_vec(),
         thrown_away: u32::from(load > 0.9),
+        causes: ThrownAway { overloaded: u32::from(load > 0.9), ..ThrownAway::default() },
+        series_wanted: 9,
         round_trip_ns: Some(round_trip),
         probes_lost: 0,
         flags: if idle && bytes < 65.0 { vec!["the idle latency is above the loaded one".into()] } else { Vec::new() },

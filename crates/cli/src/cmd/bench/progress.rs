@@ -55,7 +55,7 @@ impl Watch for Progress {
 
 fn words(trial: &Trial) -> String {
     format!(
-        "{}: {} sent, {} lost in {:.1} s",
+        "{}: {} sent, {} lost in {:.2} s",
         trial.purpose,
         units::pps(trial.offered_pps),
         units::percent(trial.loss_ratio()),
