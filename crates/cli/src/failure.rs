@@ -6,7 +6,7 @@ use std::{
     process::ExitCode,
 };
 
-use anyhow::Context;
+use anyhow::anyhow;
 use model::{Classified, ErrorClass};
 
 /// A verb that ran to its end.
@@ -52,7 +52,7 @@ impl Failure {
 
     /// The same failure, with what was done about it.
     pub(crate) fn after(self, done: &str) -> Self {
-        Self { class: self.class, error: anyhow::anyhow!("{}. {done}", self.message()) }
+        Self { class: self.class, error: anyhow!("{}. {done}", self.message()) }
     }
 
     /// Says on stderr what went wrong, in one paragraph, and gives the exit code. A closed pipe is not worth a word.
@@ -78,7 +78,7 @@ impl Failure {
         })
     }
 
-    fn is_broken_pipe(&self) -> bool {
+    pub(crate) fn is_broken_pipe(&self) -> bool {
         self.error
             .chain()
             .filter_map(|e| e.downcast_ref::<std::io::Error>())
@@ -92,31 +92,67 @@ impl<E: Classified + Send + Sync + 'static> From<E> for Failure {
     }
 }
 
-/// Makes a panic of `println!` on a closed pipe a quiet end, as other filters do it: exit code 0 and no message.
-pub(crate) fn die_quietly_on_broken_pipe() {
-    let default = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        let text = info.payload().downcast_ref::<String>().map_or("", String::as_str);
-        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
-            std::process::exit(0);
-        }
-        default(info);
-    }));
-}
-
-/// A line on stdout from a verb that changes the machine: there a lost terminal or pipe must not end the work half done, as
-/// the panic of `println!` does. The caller sees the loss if it cares.
-pub(crate) fn tell(line: impl Display) -> io::Result<()> {
-    writeln!(io::stdout(), "{line}")
-}
-
 /// Writes a whole answer to the standard output.
 pub(crate) fn print(text: &str) -> Result<(), Failure> {
+    written(text).map_err(cannot_write)
+}
+
+/// What the standard output did not take.
+pub(crate) fn cannot_write(error: io::Error) -> Failure {
+    Failure::lacking(anyhow::Error::from(error).context(CANNOT_WRITE))
+}
+
+/// Writes a whole answer that is a verdict, too: who has gone away no longer hears the words, and the exit code is as it was.
+pub(crate) fn print_verdict(text: &str, outcome: Outcome) -> Result<Outcome, Failure> {
+    match print(text) {
+        Err(failure) if !failure.is_broken_pipe() => Err(failure),
+        _ => Ok(outcome),
+    }
+}
+
+/// Writes what was asked for by `--help` or `--version`.
+pub(crate) fn print_help(help: &clap::Error) -> Result<Outcome, Failure> {
+    help.print().and_then(|()| io::stdout().flush()).map_err(cannot_write)?;
+    Ok(Outcome::Fine)
+}
+
+fn written(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())
-        .and_then(|()| out.flush())
-        .context("cannot write to the standard output")
-        .map_err(Failure::lacking)
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Followed by the cause.
+const CANNOT_WRITE: &str = "cannot write to the standard output";
+
+/// The lines of a verb that changes the machine: there a lost terminal, pipe or disk must not end the work half done. What
+/// was lost is told at the end.
+#[derive(Debug, Default)]
+pub(crate) struct Lines {
+    lost: Option<io::Error>,
+}
+
+impl Lines {
+    /// Says a line on stdout, or learns that it is lost.
+    pub(crate) fn say(&mut self, line: impl Display) {
+        if let Err(error) = written(&format!("{line}\n")) {
+            self.lost.get_or_insert(error);
+        }
+    }
+
+    /// The end of the verb. Where something was `done`, a reader that went away missed what can be taken back how, and is no
+    /// small matter; otherwise it is as quiet as elsewhere.
+    pub(crate) fn end(self, done: bool, outcome: Outcome) -> Result<Outcome, Failure> {
+        match self.lost {
+            None => Ok(outcome),
+            Some(error) if !done && error.kind() == io::ErrorKind::BrokenPipe => Ok(outcome),
+            Some(error) if !done => Err(Failure::lacking(anyhow!("{CANNOT_WRITE}: {error}"))),
+            // In words: as a cause, a closed pipe would be kept quiet.
+            Some(error) => Err(Failure::lacking(anyhow!(
+                "{CANNOT_WRITE}: {error}. The work was done all the same; `evenkeel undo --list` shows what stands"
+            ))),
+        }
+    }
 }
 
 /// A line on stderr; a message that nobody can hear any more is no reason to stop.

@@ -1,5 +1,8 @@
 //! The `evenkeel` program: arguments in, exit code out.
 
+// They panic when nobody can read them any more: `failure` has what prints.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod cmd;
 mod demo;
 mod failure;
@@ -24,8 +27,13 @@ fn command() -> clap::Command {
 }
 
 fn main() -> ExitCode {
-    failure::die_quietly_on_broken_pipe();
-    match Cli::parse().verb.run() {
+    let result = match Cli::try_parse() {
+        Ok(cli) => cli.verb.run(),
+        // The help, too, is an answer that can be lost.
+        Err(error) if !error.use_stderr() => failure::print_help(&error),
+        Err(error) => error.exit(),
+    };
+    match result {
         Ok(outcome) => outcome.into(),
         Err(failure) => failure.report(),
     }

@@ -174,11 +174,9 @@ impl Snapshot {
         &self.tree
     }
 
-    /// How many files there are, and the bytes in them.
-    pub fn size(&self) -> (usize, usize) {
-        let sizes =
-            self.tree.iter().filter_map(|(_, node)| if let Node::File(text) = node { Some(text.len()) } else { None });
-        sizes.fold((0, 0), |(files, bytes), size| (files + 1, bytes + size))
+    /// How many files there are.
+    pub fn files(&self) -> usize {
+        self.tree.iter().filter(|(_, node)| matches!(node, Node::File(_))).count()
     }
 
     /// Replaces what tells whose machine it is: the hostname, the MAC addresses (each by one of its own, wherever it
@@ -258,23 +256,25 @@ impl Snapshot {
     }
 
     /// Writes the tar to a file, whole or not at all: beside it first, then renamed. Something that is no plain file (a
-    /// pipe, a device) is written to as it is.
+    /// pipe, a device) is written to as it is. Says how many bytes the tar has: heads and padding are most of it.
     ///
     /// # Errors
     /// When the file or its folder cannot be written; nothing is left behind then.
-    pub fn save(&self, file: &Path) -> Result<(), SnapshotError> {
+    pub fn save(&self, file: &Path) -> Result<u64, SnapshotError> {
         let write = |source| SnapshotError::Write { path: file.to_owned(), source };
         match fs::metadata(file) {
             Ok(there) if there.is_dir() => Err(write(io::ErrorKind::IsADirectory.into())),
             Ok(there) if !there.is_file() => {
                 let out = fs::OpenOptions::new().write(true).open(file).map_err(write)?;
-                self.write(io::BufWriter::new(out)).map_err(write)
+                let mut out = Counted { out, bytes: 0 };
+                self.write(io::BufWriter::new(&mut out)).map_err(write)?;
+                Ok(out.bytes)
             }
             _ => self.replace(file).map_err(write),
         }
     }
 
-    fn replace(&self, file: &Path) -> io::Result<()> {
+    fn replace(&self, file: &Path) -> io::Result<u64> {
         let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
         fs::metadata(folder)?;
         let mut beside = tempfile::Builder::new()
@@ -283,10 +283,12 @@ impl Snapshot {
             .tempfile_in(folder)
             // Its own error names the file beside, which means nothing to the user.
             .map_err(|e| io::Error::from(e.kind()))?;
-        self.write(io::BufWriter::new(beside.as_file_mut()))?;
+        let mut out = Counted { out: beside.as_file_mut(), bytes: 0 };
+        self.write(io::BufWriter::new(&mut out))?;
+        let bytes = out.bytes;
         beside.as_file().sync_all()?;
         beside.persist(file).map_err(|e| e.error)?;
-        Ok(())
+        Ok(bytes)
     }
 }
 
@@ -297,6 +299,24 @@ fn without_key(text: &str) -> String {
         rss.key = (0..rss.key.len()).map(|i| i as u8).collect();
     }
     serde_json::to_string_pretty(&answers).map_or_else(|_| text.to_owned(), |json| json + "\n")
+}
+
+/// Counts what it writes.
+struct Counted<W> {
+    out: W,
+    bytes: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.out.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
 }
 
 #[cfg(test)]

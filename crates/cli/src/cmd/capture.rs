@@ -31,7 +31,7 @@ use sys::{
 pub(crate) use args::CaptureArgs;
 use args::Config;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, note};
 
 /// How long each backend is tried by `--mode auto`.
 const TRIAL: Duration = Duration::from_millis(500);
@@ -76,10 +76,10 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     privilege::drop_all_but(if rotating { &[Capability::CAP_DAC_OVERRIDE] } else { &[] })?;
     let mut progress = show::Progress::new(&config);
     let report = run::run(sources, sink, limits(&config), &stop, |elapsed, readers| progress.tick(elapsed, readers));
-    show::report(&config, &plan, attachment, choice.as_ref(), &report)?;
+    let shown = show::report(&config, &plan, attachment, choice.as_ref(), &report);
     match report.failure {
         Some(failure) => Err(failure.into()),
-        None => Ok(Outcome::Fine),
+        None => shown.map(|()| Outcome::Fine),
     }
 }
 
@@ -168,8 +168,8 @@ fn open(config: &Config, filter: &Filter, plan: &Plan) -> Result<Vec<(AnySource,
         ignore_outgoing: config.inbound,
     };
     let sources = capture::open::open(plan, &options, &config.tuning)?;
-    for note in capture::open::notes(&sources, &config.interface, &config.tuning)? {
-        eprintln!("{}: {note}", plan.backend);
+    for said in capture::open::notes(&sources, &config.interface, &config.tuning)? {
+        note(format_args!("{}: {said}", plan.backend));
     }
     Ok(sources.into_iter().zip(plan.readers.iter().copied()).collect())
 }

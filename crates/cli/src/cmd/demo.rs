@@ -110,7 +110,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     progress.bar.finish_and_clear();
     let Some(run) = run else {
         drop(page);
-        eprintln!("evenkeel: interrupted; everything that the demo had made is gone again");
+        note("evenkeel: interrupted; everything that the demo had made is gone again");
         // The parent is to see that a signal ended us.
         signal_hook::low_level::emulate_default_handler(SIGINT).map_err(Failure::internal)?;
         return Ok(Outcome::No);
@@ -154,7 +154,7 @@ impl demo::Watch for Progress {
             units::pps(stage.offered_pps)
         );
         if self.bar.is_hidden() {
-            eprintln!("{line}");
+            note(line);
         } else {
             self.bar.println(line);
         }

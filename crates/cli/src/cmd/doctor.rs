@@ -13,8 +13,8 @@ use host::{Root, snapshot};
 use model::doctor::Role;
 use report::{Look, doctor_list, doctor_table, doctor_text};
 
-use super::spread::print_json;
-use crate::failure::{Failure, Outcome, note, tell};
+use super::spread::json;
+use crate::failure::{Failure, Outcome, note, print, print_verdict};
 
 /// Check this machine's settings for packets: what is wrong, the evidence, why it matters, and the fix.
 ///
@@ -135,19 +135,17 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
         if plan.changes.is_empty() {
             note("No finding among these has a fix that is a setting: there is nothing to print.");
         }
-        let _ = tell(plan.to_shell().trim_end());
-        return Ok(Outcome::Fine);
+        return print(&with_end(&plan.to_shell())).map(|()| Outcome::Fine);
     }
     if args.fix.is_some() {
         return fix::run(args, &root, &examined, &wanted);
     }
-    let has_findings = examined.report.has_findings();
-    if args.json {
-        print_json("doctor", &examined.report)?;
-    } else {
-        let _ = tell(doctor_text(&examined.report, Look::of_stdout(), args.all).trim_end());
-    }
-    Ok(if has_findings { Outcome::No } else { Outcome::Fine })
+    let outcome = if examined.report.has_findings() { Outcome::No } else { Outcome::Fine };
+    let text = match args.json {
+        true => json("doctor", &examined.report)?,
+        false => doctor_text(&examined.report, Look::of_stdout(), args.all),
+    };
+    print_verdict(&with_end(&text), outcome)
 }
 
 /// Gathers the evidence and runs the checks over it.
@@ -158,11 +156,15 @@ fn examine(root: &Root, role: Option<RoleArg>, only: &Selection) -> Result<Diagn
 
 fn list(args: &DoctorArgs) -> Result<Outcome, Failure> {
     let rows = doctor::rows();
-    if args.json {
-        print_json("doctor.list", serde_json::json!({ "checks": rows }))?;
-    } else {
-        let text = if args.markdown { doctor_table(&rows) } else { doctor_list(&rows, Look::of_stdout()) };
-        let _ = tell(text.trim_end());
-    }
-    Ok(Outcome::Fine)
+    let text = match (args.json, args.markdown) {
+        (true, _) => json("doctor.list", serde_json::json!({ "checks": rows }))?,
+        (false, true) => doctor_table(&rows),
+        (false, false) => doctor_list(&rows, Look::of_stdout()),
+    };
+    print(&with_end(&text)).map(|()| Outcome::Fine)
+}
+
+/// The text with one end of line at its end.
+fn with_end(text: &str) -> String {
+    format!("{}\n", text.trim_end())
 }

@@ -18,7 +18,7 @@ use traffic::{
 };
 use wire::{FrameSize, IMIX, Kind, Mac, Tag, ethernet::ether_type};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, note, print};
 
 /// Version of the JSON document.
 const SCHEMA: u32 = 1;
@@ -195,11 +195,11 @@ pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     if let Frames::Recording(recording) = &plan.frames
         && recording.cut_short > 0
     {
-        eprintln!(
+        note(format_args!(
             "warning: {} of the {} packets were cut short when they were captured, and are sent so",
             units::grouped(recording.cut_short),
             units::grouped(recording.frames.len() as u64)
-        );
+        ));
     }
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
@@ -211,15 +211,17 @@ pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     // All is open: neither sending nor counting takes a capability.
     privilege::drop_all_but(&[])?;
     let report = ready.run(&stop, |p| {
-        eprintln!("{:4.0} s  {} frames  {}", p.elapsed.as_secs_f64(), units::grouped(p.handed), units::pps(p.pps));
+        let (seconds, frames) = (p.elapsed.as_secs_f64(), units::grouped(p.handed));
+        note(format_args!("{seconds:4.0} s  {frames} frames  {}", units::pps(p.pps)));
     })?;
-    if args.json {
-        let document = Document::new("gen", SCHEMA, &report);
-        println!("{}", serde_json::to_string_pretty(&document).map_err(Failure::internal)?);
-    } else {
-        print!("{}", text(&report));
-    }
-    Ok(Outcome::Fine)
+    let text = match args.json {
+        true => {
+            let document = Document::new("gen", SCHEMA, &report);
+            serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n"
+        }
+        false => text(&report),
+    };
+    print(&text).map(|()| Outcome::Fine)
 }
 
 impl GenArgs {

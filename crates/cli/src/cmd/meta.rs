@@ -1,11 +1,11 @@
 //! Shell completions and man pages, generated from the arguments.
 
-use std::{io, path::PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, print};
 
 /// Print the completions for a shell.
 #[derive(Debug, Args)]
@@ -23,8 +23,10 @@ pub(crate) struct ManArgs {
 
 /// Prints completions on stdout.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<Outcome, Failure> {
-    clap_complete::generate(args.shell, &mut crate::command(), "evenkeel", &mut io::stdout());
-    Ok(Outcome::Fine)
+    // Into memory first: the generator panics on what it cannot write to.
+    let mut text = Vec::new();
+    clap_complete::generate(args.shell, &mut crate::command(), "evenkeel", &mut text);
+    print(&String::from_utf8(text).map_err(Failure::internal)?).map(|()| Outcome::Fine)
 }
 
 /// Writes `evenkeel.1` and one page for each verb into the folder.

@@ -7,9 +7,9 @@ use std::{
 
 use anyhow::anyhow;
 use clap::Args;
-use host::snapshot::{Snapshot, SnapshotError};
+use host::snapshot::Snapshot;
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, cannot_write, note};
 
 /// Save this machine's CPUs, interfaces, interrupts and counters as a plain tar, to plan elsewhere with --root.
 ///
@@ -20,7 +20,7 @@ use crate::failure::{Failure, Outcome};
 pub(crate) struct SnapshotArgs {
     /// The tar to write; `-` is stdout.
     file: PathBuf,
-    /// Replace the hostname, MAC addresses and RSS keys.
+    /// Replace the hostname, MAC addresses, RSS keys and the paths of control groups.
     #[arg(long)]
     anonymize: bool,
 }
@@ -36,19 +36,17 @@ pub(crate) fn run(args: &SnapshotArgs) -> Result<Outcome, Failure> {
         snapshot = snapshot.anonymized();
     }
     for (path, why) in &snapshot.unreadable {
-        eprintln!("evenkeel: left out {path}: {why}");
+        note(format_args!("evenkeel: left out {path}: {why}"));
     }
     if to_stdout {
-        let write = |source| SnapshotError::Write { path: "stdout".into(), source };
-        snapshot.write(io::BufWriter::new(io::stdout().lock())).map_err(write)?;
+        snapshot.write(io::BufWriter::new(io::stdout().lock())).map_err(cannot_write)?;
     } else {
-        snapshot.save(&args.file)?;
-        let (files, bytes) = snapshot.size();
-        let name = args.file.display();
-        eprintln!(
-            "evenkeel: saved {files} files ({} kB) in {name}; plan with it: evenkeel spread plan --root {name}",
-            bytes / 1000
-        );
+        let bytes = snapshot.save(&args.file)?;
+        let (files, name) = (snapshot.files(), args.file.display());
+        note(format_args!(
+            "evenkeel: saved {files} files in {name} ({} kB); plan with it: evenkeel spread plan --root {name}",
+            bytes.div_ceil(1000)
+        ));
     }
     Ok(Outcome::Fine)
 }

@@ -15,7 +15,7 @@ use model::schema::Document;
 use spread::{SpreadPlan, plan};
 
 use self::wish::WishArgs;
-use crate::failure::{Failure, Outcome, note, tell};
+use crate::failure::{Failure, Outcome, note, print};
 
 /// Spread the packet work evenly over the cores: plan (default), apply, status, watch, members.
 ///
@@ -82,11 +82,10 @@ fn show_plan(args: &PlanArgs) -> Result<Outcome, Failure> {
     if args.json {
         print_json("spread.plan", &planned)?;
     } else if args.shell {
-        print!("{}", planned.plan.to_shell());
+        print(&planned.plan.to_shell())?;
     } else {
         warn(&planned);
-        print!("{}", show::text(&planned, args.full));
-        print!("\n{}", summary(&planned, args));
+        print(&format!("{}\n{}", show::text(&planned, args.full), summary(&planned, args)))?;
     }
     Ok(Outcome::Fine)
 }
@@ -96,10 +95,14 @@ fn open_root(path: Option<&Path>) -> Result<Root, Failure> {
     Ok(path.map_or_else(|| Ok(Root::live()), Root::open)?)
 }
 
+/// A document as text.
+pub(super) fn json<T: serde::Serialize>(verb: &str, body: T) -> Result<String, Failure> {
+    serde_json::to_string_pretty(&Document::new(verb, 1, body)).map_err(Failure::internal)
+}
+
 /// Prints a document on stdout.
 pub(super) fn print_json<T: serde::Serialize>(verb: &str, body: T) -> Result<(), Failure> {
-    let text = serde_json::to_string_pretty(&Document::new(verb, 1, body)).map_err(Failure::internal)?;
-    tell(text).map_err(Failure::internal)
+    print(&(json(verb, body)? + "\n"))
 }
 
 /// Says the plan's warnings on stderr.

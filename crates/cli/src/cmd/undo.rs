@@ -18,7 +18,7 @@ use host::{
 use model::schema::Document;
 use serde::Serialize;
 
-use crate::failure::{Failure, Outcome, note, tell};
+use crate::failure::{Failure, Lines, Outcome, note, print};
 
 /// Take back what evenkeel changed, last change first.
 ///
@@ -55,7 +55,7 @@ pub(crate) struct UndoArgs {
     nic: Vec<String>,
 }
 
-/// Confirm the changes of `spread apply --commit-confirm`, so that they stay.
+/// Confirm the changes of `spread apply --commit-confirm` or `doctor --fix --commit-confirm`, so that they stay.
 #[derive(Debug, Args)]
 pub(crate) struct ConfirmArgs {
     /// The session [default: the last one that waits].
@@ -95,9 +95,14 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
         Some(name) => vec![journal.session(name)?],
         None => standing(&journal, args.all)?,
     };
+    // Nobody may be reading any more: what is to be put back is put back all the same.
+    let mut lines = Lines::default();
     if sessions.is_empty() {
-        say(args.json, Vec::new(), "Nothing to undo: no session of this boot still stands.")?;
-        return Ok(Outcome::Fine);
+        match args.json {
+            true => lines.say(document(Vec::<Undone>::new())?),
+            false => lines.say("Nothing to undo: no session of this boot still stands."),
+        }
+        return lines.end(false, Outcome::Fine);
     }
     let writer = journal.lock()?;
     let (mut done, mut outcome, mut unrecorded) = (Vec::new(), Outcome::Fine, None);
@@ -121,7 +126,7 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
         let options = UndoOptions { force: args.force, dry_run: args.dry_run, go_on: false, in_order: args.all };
         let report = session.undo(&writer, &mut Live, options);
         if !args.json {
-            print_report(&name, &report, args.dry_run);
+            say_report(&mut lines, &name, &report, args.dry_run);
         }
         let complete = report.is_complete();
         unrecorded = unrecorded.or_else(|| report.unrecorded.clone());
@@ -131,9 +136,13 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
             break;
         }
     }
-    say(args.json, done, "")?;
+    let changed = !args.dry_run && done.iter().any(|undone| undone.report.restored() > 0);
+    if args.json {
+        lines.say(document(done)?);
+    }
+    let told = lines.end(changed, outcome);
     match unrecorded {
-        None => Ok(outcome),
+        None => told,
         Some(why) => Err(Failure::lacking(anyhow!(
             "what is said above was done, but the journal cannot note it and names the settings still ({why}); undo again \
              then finds the old values and notes them"
@@ -194,53 +203,44 @@ fn refuse_if_alive(session: &Session, force: bool) -> Result<(), Failure> {
     )))
 }
 
-/// Nobody may be reading any more; what is done is done.
-fn print_report(session: &str, report: &UndoReport, dry_run: bool) {
+fn say_report(lines: &mut Lines, session: &str, report: &UndoReport, dry_run: bool) {
     if dry_run {
         for step in &report.steps {
-            let _ = match &step.state {
-                StepState::Restored | StepState::Forced { .. } => tell(step.change.shell_back()),
-                _ => tell(format_args!("# {step}")),
-            };
+            match &step.state {
+                StepState::Restored | StepState::Forced { .. } => lines.say(step.change.shell_back()),
+                _ => lines.say(format_args!("# {step}")),
+            }
         }
         return;
     }
     for step in &report.steps {
-        let _ = tell(step);
+        lines.say(step);
     }
-    let _ = match (report.is_complete(), report.restored()) {
-        (true, n) => tell(format_args!("session {session}: {n} settings put back, all is as before it")),
-        (false, n) => tell(format_args!(
-            "session {session}: stopped after {n} settings; look at the last line, then `evenkeel undo --force {session}` \
+    let settings = settings(report.restored());
+    match report.is_complete() {
+        true => lines.say(format_args!("session {session}: {settings} put back, all is as before it")),
+        false => lines.say(format_args!(
+            "session {session}: stopped after {settings}; look at the last line, then `evenkeel undo --force {session}` \
              overwrites what somebody else wrote"
         )),
-    };
+    }
 }
 
-fn say(json: bool, done: Vec<Undone>, otherwise: &str) -> Result<(), Failure> {
+/// `1 setting`, `2 settings`.
+pub(crate) fn settings(count: usize) -> String {
+    format!("{count} setting{}", if count == 1 { "" } else { "s" })
+}
+
+/// The sessions that were undone, or that there are, as a document.
+fn document<T: Serialize>(sessions: Vec<T>) -> Result<String, Failure> {
     #[derive(Serialize)]
-    struct Body {
-        sessions: Vec<Undone>,
+    struct Body<T> {
+        sessions: Vec<T>,
     }
-    if json {
-        print_json(Body { sessions: done })?;
-    } else if !otherwise.is_empty() {
-        let _ = tell(otherwise);
-    }
-    Ok(())
-}
-
-/// Prints a document. Who is not there to read it does not change the outcome.
-fn print_json<T: Serialize>(body: T) -> Result<(), Failure> {
-    let _ = tell(serde_json::to_string_pretty(&Document::new("undo", 1, body)).map_err(Failure::internal)?);
-    Ok(())
+    serde_json::to_string_pretty(&Document::new("undo", 1, Body { sessions })).map_err(Failure::internal)
 }
 
 fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
-    #[derive(Serialize)]
-    struct Body {
-        sessions: Vec<Listed>,
-    }
     let mut sessions = Vec::new();
     for s in journal.sessions()? {
         let state = match (s.is_of_this_boot()?, s.is_open()) {
@@ -252,16 +252,15 @@ fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
         };
         sessions.push(Listed { changes: s.steps.len(), session: s.header.session, command: s.header.command, state });
     }
-    if json {
-        print_json(Body { sessions })?;
+    let text = if json {
+        document(sessions)?
     } else if sessions.is_empty() {
-        let _ = tell("The journal is empty.");
+        "The journal is empty.".to_owned()
     } else {
         let rows = sessions.into_iter().map(|s| vec![s.session, s.state.into(), s.changes.to_string(), s.command]);
-        let table = report::Look::of_stdout().table(&["SESSION", "STATE", ">CHANGES", "COMMAND"], rows);
-        let _ = tell(table.trim_end());
-    }
-    Ok(Outcome::Fine)
+        report::Look::of_stdout().table(&["SESSION", "STATE", ">CHANGES", "COMMAND"], rows).trim_end().to_owned()
+    };
+    print(&(text + "\n")).map(|()| Outcome::Fine)
 }
 
 /// Lets a session stay that waits for a confirmation.
@@ -272,20 +271,20 @@ pub(crate) fn confirm(args: &ConfirmArgs) -> Result<Outcome, Failure> {
         Some(name) => Some(journal.session(name)?).filter(waits),
         None => journal.sessions()?.into_iter().rev().find(waits),
     };
+    let mut lines = Lines::default();
     let Some(found) = found else {
-        let _ =
-            tell("Nothing to confirm: no session waits (it may have been taken back already: evenkeel undo --list).");
-        return Ok(Outcome::No);
+        lines.say("Nothing to confirm: no session waits (it may have been taken back already: evenkeel undo --list).");
+        return lines.end(false, Outcome::No);
     };
     let writer = journal.lock_waiting()?;
     let mut session = journal.session(&found.header.session)?;
     if !waits(&session) {
-        let _ = tell(format_args!("Too late: session {} was taken back.", session.header.session));
-        return Ok(Outcome::No);
+        lines.say(format_args!("Too late: session {} was taken back.", session.header.session));
+        return lines.end(false, Outcome::No);
     }
     session.confirm(&writer)?;
-    let _ = tell(format_args!("session {} stays. Take it back: evenkeel undo {0}", session.header.session));
-    Ok(Outcome::Fine)
+    lines.say(format_args!("session {} stays. Take it back: evenkeel undo {0}", session.header.session));
+    lines.end(true, Outcome::Fine)
 }
 
 /// Starts the guardian of a session, in a process and a terminal session of its own, and waits until it watches.
@@ -326,12 +325,12 @@ fn guard(journal: &Journal, session: &str, seconds: u64, nics: Vec<String>) -> R
     // Before it says that it watches: a session that it cannot read it could not take back.
     let loaded = journal.session(session)?;
     let guardian = Guardian::arm(Root::live(), nics, seconds);
-    tell(format_args!("armed {}", guardian.deadline_boottime_ms())).map_err(Failure::internal)?;
+    print(&format!("armed {}\n", guardian.deadline_boottime_ms()))?;
     match guardian.watch(journal, loaded, &mut Live) {
         Verdict::Confirmed => note(format_args!("session {session}: confirmed")),
         Verdict::UndoneAlready => note(format_args!("session {session}: undone already")),
         Verdict::Reverted { reason, report } => {
-            note(format_args!("session {session}: {reason}; {} settings put back", report.restored()));
+            note(format_args!("session {session}: {reason}; {} put back", settings(report.restored())));
             report.steps.iter().for_each(|s| note(format_args!("  {s}")));
             if let Some(why) = &report.unrecorded {
                 note(format_args!("  the journal could not note that: {why}"));

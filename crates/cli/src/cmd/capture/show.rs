@@ -17,7 +17,7 @@ use model::{schema::Document, units};
 use serde::Serialize;
 
 use super::args::Config;
-use crate::failure::Failure;
+use crate::failure::{Failure, print};
 
 /// The line each second on standard error.
 pub(super) struct Progress {
@@ -166,8 +166,7 @@ pub(super) fn report(
         let text = serde_json::to_string_pretty(&Document::new("capture", 1, totals))
             .context("cannot write JSON")
             .map_err(Failure::internal)?;
-        println!("{text}");
-        return Ok(());
+        return print(&(text + "\n"));
     }
     let mut text = format!(
         "{} packets in {:.2} s on {} ({}): {}, {} lost, {} of CPU time per packet\n",
@@ -205,8 +204,8 @@ pub(super) fn report(
     }
     if config.print || config.target == Some(Target::Stdout) {
         let _ = io::stderr().write_all(text.as_bytes());
+        Ok(())
     } else {
-        print!("{text}");
+        print(&text)
     }
-    Ok(())
 }

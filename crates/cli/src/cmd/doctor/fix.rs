@@ -16,12 +16,12 @@ use crate::{
     cmd::{
         spread::{
             apply::{back, step_by_step, with_first_values},
-            print_json,
+            json,
             watch::stop_flag,
         },
-        undo::start_guardian,
+        undo::{settings, start_guardian},
     },
-    failure::{Failure, Outcome, note, tell},
+    failure::{Failure, Lines, Outcome, note},
 };
 
 /// What was done.
@@ -47,13 +47,15 @@ pub(super) fn run(
     for warning in &plan.warnings {
         note(format_args!("warning: {warning}"));
     }
+    let mut lines = Lines::default();
     if plan.changes.is_empty() {
-        return report(args, Done { session: None, written: 0, already: 0, gain: Vec::new(), plan });
+        report(args, &mut lines, Done { session: None, written: 0, already: 0, gain: Vec::new(), plan })?;
+        return lines.end(false, Outcome::Fine);
     }
     privilege::require_root("doctor --fix", needed(&plan))?;
     if !args.json {
         // From here on a reader that has gone away changes nothing: what was asked for is done.
-        let _ = tell(plan.to_shell().trim_end());
+        lines.say(plan.to_shell().trim_end());
     }
     let journal = Journal::at(args.state.as_deref());
     let writer = journal.lock()?;
@@ -77,14 +79,15 @@ pub(super) fn run(
         _ => Vec::new(),
     };
     let name = session.header.session.clone();
-    report(args, Done { session: Some(name), written: applied.written, already: applied.idle, gain, plan })?;
+    let done = Done { session: Some(name), written: applied.written, already: applied.idle, gain, plan };
+    report(args, &mut lines, done)?;
     if let Some(seconds) = args.commit_confirm {
         note(format_args!(
             "It is taken back in {seconds} s, or when drops rise, unless you run: evenkeel confirm{}",
             state_flag(args)
         ));
     }
-    Ok(Outcome::Fine)
+    lines.end(true, Outcome::Fine)
 }
 
 /// The objects that are interfaces: the guardian watches their drops.
@@ -145,21 +148,21 @@ fn state_flag(args: &DoctorArgs) -> String {
     args.state.as_ref().map_or_else(String::new, |s| format!(" --state {}", s.display()))
 }
 
-fn report(args: &DoctorArgs, done: Done) -> Result<Outcome, Failure> {
+fn report(args: &DoctorArgs, lines: &mut Lines, done: Done) -> Result<(), Failure> {
     if args.json {
-        print_json("doctor.fix", done)?;
-        return Ok(Outcome::Fine);
+        lines.say(json("doctor.fix", done)?);
+        return Ok(());
     }
     for line in &done.gain {
-        let _ = tell(format_args!("gain: {line}"));
+        lines.say(format_args!("gain: {line}"));
     }
-    let _ = match &done.session {
-        None => tell("Nothing to set: no finding among these has a fix that is a setting."),
-        Some(session) => tell(format_args!(
+    match &done.session {
+        None => lines.say("Nothing to set: no finding among these has a fix that is a setting."),
+        Some(session) => lines.say(format_args!(
             "\n{} written and read back. Take it back: evenkeel undo {session}{}",
-            if done.written == 1 { "1 setting".to_owned() } else { format!("{} settings", done.written) },
+            settings(done.written as usize),
             state_flag(args)
         )),
-    };
-    Ok(Outcome::Fine)
+    }
+    Ok(())
 }

@@ -15,9 +15,10 @@ use model::{
 };
 use report::{Look, compare_text, nodes_text};
 
+use super::with_end;
 use crate::{
-    cmd::spread::print_json,
-    failure::{Failure, Outcome, note, tell},
+    cmd::spread::json,
+    failure::{Failure, Outcome, note, print_verdict},
 };
 
 /// Many machines over ssh.
@@ -111,20 +112,24 @@ pub(super) fn run(args: &NodesArgs, common: &Common<'_>) -> Result<Outcome, Fail
     let failed = answers.iter().filter(|node| node.report.is_none()).count();
     let findings = answers.iter().filter_map(|node| node.report.as_ref()).any(Report::has_findings);
     let asked = answers.len();
-    if common.json {
-        print_json("doctor.nodes", Nodes { nodes: answers, comparison })?;
+    let text = if common.json {
+        json("doctor.nodes", Nodes { nodes: answers, comparison })?
     } else {
         let look = Look::of_stdout();
-        let mut text = nodes_text(&answers, look);
-        if asked - failed > 1 {
-            text = format!("{text}\n{}", compare_text(&comparison, look, common.all));
+        let text = nodes_text(&answers, look);
+        match asked - failed {
+            0 | 1 => text,
+            _ => format!("{text}\n{}", compare_text(&comparison, look, common.all)),
         }
-        let _ = tell(text.trim_end());
-    }
-    match (failed, findings) {
-        (0, false) => Ok(Outcome::Fine),
-        (0, true) => Ok(Outcome::No),
-        (failed, _) => Err(Failure::lacking(anyhow!("{failed} of {asked} machines gave no report (named above)"))),
+    };
+    let outcome = if findings { Outcome::No } else { Outcome::Fine };
+    let outcome = print_verdict(&with_end(&text), outcome)?;
+    match failed {
+        0 => Ok(outcome),
+        _ => {
+            let machines = if asked == 1 { "machine" } else { "machines" };
+            Err(Failure::lacking(anyhow!("{failed} of {asked} {machines} gave no report (named above)")))
+        }
     }
 }
 
@@ -138,13 +143,12 @@ pub(super) fn run_compare(args: &CompareArgs) -> Result<Outcome, Failure> {
     }
     name_apart(&mut machines, &args.files);
     let comparison = compare(&reports(&machines));
-    let alone = !comparison.outliers.is_empty();
-    if args.json {
-        print_json("doctor.compare", &comparison)?;
-    } else {
-        let _ = tell(compare_text(&comparison, Look::of_stdout(), args.all).trim_end());
-    }
-    Ok(if alone { Outcome::No } else { Outcome::Fine })
+    let outcome = if comparison.outliers.is_empty() { Outcome::Fine } else { Outcome::No };
+    let text = match args.json {
+        true => json("doctor.compare", &comparison)?,
+        false => compare_text(&comparison, Look::of_stdout(), args.all),
+    };
+    print_verdict(&with_end(&text), outcome)
 }
 
 /// One report, or those of many machines.

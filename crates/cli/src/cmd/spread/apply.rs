@@ -16,10 +16,10 @@ use serde::Serialize;
 use spread::{Options, SpreadPlan, plan};
 use sys::privilege::{self, Capability};
 
-use super::{print_json, show, warn, watch::stop_flag, wish::WishArgs};
+use super::{json, show, warn, watch::stop_flag, wish::WishArgs};
 use crate::{
-    cmd::undo::start_guardian,
-    failure::{Failure, Outcome, note, tell},
+    cmd::undo::{settings, start_guardian},
+    failure::{Failure, Lines, Outcome, note, print},
 };
 
 /// Arguments of `spread apply`.
@@ -66,19 +66,20 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
     let options = args.wish.options(&root)?;
     let planned = plan(&Host::read(&root)?, &options)?;
     if args.dry_run {
-        print!("{}", planned.plan.to_shell());
-        return Ok(Outcome::Fine);
+        return print(&planned.plan.to_shell()).map(|()| Outcome::Fine);
     }
     if !planned.plan.changes.is_empty() {
         privilege::require_root("spread apply", needed(&planned))?;
     }
     warn(&planned);
+    // From here on a reader that has gone away changes nothing: what was asked for is done.
+    let mut lines = Lines::default();
     if !args.json {
-        // From here on a reader that has gone away changes nothing: what was asked for is done.
-        let _ = tell(show::text(&planned, false).trim_end());
+        lines.say(show::text(&planned, false).trim_end());
     }
     if planned.plan.changes.is_empty() {
-        return report(args, Report { session: None, written: 0, already: 0, plan: planned });
+        report(args, &mut lines, Report { session: None, written: 0, already: 0, plan: planned })?;
+        return lines.end(false, Outcome::Fine);
     }
     let journal = Journal::at(args.state.as_deref());
     let writer = journal.lock()?;
@@ -101,14 +102,14 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
     }
     let name = session.header.session.clone();
     let done = Report { session: Some(name), written: applied.written, already: applied.idle, plan: planned };
-    report(args, done)?;
+    report(args, &mut lines, done)?;
     if let Some(seconds) = args.commit_confirm {
         note(format_args!(
             "It is taken back in {seconds} s, or when drops rise, unless you run: evenkeel confirm{}",
             state_flag(args)
         ));
     }
-    Ok(Outcome::Fine)
+    lines.end(true, Outcome::Fine)
 }
 
 /// The affinity of another's thread takes CAP_SYS_NICE; nothing else does.
@@ -189,7 +190,10 @@ pub(crate) fn step_by_step(
 pub(crate) fn back(writer: &Writer, session: &mut Session) -> String {
     let report = session.undo(writer, &mut Live, UndoOptions::default());
     match report.is_complete() {
-        true => format!("Nothing stays changed: {} settings were put back", report.restored()),
+        true => {
+            let were = if report.restored() == 1 { "was" } else { "were" };
+            format!("Nothing stays changed: {} {were} put back", settings(report.restored()))
+        }
         false => format!("Not all could be put back; run evenkeel undo {}", session.header.session),
     }
 }
@@ -205,18 +209,15 @@ fn state_flag(args: &ApplyArgs) -> String {
     args.state.as_ref().map_or_else(String::new, |s| format!(" --state {}", s.display()))
 }
 
-fn report(args: &ApplyArgs, done: Report) -> Result<Outcome, Failure> {
-    if args.json {
-        print_json("spread.apply", done)?;
-        return Ok(Outcome::Fine);
-    }
-    let _ = match &done.session {
-        None => tell("\nNothing to change: all is as planned."),
-        Some(session) => tell(format_args!(
+fn report(args: &ApplyArgs, lines: &mut Lines, done: Report) -> Result<(), Failure> {
+    match &done.session {
+        _ if args.json => lines.say(json("spread.apply", done)?),
+        None => lines.say("\nNothing to change: all is as planned."),
+        Some(session) => lines.say(format_args!(
             "\n{} written and read back. Take it back: evenkeel undo {session}{}",
-            if done.written == 1 { "1 setting".to_owned() } else { format!("{} settings", done.written) },
+            settings(done.written as usize),
             state_flag(args)
         )),
-    };
-    Ok(Outcome::Fine)
+    }
+    Ok(())
 }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use spread::PlanError;
 
 use super::{open_root, print_json};
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, print};
 
 /// Arguments of `spread members`.
 #[derive(Debug, Args)]
@@ -74,8 +74,7 @@ pub(crate) fn run(args: &MembersArgs) -> Result<Outcome, Failure> {
         print_json("spread.members", report)?;
         return Ok(Outcome::Fine);
     }
-    print!("{}", text(&report));
-    Ok(Outcome::Fine)
+    print(&text(&report)).map(|()| Outcome::Fine)
 }
 
 fn text(report: &Report) -> String {

@@ -12,8 +12,8 @@ use spread::{
     status::{StatusRow, status},
 };
 
-use super::print_json;
-use crate::failure::{Failure, Outcome};
+use super::json;
+use crate::failure::{Failure, Outcome, note, print_verdict};
 
 /// Arguments of `spread status`.
 #[derive(Debug, Args)]
@@ -71,18 +71,19 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Outcome, Failure> {
     let rows = status(&Host::read(&root)?, &of_this_boot, &args.ifaces, &earlier, &later, seconds);
     let outcome = if rows.iter().any(|r| r.finding.is_some()) { Outcome::No } else { Outcome::Fine };
     if args.json {
-        print_json("spread.status", Report { irqbalance_pid: host.irqbalance_pid, queues: rows })?;
-        return Ok(outcome);
+        let text = json("spread.status", Report { irqbalance_pid: host.irqbalance_pid, queues: rows })?;
+        return print_verdict(&(text + "\n"), outcome);
     }
     if let Some(pid) = host.irqbalance_pid {
-        eprintln!("warning: irqbalance (process {pid}) is running; stop it: systemctl disable --now irqbalance");
+        note(format_args!(
+            "warning: irqbalance (process {pid}) is running; stop it: systemctl disable --now irqbalance"
+        ));
     }
-    if rows.is_empty() {
-        println!("No interface here has queue interrupts of its own.");
-        return Ok(outcome);
-    }
-    print!("{}", table(&rows));
-    Ok(outcome)
+    let text = match rows.as_slice() {
+        [] => "No interface here has queue interrupts of its own.\n".to_owned(),
+        rows => table(rows),
+    };
+    print_verdict(&text, outcome)
 }
 
 fn table(rows: &[StatusRow]) -> String {

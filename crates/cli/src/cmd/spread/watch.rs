@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    io,
     path::PathBuf,
     sync::{
         Arc,
@@ -33,7 +32,7 @@ use sys::{
 };
 
 use super::status::seconds;
-use crate::failure::{Failure, Outcome, note, tell};
+use crate::failure::{Failure, Outcome, note, print};
 
 /// Arguments of `spread watch`.
 #[derive(Debug, Args)]
@@ -126,7 +125,10 @@ pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
     let mut meter = Meter::start(host, allowed, args.ifaces.clone())?;
     let watched = watch(args, &mut meter, &mut mover, &stop);
     let restored = mover.end();
-    watched.and(restored).map(|()| Outcome::Fine)
+    match (watched, restored) {
+        (Err(watched), Err(restored)) => Err(watched.after(&restored.message())),
+        (watched, restored) => watched.and(restored).map(|()| Outcome::Fine),
+    }
 }
 
 fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover<'_>, stop: &AtomicBool) -> Result<(), Failure> {
@@ -148,19 +150,19 @@ fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover<'_>, stop: &Atom
             }
         }
         let decision = decide(&mut state, &settings, &sample);
-        let told = if args.json {
+        let text = if args.json {
             let document = Document::new("spread.watch", 1, Report { sample: &sample, decision: &decision });
-            tell(serde_json::to_string(&document).map_err(Failure::internal)?)
+            serde_json::to_string(&document).map_err(Failure::internal)? + "\n"
         } else {
-            let costs = if args.once { tell(table(&sample).trim_end()) } else { Ok(()) };
-            costs.and_then(|()| say(&decision, meter.host()))
+            let costs = if args.once { table(&sample) } else { String::new() };
+            costs + &said(&decision, meter.host())
         };
-        if let Err(error) = told {
+        match print(&text) {
+            Ok(()) => {}
             // Nobody watches the watch any more. A closed pipe is an ordinary end.
-            if error.kind() != io::ErrorKind::BrokenPipe {
-                note(format_args!("cannot write to stdout ({error}); the watch ends"));
-            }
-            break;
+            Err(failure) if failure.is_broken_pipe() => break,
+            Err(failure) if args.once => return Err(failure),
+            Err(failure) => return Err(failure.after("The watch ends")),
         }
         if !args.dry_run && !args.once {
             for made in decision.moves {
@@ -173,16 +175,15 @@ fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover<'_>, stop: &Atom
     Ok(())
 }
 
-fn say(decision: &Decision, host: &Host) -> io::Result<()> {
-    for note in &decision.notes {
-        match (note, host.irqbalance_pid) {
-            (Note::Rewritten { .. }, Some(pid)) => {
-                tell(format_args!("{note}; irqbalance (process {pid}) is running, and likely did it"))?;
-            }
-            _ => tell(note)?,
+/// What was decided, a line each.
+fn said(decision: &Decision, host: &Host) -> String {
+    let notes = decision.notes.iter().map(|note| match (note, host.irqbalance_pid) {
+        (Note::Rewritten { .. }, Some(pid)) => {
+            format!("{note}; irqbalance (process {pid}) is running, and likely did it\n")
         }
-    }
-    decision.moves.iter().try_for_each(|m| tell(format_args!("{} -> CPU {}: {}", m.name, m.to, m.reason)))
+        _ => format!("{note}\n"),
+    });
+    notes.chain(decision.moves.iter().map(|m| format!("{} -> CPU {}: {}\n", m.name, m.to, m.reason))).collect()
 }
 
 impl Mover<'_> {
@@ -214,7 +215,11 @@ impl Mover<'_> {
             return Ok(());
         }
         if self.keep {
-            note(format_args!("{} moves stay; take them back: evenkeel undo --all", sessions.len()));
+            let moves = match sessions.len() {
+                1 => "1 move stays; take it back".to_owned(),
+                many => format!("{many} moves stay; take them back"),
+            };
+            note(format_args!("{moves}: evenkeel undo --all"));
             return Ok(());
         }
         let writer = self.journal.lock_waiting()?;
@@ -270,6 +275,10 @@ fn table(sample: &Sample) -> String {
         let cpu = w.runs_on().map_or_else(|| "-".to_owned(), |c| c.to_string());
         vec![w.name.clone(), cpu, written, format!("{total:.2}"), units::pps(w.pps.round()), each]
     });
+    let work: Vec<_> = work.collect();
+    if work.is_empty() {
+        return format!("{cores}\nNo packet work was seen.\n");
+    }
     format!("{cores}\n{}", look.table(&["WORK", ">RUNS ON", ">WRITTEN", ">% OF A CORE", ">PACKETS", ">EACH"], work))
 }
 
