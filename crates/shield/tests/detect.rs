@@ -7,7 +7,11 @@ use std::time::Duration;
 use mixes::{Stream, World, few_sources, first_action, fragments, gre, protected, reflection, syn_flood, web, words};
 use model::shield_event::{AttackClass, Happened, Measure};
 use shield::{
-    detect::{DetectConfig, config::StepConfig, insert},
+    detect::{
+        DetectConfig,
+        config::{ShadowConfig, StepConfig},
+        fit, insert,
+    },
     rules::{Action, Rule, Rules},
 };
 
@@ -203,6 +207,83 @@ fn an_attack_that_turns_is_answered_anew_and_what_held_stays() {
     let rules = world.detector.rules();
     assert!(rules.iter().any(|r| r.action == Action::Challenge) && rules.iter().any(|r| r.action == Action::Drop));
     assert_eq!(words(&world.run(50, &both(500_000, 500_000))), [""; 0], "both are held");
+}
+
+#[test]
+fn few_samples_of_one_prefix_among_many_are_waited_for() {
+    let mut world = World::new(thresholds());
+    world.run(20, &[CALM]);
+    world.samples = 8;
+    let events = world.run(6, &[Stream { pps: 500_000, make: reflection }]);
+    assert_eq!(words(&events), ["began", "mitigating"], "{events:#?}");
+    assert_eq!(events[0].class, AttackClass::Reflection);
+    let events = world.run(30, &[Stream { pps: 500_000, make: reflection }, Stream { pps: 500_000, make: syn_flood }]);
+    assert_eq!(words(&events), ["turned", "mitigating"], "{events:#?}");
+}
+
+#[test]
+fn a_flood_that_changes_to_another_protocol_is_limited_again() {
+    let mut world = World::new(thresholds());
+    world.run(20, &[CALM]);
+    let udp = Stream {
+        pps: 500_000,
+        make: |dice| mixes::packet(dice.roll(1 << 32) as u32, 17, Some((dice.roll(65536) as u16, 80)), 100),
+    };
+    let events = world.run(30, &[CALM, udp]);
+    assert_eq!(first_action(&events).expect("acts").0, "limit UDP to 1000 packets/s per source");
+    let ack = Stream {
+        pps: 500_000,
+        make: |dice| shield::packet::Packet {
+            tcp_flags: Some(16),
+            ..mixes::packet(dice.roll(1 << 32) as u32, 6, Some((dice.roll(65536) as u16, 80)), 40)
+        },
+    };
+    let events = world.run(30, &[CALM, ack]);
+    assert_eq!(first_action(&events).expect("acts again").0, "limit TCP to 1000 packets/s per source", "{events:#?}");
+    let rules = world.detector.rules();
+    let names: std::collections::BTreeSet<&str> = rules.iter().map(|rule| rule.name.as_str()).collect();
+    assert_eq!(names.len(), rules.len(), "{names:?}");
+}
+
+#[test]
+fn shadow_is_ended_and_begun_by_a_reload() {
+    let flood = || [CALM, Stream { pps: 500_000, make: reflection }];
+    let only = |only| DetectConfig { shadow: ShadowConfig { only, ..thresholds().shadow }, ..thresholds() };
+    let mut world = World::new(only(true));
+    world.run(20, &[CALM]);
+    world.run(30, &flood());
+    assert!(world.detector.rules().iter().all(|rule| rule.shadow));
+    world.detector.reconfigure(only(false), &[protected()]);
+    let events = world.run(2, &flood());
+    assert!(first_action(&events).is_some(), "{events:#?}");
+    assert!(!world.detector.rules().is_empty() && world.detector.rules().iter().all(|rule| !rule.shadow));
+    world.detector.reconfigure(only(true), &[protected()]);
+    assert!(!world.detector.rules().is_empty() && world.detector.rules().iter().all(|rule| rule.shadow));
+    world.run(30, &flood());
+    assert!(world.detector.rules().iter().all(|rule| rule.shadow));
+}
+
+#[test]
+fn an_attack_on_what_is_no_longer_protected_is_told_to_be_over() {
+    let mut world = World::new(thresholds());
+    world.run(20, &[CALM]);
+    world.run(10, &[CALM, Stream { pps: 500_000, make: gre }]);
+    let (now, at) = (world.now, jiff::Timestamp::UNIX_EPOCH);
+    assert!(world.detector.end_attacks(&[protected()], now, at).is_empty(), "it stays");
+    let events = world.detector.end_attacks(&[], now, at);
+    assert_eq!(words(&events), ["ended"]);
+    assert_eq!((events[0].attack, events[0].class), (1, AttackClass::Unknown));
+    assert!(world.detector.rules().is_empty());
+}
+
+#[test]
+fn more_mitigations_than_there_is_room_for_are_cut_and_told() {
+    let many = |n: usize| (0..n).map(|i| Rule { name: i.to_string(), ..Rule::default() }).collect::<Vec<_>>();
+    let base = Rules { rules: many(4000), ..Rules::default() };
+    let mut mitigations = many(33);
+    let told = fit(&mut mitigations, &base).expect("told");
+    assert!(told.starts_with("33 rules") && told.contains("the first 32 hold"), "{told}");
+    assert_eq!((mitigations.len(), fit(&mut mitigations, &base)), (32, None));
 }
 
 #[test]

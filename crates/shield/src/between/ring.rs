@@ -220,7 +220,8 @@ impl RingGateway {
             let started = started.map_err(|e| ShieldError::Lacking(format!("cannot start a thread: {e}")))?;
             gateway.carriers.push(started);
         }
-        plan.carry_out(&mut gateway.watchman);
+        // It is the first.
+        let _ = plan.carry_out(&mut gateway.watchman);
         Ok(gateway)
     }
 
@@ -336,6 +337,10 @@ impl RingGateway {
     /// Ends the threads and puts back what was set.
     fn end(&mut self) -> Result<(), ShieldError> {
         self.stop.store(true, Ordering::Relaxed);
+        if let Some(watchman) = &mut self.watchman {
+            // Whoever is not told now asks nobody any more.
+            let _ = watchman.sentry.end_attacks(&[]);
+        }
         let mut result = Ok(());
         for carrier in self.carriers.drain(..) {
             result = result.and(carrier.join().unwrap_or_else(|_| Err(broke_off())));

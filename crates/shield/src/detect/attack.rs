@@ -9,11 +9,12 @@ use model::shield_event::{AttackClass, Happened, Measure};
 
 use super::{
     baseline::Baseline,
-    classify::{Finding, classify},
+    classify::{Finding, SAMPLES_MIN, classify},
     config::DetectConfig,
     effect::{self, Effect},
     known::Known,
-    ladder, mix,
+    ladder,
+    mix::{self, Kind},
     window::{Counts, Rates},
 };
 use crate::{
@@ -21,8 +22,6 @@ use crate::{
     rules::{Prefix, Rule},
 };
 
-/// Samples without which nothing is said about what is left.
-const SAMPLES_MIN: usize = 30;
 /// `only` reports what would be dropped after this long.
 const ONLY_REPORT: Duration = Duration::from_secs(1);
 
@@ -53,8 +52,8 @@ pub struct Attack {
     last_above: Duration,
     peak: Rates,
     packets: u64,
-    /// Steps taken against each class that it has had.
-    taken: BTreeMap<AttackClass, usize>,
+    /// Steps taken against each form that it has had.
+    taken: BTreeMap<(AttackClass, Kind), usize>,
     /// Rules that act, of all steps so far.
     acting: Vec<Rule>,
     /// Rules of the last step while they only count.
@@ -62,8 +61,32 @@ pub struct Attack {
     words: String,
     since: Duration,
     effect: Effect,
+    /// Looks since the last judgement of what comes through.
+    rest: Rest,
     reported: bool,
     exhausted: bool,
+}
+
+/// Looks together, until they have enough samples: where many prefixes are attacked, each has few.
+#[derive(Debug, Clone, Default)]
+struct Rest {
+    time: Duration,
+    counts: Counts,
+    samples: Vec<Packet>,
+    applied: HashMap<String, u64>,
+}
+
+impl Rest {
+    fn add(&mut self, look: &Look<'_>, rules: &[Rule]) {
+        self.time += look.time;
+        self.counts.add(look.counts);
+        self.samples.extend_from_slice(look.samples);
+        for rule in rules {
+            if let Some(applied) = look.applied.get(&rule.name) {
+                *self.applied.entry(rule.name.clone()).or_default() += applied;
+            }
+        }
+    }
 }
 
 impl Attack {
@@ -89,6 +112,7 @@ impl Attack {
             words: String::new(),
             since: now,
             effect: Effect::default(),
+            rest: Rest::default(),
             reported: false,
             exhausted: false,
         };
@@ -104,10 +128,10 @@ impl Attack {
     /// Takes the next step against the present class that has something to act on.
     fn next_step(&mut self, now: Duration, prefix: Prefix, config: &DetectConfig) -> Option<Happened> {
         let steps = config.ladder(self.class());
-        let shadow = config.shadow.only || config.shadow.first_s > 0.0;
+        let shadow = config.shadow.is_used();
         while let Some(step) = steps.get(self.taken()) {
             let number = self.taken() + 1;
-            self.taken.insert(self.class(), number);
+            self.taken.insert(self.finding.form(), number);
             let Some((rules, words)) = ladder::rules(step, number, &self.finding, prefix) else { continue };
             let names = rules.iter().map(|r| r.name.clone()).collect();
             if shadow {
@@ -128,14 +152,23 @@ impl Attack {
         None
     }
 
-    /// Steps taken against the present class.
+    /// Steps taken against the present form.
     fn taken(&self) -> usize {
-        self.taken.get(&self.class()).copied().unwrap_or(0)
+        self.taken.get(&self.finding.form()).copied().unwrap_or(0)
+    }
+
+    /// Other settings hold: what only counts by them stops acting, and counts.
+    pub fn reconfigure(&mut self, config: &DetectConfig) {
+        if config.shadow.only && !self.acting.is_empty() {
+            self.shadow.splice(0..0, self.acting.drain(..));
+            self.begin_effect(self.since);
+        }
     }
 
     fn begin_effect(&mut self, now: Duration) {
         self.since = now;
         self.effect = Effect::default();
+        self.rest = Rest::default();
         self.reported = false;
     }
 
@@ -162,7 +195,7 @@ impl Attack {
         let of_step = if self.shadow.is_empty() { &self.acting } else { &self.shadow };
         self.effect.add(look.time, look.counts.packets, applied(of_step), look.samples);
         if self.shadow.is_empty() {
-            self.escalate(look, baseline, &rates, prefix, config)
+            self.escalate(look, baseline, prefix, config)
         } else {
             self.judge_shadow(look.now, known, prefix, config)
         }
@@ -175,7 +208,7 @@ impl Attack {
         } else {
             Duration::ZERO
         });
-        if self.reported || now - self.since < wait {
+        if (self.reported && config.shadow.only) || now - self.since < wait {
             return Vec::new();
         }
         self.reported = true;
@@ -203,15 +236,20 @@ impl Attack {
         &mut self,
         look: &Look<'_>,
         baseline: &Baseline,
-        rates: &Rates,
         prefix: Prefix,
         config: &DetectConfig,
     ) -> Vec<Happened> {
-        if (look.now - self.since).as_secs_f64() < config.patience_s || look.samples.len() < SAMPLES_MIN {
+        if (look.now - self.since).as_secs_f64() < config.patience_s {
             return Vec::new();
         }
-        let weighed = effect::left_over(look.samples, &self.acting, look.applied, look.counts.packets);
-        let mut through = *rates;
+        self.rest.add(look, &self.acting);
+        if self.rest.samples.len() < SAMPLES_MIN {
+            return Vec::new();
+        }
+        let Rest { time, counts, samples, applied } = std::mem::take(&mut self.rest);
+        let rates = Rates::of(&counts, time);
+        let weighed = effect::left_over(&samples, &self.acting, &applied, counts.packets);
+        let mut through = rates;
         for measure in Measure::ALL {
             through.0[measure as usize] *= effect::part_left(&weighed, measure);
         }
@@ -223,7 +261,7 @@ impl Attack {
         let finding = classify(&mix::counts(rest.iter()), &rest);
         let mut events = Vec::new();
         if finding.class != self.finding.class {
-            let now = super::picture(above, rates, look.counts, &rest);
+            let now = super::picture(above, &rates, &counts, &rest);
             events.push(Happened::Turned { from: self.finding.class, now });
         }
         self.finding = finding;
@@ -265,7 +303,8 @@ impl Attack {
         None
     }
 
-    fn end(&self) -> Happened {
+    /// What it was, when it is over.
+    pub fn end(&self) -> Happened {
         Happened::Ended {
             lasted_s: (self.last_above - self.began).as_secs_f64(),
             peak_pps: self.peak.get(Measure::Packets),

@@ -20,7 +20,7 @@ const NEARLY_ALL: f64 = 0.6;
 /// A source or a port below this part is not one of the heavy ones.
 const HEAVY: f64 = 0.02;
 /// Fewer samples say nothing about sources and ports.
-const SAMPLES_MIN: usize = 30;
+pub(super) const SAMPLES_MIN: usize = 30;
 
 /// UDP services that answer to whoever seems to ask, with more than was asked (CISA alert TA14-017A and its successors).
 const AMPLIFIERS: [u16; 28] = [
@@ -43,6 +43,16 @@ pub struct Finding {
     pub sources: Vec<(Prefix, f64)>,
     /// Its source ports, for a reflection.
     pub ports: Vec<u16>,
+}
+
+impl Finding {
+    /// What decides which rules there are against it: its class, and where that does not say of what kind its packets are, their kind.
+    pub fn form(&self) -> (AttackClass, Kind) {
+        match self.class {
+            AttackClass::FewSources | AttackClass::Unknown => (self.class, self.kind),
+            AttackClass::SynFlood | AttackClass::Reflection | AttackClass::Fragments => (self.class, Kind::Other),
+        }
+    }
 }
 
 /// Fragments of 1480 bytes that a datagram of 65,535 bytes has.

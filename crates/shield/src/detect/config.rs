@@ -68,6 +68,13 @@ pub struct ShadowConfig {
     pub legitimate_max: f64,
 }
 
+impl ShadowConfig {
+    /// Whether steps ever only count.
+    pub fn is_used(&self) -> bool {
+        self.only || self.first_s > 0.0
+    }
+}
+
 /// One step of a ladder.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "do")]

@@ -7,9 +7,9 @@ use model::shield_event::{Above, Happened, Measure, Picture, Share, ShieldEvent}
 use super::{
     attack::{Attack, Look},
     baseline::Baseline,
-    classify::classify,
+    classify::{SAMPLES_MIN, classify},
     config::DetectConfig,
-    known::Known,
+    known::{self, Known},
     learned::Learned,
     mix::{self, Kind},
     window::{Counts, Rates, Window},
@@ -23,6 +23,9 @@ use crate::{
 const TOP: usize = 5;
 /// A look that took much longer than it should have (the process was held up) says nothing about a moment, and is no look.
 const LATE: u32 = 40;
+
+/// Looks that an attack may wait for samples, as a multiple of those that confirm it.
+const WAIT: u32 = 3;
 
 /// Watches all protected prefixes. It reads no clock and no counter: the caller hands both in.
 #[derive(Debug)]
@@ -65,6 +68,10 @@ impl Watched {
         }
     }
 
+    fn name(&self) -> String {
+        format!("{}/{}", self.prefix.address, self.prefix.len)
+    }
+
     fn forget(&mut self) {
         self.above = 0;
         self.seen = Counts::default();
@@ -92,13 +99,14 @@ impl Watched {
     }
 
     /// A look while there is no attack; a new attack with its first events.
-    fn calm(&mut self, look: &Look<'_>, config: &DetectConfig, number: u64) -> Vec<(Duration, Happened)> {
+    fn calm(&mut self, look: &Look<'_>, config: &DetectConfig, number: u64, room: usize) -> Vec<(Duration, Happened)> {
         let above = self.baseline.above(&self.rates, 1.0, config);
         if above.is_empty() {
             self.forget();
             self.baseline.learn(&self.rates, look.time, config);
-            for packet in look.samples {
-                self.known.see(packet.source, look.now);
+            // They say what a mitigation in shadow would do to regular sources, and nothing else.
+            for packet in look.samples.iter().filter(|_| config.shadow.is_used()) {
+                self.known.see(packet.source, look.now, room);
             }
             return Vec::new();
         }
@@ -109,7 +117,9 @@ impl Watched {
         self.seen.add(look.counts);
         self.seen_time += look.time;
         self.samples.extend_from_slice(look.samples);
-        if self.above < config.confirm {
+        // Where many prefixes are attacked at once, each has few of the samples: sources and ports are waited for, but not for long.
+        let told = self.samples.len() >= 2 * SAMPLES_MIN || self.above >= WAIT * config.confirm;
+        if self.above < config.confirm || !told {
             return Vec::new();
         }
         let finding = classify(&self.excess(), &self.samples);
@@ -133,7 +143,28 @@ impl Detector {
         let mut old: HashMap<Prefix, Watched> = self.prefixes.drain(..).map(|w| (w.prefix, w)).collect();
         self.prefixes = protected.iter().map(|&p| old.remove(&p).unwrap_or_else(|| Watched::new(p))).collect();
         self.config = config;
+        for attack in self.prefixes.iter_mut().filter_map(|w| w.attack.as_mut()) {
+            attack.reconfigure(&self.config);
+        }
         self.revision += 1;
+    }
+
+    /// Attacks on prefixes that are not among `protected` are over as far as is seen from here: what was done about them is done no more.
+    pub fn end_attacks(&mut self, protected: &[Prefix], now: Duration, at: jiff::Timestamp) -> Vec<ShieldEvent> {
+        let mut events = Vec::new();
+        for watched in self.prefixes.iter_mut().filter(|watched| !protected.contains(&watched.prefix)) {
+            let Some(attack) = watched.attack.take() else { continue };
+            events.push(ShieldEvent {
+                at: at.to_string(),
+                attack: attack.number,
+                prefix: watched.name(),
+                class: attack.class(),
+                since_s: now.saturating_sub(attack.began).as_secs_f64(),
+                what: attack.end(),
+            });
+            self.revision += 1;
+        }
+        events
     }
 
     /// What is usual for each prefix.
@@ -161,6 +192,7 @@ impl Detector {
         }
         let applied: HashMap<String, u64> = window.applied.iter().cloned().collect();
         let mut events = Vec::new();
+        let room = known::room(self.prefixes.len());
         for ((watched, counts), samples) in self.prefixes.iter_mut().zip(&window.prefixes).zip(&samples) {
             let look = Look { now, time: window.time, counts, samples, applied: &applied };
             watched.rates = Rates::of(counts, window.time);
@@ -173,12 +205,12 @@ impl Detector {
                 }
                 (told.0, told.1, happened.into_iter().map(|what| (began, what)).collect())
             } else {
-                let happened = watched.calm(&look, &self.config, self.attacks + 1);
+                let happened = watched.calm(&look, &self.config, self.attacks + 1, room);
                 let Some(attack) = &watched.attack else { continue };
                 self.attacks += 1;
                 (attack.number, attack.class(), happened)
             };
-            let prefix = format!("{}/{}", watched.prefix.address, watched.prefix.len);
+            let prefix = watched.name();
             events.extend(happened.into_iter().map(|(began, what)| ShieldEvent {
                 at: at.to_string(),
                 attack: number,

@@ -89,7 +89,9 @@ pub fn left_over(samples: &[Packet], rules: &[Rule], ended: &HashMap<String, u64
                 let ended = ended.get(&rule.name).copied().unwrap_or(0) as f64 * per_packet;
                 (ended / matched.max(1) as f64).min(1.0)
             }
-            Action::Drop | Action::Challenge => 1.0,
+            Action::Drop => 1.0,
+            // It may have been left out, where there can be no cookies.
+            Action::Challenge => f64::from(ended.contains_key(&rule.name)),
             Action::Pass => 0.0,
         })
         .collect();

@@ -6,10 +6,15 @@ use std::{
     time::Duration,
 };
 
-/// Sources that are remembered for one prefix.
-const SOURCES_MAX: usize = 1 << 16;
+/// Sources that are remembered for all prefixes together, about a hundred bytes each.
+const SOURCES_MAX: usize = 1 << 20;
 /// A source counts as known when it was seen this long before the attack, and not only in its first moments.
 const BEFORE: Duration = Duration::from_secs(2);
+
+/// How many sources each of so many prefixes may remember.
+pub fn room(prefixes: usize) -> usize {
+    (SOURCES_MAX / prefixes.max(1)).clamp(256, 1 << 16)
+}
 
 /// Sources of one prefix, with the time at which each was first seen; the oldest are forgotten first.
 #[derive(Debug, Clone, Default)]
@@ -19,12 +24,12 @@ pub struct Known {
 }
 
 impl Known {
-    /// A packet of `source` came at `now`, while there was no attack.
-    pub fn see(&mut self, source: IpAddr, now: Duration) {
+    /// A packet of `source` came at `now`, while there was no attack; there is `room` for as many.
+    pub fn see(&mut self, source: IpAddr, now: Duration, room: usize) {
         if self.first_seen.contains_key(&source) {
             return;
         }
-        if self.order.len() == SOURCES_MAX
+        while self.order.len() >= room
             && let Some(oldest) = self.order.pop_front()
         {
             self.first_seen.remove(&oldest);
@@ -57,9 +62,9 @@ mod tests {
     fn a_source_of_the_attacks_first_moment_is_not_known() {
         let mut known = Known::default();
         let (old, new) = (IpAddr::from([198, 18, 0, 1]), IpAddr::from([198, 18, 0, 2]));
-        known.see(old, Duration::from_secs(1));
-        known.see(new, Duration::from_secs(9));
-        known.see(old, Duration::from_secs(9));
+        known.see(old, Duration::from_secs(1), 9);
+        known.see(new, Duration::from_secs(9), 9);
+        known.see(old, Duration::from_secs(9), 9);
         let began = Duration::from_secs(10);
         assert!(known.knew(old, began));
         assert!(!known.knew(new, began));
@@ -69,8 +74,8 @@ mod tests {
     fn the_oldest_is_forgotten() {
         let mut known = Known::default();
         let source = |n: u32| IpAddr::V4((0xc612_0000 + n).into());
-        (0..=SOURCES_MAX as u32).for_each(|n| known.see(source(n), Duration::ZERO));
-        assert_eq!(known.len(), SOURCES_MAX);
+        (0..=room(1) as u32).for_each(|n| known.see(source(n), Duration::ZERO, room(1)));
+        assert_eq!(known.len(), room(1));
         assert!(!known.knew(source(0), Duration::from_secs(60)));
         assert!(known.knew(source(1), Duration::from_secs(60)));
     }

@@ -7,7 +7,7 @@ use super::{
     config::StepConfig,
     mix::{self, Kind},
 };
-use crate::rules::{Action, Fragment, Limit, Match, Place, Prefix, Rule, Rules};
+use crate::rules::{Action, Fragment, Limit, Match, Place, Prefix, RULES_MAX, Rule, Rules};
 
 /// The lengths by which sources are told apart: an IPv4 address, an IPv6 /64.
 const PER_SOURCE: (u8, u8) = (32, 64);
@@ -22,9 +22,15 @@ fn burst(pps: u64) -> u64 {
 
 /// A step against a finding: its rules, and what they do in words. None: it has nothing to act on here (no heavy source, no port).
 ///
-/// The rules' names say prefix, class and step and so return with the next attack of the kind: counters are kept by name.
+/// The rules' names say prefix, class (and kind, where a class may be of several) and step, and so return with the next attack of the
+/// kind: counters are kept by name.
 pub fn rules(step: &StepConfig, number: usize, finding: &Finding, prefix: Prefix) -> Option<(Vec<Rule>, String)> {
-    let name = |part: &str| format!("attack {}/{} {} {number}{part}", prefix.address, prefix.len, finding.class);
+    let kind_name = match finding.form().1 {
+        Kind::Other => String::new(),
+        kind => format!(" {}", kind.words()),
+    };
+    let name =
+        |part: &str| format!("attack {}/{} {}{kind_name} {number}{part}", prefix.address, prefix.len, finding.class);
     let rule = |part: &str, when: Match, action| Rule { name: name(part), when, action, ..Rule::default() };
     let kind = || finding.kind.conditions(prefix);
     let what = finding.kind.words();
@@ -68,6 +74,23 @@ pub fn rules(step: &StepConfig, number: usize, finding: &Finding, prefix: Prefix
             (vec![rule("", mix::fragments(prefix, Fragment::Any), Action::Drop)], "drop fragments".into())
         }
         StepConfig::Drop {} => (vec![rule("", kind(), Action::Drop)], format!("drop {what}")),
+    })
+}
+
+/// Rules of the management allow-list that room is kept for.
+const MANAGEMENT_MAX: usize = 64;
+
+/// Cuts off those of the mitigations that have no room beside `base`, so that the others hold. What is left out, in words.
+pub fn fit(mitigations: &mut Vec<Rule>, base: &Rules) -> Option<String> {
+    let room = RULES_MAX.saturating_sub(base.rules.len() + MANAGEMENT_MAX);
+    let given = mitigations.len();
+    mitigations.truncate(room);
+    (given > room).then(|| {
+        format!(
+            "{given} rules against attacks do not fit beside {} of the file ({RULES_MAX} at most): the first {room} hold; protect fewer, \
+             larger prefixes",
+            base.rules.len()
+        )
     })
 }
 

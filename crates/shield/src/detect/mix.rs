@@ -12,7 +12,7 @@ const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
 
 /// Kinds of packets, of which each packet has one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
     /// TCP SYN without ACK.
     Syn,

@@ -23,7 +23,7 @@ pub use config::DetectConfig;
 use detector::picture;
 pub use detector::{Detector, State};
 pub use heavy::Heavy;
-pub use ladder::insert;
+pub use ladder::{fit, insert};
 pub use learned::Learned;
 pub use reader::{Reader, packet_of, sample_of};
 pub use sentry::{Change, Seen, Sentry};

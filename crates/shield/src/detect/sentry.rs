@@ -39,6 +39,14 @@ pub struct Sentry {
     metrics_at: Option<Instant>,
 }
 
+/// Has a hook end that is no longer wanted: its program may hang, and who tends the shield waits for nobody.
+fn let_end(hook: Option<Hook>) {
+    if let Some(hook) = hook {
+        // Without a thread it is waited for here.
+        let _ = std::thread::Builder::new().name("ek-hook-end".into()).spawn(move || drop(hook));
+    }
+}
+
 /// What one look brought.
 #[derive(Debug, Default)]
 pub struct Seen {
@@ -129,7 +137,8 @@ impl Sentry {
     }
 
     /// From now on it is as `change` says. What was learned about prefixes that stay, and attacks on them, go on.
-    pub fn change(&mut self, change: Change) {
+    pub fn change(&mut self, change: Change) -> Vec<EventError> {
+        let troubles = self.end_attacks(&change.protected);
         if let Some(watch) = change.watch {
             self.reader = Reader::new(watch);
         }
@@ -137,7 +146,7 @@ impl Sentry {
             self.log = log;
         }
         if let Some(hook) = change.hook {
-            self.hook = hook;
+            let_end(std::mem::replace(&mut self.hook, hook));
         }
         if let Some(server) = change.server {
             self.server = server;
@@ -145,6 +154,12 @@ impl Sentry {
         self.detector.reconfigure(change.config, &change.protected);
         // The caller has their rules: Detector::rules_for.
         self.revision = self.detector.revision();
+        troubles
+    }
+
+    /// Nothing more is told: a hook whose program still runs is not waited for.
+    pub fn let_end(mut self) {
+        let_end(self.hook.take());
     }
 
     /// Goes on in the file of events that is at its path now, after a reload.
@@ -189,13 +204,25 @@ impl Sentry {
             (self.revision, self.not_held) = (self.detector.revision(), None);
             seen.rules = Some(self.detector.rules());
         }
-        for event in &seen.events {
-            seen.troubles.extend(self.log.as_mut().and_then(|log| log.write(event).err()));
-            seen.troubles.extend(self.hook.as_ref().and_then(|hook| hook.tell(event).err()));
-        }
+        seen.troubles.extend(self.tell(&seen.events));
         seen.troubles.extend(self.hook.iter().flat_map(Hook::failures));
         seen.troubles.extend(self.tell_metrics(counts, counters));
         seen
+    }
+
+    fn tell(&mut self, events: &[ShieldEvent]) -> Vec<EventError> {
+        let mut troubles = Vec::new();
+        for event in events {
+            troubles.extend(self.log.as_mut().and_then(|log| log.write(event).err()));
+            troubles.extend(self.hook.as_ref().and_then(|hook| hook.tell(event).err()));
+        }
+        troubles
+    }
+
+    /// Tells the log and the hook that attacks on prefixes beyond `protected` are over: nothing is done about them any more.
+    pub fn end_attacks(&mut self, protected: &[Prefix]) -> Vec<EventError> {
+        let events = self.detector.end_attacks(protected, self.started.elapsed(), jiff::Timestamp::now());
+        self.tell(&events)
     }
 
     /// The rules of the last look could not be made to hold: they are given again.

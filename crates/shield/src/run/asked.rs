@@ -53,6 +53,9 @@ impl Answer {
     }
 }
 
+/// Sessions that the management allow-list lets in: whoever asked from elsewhere long ago may be somebody else by now.
+const SESSIONS_MAX: usize = 16;
+
 /// Who asks for rules to hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Asked {
@@ -81,14 +84,15 @@ impl Asked {
         Ok(told.map(|finding| format!("{}; {}", finding.what, finding.instead)).collect())
     }
 
-    /// Puts the sessions among those that the management allow-list lets in. The port that one comes from makes no rule.
+    /// Puts the sessions among those that the management allow-list lets in, the [`SESSIONS_MAX`] that asked last. The port that one comes
+    /// from makes no rule.
     pub(super) fn let_in(&self, known: &mut Vec<Session>) {
+        let same = |other: &Session| (other.peer, other.local, other.local_port);
         for session in &self.sessions {
-            let same = |other: &Session| (other.peer, other.local, other.local_port);
-            if !known.iter().any(|other| same(other) == same(session)) {
-                known.push(*session);
-            }
+            known.retain(|other| same(other) != same(session));
+            known.push(*session);
         }
+        known.drain(..known.len().saturating_sub(SESSIONS_MAX));
     }
 }
 
@@ -123,7 +127,12 @@ mod tests {
         let mut known = vec![session(1)];
         let other = Session { local_port: 2222, ..session(3) };
         Asked { sessions: vec![session(2), other], force: false }.let_in(&mut known);
-        assert_eq!(known, [session(1), other]);
+        assert_eq!(known, [session(2), other]);
+        let from = |n: u16| Session { local_port: n, ..session(n) };
+        for n in 100..150 {
+            Asked { sessions: vec![from(n)], force: false }.let_in(&mut known);
+        }
+        assert_eq!((known.len(), known[0]), (SESSIONS_MAX, from(150 - SESSIONS_MAX as u16)), "those that asked last");
     }
 
     #[test]

@@ -132,7 +132,8 @@ impl Guard {
             None => attach(&shield, &settings)?,
         };
         let mut watchman = None;
-        plan.carry_out(&mut watchman);
+        // It is the first.
+        let _ = plan.carry_out(&mut watchman);
         let ack = accept(&settings, cookies.as_ref())?;
         if let Err(error) = know_connections(cookies.as_ref(), challenges(&file)) {
             notes.push(error.to_string());
@@ -243,6 +244,7 @@ impl Guard {
         let (interface, places) = (&self.settings.interface, &self.settings.places);
         let plan = Plan::of(self.watchman.as_ref(), interface, &file, places, Counting::Kernel, &mut self.notes)?;
         let mut extra = plan.extra(self.watchman.as_ref()).unwrap_or_else(|| self.extra.clone());
+        self.notes.extend(detect::fit(&mut extra, &file.rules));
         if self.cookies.is_none() && (challenges(&file) || challenge(&extra)) {
             let both = cookies(&self.settings).and_then(|c| Ok((accept(&self.settings, Some(&c))?, c)));
             match both {
@@ -279,7 +281,8 @@ impl Guard {
             let _ = write_memory(&self.settings.places, &self.memory);
             return Err(error);
         }
-        plan.carry_out(&mut self.watchman);
+        let untold = plan.carry_out(&mut self.watchman);
+        self.notes.extend(untold.iter().map(ToString::to_string));
         let challenged = self.challenges();
         (self.memory, self.file, self.read_at, self.extra) = (memory, file, read_at, extra);
         // In between there were connections that the program has not seen.
@@ -324,7 +327,11 @@ impl Guard {
     ///
     /// # Errors
     /// Something of it stays.
-    pub fn stop(self) -> Result<(), ShieldError> {
+    pub fn stop(mut self) -> Result<(), ShieldError> {
+        if let Some(watchman) = &mut self.watchman {
+            // What cannot be told keeps nothing from ending.
+            let _ = watchman.sentry.end_attacks(&[]);
+        }
         let Self { settings, link, second, heart, ack, .. } = self;
         settings.places.remove()?;
         drop((link, second, ack, heart));

@@ -77,7 +77,7 @@ SystemCallErrorNumber=EPERM
 UMask=0077
 
 [Install]
-WantedBy=multi-user.target
+WantedBy=multi-user.target {device}
 "
     )
 }

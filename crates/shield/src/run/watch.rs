@@ -15,6 +15,7 @@ use super::places::{Places, write_whole};
 use crate::{
     detect::{Change, Learned, Seen, Sentry},
     error::ShieldError,
+    events::EventError,
     rules::{Prefix, Rule, file::RuleFile},
 };
 
@@ -121,21 +122,28 @@ impl Plan {
         }
     }
 
-    /// Its program counts.
-    pub(crate) fn carry_out(self, watchman: &mut Option<Watchman>) {
+    /// Its program counts. What could not be told of attacks that nobody looks at any more.
+    pub(crate) fn carry_out(self, watchman: &mut Option<Watchman>) -> Vec<EventError> {
         match self {
             Self::Same => {}
-            Self::Gone => *watchman = None,
+            Self::Gone => {
+                if let Some(mut gone) = watchman.take() {
+                    let troubles = gone.sentry.end_attacks(&[]);
+                    gone.sentry.let_end();
+                    return troubles;
+                }
+            }
             Self::First(mut first) => {
                 first.sentry.begin_now();
                 *watchman = Some(*first);
             }
             Self::Other(change) => {
                 if let Some(watchman) = watchman {
-                    watchman.change(*change);
+                    return watchman.change(*change);
                 }
             }
         }
+        Vec::new()
     }
 }
 
@@ -173,11 +181,12 @@ impl Watchman {
         Ok(Some(Self { sentry, protected, attacks: Vec::new(), kept: Instant::now() }))
     }
 
-    fn change(&mut self, change: Change) {
+    fn change(&mut self, change: Change) -> Vec<EventError> {
         self.protected = change.protected().to_vec();
-        self.sentry.change(change);
+        let troubles = self.sentry.change(change);
         let names: Vec<String> = self.protected.iter().map(|p| format!("{}/{}", p.address, p.len)).collect();
         self.attacks.retain(|attack| names.contains(&attack.prefix));
+        troubles
     }
 
     /// Writes down what was learned, if that is due.

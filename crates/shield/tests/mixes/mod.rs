@@ -100,12 +100,14 @@ pub(crate) struct World {
     pub(crate) now: Duration,
     pub(crate) dice: Dice,
     pub(crate) events: Vec<ShieldEvent>,
+    /// Samples of one look.
+    pub(crate) samples: u64,
 }
 
 impl World {
     pub(crate) fn new(config: DetectConfig) -> Self {
         let detector = Detector::new(config, &[protected()]);
-        Self { detector, now: Duration::from_secs(1000), dice: Dice(7), events: Vec::new() }
+        Self { detector, now: Duration::from_secs(1000), dice: Dice(7), events: Vec::new(), samples: SAMPLES }
     }
 
     /// Lets `streams` come for so many tenths of a second, each of two looks, and gives the events of that time.
@@ -122,7 +124,7 @@ impl World {
 
     fn window(&mut self, streams: &[Stream]) -> Window {
         let total: u64 = streams.iter().map(|s| s.pps).sum::<u64>() / PER_SECOND;
-        let each = (total / SAMPLES).max(1);
+        let each = (total / self.samples).max(1);
         let rules = self.detector.rules();
         let mut window = Window { time: LOOK, prefixes: vec![Counts::default()], ..Window::default() };
         let mut applied = vec![0u64; rules.len()];

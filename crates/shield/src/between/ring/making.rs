@@ -91,7 +91,8 @@ impl RingGateway {
         let (interface, places) = (&self.settings.interface, &self.settings.places);
         let (now, counting) = (self.watchman.as_ref(), Counting::Threads(threads));
         let plan = Plan::of(now, interface, &file, places, counting, &mut self.notes)?;
-        let extra = plan.extra(now).unwrap_or_else(|| self.extra.clone());
+        let mut extra = plan.extra(now).unwrap_or_else(|| self.extra.clone());
+        self.notes.extend(detect::fit(&mut extra, &file.rules));
         let before = self.engine();
         let mut elsewhere = plan.is_elsewhere().then(|| Cache::expecting(&file.rules.protected));
         let cache = elsewhere.as_mut().unwrap_or(&mut self.cache);
@@ -100,7 +101,8 @@ impl RingGateway {
         let (read_at, mut counters) = (Now::read(), self.counters.clone());
         let engine = made.engine(&mut counters, cache, read_at, Arc::clone(&self.memory))?;
         *self.engine.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(engine);
-        plan.carry_out(&mut self.watchman);
+        let untold = plan.carry_out(&mut self.watchman);
+        self.notes.extend(untold.iter().map(ToString::to_string));
         if let Some(cache) = elsewhere {
             self.cache = cache;
         }
