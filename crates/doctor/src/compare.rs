@@ -82,6 +82,10 @@ fn outliers(machines: &[(String, &Report)], rows: &[Row]) -> Vec<Outlier> {
         for ((node, report), cell) in machines.iter().zip(&row.cells) {
             let Some(value) = cell.as_ref().filter(|value| *value != usual && *value != NONE) else { continue };
             let own = finding(report, &row.check, row.object.as_deref());
+            // Others of whom nothing is known, or who have no such thing, are no measure: only a finding stands out there.
+            if is_no_measure(row, usual) && !own.is_some_and(|f| f.verdict.is_finding()) {
+                continue;
+            }
             let outlier = Outlier {
                 node: node.clone(),
                 check: row.check.clone(),
@@ -106,6 +110,11 @@ fn outliers(machines: &[(String, &Report)], rows: &[Row]) -> Vec<Outlier> {
     found.retain(|o| o.subject.is_some() || !told.contains(&(o.node.clone(), o.check.clone(), o.object.clone())));
     found.sort_by(|a, b| (a.verdict, &a.node, &a.check, &a.object).cmp(&(b.verdict, &b.node, &b.check, &b.object)));
     found
+}
+
+/// Whether most machines say nothing of a row: their verdict is that it is unknown, or there is no such object.
+fn is_no_measure(row: &Row, usual: &str) -> bool {
+    usual == NONE || (row.subject.is_none() && usual == Verdict::Unknown.as_str())
 }
 
 /// Commands that fit in one line; of longer fixes the first, and how many more there are.
@@ -193,6 +202,31 @@ mod tests {
             (outlier.node.as_str(), outlier.value.as_str(), outlier.usual.as_str()),
             ("n2", "spy (generic)", "none")
         );
+    }
+
+    #[test]
+    fn a_machine_is_not_alone_for_being_good_where_the_others_know_nothing() {
+        let with = |verdict| {
+            let mut it = report("4096", None);
+            it.findings[1].verdict = verdict;
+            it
+        };
+        for (verdict, named) in
+            [(Verdict::Good, 0), (Verdict::NotApplicable, 0), (Verdict::Improve, 1), (Verdict::Unknown, 0)]
+        {
+            let comparison = compared(&[with(Verdict::Unknown), with(verdict), with(Verdict::Unknown)]);
+            assert_eq!(comparison.outliers.len(), named, "{verdict}: {:?}", comparison.outliers);
+        }
+        let comparison = compared(&[with(Verdict::Good), with(Verdict::Unknown), with(Verdict::Good)]);
+        assert_eq!(comparison.outliers.len(), 1, "to know less than the others is worth a word");
+        // One has a bad program, one a good one of the same name, and the others have none.
+        let mut good = report("4096", Some(("eth0", "spy (generic)")));
+        good.findings[1].verdict = Verdict::Good;
+        let bad = report("4096", Some(("eth0", "spy (generic)")));
+        let none = || report("4096", None);
+        let comparison = compared(&[good, bad, none(), none(), none()]);
+        assert!(comparison.outliers.iter().all(|o| o.node == "n2"), "{:?}", comparison.outliers);
+        assert_eq!(comparison.outliers.len(), 1);
     }
 
     #[test]
