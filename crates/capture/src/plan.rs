@@ -63,7 +63,8 @@ impl FromStr for Backend {
     type Err = PlanError;
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
-        let known = || Self::ALL.map(Self::name).join(", ");
+        // What chooses one of them is no backend, and can be written in its place.
+        let known = || Self::ALL.map(Self::name).join(", ") + ", and auto, which tries them";
         Self::ALL
             .into_iter()
             .find(|b| b.name() == text)

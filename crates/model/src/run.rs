@@ -143,7 +143,8 @@ impl Work {
 
     /// The share of waiting for locks that another core held, in percent of the busy time; part of that of [`Class::Locks`].
     pub fn waiting_percent(&self) -> f64 {
-        self.locks.iter().map(|l| l.waiting_percent).sum()
+        // The sum of nothing is -0.0, which is shown with its sign.
+        self.locks.iter().map(|l| l.waiting_percent).sum::<f64>() + 0.0
     }
 }
 

@@ -212,4 +212,10 @@ mod tests {
         let many: Vec<CoreLoad> = (0..24).map(|i| core(f64::from(i))).collect();
         assert_eq!(loads(&many), "0-23, mean 12 of 24");
     }
+
+    #[test]
+    fn no_lock_waits_for_nothing() {
+        let waiting = model::run::Work::default().waiting_percent();
+        assert_eq!(format!("{waiting:.1}"), "0.0");
+    }
 }

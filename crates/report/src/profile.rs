@@ -70,7 +70,7 @@ fn head(profile: &Profile) -> String {
         n => format!("{} lost", units::grouped(n)),
     };
     format!(
-        "{}{place}  {:.1} s, {} samples on {} ({} per second each), {lost}",
+        "{}{place}, {:.1} s, {} samples on {} ({} per second each), {lost}",
         profile.when,
         profile.seconds,
         units::grouped(profile.samples),
