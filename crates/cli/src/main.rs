@@ -6,6 +6,7 @@
 mod cmd;
 mod demo;
 mod failure;
+mod numbers;
 mod out_file;
 mod periods;
 

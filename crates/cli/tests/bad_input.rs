@@ -127,11 +127,55 @@ fn an_unknown_interface_is_answered_with_those_there_are() {
         vec!["spread", "status", "ek-none"],
         vec!["spread", "members", "ek-none"],
         vec!["top", "ek-none", "--once"],
+        vec!["gen", "ek-none", "--udp", "--rate", "1"],
     ] {
         refused(&run(&args), 2, &["no interface `ek-none`", "lo"]);
     }
     refused(&run(&["spread", "plan", "ek-none", "--root", saved]), 2, &["ek-none", "eth0, eth1"]);
     refused(&run(&["top", "--root", saved]), 2, &["saved machine", "leave out --root"]);
+}
+
+#[test]
+fn what_is_no_number_is_answered_with_one() {
+    for (line, words) in [
+        ("spread --rfs x", ["'x' for '--rfs <N>'", "a number of flows, such as 32768"]),
+        ("demo --rate fast", ["'fast' for '--rate <PPS>'", "such as 250000, 100k or 1.5Mpps"]),
+        ("doctor --fix --measure 601", ["'601' for '--measure <SECONDS>'", "a number of seconds from 1 to 600"]),
+        ("capture lo --snaplen 1k", ["'1k' for '--snaplen <BYTES>'", "a number of bytes, such as"]),
+    ] {
+        let output = run(&line.split(' ').collect::<Vec<_>>());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {stderr}");
+        words.iter().for_each(|word| assert!(stderr.contains(word), "{line}: `{word}` is missing: {stderr}"));
+    }
+    // The units of `gen` are read, and what is wrong is told next.
+    for rate in ["1M", "100k", "1.5Mpps"] {
+        refused(&run(&["demo", "--rate", rate, "--cpus", "4095"]), 2, &["--cpus names CPU 4095"]);
+    }
+}
+
+#[test]
+fn a_saved_run_that_is_not_there_is_answered_with_how_one_is_made() {
+    for (line, way) in [
+        ("report show /ek-none", "evenkeel bench flood --save FILE"),
+        ("report compare /ek-none /ek-none", "evenkeel bench --save FILE"),
+        ("bench --resume /ek-none", "evenkeel bench --save FILE"),
+        ("bench flood --show /ek-none", "evenkeel bench flood --save FILE"),
+        ("profile --compare /ek-none /ek-none", "evenkeel profile --save FILE"),
+    ] {
+        refused(&run(&line.split(' ').collect::<Vec<_>>()), 2, &["/ek-none", "No such file", way]);
+    }
+}
+
+#[test]
+fn one_report_is_compared_with_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("one.json");
+    let saved = fixture("dual-socket-24cpu.tar");
+    fs::write(&report, run(&["doctor", "--json", "--root", saved.to_str().unwrap()]).stdout).unwrap();
+    let one = report.to_str().unwrap();
+    refused(&run(&["doctor", "compare", one]), 2, &["name at least two reports"]);
+    assert!(run(&["doctor", "compare", one, one]).status.success());
 }
 
 #[test]

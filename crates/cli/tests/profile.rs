@@ -251,7 +251,7 @@ fn bad_input_is_named() {
     let damaged = file("damaged.json", r#"{"schema": "evenkeel.profile/1", "seconds": 3}"#);
     for (args, says) in [
         (vec!["--duration", "soon"], "no time"),
-        (vec!["--frequency", "0"], "0 is not in 1..=10000"),
+        (vec!["--frequency", "0"], "samples per second from 1 to 10000"),
         (vec!["--compare", &other, &other], "what can be compared is `evenkeel.profile/1`"),
         (vec!["--compare", &newer, &other], "evenkeel.profile/99"),
         (vec!["--compare", &broken, &other], "is no profile"),
@@ -268,7 +268,7 @@ fn bad_input_is_named() {
     }
     for (args, says) in [
         (vec!["--cpus", "4095"], "CPU 4095 is not online"),
-        (vec!["--per", "nosuch0"], "no interface nosuch0"),
+        (vec!["--per", "nosuch0"], "no interface `nosuch0` in this network namespace; there are: "),
         (vec!["--flamegraph", "/no/such/folder/f.svg"], "cannot write /no/such/folder/f.svg"),
     ] {
         let output = run(&args);

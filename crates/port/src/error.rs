@@ -12,7 +12,7 @@ pub enum PortError {
     NoInterface {
         /// The name that was asked for.
         interface: String,
-        /// `; did you mean …?` or nothing.
+        /// `; did you mean …?`, `; there are: …` or nothing.
         hint: String,
     },
     /// The interface is down, so that nothing can arrive.

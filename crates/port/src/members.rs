@@ -72,17 +72,21 @@ impl PacketOptions {
 
 /// The error for an interface that does not exist, with names that look like it.
 pub fn unknown_interface(name: &str) -> PortError {
+    PortError::NoInterface { interface: name.to_owned(), hint: instead_of(name) }
+}
+
+/// What is said behind the name of an interface that does not exist: names that look like it, or else those there are.
+pub fn instead_of(name: &str) -> String {
     let all: Vec<String> = nix::net::if_::if_nameindex()
         .map(|list| list.iter().map(|i| i.name().to_string_lossy().into_owned()).collect())
         .unwrap_or_default();
     let near: Vec<&str> =
         all.iter().map(String::as_str).filter(|n| strsim::damerau_levenshtein(n, name) <= 2).collect();
-    let hint = match (near.is_empty(), all.is_empty()) {
+    match (near.is_empty(), all.is_empty()) {
         (false, _) => format!("; did you mean {}?", near.join(" or ")),
         (true, false) => format!("; there are: {}", all.join(", ")),
         (true, true) => String::new(),
-    };
-    PortError::NoInterface { interface: name.to_owned(), hint }
+    }
 }
 
 /// Opens one silent socket with the settings that come before a ring.

@@ -59,8 +59,13 @@ pub enum RecordError {
     #[error("{0} samples per second are not possible; 1 to {MAX_HZ} are")]
     Frequency(u32),
     /// An interface does not exist.
-    #[error("no interface {0} in this network namespace; `ip link` lists those that are")]
-    NoInterface(String),
+    #[error("there is no interface `{name}` in this network namespace{hint}")]
+    NoInterface {
+        /// Its name.
+        name: String,
+        /// `; did you mean …?`, `; there are: …` or nothing.
+        hint: String,
+    },
 }
 
 impl Classified for RecordError {
@@ -71,7 +76,7 @@ impl Classified for RecordError {
             Self::Counters(e) => e.class(),
             Self::Online(e) => e.class(),
             Self::List(_) => ErrorClass::Internal,
-            Self::Offline { .. } | Self::NoCpu | Self::Frequency(_) | Self::NoInterface(_) => ErrorClass::Usage,
+            Self::Offline { .. } | Self::NoCpu | Self::Frequency(_) | Self::NoInterface { .. } => ErrorClass::Usage,
         }
     }
 }
@@ -162,7 +167,7 @@ impl Recorder {
         if let PerPacket::Interfaces(names) = &options.per_packet
             && let Some(name) = names.iter().find(|n| counters.links.values().all(|l| l.name != **n))
         {
-            return Err(RecordError::NoInterface(name.clone()));
+            return Err(RecordError::NoInterface { name: name.clone(), hint: port::members::instead_of(name) });
         }
         // Everything that takes time comes before the first sample.
         let before = KernelSymbols::load(&root)?;

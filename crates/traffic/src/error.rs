@@ -54,10 +54,12 @@ pub enum TrafficError {
         interface: String,
     },
     /// There is no such interface.
-    #[error("there is no interface `{interface}` in this network namespace")]
+    #[error("there is no interface `{interface}` in this network namespace{hint}")]
     NoInterface {
         /// Its name.
         interface: String,
+        /// `; did you mean …?`, `; there are: …` or nothing.
+        hint: String,
     },
     /// The interface is down.
     #[error("the interface {interface} is down: bring it up with `ip link set {interface} up`")]

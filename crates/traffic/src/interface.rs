@@ -39,9 +39,8 @@ impl Interface {
     /// # Errors
     /// [`TrafficError::NoInterface`], [`TrafficError::Down`], and [`TrafficError::Read`] if /sys does not show this namespace.
     pub fn look(name: &str) -> Result<Self, TrafficError> {
-        let index = nix::net::if_::if_nametoindex(name)
-            .map_err(|_| TrafficError::NoInterface { interface: name.to_owned() })?;
-        let link = Link::of(name)?.ok_or_else(|| TrafficError::NoInterface { interface: name.to_owned() })?;
+        let index = nix::net::if_::if_nametoindex(name).map_err(|_| unknown(name))?;
+        let link = Link::of(name)?.ok_or_else(|| unknown(name))?;
         if !link.flags.contains(InterfaceFlags::IFF_UP) {
             return Err(TrafficError::Down { interface: name.to_owned() });
         }
@@ -73,8 +72,13 @@ impl Interface {
     pub fn counters(&self) -> Result<TxCounters, TrafficError> {
         let table =
             fs::read_to_string(COUNTERS).map_err(|source| TrafficError::Read { path: COUNTERS.into(), source })?;
-        tx_counters(&table, &self.name).ok_or_else(|| TrafficError::NoInterface { interface: self.name.clone() })
+        tx_counters(&table, &self.name).ok_or_else(|| unknown(&self.name))
     }
+}
+
+/// The error for an interface that is not there, with those that are.
+fn unknown(name: &str) -> TrafficError {
+    TrafficError::NoInterface { interface: name.to_owned(), hint: port::members::instead_of(name) }
 }
 
 /// The counters of this thread's network namespace, where /sys/class/net may show another one.

@@ -152,7 +152,7 @@ fn cannot_write(path: &Path, error: &io::Error) -> BenchError {
 /// # Errors
 /// A file that cannot be read, or is no run of this version.
 pub fn load(path: &Path) -> Result<Saved, BenchError> {
-    read(path, "a run that can be gone on with")
+    read(path, "a run that can be gone on with", "`evenkeel bench --save FILE` writes one")
 }
 
 /// Reads the run as it is to be shown, without what is needed to go on.
@@ -166,15 +166,18 @@ pub fn load_run(path: &Path) -> Result<BenchRun, BenchError> {
         run: BenchRun,
         begun: Option<Begun>,
     }
-    let it: Shown = read(path, "a run of the bench")?;
+    let it: Shown = read(
+        path,
+        "a run of the bench",
+        "`evenkeel bench --save FILE` or `evenkeel bench flood --save FILE` writes one",
+    )?;
     Ok(shown(it.run, it.begun.as_ref()))
 }
 
-fn read<T: for<'a> Deserialize<'a>>(path: &Path, what: &str) -> Result<T, BenchError> {
+fn read<T: for<'a> Deserialize<'a>>(path: &Path, what: &str, how: &str) -> Result<T, BenchError> {
     let shown = path.display();
-    let how = "`evenkeel bench --save FILE` writes one";
-    let text =
-        fs::read_to_string(path).map_err(|e| BenchError::Setting(format!("cannot read the run {shown}: {e}")))?;
+    let text = fs::read_to_string(path)
+        .map_err(|e| BenchError::Setting(format!("cannot read the run {shown}: {e}; {how}")))?;
     let value: serde_json::Value =
         serde_json::from_str(&text).map_err(|e| BenchError::Setting(format!("{shown} is not {what}: {e}; {how}")))?;
     let expected = Document::new(NAME, SCHEMA, ()).schema;

@@ -23,7 +23,10 @@ use model::CpuSet;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sys::privilege::{self, Capability};
 
-use crate::failure::{Failure, Outcome, note, print};
+use crate::{
+    failure::{Failure, Outcome, note, print},
+    numbers::number,
+};
 
 pub(crate) use output::OutputArgs;
 
@@ -62,7 +65,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, requires = "ports", help_heading = "The box")]
     bridged: bool,
     /// Rules of the filters: the last one alone matches [default: 25].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "The box")]
+    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of rules", "25", 1..=100_000), help_heading = "The box")]
     rules: Option<u32>,
     /// The order of the rules [default: study].
     #[arg(long, value_enum, help_heading = "The box")]
@@ -81,7 +84,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "FILE", help_heading = "Traffic")]
     replay: Option<PathBuf>,
     /// Different flows of each direction, 1 to 1000000 [default: 1].
-    #[arg(long, value_name = "N", help_heading = "Traffic")]
+    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of flows", "1000", ..), help_heading = "Traffic")]
     flows: Option<u32>,
     /// IPv6.
     #[arg(long, help_heading = "Traffic")]
@@ -101,10 +104,10 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "RATIO", value_parser = config::ratio, help_heading = "Tests")]
     loss_ratio: Option<f64>,
     /// Seconds of a full-length trial [default: the preset's].
-    #[arg(long, value_name = "S", help_heading = "Tests")]
+    #[arg(long, value_name = "S", value_parser = number::<f64>("a number of seconds", "60", ..), help_heading = "Tests")]
     trial: Option<f64>,
     /// Full-length trials of each load [default: the preset's].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = "Tests")]
+    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of trials", "3", 1..=1000), help_heading = "Tests")]
     repeats: Option<u32>,
 
     /// CPUs to use, such as 2-5: the first one sends, those behind it are the box's, then the receiving ends' [default: all that are

@@ -17,6 +17,7 @@ use sys::privilege::{self, Capability};
 use crate::{
     demo::{self, DemoConfig},
     failure::{Failure, Outcome, note, print},
+    numbers::{number, packets_per_second},
     out_file::OutFile,
     periods::steps_bar,
 };
@@ -33,14 +34,14 @@ const CAPABILITIES: [Capability; 4] =
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Seconds per measurement.
-    #[arg(long, value_name = "S", default_value_t = 2.0)]
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = number::<f64>("a number of seconds", "2", ..))]
     seconds: f64,
     /// Measurements per stage; the one with the median rate counts.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=99))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = number::<u32>("a number of measurements", "3", 1..=99))]
     repeats: u32,
-    /// Packets per second to offer [default: 90 % of the generator's ceiling; 10 % where it shares the
+    /// Packets per second to offer, such as 250000, 100k or 1.5Mpps [default: 90 % of the generator's ceiling; 10 % where it shares the
     /// receivers' cores].
-    #[arg(long, value_name = "PPS")]
+    #[arg(long, value_name = "PPS", value_parser = packets_per_second)]
     rate: Option<f64>,
     /// Cores to use, such as 0-3,8 [default: all that are online and not isolated].
     #[arg(long, value_name = "LIST")]

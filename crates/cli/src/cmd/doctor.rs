@@ -14,7 +14,10 @@ use model::doctor::Role;
 use report::{Look, doctor_list, doctor_table, doctor_text};
 
 use super::spread::json;
-use crate::failure::{Failure, Outcome, note, print, print_verdict};
+use crate::{
+    failure::{Failure, Outcome, note, print, print_verdict},
+    numbers::number,
+};
 
 /// Check this machine's settings for packets: what is wrong, the evidence, why it matters, and the fix.
 ///
@@ -47,10 +50,10 @@ pub(crate) struct DoctorArgs {
     #[arg(long)]
     dry_run: bool,
     /// Take the fixes back after SECONDS unless `evenkeel confirm` comes, or earlier when drops rise.
-    #[arg(long, value_name = "SECONDS", requires = "fix", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", requires = "fix", value_parser = number::<u64>("a number of seconds", "60", 1..=86_400))]
     commit_confirm: Option<u64>,
     /// Watch the counters for SECONDS before and after the fixes, and say what they brought.
-    #[arg(long, value_name = "SECONDS", requires = "fix", value_parser = clap::value_parser!(u64).range(1..=600))]
+    #[arg(long, value_name = "SECONDS", requires = "fix", value_parser = number::<u64>("a number of seconds", "10", 1..=600))]
     measure: Option<u64>,
     /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
     #[arg(long, value_name = "DIR")]

@@ -18,7 +18,10 @@ use traffic::{
 };
 use wire::{FrameSize, IMIX, Kind, Mac, Tag, ethernet::ether_type};
 
-use crate::failure::{Failure, Outcome, note, print};
+use crate::{
+    failure::{Failure, Outcome, note, print},
+    numbers::number,
+};
 
 /// Version of the JSON document.
 const SCHEMA: u32 = 1;
@@ -51,7 +54,7 @@ pub(crate) struct GenArgs {
     pcap: Option<PathBuf>,
     /// Frame sizes in bytes with FCS, as RFC 2544 counts them (64 is 60 in memory), in turn. Default: 64, or the least that holds the
     /// headers.
-    #[arg(long, value_name = "BYTES", value_delimiter = ',', conflicts_with = "pcap", help_heading = "What to send")]
+    #[arg(long, value_name = "BYTES", value_delimiter = ',', conflicts_with = "pcap", value_parser = number::<usize>("a frame size in bytes", "64", ..), help_heading = "What to send")]
     size: Vec<usize>,
     /// The simple Internet mix: 7 frames of 64, 4 of 594 and 1 of 1518 bytes with FCS.
     #[arg(long, conflicts_with_all = ["pcap", "size", "syn_flood"], help_heading = "What to send")]
@@ -59,7 +62,7 @@ pub(crate) struct GenArgs {
 
     /// Different flows (addresses and ports) that follow each other in turn. Default: as many as the ranges make, up to 65536 (4096
     /// with a mix of sizes).
-    #[arg(long, value_name = "N", conflicts_with = "pcap", help_heading = "Addresses")]
+    #[arg(long, value_name = "N", conflicts_with = "pcap", value_parser = number::<usize>("a number of flows", "1000", ..), help_heading = "Addresses")]
     flows: Option<usize>,
     /// Draw each packet's source anew: a port from 1024 on, and an address of --src (of IPv6, its last 32 bits, or with a prefix
     /// shorter than /64 the numbers of its /64 networks). As spoofed floods are; xdp-live only. --flows is then 1 unless given.
@@ -93,7 +96,7 @@ pub(crate) struct GenArgs {
     #[arg(long, value_name = "MAC", conflicts_with = "pcap", help_heading = "Addresses")]
     src_mac: Option<Mac>,
     /// VLAN id; two make QinQ, the outer one first.
-    #[arg(long, value_name = "ID", value_delimiter = ',', conflicts_with = "pcap", help_heading = "Addresses")]
+    #[arg(long, value_name = "ID", value_delimiter = ',', conflicts_with = "pcap", value_parser = number::<u16>("a VLAN id", "100", ..), help_heading = "Addresses")]
     vlan: Vec<u16>,
 
     /// The rate of all senders together: `max`, packets/s (100k, 1.5Mpps) or bits/s (500Mbit of layer 2 with FCS, 10GbitL1 with
@@ -106,7 +109,7 @@ pub(crate) struct GenArgs {
     )]
     rate: Option<Rate>,
     /// Replay at the file's own times, so many times as fast. Default for --pcap: 1.
-    #[arg(long, value_name = "FACTOR", requires = "pcap", conflicts_with_all = ["rate", "original"], help_heading = "How fast and how long")]
+    #[arg(long, value_name = "FACTOR", requires = "pcap", conflicts_with_all = ["rate", "original"], value_parser = number::<f64>("a factor", "2", ..), help_heading = "How fast and how long")]
     speed: Option<f64>,
     /// Replay at the file's own times.
     #[arg(long, requires = "pcap", conflicts_with = "rate", help_heading = "How fast and how long")]
@@ -115,7 +118,7 @@ pub(crate) struct GenArgs {
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, help_heading = "How fast and how long")]
     duration: Duration,
     /// Stop after so many frames, if that is sooner.
-    #[arg(long, value_name = "N", help_heading = "How fast and how long")]
+    #[arg(long, value_name = "N", value_parser = number::<u64>("a number of frames", "1000000", ..), help_heading = "How fast and how long")]
     count: Option<u64>,
 
     /// How a sender waits for the time of its next packet. Default: sleep up to 100000 packets/s per sender, even beyond and for a
@@ -132,7 +135,7 @@ pub(crate) struct GenArgs {
     #[arg(long, help_heading = "How to send")]
     qdisc: bool,
     /// What the order of the flows is drawn from; the same seed gives the same frames.
-    #[arg(long, value_name = "N", default_value_t = 1, help_heading = "How to send")]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u64>("a whole number", "1", ..), help_heading = "How to send")]
     seed: u64,
 
     /// A network that may be reached though it is not set aside for tests (RFC 6815). Can be given several times.
@@ -339,7 +342,7 @@ fn text(r: &GenReport) -> String {
         ),
     );
     line("offered", r.offered_pps.map_or("max".into(), units::pps));
-    let error = r.pacing_error.map_or(String::new(), |e| format!("  ({:+.3} % of offered)", e * 100.0));
+    let error = r.pacing_error.map_or(String::new(), |e| format!("  ({} of offered)", signed_percent(e)));
     line("achieved", format!("{}{error}", units::pps(r.achieved_pps)));
     line(
         "",
@@ -397,9 +400,23 @@ fn text(r: &GenReport) -> String {
     out
 }
 
+/// A deviation in thousandths of a percent; one that is less than half of that has no sign.
+fn signed_percent(ratio: f64) -> String {
+    let thousandths = (ratio * 100_000.0).round();
+    if thousandths == 0.0 { "0.000 %".to_owned() } else { format!("{:+.3} %", thousandths / 1000.0) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nothing_has_no_sign() {
+        assert_eq!(signed_percent(-1e-9), "0.000 %");
+        assert_eq!(signed_percent(4e-6), "0.000 %");
+        assert_eq!(signed_percent(-1e-5), "-0.001 %");
+        assert_eq!(signed_percent(0.0125), "+1.250 %");
+    }
 
     #[test]
     fn durations_are_read_with_their_units() {

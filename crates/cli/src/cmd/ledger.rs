@@ -16,6 +16,7 @@ use tui::{ledger::View, live::live};
 
 use crate::{
     failure::{Failure, Outcome, note},
+    numbers::number,
     periods::{print_each, seconds},
 };
 
@@ -40,7 +41,7 @@ pub(crate) struct LedgerArgs {
     #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     interval: f64,
     /// End after so many intervals; 0 for no end.
-    #[arg(long, short = 'n', value_name = "N")]
+    #[arg(long, short = 'n', value_name = "N", value_parser = number::<u64>("a number of intervals", "10", ..))]
     count: Option<u64>,
     /// Print JSON (schema evenkeel.ledger/1), a document on a line for each interval.
     #[arg(long)]

@@ -27,6 +27,7 @@ use sys::privilege::{self, Capability};
 use crate::{
     demo::describe_machine,
     failure::{Failure, Outcome, note, print},
+    numbers::number,
     out_file::OutFile,
 };
 
@@ -47,7 +48,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, short, value_name = "TIME", default_value = "5s", value_parser = duration)]
     duration: Duration,
     /// Samples per second and CPU (1 to 10000).
-    #[arg(long, short = 'F', value_name = "HZ", default_value_t = 199, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, short = 'F', value_name = "HZ", default_value_t = 199, value_parser = number::<u32>("samples per second", "199", 1..=10_000))]
     frequency: u32,
     /// The CPUs to sample, such as 0-3,8 [default: all that are online].
     #[arg(long, value_name = "LIST")]
@@ -62,7 +63,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, short)]
     verbose: bool,
     /// List the N dearest functions, whatever their class.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=40))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u8>("a number of functions", "10", 0..=40))]
     top: u8,
     /// Print JSON (schema evenkeel.profile/1; with --compare evenkeel.profile.compare/1).
     #[arg(long)]
@@ -192,7 +193,8 @@ fn print_comparison(a: &Path, b: &Path, json: bool) -> Result<Outcome, Failure> 
 fn saved(path: &Path) -> Result<Profile, Failure> {
     let shown = path.display();
     let how = "save one with `evenkeel profile --save FILE`";
-    let text = fs::read_to_string(path).map_err(|e| Failure::usage(anyhow!("cannot read the profile {shown}: {e}")))?;
+    let text =
+        fs::read_to_string(path).map_err(|e| Failure::usage(anyhow!("cannot read the profile {shown}: {e}; {how}")))?;
     let value: serde_json::Value =
         serde_json::from_str(&text).map_err(|e| Failure::usage(anyhow!("{shown} is no profile: {e}; {how}")))?;
     let expected = Document::new("profile", SCHEMA, ()).schema;

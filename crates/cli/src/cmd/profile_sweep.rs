@@ -19,6 +19,7 @@ use super::profile::ProfileArgs;
 use crate::{
     demo::describe_machine,
     failure::{Failure, Outcome, note, print},
+    numbers::number,
     out_file::OutFile,
     periods::steps_bar,
 };
@@ -58,10 +59,10 @@ struct SweepArgs {
     #[arg(long = "box", value_name = "BOX", value_enum, default_value_t = BoxArg::Router)]
     what: BoxArg,
     /// How many loads (1 to 50).
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=50))]
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = number::<u32>("a number of loads", "10", 1..=50))]
     steps: u32,
     /// Seconds per load and configuration (0.2 to 60).
-    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = number::<f64>("a number of seconds", "1", ..))]
     seconds: f64,
     /// CPUs to use, such as 2,3: the last one is the box's, the one before it the generator's [default: all that are online
     /// and not isolated].

@@ -85,7 +85,9 @@ fn show_plan(args: &PlanArgs) -> Result<Outcome, Failure> {
         print(&planned.plan.to_shell())?;
     } else {
         warn(&planned);
-        print(&format!("{}\n{}", show::text(&planned, args.full), summary(&planned, args)))?;
+        let table = show::text(&planned, args.full);
+        let gap = if table.is_empty() { "" } else { "\n" };
+        print(&format!("{table}{gap}{}", summary(&planned, args)))?;
     }
     Ok(Outcome::Fine)
 }

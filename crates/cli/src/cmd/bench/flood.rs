@@ -28,6 +28,7 @@ use crate::{
     cmd::demo::allowed_cpus,
     demo::describe_machine,
     failure::{Failure, Outcome, note, print},
+    numbers::number,
     out_file::OutFile,
     periods::steps_bar,
 };
@@ -41,7 +42,7 @@ const CAPABILITIES: [Capability; 5] = [
     Capability::CAP_SYS_NICE,
 ];
 /// More than this the clients' addresses do not last for.
-const MOST_CONNECTS: i64 = 60_000;
+const MOST_CONNECTS: u32 = 60_000;
 const NAME: &str = "bench.flood";
 /// Before the first client.
 const HEAD_START: Duration = Duration::from_millis(300);
@@ -69,13 +70,13 @@ pub(crate) struct FloodArgs {
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = rate, default_value = "0,100k,500k,1M,2M,max")]
     rates: Vec<Rate>,
     /// Clients' connections at each rate.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=MOST_CONNECTS))]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = number::<u32>("a number of connections", "1000", 1..=MOST_CONNECTS))]
     connects: u32,
     /// Connections begun each second (1 to 20000).
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = clap::value_parser!(u32).range(1..=20_000))]
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = number::<u32>("connections per second", "500", 1..=20_000))]
     per_second: u32,
     /// Milliseconds from the beginning of a connection to its answer (10 to 60000).
-    #[arg(long, value_name = "MS", default_value_t = 900, value_parser = clap::value_parser!(u64).range(10..=60_000))]
+    #[arg(long, value_name = "MS", default_value_t = 900, value_parser = number::<u64>("a time in milliseconds", "900", 10..=60_000))]
     patience: u64,
     /// IPv6 instead of IPv4: each frame of the flood claims to come from another /64.
     #[arg(long)]
@@ -180,7 +181,8 @@ pub(crate) fn is_saved(path: &Path) -> bool {
 
 /// A saved run.
 pub(crate) fn load(path: &Path) -> Result<FloodRun, Failure> {
-    let cannot = |why: String| Failure::usage(anyhow!("cannot show {}: {why}", path.display()));
+    let how = "`evenkeel bench flood --save FILE` writes such a run";
+    let cannot = |why: String| Failure::usage(anyhow!("cannot show {}: {why}; {how}", path.display()));
     let text = std::fs::read_to_string(path).map_err(|e| cannot(e.to_string()))?;
     let document: Document<serde_json::Value> = serde_json::from_str(&text).map_err(|e| cannot(e.to_string()))?;
     let wanted = format!("evenkeel.{NAME}/{SCHEMA}");

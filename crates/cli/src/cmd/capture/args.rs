@@ -14,7 +14,7 @@ use model::CpuSet;
 use port::WHOLE_FRAME;
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, numbers::number};
 
 /// Capture packets of an interface: to pcapng, as lines, or only counted.
 ///
@@ -38,17 +38,17 @@ pub(crate) struct CaptureArgs {
     #[arg(long, conflicts_with = "write")]
     count_only: bool,
     /// Stop after this number of packets.
-    #[arg(short, long, value_name = "N")]
+    #[arg(short, long, value_name = "N", value_parser = number::<u64>("a number of packets", "1000", ..))]
     count: Option<u64>,
     /// Stop after this time in seconds.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = number::<f64>("a number of seconds", "10", ..))]
     duration: Option<f64>,
     /// Keep at most this number of bytes of each packet, 16 to 262144 [default: 262144, whole packets].
-    #[arg(short, long, value_name = "BYTES")]
+    #[arg(short, long, value_name = "BYTES", value_parser = number::<u32>("a number of bytes", "96", ..))]
     snaplen: Option<u32>,
     /// How to capture: packet, packet+fanout, ring, ring+fanout, xdp (AF_XDP: takes frames from the stack), tap (an XDP
-    /// program copies frames and lets them pass), or auto, which tries them on the live traffic for half a second each
-    /// [default: ring].
+    /// program copies frames and lets them pass), or auto, which tries them on the live traffic first: half a second each, two
+    /// for those near the best, and with four or five to try about 15 seconds in all [default: ring].
     #[arg(long, value_name = "BACKEND")]
     mode: Option<String>,
     /// How a fanout group spreads packets: hash, lb, cpu, rollover, rnd, qm, cbpf or ebpf (these two by source address)
@@ -62,7 +62,7 @@ pub(crate) struct CaptureArgs {
     #[arg(long)]
     rollover: bool,
     /// Number of fanout members [default: by the topology, one per CPU and a second one on three of them].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::<usize>("a number of members", "4", ..))]
     members: Option<usize>,
     /// CPUs for the readers, such as 0-3,8 [default: those of the interface's NUMA node].
     #[arg(long, value_name = "LIST")]
@@ -71,16 +71,16 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "BYTES")]
     block_size: Option<String>,
     /// Number of blocks in a ring [default: 64, and 16 for each member of a fanout group].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of blocks", "64", ..))]
     blocks: Option<u32>,
     /// Hand over a block of a ring that is not full after this time in milliseconds [default: 60].
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = number::<u32>("a time in milliseconds", "60", ..))]
     retire_ms: Option<u32>,
     /// Have the kernel compute each packet's flow hash into the ring (TP_FT_REQ_FILL_RXHASH).
     #[arg(long)]
     rx_hash: bool,
     /// Packets per system call of a plain socket; 1 is the classic loop [default: 64].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::<usize>("a number of packets", "64", ..))]
     batch: Option<usize>,
     /// Receive buffer of a plain socket in bytes; K and M are understood [default: 16M].
     #[arg(long, value_name = "BYTES")]
@@ -106,13 +106,13 @@ pub(crate) struct CaptureArgs {
     #[arg(long, value_name = "BYTES")]
     rotate_size: Option<String>,
     /// Begin a new file when a packet is this many seconds younger than the first one.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = number::<u64>("a number of seconds", "60", ..))]
     rotate_seconds: Option<u64>,
     /// Begin a new file after this number of packets.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::<u64>("a number of packets", "1000000", ..))]
     rotate_count: Option<u64>,
     /// Keep only this number of files, removing the oldest.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of files", "10", ..))]
     files: Option<u32>,
     /// Print the totals as JSON (schema evenkeel.capture).
     #[arg(long)]

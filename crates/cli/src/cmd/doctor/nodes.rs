@@ -19,6 +19,7 @@ use super::with_end;
 use crate::{
     cmd::spread::json,
     failure::{Failure, Outcome, note, print_verdict},
+    numbers::number,
 };
 
 /// Many machines over ssh.
@@ -44,10 +45,10 @@ pub(super) struct NodesArgs {
     #[arg(long, value_name = "PATH", default_value = "evenkeel")]
     program: String,
     /// How many machines are asked at the same time.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=256))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::<u16>("a number of machines", "16", 1..=256))]
     parallel: u16,
     /// How long one machine may take, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = number::<u64>("a number of seconds", "30", 1..=3600))]
     timeout: u64,
 }
 
@@ -142,7 +143,14 @@ pub(super) fn run_compare(args: &CompareArgs) -> Result<Outcome, Failure> {
         machines.extend(read(&text).map_err(|e| wrong(e.to_string()))?);
     }
     name_apart(&mut machines, &args.files);
-    let comparison = compare(&reports(&machines));
+    let reports = reports(&machines);
+    if reports.len() < 2 {
+        return Err(Failure::usage(anyhow!(
+            "one machine alone differs from none: name at least two reports (`evenkeel doctor --json > NAME.json` on each machine, \
+             or one file of `evenkeel doctor --nodes … --json`)"
+        )));
+    }
+    let comparison = compare(&reports);
     let outcome = if comparison.outliers.is_empty() { Outcome::Fine } else { Outcome::No };
     let text = match args.json {
         true => json("doctor.compare", &comparison)?,

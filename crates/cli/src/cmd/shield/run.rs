@@ -33,6 +33,7 @@ use super::{
 };
 use crate::{
     failure::{Failure, Outcome, note, print},
+    numbers::number,
     periods::seconds,
 };
 
@@ -81,7 +82,7 @@ struct ShieldOptions {
     #[arg(long, value_enum, default_value_t = Backend::Xdp)]
     backend: Backend,
     /// Threads of packet rings in each direction (1 to 64).
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = number::<u8>("a number of threads", "2", 1..=64))]
     threads: u8,
     /// What becomes of packets when the control process is gone. Default: open; packet rings can only be closed.
     #[arg(long, value_enum)]

@@ -20,6 +20,7 @@ use super::{json, show, warn, watch::stop_flag, wish::WishArgs};
 use crate::{
     cmd::undo::{settings, start_guardian},
     failure::{Failure, Lines, Outcome, note, print},
+    numbers::number,
 };
 
 /// Arguments of `spread apply`.
@@ -31,7 +32,7 @@ pub(crate) struct ApplyArgs {
     #[arg(long)]
     dry_run: bool,
     /// Take everything back after SECONDS unless `evenkeel confirm` comes, or earlier when drops rise.
-    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(long, value_name = "SECONDS", value_parser = number::<u64>("a number of seconds", "60", 1..=86_400))]
     commit_confirm: Option<u64>,
     /// Refused here: promiscuity by membership ends with the process that holds it (see `spread watch --promisc`).
     #[arg(long, hide = true)]
@@ -74,8 +75,8 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
     warn(&planned);
     // From here on a reader that has gone away changes nothing: what was asked for is done.
     let mut lines = Lines::default();
-    if !args.json {
-        lines.say(show::text(&planned, false).trim_end());
+    if !args.json && !planned.rows.is_empty() {
+        lines.say(format_args!("{}\n", show::text(&planned, false).trim_end()));
     }
     if planned.plan.changes.is_empty() {
         report(args, &mut lines, Report { session: None, written: 0, already: 0, plan: planned })?;
@@ -212,9 +213,9 @@ fn state_flag(args: &ApplyArgs) -> String {
 fn report(args: &ApplyArgs, lines: &mut Lines, done: Report) -> Result<(), Failure> {
     match &done.session {
         _ if args.json => lines.say(json("spread.apply", done)?),
-        None => lines.say("\nNothing to change: all is as planned."),
+        None => lines.say("Nothing to change: all is as planned."),
         Some(session) => lines.say(format_args!(
-            "\n{} written and read back. Take it back: evenkeel undo {session}{}",
+            "{} written and read back. Take it back: evenkeel undo {session}{}",
             settings(done.written as usize),
             state_flag(args)
         )),

@@ -8,10 +8,13 @@ use spread::{Row, SpreadPlan};
 const LIST_WIDTH: usize = 21;
 
 /// The plan for people, at most 120 columns wide. Neighbouring queues that get CPUs for the same reason share a
-/// line, unless `full`.
+/// line, unless `full`. Without a setting there is no table.
 pub(super) fn text(planned: &SpreadPlan, full: bool) -> String {
     let look = Look { width: Look::of_stdout().width.clamp(60, 120), ..Look::of_stdout() };
     let mut out: String = planned.nics.iter().map(|nic| look.paragraph(&nic.to_string())).collect();
+    if planned.rows.is_empty() {
+        return out;
+    }
     if !out.is_empty() {
         out.push('\n');
     }
@@ -108,6 +111,11 @@ mod tests {
         assert_eq!(brief_sequence(&[0, 1, 2, 3]), "0-3");
         assert_eq!(brief_sequence(&[4, 2, 3, 0]), "4,2-3,0");
         assert_eq!(brief_sequence(&(0..24).step_by(2).collect::<Vec<_>>()), "0,2,4,…,22 (12)");
+    }
+
+    #[test]
+    fn a_plan_without_a_setting_has_no_table() {
+        assert_eq!(text(&SpreadPlan::default(), false), "");
     }
 
     #[test]

@@ -32,7 +32,10 @@ use sys::{
 };
 
 use super::status::seconds;
-use crate::failure::{Failure, Outcome, note, print};
+use crate::{
+    failure::{Failure, Outcome, note, print},
+    numbers::number,
+};
 
 /// Arguments of `spread watch`.
 #[derive(Debug, Args)]
@@ -47,16 +50,16 @@ pub(crate) struct WatchArgs {
     #[arg(long, value_name = "LIST")]
     except: Option<CpuSet>,
     /// A core at or over this load is hot, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = number::<u32>("a percentage", "80", 1..=100))]
     threshold: u32,
     /// Samples in a row that a core must be hot before work leaves it.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = number::<u32>("a number of samples", "3", 1..))]
     patience: u32,
     /// Seconds per sample.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     interval: Duration,
     /// Stop after N samples [default: at Ctrl-C].
-    #[arg(long, value_name = "N", conflicts_with = "once")]
+    #[arg(long, value_name = "N", conflicts_with = "once", value_parser = number::<u64>("a number of samples", "60", ..))]
     count: Option<u64>,
     /// Measure one sample, print what each queue costs, and change nothing.
     #[arg(long)]

@@ -6,7 +6,7 @@ use host::{Root, knob::CoalesceField};
 use model::CpuSet;
 use spread::{Options, Steer};
 
-use crate::failure::Failure;
+use crate::{failure::Failure, numbers::number};
 
 /// Whether to use a means of steering.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -59,7 +59,7 @@ pub(crate) struct WishArgs {
     #[arg(long, value_enum, default_value = "auto")]
     rps: SteerArg,
     /// Receive flow steering with a table of N flows (0: off; rounded up to a power of two) [default: left as it is].
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of flows", "32768", ..))]
     rfs: Option<u32>,
     /// Transmit queues bound to CPUs; `auto`: for interfaces with several transmit queues.
     #[arg(long, value_enum, default_value = "auto")]

@@ -1,0 +1,67 @@
+//! Numbers out of arguments: who writes something else is told what to write instead.
+
+use std::{
+    fmt::Display,
+    ops::{Bound, RangeBounds},
+    str::FromStr,
+};
+
+use traffic::Rate;
+
+/// A parser of `what` (`a number of flows`) within a range, which says it with an example.
+pub(crate) fn number<T>(
+    what: &'static str,
+    example: &'static str,
+    range: impl RangeBounds<T> + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static
+where
+    T: FromStr + PartialOrd + Display + 'static,
+{
+    move |text| {
+        let number = text.trim().parse::<T>().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| {
+            let bounds = match (range.start_bound(), range.end_bound()) {
+                (Bound::Included(least), Bound::Included(most)) => format!(" from {least} to {most}"),
+                (Bound::Included(least), _) => format!(" from {least} on"),
+                _ => String::new(),
+            };
+            format!("write {what}{bounds}, such as {example}")
+        })
+    }
+}
+
+/// A rate in packets/s, as `gen` reads it.
+pub(crate) fn packets_per_second(text: &str) -> Result<f64, String> {
+    match text.parse::<Rate>() {
+        Ok(Rate::Packets(pps)) => Ok(pps),
+        _ => Err("write a rate in packets/s, such as 250000, 100k or 1.5Mpps".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_has_its_bounds_and_is_asked_for_with_an_example() {
+        let flows = number::<u32>("a number of flows", "32768", ..);
+        assert_eq!(flows("512"), Ok(512));
+        for wrong in ["x", "", "-1", "1.5", "5000000000"] {
+            assert_eq!(flows(wrong), Err("write a number of flows, such as 32768".to_owned()), "{wrong}");
+        }
+        let percent = number::<u32>("a percentage", "80", 1..=100);
+        assert_eq!(percent("100"), Ok(100));
+        assert_eq!(percent("0"), Err("write a percentage from 1 to 100, such as 80".to_owned()));
+        assert_eq!(number::<u8>("n", "3", 1..)("0"), Err("write n from 1 on, such as 3".to_owned()));
+    }
+
+    #[test]
+    fn rates_have_the_units_of_gen() {
+        for (text, pps) in [("1M", 1e6), ("100k", 1e5), ("1.5Mpps", 1.5e6), ("250000", 250e3)] {
+            assert_eq!(packets_per_second(text), Ok(pps), "{text}");
+        }
+        for text in ["", "x", "max", "1Gbit", "-1"] {
+            assert!(packets_per_second(text).is_err_and(|why| why.contains("100k")), "{text}");
+        }
+    }
+}
