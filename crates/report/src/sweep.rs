@@ -21,11 +21,13 @@ const COSTS: usize = 8;
 /// The whole sweep: conclusion, a table for each configuration, costs side by side, published figures, conditions.
 pub fn sweep_text(sweep: &Sweep, look: Look) -> String {
     let mut out = look.paragraph(&sweep.conclusion);
-    let dearest = dearest(sweep, COLUMNS);
+    // What has no column of its own is in the rest: on a narrow page more of it.
+    let shown = |n| sweep.setups.iter().all(|setup| look.fits(|look| steps(setup, &dearest(sweep, n), look)));
+    let dearest = dearest(sweep, (1..=COLUMNS).rev().find(|&n| shown(n)).unwrap_or(1));
     for setup in &sweep.setups {
         let _ = write!(out, "\n{}", look.paragraph(&heading(setup)));
         for line in &setup.settings {
-            let _ = writeln!(out, "  {line}");
+            out.push_str(&look.item(line));
         }
         out.push_str(&steps(setup, &dearest, look));
     }
@@ -55,13 +57,13 @@ fn heading(setup: &Setup) -> String {
     format!("{}, {}: {}", setup.key, setup.name, setup.what)
 }
 
-/// A row for each load.
+/// A row for each load: the columns from the first class on add up to 100.
 fn steps(setup: &Setup, dearest: &[Class], look: Look) -> String {
     let heads: Vec<String> = [">OFFERED", ">OUT", ">LOSS"]
         .into_iter()
         .map(str::to_owned)
         .chain(dearest.iter().map(|c| format!(">{} %", c.key())))
-        .chain([">rest %".to_owned(), ">lab %".to_owned(), ">idle %".to_owned()])
+        .chain([">rest %", ">lab %", ">others %", ">steal %", ">idle %"].map(str::to_owned))
         .collect();
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let row = |step: &Step| {
@@ -70,7 +72,9 @@ fn steps(setup: &Setup, dearest: &[Class], look: Look) -> String {
         let mut cells =
             vec![units::pps(step.offered_pps), units::pps(step.forwarded_pps), units::percent(step.loss_ratio)];
         cells.extend(dearest.iter().map(|&c| format!("{:.0}", step.percent(c))));
-        cells.extend([step.busy_percent() - own, lab, step.percent(Class::Idle)].map(|p| format!("{:.0}", p.max(0.0))));
+        let rest = step.busy_percent() - own;
+        let shares = [rest, lab, step.others_percent, step.percent(Class::Steal), step.percent(Class::Idle)];
+        cells.extend(shares.map(|p| format!("{:.0}", p.max(0.0))));
         cells
     };
     look.table(&heads, setup.steps.iter().map(row))
@@ -144,4 +148,47 @@ pub(crate) fn conditions(sweep: &Sweep) -> Vec<(&'static str, String)> {
     ];
     conditions.extend(sweep.notes.iter().map(|note| ("Note", note.clone())));
     conditions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_of_a_row_add_up_on_a_machine_that_is_busy_with_other_things() {
+        let shares =
+            [(Class::Ethernet, 12.0), (Class::Ip, 9.0), (Class::Memory, 8.0), (Class::Idle, 10.0), (Class::Steal, 6.0)];
+        let step = Step {
+            wanted_pps: 1e5,
+            offered_pps: 1e5,
+            forwarded_pps: 9e4,
+            loss_ratio: 0.1,
+            classes: shares.into_iter().collect(),
+            generator_percent: 7.0,
+            receiver_percent: 9.0,
+            others_percent: 39.0,
+            samples: 1000,
+            lost_samples: 0,
+        };
+        let setup = Setup {
+            key: "standard".into(),
+            name: "x".into(),
+            what: "x".into(),
+            settings: Vec::new(),
+            ceiling_pps: 1e5,
+            steps: vec![step],
+        };
+        let text = steps(&setup, &[Class::Ethernet, Class::Ip], Look::plain(200));
+        let [heads, row]: [Vec<&str>; 2] = text
+            .lines()
+            .map(|l| l.split("  ").filter(|w| !w.is_empty()).collect())
+            .collect::<Vec<_>>()
+            .try_into()
+            .unwrap();
+        assert!(text.lines().next().unwrap().contains("lab % others % steal % idle %"), "{text}");
+        assert!(!heads.is_empty());
+        let cells: Vec<f64> = row.iter().flat_map(|c| c.split(' ')).filter_map(|w| w.parse().ok()).collect();
+        let sum: f64 = cells[cells.len() - 7..].iter().sum();
+        assert!((sum - 100.0).abs() < 0.5, "{sum}: {text}");
+    }
 }

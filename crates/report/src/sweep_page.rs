@@ -206,6 +206,10 @@ impl Page<'_> {
         format!("{:.0}", step.generator_percent + step.receiver_percent)
     }
 
+    fn steal(&self, step: &Step) -> String {
+        format!("{:.0}", step.percent(Class::Steal))
+    }
+
     fn idle(&self, step: &Step) -> String {
         format!("{:.0}", step.percent(Class::Idle))
     }

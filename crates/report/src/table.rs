@@ -2,10 +2,24 @@
 
 use std::io::IsTerminal;
 
-use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
+use comfy_table::{Cell, CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 
 /// The width given to text that goes to a pipe or a file: wide enough that no cell is ever broken.
 const PIPE_WIDTH: u16 = 400;
+
+/// How narrow a last column of words may become.
+const WORDS: usize = 16;
+/// A place where a line may break, of no width; never shown.
+const BREAK: char = '\u{200b}';
+
+/// A cell whose list, of CPUs for example, breaks behind a comma if it must.
+fn cell(text: &str) -> Cell {
+    if text.contains(',') && !text.contains(' ') {
+        Cell::new(text.replace(',', &format!(",{BREAK}"))).set_delimiter(BREAK)
+    } else {
+        Cell::new(text)
+    }
+}
 
 /// How text is to look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +45,17 @@ impl Look {
         }
     }
 
+    /// The same for the standard error.
+    pub fn of_stderr() -> Self {
+        let mut table = Table::new();
+        table.use_stderr();
+        if std::io::stderr().is_terminal() {
+            Self { width: table.width().unwrap_or(80), lines: true }
+        } else {
+            Self::plain(PIPE_WIDTH)
+        }
+    }
+
     /// Renders a table. `heads` that begin with `>` are of columns of numbers and align right.
     pub fn table(self, heads: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
         let style = match self.lines {
@@ -44,38 +69,96 @@ impl Look {
             .force_no_tty()
             .set_width(self.width)
             .set_header(heads.iter().map(|h| h.trim_start_matches('>')))
-            .add_rows(rows);
+            .add_rows(rows.into_iter().map(|row| row.iter().map(|text| cell(text)).collect::<Vec<_>>()));
         for (column, head) in table.column_iter_mut().zip(heads) {
             column.set_padding((0, 1));
             if head.starts_with('>') {
                 column.set_cell_alignment(CellAlignment::Right);
             }
         }
-        let mut text = table.trim_fmt();
+        let mut text = table.trim_fmt().replace(BREAK, "");
         text.push('\n');
         text
     }
 
+    /// Whether a table is shown without a break within a heading or a cell.
+    pub fn fits(self, table: impl FnOnce(Self) -> String) -> bool {
+        let whole = table(Self { width: PIPE_WIDTH.max(self.width), ..self });
+        // A column ends with a blank, the last one too.
+        whole.lines().all(|line| line.chars().count() < usize::from(self.width))
+    }
+
+    /// A table that gives columns up, those of `first_to_go` one after the other, until it fits the page. A last column of words may become
+    /// narrower before.
+    pub fn table_within(self, heads: &[&str], rows: Vec<Vec<String>>, first_to_go: &[&str]) -> String {
+        let (mut heads, mut rows, mut going) = (heads.to_vec(), rows, first_to_go.iter());
+        while self.needed(&heads, &rows) > usize::from(self.width) {
+            let Some(name) = going.next() else { break };
+            if let Some(at) = heads.iter().position(|h| h.trim_start_matches('>') == *name) {
+                heads.remove(at);
+                rows.iter_mut().filter(|row| at < row.len()).for_each(|row| drop(row.remove(at)));
+            }
+        }
+        self.table(&heads, rows)
+    }
+
+    /// The width at which no heading and no number of a table breaks.
+    fn needed(self, heads: &[&str], rows: &[Vec<String>]) -> usize {
+        // With lines there is one more blank between columns, and none behind the last.
+        let (between, last) = if self.lines { (2, 1) } else { (1, 0) };
+        let columns = heads.iter().enumerate().map(|(at, head)| {
+            let name = head.trim_start_matches('>').chars().count();
+            let cells = rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+            let words = at + 1 == heads.len() && !head.starts_with('>');
+            name.max(if words { cells.min(WORDS) } else { cells }) + between
+        });
+        columns.sum::<usize>().saturating_sub(last)
+    }
+
+    /// Parts with two blanks between them, on as many lines as they take.
+    pub fn line_of(self, parts: &[String]) -> String {
+        let mut lines: Vec<String> = Vec::new();
+        for part in parts {
+            match lines.last_mut() {
+                Some(line) if line.chars().count() + 2 + part.chars().count() <= usize::from(self.width) => {
+                    line.push_str("  ");
+                    line.push_str(part);
+                }
+                _ => lines.push(part.clone()),
+            }
+        }
+        lines.into_iter().map(|line| line + "\n").collect()
+    }
+
+    /// An item of a list: a paragraph of which every line is set in by two blanks.
+    pub fn item(self, text: &str) -> String {
+        let lines = wrapped(text, usize::from(self.width.saturating_sub(2)));
+        lines.lines().map(|line| format!("  {line}\n")).collect()
+    }
+
     /// Breaks a paragraph into lines of the page's width, of 100 columns at most.
     pub fn paragraph(self, text: &str) -> String {
-        let width = usize::from(self.width.clamp(20, 100));
-        let mut out = String::new();
-        let mut used = 0;
-        for word in text.split_whitespace() {
-            let length = word.chars().count();
-            if used > 0 && used + 1 + length > width {
-                out.push('\n');
-                used = 0;
-            } else if used > 0 {
-                out.push(' ');
-                used += 1;
-            }
-            out.push_str(word);
-            used += length;
-        }
-        out.push('\n');
-        out
+        wrapped(text, usize::from(self.width.clamp(20, 100)))
     }
+}
+
+fn wrapped(text: &str, width: usize) -> String {
+    let mut out = String::new();
+    let mut used = 0;
+    for word in text.split_whitespace() {
+        let length = word.chars().count();
+        if used > 0 && used + 1 + length > width {
+            out.push('\n');
+            used = 0;
+        } else if used > 0 {
+            out.push(' ');
+            used += 1;
+        }
+        out.push_str(word);
+        used += length;
+    }
+    out.push('\n');
+    out
 }
 
 #[cfg(test)]
@@ -86,6 +169,31 @@ mod tests {
     fn numbers_align_right() {
         let rows = vec![vec!["a".to_owned(), "1".to_owned()], vec!["bcd".to_owned(), "100".to_owned()]];
         assert_eq!(Look::plain(80).table(&["NAME", ">N"], rows), "NAME   N\na      1\nbcd  100\n");
+    }
+
+    #[test]
+    fn a_line_of_parts_breaks_between_them() {
+        let parts = ["2026-01-01T00:00:00Z", "host", "interval 1 s"].map(str::to_owned);
+        assert_eq!(Look::plain(60).line_of(&parts), "2026-01-01T00:00:00Z  host  interval 1 s\n");
+        assert_eq!(Look::plain(30).line_of(&parts), "2026-01-01T00:00:00Z  host\ninterval 1 s\n");
+        assert_eq!(Look::plain(20).item("one two three four five"), "  one two three four\n  five\n");
+    }
+
+    #[test]
+    fn a_list_breaks_behind_a_comma() {
+        let rows = vec![vec!["12,14,16,18,20,22".to_owned()]];
+        let text = Look::plain(16).table(&["CPUS"], rows.clone());
+        assert_eq!(text, "CPUS\n12,14,16,\n18,20,22\n");
+        assert_eq!(Look::plain(80).table(&["CPUS"], rows), "CPUS\n12,14,16,18,20,22\n");
+    }
+
+    #[test]
+    fn a_narrow_table_gives_columns_up_instead_of_breaking_headings() {
+        let rows = vec![vec!["eth0".to_owned(), "1.25 Mpps".to_owned(), "12".to_owned()]];
+        let at = |width| Look::plain(width).table_within(&["NAME", ">RATE", ">LOST"], rows.clone(), &["LOST", "RATE"]);
+        assert_eq!(at(21), "NAME      RATE LOST\neth0 1.25 Mpps   12\n");
+        assert_eq!(at(16), "NAME      RATE\neth0 1.25 Mpps\n");
+        assert_eq!(at(8), "NAME\neth0\n");
     }
 
     #[test]
