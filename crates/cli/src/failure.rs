@@ -2,7 +2,7 @@
 
 use std::{
     fmt::Display,
-    io::{self, Write},
+    io::{self, IsTerminal, Write},
     process::ExitCode,
 };
 
@@ -152,6 +152,16 @@ impl Lines {
                 "{CANNOT_WRITE}: {error}. The work was done all the same; `evenkeel undo --list` shows what stands"
             ))),
         }
+    }
+}
+
+/// Says something on stderr, within the width of a terminal.
+pub(crate) fn note_within(text: impl Display) {
+    let text = text.to_string();
+    match io::stderr().is_terminal() {
+        true => note(report::Look::of_stderr().paragraph(&text).trim_end()),
+        // Whoever reads a pipe finds it in one line.
+        false => note(text),
     }
 }
 

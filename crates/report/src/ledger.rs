@@ -16,7 +16,8 @@ const CAUSES: usize = 3;
 pub fn ledger_text(report: &LedgerReport, look: Look) -> String {
     let mut out = String::new();
     let which = if report.interfaces.is_empty() { "all interfaces".to_owned() } else { report.interfaces.join(", ") };
-    let _ = writeln!(out, "{}  {}  {which}  interval {:.2} s", report.when, report.hostname, report.interval_s);
+    let parts = [report.when.clone(), report.hostname.clone(), which, format!("interval {:.2} s", report.interval_s)];
+    out.push_str(&look.line_of(&parts));
     if report.is_quiet() {
         out.push_str("\nQuiet: no packet arrived, left or was lost.\n");
     } else {

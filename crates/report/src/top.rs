@@ -14,7 +14,8 @@ const NOT_COUNTED: &str = "-";
 /// The tables of one interval: interfaces, where packets were lost, queues with interrupt and CPU, cores.
 pub fn top_text(sample: &TopSample, look: Look) -> String {
     let mut out = String::new();
-    let _ = writeln!(out, "{}  {}  interval {:.2} s", sample.when, sample.hostname, sample.interval_s);
+    let parts = [sample.when.clone(), sample.hostname.clone(), format!("interval {:.2} s", sample.interval_s)];
+    out.push_str(&look.line_of(&parts));
     let _ = write!(out, "\n{}", interfaces(&sample.interfaces, look));
     for section in
         [drops(&sample.interfaces, look), queues(&sample.interfaces, look), moderation(&sample.interfaces, look)]
@@ -45,7 +46,8 @@ fn interfaces(interfaces: &[InterfaceRates], look: Look) -> String {
             units::pps(i.drops_pps()),
         ]
     });
-    look.table(&["INTERFACE", "DRIVER", ">RX", ">RX RATE", ">TX", ">TX RATE", ">LOST"], rows)
+    let heads = ["INTERFACE", "DRIVER", ">RX", ">RX RATE", ">TX", ">TX RATE", ">LOST"];
+    look.table_within(&heads, rows.collect(), &["DRIVER", "TX RATE", "RX RATE"])
 }
 
 fn moderation(interfaces: &[InterfaceRates], look: Look) -> String {
@@ -83,7 +85,8 @@ fn queues(interfaces: &[InterfaceRates], look: Look) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    look.table(&["INTERFACE", ">QUEUE", ">RX", ">TX", ">LOST", ">IRQ", ">IRQ/s", ">CPU", "MAY RUN ON"], rows)
+    let heads = ["INTERFACE", ">QUEUE", ">RX", ">TX", ">LOST", ">IRQ", ">IRQ/s", ">CPU", "MAY RUN ON"];
+    look.table_within(&heads, rows, &["MAY RUN ON", "IRQ/s", "IRQ", "LOST"])
 }
 
 fn queue(interface: &str, q: &QueueRates) -> Vec<String> {
@@ -126,7 +129,8 @@ fn cores(cores: &[CoreRates], look: Look) -> String {
         ">CPU", ">BUSY", ">USER", ">SYS", ">IRQ", ">SOFT", ">STEAL", ">IRQ/s", ">NETRX/s", ">STACK/s", ">LOST/s",
         ">SQZ/s",
     ];
-    look.table(&heads, rows)
+    let first_to_go = ["SYS", "USER", "IRQ", "SQZ/s", "NETRX/s", "IRQ/s", "STEAL", "SOFT"];
+    look.table_within(&heads, rows.collect(), &first_to_go)
 }
 
 /// A count per second without a unit: `12.3 k`.

@@ -69,6 +69,21 @@ fn view() -> View {
 }
 
 #[test]
+fn sixty_columns_have_the_whole_title_and_the_whole_cause() {
+    let mut long = report(90);
+    let cause = &mut long.stations[0].losses[0].causes[0];
+    cause.function = Some("a_function_with_a_line_alone".into());
+    let words = cause.words();
+    let mut view = view();
+    view.push(long);
+    let text = drawn(&view, 60, 30);
+    let shown = text.split(['"', ' ', '\n']).filter(|w| !w.is_empty()).collect::<Vec<_>>().join(" ");
+    assert!(words.len() > 33 && shown.contains(&words), "`{words}` in\n{text}");
+    let first = text.lines().next().unwrap_or_default();
+    assert!(first.contains("every 1 s  interfaces: all"), "{first}");
+}
+
+#[test]
 fn the_screen_of_a_terminal() {
     let mut view = view();
     assert!(drawn(&view, 80, 24).contains("counting"));

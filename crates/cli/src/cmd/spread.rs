@@ -15,7 +15,7 @@ use model::schema::Document;
 use spread::{SpreadPlan, plan};
 
 use self::wish::WishArgs;
-use crate::failure::{Failure, Outcome, note, print};
+use crate::failure::{Failure, Outcome, note_within, print};
 
 /// Spread the packet work evenly over the cores: plan (default), apply, status, watch, members.
 ///
@@ -107,10 +107,15 @@ pub(super) fn print_json<T: serde::Serialize>(verb: &str, body: T) -> Result<(),
     print(&(json(verb, body)? + "\n"))
 }
 
+/// Says a warning on stderr, within the width of a terminal.
+pub(super) fn caution(text: impl std::fmt::Display) {
+    note_within(format_args!("warning: {text}"));
+}
+
 /// Says the plan's warnings on stderr.
 fn warn(planned: &SpreadPlan) {
     for warning in &planned.plan.warnings {
-        note(format_args!("warning: {warning}"));
+        caution(warning);
     }
 }
 

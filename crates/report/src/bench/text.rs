@@ -49,7 +49,7 @@ pub fn bench_text(run: &BenchRun, view: BenchView, look: Look) -> String {
     for mode in &run.modes {
         let _ = write!(out, "\n{}", look.paragraph(&format!("{}, {}: {}", mode.key, mode.name, mode.what)));
         for line in &mode.settings {
-            let _ = writeln!(out, "  {line}");
+            out.push_str(&look.item(line));
         }
         for table in tables::all(figures, mode, view.every_load) {
             let heading = look.paragraph(&format!("{}: {}", mode.name, table.heading));

@@ -18,6 +18,8 @@ use super::view::View;
 const ADVICE_LINES: u16 = 4;
 /// From this width on a loss and its cause fit on one line.
 const WIDE: u16 = 120;
+/// Widths of the columns before the place of a loss: station, lost, share.
+const NUMBERS: [u16; 3] = [10, 7, 7];
 /// Lines for the sentence on top.
 const SENTENCE_LINES: u16 = 3;
 
@@ -41,7 +43,16 @@ impl View {
             let which = if r.interfaces.is_empty() { "all".to_owned() } else { r.interfaces.join(" ") };
             (r.hostname.clone(), time, which)
         });
-        let left = format!(" evenkeel ledger  {who}  {when} UTC  {every}  interfaces: {which}{state}");
+        let rest = format!("{every}  interfaces: {which}{state}");
+        // What does not fit goes from the left: the name of the verb is known, that of the machine next.
+        let left = [
+            format!(" evenkeel ledger  {who}  {when} UTC  {rest}"),
+            format!(" evenkeel ledger  {who}  {rest}"),
+            format!(" ledger  {who}  {rest}"),
+            format!(" ledger  {rest}"),
+        ];
+        let fits = |text: &&String| text.chars().count() <= usize::from(width);
+        let left = left.iter().find(fits).unwrap_or(&left[3]);
         Line::from(format!("{left:<width$}", width = usize::from(width)))
             .style(Style::new().add_modifier(Modifier::REVERSED))
     }
@@ -59,8 +70,8 @@ impl View {
         }
         // Where the losses need the room, the books are a line for each direction.
         let room = area.height.saturating_sub(SENTENCE_LINES + ADVICE_LINES);
-        let losses = report.stations.iter().map(|s| s.losses.len()).sum::<usize>() as u16;
-        let needed = (losses * row_height(area.width) + 2).max(3);
+        let losses = report.stations.iter().flat_map(|s| &s.losses);
+        let needed = losses.map(|l| place_and_cause(l, area.width).len() as u16).sum::<u16>().saturating_add(2).max(3);
         let ways = books(report);
         let in_full = ways.len() as u16 + 2 + needed <= room;
         let height = if in_full { ways.len() as u16 + 2 } else { 4 };
@@ -103,28 +114,31 @@ impl View {
     fn losses(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) {
         let all: Vec<(&Station, &StationLoss)> =
             report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l))).collect();
-        let tall = row_height(area.width);
-        let room = usize::from(area.height.saturating_sub(2) / tall);
-        let skip = usize::from(self.scroll).min(all.len().saturating_sub(room));
+        let height = |(_, loss): &&(&Station, &StationLoss)| place_and_cause(loss, area.width).len() as u16;
+        let lines = area.height.saturating_sub(2);
+        let last = whole(all.iter().rev().map(|row| height(&row)), lines);
+        let skip = usize::from(self.scroll).min(all.len() - last);
+        let room = whole(all.iter().skip(skip).map(|row| height(&row)), lines);
         let rows = all.iter().skip(skip).map(|(station, loss)| {
-            let cause = loss.causes.first().map_or_else(|| loss.counter.clone(), Cause::words);
             let differs = if loss.agrees { "" } else { "!" };
             let mut cells = vec![
                 Text::from(station.name.clone()),
                 right(format!("{}{differs}", units::count(loss.packets))).style(self.alarm()),
                 right(units::percent(loss.share_of_offered)),
             ];
-            if tall == 1 {
-                cells.extend([Text::from(loss.place.clone()), Text::from(cause)]);
-            } else {
-                cells.push(Text::from(vec![Line::from(loss.place.clone()), Line::from(format!("  {cause}"))]));
+            if area.width >= WIDE {
+                cells.extend([Text::from(loss.place.clone()), Text::from(cause(loss))]);
+                return Row::new(cells);
             }
-            Row::new(cells).height(tall)
+            let lines = place_and_cause(loss, area.width);
+            let height = lines.len() as u16;
+            cells.push(lines.into_iter().map(Line::from).collect::<Vec<_>>().into());
+            Row::new(cells).height(height)
         });
-        let mut widths =
-            vec![Constraint::Length(10), Constraint::Length(7), Constraint::Length(7), Constraint::Fill(3)];
+        let mut widths = NUMBERS.map(Constraint::Length).to_vec();
+        widths.push(Constraint::Fill(3));
         let mut heads = vec!["STATION", "LOST", "SHARE", "WHERE"];
-        if tall == 1 {
+        if area.width >= WIDE {
             widths.push(Constraint::Fill(4));
             heads.push("CAUSE");
         } else {
@@ -162,9 +176,46 @@ impl View {
     }
 }
 
-/// Lines that a loss takes: on a narrow screen its cause stands below its place.
-fn row_height(width: u16) -> u16 {
-    if width < WIDE { 2 } else { 1 }
+fn cause(loss: &StationLoss) -> String {
+    loss.causes.first().map_or_else(|| loss.counter.clone(), Cause::words)
+}
+
+/// The lines that a loss takes on a screen of `width` columns: on a narrow one its cause stands below its place, whole.
+fn place_and_cause(loss: &StationLoss, width: u16) -> Vec<String> {
+    if width >= WIDE {
+        return vec![loss.place.clone()];
+    }
+    let room = usize::from(width.saturating_sub(NUMBERS.iter().map(|n| n + 1).sum()));
+    let mut lines = wrapped(&loss.place, room);
+    lines.extend(wrapped(&cause(loss), room.saturating_sub(2)).into_iter().map(|line| format!("  {line}")));
+    lines
+}
+
+/// `text` in lines of `width` columns; a longer word has a line of its own.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// How many of the rows of these heights fit whole into so many lines.
+fn whole(heights: impl Iterator<Item = u16>, lines: u16) -> usize {
+    let mut left = lines;
+    heights
+        .take_while(|&height| {
+            let fits = height <= left;
+            left = left.saturating_sub(height);
+            fits
+        })
+        .count()
 }
 
 /// The rows of the books: both directions one under the other.

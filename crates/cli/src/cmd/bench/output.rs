@@ -119,17 +119,17 @@ fn tell(what: &str, path: &Option<PathBuf>) {
 /// What would be done, and how long it takes.
 pub(super) fn plan(saved: &Saved, settings: &Settings, steps: &[Step]) -> String {
     let setup = &saved.run.setup;
-    let mut text = format!(
-        "Preset {}: {}.\n{}, IPv{}, {} {} in each direction.\n",
-        settings.name,
-        settings.preset.what,
+    let look = Look::of_stdout();
+    let mut text = look.paragraph(&format!("Preset {}: {}.", settings.name, settings.preset.what));
+    text += &look.paragraph(&format!(
+        "{}, IPv{}, {} {} in each direction.",
         if setup.both_ways { "Both directions at once" } else { "One direction" },
         setup.ip_version,
         setup.flows,
         if setup.flows == 1 { "flow" } else { "flows" },
-    );
+    ));
     for role in &setup.arrangement.roles {
-        let _ = writeln!(text, "CPU {}: {}.", role.cpus, role.does);
+        text += &look.paragraph(&format!("CPU {}: {}.", role.cpus, role.does));
     }
     text.push('\n');
     let done = |step: &Step| saved.done.contains(&step.id);
@@ -141,7 +141,7 @@ pub(super) fn plan(saved: &Saved, settings: &Settings, steps: &[Step]) -> String
         let time = if done(step) { "done".to_owned() } else { duration_words(step.seconds) };
         vec![(i + 1).to_string(), step.id.mode.clone(), step.id.frame.label(), what, time]
     });
-    text.push_str(&Look::of_stdout().table(&[">STEP", "BOX", ">FRAMES", "TEST", ">ABOUT"], rows));
+    text.push_str(&look.table(&[">STEP", "BOX", ">FRAMES", "TEST", ">ABOUT"], rows));
     let left: Vec<Step> = steps.iter().filter(|s| !done(s)).cloned().collect();
     let _ = writeln!(text, "\n{} steps, about {} in all.", left.len(), duration_words(seconds(&left)));
     text

@@ -18,7 +18,7 @@ use report::{Look, compare_text, nodes_text};
 use super::with_end;
 use crate::{
     cmd::spread::json,
-    failure::{Failure, Outcome, note, print_verdict},
+    failure::{Failure, Outcome, note_within, print_verdict},
     numbers::number,
 };
 
@@ -106,7 +106,7 @@ pub(super) fn run(args: &NodesArgs, common: &Common<'_>) -> Result<Outcome, Fail
     };
     let answers = nodes::ask(&names, &options, |node| {
         if let Some(error) = &node.error {
-            note(format_args!("{}: {error}", node.node));
+            note_within(format_args!("{}: {error}", node.node));
         }
     })?;
     let comparison = compare(&reports(&answers));

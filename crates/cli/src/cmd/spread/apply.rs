@@ -16,7 +16,7 @@ use serde::Serialize;
 use spread::{Options, SpreadPlan, plan};
 use sys::privilege::{self, Capability};
 
-use super::{json, show, warn, watch::stop_flag, wish::WishArgs};
+use super::{caution, json, show, warn, watch::stop_flag, wish::WishArgs};
 use crate::{
     cmd::undo::{settings, start_guardian},
     failure::{Failure, Lines, Outcome, note, print},
@@ -95,11 +95,11 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
     let applied = make(&writer, &mut session, &root, &options, &planned, &stop)?;
     for (change, read_back) in &applied.rounded {
         let (asked, is) = (change.knob.shown(&change.new), change.knob.shown(read_back));
-        note(format_args!("warning: {}: {asked} was written, and it reads {is}", change.knob));
+        caution(format_args!("{}: {asked} was written, and it reads {is}", change.knob));
     }
     if let Some((_, why)) = applied.refused.first() {
         let left: Vec<String> = applied.refused.iter().map(|(change, _)| change.knob.to_string()).collect();
-        note(format_args!("warning: {} stay as they were ({}): {why}", left.len(), left.join(", ")));
+        caution(format_args!("{} stay as they were ({}): {why}", left.len(), left.join(", ")));
     }
     let name = session.header.session.clone();
     let done = Report { session: Some(name), written: applied.written, already: applied.idle, plan: planned };

@@ -79,8 +79,10 @@ pub(crate) fn run(args: &MembersArgs) -> Result<Outcome, Failure> {
 
 fn text(report: &Report) -> String {
     let cells = report.cpus.iter().map(|r| [r.cpu, r.node, r.package, r.core, r.members].map(|n| n.to_string()).into());
-    let table = Look::of_stdout().table(&[">CPU", ">NODE", ">PACKAGE", ">CORE", ">MEMBERS"], cells);
+    let look = Look::of_stdout();
+    let table = look.table(&[">CPU", ">NODE", ">PACKAGE", ">CORE", ">MEMBERS"], cells);
     let place = report.node.map_or_else(String::new, |n| format!(" of node {n}"));
     let rule = "One per CPU, and a second on the first CPU, on the last physical core and on the last CPU.";
-    format!("{table}\n{} members for {} CPUs{place}. {rule}\n", report.total, report.cpus.len())
+    let sum = format!("{} members for {} CPUs{place}. {rule}", report.total, report.cpus.len());
+    format!("{table}\n{}", look.paragraph(&sum))
 }

@@ -12,8 +12,8 @@ use spread::{
     status::{StatusRow, status},
 };
 
-use super::json;
-use crate::failure::{Failure, Outcome, note, print_verdict};
+use super::{caution, json};
+use crate::failure::{Failure, Outcome, print_verdict};
 
 /// Arguments of `spread status`.
 #[derive(Debug, Args)]
@@ -75,19 +75,19 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Outcome, Failure> {
         return print_verdict(&(text + "\n"), outcome);
     }
     if let Some(pid) = host.irqbalance_pid {
-        note(format_args!(
-            "warning: irqbalance (process {pid}) is running; stop it: systemctl disable --now irqbalance"
-        ));
+        caution(format_args!("irqbalance (process {pid}) is running; stop it: systemctl disable --now irqbalance"));
     }
     let text = match rows.as_slice() {
         [] => "No interface here has queue interrupts of its own.\n".to_owned(),
-        rows => table(rows),
+        rows => table(rows, Look::of_stdout()),
     };
     print_verdict(&text, outcome)
 }
 
-fn table(rows: &[StatusRow]) -> String {
+fn table(rows: &[StatusRow], look: Look) -> String {
     let heads = ["NIC", "QUEUE", ">IRQ", ">WANTED", ">WRITTEN", ">GOES TO", ">MASK", ">IRQ/S", "ON CPU", "FINDING"];
+    // A mask is the set that was written, as the file has it.
+    let first_to_go = ["MASK", "IRQ", "GOES TO"];
     let set = |s: &Option<CpuSet>| s.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
     let cells = rows.iter().map(|r| {
         let (total, cpus) = total(&r.interrupts_per_second);
@@ -104,7 +104,7 @@ fn table(rows: &[StatusRow]) -> String {
             r.finding.clone().unwrap_or_default(),
         ]
     });
-    Look::of_stdout().table(&heads, cells)
+    look.table_within(&heads, cells.collect(), &first_to_go)
 }
 
 fn total(rates: &BTreeMap<u32, f64>) -> (f64, CpuSet) {

@@ -31,7 +31,7 @@ use sys::{
     privilege::{self, Capability},
 };
 
-use super::status::seconds;
+use super::{caution, status::seconds};
 use crate::{
     failure::{Failure, Outcome, note, print},
     numbers::number,
@@ -111,8 +111,8 @@ pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
         &[Capability::CAP_BPF, Capability::CAP_PERFMON, Capability::CAP_NET_ADMIN, Capability::CAP_SYS_NICE],
     )?;
     if let Some(pid) = host.irqbalance_pid {
-        note(format_args!(
-            "warning: irqbalance (process {pid}) is running and will rewrite what is moved; stop it: systemctl disable --now irqbalance"
+        caution(format_args!(
+            "irqbalance (process {pid}) is running and will rewrite what is moved; stop it: systemctl disable --now irqbalance"
         ));
     }
     let stop = stop_flag()?;
@@ -205,7 +205,7 @@ impl Mover<'_> {
             Err(error) => return Err(error.into()),
         };
         if let Some(why) = &refused {
-            note(format_args!("warning: {why}"));
+            caution(why);
             self.refused.insert(wanted.knob.clone());
         }
         Ok(refused.is_none())
