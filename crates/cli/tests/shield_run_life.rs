@@ -172,3 +172,48 @@ fn what_was_learned_outlives_the_process_and_a_reload_that_protects_something_el
     assert_eq!(told, 1, "{}", bed.log());
     assert_eq!(limited(&metrics), Vec::<String>::new());
 }
+
+#[test]
+fn a_shield_whose_pins_cannot_be_seen_is_told_of_and_left_alone() {
+    let Some(mut bed) = bed("ekskf") else { return };
+    let rules = bed.rules(DROP_9);
+    bed.run(&rules, &["--fail", "closed"]);
+    bed.killed();
+    // It has a /sys of its own.
+    let elsewhere = |arguments: &[&str]| {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", bed.host.name(), env!("CARGO_BIN_EXE_evenkeel"), "shield"]).args(arguments);
+        command.output().expect("ip starts")
+    };
+    for verb in ["status", "reload", "stop"] {
+        let output = elsewhere(&[verb, &bed.interface]);
+        assert_eq!(output.status.code(), Some(3), "{verb}: {}", said(&output));
+        assert!(said(&output).contains("nsenter --net"), "{verb}: {}", said(&output));
+    }
+    assert_eq!(bed.come_through(9, 3), 0, "it drops, by its rules or as it has failed");
+    assert!(bed.status()["fail"] == "closed", "all of it is there: {}", bed.status());
+    let stopped = bed.shield(&["stop", &bed.interface]);
+    assert!(stopped.status.success() && bed.come_through(10, 3) == 3, "{}", said(&stopped));
+}
+
+#[test]
+fn counters_whose_names_are_lost_are_nobody_s() {
+    let Some(mut bed) = bed("ekskg") else { return };
+    let rules = bed.rules(DROP_9);
+    bed.run(&rules, &[]);
+    assert_eq!((bed.come_through(9, 5), bed.count("nine")), (0, 5));
+    bed.killed();
+    let memory = format!("/run/evenkeel/{}/memory.json", left(&bed, "/run/evenkeel", &bed.interface)[0]);
+    fs::remove_file(memory).expect("lost");
+    assert!(bed.status()["fail"].is_null(), "{}", bed.status());
+    let shown = said(&bed.shield(&["status", &bed.interface, "--interval", "0.1"]));
+    let shown = shown.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in ["whether it fails open or closed, and when, is not known", "Which rules it has is not known"] {
+        assert!(shown.contains(part), "{part}: {shown}");
+    }
+    bed.rules(&DROP_9.replace("nine", "other"));
+    bed.run(&rules, &[]);
+    assert!(bed.log().contains("all counters begin anew"), "{}", bed.log());
+    assert_eq!((bed.come_through(9, 3), bed.count("other")), (0, 3));
+    bed.killed();
+}

@@ -39,8 +39,8 @@ pub struct ShieldStatus {
     pub silent_s: f64,
     /// Seconds of silence after which the shield fails.
     pub patience_s: f64,
-    /// How it then fails.
-    pub fail: Fail,
+    /// How it then fails; none: nobody tends it, and what it was told is lost.
+    pub fail: Option<Fail>,
     /// The file of rules.
     pub file: Option<String>,
     /// When these rules came to hold, RFC 3339 in UTC.

@@ -9,17 +9,12 @@ use crate::table::Look;
 
 /// What tends the shield, and what follows from that.
 fn tended(status: &ShieldStatus) -> String {
-    match status.pid {
-        Some(pid) => format!("process {pid} tends it"),
-        None if status.has_failed() => {
-            format!("nobody has tended it for {:.1} s: it has failed {}", status.silent_s, status.fail.word())
-        }
-        None => format!(
-            "nobody has tended it for {:.1} s: it fails {} after {} s",
-            status.silent_s,
-            status.fail.word(),
-            status.patience_s
-        ),
+    let silent = format!("nobody has tended it for {:.1} s", status.silent_s);
+    match (status.pid, status.fail) {
+        (Some(pid), _) => format!("process {pid} tends it"),
+        (None, None) => format!("{silent}: whether it fails open or closed, and when, is not known"),
+        (None, Some(fail)) if status.has_failed() => format!("{silent}: it has failed {}", fail.word()),
+        (None, Some(fail)) => format!("{silent}: it fails {} after {} s", fail.word(), status.patience_s),
     }
 }
 
@@ -45,15 +40,21 @@ pub fn shield_line(status: &ShieldStatus) -> String {
 
 /// The whole of it.
 pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
-    let mut text = look.paragraph(&format!(
-        "{}: shield in {} XDP mode (program {}), {}. Rules {} since {}.",
-        status.interface,
-        status.mode,
-        status.program_id,
-        tended(status),
-        status.file.as_ref().map_or_else(|| "of the command line".to_owned(), |file| format!("of {file}")),
-        to_the_second(&status.loaded),
-    ));
+    // A program of the kernel has an id.
+    let kind = match status.program_id {
+        0 => format!("by {}", status.mode),
+        id => format!("in {} XDP mode (program {id})", status.mode),
+    };
+    let rules = match &status.file {
+        _ if status.loaded.is_empty() => {
+            "Which rules it has is not known: what was written down about it is lost".to_owned()
+        }
+        file => {
+            let from = file.as_deref().unwrap_or("the command line");
+            format!("Rules of {from} since {}", to_the_second(&status.loaded))
+        }
+    };
+    let mut text = look.paragraph(&format!("{}: shield {kind}, {}. {rules}.", status.interface, tended(status)));
     if let Some(refused) = &status.refused {
         text += &format!("the last reload was refused: {refused}\n");
     }

@@ -75,6 +75,32 @@ pub enum ShieldError {
         /// The interface.
         interface: String,
     },
+    /// The shield of another interface has this one.
+    #[error(
+        "{interface} belongs to the shield of {of}: `evenkeel shield status {first}` shows it, `evenkeel shield stop {first}` ends it"
+    )]
+    OfAnother {
+        /// The interface.
+        interface: String,
+        /// What that shield is of, one interface or two.
+        of: String,
+        /// By which name it goes.
+        first: String,
+    },
+    /// The program runs, and its pins are not to be seen.
+    #[error(
+        "{interface} runs the program of a shield (id {id}), but its maps are not where this process looks for them ({}): in a network namespace that \
+         was entered by `ip netns exec`, /sys is another one, so come by `nsenter --net=/run/netns/NAME`; else go where its BPF file system is mounted \
+         (`mount -t bpf` makes a new one, which has none of its maps). Nothing was changed", path.display()
+    )]
+    Hidden {
+        /// The interface.
+        interface: String,
+        /// The program's id.
+        id: u32,
+        /// Where they would be.
+        path: PathBuf,
+    },
     /// What the machine lacks.
     #[error("{0}")]
     Lacking(String),
@@ -146,11 +172,12 @@ impl Classified for ShieldError {
             Self::Xdp(error) => error.class(),
             Self::Event(error) => error.class(),
             Self::Port(error) => error.class(),
-            Self::Place { .. } | Self::Lacking(_) => ErrorClass::Lacking,
+            Self::Place { .. } | Self::Lacking(_) | Self::Hidden { .. } => ErrorClass::Lacking,
             Self::Rules(_)
             | Self::Usage(_)
             | Self::Tended { .. }
             | Self::None { .. }
+            | Self::OfAnother { .. }
             | Self::Read { .. }
             | Self::TooManyRules { .. }
             | Self::UnknownSet { .. }

@@ -38,7 +38,7 @@ fn attacked() -> ShieldStatus {
         pid: Some(1234),
         silent_s: 0.1,
         patience_s: 0.7,
-        fail: Fail::Open,
+        fail: Some(Fail::Open),
         file: Some("/etc/rules.toml".into()),
         loaded: "2026-01-02T03:00:00Z".into(),
         reloads: 0,

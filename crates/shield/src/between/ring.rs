@@ -36,7 +36,7 @@ use self::{
     engine::{Engine, Memory},
     making::Making,
 };
-use super::{Pair, Sides, Way, bring_up, check};
+use super::{Pair, Sides, Way, bring_up, check, is_free};
 use crate::{
     compile::{Cache, Counters, Now},
     error::ShieldError,
@@ -146,6 +146,7 @@ impl RingGateway {
         }
         let file = settings.source.read()?;
         let fresh = !settings.places.state.exists();
+        is_free(&pair, &settings.places)?;
         settings.places.make()?;
         let mut lock = Some(lock(&settings)?);
         if settings.places.link().exists() {
@@ -314,7 +315,7 @@ impl RingGateway {
             pid: Some(std::process::id()),
             silent_s: 0.0,
             patience_s: self.settings.patience.as_secs_f64(),
-            fail: Fail::Closed,
+            fail: Some(Fail::Closed),
             file: self.settings.source.file.as_ref().map(|path| path.display().to_string()),
             loaded: self.loaded.to_string(),
             reloads: self.reloads,

@@ -140,6 +140,11 @@ fn read(state: &Path) -> Option<Changed> {
     serde_json::from_slice(&fs::read(state.join(FILE)).ok()?).ok()
 }
 
+/// The interfaces of the shield that has its state there, if it is one of two.
+pub(crate) fn names(state: &Path) -> Option<[String; 2]> {
+    read(state).map(|changed| changed.names)
+}
+
 /// Puts back what is written down in `state`, if anything is. Interfaces that are gone need nothing.
 pub(crate) fn put_back(state: &Path) {
     let Some(changed) = read(state) else { return };

@@ -49,6 +49,19 @@ impl Counters {
         Self::default()
     }
 
+    /// No name has a slot, and what has been `counted` in them is of nobody who is known: the next owners begin anew.
+    ///
+    /// Old rules may count on until new ones are in their place, so that as many slots again as have counted anything are given out first.
+    pub fn behind(counted: &[RuleCount]) -> Self {
+        let used = counted.iter().rposition(|count| count.packets > 0).map_or(0, |last| last + 1);
+        let slot = |number: usize| {
+            let count = counted.get(number).copied().unwrap_or_default();
+            let before = [count.packets, count.bytes, count.limited];
+            Some(Slot { number: u16::try_from(number).ok()?, before })
+        };
+        Self { slots: BTreeMap::new(), free: (0..COUNTERS_MAX.min(2 * used)).filter_map(slot).collect() }
+    }
+
     /// The slot of this name: its own, or one that nobody has.
     ///
     /// # Errors
@@ -156,6 +169,21 @@ mod tests {
             (packets("7"), packets("8"), packets("9"), packets("one more")),
             (Some(101), Some(101), None, Some(1))
         );
+    }
+
+    #[test]
+    fn what_nobody_knows_is_not_counted_for_who_comes() {
+        let mut left = counted(0);
+        for (slot, packets) in [(0, 5), (2, 7)] {
+            left[slot] = RuleCount { packets, bytes: 60 * packets, limited: 0 };
+        }
+        let mut counters = Counters::behind(&left);
+        let slots: Vec<u16> = ["a", "b", "c", "d", "e", "f", "g"].map(|name| counters.slot(name).unwrap()).to_vec();
+        assert_eq!(slots, [5, 4, 3, 2, 1, 0, 6], "those that still count come late");
+        left[2].packets += 3;
+        let packets = |name| counters.count(name, &left).map(|count| count.packets);
+        assert_eq!((packets("a"), packets("d"), packets("f"), packets("g")), (Some(0), Some(3), Some(0), Some(0)));
+        assert_eq!(Counters::behind(&counted(0)), Counters::new());
     }
 
     #[test]

@@ -19,6 +19,7 @@ use super::{
     memory::{Memory, write_memory},
     settings::Settings,
     watch::{Counting, Plan, Watchman},
+    whose::whose,
 };
 use crate::{
     between::{self, Pair, Sides, Way},
@@ -64,6 +65,10 @@ impl Guard {
         let file = settings.source.read()?;
         machine::same_clock()?;
         let notes = machine::bpf_file_system(settings.places.bpf_file_system())?.into_iter().collect();
+        match &settings.between {
+            Some(pair) => between::is_free(pair, &settings.places)?,
+            None => whose(&settings.interface, &settings.places).map_or(Ok(()), Err)?,
+        }
         settings.places.make()?;
         let mut lock = Some(lock(&settings)?);
         let left = Left::find(&settings)?;
@@ -95,7 +100,10 @@ impl Guard {
         machine::sees_tags(&settings, &file)?;
         notes.extend(leave_out(&settings, &mut file));
         let (shared, links, memory) = match left {
-            Some(Left { shared, link, second, memory }) => (shared, Some((link, second)), memory),
+            Some(Left { shared, link, second, memory, lost }) => {
+                notes.extend(lost);
+                (shared, Some((link, second)), memory)
+            }
             None => {
                 let mut shared = ShieldShared::create()?;
                 shared.pin(&settings.places.pins)?;

@@ -9,7 +9,7 @@ use super::{
     places::Places,
     settings::Settings,
 };
-use crate::error::ShieldError;
+use crate::{compile::Counters, error::ShieldError};
 
 /// What a process before this one left in front of the interface.
 pub(super) struct Left {
@@ -17,6 +17,8 @@ pub(super) struct Left {
     pub(super) link: ShieldLink,
     pub(super) second: Option<ShieldLink>,
     pub(super) memory: Memory,
+    /// What it knew and this process does not, in words.
+    pub(super) lost: Option<String>,
 }
 
 impl Left {
@@ -59,7 +61,18 @@ impl Left {
         }
         let shared = Arc::new(ShieldShared::open(&places.pins)?);
         shared.beat();
-        Ok(Some(Self { shared, link, second, memory: read_memory(places).unwrap_or_default() }))
+        let (memory, lost) = match read_memory(places) {
+            Some(memory) => (memory, None),
+            None => {
+                let counters = Counters::behind(&shared.counts().rules);
+                let lost = format!(
+                    "which rules the shield that was left there had counted for is lost with {}: all counters begin anew",
+                    places.memory().display()
+                );
+                (Memory { counters, ..Memory::default() }, Some(lost))
+            }
+        };
+        Ok(Some(Self { shared, link, second, memory, lost }))
     }
 }
 

@@ -19,6 +19,7 @@ pub mod settings;
 pub mod status;
 pub mod unit;
 pub(crate) mod watch;
+pub mod whose;
 
 pub use asked::{Answer, Asked, Command};
 pub use guard::Guard;

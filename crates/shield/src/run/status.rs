@@ -2,7 +2,7 @@
 
 use bpf::shield::{ShieldLink, ShieldShared};
 use jiff::Timestamp;
-use model::shield::{Fail, RuleStatus, ShieldStatus};
+use model::shield::{RuleStatus, ShieldStatus};
 
 use super::{
     follow,
@@ -10,6 +10,7 @@ use super::{
     memory::{Memory, read_memory},
     places::Places,
     watch::Watchman,
+    whose::whose,
 };
 use crate::{
     error::ShieldError,
@@ -65,7 +66,7 @@ fn status(memory: &Memory, link: &ShieldLink, name: String, shared: &ShieldShare
         pid,
         silent_s: silent_ns as f64 / 1e9,
         patience_s: memory.patience_s,
-        fail: memory.fail.unwrap_or(Fail::Open),
+        fail: memory.fail,
         file: memory.file.clone(),
         loaded: memory.loaded.clone(),
         reloads: 0,
@@ -99,9 +100,8 @@ pub fn of_guard(guard: &Guard) -> ShieldStatus {
 /// # Errors
 /// There is none, or it cannot be read.
 pub fn of_pins(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldError> {
-    let none = || ShieldError::None { interface: interface.to_owned() };
     if !places.link().exists() {
-        return Err(none());
+        return Err(whose(interface, places).unwrap_or_else(|| ShieldError::None { interface: interface.to_owned() }));
     }
     let link = ShieldLink::open(&places.link())?;
     let shared = ShieldShared::open(&places.pins)?;

@@ -1,7 +1,7 @@
 //! Draws the view.
 
 use model::{
-    shield::{Rates, RuleStatus, ShieldStatus},
+    shield::{Fail, Rates, RuleStatus, ShieldStatus},
     units,
 };
 use ratatui::{
@@ -41,7 +41,7 @@ impl<R: FnMut()> View<R> {
         let state = if self.paused { "  HELD" } else { "" };
         let text = self.status.as_ref().map_or_else(String::new, |s| {
             let time = s.when.split('T').nth(1).and_then(|t| t.get(..8)).unwrap_or_default();
-            format!("{}  {} XDP  {time} UTC  fails {}", s.interface, s.mode, s.fail.word())
+            format!("{}  {} XDP  {time} UTC  fails {}", s.interface, s.mode, s.fail.map_or("unknown", Fail::word))
         });
         let left = format!(" evenkeel shield  {text}{state}");
         Line::from(format!("{left:<width$}", width = usize::from(width)))

@@ -11,7 +11,7 @@ use model::{
 use report::Look;
 use shield::{
     ShieldError,
-    run::{Asked, Command, Places, control, status as state},
+    run::{Asked, Command, Places, control, status as state, whose::whose},
 };
 
 use crate::{
@@ -138,11 +138,17 @@ fn ask_to_stop(args: &StopArgs) -> Result<Outcome, Failure> {
     match control::ask(&places, &command)? {
         Some(answer) if answer.done => {}
         Some(answer) => return Err(Failure::lacking(anyhow!(answer.said))),
-        None if !places.pins.exists() && !places.state.exists() => {
-            return Err(ShieldError::None { interface: args.interface.clone() }.into());
+        None => {
+            // What belongs to another, or cannot be seen, is left alone.
+            let gone = !places.pins.exists() && !places.state.exists();
+            let none = || gone.then(|| ShieldError::None { interface: args.interface.clone() });
+            if let Some(error) = whose(&args.interface, &places).or_else(none) {
+                return Err(error.into());
+            }
+            if !args.leave {
+                places.remove()?;
+            }
         }
-        None if args.leave => {}
-        None => places.remove()?,
     }
     let said = if args.leave { "nobody tends the shield any more" } else { "the shield is gone" };
     print(&format!("{}: {said}\n", args.interface))?;
