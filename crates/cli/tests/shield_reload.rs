@@ -68,3 +68,24 @@ fn a_reload_begins_a_new_file_of_events_when_the_old_one_was_renamed() {
     assert!(reloaded.status.success() && events.exists() && old.exists(), "{}", said(&reloaded));
     bed.killed();
 }
+
+#[test]
+fn rules_that_have_expired_are_not_told_of_as_holding() {
+    let Some(mut bed) = bed("ekrlc") else { return };
+    let rules =
+        bed.rules(&format!("{DROP_9}expires = 2026-01-01T00:00:00Z\n[[rule]]\nname = \"b\"\naction = \"pass\"\n"));
+    bed.run(&rules, &[]);
+    // One is of the management allow-list.
+    assert!(bed.log().contains("2 rules hold (1 more expired)"), "{}", bed.log());
+    let reloaded = bed.shield(&["reload", &bed.interface]);
+    assert!(said(&reloaded).starts_with("1 rules and 0 prefixes") && said(&reloaded).contains("(1 more expired)"));
+    let status = bed.status();
+    let expired = |name: &str| {
+        let rule = status["rules"].as_array().expect("rules").iter().find(|rule| rule["name"] == name);
+        rule.expect("the rule")["expired"].as_bool()
+    };
+    assert_eq!((expired("nine"), expired("b")), (Some(true), Some(false)), "{status}");
+    let shown = said(&bed.shield(&["status", &bed.interface, "--interval", "0.1"]));
+    assert!(shown.contains("expired: drop"), "{shown}");
+    bed.killed();
+}

@@ -88,6 +88,9 @@ pub struct RuleStatus {
     pub management: bool,
     /// When it ends to apply, RFC 3339.
     pub expires: Option<String>,
+    /// That has been: it does not apply any more.
+    #[serde(default)]
+    pub expired: bool,
     /// Packets that it applied to.
     pub packets: u64,
     /// Bytes of them.
@@ -96,6 +99,15 @@ pub struct RuleStatus {
     pub limited: u64,
     /// Packets per second of the last interval, if one was measured.
     pub pps: Option<f64>,
+}
+
+impl RuleStatus {
+    /// What it does, in a few words, and that it does not do it.
+    pub fn does(&self) -> String {
+        let expired = if self.expired { "expired: " } else { "" };
+        let shadow = if self.shadow { "shadow: " } else { "" };
+        format!("{expired}{shadow}{}", self.action)
+    }
 }
 
 /// Counters of all packets.

@@ -1,9 +1,6 @@
 //! A shield as text.
 
-use model::{
-    shield::{RuleStatus, ShieldStatus},
-    units,
-};
+use model::{shield::ShieldStatus, units};
 
 use crate::table::Look;
 
@@ -16,12 +13,6 @@ fn tended(status: &ShieldStatus) -> String {
         (None, Some(fail)) if status.has_failed() => format!("{silent}: it has failed {}", fail.word()),
         (None, Some(fail)) => format!("{silent}: it fails {} after {} s", fail.word(), status.patience_s),
     }
-}
-
-/// What a rule does, in a few words.
-fn action(rule: &RuleStatus) -> String {
-    let shadow = if rule.shadow { "shadow: " } else { "" };
-    format!("{shadow}{}", rule.action)
 }
 
 /// One line: the rates of an interval.
@@ -92,7 +83,7 @@ pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
     let rules = status.rules.iter().map(|rule| {
         vec![
             rule.name.clone(),
-            action(rule),
+            rule.does(),
             units::grouped(rule.packets),
             rule.pps.map_or_else(String::new, units::pps),
             if rule.limited > 0 { units::grouped(rule.limited) } else { String::new() },

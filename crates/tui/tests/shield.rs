@@ -3,7 +3,11 @@
 use std::time::Duration;
 
 use model::shield::{AttackStatus, Fail, Rates, RuleStatus, ShieldStatus, SourceStatus, Totals};
-use ratatui::{Terminal, backend::TestBackend};
+use ratatui::{
+    Terminal,
+    backend::TestBackend,
+    crossterm::event::{KeyCode, KeyEvent},
+};
 use tui::{live::Screen, shield::View};
 
 fn rule(name: &str, action: &str, packets: u64, limited: u64, pps: f64) -> RuleStatus {
@@ -14,6 +18,7 @@ fn rule(name: &str, action: &str, packets: u64, limited: u64, pps: f64) -> RuleS
         shadow: false,
         management: name.starts_with("management:"),
         expires: None,
+        expired: false,
         packets,
         bytes: packets * 60,
         limited,
@@ -122,4 +127,35 @@ fn no_size_breaks_it_and_no_number_is_cut() {
             }
         }
     }
+}
+
+#[test]
+fn head_and_help_are_whole_where_there_is_little_room() {
+    let text = |view: &View<fn()>, width: u16| {
+        let mut terminal = Terminal::new(TestBackend::new(width, 20)).expect("a screen in memory");
+        terminal.draw(|frame| view.draw(frame)).expect("drawn");
+        terminal.backend().to_string()
+    };
+    let mut view: View<fn()> = View::new(Duration::from_secs(1), false, || ());
+    view.push(attacked());
+    for width in [50, 60, 80] {
+        let shown = text(&view, width);
+        assert!(shown.contains("eth0  native XDP  03:04:05 UTC  fails open") && shown.contains("? help"), "{shown}");
+    }
+    view.key(KeyEvent::from(KeyCode::Char('?')));
+    for width in [40, 60, 80] {
+        let shown = text(&view, width);
+        for part in ["take the shield away and leave", "a all rules or those with packets", "↑ ↓ rules", "? less help"]
+        {
+            assert!(shown.contains(part), "{part} in {width} columns: {shown}");
+        }
+    }
+}
+
+#[test]
+fn rules_that_have_expired_are_marked() {
+    let mut status = attacked();
+    status.rules[5].expired = true;
+    let text = drawn(120, 40, &status);
+    assert!(text.contains("expired: drop") && text.contains("Rules (8, 1 expired); by default"), "{text}");
 }

@@ -226,9 +226,9 @@ impl RingGateway {
         Ok(gateway)
     }
 
-    /// How many rules hold.
-    pub fn rules(&self) -> usize {
-        self.engine().names.len()
+    /// How many rules hold, and in words how many more have expired.
+    pub fn rules(&self) -> (usize, String) {
+        self.engine().holding()
     }
 
     fn engine(&self) -> Arc<Engine> {

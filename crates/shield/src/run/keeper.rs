@@ -160,10 +160,11 @@ fn reload(guard: &mut Guard, asked: &Asked) -> Answer {
     let begun = Instant::now();
     match guard.reload(asked) {
         Ok(warnings) => {
-            let (rules, sets) = (guard.file().rules.rules.len(), &guard.file().rules.sets);
+            let (rules, sets) = (&guard.file().rules.rules, &guard.file().rules.sets);
+            let (rules, more) = status::holding(rules.iter().map(|rule| rule.expires));
             let prefixes: usize = sets.values().map(|set| set.prefixes.len()).sum();
             let said = format!(
-                "{rules} rules and {prefixes} prefixes of sets hold since {:.0} ms after they were asked for",
+                "{rules} rules and {prefixes} prefixes of sets hold since {:.0} ms after they were asked for{more}",
                 begun.elapsed().as_secs_f64() * 1e3
             );
             Answer { warnings, ..Answer::new(true, said) }

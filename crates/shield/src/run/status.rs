@@ -1,6 +1,6 @@
 //! What is shown of a shield, by the process that tends it or by any other.
 
-use bpf::shield::{ShieldLink, ShieldShared};
+use bpf::shield::{RuleCount, ShieldLink, ShieldShared};
 use jiff::Timestamp;
 use model::shield::{RuleStatus, ShieldStatus};
 
@@ -44,6 +44,7 @@ pub(crate) fn rule(rule: &Rule) -> RuleStatus {
         shadow: rule.shadow,
         management: rule.management,
         expires: rule.expires.map(|at| at.to_string()),
+        expired: false,
         packets: 0,
         bytes: 0,
         limited: 0,
@@ -51,11 +52,29 @@ pub(crate) fn rule(rule: &Rule) -> RuleStatus {
     }
 }
 
+/// The rule with what it has counted, as it is now.
+pub(crate) fn counted(rule: &RuleStatus, count: RuleCount) -> RuleStatus {
+    let expires = rule.expires.as_deref().and_then(|at| at.parse::<Timestamp>().ok());
+    let expired = expires.is_some_and(|at| at <= Timestamp::now());
+    RuleStatus { expired, packets: count.packets, bytes: count.bytes, limited: count.limited, ..rule.clone() }
+}
+
+/// How many rules hold, and in words how many more have expired.
+pub(crate) fn holding(expires: impl IntoIterator<Item = Option<Timestamp>>) -> (usize, String) {
+    let now = Timestamp::now();
+    let (mut hold, mut expired) = (0, 0);
+    for at in expires {
+        *(if at.is_some_and(|at| at <= now) { &mut expired } else { &mut hold }) += 1;
+    }
+    let more = if expired == 0 { String::new() } else { format!(" ({expired} more expired)") };
+    (hold, more)
+}
+
 fn status(memory: &Memory, link: &ShieldLink, name: String, shared: &ShieldShared, pid: Option<u32>) -> ShieldStatus {
     let counts = shared.counts_of(memory.counters.end());
     let rules = memory.rules.iter().map(|rule| {
         let count = memory.counters.count(&rule.name, &counts.rules).unwrap_or_default();
-        RuleStatus { packets: count.packets, bytes: count.bytes, limited: count.limited, ..rule.clone() }
+        counted(rule, count)
     });
     let silent_ns = bpf::shield::monotonic_ns().saturating_sub(shared.last_beat_ns());
     ShieldStatus {
@@ -113,4 +132,9 @@ pub fn of_pins(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldE
     };
     let warnings = follow::of_link(&link).into_iter().collect();
     Ok(ShieldStatus { warnings, ..status(&memory, &link, name, &shared, None) })
+}
+
+/// How many of these rules hold, and in words how many more have expired.
+pub fn holding_of(rules: &[RuleStatus]) -> (usize, String) {
+    holding(rules.iter().map(|rule| rule.expires.as_deref().and_then(|at| at.parse().ok())))
 }

@@ -17,33 +17,51 @@ use super::{
     view::View,
 };
 
+/// Keys and what they do.
+const KEYS: [&str; 6] = ["q leave", "r reload", "p hold", "a all rules", "↑ ↓ rules", "? help"];
+/// The same at length.
+const HELP: [&str; 6] = [
+    "q take the shield away and leave",
+    "r read the rules again",
+    "p hold",
+    "a all rules or those with packets",
+    "↑ ↓ rules",
+    "? less help",
+];
 /// Columns of the rates where there is room for bits beside packets.
 const RATE_WIDTHS: [u16; 4] = [24, 24, 14, 15];
 
 impl<R: FnMut()> View<R> {
     pub(super) fn draw_all(&self, frame: &mut Frame<'_>) {
+        let keys = lines_of(if self.help { &HELP } else { &KEYS }, frame.area().width);
         let [head, body, foot] =
-            Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+            Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(keys.len() as u16)])
+                .areas(frame.area());
         frame.render_widget(self.head(head.width), head);
         match &self.status {
             Some(status) => self.body(frame, body, status),
             None => frame.render_widget(Paragraph::new("counting for the first interval…"), body),
         }
-        let keys = if self.help {
-            " q take the shield away and leave  r read the rules again  p hold  a all rules or those with packets  ↑ ↓ rules"
-        } else {
-            " q leave  r reload  p hold  a all rules  ↑ ↓ rules  ? help"
-        };
-        frame.render_widget(Line::from(keys).style(self.dim()), foot);
+        frame.render_widget(Paragraph::new(keys.join("\n")).style(self.dim()), foot);
     }
 
     fn head(&self, width: u16) -> Line<'static> {
         let state = if self.paused { "  HELD" } else { "" };
-        let text = self.status.as_ref().map_or_else(String::new, |s| {
+        let shapes = self.status.as_ref().map_or_else(Vec::new, |s| {
             let time = s.when.split('T').nth(1).and_then(|t| t.get(..8)).unwrap_or_default();
-            format!("{}  {} XDP  {time} UTC  fails {}", s.interface, s.mode, s.fail.map_or("unknown", Fail::word))
+            let (name, fails) = (&s.interface, s.fail.map_or("unknown", Fail::word));
+            // A program of the kernel has an id.
+            let mode = if s.program_id == 0 { s.mode.clone() } else { format!("{} XDP", s.mode) };
+            vec![
+                format!(" evenkeel shield  {name}  {mode}  {time} UTC  fails {fails}{state}"),
+                format!(" {name}  {mode}  {time} UTC  fails {fails}{state}"),
+                format!(" {name}  {mode}  fails {fails}{state}"),
+                format!(" {name}{state}"),
+            ]
         });
-        let left = format!(" evenkeel shield  {text}{state}");
+        let fits = |text: &String| text.chars().count() <= usize::from(width);
+        let left = shapes.iter().find(|text| fits(text)).or(shapes.last());
+        let left = left.cloned().unwrap_or_else(|| " evenkeel shield".to_owned());
         Line::from(format!("{left:<width$}", width = usize::from(width)))
             .style(Style::new().add_modifier(Modifier::REVERSED))
     }
@@ -123,12 +141,11 @@ impl<R: FnMut()> View<R> {
         let room = usize::from(area.height.saturating_sub(2));
         let skip = self.scroll.min(rules.len().saturating_sub(room));
         let limits = rules.iter().any(|rule| rule.limited > 0);
-        let action = |rule: &RuleStatus| format!("{}{}", if rule.shadow { "shadow: " } else { "" }, rule.action);
         let longest = |text: &dyn Fn(&RuleStatus) -> usize, head: &str| {
             rules.iter().map(|rule| text(rule)).max().unwrap_or(0).max(head.len())
         };
         let names = longest(&|rule| rule.name.chars().count(), "RULE");
-        let actions = longest(&|rule| action(rule).chars().count(), "ACTION");
+        let actions = longest(&|rule| rule.does().chars().count(), "ACTION");
         let numbers: &[u16] = if limits { &[10, 8, 8] } else { &[10, 8] };
         // A space before each number and between the two texts.
         let taken = usize::from(numbers.iter().sum::<u16>()) + numbers.len() + 1;
@@ -136,7 +153,7 @@ impl<R: FnMut()> View<R> {
         let rows = rules.iter().skip(skip).map(|rule| {
             let mut cells = vec![
                 Text::from(middle_out(&rule.name, names)),
-                Text::from(middle_out(&action(rule), actions)),
+                Text::from(middle_out(&rule.does(), actions)),
                 right(rule.pps.map_or_else(String::new, units::pps)),
                 right(units::count(rule.packets)),
             ];
@@ -144,13 +161,19 @@ impl<R: FnMut()> View<R> {
                 cells.push(right(if rule.limited > 0 { units::count(rule.limited) } else { String::new() }));
             }
             let row = Row::new(cells);
-            if rule.management { row.style(self.dim()) } else { row }
+            if rule.management || rule.expired { row.style(self.dim()) } else { row }
         });
         let widths = [names as u16, actions as u16].into_iter().chain(numbers.iter().copied());
         let heads = [Text::from("RULE"), Text::from("ACTION"), right("RATE"), right("PACKETS"), right("BEYOND")];
+        let expired = match rules.iter().filter(|rule| rule.expired).count() {
+            0 => String::new(),
+            n => format!(", {n} expired"),
+        };
         let title = match rules.len() {
-            n if n > room => format!("Rules ({room} of {n}; ↑ ↓ for the others); by default: {}", status.default),
-            n => format!("Rules ({n}); by default: {}", status.default),
+            n if n > room => {
+                format!("Rules ({room} of {n}{expired}; ↑ ↓ for the others); by default: {}", status.default)
+            }
+            n => format!("Rules ({n}{expired}); by default: {}", status.default),
         };
         let table = Table::new(rows, widths.map(Constraint::Length))
             .header(Row::new(heads.into_iter().take(2 + numbers.len())).style(self.dim()))
@@ -166,6 +189,20 @@ impl<R: FnMut()> View<R> {
     fn alarm(&self) -> Style {
         if self.colour { Style::new().fg(Color::Red) } else { Style::new().add_modifier(Modifier::BOLD) }
     }
+}
+
+/// The words in lines of `width` columns, none of them broken.
+fn lines_of(words: &[&str], width: u16) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 2 + word.chars().count() <= usize::from(width) => {
+                *line += &format!("  {word}");
+            }
+            _ => lines.push(format!(" {word}")),
+        }
+    }
+    lines
 }
 
 fn right(text: impl Into<String>) -> Text<'static> {

@@ -20,7 +20,7 @@ use shield::{
     between::{Pair, ring::RingGateway},
     run::{
         Asked, Command, Ended, Guard, Places, Settings, Signals, Told, control::Listener, keep, keeper::Request,
-        session, unit as systemd,
+        session, status, unit as systemd,
     },
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -198,18 +198,22 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let (to, requests) = mpsc::channel();
     let listener = Listener::start(&places, to.clone())?;
     match &tended {
-        Tended::Guard(guard) => say(format!(
-            "{name}: {} rules hold, {} XDP; when this process is gone they fail {} after {} s",
-            guard.memory().rules.len(),
-            guard.link().mode(),
-            guard.memory().fail.map_or("open", Fail::word),
-            options.patience,
-        )),
-        Tended::Ring(gateway) => say(format!(
-            "{name}: {} rules hold, packet rings, {} threads in each direction; when this process is gone nothing crosses",
-            gateway.rules(),
-            options.threads,
-        )),
+        Tended::Guard(guard) => {
+            let (rules, more) = status::holding_of(&guard.memory().rules);
+            say(format!(
+                "{name}: {rules} rules hold{more}, {} XDP; when this process is gone they fail {} after {} s",
+                guard.link().mode(),
+                guard.memory().fail.map_or("open", Fail::word),
+                options.patience,
+            ));
+        }
+        Tended::Ring(gateway) => {
+            let (rules, more) = gateway.rules();
+            say(format!(
+                "{name}: {rules} rules hold{more}, packet rings, {} threads in each direction; when this process is gone nothing crosses",
+                options.threads,
+            ));
+        }
     }
     ready();
     let done = Arc::new(AtomicBool::new(false));

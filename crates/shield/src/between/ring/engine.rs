@@ -154,11 +154,16 @@ impl Engine {
 
     /// The rules with their counters.
     pub(super) fn statuses(&self, counters: &Counters, counted: &[RuleCount]) -> Vec<RuleStatus> {
-        let status = |rule: &RuleStatus| {
+        let one = |rule: &RuleStatus| {
             let count = counters.count(&rule.name, counted).unwrap_or_default();
-            RuleStatus { packets: count.packets, bytes: count.bytes, limited: count.limited, ..rule.clone() }
+            status::counted(rule, count)
         };
-        self.rules.iter().map(status).collect()
+        self.rules.iter().map(one).collect()
+    }
+
+    /// How many of them hold, and in words how many more have expired.
+    pub(super) fn holding(&self) -> (usize, String) {
+        status::holding_of(&self.rules)
     }
 
     pub(super) fn default_word(&self) -> &'static str {

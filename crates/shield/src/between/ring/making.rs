@@ -74,8 +74,8 @@ impl RingGateway {
                 self.refused = None;
                 let lost = self.watchman.as_mut().and_then(|watchman| watchman.sentry.follow_log());
                 self.notes.extend(lost.map(|error| error.to_string()));
-                let (rules, took) = (self.rules(), begun.elapsed().as_secs_f64() * 1e3);
-                let said = format!("{rules} rules hold since {took:.0} ms after they were asked for");
+                let ((rules, more), took) = (self.rules(), begun.elapsed().as_secs_f64() * 1e3);
+                let said = format!("{rules} rules hold since {took:.0} ms after they were asked for{more}");
                 Answer { warnings, ..Answer::new(true, said) }
             }
             Err(error) => {
