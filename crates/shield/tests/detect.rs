@@ -2,7 +2,7 @@
 
 mod mixes;
 
-use std::time::Duration;
+use std::{path::Path, time::Duration};
 
 use mixes::{Stream, World, few_sources, first_action, fragments, gre, protected, reflection, syn_flood, web, words};
 use model::shield_event::{AttackClass, Happened, Measure};
@@ -12,7 +12,7 @@ use shield::{
         config::{ShadowConfig, StepConfig},
         fit, insert,
     },
-    rules::{Action, Rule, Rules},
+    rules::{Action, Rule, Rules, file},
 };
 
 const CALM: Stream = Stream { pps: 20_000, make: web };
@@ -336,9 +336,9 @@ fn settings_that_cannot_be_are_named() {
     let bad = |change: fn(&mut DetectConfig)| {
         let mut config = DetectConfig::default();
         change(&mut config);
-        config.check().expect_err("refused").0
+        config.faults().remove(0).0
     };
-    assert_eq!(DetectConfig::default().check(), Ok(()));
+    assert!(DetectConfig::default().faults().is_empty());
     assert_eq!(bad(|c| c.every_ms = 5), "every-ms");
     assert_eq!(bad(|c| c.confirm = 0), "confirm");
     assert_eq!(bad(|c| c.leave = 1.5), "leave");
@@ -354,21 +354,64 @@ fn settings_that_cannot_be_are_named() {
 #[test]
 fn the_files_section_reads_as_written() {
     let text = r#"
+        [detection]
         quiet-s = 10
         threshold = { packets = 1e6, syn = 50000 }
         baseline = { factor = 4, floor = { bits = 1e9 } }
         shadow = { first-s = 5, legitimate-max = 0.02 }
         hook = { run = ["/usr/local/bin/page", "--now"] }
         metrics = { file = "/run/evenkeel.prom", port = 9477 }
-        [ladder]
+        [detection.ladder]
         syn-flood = [{ do = "challenge" }, { do = "limit-per-source", pps = 10 }]
         few-sources = []
     "#;
-    let config: DetectConfig = toml::from_str(text).expect("it reads");
-    assert_eq!(config.check(), Ok(()));
+    let read = |text: &str| file::parse_in(text, "rules.toml", Path::new(""));
+    let config = read(text).expect("it reads").detection;
     assert_eq!(config.threshold[&Measure::Syn], 50_000.0);
     assert_eq!(config.ladder(AttackClass::SynFlood)[1], StepConfig::LimitPerSource { pps: 10, burst: None });
     assert!(config.ladder(AttackClass::FewSources).is_empty());
     assert_eq!(config.hook.as_ref().map(|h| h.timeout_s), Some(10.0));
-    assert!(toml::from_str::<DetectConfig>("quiet = 3").is_err(), "an unknown key is refused");
+    let error = read("[detection]\nquiet = 3\n").expect_err("an unknown key is refused").to_string();
+    assert!(error.contains("2:1: `detection` has no key `quiet`; did you mean `quiet-s`?"), "{error}");
+}
+
+#[test]
+fn what_is_wrong_in_the_section_is_said_in_its_words_all_at_once() {
+    let text = r#"[detection]
+threshold = { packets = "5k/s", pps = 1, syn = "many" }
+baseline = 5
+leave = "half"
+every-ms = 5
+shadow = { legitimate-max = 2, onyl = true }
+metrics = { port = 70000 }
+[detection.ladder]
+syn-flod = []
+syn-flood = ["challenge", { do = "limit", pps = "2k/s" }, { do = "limit" }, { do = "chalenge" }, { do = "drop", pps = 1 }]
+unknown = [{ do = "limit", pps = 0 }]
+few-sources = "drop"
+"#;
+    let error = file::parse_in(text, "f", Path::new("")).expect_err("refused").to_string();
+    for says in [
+        "2:33: `threshold` has no key `pps`; write one of packets, bits",
+        "2:48: `syn` `many` is not a rate; write a number per second",
+        "3:12: an integer where a table belongs; write baseline = { factor = 5",
+        "4:9: `leave` is no number; write it without quotes",
+        "5:12: detection.every-ms: 5 ms, but 20 to 1000",
+        "6:29: detection.shadow.legitimate-max: 2, but it is a part",
+        "6:32: `shadow` has no key `onyl`; did you mean `only`?",
+        "7:20: `port` is no port; write a number from 1 to 65535",
+        "9:1: `ladder` has no key `syn-flod`; did you mean `syn-flood`?",
+        "10:14: a string where a table belongs; write { do = \"challenge\" }",
+        "10:66: `limit` without a rate; write { do = \"limit\", pps = 500 }",
+        "10:84: `chalenge` is no step of a ladder; did you mean `challenge`?",
+        "10:113: the step `drop` has no key `pps`; only `limit`",
+        "11:34: a limit of 0 packets; write { do = \"drop\" }",
+        "12:15: the ladder of few-sources is a list; write steps as tables: [{ do = \"challenge\" }",
+    ] {
+        assert!(error.lines().any(|line| line.starts_with(&format!("f:{says}"))), "{says}\n{error}");
+    }
+    assert_eq!(error.lines().count(), 15, "{error}");
+    for rust in ["expected", "StepConfig", "f64", "u16", "invalid type"] {
+        assert!(!error.contains(rust), "{error}");
+    }
 }

@@ -3,14 +3,12 @@
 use std::{collections::BTreeMap, path::PathBuf};
 
 use model::shield_event::{AttackClass, Measure};
-use serde::Deserialize;
 
 /// No time is longer, in seconds (31 years): more than clocks count would end the process that tends the shield.
 const TIME_MAX_S: f64 = 1e9;
 
 /// What counts as an attack, and what is done about it.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DetectConfig {
     /// Time between two looks at the counters, in milliseconds; 20 to 1000. Default 50.
     pub every_ms: u64,
@@ -40,8 +38,7 @@ pub struct DetectConfig {
 }
 
 /// Limits from what is usual.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct BaselineConfig {
     /// Whether limits are learned at all. Default true.
     pub learn: bool,
@@ -56,8 +53,7 @@ pub struct BaselineConfig {
 }
 
 /// Whether and for how long mitigations only count.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ShadowConfig {
     /// This long, in seconds; then they act. 0 (default): they act at once.
     pub first_s: f64,
@@ -76,15 +72,13 @@ impl ShadowConfig {
 }
 
 /// One step of a ladder.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case", tag = "do")]
+#[derive(Debug, Clone, PartialEq)]
 pub enum StepConfig {
     /// Packets of the attack's kind, each source by itself.
     LimitPerSource {
         /// Packets per second of one source.
         pps: u64,
         /// Packets that may come at once; a tenth of `pps` if not told, 20 at least.
-        #[serde(default)]
         burst: Option<u64>,
     },
     /// Packets of the attack's kind, all together.
@@ -92,7 +86,6 @@ pub enum StepConfig {
         /// Packets per second.
         pps: u64,
         /// Packets that may come at once; a tenth of `pps` if not told, 20 at least.
-        #[serde(default)]
         burst: Option<u64>,
     },
     /// SYN cookies.
@@ -108,28 +101,21 @@ pub enum StepConfig {
 }
 
 /// A program that is told.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq)]
 pub struct HookConfig {
     /// The program and its arguments.
     pub run: Vec<String>,
     /// It is ended after this long, in seconds. Default 10.
-    #[serde(default = "ten")]
     pub timeout_s: f64,
 }
 
 /// OpenMetrics text.
-#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
-#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+#[derive(Debug, Clone, PartialEq, Default)]
 pub struct MetricsConfig {
     /// Written whole, once a second, by rename.
     pub file: Option<PathBuf>,
     /// Answered over HTTP on 127.0.0.1.
     pub port: Option<u16>,
-}
-
-fn ten() -> f64 {
-    10.0
 }
 
 impl Default for DetectConfig {
@@ -184,19 +170,22 @@ impl DetectConfig {
     }
 
     /// What in it cannot be, as (key, why); the file's reader puts the line to it.
-    ///
-    /// # Errors
-    /// The first key that is out of its bounds.
-    pub fn check(&self) -> Result<(), (String, String)> {
-        let bad = |key: &str, why: String| Err((key.to_owned(), why));
+    pub fn faults(&self) -> Vec<(String, String)> {
+        let mut faults = Vec::new();
+        let mut bad = |key: &str, why: String| faults.push((key.to_owned(), why));
         if !(20..=1000).contains(&self.every_ms) {
-            return bad("every-ms", format!("{} ms, but 20 to 1000 are possible", self.every_ms));
+            bad("every-ms", format!("{} ms, but 20 to 1000 are possible", self.every_ms));
         }
         if self.confirm == 0 {
-            return bad("confirm", "0 looks, but at least 1 must be above a limit".into());
+            bad("confirm", "0 looks, but at least 1 must be above a limit".into());
         }
-        if !(0.0..=1.0).contains(&self.leave) {
-            return bad("leave", format!("{}, but it is a part of the limit, 0 to 1", self.leave));
+        for (key, value, of) in [
+            ("leave", self.leave, "the limit"),
+            ("shadow.legitimate-max", self.shadow.legitimate_max, "the traffic of known sources"),
+        ] {
+            if !(0.0..=1.0).contains(&value) {
+                bad(key, format!("{value}, but it is a part of {of}, 0 to 1"));
+            }
         }
         let positive = [
             ("quiet-s", self.quiet_s),
@@ -207,15 +196,15 @@ impl DetectConfig {
         ];
         for (key, value) in positive {
             if !(0.0..=TIME_MAX_S).contains(&value) {
-                return bad(key, format!("{value}, but it is a time of 0 to {TIME_MAX_S} s"));
+                bad(key, format!("{value}, but it is a time of 0 to {TIME_MAX_S} s"));
             }
         }
         if !self.baseline.factor.is_finite() || self.baseline.factor <= 1.0 {
-            return bad("baseline.factor", format!("{}, but it must be above 1", self.baseline.factor));
+            bad("baseline.factor", format!("{}, but it must be above 1", self.baseline.factor));
         }
         for (name, limits) in [("threshold", &self.threshold), ("baseline.floor", &self.baseline.floor)] {
-            if let Some((measure, value)) = limits.iter().find(|(_, v)| !v.is_finite() || **v <= 0.0) {
-                return bad(&format!("{name}.{}", measure.word()), format!("{value}, but a limit is above 0"));
+            for (measure, value) in limits.iter().filter(|(_, v)| !v.is_finite() || **v <= 0.0) {
+                bad(&format!("{name}.{}", measure.word()), format!("{value}, but a limit is above 0"));
             }
         }
         for (class, steps) in &self.ladder {
@@ -227,16 +216,17 @@ impl DetectConfig {
                     )
             };
             if steps.iter().any(zero) {
-                return bad(&format!("ladder.{}", class.word()), "a limit of 0 packets: use `do = \"drop\"`".into());
+                bad(&format!("ladder.{}", class.word()), "a limit of 0 packets: use `do = \"drop\"`".into());
             }
         }
         match &self.hook {
             Some(hook) if hook.run.is_empty() => bad("hook.run", "names no program".into()),
             Some(hook) if !(hook.timeout_s > 0.0 && hook.timeout_s <= TIME_MAX_S) => {
-                bad("hook.timeout-s", format!("{}, but it must be above 0, and {TIME_MAX_S} at most", hook.timeout_s))
+                bad("hook.timeout-s", format!("{}, but it must be above 0, and {TIME_MAX_S} at most", hook.timeout_s));
             }
-            _ => Ok(()),
+            _ => {}
         }
+        faults
     }
 }
 

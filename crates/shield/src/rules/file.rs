@@ -5,13 +5,13 @@ use std::{
     path::Path,
 };
 
-use serde::Deserialize;
 use toml::{
     Spanned,
-    de::{DeTable, DeValue, ValueDeserializer},
+    de::{DeTable, DeValue},
 };
 
 use super::{
+    detection,
     keys::{self, Entry, Fault, SetNames, Word},
     management::Management,
     model::{Prefix, PrefixSet, Rule, Rules, Verdict},
@@ -131,7 +131,7 @@ impl Reader<'_> {
                         file.management = Management::from_entries(&entries, &mut self.faults);
                     }
                 }
-                "detection" => file.detection = self.detection(value),
+                "detection" => file.detection = detection::read(value, &mut self.faults),
                 "sets" => self.sets(value),
                 "rule" => file.rules.rules = self.rules(value),
                 other => {
@@ -153,20 +153,6 @@ impl Reader<'_> {
         let table = toml_words::table(value, instead);
         let table = self.note(table)?;
         toml_words::entries(table).map_err(|faults| self.faults.extend(faults)).ok()
-    }
-
-    fn detection(&mut self, value: &Spanned<DeValue<'_>>) -> DetectConfig {
-        let read = DetectConfig::deserialize(ValueDeserializer::from(value.clone())).map_err(|error| {
-            let at = error.span().map_or(value.span().start, |span| span.start);
-            (at, Wrong { what: error.message().trim().replace('\n', ", "), instead: None })
-        });
-        let checked = read.and_then(|config| match config.check() {
-            Ok(()) => Ok(config),
-            Err((key, why)) => {
-                Err((place_of(value, &key), Wrong { what: format!("detection.{key}: {why}"), instead: None }))
-            }
-        });
-        self.note(checked).unwrap_or_default()
     }
 
     fn verdict(&mut self, value: &Spanned<DeValue<'_>>) -> Verdict {
@@ -240,17 +226,6 @@ impl Reader<'_> {
             };
             self.faults.push((*at, Wrong::new(format!("there is no set `{name}`"), instead)));
         }
-    }
-}
-
-/// Where the value of a dotted key is written, or of the part of it that is there.
-fn place_of(value: &Spanned<DeValue<'_>>, key: &str) -> usize {
-    let (first, rest) = key.split_once('.').unwrap_or((key, ""));
-    let within = value.get_ref().as_table().and_then(|table| table.get(first));
-    match within {
-        Some(inner) if rest.is_empty() => inner.span().start,
-        Some(inner) => place_of(inner, rest),
-        None => value.span().start,
     }
 }
 

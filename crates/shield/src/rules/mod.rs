@@ -1,6 +1,7 @@
 //! The rules: one model, from a file or from flags, that compiles to kernel tables and to nftables.
 
 pub mod check;
+mod detection;
 pub mod file;
 pub mod flags;
 pub mod keys;

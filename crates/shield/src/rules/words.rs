@@ -316,6 +316,9 @@ pub fn family(word: &str) -> Result<u8, Wrong> {
     }
 }
 
+/// No rate is above this, in packets per second.
+pub const RATE_MAX: f64 = 1e12;
+
 /// Packets per second: `5000`, `5000/s`, `5k/s`, `1.5M/s`.
 ///
 /// # Errors
@@ -324,7 +327,7 @@ pub fn rate(word: &str) -> Result<u64, Wrong> {
     let bad = || {
         Wrong::new(
             format!("`{word}` is not a rate"),
-            "write packets per second, such as 5000, \"5k/s\" or \"1.5M/s\" (1 at least)",
+            "write packets per second, such as 5000, \"5k/s\" or \"1.5M/s\" (1 at least, 1000G at most)",
         )
     };
     let number = ["packets/s", "pps", "/s"].iter().find_map(|unit| word.strip_suffix(unit)).unwrap_or(word).trim();
@@ -335,7 +338,7 @@ pub fn rate(word: &str) -> Result<u64, Wrong> {
         _ => (number, 1.0),
     };
     let pps = number.trim().parse::<f64>().map_err(|_| bad())? * factor;
-    if !(1.0..=1e12).contains(&pps) || pps.fract() > 1e-6 {
+    if !(1.0..=RATE_MAX).contains(&pps) || pps.fract() > 1e-6 {
         return Err(bad());
     }
     Ok(pps as u64)
