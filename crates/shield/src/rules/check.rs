@@ -1,6 +1,7 @@
 //! What is probably not meant: rules that never decide, rules that contradict each other, sets that nobody uses, a rule that
 //! would cut off the session that the rules are typed in.
 
+mod outside;
 mod region;
 
 use std::collections::BTreeSet;
@@ -11,7 +12,7 @@ use self::region::Region;
 use super::{
     file::RuleFile,
     management::Session,
-    model::{Action, Place, Rule, Rules, TcpFlags, Verdict},
+    model::{Action, Fragment, Match, Place, Rule, Rules, TcpFlags, Verdict},
 };
 use crate::{
     compile::Now,
@@ -67,6 +68,7 @@ fn named(rule: &Rule) -> String {
 pub fn check(file: &RuleFile, sessions: &[Session], now: Now) -> Vec<Finding> {
     let mut findings = order(&file.rules, now);
     findings.extend(sets(&file.rules));
+    findings.extend(outside::detection(file));
     for session in sessions {
         findings.extend(cut_off(file, session, now));
     }
@@ -95,6 +97,45 @@ fn verb(action: RuleAction) -> &'static str {
     }
 }
 
+/// Why no packet fulfils all of these conditions, and what to write instead.
+fn never(when: &Match, rules: &Rules) -> Option<(&'static str, &'static str)> {
+    let inside = !when.source_port.is_empty()
+        || !when.destination_port.is_empty()
+        || when.tcp_flags.is_some()
+        || !when.icmp_type.is_empty();
+    if when.fragment == Some(Fragment::Later) && inside {
+        return Some((
+            "later fragments have neither ports nor TCP flags nor an ICMP type",
+            "leave fragment = \"later\" or those conditions out",
+        ));
+    }
+    // Whether there is an address of IPv4, and one of IPv6.
+    let families = |places: &[Place]| {
+        let prefixes = places.iter().flat_map(|place| match place {
+            Place::Prefix(prefix) => std::slice::from_ref(prefix),
+            Place::Set(name) => rules.sets.get(name).map_or(&[][..], |set| &set.prefixes),
+        });
+        prefixes.fold([places.is_empty(); 2], |[v4, v6], prefix| {
+            [v4 || prefix.address.is_ipv4(), v6 || prefix.address.is_ipv6()]
+        })
+    };
+    let (source, destination) = (families(&when.source), families(&when.destination));
+    if !(source[0] && destination[0] || source[1] && destination[1]) {
+        return Some((
+            "its sources and its destinations are of different families",
+            "write IPv4 addresses on both sides, or IPv6 addresses",
+        ));
+    }
+    let (least, why) = match when.family {
+        Some(6) => (40, "no IPv6 packet is shorter than its header of 40 bytes"),
+        _ => (20, "no IP packet is shorter than a header of 20 bytes"),
+    };
+    if !when.length.is_empty() && when.length.iter().all(|range| *range.end() < least) {
+        return Some((why, "write the length of the whole IP packet in bytes"));
+    }
+    None
+}
+
 /// Rules that the order makes void, and pairs that only the order decides between.
 fn order(rules: &Rules, now: Now) -> Vec<Finding> {
     let regions: Vec<_> = rules.rules.iter().map(|rule| Region::of(&rule.when, rules)).collect();
@@ -108,6 +149,11 @@ fn order(rules: &Rules, now: Now) -> Vec<Finding> {
         if regions[n].is_empty() {
             let what = format!("rule {} applies to nothing: a set that it names is empty", named(rule));
             findings.push(found(Weight::Warning, Some(rule), what, "fill the set, or take the rule out"));
+            continue;
+        }
+        if let Some((why, instead)) = never(&rule.when, rules) {
+            let what = format!("rule {} applies to nothing: {why}", named(rule));
+            findings.push(found(Weight::Warning, Some(rule), what, instead));
             continue;
         }
         if rule.action == Action::Challenge && !rule.when.protocol.is_empty() && !rule.when.protocol.contains(&6) {
@@ -209,9 +255,12 @@ fn tcp(session: &Session, flags: u8) -> Packet {
 
 /// Whether the rules would end this session, or keep the administrator from beginning another.
 fn cut_off(file: &RuleFile, session: &Session, now: Now) -> Option<Finding> {
-    let mut guarded = file.rules.clone();
-    let management = file.management.rules(&[session.local], Some(session));
-    guarded.rules.splice(0..0, management);
+    let with = |session_of: Option<&Session>| {
+        let mut rules = file.rules.clone();
+        rules.rules.splice(0..0, file.management.rules(&[session.local], session_of));
+        rules
+    };
+    let (guarded, named_only) = (with(Some(session)), with(None));
     let ends = |rules: &Rules| {
         [ACK, SYN].into_iter().find_map(|flags| {
             let decision = reference::decide(rules, &tcp(session, flags), now);
@@ -234,7 +283,12 @@ fn cut_off(file: &RuleFile, session: &Session, now: Now) -> Option<Finding> {
             Weight::Note,
             rule,
             format!("{by} {does} ({who}), were it not for the management allow-list"),
-            "name the address in [management] from = [\"…\"] to be let in also when the shield is started from elsewhere",
+            match ends(&named_only) {
+                Some(_) => {
+                    "name the address in [management] from = [\"…\"] to be let in also when the shield is started from elsewhere"
+                }
+                None => "[management] from has the address, wherever the shield is started from",
+            },
         ),
     })
 }

@@ -123,3 +123,64 @@ fn a_challenge_must_see_what_brings_the_cookie_back() {
     assert!(warned("tcp-flags = \"syn !ack\"") && warned("tcp-flags = \"syn\""));
     assert!(!warned("") && !warned("tcp-flags = \"!rst\""));
 }
+
+#[test]
+fn rules_that_no_packet_fulfils_are_told() {
+    let warned = |body: &str| {
+        let found = findings(&rules(&[&format!("action = \"drop\"\n{body}")]), &[]);
+        found
+            .iter()
+            .any(|(weight, what)| *weight == Weight::Warning && what.contains("rule `a` (line 5) applies to nothing"))
+    };
+    for body in [
+        "fragment = \"later\"\ndestination-port = 53",
+        "fragment = \"later\"\ntcp-flags = \"syn\"",
+        "fragment = \"later\"\nicmp-type = 8",
+        "source = \"192.0.2.1\"\ndestination = \"2001:db8::1\"",
+        "source = \"@s\"\ndestination = [\"2001:db8::1\", \"2001:db8::2\"]",
+        "length = [\"0-19\", 7]",
+        "family = \"ipv6\"\nlength = 39",
+    ] {
+        assert!(warned(body), "{body}");
+    }
+    for body in [
+        "fragment = \"any\"\ndestination-port = 53",
+        "fragment = \"later\"\nprotocol = \"udp\"",
+        "source = [\"192.0.2.1\", \"2001:db8::1\"]\ndestination = \"2001:db8::1\"",
+        "source = \"@s\"\nlength = [\"0-19\", 20]",
+    ] {
+        assert!(!warned(body), "{body}");
+    }
+}
+
+#[test]
+fn detection_that_cannot_work_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = |text: &str| findings(text, &[]).into_iter().map(|(_, what)| what).collect::<Vec<_>>();
+    let of = |key: &str| told(&format!("protect = \"192.0.2.1\"\n[detection]\n{key}\n"));
+    assert!(told("detection.quiet-s = 3\n")[0].contains("[detection] is about nothing"));
+    assert!(of("baseline.learn = false")[0].contains("nothing is ever an attack"));
+    assert!(of("events = \"/no/such/folder/events\"")[0].contains("its folder does not exist"));
+    assert!(of(&format!("metrics.file = {:?}", folder.path()))[0].contains("metrics.file cannot be written"));
+    for program in ["/no/such/program", "no-such-program", "/etc/passwd"] {
+        assert!(of(&format!("hook.run = [{program:?}]"))[0].contains(program), "{program}");
+    }
+    let events = folder.path().join("events");
+    for key in
+        [format!("events = {events:?}"), "hook.run = [\"sh\", \"-c\"]".to_owned(), "events = \"here\"".to_owned()]
+    {
+        assert_eq!(of(&key), Vec::<String>::new(), "{key}");
+    }
+    assert_eq!(of("baseline.learn = false\nthreshold.udp = 5"), Vec::<String>::new());
+}
+
+#[test]
+fn who_is_named_already_is_not_advised_to_be() {
+    let advice = |from: &str| {
+        let text = format!("default = \"drop\"\n[management]\n{from}\n");
+        let file = file::parse_in(&text, "f", std::path::Path::new("")).unwrap();
+        check(&file, &[session("10.1.2.3")], Now::read()).remove(0).instead
+    };
+    assert!(advice("").starts_with("name the address"));
+    assert!(advice("from = \"10.0.0.0/8\"").starts_with("[management] from has the address"));
+}

@@ -1,0 +1,68 @@
+//! What [detection] needs beside the file: something to watch, limits, folders, a program.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+};
+
+use super::{Finding, Weight, found};
+use crate::{detect::DetectConfig, rules::file::RuleFile};
+
+/// What is probably not meant in [detection].
+pub(super) fn detection(file: &RuleFile) -> Vec<Finding> {
+    let config = &file.detection;
+    let mut findings = Vec::new();
+    let mut warn = |what: String, instead: &str| findings.push(found(Weight::Warning, None, what, instead));
+    if file.rules.protected.is_empty() && *config != DetectConfig::default() {
+        warn(
+            "[detection] is about nothing: no prefix is protected".to_owned(),
+            "write protect = [\"203.0.113.0/24\"] at the top of the file, or take [detection] out",
+        );
+    }
+    if !file.rules.protected.is_empty() && !config.baseline.learn && config.threshold.is_empty() {
+        warn(
+            "nothing is ever an attack: limits are neither learned (baseline.learn = false) nor given".to_owned(),
+            "write threshold = { packets = 100000 }, or let them be learned",
+        );
+    }
+    for (key, path) in [("events", &config.events), ("metrics.file", &config.metrics.file)] {
+        if let Some(path) = path
+            && let Some(why) = no_file(path)
+        {
+            warn(
+                format!("detection.{key} cannot be written to {}: {why}", path.display()),
+                "name a file in a folder that is there",
+            );
+        }
+    }
+    if let Some(program) = config.hook.as_ref().and_then(|hook| hook.run.first())
+        && !is_program(program)
+    {
+        warn(
+            format!("the hook's program `{program}` is not there, or none that can be run"),
+            "name it by its whole path, and make it executable (`chmod +x`)",
+        );
+    }
+    findings
+}
+
+/// Why this can be no file that is written to.
+fn no_file(path: &Path) -> Option<&'static str> {
+    if path.is_dir() {
+        return Some("it is a folder");
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    (!folder.is_dir()).then_some("its folder does not exist")
+}
+
+/// Whether it can be run, as execvp(3) would look for it.
+fn is_program(program: &str) -> bool {
+    let runs =
+        |path: PathBuf| fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0);
+    if program.contains('/') {
+        return runs(program.into());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| runs(folder.join(program)))
+}
