@@ -55,6 +55,32 @@ fn a_rule_that_cuts_off_the_session_is_a_finding() {
 }
 
 #[test]
+fn options_that_would_mean_nothing_are_refused() {
+    let (_folder, name) = file("");
+    let ring = ["--between", "a,b", "--backend", "ring"];
+    for (more, says) in [
+        (&["lo", "--threads", "4"][..], "--threads is of packet rings"),
+        (&[&ring[..], &["--xdp", "generic"]].concat(), "--xdp is of the kernel's program"),
+        (&[&ring[..], &["--leave"]].concat(), "nothing can be left"),
+    ] {
+        let output = shield(&[&["run", "--rules", &name], more].concat(), "");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(says), "{output:?}");
+    }
+}
+
+#[test]
+fn what_a_file_says_does_not_reach_the_terminal_as_orders() {
+    let text = "[sets.\"a\\u001b[2J\"]\nprefixes = []\n[sets.b]\nprefixes = []\n[[rule]]\nname = \"x\\u001b[2J\"\naction = \"drop\"\nsource = \"@b\"\n";
+    let (_folder, name) = file(text);
+    let output = shield(&["check", &name], "");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(!message.contains('\u{1b}') && message.matches("it has control characters").count() == 2, "{message}");
+    assert!(message.contains("an empty list says nothing") && !message.contains("there is no set"), "{message}");
+}
+
+#[test]
 fn a_unit_names_the_file_by_its_whole_path() {
     let (folder, name) = file("");
     let output = shield(&["unit", "eth9", "--rules", &name, "--fail", "closed"], "");

@@ -60,13 +60,18 @@ fn who_asks_for_a_reload_is_let_in_and_not_cut_off() {
 #[test]
 fn a_reload_begins_a_new_file_of_events_when_the_old_one_was_renamed() {
     let Some(mut bed) = bed("ekrlb") else { return };
-    let [events, old] = ["events", "old"].map(|name| bed.folder.path().join(name));
-    let rules = bed.rules(&format!("protect = \"198.18.0.2\"\ndetection.events = {events:?}\n{DROP_9}"));
+    let [events, old, metrics] = ["events", "old", "metrics"].map(|name| bed.folder.path().join(name));
+    let detection = format!("detection.events = {events:?}\ndetection.metrics.file = {metrics:?}");
+    let rules = bed.rules(&format!("protect = \"198.18.0.2\"\n{detection}\n{DROP_9}"));
     bed.run(&rules, &[]);
     fs::rename(&events, &old).expect("rotated");
     let reloaded = bed.shield(&["reload", &bed.interface]);
     assert!(reloaded.status.success() && events.exists() && old.exists(), "{}", said(&reloaded));
-    bed.killed();
+    bed.wait("there are metrics", || metrics.exists());
+    let stopped = bed.shield(&["stop", &bed.interface]);
+    assert!(stopped.status.success(), "{}", said(&stopped));
+    bed.child.take().expect("the shield").wait().expect("its end");
+    assert!(!metrics.exists(), "what they say is over");
 }
 
 #[test]

@@ -21,12 +21,18 @@ pub struct Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, self.what)?;
+        // What a file says may be shown on a terminal, which must not obey it.
+        write!(f, "{}:{}:{}: {}", self.file, self.line, self.column, plain(&self.what))?;
         match &self.instead {
-            Some(instead) => write!(f, "; {instead}"),
+            Some(instead) => write!(f, "; {}", plain(instead)),
             None => Ok(()),
         }
     }
+}
+
+/// With control characters as they are escaped in source text.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
 fn lines(problems: &[Problem]) -> String {

@@ -38,7 +38,7 @@ pub enum EventError {
         reason: String,
     },
     /// The metrics' file.
-    #[error("cannot write the metrics to {path}: {source}; its directory must exist and be writable")]
+    #[error("cannot write the metrics to {path}: {source}{}", advice(source))]
     MetricsFile {
         /// The file.
         path: PathBuf,
@@ -53,6 +53,16 @@ pub enum EventError {
         /// Why not.
         source: io::Error,
     },
+}
+
+/// What is to be done, where it is about the folder.
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory => {
+            "; its folder must exist and be writable"
+        }
+        _ => "",
+    }
 }
 
 impl Classified for EventError {

@@ -208,3 +208,21 @@ fn no_time_is_longer_than_clocks_count() {
         assert!(read("1e9").is_ok(), "{key}");
     }
 }
+
+#[test]
+fn a_source_has_one_length_for_each_family() {
+    let read = |lens: &str| {
+        file::parse(&format!("[[rule]]\nname = \"a\"\naction = \"limit\"\nrate = 5\nper-source = {lens}\n"), "x")
+    };
+    let error = read("[\"ipv4/24\", \"ipv4/8\"]").unwrap_err().to_string();
+    assert!(error.contains("x:5:15: `ipv4` has two lengths"), "{error}");
+    assert!(read("[\"ipv4/24\", \"ipv6/48\"]").is_ok() && read("true").is_ok());
+    let error = file::parse("[[rule]]\nname = \"a\"\naction = \"limit\"\nrate = 99999999999999\n", "x").unwrap_err();
+    assert!(error.to_string().contains("1000G at most"), "{error}");
+}
+
+#[test]
+fn a_set_may_begin_as_editors_of_windows_begin_it() {
+    let (set, _) = shield::prefixes::parse_set(b"\xef\xbb\xbf192.0.2.1\r\n", "s", Default::default()).unwrap();
+    assert_eq!(set.prefixes.len(), 1);
+}

@@ -346,6 +346,7 @@ impl RingGateway {
         for carrier in self.carriers.drain(..) {
             result = result.and(carrier.join().unwrap_or_else(|_| Err(broke_off())));
         }
+        self.watchman.iter().for_each(|watchman| watchman.sentry.end_metrics());
         result.and(self.settings.places.remove())
     }
 }

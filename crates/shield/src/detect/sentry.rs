@@ -151,6 +151,9 @@ impl Sentry {
         if let Some(server) = change.server {
             self.server = server;
         }
+        if change.config.metrics.file != self.detector.config().metrics.file {
+            self.end_metrics();
+        }
         self.detector.reconfigure(change.config, &change.protected);
         // The caller has their rules: Detector::rules_for.
         self.revision = self.detector.revision();
@@ -245,6 +248,14 @@ impl Sentry {
             server.set(text);
         }
         failed
+    }
+
+    /// Takes the file of metrics away: what it has is over, and nobody who reads it could tell.
+    pub fn end_metrics(&self) {
+        if let Some(path) = &self.detector.config().metrics.file {
+            // It may never have been written.
+            let _ = std::fs::remove_file(path);
+        }
     }
 
     /// Who judges.

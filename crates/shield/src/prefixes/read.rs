@@ -92,6 +92,8 @@ pub fn read_set(path: &Path, on_bad: OnBadLine) -> Result<(PrefixSet, Vec<BadLin
 pub fn parse_set(bytes: &[u8], name: &str, on_bad: OnBadLine) -> Result<(PrefixSet, Vec<BadLine>), SetError> {
     let mut prefixes = Vec::with_capacity(bytes.len() / 16);
     let mut bad = vec![];
+    // As editors of Windows begin a file.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     for (i, line) in bytes.split(|&b| b == b'\n').enumerate() {
         let content = line.iter().position(|b| matches!(b, b'#' | b';')).map_or(line, |end| &line[..end]);
         let word = content.trim_ascii();

@@ -174,7 +174,14 @@ impl Reader<'_> {
         let table = toml_words::table(value, SETS_INSTEAD);
         let Some(table) = self.note(table) else { return };
         for (name, value) in table {
-            let Some(entries) = self.entries(value, SETS_INSTEAD) else { continue };
+            if let Err(wrong) = sets::name(name.get_ref()) {
+                self.faults.push((name.span().start, wrong));
+            }
+            let Some(entries) = self.entries(value, SETS_INSTEAD) else {
+                // It is there, though with faults.
+                self.sources.insert(name.get_ref().to_string(), SetSource::default());
+                continue;
+            };
             let source = SetSource::from_entries(&entries, name.span().start, &mut self.faults);
             self.sources.insert(name.get_ref().to_string(), source);
         }

@@ -68,6 +68,9 @@ pub fn set(file: &mut RuleFile, text: &str) -> Result<(), ShieldError> {
     let Some((name, path)) = text.split_once('=').filter(|(name, path)| !name.is_empty() && !path.is_empty()) else {
         return problem(Wrong::new(format!("`{text}` is not a set"), "write NAME=FILE, and in rules source=@NAME"));
     };
+    if let Err(wrong) = sets::name(name) {
+        return problem(wrong);
+    }
     if file.rules.sets.contains_key(name) {
         return problem(Wrong::new(format!("there is a set `{name}` in the file already"), "give it another name"));
     }

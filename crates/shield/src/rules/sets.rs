@@ -68,6 +68,18 @@ impl SetSource {
     }
 }
 
+/// Whether a set can be called so.
+///
+/// # Errors
+/// Why not.
+pub fn name(text: &str) -> Result<(), Wrong> {
+    if text.chars().any(char::is_control) {
+        let what = format!("`{text}` cannot be a set's name: it has control characters");
+        return Err(Wrong::new(what, "write letters, digits and - _ . : /"));
+    }
+    Ok(())
+}
+
 /// Bad lines that are named one by one.
 const NAMED: usize = 20;
 

@@ -349,8 +349,13 @@ pub fn rate(word: &str) -> Result<u64, Wrong> {
 /// # Errors
 /// Another word, or a length that the family does not have.
 pub fn per_source(words: &[&str]) -> Result<Option<(u8, u8)>, Wrong> {
-    let mut lens = (32, 64);
+    let (mut lens, mut named) = ((32, 64), Vec::new());
     for word in words {
+        let family = word.split_once('/').map(|(family, _)| family);
+        if let Some(family) = family.filter(|family| named.contains(family)) {
+            return Err(Wrong::new(format!("`{family}` has two lengths"), "write one length for each family"));
+        }
+        named.extend(family);
         match *word {
             "true" | "address" => continue,
             "false" => return Ok(None),

@@ -339,6 +339,7 @@ impl Guard {
         if let Some(watchman) = &mut self.watchman {
             // What cannot be told keeps nothing from ending.
             let _ = watchman.sentry.end_attacks(&[]);
+            watchman.sentry.end_metrics();
         }
         let Self { settings, link, second, heart, ack, .. } = self;
         settings.places.remove()?;

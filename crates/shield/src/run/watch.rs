@@ -129,6 +129,7 @@ impl Plan {
             Self::Gone => {
                 if let Some(mut gone) = watchman.take() {
                     let troubles = gone.sentry.end_attacks(&[]);
+                    gone.sentry.end_metrics();
                     gone.sentry.let_end();
                     return troubles;
                 }

@@ -75,15 +75,15 @@ struct ShieldOptions {
     between: Option<Pair>,
     #[command(flatten)]
     rules: RuleArgs,
-    /// Where the program runs.
-    #[arg(long, value_enum, default_value_t = Mode::Native)]
-    xdp: Mode,
+    /// Where the program runs. Default: native.
+    #[arg(long, value_enum)]
+    xdp: Option<Mode>,
     /// What frames between two interfaces cross by.
     #[arg(long, value_enum, default_value_t = Backend::Xdp)]
     backend: Backend,
-    /// Threads of packet rings in each direction (1 to 64).
-    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = number::<u8>("a number of threads", "2", 1..=64))]
-    threads: u8,
+    /// Threads of packet rings in each direction (1 to 64). Default: 1.
+    #[arg(long, value_name = "COUNT", value_parser = number::<u8>("a number of threads", "2", 1..=64))]
+    threads: Option<u8>,
     /// What becomes of packets when the control process is gone. Default: open; packet rings can only be closed.
     #[arg(long, value_enum)]
     fail: Option<FailArg>,
@@ -103,6 +103,24 @@ impl ShieldOptions {
             Some(pair) => pair.to_string(),
             None => self.interface.clone().unwrap_or_default(),
         }
+    }
+
+    /// Refuses what has no meaning beside the rest.
+    fn check(&self) -> Result<(), Failure> {
+        let wrong = match self.backend {
+            Backend::Xdp if self.threads.is_some() => {
+                "--threads is of packet rings: add --backend ring (with --between A,B), or leave it out"
+            }
+            Backend::Ring if self.xdp.is_some() => {
+                "--xdp is of the kernel's program, which packet rings do without: leave it out"
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::usage(anyhow!(wrong)))
+    }
+
+    fn threads(&self) -> u8 {
+        self.threads.unwrap_or(1)
     }
 
     /// The interface; of two the first, by which the shield goes.
@@ -143,6 +161,8 @@ pub(super) struct RunArgs {
 }
 
 /// Print a systemd unit that runs this shield, with a sandbox and the least capabilities.
+///
+/// Its rules are in a file: --rule and --set are refused here.
 #[derive(Debug, Args)]
 pub(super) struct UnitArgs {
     #[command(flatten)]
@@ -151,6 +171,10 @@ pub(super) struct UnitArgs {
 
 pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let options = &args.options;
+    options.check()?;
+    if args.leave && options.backend == Backend::Ring {
+        return Err(Failure::usage(anyhow!("--leave: packet rings end with their process, nothing can be left")));
+    }
     let file = options.rules.read()?;
     // Sessions with this machine do not go through a gateway.
     let sessions = if options.between.is_some() { Vec::new() } else { session::sessions() };
@@ -171,8 +195,8 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         interface: first.clone(),
         between: options.between.clone(),
         mode: match options.xdp {
-            Mode::Native => XdpMode::Native,
-            Mode::Generic => XdpMode::Generic,
+            None | Some(Mode::Native) => XdpMode::Native,
+            Some(Mode::Generic) => XdpMode::Generic,
         },
         source: options.rules.source(),
         fail: match (options.fail, options.backend) {
@@ -186,7 +210,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let places = settings.places.clone();
     let mut tended = match options.backend {
         Backend::Xdp => Tended::Guard(Box::new(Guard::start(settings).map_err(|error| say_generic(error.into()))?)),
-        Backend::Ring => Tended::Ring(Box::new(RingGateway::start(settings, options.threads.into())?)),
+        Backend::Ring => Tended::Ring(Box::new(RingGateway::start(settings, options.threads().into())?)),
     };
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !args.json && !args.quiet;
     let teller = Arc::new(Teller::start(args.json));
@@ -211,7 +235,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
             let (rules, more) = gateway.rules();
             say(format!(
                 "{name}: {rules} rules hold{more}, packet rings, {} threads in each direction; when this process is gone nothing crosses",
-                options.threads,
+                options.threads(),
             ));
         }
     }
@@ -388,6 +412,7 @@ impl model::Classified for Gone {
 
 pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
     let options = &args.options;
+    options.check()?;
     let file = options.rules.read()?;
     if !options.rules.rule.is_empty() || !options.rules.set.is_empty() {
         return Err(Failure::usage(anyhow!("a unit takes its rules from a file: put those of --rule and --set there")));
@@ -398,14 +423,19 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
         let path = std::path::absolute(path).context("cannot find the file of rules").map_err(Failure::lacking)?;
         words.extend(["--rules".to_owned(), path.display().to_string()]);
     }
-    if options.xdp == Mode::Generic {
+    if options.xdp == Some(Mode::Generic) {
         words.extend(["--xdp".to_owned(), "generic".to_owned()]);
     }
     if options.fail == Some(FailArg::Closed) {
         words.extend(["--fail".to_owned(), "closed".to_owned()]);
     }
     if options.backend == Backend::Ring {
-        words.extend(["--backend".to_owned(), "ring".to_owned(), "--threads".to_owned(), options.threads.to_string()]);
+        words.extend([
+            "--backend".to_owned(),
+            "ring".to_owned(),
+            "--threads".to_owned(),
+            options.threads().to_string(),
+        ]);
     }
     if (options.patience - 0.7).abs() > 1e-9 {
         words.extend(["--patience".to_owned(), options.patience.to_string()]);
