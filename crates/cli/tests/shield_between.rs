@@ -77,6 +77,12 @@ fn interfaces_that_will_not_do_are_refused() {
     refused(&pair, &[], 3, "does not take frames by XDP redirect");
     bed.client.handle().set_feature(&bed.client_end.name, "rx-gro", true).unwrap();
 
+    // Both ends are here, and the other one can be asked.
+    bed.ip(&["link", "add", "ekbwx", "type", "veth", "peer", "name", "ekbwy"]);
+    bed.ip(&["link", "set", "ekbwx", "up"]);
+    refused(&format!("ekbwx,{second}"), &[], 3, "ethtool -K ekbwy txvlan off tx-vlan-stag-hw-insert off");
+    bed.ip(&["link", "del", "ekbwx"]);
+
     let other = bed.gateway.run(|| bpf::XdpFib::attach(&[second], bpf::XdpMode::Native).unwrap()).unwrap();
     for more in [&[][..], &["--backend", "ring"]] {
         refused(&pair, more, 3, "already runs the XDP program `xdp_fib`");
@@ -355,6 +361,11 @@ fn unknown_sources_show_that_they_exist_and_connect_then() {
 #[test]
 fn unknown_sources_show_packet_rings_that_they_exist_and_connect_then() {
     unknown_sources("ekbwi", &["--backend", "ring", "--threads", "2"]);
+}
+
+#[test]
+fn unknown_sources_show_generic_xdp_that_they_exist_and_connect_then() {
+    unknown_sources("ekbwk", &["--xdp", "generic"]);
 }
 
 fn unknown_sources(tag: &str, more: &[&str]) {

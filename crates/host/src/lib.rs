@@ -14,6 +14,7 @@ pub mod setting;
 pub mod snapshot;
 pub mod stack;
 pub mod symbols;
+pub mod wiring;
 
 pub use picture::Host;
 pub use read::HostError;

@@ -8,6 +8,7 @@ pub mod events;
 pub mod explain;
 pub mod limits;
 pub mod nft;
+mod offloads;
 pub mod packet;
 pub mod prefixes;
 pub mod reference;

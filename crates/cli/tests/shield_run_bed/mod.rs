@@ -7,7 +7,8 @@ mod privileged;
 
 use std::{
     fs,
-    net::UdpSocket,
+    io::{Read, Write},
+    net::{TcpListener, TcpStream, UdpSocket},
     path::Path,
     process::{Child, Command, Output, Stdio},
     thread,
@@ -31,6 +32,7 @@ pub struct Bed {
     pub folder: tempfile::TempDir,
     pub child: Option<Child>,
     client_mac: String,
+    client_interface: String,
 }
 
 impl Drop for Bed {
@@ -62,9 +64,11 @@ fn build(tag: &str) -> Result<Bed, LabError> {
     host.handle().add_address(&far.name, address(HOST), 24)?;
     client.handle().add_neighbour(&near.name, address(HOST), far.mac)?;
     host.handle().add_neighbour(&far.name, address(CLIENT), near.mac)?;
+    // Without NAPI there it takes no answers of XDP.
+    client.handle().set_feature(&near.name, "rx-gro", true)?;
     let folder = tempfile::tempdir().expect("a folder");
     let client_mac = near.mac.to_string();
-    Ok(Bed { client, host, interface: far.name, folder, child: None, client_mac })
+    Ok(Bed { client, host, interface: far.name, folder, child: None, client_mac, client_interface: near.name })
 }
 
 impl Bed {
@@ -104,6 +108,59 @@ impl Bed {
     /// The client's.
     pub fn client_mac(&self) -> &str {
         &self.client_mac
+    }
+
+    /// Switches an offload of the client's interface, by its ethtool name.
+    pub fn set_client(&self, feature: &str, on: bool) {
+        self.client.handle().set_feature(&self.client_interface, feature, on).expect("an offload");
+    }
+
+    /// Has the client know the host by another MAC address.
+    pub fn know_host(&self, mac: &str) {
+        let neighbour = ["neigh", "replace", HOST, "lladdr", mac, "dev", &self.client_interface];
+        let done = Command::new("ip").args(["-n", self.client.name()]).args(neighbour).output().expect("ip");
+        assert!(done.status.success(), "{}", said(&done));
+    }
+
+    /// Whether the client connects to port 80, and a byte crosses.
+    pub fn connects(&self) -> bool {
+        let listener = self.host.run(|| TcpListener::bind((HOST, 80)).expect("a socket")).expect("a namespace");
+        let address = listener.local_addr().expect("its address");
+        let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(2));
+        self.client.run(connect).expect("a namespace").is_ok_and(|mut stream| {
+            let (mut accepted, _) = listener.accept().expect("a connection");
+            stream.write_all(b"e").is_ok() && accepted.read_exact(&mut [0]).is_ok()
+        })
+    }
+
+    /// `ethtool` in the host.
+    pub fn ethtool(&self, arguments: &str) {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", self.host.name())).arg("ethtool").args(arguments.split(' '));
+        let done = command.output().expect("ethtool");
+        assert!(done.status.success(), "ethtool {arguments}: {}", said(&done));
+    }
+
+    /// What a start of the shield is refused with.
+    pub fn refused(&self, interface: &str, rules: &str, more: &[&str]) -> String {
+        let mut arguments = vec!["run", interface, "--quiet", "--rules", rules];
+        arguments.extend(more);
+        let output = self.shield(&arguments);
+        let text = said(&output);
+        assert!(output.status.code() == Some(3) && text.lines().count() == 1, "one error: {text}");
+        text
+    }
+
+    /// What `status` warns of.
+    pub fn warnings(&self) -> String {
+        self.status()["warnings"].to_string()
+    }
+
+    /// The shield ends, and is gone.
+    pub fn stop(&mut self) {
+        let stopped = self.shield(&["stop", &self.interface]);
+        assert!(stopped.status.success(), "{}", said(&stopped));
+        self.child.take().expect("the shield").wait().expect("its end");
     }
 
     /// `ip` in the host.

@@ -1,10 +1,13 @@
 //! What two interfaces must be like for frames to cross between them unchanged.
 
 use bpf::XdpError;
-use sys::{ethtool::Ethtool, link, xsk::interface_mtu};
+use sys::{link, xsk::interface_mtu};
 
 use super::Pair;
-use crate::error::ShieldError;
+use crate::{
+    error::ShieldError,
+    offloads::{self, LRO, MERGING, Tags},
+};
 
 /// How frames cross.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,15 +20,12 @@ pub enum Way {
     Ring,
 }
 
-/// Features that merge frames before they come to us, and how ethtool(8) calls them for switching off.
-const LRO: (&str, &str) = ("rx-lro", "lro");
-const MERGING: [(&str, &str); 3] = [LRO, ("rx-gro-hw", "rx-gro-hw"), ("rx-gro", "gro")];
-
-/// Refuses what would lose or change frames. `ours`: a shield that was left there is taken over.
+/// Refuses what would lose or change frames; what nobody here can tell is given in words. `ours`: a shield that was left there is taken over.
 ///
 /// # Errors
 /// Which interface is how, why that will not do, and what to do about it.
-pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<(), ShieldError> {
+pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<Vec<String>, ShieldError> {
+    let mut notes = Vec::new();
     for name in pair.names() {
         if sys::packet::interface_index(name).is_none() {
             return Err(port::members::unknown_interface(name).into());
@@ -37,7 +37,7 @@ pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<(), ShieldError> {
         if !ours && let Some(attached) = bpf::xdp::attached(name)? {
             return Err(XdpError::Occupied { interface: name.to_owned(), attached }.into());
         }
-        features(name, way)?;
+        notes.extend(features(name, way)?);
     }
     let mtu = |name: &str| {
         interface_mtu(name).map_err(|e| ShieldError::Lacking(format!("cannot read the MTU of {name}: {e}")))
@@ -53,16 +53,12 @@ pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<(), ShieldError> {
             first.min(second)
         )));
     }
-    Ok(())
+    Ok(notes)
 }
 
-fn features(name: &str, way: Way) -> Result<(), ShieldError> {
-    let failed = |e: sys::ethtool::EthtoolError| ShieldError::Lacking(format!("cannot ask the driver of {name}: {e}"));
-    // Who has no features merges nothing.
-    let Some(features) = Ethtool::open().map_err(failed)?.features(name).map_err(failed)? else { return Ok(()) };
-    let is_on = |wanted: &str| features.iter().any(|feature| feature.name == wanted && feature.on);
+fn features(name: &str, way: Way) -> Result<Option<String>, ShieldError> {
     let merging: &[_] = if way == Way::Native { &[LRO] } else { &MERGING };
-    let on: Vec<&str> = merging.iter().filter(|(feature, _)| is_on(feature)).map(|(_, switch)| *switch).collect();
+    let on = offloads::on(name, merging)?;
     if !on.is_empty() {
         let why = match way {
             Way::Native => "its NIC",
@@ -70,16 +66,25 @@ fn features(name: &str, way: Way) -> Result<(), ShieldError> {
             Way::Ring => "what a packet socket gets",
         };
         return Err(ShieldError::Lacking(format!(
-            "{name} merges frames ({}) before {why} hands them over, and they would cross as frames that nobody sent: switch that off by `ethtool -K {name} {}`",
+            "{name} merges frames ({}) before {why} hands them over, and they would cross as frames that nobody sent: switch that off by `{}`",
             on.join(", "),
-            on.iter().map(|switch| format!("{switch} off")).collect::<Vec<_>>().join(" ")
+            offloads::off(name, &on)
         )));
     }
     // A packet socket is told the tag that was taken out.
-    if way != Way::Ring {
-        port::keeps_tags("the shield", name)?;
+    if way == Way::Ring {
+        return Ok(None);
     }
-    Ok(())
+    match offloads::tags(name)? {
+        Tags::Inside => Ok(None),
+        Tags::Beside { who, switch } => Err(ShieldError::Lacking(format!(
+            "{who} may take VLAN tags out of the frames before XDP sees them, and they would cross without: switch that off by `{switch}`, or use --backend ring"
+        ))),
+        Tags::Unknown { switch } => Ok(Some(format!(
+            "the other end of {name} is in another network namespace and cannot be asked: that VLAN tags stay in the frames there is assumed (if there are any: \
+             `{switch}`)"
+        ))),
+    }
 }
 
 /// Refuses an interface that takes no frames by XDP redirect; some do so only once they run a program.

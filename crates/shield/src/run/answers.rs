@@ -25,19 +25,6 @@ pub(super) fn challenge(rules: &[Rule]) -> bool {
     rules.iter().any(|rule| rule.action == Action::Challenge)
 }
 
-/// Where SYNs cannot be answered with cookies, the steps against attacks that would are left out, so that the next ones are taken at once: what
-/// is to be told about it.
-pub(super) fn leave_out(settings: &Settings, file: &mut RuleFile) -> Option<String> {
-    if settings.between.is_some() || file.rules.protected.is_empty() {
-        return None;
-    }
-    let error = HostCookies::of(&settings.interface).err()?;
-    let left_out = file.detection.leave_out_challenges();
-    left_out.then(|| {
-        format!("SYNs of an attack are not answered with cookies, and the next step is taken at once: {error}")
-    })
-}
-
 /// The maps of the cookies: those that a process before this one left, or new ones.
 pub(super) fn cookies(settings: &Settings) -> Result<Cookies, ShieldError> {
     let mode = match settings.between {

@@ -2,7 +2,7 @@
 
 use bpf::shield::{CookieMode, ShieldLink};
 
-use super::{answers, guard::Guard};
+use super::{answers, guard::Guard, interface};
 use crate::{compile::Now, error::ShieldError, rules::file::RuleFile};
 
 /// The wall clock may differ this much from the monotonic one before rules that expire are compiled anew.
@@ -83,6 +83,13 @@ impl Guard {
         let host = self.cookies.as_ref().filter(|cookies| matches!(cookies.mode(), CookieMode::Host(_)));
         let unmarked = host.and_then(|cookies| cookies.counts().ok()).map_or(0, |counts| counts.unmarked);
         warnings.extend(unmarked_acks(self.link.interface(), unmarked));
+        if host.is_some()
+            && self.challenges()
+            && let Err(error) = interface::answers(&self.settings)
+        {
+            warnings.push(format!("rules challenge, but {error}"));
+        }
+        warnings.extend(interface::merged(&self.settings, &self.file, false));
         warnings
     }
 }
@@ -113,7 +120,7 @@ fn unmarked_acks(interface: &str, frames: u64) -> Option<String> {
     (frames > 0).then(|| {
         format!(
             "{frames} ACKs with a right SYN cookie were dropped: the driver of {interface} cannot hand XDP metadata to the stack, so that challenged clients do not \
-             get in; start with --xdp generic, or have no rule that challenges"
+             get in; use a `limit` with `per-source` and net.ipv4.tcp_syncookies=2, or challenge on a machine in front of this one"
         )
     })
 }
@@ -164,6 +171,12 @@ mod tests {
     fn acks_that_are_lost_for_want_of_metadata_are_warned_of() {
         assert_eq!(unmarked_acks("eth0", 0), None);
         let said = unmarked_acks("eth0", 7).unwrap();
-        assert!(said.starts_with("7 ACKs") && said.contains("eth0") && said.contains("--xdp generic"), "{said}");
+        assert!(
+            said.starts_with("7 ACKs")
+                && said.contains("eth0")
+                && said.contains("in front of this one")
+                && !said.contains("generic"),
+            "{said}"
+        );
     }
 }

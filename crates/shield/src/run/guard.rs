@@ -9,9 +9,10 @@ use bpf::{
 
 use super::{
     ahead::Ahead,
-    answers::{accept, challenge, challenges, cookies, know_connections, leave_out},
+    answers::{accept, challenge, challenges, cookies, know_connections},
     asked::Asked,
     heart::Heart,
+    interface,
     left::Left,
     lock::{Lock, lock},
     machine,
@@ -95,10 +96,9 @@ impl Guard {
             if left.is_none() {
                 between::bring_up(pair, &settings.places.state)?;
             }
-            between::check(pair, way(settings.mode), left.is_some())?;
+            notes.extend(between::check(pair, way(settings.mode), left.is_some())?);
         }
-        machine::sees_tags(&settings, &file)?;
-        notes.extend(leave_out(&settings, &mut file));
+        notes.extend(interface::fit(&settings, &mut file)?);
         let (shared, links, memory) = match left {
             Some(Left { shared, link, second, memory, lost }) => {
                 notes.extend(lost);
@@ -181,7 +181,7 @@ impl Guard {
         let done = self.settings.source.read_again().and_then(|mut file| {
             let warnings = asked.judge(&file)?;
             asked.let_in(&mut self.settings.sessions);
-            self.notes.extend(leave_out(&self.settings, &mut file));
+            self.notes.extend(interface::fit(&self.settings, &mut file)?);
             self.hold(file, false).map(|()| warnings)
         });
         if done.is_err() {
@@ -248,7 +248,6 @@ impl Guard {
     }
 
     pub(super) fn hold(&mut self, file: RuleFile, urgent: bool) -> Result<(), ShieldError> {
-        machine::sees_tags(&self.settings, &file)?;
         let (interface, places) = (&self.settings.interface, &self.settings.places);
         let plan = Plan::of(self.watchman.as_ref(), interface, &file, places, Counting::Kernel, &mut self.notes)?;
         let mut extra = plan.extra(self.watchman.as_ref()).unwrap_or_else(|| self.extra.clone());

@@ -8,11 +8,7 @@ use nix::{
     sys::statfs::{BPF_FS_MAGIC, statfs},
 };
 
-use super::settings::Settings;
-use crate::{
-    error::ShieldError,
-    rules::{Rule, file::RuleFile},
-};
+use crate::error::ShieldError;
 
 /// The mount namespaces of this thread and of the first process.
 const NAMESPACES: [&str; 2] = ["/proc/thread-self/ns/mnt", "/proc/1/ns/mnt"];
@@ -109,26 +105,6 @@ fn monotonic_offset(text: &str) -> Option<String> {
     let found = words.into_iter().find(|words| words.first() == Some(&"monotonic"))?;
     let [_, seconds, nanoseconds] = found[..] else { return None };
     (seconds != "0" || nanoseconds != "0").then(|| format!("{seconds}.{nanoseconds:0>9}"))
-}
-
-/// Refuses rules about VLAN tags where XDP does not see them.
-///
-/// # Errors
-/// The first such rule, and how to have the tags left in the frames.
-pub(super) fn sees_tags(settings: &Settings, file: &RuleFile) -> Result<(), ShieldError> {
-    let about_tags = |rule: &&Rule| !rule.when.vlan.is_empty();
-    // Between two interfaces tags must stay whatever the rules are about.
-    let Some(rule) = file.rules.rules.iter().find(about_tags).filter(|_| settings.between.is_none()) else {
-        return Ok(());
-    };
-    let interface = &settings.interface;
-    port::keeps_tags("the shield", interface).map_err(|_| {
-        ShieldError::Lacking(format!(
-            "the rule \"{}\" is about VLAN tags, and the driver of {interface} may take them out of the frames before XDP sees them, so that it would \
-             never apply: switch that off by `ethtool -K {interface} rxvlan off`",
-            rule.name
-        ))
-    })
 }
 
 #[cfg(test)]

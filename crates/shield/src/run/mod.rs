@@ -7,6 +7,7 @@ pub mod control;
 pub(crate) mod follow;
 pub mod guard;
 mod heart;
+mod interface;
 pub mod keeper;
 mod left;
 pub(crate) mod lock;

@@ -1,0 +1,106 @@
+//! Interfaces on which rules would not do what they say: refused, left out or told of.
+
+mod shield_run_bed;
+
+use shield_run_bed::{Bed, bed};
+
+const CHALLENGE: &str = "[[rule]]\nname = \"web\"\naction = \"challenge\"\nprotocol = \"tcp\"\ndestination-port = 80\n";
+const PROTECT: &str = "protect = [\"198.18.0.2\"]\n";
+const LIMIT: &str =
+    "[[rule]]\nname = \"few\"\naction = \"limit\"\nrate = 100\nprotocol = \"udp\"\ndestination-port = 9\n";
+const VLAN: &str = "[[rule]]\nname = \"five\"\naction = \"drop\"\nvlan = 5\n";
+const LEFT_OUT: &str = "SYNs of an attack are not answered with cookies, and the next step is taken at once";
+
+/// Both ends in the host's namespace, and up; the shield of the bed is to be on the first.
+fn pair_in_the_host(bed: &mut Bed) -> (String, String) {
+    let (one, other) = (format!("{}y", bed.interface), format!("{}z", bed.interface));
+    bed.ip(&format!("link add {one} type veth peer name {other}"));
+    bed.ip(&format!("link set {one} up"));
+    bed.ip(&format!("link set {other} up"));
+    bed.interface.clone_from(&one);
+    (one, other)
+}
+
+#[test]
+fn generic_mode_challenges_nobody() {
+    let Some(mut bed) = bed("eksia") else { return };
+    let rules = bed.rules(CHALLENGE);
+    let refused = bed.refused(&bed.interface, &rules, &["--xdp", "generic"]);
+    for part in ["the rule \"web\" challenges", "generic XDP", "use native XDP", "tcp_syncookies=2"] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+    bed.rules(PROTECT);
+    bed.run(&rules, &["--xdp", "generic"]);
+    assert!(bed.log().contains(LEFT_OUT) && bed.log().contains("generic XDP"), "{}", bed.log());
+    bed.rules(CHALLENGE);
+    assert_eq!(bed.shield(&["reload", &bed.interface]).status.code(), Some(2), "nor after a reload");
+    assert!(bed.connects(), "the rules before hold");
+    bed.stop();
+}
+
+#[test]
+fn a_veth_whose_peer_would_lose_answers_challenges_nobody() {
+    let Some(mut bed) = bed("eksib") else { return };
+    bed.set_client("rx-gro", false);
+    let rules = bed.rules(CHALLENGE);
+    let refused = bed.refused(&bed.interface, &rules, &[]);
+    for part in ["the rule \"web\" challenges", "does not take the answers", "`ethtool -K PEER gro on`"] {
+        assert!(refused.contains(part), "{part}: {refused}");
+    }
+    bed.rules(PROTECT);
+    bed.run(&rules, &[]);
+    assert!(bed.log().contains(LEFT_OUT) && bed.log().contains("gro on"), "{}", bed.log());
+    bed.stop();
+    bed.set_client("rx-gro", true);
+    bed.rules(CHALLENGE);
+    bed.run(&rules, &[]);
+    assert!(bed.connects());
+    assert_eq!(bed.status()["totals"]["challenged"], 1);
+    assert_eq!(bed.warnings(), "[]");
+    bed.set_client("rx-gro", false);
+    assert!(bed.warnings().contains("does not take the answers"), "{}", bed.warnings());
+}
+
+#[test]
+fn packets_that_come_merged_to_rules_that_count_them_are_warned_of() {
+    let Some(mut bed) = bed("eksic") else { return };
+    let (one, other) = pair_in_the_host(&mut bed);
+    let (gro, tso) =
+        (format!("ethtool -K {one} gro off"), format!("ethtool -K {other} tso off tx-udp-segmentation off"));
+    bed.ethtool(&format!("-K {one} gro on"));
+    let rules = bed.rules(LIMIT);
+    bed.run(&rules, &[]);
+    assert_eq!(bed.warnings(), "[]", "native");
+    bed.stop();
+    // Native XDP on a veth has its peer cut segments, and gives that back.
+    bed.run(&rules, &["--xdp", "generic"]);
+    for said in [bed.log(), bed.warnings()] {
+        assert!(said.contains(&gro) && said.contains(&tso), "{said}");
+    }
+    assert!(bed.warnings().contains("few"), "{}", bed.warnings());
+    for command in [&gro, &tso] {
+        bed.ethtool(command.trim_start_matches("ethtool "));
+    }
+    assert_eq!(bed.warnings(), "[]");
+    bed.ethtool(&format!("-K {one} gro on"));
+    assert!(bed.warnings().contains(&gro) && !bed.warnings().contains(&tso), "{}", bed.warnings());
+    bed.rules("[[rule]]\nname = \"nine\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 9\n");
+    assert!(bed.shield(&["reload", &one]).status.success());
+    assert_eq!(bed.warnings(), "[]", "no rule counts packets");
+}
+
+#[test]
+fn rules_about_tags_that_stand_beside_the_frames_are_refused() {
+    let Some(mut bed) = bed("eksid") else { return };
+    let rules = bed.rules(VLAN);
+    bed.run(&rules, &[]);
+    assert!(bed.log().contains("in another network namespace"), "its end cannot be asked: {}", bed.log());
+    bed.stop();
+    let (one, other) = pair_in_the_host(&mut bed);
+    let way_out = format!("ethtool -K {other} txvlan off tx-vlan-stag-hw-insert off");
+    let refused = bed.refused(&one, &rules, &[]);
+    assert!(refused.contains("\"five\"") && refused.contains(&way_out), "{refused}");
+    bed.ethtool(way_out.trim_start_matches("ethtool "));
+    bed.run(&rules, &[]);
+    assert!(!bed.log().contains("VLAN"), "{}", bed.log());
+}

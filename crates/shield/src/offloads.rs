@@ -1,0 +1,126 @@
+//! What offloads of an interface, or of the other end of a veth, keep from a program at XDP: tags beside the frames, and packets that were merged.
+
+use host::wiring::{Peer, Wiring};
+use sys::ethtool::Ethtool;
+
+use crate::error::ShieldError;
+
+/// A feature by the kernel's name, and how ethtool(8) calls it for switching it off.
+pub(crate) type Feature = (&'static str, &'static str);
+
+/// What merges frames in a NIC.
+pub(crate) const LRO: Feature = ("rx-lro", "lro");
+/// What merges them before a program sees them that does not run in the driver.
+pub(crate) const MERGING: [Feature; 3] = [LRO, ("rx-gro-hw", "rx-gro-hw"), ("rx-gro", "gro")];
+/// By these a veth hands over segments that nobody has cut.
+const UNCUT: [Feature; 5] = [
+    ("tx-tcp-segmentation", "tso"),
+    ("tx-tcp-ecn-segmentation", "tso"),
+    ("tx-tcp-mangleid-segmentation", "tso"),
+    ("tx-tcp6-segmentation", "tso"),
+    ("tx-udp-segmentation", "tx-udp-segmentation"),
+];
+/// By these it hands over tags beside the frames.
+const BESIDE: [Feature; 2] = [("tx-vlan-hw-insert", "txvlan"), ("tx-vlan-stag-hw-insert", "tx-vlan-stag-hw-insert")];
+
+/// Where the VLAN tags of frames are when they come to XDP.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Tags {
+    /// In the frames.
+    Inside,
+    /// Where a program does not see them.
+    Beside {
+        /// Who does that.
+        who: String,
+        /// The command that ends it.
+        switch: String,
+    },
+    /// Nobody here can tell: the other end of the veth is in another network namespace.
+    Unknown {
+        /// The command for there.
+        switch: String,
+    },
+}
+
+/// Where those of an interface are.
+///
+/// # Errors
+/// It cannot be asked.
+pub(crate) fn tags(interface: &str) -> Result<Tags, ShieldError> {
+    Ok(match peer(interface)? {
+        None => match port::keeps_tags("the shield", interface) {
+            Ok(()) => Tags::Inside,
+            Err(_) => Tags::Beside {
+                who: format!("the driver of {interface}"),
+                switch: format!("ethtool -K {interface} rxvlan off"),
+            },
+        },
+        Some(Peer::Here(peer)) if on(&peer, &BESIDE)?.is_empty() => Tags::Inside,
+        Some(Peer::Here(peer)) => {
+            let switch = off(&peer, &BESIDE.map(|(_, switch)| switch));
+            Tags::Beside { who: format!("{peer}, the other end of {interface},"), switch }
+        }
+        Some(Peer::Elsewhere) => Tags::Unknown { switch: off("PEER", &BESIDE.map(|(_, switch)| switch)) },
+    })
+}
+
+/// The commands that end the merging of frames before generic XDP gets them; none: nothing here merges them.
+///
+/// # Errors
+/// The interface cannot be asked.
+pub(crate) fn unmerge(interface: &str) -> Result<Vec<String>, ShieldError> {
+    let mut commands = Vec::new();
+    let mut ask = |name: &str, features: &[Feature]| {
+        let found = on(name, features)?;
+        if !found.is_empty() {
+            commands.push(off(name, &found));
+        }
+        Ok::<_, ShieldError>(())
+    };
+    ask(interface, &MERGING)?;
+    if let Some(Peer::Here(peer)) = peer(interface)? {
+        ask(&peer, &UNCUT)?;
+    }
+    Ok(commands)
+}
+
+/// Which of these features are on, as ethtool(8) calls them.
+///
+/// # Errors
+/// The interface cannot be asked.
+pub(crate) fn on(interface: &str, wanted: &[Feature]) -> Result<Vec<&'static str>, ShieldError> {
+    let failed =
+        |e: sys::ethtool::EthtoolError| ShieldError::Lacking(format!("cannot ask the driver of {interface}: {e}"));
+    // Who has no features has none of these on.
+    let features = Ethtool::open().map_err(failed)?.features(interface).map_err(failed)?.unwrap_or_default();
+    let is_on = |name: &str| features.iter().any(|feature| feature.name == name && feature.on);
+    let mut found: Vec<_> = wanted.iter().filter(|(name, _)| is_on(name)).map(|(_, switch)| *switch).collect();
+    found.dedup();
+    Ok(found)
+}
+
+/// The command that switches features off.
+pub(crate) fn off(interface: &str, switches: &[&str]) -> String {
+    let switches: Vec<String> = switches.iter().map(|switch| format!("{switch} off")).collect();
+    format!("ethtool -K {interface} {}", switches.join(" "))
+}
+
+/// The other end of a veth.
+///
+/// # Errors
+/// The interfaces cannot be listed.
+pub(crate) fn peer(interface: &str) -> Result<Option<Peer>, ShieldError> {
+    Ok(wiring()?.peer(interface))
+}
+
+/// The VLAN devices on an interface.
+///
+/// # Errors
+/// As for [`peer`].
+pub(crate) fn vlans(interface: &str) -> Result<Vec<String>, ShieldError> {
+    Ok(wiring()?.vlans(interface).into_iter().map(ToOwned::to_owned).collect())
+}
+
+fn wiring() -> Result<Wiring, ShieldError> {
+    Wiring::read().map_err(|e| ShieldError::Lacking(format!("cannot list the interfaces: {e}")))
+}

@@ -1,0 +1,164 @@
+//! What an interface has to be like for rules to do what they say.
+
+use bpf::{XdpMode, shield::HostCookies};
+use host::wiring::Peer;
+
+use super::settings::Settings;
+use crate::{
+    error::ShieldError,
+    offloads::{self, Tags},
+    rules::{Action, Rule, file::RuleFile},
+};
+
+/// Refuses rules that would not do what they say on this interface, and leaves out steps of ladders that cannot be taken: what is to be told.
+///
+/// # Errors
+/// The first such rule, why, and what to do.
+pub(super) fn fit(settings: &Settings, file: &mut RuleFile) -> Result<Vec<String>, ShieldError> {
+    let mut notes = Vec::new();
+    notes.extend(sees_tags(settings, file)?);
+    notes.extend(challenged(settings, file)?);
+    notes.extend(leave_out(settings, file));
+    notes.extend(merged(settings, file, true));
+    Ok(notes)
+}
+
+/// Refuses rules about VLAN tags where XDP does not see them.
+fn sees_tags(settings: &Settings, file: &RuleFile) -> Result<Option<String>, ShieldError> {
+    let about_tags = |rule: &&Rule| !rule.when.vlan.is_empty();
+    // Between two interfaces tags must stay whatever the rules are about.
+    let Some(rule) = file.rules.rules.iter().find(about_tags).filter(|_| settings.between.is_none()) else {
+        return Ok(None);
+    };
+    let (interface, name) = (&settings.interface, &rule.name);
+    match offloads::tags(interface)? {
+        Tags::Inside => Ok(None),
+        Tags::Beside { who, switch } => Err(ShieldError::Lacking(format!(
+            "the rule \"{name}\" is about VLAN tags, and {who} may take them out of the frames before XDP sees them, so that it would never apply: \
+             switch that off by `{switch}`"
+        ))),
+        Tags::Unknown { switch } => Ok(Some(format!(
+            "the rule \"{name}\" applies only if VLAN tags stay in the frames at the other end of {interface}, which is in another network namespace \
+             and cannot be asked: `{switch}` there"
+        ))),
+    }
+}
+
+/// Refuses rules that challenge where their answers would not come to clients, or clients not to the server.
+fn challenged(settings: &Settings, file: &RuleFile) -> Result<Option<String>, ShieldError> {
+    let challenges = |rule: &&Rule| rule.action == Action::Challenge;
+    let Some(rule) = file.rules.rules.iter().find(challenges).filter(|_| settings.between.is_none()) else {
+        return Ok(None);
+    };
+    let name = &rule.name;
+    answers(settings).map_err(|error| match error {
+        ShieldError::Lacking(why) => ShieldError::Lacking(format!("the rule \"{name}\" challenges, but {why}")),
+        other => other,
+    })?;
+    let interface = &settings.interface;
+    let Tags::Unknown { switch } = offloads::tags(interface)? else { return Ok(None) };
+    let vlans = offloads::vlans(interface)?;
+    Ok((!vlans.is_empty()).then(|| {
+        format!(
+            "the rule \"{name}\" challenges, and clients of {} are answered in their VLAN only if tags stay in the frames at the other end of {interface}, \
+             which is in another network namespace and cannot be asked: `{switch}` there",
+            vlans.join(", ")
+        )
+    }))
+}
+
+/// Where SYNs cannot be answered with cookies, the steps against attacks that would are left out, so that the next ones are taken at once: what
+/// is to be told about it.
+fn leave_out(settings: &Settings, file: &mut RuleFile) -> Option<String> {
+    if settings.between.is_some() || file.rules.protected.is_empty() {
+        return None;
+    }
+    let error = answers(settings).and_then(|()| Ok(HostCookies::of(&settings.interface)?)).err()?;
+    let left_out = file.detection.leave_out_challenges();
+    left_out.then(|| {
+        format!("SYNs of an attack are not answered with cookies, and the next step is taken at once: {error}")
+    })
+}
+
+/// Whether SYNs to this host can be answered by XDP.
+///
+/// # Errors
+/// Why not, and what to do.
+pub(super) fn answers(settings: &Settings) -> Result<(), ShieldError> {
+    let interface = &settings.interface;
+    // The mark that XDP puts before a right ACK is in front of the MAC header, which generic mode has taken off when tc looks for it.
+    if settings.mode == XdpMode::Generic {
+        return Err(ShieldError::Lacking(format!(
+            "generic XDP on {interface} cannot hand an ACK with a right SYN cookie on to the server, so that challenged clients would connect and be reset: \
+             use native XDP; or a `limit` with `per-source` and net.ipv4.tcp_syncookies=2; or challenge on a machine in front of this one"
+        )));
+    }
+    let peer = offloads::peer(interface)?;
+    if let Some(peer) = &peer
+        && bpf::takes_redirected_frames(interface)? == Some(false)
+    {
+        let (there, peer) = match peer {
+            Peer::Here(peer) => ("", peer.as_str()),
+            Peer::Elsewhere => (" in its network namespace", "PEER"),
+        };
+        return Err(ShieldError::Lacking(format!(
+            "{interface} does not take the answers that XDP sends: a veth does while its peer runs NAPI (`ethtool -K {peer} gro on`{there}, or an XDP \
+             program there)"
+        )));
+    }
+    let Tags::Beside { who, switch } = offloads::tags(interface)? else { return Ok(()) };
+    let vlans = offloads::vlans(interface)?;
+    if vlans.is_empty() {
+        return Ok(());
+    }
+    Err(ShieldError::Lacking(untagged(interface, &vlans, &who, &switch)))
+}
+
+fn untagged(interface: &str, vlans: &[String], who: &str, switch: &str) -> String {
+    format!(
+        "{} on {interface} would have its clients answered outside of their VLAN: {who} may take tags out of the frames before XDP sees them; switch that \
+         off by `{switch}`",
+        vlans.join(", ")
+    )
+}
+
+/// What is to be told where rules that count packets get merged ones; what nobody here can tell only at the start.
+pub(super) fn merged(settings: &Settings, file: &RuleFile, start: bool) -> Option<String> {
+    if settings.mode != XdpMode::Generic || settings.between.is_some() {
+        return None;
+    }
+    let counts = |rule: &&Rule| matches!(rule.action, Action::Limit(_)) || !rule.when.length.is_empty();
+    let what = match file.rules.rules.iter().find(counts) {
+        Some(rule) => format!("the rule \"{}\"", rule.name),
+        None if !file.rules.protected.is_empty() => "detection".to_owned(),
+        None => return None,
+    };
+    let interface = &settings.interface;
+    // Who cannot be asked is not warned of.
+    let commands = offloads::unmerge(interface).unwrap_or_default();
+    let elsewhere = start && offloads::peer(interface).is_ok_and(|peer| peer == Some(Peer::Elsewhere));
+    let mut ways: Vec<String> = commands.iter().map(|command| format!("`{command}`")).collect();
+    if elsewhere {
+        let there = "at its other end, which is in another network namespace and cannot be asked";
+        ways.push(format!("`ethtool -K PEER tso off tx-udp-segmentation off` {there}"));
+    }
+    let gets = if commands.is_empty() { "may get" } else { "gets" };
+    (!ways.is_empty()).then(|| {
+        format!(
+            "generic XDP on {interface} {gets} TCP and UDP packets that were merged, of which {what} takes many for one; that ends by {}",
+            ways.join(", and by ")
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_that_would_be_answered_outside_of_their_vlan_are_told_of_with_the_way_out() {
+        let said =
+            untagged("eth0", &["eth0.5".into(), "lan".into()], "the driver of eth0", "ethtool -K eth0 rxvlan off");
+        assert!(said.starts_with("eth0.5, lan on eth0") && said.ends_with("`ethtool -K eth0 rxvlan off`"), "{said}");
+    }
+}
