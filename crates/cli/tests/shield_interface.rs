@@ -104,3 +104,21 @@ fn rules_about_tags_that_stand_beside_the_frames_are_refused() {
     bed.run(&rules, &[]);
     assert!(!bed.log().contains("VLAN"), "{}", bed.log());
 }
+
+#[test]
+fn a_mac_address_that_changes_goes_on_to_be_answered_for() {
+    let Some(mut bed) = bed("eksie") else { return };
+    let rules = bed.rules(CHALLENGE);
+    bed.run(&rules, &[]);
+    assert!(bed.connects());
+    assert_eq!(bed.status()["totals"]["challenged"], 1);
+    let (mac, interface) = ("02:00:00:00:00:77", bed.interface.clone());
+    bed.ip(&format!("link set {interface} address {mac}"));
+    bed.wait("it is seen", || bed.log().contains(&format!("{interface} has another MAC address")));
+    bed.know_host(mac);
+    assert!(bed.connects());
+    assert_eq!(bed.status()["totals"]["challenged"], 2, "{}", bed.log());
+    bed.ip(&format!("link set {interface} mtu 1400"));
+    bed.wait("it is seen", || bed.log().contains(&format!("{interface} has another MTU")));
+    assert_eq!(bed.log().matches("has another").count(), 2, "{}", bed.log());
+}

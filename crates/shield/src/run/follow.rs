@@ -1,6 +1,6 @@
 //! What changes under a running shield: the clock, the interface and its name.
 
-use bpf::shield::{CookieMode, ShieldLink};
+use bpf::shield::{CookieMode, Cookies, HostCookies, ShieldLink};
 
 use super::{answers, guard::Guard, interface};
 use crate::{compile::Now, error::ShieldError, rules::file::RuleFile};
@@ -38,6 +38,33 @@ impl Guard {
     pub fn follow_connections(&self) -> Result<(), ShieldError> {
         let Some(cookies) = self.cookies.as_ref().filter(|cookies| answers::is_crowded(cookies)) else { return Ok(()) };
         answers::know_connections(Some(cookies), self.challenges())
+    }
+
+    /// Makes the program anew when the interface's address, its MTU or settings net.ipv4.tcp_* have changed, which SYN-ACKs go by: frames to
+    /// another address would not be answered. What was done, in words.
+    ///
+    /// # Errors
+    /// As for [`Guard::reload`].
+    pub fn follow_host(&mut self) -> Result<Option<String>, ShieldError> {
+        let told = match self.cookies.as_ref().map(Cookies::mode) {
+            Some(CookieMode::Host(host)) => Some(host.clone()),
+            _ => None,
+        };
+        let before = [&told, &self.host].into_iter().flatten();
+        // What cannot be read now can be the next time.
+        let Some(Ok(now)) = (before.clone().count() > 0).then(|| HostCookies::of(&self.settings.interface)) else {
+            return Ok(None);
+        };
+        let Some(what) = before.map(|before| changed(before, &now)).find(|what| !what.is_empty()) else {
+            return Ok(None);
+        };
+        if told.is_some()
+            && let Some(cookies) = &mut self.cookies
+        {
+            *cookies = cookies.with(CookieMode::Host(now));
+        }
+        self.hold(self.file.clone(), false)?;
+        Ok(Some(format!("{} has another {what}: SYNs are answered accordingly from now on", self.link.interface())))
     }
 
     /// Goes by the new name of an interface that was renamed. What was done, in words; between two interfaces that is only said.
@@ -91,6 +118,19 @@ impl Guard {
         }
         warnings.extend(interface::merged(&self.settings, &self.file, false));
         warnings
+    }
+}
+
+/// What differs of what SYN-ACKs go by, in words; empty: nothing.
+fn changed(before: &HostCookies, now: &HostCookies) -> &'static str {
+    if before == now {
+        ""
+    } else if before.mac != now.mac {
+        "MAC address"
+    } else if (before.mss_v4, before.mss_v6) != (now.mss_v4, now.mss_v6) {
+        "MTU"
+    } else {
+        "setting net.ipv4.tcp_*"
     }
 }
 
@@ -165,6 +205,20 @@ mod tests {
         }
         let without = file::parse_in(rule, "f", Path::new("")).unwrap();
         assert!(!expires_otherwise(&without, then, at(0, 1010)), "nothing expires");
+    }
+
+    #[test]
+    fn what_syn_acks_go_by_is_told_by_name_when_it_differs() {
+        let before = HostCookies::default();
+        let other = |change: fn(&mut HostCookies)| {
+            let mut now = before.clone();
+            change(&mut now);
+            changed(&before, &now)
+        };
+        assert_eq!(other(|_| ()), "");
+        assert_eq!(other(|now| now.mac = Some([2; 6])), "MAC address");
+        assert_eq!(other(|now| now.mss_v4 = 1360), "MTU");
+        assert_eq!(other(|now| now.sack = false), "setting net.ipv4.tcp_*");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use bpf::{
     XdpMode,
-    shield::{Cookies, Shield, ShieldAck, ShieldLink, ShieldShared},
+    shield::{Cookies, HostCookies, Shield, ShieldAck, ShieldLink, ShieldShared},
 };
 
 use super::{
@@ -40,6 +40,8 @@ pub struct Guard {
     pub(super) second: Option<ShieldLink>,
     sides: Option<Sides>,
     pub(super) cookies: Option<Cookies>,
+    /// What SYN-ACKs of the programs say that were loaded last.
+    pub(super) host: Option<HostCookies>,
     ack: Option<ShieldAck>,
     pub(super) file: RuleFile,
     memory: Memory,
@@ -111,6 +113,7 @@ impl Guard {
             }
         };
         let heart = Heart::start(Arc::clone(&shared))?;
+        let host = interface::host(&settings, &file);
         let cookies = challenges(&file).then(|| cookies(&settings)).transpose()?;
         let plan = Plan::of(None, &settings.interface, &file, &settings.places, Counting::Kernel, &mut notes)?;
         let mut ahead = Ahead::new(&file.rules.protected);
@@ -154,6 +157,7 @@ impl Guard {
             second,
             sides,
             cookies,
+            host,
             ack,
             file,
             memory,
@@ -248,6 +252,7 @@ impl Guard {
     }
 
     pub(super) fn hold(&mut self, file: RuleFile, urgent: bool) -> Result<(), ShieldError> {
+        let host = interface::host(&self.settings, &file);
         let (interface, places) = (&self.settings.interface, &self.settings.places);
         let plan = Plan::of(self.watchman.as_ref(), interface, &file, places, Counting::Kernel, &mut self.notes)?;
         let mut extra = plan.extra(self.watchman.as_ref()).unwrap_or_else(|| self.extra.clone());
@@ -292,6 +297,7 @@ impl Guard {
         self.notes.extend(untold.iter().map(ToString::to_string));
         let challenged = self.challenges();
         (self.memory, self.file, self.read_at, self.extra) = (memory, file, read_at, extra);
+        self.host = host;
         // In between there were connections that the program has not seen.
         if self.challenges() != challenged
             && let Err(error) = know_connections(self.cookies.as_ref(), self.challenges())

@@ -3,7 +3,7 @@
 use bpf::{XdpMode, shield::HostCookies};
 use host::wiring::Peer;
 
-use super::settings::Settings;
+use super::{answers, settings::Settings};
 use crate::{
     error::ShieldError,
     offloads::{self, Tags},
@@ -149,6 +149,12 @@ pub(super) fn merged(settings: &Settings, file: &RuleFile, start: bool) -> Optio
             ways.join(", and by ")
         )
     })
+}
+
+/// What SYN-ACKs of rules say that hold, or that may come to hold against an attack; none: there are no such rules.
+pub(super) fn host(settings: &Settings, file: &RuleFile) -> Option<HostCookies> {
+    let wanted = settings.between.is_none() && (answers::challenges(file) || !file.rules.protected.is_empty());
+    wanted.then(|| HostCookies::of(&settings.interface).ok()).flatten()
 }
 
 #[cfg(test)]

@@ -101,6 +101,14 @@ pub fn keep(
             if let Err(error) = guard.follow_connections() {
                 tell(Told::Said(error.to_string()));
             }
+            match guard.follow_host() {
+                Ok(None) => {}
+                Ok(Some(said)) => tell(Told::Said(said)),
+                Err(error) => tell(Told::Said(format!(
+                    "SYNs are answered as before {} changed, for the program could not be made anew: {error}",
+                    guard.name()
+                ))),
+            }
             match guard.follow_clock() {
                 Ok(false) => {}
                 Ok(true) => tell(Told::Said("the clock was set: rules that expire were compiled again".to_owned())),
