@@ -361,8 +361,14 @@ mod tests {
     fn chunk(from: u64, count: u64) -> Chunk {
         let mut out = Chunk::default();
         for i in from..from + count {
-            let frame =
-                Frame { timestamp_ns: i * 1_000_000_000, wire_len: 60, data: &[0; 60], vlan: None, lost_before: 0 };
+            let frame = Frame {
+                timestamp_ns: i * 1_000_000_000,
+                wire_len: 60,
+                data: &[0; 60],
+                vlan: None,
+                unfinished: false,
+                lost_before: 0,
+            };
             pcapng::packet(&mut out.bytes, &frame, 1 << 18);
             out.note(frame.timestamp_ns);
         }

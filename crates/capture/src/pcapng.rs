@@ -234,8 +234,14 @@ mod tests {
         let mut out = Vec::new();
         head(&mut out, &section());
         let data = [7; 61];
-        let frame =
-            Frame { timestamp_ns: 1_700_000_000_123_456_789, wire_len: 61, data: &data, vlan: None, lost_before: 42 };
+        let frame = Frame {
+            timestamp_ns: 1_700_000_000_123_456_789,
+            wire_len: 61,
+            data: &data,
+            vlan: None,
+            unfinished: false,
+            lost_before: 42,
+        };
         packet(&mut out, &frame, 262_144);
         tail(&mut out, &Totals { start_ns: 1, end_ns: 2, received: 43, dropped: 42, delivered: 1 });
         let blocks = read(&out);
@@ -257,7 +263,7 @@ mod tests {
             let mut whole = data.clone();
             let mut wire_len = data.len() as u32 + more;
             let frame = Frame {
-                timestamp_ns: ts, wire_len, data: &data, lost_before: lost,
+                timestamp_ns: ts, wire_len, data: &data, unfinished: false, lost_before: lost,
                 vlan: tag.map(|(tpid, tci)| VlanTag { tpid, tci }),
             };
             if let (Some((tpid, tci)), true) = (tag, data.len() >= 12) {

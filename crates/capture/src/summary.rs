@@ -108,8 +108,14 @@ mod tests {
 
     fn shown(data: &[u8], link_type: u16) -> String {
         let mut out = Vec::new();
-        let frame =
-            Frame { timestamp_ns: 3_661_000_001_000, wire_len: data.len() as u32, data, vlan: None, lost_before: 0 };
+        let frame = Frame {
+            timestamp_ns: 3_661_000_001_000,
+            wire_len: data.len() as u32,
+            data,
+            vlan: None,
+            unfinished: false,
+            lost_before: 0,
+        };
         line(&mut out, &frame, link_type);
         String::from_utf8(out).expect("text")
     }

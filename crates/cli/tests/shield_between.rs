@@ -81,6 +81,9 @@ fn interfaces_that_will_not_do_are_refused() {
     bed.ip(&["link", "add", "ekbwx", "type", "veth", "peer", "name", "ekbwy"]);
     bed.ip(&["link", "set", "ekbwx", "up"]);
     refused(&format!("ekbwx,{second}"), &[], 3, "ethtool -K ekbwy txvlan off tx-vlan-stag-hw-insert off");
+    for more in [&["--xdp", "generic"][..], &["--backend", "ring"]] {
+        refused(&format!("ekbwx,{second}"), more, 3, "ethtool -K ekbwy tso off tx-udp-segmentation off");
+    }
     bed.ip(&["link", "del", "ekbwx"]);
 
     let other = bed.gateway.run(|| bpf::XdpFib::attach(&[second], bpf::XdpMode::Native).unwrap()).unwrap();
@@ -368,23 +371,43 @@ fn unknown_sources_show_generic_xdp_that_they_exist_and_connect_then() {
     unknown_sources("ekbwk", &["--xdp", "generic"]);
 }
 
+#[test]
+fn rings_finish_checksums_that_were_left_to_a_nic() {
+    let Some(mut bed) = bed("ekbwl") else { return };
+    for (ns, end) in [(&bed.client, &bed.client_end), (&bed.server, &bed.server_end)] {
+        let set = |feature: &str, on: bool| ns.handle().set_feature(&end.name, feature, on).expect("an offload");
+        set("tx-checksum-ip-generic", true);
+        for feature in ["tx-tcp-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation"] {
+            set(feature, false);
+        }
+    }
+    let rules = bed.rules(DROP_9);
+    bed.run(&rules, &["--backend", "ring"]);
+    bed.wait("frames cross", || bed.come_through(10, 1) == 1);
+    assert_eq!((bed.come_through(10, 5), bed.come_back(10, 5)), (5, 5));
+    assert!(connects(&bed, SERVER) && connects(&bed, CLIENT));
+    bed.stop();
+}
+
+/// Whether a client of that address connects, and its bytes cross.
+fn connects(from: &Bed, to: &str) -> bool {
+    let (there, here) = if to == SERVER { (&from.server, &from.client) } else { (&from.client, &from.server) };
+    let listener = there.run(|| TcpListener::bind((to, 80)).expect("a socket")).expect("a namespace");
+    let address = listener.local_addr().expect("its address");
+    let stream = here.run(|| TcpStream::connect_timeout(&address, between::PATIENCE)).expect("a namespace");
+    stream.is_ok_and(|mut stream| {
+        let (mut accepted, _) = listener.accept().expect("a connection");
+        stream.write_all(b"ek").expect("sent");
+        let mut bytes = [0; 2];
+        accepted.read_exact(&mut bytes).expect("received");
+        bytes == *b"ek"
+    })
+}
+
 fn unknown_sources(tag: &str, more: &[&str]) {
     let Some(mut bed) = bed(tag) else { return };
     let rules = bed.rules("[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n");
     bed.run(&rules, more);
-    let connects = |from: &Bed, to: &str| {
-        let (there, here) = if to == SERVER { (&from.server, &from.client) } else { (&from.client, &from.server) };
-        let listener = there.run(|| TcpListener::bind((to, 80)).expect("a socket")).expect("a namespace");
-        let address = listener.local_addr().expect("its address");
-        let stream = here.run(|| TcpStream::connect_timeout(&address, between::PATIENCE)).expect("a namespace");
-        stream.is_ok_and(|mut stream| {
-            let (mut accepted, _) = listener.accept().expect("a connection");
-            stream.write_all(b"ek").expect("sent");
-            let mut bytes = [0; 2];
-            accepted.read_exact(&mut bytes).expect("received");
-            bytes == *b"ek"
-        })
-    };
     // The rule is for both directions, and so is the question to sources that nobody knows.
     for to in [SERVER, CLIENT, SERVER] {
         assert!(connects(&bed, to), "{to}");

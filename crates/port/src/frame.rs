@@ -20,6 +20,8 @@ pub struct Frame<'a> {
     pub data: &'a [u8],
     /// A tag that the kernel took out and that belongs behind the two addresses.
     pub vlan: Option<VlanTag>,
+    /// The transport checksum was left to a NIC that has not seen the frame: it is that of the pseudo-header alone. Only rings tell.
+    pub unfinished: bool,
     /// Frames that this source lost between the frame before and this one, as far as the backend can tell; mostly 0.
     pub lost_before: u32,
 }

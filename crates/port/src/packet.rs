@@ -117,6 +117,7 @@ impl Source for PacketSource {
                 wire_len: packet.wire_len,
                 data: packet.data,
                 vlan: packet.vlan.map(|(tpid, tci)| VlanTag { tpid, tci }),
+                unfinished: false,
                 lost_before,
             });
         }

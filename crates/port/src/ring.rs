@@ -160,6 +160,7 @@ impl Source for RingSource {
                     wire_len: frame.wire_len,
                     data: frame.data,
                     vlan: frame.vlan.map(|(tpid, tci)| VlanTag { tpid, tci }),
+                    unfinished: frame.unfinished,
                     lost_before: losses.before(&frame),
                 });
             }

@@ -188,6 +188,7 @@ impl Source for TapSource {
                         wire_len: frame.wire_len,
                         data: frame.data,
                         vlan: None,
+                        unfinished: false,
                         lost_before: u32::try_from(lost).unwrap_or(u32::MAX),
                     });
                 });

@@ -13,7 +13,7 @@ pub(crate) const LRO: Feature = ("rx-lro", "lro");
 /// What merges them before a program sees them that does not run in the driver.
 pub(crate) const MERGING: [Feature; 3] = [LRO, ("rx-gro-hw", "rx-gro-hw"), ("rx-gro", "gro")];
 /// By these a veth hands over segments that nobody has cut.
-const UNCUT: [Feature; 5] = [
+pub(crate) const UNCUT: [Feature; 5] = [
     ("tx-tcp-segmentation", "tso"),
     ("tx-tcp-ecn-segmentation", "tso"),
     ("tx-tcp-mangleid-segmentation", "tso"),

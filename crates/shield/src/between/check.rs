@@ -1,12 +1,13 @@
 //! What two interfaces must be like for frames to cross between them unchanged.
 
 use bpf::XdpError;
+use host::wiring::Peer;
 use sys::{link, xsk::interface_mtu};
 
 use super::Pair;
 use crate::{
     error::ShieldError,
-    offloads::{self, LRO, MERGING, Tags},
+    offloads::{self, LRO, MERGING, Tags, UNCUT},
 };
 
 /// How frames cross.
@@ -71,9 +72,26 @@ fn features(name: &str, way: Way) -> Result<Option<String>, ShieldError> {
             offloads::off(name, &on)
         )));
     }
+    // Native XDP on a veth has its other end cut them.
+    let peer = offloads::peer(name)?.filter(|_| way != Way::Native);
+    if let Some(Peer::Here(peer)) = &peer {
+        let on = offloads::on(peer, &UNCUT)?;
+        if !on.is_empty() {
+            return Err(ShieldError::Lacking(format!(
+                "{peer}, the other end of {name}, hands over segments that nobody has cut, and they would cross as frames that nobody sent: switch that off \
+                 by `{}`",
+                offloads::off(peer, &on)
+            )));
+        }
+    }
     // A packet socket is told the tag that was taken out.
     if way == Way::Ring {
-        return Ok(None);
+        return Ok((peer == Some(Peer::Elsewhere)).then(|| {
+            format!(
+                "the other end of {name} is in another network namespace and cannot be asked: that it cuts segments is assumed, for larger frames than \
+                 the MTU are dropped (`ethtool -K PEER tso off tx-udp-segmentation off` there)"
+            )
+        }));
     }
     match offloads::tags(name)? {
         Tags::Inside => Ok(None),

@@ -10,6 +10,7 @@
 pub mod asking;
 mod buckets;
 mod carrier;
+mod checksum;
 mod counts;
 mod engine;
 mod known;
@@ -181,7 +182,7 @@ impl RingGateway {
         let made = Making { file: &file, extra: &[], watch: plan.config(None), threads: 2 * threads, holding: None };
         let engine = made.engine(&mut counters, &mut cache, read_at, Arc::clone(&memory))?;
         bring_up(pair, &settings.places.state)?;
-        check(pair, Way::Ring, false)?;
+        notes.extend(check(pair, Way::Ring, false)?);
         let [first, second] = pair.names().map(index);
         let indices = [first?, second?];
         let sides = Sides::start(pair, false, &settings.places.state)?;

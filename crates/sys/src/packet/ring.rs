@@ -201,6 +201,8 @@ pub struct RingFrame<'a> {
     pub data: &'a [u8],
     /// TPID and TCI of a VLAN tag that the kernel took out.
     pub vlan: Option<(u16, u16)>,
+    /// The transport checksum was left to a NIC that has not seen the frame (TP_STATUS_CSUMNOTREADY).
+    pub unfinished: bool,
     /// The flow hash, where [`RingLayout::rx_hash`] asked for it.
     pub rx_hash: u32,
 }
@@ -266,6 +268,7 @@ impl<'a> Iterator for Frames<'a> {
             wire_len: h.tp_len,
             data,
             vlan: super::batch::vlan(h.tp_status, h.hv1.tp_vlan_tci as u16, h.hv1.tp_vlan_tpid),
+            unfinished: h.tp_status & libc::TP_STATUS_CSUMNOTREADY != 0,
             rx_hash: h.hv1.tp_rxhash,
         })
     }

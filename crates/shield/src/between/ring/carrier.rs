@@ -19,6 +19,7 @@ use sys::{
 
 use super::{
     asking::Strain,
+    checksum,
     counts::{Counts, Total},
     engine::{Engine, Judged},
     gone, name,
@@ -242,14 +243,23 @@ impl Way {
     }
 }
 
-/// The frame with the tag that the kernel took out.
+/// The frame as it would be on a wire: with the tag that the kernel took out, and the checksum that was left to a NIC.
 fn whole<'a>(frame: &Frame<'a>, scratch: &'a mut Vec<u8>) -> &'a [u8] {
-    let Some(tag) = frame.vlan.filter(|_| frame.data.len() >= ETHERNET_LEN - 2) else { return frame.data };
+    let tag = frame.vlan.filter(|_| frame.data.len() >= ETHERNET_LEN - 2);
+    if tag.is_none() && !frame.unfinished {
+        return frame.data;
+    }
+    let (addresses, rest) = frame.data.split_at(if tag.is_some() { ETHERNET_LEN - 2 } else { 0 });
     scratch.clear();
-    scratch.extend_from_slice(&frame.data[..ETHERNET_LEN - 2]);
-    scratch.extend_from_slice(&tag.tpid.to_be_bytes());
-    scratch.extend_from_slice(&tag.tci.to_be_bytes());
-    scratch.extend_from_slice(&frame.data[ETHERNET_LEN - 2..]);
+    scratch.extend_from_slice(addresses);
+    if let Some(tag) = tag {
+        scratch.extend_from_slice(&tag.tpid.to_be_bytes());
+        scratch.extend_from_slice(&tag.tci.to_be_bytes());
+    }
+    scratch.extend_from_slice(rest);
+    if frame.unfinished {
+        checksum::finish(scratch);
+    }
     scratch
 }
 
@@ -262,7 +272,8 @@ mod tests {
     #[test]
     fn a_tag_that_was_taken_out_is_put_back() {
         let data: Vec<u8> = (0..20).collect();
-        let frame = |vlan| Frame { timestamp_ns: 0, wire_len: 20, data: &data, vlan, lost_before: 0 };
+        let frame =
+            |vlan| Frame { timestamp_ns: 0, wire_len: 20, data: &data, vlan, unfinished: false, lost_before: 0 };
         assert_eq!(whole(&frame(None), &mut Vec::new()), data);
         let mut scratch = Vec::new();
         let tagged = whole(&frame(Some(VlanTag { tpid: 0x88a8, tci: 0x2005 })), &mut scratch);
