@@ -9,6 +9,7 @@ use std::{
         unix::ffi::OsStrExt,
     },
     path::Path,
+    sync::OnceLock,
 };
 
 use libbpf_rs::{
@@ -50,7 +51,9 @@ impl ShieldAck {
     /// # Errors
     /// [`XdpError::Kernel`] below 6.9, which has no bpf_sk_assign_tcp_reqsk.
     pub fn needs() -> Result<(), XdpError> {
-        if kernel_has(ASSIGN) {
+        // All type information of the kernel is read for this, and it is asked again and again.
+        static HAS: OnceLock<bool> = OnceLock::new();
+        if *HAS.get_or_init(|| kernel_has(ASSIGN)) {
             return Ok(());
         }
         Err(XdpError::Kernel {
