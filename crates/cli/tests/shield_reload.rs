@@ -25,6 +25,23 @@ fn reload(bed: &Bed, more: &[&str]) -> Output {
 }
 
 #[test]
+fn the_allow_list_goes_by_the_machines_addresses() {
+    let Some(mut bed) = bed("ekrlb") else { return };
+    // As at the start of a machine: addresses come later.
+    bed.ip(&format!("address del 198.18.0.2/24 dev {}", bed.interface));
+    let rules = bed.rules("default = \"drop\"\n[management]\nfrom = [\"198.18.0.1\"]\n");
+    bed.run(&rules, &[]);
+    assert!(!bed.log().contains("present addresses"), "{}", bed.log());
+    bed.ip(&format!("address add 198.18.0.2/24 dev {}", bed.interface));
+    bed.wait("the allow-list is made anew", || bed.log().contains("present addresses"));
+    let to: SocketAddr = SSH.parse().expect("an address");
+    let _listener = bed.host.run(|| TcpListener::bind(to).expect("a listener")).expect("a namespace");
+    let gets_in = || bed.client.run(|| TcpStream::connect_timeout(&to, Duration::from_secs(3)).is_ok());
+    assert!(gets_in().expect("a namespace"), "{}", bed.log());
+    assert_eq!(bed.come_through(10, 5), 0, "nothing else");
+}
+
+#[test]
 fn who_asks_for_a_reload_is_let_in_and_not_cut_off() {
     let Some(mut bed) = bed("ekrla") else { return };
     let to: SocketAddr = SSH.parse().expect("an address");

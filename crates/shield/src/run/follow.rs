@@ -1,8 +1,10 @@
 //! What changes under a running shield: the clock, the interface and its name.
 
+use std::net::IpAddr;
+
 use bpf::shield::{CookieMode, Cookies, HostCookies, ShieldLink};
 
-use super::{answers, guard::Guard, interface};
+use super::{answers, guard::Guard, interface, making::own_addresses};
 use crate::{compile::Now, error::ShieldError, rules::file::RuleFile};
 
 /// The wall clock may differ this much from the monotonic one before rules that expire are compiled anew.
@@ -65,6 +67,25 @@ impl Guard {
         }
         self.hold(self.file.clone(), false)?;
         Ok(Some(format!("{} has another {what}: SYNs are answered accordingly from now on", self.link.interface())))
+    }
+
+    /// Makes the allow-list anew when this machine has other addresses: a shield that starts with the machine comes before them. Whether it
+    /// did.
+    ///
+    /// # Errors
+    /// As for [`Guard::reload`]; it is tried again when the rules are.
+    pub fn follow_addresses(&mut self) -> Result<bool, ShieldError> {
+        let now = own_addresses(&self.settings)?;
+        if now == self.own {
+            return Ok(false);
+        }
+        let rules = |own: &[IpAddr]| self.file.management.all(own, &self.settings.sessions);
+        let differ = rules(&now) != rules(&self.own);
+        self.own = now;
+        if differ {
+            self.hold(self.file.clone(), false)?;
+        }
+        Ok(differ)
     }
 
     /// Goes by the new name of an interface that was renamed. What was done, in words; between two interfaces that is only said.

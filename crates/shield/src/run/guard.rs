@@ -1,6 +1,6 @@
 //! The shield in front of an interface, tended by this process.
 
-use std::{sync::Arc, time::Duration};
+use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use bpf::{
     XdpMode,
@@ -16,7 +16,7 @@ use super::{
     left::Left,
     lock::{Lock, lock},
     machine,
-    making::Making,
+    making::{Making, own_addresses},
     memory::{Memory, write_memory},
     settings::Settings,
     watch::{Counting, Plan, Watchman},
@@ -47,6 +47,8 @@ pub struct Guard {
     memory: Memory,
     /// Rules that detection adds.
     extra: Vec<Rule>,
+    /// The machine's addresses in the allow-list.
+    pub(super) own: Vec<IpAddr>,
     ahead: Ahead,
     pub(super) watchman: Option<Watchman>,
     pub(super) read_at: Now,
@@ -116,6 +118,7 @@ impl Guard {
         let host = interface::host(&settings, &file);
         let cookies = challenges(&file).then(|| cookies(&settings)).transpose()?;
         let plan = Plan::of(None, &settings.interface, &file, &settings.places, Counting::Kernel, &mut notes)?;
+        let own = own_addresses(&settings)?;
         let mut ahead = Ahead::new(&file.rules.protected);
         let mut made = Making {
             ahead: &mut ahead,
@@ -124,6 +127,7 @@ impl Guard {
             shared: &shared,
             file: &file,
             extra: &[],
+            own: &own,
             memory,
             cookies: cookies.clone(),
             watch: plan.config(None),
@@ -162,6 +166,7 @@ impl Guard {
             file,
             memory,
             extra: Vec::new(),
+            own,
             ahead,
             watchman,
             read_at,
@@ -269,6 +274,7 @@ impl Guard {
                 }
             }
         }
+        let own = own_addresses(&self.settings)?;
         let mut elsewhere = plan.is_elsewhere().then(|| Ahead::new(&file.rules.protected));
         let mut made = Making {
             ahead: elsewhere.as_mut().unwrap_or(&mut self.ahead),
@@ -277,6 +283,7 @@ impl Guard {
             shared: &self.shared,
             file: &file,
             extra: &extra,
+            own: &own,
             memory: self.memory.clone(),
             cookies: self.cookies.clone(),
             watch: plan.config(self.watchman.as_ref()),
@@ -296,7 +303,7 @@ impl Guard {
         let untold = plan.carry_out(&mut self.watchman);
         self.notes.extend(untold.iter().map(ToString::to_string));
         let challenged = self.challenges();
-        (self.memory, self.file, self.read_at, self.extra) = (memory, file, read_at, extra);
+        (self.memory, self.file, self.read_at, self.extra, self.own) = (memory, file, read_at, extra, own);
         self.host = host;
         // In between there were connections that the program has not seen.
         if self.challenges() != challenged

@@ -109,6 +109,17 @@ pub fn keep(
                     guard.name()
                 ))),
             }
+            match guard.follow_addresses() {
+                Ok(false) => {}
+                Ok(true) => {
+                    tell(Told::Said("the management allow-list has this machine's present addresses".to_owned()));
+                }
+                Err(error) => {
+                    tell(Told::Said(format!(
+                        "the management allow-list has not this machine's present addresses: {error}"
+                    )));
+                }
+            }
             match guard.follow_clock() {
                 Ok(false) => {}
                 Ok(true) => tell(Told::Said("the clock was set: rules that expire were compiled again".to_owned())),

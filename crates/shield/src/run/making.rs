@@ -1,6 +1,6 @@
 //! From a file of rules to a program that is ready to be put in front of the interface.
 
-use std::sync::Arc;
+use std::{net::IpAddr, sync::Arc};
 
 use bpf::shield::{Between, Cookies, Heartbeat, Shield, ShieldConfig, ShieldShared, ShieldTables, WatchConfig};
 use model::shield::Fail;
@@ -29,6 +29,8 @@ pub(super) struct Making<'a> {
     pub(super) shared: &'a Arc<ShieldShared>,
     pub(super) file: &'a RuleFile,
     pub(super) extra: &'a [Rule],
+    /// Addresses of this machine, for the allow-list.
+    pub(super) own: &'a [IpAddr],
     pub(super) memory: Memory,
     pub(super) cookies: Option<Cookies>,
     pub(super) watch: Option<WatchConfig>,
@@ -36,14 +38,8 @@ pub(super) struct Making<'a> {
 
 impl Making<'_> {
     pub(super) fn shield(&mut self) -> Result<(Shield, Now, Job), ShieldError> {
-        let own = match self.settings.between {
-            // What crosses is for others.
-            Some(_) => Vec::new(),
-            None => session::own_addresses()
-                .map_err(|error| ShieldError::Lacking(format!("cannot list this machine's addresses: {error}")))?,
-        };
         let mut rules = self.file.rules.clone();
-        rules.rules.splice(0..0, self.file.management.all(&own, &self.settings.sessions));
+        rules.rules.splice(0..0, self.file.management.all(self.own, &self.settings.sessions));
         let without = rules;
         let rules = detect::insert(&without, self.extra);
         let now = Now::read();
@@ -89,6 +85,16 @@ impl Making<'_> {
         }
         Job { rules, template, exact, config, spare, shared: Arc::clone(self.shared) }
     }
+}
+
+/// The addresses that the allow-list is about.
+pub(super) fn own_addresses(settings: &Settings) -> Result<Vec<IpAddr>, ShieldError> {
+    if settings.between.is_some() {
+        // What crosses is for others.
+        return Ok(Vec::new());
+    }
+    session::own_addresses()
+        .map_err(|error| ShieldError::Lacking(format!("cannot list this machine's addresses: {error}")))
 }
 
 pub(super) fn indices(pair: &Pair) -> Result<Between, ShieldError> {
