@@ -62,7 +62,9 @@ fn tags() {
     assert_eq!(ip(&tagged(&[outer, inner])).vlan, Some(100));
     // Linux takes off any number of priority tags.
     assert!(matches!(Packet::parse(&tagged(&[[0x81, 0, 0, 0]; 3])), Parsed::Malformed(_)));
-    assert!(matches!(Packet::parse(&tagged(&[outer, inner, inner])), Parsed::Malformed(_)));
+    assert!(matches!(Packet::parse(&tagged(&[outer, inner, [0x81, 0, 0xe0, 0]])), Parsed::Malformed(_)));
+    assert_eq!(Packet::parse(&tagged(&[outer, inner, inner])), Parsed::NotIp);
+    assert!(matches!(Packet::parse(&tagged(&[outer, inner, inner])[..25]), Parsed::Malformed(_)));
     assert!(matches!(Packet::parse(&tagged(&[outer, inner])[..20]), Parsed::Malformed(_)));
 }
 
