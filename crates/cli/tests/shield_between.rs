@@ -373,7 +373,7 @@ fn unknown_sources_show_generic_xdp_that_they_exist_and_connect_then() {
 
 #[test]
 fn rings_finish_checksums_that_were_left_to_a_nic() {
-    let Some(mut bed) = bed("ekbwl") else { return };
+    let Some(mut bed) = bed("ekbwo") else { return };
     for (ns, end) in [(&bed.client, &bed.client_end), (&bed.server, &bed.server_end)] {
         let set = |feature: &str, on: bool| ns.handle().set_feature(&end.name, feature, on).expect("an offload");
         set("tx-checksum-ip-generic", true);

@@ -26,7 +26,7 @@ fn reload(bed: &Bed, more: &[&str]) -> Output {
 
 #[test]
 fn the_allow_list_goes_by_the_machines_addresses() {
-    let Some(mut bed) = bed("ekrlb") else { return };
+    let Some(mut bed) = bed("ekrld") else { return };
     // As at the start of a machine: addresses come later.
     bed.ip(&format!("address del 198.18.0.2/24 dev {}", bed.interface));
     let rules = bed.rules("default = \"drop\"\n[management]\nfrom = [\"198.18.0.1\"]\n");
