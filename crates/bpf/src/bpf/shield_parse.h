@@ -178,7 +178,7 @@ __noinline int shield_parse(struct xdp_md *ctx, struct shield_packet *p)
 {
 	struct cursor c = { .pos = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
 	enum shield_parsed parsed = SHIELD_NOT_IP;
-	struct shield_tag *tag, *third;
+	struct shield_tag *tag, third;
 	struct ethhdr *eth;
 	__u16 ethertype;
 
@@ -204,9 +204,9 @@ __noinline int shield_parse(struct xdp_md *ctx, struct shield_packet *p)
 			ethertype = bpf_ntohs(tag->ethertype);
 			p->ip_at += sizeof(*tag);
 			if (shield_is_tag(ethertype)) {
-				third = cursor_take(&c, sizeof(*third));
 				/* The stack takes off any number of priority tags: what is behind them would reach it unseen. */
-				if (!third || !p->vlan || !(tag->id & bpf_htons(0xfff)) || !(third->id & bpf_htons(0xfff)))
+				if (!p->vlan || !(tag->id & bpf_htons(0xfff)) || bpf_xdp_load_bytes(ctx, p->ip_at, &third, sizeof(third)) ||
+				    !(third.id & bpf_htons(0xfff)))
 					return SHIELD_MALFORMED;
 			}
 		}
