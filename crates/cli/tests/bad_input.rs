@@ -8,7 +8,10 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
+mod kept;
+
 use assert_cmd::cargo::CommandCargoExt;
+use kept::Kept;
 use nix::fcntl::{Flock, FlockArg};
 
 fn evenkeel() -> Command {
@@ -41,33 +44,29 @@ fn refused(output: &Output, code: i32, words: &[&str]) {
 
 /// Every affinity and steering mask of the machine.
 fn settings() -> Vec<(PathBuf, String)> {
-    let mut files: Vec<PathBuf> =
-        fs::read_dir("/proc/irq").unwrap().flatten().map(|e| e.path().join("smp_affinity")).collect();
-    for nic in fs::read_dir("/sys/class/net").unwrap().flatten() {
-        for queue in fs::read_dir(nic.path().join("queues")).into_iter().flatten().flatten() {
-            files.extend(["rps_cpus", "xps_cpus"].map(|f| queue.path().join(f)));
-        }
-    }
-    files.into_iter().filter_map(|p| Some((p.clone(), fs::read_to_string(p).ok()?))).collect()
+    kept::steering().into_iter().filter_map(|p| Some((p.clone(), fs::read_to_string(p).ok()?))).collect()
 }
 
 /// One machine: one test at a time.
 static MACHINE: Mutex<()> = Mutex::new(());
 
 /// The turn of a test in which `spread apply` has something to do on this machine; none, with the reason said, elsewhere.
-fn turn() -> Option<MutexGuard<'static, ()>> {
+fn turn() -> Option<(Kept, MutexGuard<'static, ()>)> {
     if !nix::unistd::geteuid().is_root() {
         skip("this takes root");
         return None;
     }
     let turn = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let files = kept::steering();
+    let kept = Kept::new(files.clone());
+    kept::unspread(&files);
     let plan = run(&["spread", "plan", "--shell"]);
     let has_work = plan.status.success() && String::from_utf8_lossy(&plan.stdout).lines().any(|l| !l.starts_with('#'));
     if !has_work {
         skip("this machine has no interrupts to spread");
         return None;
     }
-    Some(turn)
+    Some((kept, turn))
 }
 
 #[test]

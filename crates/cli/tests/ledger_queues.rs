@@ -2,8 +2,10 @@
 
 use std::{net::UdpSocket, path::Path};
 
+mod kept;
 mod losses;
 
+use kept::Kept;
 use losses::{BOX, FLOOD, LOADS, RECEIVER, alone, road};
 use sys::packet::{PacketSocket, RingLayout, RxRing};
 
@@ -64,25 +66,6 @@ fn a_token_bucket_that_is_full() {
     }
 }
 
-/// A short backlog for as long as it lives.
-struct ShortBacklog(String);
-
-impl ShortBacklog {
-    const FILE: &str = "/proc/sys/net/core/netdev_max_backlog";
-
-    fn new() -> Self {
-        let before = std::fs::read_to_string(Self::FILE).expect("it can be read");
-        std::fs::write(Self::FILE, "16").expect("it can be written");
-        Self(before)
-    }
-}
-
-impl Drop for ShortBacklog {
-    fn drop(&mut self) {
-        let _ = std::fs::write(Self::FILE, self.0.trim());
-    }
-}
-
 #[test]
 fn a_backlog_that_is_full() {
     let _alone = alone();
@@ -105,7 +88,7 @@ fn a_backlog_that_is_full() {
         let text = road.sender.run(|| std::fs::read_to_string(path)).expect("a namespace").expect("a counter");
         text.trim().parse::<u64>().expect("a number")
     };
-    let _short = ShortBacklog::new();
+    let _short = Kept::set(Path::new("/proc/sys/net/core/netdev_max_backlog"), "16");
     let (found, lost) = road.measure(|| {
         let before = refused();
         road.send_udp(RECEIVER, 9, FLOOD);

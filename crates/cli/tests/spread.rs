@@ -1,6 +1,6 @@
 //! `spread`, `undo` and `confirm` on this machine's own NIC, and plans for saved machines.
 //!
-//! Whatever a test does, the guard puts every affinity back as it was, also when the test fails.
+//! Whatever a test does, the guard puts every affinity back as it was, also when the test fails or is killed.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,10 @@ use std::{
     time::{Duration, Instant},
 };
 
+mod kept;
+
 use assert_cmd::cargo::CommandCargoExt;
+use kept::Kept;
 use serde_json::Value;
 
 /// One NIC: one test at a time.
@@ -37,6 +40,8 @@ struct Guard {
     before: BTreeMap<PathBuf, String>,
     state: tempfile::TempDir,
     nic: String,
+    // Dropped in this order: all is put back before the next one's turn.
+    _kept: Kept,
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -48,6 +53,10 @@ impl Guard {
             return None;
         }
         let turn = NIC.lock().unwrap_or_else(PoisonError::into_inner);
+        // Every interrupt, not only those of the NIC: a test must not touch any other.
+        let files = kept::steering();
+        let kept = Kept::new(files.clone());
+        kept::unspread(&files);
         let plan = evenkeel(&["spread", "plan", "--json"]);
         if !plan.status.success() {
             skip(&text(&plan));
@@ -55,18 +64,8 @@ impl Guard {
         }
         let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
         let nic = plan["rows"][0]["nic"].as_str().unwrap().to_owned();
-        // Every interrupt, not only those of the NIC: a test must not touch any other.
-        let mut files: Vec<PathBuf> = fs::read_dir("/proc/irq")
-            .unwrap()
-            .flatten()
-            .map(|e| e.path().join("smp_affinity"))
-            .filter(|p| p.exists())
-            .collect();
-        for queue in fs::read_dir(format!("/sys/class/net/{nic}/queues")).unwrap().flatten() {
-            files.extend(["rps_cpus", "xps_cpus"].map(|f| queue.path().join(f)));
-        }
         let before = files.into_iter().filter_map(|p| Some((p.clone(), fs::read_to_string(p).ok()?))).collect();
-        Some(Self { before, state: tempfile::tempdir().unwrap(), nic, _turn: turn })
+        Some(Self { before, state: tempfile::tempdir().unwrap(), nic, _kept: kept, _turn: turn })
     }
 
     fn state(&self) -> &str {
@@ -108,16 +107,6 @@ impl Guard {
 
     fn guardian(&self) -> Option<u64> {
         self.records().iter().find(|r| r["record"] == "guarded").and_then(|r| r["pid"].as_u64())
-    }
-}
-
-impl Drop for Guard {
-    fn drop(&mut self) {
-        for path in self.changed() {
-            if let Err(error) = fs::write(path, self.before[path].trim()) {
-                eprintln!("{} stays changed: {error}", path.display());
-            }
-        }
     }
 }
 
