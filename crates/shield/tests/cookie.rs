@@ -136,6 +136,8 @@ fn options_of_ip_are_not_answered_but_their_syn_is() {
 #[test]
 fn only_a_right_cookie_passes() {
     let Some(server) = Server::new("ckwrong") else { return };
+    // Times that a segment came too late behind its ACK.
+    let mut late = 0;
     for family in 0..2 {
         let syn = server.syn(family);
         let answer = server.answer(&syn, &syn.bytes());
@@ -159,7 +161,9 @@ fn only_a_right_cookie_passes() {
         }
         assert_eq!(pass(&Frame { flags: ACK | FIN, ..good.clone() }), PASS);
         let behind = Frame { seq: good.seq.wrapping_add(10), ..good.clone() };
-        assert_eq!(pass(&behind), PASS, "what comes behind the ACK, before TCP has heard of it");
+        // Remembered for 32 ms, by the CPU that saw the ACK: on a busy machine this thread may be late, or elsewhere by then.
+        let in_time = || pass(&good) == PASS && pass(&behind) == PASS;
+        late += (0..100).position(|_| in_time()).expect("what comes behind the ACK, before TCP has heard of it");
         assert_eq!(pass(&Frame { seq: good.seq.wrapping_add(1 << 18), ..good.clone() }), DROP, "too far behind");
         // One of 2^29 numbers is right; none of these is likely to be.
         for n in 1..2000u32 {
@@ -168,8 +172,9 @@ fn only_a_right_cookie_passes() {
         }
     }
     let counts = server.bed.counts();
-    assert_eq!((counts.right, counts.odd), (4, 12));
-    assert_eq!(counts.wrong, 2 * (5 + 1999));
+    let late = late as u64;
+    assert_eq!((counts.right, counts.odd), (6 + late, 12));
+    assert_eq!(counts.wrong, 2 * (5 + 1999) + late);
 }
 
 #[test]
