@@ -14,11 +14,12 @@
  * most, 1 for frames of least size), and there is at most one.
  *
  * What a client and an administrator notice:
- * - Host: a cookie lasts 2 minutes (the kernel's). A client whose ACK was lost, or found the listener's queue full, gets in with the data
- *   that it sends next. What this machine forwards passes; but the listener has to be in the interface's network namespace: what is sent
- *   on to another one by NAT (containers) looks as if it were for this machine, and must not be challenged here. Without timestamps only the MSS is kept, as with the kernel's cookies. Data in a SYN (TCP Fast Open) is
- *   not acknowledged, so that it comes again. Frames with two tags, and ACKs in fragments, make no connection this way. A SYN's checksum
- *   is not looked at. ACKs to a listener without a right cookie get no RST.
+ * - Host: a cookie lasts 2 minutes (the kernel's). A client whose ACK was lost, or found the listener's queue full, gets in with the
+ *   data that it sends next. What this machine forwards passes; but the listener has to be in the interface's network namespace: what is
+ *   sent on to another one by NAT (containers) looks as if it were for this machine, and must not be challenged here. Without timestamps
+ *   only the MSS is kept, as with the kernel's cookies. Data in a SYN (TCP Fast Open) is not acknowledged, so that it comes again. Frames
+ *   with two tags, and ACKs in fragments, make no connection this way. A SYN's checksum is not looked at. ACKs to a listener without a
+ *   right cookie get no RST.
  * - Gateway: the first connection of a source takes two more packets and, with Linux clients, some 10 ms; clients of other systems try
  *   again after their retransmission time, a second or more, and so does Linux if a new minute began in between. A firewall before the
  *   client that drops what it thinks invalid keeps it out. Who can see a known source's address can spoof it.

@@ -2,6 +2,7 @@
 
 mod ask;
 mod judge;
+mod options;
 mod run;
 mod teller;
 

@@ -1,16 +1,12 @@
 //! `[detection]`, key by key: what cannot be is told in the file's own words, all of it at once.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
 
 use model::shield_event::{AttackClass, Measure};
-use toml::{
-    Spanned,
-    de::{DeTable, DeValue},
-};
 
 use super::{
     keys::{self, Fault},
-    toml_words,
+    reader::{Reader, Value},
     words::{self, Wrong},
 };
 use crate::detect::{
@@ -41,8 +37,6 @@ const LADDER_INSTEAD: &str =
     "write steps as tables: [{ do = \"challenge\" }, { do = \"limit-per-source\", pps = 500 }]";
 /// The greatest burst.
 const BURST_MAX: f64 = 1e9;
-
-type Value<'i> = Spanned<DeValue<'i>>;
 
 /// What the table says; faults are noted.
 pub(super) fn read(value: &Value<'_>, faults: &mut Vec<Fault>) -> DetectConfig {
@@ -117,116 +111,7 @@ pub(super) fn read(value: &Value<'_>, faults: &mut Vec<Fault>) -> DetectConfig {
     config
 }
 
-struct Reader<'f> {
-    faults: &'f mut Vec<Fault>,
-}
-
 impl Reader<'_> {
-    fn wrong(&mut self, value: &Value<'_>, what: impl Into<String>, instead: impl Into<String>) {
-        self.faults.push((value.span().start, Wrong::new(what, instead)));
-    }
-
-    /// Does `with` the values of all keys that are known.
-    fn each<'v>(
-        &mut self,
-        value: &'v Value<'_>,
-        name: &str,
-        known: &[&str],
-        instead: &str,
-        with: &mut dyn FnMut(&mut Self, &str, &'v Value<'_>),
-    ) {
-        let Some(table) = self.table(value, instead) else { return };
-        for (key, value) in table {
-            match known.iter().find(|known| **known == key.get_ref().as_ref()) {
-                Some(known) => with(self, known, value),
-                None => {
-                    let wrong = Wrong::new(
-                        format!("`{name}` has no key `{}`", key.get_ref()),
-                        keys::instead_of(key.get_ref(), known),
-                    );
-                    self.faults.push((key.span().start, wrong));
-                }
-            }
-        }
-    }
-
-    fn table<'v, 'i>(&mut self, value: &'v Value<'i>, instead: &str) -> Option<&'v DeTable<'i>> {
-        toml_words::table(value, instead).map_err(|fault| self.faults.push(fault)).ok()
-    }
-
-    fn number(&mut self, value: &Value<'_>, key: &str) -> Option<f64> {
-        let number = match value.get_ref() {
-            DeValue::Integer(_) | DeValue::Float(_) => plain(value).and_then(|text| text.parse().ok()),
-            _ => None,
-        };
-        if number.is_none() {
-            self.wrong(value, format!("`{key}` is no number"), format!("write it without quotes, as in {key} = 5"));
-        }
-        number
-    }
-
-    fn whole(&mut self, value: &Value<'_>, key: &str) -> Option<u64> {
-        let number = match value.get_ref() {
-            DeValue::Integer(_) => plain(value).and_then(|text| text.parse().ok()),
-            _ => None,
-        };
-        if number.is_none() {
-            self.wrong(
-                value,
-                format!("`{key}` is no whole number"),
-                format!("write it without quotes, as in {key} = 5"),
-            );
-        }
-        number
-    }
-
-    fn boolean(&mut self, value: &Value<'_>, key: &str) -> Option<bool> {
-        let boolean = value.get_ref().as_bool();
-        if boolean.is_none() {
-            self.wrong(value, format!("`{key}` is neither true nor false"), "write true or false, without quotes");
-        }
-        boolean
-    }
-
-    fn path(&mut self, value: &Value<'_>, key: &str) -> Option<PathBuf> {
-        let path = value.get_ref().as_str().filter(|path| !path.is_empty()).map(PathBuf::from);
-        if path.is_none() {
-            self.wrong(
-                value,
-                format!("`{key}` is no file"),
-                format!("write its path in quotes, as in {key} = \"/var/log/…\""),
-            );
-        }
-        path
-    }
-
-    fn port(&mut self, value: &Value<'_>) -> Option<u16> {
-        let text = plain(value).unwrap_or_default();
-        let port = words::range(&text, "port", 0, 65535).ok().filter(|range| range.start() == range.end());
-        if port.is_none() {
-            self.wrong(value, "`port` is no port", "write a number from 1 to 65535, as in port = 9464");
-        }
-        port.map(|range| *range.start())
-    }
-
-    /// Packets, or bits, per second: a number, or as rules have it.
-    fn rate(&mut self, value: &Value<'_>, key: &str) -> Option<f64> {
-        let text = plain(value);
-        let rate = match value.get_ref() {
-            DeValue::String(text) => words::rate(text).ok().map(|pps| pps as f64),
-            _ => text.as_ref().and_then(|text| text.parse().ok()),
-        };
-        if rate.is_none() {
-            let shown = text.map_or_else(String::new, |text| format!(" `{text}`"));
-            self.wrong(
-                value,
-                format!("`{key}`{shown} is not a rate"),
-                "write a number per second, such as 5000, \"5k/s\" or \"1.5M/s\"",
-            );
-        }
-        rate
-    }
-
     fn limits(&mut self, value: &Value<'_>, name: &str) -> BTreeMap<Measure, f64> {
         let known = Measure::ALL.map(Measure::word);
         let mut limits = BTreeMap::new();
@@ -342,17 +227,6 @@ impl Reader<'_> {
             self.wrong(value, "a hook without a program", instead);
         }
         (self.faults.len() == before).then_some(hook)
-    }
-}
-
-/// A value without its quotes, as words are written.
-fn plain(value: &Value<'_>) -> Option<String> {
-    let words = toml_words::values(value).ok()?;
-    match &words[..] {
-        // TOML lets digits be grouped.
-        [word] if value.get_ref().as_str().is_none() => Some(word.text.replace('_', "")),
-        [word] => Some(word.text.clone()),
-        _ => None,
     }
 }
 

@@ -7,6 +7,7 @@ pub mod flags;
 pub mod keys;
 pub mod management;
 pub mod model;
+mod reader;
 pub mod sets;
 pub mod toml_words;
 pub mod words;

@@ -17,6 +17,7 @@ pub mod memory;
 pub mod places;
 pub mod session;
 pub mod settings;
+mod start;
 pub mod status;
 pub mod unit;
 pub(crate) mod watch;

@@ -11,13 +11,13 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use bpf::XdpMode;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use model::{
     schema::Document,
     shield::{Fail, ShieldStatus},
 };
 use shield::{
-    between::{Pair, ring::RingGateway},
+    between::ring::RingGateway,
     run::{
         Asked, Command, Ended, Guard, Places, Settings, Signals, Told, control::Listener, keep, keeper::Request,
         session, status, unit as systemd,
@@ -27,112 +27,17 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sys::privilege::{self, Capability};
 
 use super::{
-    RuleArgs,
     ask::with_rates,
+    options::{Backend, FailArg, Mode, ShieldOptions},
     teller::{Teller, end_soon},
 };
 use crate::{
     failure::{Failure, Outcome, note, print},
-    numbers::number,
     periods::seconds,
 };
 
 /// How long a status may take that its own process is asked for.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Mode {
-    /// In the driver.
-    Native,
-    /// On finished socket buffers: works everywhere, and saves little.
-    Generic,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum FailArg {
-    /// Everything passes.
-    Open,
-    /// Only what the management allow-list lets in passes.
-    Closed,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Backend {
-    /// A program in the kernel.
-    Xdp,
-    /// Packet rings, for drivers without XDP: frames cross in this process, and only there.
-    Ring,
-}
-
-/// What a shield is to be.
-#[derive(Debug, Args)]
-struct ShieldOptions {
-    /// The interface.
-    #[arg(required_unless_present = "between", conflicts_with = "between")]
-    interface: Option<String>,
-    /// Between two interfaces instead: what passes leaves by the other one unchanged, in both directions.
-    #[arg(long, value_name = "A,B", value_parser = pair)]
-    between: Option<Pair>,
-    #[command(flatten)]
-    rules: RuleArgs,
-    /// Where the program runs. Default: native.
-    #[arg(long, value_enum)]
-    xdp: Option<Mode>,
-    /// What frames between two interfaces cross by.
-    #[arg(long, value_enum, default_value_t = Backend::Xdp)]
-    backend: Backend,
-    /// Threads of packet rings in each direction (1 to 64). Default: 1.
-    #[arg(long, value_name = "COUNT", value_parser = number::<u8>("a number of threads", "2", 1..=64))]
-    threads: Option<u8>,
-    /// What becomes of packets when the control process is gone. Default: open; packet rings can only be closed.
-    #[arg(long, value_enum)]
-    fail: Option<FailArg>,
-    /// Seconds without a sign of life of the control process before the shield fails (0.3 to 60).
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.7, value_parser = patience)]
-    patience: f64,
-}
-
-fn pair(text: &str) -> Result<Pair, String> {
-    Pair::parse(text).map_err(|error| error.to_string())
-}
-
-impl ShieldOptions {
-    /// The interface, or both as `A,B`.
-    fn name(&self) -> String {
-        match &self.between {
-            Some(pair) => pair.to_string(),
-            None => self.interface.clone().unwrap_or_default(),
-        }
-    }
-
-    /// Refuses what has no meaning beside the rest.
-    fn check(&self) -> Result<(), Failure> {
-        let wrong = match self.backend {
-            Backend::Xdp if self.threads.is_some() => {
-                "--threads is of packet rings: add --backend ring (with --between A,B), or leave it out"
-            }
-            Backend::Ring if self.xdp.is_some() => {
-                "--xdp is of the kernel's program, which packet rings do without: leave it out"
-            }
-            _ => return Ok(()),
-        };
-        Err(Failure::usage(anyhow!(wrong)))
-    }
-
-    fn threads(&self) -> u8 {
-        self.threads.unwrap_or(1)
-    }
-
-    /// The interface; of two the first, by which the shield goes.
-    fn first(&self) -> String {
-        self.between.as_ref().map_or_else(|| self.interface.clone().unwrap_or_default(), |pair| pair.first.clone())
-    }
-}
-
-fn patience(text: &str) -> Result<f64, String> {
-    let number = text.parse::<f64>().ok().filter(|number| (0.3..=60.0).contains(number));
-    number.ok_or_else(|| "the patience is from 0.3 to 60 seconds".to_owned())
-}
 
 /// Put a shield in front of an interface, and tend it until Ctrl-C takes it away.
 ///
@@ -180,7 +85,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let sessions = if options.between.is_some() { Vec::new() } else { session::sessions() };
     let name = options.name();
     let asked = Asked { sessions, force: args.force };
-    asked.judge(&file)?.iter().for_each(|told| note(format_args!("{}: {told}", file_name(options))));
+    asked.judge(&file)?.iter().for_each(|told| note(format_args!("{}: {told}", options.file_name())));
     privilege::require(
         format!("a shield in front of {name}"),
         &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
@@ -287,10 +192,6 @@ fn say_generic(failure: Failure) -> Failure {
         true => failure.after("Ask for it by `--xdp generic`"),
         false => failure,
     }
-}
-
-fn file_name(options: &ShieldOptions) -> String {
-    options.rules.rules.as_ref().map_or_else(|| "--rule".to_owned(), |path| path.display().to_string())
 }
 
 /// Says that the keeper has ended, however it did.

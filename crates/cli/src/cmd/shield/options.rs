@@ -1,0 +1,107 @@
+//! What a shield is to be: the options that `shield run` and `shield unit` share.
+
+use anyhow::anyhow;
+use clap::{Args, ValueEnum};
+use shield::between::Pair;
+
+use super::RuleArgs;
+use crate::{failure::Failure, numbers::number};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Mode {
+    /// In the driver.
+    Native,
+    /// On finished socket buffers: works everywhere, and saves little.
+    Generic,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum FailArg {
+    /// Everything passes.
+    Open,
+    /// Only what the management allow-list lets in passes.
+    Closed,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Backend {
+    /// A program in the kernel.
+    Xdp,
+    /// Packet rings, for drivers without XDP: frames cross in this process, and only there.
+    Ring,
+}
+
+/// What a shield is to be.
+#[derive(Debug, Args)]
+pub(super) struct ShieldOptions {
+    /// The interface.
+    #[arg(required_unless_present = "between", conflicts_with = "between")]
+    pub(super) interface: Option<String>,
+    /// Between two interfaces instead: what passes leaves by the other one unchanged, in both directions.
+    #[arg(long, value_name = "A,B", value_parser = pair)]
+    pub(super) between: Option<Pair>,
+    #[command(flatten)]
+    pub(super) rules: RuleArgs,
+    /// Where the program runs. Default: native.
+    #[arg(long, value_enum)]
+    pub(super) xdp: Option<Mode>,
+    /// What frames between two interfaces cross by.
+    #[arg(long, value_enum, default_value_t = Backend::Xdp)]
+    pub(super) backend: Backend,
+    /// Threads of packet rings in each direction (1 to 64). Default: 1.
+    #[arg(long, value_name = "COUNT", value_parser = number::<u8>("a number of threads", "2", 1..=64))]
+    pub(super) threads: Option<u8>,
+    /// What becomes of packets when the control process is gone. Default: open; packet rings can only be closed.
+    #[arg(long, value_enum)]
+    pub(super) fail: Option<FailArg>,
+    /// Seconds without a sign of life of the control process before the shield fails (0.3 to 60).
+    #[arg(long, value_name = "SECONDS", default_value_t = 0.7, value_parser = patience)]
+    pub(super) patience: f64,
+}
+
+fn pair(text: &str) -> Result<Pair, String> {
+    Pair::parse(text).map_err(|error| error.to_string())
+}
+
+impl ShieldOptions {
+    /// The interface, or both as `A,B`.
+    pub(super) fn name(&self) -> String {
+        match &self.between {
+            Some(pair) => pair.to_string(),
+            None => self.interface.clone().unwrap_or_default(),
+        }
+    }
+
+    /// Refuses what has no meaning beside the rest.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let wrong = match self.backend {
+            Backend::Xdp if self.threads.is_some() => {
+                "--threads is of packet rings: add --backend ring (with --between A,B), or leave it out"
+            }
+            Backend::Ring if self.xdp.is_some() => {
+                "--xdp is of the kernel's program, which packet rings do without: leave it out"
+            }
+            _ => return Ok(()),
+        };
+        Err(Failure::usage(anyhow!(wrong)))
+    }
+
+    pub(super) fn threads(&self) -> u8 {
+        self.threads.unwrap_or(1)
+    }
+
+    /// The interface; of two the first, by which the shield goes.
+    pub(super) fn first(&self) -> String {
+        self.between.as_ref().map_or_else(|| self.interface.clone().unwrap_or_default(), |pair| pair.first.clone())
+    }
+
+    /// Where the rules come from, in words.
+    pub(super) fn file_name(&self) -> String {
+        self.rules.rules.as_ref().map_or_else(|| "--rule".to_owned(), |path| path.display().to_string())
+    }
+}
+
+fn patience(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|number| (0.3..=60.0).contains(number));
+    number.ok_or_else(|| "the patience is from 0.3 to 60 seconds".to_owned())
+}
