@@ -188,6 +188,17 @@ pub(crate) fn kernel_has(function: &str) -> bool {
     Btf::from_vmlinux().map_or(true, |btf| btf.type_by_name::<types::Func<'_>>(function).is_some())
 }
 
+/// Where the running kernel has a member of a structure, in bytes; none: nowhere, or its type information cannot be read.
+pub(crate) fn kernel_offset(structure: &str, member: &str) -> Option<u16> {
+    let btf = Btf::from_vmlinux().ok()?;
+    let of = btf.type_by_name::<types::Struct<'_>>(structure)?;
+    let found = of.iter().find(|m| m.name.is_some_and(|name| name == member))?;
+    match found.attr {
+        types::MemberAttr::Normal { offset } => u16::try_from(offset / 8).ok(),
+        types::MemberAttr::BitField { .. } => None,
+    }
+}
+
 /// The version of the running kernel.
 fn release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "?".into(), |text| text.trim().to_owned())

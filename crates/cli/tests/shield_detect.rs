@@ -17,8 +17,10 @@ use std::{
 };
 
 use between::privileged::skip;
+use bpf::shield::{CookieMode, Cookies, HostCookies};
 use lab::{Lab, LabError, Namespace, VethEnd};
 use serde_json::Value;
+use shield::run::Places;
 use sys::ethtool::Ethtool;
 
 const CLIENT: &str = "198.18.0.1";
@@ -66,13 +68,19 @@ impl Drop for Bed {
     }
 }
 
+/// With keys of `[detection]`.
 fn bed(tag: &str, detection: &str) -> Option<Bed> {
+    bed_with(tag, "", detection)
+}
+
+/// With keys of the file, too, and rules behind `[detection]`.
+fn bed_with(tag: &str, keys: &str, detection: &str) -> Option<Bed> {
     if !nix::unistd::geteuid().is_root() {
         skip("root is needed");
         return None;
     }
     let mut bed = build(tag).map_err(skip).ok()?;
-    bed.run(detection);
+    bed.run(keys, detection);
     Some(bed)
 }
 
@@ -111,9 +119,11 @@ impl Bed {
     }
 
     /// Starts the shield and waits until its rules hold.
-    fn run(&mut self, detection: &str) {
+    fn run(&mut self, keys: &str, detection: &str) {
         let events = self.path("events");
-        let text = format!("protect = [\"{HOST}/32\"]\n[detection]\nevents = {events:?}\nquiet-s = 0.5\n{detection}\n");
+        let text = format!(
+            "{keys}\nprotect = [\"{HOST}/32\"]\n[detection]\nevents = {events:?}\nquiet-s = 0.5\n{detection}\n"
+        );
         fs::write(self.path("rules.toml"), text).expect("a file");
         let log = fs::File::create(self.path("log")).expect("a file");
         let rules = self.path("rules.toml").display().to_string();
@@ -314,6 +324,43 @@ fn each_class_is_named_answered_soon_and_withdrawn_and_a_calm_mix_is_none() {
             sent > 20 && lost == 0
         });
     }
+}
+
+/// A challenge lets in nobody whom the file keeps out; and of a flood's SYNs none is looked up among the connections that there are.
+#[test]
+fn what_the_file_drops_stays_dropped_while_it_is_challenged() {
+    let web = "[[rule]]\nname = \"web\"\nprotocol = \"tcp\"\ndestination-port = 80\naction = \"pass\"";
+    let detection = format!("baseline = {{ learn = false }}\nthreshold = {{ syn = 5000 }}\n{web}");
+    let Some(bed) = bed_with("ekdtd", "default = \"drop\"", &detection) else { return };
+    for port in [80, 5432] {
+        let listener = bed.host.run(|| TcpListener::bind((HOST, port)).expect("a socket")).expect("a namespace");
+        thread::spawn(move || listener.incoming().for_each(drop));
+    }
+    let connects = |port: u16, patience| {
+        let to = format!("{HOST}:{port}").parse().expect("an address");
+        bed.net.run(|| TcpStream::connect_timeout(&to, patience)).expect("a namespace").is_ok()
+    };
+    let short = Duration::from_millis(300);
+    assert!(connects(80, PATIENCE) && !connects(5432, short), "in peace");
+    thread::scope(|scope| {
+        scope.spawn(|| bed.flood(&["--syn-flood", "--random-sources", "--src", "10.0.0.0/8", "--dst-port", "80"]));
+        bed.wait("it is challenged", || bed.events().iter().any(|event| event["event"] == "mitigating"));
+        assert!(connects(80, PATIENCE) && !connects(5432, short), "under attack");
+        // In the host's network, and in front of the /sys of all, where the BPF file system is.
+        let pinned = || {
+            let network = fs::File::open(format!("/run/netns/{}", bed.host.name())).expect("a namespace");
+            nix::sched::setns(network, nix::sched::CloneFlags::CLONE_NEWNET).expect("entered");
+            let host = CookieMode::Host(HostCookies::default());
+            Cookies::open(&bed.far.name, host, &Places::of(&bed.far.name).pins).expect("its maps")
+        };
+        let cookies = || thread::scope(|scope| scope.spawn(pinned).join().expect("a thread"));
+        bed.wait("its maps are there", || cookies().is_some());
+        let connected = cookies().expect("pinned").connected().expect("one of them");
+        bed.wait("all connections are known", || connected.is_complete());
+        bed.wait("it has ended", || bed.events().last().is_some_and(|event| event["event"] == "ended"));
+        bed.wait("connections go by unseen", || !connected.is_complete());
+    });
+    assert!(connects(80, PATIENCE) && !connects(5432, short), "in peace again");
 }
 
 #[test]

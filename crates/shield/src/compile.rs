@@ -89,6 +89,7 @@ fn entry(rule: &Rule, counters: &mut Counters, now: Now) -> Result<RuleEntry, Sh
         action,
         shadow: rule.shadow,
         management: rule.management,
+        yields: rule.yields && rule.action == Action::Challenge,
         counter: counters.slot(&rule.name)?,
         expires_ns: rule.expires.map_or(0, |at| now.monotonic_at(at)),
         pps: limit.map_or(0, |l| l.pps),

@@ -66,12 +66,18 @@ pub fn decide_with(
     mut exceeds: impl FnMut(usize, &Packet) -> bool,
 ) -> Decision {
     let mut counted = Vec::new();
+    // The first challenge that yields to what comes behind it.
+    let mut asked = None;
     for (number, rule) in rules.rules.iter().enumerate() {
         if rule.expires.is_some_and(|at| at <= now.wall) || !applies(rules, &rule.when, packet) {
             continue;
         }
         counted.push(number);
         if rule.shadow {
+            continue;
+        }
+        if rule.yields {
+            asked = asked.or(Some(number));
             continue;
         }
         let outcome = match rule.action {
@@ -81,9 +87,19 @@ pub fn decide_with(
             Action::Limit(_) => continue,
             Action::Challenge => Outcome::Challenge,
         };
-        return Decision { rule: Some(number), outcome, counted };
+        return match asked {
+            Some(asked) if outcome == Outcome::Pass => {
+                Decision { rule: Some(asked), outcome: Outcome::Challenge, counted }
+            }
+            _ => Decision { rule: Some(number), outcome, counted },
+        };
     }
-    Decision { rule: None, outcome: rules.default.into(), counted }
+    match asked {
+        Some(asked) if rules.default == Verdict::Pass => {
+            Decision { rule: Some(asked), outcome: Outcome::Challenge, counted }
+        }
+        _ => Decision { rule: None, outcome: rules.default.into(), counted },
+    }
 }
 
 /// The protected prefix that the packet's destination belongs to: the longest that holds it, of equal ones the first.

@@ -177,6 +177,25 @@ fn only_a_right_cookie_passes() {
     assert_eq!(counts.wrong, 2 * (5 + 1999) + late);
 }
 
+/// The kernel answers by cookies of the same secret while nothing is challenged; what it has put into their timestamps it alone knows.
+#[test]
+fn the_kernels_own_cookies_are_left_to_it() {
+    let Some(server) = Server::new("ckkernel") else { return };
+    for family in 0..2 {
+        let syn = server.syn(family);
+        let ours = syn.finish(&server.answer(&syn, &syn.bytes()));
+        for bit in 10..32 {
+            let mut other = ours.clone();
+            let at = other.options.len() - 1 - bit / 8;
+            other.options[at] ^= 1 << (bit % 8);
+            assert_eq!(server.test(&other.bytes()).action, PASS, "bit {bit}");
+        }
+        assert_eq!((server.bed.counts().right, server.bed.counts().wrong), (family as u64, 0));
+        assert_eq!(server.test(&ours.bytes()).action, PASS);
+    }
+    assert_eq!(server.bed.counts().right, 2);
+}
+
 #[test]
 fn what_is_not_for_a_listener_here_is_left_alone() {
     let Some(server) = Server::new("ckalone") else { return };

@@ -268,6 +268,37 @@ fn segments_behind_the_first_ack_arrive_with_it() {
     assert_eq!((bed.counts().right, bed.counts().wrong, bed.acks().given), (1, 0, 1));
 }
 
+/// A program that is ended with the test.
+struct Ended(std::process::Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A server that listens for MPTCP, as those in Go do unasked: no connection can be made of a cookie for it, and its clients get in all the same.
+#[test]
+fn clients_of_an_mptcp_server_get_in() {
+    const SERVES: &str = "import socket
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+s.bind(('198.18.0.2', 80))
+s.listen()
+while True:
+    c, _ = s.accept()
+    c.sendall(c.recv(64))
+";
+    let Some(bed) = host("ckmptcp") else { return };
+    let start = || std::process::Command::new("python3").args(["-c", SERVES]).spawn().expect("python3 is installed");
+    let _server = Ended(bed.server.run(start).unwrap());
+    wait_until("a server", || Bed::run(&bed.server, "ss", &["-tlnH"]).contains(":80"));
+    for _ in 0..3 {
+        talk(&mut bed.connect(at(SERVER[0])).unwrap());
+    }
+    assert_eq!((bed.counts().multipath, bed.counts().answered, bed.acks().refused), (3, 0, 0));
+}
+
 /// A router that listens at any address, itself: what it forwards is not for it, though a listener seems to be there.
 #[test]
 fn what_a_router_forwards_is_left_alone() {

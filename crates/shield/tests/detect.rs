@@ -7,12 +7,16 @@ use std::{path::Path, time::Duration};
 use mixes::{Stream, World, few_sources, first_action, fragments, gre, protected, reflection, syn_flood, web, words};
 use model::shield_event::{AttackClass, Happened, Measure};
 use shield::{
+    compile::Now,
     detect::{
         DetectConfig,
+        classify::Finding,
         config::{ShadowConfig, StepConfig},
-        fit, insert,
+        fit, insert, ladder,
+        mix::Kind,
     },
-    rules::{Action, Rule, Rules, file},
+    reference::{Outcome, decide},
+    rules::{Action, Match, Rule, Rules, Verdict, file},
 };
 
 const CALM: Stream = Stream { pps: 20_000, make: web };
@@ -302,7 +306,7 @@ fn sources_that_join_a_drop_are_added_to_it() {
 }
 
 #[test]
-fn mitigations_stand_behind_the_management_rules_limits_before_challenges() {
+fn mitigations_stand_behind_the_management_rules_and_yield_to_what_the_file_drops() {
     let named = |name: &str, action, management| Rule { name: name.into(), action, management, ..Rule::default() };
     let base = Rules {
         rules: vec![named("ssh", Action::Pass, true), named("own", Action::Pass, false)],
@@ -317,18 +321,24 @@ fn mitigations_stand_behind_the_management_rules_limits_before_challenges() {
     let names: Vec<&str> = all.rules.iter().map(|r| r.name.as_str()).collect();
     assert_eq!(names, ["ssh", "d", "l", "c", "own"]);
     assert_eq!(all.protected, base.protected);
-    // What the file drops first is not asked for cookies, nor is it let through for having one.
-    let dropping = Rules {
-        rules: vec![
-            named("ssh", Action::Pass, true),
-            named("bad", Action::Drop, false),
-            named("own", Action::Pass, false),
-        ],
+
+    // Port 80 of a file that drops all else is challenged, and all else is dropped.
+    let web = Match { protocol: vec![6], destination_port: vec![80..=80], ..Match::default() };
+    let closed = Rules {
+        rules: vec![Rule { name: "web".into(), when: web, ..Rule::default() }],
+        default: Verdict::Drop,
         ..Rules::default()
     };
-    let all = insert(&dropping, &[named("c", Action::Challenge, false), named("d", Action::Drop, false)]);
-    let names: Vec<&str> = all.rules.iter().map(|r| r.name.as_str()).collect();
-    assert_eq!(names, ["ssh", "d", "bad", "c", "own"]);
+    let finding =
+        Finding { class: AttackClass::SynFlood, kind: Kind::Syn, fragments: false, sources: vec![], ports: vec![] };
+    let (rules, _) = ladder::rules(&StepConfig::Challenge {}, 1, &finding, protected()).unwrap();
+    let all = insert(&closed, &rules);
+    let outcome = |port| {
+        let mut packet = mixes::packet(0x0a00_0001, 6, Some((4000, port)), 60);
+        packet.tcp_flags = Some(2);
+        decide(&all, &packet, Now::read()).outcome
+    };
+    assert_eq!((outcome(80), outcome(5432)), (Outcome::Challenge, Outcome::Drop));
 }
 
 #[test]

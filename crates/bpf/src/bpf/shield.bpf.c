@@ -22,8 +22,9 @@ const volatile __u32 shield_malformed = SHIELD_DROP;
 const volatile bool shield_cookies = false;
 const volatile bool shield_crosses = false;
 const volatile bool shield_tells = false;
-/* Some rule is a limit. */
+/* Some rule is a limit; some challenge yields to the rules behind it. */
 const volatile bool shield_limits = false;
+const volatile bool shield_yields = false;
 /* For how long in ns the heartbeat may stop; 0: nobody listens to it. Whether then all but the management rules' packets are
  * dropped. */
 const volatile __u64 shield_beat_ns = 0;
@@ -62,6 +63,8 @@ struct shield_search {
 	__u32 word;
 	/* Only management rules hold. */
 	__u32 closed;
+	/* The first challenge that applies and yields: its index plus 1. */
+	__u32 asked;
 };
 
 static __always_inline void shield_count(struct shield_cpu *cpu, __u16 counter, const struct shield_packet *p)
@@ -98,8 +101,14 @@ __noinline __u32 shield_search_word(struct shield_search *s)
 				continue;
 			cpu->rule[rule->counter & (SHIELD_COUNTERS - 1)].limited++;
 		}
-		if (!(rule->flags & SHIELD_SHADOW))
-			return n * 4 + (rule->action & 3);
+		if (rule->flags & SHIELD_SHADOW)
+			continue;
+		if (shield_yields && rule->flags & SHIELD_YIELDS) {
+			if (!s->asked)
+				s->asked = n + 1;
+			continue;
+		}
+		return n * 4 + (rule->action & 3);
 	}
 	return SHIELD_NONE;
 }
@@ -217,6 +226,8 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 	if (watch_on && !(way & SHIELD_WATCHED))
 		shield_watch_any(&s.packet);
 	found = shield_decide(&s);
+	if (shield_yields && s.asked && (found == SHIELD_NONE ? shield_default : found & 3) == SHIELD_PASS)
+		found = (s.asked - 1) * 4 + SHIELD_CHALLENGE;
 	if (found == SHIELD_NONE) {
 		action = shield_default;
 		if (s.closed) {
@@ -242,18 +253,27 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 	}
 }
 
-/* A packet that shield_parse_common() knows, judged by rules of one word; limits, shadows and what expires go the long way. */
+/* A packet that shield_parse_common() knows, judged by rules of one word; limits, shadows, what expires and more than one challenge that yields go the
+ * long way. */
 static __always_inline int shield_common(struct xdp_md *ctx, const struct shield_packet *p, __u64 on)
 {
 	struct shield_cpu *cpu = shield_cpu_of(on);
 	struct shield_total *total = &cpu->total;
-	__u32 found = SHIELD_NONE, action = shield_default, n;
-	struct shield_rule *rule;
+	__u32 found = SHIELD_NONE, action = shield_default, n, asks = 0;
+	struct shield_rule *rule, *asked = 0;
 	__u64 bits;
 
 	if (watch_on)
 		shield_watch(p, shield_protected_v4(p), on, p->protocol == IPPROTO_UDP ? WATCH_UDP : watch_tcp_kind(p->flags));
 	bits = shield_apply_common(p);
+	if (shield_yields && bits) {
+		asks = shield_lowest(bits);
+		rule = &shield_table(shield_rules)[asks];
+		if ((rule->flags & (SHIELD_YIELDS | SHIELD_SHADOW)) == SHIELD_YIELDS && !rule->expires_ns) {
+			asked = rule;
+			bits &= bits - 1;
+		}
+	}
 	if (bits) {
 		n = shield_lowest(bits);
 		rule = &shield_table(shield_rules)[n];
@@ -262,8 +282,15 @@ static __always_inline int shield_common(struct xdp_md *ctx, const struct shield
 			return shield_any(ctx, SHIELD_WATCHED);
 		shield_count(cpu, rule->counter, p);
 		found = n * 4 + action;
-	} else {
+	} else if (!asked || action != SHIELD_PASS) {
 		total->by_default++;
+	}
+	if (shield_yields && asked) {
+		shield_count(cpu, asked->counter, p);
+		if (action == SHIELD_PASS) {
+			action = SHIELD_CHALLENGE;
+			found = asks * 4 + action;
+		}
 	}
 	shield_tell(SHIELD_IP, p);
 	shield_tell_verdict(found, action);

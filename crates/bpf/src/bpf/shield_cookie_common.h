@@ -30,6 +30,8 @@ const volatile __u16 cookie_mss_v6 = 1440;
 const volatile __u16 cookie_window = 64240;
 /* Shift of the windows that follow. */
 const volatile __u8 cookie_wscale = 7;
+/* Where struct tcp_sock has is_mptcp, in bytes; 0: nowhere. */
+const volatile __u16 cookie_mptcp_at = 0;
 /* Gateway mode: seconds that a source stays known after its last SYN. */
 const volatile __u32 cookie_known_s = 600;
 /* Gateway mode: 2^this seconds are not fewer than cookie_known_s. */
@@ -48,6 +50,8 @@ struct shield_cookie_count {
 	__u64 unmarked;
 	/* To no connection and no listener. */
 	__u64 unlistened;
+	/* SYNs to listeners of MPTCP, for which no connection can be made of a cookie: left to the kernel. */
+	__u64 multipath;
 	/* SYNs, SYN-ACKs, RSTs and so on that a listener would ignore: dropped. */
 	__u64 odd;
 	/* SYNs that could not be answered (the frame could not be resized, the helper failed): dropped. */

@@ -67,7 +67,23 @@ static __always_inline bool cookie_is_right(struct shield_cookie_work *w, const 
 	return !bpf_tcp_raw_check_syncookie_ipv6(&w->ip6, &w->tcp);
 }
 
-/* The state of the socket that the packet is for: that of a connection if there is one, otherwise BPF_TCP_LISTEN; 0: none at all. */
+/* Beside the states of TCP: a listener of MPTCP. */
+#define COOKIE_MULTIPATH 255
+
+/* Whether a listener takes MPTCP: the kernel makes no connection of a cookie for it (bpf_sk_assign_tcp_reqsk). */
+static __always_inline bool cookie_is_multipath(struct bpf_sock *sk)
+{
+	bool is = false;
+	void *tcp;
+
+	if (!cookie_mptcp_at)
+		return false;
+	tcp = bpf_skc_to_tcp_sock(sk);
+	return tcp && !bpf_probe_read_kernel(&is, sizeof(is), tcp + cookie_mptcp_at) && is;
+}
+
+/* The state of the socket that the packet is for: that of a connection if there is one, otherwise BPF_TCP_LISTEN, or COOKIE_MULTIPATH; 0:
+ * none at all. */
 static __always_inline int cookie_socket(struct xdp_md *ctx, struct shield_cookie_work *w, const struct shield_packet *p)
 {
 	struct bpf_sock_tuple *tuple = &w->tuple;
@@ -90,6 +106,8 @@ static __always_inline int cookie_socket(struct xdp_md *ctx, struct shield_cooki
 	if (!sk)
 		return 0;
 	state = sk->state;
+	if (state == BPF_TCP_LISTEN && cookie_is_multipath(sk))
+		state = COOKIE_MULTIPATH;
 	bpf_sk_release(sk);
 	return state;
 }
@@ -140,6 +158,13 @@ static __always_inline int cookie_mark(struct xdp_md *ctx, struct shield_cookie_
 	return -1;
 }
 
+/* The bits of a timestamp that say nothing of what the client offers: by them it is told from the kernel's own, which counts on from whatever
+ * comes back. */
+static __always_inline __u32 stamp_rest(__u32 cookie)
+{
+	return (cookie ^ cookie << 16) & ~SHIELD_STAMP_MASK;
+}
+
 /* Answers a SYN with a cookie. */
 static __always_inline int cookie_answer(struct xdp_md *ctx, struct shield_packet *p, struct shield_cookie_cpu *cpu,
 					 __be32 seq, __u8 doff, __u8 flags)
@@ -175,8 +200,7 @@ static __always_inline int cookie_answer(struct xdp_md *ctx, struct shield_packe
 			reply->flags |= TCP_ECE;
 		}
 		stamp |= shield_mss_number(offer->mss ?: (p->family == 4 ? 536 : 1220)) << SHIELD_STAMP_MSS_SHIFT;
-		/* The kernel counts on from whatever comes back, so the high bits may be any that tell nothing. */
-		stamp |= ((__u32)cookie ^ (__u32)cookie << 16) & ~SHIELD_STAMP_MASK;
+		stamp |= stamp_rest(cookie);
 		reply->words[1] = bpf_htonl(sack ? 0x0402080a : 0x0101080a);
 		reply->words[2] = bpf_htonl(stamp);
 		reply->words[3] = offer->tsval;
@@ -231,6 +255,9 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct shield_packe
 	if (cookie_timestamps && offer->timestamps) {
 		__u32 stamp = bpf_ntohl(offer->tsecr);
 
+		/* The kernel's own cookie, of before rules challenged: its stamp says something else, which it alone knows. */
+		if (stamp_rest(number) != (stamp & ~SHIELD_STAMP_MASK))
+			return -1;
 		ack->tsval = bpf_ntohl(offer->tsval);
 		ack->tsecr = stamp;
 		ack->flags = SHIELD_ACK_TIMESTAMPS;
@@ -273,6 +300,11 @@ static __always_inline int cookie_host(struct xdp_md *ctx, struct shield_packet 
 		if (!state) {
 			cpu->count.unlistened++;
 			return cookie_drop_unlistened ? XDP_DROP : -1;
+		}
+		if (state == COOKIE_MULTIPATH) {
+			if (flags == TCP_SYN)
+				cpu->count.multipath++;
+			return -1;
 		}
 		if (state != BPF_TCP_LISTEN) {
 			connected_note(p);

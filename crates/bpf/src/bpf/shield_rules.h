@@ -11,7 +11,8 @@
 #define SHIELD_COUNTERS 8192
 #define SHIELD_WORDS 64
 
-enum shield_flags { SHIELD_SHADOW = 1, SHIELD_MANAGEMENT = 2, SHIELD_PER_SOURCE = 4 };
+/* SHIELD_YIELDS: a challenge of what the rules behind it let pass; what they drop is dropped. */
+enum shield_flags { SHIELD_SHADOW = 1, SHIELD_MANAGEMENT = 2, SHIELD_PER_SOURCE = 4, SHIELD_YIELDS = 8 };
 
 struct shield_rule {
 	/* enum shield_action. */
@@ -22,7 +23,7 @@ struct shield_rule {
 	/* Prefix lengths by which a limit tells sources apart. */
 	__u8 v4_len;
 	__u8 v6_len;
-	/* It decides for every packet that it applies to: neither a limit nor a shadow, and it does not expire. */
+	/* It decides for every packet that it applies to: no limit, no shadow, it does not yield and does not expire. */
 	__u8 plain;
 	__u8 pad;
 	/* CLOCK_MONOTONIC in ns; 0: never. */

@@ -66,6 +66,11 @@ impl Connected {
         self.0.word(COMPLETE).store(0, Ordering::Release);
     }
 
+    /// Whether the program takes what has no bit for no connection, and does not look it up.
+    pub fn is_complete(&self) -> bool {
+        self.0.word(COMPLETE).load(Ordering::Acquire) != 0
+    }
+
     /// Whether so many bits are set, those of connections that ended included, that it is time to [`Connected::renew`] them.
     pub fn is_crowded(&self) -> bool {
         self.filled() > CROWDED

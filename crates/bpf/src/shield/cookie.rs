@@ -1,6 +1,13 @@
 //! SYN cookies: how SYNs are answered, and what is remembered about it (`src/bpf/shield_cookie.h`).
 
-use std::{fs, io, mem::offset_of, net::IpAddr, os::fd::AsFd, path::Path, sync::Arc};
+use std::{
+    fs, io,
+    mem::offset_of,
+    net::IpAddr,
+    os::fd::AsFd,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenObject, libbpf_sys};
 use sys::ethtool::Ethtool;
@@ -9,7 +16,7 @@ use super::{PROGRAM, ack::ShieldAck, connected::Connected};
 use crate::{
     redirect::{number, to_io},
     skel::shield::types::{cookie_turns, rodata, shield_cookie_count, shield_cookie_cpu},
-    xdp::XdpError,
+    xdp::{XdpError, kernel_offset},
 };
 
 /// The maps, by their names in the program: the counts, and the known sources of either family.
@@ -164,6 +171,8 @@ pub struct CookieCounts {
     pub unmarked: u64,
     /// Packets to where no socket is.
     pub unlistened: u64,
+    /// SYNs to listeners of MPTCP, left to the kernel.
+    pub multipath: u64,
     /// Packets that can belong to no handshake, dropped.
     pub odd: u64,
     /// SYNs that could not be answered, dropped.
@@ -273,6 +282,7 @@ impl Cookies {
             sum.wrong += at(offset_of!(shield_cookie_count, wrong));
             sum.unmarked += at(offset_of!(shield_cookie_count, unmarked));
             sum.unlistened += at(offset_of!(shield_cookie_count, unlistened));
+            sum.multipath += at(offset_of!(shield_cookie_count, multipath));
             sum.odd += at(offset_of!(shield_cookie_count, odd));
             sum.failed += at(offset_of!(shield_cookie_count, failed));
             sum.proved += at(offset_of!(shield_cookie_count, proved));
@@ -327,6 +337,7 @@ impl Cookies {
                 knobs.cookie_mac_known = host.mac.is_some();
                 knobs.cookie_mac = host.mac.unwrap_or_default();
                 knobs.cookie_drop_unlistened = host.drop_unlistened;
+                knobs.cookie_mptcp_at = mptcp_at();
                 knobs.cookie_timestamps = host.timestamps;
                 knobs.cookie_sack = host.sack;
                 knobs.cookie_scaling = host.scaling;
@@ -353,6 +364,13 @@ impl Cookies {
         let found = self.maps.iter().find(|(name, _)| *name == wanted);
         found.map(|(_, map)| map).ok_or_else(|| XdpError::Setting(format!("the program has no map {wanted}")))
     }
+}
+
+/// Where struct tcp_sock says that a listener takes MPTCP; 0: this kernel has none.
+fn mptcp_at() -> u16 {
+    // All type information of the kernel is read for this.
+    static AT: OnceLock<u16> = OnceLock::new();
+    *AT.get_or_init(|| kernel_offset("tcp_sock", "is_mptcp").unwrap_or(0))
 }
 
 /// The first 64 bits, in the order in which the program has them: two words as on the wire, the first above the second.

@@ -15,6 +15,7 @@ const TICKS_SHIFT: u32 = 6;
 const SHADOW: u8 = 1;
 const MANAGEMENT: u8 = 2;
 const PER_SOURCE: u8 = 4;
+const YIELDS: u8 = 8;
 /// The number of fields, and of those in front of the ones that index a table.
 const FIELDS: usize = 9;
 const ADDRESSES: usize = 2;
@@ -59,9 +60,10 @@ pub(super) struct Layout {
     pub(super) mask: [u64; FIELDS],
     pub(super) absent: [u64; FIELDS],
     pub(super) rules_mask: u64,
-    /// Some rule is a limit; some rule asks for a cookie.
+    /// Some rule is a limit; some rule asks for a cookie; some of those yields.
     pub(super) limits: bool,
     pub(super) challenges: bool,
+    pub(super) yields: bool,
     /// Fields that rules about TCP ask for, and rules about UDP, where rows are one word.
     pub(super) tcp_uses: [bool; FIELDS],
     pub(super) udp_uses: [bool; FIELDS],
@@ -94,6 +96,7 @@ impl Layout {
         layout.rules_mask = rules as u64 - 1;
         layout.limits = tables.rules.iter().any(|r| r.action == RuleAction::Limit);
         layout.challenges = tables.rules.iter().any(|r| r.action == RuleAction::Challenge);
+        layout.yields = tables.rules.iter().any(|r| r.yields);
         let mut bytes: Vec<u8> = tables.rules.iter().flat_map(rule_bytes).collect();
         bytes.resize(rules * size_of::<shield_rule>(), 0);
         layout.sections.push((".data.sh_rules", bytes));
@@ -175,6 +178,7 @@ impl Layout {
         if tables.words > words
             || (has(RuleAction::Limit) && !self.limits)
             || (has(RuleAction::Challenge) && !self.challenges)
+            || (tables.rules.iter().any(|rule| rule.yields) && !self.yields)
         {
             return Ok(None);
         }
@@ -301,12 +305,14 @@ fn rule_bytes(rule: &RuleEntry) -> [u8; size_of::<shield_rule>()] {
         RuleAction::Limit => 2,
         RuleAction::Challenge => 3,
     };
-    bytes[1] =
-        flag(rule.shadow, SHADOW) | flag(rule.management, MANAGEMENT) | flag(rule.per_source.is_some(), PER_SOURCE);
+    bytes[1] = flag(rule.shadow, SHADOW)
+        | flag(rule.management, MANAGEMENT)
+        | flag(rule.per_source.is_some(), PER_SOURCE)
+        | flag(rule.yields, YIELDS);
     bytes[2..4].copy_from_slice(&rule.counter.to_ne_bytes());
     bytes[4] = v4_len;
     bytes[5] = v6_len;
-    bytes[6] = u8::from(!rule.shadow && rule.expires_ns == 0 && rule.action != RuleAction::Limit);
+    bytes[6] = u8::from(!rule.shadow && !rule.yields && rule.expires_ns == 0 && rule.action != RuleAction::Limit);
     bytes[8..16].copy_from_slice(&rule.expires_ns.to_ne_bytes());
     bytes[16..24].copy_from_slice(&interval.to_ne_bytes());
     bytes[24..32].copy_from_slice(&interval.saturating_mul(rule.burst.max(1) - 1).to_ne_bytes());
@@ -322,6 +328,9 @@ fn check(tables: &ShieldTables) -> Result<(), XdpError> {
     for (n, rule) in tables.rules.iter().enumerate() {
         if usize::from(rule.counter) >= COUNTERS {
             return bad(format!("rule {n} counts under {}, but there are {COUNTERS} counters", rule.counter));
+        }
+        if rule.yields && rule.action != RuleAction::Challenge {
+            return bad(format!("rule {n} yields, but is no challenge"));
         }
         if rule.action == RuleAction::Limit && (rule.pps == 0 || rule.burst == 0) {
             return bad(format!("rule {n} limits to {} packets/s, {} at once", rule.pps, rule.burst));

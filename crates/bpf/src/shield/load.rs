@@ -143,6 +143,7 @@ impl Shield {
             knobs.shield_malformed = u32::from(tables.malformed_drop);
             knobs.shield_tells = config.tell;
             knobs.shield_limits = layout.limits;
+            knobs.shield_yields = layout.yields;
             knobs.shield_dscp_matters = layout.dscp_matters;
             for (i, few) in tables.protected_few.iter().take(FEW).enumerate() {
                 let mask = u32::MAX.checked_shl(32 - u32::from(few.len)).unwrap_or(0);

@@ -66,6 +66,8 @@ pub struct RuleEntry {
     pub shadow: bool,
     /// Also holds while failed closed.
     pub management: bool,
+    /// Of a challenge: it is only for what the rules behind it let pass.
+    pub yields: bool,
     /// Where it is counted: stays the same for a rule's name across reloads.
     pub counter: u16,
     /// CLOCK_MONOTONIC at which it ends, 0 for never.

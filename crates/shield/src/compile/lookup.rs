@@ -46,6 +46,8 @@ pub fn search(
     mut counts: impl FnMut(usize),
 ) -> (Option<usize>, Outcome) {
     let rows = rows(tables, packet);
+    // The first challenge that yields to what comes behind it.
+    let mut asked = None;
     for word in 0..tables.words {
         let left = tables.rules.len().saturating_sub(word * 64);
         let mut bits = if left < 64 { (1 << left) - 1 } else { u64::MAX };
@@ -63,6 +65,10 @@ pub fn search(
             if rule.shadow {
                 continue;
             }
+            if rule.yields {
+                asked.get_or_insert(number);
+                continue;
+            }
             let outcome = match rule.action {
                 RuleAction::Pass => Outcome::Pass,
                 RuleAction::Drop => Outcome::Drop,
@@ -70,10 +76,18 @@ pub fn search(
                 RuleAction::Limit => continue,
                 RuleAction::Challenge => Outcome::Challenge,
             };
-            return (Some(number), outcome);
+            return asked_or(asked, Some(number), outcome);
         }
     }
-    (None, if tables.default_drop { Outcome::Drop } else { Outcome::Pass })
+    asked_or(asked, None, if tables.default_drop { Outcome::Drop } else { Outcome::Pass })
+}
+
+/// What would pass is challenged by the rule that has asked for it.
+fn asked_or(asked: Option<usize>, rule: Option<usize>, outcome: Outcome) -> (Option<usize>, Outcome) {
+    match asked {
+        Some(number) if outcome == Outcome::Pass => (Some(number), Outcome::Challenge),
+        _ => (rule, outcome),
+    }
 }
 
 /// The number of the protected prefix that the packet's destination belongs to.

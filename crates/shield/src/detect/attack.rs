@@ -193,7 +193,9 @@ impl Attack {
         }
         let applied = |rules: &[Rule]| rules.iter().filter_map(|r| look.applied.get(&r.name)).sum::<u64>();
         let of_step = if self.shadow.is_empty() { &self.acting } else { &self.shadow };
-        self.effect.add(look.time, look.counts.packets, applied(of_step), look.samples);
+        // Only a shadow is judged by its samples, and `only` reports once: nobody asks for more, which would grow with the attack.
+        let samples = if self.shadow.is_empty() || self.reported { &[] } else { look.samples };
+        self.effect.add(look.time, look.counts.packets, applied(of_step), samples);
         if self.shadow.is_empty() {
             self.escalate(look, baseline, prefix, config)
         } else {

@@ -47,7 +47,8 @@ pub fn rules(step: &StepConfig, number: usize, finding: &Finding, prefix: Prefix
         }
         // All of TCP: the ACK that brings a cookie back, and the RST by which a source shows that it exists, are no SYNs.
         StepConfig::Challenge {} => {
-            (vec![rule("", Kind::Tcp.conditions(prefix), Action::Challenge)], "answer TCP SYN with cookies".into())
+            let asking = rule("", Kind::Tcp.conditions(prefix), Action::Challenge);
+            (vec![Rule { yields: true, ..asking }], "answer TCP SYN with cookies".into())
         }
         StepConfig::DropSources {} if finding.sources.is_empty() => return None,
         StepConfig::DropSources {} => {
@@ -94,18 +95,18 @@ pub fn fit(mitigations: &mut Vec<Rule>, base: &Rules) -> Option<String> {
     })
 }
 
-/// `base` with `mitigations` behind the rules of the management allow-list: drops first, then limits, which let the search go on. Challenges
-/// end it, for connections that are there as well: they stand behind what the file drops, up to its first rule that lets something pass.
+/// `base` with `mitigations` behind the rules of the management allow-list: drops first, then limits, then challenges. The latter two let
+/// the search go on: what the file drops, it drops in an attack as well, from whoever brings a cookie.
 pub fn insert(base: &Rules, mitigations: &[Rule]) -> Rules {
     let mut all = base.clone();
     let own = base.rules.iter().take_while(|rule| rule.management).count();
-    let ends = |rule: &Rule| rule.management || rule.shadow || !matches!(rule.action, Action::Pass | Action::Challenge);
-    let passes = base.rules.iter().skip(own).position(|rule| !ends(rule)).map_or(base.rules.len(), |at| own + at);
-    let of = |actions: fn(&Action) -> bool| mitigations.iter().filter(move |rule| actions(&rule.action)).cloned();
-    let decisive = of(|action| matches!(action, Action::Challenge)).chain(of(|action| matches!(action, Action::Pass)));
-    // From behind, so that the first place stays where it is.
-    all.rules.splice(passes..passes, decisive);
-    let first = of(|action| matches!(action, Action::Drop)).chain(of(|action| matches!(action, Action::Limit(_))));
-    all.rules.splice(own..own, first);
+    let mut mitigations = mitigations.to_vec();
+    mitigations.sort_by_key(|rule| match rule.action {
+        Action::Drop => 0,
+        Action::Limit(_) => 1,
+        Action::Challenge => 2,
+        Action::Pass => 3,
+    });
+    all.rules.splice(own..own, mitigations);
     all
 }

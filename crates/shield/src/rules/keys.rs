@@ -162,7 +162,16 @@ pub fn rule(entries: &[Entry], at: usize) -> Result<(Rule, SetNames), Vec<Fault>
     if !draft.faults.is_empty() {
         return Err(draft.faults);
     }
-    let rule = Rule { name: name.unwrap_or_default(), when, action, shadow, expires, management: false, line: None };
+    let rule = Rule {
+        name: name.unwrap_or_default(),
+        when,
+        action,
+        shadow,
+        expires,
+        management: false,
+        yields: false,
+        line: None,
+    };
     Ok((rule, sets))
 }
 

@@ -65,6 +65,8 @@ pub struct Rule {
     pub expires: Option<jiff::Timestamp>,
     /// Of the management allow-list: it also holds while the gateway is failed closed.
     pub management: bool,
+    /// Of a challenge: it is only for what the rules behind it let pass; what they drop is dropped, cookie or not.
+    pub yields: bool,
     /// Line of the file, 1 for the first; none for rules that come from flags or from the program itself.
     pub line: Option<usize>,
 }

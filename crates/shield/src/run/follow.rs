@@ -30,7 +30,7 @@ impl Guard {
         if !expires_otherwise(&self.file, self.read_at, Now::read()) {
             return Ok(false);
         }
-        self.hold(self.file.clone(), false).map(|()| true)
+        self.hold(self.file.clone(), None, false).map(|()| true)
     }
 
     /// Forgets connections that ended, when there are so many of them that they are in the way of SYN cookies.
@@ -65,7 +65,7 @@ impl Guard {
         {
             *cookies = cookies.with(CookieMode::Host(now));
         }
-        self.hold(self.file.clone(), false)?;
+        self.hold(self.file.clone(), None, false)?;
         Ok(Some(format!("{} has another {what}: SYNs are answered accordingly from now on", self.link.interface())))
     }
 
@@ -83,7 +83,7 @@ impl Guard {
         let differ = rules(&now) != rules(&self.own);
         self.own = now;
         if differ {
-            self.hold(self.file.clone(), false)?;
+            self.hold(self.file.clone(), None, false)?;
         }
         Ok(differ)
     }
@@ -129,8 +129,9 @@ impl Guard {
             }
         }
         let host = self.cookies.as_ref().filter(|cookies| matches!(cookies.mode(), CookieMode::Host(_)));
-        let unmarked = host.and_then(|cookies| cookies.counts().ok()).map_or(0, |counts| counts.unmarked);
-        warnings.extend(unmarked_acks(self.link.interface(), unmarked));
+        let counts = host.and_then(|cookies| cookies.counts().ok()).unwrap_or_default();
+        warnings.extend(unmarked_acks(self.link.interface(), counts.unmarked));
+        warnings.extend(left_to_the_kernel(counts.multipath));
         if host.is_some()
             && self.challenges()
             && let Err(error) = interface::answers(&self.settings)
@@ -182,6 +183,15 @@ fn unmarked_acks(interface: &str, frames: u64) -> Option<String> {
         format!(
             "{frames} ACKs with a right SYN cookie were dropped: the driver of {interface} cannot hand XDP metadata to the stack, so that challenged clients do not \
              get in; use a `limit` with `per-source` and net.ipv4.tcp_syncookies=2, or challenge on a machine in front of this one"
+        )
+    })
+}
+
+fn left_to_the_kernel(syns: u64) -> Option<String> {
+    (syns > 0).then(|| {
+        format!(
+            "{syns} SYNs to listeners of MPTCP were left to the kernel, which alone can answer them: keep net.ipv4.tcp_syncookies on, put a `limit` with \
+             `per-source` before the challenge, or have the server listen for TCP alone (Go: GODEBUG=multipathtcp=0)"
         )
     })
 }

@@ -68,7 +68,7 @@ impl Guard {
             let warnings = asked.judge(&file)?;
             asked.let_in(&mut self.settings.sessions);
             self.notes.extend(interface::fit(&self.settings, &mut file)?);
-            self.hold(file, false).map(|()| warnings)
+            self.hold(file, None, false).map(|()| warnings)
         });
         if done.is_err() {
             self.settings.sessions = before;
@@ -96,9 +96,7 @@ impl Guard {
         if let Some(rules) = seen.rules.take() {
             // What is withdrawn has time.
             let urgent = rules.iter().any(|rule| !self.extra.contains(rule));
-            let before = std::mem::replace(&mut self.extra, rules);
-            if let Err(error) = self.hold(self.file.clone(), urgent) {
-                self.extra = before;
+            if let Err(error) = self.hold(self.file.clone(), Some(rules), urgent) {
                 if let Some(watchman) = &mut self.watchman {
                     watchman.sentry.not_held();
                 }
@@ -133,11 +131,17 @@ impl Guard {
         replace(&mut self.link, self.second.as_mut(), shield)
     }
 
-    pub(super) fn hold(&mut self, file: RuleFile, urgent: bool) -> Result<(), ShieldError> {
+    /// Makes these rules hold, and against attacks `mitigations`; none: those of now go on.
+    pub(super) fn hold(
+        &mut self,
+        file: RuleFile,
+        mitigations: Option<Vec<Rule>>,
+        urgent: bool,
+    ) -> Result<(), ShieldError> {
         let host = interface::host(&self.settings, &file);
         let (interface, places) = (&self.settings.interface, &self.settings.places);
         let plan = Plan::of(self.watchman.as_ref(), interface, &file, places, Counting::Kernel, &mut self.notes)?;
-        let mut extra = plan.extra(self.watchman.as_ref()).unwrap_or_else(|| self.extra.clone());
+        let mut extra = plan.extra(self.watchman.as_ref()).or(mitigations).unwrap_or_else(|| self.extra.clone());
         self.notes.extend(detect::fit(&mut extra, &file.rules));
         if self.cookies.is_none() && (challenges(&file) || challenge(&extra)) {
             let both = cookies(&self.settings).and_then(|c| Ok((accept(&self.settings, Some(&c))?, c)));
@@ -182,8 +186,8 @@ impl Guard {
         let challenged = self.challenges();
         (self.memory, self.file, self.read_at, self.extra, self.own) = (memory, file, read_at, extra, own);
         self.host = host;
-        // In between there were connections that the program has not seen.
-        if self.challenges() != challenged
+        // There are connections that the program has not seen: of the time in between, and of ports that are challenged from now on.
+        if (self.challenges() || challenged)
             && let Err(error) = know_connections(self.cookies.as_ref(), self.challenges())
         {
             self.notes.push(error.to_string());

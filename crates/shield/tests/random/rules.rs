@@ -66,6 +66,7 @@ fn rule(random: &mut Random, shape: Shape, number: usize, sets: &[&String], now:
         shadow: random.percent(10),
         expires,
         management: number < 2 && random.percent(30),
+        yields: action == Action::Challenge && random.percent(50),
         line: None,
     }
 }
