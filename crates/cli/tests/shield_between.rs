@@ -108,6 +108,11 @@ fn the_link_state_of_one_side_is_carried_over_and_put_back() {
         let set = |bed: &Bed, up: bool| bed.client.run(|| lab::set_link(&bed.client_end.name, up).unwrap()).unwrap();
         set(&bed, false);
         bed.wait("the other side is down", || !is_up(&bed, 1));
+        if more.is_empty() {
+            // Not that it is to be brought up by hand.
+            let warnings = bed.status()["warnings"].to_string();
+            assert!(warnings.contains("is held down because") && !warnings.contains("ip link set"), "{warnings}");
+        }
         set(&bed, true);
         bed.wait("the other side is up again", || is_up(&bed, 1));
         bed.wait("frames cross again", || bed.come_through(10, 3) == 3);

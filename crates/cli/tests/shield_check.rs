@@ -88,6 +88,10 @@ fn a_unit_names_the_file_by_its_whole_path() {
     let text = String::from_utf8_lossy(&output.stdout);
     let rules = folder.path().join("rules.toml");
     assert!(text.contains(&format!("shield run eth9 --quiet --rules {} --fail closed", rules.display())), "{text}");
+    // A unit has no folder that other paths could go by.
+    let (_folder, name) = file("protect = [\"192.0.2.1\"]\n[detection]\nevents = \"here.log\"\n");
+    let output = shield(&["unit", "eth9", "--rules", &name], "");
+    assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{output:?}");
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn rules_that_have_expired_are_not_told_of_as_holding() {
     // One is of the management allow-list.
     assert!(bed.log().contains("2 rules hold (1 more expired)"), "{}", bed.log());
     let reloaded = bed.shield(&["reload", &bed.interface]);
-    assert!(said(&reloaded).starts_with("1 rules and 0 prefixes") && said(&reloaded).contains("(1 more expired)"));
+    assert!(said(&reloaded).starts_with("2 rules and 0 prefixes") && said(&reloaded).contains("(1 more expired)"));
     let status = bed.status();
     let expired = |name: &str| {
         let rule = status["rules"].as_array().expect("rules").iter().find(|rule| rule["name"] == name);

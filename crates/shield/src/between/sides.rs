@@ -101,6 +101,12 @@ impl Sides {
         Ok(None)
     }
 
+    /// The side that is held down, and the one whose link is missed.
+    pub fn held_down(&self) -> Option<(&str, &str)> {
+        let held = self.changed.held_down?;
+        Some((&self.changed.names[held], &self.changed.names[1 - held]))
+    }
+
     fn set(&self, side: usize, up: bool) -> Result<(), ShieldError> {
         let name = &self.changed.names[side];
         let word = if up { "up" } else { "down" };

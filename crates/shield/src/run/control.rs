@@ -9,8 +9,8 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc::{self, Sender},
     },
-    thread::JoinHandle,
-    time::Duration,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
 };
 
 use super::{
@@ -27,6 +27,8 @@ use crate::{
 const TICK: Duration = Duration::from_millis(50);
 /// A million prefixes take seconds to be read.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How long a process that has said that it ends may take to.
+const ENDING: Duration = Duration::from_secs(5);
 /// The longest request: a reload has the sessions with it that it is asked from.
 const REQUEST_MAX: u64 = 1 << 14;
 /// Who has not asked by then is not answered, and who has not read the answer by then has it no longer.
@@ -103,6 +105,22 @@ fn serve(stream: &UnixStream, to: &Sender<Request>) -> std::io::Result<()> {
 /// # Errors
 /// It does not answer.
 pub fn ask(places: &Places, command: &Command) -> Result<Option<Answer>, ShieldError> {
+    let begun = Instant::now();
+    loop {
+        match ask_once(places, command) {
+            // It ends just now: soon nobody listens any more, or the next one does.
+            Err(error) if is_reset(&error) && begun.elapsed() < ENDING => thread::sleep(Duration::from_millis(20)),
+            answer => return answer,
+        }
+    }
+}
+
+fn is_reset(error: &ShieldError) -> bool {
+    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
+    matches!(error, ShieldError::Place { source, .. } if [BrokenPipe, ConnectionReset, UnexpectedEof].contains(&source.kind()))
+}
+
+fn ask_once(places: &Places, command: &Command) -> Result<Option<Answer>, ShieldError> {
     let path = places.socket();
     let Ok(mut stream) = UnixStream::connect(&path) else { return Ok(None) };
     let failed = |source| ShieldError::Place { operation: "ask the process at", path: path.clone(), source };

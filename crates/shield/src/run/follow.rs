@@ -5,7 +5,12 @@ use std::net::IpAddr;
 use bpf::shield::{CookieMode, Cookies, HostCookies, ShieldLink};
 
 use super::{answers, guard::Guard, interface, making::own_addresses};
-use crate::{compile::Now, error::ShieldError, rules::file::RuleFile};
+use crate::{
+    between::{Pair, Sides},
+    compile::Now,
+    error::ShieldError,
+    rules::file::RuleFile,
+};
 
 /// The wall clock may differ this much from the monotonic one before rules that expire are compiled anew.
 const CLOCK_JUMP_NS: i128 = 500_000_000;
@@ -118,7 +123,13 @@ impl Guard {
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         for link in [Some(&self.link), self.second.as_ref()].into_iter().flatten() {
-            warnings.extend(of_link(link));
+            let held = self.sides.as_ref().and_then(Sides::held_down).filter(|(held, _)| *held == link.interface());
+            warnings.extend(match held {
+                Some((held, other)) => Some(format!(
+                    "{held} is held down because {other} has no link, and comes up with it: nothing crosses"
+                )),
+                None => of_link(link),
+            });
         }
         let known =
             self.settings.between.as_ref().map_or(vec![self.settings.interface.as_str()], |pair| pair.names().to_vec());
@@ -128,6 +139,7 @@ impl Guard {
                 warnings.push(still_by(was, now));
             }
         }
+        warnings.extend(self.settings.between.as_ref().and_then(unlike_mtus));
         let host = self.cookies.as_ref().filter(|cookies| matches!(cookies.mode(), CookieMode::Host(_)));
         let counts = host.and_then(|cookies| cookies.counts().ok()).unwrap_or_default();
         warnings.extend(unmarked_acks(self.link.interface(), counts.unmarked));
@@ -183,6 +195,19 @@ fn unmarked_acks(interface: &str, frames: u64) -> Option<String> {
         format!(
             "{frames} ACKs with a right SYN cookie were dropped: the driver of {interface} cannot hand XDP metadata to the stack, so that challenged clients do not \
              get in; use a `limit` with `per-source` and net.ipv4.tcp_syncookies=2, or challenge on a machine in front of this one"
+        )
+    })
+}
+
+/// XDP hands a frame to the other interface whatever its size, and that drops what is larger than it takes.
+fn unlike_mtus(pair: &Pair) -> Option<String> {
+    let [Ok(first), Ok(second)] = pair.names().map(sys::xsk::interface_mtu) else { return None };
+    (first != second).then(|| {
+        let (small, large) = if first < second { (first, &pair.second) } else { (second, &pair.first) };
+        format!(
+            "{} has an MTU of {first} and {} one of {second}: what is larger than {small} bytes and comes at {large} is lost behind the filter, which counts it as \
+             passed; give both the same MTU",
+            pair.first, pair.second
         )
     })
 }

@@ -179,8 +179,8 @@ fn reload(guard: &mut Guard, asked: &Asked) -> Answer {
     let begun = Instant::now();
     match guard.reload(asked) {
         Ok(warnings) => {
-            let (rules, sets) = (&guard.file().rules.rules, &guard.file().rules.sets);
-            let (rules, more) = status::holding(rules.iter().map(|rule| rule.expires));
+            let sets = &guard.file().rules.sets;
+            let (rules, more) = status::holding_of(&guard.memory().rules);
             let prefixes: usize = sets.values().map(|set| set.prefixes.len()).sum();
             let said = format!(
                 "{rules} rules and {prefixes} prefixes of sets hold since {:.0} ms after they were asked for{more}",

@@ -4,7 +4,7 @@ use std::{fs, path::Path};
 
 use nix::{
     fcntl::{Flock, FlockArg},
-    mount::{MsFlags, mount},
+    mount::{MsFlags, mount, umount},
     sys::statfs::{BPF_FS_MAGIC, statfs},
 };
 
@@ -75,6 +75,21 @@ fn mounted(root: &Path, namespaces: [&Path; 2]) -> Result<Option<String>, Shield
     Ok(Some(format!(
         "there was no BPF file system at {at}, in which the shield is kept: one is mounted there now; `umount {at}` undoes that once no shield is left"
     )))
+}
+
+/// Takes away again what [`bpf_file_system`] mounted, if nobody has pinned anything there.
+///
+/// # Errors
+/// It stays.
+pub(super) fn unmount(root: &Path) -> std::io::Result<()> {
+    // The kernel's own: maps.debug and progs.debug.
+    let pinned = |entry: std::io::Result<fs::DirEntry>| {
+        entry.is_ok_and(|e| !e.file_name().to_string_lossy().ends_with(".debug"))
+    };
+    if fs::read_dir(root)?.any(pinned) {
+        return Ok(());
+    }
+    Ok(umount(root)?)
 }
 
 fn is_bpf(root: &Path) -> bool {

@@ -37,7 +37,19 @@ impl Guard {
     pub fn start(settings: Settings) -> Result<Self, ShieldError> {
         let file = settings.source.read()?;
         machine::same_clock()?;
-        let notes = machine::bpf_file_system(settings.places.bpf_file_system())?.into_iter().collect();
+        let notes: Vec<String> = machine::bpf_file_system(settings.places.bpf_file_system())?.into_iter().collect();
+        let mounted = !notes.is_empty();
+        let places = settings.places.clone();
+        Self::alone(settings, file, notes).inspect_err(|_| {
+            if mounted {
+                // The failure itself is what is told.
+                let _ = machine::unmount(places.bpf_file_system());
+            }
+        })
+    }
+
+    /// When nobody else has the interface.
+    fn alone(settings: Settings, file: RuleFile, notes: Vec<String>) -> Result<Self, ShieldError> {
         match &settings.between {
             Some(pair) => between::is_free(pair, &settings.places)?,
             None => whose(&settings.interface, &settings.places).map_or(Ok(()), Err)?,

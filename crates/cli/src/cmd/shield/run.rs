@@ -318,6 +318,15 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
     if !options.rules.rule.is_empty() || !options.rules.set.is_empty() {
         return Err(Failure::usage(anyhow!("a unit takes its rules from a file: put those of --rule and --set there")));
     }
+    let written = [("events", &file.detection.events), ("metrics.file", &file.detection.metrics.file)];
+    if let Some((key, path)) =
+        written.iter().find_map(|(key, path)| Some((key, path.as_ref()?))).filter(|(_, p)| p.is_relative())
+    {
+        return Err(Failure::usage(anyhow!(
+            "`detection.{key}` is {}, which goes by the folder that the program is started in, and a unit has none: write it from the root on",
+            path.display()
+        )));
+    }
     let program = std::env::current_exe().context("cannot find this program").map_err(Failure::lacking)?;
     let mut words = Vec::new();
     if let Some(path) = &options.rules.rules {
