@@ -253,27 +253,24 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 	}
 }
 
-/* A packet that shield_parse_common() knows, judged by rules of one word; limits, shadows, what expires and more than one challenge that yields go the
- * long way. */
-static __always_inline int shield_common(struct xdp_md *ctx, const struct shield_packet *p, __u64 on)
+/* What is to become of a packet that shield_parse_common() knows. */
+static __always_inline int shield_settle(struct xdp_md *ctx, struct shield_total *total, const struct shield_packet *p, __u32 found, __u32 action)
 {
-	struct shield_cpu *cpu = shield_cpu_of(on);
-	struct shield_total *total = &cpu->total;
-	__u32 found = SHIELD_NONE, action = shield_default, n, asks = 0;
-	struct shield_rule *rule, *asked = 0;
-	__u64 bits;
+	shield_tell(SHIELD_IP, p);
+	shield_tell_verdict(found, action);
+	if (action == SHIELD_DROP)
+		return shield_drop(total, p->frame_len);
+	if (action == SHIELD_CHALLENGE)
+		return shield_ask(ctx, total, p);
+	return shield_pass(ctx, total, p->frame_len);
+}
 
-	if (watch_on)
-		shield_watch(p, shield_protected_v4(p), on, p->protocol == IPPROTO_UDP ? WATCH_UDP : watch_tcp_kind(p->flags));
-	bits = shield_apply_common(p);
-	if (shield_yields && bits) {
-		asks = shield_lowest(bits);
-		rule = &shield_table(shield_rules)[asks];
-		if ((rule->flags & (SHIELD_YIELDS | SHIELD_SHADOW)) == SHIELD_YIELDS && !rule->expires_ns) {
-			asked = rule;
-			bits &= bits - 1;
-		}
-	}
+/* As shield_common(), where rule `asks` is a challenge that yields to those of `bits`. */
+static __always_inline int shield_common_asked(struct xdp_md *ctx, const struct shield_packet *p, struct shield_cpu *cpu, __u32 asks, __u64 bits)
+{
+	__u32 found = SHIELD_NONE, action = shield_default, n;
+	struct shield_rule *rule;
+
 	if (bits) {
 		n = shield_lowest(bits);
 		rule = &shield_table(shield_rules)[n];
@@ -282,23 +279,45 @@ static __always_inline int shield_common(struct xdp_md *ctx, const struct shield
 			return shield_any(ctx, SHIELD_WATCHED);
 		shield_count(cpu, rule->counter, p);
 		found = n * 4 + action;
-	} else if (!asked || action != SHIELD_PASS) {
+	} else if (action != SHIELD_PASS) {
+		cpu->total.by_default++;
+	}
+	shield_count(cpu, shield_table(shield_rules)[asks].counter, p);
+	if (action == SHIELD_PASS) {
+		action = SHIELD_CHALLENGE;
+		found = asks * 4 + action;
+	}
+	return shield_settle(ctx, &cpu->total, p, found, action);
+}
+
+/* A packet that shield_parse_common() knows, judged by rules of one word; limits, shadows, what expires and more than one challenge that
+ * yields go the long way. */
+static __always_inline int shield_common(struct xdp_md *ctx, const struct shield_packet *p, __u64 on)
+{
+	struct shield_cpu *cpu = shield_cpu_of(on);
+	struct shield_total *total = &cpu->total;
+	__u32 found = SHIELD_NONE, action = shield_default, n;
+	struct shield_rule *rule;
+	__u64 bits;
+
+	if (watch_on)
+		shield_watch(p, shield_protected_v4(p), on, p->protocol == IPPROTO_UDP ? WATCH_UDP : watch_tcp_kind(p->flags));
+	bits = shield_apply_common(p);
+	if (bits) {
+		n = shield_lowest(bits);
+		rule = &shield_table(shield_rules)[n];
+		action = rule->action & 3;
+		if (!rule->plain) {
+			if (shield_yields && (rule->flags & (SHIELD_YIELDS | SHIELD_SHADOW)) == SHIELD_YIELDS && !rule->expires_ns)
+				return shield_common_asked(ctx, p, cpu, n, bits & (bits - 1));
+			return shield_any(ctx, SHIELD_WATCHED);
+		}
+		shield_count(cpu, rule->counter, p);
+		found = n * 4 + action;
+	} else {
 		total->by_default++;
 	}
-	if (shield_yields && asked) {
-		shield_count(cpu, asked->counter, p);
-		if (action == SHIELD_PASS) {
-			action = SHIELD_CHALLENGE;
-			found = asks * 4 + action;
-		}
-	}
-	shield_tell(SHIELD_IP, p);
-	shield_tell_verdict(found, action);
-	if (action == SHIELD_DROP)
-		return shield_drop(total, p->frame_len);
-	if (action == SHIELD_CHALLENGE)
-		return shield_ask(ctx, total, p);
-	return shield_pass(ctx, total, p->frame_len);
+	return shield_settle(ctx, total, p, found, action);
 }
 
 /* The heart has not beaten for longer than it may. The clock changes with the jiffies, which cost one load: while it beats, the clock is read only
