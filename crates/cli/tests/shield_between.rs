@@ -45,6 +45,20 @@ fn frames_cross_unchanged_and_are_filtered_in_both_directions() {
 }
 
 #[test]
+fn rules_from_a_pipe_hold() {
+    let only_10 =
+        "default = \"drop\"\n[[rule]]\nname = \"ten\"\naction = \"pass\"\nprotocol = \"udp\"\ndestination-port = 10\n";
+    for more in [&[][..], &["--backend", "ring"]] {
+        let Some(mut bed) = bed("ekbwp") else { return };
+        bed.run_fed("/dev/stdin", more, only_10);
+        bed.wait("frames cross", || bed.come_through(10, 1) == 1);
+        assert_eq!((bed.come_through(10, 5), bed.come_through(9, 5)), (5, 0), "{more:?}");
+        assert_eq!((bed.count("ten"), bed.status()["default"].as_str()), (6, Some("drop")), "{more:?}");
+        bed.stop();
+    }
+}
+
+#[test]
 fn interfaces_that_will_not_do_are_refused() {
     let Some(bed) = bed("ekbwb") else { return };
     let rules = bed.rules(DROP_9);

@@ -7,6 +7,8 @@ use std::{fs, os::unix::fs::MetadataExt, path::Path};
 use shield_run_bed::{DROP_9, bed, said};
 
 const DROP_9_AND_10: &str = "[[rule]]\nname = \"ten\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 10\n[[rule]]\nname = \"nine\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 9\n";
+const ONLY_9: &str =
+    "default = \"drop\"\n[[rule]]\nname = \"nine\"\naction = \"pass\"\nprotocol = \"udp\"\ndestination-port = 9\n";
 
 #[test]
 fn rules_hold_are_reloaded_and_go() {
@@ -38,6 +40,19 @@ fn rules_hold_are_reloaded_and_go() {
     assert_eq!(bed.child.take().expect("the shield").wait().expect("its end").code(), Some(0));
     assert_eq!(bed.come_through(9, 5), 5, "the shield is gone");
     assert_eq!(bed.shield(&["status", &bed.interface]).status.code(), Some(2));
+}
+
+#[test]
+fn rules_from_a_pipe_hold() {
+    let Some(mut bed) = bed("ekshp") else { return };
+    bed.run_fed("/dev/stdin", &[], ONLY_9);
+    assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (5, 0), "{}", bed.log());
+    let status = bed.status();
+    assert_eq!((bed.count("nine"), status["default"].as_str()), (5, Some("drop")), "{status}");
+    let refused = bed.shield(&["reload", &bed.interface]);
+    assert_eq!(refused.status.code(), Some(2), "a pipe is read once: {}", said(&refused));
+    assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (5, 0), "the old rules hold");
+    bed.stop();
 }
 
 #[test]

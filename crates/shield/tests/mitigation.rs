@@ -63,6 +63,11 @@ impl Bed {
 
     /// Starts the shield; to be called in the target's namespace.
     fn start(&self) -> Tended {
+        self.start_after(|| ())
+    }
+
+    /// Likewise, with something that happens when the rules have been read.
+    fn start_after(&self, happens: impl FnOnce()) -> Tended {
         // The namespace has a /sys of its own, and so has this thread.
         let none = None::<&str>;
         nix::mount::mount(none, "/sys/fs/bpf", Some("bpf"), nix::mount::MsFlags::empty(), none).unwrap();
@@ -76,8 +81,9 @@ impl Bed {
             places: Places::of(&self.far.name),
             sessions: Vec::new(),
         };
-        let places = settings.places.clone();
-        Tended { guard: Some(Guard::start(settings).unwrap()), places }
+        let (places, file) = (settings.places.clone(), settings.source.read().unwrap());
+        happens();
+        Tended { guard: Some(Guard::start(settings, file).unwrap()), places }
     }
 
     /// And waits until a program waits.
@@ -281,6 +287,25 @@ fn a_million_prefixes_are_reloaded_under_a_flood() {
         assert!(others < 100, "{others} that no rule was there for");
         // Had there been a moment without a program, more would have come to the stack than has passed.
         assert_eq!(after.2 - before.2, good, "IPv4 packets that the stack has received");
+        drop(tended);
+    };
+    bed.target.run(work).unwrap();
+}
+
+#[test]
+fn rules_that_change_while_the_shield_starts_hold_as_they_were_read() {
+    let Some(bed) = Bed::new("mitc") else { return };
+    bed.rules(1, "");
+    let path = bed.folder.path().join("rules.toml");
+    let work = || {
+        let mut tended = bed.start_after(|| fs::write(&path, "default = \"drop\"\n").unwrap());
+        let names = |guard: &Guard| guard.memory().rules.iter().map(|rule| rule.name.clone()).collect::<Vec<_>>();
+        let held = names(tended.guard());
+        assert!(["bad", "good"].iter().all(|name| held.iter().any(|held| held == name)), "{held:?}");
+        assert_eq!(tended.guard().memory().default, "pass");
+        tended.guard().reload(&Asked::default()).unwrap();
+        assert_eq!(tended.guard().memory().default, "drop", "a reload reads them again");
+        assert!(!names(tended.guard()).iter().any(|name| name == "bad"));
         drop(tended);
     };
     bed.target.run(work).unwrap();

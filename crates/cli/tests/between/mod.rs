@@ -7,7 +7,7 @@ pub(crate) mod privileged;
 
 use std::{
     fs,
-    io::ErrorKind,
+    io::{ErrorKind, Write},
     net::UdpSocket,
     path::Path,
     process::{Child, Command, Output, Stdio},
@@ -137,10 +137,18 @@ impl Bed {
 
     /// Starts the gateway and waits until its rules hold.
     pub(crate) fn run(&mut self, rules: &str, more: &[&str]) {
+        self.run_fed(rules, more, "");
+    }
+
+    /// Likewise, with this text in a pipe on its standard input.
+    pub(crate) fn run_fed(&mut self, rules: &str, more: &[&str], input: &str) {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        writer.write_all(input.as_bytes()).expect("room in the pipe");
+        drop(writer);
         let log = self.folder.path().join("log");
         let file = fs::File::create(&log).expect("a file");
         let mut command = self.command(&["run", "--between", &self.pair(), "--quiet", "--rules", rules]);
-        command.args(more).stdin(Stdio::null()).stdout(Stdio::null()).stderr(file);
+        command.args(more).stdin(reader).stdout(Stdio::null()).stderr(file);
         self.child = Some(command.spawn().expect("the program starts"));
         self.wait("the rules hold", || read(&log).contains("rules hold"));
     }

@@ -92,9 +92,17 @@ impl Bed {
 
     /// Starts the shield and waits until its rules hold.
     pub fn run(&mut self, rules: &str, more: &[&str]) {
+        self.run_fed(rules, more, "");
+    }
+
+    /// Likewise, with this text in a pipe on its standard input.
+    pub fn run_fed(&mut self, rules: &str, more: &[&str], input: &str) {
+        let (reader, mut writer) = std::io::pipe().expect("a pipe");
+        writer.write_all(input.as_bytes()).expect("room in the pipe");
+        drop(writer);
         let log = fs::File::create(self.folder.path().join("log")).expect("a file");
         let mut command = self.command(&["run", &self.interface, "--quiet", "--rules", rules]);
-        command.args(more).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        command.args(more).stdin(reader).stdout(Stdio::null()).stderr(log);
         self.child = Some(command.spawn().expect("the program starts"));
         let log = self.folder.path().join("log");
         self.wait("the rules hold", || read(&log).contains("rules hold"));

@@ -128,11 +128,12 @@ pub struct RingGateway {
 }
 
 impl RingGateway {
-    /// Has `threads` threads carry frames in each direction.
+    /// Has `threads` threads carry frames in each direction, by the rules of `file`: what `settings.source` said when it was read and
+    /// judged. It is not read again until a reload.
     ///
     /// # Errors
     /// Rules that are wrong or need the kernel's program, interfaces that will not do, what the kernel refuses.
-    pub fn start(settings: Settings, threads: usize) -> Result<Self, ShieldError> {
+    pub fn start(settings: Settings, file: RuleFile, threads: usize) -> Result<Self, ShieldError> {
         let Some(pair) = settings.between.clone() else {
             return Err(ShieldError::Usage(
                 "packet rings carry frames between two interfaces: name them by --between A,B".into(),
@@ -145,7 +146,6 @@ impl RingGateway {
                     .into(),
             ));
         }
-        let file = settings.source.read()?;
         let fresh = !settings.places.state.exists();
         is_free(&pair, &settings.places)?;
         settings.places.make()?;

@@ -29,13 +29,13 @@ use crate::{
 };
 
 impl Guard {
-    /// Puts a shield in front of the interface, or takes over the one that a process left there: then its rules hold until the new
-    /// ones are ready, and counters go on.
+    /// Puts a shield with the rules of `file` in front of the interface, or takes over the one that a process left there: then its rules
+    /// hold until the new ones are ready, and counters go on. `file` is what `settings.source` said when it was read and judged; it is
+    /// not read again until a reload.
     ///
     /// # Errors
     /// Rules that are wrong, an interface that has a shield or another XDP program, what the kernel refuses.
-    pub fn start(settings: Settings) -> Result<Self, ShieldError> {
-        let file = settings.source.read()?;
+    pub fn start(settings: Settings, file: RuleFile) -> Result<Self, ShieldError> {
         machine::same_clock()?;
         let notes: Vec<String> = machine::bpf_file_system(settings.places.bpf_file_system())?.into_iter().collect();
         let mounted = !notes.is_empty();

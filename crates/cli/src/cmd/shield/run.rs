@@ -114,8 +114,10 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     };
     let places = settings.places.clone();
     let mut tended = match options.backend {
-        Backend::Xdp => Tended::Guard(Box::new(Guard::start(settings).map_err(|error| say_generic(error.into()))?)),
-        Backend::Ring => Tended::Ring(Box::new(RingGateway::start(settings, options.threads().into())?)),
+        Backend::Xdp => {
+            Tended::Guard(Box::new(Guard::start(settings, file).map_err(|error| say_generic(error.into()))?))
+        }
+        Backend::Ring => Tended::Ring(Box::new(RingGateway::start(settings, file, options.threads().into())?)),
     };
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !args.json && !args.quiet;
     let teller = Arc::new(Teller::start(args.json));
