@@ -9,6 +9,9 @@ pub enum BenchError {
     /// A setting that makes no sense, with the way out.
     #[error("{0}")]
     Setting(String),
+    /// The file of the run cannot be written.
+    #[error("{0}; --save names the file of the run")]
+    Save(#[from] host::file::FileError),
     /// The lab refused.
     #[error(transparent)]
     Lab(#[from] lab::LabError),
@@ -36,6 +39,7 @@ impl Classified for BenchError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Setting(_) => ErrorClass::Usage,
+            Self::Save(e) => e.class(),
             Self::Lab(e) => e.class(),
             Self::Program(e) => e.class(),
             Self::Traffic(e) => e.class(),

@@ -7,7 +7,6 @@ mod cmd;
 mod demo;
 mod failure;
 mod numbers;
-mod out_file;
 mod periods;
 
 use std::process::ExitCode;

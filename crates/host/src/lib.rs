@@ -1,6 +1,7 @@
 //! The machine: CPUs, NUMA, NICs, queues, IRQs, counters (read); knobs and the journal (write).
 
 pub mod counters;
+pub mod file;
 pub mod journal;
 pub mod knob;
 pub mod members;

@@ -4,16 +4,15 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     io::{self, Write},
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
+    path::Path,
     time::{SystemTime, UNIX_EPOCH},
 };
 
 use model::{Classified, ErrorClass};
 
 use crate::{
+    file::{self, FileError, Whole},
     picture::Host,
     read::{Answers, HostError},
     root::{Node, Root, Tree},
@@ -94,36 +93,15 @@ pub enum SnapshotError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// The copy could not be written.
-    #[error("cannot write {}: {source}{}", path.display(), hint(source))]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-}
-
-fn hint(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; a copy takes about a megabyte: make room or name another place (nothing is left behind)"
-        }
-        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "; name a place that you may write to",
-        io::ErrorKind::NotFound => "; the folder does not exist",
-        _ => "",
-    }
+    #[error(transparent)]
+    Write(#[from] FileError),
 }
 
 impl Classified for SnapshotError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Host(e) => e.class(),
-            Self::Write { source, .. } => match source.kind() {
-                io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::IsADirectory => {
-                    ErrorClass::Usage
-                }
-                _ => ErrorClass::Lacking,
-            },
+            Self::Write(e) => e.class(),
         }
     }
 }
@@ -255,40 +233,17 @@ impl Snapshot {
         tar.into_inner()?.flush()
     }
 
-    /// Writes the tar to a file, whole or not at all: beside it first, then renamed. Something that is no plain file (a
-    /// pipe, a device) is written to as it is. Says how many bytes the tar has: heads and padding are most of it.
+    /// Writes the tar to a file, whole or not at all, that this user alone may read. Something that is no plain file (a pipe, a
+    /// device) is written to as it is. Says how many bytes the tar has: heads and padding are most of it.
     ///
     /// # Errors
     /// When the file or its folder cannot be written; nothing is left behind then.
-    pub fn save(&self, file: &Path) -> Result<u64, SnapshotError> {
-        let write = |source| SnapshotError::Write { path: file.to_owned(), source };
-        match fs::metadata(file) {
-            Ok(there) if there.is_dir() => Err(write(io::ErrorKind::IsADirectory.into())),
-            Ok(there) if !there.is_file() => {
-                let out = fs::OpenOptions::new().write(true).open(file).map_err(write)?;
-                let mut out = Counted { out, bytes: 0 };
-                self.write(io::BufWriter::new(&mut out)).map_err(write)?;
-                Ok(out.bytes)
-            }
-            _ => self.replace(file).map_err(write),
-        }
-    }
-
-    fn replace(&self, file: &Path) -> io::Result<u64> {
-        let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        fs::metadata(folder)?;
-        let mut beside = tempfile::Builder::new()
-            .prefix(".evenkeel-")
-            .permissions(fs::Permissions::from_mode(0o644))
-            .tempfile_in(folder)
-            // Its own error names the file beside, which means nothing to the user.
-            .map_err(|e| io::Error::from(e.kind()))?;
-        let mut out = Counted { out: beside.as_file_mut(), bytes: 0 };
-        self.write(io::BufWriter::new(&mut out))?;
-        let bytes = out.bytes;
-        beside.as_file().sync_all()?;
-        beside.persist(file).map_err(|e| e.error)?;
-        Ok(bytes)
+    pub fn save(&self, path: &Path) -> Result<u64, SnapshotError> {
+        let out = Whole::open(path, file::PRIVATE)?;
+        let mut tar = Vec::new();
+        self.write(&mut tar).map_err(|source| FileError::Io { path: path.to_owned(), source })?;
+        out.write(&tar)?;
+        Ok(tar.len() as u64)
     }
 }
 
@@ -301,26 +256,10 @@ fn without_key(text: &str) -> String {
     serde_json::to_string_pretty(&answers).map_or_else(|_| text.to_owned(), |json| json + "\n")
 }
 
-/// Counts what it writes.
-struct Counted<W> {
-    out: W,
-    bytes: u64,
-}
-
-impl<W: Write> Write for Counted<W> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.out.write(bytes)?;
-        self.bytes += written as u64;
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.out.flush()
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn sample() -> Snapshot {

@@ -2,10 +2,10 @@
 
 use std::{
     fs,
-    io::{self, Write},
     path::{Path, PathBuf},
 };
 
+use host::file::{self, FileError, PUBLIC, Whole};
 use model::{
     bench::{BenchRun, SCHEMA, Status, Trial, Unfinished},
     schema::Document,
@@ -86,7 +86,7 @@ pub trait Keep {
     fn keep(&mut self, saved: &Saved) -> Result<(), BenchError>;
 }
 
-/// The file of a run. Written beside its place first, then moved there: whoever reads it finds a whole run.
+/// The file of a run, replaced in one step: whoever reads it finds a whole run.
 #[derive(Debug)]
 pub struct RunFile {
     path: PathBuf,
@@ -98,53 +98,22 @@ impl RunFile {
     /// # Errors
     /// Why it cannot be written.
     pub fn create(path: &Path) -> Result<Self, BenchError> {
-        let failed = |error: io::Error| cannot_write(path, &error);
-        let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        match fs::metadata(&real) {
-            Ok(it) if it.is_dir() => return Err(failed(io::ErrorKind::IsADirectory.into())),
-            Ok(it) if !it.is_file() => {
-                let what = "it is no plain file, and a run is moved to its place when it is whole";
-                return Err(failed(io::Error::other(what)));
-            }
-            Ok(_) => drop(fs::File::options().append(true).open(&real).map_err(failed)?),
-            Err(_) => {}
-        }
-        let file = Self { path: real };
-        fs::write(file.part(), "").map_err(failed)?;
-        fs::remove_file(file.part()).map_err(failed)?;
-        Ok(file)
+        drop(Whole::plain(path, PUBLIC)?);
+        Ok(Self { path: path.to_owned() })
     }
 
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
     }
-
-    fn part(&self) -> PathBuf {
-        let mut name = self.path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.part", std::process::id()));
-        self.path.with_file_name(name)
-    }
 }
 
 impl Keep for RunFile {
     fn keep(&mut self, saved: &Saved) -> Result<(), BenchError> {
-        let part = self.part();
-        let write = || -> io::Result<()> {
-            let text = serde_json::to_vec(&Document::new(NAME, SCHEMA, saved))?;
-            let mut file = fs::File::create(&part)?;
-            file.write_all(&text)?;
-            fs::rename(&part, &self.path)
-        };
-        write().map_err(|error| {
-            let _ = fs::remove_file(&part);
-            cannot_write(&self.path, &error)
-        })
+        let written = |source: serde_json::Error| FileError::Io { path: self.path.clone(), source: source.into() };
+        let text = serde_json::to_vec(&Document::new(NAME, SCHEMA, saved)).map_err(written)?;
+        Ok(file::replace(&self.path, &text, PUBLIC)?)
     }
-}
-
-fn cannot_write(path: &Path, error: &io::Error) -> BenchError {
-    BenchError::Setting(format!("cannot write the run to {}: {error}; name another file with --save", path.display()))
 }
 
 /// Reads a run back.

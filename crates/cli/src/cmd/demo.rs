@@ -8,7 +8,10 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use host::{Host, Root};
+use host::{
+    Host, Root,
+    file::{PUBLIC, Whole},
+};
 use indicatif::ProgressBar;
 use model::{CpuSet, run::Stage, schema::Document, units};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -18,7 +21,6 @@ use crate::{
     demo::{self, DemoConfig},
     failure::{Failure, Outcome, note, print},
     numbers::{number, packets_per_second},
-    out_file::OutFile,
     periods::steps_bar,
 };
 
@@ -98,7 +100,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&Root::live())?;
     let config = args.validate(&host)?;
     privilege::require_root("demo", &CAPABILITIES)?;
-    let page = if args.no_html { None } else { Some(OutFile::open(&args.html)?) };
+    let page = if args.no_html { None } else { Some(Whole::open(&args.html, PUBLIC)?) };
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))

@@ -13,7 +13,10 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use host::{Host, Root};
+use host::{
+    Host, Root,
+    file::{PUBLIC, Whole},
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use model::{
     CpuSet,
@@ -28,7 +31,6 @@ use crate::{
     demo::describe_machine,
     failure::{Failure, Outcome, note, print},
     numbers::number,
-    out_file::OutFile,
 };
 
 /// Clocks of all CPUs and a program on them; CAP_SYSLOG shows the addresses of functions.
@@ -100,7 +102,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Outcome, Failure> {
         return print_comparison(a, b, args.json);
     }
     privilege::require("profile", &CAPABILITIES)?;
-    let out = |path: &Option<PathBuf>| path.as_deref().map(OutFile::open).transpose();
+    let out = |path: &Option<PathBuf>| path.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose();
     let (save, drawing) = (out(&args.save)?, out(&args.flamegraph)?);
     let host = Host::read(&Root::live())?;
     let per_packet = if args.per.is_empty() { PerPacket::Auto } else { PerPacket::Interfaces(args.per.clone()) };

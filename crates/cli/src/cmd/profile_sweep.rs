@@ -8,7 +8,10 @@ use std::{
 
 use anyhow::{Context, anyhow};
 use clap::{Args, Subcommand, ValueEnum};
-use host::{Host, Root};
+use host::{
+    Host, Root,
+    file::{PUBLIC, Whole},
+};
 use indicatif::ProgressBar;
 use model::{CpuSet, schema::Document, sweep::SCHEMA};
 use profile::sweep::{self, SweepBox, SweepConfig};
@@ -20,7 +23,6 @@ use crate::{
     demo::describe_machine,
     failure::{Failure, Outcome, note, print},
     numbers::number,
-    out_file::OutFile,
     periods::steps_bar,
 };
 
@@ -140,7 +142,7 @@ impl SweepArgs {
         let host = Host::read(&Root::live())?;
         let config = self.config(&host)?;
         privilege::require_root("profile sweep", &CAPABILITIES)?;
-        let page = self.html.as_deref().map(OutFile::open).transpose()?;
+        let page = self.html.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
         let stop = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             signal_hook::flag::register(signal, Arc::clone(&stop))

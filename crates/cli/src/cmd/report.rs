@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use ::bench::run;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
+use host::file::{PUBLIC, Whole};
 use model::{
     bench::{BenchRun, SCHEMA, compare::compare},
     schema::Document,
@@ -12,10 +13,7 @@ use model::{
 use report::Look;
 
 use super::bench::{OutputArgs, flood};
-use crate::{
-    failure::{Failure, Outcome, print},
-    out_file::OutFile,
-};
+use crate::failure::{Failure, Outcome, print};
 
 /// Show saved runs of `evenkeel bench` and `evenkeel bench flood`, or lay them side by side.
 #[derive(Debug, Args)]
@@ -64,7 +62,7 @@ impl ShowArgs {
             let (as_json, page) = self.output.for_flood().map_err(|option| {
                 Failure::usage(anyhow!("{} is a run of bench flood, which has no {option}", self.run.display()))
             })?;
-            let page = page.map(|path| Ok::<_, Failure>((OutFile::open(path)?, path))).transpose()?;
+            let page = page.map(|path| Ok::<_, Failure>((Whole::open(path, PUBLIC)?, path))).transpose()?;
             return flood::put_out(&flood::load(&self.run)?, as_json, page).map(|()| Outcome::Fine);
         }
         let run = run::load_run(&self.run)?;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use sys::link::{self, LinkFlags};
 
 use super::Pair;
-use crate::error::ShieldError;
+use crate::{error::ShieldError, run::write_whole};
 
 /// How long an interface may take until its link is there: autonegotiation takes seconds.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -116,8 +116,7 @@ impl Sides {
     fn write(&self) -> Result<(), ShieldError> {
         let failed = |source| ShieldError::Place { operation: "write", path: self.path.clone(), source };
         let text = serde_json::to_vec(&self.changed).map_err(|e| failed(io::Error::from(e)))?;
-        let next = self.path.with_extension("next");
-        fs::write(&next, text).and_then(|()| fs::rename(&next, &self.path)).map_err(failed)
+        write_whole(&self.path, &text)
     }
 }
 

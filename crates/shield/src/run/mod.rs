@@ -27,4 +27,5 @@ pub use asked::{Answer, Asked, Command};
 pub use guard::Guard;
 pub use keeper::{Ended, Signals, Told, keep};
 pub use places::Places;
+pub(crate) use places::write_whole;
 pub use settings::{Settings, Source};

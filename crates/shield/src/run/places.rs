@@ -6,6 +6,8 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use host::file::{self, FileError, PRIVATE};
+
 use crate::{between, error::ShieldError};
 
 /// Where BPF objects are pinned (bpf(8), BPF file system).
@@ -129,8 +131,8 @@ impl Places {
 ///
 /// # Errors
 /// It cannot be written.
-pub(super) fn write_whole(path: &Path, text: &[u8]) -> Result<(), ShieldError> {
-    let next = path.with_extension("next");
-    let written = fs::write(&next, text).and_then(|()| fs::rename(&next, path));
-    written.map_err(|source| ShieldError::Place { operation: "write", path: path.to_owned(), source })
+pub(crate) fn write_whole(path: &Path, text: &[u8]) -> Result<(), ShieldError> {
+    let failed =
+        |error: FileError| ShieldError::Place { operation: "write", path: path.to_owned(), source: error.into() };
+    file::replace(path, text, PRIVATE).map_err(failed)
 }

@@ -11,7 +11,10 @@ use std::{
 use ::bench::flood::{FloodConfig, FloodCores, FloodWatch, Protection, Rate, kernel_modes, run_flood};
 use anyhow::{Context, anyhow};
 use clap::Args;
-use host::{Host, Root};
+use host::{
+    Host, Root,
+    file::{PUBLIC, Whole},
+};
 use indicatif::ProgressBar;
 use model::{
     CpuSet,
@@ -29,7 +32,6 @@ use crate::{
     demo::describe_machine,
     failure::{Failure, Outcome, note, print},
     numbers::number,
-    out_file::OutFile,
     periods::steps_bar,
 };
 
@@ -135,8 +137,8 @@ pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
         .collect();
     let chosen = args.modes.iter().map(|key| choose(&known, key)).collect::<Result<Vec<_>, Failure>>()?;
     privilege::require_root("bench flood", &CAPABILITIES)?;
-    let saved = args.save.as_deref().map(OutFile::open).transpose()?;
-    let page = args.html.as_deref().map(OutFile::open).transpose()?;
+    let saved = args.save.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
+    let page = args.html.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
@@ -221,12 +223,12 @@ impl FloodArgs {
     }
 
     fn show(&self, run: &FloodRun) -> Result<Outcome, Failure> {
-        let page = self.html.as_deref().map(OutFile::open).transpose()?;
+        let page = self.html.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
         self.print(run, page)
     }
 
     /// Prints the run, and writes the page.
-    fn print(&self, run: &FloodRun, page: Option<OutFile>) -> Result<Outcome, Failure> {
+    fn print(&self, run: &FloodRun, page: Option<Whole>) -> Result<Outcome, Failure> {
         put_out(run, self.json, page.zip(self.html.as_deref()))?;
         let bears = |point: &FloodPoint| point.wanted_pps.is_none() || point.is_untouched();
         Ok(match run.modes.last() {
@@ -237,7 +239,7 @@ impl FloodArgs {
 }
 
 /// Prints a run, as JSON if so wanted, and writes the page to a file.
-pub(crate) fn put_out(run: &FloodRun, as_json: bool, page: Option<(OutFile, &Path)>) -> Result<(), Failure> {
+pub(crate) fn put_out(run: &FloodRun, as_json: bool, page: Option<(Whole, &Path)>) -> Result<(), Failure> {
     let text = if as_json { json(run)? } else { report::flood_text(run, Look::of_stdout()) };
     // What was measured is not lost when one of its ways out is shut.
     let printed = print(&text);

@@ -7,16 +7,14 @@ use std::{
 
 use ::bench::run::{NAME, Saved, Settings, Step, What, duration_words, seconds};
 use clap::Args;
+use host::file::{PUBLIC, Whole};
 use model::{
     bench::{BenchRun, SCHEMA},
     schema::Document,
 };
 use report::{BenchCsv, BenchView, Look};
 
-use crate::{
-    failure::{Failure, note, print},
-    out_file::OutFile,
-};
+use crate::failure::{Failure, note, print};
 
 /// Ways out of a run.
 #[derive(Debug, Args)]
@@ -47,15 +45,15 @@ pub(crate) struct OutputArgs {
 /// The files of [`OutputArgs`], found to be writable.
 pub(crate) struct Outputs<'a> {
     args: &'a OutputArgs,
-    csv: Option<OutFile>,
-    trials_csv: Option<OutFile>,
-    html: Option<OutFile>,
+    csv: Option<Whole>,
+    trials_csv: Option<Whole>,
+    html: Option<Whole>,
 }
 
 impl OutputArgs {
     /// Learns now, not after a run, that a file cannot be written.
     pub(crate) fn open(&self) -> Result<Outputs<'_>, Failure> {
-        let open = |path: &Option<PathBuf>| path.as_deref().map(OutFile::open).transpose();
+        let open = |path: &Option<PathBuf>| path.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose();
         Ok(Outputs { args: self, csv: open(&self.csv)?, trials_csv: open(&self.trials_csv)?, html: open(&self.html)? })
     }
 }

@@ -15,6 +15,7 @@ use ::bench::{
     BenchError,
     flood::{Counter, Layout, Place, Protecting, Protection},
 };
+use host::file::{TemporaryFolder, temporary_folder};
 use model::shield::ShieldStatus;
 use nix::{
     sys::signal::{Signal, kill},
@@ -115,8 +116,8 @@ impl Protection for Shield {
 
     fn start(&self, place: &Place<'_>) -> Result<Box<dyn Protecting>, BenchError> {
         let program = env::current_exe().map_err(failed)?;
-        let folder = Folder::make()?;
-        let file = folder.0.join("rules.toml");
+        let folder = temporary_folder().map_err(failed)?;
+        let file = folder.path().join("rules.toml");
         fs::write(&file, rules(place.server.port())).map_err(failed)?;
         let mut command = run_inside(&program, place.host.name());
         command.arg("run").args(self.at(place.interface, place.inner)).args(["--quiet", "--rules"]).arg(&file);
@@ -190,7 +191,7 @@ struct Working {
     program: PathBuf,
     interface: String,
     child: Child,
-    _folder: Folder,
+    _folder: TemporaryFolder,
 }
 
 impl Working {
@@ -249,23 +250,6 @@ impl Drop for Working {
         // Its pins go with it.
         let _ = self.child.kill();
         let _ = self.child.wait();
-    }
-}
-
-/// A folder of ours, gone when dropped.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn make() -> Result<Self, BenchError> {
-        let path = env::temp_dir().join(format!("evenkeel-flood-{}", std::process::id()));
-        fs::create_dir_all(&path).map_err(failed)?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
     }
 }
 

@@ -1,0 +1,296 @@
+//! Files that the program writes for people: whole or not at all, and never where somebody else points them.
+//!
+//! A new file is made under a random name beside its place (`O_EXCL | O_NOFOLLOW`), synced, and renamed. Links are followed only where
+//! nobody but root and the user can change them, see [`Folder::of`].
+
+mod folder;
+
+use std::{
+    ffi::OsString,
+    fs::File,
+    io::{self, Write},
+    os::fd::AsFd,
+    path::{Path, PathBuf},
+    time::Duration,
+};
+
+use model::{Classified, ErrorClass};
+use nix::{
+    fcntl::OFlag,
+    poll::{PollFd, PollFlags, PollTimeout, poll},
+    sys::stat::{SFlag, fstat},
+};
+
+pub use self::folder::Folder;
+use self::folder::{Kind, Spot};
+
+/// The mode of what everybody may read; the umask takes its bits away.
+pub const PUBLIC: u32 = 0o666;
+/// The mode of what the user alone may read: captures, snapshots, state.
+pub const PRIVATE: u32 = 0o600;
+
+/// Time that the reader of a pipe has to make room.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A file that cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// The system refused.
+    #[error("cannot write {}: {source}{}", path.display(), hint(source))]
+    Io {
+        /// Path as it was given.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// The path leads through a link that others can change.
+    #[error(
+        "cannot write {}: {} is a link in a folder that other users can write to; name the file that it points to",
+        path.display(), link.display()
+    )]
+    ForeignLink {
+        /// Path as it was given.
+        path: PathBuf,
+        /// The link.
+        link: PathBuf,
+    },
+    /// The path names a pipe or device of another user.
+    #[error(
+        "cannot write {}: it is a {what} that belongs to another user, in a folder that other users can write to",
+        path.display()
+    )]
+    Foreign {
+        /// Path as it was given.
+        path: PathBuf,
+        /// `pipe`, `device`, `file`.
+        what: &'static str,
+    },
+    /// Only a plain file can be replaced.
+    #[error("cannot write {}: it is a {what}; name a plain file", path.display())]
+    NotPlain {
+        /// Path as it was given.
+        path: PathBuf,
+        /// `pipe`, `device`, `block device`, `socket`.
+        what: &'static str,
+    },
+    /// A pipe without a reader would wait for ever.
+    #[error("cannot write {}: no process reads this pipe; start the reader first", path.display())]
+    NoReader {
+        /// Path as it was given.
+        path: PathBuf,
+    },
+}
+
+impl FileError {
+    fn io(path: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Io { path: path.to_owned(), source: source.into() }
+    }
+
+    /// The path as it was given.
+    pub fn path(&self) -> &Path {
+        match self {
+            Self::Io { path, .. }
+            | Self::ForeignLink { path, .. }
+            | Self::Foreign { path, .. }
+            | Self::NotPlain { path, .. }
+            | Self::NoReader { path } => path,
+        }
+    }
+}
+
+fn hint(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; make room or name another place (nothing is left behind)"
+        }
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => "; name a place that you may write to",
+        io::ErrorKind::NotFound => "; the folder does not exist",
+        _ => "; name another file",
+    }
+}
+
+impl Classified for FileError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Io { source, .. } => match source.kind() {
+                io::ErrorKind::StorageFull
+                | io::ErrorKind::QuotaExceeded
+                | io::ErrorKind::PermissionDenied
+                | io::ErrorKind::ReadOnlyFilesystem
+                | io::ErrorKind::TimedOut => ErrorClass::Lacking,
+                _ => ErrorClass::Usage,
+            },
+            _ => ErrorClass::Usage,
+        }
+    }
+}
+
+impl From<FileError> for io::Error {
+    /// Keeps the kind, so that "no space left" is still told from "not found".
+    fn from(error: FileError) -> Self {
+        match error {
+            FileError::Io { source, .. } => source,
+            other => Self::other(other),
+        }
+    }
+}
+
+/// A file to be written once, at the end. What stood there stays until then; nothing is left when it is dropped unwritten.
+#[derive(Debug)]
+pub struct Whole {
+    path: PathBuf,
+    way: Way,
+}
+
+#[derive(Debug)]
+enum Way {
+    Beside(Beside),
+    /// A terminal, a pipe, another device.
+    Direct(File),
+}
+
+/// A file under a random name, removed unless it was renamed to its own.
+#[derive(Debug)]
+struct Beside {
+    folder: Folder,
+    random: OsString,
+    name: OsString,
+    file: File,
+}
+
+impl Whole {
+    /// Learns now, not after a measurement, that the file cannot be written. A terminal, pipe or character device is written to as it
+    /// is. A new file gets `mode` less the umask; one that was there keeps its mode as far as `mode` allows.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn open(path: &Path, mode: u32) -> Result<Self, FileError> {
+        let spot = Spot::of(path)?;
+        let way = match spot.kind {
+            Kind::Missing | Kind::File => Way::Beside(Beside::make(spot, path, mode)?),
+            _ => Way::Direct(spot.open_as_it_is(path)?),
+        };
+        Ok(Self { path: path.to_owned(), way })
+    }
+
+    /// As [`Self::open`], and refuses all but plain files. Never waits for another process.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn plain(path: &Path, mode: u32) -> Result<Self, FileError> {
+        let spot = Spot::of(path)?;
+        match spot.kind.special() {
+            Some(what) => Err(FileError::NotPlain { path: path.to_owned(), what }),
+            None => Ok(Self { path: path.to_owned(), way: Way::Beside(Beside::make(spot, path, mode)?) }),
+        }
+    }
+
+    /// Writes it, syncs it to disk, and gives it its name.
+    ///
+    /// # Errors
+    /// [`FileError`]; what stood there is unchanged then.
+    pub fn write(self, bytes: &[u8]) -> Result<(), FileError> {
+        match self.way {
+            Way::Beside(beside) => beside.write(bytes),
+            Way::Direct(file) => write_direct(file, bytes),
+        }
+        .map_err(|source| FileError::io(&self.path, source))
+    }
+}
+
+/// Replaces a plain file with `bytes` in one step.
+///
+/// # Errors
+/// [`FileError`]; what stood there is unchanged then.
+pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
+    Whole::plain(path, mode)?.write(bytes)
+}
+
+/// Goes with all that is in it when it is dropped.
+pub use tempfile::TempDir as TemporaryFolder;
+
+/// Makes a folder for temporary files, for this user alone. It is new, and goes with all that is in it when it is dropped.
+///
+/// # Errors
+/// The system's answer.
+pub fn temporary_folder() -> io::Result<TemporaryFolder> {
+    use std::os::unix::fs::PermissionsExt;
+    tempfile::Builder::new().prefix("evenkeel-").permissions(std::fs::Permissions::from_mode(0o700)).tempdir()
+}
+
+impl Beside {
+    fn make(spot: Spot, path: &Path, mode: u32) -> Result<Self, FileError> {
+        let failed = |source: io::Error| FileError::io(path, source);
+        let mut kept = None;
+        if spot.kind == Kind::File {
+            // What may not be written is not to be replaced either.
+            let there = spot.folder.open(&spot.name, OFlag::O_WRONLY | OFlag::O_APPEND, 0).map_err(failed)?;
+            let there = fstat(&there).map_err(|e| failed(e.into()))?;
+            kept = (there.st_uid == nix::unistd::geteuid().as_raw()).then_some(there.st_mode & mode);
+        }
+        let (random, file) = spot.folder.make_random(mode).map_err(failed)?;
+        let beside = Self { folder: spot.folder, random, name: spot.name, file };
+        if let Some(mode) = kept {
+            use std::os::unix::fs::PermissionsExt;
+            beside.file.set_permissions(std::fs::Permissions::from_mode(mode)).map_err(failed)?;
+        }
+        Ok(beside)
+    }
+
+    fn write(mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)?;
+        self.file.sync_all()?;
+        self.folder.rename(&self.random, &self.name)
+    }
+}
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        // Once renamed it is not there any more.
+        let _ = self.folder.remove(&self.random);
+    }
+}
+
+/// Writes to a descriptor that does not block, and waits a bounded time whenever there is no room.
+fn write_direct(mut file: File, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match file.write(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let mut ready = [PollFd::new(file.as_fd(), PollFlags::POLLOUT)];
+                let timeout = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
+                match poll(&mut ready, timeout) {
+                    Ok(0) => {
+                        let why = format!("its reader has taken nothing for {} seconds", PATIENCE.as_secs());
+                        return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+                    }
+                    Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Makes a file that is written to while it grows, or empties one that is there; never through somebody else's link or pipe.
+/// A pipe is waited for until a process reads it, if it is the user's own.
+///
+/// # Errors
+/// [`FileError`].
+pub fn create(path: &Path, mode: u32) -> Result<File, FileError> {
+    let spot = Spot::of(path)?;
+    spot.create(path, mode)
+}
+
+/// The type of what is open.
+fn type_of(file: &impl AsFd) -> io::Result<SFlag> {
+    let mode = fstat(file).map_err(io::Error::from)?.st_mode;
+    Ok(SFlag::from_bits_truncate(mode & SFlag::S_IFMT.bits()))
+}
+
+#[cfg(test)]
+mod tests;

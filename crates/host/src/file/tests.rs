@@ -1,0 +1,180 @@
+use std::{
+    fs,
+    os::unix::fs::{PermissionsExt, chown, symlink},
+    process::Command,
+};
+
+use super::*;
+
+fn folder_with_mode(mode: u32) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+    folder
+}
+
+fn mode_of(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+fn pipe(path: &Path) {
+    nix::unistd::mkfifo(path, nix::sys::stat::Mode::from_bits_truncate(0o600)).unwrap();
+}
+
+#[test]
+fn what_stood_there_stays_until_all_is_written_and_nothing_is_left_beside() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("page.html");
+    let names = || fs::read_dir(folder.path()).unwrap().count();
+    drop(Whole::open(&path, PUBLIC).unwrap());
+    assert_eq!(names(), 0);
+    fs::write(&path, "old").unwrap();
+    let out = Whole::open(&path, PUBLIC).unwrap();
+    assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names()), ("old", 2));
+    out.write(b"new").unwrap();
+    assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names()), ("new", 1));
+}
+
+#[test]
+fn a_file_has_the_mode_that_was_asked_for_or_keeps_a_narrower_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("machine.tar");
+    replace(&path, b"1", PRIVATE).unwrap();
+    assert_eq!(mode_of(&path), 0o600);
+    replace(&path, b"2", PUBLIC).unwrap();
+    assert_eq!(mode_of(&path), 0o600, "one that was there keeps its mode");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    replace(&path, b"3", PRIVATE).unwrap();
+    assert_eq!(mode_of(&path), 0o600);
+}
+
+#[test]
+fn a_link_is_followed_in_a_folder_of_ours_only() {
+    let ours = tempfile::tempdir().unwrap();
+    let target = ours.path().join("target");
+    fs::write(&target, "kept").unwrap();
+    for mode in [0o1777, 0o777] {
+        let theirs = folder_with_mode(mode);
+        let link = theirs.path().join("page.html");
+        symlink(&target, &link).unwrap();
+        assert!(matches!(Whole::open(&link, PUBLIC), Err(FileError::ForeignLink { .. })));
+        assert!(matches!(create(&link, PRIVATE), Err(FileError::ForeignLink { .. })));
+        // Nor through a folder that is a link there.
+        symlink(ours.path(), theirs.path().join("folder")).unwrap();
+        let inside = theirs.path().join("folder/target");
+        assert!(matches!(replace(&inside, b"x", PUBLIC), Err(FileError::ForeignLink { .. })));
+    }
+    assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
+    let link = ours.path().join("link");
+    symlink("target", &link).unwrap();
+    replace(&link, b"new", PUBLIC).unwrap();
+    assert_eq!(fs::read_to_string(&target).unwrap(), "new");
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+}
+
+#[test]
+fn a_folder_of_somebody_else_is_written_to_but_its_links_and_pipes_are_not_used() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only root can give a folder to somebody else");
+        return;
+    }
+    let ours = tempfile::tempdir().unwrap();
+    let target = ours.path().join("target");
+    fs::write(&target, "kept").unwrap();
+    let theirs = folder_with_mode(0o755);
+    chown(theirs.path(), Some(65534), Some(65534)).unwrap();
+    symlink(&target, theirs.path().join("link")).unwrap();
+    pipe(&theirs.path().join("pipe"));
+    chown(theirs.path().join("pipe"), Some(65534), None).unwrap();
+    assert!(matches!(replace(&theirs.path().join("link"), b"x", PUBLIC), Err(FileError::ForeignLink { .. })));
+    assert!(matches!(Whole::open(&theirs.path().join("pipe"), PUBLIC), Err(FileError::Foreign { .. })));
+    assert!(matches!(create(&theirs.path().join("pipe"), PUBLIC), Err(FileError::Foreign { .. })));
+    replace(&theirs.path().join("new"), b"x", PUBLIC).unwrap();
+    assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
+}
+
+#[test]
+fn a_pipe_without_a_reader_is_refused_and_one_with_a_reader_gets_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pipe");
+    pipe(&path);
+    assert!(matches!(Whole::open(&path, PUBLIC), Err(FileError::NoReader { .. })));
+    assert!(matches!(Whole::plain(&path, PUBLIC), Err(FileError::NotPlain { what: "pipe", .. })));
+    let reader = {
+        let path = path.clone();
+        std::thread::spawn(move || fs::read(path).unwrap())
+    };
+    let out = loop {
+        match Whole::open(&path, PUBLIC) {
+            Ok(out) => break out,
+            Err(FileError::NoReader { .. }) => std::thread::yield_now(),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    // More than a pipe holds.
+    out.write(&vec![7; 1 << 20]).unwrap();
+    assert_eq!(reader.join().unwrap(), vec![7; 1 << 20]);
+}
+
+#[test]
+fn devices_are_written_to_and_folders_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    Whole::open(Path::new("/dev/null"), PUBLIC).unwrap().write(b"x").unwrap();
+    let full = Whole::open(Path::new("/dev/full"), PUBLIC).unwrap().write(b"x").unwrap_err();
+    assert_eq!(io::Error::from(full).kind(), io::ErrorKind::StorageFull);
+    for path in [folder.path(), &folder.path().join("none/x"), Path::new(""), &folder.path().join("x/")] {
+        assert!(matches!(Whole::open(path, PUBLIC), Err(FileError::Io { .. })), "{}", path.display());
+    }
+    fs::write(folder.path().join("x"), "").unwrap();
+    assert!(Whole::open(&folder.path().join("x/"), PUBLIC).is_err(), "a file is no folder");
+    symlink("x2", folder.path().join("x2")).unwrap();
+    let round = io::Error::from(Whole::open(&folder.path().join("x2"), PUBLIC).unwrap_err());
+    assert_eq!(round.raw_os_error(), Some(nix::errno::Errno::ELOOP as i32));
+}
+
+#[test]
+fn a_relative_path_and_one_with_parents_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("a")).unwrap();
+    replace(&folder.path().join("a/../b"), b"x", PUBLIC).unwrap();
+    assert_eq!(fs::read(folder.path().join("b")).unwrap(), b"x");
+    let (here, name) = Folder::of(Path::new("some-name")).unwrap();
+    assert_eq!(name, "some-name");
+    let stat = fstat(here.as_fd()).unwrap();
+    use std::os::unix::fs::MetadataExt;
+    assert_eq!(stat.st_ino, fs::metadata(".").unwrap().ino());
+}
+
+#[test]
+fn the_standard_output_is_written_to_under_its_name_in_dev() {
+    // In a process of its own: this one's output belongs to the test.
+    if let Ok(path) = std::env::var("EK_FILE_TEST_OUT") {
+        Whole::open(Path::new(&path), PUBLIC).unwrap().write(b"said so").unwrap();
+        return;
+    }
+    let run = |out: std::process::Stdio| {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([
+            "--exact",
+            "file::tests::the_standard_output_is_written_to_under_its_name_in_dev",
+            "--nocapture",
+        ]);
+        command.env("EK_FILE_TEST_OUT", "/dev/stdout").stdout(out);
+        command.spawn().unwrap().wait_with_output().unwrap()
+    };
+    let said = run(std::process::Stdio::piped());
+    assert!(String::from_utf8_lossy(&said.stdout).contains("said so"));
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out");
+    run(File::create(&path).unwrap().into());
+    assert!(fs::read_to_string(&path).unwrap().contains("said so"));
+}
+
+#[test]
+fn a_temporary_folder_is_new_and_for_us_alone() {
+    let folder = temporary_folder().unwrap();
+    assert_eq!(mode_of(folder.path()), 0o700);
+    let path = folder.path().to_owned();
+    fs::write(path.join("x"), "").unwrap();
+    drop(folder);
+    assert!(!path.exists());
+}
