@@ -8,6 +8,8 @@ SHELL := /bin/bash
 CARGO := PATH="$(HOME)/.cargo/bin:$$PATH" cargo
 ROOT_DO := $(if $(filter 0,$(shell id -u)),,sudo)
 BIN := $(or $(CARGO_TARGET_DIR),target)/release/evenkeel
+NOTICES := $(dir $(BIN))THIRD-PARTY-NOTICES
+DOC = $(DESTDIR)$(PREFIX)/share/doc/evenkeel
 
 .PHONY: demo test fuzz build install uninstall bench setup setup-test fmt lint clean
 
@@ -16,6 +18,7 @@ demo: build ## Flood a lab, spread the load, capture it; writes a page with the 
 
 build: setup ## The release binary.
 	$(CARGO) build --release --locked -p evenkeel
+	@PATH="$(HOME)/.cargo/bin:$$PATH" tools/notices > $(NOTICES)
 
 test: setup-test ## Everything CI checks. Needs root for the tests with real packets.
 	tools/test
@@ -27,8 +30,9 @@ fuzz: ## The shield's parser and file of rules, SECONDS each (fuzz/README.md); n
 	done
 
 # `sudo make install` after `make build` installs what the user built, rather than building again as root.
-install: $(if $(and $(SUDO_USER),$(wildcard $(BIN))),,build) ## Binary, man pages and completions under PREFIX.
+install: $(if $(and $(SUDO_USER),$(wildcard $(BIN)),$(wildcard $(NOTICES))),,build) ## Binary, man pages, completions and licences under PREFIX.
 	install -D -m 755 $(BIN) "$(DESTDIR)$(PREFIX)/bin/evenkeel"
+	install -D -m 644 -t "$(DOC)" $(NOTICES) LICENSE-APACHE LICENSE-MIT
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/man/man1"
 	$(BIN) man "$(DESTDIR)$(PREFIX)/share/man/man1"
 	mkdir -p "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" "$(DESTDIR)$(PREFIX)/share/zsh/site-functions" \
@@ -42,6 +46,7 @@ uninstall: ## Takes away what install put there.
 	  "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/evenkeel" \
 	  "$(DESTDIR)$(PREFIX)/share/zsh/site-functions/_evenkeel" \
 	  "$(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/evenkeel.fish"
+	rm -rf "$(DOC)"
 
 bench: build ## Prints the tables of BENCHMARKS.md, against their peers (half an hour, on a machine that does nothing else).
 	tools/setup bench
