@@ -67,6 +67,26 @@ fn every_frame_arrives_as_it_was_sent() {
 }
 
 #[test]
+fn a_tap_keeps_the_right_bytes_at_every_length_that_it_copies_by_words() {
+    if !privileged() {
+        return;
+    }
+    let world = World::new(1);
+    let frames: Vec<_> = (60..=300).enumerate().map(|(n, len)| datagram(n as u32, len)).collect();
+    let mut sources = tap(&world, &TapOptions::new(RECEIVER), 1);
+    send(&mut world.sink(0), &frames);
+    assert_eq!(read_all(&mut sources, frames.len()), frames);
+    drop(sources);
+    // Kept lengths shorter than a word, at its edges and at those of the longest copy by words.
+    for snaplen in [47, 48, 49, 63, 64, 65, 95, 96, 97, 255, 256, 257] {
+        let mut sources = tap(&world, &TapOptions { snaplen, ..TapOptions::new(RECEIVER) }, 1);
+        send(&mut world.sink(0), &frames);
+        let kept = |frame: &Vec<u8>| frame[..frame.len().min(snaplen as usize)].to_vec();
+        assert_eq!(read_all(&mut sources, frames.len()), frames.iter().map(kept).collect::<Vec<_>>(), "{snaplen}");
+    }
+}
+
+#[test]
 fn generic_mode_is_only_taken_when_asked_for_and_said() {
     if !privileged() {
         return;
