@@ -67,7 +67,7 @@ pub enum ShieldError {
     },
     /// Another process tends the shield of the interface.
     #[error(
-        "{interface} has a shield already, which process {pid} tends: `evenkeel shield reload {interface}` has it read its rules again, `evenkeel shield stop {interface}` ends it"
+        "process {pid} runs a shield on {interface} already; reload its rules with `evenkeel shield reload {interface}`, or end it with `evenkeel shield stop {interface}`"
     )]
     Tended {
         /// The interface.
@@ -76,14 +76,22 @@ pub enum ShieldError {
         pid: String,
     },
     /// There is no shield there.
-    #[error("{interface} has no shield: `evenkeel shield run {interface} --rules FILE` puts one in front of it")]
+    #[error("{interface} has no shield; start one with `evenkeel shield run {interface} --rules FILE`")]
     None {
+        /// The interface.
+        interface: String,
+    },
+    /// Nobody runs it.
+    #[error(
+        "nobody runs the shield of {interface}; take it over with new rules by `evenkeel shield run {interface} --rules FILE`"
+    )]
+    Untended {
         /// The interface.
         interface: String,
     },
     /// The shield of another interface has this one.
     #[error(
-        "{interface} belongs to the shield of {of}: `evenkeel shield status {first}` shows it, `evenkeel shield stop {first}` ends it"
+        "{interface} belongs to the shield of {of}; use `evenkeel shield status {first}`, `evenkeel shield stop {first}`"
     )]
     OfAnother {
         /// The interface.
@@ -95,9 +103,9 @@ pub enum ShieldError {
     },
     /// The program runs, and its pins are not to be seen.
     #[error(
-        "{interface} runs the program of a shield (id {id}), but its maps are not where this process looks for them ({}): in a network namespace that \
-         was entered by `ip netns exec`, /sys is another one, so come by `nsenter --net=/run/netns/NAME`; else go where its BPF file system is mounted \
-         (`mount -t bpf` makes a new one, which has none of its maps). Nothing was changed", path.display()
+        "{interface} runs a shield (program {id}), but this process cannot see its maps at {}. Nothing was changed. Inside `ip netns exec`, /sys is another \
+         one: use `nsenter --net=/run/netns/NAME evenkeel shield …` instead. Elsewhere, go to the mount namespace in which the shield was started",
+        path.display()
     )]
     Hidden {
         /// The interface.
@@ -106,6 +114,33 @@ pub enum ShieldError {
         id: u32,
         /// Where they would be.
         path: PathBuf,
+    },
+    /// The rules would end the ssh session that they are asked for from.
+    #[error("{what}; {instead}. To do it all the same: --force")]
+    CutsOff {
+        /// Which rule, and which session.
+        what: String,
+        /// What to do.
+        instead: String,
+    },
+    /// Whether there is a shield cannot be seen by this user.
+    #[error(
+        "cannot see whether {interface} has a shield: run as root{}",
+        program.map_or_else(String::new, |id| format!(" (it runs an XDP program, id {id})"))
+    )]
+    Unseen {
+        /// The interface.
+        interface: String,
+        /// The XDP program on it.
+        program: Option<u32>,
+    },
+    /// There is no BPF file system to keep the shield in.
+    #[error("no BPF file system at {}{why}", path.display())]
+    NoBpfFileSystem {
+        /// Where one is wanted.
+        path: PathBuf,
+        /// Why none was mounted, and what to do.
+        why: String,
     },
     /// What the machine lacks.
     #[error("{0}")]
@@ -154,6 +189,16 @@ pub enum ShieldError {
         /// How many there may be.
         max: usize,
     },
+    /// No hash table holds the IPv6 prefixes of a field.
+    #[error(
+        "the {prefixes} IPv6 prefixes in the {field} do not fit a hash table: split the set, or use shorter prefixes"
+    )]
+    Crowded {
+        /// The field, in words.
+        field: &'static str,
+        /// How many prefixes are longer than 32 bits.
+        prefixes: usize,
+    },
     /// No counter is left for a rule.
     #[error("no counter is left for rule \"{rule}\": all {capacity} are in use")]
     NoCounter {
@@ -175,19 +220,30 @@ pub enum ShieldError {
 impl Classified for ShieldError {
     fn class(&self) -> ErrorClass {
         match self {
+            // As in every verb: what the machine lacks.
+            Self::Xdp(bpf::XdpError::NoInterface { .. }) | Self::Port(port::PortError::NoInterface { .. }) => {
+                ErrorClass::Lacking
+            }
             Self::Xdp(error) => error.class(),
             Self::Event(error) => error.class(),
             Self::Port(error) => error.class(),
-            Self::Place { .. } | Self::Lacking(_) | Self::Hidden { .. } => ErrorClass::Lacking,
+            Self::Place { .. }
+            | Self::Lacking(_)
+            | Self::Hidden { .. }
+            | Self::Unseen { .. }
+            | Self::NoBpfFileSystem { .. } => ErrorClass::Lacking,
             Self::Rules(_)
             | Self::Usage(_)
             | Self::Tended { .. }
+            | Self::Untended { .. }
             | Self::None { .. }
             | Self::OfAnother { .. }
             | Self::Read { .. }
             | Self::TooManyRules { .. }
             | Self::UnknownSet { .. }
             | Self::TooManyClasses { .. }
+            | Self::Crowded { .. }
+            | Self::CutsOff { .. }
             | Self::NoCounter { .. }
             | Self::Capture { .. } => ErrorClass::Usage,
         }

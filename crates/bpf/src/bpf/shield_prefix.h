@@ -41,8 +41,8 @@ struct shield_prefixes {
 	/* Bytes from the section's start to each part, and how many there are. */
 	__u32 kinds, lengths, slots;
 	__u32 kinds_len, lengths_len, slot_mask;
-	/* Of the hash function. */
-	__u32 seed;
+	/* Keys of the hash function of slots. */
+	__u64 hash[4];
 };
 
 struct shield_kind {
@@ -198,10 +198,10 @@ static __always_inline __u32 shield_v6_find(const void *data, const volatile str
 		return 0;
 	high &= len >= 64 ? ~0ull : ~0ull << ((64 - len) & 63);
 	low &= len <= 64 ? 0 : ~0ull << ((128 - len) & 63);
-	hash = (high ^ ((__u64)len << 32 | p->seed)) * 0x9e3779b97f4a7c15;
-	hash = (hash ^ (hash >> 32) ^ low) * 0xbf58476d1ce4e5b9;
-	hash = (hash ^ (hash >> 32)) * 0x94d049bb133111eb;
-	hash >>= 32;
+	/* As V6Hash::place in shield/prefixes.rs. */
+	hash = (((__u64)len << 32 | (__u32)high) + p->hash[0]) * ((high >> 32) + p->hash[1]);
+	hash += ((__u32)low + p->hash[2]) * ((low >> 32) + p->hash[3]);
+	hash = ((hash ^ (hash >> 32)) * 0x94d049bb133111eb) >> 32;
 	for (probe = 0; probe < SHIELD_PROBES; probe++) {
 		const struct shield_slot *slot = data + p->slots + ((hash + probe) & p->slot_mask) * sizeof(*slot);
 

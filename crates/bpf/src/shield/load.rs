@@ -326,7 +326,7 @@ fn prefixes(layout: PrefixLayout) -> shield_prefixes {
         kinds_len: layout.kinds_len,
         lengths_len: layout.lengths_len,
         slot_mask: layout.slot_mask,
-        seed: layout.seed,
+        hash: layout.hash.keys,
     }
 }
 

@@ -9,7 +9,11 @@
 //! bits; in one that only few prefixes divide this says where they do, and one of several classes has a block of up to four runs behind it, or a sorted
 //! list of more.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::{
+    hash::{BuildHasher as _, RandomState},
+    net::{Ipv4Addr, Ipv6Addr},
+    sync::OnceLock,
+};
 
 use zerocopy::{Immutable, IntoBytes};
 
@@ -139,8 +143,8 @@ pub struct V6Prefixes {
     pub lengths: Vec<u8>,
     /// Open-addressed slots, a power of two of them; none is farther than [`PROBES_MAX`] behind its place.
     pub slots: Vec<V6Slot>,
-    /// Of the hash function.
-    pub seed: u32,
+    /// Where in `slots` a prefix is looked for.
+    pub hash: V6Hash,
 }
 
 /// What the first 32 bits say.
@@ -176,7 +180,7 @@ impl V6Prefixes {
         let kind = self.kinds[usize::from(self.first.find((bits >> 96) as u32))];
         for &len in self.lengths[kind.list as usize..].iter().take_while(|&&len| len != LIST_END) {
             let masked = bits & !(u128::MAX.checked_shr(len.into()).unwrap_or(0));
-            let place = v6_hash(masked, len, self.seed);
+            let place = self.hash.place(masked, len);
             for probe in 0..PROBES_MAX {
                 let slot = &self.slots[(place as usize + probe) & (self.slots.len() - 1)];
                 if slot.len == 0 {
@@ -191,13 +195,37 @@ impl V6Prefixes {
     }
 }
 
-/// Where a prefix longer than 32 bits is looked for first.
-pub fn v6_hash(masked: u128, len: u8, seed: u32) -> u32 {
-    // Rows of multiply and xorshift with the constants of SplitMix64: every bit of the prefix reaches the upper half.
-    let hash = ((masked >> 64) as u64 ^ (u64::from(len) << 32 | u64::from(seed))).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let hash = (hash ^ hash >> 32 ^ masked as u64).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    ((hash ^ hash >> 32).wrapping_mul(0x94d0_49bb_1331_11eb) >> 32) as u32
+/// A hash function of prefixes longer than 32 bits. Its keys are secret: whoever writes a list of prefixes cannot choose ones that crowd.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct V6Hash {
+    /// Each is as likely as any other.
+    pub keys: [u64; 4],
 }
+
+impl V6Hash {
+    /// The function to try as number `attempt`. In one process it is always the same, so that tables which are made one after the other fit the
+    /// same program; each process has its own.
+    pub fn of_attempt(attempt: u32) -> Self {
+        static SECRET: OnceLock<RandomState> = OnceLock::new();
+        let secret = SECRET.get_or_init(RandomState::new);
+        Self { keys: [0u32, 1, 2, 3].map(|number| secret.hash_one((attempt, number))) }
+    }
+
+    /// Where a prefix is looked for first, before the mask of the table.
+    pub fn place(&self, masked: u128, len: u8) -> u32 {
+        let [a, b, c, d] = self.keys;
+        let word = |number: u32| u64::from((masked >> (96 - 32 * number)) as u32);
+        // Pairs of words multiplied (Thorup, "High Speed Hashing for Integers and Strings", 2015, 3.5): whatever two prefixes are, few keys
+        // bring them together. The last row hides that neighbours stay at even distances, which would crowd open addressing.
+        let first = (word(1) | u64::from(len) << 32).wrapping_add(a).wrapping_mul(word(0).wrapping_add(b));
+        let second = word(3).wrapping_add(c).wrapping_mul(word(2).wrapping_add(d));
+        let hash = first.wrapping_add(second);
+        ((hash ^ hash >> 32).wrapping_mul(MIX) >> 32) as u32
+    }
+}
+
+/// Odd, from SplitMix64.
+const MIX: u64 = 0x94d0_49bb_1331_11eb;
 
 /// Where the parts of a table are in its section: the same fields as the kernel's `struct shield_trie`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -247,8 +275,8 @@ pub struct PrefixLayout {
     pub lengths_len: u32,
     /// See above, less one.
     pub slot_mask: u32,
-    /// Of the hash function.
-    pub seed: u32,
+    /// Of IPv6's slots.
+    pub hash: V6Hash,
 }
 
 /// A section under construction.
@@ -295,7 +323,7 @@ pub fn section(v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> (Vec<u8>, Pr
         layout.kinds_len = v6.kinds.len() as u32;
         layout.lengths_len = v6.lengths.len() as u32;
         layout.slot_mask = v6.slots.len() as u32 - 1;
-        layout.seed = v6.seed;
+        layout.hash = v6.hash;
     }
     // Room behind the last part: the verifier knows the last index of a part only up to rounding.
     section.0.resize(section.0.len().next_multiple_of(64) + 64, 0);

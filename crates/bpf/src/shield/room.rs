@@ -4,7 +4,7 @@
 use zerocopy::IntoBytes;
 
 use super::prefixes::{
-    DEEP_LEN, PrefixLayout, SLOTS_MIN, STATES_LEN, TrieLayout, V4Prefixes, V6Kind, V6Prefixes, V6Slot,
+    DEEP_LEN, PrefixLayout, SLOTS_MIN, STATES_LEN, TrieLayout, V4Prefixes, V6Hash, V6Kind, V6Prefixes, V6Slot,
 };
 
 /// Entries, blocks, runs, kinds and bytes of lengths beyond those of the tables at hand.
@@ -52,7 +52,7 @@ pub(super) fn layout(v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> (Prefi
         kinds_len: kinds as u32,
         lengths_len: lengths as u32,
         slot_mask: slots as u32 - 1,
-        seed: v6.map_or(1, |v6| v6.seed),
+        hash: v6.map_or_else(|| V6Hash::of_attempt(0), |v6| v6.hash),
     };
     (layout, end.next_multiple_of(64) + 64)
 }
@@ -71,7 +71,7 @@ pub(super) fn fits(layout: &PrefixLayout, v4: Option<&V4Prefixes>, v6: Option<&V
                 && v6.kinds.len() <= layout.kinds_len as usize
                 && v6.lengths.len() <= layout.lengths_len as usize
                 && v6.slots.len() == layout.slot_mask as usize + 1
-                && v6.seed == layout.seed
+                && v6.hash == layout.hash
         })
 }
 

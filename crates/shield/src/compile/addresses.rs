@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     error::ShieldError,
-    prefixes::{self, CLASSES_MAX},
+    prefixes::{self, CLASSES_MAX, TableError},
     rules::{Place, Prefix, Rule, Rules},
 };
 
@@ -109,8 +109,7 @@ pub(super) fn table<'a>(
         return Ok(None);
     }
     let (groups, of_group) = lists.groups();
-    let too_many = |classes| ShieldError::TooManyClasses { field, classes, max: CLASSES_MAX };
-    let (laid, numbers) = kept.lay(&groups).map_err(too_many)?;
+    let (laid, numbers) = kept.lay(&groups).map_err(|error| refused(field, error))?;
     let mut rows = Vec::with_capacity(laid.members.len() * words);
     for members in &laid.members {
         let from = rows.len();
@@ -156,17 +155,24 @@ pub(super) fn protected(prefixes: &[Prefix], cache: &mut Cache) -> Result<Option
     for (number, prefix) in prefixes.iter().enumerate().filter(|(_, prefix)| seen.insert(**prefix)) {
         classes.push((*prefix, narrow(number + 1, "protected prefixes")?));
     }
-    let table = build(&classes, Vec::new());
+    let table = build(&classes, Vec::new()).map_err(|error| refused("protected prefixes", error))?;
     cache.protected = Some((prefixes.to_vec(), table.clone()));
     Ok(Some(table))
 }
 
-/// The tables of both families.
-fn build(classes: &[(Prefix, u16)], rows: Vec<u64>) -> AddressTable {
-    let has = |v4: bool| classes.iter().any(|(prefix, _)| prefix.address.is_ipv4() == v4);
-    AddressTable {
-        v4: has(true).then(|| prefixes::v4(classes).into()),
-        v6: has(false).then(|| prefixes::v6(classes).into()),
-        rows,
+fn refused(field: &'static str, error: TableError) -> ShieldError {
+    match error {
+        TableError::Classes { classes } => ShieldError::TooManyClasses { field, classes, max: CLASSES_MAX },
+        TableError::Crowded { prefixes } => ShieldError::Crowded { field, prefixes },
     }
+}
+
+/// The tables of both families.
+fn build(classes: &[(Prefix, u16)], rows: Vec<u64>) -> Result<AddressTable, TableError> {
+    let has = |v4: bool| classes.iter().any(|(prefix, _)| prefix.address.is_ipv4() == v4);
+    Ok(AddressTable {
+        v4: has(true).then(|| prefixes::v4(classes).into()),
+        v6: if has(false) { Some(prefixes::v6(classes)?.into()) } else { None },
+        rows,
+    })
 }

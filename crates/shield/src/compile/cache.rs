@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
-    prefixes::Laid,
+    prefixes::{Laid, TableError},
     rules::{Place, Prefix, PrefixSet},
 };
 
@@ -64,8 +64,8 @@ impl Kept {
     /// The overlay of `groups`, and for each of its lists the number of the group.
     ///
     /// # Errors
-    /// More classes than tables can number.
-    pub(super) fn lay(&mut self, groups: &[Group]) -> Result<(Arc<Laid>, Vec<usize>), usize> {
+    /// As for [`Laid::of`].
+    pub(super) fn lay(&mut self, groups: &[Group]) -> Result<(Arc<Laid>, Vec<usize>), TableError> {
         // A group of expected prefixes or of sets is where it was; others may have come in between.
         let mut numbers = Vec::with_capacity(groups.len());
         let mut new = 0..groups.len();

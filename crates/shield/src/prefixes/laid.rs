@@ -5,7 +5,7 @@ use std::{collections::HashMap, net::IpAddr, sync::Arc};
 use bpf::shield::{V4Prefixes, V6Prefixes};
 
 use super::{
-    CLASSES_MAX,
+    CLASSES_MAX, TableError,
     overlay::{first, last, overlay_numbered},
     v4::{runs, table},
     v6::v6,
@@ -28,11 +28,11 @@ impl Laid {
     /// Lays lists over each other; several parts of one may come under the same number.
     ///
     /// # Errors
-    /// More than [`CLASSES_MAX`] classes: how many.
-    pub(crate) fn of<'a>(lists: impl Iterator<Item = (usize, &'a [Prefix])> + Clone) -> Result<Self, usize> {
+    /// More than [`CLASSES_MAX`] classes, or a crowded table.
+    pub(crate) fn of<'a>(lists: impl Iterator<Item = (usize, &'a [Prefix])> + Clone) -> Result<Self, TableError> {
         let overlay = overlay_numbered(lists);
         if overlay.members.len() > CLASSES_MAX {
-            return Err(overlay.members.len());
+            return Err(TableError::Classes { classes: overlay.members.len() });
         }
         let four = overlay.classes.iter().filter_map(|&(prefix, class)| match prefix.address {
             IpAddr::V4(a) => Some((a.to_bits(), prefix.len, class)),
@@ -43,7 +43,7 @@ impl Laid {
         Ok(Self {
             members: overlay.members,
             v4: (four.len() > 1 || four[0].1 != 0).then(|| table(&four).into()),
-            v6: (!six.is_empty()).then(|| v6(&six).into()),
+            v6: if six.is_empty() { None } else { Some(v6(&six)?.into()) },
             runs: four.into(),
             long: six.into(),
         })
@@ -53,7 +53,10 @@ impl Laid {
     ///
     /// # Errors
     /// As for [`Laid::of`].
-    pub(crate) fn with<'a>(&self, more: impl Iterator<Item = (usize, &'a [Prefix])> + Clone) -> Result<Self, usize> {
+    pub(crate) fn with<'a>(
+        &self,
+        more: impl Iterator<Item = (usize, &'a [Prefix])> + Clone,
+    ) -> Result<Self, TableError> {
         let top = Self::of(more)?;
         let mut pairs = Pairs { members: self.members.clone(), top: &top.members, number: HashMap::new() };
         let mut out = self.clone();
@@ -63,10 +66,13 @@ impl Laid {
         }
         if top.v6.is_some() {
             let six = nested(&self.long, &top.long, &mut pairs);
-            (out.v6, out.long) = (Some(v6(&six).into()), six.into());
+            (out.v6, out.long) = (Some(v6(&six)?.into()), six.into());
         }
         out.members = pairs.members;
-        if out.members.len() > CLASSES_MAX { Err(out.members.len()) } else { Ok(out) }
+        match out.members.len() {
+            classes if classes > CLASSES_MAX => Err(TableError::Classes { classes }),
+            _ => Ok(out),
+        }
     }
 }
 

@@ -15,5 +15,20 @@ pub use v6::v6;
 /// The classes of equal membership that one table can tell apart, the one of addresses in no prefix included.
 pub const CLASSES_MAX: usize = bpf::shield::prefixes::CLASS_MAX as usize + 1;
 
+/// Why lists of prefixes cannot be made into tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableError {
+    /// More classes of equal membership than [`CLASSES_MAX`].
+    Classes {
+        /// How many there would be.
+        classes: usize,
+    },
+    /// No table of a reasonable size holds them.
+    Crowded {
+        /// IPv6 prefixes longer than 32 bits.
+        prefixes: usize,
+    },
+}
+
 #[cfg(test)]
 mod tests;

@@ -150,10 +150,7 @@ pub fn parse_prefix(text: &str) -> Result<Prefix, (usize, String)> {
         IpAddr::V6(a) => IpAddr::V6(Ipv6Addr::from_bits(a.to_bits() & !u128::MAX.checked_shr(len.into()).unwrap_or(0))),
     };
     if masked != bits {
-        return Err((
-            0,
-            format!("{text} has bits set behind its length: write {masked}/{len}, or {bits} for the one address"),
-        ));
+        return Err((0, format!("{text} has bits set after /{len}: write {masked}/{len}, or {bits} for one address")));
     }
     Ok(Prefix { address: bits, len })
 }

@@ -54,7 +54,7 @@ proptest! {
         addresses in prop::collection::vec(address(), 200),
     ) {
         let overlay = overlay(&lists.iter().map(|l| &l[..]).collect::<Vec<_>>());
-        let (v4, v6) = (v4(&overlay.classes), v6(&overlay.classes));
+        let (v4, v6) = (v4(&overlay.classes), v6(&overlay.classes).unwrap());
         // Beside random ones: the first and the last address of every prefix, and their neighbours.
         let edges = lists.iter().flatten().flat_map(|p| match p.address {
             IpAddr::V4(a) => {
@@ -121,10 +121,7 @@ fn a_million_prefixes_and_one_bad_line() {
     text.insert_str(text.len() / 2, "\n  10.0.0.1/8 # meant as a net?\n");
     let at = text[..text.find("10.0.0.1/8").unwrap()].lines().count();
     let refused = parse_set(text.as_bytes(), "list", OnBadLine::Refuse).unwrap_err().to_string();
-    assert!(
-        refused.contains(&format!("list:{at}:3: 10.0.0.1/8 has bits set behind its length: write 10.0.0.0/8")),
-        "{refused}"
-    );
+    assert!(refused.contains(&format!("list:{at}:3: ")) && refused.contains("write 10.0.0.0/8"), "{refused}");
     let (_, skipped) = parse_set(text.as_bytes(), "list", OnBadLine::Skip).unwrap();
     assert_eq!(skipped.iter().filter(|b| b.line == at).count(), 1);
 }
