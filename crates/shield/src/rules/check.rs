@@ -7,8 +7,9 @@ mod region;
 use std::collections::BTreeSet;
 
 use bpf::shield::RuleAction;
+use serde::Serialize;
 
-use self::region::Region;
+use self::region::Regions;
 use super::{
     file::RuleFile,
     management::Session,
@@ -39,9 +40,45 @@ pub enum Weight {
     Harm,
 }
 
+/// What a finding is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// The rule has expired.
+    Expired,
+    /// No packet fulfils the rule's conditions.
+    AppliesToNothing,
+    /// The rule challenges packets that are not TCP.
+    ChallengesOthers,
+    /// The rule challenges SYNs, and not the ACKs that bring the cookie back.
+    ChallengesSynOnly,
+    /// An earlier rule decides about all of the rule's packets.
+    NeverApplies,
+    /// Two rules decide differently about common packets.
+    Overlap,
+    /// So many more overlaps.
+    MoreOverlaps,
+    /// No rule names the set.
+    UnusedSet,
+    /// A rule would end the ssh session, or keep it from being opened again.
+    CutsOff,
+    /// Answers to connections of this machine are dropped.
+    DropsAnswers,
+    /// `[detection]` without a protected prefix.
+    NothingProtected,
+    /// Limits are neither given nor learned.
+    NoLimits,
+    /// A file of `[detection]` cannot be written.
+    NoFile,
+    /// The hook's program cannot be run.
+    NoProgram,
+}
+
 /// Something found in rules that are well written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
+    /// What it is about.
+    pub kind: Kind,
     /// How much it matters.
     pub weight: Weight,
     /// The line of the file where the rule begins.
@@ -52,8 +89,8 @@ pub struct Finding {
     pub instead: String,
 }
 
-fn found(weight: Weight, rule: Option<&Rule>, what: String, instead: &str) -> Finding {
-    Finding { weight, line: rule.and_then(|rule| rule.line), what, instead: instead.to_owned() }
+fn found(kind: Kind, weight: Weight, rule: Option<&Rule>, what: String, instead: &str) -> Finding {
+    Finding { kind, weight, line: rule.and_then(|rule| rule.line), what, instead: instead.to_owned() }
 }
 
 /// A rule as messages name it.
@@ -61,6 +98,14 @@ fn named(rule: &Rule) -> String {
     match rule.line {
         Some(line) => format!("`{}` (line {line})", rule.name),
         None => format!("`{}`", rule.name),
+    }
+}
+
+/// A rule and what it does, as messages name them.
+fn acting(rule: &Rule, action: RuleAction) -> String {
+    match rule.line {
+        Some(line) => format!("`{}` (line {line}, {})", rule.name, word(action)),
+        None => format!("`{}` ({})", rule.name, word(action)),
     }
 }
 
@@ -88,12 +133,12 @@ fn decides(rule: &Rule) -> Option<RuleAction> {
     }
 }
 
-fn verb(action: RuleAction) -> &'static str {
+fn word(action: RuleAction) -> &'static str {
     match action {
-        RuleAction::Pass => "passes",
-        RuleAction::Drop => "drops",
-        RuleAction::Challenge => "challenges",
-        RuleAction::Limit => "limits",
+        RuleAction::Pass => "pass",
+        RuleAction::Drop => "drop",
+        RuleAction::Challenge => "challenge",
+        RuleAction::Limit => "limit",
     }
 }
 
@@ -138,37 +183,40 @@ fn never(when: &Match, rules: &Rules) -> Option<(&'static str, &'static str)> {
 
 /// Rules that the order makes void, and pairs that only the order decides between.
 fn order(rules: &Rules, now: Now) -> Vec<Finding> {
-    let regions: Vec<_> = rules.rules.iter().map(|rule| Region::of(&rule.when, rules)).collect();
+    let mut of_rules = Regions::of(rules);
+    let regions: Vec<_> = rules.rules.iter().map(|rule| of_rules.region(&rule.when)).collect();
     let (mut findings, mut conflicts) = (Vec::new(), 0);
     for (n, rule) in rules.rules.iter().enumerate() {
         if rule.expires.is_some_and(|at| at <= now.wall) {
             let what = format!("rule {} has expired", named(rule));
-            findings.push(found(Weight::Note, Some(rule), what, "take it out, or set a later `expires`"));
+            findings.push(found(Kind::Expired, Weight::Note, Some(rule), what, "remove it, or set a later `expires`"));
             continue;
         }
         if regions[n].is_empty() {
-            let what = format!("rule {} applies to nothing: a set that it names is empty", named(rule));
-            findings.push(found(Weight::Warning, Some(rule), what, "fill the set, or take the rule out"));
+            let what = format!("rule {} applies to no packet: its set is empty", named(rule));
+            let instead = "fill the set, or remove the rule";
+            findings.push(found(Kind::AppliesToNothing, Weight::Warning, Some(rule), what, instead));
             continue;
         }
         if let Some((why, instead)) = never(&rule.when, rules) {
-            let what = format!("rule {} applies to nothing: {why}", named(rule));
-            findings.push(found(Weight::Warning, Some(rule), what, instead));
+            let what = format!("rule {} applies to no packet: {why}", named(rule));
+            findings.push(found(Kind::AppliesToNothing, Weight::Warning, Some(rule), what, instead));
             continue;
         }
         if rule.action == Action::Challenge && !rule.when.protocol.is_empty() && !rule.when.protocol.contains(&6) {
-            let what = format!("rule {} challenges packets that are not TCP: all of them pass", named(rule));
+            let what = format!("rule {} challenges packets that are not TCP; they all pass", named(rule));
             findings.push(found(
+                Kind::ChallengesOthers,
                 Weight::Warning,
                 Some(rule),
                 what,
-                "only TCP has cookies: write protocol = \"tcp\", or limit or drop the others",
+                "write protocol = \"tcp\", and limit or drop the others",
             ));
         }
         let answered = |flags: TcpFlags| ACK & flags.mask == flags.value;
         if rule.action == Action::Challenge && rule.when.tcp_flags.is_some_and(|flags| !answered(flags)) {
             let what = format!("rule {} challenges SYNs, but not the ACK that brings the cookie back", named(rule));
-            findings.push(found(Weight::Warning, Some(rule), what, "leave `tcp-flags` out"));
+            findings.push(found(Kind::ChallengesSynOnly, Weight::Warning, Some(rule), what, "remove `tcp-flags`"));
         }
         let outlives = |earlier: &Rule| earlier.expires.is_none_or(|end| rule.expires.is_some_and(|mine| mine <= end));
         let earlier =
@@ -176,13 +224,10 @@ fn order(rules: &Rules, now: Now) -> Vec<Finding> {
         if let Some((first, _, action)) =
             earlier().find(|(first, region, _)| outlives(first) && region.holds(&regions[n]))
         {
-            let what = format!(
-                "rule {} never applies: {} {} all that it is about before it",
-                named(rule),
-                named(first),
-                verb(action)
-            );
-            findings.push(found(Weight::Warning, Some(rule), what, "put it before that rule, or take it out"));
+            let what =
+                format!("rule {} never applies: {} comes first and covers it", named(rule), acting(first, action));
+            let instead = "move it before that rule, or remove it";
+            findings.push(found(Kind::NeverApplies, Weight::Warning, Some(rule), what, instead));
             continue;
         }
         let Some(mine) = decides(rule) else { continue };
@@ -196,23 +241,19 @@ fn order(rules: &Rules, now: Now) -> Vec<Finding> {
             conflicts += 1;
             if conflicts <= CONFLICTS_MAX {
                 let what = format!(
-                    "rules {} and {} contradict each other about packets that are of both: the first {} them, the second would not",
-                    named(first),
-                    named(rule),
-                    verb(action)
+                    "rules {} and {} overlap; `{}` wins because it comes first",
+                    acting(first, action),
+                    acting(rule, mine),
+                    first.name
                 );
-                findings.push(found(
-                    Weight::Note,
-                    Some(rule),
-                    what,
-                    "the earlier rule holds; say so by a narrower condition if that is not meant",
-                ));
+                let instead = "narrow one if that is not intended";
+                findings.push(found(Kind::Overlap, Weight::Note, Some(rule), what, instead));
             }
         }
     }
     if conflicts > CONFLICTS_MAX {
-        let what = format!("{} more pairs of rules contradict each other", conflicts - CONFLICTS_MAX);
-        findings.push(found(Weight::Note, None, what, "of each the earlier rule holds"));
+        let what = format!("{} more pairs of rules overlap", conflicts - CONFLICTS_MAX);
+        findings.push(found(Kind::MoreOverlaps, Weight::Note, None, what, "in each pair the earlier rule wins"));
     }
     findings
 }
@@ -230,7 +271,8 @@ fn sets(rules: &Rules) -> Vec<Finding> {
     unused
         .map(|name| {
             let what = format!("no rule names the set `{name}`");
-            found(Weight::Warning, None, what, &format!("name it as source = \"@{name}\", or take it out"))
+            let instead = format!("name it as source = \"@{name}\", or remove it");
+            found(Kind::UnusedSet, Weight::Warning, None, what, &instead)
         })
         .collect()
 }
@@ -271,23 +313,25 @@ fn cut_off(file: &RuleFile, session: &Session, now: Now) -> Option<Finding> {
     let (flags, rule) = ends(&file.rules)?;
     let rule = rule.map(|number| &file.rules.rules[number]);
     let by = rule.map_or_else(|| "default = \"drop\"".to_owned(), |rule| format!("rule {}", named(rule)));
-    let does = if flags == SYN { "would not let you in again" } else { "would cut off the session you are typing in" };
+    let does = if flags == SYN { "would not let you in again" } else { "would cut off your ssh session" };
     Some(match ends(&guarded) {
         Some(_) => found(
+            Kind::CutsOff,
             Weight::Harm,
             rule,
             format!("{by} {does} ({who})"),
-            "put a rule that passes it before, name your address in [management] from = [\"…\"], or leave session = true",
+            "put a rule before it that passes your address, add the address to [management] from = [\"…\"], or keep session = true",
         ),
         None => found(
+            Kind::CutsOff,
             Weight::Note,
             rule,
-            format!("{by} {does} ({who}), were it not for the management allow-list"),
+            format!("without the management allow-list, {by} {does} ({who})"),
             match ends(&named_only) {
                 Some(_) => {
-                    "name the address in [management] from = [\"…\"] to be let in also when the shield is started from elsewhere"
+                    "add the address to [management] from = [\"…\"]; then it gets in also when somebody else starts the shield"
                 }
-                None => "[management] from has the address, wherever the shield is started from",
+                None => "[management] from has the address: nothing to do",
             },
         ),
     })
@@ -308,10 +352,12 @@ fn answers(rules: &Rules, sessions: &[Session], now: Now) -> Option<Finding> {
     let decision = reference::decide(rules, &tcp(&server, SYN | ACK), now);
     (decision.outcome == Outcome::Drop && decision.rule.is_none()).then(|| {
         found(
+            Kind::DropsAnswers,
             Weight::Note,
             None,
-            "default = \"drop\" also drops the answers to connections that this machine opens: no rule passes them".to_owned(),
-            "pass what it needs by source and source-port (name servers: 53, time: 123), or TCP with tcp-flags = \"ack\"",
+            "default = \"drop\" also drops the answers to connections that this machine opens; no rule passes them"
+                .to_owned(),
+            "pass what it needs by source and source-port (DNS: 53, NTP: 123), or TCP with tcp-flags = \"ack\"",
         )
     })
 }

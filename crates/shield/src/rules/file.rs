@@ -1,7 +1,7 @@
 //! The file of rules: TOML, every problem of it named by line and column.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashMap},
     path::Path,
 };
 
@@ -14,7 +14,7 @@ use super::{
     detection,
     keys::{self, Entry, Fault, SetNames, Word},
     management::Management,
-    model::{Prefix, PrefixSet, Rule, Rules, Verdict},
+    model::{Prefix, PrefixSet, RULES_MAX, Rule, Rules, Verdict},
     sets::{self, SetSource},
     toml_words::{self, Text},
     words::{self, Wrong},
@@ -26,6 +26,8 @@ use crate::{
 
 /// Tables and keys of the file.
 const TOP: &[&str] = &["default", "malformed", "protect", "management", "detection", "sets", "rule"];
+/// So many unknown names get a proposal.
+const NEAREST_MAX: usize = 20;
 /// What a list of rules looks like.
 const RULES_INSTEAD: &str = "begin each rule by a line [[rule]]";
 /// What the table of sets looks like.
@@ -75,18 +77,17 @@ pub fn parse_in(text: &str, name: &str, folder: &Path) -> Result<RuleFile, Shiel
     let text = Text { name, text };
     let (table, errors) = DeTable::parse_recoverable(text.text);
     if !errors.is_empty() {
-        let problem = |error: &toml::de::Error| {
+        let fault = |error: &toml::de::Error| {
             let wrong = Wrong { what: error.message().trim().replace('\n', ", "), instead: None };
-            text.problem((error.span().map_or(0, |span| span.start), wrong))
+            (error.span().map_or(0, |span| span.start), wrong)
         };
-        return Err(ShieldError::Rules(errors.iter().map(problem).collect()));
+        return Err(ShieldError::Rules(text.problems(errors.iter().map(fault).collect())));
     }
     let mut reader = Reader { text, faults: Vec::new(), used: Vec::new(), sources: BTreeMap::new() };
     let mut file = reader.top(table.get_ref());
     reader.sets_exist();
     if !reader.faults.is_empty() {
-        reader.faults.sort_by_key(|fault| fault.0);
-        return Err(ShieldError::Rules(reader.faults.into_iter().map(|fault| text.problem(fault)).collect()));
+        return Err(ShieldError::Rules(text.problems(reader.faults)));
     }
     let mut problems = Vec::new();
     for (name, source) in reader.sources {
@@ -193,31 +194,41 @@ impl Reader<'_> {
             return Vec::new();
         };
         let mut rules: Vec<Rule> = Vec::new();
-        // Counted on from rule to rule: from the beginning each time, thousands of rules take longer to number than to read.
-        let (mut line, mut counted) = (1, 0);
+        let mut places = self.text.places();
+        // Names and the lines where they came first.
+        let mut names: HashMap<String, usize> = HashMap::new();
         for value in array {
             let at = value.span().start;
-            line += self.text.lines_between(counted, at);
-            counted = at.max(counted);
             let Some(entries) = self.entries(value, RULES_INSTEAD) else { continue };
             match keys::rule(&entries, at) {
                 Ok((mut rule, sets)) => {
+                    let (line, _) = places.of(at);
                     rule.line = Some(line);
                     self.used.extend(sets);
-                    self.unique(&rules, &rule, &entries);
+                    match names.get(&rule.name) {
+                        Some(first) => self.second(&rule, *first, &entries),
+                        None => drop(names.insert(rule.name.clone(), line)),
+                    }
                     rules.push(rule);
                 }
                 Err(faults) => self.faults.extend(faults),
             }
         }
+        if let Some(beyond) = array.get(RULES_MAX) {
+            let wrong = Wrong::new(
+                format!("{} rules; the kernel's tables have room for {RULES_MAX}", array.len()),
+                "join rules that do the same, or put their prefixes into one set",
+            );
+            self.faults.push((beyond.span().start, wrong));
+        }
         rules
     }
 
-    fn unique(&mut self, before: &[Rule], rule: &Rule, entries: &[Entry]) {
-        let Some(first) = before.iter().find(|other| other.name == rule.name) else { return };
+    /// A second rule of a name.
+    fn second(&mut self, rule: &Rule, first: usize, entries: &[Entry]) {
         let place = entries.iter().find(|entry| entry.key.text == "name").and_then(|entry| entry.words.first());
         let wrong = Wrong::new(
-            format!("a second rule named `{}` (the first: line {})", rule.name, first.line.unwrap_or_default()),
+            format!("a second rule named `{}` (the first: line {first})", rule.name),
             "give it another name: counters are kept by name",
         );
         self.faults.push((place.map_or(0, |word: &Word| word.at), wrong));
@@ -226,8 +237,11 @@ impl Reader<'_> {
     /// Every set that a rule names is there.
     fn sets_exist(&mut self) {
         let known: BTreeSet<&str> = self.sources.keys().map(String::as_str).collect();
-        for (name, at) in self.used.iter().filter(|(name, _)| !known.contains(name.as_str())) {
-            let instead = match words::nearest(name, known.iter().copied()) {
+        let missing = self.used.iter().filter(|(name, _)| !known.contains(name.as_str()));
+        for (number, (name, at)) in missing.enumerate() {
+            // Each name is compared with all that there are: many of both would take for ever.
+            let near = (number < NEAREST_MAX).then(|| words::nearest(name, known.iter().copied())).flatten();
+            let instead = match near {
                 Some(near) => format!("did you mean `@{near}`?"),
                 None => format!("write [sets.{name}] with file = \"…\" or prefixes = [\"…\"]"),
             };

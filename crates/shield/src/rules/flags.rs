@@ -48,8 +48,7 @@ pub fn rule(text: &str) -> Result<Rule, ShieldError> {
         let name: String = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().take(NAME_MAX).collect();
         entries.push(Entry { key: Word { text: "name".into(), at: 0 }, words: vec![Word { text: name, at: 0 }] });
     }
-    let (rule, _) = keys::rule(&entries, 0)
-        .map_err(|faults| ShieldError::Rules(faults.into_iter().map(|fault| named.problem(fault)).collect()))?;
+    let (rule, _) = keys::rule(&entries, 0).map_err(|faults| ShieldError::Rules(named.problems(faults)))?;
     Ok(rule)
 }
 

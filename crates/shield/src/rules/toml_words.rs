@@ -20,25 +20,57 @@ pub struct Text<'a> {
     pub text: &'a str,
 }
 
-impl Text<'_> {
-    /// Line and column (in characters) of a byte offset, both 1 for the first.
-    pub fn place(&self, at: usize) -> (usize, usize) {
-        let before = &self.text.as_bytes()[..at.min(self.text.len())];
-        let line = before.iter().filter(|byte| **byte == b'\n').count() + 1;
-        let start = before.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-        (line, String::from_utf8_lossy(&before[start..]).chars().count() + 1)
-    }
-
-    /// How many lines end between two byte offsets; none if the second comes first.
-    pub fn lines_between(&self, from: usize, to: usize) -> usize {
-        let bytes = self.text.as_bytes().get(from..to).unwrap_or_default();
-        bytes.iter().filter(|byte| **byte == b'\n').count()
+impl<'a> Text<'a> {
+    /// Places in this text, which are cheap to find one after the other.
+    pub fn places(self) -> Places<'a> {
+        Places { text: self, at: 0, line: 1, column: 1 }
     }
 
     /// A problem at a byte offset.
-    pub fn problem(&self, (at, wrong): Fault) -> Problem {
-        let (line, column) = self.place(at);
-        Problem { file: self.name.to_owned(), line, column, what: wrong.what, instead: wrong.instead }
+    pub fn problem(self, fault: Fault) -> Problem {
+        self.places().problem(fault)
+    }
+
+    /// Problems at byte offsets, in the order of the text.
+    pub fn problems(self, mut faults: Vec<Fault>) -> Vec<Problem> {
+        faults.sort_by_key(|fault| fault.0);
+        let mut places = self.places();
+        faults.into_iter().map(|fault| places.problem(fault)).collect()
+    }
+}
+
+/// Lines and columns of byte offsets. What was counted up to one place is not counted again for a later one: a file of many thousand rules takes
+/// no longer to number than to read.
+#[derive(Debug)]
+pub struct Places<'a> {
+    text: Text<'a>,
+    at: usize,
+    line: usize,
+    column: usize,
+}
+
+impl Places<'_> {
+    /// Line and column (in characters) of a byte offset, both 1 for the first.
+    pub fn of(&mut self, at: usize) -> (usize, usize) {
+        if at < self.at {
+            (self.at, self.line, self.column) = (0, 1, 1);
+        }
+        let at = at.min(self.text.text.len());
+        for byte in &self.text.text.as_bytes()[self.at..at] {
+            match byte {
+                b'\n' => (self.line, self.column) = (self.line + 1, 1),
+                // The second and further bytes of a character.
+                0x80..0xc0 => {}
+                _ => self.column += 1,
+            }
+        }
+        self.at = at;
+        (self.line, self.column)
+    }
+
+    fn problem(&mut self, (at, wrong): Fault) -> Problem {
+        let (line, column) = self.of(at);
+        Problem { file: self.text.name.to_owned(), line, column, what: wrong.what, instead: wrong.instead }
     }
 }
 
@@ -118,4 +150,29 @@ pub fn table<'a, 'i>(value: &'a Spanned<DeValue<'i>>, instead: &str) -> Result<&
     value.get_ref().as_table().ok_or_else(|| {
         (value.span().start, Wrong::new(format!("{} where a table belongs", kind(value.get_ref())), instead))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Counted from the beginning each time.
+    fn slowly(text: &str, at: usize) -> (usize, usize) {
+        let before = &text[..at];
+        (before.matches('\n').count() + 1, before.rsplit('\n').next().unwrap_or_default().chars().count() + 1)
+    }
+
+    proptest! {
+        #[test]
+        fn places_are_the_same_in_any_order(text in "[a\n\u{e4}\u{1f600}]{0,60}", order in prop::collection::vec(any::<prop::sample::Index>(), 1..20)) {
+            let offsets: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            let mut places = Text { name: "", text: &text }.places();
+            for index in order {
+                let at = offsets[index.index(offsets.len())];
+                prop_assert_eq!(places.of(at), slowly(&text, at));
+            }
+        }
+    }
 }

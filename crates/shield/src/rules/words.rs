@@ -139,7 +139,7 @@ pub fn prefix(word: &str) -> Result<Prefix, Wrong> {
     let parsed: IpAddr = address.parse().map_err(|_| {
         Wrong::new(
             format!("`{word}` is not an address or prefix"),
-            "write one such as 192.0.2.1, 192.0.2.0/24 or 2001:db8::/32 (a set of them is written @NAME)",
+            "write one such as 192.0.2.1, 192.0.2.0/24 or 2001:db8::/32; a set is written @NAME",
         )
     })?;
     let whole = if parsed.is_ipv4() { 32 } else { 128 };
@@ -149,16 +149,16 @@ pub fn prefix(word: &str) -> Result<Prefix, Wrong> {
         Some(_) => {
             let family = if parsed.is_ipv4() { "IPv4" } else { "IPv6" };
             return Err(Wrong::new(
-                format!("`{word}` has no length that {family} has"),
-                format!("write the length in bits behind the slash, 0 to {whole}"),
+                format!("invalid {family} prefix length /{}", len.unwrap_or_default()),
+                format!("use /0 to /{whole}"),
             ));
         }
     };
     let first = masked(parsed, len);
     if first != parsed {
         return Err(Wrong::new(
-            format!("`{word}` has bits set behind its {len} bits"),
-            format!("write {first}/{len}, or {parsed} for the one address"),
+            format!("`{word}` has bits set after /{len}"),
+            format!("write {first}/{len}, or {parsed} for one address"),
         ));
     }
     Ok(Prefix { address: parsed, len })
@@ -170,11 +170,11 @@ pub fn prefix(word: &str) -> Result<Prefix, Wrong> {
 /// Neither.
 pub fn place(word: &str) -> Result<Place, Wrong> {
     match word.strip_prefix('@') {
-        Some("") => Err(Wrong::new("`@` without a name", "write the set's name behind it, such as @blocked")),
+        Some("") => Err(Wrong::new("`@` without a name", "write the set's name after it, such as @blocked")),
         Some(name) => Ok(Place::Set(name.to_owned())),
         None if word.starts_with('!') => Err(Wrong::new(
-            format!("`{word}`: conditions are not negated"),
-            "write a rule with action = \"pass\" for what is excepted before this one",
+            format!("`{word}`: conditions cannot be negated"),
+            "put a rule with action = \"pass\" for the exception before this one",
         )),
         None => prefix(word).map(Place::Prefix),
     }
@@ -203,7 +203,7 @@ pub fn range(word: &str, noun: &str, low: u16, high: u16) -> Result<RangeInclusi
         None => (number(word)?, number(word)?),
     };
     if from > to {
-        return Err(Wrong::new(format!("the range {word} is the wrong way round"), format!("write {to}-{from}")));
+        return Err(Wrong::new(format!("the range {word} is reversed"), format!("write {to}-{from}")));
     }
     Ok(from..=to)
 }
@@ -385,9 +385,9 @@ pub fn moment(word: &str) -> Result<jiff::Timestamp, Wrong> {
     word.parse().map_err(|_| {
         let zoned = format!("{}Z", word.replacen(' ', "T", 1));
         let instead = match zoned.parse::<jiff::Timestamp>() {
-            Ok(_) => format!("say the offset from UTC, such as {zoned}"),
-            Err(_) => "write a moment such as 2027-01-31T18:00:00Z".to_owned(),
+            Ok(_) => format!("add the offset from UTC, such as {zoned}"),
+            Err(_) => "write a time such as 2027-01-31T18:00:00Z".to_owned(),
         };
-        Wrong::new(format!("`{word}` is not a moment"), instead)
+        Wrong::new(format!("`{word}` is not a time"), instead)
     })
 }

@@ -6,24 +6,27 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use super::{Finding, Weight, found};
+use super::{Finding, Kind, Weight, found};
 use crate::{detect::DetectConfig, rules::file::RuleFile};
 
 /// What is probably not meant in [detection].
 pub(super) fn detection(file: &RuleFile) -> Vec<Finding> {
     let config = &file.detection;
     let mut findings = Vec::new();
-    let mut warn = |what: String, instead: &str| findings.push(found(Weight::Warning, None, what, instead));
+    let mut warn =
+        |kind: Kind, what: String, instead: &str| findings.push(found(kind, Weight::Warning, None, what, instead));
     if file.rules.protected.is_empty() && *config != DetectConfig::default() {
         warn(
-            "[detection] is about nothing: no prefix is protected".to_owned(),
-            "write protect = [\"203.0.113.0/24\"] at the top of the file, or take [detection] out",
+            Kind::NothingProtected,
+            "[detection] has nothing to watch: no prefix is protected".to_owned(),
+            "write protect = [\"203.0.113.0/24\"] at the top of the file, or remove [detection]",
         );
     }
     if !file.rules.protected.is_empty() && !config.baseline.learn && config.threshold.is_empty() {
         warn(
-            "nothing is ever an attack: limits are neither learned (baseline.learn = false) nor given".to_owned(),
-            "write threshold = { packets = 100000 }, or let them be learned",
+            Kind::NoLimits,
+            "no attack will ever be detected: there is no threshold, and baseline.learn = false".to_owned(),
+            "write threshold = { packets = 100000 }, or remove baseline.learn",
         );
     }
     for (key, path) in [("events", &config.events), ("metrics.file", &config.metrics.file)] {
@@ -31,8 +34,9 @@ pub(super) fn detection(file: &RuleFile) -> Vec<Finding> {
             && let Some(why) = no_file(path)
         {
             warn(
-                format!("detection.{key} cannot be written to {}: {why}", path.display()),
-                "name a file in a folder that is there",
+                Kind::NoFile,
+                format!("cannot write detection.{key} to {}: {why}", path.display()),
+                "name a file in an existing folder",
             );
         }
     }
@@ -40,8 +44,9 @@ pub(super) fn detection(file: &RuleFile) -> Vec<Finding> {
         && !is_program(program)
     {
         warn(
-            format!("the hook's program `{program}` is not there, or none that can be run"),
-            "name it by its whole path, and make it executable (`chmod +x`)",
+            Kind::NoProgram,
+            format!("the hook's program `{program}` does not exist or is not executable"),
+            "write its whole path, and make it executable (`chmod +x`)",
         );
     }
     findings

@@ -1,6 +1,6 @@
 //! What a rule applies to, as a product of ranges: whether one holds another, and whether two meet.
 
-use std::net::IpAddr;
+use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
 use crate::rules::model::{Fragment, Match, Place, Prefix, Rules, TcpFlags};
 
@@ -68,25 +68,41 @@ impl Ranges {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Region {
     /// In the order of what is quickly looked at.
-    fields: [Option<Ranges>; 11],
+    fields: [Option<Arc<Ranges>>; 11],
     flags: TcpFlags,
 }
 
-impl Region {
-    /// Of a rule's conditions. What they say about protocol and family without naming them is named.
-    pub(super) fn of(when: &Match, rules: &Rules) -> Self {
-        let some = |ranges: Ranges| (!ranges.0.is_empty()).then_some(ranges);
-        let bytes = |numbers: &[u8]| some(Ranges::numbers(numbers.iter().map(|n| (u16::from(*n), u16::from(*n)))));
-        let ranges =
-            |list: &[std::ops::RangeInclusive<u16>]| some(Ranges::numbers(list.iter().map(|r| (*r.start(), *r.end()))));
-        let places = |places: &[Place]| {
+/// Regions of the rules of one file. Lists of addresses are made into ranges once: a set of a million prefixes may be in many rules.
+#[derive(Debug)]
+pub(super) struct Regions<'a> {
+    rules: &'a Rules,
+    places: HashMap<&'a [Place], Arc<Ranges>>,
+}
+
+impl<'a> Regions<'a> {
+    pub(super) fn of(rules: &'a Rules) -> Self {
+        Self { rules, places: HashMap::new() }
+    }
+
+    /// A set without prefixes is a condition that nothing fulfils, which is not none.
+    fn places(&mut self, places: &'a [Place]) -> Option<Arc<Ranges>> {
+        let rules = self.rules;
+        let ranges = || {
             let prefixes = places.iter().flat_map(|place| match place {
                 Place::Prefix(prefix) => std::slice::from_ref(prefix),
                 Place::Set(name) => rules.sets.get(name).map_or(&[][..], |set| &set.prefixes),
             });
-            // A set without prefixes is a condition that nothing fulfils, which is not none.
-            (!places.is_empty()).then(|| Ranges::prefixes(prefixes))
+            Ranges::prefixes(prefixes).into()
         };
+        (!places.is_empty()).then(|| Arc::clone(self.places.entry(places).or_insert_with(ranges)))
+    }
+
+    /// Of a rule's conditions. What they say about protocol and family without naming them is named.
+    pub(super) fn region(&mut self, when: &'a Match) -> Region {
+        let some = |ranges: Ranges| (!ranges.0.is_empty()).then(|| Arc::new(ranges));
+        let bytes = |numbers: &[u8]| some(Ranges::numbers(numbers.iter().map(|n| (u16::from(*n), u16::from(*n)))));
+        let ranges =
+            |list: &[std::ops::RangeInclusive<u16>]| some(Ranges::numbers(list.iter().map(|r| (*r.start(), *r.end()))));
         let ports = !when.source_port.is_empty() || !when.destination_port.is_empty();
         let protocol = match &when.protocol[..] {
             [] if when.tcp_flags.is_some() => vec![6],
@@ -94,8 +110,8 @@ impl Region {
             [] if !when.icmp_type.is_empty() => vec![1, 58],
             named => named.to_vec(),
         };
-        let (source, destination) = (places(&when.source), places(&when.destination));
-        let only = |ranges: &Option<Ranges>| match ranges.as_ref().map(|ranges| &ranges.0[..]) {
+        let (source, destination) = (self.places(&when.source), self.places(&when.destination));
+        let only = |ranges: &Option<Arc<Ranges>>| match ranges.as_ref().map(|ranges| &ranges.0[..]) {
             Some([first, .., last]) if first.0.0 == last.0.0 => Some(first.0.0),
             Some([one]) => Some(one.0.0),
             _ => None,
@@ -110,7 +126,7 @@ impl Region {
             Some(Fragment::Later) => &[2],
         };
         let vlan = some(Ranges::numbers(when.vlan.iter().map(|id| (*id, *id))));
-        Self {
+        Region {
             fields: [
                 bytes(&family.into_iter().collect::<Vec<_>>()),
                 bytes(&protocol),
@@ -127,7 +143,9 @@ impl Region {
             flags: when.tcp_flags.unwrap_or(TcpFlags { mask: 0, value: 0 }),
         }
     }
+}
 
+impl Region {
     /// Whether no packet is within it.
     pub(super) fn is_empty(&self) -> bool {
         self.fields.iter().flatten().any(|ranges| ranges.0.is_empty())
@@ -141,7 +159,7 @@ impl Region {
             && self.fields.iter().zip(&other.fields).all(|(mine, its)| match (mine, its) {
                 (None, _) => true,
                 (Some(_), None) => false,
-                (Some(mine), Some(its)) => mine.holds(its),
+                (Some(mine), Some(its)) => Arc::ptr_eq(mine, its) || mine.holds(its),
             })
     }
 
@@ -149,7 +167,7 @@ impl Region {
     pub(super) fn meets(&self, other: &Self) -> bool {
         (self.flags.value ^ other.flags.value) & self.flags.mask & other.flags.mask == 0
             && self.fields.iter().zip(&other.fields).all(|(mine, its)| match (mine, its) {
-                (Some(mine), Some(its)) => mine.meets(its),
+                (Some(mine), Some(its)) => Arc::ptr_eq(mine, its) && !mine.0.is_empty() || mine.meets(its),
                 _ => true,
             })
     }

@@ -5,9 +5,9 @@ fn session(peer: &str) -> Session {
     Session { peer: peer.parse().unwrap(), peer_port: 50_000, local: "203.0.113.1".parse().unwrap(), local_port: 22 }
 }
 
-fn findings(text: &str, sessions: &[Session]) -> Vec<(Weight, String)> {
+fn findings(text: &str, sessions: &[Session]) -> Vec<(Weight, Kind)> {
     let file = file::parse_in(text, "rules.toml", std::path::Path::new("")).unwrap_or_else(|error| panic!("{error}"));
-    check(&file, sessions, Now::read()).into_iter().map(|finding| (finding.weight, finding.what)).collect()
+    check(&file, sessions, Now::read()).into_iter().map(|finding| (finding.weight, finding.kind)).collect()
 }
 
 /// Rules `a`, `b`, .. from their conditions and actions.
@@ -23,10 +23,11 @@ fn rules(bodies: &[&str]) -> String {
 
 /// Whether `b` never applies behind `a`.
 fn void(a: &str, b: &str) -> bool {
-    let found = findings(&rules(&[a, b, "source = \"@s\"\nsource-port = 1\naction = \"limit\"\nrate = 1"]), &[]);
-    found.iter().any(|(weight, what)| {
-        *weight == Weight::Warning && what.starts_with("rule `b`") && what.contains("never applies")
-    })
+    let text = rules(&[a, b, "source = \"@s\"\nsource-port = 1\naction = \"limit\"\nrate = 1"]);
+    let file = file::parse(&text, "rules.toml").unwrap();
+    let line = file.rules[1].line;
+    let found = order(&file, Now::read());
+    found.iter().any(|found| found.weight == Weight::Warning && found.kind == Kind::NeverApplies && found.line == line)
 }
 
 #[test]
@@ -70,7 +71,7 @@ fn a_rule_behind_one_that_decides_all_of_it_never_applies() {
 fn rules_that_only_the_order_decides_between_are_told() {
     let source = "action = \"pass\"\nsource = \"@s\"";
     let port = "action = \"drop\"\ndestination-port = 80";
-    let told = |bodies: &[&str]| findings(&rules(bodies), &[]).iter().any(|(_, what)| what.contains("contradict"));
+    let told = |bodies: &[&str]| findings(&rules(bodies), &[]).contains(&(Weight::Note, Kind::Overlap));
     assert!(told(&[source, port]));
     assert!(!told(&[source, "action = \"pass\"\ndestination-port = 80"]), "both pass");
     assert!(!told(&["action = \"pass\"\nsource = \"10.0.0.1\"", "action = \"drop\"\nsource = \"@s\""]), "an exception");
@@ -80,18 +81,15 @@ fn rules_that_only_the_order_decides_between_are_told() {
 #[test]
 fn sets_that_nobody_uses_and_rules_that_have_expired_are_told() {
     let found = findings(&rules(&["action = \"drop\"\nsource = \"192.0.2.1\"\nexpires = 2001-01-01T00:00:00Z"]), &[]);
-    assert!(found.iter().any(|(weight, what)| *weight == Weight::Warning && what.contains("set `s`")), "{found:?}");
-    assert!(found.iter().any(|(weight, what)| *weight == Weight::Note && what.contains("has expired")), "{found:?}");
+    assert!(found.contains(&(Weight::Warning, Kind::UnusedSet)), "{found:?}");
+    assert!(found.contains(&(Weight::Note, Kind::Expired)), "{found:?}");
 }
 
 #[test]
 fn a_rule_that_cuts_off_the_session_is_harm_unless_the_allow_list_saves_it() {
     let drop = rules(&["action = \"drop\"\nsource = \"@s\"\nprotocol = \"tcp\""]);
     let harm = |text: &str, peer: &str| {
-        findings(text, &[session(peer)])
-            .into_iter()
-            .find(|(_, what)| what.contains("cut off"))
-            .map(|(weight, _)| weight)
+        findings(text, &[session(peer)]).into_iter().find(|(_, kind)| *kind == Kind::CutsOff).map(|(weight, _)| weight)
     };
     assert_eq!(harm(&drop, "10.1.2.3"), Some(Weight::Note));
     assert_eq!(harm(&drop, "192.0.2.3"), None);
@@ -103,12 +101,12 @@ fn a_rule_that_cuts_off_the_session_is_harm_unless_the_allow_list_saves_it() {
     let syn =
         rules(&["action = \"drop\"\nsource = \"@s\"\ntcp-flags = \"syn !ack\""]) + "[management]\nsession = false\n";
     let found = findings(&syn, &[session("10.1.2.3")]);
-    assert!(found.iter().any(|(_, what)| what.contains("would not let you in again")), "{found:?}");
+    assert!(found.contains(&(Weight::Harm, Kind::CutsOff)), "a SYN is dropped: {found:?}");
 }
 
 #[test]
 fn a_default_of_drop_tells_of_the_answers_that_it_drops() {
-    let told = |text: &str| findings(text, &[]).iter().any(|(_, what)| what.contains("answers to connections"));
+    let told = |text: &str| findings(text, &[]).contains(&(Weight::Note, Kind::DropsAnswers));
     assert!(told("default = \"drop\"\n"));
     assert!(!told("default = \"drop\"\n[[rule]]\nname = \"a\"\naction = \"pass\"\ntcp-flags = \"ack\"\n"));
 }
@@ -117,8 +115,7 @@ fn a_default_of_drop_tells_of_the_answers_that_it_drops() {
 fn a_challenge_must_see_what_brings_the_cookie_back() {
     let warned = |flags: &str| {
         let rule = format!("[[rule]]\nname = \"a\"\naction = \"challenge\"\nprotocol = \"tcp\"\n{flags}\n");
-        let found = findings(&rule, &[]);
-        found.iter().any(|(weight, what)| *weight == Weight::Warning && what.contains("brings the cookie back"))
+        findings(&rule, &[]).contains(&(Weight::Warning, Kind::ChallengesSynOnly))
     };
     assert!(warned("tcp-flags = \"syn !ack\"") && warned("tcp-flags = \"syn\""));
     assert!(!warned("") && !warned("tcp-flags = \"!rst\""));
@@ -128,9 +125,7 @@ fn a_challenge_must_see_what_brings_the_cookie_back() {
 fn rules_that_no_packet_fulfils_are_told() {
     let warned = |body: &str| {
         let found = findings(&rules(&[&format!("action = \"drop\"\n{body}")]), &[]);
-        found
-            .iter()
-            .any(|(weight, what)| *weight == Weight::Warning && what.contains("rule `a` (line 5) applies to nothing"))
+        found.contains(&(Weight::Warning, Kind::AppliesToNothing))
     };
     for body in [
         "fragment = \"later\"\ndestination-port = 53",
@@ -156,22 +151,22 @@ fn rules_that_no_packet_fulfils_are_told() {
 #[test]
 fn detection_that_cannot_work_is_told() {
     let folder = tempfile::tempdir().unwrap();
-    let told = |text: &str| findings(text, &[]).into_iter().map(|(_, what)| what).collect::<Vec<_>>();
+    let told = |text: &str| findings(text, &[]).into_iter().map(|(_, kind)| kind).collect::<Vec<_>>();
     let of = |key: &str| told(&format!("protect = \"192.0.2.1\"\n[detection]\n{key}\n"));
-    assert!(told("detection.quiet-s = 3\n")[0].contains("[detection] is about nothing"));
-    assert!(of("baseline.learn = false")[0].contains("nothing is ever an attack"));
-    assert!(of("events = \"/no/such/folder/events\"")[0].contains("its folder does not exist"));
-    assert!(of(&format!("metrics.file = {:?}", folder.path()))[0].contains("metrics.file cannot be written"));
+    assert_eq!(told("detection.quiet-s = 3\n"), [Kind::NothingProtected]);
+    assert_eq!(of("baseline.learn = false"), [Kind::NoLimits]);
+    assert_eq!(of("events = \"/no/such/folder/events\""), [Kind::NoFile]);
+    assert_eq!(of(&format!("metrics.file = {:?}", folder.path())), [Kind::NoFile]);
     for program in ["/no/such/program", "no-such-program", "/etc/passwd"] {
-        assert!(of(&format!("hook.run = [{program:?}]"))[0].contains(program), "{program}");
+        assert_eq!(of(&format!("hook.run = [{program:?}]")), [Kind::NoProgram], "{program}");
     }
     let events = folder.path().join("events");
     for key in
         [format!("events = {events:?}"), "hook.run = [\"sh\", \"-c\"]".to_owned(), "events = \"here\"".to_owned()]
     {
-        assert_eq!(of(&key), Vec::<String>::new(), "{key}");
+        assert_eq!(of(&key), Vec::<Kind>::new(), "{key}");
     }
-    assert_eq!(of("baseline.learn = false\nthreshold.udp = 5"), Vec::<String>::new());
+    assert_eq!(of("baseline.learn = false\nthreshold.udp = 5"), Vec::<Kind>::new());
 }
 
 #[test]
@@ -181,6 +176,5 @@ fn who_is_named_already_is_not_advised_to_be() {
         let file = file::parse_in(&text, "f", std::path::Path::new("")).unwrap();
         check(&file, &[session("10.1.2.3")], Now::read()).remove(0).instead
     };
-    assert!(advice("").starts_with("name the address"));
-    assert!(advice("from = \"10.0.0.0/8\"").starts_with("[management] from has the address"));
+    assert_ne!(advice(""), advice("from = \"10.0.0.0/8\""));
 }
