@@ -1,4 +1,4 @@
-//! Where events and metrics go: lines of JSON, a program of the user's, OpenMetrics text.
+//! Where events and metrics go: lines of JSON, a program of the user's, Prometheus.
 
 mod hook;
 pub mod metrics;
@@ -11,6 +11,7 @@ use std::{
 };
 
 pub use hook::Hook;
+use host::file::FileError;
 use model::{Classified, ErrorClass, schema::Document, shield_event::ShieldEvent};
 use nix::fcntl::OFlag;
 
@@ -38,10 +39,14 @@ pub enum EventError {
         reason: String,
     },
     /// The metrics' file.
-    #[error("cannot write the metrics to {path}: {source}{}", advice(source))]
+    #[error("metrics: {source}")]
     MetricsFile {
-        /// The file.
-        path: PathBuf,
+        /// Why not.
+        source: FileError,
+    },
+    /// The thread that writes the metrics' file.
+    #[error("cannot start the thread that writes metrics: {source}")]
+    MetricsThread {
         /// Why not.
         source: io::Error,
     },
@@ -55,20 +60,11 @@ pub enum EventError {
     },
 }
 
-/// What is to be done, where it is about the folder.
-fn advice(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied | io::ErrorKind::NotADirectory => {
-            "; its folder must exist and be writable"
-        }
-        _ => "",
-    }
-}
-
 impl Classified for EventError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::MetricsPort { .. } | Self::Log { .. } | Self::MetricsFile { .. } | Self::Hook { .. } => {
+            Self::MetricsFile { source } => source.class(),
+            Self::MetricsPort { .. } | Self::MetricsThread { .. } | Self::Log { .. } | Self::Hook { .. } => {
                 ErrorClass::Lacking
             }
         }

@@ -1,22 +1,16 @@
-//! Events and metrics reach who is to hear of them.
+//! Events reach who is to hear of them.
 
 use std::{
-    collections::BTreeMap,
     fs,
-    io::{Read, Write},
-    net::TcpStream,
     os::unix::fs::PermissionsExt,
     path::Path,
     time::{Duration, Instant},
 };
 
-use bpf::shield::RuleCount;
-use model::shield::Totals;
 use model::shield_event::{AttackClass, Happened, ShieldEvent};
 use shield::{
-    detect::{DetectConfig, Detector, config::HookConfig},
-    events::{EventLog, Hook, metrics, metrics::MetricsServer},
-    rules::Prefix,
+    detect::config::HookConfig,
+    events::{EventLog, Hook},
 };
 
 fn event(attack: u64) -> ShieldEvent {
@@ -150,77 +144,4 @@ fn a_pipe_that_nobody_reads_is_an_error_and_a_full_one_holds_up_nothing() {
     let mut log = EventLog::open(&path).unwrap();
     let refused = (0..10_000).find_map(|attack| log.write(&event(attack)).err());
     assert!(refused.expect("a pipe has an end").to_string().contains("pipe"));
-}
-
-fn text() -> String {
-    let protected = Prefix { address: "198.18.0.0".parse().unwrap(), len: 24 };
-    let detector = Detector::new(DetectConfig::default(), &[protected]);
-    let count = RuleCount { packets: 3, bytes: 180, limited: 1 };
-    let totals = Totals { passed: 10, dropped: 4, ..Totals::default() };
-    metrics::text("eth\"0", &totals, &[("a \\ rule\n".into(), count)], Some(&detector))
-}
-
-#[test]
-fn the_text_is_openmetrics() {
-    let text = text();
-    assert!(text.ends_with("# EOF\n"));
-    let mut kinds: BTreeMap<&str, &str> = BTreeMap::new();
-    for line in text.lines() {
-        if let Some(family) = line.strip_prefix("# TYPE ") {
-            let (name, kind) = family.split_once(' ').unwrap();
-            assert!(kinds.insert(name, kind).is_none(), "{name} comes once");
-        } else if !line.starts_with('#') {
-            let (name, rest) = line.split_once('{').unwrap();
-            let (_, value) = rest.rsplit_once("} ").unwrap();
-            value.parse::<f64>().unwrap();
-            let family = name.strip_suffix("_total").unwrap_or(name);
-            let kind = kinds.get(family).unwrap_or_else(|| panic!("{name} has a type"));
-            assert_eq!(*kind == "counter", name.ends_with("_total"), "{line}");
-        }
-    }
-    assert!(text.contains("evenkeel_shield_frames_total{interface=\"eth\\\"0\",verdict=\"dropped\"} 4\n"), "{text}");
-    assert!(text.contains("rule=\"a \\\\ rule\\n\"} 180\n"), "{text}");
-    assert!(
-        text.contains("evenkeel_shield_under_attack{interface=\"eth\\\"0\",prefix=\"198.18.0.0/24\",class=\"\"} 0\n")
-    );
-}
-
-#[test]
-fn the_file_is_replaced_whole() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("shield.prom");
-    metrics::write_file(&path, "old").unwrap();
-    metrics::write_file(&path, &text()).unwrap();
-    assert_eq!(fs::read_to_string(&path).unwrap(), text());
-    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left there");
-    assert!(metrics::write_file(&dir.path().join("no/such"), "").unwrap_err().to_string().contains("no/such"));
-}
-
-#[test]
-fn the_port_answers_on_loopback() {
-    let server = MetricsServer::start(0).unwrap();
-    server.set(text());
-    assert!(server.address().ip().is_loopback());
-    let ask = |request: &str| {
-        let mut stream = TcpStream::connect(server.address()).unwrap();
-        stream.write_all(request.as_bytes()).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        answer
-    };
-    let answer = ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 200 OK") && head.contains("application/openmetrics-text; version=1.0.0"));
-    assert_eq!(body, text());
-    assert!(ask("GET /etc/passwd HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
-    assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405"));
-    // Some say nothing, one says garbage, one a byte now and then.
-    let mut silent: Vec<_> = (0..8).map(|_| TcpStream::connect(server.address()).unwrap()).collect();
-    silent[0].write_all(&[0xff; 4096]).unwrap();
-    silent[1].write_all(b"G").unwrap();
-    let begun = Instant::now();
-    assert!(ask("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
-    assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
-    let taken = MetricsServer::start(server.address().port()).unwrap_err().to_string();
-    assert!(taken.contains(&server.address().port().to_string()), "{taken}");
 }

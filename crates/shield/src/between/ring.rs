@@ -47,6 +47,7 @@ use crate::{
         follow::still_by,
         keeper::{Request, tell_reload},
         lock::{Lock, lock},
+        status,
         watch::{Counting, Plan, Watchman},
     },
 };
@@ -227,8 +228,8 @@ impl RingGateway {
         Ok(gateway)
     }
 
-    /// How many rules hold, and in words how many more have expired.
-    pub fn rules(&self) -> (usize, String) {
+    /// How many rules hold.
+    pub fn rules(&self) -> status::Holding {
         self.engine().holding()
     }
 
@@ -347,7 +348,7 @@ impl RingGateway {
         for carrier in self.carriers.drain(..) {
             result = result.and(carrier.join().unwrap_or_else(|_| Err(broke_off())));
         }
-        self.watchman.iter().for_each(|watchman| watchman.sentry.end_metrics());
+        self.watchman.iter_mut().for_each(|watchman| watchman.sentry.end_metrics());
         result.and(self.settings.places.remove())
     }
 }

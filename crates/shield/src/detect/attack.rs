@@ -263,7 +263,7 @@ impl Attack {
         let finding = classify(&mix::counts(rest.iter()), &rest);
         let mut events = Vec::new();
         if finding.class != self.finding.class {
-            let now = super::picture(above, &rates, &counts, &rest);
+            let now = super::picture(above, &rates, &counts, &rest, finding.kind);
             events.push(Happened::Turned { from: self.finding.class, now });
         }
         self.finding = finding;

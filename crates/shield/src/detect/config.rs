@@ -109,10 +109,10 @@ pub struct HookConfig {
     pub timeout_s: f64,
 }
 
-/// OpenMetrics text.
+/// Metrics for Prometheus.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct MetricsConfig {
-    /// Written whole, once a second, by rename.
+    /// Written whole, once a second.
     pub file: Option<PathBuf>,
     /// Answered over HTTP on 127.0.0.1.
     pub port: Option<u16>,

@@ -123,7 +123,7 @@ impl Watched {
             return Vec::new();
         }
         let finding = classify(&self.excess(), &self.samples);
-        let began = Happened::Began(picture(above, &self.rates, look.counts, &self.samples));
+        let began = Happened::Began(picture(above, &self.rates, look.counts, &self.samples, finding.kind));
         let (attack, steps) = Attack::begin(number, self.since, look.now, finding, self.prefix, config);
         self.attack = Some(attack);
         self.forget();
@@ -282,10 +282,10 @@ pub struct State<'a> {
     pub attack: Option<&'a Attack>,
 }
 
-/// What is seen, for people.
-pub(super) fn picture(above: Vec<Above>, rates: &Rates, counts: &Counts, samples: &[Packet]) -> Picture {
+/// What is seen, for people. `kind`: what most of the attack is; the UDP beside an attack of another kind is not the attack's.
+pub(super) fn picture(above: Vec<Above>, rates: &Rates, counts: &Counts, samples: &[Packet], kind: Kind) -> Picture {
     let sources = mix::sources(samples.iter()).into_iter();
-    let ports = mix::udp_ports(samples.iter().filter(|p| Kind::of(p) == Kind::Udp)).into_iter();
+    let ports = if kind == Kind::Udp { mix::udp_ports(samples.iter()) } else { Vec::new() }.into_iter();
     let name = |prefix: Prefix| match prefix.len {
         32 => prefix.address.to_string(),
         len => format!("{}/{len}", prefix.address),

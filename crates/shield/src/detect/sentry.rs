@@ -11,7 +11,10 @@ use model::shield_event::ShieldEvent;
 use super::{Detector, Heavy, Learned, Reader, config::DetectConfig};
 use crate::{
     compile::Counters,
-    events::{EventError, EventLog, Hook, metrics, metrics::MetricsServer},
+    events::{
+        EventError, EventLog, Hook,
+        metrics::{self, MetricsFile, MetricsServer},
+    },
     rules::{Action, Prefix, Rule},
 };
 
@@ -29,6 +32,7 @@ pub struct Sentry {
     heavy: Heavy,
     log: Option<EventLog>,
     hook: Option<Hook>,
+    file: Option<MetricsFile>,
     server: Option<MetricsServer>,
     /// Counts of the mitigations' rules at the last look.
     before: HashMap<String, RuleCount>,
@@ -67,6 +71,7 @@ pub struct Change {
     // None: the one that is there goes on.
     log: Option<Option<EventLog>>,
     hook: Option<Option<Hook>>,
+    file: Option<Option<MetricsFile>>,
     server: Option<Option<MetricsServer>>,
 }
 
@@ -95,6 +100,7 @@ impl Sentry {
     ) -> Result<Self, EventError> {
         let log = config.events.as_deref().map(EventLog::open).transpose()?;
         let hook = config.hook.as_ref().map(Hook::start).transpose()?;
+        let file = config.metrics.file.as_deref().map(MetricsFile::start).transpose()?;
         let server = config.metrics.port.map(MetricsServer::start).transpose()?;
         Ok(Self {
             interface: interface.to_owned(),
@@ -103,6 +109,7 @@ impl Sentry {
             heavy: Heavy::default(),
             log,
             hook,
+            file,
             server,
             before: HashMap::new(),
             revision: 0,
@@ -132,8 +139,11 @@ impl Sentry {
         let hook = (config.hook != before.hook).then(|| config.hook.as_ref().map(Hook::start).transpose());
         let port = config.metrics.port;
         let server = (port != before.metrics.port).then(|| port.map(MetricsServer::start).transpose());
-        let (log, hook, server) = (log.transpose()?, hook.transpose()?, server.transpose()?);
-        Ok(Change { config, protected: protected.to_vec(), watch, log, hook, server })
+        let file = (config.metrics.file != before.metrics.file)
+            .then(|| config.metrics.file.as_deref().map(MetricsFile::start).transpose());
+        let (log, hook) = (log.transpose()?, hook.transpose()?);
+        let (file, server) = (file.transpose()?, server.transpose()?);
+        Ok(Change { config, protected: protected.to_vec(), watch, log, hook, file, server })
     }
 
     /// From now on it is as `change` says. What was learned about prefixes that stay, and attacks on them, go on.
@@ -151,8 +161,9 @@ impl Sentry {
         if let Some(server) = change.server {
             self.server = server;
         }
-        if change.config.metrics.file != self.detector.config().metrics.file {
+        if let Some(file) = change.file {
             self.end_metrics();
+            self.file = file;
         }
         self.detector.reconfigure(change.config, &change.protected);
         // The caller has their rules: Detector::rules_for.
@@ -209,7 +220,8 @@ impl Sentry {
         }
         seen.troubles.extend(self.tell(&seen.events));
         seen.troubles.extend(self.hook.iter().flat_map(Hook::failures));
-        seen.troubles.extend(self.tell_metrics(counts, counters));
+        self.tell_metrics(counts, counters);
+        seen.troubles.extend(self.file.iter().flat_map(MetricsFile::failures));
         seen
     }
 
@@ -233,28 +245,27 @@ impl Sentry {
         self.not_held = Some(Instant::now());
     }
 
-    fn tell_metrics(&mut self, counts: &ShieldCounts, counters: &Counters) -> Option<EventError> {
-        let config = &self.detector.config().metrics;
+    fn tell_metrics(&mut self, counts: &ShieldCounts, counters: &Counters) {
         let due = self.metrics_at.is_none_or(|at| at.elapsed().as_secs_f64() >= METRICS_EVERY_S);
-        if !due || (config.file.is_none() && self.server.is_none()) {
-            return None;
+        if !due || (self.file.is_none() && self.server.is_none()) {
+            return;
         }
         self.metrics_at = Some(Instant::now());
         let rules: Vec<(String, RuleCount)> =
             counters.iter(&counts.rules).map(|(name, count)| (name.to_owned(), count)).collect();
-        let text = metrics::text(&self.interface, &counts.totals, &rules, Some(&self.detector));
-        let failed = config.file.as_deref().and_then(|path| metrics::write_file(path, &text).err());
-        if let Some(server) = &self.server {
-            server.set(text);
+        let now = metrics::metrics(&self.interface, &counts.totals, &rules, Some(&self.detector));
+        if let Some(file) = &self.file {
+            file.set(now.clone());
         }
-        failed
+        if let Some(server) = &self.server {
+            server.set(now);
+        }
     }
 
     /// Takes the file of metrics away: what it has is over, and nobody who reads it could tell.
-    pub fn end_metrics(&self) {
-        if let Some(path) = &self.detector.config().metrics.file {
-            // It may never have been written.
-            let _ = std::fs::remove_file(path);
+    pub fn end_metrics(&mut self) {
+        if let Some(file) = self.file.take() {
+            file.remove();
         }
     }
 

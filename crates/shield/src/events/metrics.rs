@@ -1,235 +1,143 @@
-//! OpenMetrics text (openmetrics.io, version 1.0.0): to a file, or answered over HTTP on the loopback address.
+//! Metrics for Prometheus: what there is to count, in a file or over HTTP on the loopback address.
+//!
+//! Each name has one unit and one quantity, in base units. Labels do not change their value over time: what changes is a value.
 
-use std::{
-    fmt::Write as _,
-    fs,
-    io::{self, BufRead, BufReader, Read, Write},
-    net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    path::Path,
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+mod family;
+mod file;
+mod server;
 
 use bpf::shield::RuleCount;
 use model::shield::Totals;
-use model::shield_event::Measure;
+use model::shield_event::{AttackClass, Measure};
 
-use super::EventError;
-use crate::{
-    detect::Detector,
-    serving::{Desk, Within},
+use self::family::{Family, Kind};
+pub use self::{
+    family::{Metrics, Notation},
+    file::MetricsFile,
+    server::MetricsServer,
 };
+use crate::detect::{Detector, State};
 
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-/// A request's head is short; one that is longer or slower is not answered.
-const HEAD_MAX: u64 = 8192;
-const PATIENCE: Duration = Duration::from_secs(1);
-
-/// All metrics of one moment as text.
-pub fn text(interface: &str, totals: &Totals, rules: &[(String, RuleCount)], detector: Option<&Detector>) -> String {
-    let mut out = String::new();
-    let interface = escape(interface);
-    family(&mut out, "frames", "counter", "Frames by what became of them.");
-    for (what, value) in [("passed", totals.passed), ("dropped", totals.dropped)] {
-        let _ = writeln!(out, "evenkeel_shield_frames_total{{interface=\"{interface}\",verdict=\"{what}\"}} {value}");
-    }
-    family(&mut out, "bytes", "counter", "Bytes of frames without FCS by what became of them.");
-    for (what, value) in [("passed", totals.passed_bytes), ("dropped", totals.dropped_bytes)] {
-        let _ = writeln!(out, "evenkeel_shield_bytes_total{{interface=\"{interface}\",verdict=\"{what}\"}} {value}");
-    }
-    family(&mut out, "reasons", "counter", "Frames by reason, apart from rules.");
-    let reasons = [
-        ("by-default", totals.by_default),
-        ("malformed", totals.malformed),
-        ("not-ip", totals.not_ip),
-        ("limited", totals.limited),
-        ("challenged", totals.challenged),
-        ("unanswered", totals.unanswered),
-        ("ring-full", totals.missed),
-        ("failed-open", totals.failed_open),
-        ("failed-closed", totals.failed_closed),
+/// All metrics of one moment.
+pub fn metrics(
+    interface: &str,
+    totals: &Totals,
+    rules: &[(String, RuleCount)],
+    detector: Option<&Detector>,
+) -> Metrics {
+    let mut families = vec![
+        Family::new(Kind::Info, "evenkeel_build", "The program that gives these metrics.")
+            .with(&[("version", env!("CARGO_PKG_VERSION"))], 1),
     ];
-    for (reason, value) in reasons {
-        let _ = writeln!(out, "evenkeel_shield_reasons_total{{interface=\"{interface}\",reason=\"{reason}\"}} {value}");
-    }
-    let help = "Sources that took the place of another whose limit was in use, for want of room.";
-    family(&mut out, "crowded_sources", "counter", help);
-    let _ = writeln!(out, "evenkeel_shield_crowded_sources_total{{interface=\"{interface}\"}} {}", totals.crowded);
-    rule_families(&mut out, &interface, rules);
+    of_frames(&mut families, interface, totals);
+    of_rules(&mut families, interface, rules);
     if let Some(detector) = detector {
-        prefix_families(&mut out, &interface, detector);
+        of_prefixes(&mut families, interface, detector);
     }
-    out.push_str("# EOF\n");
-    out
+    Metrics(families)
 }
 
-fn rule_families(out: &mut String, interface: &str, rules: &[(String, RuleCount)]) {
-    type Of = fn(&RuleCount) -> u64;
-    let families: [(&str, &str, Of); 3] = [
-        ("rule_packets", "Packets that a rule applied to.", |c| c.packets),
-        ("rule_bytes", "Bytes of their frames.", |c| c.bytes),
-        ("rule_limited", "Those of the packets that exceeded the rule's limit.", |c| c.limited),
-    ];
-    for (name, help, of) in families {
-        family(out, name, "counter", help);
-        for (rule, count) in rules {
-            let (rule, value) = (escape(rule), of(count));
-            let _ = writeln!(out, "evenkeel_shield_{name}_total{{interface=\"{interface}\",rule=\"{rule}\"}} {value}");
-        }
-    }
-}
-
-fn prefix_families(out: &mut String, interface: &str, detector: &Detector) {
-    family(out, "rate", "gauge", "Rate to a protected prefix per second in the last look; packets, of bits bits.");
-    for state in detector.states() {
-        let prefix = format!("{}/{}", state.prefix.address, state.prefix.len);
-        for measure in Measure::ALL {
-            let value = state.rates.get(measure);
-            let _ = writeln!(
-                out,
-                "evenkeel_shield_rate{{interface=\"{interface}\",prefix=\"{prefix}\",measure=\"{measure}\"}} {value}"
-            );
-        }
-    }
-    family(out, "limit", "gauge", "The limit of that rate, if there is one.");
-    for state in detector.states() {
-        let prefix = format!("{}/{}", state.prefix.address, state.prefix.len);
-        for (measure, limit) in Measure::ALL.into_iter().zip(state.limits) {
-            if let Some((value, learned)) = limit {
-                let _ = writeln!(
-                    out,
-                    "evenkeel_shield_limit{{interface=\"{interface}\",prefix=\"{prefix}\",measure=\"{measure}\",\
-                     learned=\"{learned}\"}} {value}"
-                );
-            }
-        }
-    }
-    family(out, "under_attack", "gauge", "1 while a protected prefix is under attack.");
-    for state in detector.states() {
-        let prefix = format!("{}/{}", state.prefix.address, state.prefix.len);
-        let (class, value) = state.attack.map_or(("", 0), |a| (a.class().word(), 1));
-        let _ = writeln!(
-            out,
-            "evenkeel_shield_under_attack{{interface=\"{interface}\",prefix=\"{prefix}\",class=\"{class}\"}} {value}"
-        );
-    }
-    family(out, "attacks", "counter", "Attacks seen since the start.");
-    let _ = writeln!(out, "evenkeel_shield_attacks_total{{interface=\"{interface}\"}} {}", detector.attacks());
-}
-
-fn family(out: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(out, "# TYPE evenkeel_shield_{name} {kind}\n# HELP evenkeel_shield_{name} {help}");
-}
-
-/// A label's value.
-fn escape(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
-}
-
-/// Writes `text` to a file beside `path`, which then takes its place: a reader sees the old text or the new one.
-///
-/// # Errors
-/// [`EventError::MetricsFile`].
-pub fn write_file(path: &Path, text: &str) -> Result<(), EventError> {
-    let failed = |source| EventError::MetricsFile { path: path.to_owned(), source };
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(format!(".{}", std::process::id()));
-    let beside = Path::new(&beside);
-    fs::write(beside, text).and_then(|()| fs::rename(beside, path)).map_err(|e| {
-        let _ = fs::remove_file(beside);
-        failed(e)
-    })
-}
-
-/// Answers GET /metrics on 127.0.0.1, until it is dropped.
-#[derive(Debug)]
-pub struct MetricsServer {
-    text: Arc<Mutex<String>>,
-    address: SocketAddr,
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl MetricsServer {
-    /// Listens on `port`; 0 lets the kernel choose one.
-    ///
-    /// # Errors
-    /// [`EventError::MetricsPort`].
-    pub fn start(port: u16) -> Result<Self, EventError> {
-        let failed = |source| EventError::MetricsPort { port, source };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let (text, stop) = (Arc::new(Mutex::new(String::new())), Arc::new(AtomicBool::new(false)));
-        let (shared, asked_to_stop) = (Arc::clone(&text), Arc::clone(&stop));
-        let serve = move || {
-            let mut desk = Desk::default();
-            while !asked_to_stop.load(Ordering::Relaxed) {
-                if !desk.has_room() {
-                    continue;
-                }
-                match listener.accept() {
-                    Ok(_) if asked_to_stop.load(Ordering::Relaxed) => return,
-                    Ok((stream, _)) => {
-                        let text = Arc::clone(&shared);
-                        // Who asks and goes away before the answer is no failure of ours.
-                        desk.serve("shield-answer", move || drop(answer(&stream, &text)));
-                    }
-                    // Out of descriptors, most likely: not at once again.
-                    Err(_) => thread::sleep(Duration::from_millis(50)),
-                }
-            }
-        };
-        let thread = thread::Builder::new().name("shield-metrics".into()).spawn(serve).map_err(failed)?;
-        Ok(Self { text, address, stop, thread: Some(thread) })
-    }
-
-    /// What is answered from now on.
-    pub fn set(&self, text: String) {
-        *self.text.lock().unwrap_or_else(PoisonError::into_inner) = text;
-    }
-
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Drop for MetricsServer {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        // Wakes the thread out of its wait for a connection.
-        let woken = TcpStream::connect_timeout(&self.address, PATIENCE).is_ok();
-        if let Some(thread) = self.thread.take().filter(|_| woken) {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn answer(stream: &TcpStream, text: &Mutex<String>) -> io::Result<()> {
-    let mut head = BufReader::new(Within::new(stream, PATIENCE).take(HEAD_MAX)).lines();
-    let request = head.next().transpose()?.unwrap_or_default();
-    for line in head {
-        if line?.is_empty() {
-            break;
-        }
-    }
-    let mut words = request.split(' ');
-    let (status, kind, body) = match (words.next(), words.next()) {
-        (Some("GET" | "HEAD"), Some("/metrics" | "/")) => {
-            ("200 OK", CONTENT_TYPE, text.lock().unwrap_or_else(PoisonError::into_inner).clone())
-        }
-        (Some("GET" | "HEAD"), _) => ("404 Not Found", "text/plain", "metrics are at /metrics\n".to_owned()),
-        _ => ("405 Method Not Allowed", "text/plain", "only GET is answered\n".to_owned()),
+fn of_frames(families: &mut Vec<Family>, interface: &str, totals: &Totals) {
+    let by_verdict = |family: Family, passed: u64, dropped: u64| {
+        family
+            .with(&[("interface", interface), ("verdict", "passed")], passed)
+            .with(&[("interface", interface), ("verdict", "dropped")], dropped)
     };
-    let mut stream = Within::new(stream, PATIENCE);
-    let len = body.len();
-    write!(stream, "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n")?;
-    if !request.starts_with("HEAD") {
-        stream.write_all(body.as_bytes())?;
+    let frames = Family::new(Kind::Counter, "evenkeel_shield_frames", "Frames, passed and dropped.");
+    families.push(by_verdict(frames, totals.passed, totals.dropped));
+    let bytes = "Bytes of the frames without FCS, passed and dropped.";
+    let bytes = Family::new(Kind::Counter, "evenkeel_shield_frame_bytes", bytes).in_bytes();
+    families.push(by_verdict(bytes, totals.passed_bytes, totals.dropped_bytes));
+    let counters = [
+        ("evenkeel_shield_default_frames", "Frames that no rule decided about.", totals.by_default),
+        ("evenkeel_shield_malformed_frames", "Frames that are cut short or contradict themselves.", totals.malformed),
+        ("evenkeel_shield_other_frames", "Frames that are not IP.", totals.not_ip),
+        ("evenkeel_shield_limited_frames", "Frames that a limit dropped.", totals.limited),
+        ("evenkeel_shield_challenged_frames", "Frames that were challenged.", totals.challenged),
+        (
+            "evenkeel_shield_unanswered_frames",
+            "SYNs that are answered only when they come again (packet rings).",
+            totals.unanswered,
+        ),
+        ("evenkeel_shield_missed_frames", "Frames lost unjudged because a packet ring was full.", totals.missed),
+        (
+            "evenkeel_shield_failed_open_frames",
+            "Frames that passed while nobody tended the shield.",
+            totals.failed_open,
+        ),
+        (
+            "evenkeel_shield_failed_closed_frames",
+            "Frames that were dropped while nobody tended the shield.",
+            totals.failed_closed,
+        ),
+        (
+            "evenkeel_shield_forgotten_sources",
+            "Sources whose limit began anew because there was no room for another one.",
+            totals.crowded,
+        ),
+    ];
+    for (name, help, value) in counters {
+        families.push(Family::new(Kind::Counter, name, help).with(&[("interface", interface)], value));
     }
-    stream.flush()
+}
+
+fn of_rules(families: &mut Vec<Family>, interface: &str, rules: &[(String, RuleCount)]) {
+    let mut packets = Family::new(Kind::Counter, "evenkeel_shield_rule_packets", "Packets that a rule applied to.");
+    let mut bytes =
+        Family::new(Kind::Counter, "evenkeel_shield_rule_bytes", "Bytes of the frames of these packets.").in_bytes();
+    let mut limited =
+        Family::new(Kind::Counter, "evenkeel_shield_rule_limited_packets", "Packets that exceeded a rule's limit.");
+    for (rule, count) in rules {
+        let labels = [("interface", interface), ("rule", rule)];
+        packets.add(&labels, count.packets);
+        bytes.add(&labels, count.bytes);
+        limited.add(&labels, count.limited);
+    }
+    families.extend([packets, bytes, limited]);
+}
+
+/// A protected prefix as labels have it.
+fn name(state: &State<'_>) -> String {
+    format!("{}/{}", state.prefix.address, state.prefix.len)
+}
+
+fn of_prefixes(families: &mut Vec<Family>, interface: &str, detector: &Detector) {
+    let gauge = |name, help| Family::new(Kind::Gauge, name, help);
+    let mut packets = gauge(
+        "evenkeel_shield_prefix_packets_per_second",
+        "Packets per second to a protected prefix in the last look, by what is measured; some measures count part of others.",
+    );
+    let mut bytes =
+        gauge("evenkeel_shield_prefix_bytes_per_second", "Bytes per second to a protected prefix in the last look.");
+    let mut packet_limit =
+        gauge("evenkeel_shield_prefix_limit_packets_per_second", "The limit of the measure, where it has one.");
+    let mut byte_limit =
+        gauge("evenkeel_shield_prefix_limit_bytes_per_second", "The limit of bytes per second, where there is one.");
+    let mut learned = gauge("evenkeel_shield_prefix_limit_learned", "1 if the limit was learned, 0 if it was given.");
+    let mut under_attack =
+        gauge("evenkeel_shield_under_attack", "1 while a protected prefix is under an attack of the class.");
+    for state in detector.states() {
+        let prefix = name(&state);
+        let of_prefix = [("interface", interface), ("prefix", &*prefix)];
+        for (measure, limit) in Measure::ALL.into_iter().zip(state.limits) {
+            let of_measure = [of_prefix[0], of_prefix[1], ("measure", measure.word())];
+            // Of bits, bytes: the base unit.
+            let (rates, limits, labels, unit) = match measure {
+                Measure::Bits => (&mut bytes, &mut byte_limit, &of_prefix[..], 8.0),
+                _ => (&mut packets, &mut packet_limit, &of_measure[..], 1.0),
+            };
+            rates.add(labels, state.rates.get(measure) / unit);
+            if let Some((limit, is_learned)) = limit {
+                limits.add(labels, limit / unit);
+                learned.add(&of_measure, u8::from(is_learned));
+            }
+        }
+        for class in AttackClass::ALL {
+            let is_so = state.attack.is_some_and(|attack| attack.class() == class);
+            under_attack.add(&[of_prefix[0], of_prefix[1], ("class", class.word())], u8::from(is_so));
+        }
+    }
+    families.extend([packets, bytes, packet_limit, byte_limit, learned, under_attack]);
+    let attacks = Family::new(Kind::Counter, "evenkeel_shield_attacks", "Attacks seen since the start.");
+    families.push(attacks.with(&[("interface", interface)], detector.attacks()));
 }
