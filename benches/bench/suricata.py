@@ -55,7 +55,7 @@ def _between(*more, watched=True):
         if not watched:
             rules = _unwatched(rules)
         program = _start(lab, "evenkeel shield", [EVENKEEL, "shield", "run", "--between", f"{RECEIVER},{FAR}", "--rules", rules, "--quiet", *more], READER_CPU)
-        if not wait_for(lambda: "rules hold" in program.text() or not program.running(), PATIENCE, 0.05) or not program.running():
+        if not wait_for(lambda: "shield up" in program.text() or not program.running(), PATIENCE, 0.05) or not program.running():
             raise Trouble(f"evenkeel shield did not start:\n{program.text()[-1500:]}")
         return program
 

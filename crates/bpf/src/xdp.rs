@@ -65,6 +65,16 @@ pub enum XdpError {
         /// What it runs.
         attached: Attached,
     },
+    /// The driver knows no XDP.
+    #[error(
+        "the driver of {interface} cannot run the XDP program `{program}` in native mode; generic mode works on every interface, more slowly"
+    )]
+    NoNative {
+        /// The interface.
+        interface: String,
+        /// The program.
+        program: &'static str,
+    },
     /// The driver cannot run the program in this mode.
     #[error("{interface} cannot run the XDP program `{program}` in {mode} mode: {reason}")]
     Unsupported {
@@ -171,7 +181,7 @@ impl Classified for XdpError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::NoInterface { .. } | Self::Setting(_) => ErrorClass::Usage,
-            Self::Occupied { .. } | Self::Unsupported { .. } => ErrorClass::Lacking,
+            Self::Occupied { .. } | Self::NoNative { .. } | Self::Unsupported { .. } => ErrorClass::Lacking,
             Self::Load { source, .. } if source.kind() == libbpf_rs::ErrorKind::PermissionDenied => ErrorClass::Lacking,
             Self::Load { .. } => ErrorClass::Internal,
             Self::Pin { .. } | Self::Kernel { .. } => ErrorClass::Lacking,
@@ -376,9 +386,8 @@ impl AsFd for XdpLink {
 fn attach_error(errno: i32, program: &'static str, interface: &str, mode: XdpMode) -> XdpError {
     let interface = interface.to_owned();
     let reason = match errno {
-        libc::EOPNOTSUPP => {
-            "its driver has no such mode; generic mode works on every interface, more slowly".to_owned()
-        }
+        libc::EOPNOTSUPP if mode == XdpMode::Native => return XdpError::NoNative { interface, program },
+        libc::EOPNOTSUPP => "its driver has no such mode".to_owned(),
         libc::ERANGE | libc::EINVAL | libc::EMSGSIZE | libc::E2BIG | libc::ENOSPC => format!(
             "its driver refused its present settings ({}), mostly an MTU above about 3500 bytes, LRO, or too few \
              queues: lower the MTU or change them, or use generic mode",

@@ -129,7 +129,7 @@ impl Bed {
         let rules = self.path("rules.toml").display().to_string();
         let mut command = Self::inside(&self.host, &["shield", "run", &self.far.name, "--quiet", "--rules", &rules]);
         self.child = Some(command.stdout(Stdio::null()).stderr(log).spawn().expect("the program starts"));
-        self.wait("the rules hold", || self.read("log").contains("rules hold"));
+        self.wait("the rules hold", || self.read("log").contains("shield up"));
     }
 
     fn wait(&self, what: &str, is_so: impl Fn() -> bool) {

@@ -31,9 +31,9 @@ fn the_allow_list_goes_by_the_machines_addresses() {
     bed.ip(&format!("address del 198.18.0.2/24 dev {}", bed.interface));
     let rules = bed.rules("default = \"drop\"\n[management]\nfrom = [\"198.18.0.1\"]\n");
     bed.run(&rules, &[]);
-    assert!(!bed.log().contains("present addresses"), "{}", bed.log());
+    assert!(!bed.log().contains("new addresses"), "{}", bed.log());
     bed.ip(&format!("address add 198.18.0.2/24 dev {}", bed.interface));
-    bed.wait("the allow-list is made anew", || bed.log().contains("present addresses"));
+    bed.wait("the allow-list is made anew", || bed.log().contains("new addresses"));
     let to: SocketAddr = SSH.parse().expect("an address");
     let _listener = bed.host.run(|| TcpListener::bind(to).expect("a listener")).expect("a namespace");
     let gets_in = || bed.client.run(|| TcpStream::connect_timeout(&to, Duration::from_secs(3)).is_ok());
@@ -55,9 +55,12 @@ fn who_asks_for_a_reload_is_let_in_and_not_cut_off() {
     bed.rules(SHUT_FOR_ALL);
     let refused = reload(&bed, &[]);
     assert_eq!(refused.status.code(), Some(2), "{}", said(&refused));
-    assert!(said(&refused).contains("would cut off the session you are typing in (198.18.0.1 port 50000"));
-    assert!(said(&refused).contains("(or --force)"), "{}", said(&refused));
-    assert!(bed.status()["refused"].as_str().is_some_and(|why| why.contains("cut off")), "{}", bed.status());
+    assert!(
+        said(&refused).contains("198.18.0.1 port 50000") && said(&refused).contains("--force"),
+        "{}",
+        said(&refused)
+    );
+    assert!(bed.status()["refused"].as_str().is_some_and(|why| why.contains("198.18.0.1")), "{}", bed.status());
     assert!(gets_in(&bed) && bed.come_through(10, 5) == 5, "the old rules hold");
 
     bed.rules(SHUT);
@@ -70,7 +73,7 @@ fn who_asks_for_a_reload_is_let_in_and_not_cut_off() {
     bed.rules(SHUT_FOR_ALL);
     let forced = reload(&bed, &["--force"]);
     assert!(forced.status.success() && !gets_in(&bed), "{}", said(&forced));
-    assert!(String::from_utf8_lossy(&forced.stderr).contains("no rule names the set `unused`"), "{}", said(&forced));
+    assert!(String::from_utf8_lossy(&forced.stderr).contains("`unused`"), "{}", said(&forced));
     bed.killed();
 }
 
@@ -98,9 +101,15 @@ fn rules_that_have_expired_are_not_told_of_as_holding() {
         bed.rules(&format!("{DROP_9}expires = 2026-01-01T00:00:00Z\n[[rule]]\nname = \"b\"\naction = \"pass\"\n"));
     bed.run(&rules, &[]);
     // One is of the management allow-list.
-    assert!(bed.log().contains("2 rules hold (1 more expired)"), "{}", bed.log());
-    let reloaded = bed.shield(&["reload", &bed.interface]);
-    assert!(said(&reloaded).starts_with("2 rules and 0 prefixes") && said(&reloaded).contains("(1 more expired)"));
+    let reloaded = bed.shield(&["reload", &bed.interface, "--json"]);
+    let document: serde_json::Value = serde_json::from_slice(&reloaded.stdout).expect("JSON");
+    assert_eq!(document["schema"], "evenkeel.shield.reload/1");
+    assert_eq!((&document["done"], &document["rules"], &document["expired"]), (&true.into(), &2.into(), &1.into()));
+    let list = bed.shield(&["list", "--json"]);
+    let list: serde_json::Value = serde_json::from_slice(&list.stdout).expect("JSON");
+    let one = &list["shields"][0];
+    assert_eq!(one["interface"], bed.interface.as_str(), "{list}");
+    assert_eq!((&one["rules"], &one["failed"]), (&2.into(), &false.into()), "{list}");
     let status = bed.status();
     let expired = |name: &str| {
         let rule = status["rules"].as_array().expect("rules").iter().find(|rule| rule["name"] == name);

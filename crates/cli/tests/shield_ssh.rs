@@ -192,7 +192,7 @@ impl Bed {
         let mut command = evenkeel(&self.host, &["shield", "run", &self.far.name, "--quiet", "--rules"]);
         command.arg(self.path("rules.toml")).stdin(Stdio::null()).stdout(Stdio::null()).stderr(self.log("shield"));
         self.running.push(Running(command.spawn().expect("the shield starts")));
-        self.wait("the rules hold", "shield", || read(&self.path("shield")).contains("rules hold"));
+        self.wait("the rules hold", "shield", || read(&self.path("shield")).contains("shield up"));
     }
 
     /// SYNs that the shield has answered.

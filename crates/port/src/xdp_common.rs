@@ -101,6 +101,7 @@ pub(crate) fn explain_xdp(backend: &'static str, interface: &str, error: XdpErro
         }
         other @ (XdpError::Occupied { .. }
         | XdpError::Kernel { .. }
+        | XdpError::NoNative { .. }
         | XdpError::Unsupported { .. }
         | XdpError::Load { .. }
         | XdpError::Pin { .. }) => PortError::Unsupported { backend, interface: name, reason: other.to_string() },

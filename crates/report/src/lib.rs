@@ -29,7 +29,7 @@ pub use flood_compare::flood_compare_text;
 pub use flood_page::flood_page;
 pub use ledger::ledger_text;
 pub use profile::{ProfileView, comparison_text, profile_text};
-pub use shield::{shield_line, shield_text};
+pub use shield::{ShieldRow, shield_line, shield_list, shield_text};
 pub use sweep::sweep_text;
 pub use sweep_page::sweep_page;
 pub use table::Look;

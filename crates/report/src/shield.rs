@@ -6,13 +6,55 @@ use crate::table::Look;
 
 /// What tends the shield, and what follows from that.
 fn tended(status: &ShieldStatus) -> String {
-    let silent = format!("nobody has tended it for {:.1} s", status.silent_s);
+    let silent = format!("nobody has run it for {:.1} s", status.silent_s);
     match (status.pid, status.fail) {
-        (Some(pid), _) => format!("process {pid} tends it"),
-        (None, None) => format!("{silent}: whether it fails open or closed, and when, is not known"),
+        (Some(pid), _) => format!("run by process {pid}"),
+        (None, None) => format!("{silent}: it is not known whether it fails open or closed, and when"),
         (None, Some(fail)) if status.has_failed() => format!("{silent}: it has failed {}", fail.word()),
         (None, Some(fail)) => format!("{silent}: it fails {} after {} s", fail.word(), status.patience_s),
     }
+}
+
+/// A shield in a list of them.
+#[derive(Debug, Clone)]
+pub enum ShieldRow<'a> {
+    /// How it is.
+    Known(&'a ShieldStatus),
+    /// Nothing is known but where it is.
+    Unknown {
+        /// The interface.
+        interface: &'a str,
+        /// Why.
+        why: String,
+    },
+}
+
+/// All shields, one on a line.
+pub fn shield_list(shields: &[ShieldRow<'_>], look: Look) -> String {
+    if shields.is_empty() {
+        return "no shield in this network namespace\n".to_owned();
+    }
+    let row = |shield: &ShieldRow<'_>| match shield {
+        ShieldRow::Known(status) => {
+            let run_by = match (status.pid, status.fail) {
+                (Some(pid), _) => format!("process {pid}"),
+                (None, Some(fail)) if status.has_failed() => format!("nobody: failed {}", fail.word()),
+                (None, _) => "nobody".to_owned(),
+            };
+            let counts = [status.totals.passed, status.totals.dropped].map(units::grouped);
+            let mut row = vec![status.interface.clone(), status.mode.clone(), run_by, status.rules.len().to_string()];
+            row.extend(counts);
+            row.push(status.attacks.len().to_string());
+            row
+        }
+        ShieldRow::Unknown { interface, why } => {
+            let mut row = vec![(*interface).to_owned(), String::new(), format!("unknown: {why}")];
+            row.resize(7, String::new());
+            row
+        }
+    };
+    let heads = ["INTERFACE", "MODE", "RUN BY", ">RULES", ">PASSED", ">DROPPED", ">ATTACKS"];
+    look.table(&heads, shields.iter().map(row))
 }
 
 /// One line: the rates of an interval.
@@ -37,9 +79,7 @@ pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
         id => format!("in {} XDP mode (program {id})", status.mode),
     };
     let rules = match &status.file {
-        _ if status.loaded.is_empty() => {
-            "Which rules it has is not known: what was written down about it is lost".to_owned()
-        }
+        _ if status.loaded.is_empty() => "Its rules are not known: the record of them is lost".to_owned(),
         file => {
             let from = file.as_deref().unwrap_or("the command line");
             format!("Rules of {from} since {}", to_the_second(&status.loaded))

@@ -8,7 +8,10 @@ use ratatui::{
     backend::TestBackend,
     crossterm::event::{KeyCode, KeyEvent},
 };
-use tui::{live::Screen, shield::View};
+use tui::{
+    live::{Reaction, Screen},
+    shield::View,
+};
 
 fn rule(name: &str, action: &str, packets: u64, limited: u64, pps: f64) -> RuleStatus {
     RuleStatus {
@@ -88,7 +91,7 @@ fn attacked() -> ShieldStatus {
 }
 
 fn drawn(width: u16, height: u16, status: &ShieldStatus) -> String {
-    let mut view = View::new(Duration::from_secs(1), false, || ());
+    let mut view = View::new(Duration::from_secs(1), false, false, || ());
     for part in [0.1, 0.5, 1.0] {
         let rates = status.rates.map(|rates| Rates { challenged_pps: rates.challenged_pps * part, ..rates });
         view.push(ShieldStatus { rates, ..status.clone() });
@@ -136,7 +139,7 @@ fn head_and_help_are_whole_where_there_is_little_room() {
         terminal.draw(|frame| view.draw(frame)).expect("drawn");
         terminal.backend().to_string()
     };
-    let mut view: View<fn()> = View::new(Duration::from_secs(1), false, || ());
+    let mut view: View<fn()> = View::new(Duration::from_secs(1), false, false, || ());
     view.push(attacked());
     for width in [50, 60, 80] {
         let shown = text(&view, width);
@@ -145,8 +148,7 @@ fn head_and_help_are_whole_where_there_is_little_room() {
     view.key(KeyEvent::from(KeyCode::Char('?')));
     for width in [40, 60, 80] {
         let shown = text(&view, width);
-        for part in ["take the shield away and leave", "a all rules or those with packets", "↑ ↓ rules", "? less help"]
-        {
+        for part in ["q end the shield", "a all rules or those with packets", "↑ ↓ rules", "? less help"] {
             assert!(shown.contains(part), "{part} in {width} columns: {shown}");
         }
     }
@@ -158,4 +160,30 @@ fn rules_that_have_expired_are_marked() {
     status.rules[5].expired = true;
     let text = drawn(120, 40, &status);
     assert!(text.contains("expired: drop") && text.contains("Rules (8, 1 expired); by default"), "{text}");
+}
+
+#[test]
+fn the_shield_ends_only_after_a_clear_yes() {
+    let press = |view: &mut View<fn()>, key: char| view.key(KeyEvent::from(KeyCode::Char(key)));
+    let foot = |view: &View<fn()>| {
+        let mut terminal = Terminal::new(TestBackend::new(80, 20)).expect("a screen in memory");
+        terminal.draw(|frame| view.draw(frame)).expect("drawn");
+        terminal.backend().to_string().lines().last().map(ToOwned::to_owned).expect("a last line")
+    };
+    for leave in [false, true] {
+        let mut view: View<fn()> = View::new(Duration::from_secs(1), false, leave, || ());
+        view.push(attacked());
+        let keys = foot(&view);
+        for other in ['q', 'n', 'x', '\n'] {
+            assert_eq!(press(&mut view, 'q'), Reaction::Redraw);
+            let asked = foot(&view);
+            assert!(asked.contains("eth0") && asked.contains("y/N"), "{asked}");
+            assert_eq!(press(&mut view, other), Reaction::Redraw);
+            assert_eq!(foot(&view), keys, "it goes on");
+        }
+        assert_eq!((press(&mut view, 'q'), press(&mut view, 'y')), (Reaction::Redraw, Reaction::Quit));
+    }
+    let mut view: View<fn()> = View::new(Duration::from_secs(1), false, false, || ());
+    let ctrl_c = KeyEvent::new(KeyCode::Char('c'), ratatui::crossterm::event::KeyModifiers::CONTROL);
+    assert_eq!(view.key(ctrl_c), Reaction::Quit, "nobody types that by mistake");
 }

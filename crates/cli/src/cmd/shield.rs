@@ -19,9 +19,8 @@ use crate::failure::{Failure, Outcome};
 
 /// Protect this host from floods: rules in the kernel's earliest hook (XDP).
 ///
-/// Rules come from a file (TOML) and from --rule. They are tried in their order, those of the management allow-list first, so that the
-/// session you are typing in stays; docs/shield.md has every key. `check` finds what is probably not meant before anything is done,
-/// `explain` tells for a saved capture which rule decides about each packet.
+/// Write rules into a TOML file, check them with `shield check`, start them with `shield run`. The first rule that decides wins. The
+/// management allow-list comes before all rules, so that your ssh session stays. docs/shield.md has every key.
 #[derive(Debug, Args)]
 pub(crate) struct ShieldArgs {
     #[command(subcommand)]
@@ -32,6 +31,7 @@ pub(crate) struct ShieldArgs {
 enum Action {
     Run(Box<run::RunArgs>),
     Status(ask::StatusArgs),
+    List(ask::ListArgs),
     Reload(ask::ReloadArgs),
     Stop(ask::StopArgs),
     Check(judge::CheckArgs),
@@ -40,16 +40,16 @@ enum Action {
     Unit(Box<run::UnitArgs>),
 }
 
-/// The rules.
+/// Rules.
 #[derive(Debug, Args)]
 struct RuleArgs {
     /// File of rules (TOML).
     #[arg(long, short, value_name = "FILE")]
     rules: Option<PathBuf>,
-    /// A rule before those of the file: the action, then keys of the file, as in `drop protocol=udp source-port=53,123`. Repeatable.
+    /// Add a rule before those of the file: the action, then its keys, as in `drop protocol=udp source-port=53,123`. Repeatable.
     #[arg(long = "rule", value_name = "RULE", value_parser = parse_rule)]
     rule: Vec<Rule>,
-    /// A set of prefixes from a file, one on a line; rules name it as source=@NAME. Repeatable.
+    /// Add a set of prefixes from a file with one prefix per line. Rules name it as source=@NAME. Repeatable.
     #[arg(long = "set", value_name = "NAME=FILE")]
     set: Vec<String>,
 }
@@ -68,14 +68,14 @@ impl RuleArgs {
     fn read(&self) -> Result<RuleFile, ShieldError> {
         if self.rules.is_none() && self.rule.is_empty() {
             return Err(ShieldError::Usage(
-                "no rules: name a file by --rules FILE, or write one by --rule \"drop protocol=udp source-port=53\""
+                "no rules: give a file with --rules FILE, or a rule with --rule \"drop protocol=udp source-port=53\""
                     .into(),
             ));
         }
         // As it was typed: errors name it so.
         let file = Source { file: self.rules.clone(), ..self.source() }.read()?;
         for skipped in &file.skipped {
-            crate::failure::note(format_args!("passed over, as told: {skipped}"));
+            crate::failure::note(format_args!("skipped (bad-line = \"skip\"): {skipped}"));
         }
         Ok(file)
     }
@@ -86,6 +86,7 @@ pub(crate) fn run(args: &ShieldArgs) -> Result<Outcome, Failure> {
     match &args.action {
         Action::Run(args) => run::run(args),
         Action::Status(args) => ask::status(args),
+        Action::List(args) => ask::list(args),
         Action::Reload(args) => ask::reload(args),
         Action::Stop(args) => ask::stop(args),
         Action::Check(args) => judge::check(args),

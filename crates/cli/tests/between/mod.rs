@@ -150,7 +150,7 @@ impl Bed {
         let mut command = self.command(&["run", "--between", &self.pair(), "--quiet", "--rules", rules]);
         command.args(more).stdin(reader).stdout(Stdio::null()).stderr(file);
         self.child = Some(command.spawn().expect("the program starts"));
-        self.wait("the rules hold", || read(&log).contains("rules hold"));
+        self.wait("the rules hold", || read(&log).contains("shield up"));
     }
 
     pub(crate) fn wait(&self, what: &str, is_so: impl Fn() -> bool) {

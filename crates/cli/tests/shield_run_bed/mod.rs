@@ -105,7 +105,7 @@ impl Bed {
         command.args(more).stdin(reader).stdout(Stdio::null()).stderr(log);
         self.child = Some(command.spawn().expect("the program starts"));
         let log = self.folder.path().join("log");
-        self.wait("the rules hold", || read(&log).contains("rules hold"));
+        self.wait("the rules hold", || read(&log).contains("shield up"));
     }
 
     /// What it has said.

@@ -3,7 +3,7 @@
 //! A packet is passed or dropped by the same rule as in the kernel program. What differs, since nftables sees packets differently:
 //! frames of two VLAN tags are not IP to it: they pass, but are dropped if the outer one is a mere priority, since the stack behind would
 //! take both off; behind an IPv6 authentication header it reads no transport header; malformed packets match what can be read of them,
-//! and the network stack drops them later; rules that expire do so to the second.
+//! and the network stack drops some of them later, which the script says; rules that expire do so to the second.
 
 mod conditions;
 mod sets;
@@ -99,6 +99,9 @@ pub fn counter(rule: usize) -> String {
 /// [`NftError::Challenge`].
 pub fn script(rules: &Rules, interface: &str, now: Now) -> Result<String, NftError> {
     let mut text = Script::default();
+    if rules.malformed == Verdict::Drop {
+        text.line(0, format_args!("# Frames that are cut short or contradict themselves (malformed = \"drop\") pass here: nftables cannot tell."));
+    }
     text.rules(rules, interface, now)?;
     Ok(text.0)
 }

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    io::{BufRead, BufReader, Read, Write},
+    io::{BufRead, BufReader, ErrorKind, Read, Write},
     os::unix::net::{UnixListener, UnixStream},
     sync::{
         Arc,
@@ -122,8 +122,13 @@ fn is_reset(error: &ShieldError) -> bool {
 
 fn ask_once(places: &Places, command: &Command) -> Result<Option<Answer>, ShieldError> {
     let path = places.socket();
-    let Ok(mut stream) = UnixStream::connect(&path) else { return Ok(None) };
     let failed = |source| ShieldError::Place { operation: "ask the process at", path: path.clone(), source };
+    let mut stream = match UnixStream::connect(&path) {
+        Ok(stream) => stream,
+        // Another user's: whether somebody listens cannot be known.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(failed(error)),
+        Err(_) => return Ok(None),
+    };
     let exchange = || -> std::io::Result<Answer> {
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.write_all(&serde_json::to_vec(command)?)?;

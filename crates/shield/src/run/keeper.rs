@@ -11,11 +11,11 @@ use std::{
 use model::shield_event::ShieldEvent;
 
 use super::{
-    asked::{Answer, Asked, Command},
+    asked::{Answer, Asked, Command, Reloaded},
     guard::Guard,
-    status,
+    status::{self, Holding},
 };
-use crate::error::ShieldError;
+use crate::{error::ShieldError, rules::file::RuleFile};
 
 /// How often signals are looked at.
 const TICK: Duration = Duration::from_millis(100);
@@ -80,7 +80,7 @@ pub fn keep(
                     seen.events.into_iter().for_each(|event| tell(Told::Event(event)));
                     seen.troubles.iter().for_each(|trouble| tell(Told::Said(trouble.to_string())));
                 }
-                Err(error) => tell(Told::Said(format!("the rules against an attack cannot be had: {error}"))),
+                Err(error) => tell(Told::Said(format!("cannot load the rules against an attack: {error}"))),
             }
         }
         guard.take_notes().into_iter().for_each(|said| tell(Told::Said(said)));
@@ -92,7 +92,7 @@ pub fn keep(
         if cared.elapsed() >= CARE {
             cared = Instant::now();
             if !guard.is_alive() {
-                let gone = format!("{} is gone, and the shield with it", guard.name());
+                let gone = format!("{} was removed, and the shield with it", guard.name());
                 // That the interface is gone is the news.
                 let _ = guard.stop();
                 return Err(ShieldError::Lacking(gone));
@@ -105,27 +105,25 @@ pub fn keep(
                 Ok(None) => {}
                 Ok(Some(said)) => tell(Told::Said(said)),
                 Err(error) => tell(Told::Said(format!(
-                    "SYNs are answered as before {} changed, for the program could not be made anew: {error}",
+                    "SYNs are still answered as before {} changed; the new program failed: {error}",
                     guard.name()
                 ))),
             }
             match guard.follow_addresses() {
                 Ok(false) => {}
                 Ok(true) => {
-                    tell(Told::Said("the management allow-list has this machine's present addresses".to_owned()));
+                    tell(Told::Said("the management allow-list now has this machine's new addresses".to_owned()));
                 }
                 Err(error) => {
-                    tell(Told::Said(format!(
-                        "the management allow-list has not this machine's present addresses: {error}"
-                    )));
+                    tell(Told::Said(format!("the management allow-list lacks this machine's new addresses: {error}")));
                 }
             }
             match guard.follow_clock() {
                 Ok(false) => {}
-                Ok(true) => tell(Told::Said("the clock was set: rules that expire were compiled again".to_owned())),
-                Err(error) => tell(Told::Said(format!(
-                    "the clock was set, and rules that expire could not be compiled again: {error}"
-                ))),
+                Ok(true) => tell(Told::Said("the clock was set; rules that expire follow it".to_owned())),
+                Err(error) => {
+                    tell(Told::Said(format!("the clock was set, and rules that expire do not follow it: {error}")));
+                }
             }
         }
         let (command, to) =
@@ -172,21 +170,28 @@ pub(crate) fn tell_reload(answer: Answer, tell: &mut impl FnMut(Told)) -> Answer
 
 /// Of a reload that was refused.
 pub(crate) fn refused(error: &ShieldError) -> Answer {
-    Answer::new(false, format!("the rules that hold go on, the new ones are wrong: {error}"))
+    Answer::new(false, format!("Reload refused; the old rules stay active: {error}"))
+}
+
+/// Of a reload that was done.
+pub(crate) fn reloaded(holding: Holding, file: &RuleFile, took: Duration, warnings: Vec<String>) -> Answer {
+    let prefixes: usize = file.rules.sets.values().map(|set| set.prefixes.len()).sum();
+    let sets = match prefixes {
+        0 => String::new(),
+        _ => format!(", {}", status::number(prefixes, "set prefix", "set prefixes")),
+    };
+    let said = format!("Reloaded: {holding}{sets} active ({:.0} ms).", took.as_secs_f64() * 1e3);
+    let Holding { rules, expired } = holding;
+    let reloaded = Reloaded { rules, expired, prefixes, seconds: took.as_secs_f64() };
+    Answer { warnings, reloaded: Some(reloaded), ..Answer::new(true, said) }
 }
 
 fn reload(guard: &mut Guard, asked: &Asked) -> Answer {
     let begun = Instant::now();
     match guard.reload(asked) {
         Ok(warnings) => {
-            let sets = &guard.file().rules.sets;
-            let (rules, more) = status::holding_of(&guard.memory().rules);
-            let prefixes: usize = sets.values().map(|set| set.prefixes.len()).sum();
-            let said = format!(
-                "{rules} rules and {prefixes} prefixes of sets hold since {:.0} ms after they were asked for{more}",
-                begun.elapsed().as_secs_f64() * 1e3
-            );
-            Answer { warnings, ..Answer::new(true, said) }
+            let rules = status::holding_of(&guard.memory().rules);
+            reloaded(rules, guard.file(), begun.elapsed(), warnings)
         }
         Err(error) => refused(&error),
     }

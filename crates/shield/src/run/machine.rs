@@ -32,48 +32,37 @@ fn mounted(root: &Path, namespaces: [&Path; 2]) -> Result<Option<String>, Shield
         return Ok(None);
     }
     let at = root.display();
-    let lacking = |why: String| {
-        Err(ShieldError::Lacking(format!(
-            "{at} is no BPF file system, in which the shield is kept beyond the end of this process, and {why}"
-        )))
-    };
+    let lacking = |why: String| Err(ShieldError::NoBpfFileSystem { path: root.to_owned(), why });
     let this = fs::read_link(namespaces[0]);
     let is_first = this.as_ref().is_ok_and(|this| this.as_os_str() == FIRST);
     match (&this, fs::read_link(namespaces[1])) {
         (Ok(this), Ok(first)) if *this == first => {}
         _ if is_first => {}
-        (Ok(_), Ok(_)) => {
-            return lacking(format!(
-                "what this process mounts would be gone with its mount namespace, which is not that of process 1: mount -t bpf bpf {at} outside \
-                 (a network namespace that was entered by `ip netns exec` has a /sys of its own; `nsenter --net` has not)"
-            ));
-        }
+        // Of another mount namespace, or nobody can tell whose: a mount may be gone with it, and the shield's maps.
         _ => {
             return lacking(format!(
-                "whether a mount of this process would last cannot be told without CAP_SYS_PTRACE: mount -t bpf bpf {at}"
+                ". Inside `ip netns exec`, use `nsenter --net=/run/netns/NAME evenkeel shield run …` instead; otherwise: mount -t bpf bpf {at}"
             ));
         }
     }
     // Two that mount at once would hide the one's pins behind the other's mount.
     let Ok(_lock) = fs::File::open(root).and_then(lock) else {
-        return lacking(format!(
-            "there is no such folder to mount one at: mount -t sysfs sysfs /sys && mount -t bpf bpf {at}"
-        ));
+        return lacking(format!(", and no folder to mount one at: mount -t sysfs sysfs /sys && mount -t bpf bpf {at}"));
     };
     if is_bpf(root) {
         return Ok(None);
     }
     if fs::read_dir(root).is_ok_and(|mut entries| entries.next().is_some()) {
         return lacking(format!(
-            "it has other files, which a mount would hide: take them away, then mount -t bpf bpf {at}"
+            ", and a mount would hide other files there: move them away, then mount -t bpf bpf {at}"
         ));
     }
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC | MsFlags::MS_RELATIME;
     if let Err(error) = mount(Some("bpf"), root, Some("bpf"), flags, Some("mode=700")) {
-        return lacking(format!("mounting one was refused ({}): mount -t bpf bpf {at}", error.desc()));
+        return lacking(format!(", and mounting one was refused ({}): mount -t bpf bpf {at}", error.desc()));
     }
     Ok(Some(format!(
-        "there was no BPF file system at {at}, in which the shield is kept: one is mounted there now; `umount {at}` undoes that once no shield is left"
+        "mounted a BPF file system at {at}, where the shield is kept; undo it with `umount {at}` when no shield is left"
     )))
 }
 
@@ -161,7 +150,7 @@ mod tests {
     fn a_missing_file_system_is_mounted_once_and_said() {
         apart(|root| {
             let said = mounted(root, OWN.map(Path::new)).unwrap().unwrap();
-            assert!(said.contains(&format!("`umount {}` undoes", root.display())), "{said}");
+            assert!(said.contains(&format!("`umount {}`", root.display())), "the way back: {said}");
             assert!(is_bpf(root));
             assert_eq!(mounted(root, OWN.map(Path::new)).unwrap(), None, "it is there");
             nix::mount::umount(root).unwrap();
@@ -172,17 +161,17 @@ mod tests {
     #[test]
     fn what_would_not_last_or_hide_files_is_not_mounted() {
         apart(|root| {
-            let refused = |namespaces: [&str; 2], why: &str| {
-                let error = mounted(root, namespaces.map(Path::new)).unwrap_err().to_string();
-                assert!(error.contains(why) && error.contains("mount -t bpf bpf"), "{error}");
+            let refused = |root: &Path, namespaces: [&str; 2]| {
+                let error = mounted(root, namespaces.map(Path::new)).unwrap_err();
+                assert!(matches!(&error, ShieldError::NoBpfFileSystem { path, .. } if path == root), "{error}");
+                assert!(error.to_string().contains("mount -t bpf bpf"), "the way out: {error}");
             };
-            refused(["/proc/thread-self/ns/mnt", "/proc/self/ns/mnt"], "gone with its mount namespace");
-            refused(["/proc/thread-self/ns/mnt", "/proc/1/ns/none"], "CAP_SYS_PTRACE");
+            refused(root, ["/proc/thread-self/ns/mnt", "/proc/self/ns/mnt"]);
+            refused(root, ["/proc/thread-self/ns/mnt", "/proc/1/ns/none"]);
             fs::write(root.join("file"), "").unwrap();
-            refused(OWN, "other files");
+            refused(root, OWN);
             assert!(!is_bpf(root));
-            let gone = mounted(&root.join("none"), OWN.map(Path::new)).unwrap_err().to_string();
-            assert!(gone.contains("no such folder"), "{gone}");
+            refused(&root.join("none"), OWN);
         });
     }
 }

@@ -23,7 +23,7 @@ pub mod unit;
 pub(crate) mod watch;
 pub mod whose;
 
-pub use asked::{Answer, Asked, Command};
+pub use asked::{Answer, Asked, Command, Reloaded};
 pub use guard::Guard;
 pub use keeper::{Ended, Signals, Told, keep};
 pub use places::Places;

@@ -1,7 +1,9 @@
 //! Where the shield of an interface keeps what outlives its control process.
 
 use std::{
+    collections::BTreeSet,
     fs,
+    io::ErrorKind,
     os::unix::fs::{DirBuilderExt, MetadataExt},
     path::{Path, PathBuf},
 };
@@ -38,6 +40,40 @@ impl Places {
         let interface = interface.split(',').next().unwrap_or(interface);
         let key = format!("{}@{namespace}", interface.replace('.', "%"));
         Self { pins: bpffs.join(format!("evenkeel-shield-{key}")), state: run.join(format!("shield-{key}")) }
+    }
+
+    /// The interfaces of this network namespace that have a shield, or something left of one; of two the first one's name.
+    ///
+    /// # Errors
+    /// A folder cannot be read.
+    pub fn interfaces() -> Result<Vec<String>, ShieldError> {
+        Self::interfaces_under(Path::new(BPFFS), Path::new(RUN))
+    }
+
+    fn interfaces_under(bpffs: &Path, run: &Path) -> Result<Vec<String>, ShieldError> {
+        let mut found = BTreeSet::new();
+        for (folder, head) in [(bpffs, "evenkeel-shield-"), (run, "shield-")] {
+            let entries = match fs::read_dir(folder) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(source) => {
+                    return Err(ShieldError::Place {
+                        operation: "list the shields in",
+                        path: folder.to_owned(),
+                        source,
+                    });
+                }
+            };
+            let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+            let of = |name: &str| Some(name.strip_prefix(head)?.rsplit_once('@')?.0.replace('%', "."));
+            // Of other namespaces there may be as many.
+            found.extend(names.filter_map(|name| {
+                let interface = of(&name)?;
+                let (here, at) = (Self::under(&interface, bpffs, run), folder.join(&name));
+                (at == here.pins || at == here.state).then_some(interface)
+            }));
+        }
+        Ok(found.into_iter().collect())
     }
 
     /// The pinned link.
@@ -135,4 +171,26 @@ pub(crate) fn write_whole(path: &Path, text: &[u8]) -> Result<(), ShieldError> {
     let failed =
         |error: FileError| ShieldError::Place { operation: "write", path: path.to_owned(), source: error.into() };
     file::replace(path, text, PRIVATE).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shields_of_this_namespace_are_listed_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let [bpffs, run] = ["bpf", "run"].map(|name| folder.path().join(name));
+        let list = || Places::interfaces_under(&bpffs, &run).unwrap();
+        assert!(list().is_empty(), "there is no such folder");
+        for interface in ["eth0", "eth1.5"] {
+            let places = Places::under(interface, &bpffs, &run);
+            fs::create_dir_all(&places.pins).unwrap();
+            fs::create_dir_all(&places.state).unwrap();
+        }
+        fs::create_dir_all(Places::under("left", &bpffs, &run).pins).unwrap();
+        fs::create_dir_all(run.join("shield-other@1")).unwrap();
+        fs::create_dir_all(run.join("something")).unwrap();
+        assert_eq!(list(), ["eth0", "eth1.5", "left"]);
+    }
 }

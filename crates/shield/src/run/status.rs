@@ -1,5 +1,7 @@
 //! What is shown of a shield, by the process that tends it or by any other.
 
+use std::{fmt, io::ErrorKind};
+
 use bpf::shield::{RuleCount, ShieldLink, ShieldShared};
 use jiff::Timestamp;
 use model::shield::{RuleStatus, ShieldStatus};
@@ -59,15 +61,39 @@ pub(crate) fn counted(rule: &RuleStatus, count: RuleCount) -> RuleStatus {
     RuleStatus { expired, packets: count.packets, bytes: count.bytes, limited: count.limited, ..rule.clone() }
 }
 
-/// How many rules hold, and in words how many more have expired.
-pub(crate) fn holding(expires: impl IntoIterator<Item = Option<Timestamp>>) -> (usize, String) {
-    let now = Timestamp::now();
-    let (mut hold, mut expired) = (0, 0);
-    for at in expires {
-        *(if at.is_some_and(|at| at <= now) { &mut expired } else { &mut hold }) += 1;
+/// How many rules hold, and how many have expired.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Holding {
+    /// Those that hold.
+    pub rules: usize,
+    /// Those that have expired.
+    pub expired: usize,
+}
+
+impl Holding {
+    pub(crate) fn of(expires: impl IntoIterator<Item = Option<Timestamp>>) -> Self {
+        let now = Timestamp::now();
+        let mut holding = Self { rules: 0, expired: 0 };
+        for at in expires {
+            *(if at.is_some_and(|at| at <= now) { &mut holding.expired } else { &mut holding.rules }) += 1;
+        }
+        holding
     }
-    let more = if expired == 0 { String::new() } else { format!(" ({expired} more expired)") };
-    (hold, more)
+}
+
+impl fmt::Display for Holding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&number(self.rules, "rule", "rules"))?;
+        if self.expired > 0 {
+            write!(f, " ({} expired)", self.expired)?;
+        }
+        Ok(())
+    }
+}
+
+/// `1 rule`, `2 rules`.
+pub(crate) fn number(count: usize, one: &str, more: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { more })
 }
 
 fn status(memory: &Memory, link: &ShieldLink, name: String, shared: &ShieldShared, pid: Option<u32>) -> ShieldStatus {
@@ -119,8 +145,10 @@ pub fn of_guard(guard: &Guard) -> ShieldStatus {
 /// # Errors
 /// There is none, or it cannot be read.
 pub fn of_pins(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldError> {
-    if !places.link().exists() {
-        return Err(whose(interface, places).unwrap_or_else(|| ShieldError::None { interface: interface.to_owned() }));
+    match places.link().try_exists() {
+        Ok(true) => {}
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(unseen(interface)),
+        _ => return Err(whose(interface, places).unwrap_or_else(|| none(interface))),
     }
     let link = ShieldLink::open(&places.link())?;
     let shared = ShieldShared::open(&places.pins)?;
@@ -134,7 +162,20 @@ pub fn of_pins(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldE
     Ok(ShieldStatus { warnings, ..status(&memory, &link, name, &shared, None) })
 }
 
-/// How many of these rules hold, and in words how many more have expired.
-pub fn holding_of(rules: &[RuleStatus]) -> (usize, String) {
-    holding(rules.iter().map(|rule| rule.expires.as_deref().and_then(|at| at.parse().ok())))
+fn none(interface: &str) -> ShieldError {
+    ShieldError::None { interface: interface.to_owned() }
+}
+
+/// For a user who may not look: every user may see that an interface runs no XDP program at all.
+pub fn unseen(interface: &str) -> ShieldError {
+    match bpf::xdp::attached(interface) {
+        Ok(None) => ShieldError::Unseen { interface: interface.to_owned(), program: None },
+        Ok(Some(attached)) => ShieldError::Unseen { interface: interface.to_owned(), program: Some(attached.id) },
+        Err(error) => error.into(),
+    }
+}
+
+/// How many of these rules hold.
+pub fn holding_of(rules: &[RuleStatus]) -> Holding {
+    Holding::of(rules.iter().map(|rule| rule.expires.as_deref().and_then(|at| at.parse().ok())))
 }

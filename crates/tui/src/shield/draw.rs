@@ -18,10 +18,10 @@ use super::{
 };
 
 /// Keys and what they do.
-const KEYS: [&str; 6] = ["q leave", "r reload", "p hold", "a all rules", "↑ ↓ rules", "? help"];
+const KEYS: [&str; 6] = ["q end", "r reload", "p hold", "a all rules", "↑ ↓ rules", "? help"];
 /// The same at length.
 const HELP: [&str; 6] = [
-    "q take the shield away and leave",
+    "q end the shield (asks first)",
     "r read the rules again",
     "p hold",
     "a all rules or those with packets",
@@ -33,7 +33,10 @@ const RATE_WIDTHS: [u16; 4] = [24, 24, 14, 15];
 
 impl<R: FnMut()> View<R> {
     pub(super) fn draw_all(&self, frame: &mut Frame<'_>) {
-        let keys = lines_of(if self.help { &HELP } else { &KEYS }, frame.area().width);
+        let keys = match self.asking {
+            true => self.question(frame.area().width),
+            false => lines_of(if self.help { &HELP } else { &KEYS }, frame.area().width),
+        };
         let [head, body, foot] =
             Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(keys.len() as u16)])
                 .areas(frame.area());
@@ -43,6 +46,20 @@ impl<R: FnMut()> View<R> {
             None => frame.render_widget(Paragraph::new("counting for the first interval…"), body),
         }
         frame.render_widget(Paragraph::new(keys.join("\n")).style(self.dim()), foot);
+    }
+
+    /// Whether the end is meant, as short as need be.
+    fn question(&self, width: u16) -> Vec<String> {
+        let name = self.status.as_ref().map_or("the interface", |status| &status.interface);
+        let shapes = match self.leave {
+            true => [
+                format!(" End this process? The shield stays on {name} with nobody to run it. y/N"),
+                " End, and leave the shield? y/N".to_owned(),
+            ],
+            false => [format!(" Remove the shield from {name}? y/N"), " Remove the shield? y/N".to_owned()],
+        };
+        let fits = shapes.iter().find(|text| text.chars().count() <= usize::from(width));
+        vec![fits.unwrap_or(&shapes[1]).clone()]
     }
 
     fn head(&self, width: u16) -> Line<'static> {

@@ -24,6 +24,10 @@ pub struct View<R> {
     /// Also rules that nothing applied to.
     pub(super) all: bool,
     pub(super) help: bool,
+    /// The question whether to end is asked.
+    pub(super) asking: bool,
+    /// At the end the shield stays where it is.
+    pub(super) leave: bool,
     /// Rules left out above.
     pub(super) scroll: usize,
     interval: Duration,
@@ -31,8 +35,8 @@ pub struct View<R> {
 }
 
 impl<R: FnMut()> View<R> {
-    /// An empty view that is to be refreshed every `interval`; `reload` has the rules read again.
-    pub fn new(interval: Duration, colour: bool, reload: R) -> Self {
+    /// An empty view that is to be refreshed every `interval`. `leave`: at its end the shield stays. `reload` has the rules read again.
+    pub fn new(interval: Duration, colour: bool, leave: bool, reload: R) -> Self {
         Self {
             status: None,
             history: Vec::new(),
@@ -40,6 +44,8 @@ impl<R: FnMut()> View<R> {
             colour,
             all: true,
             help: false,
+            asking: false,
+            leave,
             scroll: 0,
             interval,
             reload,
@@ -69,8 +75,12 @@ impl<R: FnMut()> Screen for View<R> {
         if key.modifiers.contains(KeyModifiers::CONTROL) {
             return if matches!(key.code, KeyCode::Char('c' | 'd')) { Reaction::Quit } else { Reaction::Nothing };
         }
+        // Any key but a clear yes goes back: one typed by mistake must not open the door.
+        if std::mem::take(&mut self.asking) {
+            return if matches!(key.code, KeyCode::Char('y' | 'Y')) { Reaction::Quit } else { Reaction::Redraw };
+        }
         match key.code {
-            KeyCode::Char('q') => return Reaction::Quit,
+            KeyCode::Char('q') => self.asking = true,
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
             KeyCode::Char('a') => self.all = !self.all,
             KeyCode::Char('r') => (self.reload)(),

@@ -1,17 +1,17 @@
-//! `shield status`, `shield reload`, `shield stop`: a shield that another process tends, or nobody.
+//! `shield status`, `list`, `reload`, `stop`: a shield that another process runs, or nobody.
 
-use std::{thread, time::Duration};
+use std::{io::ErrorKind, thread, time::Duration};
 
-use anyhow::anyhow;
 use clap::Args;
 use model::{
     schema::Document,
     shield::{Rates, ShieldStatus},
 };
-use report::Look;
+use report::{Look, ShieldRow};
+use serde::Serialize;
 use shield::{
     ShieldError,
-    run::{Asked, Command, Places, control, status as state, whose::whose},
+    run::{Answer, Asked, Command, Places, Reloaded, control, status as state, whose::whose},
 };
 
 use crate::{
@@ -19,42 +19,81 @@ use crate::{
     periods::seconds,
 };
 
-/// Show the shield of an interface: rules, counters, rates, whether somebody tends it.
+/// Show the shield of an interface: rules, counters, rates, and who runs it.
 ///
-/// Ends with 1 if the shield has failed open or closed because nobody tends it.
+/// Without an interface, list all shields as `shield list` does. Exit code 1: there is no shield, or it has failed open or closed because
+/// nobody runs it.
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
     /// The interface.
-    interface: String,
+    interface: Option<String>,
     /// Length of the interval for rates in seconds (0.1 to 3600).
     #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     interval: f64,
-    /// Print JSON (schema evenkeel.shield.status/1).
+    /// Print JSON (schema evenkeel.shield.status/1; without an interface evenkeel.shield.list/1).
     #[arg(long)]
     json: bool,
 }
 
-/// Have the shield of an interface read its rules again; an error leaves those that hold.
+/// List the shields of this network namespace.
+///
+/// Exit code 1: one of them has failed open or closed because nobody runs it.
+#[derive(Debug, Args)]
+pub(super) struct ListArgs {
+    /// Print JSON (schema evenkeel.shield.list/1).
+    #[arg(long)]
+    json: bool,
+}
+
+/// Make the shield of an interface read its rules again. After an error the old rules stay active.
 ///
 /// The ssh session you are typing in is added to the management allow-list, unless the file says session = false.
 #[derive(Debug, Args)]
 pub(super) struct ReloadArgs {
     /// The interface.
     interface: String,
-    /// Also when a rule would cut off the session you are typing in.
+    /// Load the rules even if one would cut off the ssh session you are typing in.
     #[arg(long)]
     force: bool,
+    /// Print JSON (schema evenkeel.shield.reload/1).
+    #[arg(long)]
+    json: bool,
 }
 
-/// Take the shield of an interface away.
+/// Remove the shield of an interface.
 #[derive(Debug, Args)]
 pub(super) struct StopArgs {
     /// The interface.
     interface: String,
-    /// End the process that tends it, and leave the shield as it is: within its patience another is to take it over, or it fails open or
-    /// closed.
+    /// End the process, but leave the shield on the interface. It fails open or closed unless another `shield run` takes it over within
+    /// the patience.
     #[arg(long)]
     leave: bool,
+    /// Print JSON (schema evenkeel.shield.stop/1).
+    #[arg(long)]
+    json: bool,
+}
+
+/// What became of a reload or a stop.
+#[derive(Debug, Serialize)]
+struct Done<'a> {
+    interface: &'a str,
+    done: bool,
+    message: &'a str,
+    warnings: &'a [String],
+    #[serde(flatten)]
+    reloaded: Option<Reloaded>,
+}
+
+/// Says how it went: as a line, or as a document.
+fn conclude(interface: &str, schema: &'static str, json: bool, answer: &Answer) -> Result<(), Failure> {
+    if !json {
+        answer.warnings.iter().for_each(note);
+        return print(&format!("{}\n", answer.said));
+    }
+    let Answer { done, said, warnings, reloaded, .. } = answer;
+    let body = Done { interface, done: *done, message: said, warnings, reloaded: *reloaded };
+    print(&(serde_json::to_string(&Document::new(schema, 1, body)).map_err(Failure::internal)? + "\n"))
 }
 
 /// How a shield is, asked of its process or read from its pins.
@@ -65,34 +104,57 @@ pub(super) fn look(interface: &str, places: &Places) -> Result<ShieldStatus, Shi
     }
 }
 
-/// What went wrong, said to whom it happened: an interface that is not there, a user who may not ask.
-fn told(interface: &str, failure: Failure) -> Failure {
-    // Of an interface that went away the shield may still be asked.
-    if failure.message().contains("has no shield") && sys::packet::interface_index(interface).is_none() {
-        return port::members::unknown_interface(interface).into();
+/// What a question came to where it could not be answered: no shield is the answer "no".
+fn answered(interface: &str, error: ShieldError) -> Result<Outcome, Failure> {
+    let gone = sys::packet::interface_index(interface).is_none();
+    match error {
+        // Of an interface that went away the shield may still be asked.
+        ShieldError::None { .. } if gone => Err(Failure::lacking(port::members::unknown_interface(interface))),
+        ShieldError::None { .. } => {
+            note(&error);
+            Ok(Outcome::No)
+        }
+        error if is_denied(&error) => Err(if gone {
+            Failure::lacking(port::members::unknown_interface(interface))
+        } else {
+            state::unseen(interface).into()
+        }),
+        error => Err(error.into()),
     }
-    if !nix::unistd::geteuid().is_root() && failure.message().contains("Permission denied") {
-        return Failure::lacking(anyhow!("{}; ask as root, as whom the shield runs", failure.message()));
-    }
-    failure
+}
+
+/// Whether another user could have done it.
+fn is_denied(error: &ShieldError) -> bool {
+    let denied = match error {
+        ShieldError::Place { source, .. } => source.kind() == ErrorKind::PermissionDenied,
+        ShieldError::Xdp(error) => error.is_denied(),
+        _ => false,
+    };
+    denied && !nix::unistd::geteuid().is_root()
 }
 
 pub(super) fn status(args: &StatusArgs) -> Result<Outcome, Failure> {
-    show(args).map_err(|failure| told(&args.interface, failure))
-}
-
-fn show(args: &StatusArgs) -> Result<Outcome, Failure> {
-    let places = Places::of(&args.interface);
-    let before = look(&args.interface, &places)?;
-    thread::sleep(Duration::from_secs_f64(args.interval));
-    let mut now = look(&args.interface, &places)?;
-    with_rates(&mut now, &before, args.interval);
+    let Some(interface) = &args.interface else { return list(&ListArgs { json: args.json }) };
+    let now = match interval(interface, args.interval) {
+        Ok(now) => now,
+        Err(error) => return answered(interface, error),
+    };
     let text = match args.json {
         true => serde_json::to_string(&Document::new("shield.status", 1, &now)).map_err(Failure::internal)? + "\n",
         false => report::shield_text(&now, Look::of_stdout()),
     };
     print(&text)?;
     Ok(if now.has_failed() { Outcome::No } else { Outcome::Fine })
+}
+
+/// How the shield is after an interval, with the rates in it.
+fn interval(interface: &str, seconds: f64) -> Result<ShieldStatus, ShieldError> {
+    let places = Places::of(interface);
+    let before = look(interface, &places)?;
+    thread::sleep(Duration::from_secs_f64(seconds));
+    let mut now = look(interface, &places)?;
+    with_rates(&mut now, &before, seconds);
+    Ok(now)
 }
 
 /// Puts the rates since `before` into `now`.
@@ -104,53 +166,126 @@ pub(super) fn with_rates(now: &mut ShieldStatus, before: &ShieldStatus, seconds:
     }
 }
 
-pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
-    ask_to_reload(args).map_err(|failure| told(&args.interface, failure))
+/// A shield in the list.
+#[derive(Debug, Serialize)]
+struct Listed {
+    interface: String,
+    #[serde(flatten)]
+    shield: Option<Short>,
+    /// Why nothing is known of it.
+    error: Option<String>,
 }
 
-fn ask_to_reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
-    let places = Places::of(&args.interface);
-    let answer = control::ask(&places, &Command::Reload(Asked::here(args.force)))?;
-    answer.iter().flat_map(|answer| &answer.warnings).for_each(note);
-    match answer {
-        Some(answer) if answer.done => {
-            print(&format!("{}\n", answer.said))?;
-            Ok(Outcome::Fine)
+#[derive(Debug, Serialize)]
+struct Short {
+    mode: String,
+    pid: Option<u32>,
+    failed: bool,
+    file: Option<String>,
+    rules: usize,
+    passed: u64,
+    dropped: u64,
+    attacks: usize,
+}
+
+impl Short {
+    fn of(status: &ShieldStatus) -> Self {
+        Self {
+            mode: status.mode.clone(),
+            pid: status.pid,
+            failed: status.has_failed(),
+            file: status.file.clone(),
+            rules: state::holding_of(&status.rules).rules,
+            passed: status.totals.passed,
+            dropped: status.totals.dropped,
+            attacks: status.attacks.len(),
         }
-        Some(answer) => Err(Failure::usage(anyhow!(answer.said))),
-        None => {
-            state::of_pins(&args.interface, &places)?;
-            Err(Failure::usage(anyhow!(
-                "nobody tends the shield of {0}: `evenkeel shield run {0} --rules FILE` takes it over with new rules",
-                args.interface
-            )))
+    }
+}
+
+pub(super) fn list(args: &ListArgs) -> Result<Outcome, Failure> {
+    let names = Places::interfaces().map_err(|error| match is_denied(&error) {
+        true => Failure::lacking(anyhow::anyhow!("cannot list the shields: run as root")),
+        false => error.into(),
+    })?;
+    let looked: Vec<_> = names.iter().map(|name| (name, look(name, &Places::of(name)))).collect();
+    let failed = looked.iter().any(|(_, status)| status.as_ref().is_ok_and(ShieldStatus::has_failed));
+    let text = match args.json {
+        true => {
+            let listed = looked.iter().map(|(name, status)| match status {
+                Ok(status) => {
+                    Listed { interface: status.interface.clone(), shield: Some(Short::of(status)), error: None }
+                }
+                Err(error) => Listed { interface: (*name).clone(), shield: None, error: Some(error.to_string()) },
+            });
+            let body = serde_json::json!({ "shields": listed.collect::<Vec<_>>() });
+            serde_json::to_string(&Document::new("shield.list", 1, body)).map_err(Failure::internal)? + "\n"
         }
+        false => {
+            let rows = looked.iter().map(|(name, status)| match status {
+                Ok(status) => ShieldRow::Known(status),
+                Err(error) => ShieldRow::Unknown { interface: name, why: error.to_string() },
+            });
+            report::shield_list(&rows.collect::<Vec<_>>(), Look::of_stdout())
+        }
+    };
+    print(&text)?;
+    Ok(if failed { Outcome::No } else { Outcome::Fine })
+}
+
+pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
+    let interface = &args.interface;
+    let places = Places::of(interface);
+    let answer = match control::ask(&places, &Command::Reload(Asked::here(args.force))) {
+        Ok(Some(answer)) => answer,
+        Ok(None) => match state::of_pins(interface, &places) {
+            Ok(_) => return Err(ShieldError::Untended { interface: interface.clone() }.into()),
+            Err(error) => return answered(interface, error),
+        },
+        Err(error) => return answered(interface, error),
+    };
+    if answer.done || args.json {
+        conclude(interface, "shield.reload", args.json, &answer)?;
+    }
+    match answer.done {
+        true => Ok(Outcome::Fine),
+        false => Err(Failure::usage(anyhow::anyhow!(answer.said))),
     }
 }
 
 pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
-    ask_to_stop(args).map_err(|failure| told(&args.interface, failure))
+    let interface = &args.interface;
+    let places = Places::of(interface);
+    let command = if args.leave { Command::Leave } else { Command::Stop };
+    let mut answer = match control::ask(&places, &command) {
+        Ok(Some(answer)) if answer.done => answer,
+        Ok(Some(answer)) => return Err(Failure::lacking(anyhow::anyhow!(answer.said))),
+        Ok(None) => match remove(interface, &places, args.leave) {
+            Ok(answer) => answer,
+            Err(error) => return answered(interface, error),
+        },
+        Err(error) => return answered(interface, error),
+    };
+    answer.said = match args.leave {
+        true => format!("{interface}: the process has ended; the shield stays, and nobody runs it"),
+        false => format!("{interface}: shield removed"),
+    };
+    conclude(interface, "shield.stop", args.json, &answer)?;
+    Ok(Outcome::Fine)
 }
 
-fn ask_to_stop(args: &StopArgs) -> Result<Outcome, Failure> {
-    let places = Places::of(&args.interface);
-    let command = if args.leave { Command::Leave } else { Command::Stop };
-    match control::ask(&places, &command)? {
-        Some(answer) if answer.done => {}
-        Some(answer) => return Err(Failure::lacking(anyhow!(answer.said))),
-        None => {
-            // What belongs to another, or cannot be seen, is left alone.
-            let gone = !places.pins.exists() && !places.state.exists();
-            let none = || gone.then(|| ShieldError::None { interface: args.interface.clone() });
-            if let Some(error) = whose(&args.interface, &places).or_else(none) {
-                return Err(error.into());
-            }
-            if !args.leave {
-                places.remove()?;
-            }
-        }
+/// Removes a shield that nobody runs; with `leave` there is nothing to do.
+fn remove(interface: &str, places: &Places, leave: bool) -> Result<Answer, ShieldError> {
+    // What cannot be seen, or belongs to another, is left alone.
+    if let Some(error) = whose(interface, places) {
+        return Err(error);
     }
-    let said = if args.leave { "nobody tends the shield any more" } else { "the shield is gone" };
-    print(&format!("{}: {said}\n", args.interface))?;
-    Ok(Outcome::Fine)
+    if !places.state.exists() && !matches!(places.pins.try_exists(), Ok(true)) {
+        // That there is none, or that it cannot be seen.
+        state::of_pins(interface, places)?;
+    }
+    if !leave {
+        places.remove()?;
+    }
+    Ok(Answer::done())
 }

@@ -14,18 +14,17 @@ use serde::Serialize;
 use shield::{
     compile::{self, Counters, Now},
     explain, nft,
-    rules::check::{Finding, Weight},
+    rules::check::{Finding, Kind, Weight},
     run::session,
 };
 
 use super::RuleArgs;
 use crate::failure::{Failure, Outcome, print};
 
-/// Find what is wrong with rules, and what is probably not meant.
+/// Check a file of rules before it does anything.
 ///
-/// Errors are told with line and column and what to write instead (exit code 2). In rules that are well written: rules that never
-/// apply, rules that contradict each other, sets that nobody uses, a rule that would cut off the ssh session you are typing in
-/// (exit code 1; notes alone are 0).
+/// Exit code 2: errors, each with line, column and what to write instead. Exit code 1: warnings, such as a rule that never applies, an
+/// unused set, or a rule that would cut off your ssh session. Exit code 0: nothing, or notes such as two rules that overlap.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
     /// File of rules (TOML).
@@ -45,6 +44,7 @@ struct Checked {
 
 #[derive(Serialize)]
 struct Found {
+    kind: Kind,
     weight: &'static str,
     line: Option<usize>,
     what: String,
@@ -69,18 +69,25 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     let worst = findings.iter().map(|finding| finding.weight).max();
     let name = args.file.display().to_string();
     if args.json {
-        let found =
-            |Finding { weight, line, what, instead }: Finding| Found { weight: word(weight), line, what, instead };
+        let found = |Finding { kind, weight, line, what, instead }: Finding| Found {
+            kind,
+            weight: word(weight),
+            line,
+            what,
+            instead,
+        };
         let findings = findings.into_iter().map(found).collect();
         let body = Checked { file: name, rules: file.rules.rules.len(), prefixes, findings };
         print(&(serde_json::to_string(&Document::new("shield.check", 1, body)).map_err(Failure::internal)? + "\n"))?;
     } else {
+        let number = |count: usize, one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
         let mut text = format!(
-            "{name}: {} rules, {prefixes} prefixes in {} sets\n",
-            file.rules.rules.len(),
-            file.rules.sets.len()
+            "{name}: {}, {} in {}\n",
+            number(file.rules.rules.len(), "rule", "rules"),
+            number(prefixes, "prefix", "prefixes"),
+            number(file.rules.sets.len(), "set", "sets"),
         );
-        for Finding { weight, line, what, instead } in &findings {
+        for Finding { weight, line, what, instead, .. } in &findings {
             let place = line.map_or_else(String::new, |line| format!("{line}:"));
             text += &format!("{name}:{place} {}: {what}; {instead}\n", word(*weight));
         }
@@ -92,15 +99,16 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     Ok(if worst.is_some_and(|weight| weight > Weight::Note) { Outcome::No } else { Outcome::Fine })
 }
 
-/// Print the rules as a script for nftables, which decides nearly the same without this program.
+/// Print the rules as an nftables script, to use them without this program.
 ///
-/// `evenkeel shield plan eth0 --rules FILE | nft -f -` replaces the table that an earlier script made, in one transaction. The hook is ingress of
-/// the interface; each rule has a counter of its own. The management allow-list comes first, with the addresses that this machine has
-/// now and the ssh session you are typing in. Detection is not in it; rules that challenge have no such form, and are refused. Frames
-/// of two VLAN tags pass unjudged, ports behind an IPv6 authentication header are not read.
+/// Load it with `evenkeel shield plan eth0 --rules FILE | nft -f -`; that replaces the table of an earlier script in one transaction. The
+/// table hooks into the ingress of the interface, and each rule has its own counter. The management allow-list comes first, with this
+/// machine's present addresses and your ssh session. The script differs from `shield run` in this: no detection; no `challenge` (such rules are
+/// refused); no `malformed` (frames that are cut short or contradict themselves pass); frames with two VLAN tags pass unjudged; ports
+/// after an IPv6 authentication header are not read.
 #[derive(Debug, Args)]
 pub(super) struct PlanArgs {
-    /// The interface that packets come in by.
+    /// The interface on which packets come in.
     interface: String,
     #[command(flatten)]
     rules: RuleArgs,
@@ -109,7 +117,7 @@ pub(super) struct PlanArgs {
 pub(super) fn plan(args: &PlanArgs) -> Result<Outcome, Failure> {
     let file = args.rules.read()?;
     if sys::packet::interface_index(&args.interface).is_none() {
-        return Err(port::members::unknown_interface(&args.interface).into());
+        return Err(Failure::lacking(port::members::unknown_interface(&args.interface)));
     }
     let own = session::own_addresses().context("cannot list this machine's addresses").map_err(Failure::lacking)?;
     let mut rules = file.rules.clone();
@@ -118,20 +126,20 @@ pub(super) fn plan(args: &PlanArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::Fine)
 }
 
-/// Tell for each packet of a saved capture which rule decides.
+/// Show for each packet of a saved capture which rule decides.
 ///
-/// The capture (pcap or pcapng) is read, nothing is sent. Limits go by the capture's own times. The management allow-list is before the
-/// rules, as `shield run` would have it on this machine, but for the ssh session.
+/// Reads a pcap or pcapng file and sends nothing. Limits use the times of the capture. The management allow-list of this machine comes
+/// before the rules, as in `shield run`, but without your ssh session.
 #[derive(Debug, Args)]
 pub(super) struct ExplainArgs {
-    /// The capture; `-` is the standard input.
+    /// The capture file; `-` reads standard input.
     capture: PathBuf,
     #[command(flatten)]
     rules: RuleArgs,
-    /// Only the sums by rule.
+    /// Print only the sums per rule.
     #[arg(long, short)]
     summary: bool,
-    /// Print JSON (schema evenkeel.shield.explain/1), a document on a line: one for each packet, the sums last.
+    /// Print JSON (schema evenkeel.shield.explain/1), one document per line: each packet, the sums last.
     #[arg(long)]
     json: bool,
 }

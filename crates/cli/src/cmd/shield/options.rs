@@ -11,7 +11,7 @@ use crate::{failure::Failure, numbers::number};
 pub(super) enum Mode {
     /// In the driver.
     Native,
-    /// On finished socket buffers: works everywhere, and saves little.
+    /// In the network stack: works on every interface, and saves little.
     Generic,
 }
 
@@ -27,7 +27,7 @@ pub(super) enum FailArg {
 pub(super) enum Backend {
     /// A program in the kernel.
     Xdp,
-    /// Packet rings, for drivers without XDP: frames cross in this process, and only there.
+    /// Packet rings, for drivers without XDP: this process carries every frame.
     Ring,
 }
 
@@ -37,7 +37,7 @@ pub(super) struct ShieldOptions {
     /// The interface.
     #[arg(required_unless_present = "between", conflicts_with = "between")]
     pub(super) interface: Option<String>,
-    /// Between two interfaces instead: what passes leaves by the other one unchanged, in both directions.
+    /// Filter between two interfaces: what passes leaves by the other one unchanged, in both directions.
     #[arg(long, value_name = "A,B", value_parser = pair)]
     pub(super) between: Option<Pair>,
     #[command(flatten)]
@@ -45,16 +45,16 @@ pub(super) struct ShieldOptions {
     /// Where the program runs. Default: native.
     #[arg(long, value_enum)]
     pub(super) xdp: Option<Mode>,
-    /// What frames between two interfaces cross by.
+    /// How frames cross between two interfaces.
     #[arg(long, value_enum, default_value_t = Backend::Xdp)]
     pub(super) backend: Backend,
-    /// Threads of packet rings in each direction (1 to 64). Default: 1.
+    /// Threads in each direction with --backend ring (1 to 64). Default: 1.
     #[arg(long, value_name = "COUNT", value_parser = number::<u8>("a number of threads", "2", 1..=64))]
     pub(super) threads: Option<u8>,
-    /// What becomes of packets when the control process is gone. Default: open; packet rings can only be closed.
+    /// What happens to packets when this process dies. Default: open; with --backend ring always closed.
     #[arg(long, value_enum)]
     pub(super) fail: Option<FailArg>,
-    /// Seconds without a sign of life of the control process before the shield fails (0.3 to 60).
+    /// Fail this many seconds after the process died or hung (0.3 to 60).
     #[arg(long, value_name = "SECONDS", default_value_t = 0.7, value_parser = patience)]
     pub(super) patience: f64,
 }
@@ -75,12 +75,8 @@ impl ShieldOptions {
     /// Refuses what has no meaning beside the rest.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let wrong = match self.backend {
-            Backend::Xdp if self.threads.is_some() => {
-                "--threads is of packet rings: add --backend ring (with --between A,B), or leave it out"
-            }
-            Backend::Ring if self.xdp.is_some() => {
-                "--xdp is of the kernel's program, which packet rings do without: leave it out"
-            }
+            Backend::Xdp if self.threads.is_some() => "--threads works only with --backend ring (and --between A,B)",
+            Backend::Ring if self.xdp.is_some() => "--xdp does not work with --backend ring: remove one of them",
             _ => return Ok(()),
         };
         Err(Failure::usage(anyhow!(wrong)))
@@ -103,5 +99,5 @@ impl ShieldOptions {
 
 fn patience(text: &str) -> Result<f64, String> {
     let number = text.parse::<f64>().ok().filter(|number| (0.3..=60.0).contains(number));
-    number.ok_or_else(|| "the patience is from 0.3 to 60 seconds".to_owned())
+    number.ok_or_else(|| "write 0.3 to 60 seconds".to_owned())
 }

@@ -10,13 +10,14 @@ use std::{
 };
 
 use anyhow::{Context, anyhow};
-use bpf::XdpMode;
+use bpf::{XdpError, XdpMode};
 use clap::Args;
 use model::{
     schema::Document,
     shield::{Fail, ShieldStatus},
 };
 use shield::{
+    ShieldError,
     between::ring::RingGateway,
     run::{
         Asked, Command, Ended, Guard, Places, Settings, Signals, Told, control::Listener, keep, keeper::Request,
@@ -39,11 +40,11 @@ use crate::{
 /// How long a status may take that its own process is asked for.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Put a shield in front of an interface, and tend it until Ctrl-C takes it away.
+/// Put a shield in front of an interface, and remove it at Ctrl-C.
 ///
-/// On a terminal this is a live view (`?` shows its keys). SIGHUP, like `evenkeel shield reload`, has the rules read again; all
-/// rules are replaced at once, and an error leaves those that hold. A shield that an earlier process left there (kill -9,
-/// `shield stop --leave`) is taken over: its rules hold until the new ones are ready, and counters go on.
+/// On a terminal this shows a live view; `?` lists its keys, `q` asks before it ends the shield. SIGHUP reads the rules again, as
+/// `evenkeel shield reload` does: all rules are replaced at once, and after an error the old rules stay active. A shield that an earlier
+/// process left behind (kill -9, `shield stop --leave`) is taken over: its rules stay active until the new ones are ready, and counters go on.
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
     #[command(flatten)]
@@ -51,23 +52,23 @@ pub(super) struct RunArgs {
     /// Interval of the view in seconds (0.1 to 3600).
     #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     interval: f64,
-    /// Print JSON (schema evenkeel.shield.status/1), a document on a line for each interval.
+    /// Print JSON (schema evenkeel.shield.status/1), one document per line and interval. The shield goes on when nobody reads it any more.
     #[arg(long)]
     json: bool,
-    /// No view: only what happens is told, on stderr.
+    /// Show no view: print only events and messages, on stderr.
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
-    /// Leave the shield at the end as it is: it fails open or closed unless another process takes it over within the patience.
+    /// At the end leave the shield on the interface. It fails open or closed unless another `shield run` takes it over within the patience.
     #[arg(long)]
     leave: bool,
-    /// Also when a rule would cut off the session you are typing in.
+    /// Start even if a rule would cut off the ssh session you are typing in.
     #[arg(long)]
     force: bool,
 }
 
-/// Print a systemd unit that runs this shield, with a sandbox and the least capabilities.
+/// Print a systemd unit that runs this shield in a sandbox with the fewest capabilities.
 ///
-/// Its rules are in a file: --rule and --set are refused here.
+/// Put all rules into the file: --rule and --set are refused.
 #[derive(Debug, Args)]
 pub(super) struct UnitArgs {
     #[command(flatten)]
@@ -78,7 +79,9 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let options = &args.options;
     options.check()?;
     if args.leave && options.backend == Backend::Ring {
-        return Err(Failure::usage(anyhow!("--leave: packet rings end with their process, nothing can be left")));
+        return Err(Failure::usage(anyhow!(
+            "--leave does not work with --backend ring: packet rings end with their process"
+        )));
     }
     let file = options.rules.read()?;
     // Sessions with this machine do not go through a gateway.
@@ -92,7 +95,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     )?;
     let first = options.first();
     if sys::packet::interface_index(&first).is_none() {
-        return Err(port::members::unknown_interface(&first).into());
+        return Err(Failure::lacking(port::members::unknown_interface(&first)));
     }
     let signals = Arc::new(Signals::default());
     catch(&signals)?;
@@ -114,9 +117,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     };
     let places = settings.places.clone();
     let mut tended = match options.backend {
-        Backend::Xdp => {
-            Tended::Guard(Box::new(Guard::start(settings, file).map_err(|error| say_generic(error.into()))?))
-        }
+        Backend::Xdp => Tended::Guard(Box::new(Guard::start(settings, file).map_err(say_generic)?)),
         Backend::Ring => Tended::Ring(Box::new(RingGateway::start(settings, file, options.threads().into())?)),
     };
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !args.json && !args.quiet;
@@ -130,18 +131,18 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let listener = Listener::start(&places, to.clone())?;
     match &tended {
         Tended::Guard(guard) => {
-            let (rules, more) = status::holding_of(&guard.memory().rules);
             say(format!(
-                "{name}: {rules} rules hold{more}, {} XDP; when this process is gone they fail {} after {} s",
+                "{name}: shield up, {}, {} XDP; if this process dies, it fails {} after {} s",
+                status::holding_of(&guard.memory().rules),
                 guard.link().mode(),
                 guard.memory().fail.map_or("open", Fail::word),
                 options.patience,
             ));
         }
         Tended::Ring(gateway) => {
-            let (rules, more) = gateway.rules();
             say(format!(
-                "{name}: {rules} rules hold{more}, packet rings, {} threads in each direction; when this process is gone nothing crosses",
+                "{name}: shield up, {}, packet rings, threads in each direction: {}; if this process dies, nothing crosses",
+                gateway.rules(),
                 options.threads(),
             ));
         }
@@ -180,8 +181,8 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let failed = ended.as_ref().err().or(shown.as_ref().err());
     end_soon(failed.map_or(0, Failure::exit_code));
     let said = match ended? {
-        Ended::Stopped => "the shield is gone",
-        Ended::Left => "the shield stays, and nobody tends it",
+        Ended::Stopped => "shield removed",
+        Ended::Left => "the shield stays, and nobody runs it",
     };
     say(format!("{name}: {said}"));
     shown?;
@@ -189,10 +190,10 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
 }
 
 /// Says how to have generic mode, where that is the way out.
-fn say_generic(failure: Failure) -> Failure {
-    match failure.message().contains("generic mode works") {
-        true => failure.after("Ask for it by `--xdp generic`"),
-        false => failure,
+fn say_generic(error: ShieldError) -> Failure {
+    match error {
+        ShieldError::Xdp(XdpError::NoNative { .. }) => Failure::from(error).after("Ask for it with `--xdp generic`"),
+        error => error.into(),
     }
 }
 
@@ -269,7 +270,7 @@ fn view(args: &RunArgs, to: &mpsc::Sender<Request>, asked: &Asked, done: &Arc<At
     let mut samples = Samples { to, last: None };
     let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let reload = || drop(to.send((Command::Reload(asked.clone()), mpsc::channel().0)));
-    let view = tui::shield::View::new(Duration::from_secs_f64(args.interval), colour, reload);
+    let view = tui::shield::View::new(Duration::from_secs_f64(args.interval), colour, args.leave, reload);
     let gone = || Failure::lacking(anyhow!("the shield has ended")).message();
     let next = || samples.next().ok_or_else(|| Gone(gone()));
     match tui::live::live(view, next, done, None) {
@@ -318,14 +319,14 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
     options.check()?;
     let file = options.rules.read()?;
     if !options.rules.rule.is_empty() || !options.rules.set.is_empty() {
-        return Err(Failure::usage(anyhow!("a unit takes its rules from a file: put those of --rule and --set there")));
+        return Err(Failure::usage(anyhow!("a unit takes its rules from a file: move --rule and --set there")));
     }
     let written = [("events", &file.detection.events), ("metrics.file", &file.detection.metrics.file)];
     if let Some((key, path)) =
         written.iter().find_map(|(key, path)| Some((key, path.as_ref()?))).filter(|(_, p)| p.is_relative())
     {
         return Err(Failure::usage(anyhow!(
-            "`detection.{key}` is {}, which goes by the folder that the program is started in, and a unit has none: write it from the root on",
+            "`detection.{key}` is the relative path {}, and a unit has no folder to start from: write the whole path",
             path.display()
         )));
     }
@@ -333,6 +334,13 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
     let mut words = Vec::new();
     if let Some(path) = &options.rules.rules {
         let path = std::path::absolute(path).context("cannot find the file of rules").map_err(Failure::lacking)?;
+        let files = written.iter().filter_map(|(_, path)| path.as_deref()).chain([&*path]);
+        for hidden in files.filter(|path| path.starts_with("/tmp") || path.starts_with("/var/tmp")) {
+            note(format_args!(
+                "warning: the unit cannot see {}: systemd gives it a /tmp of its own (PrivateTmp). Move it, for example to /etc/evenkeel",
+                hidden.display()
+            ));
+        }
         words.extend(["--rules".to_owned(), path.display().to_string()]);
     }
     if options.xdp == Some(Mode::Generic) {

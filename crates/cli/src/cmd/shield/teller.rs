@@ -127,7 +127,10 @@ impl Outlet {
 /// Why nothing more is written there, once.
 fn lost(name: &str, error: &io::Error) -> String {
     match error.kind() {
-        ErrorKind::BrokenPipe => format!("nobody reads the {name} any more; the shield goes on without it"),
+        ErrorKind::BrokenPipe => format!(
+            "nobody reads the {name} any more; the shield goes on without it (end it with `evenkeel shield stop` or kill {})",
+            process::id()
+        ),
         _ => format!("cannot write to the {name}: {error}; the shield goes on without it"),
     }
 }

@@ -161,8 +161,8 @@ impl Engine {
         self.rules.iter().map(one).collect()
     }
 
-    /// How many of them hold, and in words how many more have expired.
-    pub(super) fn holding(&self) -> (usize, String) {
+    /// How many of them hold.
+    pub(super) fn holding(&self) -> status::Holding {
         status::holding_of(&self.rules)
     }
 

@@ -21,7 +21,7 @@ use crate::{
     run::{
         Answer, Asked,
         follow::was_set,
-        keeper::refused,
+        keeper::{refused, reloaded},
         watch::{Counting, Plan},
     },
 };
@@ -74,9 +74,7 @@ impl RingGateway {
                 self.refused = None;
                 let lost = self.watchman.as_mut().and_then(|watchman| watchman.sentry.follow_log());
                 self.notes.extend(lost.map(|error| error.to_string()));
-                let ((rules, more), took) = (self.rules(), begun.elapsed().as_secs_f64() * 1e3);
-                let said = format!("{rules} rules hold since {took:.0} ms after they were asked for{more}");
-                Answer { warnings, ..Answer::new(true, said) }
+                reloaded(self.rules(), &self.file, begun.elapsed(), warnings)
             }
             Err(error) => {
                 self.refused = Some(error.to_string());

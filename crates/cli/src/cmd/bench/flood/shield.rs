@@ -26,7 +26,7 @@ use sys::affinity::pin_current_thread;
 /// What is not there after so long will not come.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// What `shield run` says once it works.
-const READY: &str = "rules hold";
+const READY: &str = "shield up";
 /// A challenge for all that goes to the service.
 const CHALLENGE: &str = "default = \"pass\"\n\n[[rule]]\nname = \"service\"\naction = \"challenge\"\nprotocol = \"tcp\"\ndestination-port = PORT\n";
 /// What `ip netns exec` does, and the BPF file system that it hides; the program becomes the command that follows.
