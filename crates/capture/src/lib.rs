@@ -1,7 +1,7 @@
 //! Capture: members, filters, pcapng, automatic choice of the backend.
 //!
 //! The way of a capture: [`plan::plan`] places the readers, [`filter::compile`] makes the kernel's filter, [`open::open`]
-//! opens the sources, [`sys::privilege::drop_all_but`] gives up what is no longer needed, [`run::run`] reads until the end.
+//! opens the sources, [`sys::privilege::give_up`] gives up what is no longer needed, [`run::run`] reads until the end.
 
 pub mod auto;
 pub mod filter;

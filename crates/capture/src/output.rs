@@ -3,11 +3,14 @@
 //! Readers hand over chunks of whole blocks; the output decides where one file ends and the next begins.
 
 use std::{
+    ffi::OsString,
     fs::File,
     io::{self, Write},
+    os::fd::BorrowedFd,
     path::{Path, PathBuf},
 };
 
+use host::file::{self, FileError, Folder, PRIVATE};
 use model::{Classified, ErrorClass};
 
 use crate::pcapng::{self, EPB, Section, Totals};
@@ -16,6 +19,9 @@ use crate::pcapng::{self, EPB, Section, Totals};
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     /// A file could not be made.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The standard output could not be taken.
     #[error("cannot create {path}: {source}", path = path.display())]
     Create {
         /// The file.
@@ -49,7 +55,7 @@ pub enum OutputError {
 impl Classified for OutputError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::Create { source, .. } if source.kind() == io::ErrorKind::NotFound => ErrorClass::Usage,
+            Self::File(error) => error.class(),
             _ => ErrorClass::Lacking,
         }
     }
@@ -121,6 +127,7 @@ impl Chunk {
 #[derive(Debug)]
 pub struct Output {
     target: Target,
+    folder: Option<(Folder, OsString)>,
     section: Section,
     file: File,
     path: PathBuf,
@@ -142,9 +149,15 @@ impl Output {
     /// Creates the first file, or takes standard output, and writes the head.
     pub fn open(target: Target, section: Section) -> Result<Self, OutputError> {
         let number = 1;
-        let (file, path) = create(&target, number)?;
+        // The folder is held: later files lie in the same one, whatever its path leads to by then.
+        let folder = match &target {
+            Target::File(base, rotation) if rotation.is_on() => Some(Folder::of(base)?),
+            _ => None,
+        };
+        let (file, path) = create(&target, folder.as_ref(), number)?;
         let mut output = Self {
             target,
+            folder,
             section,
             file,
             path,
@@ -275,15 +288,16 @@ impl Output {
 
     fn next_file(&mut self, rotation: &Rotation) -> Result<(), OutputError> {
         self.tail()?;
-        (self.file, self.path) = create(&self.target, self.number + 1)?;
+        (self.file, self.path) = create(&self.target, self.folder.as_ref(), self.number + 1)?;
         self.number += 1;
         (self.written, self.packets, self.first_ns, self.last_ns) = (0, 0, 0, 0);
         self.head()?;
-        if let (Some(keep), Target::File(base, _)) = (rotation.files, &self.target)
+        if let (Some(keep), Some((folder, name))) = (rotation.files, &self.folder)
             && let Some(old) = self.number.checked_sub(keep.max(1)).filter(|&n| n > 0)
         {
-            let path = numbered(base, old);
-            std::fs::remove_file(&path).map_err(|source| OutputError::Remove { path, source })?;
+            let old = numbered(Path::new(name), old);
+            let path = self.path.with_file_name(&old);
+            folder.remove(old.as_os_str()).map_err(|source| OutputError::Remove { path, source })?;
         }
         Ok(())
     }
@@ -295,6 +309,11 @@ impl Output {
         }
         self.lost = self.lost.max(dropped);
         self.tail()
+    }
+
+    /// The folder in which later files will be made; none without rotation.
+    pub fn folder(&self) -> Option<BorrowedFd<'_>> {
+        self.folder.as_ref().map(|(folder, _)| folder.as_fd())
     }
 
     /// How many files have been begun.
@@ -313,21 +332,19 @@ fn numbered(base: &Path, number: u32) -> PathBuf {
     base.with_file_name(name)
 }
 
-fn create(target: &Target, number: u32) -> Result<(File, PathBuf), OutputError> {
-    let (path, open): (PathBuf, io::Result<File>) = match target {
-        Target::Stdout => {
+fn create(target: &Target, folder: Option<&(Folder, OsString)>, number: u32) -> Result<(File, PathBuf), OutputError> {
+    match (target, folder) {
+        (Target::Stdout, _) => {
             let path = PathBuf::from("standard output");
-            (path, io::IsTerminal::is_terminal(&io::stdout()).then_some(()).map_or_else(stdout, |()| Err(terminal())))
+            let open = if io::IsTerminal::is_terminal(&io::stdout()) { Err(terminal()) } else { stdout() };
+            open.map(|file| (file, path.clone())).map_err(|source| OutputError::Create { path, source })
         }
-        Target::File(base, rotation) => {
-            let path = if rotation.is_on() { numbered(base, number) } else { base.clone() };
-            let file = File::create(&path);
-            (path, file)
+        // Captures hold what others sent to each other: they are for the user alone.
+        (Target::File(base, _), Some((folder, name))) => {
+            let name = numbered(Path::new(name), number);
+            Ok((folder.create(name.as_os_str(), PRIVATE)?, base.with_file_name(name)))
         }
-    };
-    match open {
-        Ok(file) => Ok((file, path)),
-        Err(source) => Err(OutputError::Create { path, source }),
+        (Target::File(base, _), None) => Ok((file::create(base, PRIVATE)?, base.clone())),
     }
 }
 
@@ -425,7 +442,7 @@ mod tests {
         let mut output = Output::open(Target::File(base.clone(), rotation), section()).unwrap();
         // Where the second file should be, there is a folder.
         std::fs::create_dir(numbered(&base, 2)).unwrap();
-        assert!(matches!(output.write(&chunk(0, 10), 0), Err(OutputError::Create { .. })));
+        assert!(matches!(output.write(&chunk(0, 10), 0), Err(OutputError::File(_))));
         let first = numbered(&base, 1);
         let whole = std::fs::read(&first).unwrap();
         output.write(&chunk(10, 10), 5).unwrap();

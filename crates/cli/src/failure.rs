@@ -7,7 +7,7 @@ use std::{
 };
 
 use anyhow::anyhow;
-use model::{Classified, ErrorClass};
+use model::{Classified, ErrorClass, visible::visible};
 
 /// A verb that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,7 +118,8 @@ pub(crate) fn print_help(help: &clap::Error) -> Result<Outcome, Failure> {
 
 fn written(text: &str) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
+    // Names of processes, interfaces and files come from others: a terminal must not obey them.
+    out.write_all(visible(text).as_bytes())?;
     out.flush()
 }
 
@@ -167,5 +168,5 @@ pub(crate) fn note_within(text: impl Display) {
 
 /// A line on stderr; a message that nobody can hear any more is no reason to stop.
 pub(crate) fn note(line: impl Display) {
-    let _ = writeln!(io::stderr(), "{line}");
+    let _ = writeln!(io::stderr(), "{}", visible(&line.to_string()));
 }

@@ -252,7 +252,7 @@ fn a_journal_that_cannot_be_kept_or_read_stops_apply_before_the_first_change() {
     drop(held);
 
     let script =
-        "mount -t tmpfs -o size=4k ek \"$1\" && mkdir \"$1/journal\" && head -c 4096 /dev/zero > \"$1/ballast\"
+        "mount -t tmpfs -o size=4k,mode=700 ek \"$1\" && mkdir \"$1/journal\" && head -c 4096 /dev/zero > \"$1/ballast\"
         exec \"$0\" spread apply --state \"$1\"";
     let program = evenkeel();
     let full = Command::new("unshare")

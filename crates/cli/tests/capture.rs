@@ -162,3 +162,26 @@ fn a_missing_capability_is_named() {
     assert_eq!(output.status.code(), Some(3), "{told}");
     assert!(told.contains("CAP_NET_RAW"), "{told}");
 }
+
+#[test]
+fn files_of_a_rotation_are_made_in_a_folder_of_another_user_and_nobody_else_reads_them() {
+    use std::os::unix::fs::{PermissionsExt, chown};
+    let Some(wire) = wire("fold") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    chown(folder.path(), Some(65533), Some(65533)).unwrap();
+    let base = folder.path().join("a.pcapng");
+    let args = ["udp", "-w", base.to_str().unwrap(), "--rotate-count", "5", "--files", "2", "--count", "23", "--quiet"];
+    let child = wire.start(&[&args[..], &["--mode", "ring+fanout", "--members", "3"]].concat());
+    while child_is_deaf(&wire) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    wire.send(40, 1_000);
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let mut files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap()).collect();
+    files.sort_by_key(std::fs::DirEntry::file_name);
+    let names: Vec<_> = files.iter().map(std::fs::DirEntry::file_name).collect();
+    assert_eq!(names, ["a-00004.pcapng", "a-00005.pcapng"]);
+    assert!(files.iter().all(|file| file.metadata().unwrap().permissions().mode() & 0o777 == 0o600));
+}

@@ -277,3 +277,31 @@ fn a_truncated_file_is_refused_before_anything_is_sent() {
     let output = replay(&whole);
     assert_eq!((output.status.code(), wire.arrived() - before), (Some(0), 40), "{}", text(&output.stderr));
 }
+
+#[test]
+fn nothing_is_left_of_root_once_frames_are_sent() {
+    let Some(wire) = wire("priv") else { return };
+    for backend in BACKENDS {
+        let spawn = || {
+            let args = ["--udp", "--backend", backend, "--rate", "1k", "--duration", "60s"];
+            let mut command = Command::new(EVENKEEL);
+            command.args(["gen", &wire.out]).args(args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+        };
+        let before = wire.arrived();
+        let mut child = wire.sender.run(spawn).unwrap();
+        while wire.arrived() < before + 10 {
+            assert_eq!(child.try_wait().unwrap(), None, "{backend} ended");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        for task in fs::read_dir(format!("/proc/{}/task", child.id())).unwrap() {
+            let status = fs::read_to_string(task.unwrap().path().join("status")).unwrap();
+            let field = |name: &str| status.lines().find_map(|l| l.strip_prefix(name)).unwrap().trim().to_owned();
+            for set in ["CapPrm:", "CapEff:", "CapBnd:", "CapInh:", "CapAmb:"] {
+                assert_eq!(field(set), "0000000000000000", "{backend}: {set}");
+            }
+            assert_eq!((field("NoNewPrivs:"), field("Uid:")), ("1".into(), "65534\t65534\t65534\t65534".into()));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}

@@ -8,7 +8,7 @@ mod folder;
 use std::{
     ffi::OsString,
     fs::File,
-    io::{self, Write},
+    io::{self, Read, Write},
     os::fd::AsFd,
     path::{Path, PathBuf},
     time::Duration,
@@ -284,6 +284,22 @@ fn write_direct(mut file: File, mut bytes: &[u8]) -> io::Result<()> {
 pub fn create(path: &Path, mode: u32) -> Result<File, FileError> {
     let spot = Spot::of(path)?;
     spot.create(path, mode)
+}
+
+/// More than any run, profile or report of ours has.
+const TEXT_MAX: u64 = 256 << 20;
+
+/// Reads a file of text that somebody saved: at most 256 MiB, so that a device or a hostile file cannot take all memory.
+///
+/// # Errors
+/// The system's answer, or that there is more.
+pub fn read_text(path: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(path)?.take(TEXT_MAX + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > TEXT_MAX {
+        return Err(io::Error::other(format!("it has more than {} MiB", TEXT_MAX >> 20)));
+    }
+    Ok(text)
 }
 
 /// The type of what is open.

@@ -13,20 +13,32 @@ mod undo;
 use std::{
     fs,
     io::{self, Read, Seek, Write},
+    os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt},
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, Instant},
 };
 
 use model::{Classified, ErrorClass};
-use nix::fcntl::{Flock, FlockArg};
+use nix::{
+    fcntl::{Flock, FlockArg, OFlag},
+    unistd::geteuid,
+};
+use sys::owner::{self, Distrust};
 
 pub use apply::{Applied, ApplyError};
-pub use guardian::{DropRate, Guardian, Verdict, drops_rose};
+pub use guardian::{DropRate, Guardian, Verdict, drops_rose, leave_control_group};
 pub use record::{Header, Outcome, Record};
 pub use session::{Session, Step};
 pub use undo::{StepReport, StepState, UndoOptions, UndoReport};
 
 /// The folder used when neither `--state` nor EVENKEEL_STATE names another one; the journal is its subfolder `journal`.
 pub const DEFAULT_STATE: &str = "/var/lib/evenkeel";
+
+/// Time after which a lock that another process holds is not waited for any longer.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Time between two tries to get the lock.
+const RETRY: Duration = Duration::from_millis(50);
 
 /// The journal could not do its work.
 #[derive(Debug, thiserror::Error)]
@@ -57,6 +69,11 @@ pub enum JournalError {
         /// What is wrong.
         problem: String,
     },
+    /// Somebody else could have written what is there.
+    #[error(
+        "the journal is refused: {0}; undo writes what it says, so it must belong to root or you; move it away, or name another folder with --state"
+    )]
+    Foreign(#[from] Distrust),
     /// No session has that name.
     #[error("there is no session `{session}` in {folder}; `evenkeel undo --list` shows them")]
     NoSuchSession {
@@ -70,7 +87,7 @@ pub enum JournalError {
 impl Classified for JournalError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::File { .. } | Self::Locked { .. } | Self::Damaged { .. } => ErrorClass::Lacking,
+            Self::File { .. } | Self::Locked { .. } | Self::Damaged { .. } | Self::Foreign(_) => ErrorClass::Lacking,
             Self::NoSuchSession { .. } => ErrorClass::Usage,
         }
     }
@@ -130,6 +147,7 @@ impl Journal {
     /// The session called `name`. Damage in another one's file does not matter.
     pub fn session(&self, name: &str) -> Result<Session, JournalError> {
         let missing = || JournalError::NoSuchSession { session: name.to_owned(), folder: self.folder.clone() };
+        self.check_owner()?;
         let path = self.folder.join(format!("{name}.jsonl"));
         if name.contains('/') || !path.exists() {
             return Err(missing());
@@ -150,6 +168,7 @@ impl Journal {
 
     /// The session files, by name.
     fn files(&self) -> Result<Vec<PathBuf>, JournalError> {
+        self.check_owner()?;
         let entries = match fs::read_dir(&self.folder) {
             Ok(entries) => entries,
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -161,27 +180,69 @@ impl Journal {
         Ok(paths)
     }
 
+    /// Takes the right to write as soon as nobody else has it; whoever has it for ten seconds is not waited for any longer.
+    pub fn lock_waiting(&self) -> Result<Writer, JournalError> {
+        self.lock_within(PATIENCE)
+    }
+
+    fn lock_within(&self, patience: Duration) -> Result<Writer, JournalError> {
+        let end = Instant::now() + patience;
+        loop {
+            match self.lock() {
+                Err(JournalError::Locked { .. }) if Instant::now() < end => thread::sleep(RETRY),
+                other => return other,
+            }
+        }
+    }
+
+    /// Refuses a journal that somebody else could have written: undo writes what it says to the files that it names.
+    fn check_owner(&self) -> Result<(), JournalError> {
+        for folder in self.folder.parent().into_iter().chain([self.folder.as_path()]) {
+            match fs::metadata(folder) {
+                Ok(meta) => owner::trusted(folder, &meta)?,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(source) => return Err(file_error("look at", folder, source)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the folder, for this user alone. One that an earlier version left open to readers is closed: whoever can open the lock
+    /// can hold it.
+    fn make(&self) -> Result<(), JournalError> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.folder)
+            .map_err(|e| file_error("create", &self.folder, e))?;
+        self.check_owner()?;
+        if fs::metadata(&self.folder).is_ok_and(|it| it.uid() == geteuid().as_raw() && it.mode() & 0o077 != 0) {
+            // On a disk that is read-only by now it stays as it is.
+            let _ = fs::set_permissions(&self.folder, fs::Permissions::from_mode(0o700));
+        }
+        Ok(())
+    }
+
     /// Takes the right to write, or says who has it.
     pub fn lock(&self) -> Result<Writer, JournalError> {
-        self.lock_with(FlockArg::LockExclusiveNonblock)
-    }
-
-    /// Takes the right to write as soon as nobody else has it.
-    pub fn lock_waiting(&self) -> Result<Writer, JournalError> {
-        self.lock_with(FlockArg::LockExclusive)
-    }
-
-    fn lock_with(&self, how: FlockArg) -> Result<Writer, JournalError> {
-        fs::create_dir_all(&self.folder).map_err(|e| file_error("create", &self.folder, e))?;
+        self.make()?;
         let path = self.folder.join("lock");
-        let open = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let open = fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(flags.bits())
+            .open(&path);
         // What was changed can be put back also when the folder has become read-only.
         let open = open.or_else(|e| match e.kind() {
             io::ErrorKind::ReadOnlyFilesystem => fs::File::open(&path).map_err(|_| e),
             _ => Err(e),
         });
         let file = open.map_err(|e| file_error("open", &path, e))?;
-        let mut lock = match Flock::lock(file, how) {
+        let mut lock = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(lock) => lock,
             Err((mut file, nix::errno::Errno::EWOULDBLOCK)) => {
                 let mut holder = String::new();

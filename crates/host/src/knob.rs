@@ -195,6 +195,13 @@ pub enum Knob {
     },
 }
 
+/// The folders of /proc/sys that knobs are in.
+const SYSCTLS: [&str; 3] = ["kernel", "net", "vm"];
+/// IFNAMSIZ of linux/if.h without the final zero.
+const NAME_MAX: usize = 15;
+/// More receive queues than any card has: a table that names a higher one is damaged.
+const QUEUES_MAX: usize = 4096;
+
 /// How a value is compared and shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Notation {
@@ -204,6 +211,45 @@ enum Notation {
 }
 
 impl Knob {
+    /// Refuses names that would lead out of the folders that knobs are in. What is read back from a journal or a copy is not believed.
+    ///
+    /// # Errors
+    /// The name and what is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Sysctl { path } => {
+                let mut parts = path.split('/');
+                let known = parts.next().is_some_and(|first| SYSCTLS.contains(&first));
+                let whole = path.contains('/') && parts.all(|part| !matches!(part, "" | "." | ".."));
+                match known && whole && !path.chars().any(char::is_control) {
+                    true => Ok(()),
+                    false => Err(format!("`{path}` is no setting under /proc/sys/{{{}}}", SYSCTLS.join(","))),
+                }
+            }
+            Self::RpsCpus { nic, .. }
+            | Self::RpsFlowCnt { nic, .. }
+            | Self::XpsCpus { nic, .. }
+            | Self::NapiThreaded { nic }
+            | Self::NapiThreadAffinity { nic, .. }
+            | Self::Mtu { nic }
+            | Self::NicFile { nic, .. }
+            | Self::Ring { nic, .. }
+            | Self::Channels { nic }
+            | Self::Coalesce { nic, .. }
+            | Self::Feature { nic, .. }
+            | Self::RssIndirection { nic } => {
+                // dev_valid_name() in net/core/dev.c, and no control characters.
+                let bad = |c: char| c == '/' || c == ':' || c.is_ascii_whitespace() || c.is_control();
+                match nic.is_empty() || nic.len() > NAME_MAX || matches!(nic.as_str(), "." | "..") || nic.contains(bad)
+                {
+                    true => Err(format!("`{nic}` is no name of an interface")),
+                    false => Ok(()),
+                }
+            }
+            Self::IrqAffinity { .. } | Self::RfsEntries | Self::Governor { .. } | Self::GuestHaltPoll => Ok(()),
+        }
+    }
+
     /// The file that holds the value, relative to the root of the file system; none for threads and ethtool settings.
     pub fn file(&self) -> Option<String> {
         Some(match self {
@@ -327,7 +373,10 @@ fn quoted(text: &str) -> String {
 /// becomes weights, which keep the shares (the order of the slots is the driver's).
 fn rss_shell(nic: &str, value: &str) -> String {
     let table: Vec<usize> = value.split_whitespace().filter_map(|q| q.parse().ok()).collect();
-    let queues = table.iter().max().map_or(0, |max| max + 1);
+    let queues = table.iter().max().map_or(0, |max| max.saturating_add(1));
+    if queues > QUEUES_MAX {
+        return format!("# the RSS table of {nic} names queue {}, which no card has", queues - 1);
+    }
     if queues > 0 && table.iter().enumerate().all(|(slot, &queue)| queue == slot % queues) {
         return format!("ethtool -X {nic} equal {queues}");
     }
@@ -401,6 +450,32 @@ mod tests {
         assert!(script.lines().all(|l| !l.starts_with("reboot")), "{script}");
         let weird = Knob::Sysctl { path: "net/core/x\ny".into() };
         assert_eq!(weird.shell("1"), "echo 1 > '/proc/sys/net/core/x\ny'", "a newline within quotes is data");
+    }
+
+    #[test]
+    fn names_that_lead_elsewhere_are_refused() {
+        let sysctl = |path: &str| Knob::Sysctl { path: path.to_owned() };
+        for good in ["net/core/rmem_max", "net/ipv4/conf/eth0.5/rp_filter", "vm/swappiness", "kernel/sched_x"] {
+            sysctl(good).check().unwrap();
+        }
+        for bad in
+            ["../../etc/passwd", "net/../../../etc/x", "net//x", "/etc/x", "", "net", "fs/x", "net/core/", "net/a\nb"]
+        {
+            assert!(sysctl(bad).check().is_err(), "{bad}");
+        }
+        for bad in ["", ".", "..", "../../../tmp/x", "a b", "a:b", "a\x1b", "sixteen-letters-"] {
+            assert!(Knob::Mtu { nic: bad.to_owned() }.check().is_err(), "{bad}");
+        }
+        Knob::Mtu { nic: "enx0a1b2c3d4e5f".into() }.check().unwrap();
+        let error = Live.write(&sysctl("../../tmp/ek-no-such"), "1").unwrap_err();
+        assert!(matches!(error, KnobError::Name { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_table_of_a_hostile_copy_makes_no_huge_command() {
+        let table = format!("0 {}", usize::MAX);
+        assert!(Knob::RssIndirection { nic: nic() }.shell(&table).starts_with('#'));
+        assert!(Knob::RssIndirection { nic: nic() }.shell("0 4000000000").len() < 200);
     }
 
     #[test]

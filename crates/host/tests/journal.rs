@@ -323,7 +323,7 @@ fn on_a_disk_of_its_own(what: impl FnOnce(&std::path::Path, &dyn Fn(&[&str])) + 
         let mount = |args: &[&str]| assert!(std::process::Command::new("mount").args(args).status().unwrap().success());
         mount(&["--make-rprivate", "/"]);
         let folder = tempfile::tempdir().unwrap();
-        mount(&["-t", "tmpfs", "-o", "size=64k", "ek", folder.path().to_str().unwrap()]);
+        mount(&["-t", "tmpfs", "-o", "size=64k,mode=700", "ek", folder.path().to_str().unwrap()]);
         what(folder.path(), &mount);
         nix::mount::umount2(folder.path(), nix::mount::MntFlags::MNT_DETACH).unwrap();
     };
@@ -400,4 +400,114 @@ fn a_session_of_another_network_namespace_says_so() {
 #[test]
 fn a_relative_folder_is_the_same_one_for_every_process() {
     assert!(Journal::at(Some("ek-state".as_ref())).folder().is_absolute());
+}
+
+#[test]
+fn a_guardian_does_not_wait_for_ever_for_a_lock_that_another_process_keeps() {
+    let (_folder, journal) = journal();
+    let mut model = machine(2);
+    let mut session = Session::begin(&journal.lock().unwrap(), "test").unwrap();
+    session.apply(&journal.lock().unwrap(), &mut model, &[change(irq(0), "1")]).unwrap();
+    let kept = fs::File::open(journal.folder().join("lock")).unwrap();
+    let kept = nix::fcntl::Flock::lock(kept, nix::fcntl::FlockArg::LockExclusive).unwrap();
+    let guardian = Guardian::arm(Root::from_files(BTreeMap::new()), Vec::new(), 0);
+    let loaded = journal.session(&session.header.session).unwrap();
+    let Verdict::Reverted { report, .. } = guardian.watch(&journal, loaded, &mut model) else { panic!() };
+    assert!(report.is_complete() && report.restored() == 1, "{report:?}");
+    assert_eq!(model.values, machine(2).values);
+    drop(kept);
+}
+
+#[test]
+fn nobody_else_can_open_the_lock_or_read_a_session() {
+    use std::os::unix::fs::PermissionsExt;
+    let state = tempfile::tempdir().unwrap();
+    // As an earlier version left it.
+    fs::create_dir(state.path().join("journal")).unwrap();
+    fs::set_permissions(state.path().join("journal"), fs::Permissions::from_mode(0o755)).unwrap();
+    let journal = Journal::at(Some(state.path()));
+    let session = Session::begin(&journal.lock().unwrap(), "test").unwrap();
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(journal.folder()), 0o700);
+    assert_eq!(mode(&journal.folder().join("lock")), 0o600);
+    assert_eq!(mode(&journal.folder().join(format!("{}.jsonl", session.header.session))), 0o600);
+}
+
+#[test]
+fn a_journal_that_somebody_else_could_have_written_is_refused() {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    let (state, journal) = journal();
+    let mut model = machine(1);
+    let mut session = Session::begin(&journal.lock().unwrap(), "test").unwrap();
+    session.apply(&journal.lock().unwrap(), &mut model, &[change(irq(0), "1")]).unwrap();
+    let name = session.header.session.clone();
+    let refused = || {
+        matches!(journal.sessions(), Err(JournalError::Foreign(_)))
+            && matches!(journal.session(&name), Err(JournalError::Foreign(_)))
+    };
+    let file = journal.folder().join(format!("{name}.jsonl"));
+    for path in [state.path(), journal.folder(), &file] {
+        let before = fs::metadata(path).unwrap().permissions();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(refused(), "{} is for all to write to", path.display());
+        fs::set_permissions(path, before).unwrap();
+        if nix::unistd::geteuid().is_root() {
+            chown(path, Some(65534), None).unwrap();
+            assert!(refused(), "{} belongs to somebody else", path.display());
+            assert!(path == file || journal.lock().is_err());
+            chown(path, Some(0), None).unwrap();
+        }
+    }
+    journal.session(&name).unwrap();
+    let away = state.path().join("away");
+    fs::rename(&file, &away).unwrap();
+    symlink(&away, &file).unwrap();
+    assert!(journal.session(&name).is_err(), "a session is no link");
+}
+
+#[test]
+fn a_session_that_names_a_file_outside_of_the_knobs_is_damaged() {
+    for knob in [
+        r#"{"kind":"sysctl","path":"../../tmp/ek-planted"}"#,
+        r#"{"kind":"sysctl","path":"/etc/shadow"}"#,
+        r#"{"kind":"mtu","nic":"../../../tmp/ek"}"#,
+    ] {
+        let (_folder, journal) = journal();
+        Session::begin(&journal.lock().unwrap(), "test").unwrap();
+        let change = format!(r#"{{"knob":{knob},"old":"planted","new":"1","reason":"x"}}"#);
+        append(&journal, &format!("{{\"record\":\"pending\",\"step\":0,\"change\":{change}}}\n"));
+        let error = journal.sessions().unwrap_err();
+        assert!(matches!(error, JournalError::Damaged { line: 2, .. }), "{knob}: {error}");
+    }
+}
+
+#[test]
+fn a_guardian_leaves_the_group_that_the_end_of_a_login_would_end() {
+    const HIERARCHIES: [&str; 3] = ["/sys/fs/cgroup/systemd", "/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
+    let mine = || fs::read_to_string("/proc/self/cgroup").unwrap();
+    if std::env::var_os("EK_GUARDIAN_GROUP").is_some() {
+        assert!(mine().contains("/ek-guardian-"), "{}", mine());
+        host::journal::leave_control_group().unwrap();
+        assert!(!mine().contains("/ek-guardian-"), "{}", mine());
+        return;
+    }
+    let folder = HIERARCHIES.iter().map(std::path::Path::new).find(|path| path.join("cgroup.procs").exists());
+    let Some(group) = folder.map(|path| path.join(format!("ek-guardian-{}", std::process::id()))) else {
+        return eprintln!("skipped: no control groups");
+    };
+    if let Err(e) = fs::create_dir(&group) {
+        return eprintln!("skipped: no control group can be made: {e}");
+    }
+    let script = "echo $$ > \"$1/cgroup.procs\" && exec \"$0\" --exact \"$2\"";
+    let output = std::process::Command::new("sh")
+        .args(["-c", script])
+        .arg(std::env::current_exe().unwrap())
+        .arg(&group)
+        .arg("a_guardian_leaves_the_group_that_the_end_of_a_login_would_end")
+        .env("EK_GUARDIAN_GROUP", "1")
+        .output()
+        .unwrap();
+    fs::remove_dir(&group).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}");
 }

@@ -21,6 +21,7 @@ pub mod stations;
 pub mod sweep;
 pub mod top;
 pub mod units;
+pub mod visible;
 
 pub use class::{Classified, ErrorClass};
 pub use cpuset::{CpuSet, CpuSetError};

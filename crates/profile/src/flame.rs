@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use inferno::flamegraph::{self, Options, color::Color};
-use model::{Classified, ErrorClass, profile::Class};
+use model::{Classified, ErrorClass, profile::Class, visible::visible_word};
 
 use crate::{
     rules::{Rule, Rules},
@@ -66,14 +66,17 @@ fn of_class(class: Class) -> (Color, &'static str) {
 /// # Errors
 /// When there are no stacks.
 pub fn flame_graph(tally: &Tally, title: &str) -> Result<Vec<u8>, FlameError> {
-    let mut lines: Vec<String> = tally.stacks().map(|(stack, samples)| format!("{stack} {samples}")).collect();
+    // Names come from processes: control characters have no place in XML.
+    let shown: Vec<(String, u64)> =
+        tally.stacks().map(|(stack, samples)| (visible_word(stack).into_owned(), samples)).collect();
+    let mut lines: Vec<String> = shown.iter().map(|(stack, samples)| format!("{stack} {samples}")).collect();
     if lines.is_empty() {
         return Err(FlameError::Empty);
     }
     lines.sort_unstable();
     let mut palette = flamegraph::color::PaletteMap::default();
     let mut used = BTreeSet::new();
-    for (stack, _) in tally.stacks() {
+    for (stack, _) in &shown {
         for (depth, name) in stack.split(';').enumerate() {
             let class = if depth == 0 || name == "[user mode]" { Some(Class::User) } else { class_of(name) };
             used.extend(class);
@@ -82,7 +85,7 @@ pub fn flame_graph(tally: &Tally, title: &str) -> Result<Vec<u8>, FlameError> {
     }
     let legend: Vec<String> = used.iter().map(|&c| format!("{}: {}", of_class(c).1, c.name())).collect();
     let mut options = Options::default();
-    options.title = title.to_owned();
+    options.title = visible_word(title).into_owned();
     options.subtitle = Some(legend.join(", "));
     options.count_name = "samples".into();
     options.palette_map = Some(&mut palette);
@@ -115,6 +118,16 @@ mod tests {
         assert!(rect_of("fib_table_lookup").contains("rgb(95,183,96)"), "{}", rect_of("fib_table_lookup"));
         assert!(rect_of("frobnicate").contains("rgb(200,200,200)"));
         assert!(svg.contains("green: IP") && svg.contains("7 samples") && svg.contains("a &lt;title&gt;"));
+    }
+
+    #[test]
+    fn the_drawing_stays_well_formed_whatever_a_process_calls_itself() {
+        let mut tally = Tally::new().keeping_stacks();
+        tally.add(&Seen { comm: "\x1b]0;\x07\u{9b}\n;x 9", frames: vec!["ip_rcv"], samples: 7, ..Seen::default() });
+        let svg = String::from_utf8(flame_graph(&tally, "host\x1b[2J").unwrap()).unwrap();
+        let body = svg.replace("\r\n", "\n");
+        assert!(!body.chars().any(|c| c.is_control() && c != '\n' && c != '\t'), "{body:?}");
+        assert!(body.contains("host\\x1b[2J"));
     }
 
     #[test]

@@ -1,7 +1,17 @@
 //! Capabilities: looked at before the first system call that needs one, dropped before the first packet is read or sent.
 
+use std::{io, os::fd::BorrowedFd, path::Path};
+
 use caps::{CapSet, CapsHashSet};
+use landlock::{
+    ABI, Access, AccessFs, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus,
+};
 use model::{Classified, ErrorClass};
+use nix::{
+    errno::Errno,
+    sys::{prctl, stat::fstat},
+    unistd::{Gid, Uid, geteuid, setgroups, setresgid, setresuid},
+};
 
 pub use caps::Capability;
 
@@ -10,7 +20,8 @@ pub use caps::Capability;
 pub enum PrivilegeError {
     /// It is missing.
     #[error(
-        "{what} needs {missing}: run as root, or give it to the program with `setcap {lower}+ep $(which evenkeel)`",
+        "{what} needs {missing}: run as root; or give it to the program for the members of a group only: \
+         `chgrp GROUP $(which evenkeel)`, `chmod 0750 $(which evenkeel)`, `setcap {lower}+ep $(which evenkeel)`",
         missing = names(missing), lower = names(missing).to_lowercase()
     )]
     Missing {
@@ -33,6 +44,14 @@ pub enum PrivilegeError {
         /// The user is root, but without them.
         is_root: bool,
     },
+    /// The kernel refused something else.
+    #[error("cannot {operation} this process: {source}")]
+    Refused {
+        /// What was tried.
+        operation: &'static str,
+        /// What went wrong.
+        source: io::Error,
+    },
     /// The kernel refused to say or to drop.
     #[error("cannot {operation} the capabilities of this process: {source}")]
     Kernel {
@@ -47,7 +66,7 @@ impl Classified for PrivilegeError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Missing { .. } | Self::NotRoot { .. } => ErrorClass::Lacking,
-            Self::Kernel { .. } => ErrorClass::Internal,
+            Self::Kernel { .. } | Self::Refused { .. } => ErrorClass::Internal,
         }
     }
 }
@@ -72,7 +91,7 @@ pub fn require(what: impl Into<String>, needed: &[Capability]) -> Result<(), Pri
 /// # Errors
 /// [`PrivilegeError::NotRoot`], or [`PrivilegeError::Kernel`] where the kernel does not tell.
 pub fn require_root(what: impl Into<String>, needed: &[Capability]) -> Result<(), PrivilegeError> {
-    let (have, is_root) = (effective()?, nix::unistd::geteuid().is_root());
+    let (have, is_root) = (effective()?, geteuid().is_root());
     let may_write = is_root || have.contains(&Capability::CAP_DAC_OVERRIDE);
     if may_write && needed.iter().all(|c| have.contains(c)) {
         return Ok(());
@@ -84,8 +103,104 @@ fn effective() -> Result<CapsHashSet, PrivilegeError> {
     caps::read(None, CapSet::Effective).map_err(|source| PrivilegeError::Kernel { operation: "read", source })
 }
 
-/// Drops every capability of this thread but `keep`. Threads that it starts later have none of them either, so this is
-/// called before the readers or senders start.
+/// What this process has to do yet with files.
+#[derive(Debug, Clone, Copy)]
+pub enum Remaining<'a> {
+    /// Reads what everybody may read; opens nothing to write.
+    Reading,
+    /// Makes and removes files in this folder.
+    FilesIn(BorrowedFd<'a>),
+}
+
+/// What of [`give_up`] the machine did not allow.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct GivenUp {
+    /// Why the process still has root's user id, which owns root's files. None: it has another one, or its files are guarded.
+    pub still_root: Option<String>,
+}
+
+/// Gives up for good what this thread may do, and with it the threads that it starts later: every capability, also those that a program
+/// started later would get (bounding set, `no_new_privs`); root's user id becomes `nobody`; and where the kernel has Landlock, nothing can be
+/// run, and nothing be written but what `remaining` names. Called before the first byte of a stranger is read.
+///
+/// A folder of another user cannot be written to by root without CAP_DAC_OVERRIDE. For such a one it is kept, if Landlock bounds it to that
+/// folder.
+///
+/// # Errors
+/// [`PrivilegeError`] if the kernel refuses.
+pub fn give_up(remaining: Remaining<'_>) -> Result<GivenUp, PrivilegeError> {
+    let refused = |operation| move |source: Errno| PrivilegeError::Refused { operation, source: source.into() };
+    let is_root = geteuid().is_root();
+    prctl::set_no_new_privs().map_err(refused("set no_new_privs for"))?;
+    let guarded = guard(remaining)?;
+    let folder = match remaining {
+        Remaining::FilesIn(folder) => Some(fstat(folder).map_err(refused("look at the folder of"))?),
+        Remaining::Reading => None,
+    };
+    // Without CAP_SETPCAP nothing can be dropped from it; no_new_privs alone keeps programs from what is in it.
+    let keep = match &folder {
+        Some(folder) if is_root && folder.st_uid != 0 => &[Capability::CAP_DAC_OVERRIDE][..],
+        _ => &[],
+    };
+    if effective()?.contains(&Capability::CAP_SETPCAP) {
+        for capability in caps::all() {
+            if !keep.contains(&capability) && caps::has_cap(None, CapSet::Bounding, capability).unwrap_or(false) {
+                let failed = |source| PrivilegeError::Kernel { operation: "drop", source };
+                caps::drop(None, CapSet::Bounding, capability).map_err(failed)?;
+            }
+        }
+    }
+    let becomes_nobody = is_root && folder.is_none();
+    let mut given_up = GivenUp::default();
+    if becomes_nobody && let Err(why) = become_nobody() {
+        given_up.still_root = (!guarded).then(|| format!("it cannot become `nobody`: {why}"));
+    }
+    if is_root && folder.is_some() && !guarded {
+        let why = "the next file of the rotation needs root, and this kernel has no Landlock to guard other files";
+        given_up.still_root = Some(why.to_owned());
+    }
+    drop_all_but(keep)?;
+    Ok(given_up)
+}
+
+/// The user and group without files: 65534 is `nobody` to the kernel itself (Documentation/admin-guide/sysctl/fs.rst, overflowuid).
+fn become_nobody() -> Result<(), Errno> {
+    const NOBODY: u32 = 65534;
+    let (user, group) = (Uid::from_raw(NOBODY), Gid::from_raw(NOBODY));
+    setgroups(&[])?;
+    setresgid(group, group, group)?;
+    setresuid(user, user, user)
+}
+
+/// Folders whose files are read while packets run: counters, settings, time zones, libraries.
+const READ: [&str; 6] = ["/proc", "/sys", "/usr", "/lib", "/lib64", "/etc/localtime"];
+
+/// Landlock (Documentation/userspace-api/landlock.rst); false where the kernel has none.
+fn guard(remaining: Remaining<'_>) -> Result<bool, PrivilegeError> {
+    let failed = |source: RulesetError| PrivilegeError::Refused {
+        operation: "guard the files of",
+        source: io::Error::other(source.to_string()),
+    };
+    // What the kernel is too old for is left out.
+    let abi = ABI::V5;
+    let mut rules =
+        Ruleset::default().handle_access(AccessFs::from_all(abi)).map_err(failed)?.create().map_err(failed)?;
+    let read = AccessFs::ReadFile | AccessFs::ReadDir;
+    for path in READ {
+        if let Ok(beneath) = PathFd::new(path) {
+            let access = if Path::new(path).is_dir() { read } else { AccessFs::ReadFile.into() };
+            rules = rules.add_rule(PathBeneath::new(beneath, access)).map_err(failed)?;
+        }
+    }
+    if let Remaining::FilesIn(folder) = remaining {
+        let files = read | AccessFs::WriteFile | AccessFs::MakeReg | AccessFs::RemoveFile | AccessFs::Truncate;
+        rules = rules.add_rule(PathBeneath::new(folder, files)).map_err(failed)?;
+    }
+    let status = rules.restrict_self().map_err(failed)?;
+    Ok(status.ruleset != RulesetStatus::NotEnforced)
+}
+
+/// Drops every capability of this thread but `keep`. What user it is, and what programs that it starts get, stays: verbs call [`give_up`].
 ///
 /// # Errors
 /// [`PrivilegeError::Kernel`] if the kernel refuses.
@@ -93,6 +208,7 @@ pub fn drop_all_but(keep: &[Capability]) -> Result<(), PrivilegeError> {
     let failed = |source| PrivilegeError::Kernel { operation: "drop", source };
     let have = caps::read(None, CapSet::Permitted).map_err(failed)?;
     let keep: CapsHashSet = keep.iter().copied().filter(|c| have.contains(c)).collect();
+    caps::clear(None, CapSet::Ambient).map_err(failed)?;
     caps::clear(None, CapSet::Inheritable).map_err(failed)?;
     caps::set(None, CapSet::Effective, &keep).map_err(failed)?;
     caps::set(None, CapSet::Permitted, &keep).map_err(failed)
@@ -104,13 +220,17 @@ mod tests {
 
     #[test]
     fn dropped_capabilities_are_missed_by_name_in_this_thread_and_those_it_starts() {
-        let lacks = || require("this test", &[Capability::CAP_NET_RAW]).map_err(|e| e.to_string());
-        let expected = "this test needs CAP_NET_RAW: run as root, or give it to the program with \
-             `setcap cap_net_raw+ep $(which evenkeel)`";
+        let lacks = || require("this test", &[Capability::CAP_NET_RAW]).unwrap_err();
         std::thread::spawn(move || {
             drop_all_but(&[]).unwrap();
-            assert_eq!(lacks().unwrap_err(), expected);
-            assert_eq!(std::thread::spawn(lacks).join().unwrap().unwrap_err(), expected);
+            for error in [lacks(), std::thread::spawn(lacks).join().unwrap()] {
+                assert!(
+                    matches!(&error, PrivilegeError::Missing { missing, .. } if *missing == [Capability::CAP_NET_RAW]),
+                    "{error}"
+                );
+                let said = error.to_string();
+                assert!(said.contains("chmod 0750") && said.contains("setcap cap_net_raw+ep"), "{said}");
+            }
         })
         .join()
         .unwrap();
@@ -120,9 +240,9 @@ mod tests {
     fn who_must_be_root_is_not_sent_to_setcap() {
         std::thread::spawn(|| {
             drop_all_but(&[]).unwrap();
-            let error = require_root("this test", &[Capability::CAP_NET_ADMIN]).unwrap_err().to_string();
-            assert!(error.starts_with("this test needs CAP_NET_ADMIN and writes root's files"), "{error}");
-            assert!(error.contains("run as root") && !error.contains("setcap"), "{error}");
+            let error = require_root("this test", &[Capability::CAP_NET_ADMIN]).unwrap_err();
+            assert!(matches!(error, PrivilegeError::NotRoot { .. }), "{error}");
+            assert!(!error.to_string().contains("setcap"), "{error}");
         })
         .join()
         .unwrap();

@@ -1,6 +1,9 @@
 //! From settings to a checked plan: nothing here sends.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use bpf::RandomSources;
 use model::CpuSet;
@@ -144,6 +147,18 @@ impl Plan {
     /// # Errors
     /// The rule or the bound that is broken, with the way out.
     pub fn new(config: GenConfig, interface: Interface) -> Result<Self, TrafficError> {
+        Self::with(config, interface, Recording::read)
+    }
+
+    /// As [`Plan::new`], with another reader of the capture file.
+    ///
+    /// # Errors
+    /// As [`Plan::new`], and the reader's own.
+    pub fn with(
+        config: GenConfig,
+        interface: Interface,
+        read: impl FnOnce(&Path) -> Result<Recording, TrafficError>,
+    ) -> Result<Self, TrafficError> {
         let bad = |text: String| Err(TrafficError::Setting(text));
         if config.duration.is_zero() || config.duration > DURATION_MAX {
             return bad(format!(
@@ -187,7 +202,7 @@ impl Plan {
                 {
                     return bad(format!("a replay at {speed} times its speed is not possible"));
                 }
-                let recording = Recording::read(&replay.path)?;
+                let recording = read(&replay.path)?;
                 // Repeating such a file at its own times would be a flood without a rate.
                 if timed && recording.timeless && config.count.is_none_or(|n| n > recording.frames.len() as u64) {
                     return bad(format!(

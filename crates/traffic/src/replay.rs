@@ -1,6 +1,9 @@
 //! Frames from a capture file (pcap or pcapng), read by libpcap.
 
-use std::path::{Path, PathBuf};
+use std::{
+    io::{self, Read, Write},
+    path::{Path, PathBuf},
+};
 
 use pcap::{Capture, Linktype, Precision};
 use wire::{Ethernet, Ip, ethernet::ether_type};
@@ -9,6 +12,9 @@ use crate::{TrafficError, interface::Interface, safety::Allowance};
 
 /// The most bytes of frames that are held in memory.
 pub const FILE_MAX: u64 = 2 << 30;
+
+/// The longest frame that libpcap reads from a file (MAXIMUM_SNAPLEN of pcap-int.h).
+const FRAME_MAX: u64 = 256 << 10;
 
 /// When the frames of a file are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -64,14 +70,29 @@ impl Recording {
                 meta.len()
             )));
         }
-        let mut capture = Capture::from_file_with_precision(path, Precision::Nano).map_err(|e| file(unreadable(e)))?;
+        Self::of(path, path)
+    }
+
+    /// Reads a file that is the standard input, and that errors call `path`: for a process that has no right to open it.
+    ///
+    /// # Errors
+    /// As [`Recording::read`].
+    pub fn read_standard_input(path: &Path) -> Result<Self, TrafficError> {
+        // The standard input's name to libpcap.
+        Self::of(Path::new("-"), path)
+    }
+
+    fn of(source: &Path, path: &Path) -> Result<Self, TrafficError> {
+        let file = |reason: String| TrafficError::File { path: path.to_owned(), reason };
+        let mut capture =
+            Capture::from_file_with_precision(source, Precision::Nano).map_err(|e| file(unreadable(e)))?;
         let link = capture.get_datalink();
         if link != Linktype::ETHERNET {
             let name = link.get_name().unwrap_or_else(|_| link.0.to_string());
             return Err(file(format!("its packets are of link type {name}, and only Ethernet (EN10MB) can be sent")));
         }
         let mut frames: Vec<(u64, Vec<u8>)> = Vec::new();
-        let (mut first_ns, mut due, mut cut_short) = (None, 0u64, 0);
+        let (mut first_ns, mut due, mut cut_short, mut total) = (None, 0u64, 0, 0);
         loop {
             let good = frames.len() as u64;
             match capture.next_packet() {
@@ -88,6 +109,12 @@ impl Recording {
                             reason: format!("a frame of {} bytes is no Ethernet frame", packet.data.len()),
                         });
                     }
+                    total += packet.data.len() as u64;
+                    if total > FILE_MAX {
+                        return Err(file(format!(
+                            "its frames have more than the {FILE_MAX} bytes that are held in memory"
+                        )));
+                    }
                     cut_short += u64::from(packet.header.len > packet.header.caplen);
                     frames.push((due, packet.data.to_vec()));
                 }
@@ -102,6 +129,51 @@ impl Recording {
         }
         let gap = if frames.len() > 1 { due / (frames.len() as u64 - 1) } else { 0 };
         Ok(Self { path: path.to_owned(), frames, span_ns: due + gap.max(1), timeless: due == 0, cut_short })
+    }
+
+    /// Writes what was read, or why not, for [`Recording::receive`]: numbers in this machine's order of bytes, then the frames.
+    ///
+    /// # Errors
+    /// What `out` says.
+    pub fn send(read: &Result<Self, TrafficError>, mut out: impl Write) -> io::Result<()> {
+        let mut put = |numbers: &[u64], bytes: &[u8]| {
+            numbers.iter().try_for_each(|number| out.write_all(&number.to_ne_bytes()))?;
+            out.write_all(bytes)
+        };
+        match read {
+            Ok(it) => {
+                let count = it.frames.len() as u64;
+                put(&[WHOLE, count, it.span_ns, u64::from(it.timeless), it.cut_short], &[])?;
+                it.frames.iter().try_for_each(|(due, bytes)| put(&[*due, bytes.len() as u64], bytes))?;
+            }
+            Err(TrafficError::Damaged { good, reason, .. }) => {
+                put(&[DAMAGED, *good, reason.len() as u64], reason.as_bytes())?;
+            }
+            Err(TrafficError::File { reason, .. }) => put(&[REFUSED, 0, reason.len() as u64], reason.as_bytes())?,
+            Err(other) => {
+                let reason = other.to_string();
+                put(&[REFUSED, 0, reason.len() as u64], reason.as_bytes())?;
+            }
+        }
+        out.flush()
+    }
+
+    /// Takes over what [`Recording::send`] wrote about the file `path`, and believes none of it: the process that wrote it has read a
+    /// stranger's file.
+    ///
+    /// # Errors
+    /// As [`Recording::read`], or that it is no answer.
+    pub fn receive(path: &Path, from: impl Read) -> Result<Self, TrafficError> {
+        let path = path.to_owned();
+        match received(from) {
+            Ok(Received::Whole(it)) => Ok(Self { path, ..it }),
+            Ok(Received::Damaged { good, reason }) => Err(TrafficError::Damaged { path, good, reason }),
+            Ok(Received::Refused(reason)) => Err(TrafficError::File { path, reason }),
+            Err(e) => {
+                let reason = format!("the process that read it gave no answer: {e}");
+                Err(TrafficError::File { path, reason })
+            }
+        }
     }
 
     /// Whether every frame may be sent on `interface`.
@@ -138,5 +210,104 @@ impl Recording {
     /// The longest frame in bytes without FCS.
     pub fn longest(&self) -> usize {
         self.frames.iter().map(|(_, b)| b.len()).max().unwrap_or(0)
+    }
+}
+
+/// First numbers of an answer of [`Recording::send`].
+const WHOLE: u64 = 0;
+const DAMAGED: u64 = 1;
+const REFUSED: u64 = 2;
+/// No reason is longer.
+const REASON_MAX: u64 = 4096;
+
+enum Received {
+    Whole(Recording),
+    Damaged { good: u64, reason: String },
+    Refused(String),
+}
+
+fn number(from: &mut impl Read) -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    from.read_exact(&mut bytes)?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+fn received(mut from: impl Read) -> io::Result<Received> {
+    let bad = |what: &str| Err(io::Error::other(what.to_owned()));
+    let (kind, count) = (number(&mut from)?, number(&mut from)?);
+    if kind != WHOLE {
+        let len = number(&mut from)?.min(REASON_MAX);
+        let mut reason = vec![0; len as usize];
+        from.read_exact(&mut reason)?;
+        let reason = String::from_utf8_lossy(&reason).into_owned();
+        return Ok(if kind == DAMAGED { Received::Damaged { good: count, reason } } else { Received::Refused(reason) });
+    }
+    let (span_ns, timeless, cut_short) = (number(&mut from)?, number(&mut from)? != 0, number(&mut from)?);
+    let (mut frames, mut total, mut last) = (Vec::new(), 0_u64, 0);
+    for _ in 0..count {
+        let (due, len) = (number(&mut from)?, number(&mut from)?);
+        total = total.saturating_add(len);
+        if len < wire::ethernet::HEADER_LEN as u64 || len > FRAME_MAX || total > FILE_MAX {
+            return bad("a frame of no possible length");
+        }
+        if due < last {
+            return bad("times that run backwards");
+        }
+        last = due;
+        let mut bytes = vec![0; len as usize];
+        from.read_exact(&mut bytes)?;
+        frames.push((due, bytes));
+    }
+    if frames.is_empty() || span_ns <= last {
+        return bad("no frames, or an end before the last");
+    }
+    Ok(Received::Whole(Recording { path: PathBuf::new(), frames, span_ns, timeless, cut_short }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Recording {
+        let frames = vec![(0, vec![1; 60]), (5, vec![2; 1514])];
+        Recording { path: "x.pcap".into(), frames, span_ns: 10, timeless: false, cut_short: 1 }
+    }
+
+    #[test]
+    fn a_recording_passes_between_processes_unchanged_and_so_do_refusals() {
+        let pass = |read: Result<Recording, TrafficError>| {
+            let mut bytes = Vec::new();
+            Recording::send(&read, &mut bytes).unwrap();
+            (read, Recording::receive(Path::new("x.pcap"), &bytes[..]))
+        };
+        let (sent, received) = pass(Ok(sample()));
+        assert_eq!(sent.unwrap(), received.unwrap());
+        let path = PathBuf::from("x.pcap");
+        for error in [
+            TrafficError::File { path: path.clone(), reason: "it holds no packets".into() },
+            TrafficError::Damaged { path, good: 7, reason: "cut".into() },
+        ] {
+            let (sent, received) = pass(Err(error));
+            assert_eq!(sent.unwrap_err().to_string(), received.unwrap_err().to_string());
+        }
+    }
+
+    #[test]
+    fn what_is_no_recording_is_refused_and_takes_no_memory() {
+        let mut bytes = Vec::new();
+        Recording::send(&Ok(sample()), &mut bytes).unwrap();
+        let refused = |bytes: &[u8]| Recording::receive(Path::new("x"), bytes).is_err();
+        for cut in 0..bytes.len() {
+            assert!(refused(&bytes[..cut]), "cut at {cut}");
+        }
+        let with = |at: usize, value: u64| {
+            let mut bytes = bytes.clone();
+            bytes[at..at + 8].copy_from_slice(&value.to_ne_bytes());
+            bytes
+        };
+        // Kind, count, end of the round, time and length of the first frame.
+        for (at, value) in [(0, 9), (8, u64::MAX), (8, 0), (16, 5), (48, u64::MAX), (48, 3), (48, 1 << 30), (40, 9)] {
+            assert!(refused(&with(at, value)), "{value} at {at}");
+        }
     }
 }

@@ -1,8 +1,6 @@
 //! The lab of one point: `net` has the flood and the clients, `host` the listener; one link with one queue in between, or a gateway
 //! with a link to each.
 
-use std::process::Command;
-
 use bpf::FloodEnd;
 use lab::{Lab, Namespace, NamespaceHandle, VethEnd};
 
@@ -137,7 +135,7 @@ fn prepare(ns: &Namespace, end: &VethEnd, napi: bool) -> Result<(), BenchError> 
 pub(super) fn command(ns: &NamespaceHandle, program: &str, arguments: &[&str]) -> Result<String, BenchError> {
     let shown = || format!("{program} {}", arguments.join(" "));
     let output = ns
-        .run(|| Command::new(program).args(arguments).output())?
+        .run(|| sys::program::command(program).args(arguments).output())?
         .map_err(|error| BenchError::Machine(format!("cannot run `{}`: {error}; install {program}", shown())))?;
     if !output.status.success() {
         let why = String::from_utf8_lossy(&output.stderr);

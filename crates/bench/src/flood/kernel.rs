@@ -169,7 +169,7 @@ fn counted(ruleset: &str) -> u64 {
 pub(super) fn load(host: &NamespaceHandle, rules: &str) -> Result<(), BenchError> {
     let failed = |why: String| BenchError::Machine(format!("nft does not take the rules of the lab: {why}"));
     let fed = host.run(|| {
-        let mut nft = std::process::Command::new("nft")
+        let mut nft = sys::program::command("nft")
             .args(["-f", "-"])
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

@@ -1,9 +1,6 @@
 //! The file of a run: whole after every trial, so that nothing that was measured is ever lost.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 use host::file::{self, FileError, PUBLIC, Whole};
 use model::{
@@ -145,8 +142,8 @@ pub fn load_run(path: &Path) -> Result<BenchRun, BenchError> {
 
 fn read<T: for<'a> Deserialize<'a>>(path: &Path, what: &str, how: &str) -> Result<T, BenchError> {
     let shown = path.display();
-    let text = fs::read_to_string(path)
-        .map_err(|e| BenchError::Setting(format!("cannot read the run {shown}: {e}; {how}")))?;
+    let text =
+        file::read_text(path).map_err(|e| BenchError::Setting(format!("cannot read the run {shown}: {e}; {how}")))?;
     let value: serde_json::Value =
         serde_json::from_str(&text).map_err(|e| BenchError::Setting(format!("{shown} is not {what}: {e}; {how}")))?;
     let expected = Document::new(NAME, SCHEMA, ()).schema;

@@ -3,8 +3,12 @@
 use std::{
     fs,
     hash::{BuildHasher, RandomState},
+    io,
     mem::{MaybeUninit, offset_of},
-    os::fd::{AsFd, BorrowedFd},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::fs::DirBuilderExt,
+    },
     path::{Path, PathBuf},
     sync::atomic::Ordering,
 };
@@ -14,7 +18,7 @@ use libbpf_rs::{
     skel::{OpenSkel, Skel, SkelBuilder},
 };
 use nix::time::{ClockId, clock_gettime};
-use sys::map_mmap::SharedMemory;
+use sys::{map_mmap::SharedMemory, owner::trusted_folder};
 
 use super::{
     PROGRAM,
@@ -97,7 +101,13 @@ impl ShieldShared {
     /// [`XdpError::Pin`] with the path.
     pub fn pin(&mut self, dir: &Path) -> Result<(), XdpError> {
         let was_there = dir.exists();
-        fs::create_dir_all(dir).map_err(|source| XdpError::pin("make", dir, source))?;
+        // In a folder that all can write to, somebody else may have put a link or a folder there.
+        match fs::DirBuilder::new().mode(0o700).create(dir) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                trusted_folder(dir).map_err(|source| XdpError::pin("use the folder", dir, source))?;
+            }
+            made => made.map_err(|source| XdpError::pin("make", dir, source))?,
+        }
         for n in 0..self.maps.len() {
             let (name, map) = &mut self.maps[n];
             let path = path_of(dir, name);

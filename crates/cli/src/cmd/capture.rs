@@ -25,7 +25,7 @@ use model::CpuSet;
 use port::{PacketOptions, PortError};
 use sys::{
     packet::FanoutAlgorithm,
-    privilege::{self, Capability},
+    privilege::{self, Capability, Remaining},
 };
 
 pub(crate) use args::CaptureArgs;
@@ -71,9 +71,16 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     let sources = open(&config, filter.of(backend), &plan)?;
     let attachment = capture::open::attachment(sources.iter().map(|(source, _)| source));
     let sink = sink(&config, &host, filter.of(backend))?;
-    // Later files of a rotation may lie in a folder of another user.
-    let rotating = matches!(&config.target, Some(Target::File(_, rotation)) if rotation.is_on());
-    privilege::drop_all_but(if rotating { &[Capability::CAP_DAC_OVERRIDE] } else { &[] })?;
+    let folder = match &sink {
+        Sink::Pcapng(output) => output.folder(),
+        _ => None,
+    };
+    // From here on strangers' packets are read.
+    if let Some(why) = privilege::give_up(folder.map_or(Remaining::Reading, Remaining::FilesIn))?.still_root {
+        note(format_args!(
+            "warning: the capture goes on with root's user id, without capabilities but for files: {why}"
+        ));
+    }
     let mut progress = show::Progress::new(&config);
     let report = run::run(sources, sink, limits(&config), &stop, |elapsed, readers| progress.tick(elapsed, readers));
     let shown = show::report(&config, &plan, attachment, choice.as_ref(), &report);

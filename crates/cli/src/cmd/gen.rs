@@ -2,7 +2,10 @@
 
 use std::{
     cmp::Ordering,
-    path::PathBuf,
+    fs::File,
+    io::{self, BufReader},
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
@@ -10,16 +13,17 @@ use std::{
 use anyhow::anyhow;
 use clap::{ArgGroup, Args, ValueEnum};
 use model::{CpuSet, schema::Document, units};
-use sys::privilege;
+use sys::privilege::{self, Remaining};
 use traffic::{
     Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Pacing, Plan, Ports, Prefix, Rate,
-    ReplayConfig, StreamConfig, Timing,
+    Recording, ReplayConfig, StreamConfig, Timing, TrafficError,
     plan::{Frames, NOBODY},
+    replay::FILE_MAX,
 };
 use wire::{FrameSize, IMIX, Kind, Mac, Tag, ethernet::ether_type};
 
 use crate::{
-    failure::{Failure, Outcome, note, print},
+    failure::{Failure, Outcome, cannot_write, note, print},
     numbers::number,
 };
 
@@ -194,7 +198,7 @@ impl BackendArg {
 
 /// Sends, and says what was really sent.
 pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
-    let plan = Plan::new(args.config()?, Interface::look(&args.interface)?)?;
+    let plan = Plan::with(args.config()?, Interface::look(&args.interface)?, read)?;
     if let Frames::Recording(recording) = &plan.frames
         && recording.cut_short > 0
     {
@@ -211,8 +215,10 @@ pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
     let (backend, _) = traffic::backend::choose(&plan)?;
     privilege::require(format!("gen with {}", backend.name()), backend.needs())?;
     let ready = traffic::prepare(&plan)?;
-    // All is open: neither sending nor counting takes a capability.
-    privilege::drop_all_but(&[])?;
+    // All is open: neither sending nor counting takes a right.
+    if let Some(why) = privilege::give_up(Remaining::Reading)?.still_root {
+        note(format_args!("warning: gen goes on with root's user id, without capabilities: {why}"));
+    }
     let report = ready.run(&stop, |p| {
         let (seconds, frames) = (p.elapsed.as_secs_f64(), units::grouped(p.handed));
         note(format_args!("{seconds:4.0} s  {frames} frames  {}", units::pps(p.pps)));
@@ -225,6 +231,43 @@ pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
         false => text(&report),
     };
     print(&text).map(|()| Outcome::Fine)
+}
+
+/// Read a capture file from the standard input and write its frames for `gen`.
+#[derive(Debug, Args)]
+pub(crate) struct FramesArgs {
+    /// The file's name, for errors.
+    name: PathBuf,
+}
+
+/// Has the file read by a process that may do nothing: libpcap meets what a stranger wrote there, before this one gives up its rights.
+fn read(path: &Path) -> Result<Recording, TrafficError> {
+    let failed = |e: io::Error| TrafficError::File { path: path.to_owned(), reason: e.to_string() };
+    let file = File::open(path).map_err(failed)?;
+    let len = file.metadata().map_err(failed)?.len();
+    if len > FILE_MAX {
+        return Err(failed(io::Error::other(format!(
+            "it has {len} bytes, and {FILE_MAX} is the most that is held in memory"
+        ))));
+    }
+    let program = std::env::current_exe().map_err(failed)?;
+    let mut child =
+        Command::new(program).arg("frames").arg(path).stdin(file).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let read = match child.stdout.take() {
+        Some(out) => Recording::receive(path, BufReader::with_capacity(1 << 16, out)),
+        None => Err(failed(io::ErrorKind::BrokenPipe.into())),
+    };
+    // One that goes on after a wrong answer has nobody to write to.
+    child.wait().map_err(failed)?;
+    read
+}
+
+/// Is that process.
+pub(crate) fn frames(args: &FramesArgs) -> Result<Outcome, Failure> {
+    privilege::give_up(Remaining::Reading)?;
+    let read = Recording::read_standard_input(&args.name);
+    Recording::send(&read, io::BufWriter::with_capacity(1 << 16, io::stdout().lock())).map_err(cannot_write)?;
+    Ok(Outcome::Fine)
 }
 
 impl GenArgs {

@@ -38,6 +38,8 @@ pub(crate) enum Verb {
     Gen(Box<r#gen::GenArgs>),
     Snapshot(snapshot::SnapshotArgs),
     #[command(hide = true)]
+    Frames(r#gen::FramesArgs),
+    #[command(hide = true)]
     Completions(meta::CompletionsArgs),
     #[command(hide = true)]
     Man(meta::ManArgs),
@@ -61,6 +63,7 @@ impl Verb {
             Self::Report(args) => report::run(&args),
             Self::Undo(args) => undo::run(&args),
             Self::Confirm(args) => undo::confirm(&args),
+            Self::Frames(args) => r#gen::frames(&args),
             Self::Completions(args) => meta::completions(&args),
             Self::Man(args) => meta::man(&args),
         }

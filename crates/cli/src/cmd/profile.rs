@@ -1,7 +1,6 @@
 //! `evenkeel profile`: what the CPU time goes to.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     sync::{
         Arc,
@@ -195,8 +194,8 @@ fn print_comparison(a: &Path, b: &Path, json: bool) -> Result<Outcome, Failure> 
 fn saved(path: &Path) -> Result<Profile, Failure> {
     let shown = path.display();
     let how = "save one with `evenkeel profile --save FILE`";
-    let text =
-        fs::read_to_string(path).map_err(|e| Failure::usage(anyhow!("cannot read the profile {shown}: {e}; {how}")))?;
+    let text = host::file::read_text(path)
+        .map_err(|e| Failure::usage(anyhow!("cannot read the profile {shown}: {e}; {how}")))?;
     let value: serde_json::Value =
         serde_json::from_str(&text).map_err(|e| Failure::usage(anyhow!("{shown} is no profile: {e}; {how}")))?;
     let expected = Document::new("profile", SCHEMA, ()).schema;

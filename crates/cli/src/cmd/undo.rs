@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    os::unix::fs::MetadataExt,
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -12,7 +12,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use host::{
     Root,
-    journal::{Guardian, Journal, Session, StepState, UndoOptions, UndoReport, Verdict},
+    journal::{Guardian, Journal, Session, StepState, UndoOptions, UndoReport, Verdict, leave_control_group},
     knob::Live,
 };
 use model::schema::Document;
@@ -296,7 +296,8 @@ pub(crate) fn start_guardian(
 ) -> Result<(), Failure> {
     let state = journal.folder().parent().unwrap_or_else(|| journal.folder());
     let log = state.join("guardian.log");
-    let open = fs::OpenOptions::new().create(true).append(true).open(&log);
+    let flags = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
+    let open = fs::OpenOptions::new().create(true).append(true).mode(0o600).custom_flags(flags.bits()).open(&log);
     let log = open.with_context(|| format!("cannot write {}", log.display())).map_err(Failure::lacking)?;
     let program = std::env::current_exe().context("cannot find this program's own file").map_err(Failure::internal)?;
     let mut command = Command::new(program);
@@ -311,11 +312,18 @@ pub(crate) fn start_guardian(
     if let Some(out) = child.stdout.take() {
         BufReader::new(out).read_line(&mut line).context("cannot hear the guardian").map_err(Failure::internal)?;
     }
-    let deadline = line.trim().strip_prefix("armed ").and_then(|ms| ms.parse().ok());
+    let mut words = line.trim().splitn(3, ' ');
+    let deadline = words.next().filter(|&word| word == "armed").and_then(|_| words.next()?.parse().ok());
     let deadline = deadline.ok_or_else(|| {
         let log = state.join("guardian.log");
         Failure::internal(anyhow!("the guardian did not start, so nothing was changed; see {}", log.display()))
     })?;
+    if let Some(group) = words.next() {
+        note(format_args!(
+            "warning: the guardian cannot leave its control group {group}: whatever ends that group (the end of your login, with \
+             KillUserProcesses=yes) ends the guardian, and the changes then stay"
+        ));
+    }
     Ok(session.guarded(child.id(), deadline)?)
 }
 
@@ -325,7 +333,8 @@ fn guard(journal: &Journal, session: &str, seconds: u64, nics: Vec<String>) -> R
     // Before it says that it watches: a session that it cannot read it could not take back.
     let loaded = journal.session(session)?;
     let guardian = Guardian::arm(Root::live(), nics, seconds);
-    print(&format!("armed {}\n", guardian.deadline_boottime_ms()))?;
+    let stays = leave_control_group().err().map_or(String::new(), |group| format!(" {group}"));
+    print(&format!("armed {}{stays}\n", guardian.deadline_boottime_ms()))?;
     match guardian.watch(journal, loaded, &mut Live) {
         Verdict::Confirmed => note(format_args!("session {session}: confirmed")),
         Verdict::UndoneAlready => note(format_args!("session {session}: undone already")),

@@ -2,7 +2,7 @@
 
 use std::{
     io::{Read, Write},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     sync::mpsc::{self, Receiver},
     thread,
     time::{Duration, Instant},
@@ -32,7 +32,7 @@ pub(super) fn ssh(
     command: &str,
     input: Option<&[u8]>,
 ) -> Result<Answer, NodesError> {
-    let mut ssh = Command::new("ssh");
+    let mut ssh = sys::program::command("ssh");
     // The user's own come first: ssh takes the first value of each option.
     for option in &options.ssh_options {
         ssh.arg("-o").arg(option);

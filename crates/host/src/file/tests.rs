@@ -170,6 +170,12 @@ fn the_standard_output_is_written_to_under_its_name_in_dev() {
 }
 
 #[test]
+fn a_device_without_end_is_not_read_to_its_end() {
+    assert!(read_text(Path::new("/dev/zero")).unwrap_err().to_string().contains("MiB"));
+    assert_eq!(read_text(Path::new("/dev/null")).unwrap(), "");
+}
+
+#[test]
 fn a_temporary_folder_is_new_and_for_us_alone() {
     let folder = temporary_folder().unwrap();
     assert_eq!(mode_of(folder.path()), 0o700);

@@ -1,6 +1,9 @@
 //! Commit-confirm: a process of its own that takes a session back unless a confirmation comes in time.
 
 use std::{
+    fs,
+    io::Write,
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -37,6 +40,8 @@ pub enum Verdict {
 const NOISE_PER_SECOND: f64 = 100.0;
 /// For how many seconds in a row.
 const SECONDS_IN_A_ROW: u32 = 3;
+/// Time that another process has to give the lock back before the guardian acts without it.
+const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 /// How often the guardian looks.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -102,7 +107,8 @@ impl Guardian {
 }
 
 fn revert(journal: &Journal, session: Session, store: &mut dyn Store, reason: String) -> Verdict {
-    let writer = journal.lock_waiting().unwrap_or_else(|_| journal.without_lock());
+    // Whoever holds the lock must not keep an untested change in force.
+    let writer = journal.lock_within(LOCK_PATIENCE).unwrap_or_else(|_| journal.without_lock());
     // A confirmation may have come while we waited for the lock.
     let mut session = journal.session(&session.header.session).unwrap_or(session);
     if session.confirmed {
@@ -114,6 +120,34 @@ fn revert(journal: &Journal, session: Session, store: &mut dyn Store, reason: St
         report.unrecorded.get_or_insert_with(|| error.to_string());
     }
     Verdict::Reverted { reason, report }
+}
+
+/// Moves this process to the root of the control groups that systemd ends sessions by, so that the end of a login does not end the
+/// guardian. Other controllers' groups (limits) stay.
+///
+/// # Errors
+/// The group in which it stays, and why.
+pub fn leave_control_group() -> Result<(), String> {
+    // cgroups(7): `0::PATH` is version 2, `N:name=systemd:PATH` what systemd uses beside version 1.
+    let text = fs::read_to_string("/proc/self/cgroup").map_err(|e| format!("/proc/self/cgroup: {e}"))?;
+    for line in text.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else { continue };
+        let mounts: &[&str] = match controllers {
+            "" => &["/sys/fs/cgroup/unified", "/sys/fs/cgroup"],
+            "name=systemd" => &["/sys/fs/cgroup/systemd"],
+            _ => continue,
+        };
+        if group == "/" {
+            continue;
+        }
+        let roots = mounts.iter().map(|mount| Path::new(mount).join("cgroup.procs"));
+        // Without O_CREAT: a file made there would be no control group.
+        let Some(procs) = roots.into_iter().find(|procs| procs.exists()) else { continue };
+        let moved = fs::OpenOptions::new().write(true).open(&procs).and_then(|mut file| file.write_all(b"0"));
+        moved.map_err(|e| format!("{group} ({}: {e})", procs.display()))?;
+    }
+    Ok(())
 }
 
 /// Every packet that the interfaces and the softnet backlog have dropped so far; a counter that is missing counts as 0.

@@ -2,11 +2,14 @@
 
 use std::{
     fs,
-    io::{self, Write},
-    os::unix::fs::MetadataExt,
+    io::{self, Read, Write},
+    os::unix::fs::{MetadataExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
+
+use nix::fcntl::OFlag;
+use sys::owner;
 
 use super::{Header, JournalError, Outcome, Record, Writer, file_error};
 use crate::knob::Change;
@@ -58,7 +61,7 @@ impl Session {
             let session = format!("{started_unix_ns}-{pid}");
             let path = writer.journal().folder().join(format!("{session}.jsonl"));
             // Two sessions in one file would be neither.
-            match fs::OpenOptions::new().write(true).create_new(true).open(&path) {
+            match fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
                 Ok(_) => {}
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(e) => return Err(file_error("write", &path, e)),
@@ -77,7 +80,12 @@ impl Session {
     /// Reads a session file. A torn last line is ignored: the change it would have announced was never made. None when
     /// not even the first line is whole.
     pub(super) fn load(path: &Path) -> Result<Option<Self>, JournalError> {
-        let text = fs::read_to_string(path).map_err(|e| file_error("read", path, e))?;
+        let failed = |e| file_error("read", path, e);
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+        let mut file = fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).map_err(failed)?;
+        owner::trusted(path, &file.metadata().map_err(failed)?)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(failed)?;
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);
         let mut session: Option<Self> = None;
         for (index, line) in whole.lines().enumerate() {
@@ -109,6 +117,7 @@ impl Session {
                 if step as usize != self.steps.len() {
                     return Err(format!("step {step} where {} was due", self.steps.len()));
                 }
+                change.knob.check()?;
                 self.steps.push(Step { change, outcome: None, undone: None });
             }
             Record::Ended { step, outcome } => self.step(step)?.outcome = Some(outcome),

@@ -19,6 +19,12 @@ pub enum KnobError {
         /// The file or object that is missing.
         object: String,
     },
+    /// It has a name that leads elsewhere.
+    #[error("the setting is refused: {problem}")]
+    Name {
+        /// The name, and what is wrong with it.
+        problem: String,
+    },
     /// Reading failed.
     #[error("cannot read {knob} ({object}): {source}")]
     Read {
@@ -133,6 +139,7 @@ pub struct Live;
 
 impl Store for Live {
     fn read(&mut self, knob: &Knob) -> Result<String, KnobError> {
+        knob.check().map_err(|problem| KnobError::Name { problem })?;
         match (knob.file(), knob) {
             (Some(file), _) => read_file(knob, &file),
             (None, Knob::NapiThreadAffinity { pid, .. }) => thread_affinity(knob, *pid),
@@ -141,6 +148,7 @@ impl Store for Live {
     }
 
     fn write(&mut self, knob: &Knob, value: &str) -> Result<(), KnobError> {
+        knob.check().map_err(|problem| KnobError::Name { problem })?;
         match (knob.file(), knob) {
             (Some(file), _) => write_file(knob, &file, value),
             (None, Knob::NapiThreadAffinity { pid, .. }) => set_thread_affinity(knob, *pid, value),

@@ -10,6 +10,8 @@ use super::{MAX_COPY_BYTES, MAX_FILE_BYTES, RootError};
 
 /// How many links may follow each other, as in the kernel.
 const MAX_LINKS: u32 = 40;
+/// More than the names in any /proc or /sys.
+const MAX_NAME_BYTES: u64 = 1 << 16;
 
 /// One entry of a [`Tree`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -136,22 +138,31 @@ pub(super) fn read_tar(reader: impl Read, path: &Path) -> Result<Tree, RootError
     let mut tree = Tree::default();
     let mut total = 0;
     let mut archive = tar::Archive::new(io::BufReader::with_capacity(1 << 16, reader));
-    for entry in archive.entries().map_err(bad)? {
+    let mut long = LongNames::default();
+    // Raw: the entries that only say more of the next one count like all others, before they are read.
+    for entry in archive.entries().map_err(bad)?.raw(true) {
         let mut entry = entry.map_err(bad)?;
-        let raw = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let kind = entry.header().entry_type();
+        total = entry.size().saturating_add(total);
+        if total > MAX_COPY_BYTES {
+            return Err(bad(io::Error::other(format!("it claims more than {MAX_COPY_BYTES} bytes"))));
+        }
+        if long.take(kind, &mut entry).map_err(bad)? {
+            continue;
+        }
+        let LongNames { path: long_path, link: long_link } = std::mem::take(&mut long);
+        let raw = long_path.unwrap_or_else(|| String::from_utf8_lossy(&entry.path_bytes()).into_owned());
         let name = raw.trim_start_matches("./").trim_matches('/').to_owned();
         if name.is_empty() || super::check(&name).is_err() {
             continue;
         }
-        let kind = entry.header().entry_type();
         if kind.is_dir() {
             tree.insert(name, Node::Folder);
         } else if kind.is_symlink() {
-            let target = entry.link_name_bytes().map(|t| String::from_utf8_lossy(&t).into_owned());
-            tree.insert(name, Node::Link(target.unwrap_or_default()));
+            let short = || entry.link_name_bytes().map(|t| String::from_utf8_lossy(&t).into_owned());
+            tree.insert(name, Node::Link(long_link.or_else(short).unwrap_or_default()));
         } else if kind.is_file() {
-            total = entry.size().saturating_add(total);
-            if entry.size() > MAX_FILE_BYTES || total > MAX_COPY_BYTES {
+            if entry.size() > MAX_FILE_BYTES {
                 return Err(bad(io::Error::other(format!("{name} claims {} bytes", entry.size()))));
             }
             let mut bytes = Vec::new();
@@ -163,6 +174,44 @@ pub(super) fn read_tar(reader: impl Read, path: &Path) -> Result<Tree, RootError
         }
     }
     Ok(tree)
+}
+
+/// What entries before an entry say of it: names that do not fit its header (GNU's `L` and `K`, pax's `x`).
+#[derive(Default)]
+struct LongNames {
+    path: Option<String>,
+    link: Option<String>,
+}
+
+impl LongNames {
+    /// Takes over an entry that only says more of the next one; false for any other.
+    fn take(&mut self, kind: tar::EntryType, entry: &mut impl Read) -> io::Result<bool> {
+        let known = kind.is_gnu_longname() || kind.is_gnu_longlink() || kind.is_pax_local_extensions();
+        if !known && !kind.is_pax_global_extensions() {
+            return Ok(false);
+        }
+        let mut bytes = Vec::new();
+        entry.take(MAX_NAME_BYTES + 1).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > MAX_NAME_BYTES {
+            return Err(io::Error::other(format!("a name has more than {MAX_NAME_BYTES} bytes")));
+        }
+        let text = |bytes: &[u8]| Some(String::from_utf8_lossy(bytes).trim_end_matches('\0').to_owned());
+        if kind.is_gnu_longname() {
+            self.path = text(&bytes);
+        } else if kind.is_gnu_longlink() {
+            self.link = text(&bytes);
+        } else if kind.is_pax_local_extensions() {
+            for said in tar::PaxExtensions::new(&bytes) {
+                let said = said?;
+                match said.key_bytes() {
+                    b"path" => self.path = text(said.value_bytes()),
+                    b"linkpath" => self.link = text(said.value_bytes()),
+                    _ => {}
+                }
+            }
+        }
+        Ok(true)
+    }
 }
 
 #[cfg(test)]
@@ -183,6 +232,54 @@ mod tests {
         .map(|(path, node)| (path.to_owned(), node))
         .into_iter()
         .collect()
+    }
+
+    /// One entry of a tar, which claims `claims` bytes.
+    fn entry(kind: tar::EntryType, name: &str, body: &[u8], claims: u64) -> Vec<u8> {
+        let mut header = tar::Header::new_gnu();
+        header.set_path(name).unwrap();
+        header.set_entry_type(kind);
+        header.set_size(claims);
+        header.set_cksum();
+        let mut out = header.as_bytes().to_vec();
+        out.extend(body);
+        out.resize(out.len().next_multiple_of(512), 0);
+        out
+    }
+
+    fn read(bytes: &[u8], zeros: u64) -> Result<Tree, RootError> {
+        read_tar(bytes.chain(io::repeat(0).take(zeros)), Path::new("x.tar"))
+    }
+
+    #[test]
+    fn names_too_long_for_their_header_are_read_in_both_forms() {
+        use tar::EntryType;
+        let long = format!("sys/{}/file", "a".repeat(150));
+        let pax = format!("path={long}2\n");
+        let pax = format!("{} {pax}", pax.len() + 4);
+        let tar = [
+            entry(EntryType::GNULongName, "x", long.as_bytes(), long.len() as u64),
+            entry(EntryType::Regular, "short", b"1", 1),
+            entry(EntryType::XHeader, "x", pax.as_bytes(), pax.len() as u64),
+            entry(EntryType::Regular, "short", b"2", 1),
+            entry(EntryType::Regular, "sys/plain", b"3", 1),
+        ]
+        .concat();
+        let tree = read(&tar, 1024).unwrap();
+        let values = [long.clone(), format!("{long}2"), "sys/plain".into(), "short".into()]
+            .map(|path| tree.read(&path).map(str::to_owned));
+        assert_eq!(values, [Some("1".into()), Some("2".into()), Some("3".into()), None]);
+    }
+
+    #[test]
+    fn entries_that_say_more_of_others_are_limited_too() {
+        use tar::EntryType;
+        for kind in [EntryType::GNULongName, EntryType::GNULongLink, EntryType::XHeader, EntryType::XGlobalHeader] {
+            let tar = entry(kind, "x", b"", 2 << 30);
+            assert!(matches!(read(&tar, 2 << 30), Err(RootError::NotATar { .. })), "{kind:?} of 2 GB");
+            let tar = entry(kind, "x", b"", 1 << 20);
+            assert!(matches!(read(&tar, 1 << 20), Err(RootError::NotATar { .. })), "{kind:?} of 1 MB");
+        }
     }
 
     #[test]

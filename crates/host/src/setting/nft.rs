@@ -1,9 +1,10 @@
 //! The rules of nftables, and runs of rules that one lookup in a set would replace.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sys::program::command;
 
 use super::{Missing, asked};
 use crate::root::Root;
@@ -30,7 +31,7 @@ pub struct LinearRun {
 pub fn ruleset(root: &Root) -> Result<Value, Missing> {
     let rules: Value = asked(root, "nft", || {
         let output =
-            Command::new("nft").args(["-j", "-t", "list", "ruleset"]).stdin(Stdio::null()).output().map_err(|e| {
+            command("nft").args(["-j", "-t", "list", "ruleset"]).stdin(Stdio::null()).output().map_err(|e| {
                 Missing(format!("cannot run nft to list the rules: {e} (the Debian package is nftables)"))
             })?;
         if !output.status.success() {

@@ -1,7 +1,7 @@
 //! Rules as text, from the programs that administrators know: `nft -a -t list ruleset`, and `iptables-legacy-save -c` where
 //! tables of the old kind are in use.
 
-use std::{collections::BTreeMap, io, process::Command};
+use std::{collections::BTreeMap, io};
 
 use super::{
     nft::{Chain, ChainKey, Rule, RuleKey, Rules, Verdict},
@@ -46,7 +46,7 @@ fn words(text: &str) -> String {
 }
 
 fn run(program: &str, arguments: &[&str]) -> io::Result<String> {
-    let output = Command::new(program).args(arguments).output()?;
+    let output = sys::program::command(program).args(arguments).output()?;
     if !output.status.success() {
         let why = String::from_utf8_lossy(&output.stderr);
         return Err(io::Error::other(why.lines().next().unwrap_or("it failed without a word").to_owned()));
@@ -163,7 +163,7 @@ mod tests {
                 assert!(std::env::var_os("CI").is_none(), "no namespace: {e}");
                 return eprintln!("skipped: no namespace ({e}): run as root");
             }
-            let mut child = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().expect("nft");
+            let mut child = sys::program::command("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().expect("nft");
             child.stdin.take().expect("a pipe").write_all(rules.as_bytes()).expect("nft reads");
             assert!(child.wait().expect("nft ends").success());
             let text = listing().expect("a listing");

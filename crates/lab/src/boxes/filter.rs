@@ -3,7 +3,7 @@
 use std::{
     io::Write,
     net::{Ipv4Addr, Ipv6Addr},
-    process::{Command, Output, Stdio},
+    process::{Output, Stdio},
 };
 
 use serde_json::{Value, json};
@@ -91,7 +91,7 @@ fn address(n: u32, ip: &str) -> String {
 /// Runs `nft` in the namespace of the calling thread.
 fn nft(args: &[&str], input: &str) -> Result<Output, LabError> {
     let failed = |said: String| LabError::Nft { what: args.join(" "), said };
-    let mut child = Command::new("nft")
+    let mut child = sys::program::command("nft")
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -3,7 +3,7 @@
 use std::{
     io::Write,
     os::unix::process::{CommandExt, ExitStatusExt},
-    process::{Child, Command, Stdio},
+    process::{Child, Stdio},
     sync::{
         Arc, OnceLock,
         mpsc::{Receiver, Sender, SyncSender, TrySendError, channel, sync_channel},
@@ -17,6 +17,7 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
+use sys::program::{command, refuse_foreign};
 
 use super::{EventError, line};
 use crate::detect::config::HookConfig;
@@ -49,6 +50,12 @@ impl Hook {
     /// [`EventError::Hook`] if the thread cannot be had.
     pub fn start(config: &HookConfig) -> Result<Self, EventError> {
         let program = config.run.first().cloned().unwrap_or_default();
+        // Now, and again whenever it is started: root must not run what others can change.
+        refuse_foreign(program.as_ref()).map_err(|distrust| EventError::Hook {
+            program: program.clone(),
+            event: "start",
+            reason: format!("{distrust}; a hook runs as root: give it and its folders to root, writable by root alone"),
+        })?;
         let (events, waiting) = sync_channel(WAITING_MAX);
         let (failed, failures) = channel();
         let (end, timeout) = (End::default(), timeout(config));
@@ -113,7 +120,8 @@ fn timeout(config: &HookConfig) -> Duration {
 /// Runs it once: no shell, a group of its own, the event on its standard input.
 fn run(config: &HookConfig, event: &ShieldEvent, end: &End) -> Result<(), String> {
     let (program, arguments) = config.run.split_first().ok_or("no program is named")?;
-    let mut child = Command::new(program)
+    refuse_foreign(program.as_ref()).map_err(|distrust| distrust.to_string())?;
+    let mut child = command(program)
         .args(arguments)
         .env("EVENKEEL_EVENT", event.what.word())
         .env("EVENKEEL_ATTACK", event.attack.to_string())
@@ -155,5 +163,31 @@ fn wait(child: &mut Child, timeout: Duration, end: &End) -> Result<(), String> {
             }
             Err(e) => return Err(format!("its end cannot be waited for: {e}")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_others_can_write_is_not_run_as_root() {
+        if !nix::unistd::geteuid().is_root() {
+            return eprintln!("skipped: for root only");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("hook");
+        fs::write(&program, "#!/bin/sh\n").unwrap();
+        let run = vec![program.to_str().unwrap().to_owned()];
+        let config = HookConfig { run, timeout_s: 1.0 };
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        Hook::start(&config).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(Hook::start(&config), Err(EventError::Hook { event: "start", .. })));
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(Hook::start(&config), Err(EventError::Hook { event: "start", .. })));
     }
 }

@@ -24,6 +24,7 @@ pub(super) struct Left {
 impl Left {
     pub(super) fn find(settings: &Settings) -> Result<Option<Self>, ShieldError> {
         let places = &settings.places;
+        places.check()?;
         if !places.link().exists() {
             // The rest of a start that was broken off.
             if places.pins.exists() {

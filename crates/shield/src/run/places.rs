@@ -9,6 +9,7 @@ use std::{
 };
 
 use host::file::{self, FileError, PRIVATE};
+use sys::owner::trusted_folder;
 
 use crate::{between, error::ShieldError};
 
@@ -106,11 +107,31 @@ impl Places {
         self.pins.parent().unwrap_or(Path::new(BPFFS))
     }
 
+    /// Refuses folders under these names that are links or somebody else's: what is in them is believed, and emptied.
+    ///
+    /// # Errors
+    /// Which, and why.
+    pub fn check(&self) -> Result<(), ShieldError> {
+        for path in [&self.pins, &self.state] {
+            match trusted_folder(path) {
+                // What cannot be looked at cannot be used either, as will be told.
+                Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {}
+                Err(source) => {
+                    let operation = "use what was found at";
+                    return Err(ShieldError::Place { operation, path: path.clone(), source });
+                }
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Makes the folder for what is kept, for root alone.
     ///
     /// # Errors
-    /// It cannot be made.
+    /// It cannot be made, or somebody else has made it.
     pub fn make(&self) -> Result<(), ShieldError> {
+        self.check()?;
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.state).map_err(|source| ShieldError::Place {
             operation: "make the folder",
             path: self.state.clone(),
@@ -146,6 +167,7 @@ impl Places {
     /// # Errors
     /// Something stays.
     pub fn remove(&self) -> Result<(), ShieldError> {
+        self.check()?;
         between::put_back(&self.state);
         for folder in [&self.pins, &self.state] {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -192,5 +214,27 @@ mod tests {
         fs::create_dir_all(run.join("shield-other@1")).unwrap();
         fs::create_dir_all(run.join("something")).unwrap();
         assert_eq!(list(), ["eth0", "eth1.5", "left"]);
+    }
+
+    #[test]
+    fn a_link_at_the_place_of_the_pins_empties_nothing() {
+        let (bpffs, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        fs::write(elsewhere.path().join("of-root"), "kept").unwrap();
+        let places = Places::under("ek0", bpffs.path(), bpffs.path());
+        for path in [&places.pins, &places.state] {
+            std::os::unix::fs::symlink(elsewhere.path(), path).unwrap();
+            assert!(matches!(places.remove(), Err(ShieldError::Place { .. })));
+            assert!(matches!(places.make(), Err(ShieldError::Place { .. })));
+            fs::remove_file(path).unwrap();
+            fs::DirBuilder::new().mode(0o777).create(path).unwrap();
+            std::os::unix::fs::chown(path, Some(65533), None).unwrap_or_default();
+            if nix::unistd::geteuid().is_root() {
+                assert!(matches!(places.remove(), Err(ShieldError::Place { .. })), "a folder of somebody else");
+            }
+            fs::remove_dir(path).unwrap();
+        }
+        assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
+        places.make().unwrap();
+        places.remove().unwrap();
     }
 }

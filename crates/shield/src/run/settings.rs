@@ -8,6 +8,8 @@ use std::{
 
 use bpf::XdpMode;
 use model::shield::Fail;
+use nix::unistd::geteuid;
+use sys::owner::trusted_program;
 
 use super::places::Places;
 use crate::{
@@ -32,6 +34,19 @@ pub struct Source {
     pub sets: Vec<String>,
 }
 
+/// Refuses a file of rules that names a program for root to run, and that somebody else can change. A pipe comes from whoever started the
+/// shield.
+fn refuse_foreign(path: &Path) -> Result<(), ShieldError> {
+    if !geteuid().is_root() || !fs::metadata(path).is_ok_and(|found| found.is_file()) {
+        return Ok(());
+    }
+    trusted_program(path).map_err(|source| ShieldError::Read {
+        what: "rules with a hook, which root runs,",
+        path: path.to_owned(),
+        source,
+    })
+}
+
 impl Source {
     /// Reads them.
     ///
@@ -42,6 +57,11 @@ impl Source {
             Some(path) => file::read(path)?,
             None => file::parse_in("", "", Path::new(""))?,
         };
+        if let Some(path) = &self.file
+            && read.detection.hook.is_some()
+        {
+            refuse_foreign(path)?;
+        }
         for set in &self.sets {
             flags::set(&mut read, set)?;
         }
@@ -106,5 +126,27 @@ mod tests {
         let file = folder.path().join("rules.toml");
         fs::write(&file, "default = \"drop\"\n").unwrap();
         assert!(Source { file: Some(file), ..Source::default() }.read_again().is_ok());
+    }
+
+    #[test]
+    fn rules_with_a_hook_are_refused_if_somebody_else_can_change_them() {
+        use std::os::unix::fs::{PermissionsExt, chown};
+        if !geteuid().is_root() {
+            return eprintln!("skipped: for root only");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rules.toml");
+        let source = Source { file: Some(path.clone()), ..Source::default() };
+        let hook = "protect = [\"203.0.113.0/24\"]\n[detection]\nhook = { run = [\"/bin/true\"] }\n";
+        fs::write(&path, hook).unwrap();
+        source.read().unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(matches!(source.read(), Err(ShieldError::Read { .. })));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        chown(&path, Some(65533), None).unwrap();
+        assert!(matches!(source.read(), Err(ShieldError::Read { .. })));
+        // Rules alone run nothing.
+        fs::write(&path, "default = \"pass\"\n").unwrap();
+        source.read().unwrap();
     }
 }

@@ -150,6 +150,7 @@ pub fn of_pins(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldE
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(unseen(interface)),
         _ => return Err(whose(interface, places).unwrap_or_else(|| none(interface))),
     }
+    places.check()?;
     let link = ShieldLink::open(&places.link())?;
     let shared = ShieldShared::open(&places.pins)?;
     let memory = read_memory(places).unwrap_or_default();

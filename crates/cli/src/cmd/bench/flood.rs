@@ -185,7 +185,7 @@ pub(crate) fn is_saved(path: &Path) -> bool {
 pub(crate) fn load(path: &Path) -> Result<FloodRun, Failure> {
     let how = "`evenkeel bench flood --save FILE` writes such a run";
     let cannot = |why: String| Failure::usage(anyhow!("cannot show {}: {why}; {how}", path.display()));
-    let text = std::fs::read_to_string(path).map_err(|e| cannot(e.to_string()))?;
+    let text = host::file::read_text(path).map_err(|e| cannot(e.to_string()))?;
     let document: Document<serde_json::Value> = serde_json::from_str(&text).map_err(|e| cannot(e.to_string()))?;
     let wanted = format!("evenkeel.{NAME}/{SCHEMA}");
     if document.schema != wanted {

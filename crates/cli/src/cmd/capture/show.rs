@@ -1,9 +1,6 @@
 //! What `evenkeel capture` tells: a line each second, the trials of `auto`, the totals.
 
-use std::{
-    io::{self, Write},
-    time::Duration,
-};
+use std::time::Duration;
 
 use anyhow::Context;
 use capture::{
@@ -17,7 +14,7 @@ use model::{schema::Document, units};
 use serde::Serialize;
 
 use super::args::Config;
-use crate::failure::{Failure, print};
+use crate::failure::{Failure, note, print};
 
 /// The line each second on standard error.
 pub(super) struct Progress {
@@ -52,7 +49,7 @@ impl Progress {
                     line.push(']');
                 }
             }
-            let _ = writeln!(io::stderr(), "{line}");
+            note(line);
         }
         self.last = elapsed;
         self.before = readers.to_vec();
@@ -65,23 +62,21 @@ fn place(reader: &ReaderStats) -> String {
 
 /// What `auto` has tried and chosen, on standard error.
 pub(super) fn trials(trials: &[Trial], refusals: &[Refusal], choice: &Choice) {
-    let mut err = io::stderr();
-    let _ = writeln!(err, "{:<14} {:>8} {:>12} {:>12} {:>14}", "backend", "readers", "delivered", "lost", "CPU/packet");
+    note(format_args!("{:<14} {:>8} {:>12} {:>12} {:>14}", "backend", "readers", "delivered", "lost", "CPU/packet"));
     for t in trials {
-        let _ = writeln!(
-            err,
+        note(format_args!(
             "{:<14} {:>8} {:>12} {:>12} {:>14}",
             t.backend,
             t.readers,
             units::pps(t.delivered_pps),
             units::pps(t.dropped_pps),
             units::nanoseconds(t.cpu_ns_per_packet)
-        );
+        ));
     }
     for r in refusals {
-        let _ = writeln!(err, "{:<14} not possible: {}", r.backend, r.reason);
+        note(format_args!("{:<14} not possible: {}", r.backend, r.reason));
     }
-    let _ = writeln!(err, "chosen: {}: {}", choice.backend, choice.reason);
+    note(format_args!("chosen: {}: {}", choice.backend, choice.reason));
 }
 
 #[derive(Serialize)]
@@ -203,7 +198,7 @@ pub(super) fn report(
         text += &format!("  {} files\n", report.files);
     }
     if config.print || config.target == Some(Target::Stdout) {
-        let _ = io::stderr().write_all(text.as_bytes());
+        note(text.trim_end());
         Ok(())
     } else {
         print(&text)

@@ -1,6 +1,6 @@
 //! `evenkeel doctor --nodes` and `evenkeel doctor compare`: many machines, and where they differ.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{path::PathBuf, time::Duration};
 
 use anyhow::anyhow;
 use clap::Args;
@@ -87,7 +87,7 @@ pub(super) struct Common<'a> {
 pub(super) fn run(args: &NodesArgs, common: &Common<'_>) -> Result<Outcome, Failure> {
     let mut texts = args.nodes.clone();
     if let Some(path) = &args.nodes_file {
-        texts.push(fs::read_to_string(path).map_err(|source| NodesError::List { path: path.clone(), source })?);
+        texts.push(host::file::read_text(path).map_err(|source| NodesError::List { path: path.clone(), source })?);
     }
     let names = nodes::names(&texts)?;
     let copy = match (args.copy, &args.copy_from) {
@@ -139,7 +139,7 @@ pub(super) fn run_compare(args: &CompareArgs) -> Result<Outcome, Failure> {
     let mut machines: Vec<Node> = Vec::new();
     for file in &args.files {
         let wrong = |why: String| Failure::usage(anyhow!("{}: {why}", file.display()));
-        let text = fs::read_to_string(file).map_err(|e| wrong(e.to_string()))?;
+        let text = host::file::read_text(file).map_err(|e| wrong(e.to_string()))?;
         machines.extend(read(&text).map_err(|e| wrong(e.to_string()))?);
     }
     name_apart(&mut machines, &args.files);

@@ -14,6 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use model::visible::visible;
 use shield::run::Told;
 
 use crate::failure::note;
@@ -87,7 +88,7 @@ impl Outlet {
         let shared = (Arc::clone(&waiting), Arc::clone(&left_out), Arc::clone(&gone));
         // Its own descriptor: nothing that a buffer still holds is in the way of the end.
         let mut file = to.try_clone_to_owned().map(File::from);
-        let mut write = move |text: &str| file.as_mut().map_or(Ok(()), |file| file.write_all(text.as_bytes()));
+        let mut write = move |text: &str| file.as_mut().map_or(Ok(()), |file| file.write_all(visible(text).as_bytes()));
         let thread = thread::spawn(move || {
             for text in coming {
                 waiting.fetch_sub(text.len(), Ordering::Relaxed);

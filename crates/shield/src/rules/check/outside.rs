@@ -1,10 +1,8 @@
 //! What [detection] needs beside the file: something to watch, limits, folders, a program.
 
-use std::{
-    fs,
-    os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-};
+use std::path::Path;
+
+use sys::program::find;
 
 use super::{Finding, Kind, Weight, found};
 use crate::{detect::DetectConfig, rules::file::RuleFile};
@@ -41,7 +39,7 @@ pub(super) fn detection(file: &RuleFile) -> Vec<Finding> {
         }
     }
     if let Some(program) = config.hook.as_ref().and_then(|hook| hook.run.first())
-        && !is_program(program)
+        && find(program.as_ref()).is_none()
     {
         warn(
             Kind::NoProgram,
@@ -59,15 +57,4 @@ fn no_file(path: &Path) -> Option<&'static str> {
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     (!folder.is_dir()).then_some("its folder does not exist")
-}
-
-/// Whether it can be run, as execvp(3) would look for it.
-fn is_program(program: &str) -> bool {
-    let runs =
-        |path: PathBuf| fs::metadata(path).is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0);
-    if program.contains('/') {
-        return runs(program.into());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).any(|folder| runs(folder.join(program)))
 }

@@ -21,7 +21,7 @@ use nix::{
     sys::signal::{Signal, kill},
     unistd::Pid,
 };
-use sys::affinity::pin_current_thread;
+use sys::{affinity::pin_current_thread, program};
 
 /// What is not there after so long will not come.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -141,19 +141,19 @@ impl Protection for Shield {
 }
 
 /// The shield in a namespace, with that namespace's own /sys, and a BPF file system that goes with the process and its pins.
-fn run_inside(program: &Path, namespace: &str) -> Command {
-    let mut command = Command::new("nsenter");
+fn run_inside(this: &Path, namespace: &str) -> Command {
+    let mut command = program::command("nsenter");
     command.arg(format!("--net=/run/netns/{namespace}")).args(["unshare", "--mount", "sh", "-c", MOUNT]);
-    command.arg(program).arg("shield");
+    command.arg(this).arg("shield");
     // The session of the user is not one of the lab's host.
     command.env_remove("SSH_CONNECTION");
     command
 }
 
 /// A command where a shield runs already.
-fn ask_inside(program: &Path, child: &Child) -> Command {
-    let mut command = Command::new("nsenter");
-    command.args(["--target", &child.id().to_string(), "--net", "--mount"]).arg(program).arg("shield");
+fn ask_inside(this: &Path, child: &Child) -> Command {
+    let mut command = program::command("nsenter");
+    command.args(["--target", &child.id().to_string(), "--net", "--mount"]).arg(this).arg("shield");
     command
 }
 

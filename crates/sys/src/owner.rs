@@ -1,0 +1,122 @@
+//! Who can change a file: asked before this process believes what is in it, or runs it.
+
+use std::{
+    fs::{self, Metadata},
+    io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+};
+
+use nix::unistd::{getegid, geteuid};
+
+/// True if somebody else than root and this user can change what has this owner, group and mode. The user's own group is the user's.
+pub fn others_change(uid: u32, gid: u32, mode: u32) -> bool {
+    let foreign = uid != 0 && uid != geteuid().as_raw();
+    let by_group = mode & 0o020 != 0 && gid != 0 && gid != getegid().as_raw();
+    foreign || by_group || mode & 0o002 != 0
+}
+
+/// Why a file or folder is not to be trusted.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Distrust {
+    /// It belongs to another user.
+    #[error("{} belongs to user {uid}, who could change it", path.display())]
+    Owner {
+        /// File or folder.
+        path: PathBuf,
+        /// Its owner.
+        uid: u32,
+    },
+    /// Its mode lets others write to it.
+    #[error("other users can write to {} (mode {mode:04o})", path.display())]
+    Mode {
+        /// File or folder.
+        path: PathBuf,
+        /// Permission bits.
+        mode: u32,
+    },
+    /// It is a link, a pipe, or something else that is not expected there.
+    #[error("{} is no plain file or folder", path.display())]
+    Kind {
+        /// Path.
+        path: PathBuf,
+    },
+}
+
+/// Looks at what is open or was looked up as `path`: it belongs to root or this user, and nobody else can write to it.
+///
+/// # Errors
+/// [`Distrust`].
+pub fn trusted(path: &Path, meta: &Metadata) -> Result<(), Distrust> {
+    let path = path.to_owned();
+    match (meta.uid(), meta.mode() & 0o7777) {
+        _ if meta.is_symlink() => Err(Distrust::Kind { path }),
+        (uid, _) if uid != 0 && uid != geteuid().as_raw() => Err(Distrust::Owner { path, uid }),
+        (uid, mode) if others_change(uid, meta.gid(), mode) => Err(Distrust::Mode { path, mode }),
+        _ => Ok(()),
+    }
+}
+
+/// As [`trusted`], for the folder at `path` itself, not what a link there points to.
+///
+/// # Errors
+/// [`Distrust`] within an [`io::Error`], or why it cannot be looked at.
+pub fn trusted_folder(path: &Path) -> io::Result<()> {
+    let meta = fs::symlink_metadata(path)?;
+    if !meta.is_dir() {
+        return Err(io::Error::other(Distrust::Kind { path: path.to_owned() }));
+    }
+    trusted(path, &meta).map_err(io::Error::other)
+}
+
+/// As [`trusted`], for the file that `path` leads to and every folder on the way to it: a program that is to be run. A sticky
+/// folder such as /tmp is fine on the way, as others cannot replace there what is not theirs.
+///
+/// # Errors
+/// [`Distrust`] within an [`io::Error`], or why it cannot be looked at.
+pub fn trusted_program(path: &Path) -> io::Result<()> {
+    let real = fs::canonicalize(path)?;
+    let meta = fs::metadata(&real)?;
+    trusted(&real, &meta).map_err(io::Error::other)?;
+    for folder in real.ancestors().skip(1) {
+        let meta = fs::metadata(folder)?;
+        let sticky = meta.mode() & 0o1000 != 0 && (meta.uid() == 0 || meta.uid() == geteuid().as_raw());
+        if !sticky {
+            trusted(folder, &meta).map_err(io::Error::other)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn what_others_can_change_is_told_by_its_reason() {
+        let folder = std::env::temp_dir().join(format!("ek-owner-{}", std::process::id()));
+        fs::DirBuilder::new().create(&folder).unwrap();
+        let program = folder.join("hook");
+        fs::write(&program, "").unwrap();
+        let mode = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        mode(&folder, 0o755);
+        mode(&program, 0o755);
+        trusted_folder(&folder).unwrap();
+        trusted_program(&program).unwrap();
+        mode(&program, 0o757);
+        assert!(trusted_program(&program).unwrap_err().to_string().contains("0757"));
+        mode(&program, 0o755);
+        mode(&folder, 0o777);
+        assert!(trusted_program(&program).is_err() && trusted_folder(&folder).is_err());
+        mode(&folder, 0o755);
+        symlink(&folder, folder.join("link")).unwrap();
+        assert!(trusted_folder(&folder.join("link")).is_err(), "a link is no folder of ours");
+        if geteuid().is_root() {
+            chown(&program, Some(65534), None).unwrap();
+            assert!(trusted_program(&program).unwrap_err().to_string().contains("65534"));
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
