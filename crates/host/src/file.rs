@@ -286,6 +286,14 @@ pub fn create(path: &Path, mode: u32) -> Result<File, FileError> {
     spot.create(path, mode)
 }
 
+/// Opens a file that grows, such as a log, and makes it if need be; never through somebody else's link, and never waiting for a pipe.
+///
+/// # Errors
+/// [`FileError`].
+pub fn append(path: &Path, mode: u32) -> Result<File, FileError> {
+    Spot::of(path)?.append(path, mode)
+}
+
 /// More than any run, profile or report of ours has.
 const TEXT_MAX: u64 = 256 << 20;
 

@@ -4,16 +4,15 @@ mod hook;
 pub mod metrics;
 
 use std::{
-    fs::{self, File, Metadata, OpenOptions},
+    fs::{self, File, Metadata},
     io::{self, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
 pub use hook::Hook;
-use host::file::FileError;
+use host::file::{self, FileError, PUBLIC};
 use model::{Classified, ErrorClass, schema::Document, shield_event::ShieldEvent};
-use nix::fcntl::OFlag;
 
 /// An event or a metric that could not be told.
 #[derive(Debug, thiserror::Error)]
@@ -92,9 +91,9 @@ impl EventLog {
     /// # Errors
     /// [`EventError::Log`].
     pub fn open(path: &Path) -> Result<Self, EventError> {
-        let file = OpenOptions::new().append(true).create(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path);
-        let failed = |source| EventError::Log { operation: "open", path: path.to_owned(), source };
-        Ok(Self { file: file.map_err(failed)?, path: path.to_owned() })
+        let failed =
+            |error: FileError| EventError::Log { operation: "open", path: path.to_owned(), source: error.into() };
+        Ok(Self { file: file::append(path, PUBLIC).map_err(failed)?, path: path.to_owned() })
     }
 
     /// Opens the path again if the file there is another one, or gone: logs are rotated by renaming.

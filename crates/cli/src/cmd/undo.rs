@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{BufRead, BufReader},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -12,6 +12,7 @@ use anyhow::{Context, anyhow};
 use clap::Args;
 use host::{
     Root,
+    file::{PRIVATE, append},
     journal::{Guardian, Journal, Session, StepState, UndoOptions, UndoReport, Verdict, leave_control_group},
     knob::Live,
 };
@@ -296,9 +297,7 @@ pub(crate) fn start_guardian(
 ) -> Result<(), Failure> {
     let state = journal.folder().parent().unwrap_or_else(|| journal.folder());
     let log = state.join("guardian.log");
-    let flags = nix::fcntl::OFlag::O_NOFOLLOW | nix::fcntl::OFlag::O_NONBLOCK;
-    let open = fs::OpenOptions::new().create(true).append(true).mode(0o600).custom_flags(flags.bits()).open(&log);
-    let log = open.with_context(|| format!("cannot write {}", log.display())).map_err(Failure::lacking)?;
+    let log = append(&log, PRIVATE).map_err(Failure::lacking)?;
     let program = std::env::current_exe().context("cannot find this program's own file").map_err(Failure::internal)?;
     let mut command = Command::new(program);
     command.args(["undo", &session.header.session, "--after", &seconds.to_string(), "--state"]).arg(state);

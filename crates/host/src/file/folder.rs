@@ -16,11 +16,13 @@ use nix::{
     errno::Errno,
     fcntl::{self, AtFlags, OFlag},
     sys::{
-        stat::{FileStat, Mode, SFlag, fstat, fstatat},
+        stat::{Mode, SFlag, fstat, fstatat},
         statfs::{PROC_SUPER_MAGIC, fstatfs},
     },
-    unistd::{UnlinkatFlags, getegid, geteuid, unlinkat},
+    unistd::{UnlinkatFlags, geteuid, unlinkat},
 };
+
+use sys::owner;
 
 use super::{FileError, type_of};
 
@@ -80,14 +82,6 @@ pub(super) struct Spot {
     pub(super) name: OsString,
     pub(super) kind: Kind,
     owner: u32,
-}
-
-/// True if somebody else than root and this user can change what is in a folder.
-pub(super) fn others_write(folder: &FileStat) -> bool {
-    let (uid, gid) = (geteuid().as_raw(), getegid().as_raw());
-    let foreign = folder.st_uid != 0 && folder.st_uid != uid;
-    let by_group = folder.st_mode & 0o020 != 0 && folder.st_gid != 0 && folder.st_gid != gid;
-    foreign || by_group || folder.st_mode & 0o002 != 0
 }
 
 impl Spot {
@@ -210,6 +204,20 @@ impl Spot {
         same.then(|| out.as_fd().try_clone_to_owned().map(File::from))
     }
 
+    /// Opens a file to be appended to; a pipe or device without waiting.
+    pub(super) fn append(&self, path: &Path, mode: u32) -> Result<File, FileError> {
+        let failed = |source: io::Error| FileError::io(path, source);
+        let flags = OFlag::O_WRONLY | OFlag::O_APPEND | OFlag::O_NONBLOCK;
+        match self.kind {
+            Kind::Missing => self.folder.open(&self.name, flags | OFlag::O_CREAT | OFlag::O_EXCL, mode).map_err(failed),
+            Kind::File => {
+                self.not_foreign(path)?;
+                self.folder.open(&self.name, flags, 0).map_err(failed)
+            }
+            _ => self.open_as_it_is(path),
+        }
+    }
+
     /// Refuses what another user has put into a folder that others can write to.
     fn not_foreign(&self, path: &Path) -> Result<(), FileError> {
         let ours = self.owner == geteuid().as_raw() || self.kind == Kind::OpenFile;
@@ -279,7 +287,8 @@ impl Folder {
     }
 
     fn others_write(&self) -> io::Result<bool> {
-        Ok(others_write(&fstat(&self.fd)?))
+        let folder = fstat(&self.fd)?;
+        Ok(owner::others_change(folder.st_uid, folder.st_gid, folder.st_mode))
     }
 
     pub(super) fn open(&self, name: &OsStr, flags: OFlag, mode: u32) -> io::Result<File> {

@@ -170,6 +170,21 @@ fn the_standard_output_is_written_to_under_its_name_in_dev() {
 }
 
 #[test]
+fn a_log_grows_and_is_not_appended_to_through_somebody_elses_link() {
+    let (ours, theirs) = (tempfile::tempdir().unwrap(), folder_with_mode(0o1777));
+    let path = ours.path().join("log");
+    for _ in 0..2 {
+        append(&path, PRIVATE).unwrap().write_all(b"line\n").unwrap();
+    }
+    assert_eq!((fs::read_to_string(&path).unwrap().as_str(), mode_of(&path)), ("line\nline\n", 0o600));
+    let link = theirs.path().join("log");
+    symlink(&path, &link).unwrap();
+    assert!(matches!(append(&link, PRIVATE), Err(FileError::ForeignLink { .. })));
+    pipe(&ours.path().join("pipe"));
+    assert!(matches!(append(&ours.path().join("pipe"), PRIVATE), Err(FileError::NoReader { .. })));
+}
+
+#[test]
 fn a_device_without_end_is_not_read_to_its_end() {
     assert!(read_text(Path::new("/dev/zero")).unwrap_err().to_string().contains("MiB"));
     assert_eq!(read_text(Path::new("/dev/null")).unwrap(), "");
