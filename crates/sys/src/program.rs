@@ -69,6 +69,8 @@ pub fn command(program: impl AsRef<OsStr>) -> Command {
 mod tests {
     use super::*;
 
+    const PLANTED: &str = "ek-planted";
+
     #[test]
     fn root_finds_programs_in_fixed_folders_only() {
         if !geteuid().is_root() {
@@ -79,13 +81,13 @@ mod tests {
         if env::var_os("EK_PROGRAM_TEST").is_some() {
             let said = command("sh").args(["-c", "echo $PATH"]).output().unwrap();
             assert_eq!(String::from_utf8_lossy(&said.stdout).trim(), ROOT_PATH);
-            let error = command("ek-planted").output().unwrap_err();
+            let error = command(PLANTED).output().unwrap_err();
             assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
             return;
         }
         let folder = env::temp_dir().join(format!("ek-program-{}", std::process::id()));
         std::fs::create_dir(&folder).unwrap();
-        for name in ["sh", "ek-planted"] {
+        for name in ["sh", PLANTED] {
             std::fs::write(folder.join(name), "#!/bin/sh\necho planted\n").unwrap();
             std::fs::set_permissions(folder.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
         }
