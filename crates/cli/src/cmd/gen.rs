@@ -251,8 +251,13 @@ fn read(path: &Path) -> Result<Recording, TrafficError> {
         ))));
     }
     let program = std::env::current_exe().map_err(failed)?;
-    let mut child =
-        Command::new(program).arg("frames").arg(path).stdin(file).stdout(Stdio::piped()).spawn().map_err(failed)?;
+    let mut child = Command::new(program)
+        .args(["frames", "--"])
+        .arg(path)
+        .stdin(file)
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
     let read = match child.stdout.take() {
         Some(out) => Recording::receive(path, BufReader::with_capacity(1 << 16, out)),
         None => Err(failed(io::ErrorKind::BrokenPipe.into())),
