@@ -176,8 +176,8 @@ fn json(run: &FloodRun) -> Result<String, Failure> {
 
 /// Whether a file claims to be a saved run of `bench flood`; what cannot be read is none.
 pub(crate) fn is_saved(path: &Path) -> bool {
-    let document =
-        std::fs::read(path).ok().and_then(|text| serde_json::from_slice::<Document<serde_json::Value>>(&text).ok());
+    let text = host::file::read_text(path).ok();
+    let document = text.and_then(|text| serde_json::from_str::<Document<serde_json::Value>>(&text).ok());
     document.is_some_and(|document| document.schema.starts_with(&format!("evenkeel.{NAME}/")))
 }
 
