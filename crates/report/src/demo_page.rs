@@ -27,7 +27,6 @@ impl Classified for PageError {
 #[template(path = "demo.html")]
 struct Page<'a> {
     run: &'a DemoRun,
-    library: String,
     rates: String,
     published: Option<String>,
     published_title: &'static str,
@@ -44,7 +43,6 @@ struct Page<'a> {
 pub fn demo_page(run: &DemoRun) -> Result<String, PageError> {
     let page = Page {
         run,
-        library: charts::library(),
         rates: charts::rates(run),
         published: charts::published(run),
         published_title: demo_text::PUBLISHED,

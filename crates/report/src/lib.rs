@@ -1,6 +1,7 @@
 //! Text, JSON and HTML of what was measured; knows model and nothing else.
 
 mod bench;
+mod chart;
 mod charts;
 mod demo_page;
 mod demo_text;

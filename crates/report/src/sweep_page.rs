@@ -6,26 +6,26 @@ use model::{
     sweep::{Setup, Step, Sweep},
     units,
 };
-use plotly::{
-    Layout, Scatter, Trace,
-    common::{AxisSide, Line, Marker, Mode},
-    layout::{Axis, TicksDirection, TraceOrder},
+
+use crate::{
+    PageError,
+    chart::{
+        areas::{self as chart, Steps},
+        columns::significant,
+        plane::{Across, Up},
+        scale::{Scale, number},
+    },
+    sweep,
 };
 
-use crate::{PageError, charts, sweep};
-
-/// The height of a chart in pixels.
-const HEIGHT_PX: usize = 420;
 /// An area that nowhere reaches this, in percent, is drawn with the other small ones as one.
 const SMALL: f64 = 1.0;
 const SMALL_ONES: (&str, &str) = ("other classes", "#7f8c8d");
-const THROUGHPUT: &str = "#111111";
 
 #[derive(Template)]
 #[template(path = "sweep.html")]
 struct Page<'a> {
     sweep: &'a Sweep,
-    library: String,
     panels: Vec<(&'a Setup, String)>,
     legend: Vec<(String, &'static str)>,
     costs: Vec<(String, f64, f64)>,
@@ -42,7 +42,6 @@ pub fn sweep_page(sweep: &Sweep) -> Result<String, PageError> {
     let areas = areas(sweep);
     let page = Page {
         sweep,
-        library: charts::library(),
         panels: sweep.setups.iter().map(|s| (s, panel(sweep, s, &areas))).collect(),
         // From top to bottom, as the areas lie.
         legend: areas.iter().rev().map(|a| (a.name.to_owned(), a.colour)).collect(),
@@ -95,62 +94,40 @@ fn panel(sweep: &Sweep, setup: &Setup, areas: &[Area]) -> String {
     let steps = || sweep.setups.iter().flat_map(|s| &s.steps);
     let top = steps().map(|s| s.offered_pps.max(s.forwarded_pps)).fold(1.0, f64::max);
     let (scale, unit) = if top >= 2e6 { (1e6, "Mpps") } else { (1e3, "kpps") };
-    let x: Vec<f64> = setup.steps.iter().map(|s| s.offered_pps / scale).collect();
-    let mut traces: Vec<Box<dyn Trace>> = areas
+    let scaled = |pps: f64| pps / scale;
+    let high = 1.02 * scaled(top);
+    let low = scaled(steps().map(|s| s.offered_pps).fold(top, f64::min));
+    let percent: Vec<chart::Area> = areas
         .iter()
-        .map(|area| -> Box<dyn Trace> {
-            let y = setup.steps.iter().map(|s| (area.percent)(s)).collect();
-            Scatter::new(x.clone(), y)
-                .name(area.name)
-                .mode(Mode::Lines)
-                .stack_group("time")
-                .line(Line::new().width(0.5).color(area.colour))
-                .fill_color(area.colour)
-                .hover_template("%{y:.1f} % <extra>%{fullData.name}</extra>")
+        .map(|area| chart::Area {
+            name: area.name.to_owned(),
+            colour: area.colour,
+            percent: setup.steps.iter().map(|s| (area.percent)(s)).collect(),
         })
         .collect();
-    let out = setup.steps.iter().map(|s| s.forwarded_pps / scale).collect();
-    traces.push(
-        Scatter::new(x, out)
-            .name("throughput")
-            .mode(Mode::LinesMarkers)
-            .line(Line::new().width(2.5).color(THROUGHPUT))
-            .marker(Marker::new().size(6).color(THROUGHPUT))
-            .y_axis("y2")
-            .hover_template(format!("%{{y:.3~s}} {unit} came out of %{{x:.3~s}} {unit}<extra></extra>")),
+    let tip = |step: &Step| {
+        let (offered, out) = (significant(scaled(step.offered_pps)), significant(scaled(step.forwarded_pps)));
+        let mut tip = format!("{offered} {unit} offered, {out} {unit} came out");
+        for area in areas.iter().rev().filter(|area| (area.percent)(step) >= 0.05) {
+            tip += &format!("\n{}: {:.1} %", area.name, (area.percent)(step));
+        }
+        tip
+    };
+    let steps = Steps {
+        x: setup.steps.iter().map(|s| scaled(s.offered_pps)).collect(),
+        line: setup.steps.iter().map(|s| scaled(s.forwarded_pps)).collect(),
+        tips: setup.steps.iter().map(tip).collect(),
+    };
+    let across =
+        Across::Numbers { scale: Scale::linear(low, high), name: number, title: Some(format!("offered, {unit}")) };
+    let up = Up { scale: Scale::linear(0.0, 100.0), name: |v| format!("{} %", number(v)), title: None };
+    let right = Up { scale: Scale::linear(0.0, high), name: number, title: Some(format!("came out, {unit}")) };
+    let label = format!(
+        "Areas: share of the core's time by class of work over the offered load, with {}; line: what came out. The figures are in the \
+         table of steps",
+        setup.name
     );
-    let high = 1.02 * top / scale;
-    let low = steps().map(|s| s.offered_pps).fold(top, f64::min) / scale;
-    let layout = Layout::new()
-        .show_legend(false)
-        .x_axis(
-            ticked(Axis::new()).fixed_range(true).range(vec![low, high]).n_ticks(6).title(format!("offered, {unit}")),
-        )
-        .y_axis(
-            ticked(Axis::new())
-                .fixed_range(true)
-                .range(vec![0.0, 100.0])
-                .tick_suffix(" %")
-                .n_ticks(6)
-                .auto_margin(true),
-        )
-        .y_axis2(
-            ticked(Axis::new())
-                .fixed_range(true)
-                .range(vec![0.0, high])
-                .overlaying("y")
-                .side(AxisSide::Right)
-                .show_grid(false)
-                .n_ticks(6)
-                .auto_margin(true)
-                .title(format!("came out, {unit}")),
-        );
-    charts::plot(&format!("sweep-{}", setup.key), HEIGHT_PX, TraceOrder::Normal, layout, traces)
-}
-
-/// Invisible ticks keep the numbers of both axes apart where they meet.
-fn ticked(axis: Axis) -> Axis {
-    axis.ticks(TicksDirection::Outside).tick_length(5).tick_color("rgba(0,0,0,0)")
+    chart::chart(&format!("sweep-{}", setup.key), &label, &across, &up, &right, &percent, &steps)
 }
 
 /// The colour of a class: the same on every page.
@@ -173,7 +150,7 @@ fn colour(class: Class) -> &'static str {
         Class::Timers => "#9edae5",
         Class::Syscalls => "#dbdb8d",
         Class::User => "#f7b6d2",
-        Class::Unclassified => "#000000",
+        Class::Unclassified => "#3d3d46",
         Class::Idle => "rgba(140,150,160,0.15)",
         Class::Steal => "#525252",
     }

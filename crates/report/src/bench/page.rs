@@ -20,7 +20,6 @@ use crate::PageError;
 struct Page<'a> {
     run: &'a BenchRun,
     figures: Figures<'a>,
-    library: String,
     rates: Option<String>,
     bits: Option<String>,
     theory: Option<String>,
@@ -52,7 +51,6 @@ pub fn bench_page(run: &BenchRun) -> Result<String, PageError> {
     let page = Page {
         run,
         figures,
-        library: crate::charts::library(),
         rates: charts::rates(figures),
         bits: charts::bits(figures),
         theory: charts::theory(figures),

@@ -4,19 +4,11 @@ use model::{
     bench::{FrameSpec, Mode},
     profile::Class,
 };
-use plotly::{
-    Layout, ScatterPolar, Trace,
-    common::{Fill, Line, Marker, Mode as Draw},
-    layout::{
-        AngularAxis, AngularAxisType, LayoutPolar, Margin, PolarAxisAttributes, PolarAxisTicks, PolarDirection,
-        PolarTickMode, RadialAxis, TraceOrder,
-    },
-};
 
-use super::{HEIGHT_PX, colour};
+use super::colour;
 use crate::{
     bench::figures::{self, Figures, short},
-    charts::plot_within,
+    chart::radar::{self, Shape},
 };
 
 /// A radar with fewer corners than this is none.
@@ -29,35 +21,11 @@ fn radar(id: &str, corners: &[String], modes: Vec<(&Mode, Vec<f64>)>) -> Option<
     if corners.len() < CORNERS || modes.is_empty() {
         return None;
     }
-    let closed = |mut values: Vec<f64>| {
-        values.extend(values.first().copied());
-        values
-    };
-    let mut around = corners.to_vec();
-    around.extend(corners.first().cloned());
-    let most = modes.iter().flat_map(|(_, v)| v).copied().fold(0.0, f64::max);
-    let traces = modes.into_iter().map(|(mode, values)| -> Box<dyn Trace> {
-        ScatterPolar::new(around.clone(), closed(values))
-            .name(&mode.name)
-            .mode(Draw::LinesMarkers)
-            .fill(Fill::ToSelf)
-            .fill_color(format!("{}1f", colour(mode)))
-            .line(Line::new().width(2.0).color(colour(mode)))
-            .marker(Marker::new().size(6).color(colour(mode)))
-            .hover_template("%{theta}: %{r:.1f} %<extra>%{fullData.name}</extra>")
-    });
-    let ticks = PolarAxisTicks::new().tick_suffix(" %").tick_mode(PolarTickMode::Auto { n_ticks: Some(5) });
-    let around =
-        AngularAxis::new().axis_type(AngularAxisType::Category).direction(PolarDirection::Clockwise).rotation(90.0);
-    // Between the first two corners: on a corner its numbers would run into the corner's name.
-    let radial = RadialAxis::new()
-        .angle(90.0 - 180.0 / corners.len() as f64)
-        .range([0.0.into(), (1.05 * most.max(1.0)).into()])
-        .axis_attributes(PolarAxisAttributes::new().ticks(ticks));
-    let layout = Layout::new().show_legend(true).polar(LayoutPolar::new().angular_axis(around).radial_axis(radial));
-    // The names of the corners stand outside of the circle.
-    let margin = Margin::new().left(72).right(72).top(28).bottom(64);
-    Some(plot_within(id, HEIGHT_PX, TraceOrder::Normal, layout.margin(margin), traces.collect()))
+    let shapes =
+        modes.into_iter().map(|(mode, values)| Shape { name: mode.name.clone(), colour: colour(mode), values });
+    let label =
+        "Radar: CPU time of the box at the throughput, a shape for each box; the figures are in the tables below";
+    Some(radar::chart(id, label, corners, &shapes.collect::<Vec<_>>()))
 }
 
 /// The load of the box's cores at the throughput, a corner for each kind of frame.

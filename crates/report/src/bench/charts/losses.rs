@@ -1,16 +1,16 @@
 //! Loss over the offered rate.
 
-use model::bench::Mode;
-use plotly::{
-    Layout, Trace,
-    common::{DashType, MarkerSymbol},
-    layout::{RangeMode, TraceOrder},
-};
+use model::bench::{Mode, Point};
 
-use super::{HEIGHT_PX, Look, line};
 use crate::{
     bench::figures::{self, Figures, short},
-    charts::{plot, value_axis},
+    chart::{
+        Dash, Look, Mark,
+        columns::significant,
+        lines::{self, Dot, Line},
+        plane::{Across, Up},
+        scale::{Scale, number},
+    },
 };
 
 /// Loss over the offered rate: a panel for each mode, a line for each kind of frame.
@@ -19,27 +19,23 @@ pub(crate) fn losses<'a>(figures: Figures<'a>) -> Vec<(&'a Mode, String)> {
         ["#2f7fc1", "#00a3a3", "#1a9850", "#8cb400", "#d0a000", "#e8701a", "#c2334d", "#9b6bb8", "#8a949e"];
     let frames = figures.frames();
     let modes = figures.0.modes.iter().filter_map(|mode| {
-        let traces: Vec<Box<dyn Trace>> = mode
-            .points
-            .iter()
-            .filter_map(|point| {
-                let (points, _) = figures::losses(point);
-                let (offered, lost): (Vec<f64>, Vec<f64>) =
-                    points.iter().map(|(pps, loss)| (pps / 1e3, 100.0 * loss)).unzip();
-                let at = frames.iter().position(|f| **f == point.frame).unwrap_or(0);
-                let look =
-                    Look { colour: SHADES[at % SHADES.len()], dash: DashType::Solid, symbol: MarkerSymbol::Circle };
-                let name = short(&point.frame);
-                (!offered.is_empty()).then(|| line(&name, offered, lost, look, "%{y:.3~g} % of %{x:.4~g} kpps"))
-            })
-            .collect();
-        let layout = Layout::new()
-            .show_legend(true)
-            .separators(". ")
-            .x_axis(value_axis("").tick_format(",~r").range_mode(RangeMode::ToZero))
-            .y_axis(value_axis(" %").range(vec![-2.0, 102.0]).auto_margin(true));
+        let line = |point: &Point| {
+            let at = frames.iter().position(|f| **f == point.frame).unwrap_or(0);
+            let look = Look { colour: SHADES[at % SHADES.len()], dash: Dash::Solid, mark: Mark::Circle };
+            let (points, _) = figures::losses(point);
+            let dot = |(pps, loss): (f64, f64)| {
+                let (x, y) = (pps / 1e3, 100.0 * loss);
+                Dot { x, y, tip: format!("{} % of {} kpps", significant(y), significant(x)) }
+            };
+            Line { name: short(&point.frame), look, dots: points.into_iter().map(dot).collect() }
+        };
+        let all: Vec<Line> = mode.points.iter().map(line).filter(|l| !l.dots.is_empty()).collect();
+        let offered = all.iter().flat_map(|l| &l.dots).map(|d| d.x);
+        let across = Across::Numbers { scale: Scale::from_zero(offered, 6), name: number, title: None };
+        let up = Up { scale: Scale::linear(-2.0, 102.0), name: |v| format!("{} %", number(v)), title: None };
+        let label = "Lines: loss over the offered rate, one for each frame size; the figures are in the tables below";
         let id = format!("loss-{}", mode.key);
-        (!traces.is_empty()).then(|| (mode, plot(&id, HEIGHT_PX, TraceOrder::Normal, layout, traces)))
+        (!all.is_empty()).then(|| (mode, lines::chart(&id, label, &across, &up, &all, None)))
     });
     modes.collect()
 }

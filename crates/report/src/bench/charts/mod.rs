@@ -6,12 +6,6 @@ mod losses;
 mod rates;
 
 use model::bench::{Mode, Point};
-use plotly::{
-    Scatter, Trace,
-    common::{DashType, Line, Marker, MarkerSymbol, Mode as Draw},
-    layout::{Axis, AxisType},
-};
-use serde::Serialize;
 
 pub(crate) use cpu::{cpu_by_class, cpu_by_frame};
 pub(crate) use delays::{jitter, loaded_frame, one_way, over_load, round_trips};
@@ -19,9 +13,12 @@ pub(crate) use losses::losses;
 pub(crate) use rates::{bits, published, rates, theory};
 
 use super::figures::{Figures, short};
+use crate::chart::{
+    lines::{Dot, Line},
+    plane::{Across, Up},
+    scale::Scale,
+};
 
-/// The height of a chart in pixels.
-const HEIGHT_PX: usize = 400;
 const CEILING: &str = "#8a949e";
 
 /// The colour of a mode: the same in every chart.
@@ -38,9 +35,8 @@ fn colour(mode: &Mode) -> &'static str {
 }
 
 /// Frame sizes from left to right, as names: their distances mean nothing.
-fn frame_axis(figures: Figures<'_>) -> Axis {
-    let names = figures.frames().into_iter().map(short).collect();
-    Axis::new().type_(AxisType::Category).category_array(names).fixed_range(true)
+fn frame_names(figures: Figures<'_>) -> Vec<String> {
+    figures.frames().into_iter().map(short).collect()
 }
 
 /// A value for every kind of frame of the run, those without it left out.
@@ -48,30 +44,22 @@ fn by_frame<T>(mode: &Mode, value: impl Fn(&Point) -> Option<T>) -> (Vec<String>
     mode.points.iter().filter_map(|p| Some((short(&p.frame), value(p)?))).unzip()
 }
 
-/// A logarithmic axis with a tick at 1, 2 and 5 of every decade: an axis left to itself writes so many that they overlap.
-fn log_axis(tick: impl Fn(f64) -> String) -> Axis {
-    let decades = (-3..=9).map(|n| 10f64.powi(n));
-    let values: Vec<f64> = decades.flat_map(|decade| [1.0, 2.0, 5.0].map(|n| n * decade)).collect();
-    let names = values.iter().map(|&v| tick(v)).collect();
-    Axis::new().fixed_range(true).type_(AxisType::Log).auto_margin(true).tick_values(values).tick_text(names)
+/// A logarithmic axis for the values of all lines.
+fn log_axis(lines: &[Line], name: fn(f64) -> String) -> Up {
+    Up { scale: Scale::log(lines.iter().flat_map(|l| &l.dots).map(|d| d.y)), name, title: None }
 }
 
-/// How a line looks.
-struct Look {
-    colour: &'static str,
-    dash: DashType,
-    symbol: MarkerSymbol,
+/// Values over frame sizes as the dots of a line.
+fn dots(figures: Figures<'_>, frames: &[String], values: &[f64], tip: impl Fn(f64) -> String) -> Vec<Dot> {
+    let names = frame_names(figures);
+    let dot = |(frame, y): (&String, &f64)| {
+        let x = names.iter().position(|n| n == frame)?;
+        Some(Dot { x: x as f64, y: *y, tip: format!("{frame}: {}", tip(*y)) })
+    };
+    frames.iter().zip(values).filter_map(dot).collect()
 }
 
-fn line<X, Y>(name: &str, x: Vec<X>, y: Vec<Y>, look: Look, hover: &str) -> Box<dyn Trace>
-where
-    X: Serialize + Clone + 'static,
-    Y: Serialize + Clone + 'static,
-{
-    Scatter::new(x, y)
-        .name(name)
-        .mode(Draw::LinesMarkers)
-        .line(Line::new().width(2.0).color(look.colour).dash(look.dash))
-        .marker(Marker::new().size(7).color(look.colour).symbol(look.symbol))
-        .hover_template(format!("{hover}<extra>%{{fullData.name}}</extra>"))
+/// The axis of frame sizes.
+fn frame_axis(figures: Figures<'_>) -> Across {
+    Across::Names(frame_names(figures))
 }

@@ -1,64 +1,43 @@
 //! Throughput: bars by frame size and mode, lines below what could be offered, and what others have published.
 
 use model::bench::{FrameSpec, Point};
-use plotly::{
-    Bar, Layout, Trace,
-    common::{
-        DashType, ErrorData, ErrorType, HoverInfo, Marker, MarkerSymbol, Orientation, Pattern, PatternShape,
-        TextPosition,
-    },
-    layout::{BarMode, TraceOrder},
-};
 
-use super::{CEILING, HEIGHT_PX, Look, by_frame, colour, frame_axis, line, log_axis};
+use super::{CEILING, by_frame, colour, dots, frame_axis, frame_names, log_axis};
 use crate::{
     bench::figures::{self, Figures, short},
-    charts::{category_axis, plot, published_marker, value_axis},
+    chart::{
+        Dash, Look, Mark, Room,
+        columns::{self, Column, Columns, significant},
+        lines::{self, Line},
+        rows::{self, Bars},
+        scale::number,
+    },
+    charts::published_colour,
 };
 
 /// Name, dash, units per second.
-type Limit<'a> = (&'a str, DashType, &'a dyn Fn(&Point) -> Option<f64>);
+type Limit<'a> = (&'a str, Dash, &'a dyn Fn(&Point) -> Option<f64>);
 
 /// Bars by frame size and mode, hatched where the tester was the limit; none without a throughput.
 fn bars(figures: Figures<'_>, id: &str, unit: &str, value: impl Fn(&Point, f64) -> f64) -> Option<String> {
-    let traces = figures.0.modes.iter().filter_map(|mode| -> Option<Box<dyn Trace>> {
-        let (frames, values) = by_frame(mode, figures::rate_or_least);
-        let points = mode.points.iter().filter(|p| figures::rate_or_least(p).is_some());
-        let heights: Vec<f64> = points.zip(&values).map(|(p, (pps, _))| value(p, *pps)).collect();
-        let shapes = values.iter().map(|&(_, limited)| match limited {
-            true => PatternShape::RightDiagonalLine,
-            false => PatternShape::None,
-        });
-        let from_to = mode.points.iter().filter(|p| figures::rate_or_least(p).is_some()).map(|p| {
-            let found = figures::main_goal(p)?;
+    let column = |point: &Point| {
+        let (pps, limited) = figures::rate_or_least(point)?;
+        let interval = figures::main_goal(point).and_then(|found| {
             let lower = found.lower_pps?;
-            let share = |pps: f64| value(p, (pps - lower).abs());
-            Some((share(found.forwarded_pps.map_or(lower, |f| f[0])), share(found.upper_pps.unwrap_or(lower))))
+            let (least, most) = (found.forwarded_pps.map_or(lower, |f| f[0]), found.upper_pps.unwrap_or(lower));
+            let half = |pps: f64| value(point, (pps - lower).abs());
+            Some((value(point, pps) - half(least), value(point, pps) + half(most)))
         });
-        let (below, above): (Vec<f64>, Vec<f64>) = from_to.map(Option::unwrap_or_default).unzip();
-        let interval = ErrorData::new(ErrorType::Data)
-            .symmetric(false)
-            .array(above)
-            .array_minus(below)
-            .thickness(1.0)
-            .width(2)
-            .color(CEILING);
-        let pattern = Pattern::new().shape_array(shapes.collect()).solidity(0.4);
-        let trace = Bar::new(frames, heights)
-            .name(&mode.name)
-            .error_y(interval)
-            .marker(Marker::new().color(colour(mode)).pattern(pattern))
-            .hover_template(format!("%{{x}}: %{{y:.4~g}} {unit}<extra>%{{fullData.name}}</extra>"));
-        (!values.is_empty()).then_some(trace)
+        Some(Column { over: short(&point.frame), value: value(point, pps), interval, hatched: limited })
+    };
+    let series = figures.0.modes.iter().map(|mode| Columns {
+        name: mode.name.clone(),
+        colour: colour(mode),
+        columns: mode.points.iter().filter_map(column).collect(),
     });
-    let layout = Layout::new()
-        .bar_mode(BarMode::Group)
-        .show_legend(true)
-        .x_axis(frame_axis(figures))
-        .separators(". ")
-        .y_axis(value_axis("").tick_format(",~r").auto_margin(true));
-    let traces: Vec<Box<dyn Trace>> = traces.collect();
-    (!traces.is_empty()).then(|| plot(id, HEIGHT_PX, TraceOrder::Normal, layout, traces))
+    let series: Vec<Columns> = series.filter(|s| !s.columns.is_empty()).collect();
+    let label = format!("Columns: throughput in {unit} by frame size; the figures are in the tables below");
+    (!series.is_empty()).then(|| columns::chart(id, &label, &frame_names(figures), &series, unit, number))
 }
 
 /// Units per second in thousands, of all directions together.
@@ -74,44 +53,40 @@ pub(crate) fn bits(figures: Figures<'_>) -> Option<String> {
 /// A round rate: `200 k`, `5 M`.
 fn rate_tick(pps: f64) -> String {
     match pps {
-        v if v < 995.0 => format!("{v:.0}"),
-        v if v < 995e3 => format!("{:.0} k", v / 1e3),
-        v => format!("{:.0} M", v / 1e6),
+        v if v < 995.0 => number(v),
+        v if v < 995e3 => format!("{} k", number(v / 1e3)),
+        v => format!("{} M", number(v / 1e6)),
     }
 }
 
 /// Every mode against what could be offered at most, on a logarithmic axis (RFC 2544, section 26.1).
 pub(crate) fn theory(figures: Figures<'_>) -> Option<String> {
-    let hover = "%{x}: %{y:.4~s}pps";
-    let modes = figures.0.modes.iter();
-    let mut traces: Vec<Box<dyn Trace>> = modes
-        .filter_map(|mode| {
-            let (frames, pps) = by_frame(mode, |p| figures::rate_or_least(p).map(|(pps, _)| pps));
-            let look = Look { colour: colour(mode), dash: DashType::Solid, symbol: MarkerSymbol::Circle };
-            (!pps.is_empty()).then(|| line(&mode.name, frames, pps, look, hover))
-        })
-        .collect();
+    let line = |name: &str, frames: &[String], pps: &[f64], look| Line {
+        name: name.to_owned(),
+        look,
+        dots: dots(figures, frames, pps, |pps| format!("{} kpps", significant(pps / 1e3))),
+    };
+    let mut all: Vec<Line> = Vec::new();
+    for mode in &figures.0.modes {
+        let (frames, pps) = by_frame(mode, |p| figures::rate_or_least(p).map(|(pps, _)| pps));
+        all.push(line(&mode.name, &frames, &pps, Look { colour: colour(mode), dash: Dash::Solid, mark: Mark::Circle }));
+    }
     let points = || figures.0.modes.iter().flat_map(|m| &m.points);
     let limits: [Limit<'_>; 2] = [
-        ("tester's ceiling", DashType::Dash, &|p| p.ceiling_pps),
-        ("line rate", DashType::Dot, &|p| figures.line_pps(&p.frame)),
+        ("tester's ceiling", Dash::Dashed, &|p| p.ceiling_pps),
+        ("line rate", Dash::Dotted, &|p| figures.line_pps(&p.frame)),
     ];
     for (name, dash, limit) in limits {
         let of = |frame: &FrameSpec| points().filter(|p| p.frame == *frame).find_map(limit);
         let (frames, pps): (Vec<String>, Vec<f64>) =
             figures.frames().into_iter().filter_map(|f| Some((short(f), of(f)?))).unzip();
-        if !pps.is_empty() {
-            traces.push(line(
-                name,
-                frames,
-                pps,
-                Look { colour: CEILING, dash, symbol: MarkerSymbol::LineEWOpen },
-                hover,
-            ));
-        }
+        all.push(line(name, &frames, &pps, Look { colour: CEILING, dash, mark: Mark::Bar }));
     }
-    let layout = Layout::new().show_legend(true).x_axis(frame_axis(figures)).y_axis(log_axis(rate_tick));
-    (!traces.is_empty()).then(|| plot("theory", HEIGHT_PX, TraceOrder::Normal, layout, traces))
+    all.retain(|line| !line.dots.is_empty());
+    let label =
+        "Lines: throughput of every box by frame size beside the most that could be offered, on a logarithmic axis";
+    let axis = log_axis(&all, rate_tick);
+    (!all.is_empty()).then(|| lines::chart("theory", label, &frame_axis(figures), &axis, &all, None))
 }
 
 /// What others have published, in rows of its own; rates of one direction are doubled. None when there is nothing.
@@ -127,29 +102,16 @@ pub(crate) fn published(figures: Figures<'_>) -> Option<String> {
             platforms.push(&s.on);
         }
     }
-    rows.reverse();
-    let traces = platforms.iter().enumerate().rev().map(|(i, platform)| -> Box<dyn Trace> {
+    let bars = platforms.iter().enumerate().map(|(i, platform)| {
         let total = |row: &String| {
             let rate = sources.iter().find(|s| s.on == **platform && format!("{}, {}", s.mode, s.frame_bytes) == *row);
-            rate.map(|s| s.pps * if s.per_direction { 2.0 } else { 1.0 } / 1e3)
+            let kpps = rate.map(|s| s.pps * if s.per_direction { 2.0 } else { 1.0 } / 1e3);
+            (kpps, kpps.map_or_else(String::new, |kpps| format!("{kpps:.0} kpps")))
         };
-        let values: Vec<Option<f64>> = rows.iter().map(total).collect();
-        let labels = values.iter().map(|v| v.map_or_else(String::new, |kpps| format!("{kpps:.0} kpps"))).collect();
-        Bar::new(values, rows.clone())
-            .name(*platform)
-            .orientation(Orientation::Horizontal)
-            .marker(published_marker(i))
-            .text_array(labels)
-            .text_position(TextPosition::Outside)
-            .clip_on_axis(false)
-            .hover_info(HoverInfo::Skip)
+        let bars = rows.iter().map(total).collect();
+        Bars { name: (*platform).to_owned(), colour: published_colour(i), hatched: true, bars }
     });
-    let traces: Vec<Box<dyn Trace>> = traces.collect();
-    let longest = sources.iter().map(|s| s.pps / 1e3).fold(0.0, f64::max);
-    let layout = Layout::new()
-        .bar_mode(BarMode::Group)
-        .show_legend(true)
-        .y_axis(category_axis())
-        .x_axis(value_axis(" k").range(vec![0.0, 1.25 * longest]));
-    (!sources.is_empty()).then(|| plot("published", HEIGHT_PX, TraceOrder::Reversed, layout, traces))
+    let bars: Vec<Bars> = bars.collect();
+    let label = "Hatched bars: rates that others have published; the figures are in a table below";
+    (!sources.is_empty()).then(|| rows::chart("published", label, Room::Half, &rows, &bars, " k"))
 }

@@ -1,0 +1,145 @@
+//! Bars from left to right, a row for each name: side by side, or the parts of a whole one behind the other.
+
+use super::{
+    Key, Room, figure,
+    scale::{Scale, number},
+    svg::{Anchor, Canvas, TEXT, text_width},
+};
+
+/// Room between a bar and its label.
+const GAP: f64 = 5.0;
+/// The most of a drawing that the names beside the rows take.
+const NAMES_SHARE: f64 = 0.35;
+/// The height of the names below the axis.
+const AXIS: f64 = 24.0;
+/// The height of a stacked bar.
+const STACK: f64 = 24.0;
+
+/// The bars of one colour, a value and a label for each row.
+pub(crate) struct Bars {
+    pub(crate) name: String,
+    pub(crate) colour: &'static str,
+    pub(crate) hatched: bool,
+    pub(crate) bars: Vec<(Option<f64>, String)>,
+}
+
+/// The left edge of the bars: beside the names, or at the image's edge where names stand above their rows.
+struct Layout {
+    left: f64,
+    above: f64,
+}
+
+fn layout(canvas: &Canvas, names: &[String]) -> Layout {
+    let widest = names.iter().map(|n| text_width(n)).fold(0.0, f64::max) + 10.0;
+    if canvas.is_narrow() || widest > NAMES_SHARE * canvas.width() {
+        Layout { left: 1.0, above: TEXT + 7.0 }
+    } else {
+        Layout { left: widest, above: 0.0 }
+    }
+}
+
+/// Writes the name of a row whose bars begin at `top` and are that high together.
+fn name_row(canvas: &mut Canvas, layout: &Layout, top: f64, height: f64, name: &str) {
+    if layout.above > 0.0 {
+        canvas.text((layout.left, top - 5.0), Anchor::Start, name);
+    } else {
+        canvas.text((layout.left - 8.0, top + 0.5 * height + 0.35 * TEXT), Anchor::End, name);
+    }
+}
+
+/// Bars side by side. Each keeps the room for its label: nothing is cut at the right edge.
+pub(crate) fn chart(id: &str, label: &str, room: Room, names: &[String], series: &[Bars], suffix: &str) -> String {
+    let legend: Vec<Key> =
+        series.iter().map(|s| Key::Block { name: s.name.clone(), colour: s.colour, hatched: s.hatched }).collect();
+    figure(id, label, room, &legend, |canvas| {
+        let layout = layout(canvas, names);
+        let thick = if series.len() > 2 { 15.0 } else { 17.0 };
+        let group = thick * series.len() as f64;
+        let step = group + 12.0 + layout.above;
+        let bottom = step * names.len() as f64 + 4.0;
+        let full = canvas.width() - layout.left;
+        // Pixels for each unit, so that the bar with the least room left still has its label.
+        let bars = || series.iter().flat_map(|s| &s.bars).filter_map(|(v, text)| Some(((*v)?, text)));
+        let unit = bars()
+            .filter(|(v, _)| *v > 0.0)
+            .map(|(v, text)| (full - GAP - text_width(text)).max(0.2 * full) / v)
+            .fold(f64::INFINITY, f64::min);
+        let unit = if unit.is_finite() { unit } else { full };
+        let scale = Scale::linear(0.0, full / unit);
+        for value in scale.names((full / 90.0).clamp(2.0, 8.0) as usize) {
+            let (x, text) = (layout.left + value * unit, format!("{}{suffix}", number(value)));
+            canvas.rules("grid", &[[(x, 0.0), (x, bottom)]]);
+            let half = 0.5 * text_width(&text);
+            let x = x.clamp(half, canvas.width() - half);
+            canvas.text((x, bottom + AXIS - 9.0), Anchor::Middle, &text);
+        }
+        for (i, name) in names.iter().enumerate() {
+            let top = step * i as f64 + layout.above + 4.0;
+            name_row(canvas, &layout, top, group, name);
+            for (at, one) in series.iter().enumerate() {
+                let Some((Some(value), text)) = one.bars.get(i) else { continue };
+                let y = top + thick * at as f64;
+                let width = (value * unit).max(1.0);
+                let tip = format!("{name}, {}: {text}", one.name);
+                canvas.rect((layout.left, y + 1.0), (width, thick - 2.0), one.colour, one.hatched, &tip);
+                let label = (layout.left + width + GAP, y + 0.5 * thick + 0.36 * TEXT);
+                canvas.text(label, Anchor::Start, text);
+            }
+        }
+        canvas.set_height(bottom + AXIS);
+    })
+}
+
+/// The parts of a whole, one behind the other, in percent; a part below zero goes to the left of it.
+pub(crate) fn stacked(id: &str, label: &str, room: Room, names: &[String], series: &[Bars]) -> String {
+    let legend: Vec<Key> =
+        series.iter().map(|s| Key::Block { name: s.name.clone(), colour: s.colour, hatched: s.hatched }).collect();
+    let below = |i: usize| -> f64 { series.iter().filter_map(|s| s.bars.get(i)?.0).filter(|v| *v < 0.0).sum() };
+    let above = |i: usize| -> f64 { series.iter().filter_map(|s| s.bars.get(i)?.0).filter(|v| *v > 0.0).sum() };
+    let low = (0..names.len()).map(below).fold(0.0, f64::min);
+    let high = (0..names.len()).map(above).fold(100.0, f64::max);
+    figure(id, label, room, &legend, |canvas| {
+        let layout = layout(canvas, names);
+        let step = STACK + 10.0 + layout.above;
+        let bottom = step * names.len() as f64 + 4.0;
+        let (scale, full) = (Scale::linear(low, high), canvas.width() - layout.left - 2.0);
+        let x = |value: f64| layout.left + scale.at(value) * full;
+        for value in scale.names(5) {
+            let text = format!("{} %", number(value));
+            let half = 0.5 * text_width(&text);
+            canvas.rules("grid", &[[(x(value), 0.0), (x(value), bottom)]]);
+            canvas.text((x(value).clamp(half, canvas.width() - half), bottom + AXIS - 9.0), Anchor::Middle, &text);
+        }
+        for (i, name) in names.iter().enumerate() {
+            let top = step * i as f64 + layout.above + 4.0;
+            name_row(canvas, &layout, top, STACK, name);
+            let (mut up, mut down) = (0.0, 0.0);
+            for one in series {
+                let Some((Some(value), text)) = one.bars.get(i) else { continue };
+                let side = if *value < 0.0 { &mut down } else { &mut up };
+                let from = *side;
+                *side += value;
+                let (left, right) = (x(from.min(*side)), x(from.max(*side)));
+                if right - left < 0.05 {
+                    continue;
+                }
+                let tip = format!("{name}, {}: {value:.2} %", one.name);
+                canvas.rect((left, top), (right - left, STACK), one.colour, one.hatched, &tip);
+                if !text.is_empty() && text_width(text) + 4.0 < right - left {
+                    let middle = (0.5 * (left + right), top + 0.5 * STACK + 0.36 * TEXT);
+                    canvas.coloured(middle, Anchor::Middle, ink_on(one.colour), text);
+                }
+            }
+        }
+        canvas.set_height(bottom + AXIS);
+    })
+}
+
+/// Black or white: what can be read on a colour (#rrggbb).
+pub(crate) fn ink_on(colour: &str) -> &'static str {
+    let part = |at: usize| colour.get(at..at + 2).and_then(|hex| u8::from_str_radix(hex, 16).ok()).map(f64::from);
+    let (Some(red), Some(green), Some(blue)) = (part(1), part(3), part(5)) else { return "var(--ink)" };
+    // Relative luminance (WCAG 2), with the square for the exact curve.
+    let light = 0.2126 * red * red + 0.7152 * green * green + 0.0722 * blue * blue;
+    if light > 0.21 * 255.0 * 255.0 { "#111820" } else { "#ffffff" }
+}
