@@ -180,8 +180,10 @@ fn privilege_hint(e: &libbpf_rs::Error) -> &'static str {
 impl Classified for XdpError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::NoInterface { .. } | Self::Setting(_) => ErrorClass::Usage,
-            Self::Occupied { .. } | Self::NoNative { .. } | Self::Unsupported { .. } => ErrorClass::Lacking,
+            Self::Setting(_) => ErrorClass::Usage,
+            Self::NoInterface { .. } | Self::Occupied { .. } | Self::NoNative { .. } | Self::Unsupported { .. } => {
+                ErrorClass::Lacking
+            }
             Self::Load { source, .. } if source.kind() == libbpf_rs::ErrorKind::PermissionDenied => ErrorClass::Lacking,
             Self::Load { .. } => ErrorClass::Internal,
             Self::Pin { .. } | Self::Kernel { .. } => ErrorClass::Lacking,

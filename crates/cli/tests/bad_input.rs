@@ -128,9 +128,9 @@ fn an_unknown_interface_is_answered_with_those_there_are() {
         vec!["top", "ek-none", "--once"],
         vec!["gen", "ek-none", "--udp", "--rate", "1"],
     ] {
-        refused(&run(&args), 2, &["no interface `ek-none`", "lo"]);
+        refused(&run(&args), 3, &["no interface `ek-none`", "lo"]);
     }
-    refused(&run(&["spread", "plan", "ek-none", "--root", saved]), 2, &["ek-none", "eth0, eth1"]);
+    refused(&run(&["spread", "plan", "ek-none", "--root", saved]), 3, &["ek-none", "eth0, eth1"]);
     refused(&run(&["top", "--root", saved]), 2, &["saved machine", "leave out --root"]);
 }
 

@@ -213,7 +213,7 @@ fn a_backend_that_the_interface_cannot_do_is_no_other_one() {
 fn an_unknown_interface_and_a_missing_capability_are_named() {
     let Some(wire) = wire("known") else { return };
     let gen_on = |interface: &str| Command::new(EVENKEEL).args(["gen", interface, "--udp", "--rate", "1k"]).output();
-    refused(&wire.sender.run(|| gen_on("ek-none")).unwrap().unwrap(), 2, &["no interface `ek-none`", "there are: "]);
+    refused(&wire.sender.run(|| gen_on("ek-none")).unwrap().unwrap(), 3, &["no interface `ek-none`", "there are: "]);
     for (backend, lost, word) in
         [("tx-ring", "net_raw", "CAP_NET_RAW"), ("xdp", "net_raw", "CAP_NET_RAW"), ("xdp-live", "bpf", "CAP_BPF")]
     {

@@ -36,7 +36,7 @@ fn namespace(tag: &str) -> Option<Namespace> {
 #[test]
 fn what_cannot_be_is_refused_in_one_message() {
     for (args, code, words) in [
-        (&["ek-no-such", "--once"][..], 2, "there is no interface `ek-no-such`"),
+        (&["ek-no-such", "--once"][..], 3, "there is no interface `ek-no-such`"),
         (&["--root", "/tmp", "--once"], 2, "a saved machine"),
         (&["--interval", "0"], 2, "from 0.1 to 3600 seconds"),
     ] {

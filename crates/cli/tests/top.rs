@@ -41,7 +41,6 @@ fn text_without_a_terminal_ends_by_itself() {
 #[test]
 fn wrong_use_says_what_and_ends_with_2() {
     for (arguments, says) in [
-        (["ek-no-such"].as_slice(), "there is no interface `ek-no-such`"),
         (["--root", "x.tar"].as_slice(), "rates need a live machine"),
         (["--interval", "0"].as_slice(), "from 0.1 to 3600 seconds"),
         (["--once", "--count", "2"].as_slice(), "cannot be used with"),

@@ -74,6 +74,14 @@ pub enum JournalError {
         "the journal is refused: {0}; undo writes what it says, so it must belong to root or you; move it away, or name another folder with --state"
     )]
     Foreign(#[from] Distrust),
+    /// Several sessions have that short name.
+    #[error("`{session}` is the short name of several sessions; give the full one: {full}")]
+    SeveralSessions {
+        /// The short name.
+        session: String,
+        /// The full ones.
+        full: String,
+    },
     /// No session has that name.
     #[error("there is no session `{session}` in {folder}; `evenkeel undo --list` shows them")]
     NoSuchSession {
@@ -84,11 +92,17 @@ pub enum JournalError {
     },
 }
 
+/// The short name of a session: the last six digits of its nanoseconds. It says the same session as long as no other one ends in them.
+pub fn short_name(session: &str) -> &str {
+    let time = session.split('-').next().unwrap_or(session);
+    time.get(time.len().saturating_sub(6)..).unwrap_or(time)
+}
+
 impl Classified for JournalError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::File { .. } | Self::Locked { .. } | Self::Damaged { .. } | Self::Foreign(_) => ErrorClass::Lacking,
-            Self::NoSuchSession { .. } => ErrorClass::Usage,
+            Self::NoSuchSession { .. } | Self::SeveralSessions { .. } => ErrorClass::Usage,
         }
     }
 }
@@ -144,15 +158,28 @@ impl Journal {
         Ok(sessions)
     }
 
-    /// The session called `name`. Damage in another one's file does not matter.
+    /// The session called `name`, in full or by its short name. Damage in another one's file does not matter.
     pub fn session(&self, name: &str) -> Result<Session, JournalError> {
         let missing = || JournalError::NoSuchSession { session: name.to_owned(), folder: self.folder.clone() };
         self.check_owner()?;
-        let path = self.folder.join(format!("{name}.jsonl"));
-        if name.contains('/') || !path.exists() {
+        if name.contains('/') {
             return Err(missing());
         }
-        Session::load(&path)?.ok_or_else(missing)
+        let whole = self.folder.join(format!("{name}.jsonl"));
+        if whole.exists() {
+            return Session::load(&whole)?.ok_or_else(missing);
+        }
+        let full = |path: &PathBuf| path.file_stem().map(|stem| stem.to_string_lossy().into_owned());
+        let meant: Vec<PathBuf> =
+            self.files()?.into_iter().filter(|path| full(path).is_some_and(|full| short_name(&full) == name)).collect();
+        match &meant[..] {
+            [one] => Session::load(one)?.ok_or_else(missing),
+            [] => Err(missing()),
+            several => Err(JournalError::SeveralSessions {
+                session: name.to_owned(),
+                full: several.iter().filter_map(full).collect::<Vec<_>>().join(", "),
+            }),
+        }
     }
 
     /// The sessions that began after `session` and still stand, as far as they can be read, oldest first.

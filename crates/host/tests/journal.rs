@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fs, io::Write};
 
 use host::{
     Root,
-    journal::{ApplyError, Guardian, Journal, JournalError, Session, StepState, UndoOptions, Verdict},
+    journal::{ApplyError, Guardian, Journal, JournalError, Session, StepState, UndoOptions, Verdict, short_name},
     knob::{Change, Knob, KnobError, Store},
 };
 use proptest::prelude::*;
@@ -249,6 +249,25 @@ fn two_sessions_never_share_a_file() {
         Session::begin(&writer, "test").unwrap();
     }
     assert_eq!(journal.sessions().unwrap().len(), 50);
+}
+
+#[test]
+fn a_session_has_a_short_name_as_long_as_it_is_the_only_one() {
+    let (_folder, journal) = journal();
+    let writer = journal.lock().unwrap();
+    let full = Session::begin(&writer, "evenkeel test").unwrap().header.session;
+    let short = short_name(&full);
+    assert!(short.len() == 6 && full.contains(&format!("{short}-")), "{full}: {short}");
+    for name in [short, &full] {
+        assert_eq!(journal.session(name).unwrap().header.session, full);
+    }
+    for name in [&short[1..], "", "../x"] {
+        assert!(matches!(journal.session(name), Err(JournalError::NoSuchSession { .. })), "{name}");
+    }
+    let file = |name: &str| journal.folder().join(format!("{name}.jsonl"));
+    fs::copy(file(&full), file(&format!("9{short}-1"))).unwrap();
+    let error = journal.session(short).unwrap_err();
+    assert!(matches!(error, JournalError::SeveralSessions { .. }) && error.to_string().contains(&full), "{error}");
 }
 
 #[test]

@@ -59,8 +59,7 @@ pub enum LedgerError {
 impl Classified for LedgerError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::NoInterface { .. } => ErrorClass::Usage,
-            Self::Gone(_) | Self::Counters(_) => ErrorClass::Lacking,
+            Self::NoInterface { .. } | Self::Gone(_) | Self::Counters(_) => ErrorClass::Lacking,
             Self::Trace(e) => e.class(),
         }
     }

@@ -72,10 +72,12 @@ pub enum PortError {
 impl Classified for PortError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::NoInterface { .. } | Self::Setting { .. } => ErrorClass::Usage,
-            Self::InterfaceDown { .. } | Self::Vanished { .. } | Self::Privilege { .. } | Self::Unsupported { .. } => {
-                ErrorClass::Lacking
-            }
+            Self::Setting { .. } => ErrorClass::Usage,
+            Self::NoInterface { .. }
+            | Self::InterfaceDown { .. }
+            | Self::Vanished { .. }
+            | Self::Privilege { .. }
+            | Self::Unsupported { .. } => ErrorClass::Lacking,
             Self::System { source, .. } => match source.raw_os_error() {
                 Some(libc::EPERM | libc::EACCES | libc::ENOMEM | libc::ENODEV | libc::ENETDOWN | libc::ENXIO) => {
                     ErrorClass::Lacking

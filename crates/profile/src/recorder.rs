@@ -76,7 +76,8 @@ impl Classified for RecordError {
             Self::Counters(e) => e.class(),
             Self::Online(e) => e.class(),
             Self::List(_) => ErrorClass::Internal,
-            Self::Offline { .. } | Self::NoCpu | Self::Frequency(_) | Self::NoInterface { .. } => ErrorClass::Usage,
+            Self::Offline { .. } | Self::NoCpu | Self::Frequency(_) => ErrorClass::Usage,
+            Self::NoInterface { .. } => ErrorClass::Lacking,
         }
     }
 }

@@ -56,8 +56,8 @@ pub enum PlanError {
 impl Classified for PlanError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::NoSuchNic { .. } | Self::NoSuchCpu { .. } | Self::NoCpus { .. } => ErrorClass::Usage,
-            Self::NoQueues => ErrorClass::Lacking,
+            Self::NoSuchCpu { .. } | Self::NoCpus { .. } => ErrorClass::Usage,
+            Self::NoSuchNic { .. } | Self::NoQueues => ErrorClass::Lacking,
         }
     }
 }

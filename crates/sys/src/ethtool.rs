@@ -83,8 +83,10 @@ fn hint(source: &io::Error) -> &'static str {
 impl model::Classified for EthtoolError {
     fn class(&self) -> model::ErrorClass {
         match self {
-            Self::NoInterface(_) | Self::NoFeature { .. } => model::ErrorClass::Usage,
-            Self::Open(_) | Self::Fixed { .. } | Self::Refused { .. } => model::ErrorClass::Lacking,
+            Self::NoFeature { .. } => model::ErrorClass::Usage,
+            Self::NoInterface(_) | Self::Open(_) | Self::Fixed { .. } | Self::Refused { .. } => {
+                model::ErrorClass::Lacking
+            }
         }
     }
 }

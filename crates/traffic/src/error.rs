@@ -164,12 +164,12 @@ impl Classified for TrafficError {
             | Self::Destination { .. }
             | Self::NotIp { .. }
             | Self::LiveInterface { .. }
-            | Self::NoInterface { .. }
             | Self::File { .. }
             | Self::Damaged { .. }
             | Self::Wire(_)
             | Self::Ring(Tx::WrongFormat { .. } | Tx::TooLong) => ErrorClass::Usage,
-            Self::Down { .. }
+            Self::NoInterface { .. }
+            | Self::Down { .. }
             | Self::NoCarrier { .. }
             | Self::Vanished { .. }
             | Self::Unsupported { .. }

@@ -35,7 +35,7 @@ impl Classified for MeterError {
         match self {
             Self::Counters(e) => e.class(),
             Self::Host(e) => e.class(),
-            Self::NoInterface { .. } => ErrorClass::Usage,
+            Self::NoInterface { .. } => ErrorClass::Lacking,
         }
     }
 }
