@@ -4,10 +4,11 @@
 //! opens the sources, [`sys::privilege::give_up`] gives up what is no longer needed, [`run::run`] reads until the end.
 
 pub mod auto;
+pub mod file;
 pub mod filter;
 pub mod open;
 pub mod output;
 pub mod pcapng;
 pub mod plan;
 pub mod run;
-pub mod summary;
+pub mod text;

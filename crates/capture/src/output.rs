@@ -268,6 +268,10 @@ impl Output {
     fn tail(&mut self) -> Result<(), OutputError> {
         let dropped = self.lost - self.told;
         self.told = self.lost;
+        // The counters of a file are those of its one interface: of several, none can be told by itself.
+        if self.section.interfaces.len() != 1 {
+            return Ok(());
+        }
         let totals = Totals {
             start_ns: self.first_ns,
             end_ns: self.last_ns,
@@ -362,15 +366,15 @@ mod tests {
     use port::Frame;
 
     use super::*;
+    use crate::pcapng::Captured;
 
     fn section() -> Section {
         Section {
             hardware: String::new(),
             os: String::new(),
             application: "test".into(),
-            interface: "eth0".into(),
+            interfaces: vec![Captured { name: "eth0".into(), link_type: 1 }],
             filter: String::new(),
-            link_type: 1,
             snaplen: 0,
         }
     }
@@ -386,7 +390,7 @@ mod tests {
                 unfinished: false,
                 lost_before: 0,
             };
-            pcapng::packet(&mut out.bytes, &frame, 1 << 18);
+            pcapng::packet(&mut out.bytes, &frame, 0, 1 << 18);
             out.note(frame.timestamp_ns);
         }
         out

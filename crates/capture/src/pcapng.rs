@@ -11,6 +11,15 @@ pub(crate) const EPB: u32 = 6;
 /// Interface Statistics Block.
 const ISB: u32 = 5;
 
+/// An interface as the head of a file describes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Captured {
+    /// Its name.
+    pub name: String,
+    /// Its link type (LINKTYPE_…).
+    pub link_type: u16,
+}
+
 /// What the head of a file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Section {
@@ -20,12 +29,10 @@ pub struct Section {
     pub os: String,
     /// The program.
     pub application: String,
-    /// The interface's name.
-    pub interface: String,
+    /// The interfaces, by their numbers in the file.
+    pub interfaces: Vec<Captured>,
     /// The filter in tcpdump syntax; empty: none.
     pub filter: String,
-    /// The link type (LINKTYPE_…).
-    pub link_type: u16,
     /// Bytes kept of each packet; 0: no limit.
     pub snaplen: u32,
 }
@@ -72,7 +79,7 @@ fn end_of_options(out: &mut Vec<u8>) {
     out.extend_from_slice(&[0; 4]);
 }
 
-/// Appends the head of a file: section and interface 0, with timestamps in nanoseconds.
+/// Appends the head of a file: section and interfaces, with timestamps in nanoseconds.
 pub fn head(out: &mut Vec<u8>, section: &Section) {
     block(out, SHB, |out| {
         out.extend_from_slice(&0x1a2b_3c4d_u32.to_le_bytes());
@@ -84,21 +91,23 @@ pub fn head(out: &mut Vec<u8>, section: &Section) {
         option(out, 4, section.application.as_bytes());
         end_of_options(out);
     });
-    block(out, IDB, |out| {
-        out.extend_from_slice(&section.link_type.to_le_bytes());
-        out.extend_from_slice(&0u16.to_le_bytes());
-        out.extend_from_slice(&section.snaplen.to_le_bytes());
-        option(out, 2, section.interface.as_bytes());
-        option(out, 9, &[9]);
-        if !section.filter.is_empty() {
-            // if_filter: a 0 says that the text is in libpcap's syntax.
-            let mut value = vec![0];
-            value.extend_from_slice(section.filter.as_bytes());
-            option(out, 11, &value);
-        }
-        option(out, 12, section.os.as_bytes());
-        end_of_options(out);
-    });
+    for interface in &section.interfaces {
+        block(out, IDB, |out| {
+            out.extend_from_slice(&interface.link_type.to_le_bytes());
+            out.extend_from_slice(&0u16.to_le_bytes());
+            out.extend_from_slice(&section.snaplen.to_le_bytes());
+            option(out, 2, interface.name.as_bytes());
+            option(out, 9, &[9]);
+            if !section.filter.is_empty() {
+                // if_filter: a 0 says that the text is in libpcap's syntax.
+                let mut value = vec![0];
+                value.extend_from_slice(section.filter.as_bytes());
+                option(out, 11, &value);
+            }
+            option(out, 12, section.os.as_bytes());
+            end_of_options(out);
+        });
+    }
 }
 
 fn split(timestamp_ns: u64) -> [u8; 8] {
@@ -111,10 +120,10 @@ fn split(timestamp_ns: u64) -> [u8; 8] {
 /// Length of an Enhanced Packet Block without data and options, its last word included.
 const EPB_FRAME: usize = 32;
 
-/// Appends a packet. A VLAN tag that the kernel took out goes back behind the addresses, then the whole is cut to
+/// Appends a packet of the interface with that number. A VLAN tag that the kernel took out goes back behind the addresses, then the whole is cut to
 /// `snaplen`; losses before the packet are marked on it (epb_dropcount, and a comment that Wireshark shows).
 #[inline]
-pub fn packet(out: &mut Vec<u8>, frame: &Frame<'_>, snaplen: u32) {
+pub fn packet(out: &mut Vec<u8>, frame: &Frame<'_>, interface: u32, snaplen: u32) {
     let snaplen = snaplen as usize;
     let (tag, cut) = match frame.vlan {
         Some(tag) if frame.data.len() >= 12 => {
@@ -134,6 +143,7 @@ pub fn packet(out: &mut Vec<u8>, frame: &Frame<'_>, snaplen: u32) {
     let mut head = [0u8; 28];
     head[..4].copy_from_slice(&EPB.to_le_bytes());
     head[4..8].copy_from_slice(&(total as u32).to_le_bytes());
+    head[8..12].copy_from_slice(&interface.to_le_bytes());
     head[12..20].copy_from_slice(&split(frame.timestamp_ns));
     head[20..24].copy_from_slice(&(kept as u32).to_le_bytes());
     head[24..28].copy_from_slice(&(frame.wire_len + tag_len as u32).to_le_bytes());
@@ -213,9 +223,8 @@ mod tests {
             hardware: "x86_64".into(),
             os: "Linux 6.1".into(),
             application: "evenkeel".into(),
-            interface: "eth0".into(),
+            interfaces: vec![Captured { name: "eth0".into(), link_type: 1 }],
             filter: "udp".into(),
-            link_type: 1,
             snaplen: 262_144,
         }
     }
@@ -242,7 +251,7 @@ mod tests {
             unfinished: false,
             lost_before: 42,
         };
-        packet(&mut out, &frame, 262_144);
+        packet(&mut out, &frame, 0, 262_144);
         tail(&mut out, &Totals { start_ns: 1, end_ns: 2, received: 43, dropped: 42, delivered: 1 });
         let blocks = read(&out);
         let Block::EnhancedPacket(epb) = &blocks[1] else { panic!("no packet: {blocks:?}") };
@@ -276,7 +285,7 @@ mod tests {
             let mut out = Vec::new();
             head(&mut out, &section());
             let at = out.len();
-            packet(&mut out, &frame, snaplen);
+            packet(&mut out, &frame, 0, snaplen);
             let walked: Vec<_> = blocks(&out).collect();
             prop_assert_eq!(walked.len(), 3);
             prop_assert_eq!((walked[2].0, walked[2].1, walked[2].2), (EPB, &out[at..], ts));

@@ -17,9 +17,12 @@ use port::{Frame, PortError, Source};
 use crate::{
     open::AnySource,
     output::{Chunk, Output, OutputError},
-    pcapng, summary,
+    pcapng,
+    text::{Shown, Writer},
 };
 
+/// LINKTYPE_ETHERNET.
+const ETHERNET: u16 = 1;
 /// Encoded bytes that a reader gathers before it writes.
 const CHUNK_BYTES: usize = 256 << 10;
 /// How long encoded packets may wait in a reader for more of them.
@@ -72,13 +75,20 @@ pub enum Sink {
     /// They are only counted.
     Count,
     /// They are encoded as pcapng and written.
-    Pcapng(Box<Output>),
+    Pcapng {
+        /// Where to.
+        output: Box<Output>,
+        /// The number in the file of each reader's interface; empty: 0.
+        interfaces: Vec<u32>,
+    },
     /// They are encoded as pcapng and forgotten: what a trial does.
     Nowhere,
     /// One line of text each goes to standard output.
     Text {
-        /// The link type of the interface (LINKTYPE_…).
-        link_type: u16,
+        /// What is shown of each.
+        shown: Shown,
+        /// The link type (LINKTYPE_…) of each reader's interface, and its name where lines are to tell it; of one for all.
+        interfaces: Vec<(u16, Option<String>)>,
     },
 }
 
@@ -112,6 +122,8 @@ pub struct ReaderStats {
     pub freezes: u64,
     /// CPU time of its thread in nanoseconds; known at the end.
     pub cpu_ns: u64,
+    /// Packets that passed the filter and reached this reader, those beyond the number asked for included.
+    pub received: u64,
     /// Packets that it had taken when the capture ended, without what was collected after that; known at the end.
     pub in_time: u64,
     /// The time in which those came; known at the end.
@@ -144,6 +156,11 @@ impl Report {
         self.readers.iter().map(|r| r.dropped).sum()
     }
 
+    /// Packets that passed the filter: those that reached a reader, and those lost before.
+    pub fn received(&self) -> u64 {
+        self.readers.iter().map(|r| r.received).sum::<u64>() + self.dropped()
+    }
+
     /// Packets that no reader could see: those of queues that were made after the capture began.
     pub fn missed(&self) -> u64 {
         self.readers.iter().map(|r| r.missed).sum()
@@ -161,6 +178,7 @@ impl Report {
 #[repr(align(128))]
 struct Slot {
     packets: AtomicU64,
+    received: AtomicU64,
     bytes: AtomicU64,
     bytes_unknown: AtomicBool,
     dropped: AtomicU64,
@@ -177,6 +195,7 @@ impl Slot {
         ReaderStats {
             cpu,
             packets: self.packets.load(Ordering::Relaxed),
+            received: self.received.load(Ordering::Relaxed),
             bytes: (!self.bytes_unknown.load(Ordering::Relaxed)).then_some(bytes),
             dropped: self.dropped.load(Ordering::Relaxed),
             missed: self.missed.load(Ordering::Relaxed),
@@ -190,9 +209,9 @@ impl Slot {
 
 enum OpenSink {
     Count,
-    Pcapng(Mutex<Box<Output>>),
+    Pcapng { output: Mutex<Box<Output>>, interfaces: Vec<u32> },
     Nowhere,
-    Text { link_type: u16 },
+    Text { shown: Shown, interfaces: Vec<(u16, Option<String>)> },
 }
 
 /// What the readers share. Nothing of it is written per packet, but `left` where a number of packets was asked for.
@@ -241,7 +260,7 @@ impl Shared<'_> {
         }
         let result = match &self.sink {
             OpenSink::Count | OpenSink::Nowhere => Ok(()),
-            OpenSink::Pcapng(output) => lock(output).write(chunk, self.dropped()),
+            OpenSink::Pcapng { output, .. } => lock(output).write(chunk, self.dropped()),
             OpenSink::Text { .. } => text(&chunk.bytes),
         };
         chunk.clear();
@@ -282,9 +301,9 @@ pub fn run(
         start,
         sink: match sink {
             Sink::Count => OpenSink::Count,
-            Sink::Pcapng(output) => OpenSink::Pcapng(Mutex::new(output)),
+            Sink::Pcapng { output, interfaces } => OpenSink::Pcapng { output: Mutex::new(output), interfaces },
             Sink::Nowhere => OpenSink::Nowhere,
-            Sink::Text { link_type } => OpenSink::Text { link_type },
+            Sink::Text { shown, interfaces } => OpenSink::Text { shown, interfaces },
         },
         limits,
         stop,
@@ -301,7 +320,7 @@ pub fn run(
         for (index, (source, cpu)) in sources.into_iter().enumerate() {
             let shared = &shared;
             let work = move || {
-                let result = dispatch(source, cpu, shared, &shared.slots[index]);
+                let result = dispatch(source, cpu, shared, index);
                 if result.is_err() {
                     shared.ended.store(true, Ordering::Relaxed);
                 }
@@ -339,7 +358,7 @@ pub fn run(
     let readers = snapshot();
     let dropped = shared.dropped();
     let mut report = Report { readers, elapsed, files: 0, closed: shared.closed.load(Ordering::Relaxed), failure };
-    if let OpenSink::Pcapng(output) = shared.sink {
+    if let OpenSink::Pcapng { output, .. } = shared.sink {
         let mut output = output.into_inner().unwrap_or_else(PoisonError::into_inner);
         report.files = output.files();
         match output.finish(dropped) {
@@ -351,15 +370,16 @@ pub fn run(
     report
 }
 
-fn dispatch(source: AnySource, cpu: Option<u32>, shared: &Shared<'_>, slot: &Slot) -> Result<(), RunError> {
+fn dispatch(source: AnySource, cpu: Option<u32>, shared: &Shared<'_>, reader: usize) -> Result<(), RunError> {
+    let slot = &shared.slots[reader];
     if let Some(cpu) = cpu {
         pin(cpu).map_err(|source| RunError::Pin { cpu, source })?;
     }
     let result = match source {
-        AnySource::Packet(source) => work(source, shared, slot),
-        AnySource::Ring(source) => work(source, shared, slot),
-        AnySource::Xdp(source) => work(source, shared, slot),
-        AnySource::Tap(source) => work(source, shared, slot),
+        AnySource::Packet(source) => work(source, shared, reader),
+        AnySource::Ring(source) => work(source, shared, reader),
+        AnySource::Xdp(source) => work(source, shared, reader),
+        AnySource::Tap(source) => work(source, shared, reader),
     };
     if let Ok(usage) = getrusage(UsageWho::RUSAGE_THREAD) {
         let ns = |t: nix::sys::time::TimeVal| t.tv_sec() as u64 * 1_000_000_000 + t.tv_usec() as u64 * 1000;
@@ -374,15 +394,20 @@ fn pin(cpu: u32) -> nix::Result<()> {
     nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set)
 }
 
-fn work<S: Source>(source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(), RunError> {
-    let snaplen = shared.limits.snaplen;
-    match shared.sink {
+fn work<S: Source>(source: S, shared: &Shared<'_>, reader: usize) -> Result<(), RunError> {
+    let (snaplen, slot) = (shared.limits.snaplen, &shared.slots[reader]);
+    match &shared.sink {
         OpenSink::Count => count(source, shared, slot),
-        OpenSink::Pcapng(_) | OpenSink::Nowhere => {
-            encode(source, shared, slot, |chunk, frame| pcapng::packet(chunk, frame, snaplen))
+        OpenSink::Nowhere => encode(source, shared, slot, |chunk, frame| pcapng::packet(chunk, frame, 0, snaplen)),
+        OpenSink::Pcapng { interfaces, .. } => {
+            let interface = interfaces.get(reader).copied().unwrap_or(0);
+            encode(source, shared, slot, |chunk, frame| pcapng::packet(chunk, frame, interface, snaplen))
         }
-        OpenSink::Text { link_type } => {
-            encode(source, shared, slot, |chunk, frame| summary::line(chunk, frame, link_type))
+        OpenSink::Text { shown, interfaces } => {
+            let of = interfaces.get(reader).or(interfaces.first()).cloned();
+            let (link_type, name) = of.unwrap_or((ETHERNET, None));
+            let mut writer = Writer::new(*shown, link_type, name);
+            encode(source, shared, slot, |chunk, frame| writer.packet(chunk, frame))
         }
     }
 }
@@ -452,7 +477,7 @@ fn span(taken: Duration, end: Duration, holds_back: Duration) -> Duration {
 fn count<S: Source>(mut source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(), RunError> {
     let mut closing = Closing::default();
     let mut next = Instant::now() + FLUSH;
-    let (mut packets, mut bytes) = (0, 0);
+    let (mut packets, mut received, mut bytes) = (0, 0, 0);
     let result = loop {
         let patience = match closing.patience(&mut source, shared, slot) {
             Ok(Some(patience)) => patience,
@@ -466,8 +491,10 @@ fn count<S: Source>(mut source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(
         if counted.packets == 0 && closing.shut {
             break Ok(());
         }
+        received += counted.packets;
         packets += shared.claim(counted.packets);
         closing.took(counted.packets, shared);
+        slot.received.store(received, Ordering::Relaxed);
         slot.packets.store(packets, Ordering::Relaxed);
         match counted.bytes {
             Some(n) => bytes += n,
@@ -497,7 +524,7 @@ fn encode<S: Source>(
     // A packet more than a chunk.
     let mut chunk = Chunk::with_capacity(2 * CHUNK_BYTES);
     let limited = shared.limits.packets.is_some();
-    let (mut packets, mut bytes) = (0u64, 0u64);
+    let (mut packets, mut reached, mut bytes) = (0u64, 0u64, 0u64);
     let result = loop {
         let patience = match closing.patience(&mut source, shared, slot) {
             Ok(Some(patience)) => patience,
@@ -525,7 +552,9 @@ fn encode<S: Source>(
         if n == 0 && closing.shut {
             break Ok(());
         }
+        reached += n as u64;
         closing.took(n as u64, shared);
+        slot.received.store(reached, Ordering::Relaxed);
         slot.packets.store(packets, Ordering::Relaxed);
         slot.bytes.store(bytes, Ordering::Relaxed);
         let now = Instant::now();

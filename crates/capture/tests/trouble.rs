@@ -36,7 +36,7 @@ fn a_slow_reader_finds_its_losses_marked() {
             .receive(Duration::from_millis(100), |frame| {
                 seen += 1;
                 marked += u64::from(frame.lost_before);
-                pcapng::packet(&mut file, &frame, 1 << 18);
+                pcapng::packet(&mut file, &frame, 0, 1 << 18);
             })
             .unwrap()
             > 0

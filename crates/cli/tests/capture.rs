@@ -185,3 +185,190 @@ fn files_of_a_rotation_are_made_in_a_folder_of_another_user_and_nobody_else_read
     assert_eq!(names, ["a-00004.pcapng", "a-00005.pcapng"]);
     assert!(files.iter().all(|file| file.metadata().unwrap().permissions().mode() & 0o777 == 0o600));
 }
+
+/// What tcpdump's users look for in a line: protocol, both ends, and the values behind these words.
+fn fields(line: &str) -> Vec<String> {
+    let words: Vec<&str> = line.split([' ', ',']).filter(|w| !w.is_empty()).collect();
+    let mut fields: Vec<String> = words.iter().take(4).map(|w| w.trim_end_matches(':').to_owned()).collect();
+    for pair in words.windows(2) {
+        if ["Flags", "seq", "ack", "win", "length", "who-has", "is-at", "mss", "wscale"].contains(&pair[0]) {
+            fields.push(format!("{} {}", pair[0], pair[1].trim_end_matches([',', ']', ':'])));
+        }
+    }
+    fields
+}
+
+/// Real packets of several kinds from the sender to the receiver: ARP, TCP with data, UDP of 200 bytes, ICMP, IPv6.
+fn talk(wire: &Wire) {
+    // A lab's links have no IPv6 of their own, so that nothing chatters.
+    for (ns, interface) in [(&wire.sender, &wire.out), (&wire.receiver, &wire.into)] {
+        let allow = format!("echo 0 > /proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
+        assert!(ns.run(|| Command::new("sh").args(["-c", &allow]).status().unwrap()).unwrap().success());
+    }
+    let add = |ns: &Namespace, interface: &str, address: &str| {
+        let mut command = Command::new("ip");
+        command.args(["address", "add", address, "dev", interface]);
+        command.args(address.contains(':').then_some("nodad"));
+        assert!(ns.run(|| command.status().unwrap()).unwrap().success());
+    };
+    for address in ["198.18.7.1/24", "2001:2:0:7::1/64"] {
+        add(&wire.sender, &wire.out, address);
+    }
+    for address in ["198.18.7.2/24", "2001:2:0:7::2/64"] {
+        add(&wire.receiver, &wire.into, address);
+    }
+    let listener = wire.receiver.run(|| std::net::TcpListener::bind("198.18.7.2:8080").unwrap()).unwrap();
+    wire.sender
+        .run(|| {
+            use std::{io::Write as _, net::*};
+            let mut stream = TcpStream::connect("198.18.7.2:8080").unwrap();
+            stream.write_all(&[b'x'; 300]).unwrap();
+            drop(listener.accept().unwrap());
+            let udp = UdpSocket::bind("198.18.7.1:4000").unwrap();
+            // Nobody listens: an ICMP message comes back.
+            udp.send_to(&[7; 200], "198.18.7.2:4001").unwrap();
+            let udp = UdpSocket::bind("[2001:2:0:7::1]:4000").unwrap();
+            udp.send_to(&[7; 1000], "[2001:2:0:7::2]:4001").unwrap();
+        })
+        .unwrap();
+    std::thread::sleep(Duration::from_millis(300));
+}
+
+/// Waits until the receiver has a packet socket that receives.
+fn wait_until_it_hears(wire: &Wire) {
+    for _ in 0..500 {
+        let sockets = wire.receiver.run(|| std::fs::read_to_string("/proc/thread-self/net/packet").unwrap()).unwrap();
+        if sockets.lines().skip(1).any(|l| l.split_whitespace().nth(5) == Some("1")) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    panic!("no socket after five seconds");
+}
+
+fn interrupt(child: &Child) {
+    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
+}
+
+#[test]
+fn lines_say_what_those_of_tcpdump_say() {
+    let Some(wire) = wire("line") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.pcapng");
+    let path = file.to_str().unwrap();
+    let child = wire.start(&["-w", path, "--quiet"]);
+    wait_until_it_hears(&wire);
+    talk(&wire);
+    interrupt(&child);
+    assert!(child.wait_with_output().unwrap().status.success());
+    let lines = |program: &str, args: &[&str]| -> Vec<String> {
+        let output = Command::new(program).args(args).output().unwrap();
+        assert!(output.status.success(), "{program}: {}", text(&output.stderr));
+        text(&output.stdout).lines().map(str::to_owned).collect()
+    };
+    let evenkeel = env!("CARGO_BIN_EXE_evenkeel");
+    for filter in [&[][..], &["tcp"], &["udp", "port", "4001"]] {
+        let theirs = lines("tcpdump", &[&["-n", "-S", "-t", "-r", path], filter].concat());
+        let ours = lines(evenkeel, &[&["capture", "-n", "-t", "-r", path], filter].concat());
+        assert!(theirs.len() >= 2, "{theirs:?}");
+        assert_eq!(ours.len(), theirs.len(), "{ours:#?}\n{theirs:#?}");
+        for (our, their) in ours.iter().zip(&theirs) {
+            assert_eq!(fields(our), fields(their), "ours:   {our}\ntheirs: {their}");
+        }
+    }
+    let udp = lines(evenkeel, &["capture", "-t", "-r", path, "udp", "and", "dst", "port", "4001", "and", "ip"]);
+    assert_eq!(udp, ["IP 198.18.7.1.4000 > 198.18.7.2.4001: UDP, length 200"]);
+    // Bytes and link headers, as tcpdump shows them.
+    for flags in [&["-e"][..], &["-X"], &["-XX"], &["-x"], &["-A"]] {
+        let filter = ["ip", "and", "udp", "and", "dst", "port", "4001"];
+        let theirs = lines("tcpdump", &[&["-n", "-t", "-r", path], flags, &filter].concat());
+        let ours = lines(evenkeel, &[&["capture", "-t", "-r", path], flags, &filter].concat());
+        // Blanks at the end of a line of bytes are nobody's field.
+        let trimmed = |lines: &[String]| lines.iter().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>();
+        assert_eq!(trimmed(&ours), trimmed(&theirs), "{flags:?}");
+    }
+    let some = lines(evenkeel, &["capture", "-r", path, "-c", "2"]);
+    assert_eq!(some.len(), 2);
+    let json = Command::new(evenkeel).args(["capture", "-r", path, "--json", "tcp"]).output().unwrap();
+    let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert!(json["packets"].as_u64() < json["packets_read"].as_u64(), "{json}");
+}
+
+#[test]
+fn a_pipe_gets_lines_and_the_end_counts() {
+    let Some(wire) = wire("tail") else { return };
+    let child = wire.start(&["-n", "udp"]);
+    wait_until_it_hears(&wire);
+    wire.send(50, 1000);
+    std::thread::sleep(Duration::from_millis(400));
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    let (lines, told) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(lines.lines().filter(|l| l.contains(": UDP, length ")).count(), 50, "{lines}");
+    assert!(told.contains("50 packets captured, 50 received by filter, 0 dropped by kernel"), "{told}");
+    // Too few packets for a cost of each.
+    assert!(!told.contains("CPU time"), "{told}");
+}
+
+#[test]
+fn any_takes_all_interfaces_and_names_them() {
+    let Some(wire) = wire("anyi") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("a.pcapng");
+    let start = |args: &[&str]| {
+        wire.receiver
+            .run(|| {
+                Command::new(env!("CARGO_BIN_EXE_evenkeel"))
+                    .args(["capture", "-i", "any", "-n"])
+                    .args(args)
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped())
+                    .spawn()
+                    .unwrap()
+            })
+            .unwrap()
+    };
+    let send = || {
+        wire.send(10, 1000);
+        wire.receiver
+            .run(|| std::net::UdpSocket::bind("127.0.0.1:4000").unwrap().send_to(b"abc", "127.0.0.1:4001").unwrap())
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(400));
+    };
+    let child = start(&["udp"]);
+    wait_until_it_hears(&wire);
+    std::thread::sleep(Duration::from_millis(200));
+    send();
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    let lines = text(&output.stdout);
+    let of = |interface: &str| lines.lines().filter(|l| l.split(' ').nth(1) == Some(interface)).count();
+    assert_eq!(of(&wire.into), 10, "{lines}\n{}", text(&output.stderr));
+    assert!(of("lo") >= 1, "{lines}");
+    let child = start(&["udp", "--quiet", "-w", file.to_str().unwrap()]);
+    wait_until_it_hears(&wire);
+    std::thread::sleep(Duration::from_millis(200));
+    send();
+    interrupt(&child);
+    assert!(child.wait_with_output().unwrap().status.success());
+    let output = Command::new("tshark")
+        .args(["-r", file.to_str().unwrap(), "-T", "fields", "-e", "frame.interface_name"])
+        .output()
+        .unwrap();
+    let names = text(&output.stdout);
+    assert_eq!(names.lines().filter(|n| *n == wire.into).count(), 10, "{names}{}", text(&output.stderr));
+    assert!(names.lines().any(|n| n == "lo"), "{names}");
+}
+
+#[test]
+fn the_habits_of_tcpdump_get_no_misleading_tip() {
+    let run = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_evenkeel")).arg("capture").args(args).output().unwrap();
+    let output = run(&["-i", "lo", "-D"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(!text(&output.stderr).contains("-- -D"), "{}", text(&output.stderr));
+    let output = run(&["-r", "/no/such/file"]);
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    let output = run(&["-r", "/no/such/file", "--mode", "ring"]);
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("--mode"), "{}", text(&output.stderr));
+}

@@ -116,7 +116,7 @@ fn a_lost_measurement_is_told_too() {
     }
     let folder = tempfile::tempdir().unwrap();
     for line in [
-        "capture lo --duration 0.1",
+        "capture lo --count-only --duration 0.1",
         "capture lo --duration 0.1 --json",
         "gen lo --udp --rate 10 --duration 100ms",
         "gen lo --udp --rate 10 --duration 100ms --json",

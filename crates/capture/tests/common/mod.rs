@@ -209,9 +209,8 @@ pub(crate) fn section(wire: &Wire) -> Section {
         hardware: "test".into(),
         os: "Linux".into(),
         application: "evenkeel".into(),
-        interface: wire.into.clone(),
+        interfaces: vec![capture::pcapng::Captured { name: wire.into.clone(), link_type: 1 }],
         filter: String::new(),
-        link_type: 1,
         snaplen: WHOLE_FRAME,
     }
 }
@@ -238,7 +237,13 @@ pub(crate) fn capture(
                     let target = Target::File(file.to_owned(), Rotation::default());
                     let output = Output::open(target, section(wire)).unwrap();
                     opened.store(true, Ordering::SeqCst);
-                    capture::run::run(sources, Sink::Pcapng(Box::new(output)), limits, &stop, |_, _| {})
+                    capture::run::run(
+                        sources,
+                        Sink::Pcapng { output: Box::new(output), interfaces: Vec::new() },
+                        limits,
+                        &stop,
+                        |_, _| {},
+                    )
                 })
                 .unwrap()
         });

@@ -1,10 +1,12 @@
 //! `evenkeel capture`: arguments to one validated configuration, then plan, open, drop privileges, run, report.
 
 mod args;
+mod read;
 mod show;
 
 use std::{
     io::IsTerminal,
+    os::fd::BorrowedFd,
     path::PathBuf,
     sync::{Arc, atomic::AtomicBool},
     time::Duration,
@@ -13,10 +15,10 @@ use std::{
 use anyhow::{Context, anyhow};
 use capture::{
     auto::{self, Refusal, Trial},
-    filter::{self, Filter, Place},
+    filter::{self, Filter, FilterError, Place},
     open::{AnySource, Tuning},
     output::{Output, Target},
-    pcapng::Section,
+    pcapng::{Captured, Section},
     plan::{self, Backend, Plan, Wish},
     run::{self, Limits, Sink},
 };
@@ -29,7 +31,7 @@ use sys::{
 };
 
 pub(crate) use args::CaptureArgs;
-use args::Config;
+use args::{ANY, Config};
 
 use crate::failure::{Failure, Outcome, note};
 
@@ -40,18 +42,22 @@ const FINAL_ROUNDS: u32 = 3;
 /// What a reader of a ring waits at the end beyond the retire time-out.
 const HELD_BACK_MARGIN: Duration = Duration::from_millis(60);
 
+/// Blocks that the rings of all interfaces have together, with `any`.
+const RING_BLOCKS: u32 = 64;
+/// Blocks that a ring has at least.
+const FEWEST_BLOCKS: u32 = 2;
+/// Interfaces that `any` takes: each has a thread and a ring.
+const MOST_INTERFACES: usize = 256;
+
 /// Captures.
 pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     let config = args.validate()?;
+    if config.read.is_some() {
+        return read::run(&config);
+    }
     privilege::require(format!("capture with {}", config.mode.map_or("auto", Backend::name)), &needed(&config))?;
-    if sys::packet::interface_index(&config.interface).is_none() {
-        return Err(port::members::unknown_interface(&config.interface).into());
-    }
     let host = Host::read(&Root::live())?;
-    if host.nic(&config.interface).is_some_and(|nic| nic.flags & nix::libc::IFF_UP as u32 == 0) {
-        return Err(PortError::InterfaceDown { interface: config.interface }.into());
-    }
-    let filter = filters(&config)?;
+    let interfaces = interfaces(&config, &host)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         // The second one ends the process, as a reader may be held up by whoever reads its pipe.
@@ -63,31 +69,52 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     let (backend, choice) = match config.mode {
         Some(backend) => (backend, None),
         None => {
-            let choice = choose(&config, &host, &filter, &stop)?;
+            let choice = choose(&config, &host, &interfaces[0], &stop)?;
             (choice.backend, Some(choice))
         }
     };
-    let plan = place(&config, &host, backend)?;
-    let sources = open(&config, filter.of(backend), &plan)?;
+    let (mut sources, mut of) = (Vec::new(), Vec::new());
+    let mut blocks = config.tuning.blocks;
+    if interfaces.len() > 1 {
+        // The memory of one ring, in parts for all.
+        blocks = blocks.or(Some((RING_BLOCKS / interfaces.len() as u32).max(FEWEST_BLOCKS)));
+    }
+    let tuning = Tuning { blocks, ..config.tuning.clone() };
+    for (number, interface) in interfaces.iter().enumerate() {
+        let plan = place(&config, &host, &interface.name, backend)?;
+        let opened = open(&config, &tuning, interface, &plan)?;
+        of.extend(opened.iter().map(|_| number));
+        sources.extend(opened);
+    }
     let attachment = capture::open::attachment(sources.iter().map(|(source, _)| source));
-    let sink = sink(&config, &host, filter.of(backend))?;
-    let folder = match &sink {
-        Sink::Pcapng(output) => output.folder(),
+    let sink = sink(&config, &host, backend, &interfaces, &of)?;
+    give_up(&sink)?;
+    let mut progress = show::Progress::new(&config);
+    let report = run::run(sources, sink, limits(&config), &stop, |elapsed, readers| progress.tick(elapsed, readers));
+    let shown = show::report(&config, backend, attachment, choice.as_ref(), &report);
+    match report.failure {
+        Some(failure) => Err(failure.into()),
+        None => shown.map(|()| Outcome::Fine),
+    }
+}
+
+/// Gives up every right that is not needed any more: from here on strangers' packets are read.
+fn give_up(sink: &Sink) -> Result<(), Failure> {
+    let folder = match sink {
+        Sink::Pcapng { output, .. } => output.folder(),
         _ => None,
     };
-    // From here on strangers' packets are read.
+    give_up_but(folder)
+}
+
+/// As [`give_up`]; only later files of a rotation in that folder may still be made.
+fn give_up_but(folder: Option<BorrowedFd<'_>>) -> Result<(), Failure> {
     if let Some(why) = privilege::give_up(folder.map_or(Remaining::Reading, Remaining::FilesIn))?.still_root {
         note(format_args!(
             "warning: the capture goes on with root's user id, without capabilities but for files: {why}"
         ));
     }
-    let mut progress = show::Progress::new(&config);
-    let report = run::run(sources, sink, limits(&config), &stop, |elapsed, readers| progress.tick(elapsed, readers));
-    let shown = show::report(&config, &plan, attachment, choice.as_ref(), &report);
-    match report.failure {
-        Some(failure) => Err(failure.into()),
-        None => shown.map(|()| Outcome::Fine),
-    }
+    Ok(())
 }
 
 /// The capabilities that this capture will need.
@@ -107,21 +134,54 @@ fn needed(config: &Config) -> Vec<Capability> {
     needed
 }
 
-/// The filter for each kind of backend.
-struct Filters {
+/// An interface to capture from, and its filter for each kind of backend.
+struct Interface {
+    name: String,
     socket: Filter,
     xdp: Filter,
 }
 
-impl Filters {
-    fn of(&self, backend: Backend) -> &Filter {
+impl Interface {
+    fn filter(&self, backend: Backend) -> &Filter {
         if backend.is_xdp() { &self.xdp } else { &self.socket }
     }
 }
 
-fn filters(config: &Config) -> Result<Filters, Failure> {
-    let compile = |place| filter::compile(&config.interface, &config.filter, config.snaplen, place);
-    Ok(Filters { socket: compile(Place::Socket)?, xdp: compile(Place::Xdp)? })
+fn compile(config: &Config, name: &str) -> Result<Interface, FilterError> {
+    let compile = |place| filter::compile(name, &config.filter, config.snaplen, place);
+    Ok(Interface { name: name.to_owned(), socket: compile(Place::Socket)?, xdp: compile(Place::Xdp)? })
+}
+
+/// The interface that was named, or all that are up and can be captured from.
+fn interfaces(config: &Config, host: &Host) -> Result<Vec<Interface>, Failure> {
+    let is_up = |nic: &&host::picture::Nic| nic.flags & nix::libc::IFF_UP as u32 != 0;
+    if config.interface != ANY {
+        if sys::packet::interface_index(&config.interface).is_none() {
+            return Err(port::members::unknown_interface(&config.interface).into());
+        }
+        if host.nic(&config.interface).is_some_and(|nic| !is_up(&nic)) {
+            return Err(PortError::InterfaceDown { interface: config.interface.clone() }.into());
+        }
+        return Ok(vec![compile(config, &config.interface)?]);
+    }
+    let mut found = Vec::new();
+    for nic in host.nics.iter().filter(is_up) {
+        match compile(config, &nic.name) {
+            Ok(interface) => found.push(interface),
+            // One that cannot be captured is told of; the others go on.
+            Err(error @ (FilterError::Cooked { .. } | FilterError::Open { .. })) => {
+                note(format_args!("any: without {}: {error}", nic.name));
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    match found.len() {
+        0 => Err(Failure::lacking(anyhow!("no interface is up; `ip link set IFACE up` brings one up"))),
+        n if n > MOST_INTERFACES => {
+            Err(Failure::lacking(anyhow!("{n} interfaces are up, {MOST_INTERFACES} is the most; name one with -i")))
+        }
+        _ => Ok(found),
+    }
 }
 
 /// What `auto` may try: an XDP program is attached only with the user's consent, and frames are only taken from the stack
@@ -147,8 +207,8 @@ fn limits(config: &Config) -> Limits {
 }
 
 /// Places the readers by the topology and the interface's interrupts.
-fn place(config: &Config, host: &Host, backend: Backend) -> Result<Plan, Failure> {
-    let nic = host.nic(&config.interface);
+fn place(config: &Config, host: &Host, interface: &str, backend: Backend) -> Result<Plan, Failure> {
+    let nic = host.nic(interface);
     let irq_cpus: CpuSet = nic
         .into_iter()
         .flat_map(|nic| &nic.irqs)
@@ -166,28 +226,33 @@ fn place(config: &Config, host: &Host, backend: Backend) -> Result<Plan, Failure
     Ok(plan::plan(&wish, &cpus, nic, &irq_cpus)?)
 }
 
-fn open(config: &Config, filter: &Filter, plan: &Plan) -> Result<Vec<(AnySource, Option<u32>)>, Failure> {
+fn open(
+    config: &Config,
+    tuning: &Tuning,
+    interface: &Interface,
+    plan: &Plan,
+) -> Result<Vec<(AnySource, Option<u32>)>, Failure> {
     let options = PacketOptions {
-        interface: config.interface.clone(),
-        filter: filter.program.clone(),
+        interface: interface.name.clone(),
+        filter: interface.filter(plan.backend).program.clone(),
         snaplen: config.snaplen,
         promiscuous: config.promiscuous,
         ignore_outgoing: config.inbound,
     };
-    let sources = capture::open::open(plan, &options, &config.tuning)?;
-    for said in capture::open::notes(&sources, &config.interface, &config.tuning)? {
+    let sources = capture::open::open(plan, &options, tuning)?;
+    for said in capture::open::notes(&sources, &interface.name, tuning)? {
         note(format_args!("{}: {said}", plan.backend));
     }
     Ok(sources.into_iter().zip(plan.readers.iter().copied()).collect())
 }
 
 /// Tries each backend on the live traffic, and tells of it. One that cannot be opened is told of too, and the others go on.
-fn choose(config: &Config, host: &Host, filters: &Filters, stop: &AtomicBool) -> Result<auto::Choice, Failure> {
+fn choose(config: &Config, host: &Host, interface: &Interface, stop: &AtomicBool) -> Result<auto::Choice, Failure> {
     let count_only = config.target.is_none() && !config.print;
     let (mut trials, mut refusals, mut first) = (Vec::new(), Vec::new(), None);
     let attempt = |backend| -> Result<Trial, Failure> {
-        let plan = place(config, host, backend)?;
-        let sources = open(config, filters.of(backend), &plan)?;
+        let plan = place(config, host, &interface.name, backend)?;
+        let sources = open(config, &config.tuning, interface, &plan)?;
         Ok(auto::trial(backend, sources, TRIAL, limits(config), count_only, stop)?)
     };
     for backend in candidates(config) {
@@ -219,25 +284,44 @@ fn choose(config: &Config, host: &Host, filters: &Filters, stop: &AtomicBool) ->
     Ok(choice)
 }
 
-fn sink(config: &Config, host: &Host, filter: &Filter) -> Result<Sink, Failure> {
+/// Where the packets go; `of` has the number of its interface for each reader.
+fn sink(
+    config: &Config,
+    host: &Host,
+    backend: Backend,
+    interfaces: &[Interface],
+    of: &[usize],
+) -> Result<Sink, Failure> {
+    let link_type = |interface: &Interface| interface.filter(backend).link_type;
     let Some(target) = &config.target else {
-        return Ok(if config.print { Sink::Text { link_type: filter.link_type } } else { Sink::Count });
+        if !config.print {
+            return Ok(Sink::Count);
+        }
+        // Which interface it was is told where there could be several.
+        let name = |interface: &Interface| (config.interface == ANY).then(|| interface.name.clone());
+        let interfaces = of.iter().map(|i| (link_type(&interfaces[*i]), name(&interfaces[*i]))).collect();
+        return Ok(Sink::Text { shown: config.shown, interfaces });
     };
-    if *target == Target::Stdout && std::io::stdout().is_terminal() {
+    let captured = interfaces.iter().map(|i| Captured { name: i.name.clone(), link_type: link_type(i) });
+    let output = Output::open(target.clone(), section(config, &host.kernel, captured.collect())?)?;
+    Ok(Sink::Pcapng { output: Box::new(output), interfaces: of.iter().map(|i| *i as u32).collect() })
+}
+
+/// The head of a pcapng file.
+fn section(config: &Config, kernel: &str, interfaces: Vec<Captured>) -> Result<Section, Failure> {
+    if config.target == Some(Target::Stdout) && std::io::stdout().is_terminal() {
         return Err(Failure::usage(anyhow!(
             "standard output is a terminal, which cannot show pcapng: pipe it (`| tshark -r -`), or name a file"
         )));
     }
-    let section = Section {
+    Ok(Section {
         hardware: std::env::consts::ARCH.to_owned(),
-        os: format!("Linux {}", host.kernel),
+        os: format!("Linux {kernel}"),
         application: format!("evenkeel {}", env!("CARGO_PKG_VERSION")),
-        interface: config.interface.clone(),
+        interfaces,
         filter: config.filter.clone(),
-        link_type: filter.link_type,
         snaplen: config.snaplen,
-    };
-    Ok(Sink::Pcapng(Box::new(Output::open(target.clone(), section)?)))
+    })
 }
 
 /// The tuning of the sources, as far as the user said something; the rest is [`Tuning::default`].

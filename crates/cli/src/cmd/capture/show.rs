@@ -7,7 +7,7 @@ use capture::{
     auto::{Choice, Refusal, Trial},
     open::Attachment,
     output::Target,
-    plan::Plan,
+    plan::Backend,
     run::{ReaderStats, Report},
 };
 use model::{schema::Document, units};
@@ -15,6 +15,11 @@ use serde::Serialize;
 
 use super::args::Config;
 use crate::failure::{Failure, note, print};
+
+/// The least time that a rate is told of.
+const SECONDS_FOR_A_RATE: f64 = 0.5;
+/// The least packets among which the cost of starting does not show.
+const PACKETS_FOR_A_COST: u64 = 1000;
 
 /// The line each second on standard error.
 pub(super) struct Progress {
@@ -92,12 +97,14 @@ struct Totals<'a> {
     zero_copy: Option<bool>,
     elapsed_s: f64,
     packets: u64,
+    received: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     bytes: Option<u64>,
     dropped: u64,
     missed: u64,
     packets_per_second: f64,
-    cpu_ns_per_packet: f64,
+    /// None without packets.
+    cpu_ns_per_packet: Option<f64>,
     files: u32,
     readers: Vec<Reader>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -119,7 +126,7 @@ struct Reader {
 /// The totals: as text or JSON on standard output, or as text on standard error when packets went to standard output.
 pub(super) fn report(
     config: &Config,
-    plan: &Plan,
+    backend: Backend,
     attachment: Option<Attachment>,
     choice: Option<&Choice>,
     report: &Report,
@@ -127,17 +134,18 @@ pub(super) fn report(
     let (packets, dropped) = (report.packets(), report.dropped());
     let seconds = report.elapsed.as_secs_f64().max(1e-9);
     let cpu_ns: u64 = report.readers.iter().map(|r| r.cpu_ns).sum();
-    let per_packet = if packets == 0 { 0.0 } else { cpu_ns as f64 / packets as f64 };
+    let per_packet = (packets > 0).then(|| cpu_ns as f64 / packets as f64);
     if config.json {
         let totals = Totals {
             interface: &config.interface,
             filter: &config.filter,
-            backend: plan.backend.name(),
+            backend: backend.name(),
             chosen_because: choice.map(|c| c.reason.as_str()),
             xdp_mode: attachment.map(|a| a.mode.to_string()),
             zero_copy: attachment.and_then(|a| a.zero_copy),
             elapsed_s: seconds,
             packets,
+            received: report.received(),
             bytes: report.readers.iter().map(|r| r.bytes).sum(),
             dropped,
             missed: report.missed(),
@@ -164,15 +172,21 @@ pub(super) fn report(
         return print(&(text + "\n"));
     }
     let mut text = format!(
-        "{} packets in {:.2} s on {} ({}): {}, {} lost, {} of CPU time per packet\n",
+        "{} packets captured, {} received by filter, {} dropped by kernel\n",
         units::grouped(packets),
-        seconds,
-        config.interface,
-        plan.backend,
-        units::pps(report.packets_per_second()),
+        units::grouped(report.received()),
         units::grouped(dropped),
-        units::nanoseconds(per_packet),
     );
+    text += &format!("  {seconds:.2} s on {} ({backend})", config.interface);
+    // With a number of packets that was reached, the time says when the last one came, and nothing of the traffic.
+    let cut = config.count.is_some_and(|most| packets >= most);
+    if !cut && packets > 0 && seconds >= SECONDS_FOR_A_RATE {
+        text += &format!(": {}", units::pps(report.packets_per_second()));
+    }
+    if let Some(ns) = per_packet.filter(|_| packets >= PACKETS_FOR_A_COST) {
+        text += &format!(", {} of CPU time per packet", units::nanoseconds(ns));
+    }
+    text.push('\n');
     if let Some(Attachment { mode, zero_copy }) = attachment {
         let how = zero_copy.map_or("", |zero| if zero { ", zero-copy" } else { ", copy" });
         text += &format!("  XDP in {mode} mode{how}\n");

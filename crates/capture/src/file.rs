@@ -1,0 +1,133 @@
+//! Packets of a capture file (pcap or pcapng), read and filtered by libpcap.
+
+use std::path::{Path, PathBuf};
+
+use model::{Classified, ErrorClass};
+use pcap::{Capture, Linktype, Offline, Precision};
+use port::Frame;
+
+/// A capture file that cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// It is none, or cannot be opened.
+    #[error("cannot read {path}: {reason}")]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// What libpcap says.
+        reason: String,
+    },
+    /// The filter is wrong.
+    #[error("the filter `{filter}` is not valid: {reason} (the syntax is pcap-filter(7)'s)")]
+    Filter {
+        /// The filter.
+        filter: String,
+        /// What libpcap says.
+        reason: String,
+    },
+    /// It breaks off.
+    #[error("{path} is damaged after packet {good}: {reason}")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// Packets that could be read.
+        good: u64,
+        /// What libpcap says.
+        reason: String,
+    },
+}
+
+impl Classified for FileError {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Usage
+    }
+}
+
+/// An open capture file.
+pub struct CaptureFile {
+    path: PathBuf,
+    capture: Capture<Offline>,
+    filter: Option<pcap::BpfProgram>,
+    read: u64,
+}
+
+/// What libpcap says, and what to do about it where that is known.
+fn words(error: &pcap::Error) -> String {
+    let text = match error {
+        pcap::Error::PcapError(text) => text.clone(),
+        other => other.to_string(),
+    };
+    let hint = match text.as_str() {
+        "unknown file format" => " (it is neither pcap nor pcapng; if it is compressed, unpack it first)",
+        t if t.contains("different from the type of the first interface") => {
+            " (it holds interfaces of several link types, which libpcap cannot read; tshark can)"
+        }
+        _ => "",
+    };
+    text + hint
+}
+
+impl CaptureFile {
+    /// Opens a file, `-` for standard input, with a filter in tcpdump's syntax.
+    ///
+    /// # Errors
+    /// [`FileError::Open`] for what is no capture file, [`FileError::Filter`] for what is no filter.
+    pub fn open(path: &Path, filter: &str) -> Result<Self, FileError> {
+        let failed = |e: &pcap::Error| FileError::Open { path: path.to_owned(), reason: words(e) };
+        let capture = Capture::from_file_with_precision(path, Precision::Nano).map_err(|e| failed(&e))?;
+        let program = match filter.trim() {
+            "" => None,
+            filter => {
+                let wrong = |e: pcap::Error| FileError::Filter { filter: filter.to_owned(), reason: words(&e) };
+                Some(capture.compile(filter, true).map_err(wrong)?)
+            }
+        };
+        Ok(Self { path: path.to_owned(), capture, filter: program, read: 0 })
+    }
+
+    /// The link type of its packets (LINKTYPE_…).
+    pub fn link_type(&self) -> u16 {
+        match self.capture.get_datalink() {
+            Linktype(12) => 101,
+            Linktype(other) => u16::try_from(other).unwrap_or(u16::MAX),
+        }
+    }
+
+    /// Packets read so far, those that the filter left out included.
+    pub fn read(&self) -> u64 {
+        self.read
+    }
+
+    /// Hands the next packet that passes the filter to `each`; false at the end of the file.
+    ///
+    /// # Errors
+    /// [`FileError::Damaged`] where the file breaks off.
+    pub fn next(&mut self, each: impl FnOnce(Frame<'_>)) -> Result<bool, FileError> {
+        loop {
+            match self.capture.next_packet() {
+                Ok(packet) => {
+                    self.read += 1;
+                    if self.filter.as_ref().is_some_and(|filter| !filter.filter(packet.data)) {
+                        continue;
+                    }
+                    // With Precision::Nano, tv_usec holds nanoseconds.
+                    let (seconds, ns) = (packet.header.ts.tv_sec, packet.header.ts.tv_usec);
+                    let at = |n: i64| u64::try_from(n).unwrap_or(0);
+                    each(Frame {
+                        timestamp_ns: at(seconds).saturating_mul(1_000_000_000).saturating_add(at(ns)),
+                        wire_len: packet.header.len,
+                        data: packet.data,
+                        vlan: None,
+                        unfinished: false,
+                        lost_before: 0,
+                    });
+                    return Ok(true);
+                }
+                Err(pcap::Error::NoMorePackets) => return Ok(false),
+                Err(e) => {
+                    return Err(FileError::Damaged { path: self.path.clone(), good: self.read, reason: words(&e) });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! `evenkeel capture -r FILE`: packets of a file instead of those of an interface.
+
+use std::io::{self, Write};
+
+use anyhow::Context;
+use capture::{
+    file::CaptureFile,
+    output::{Chunk, Output, OutputError},
+    pcapng::{self, Captured},
+    text::Writer,
+};
+use model::{schema::Document, units};
+use serde::Serialize;
+
+use super::args::Config;
+use crate::failure::{Failure, Outcome, cannot_write, note, print};
+
+/// Encoded bytes that are gathered before they are written.
+const CHUNK_BYTES: usize = 64 << 10;
+
+#[derive(Serialize)]
+struct Totals<'a> {
+    file: String,
+    filter: &'a str,
+    packets: u64,
+    bytes: u64,
+    packets_read: u64,
+}
+
+/// Where packets go.
+enum Sink {
+    Count,
+    Text(Writer),
+    Pcapng(Box<Output>),
+}
+
+impl Sink {
+    /// Writes what was gathered; whether somebody still reads it.
+    fn write(&mut self, chunk: &mut Chunk) -> Result<bool, Failure> {
+        if chunk.bytes.is_empty() {
+            return Ok(true);
+        }
+        let written = match self {
+            Self::Count => Ok(()),
+            Self::Text(_) => match io::stdout().lock().write_all(&chunk.bytes) {
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => return Ok(false),
+                Err(e) => return Err(cannot_write(e)),
+                Ok(()) => Ok(()),
+            },
+            Self::Pcapng(output) => output.write(chunk, 0),
+        };
+        chunk.clear();
+        match written {
+            Err(OutputError::Closed(_)) => Ok(false),
+            other => Ok(other.map(|()| true)?),
+        }
+    }
+}
+
+/// Reads the file.
+pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
+    let path = config.read.clone().unwrap_or_default();
+    let mut file = CaptureFile::open(&path, &config.filter)?;
+    let link_type = file.link_type();
+    let mut sink = match &config.target {
+        Some(target) => {
+            let captured = vec![Captured { name: path.display().to_string(), link_type }];
+            let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+            let section = super::section(config, kernel.trim(), captured)?;
+            Sink::Pcapng(Box::new(Output::open(target.clone(), section)?))
+        }
+        None if config.print => Sink::Text(Writer::new(config.shown, link_type, None)),
+        None => Sink::Count,
+    };
+    super::give_up_but(match &sink {
+        Sink::Pcapng(output) => output.folder(),
+        Sink::Count | Sink::Text(_) => None,
+    })?;
+    let mut chunk = Chunk::with_capacity(2 * CHUNK_BYTES);
+    let (mut packets, mut bytes, mut read) = (0u64, 0u64, true);
+    while read && config.count.is_none_or(|most| packets < most) {
+        let more = file.next(|frame| {
+            packets += 1;
+            bytes += u64::from(frame.wire_len);
+            match &mut sink {
+                Sink::Count => {}
+                Sink::Text(writer) => writer.packet(&mut chunk.bytes, &frame),
+                Sink::Pcapng(_) => pcapng::packet(&mut chunk.bytes, &frame, 0, config.snaplen),
+            }
+            chunk.note(frame.timestamp_ns);
+        });
+        if !matches!(more, Ok(true)) || chunk.bytes.len() >= CHUNK_BYTES {
+            read = sink.write(&mut chunk)?;
+        }
+        if !more? {
+            break;
+        }
+    }
+    sink.write(&mut chunk)?;
+    if let Sink::Pcapng(mut output) = sink {
+        match output.finish(0) {
+            Ok(()) | Err(OutputError::Closed(_)) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    if config.json {
+        let totals = Totals {
+            file: path.display().to_string(),
+            filter: &config.filter,
+            packets,
+            bytes,
+            packets_read: file.read(),
+        };
+        let text = serde_json::to_string_pretty(&Document::new("capture.read", 1, totals))
+            .context("cannot write JSON")
+            .map_err(Failure::internal)?;
+        return print(&(text + "\n")).map(|()| Outcome::Fine);
+    }
+    let text = format!("{} packets of {} read passed the filter", units::grouped(packets), units::grouped(file.read()));
+    match (config.print || config.target.is_some(), config.quiet) {
+        (false, _) => print(&(text + "\n"))?,
+        (true, false) => note(text),
+        (true, true) => {}
+    }
+    Ok(Outcome::Fine)
+}
