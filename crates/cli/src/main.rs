@@ -11,7 +11,10 @@ mod periods;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::{
+    CommandFactory, Parser,
+    error::{ContextKind, ErrorKind},
+};
 
 /// Keeps a Linux server on an even keel under millions of packets per second.
 #[derive(Debug, Parser)]
@@ -27,11 +30,18 @@ fn command() -> clap::Command {
 }
 
 fn main() -> ExitCode {
+    cmd::complete();
     let result = match Cli::try_parse() {
         Ok(cli) => cli.verb.run(),
         // The help, too, is an answer that can be lost.
         Err(error) if !error.use_stderr() => failure::print_help(&error),
-        Err(error) => error.exit(),
+        Err(mut error) => {
+            if error.kind() == ErrorKind::UnknownArgument {
+                // The tip to pass a flag as a value (`-- -i`) leads away from what was meant.
+                error.remove(ContextKind::Suggested);
+            }
+            error.exit()
+        }
     };
     match result {
         Ok(outcome) => outcome.into(),

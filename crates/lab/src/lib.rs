@@ -19,7 +19,7 @@ pub use error::LabError;
 pub use lend::{LentAddress, resolve};
 pub use link::VethEnd;
 pub use netns::{Namespace, NamespaceHandle};
-pub use owner::clear_dead;
+pub use owner::{clear_dead, dead};
 pub use wire::Mac;
 
 /// A set of namespaces that belong together and go together.

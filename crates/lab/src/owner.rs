@@ -23,21 +23,31 @@ pub(crate) fn interface(label: &str) -> String {
     format!("ek{}{label}", digits.iter().rev().collect::<String>())
 }
 
-/// Removes every namespace of this program whose owner is no longer alive; returns their names.
-pub fn clear_dead() -> Result<Vec<String>, LabError> {
+/// The namespaces of this program whose owner is no longer alive.
+///
+/// # Errors
+/// When the folder of namespaces cannot be read.
+pub fn dead() -> Result<Vec<String>, LabError> {
     let entries = match fs::read_dir(netns::FOLDER) {
         Ok(entries) => entries,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(source) => return Err(LabError::Namespace { what: "list", name: netns::FOLDER.into(), source }),
     };
-    let mut cleared = Vec::new();
-    for name in entries.flatten().filter_map(|e| e.file_name().into_string().ok()) {
-        if owner(&name).is_some_and(|(pid, started)| is_gone(pid, started)) {
-            netns::remove(&name)?;
-            cleared.push(name);
-        }
-    }
-    Ok(cleared)
+    let names = entries.flatten().filter_map(|e| e.file_name().into_string().ok());
+    let mut dead: Vec<String> =
+        names.filter(|name| owner(name).is_some_and(|(pid, started)| is_gone(pid, started))).collect();
+    dead.sort();
+    Ok(dead)
+}
+
+/// Removes every namespace of this program whose owner is no longer alive, with the interfaces in it; returns their names.
+///
+/// # Errors
+/// The first namespace that cannot be removed.
+pub fn clear_dead() -> Result<Vec<String>, LabError> {
+    let dead = dead()?;
+    dead.iter().try_for_each(|name| netns::remove(name))?;
+    Ok(dead)
 }
 
 /// The pid and start time in a name of ours.

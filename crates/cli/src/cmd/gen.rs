@@ -105,12 +105,7 @@ pub(crate) struct GenArgs {
 
     /// The rate of all senders together: `max`, packets/s (100k, 1.5Mpps) or bits/s (500Mbit of layer 2 with FCS, 10GbitL1 with
     /// preamble and gap, 1GbitL3 of IP).
-    #[arg(
-        long,
-        required_unless_present = "pcap",
-        allow_negative_numbers = true,
-        help_heading = "How fast and how long"
-    )]
+    #[arg(long, allow_negative_numbers = true, help_heading = "How fast and how long")]
     rate: Option<Rate>,
     /// Replay at the file's own times, so many times as fast. Default for --pcap: 1.
     #[arg(long, value_name = "FACTOR", requires = "pcap", conflicts_with_all = ["rate", "original"], value_parser = number::<f64>("a factor", "2", ..), help_heading = "How fast and how long")]
@@ -282,6 +277,11 @@ impl GenArgs {
                 let timing = if self.rate.is_some() { Timing::Rate } else { Timing::Speed(self.speed.unwrap_or(1.0)) };
                 Origin::Replay(ReplayConfig { path: path.clone(), timing })
             }
+            None if self.rate.is_none() => {
+                return Err(Failure::usage(anyhow!(
+                    "how fast? give --rate 100k (packets/s), --rate 500Mbit, or --rate max for the most that is possible"
+                )));
+            }
             None => Origin::Stream(self.stream()?),
         };
         Ok(GenConfig {
@@ -389,9 +389,19 @@ fn text(r: &GenReport) -> String {
             r.mean_frame_bytes
         ),
     );
-    line("offered", r.offered_pps.map_or("max".into(), units::pps));
-    let error = r.pacing_error.map_or(String::new(), |e| format!("  ({} of offered)", signed_percent(e)));
-    line("achieved", format!("{}{error}", units::pps(r.achieved_pps)));
+    let achieved = match (r.offered_pps, r.pacing_error) {
+        (Some(offered), Some(error)) => {
+            format!(
+                "{} of {} offered (error {})",
+                units::pps(r.achieved_pps),
+                units::pps(offered),
+                signed_percent(error)
+            )
+        }
+        (Some(offered), None) => format!("{} of {} offered", units::pps(r.achieved_pps), units::pps(offered)),
+        (None, _) => format!("{}, the most that was possible", units::pps(r.achieved_pps)),
+    };
+    line("achieved", achieved);
     line(
         "",
         format!(

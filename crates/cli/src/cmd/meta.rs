@@ -1,38 +1,145 @@
 //! Shell completions and man pages, generated from the arguments.
 
-use std::path::PathBuf;
+use std::{ffi::OsStr, fs, io, path::PathBuf};
 
-use anyhow::Context;
-use clap::Args;
+use anyhow::{Context, anyhow};
+use clap::{Arg, Args, Command};
+use clap_complete::{
+    engine::{ArgValueCompleter, CompletionCandidate},
+    env::Shells,
+};
+use clap_mangen::Man;
 
 use crate::failure::{Failure, Outcome, print};
 
-/// Print the completions for a shell.
+/// The variable by which a shell asks this program for completions.
+const COMPLETE: &str = "COMPLETE";
+/// Arguments that take the name of an interface.
+const INTERFACES: [&str; 6] = ["interface", "interfaces", "iface", "ifaces", "words", "per"];
+
+/// Print the completions for a shell: verbs, flags, files and the interfaces of this machine.
+///
+/// Example: source <(evenkeel completions bash)
 #[derive(Debug, Args)]
 pub(crate) struct CompletionsArgs {
     /// The shell.
     shell: clap_complete::Shell,
 }
 
-/// Write a man page per verb.
+/// Write a man page for each verb into a folder.
+///
+/// Example: evenkeel man /usr/local/share/man/man1
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
     /// The folder to write to.
     folder: PathBuf,
 }
 
+/// Answers a shell that asks for completions, and then ends the program; does nothing otherwise.
+pub(crate) fn complete() {
+    if std::env::var_os(COMPLETE).is_some() {
+        clap_complete::CompleteEnv::with_factory(|| with_interfaces(crate::command())).var(COMPLETE).complete();
+    }
+}
+
+/// The command line with the names of interfaces where they are asked for.
+fn with_interfaces(command: Command) -> Command {
+    let named = |arg: Arg| match INTERFACES.contains(&arg.get_id().as_str()) {
+        true => arg.add(ArgValueCompleter::new(interfaces)),
+        false => arg,
+    };
+    command.mut_args(named).mut_subcommands(with_interfaces)
+}
+
+/// The interfaces of this network namespace that begin so.
+fn interfaces(begin: &OsStr) -> Vec<CompletionCandidate> {
+    let begin = begin.to_string_lossy();
+    let all = nix::net::if_::if_nameindex();
+    let names = all.iter().flat_map(|all| all.iter()).map(|one| one.name().to_string_lossy().into_owned());
+    let mut names: Vec<String> = names.filter(|name| name.starts_with(&*begin)).collect();
+    names.sort();
+    names.into_iter().map(CompletionCandidate::new).collect()
+}
+
 /// Prints completions on stdout.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<Outcome, Failure> {
-    // Into memory first: the generator panics on what it cannot write to.
+    let shells = Shells::builtins();
+    let name = args.shell.to_string();
+    let shell = shells.completer(&name).ok_or_else(|| Failure::usage(anyhow!("no completions for {name}")))?;
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut crate::command(), "evenkeel", &mut text);
+    shell.write_registration(COMPLETE, "evenkeel", "evenkeel", "evenkeel", &mut text).map_err(Failure::internal)?;
     print(&String::from_utf8(text).map_err(Failure::internal)?).map(|()| Outcome::Fine)
 }
 
 /// Writes `evenkeel.1` and one page for each verb into the folder.
 pub(crate) fn man(args: &ManArgs) -> Result<Outcome, Failure> {
-    clap_mangen::generate_to(crate::command(), &args.folder)
+    let mut command = crate::command();
+    command.build();
+    pages(&command, &args.folder)
         .with_context(|| format!("cannot write man pages to {}", args.folder.display()))
         .map_err(Failure::usage)?;
     Ok(Outcome::Fine)
+}
+
+fn pages(command: &Command, folder: &std::path::Path) -> io::Result<()> {
+    let man = Man::new(command.clone());
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    page.extend(synopsis(command).into_bytes());
+    man.render_description_section(&mut page)?;
+    man.render_options_section(&mut page)?;
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    man.render_version_section(&mut page)?;
+    fs::write(folder.join(man.get_filename()), page)?;
+    let subs = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
+    subs.into_iter().try_for_each(|sub| pages(sub, folder))
+}
+
+/// The synopsis with the value of each option; clap_mangen leaves values out.
+fn synopsis(command: &Command) -> String {
+    let roff = |text: &str| text.replace('\\', "\\e").replace('-', "\\-");
+    let name = command.get_bin_name().unwrap_or(command.get_name());
+    let mut text = format!(".SH SYNOPSIS\n\\fB{}\\fR", roff(name));
+    let shown = command.get_arguments().filter(|arg| !arg.is_hide_set());
+    let (places, options): (Vec<&Arg>, Vec<&Arg>) = shown.partition(|arg| arg.is_positional());
+    for arg in options.into_iter().chain(places) {
+        let word = match arg.get_short() {
+            Some(short) if !arg.is_positional() => format!("-{short}|{arg}"),
+            _ => arg.to_string(),
+        };
+        let optional = !arg.is_required_set() && !arg.is_positional();
+        text += &roff(&if optional { format!(" [{word}]") } else { format!(" {word}") });
+    }
+    if command.has_subcommands() {
+        text += if command.is_subcommand_required_set() { " <COMMAND>" } else { " [COMMAND]" };
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_synopsis_shows_values() {
+        let mut command = crate::command();
+        command.build();
+        let capture = command.find_subcommand("capture").unwrap();
+        let text = synopsis(capture);
+        assert!(text.contains("[\\-c|\\-\\-count <N>]") && text.contains("\\-\\-mode <BACKEND>"), "{text}");
+    }
+
+    #[test]
+    fn interfaces_are_completed() {
+        let names = |begin: &str| -> Vec<String> {
+            let found = interfaces(OsStr::new(begin)).into_iter();
+            found.map(|c| c.get_value().to_string_lossy().into_owned()).collect()
+        };
+        assert!(names("l").contains(&"lo".to_owned()), "{:?}", names("l"));
+        assert!(names("ek-no-such").is_empty());
+    }
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod capture;
+mod clean;
 mod demo;
 mod doctor;
 mod r#gen;
@@ -17,6 +18,8 @@ mod top;
 mod undo;
 
 use clap::Subcommand;
+
+pub(crate) use meta::complete;
 
 use crate::failure::{Failure, Outcome};
 
@@ -34,20 +37,22 @@ pub(crate) enum Verb {
     Report(report::ReportArgs),
     Undo(undo::UndoArgs),
     Confirm(undo::ConfirmArgs),
+    Clean(clean::CleanArgs),
     Capture(Box<capture::CaptureArgs>),
     Gen(Box<r#gen::GenArgs>),
     Snapshot(snapshot::SnapshotArgs),
     #[command(hide = true)]
     Frames(r#gen::FramesArgs),
-    #[command(hide = true)]
     Completions(meta::CompletionsArgs),
-    #[command(hide = true)]
     Man(meta::ManArgs),
 }
 
 impl Verb {
     /// Does what the verb says.
     pub(crate) fn run(self) -> Result<Outcome, Failure> {
+        if matches!(self, Self::Demo(_) | Self::Bench(_)) {
+            clean::tell();
+        }
         match self {
             Self::Gen(args) => r#gen::run(&args),
             Self::Demo(args) => demo::run(&args),
@@ -64,6 +69,7 @@ impl Verb {
             Self::Undo(args) => undo::run(&args),
             Self::Confirm(args) => undo::confirm(&args),
             Self::Frames(args) => r#gen::frames(&args),
+            Self::Clean(args) => clean::run(&args),
             Self::Completions(args) => meta::completions(&args),
             Self::Man(args) => meta::man(&args),
         }

@@ -13,7 +13,9 @@ use clap::Args;
 use host::{
     Root,
     file::{PRIVATE, append},
-    journal::{Guardian, Journal, Session, StepState, UndoOptions, UndoReport, Verdict, leave_control_group},
+    journal::{
+        Guardian, Journal, Session, StepState, UndoOptions, UndoReport, Verdict, leave_control_group, short_name,
+    },
     knob::Live,
 };
 use model::schema::Document;
@@ -23,11 +25,13 @@ use crate::failure::{Failure, Lines, Outcome, note, print};
 
 /// Take back what evenkeel changed, last change first.
 ///
-/// Without a session: the last one that still stands. A value that somebody else has written since stops it, and both values
-/// are named. Works after a crash: every change is on disk before it is made.
+/// Example: evenkeel undo --list, then evenkeel undo 085716
+///
+/// Without a session, undo takes back the last one that still stands. It stops at a value that somebody else has written since, and names
+/// both values. It works after a crash: every change is on disk before it is made. With nothing to undo, the exit code is 0.
 #[derive(Debug, Args)]
 pub(crate) struct UndoArgs {
-    /// The session, as `apply` printed it and --list shows it.
+    /// The session: a name of --list, or the long one that `apply` printed.
     #[arg(value_name = "SESSION", conflicts_with = "all")]
     session: Option<String>,
     /// Every session that still stands, last first.
@@ -57,13 +61,18 @@ pub(crate) struct UndoArgs {
 }
 
 /// Confirm the changes of `spread apply --commit-confirm` or `doctor --fix --commit-confirm`, so that they stay.
+///
+/// With nothing to confirm, the exit code is 1: the changes were taken back already, or never made.
 #[derive(Debug, Args)]
 pub(crate) struct ConfirmArgs {
-    /// The session [default: the last one that waits].
+    /// The session: a name of `undo --list`, or the long one [default: the last one that waits].
     session: Option<String>,
     /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    /// Print JSON (schema evenkeel.confirm).
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, Serialize)]
@@ -77,7 +86,13 @@ struct Undone {
 /// One line of --list.
 #[derive(Debug, Serialize)]
 struct Listed {
+    /// What `undo` and `confirm` take.
+    name: String,
     session: String,
+    /// When it began, in local time (RFC 3339).
+    started: String,
+    /// The verb that made it.
+    verb: String,
     command: String,
     changes: usize,
     state: &'static str,
@@ -251,15 +266,27 @@ fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
             (true, true) if s.awaits_confirmation() => "stands, its guardian is dead",
             (true, true) => "stands",
         };
-        sessions.push(Listed { changes: s.steps.len(), session: s.header.session, command: s.header.command, state });
+        sessions.push(Listed {
+            name: short_name(&s.header.session).to_owned(),
+            started: local(s.header.started_unix_ns),
+            verb: verb(&s.header.command),
+            changes: s.steps.len(),
+            session: s.header.session,
+            command: s.header.command,
+            state,
+        });
     }
     let text = if json {
         document(sessions)?
     } else if sessions.is_empty() {
         "The journal is empty.".to_owned()
     } else {
-        let rows = sessions.into_iter().map(|s| vec![s.session, s.state.into(), s.changes.to_string(), s.command]);
-        report::Look::of_stdout().table(&["SESSION", "STATE", ">CHANGES", "COMMAND"], rows).trim_end().to_owned()
+        let time = |s: &Listed| s.started.replacen('T', " ", 1).chars().take(19).collect::<String>();
+        let rows = sessions
+            .into_iter()
+            .map(|s| vec![s.name.clone(), time(&s), s.verb.clone(), s.state.into(), s.changes.to_string(), s.command]);
+        let heads = ["SESSION", "STARTED", "VERB", "STATE", ">CHANGES", "COMMAND"];
+        report::Look::of_stdout().table(&heads, rows).trim_end().to_owned()
     };
     print(&(text + "\n")).map(|()| Outcome::Fine)
 }
@@ -273,19 +300,56 @@ pub(crate) fn confirm(args: &ConfirmArgs) -> Result<Outcome, Failure> {
         None => journal.sessions()?.into_iter().rev().find(waits),
     };
     let mut lines = Lines::default();
+    // A document, or the words.
+    let mut say = |session: Option<&str>, confirmed: bool, words: String| -> Result<(), Failure> {
+        lines.say(match args.json {
+            false => words,
+            true => {
+                let body = Confirmed { session: session.map(str::to_owned), confirmed, message: words };
+                serde_json::to_string_pretty(&Document::new("confirm", 1, body)).map_err(Failure::internal)?
+            }
+        });
+        Ok(())
+    };
     let Some(found) = found else {
-        lines.say("Nothing to confirm: no session waits (it may have been taken back already: evenkeel undo --list).");
+        say(
+            None,
+            false,
+            "Nothing to confirm: no session waits. `evenkeel undo --list` shows what was taken back.".into(),
+        )?;
         return lines.end(false, Outcome::No);
     };
     let writer = journal.lock_waiting()?;
     let mut session = journal.session(&found.header.session)?;
+    let name = session.header.session.clone();
     if !waits(&session) {
-        lines.say(format_args!("Too late: session {} was taken back.", session.header.session));
+        say(Some(&name), false, format!("Too late: session {name} was taken back."))?;
         return lines.end(false, Outcome::No);
     }
     session.confirm(&writer)?;
-    lines.say(format_args!("session {} stays. Take it back: evenkeel undo {0}", session.header.session));
+    say(Some(&name), true, format!("session {name} stays. Take it back: evenkeel undo {}", short_name(&name)))?;
     lines.end(true, Outcome::Fine)
+}
+
+/// The answer of `confirm --json`.
+#[derive(Debug, Serialize)]
+struct Confirmed {
+    session: Option<String>,
+    confirmed: bool,
+    message: String,
+}
+
+/// A moment in local time (RFC 3339).
+fn local(unix_ns: u64) -> String {
+    let at = jiff::Timestamp::from_nanosecond(i128::from(unix_ns)).unwrap_or_default();
+    at.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%dT%H:%M:%S%:z").to_string()
+}
+
+/// The verb of a command line: `spread apply` of `evenkeel spread eth0 apply`, `doctor` of `evenkeel doctor --fix`.
+fn verb(command: &str) -> String {
+    let mut words = command.split_whitespace();
+    let words = words.by_ref().skip_while(|w| w.ends_with("evenkeel")).take_while(|w| !w.starts_with('-'));
+    words.take(2).collect::<Vec<_>>().join(" ")
 }
 
 /// Starts the guardian of a session, in a process and a terminal session of its own, and waits until it watches.

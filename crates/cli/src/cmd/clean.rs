@@ -1,0 +1,66 @@
+//! `evenkeel clean`: what killed runs left behind goes.
+
+use clap::Args;
+use model::schema::Document;
+use serde::Serialize;
+use sys::privilege::{self, Capability};
+
+use crate::failure::{Failure, Outcome, note, print};
+
+/// Remove labs that a killed run of evenkeel left behind.
+///
+/// Example: evenkeel clean --dry-run
+///
+/// demo, bench and profile work in network namespaces of their own (`ip netns list` shows them as ek-PID-...) and remove them at their end.
+/// A run that was killed (kill -9) cannot. This removes those namespaces, with the interfaces in them. A namespace whose process still runs is
+/// left alone.
+#[derive(Debug, Args)]
+pub(crate) struct CleanArgs {
+    /// Print the shell commands and change nothing.
+    #[arg(long)]
+    dry_run: bool,
+    /// Print JSON (schema evenkeel.clean).
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Cleaned {
+    /// Whether they were only looked for.
+    dry_run: bool,
+    /// The namespaces.
+    namespaces: Vec<String>,
+}
+
+/// Removes them, or tells which there are.
+pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
+    let namespaces = if args.dry_run {
+        lab::dead()?
+    } else {
+        privilege::require("clean".to_owned(), &[Capability::CAP_SYS_ADMIN])?;
+        lab::clear_dead()?
+    };
+    let text = if args.json {
+        let document = Document::new("clean", 1, Cleaned { dry_run: args.dry_run, namespaces });
+        serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n"
+    } else if namespaces.is_empty() {
+        "Nothing to clean.\n".to_owned()
+    } else if args.dry_run {
+        namespaces.iter().map(|name| format!("ip netns delete {name}\n")).collect()
+    } else {
+        namespaces.iter().map(|name| format!("removed {name}\n")).collect()
+    };
+    print(&text).map(|()| Outcome::Fine)
+}
+
+/// Says at the beginning of a run that makes a lab what it finds: making the lab removes it.
+pub(crate) fn tell() {
+    if let Ok(dead) = lab::dead()
+        && !dead.is_empty()
+    {
+        note(format_args!(
+            "found what a killed run left behind: {}. The next lab removes it; so does `evenkeel clean`",
+            dead.join(", ")
+        ));
+    }
+}
