@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
 
 /// The verbs below `path`, by the help.
 fn verbs(path: &str) -> Vec<String> {
-    let help = text(&run(&format!("{path} --help").trim_start().to_owned()).stdout);
+    let help = text(&run(format!("{path} --help").trim_start()).stdout);
     let listed = help.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
     let names =
         listed.filter(|l| l.starts_with("  ") && !l.starts_with("   ")).filter_map(|l| l.split_whitespace().next());
@@ -43,7 +43,7 @@ enum Json {
 fn json_of(verb: &str) -> Option<Json> {
     use Json::{Help, Run};
     Some(match verb {
-        "demo" | "bench flood" | "profile sweep" | "shield run" => Help,
+        "demo" | "bench" | "bench flood" | "profile sweep" | "shield run" => Help,
         "top" => Run("top --once --interval 0.1"),
         "ledger" => Run("ledger --once --interval 0.1"),
         "profile" => Run("profile --duration 100ms"),
@@ -63,7 +63,6 @@ fn json_of(verb: &str) -> Option<Json> {
         "shield explain" => Run("shield explain FOLDER/none --rules FOLDER/rules.toml"),
         "shield plan" => Run("shield plan lo --rules FOLDER/rules.toml"),
         "shield unit" => Run("shield unit lo --rules FOLDER/rules.toml"),
-        "bench" => Run("bench --dry-run"),
         "report" => Run("report show FOLDER/none"),
         "report show" => Run("report show FOLDER/none"),
         "report compare" => Run("report compare FOLDER/none FOLDER/none"),
@@ -127,9 +126,13 @@ fn json_is_json_or_refused() {
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
     // What is less usual than the plain verb.
-    for line in
-        ["undo --state FOLDER", "doctor --list", "doctor --fix --dry-run --root SAVED", "spread apply lo --dry-run"]
-    {
+    for line in [
+        "undo --state FOLDER",
+        "doctor --list",
+        "top --settings",
+        "top --settings --root SAVED",
+        "spread apply lo --dry-run",
+    ] {
         let output = run(&format!("{} --json", with_places(line, folder.path())));
         let out = text(&output.stdout);
         let refused = matches!(output.status.code(), Some(2 | 3)) && out.is_empty();
@@ -147,6 +150,7 @@ fn an_interface_that_is_not_there_is_3_in_every_verb() {
     let mut wrong = Vec::new();
     for line in [
         "top ek-none --once --interval 0.1",
+        "top ek-none --settings",
         "ledger ek-none --once --interval 0.1",
         "profile --per ek-none --duration 100ms",
         "spread plan ek-none",

@@ -224,12 +224,18 @@ impl Writer {
 
     /// Writes what a packet carries; `rest` is its length on the wire without the link header.
     fn inside(&self, out: &mut Vec<u8>, packet: &LaxSlicedPacket<'_>, rest: u32) {
+        let begin = out.len();
         let _ = match &packet.net {
             Some(LaxNetSlice::Arp(arp)) => ip::arp(out, arp, rest),
             Some(LaxNetSlice::Ipv4(ip)) => ip::v4(out, ip, packet.transport.as_ref(), rest, self.shown.verbose),
             Some(LaxNetSlice::Ipv6(ip)) => ip::v6(out, ip, packet.transport.as_ref(), rest, self.shown.verbose),
             None => write!(out, "[|ip], length {rest}"),
         };
+        // The link header has told the protocol.
+        let told = ["IP ", "IP6 ", "ARP, "].into_iter().find(|word| out[begin..].starts_with(word.as_bytes()));
+        if let Some(word) = told.filter(|_| self.shown.link && self.link_type == ETHERNET) {
+            out.drain(begin..begin + word.len());
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! `evenkeel top`: where packets, losses and CPU time are right now.
 
 mod meter;
+mod settings;
 
 use std::{
     io::IsTerminal,
@@ -24,8 +25,10 @@ use crate::{
 
 /// Show packets, losses and load per interface, queue and core.
 ///
+/// Example: evenkeel top eth0
+///
 /// On a terminal this is a live view (`?` shows its keys). Into a pipe, with --once or with --json it measures one interval and
-/// prints it; --count gives more.
+/// prints it; --count gives more. --settings prints what is set instead of what moves.
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
     /// Interfaces to show; default: those on which something moves.
@@ -45,16 +48,22 @@ pub(crate) struct TopArgs {
     /// Show idle interfaces too.
     #[arg(long, short)]
     all: bool,
-    /// Not possible: a saved machine has no rates.
-    #[arg(long, hide = true, value_name = "PATH")]
+    /// Print the settings of the interfaces instead: rings, channels, coalescing, offloads (what ethtool -g -l -c -k show).
+    #[arg(long, conflicts_with_all = ["once", "count", "all"])]
+    settings: bool,
+    /// With --settings: those of a saved machine (`evenkeel snapshot`).
+    #[arg(long, value_name = "PATH")]
     root: Option<PathBuf>,
 }
 
 /// Measures and shows.
 pub(crate) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
+    if args.settings {
+        return settings::run(args);
+    }
     if let Some(root) = &args.root {
         return Err(Failure::usage(anyhow!(
-            "{} is a saved machine: it holds counters of one moment, and rates need a live machine; leave out --root",
+            "{} is a saved machine: it holds counters of one moment, and rates need a live machine; leave out --root, or add --settings",
             root.display()
         )));
     }

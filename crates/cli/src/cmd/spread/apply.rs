@@ -16,7 +16,7 @@ use serde::Serialize;
 use spread::{Options, SpreadPlan, plan};
 use sys::privilege::{self, Capability};
 
-use super::{caution, json, show, warn, watch::stop_flag, wish::WishArgs};
+use super::{caution, json, print_json, show, warn, watch::stop_flag, wish::WishArgs};
 use crate::{
     cmd::undo::{settings, start_guardian},
     failure::{Failure, Lines, Outcome, note, print},
@@ -67,7 +67,11 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
     let options = args.wish.options(&root)?;
     let planned = plan(&Host::read(&root)?, &options)?;
     if args.dry_run {
-        return print(&planned.plan.to_shell()).map(|()| Outcome::Fine);
+        match args.json {
+            true => print_json("spread.plan", &planned)?,
+            false => print(&planned.plan.to_shell())?,
+        }
+        return Ok(Outcome::Fine);
     }
     if !planned.plan.changes.is_empty() {
         privilege::require_root("spread apply", needed(&planned))?;
