@@ -92,7 +92,10 @@ fn pages(command: &Command, folder: &std::path::Path) -> io::Result<()> {
     if command.has_subcommands() {
         man.render_subcommands_section(&mut page)?;
     }
-    man.render_version_section(&mut page)?;
+    // Verbs have no version of their own.
+    if command.get_version().is_some() {
+        man.render_version_section(&mut page)?;
+    }
     fs::write(folder.join(man.get_filename()), page)?;
     let subs = command.get_subcommands().filter(|sub| !sub.is_hide_set() && sub.get_name() != "help");
     subs.into_iter().try_for_each(|sub| pages(sub, folder))
@@ -131,6 +134,16 @@ mod tests {
         let capture = command.find_subcommand("capture").unwrap();
         let text = synopsis(capture);
         assert!(text.contains("[\\-c|\\-\\-count <N>]") && text.contains("\\-\\-mode <BACKEND>"), "{text}");
+    }
+
+    #[test]
+    fn every_verb_has_a_page() {
+        let folder = tempfile::tempdir().unwrap();
+        man(&ManArgs { folder: folder.path().to_owned() }).unwrap();
+        for page in ["evenkeel", "evenkeel-capture", "evenkeel-shield-run", "evenkeel-spread-apply"] {
+            let text = fs::read_to_string(folder.path().join(format!("{page}.1"))).expect(page);
+            assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH DESCRIPTION"), "{page}: {text}");
+        }
     }
 
     #[test]
