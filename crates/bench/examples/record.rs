@@ -29,7 +29,7 @@ fn order(load: Load) -> Order {
         duration: Duration::from_millis(200),
         probes: None,
         stamping: Stamping::Sampled,
-        drain: Drain { quiet: Duration::from_millis(20), longest: Duration::from_secs(2) },
+        drain: Drain { quiet: Duration::from_millis(20), longest: Duration::from_secs(2), slack: 0.03 },
         observe: false,
     }
 }

@@ -17,6 +17,7 @@ pub mod frames;
 pub mod histogram;
 pub mod methods;
 pub mod order;
+mod others;
 pub mod outside;
 pub mod run;
 pub mod search;

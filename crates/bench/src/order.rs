@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use model::bench::{FrameSpec, Observation, Trial};
+use model::bench::{Counts, FrameSpec, Observation, Trial};
 
 use crate::BenchError;
 
@@ -39,13 +39,37 @@ pub enum Stamping {
     Every,
 }
 
-/// When the counters may be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// When the counters are read after a trial, and when the box is empty.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drain {
-    /// Nothing may have arrived for so long …
+    /// The box is empty when nothing has arrived for so long …
     pub quiet: Duration,
     /// … but it is not waited longer than this.
     pub longest: Duration,
+    /// A unit is late that arrives more than the trial's least delay and this share of its length after the last one was sent: then the box has
+    /// not kept pace. Buffers can raise a throughput by no more than this share.
+    pub slack: f64,
+}
+
+/// The slack of a short trial: a box works in batches, and looks at counters take their time.
+const LEAST_SLACK: Duration = Duration::from_millis(5);
+
+/// From this share of late units on the box was busy to the end of its time.
+const HELD_BACK: f64 = 0.001;
+
+impl Drain {
+    /// How much later than its least delay a unit of a trial of `seconds` may arrive after the last one was sent.
+    pub fn slack_of(&self, seconds: f64) -> Duration {
+        LEAST_SLACK.max(Duration::from_secs_f64(self.slack * seconds))
+    }
+
+    /// Units per second that came through a trial of `seconds`: those that came in time, over the time that the box had.
+    pub(crate) fn rate(&self, counts: &Counts, seconds: f64) -> f64 {
+        let held_back = counts.late as f64 > HELD_BACK * counts.sent as f64;
+        let had_s = if held_back { seconds + self.slack_of(seconds).as_secs_f64() } else { seconds };
+        let in_time = counts.received.saturating_sub(counts.late);
+        if seconds > 0.0 { in_time as f64 / had_s } else { 0.0 }
+    }
 }
 
 /// A trial to be made.

@@ -20,7 +20,7 @@ fn order(load: Load, seconds: f64) -> Order {
         duration: Duration::from_secs_f64(seconds),
         probes: None,
         stamping: Stamping::Every,
-        drain: Drain { quiet: Duration::from_millis(50), longest: Duration::from_secs(2) },
+        drain: Drain { quiet: Duration::from_millis(50), longest: Duration::from_secs(2), slack: 0.03 },
         observe: false,
     }
 }

@@ -6,13 +6,14 @@ mod known;
 use std::{sync::atomic::AtomicBool, time::Duration};
 
 use bench::{
-    BenchError, Dut, methods,
+    BenchError, Drain, Dut, Load, Tester, methods,
     methods::{Answer, Bench},
     search::{BurstOrder, LatencyOrder, RecoveryOrder, ResetOrder},
 };
 use common::{Manners, RelayBox, alone, privileged, token_bucket};
-use known::{bench, one_way};
+use known::{believed, bench, goal, one_way, order};
 use lab::{Lab, boxes::Family};
+use model::bench::Verdict;
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -118,4 +119,70 @@ fn a_box_that_drops_for_a_second_after_overload_recovers_in_a_second() {
         || with(&choking.dut, |b| methods::recovery(b, &settings, 10_000.0, None)),
         |found| found.unfinished == 0 && (0.95..=1.1).contains(&found.mean_s),
     );
+}
+
+/// It loses nothing, ever: what comes faster than it goes out is held, and comes out when nothing is sent any more.
+#[test]
+fn a_box_with_deep_buffers_is_found_at_its_rate() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    let lab = Lab::new("kadeep").unwrap();
+    let deep = RelayBox::start(&lab, Manners { pace: Some(5000), ..Manners::default() });
+    let goals = [goal(0.001, 0.05)];
+    until(
+        || Answer::Measured(with(&deep.dut, |b| methods::throughput(b, &goals, 20_000.0))),
+        |found| {
+            let lower = found.pps(0).unwrap_or(0.0);
+            // More than its rate and the slack can never be found; less is, when the machine is kept from its work.
+            assert!(lower <= 5000.0 * 1.04, "{found:#?}");
+            lower >= 4500.0 && found.verdict == Verdict::Measured
+        },
+    );
+}
+
+#[test]
+fn what_is_left_of_a_trial_is_waited_for_and_spoils_the_next_one_otherwise() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    let lab = Lab::new("kaleft").unwrap();
+    let deep = RelayBox::start(&lab, Manners { pace: Some(5000), ..Manners::default() });
+    let mut tester = one_way(&deep.dut, 1);
+    let stop = AtomicBool::new(false);
+    let overload = order(Load::Pps(20_000.0), ms(300));
+    let quiet = order(Load::Pps(1000.0), ms(100));
+    let hasty =
+        |order: &bench::Order| bench::Order { drain: Drain { longest: ms(40), ..order.drain }, ..order.clone() };
+    // Nearly a second of frames is in it when it is given up, and comes out in the trials that follow at once.
+    let first = tester.trial(&hasty(&overload), &stop).unwrap();
+    assert!(first.after.never_empty && first.total().lost() > 0, "{first:?}");
+    let second = tester.trial(&hasty(&quiet), &stop).unwrap();
+    assert!(second.after.leftover > 0 && second.void.is_some(), "{second:?}");
+    // Who waits finds it empty.
+    let third = believed(&mut tester, &quiet);
+    assert!(!third.after.never_empty && third.total().lost() == 0, "{third:?}");
+    let whole = believed(&mut tester, &overload);
+    let total = whole.total();
+    assert!(total.lost() == 0 && total.late * 2 > total.sent && !whole.after.never_empty, "{whole:?}");
+    assert!(whole.received_pps < 6000.0 && whole.after.drained_ns > whole.after.late_after_ns, "{whole:?}");
+    let next = believed(&mut tester, &quiet);
+    assert_eq!((next.total().late, next.after.leftover), (0, 0), "{next:?}");
+}
+
+#[test]
+fn a_long_way_is_no_buffer() {
+    if !privileged() {
+        return;
+    }
+    let _alone = alone();
+    let lab = Lab::new("kaway").unwrap();
+    let far = RelayBox::start(&lab, Manners { delay: ms(50), ..Manners::default() });
+    let mut tester = one_way(&far.dut, 1);
+    let order = order(Load::Pps(2000.0), ms(300));
+    let seen: Vec<_> = (0..5).map(|_| believed(&mut tester, &order)).collect();
+    // A machine that holds the relay up at the end of a trial makes it late; not each time.
+    assert!(seen.iter().any(|t| t.total().late == 0 && t.after.late_after_ns > 50_000_000), "{seen:#?}");
 }

@@ -50,7 +50,7 @@ fn trial(dut: &Dut) -> Result<Trial, BenchError> {
         duration: Duration::from_millis(200),
         probes: None,
         stamping: Stamping::Every,
-        drain: Drain { quiet: Duration::from_millis(40), longest: Duration::from_secs(2) },
+        drain: Drain { quiet: Duration::from_millis(40), longest: Duration::from_secs(2), slack: 0.03 },
         observe: false,
     };
     let mut last = tester.trial(&order, &AtomicBool::new(false))?;

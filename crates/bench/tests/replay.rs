@@ -66,7 +66,7 @@ fn voice_and_data_pass_a_stateful_filter_both_ways() {
         duration: Duration::from_millis(500),
         probes: None,
         stamping: Stamping::Every,
-        drain: Drain { quiet: Duration::from_millis(100), longest: Duration::from_secs(2) },
+        drain: Drain { quiet: Duration::from_millis(100), longest: Duration::from_secs(2), slack: 0.03 },
         observe: false,
     };
     let trial = tester.trial(&order, &AtomicBool::new(false)).unwrap();

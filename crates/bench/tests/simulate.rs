@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use bench::search::{BinarySearch, Limits, Search, Step};
+use bench::search::{BinarySearch, Counted, Limits, Search, Step};
 use model::bench::Goal;
 
 /// Searches of each kind; each has its own series of answers.
@@ -128,7 +128,7 @@ fn ours(goal: &Goal, recorded: &Recorded, truth: f64) -> Account {
         let mut search = Search::new(vec![goal.clone()], LIMITS);
         while let Step::Trial { pps, duration, .. } = search.next() {
             let loss = recorded.trial(pps, &mut random);
-            search.tell(pps, duration, loss, pps * (1.0 - loss));
+            search.tell(pps, duration, Counted::at(pps, duration, loss));
             trials += 1;
         }
         account.trials.push(f64::from(trials));
@@ -144,7 +144,7 @@ fn binary(goal: &Goal, recorded: &Recorded, truth: f64) -> Account {
         let mut search = BinarySearch::new(goal.clone(), LIMITS);
         while let Some((pps, duration)) = search.next() {
             let loss = recorded.trial(pps, &mut random);
-            search.tell(pps, duration, loss, pps * (1.0 - loss));
+            search.tell(pps, duration, Counted::at(pps, duration, loss));
             trials += 1;
         }
         account.trials.push(f64::from(trials));
@@ -169,6 +169,7 @@ fn compare(name: &str, csv: &str) -> Vec<(String, Account, Account)> {
                 trial_s: 0.4,
                 sum_s: 0.4 * trials,
                 width,
+                longest_s: 0.0,
             };
             let (ours, binary) = (ours(&goal, &recorded, truth), binary(&goal, &recorded, truth));
             let conditions = format!("{:.0} % | up to {trials:.0}", 100.0 * width);

@@ -28,7 +28,7 @@ fn order(frame: FrameSpec, load: Load) -> Order {
         duration: Duration::from_millis(200),
         probes: None,
         stamping: Stamping::Every,
-        drain: Drain { quiet: Duration::from_millis(40), longest: Duration::from_secs(2) },
+        drain: Drain { quiet: Duration::from_millis(40), longest: Duration::from_secs(2), slack: 0.03 },
         observe: false,
     }
 }

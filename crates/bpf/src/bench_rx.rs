@@ -27,6 +27,8 @@ use crate::{
 pub use crate::bench_clock::{ClockCost, clock};
 
 const PROGRAM: &str = "ek_bench_rx";
+/// No tag has more than 16 bits.
+const NO_TAG: u32 = 1 << 16;
 /// BENCH_SUB_BITS of src/bpf/bench_rx.bpf.c; the test of the histogram holds the two together.
 const SUB_BITS: u32 = 6;
 /// BENCH_SLOTS there.
@@ -39,7 +41,7 @@ pub const FLOWS_MAX: u32 = 1 << 24;
 const BUCKETS: usize = (size_of::<bench_histogram>() - offset_of!(bench_histogram, buckets)) / 8;
 const ROUND_TRIPS: usize = (size_of::<bench_shared>() - offset_of!(bench_shared, round_trips)) / 8;
 
-const _: () = assert!(BUCKETS == 29 << SUB_BITS && ROUND_TRIPS == 1024 && size_of::<bench_count>() == 104);
+const _: () = assert!(BUCKETS == 29 << SUB_BITS && ROUND_TRIPS == 1024 && size_of::<bench_count>() == 112);
 
 /// Where probes that arrive are sent back to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +57,8 @@ pub struct Echo {
 pub struct BenchRxConfig {
     /// The tag of the direction that ends here; the same with the lowest bit changed is the other one's.
     pub tag: u16,
+    /// The tag of the trial before, if there was one: its frames are told from strays.
+    pub before: Option<u16>,
     /// Flows of that direction, 1 to [`FLOWS_MAX`].
     pub flows: u32,
     /// Fragments of each unit, 1 to [`FRAGMENTS_MAX`]. All but the last are of one length. A datagram that comes whole counts, too; where 1
@@ -71,7 +75,7 @@ pub struct BenchRxConfig {
 impl Default for BenchRxConfig {
     /// One flow of whole units with the tag 0, nothing else.
     fn default() -> Self {
-        Self { tag: 0, flows: 1, fragments: 1, echo: None, silence: false, gap_times: false }
+        Self { tag: 0, before: None, flows: 1, fragments: 1, echo: None, silence: false, gap_times: false }
     }
 }
 
@@ -94,6 +98,8 @@ pub struct BenchRxCounts {
     pub looped: u64,
     /// Frames that are not of this trial; they passed to the stack.
     pub stray: u64,
+    /// Frames of the trial before, of either direction; they end here.
+    pub leftover: u64,
     /// Different probes of the other direction that came back.
     pub probes_returned: u64,
     /// Probes of this direction that were sent back.
@@ -178,7 +184,7 @@ impl BenchReceiver {
     /// # Errors
     /// [`XdpError::Setting`] for counts out of bounds.
     pub fn load(config: &BenchRxConfig) -> Result<Self, XdpError> {
-        let BenchRxConfig { tag, flows, fragments, echo, silence, gap_times } = *config;
+        let BenchRxConfig { tag, before, flows, fragments, echo, silence, gap_times } = *config;
         let flows_max = if fragments > 1 { FLOWS_MAX / SLOTS } else { FLOWS_MAX };
         if !(1..=flows_max).contains(&flows) || !(1..=FRAGMENTS_MAX).contains(&fragments) {
             return Err(XdpError::Setting(format!(
@@ -212,6 +218,8 @@ impl BenchReceiver {
         let shared = SharedMemory::of(shared.as_fd(), size_of::<bench_shared>(), 0)
             .map_err(|source| XdpError::Map { program: PROGRAM, operation: "map the shared state", source })?;
         shared.half_word(offset_of!(bench_shared, tag)).store(tag.into(), Ordering::Relaxed);
+        let before = before.map_or(NO_TAG, u32::from);
+        shared.half_word(offset_of!(bench_shared, before)).store(before, Ordering::Relaxed);
         shared.half_word(offset_of!(bench_shared, epoch)).store(1, Ordering::Relaxed);
         Ok(Self {
             link: None,
@@ -225,12 +233,13 @@ impl BenchReceiver {
     }
 
     /// Begins another trial with the same settings and another tag: all counts are zero again. Frames of the trial before, should any
-    /// still come, are strays.
+    /// still come, are counted apart.
     ///
     /// # Errors
     /// When the kernel refuses to write a map.
     pub fn rearm(&self, tag: u16) -> Result<(), XdpError> {
-        self.shared.half_word(offset_of!(bench_shared, tag)).store(tag.into(), Ordering::Relaxed);
+        let before = self.shared.half_word(offset_of!(bench_shared, tag)).swap(tag.into(), Ordering::Relaxed);
+        self.shared.half_word(offset_of!(bench_shared, before)).store(before, Ordering::Relaxed);
         self.shared.half_word(offset_of!(bench_shared, epoch)).fetch_add(1, Ordering::Relaxed);
         self.shared.word(offset_of!(bench_shared, last_ns)).store(0, Ordering::Relaxed);
         self.shared.word(offset_of!(bench_shared, longest_silence_ns)).store(0, Ordering::Relaxed);
@@ -271,6 +280,7 @@ impl BenchReceiver {
             begun += word(offset_of!(bench_count, begun));
             sum.looped += word(offset_of!(bench_count, looped));
             sum.stray += word(offset_of!(bench_count, stray));
+            sum.leftover += word(offset_of!(bench_count, leftover));
             sum.probes_returned += word(offset_of!(bench_count, probes_returned));
             sum.probes_echoed += word(offset_of!(bench_count, probes_echoed));
             sum.last_gap_ns = sum.last_gap_ns.max(Some(word(offset_of!(bench_count, gap_ns))).filter(|&ns| ns != 0));

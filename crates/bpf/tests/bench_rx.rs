@@ -211,6 +211,28 @@ fn what_is_not_of_the_trial_goes_to_the_stack() {
 }
 
 #[test]
+fn what_is_left_of_the_trial_before_is_told_from_strays() {
+    if !privileged() {
+        return;
+    }
+    let bench = Bench::new(BenchRxConfig::default());
+    let of = |tag| udp(Signature { tag, ..ours(0, 0) });
+    // Nothing was before the first trial.
+    assert_eq!(bench.give(&of(TAG ^ 6)), XDP_PASS);
+    bench.receiver.rearm(TAG ^ 6).unwrap();
+    for left in [of(TAG), of(TAG ^ 1), udp(Signature { tag: TAG, ..ours(PROBE, 0) })] {
+        assert_eq!(bench.give(&left), XDP_DROP);
+    }
+    assert_eq!((bench.give(&of(TAG ^ 6)), bench.give(&of(TAG ^ 8))), (XDP_DROP, XDP_PASS));
+    let expected = BenchRxCounts { leftover: 3, stray: 1, units: 1, frames: 1, ..Default::default() };
+    assert_eq!(bench.counts(), expected);
+    // A receiver that is put in the place of another is told.
+    let other = Bench::new(BenchRxConfig { before: Some(TAG ^ 6), ..Default::default() });
+    assert_eq!(other.give(&of(TAG ^ 7)), XDP_DROP);
+    assert_eq!(other.counts(), BenchRxCounts { leftover: 1, ..Default::default() });
+}
+
+#[test]
 fn flows_do_not_disturb_each_other_and_a_trial_does_not_see_the_one_before() {
     if !privileged() {
         return;
@@ -229,7 +251,7 @@ fn flows_do_not_disturb_each_other_and_a_trial_does_not_see_the_one_before() {
         let units = u64::from(rounds) * 5;
         assert_eq!(bench.counts(), BenchRxCounts { frames: units, units, ..Default::default() });
     }
-    assert_eq!(bench.give(&udp(ours(0, 9))), XDP_PASS, "the old tag");
+    assert_eq!(bench.give(&udp(ours(0, 9))), XDP_DROP, "of the trial before");
 }
 
 /// What RFC 4737 and a window of 64 say of a sequence: units, duplicated, reordered, stale.

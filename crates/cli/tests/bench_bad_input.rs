@@ -120,6 +120,11 @@ fn the_plan_is_shown_without_privilege_and_without_a_trace() {
     for words in ["4096 in 3 fragments", "imix", "stateful", "throughput", "latency", "20 steps, about"] {
         assert!(plan.contains(words), "{words}: {plan}");
     }
+    let told: serde_json::Value = serde_json::from_str(&run(&["--dut", "router", "--sizes", "64", "--json"])).unwrap();
+    let steps = told["steps"].as_array().unwrap();
+    assert_eq!((&told["schema"], steps.len()), (&"evenkeel.bench.plan/1".into(), 3));
+    assert_eq!((&steps[1]["box"], &steps[1]["test"]), (&"router".into(), &"throughput".into()));
+    assert!(told["seconds"].as_f64().unwrap() > 0.0, "{told}");
     let all = run(&["--preset", "study"]);
     assert!(all.contains("49 steps") && all.contains(" h"), "{all}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -131,6 +136,13 @@ fn a_report_needs_runs() {
     let other = folder.path().join("other.json");
     fs::write(&other, r#"{"schema": "evenkeel.top/1"}"#).unwrap();
     let other = other.to_str().unwrap();
+    let plain = folder.path().join("plain.txt");
+    fs::write(&plain, "no run at all\n").unwrap();
+    let plain = plain.to_str().unwrap();
+    for args in [["show", plain], ["show", "/dev/null"]] {
+        let (code, told) = refused(&[&["report"], &args[..]].concat());
+        assert!(code == 2 && told.contains(args[1]) && !told.contains("column"), "{told}");
+    }
     for (args, words) in [
         (&["show", other][..], "`evenkeel.top/1`"),
         (&["show", "/no/such/run.json"], "cannot read the run"),
@@ -141,4 +153,19 @@ fn a_report_needs_runs() {
         assert_eq!(code, 2, "{args:?}: {told}");
         assert!(told.contains(words), "{args:?}: {told}");
     }
+}
+
+#[test]
+fn runs_without_a_figure_cannot_be_compared() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.json");
+    fs::write(&file, include_str!("fixtures/bench_empty.json")).unwrap();
+    let file = file.to_str().unwrap();
+    let output = evenkeel(&["report", "compare", file, file, "--json"]);
+    assert_eq!(output.status.code(), Some(1), "{}", text(&output.stderr));
+    let told: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["rows"].as_array().map(Vec::len), Some(0));
+    // Nor has it a table of dashes, or figures of others.
+    let shown = text(&evenkeel(&["report", "show", file]).stdout);
+    assert!(!shown.contains("FRAME") && !shown.contains("pfSense"), "{shown}");
 }

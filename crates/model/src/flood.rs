@@ -3,12 +3,12 @@
 pub mod compare;
 
 use serde::{Deserialize, Serialize};
-use statrs::distribution::{Beta, ContinuousCDF};
 
 use crate::{
     CoreLoad,
     bench::{Delays, Drop},
     run::{Arrangement, Machine},
+    share,
 };
 
 /// The version of the schema `evenkeel.bench.flood/<version>`.
@@ -17,6 +17,8 @@ pub const SCHEMA: u32 = 1;
 pub const UNTOUCHED_SUCCESS: f64 = 0.999;
 /// … and 99 of 100 connects take at most this long, in nanoseconds.
 pub const UNTOUCHED_P99_NS: u64 = 5_000_000;
+/// The interval of a share is wrong in so many of all cases.
+const WRONG: f64 = 0.05;
 
 /// What all points share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -82,14 +84,7 @@ impl Clients {
     /// The least and the greatest share that chance leaves possible beside what was seen, 0 to 1: the interval of Clopper and Pearson that
     /// is wrong in 1 of 20 cases.
     pub fn success_interval(&self) -> (f64, f64) {
-        const WRONG: f64 = 0.05;
-        let (tried, done) = (f64::from(self.tried), f64::from(self.finished.min(self.tried)));
-        // The bounds are quantiles of beta distributions; at the ends there is nothing beyond, and all of it lies on the other side.
-        let quantile = |a: f64, b: f64, p: f64| Beta::new(a, b).map_or(f64::NAN, |beta| beta.inverse_cdf(p));
-        let side = if self.finished == 0 || self.finished >= self.tried { WRONG } else { WRONG / 2.0 };
-        let low = if done > 0.0 { quantile(done, tried - done + 1.0, side) } else { 0.0 };
-        let high = if done < tried { quantile(done + 1.0, tried - done, 1.0 - side) } else { 1.0 };
-        (low, high)
+        share::interval(self.finished.into(), self.tried.into(), WRONG)
     }
 
     /// Connections that failed though no packet of the clients is known to have been lost in the queue; none: it is not known.
@@ -117,6 +112,9 @@ pub struct FloodPoint {
     pub arrived: u64,
     /// Spoofed SYNs that got an answer, as counted at the far end of the link.
     pub answered: u64,
+    /// Those of them that were counted only after the flood had ended: they had waited.
+    #[serde(default)]
+    pub answered_late: u64,
     /// Where those that got none ended, in the order in which a frame comes by.
     pub losses: Vec<Drop>,
     /// Offered less answered less all losses. Above 0: nobody counted where they ended; below 0: some were counted twice.
@@ -127,6 +125,9 @@ pub struct FloodPoint {
     pub clients: Clients,
     /// The load of all cores meanwhile.
     pub cores: Vec<CoreLoad>,
+    /// Other programs that had the cores meanwhile, by name and share; empty when none did.
+    #[serde(default)]
+    pub others: String,
 }
 
 impl FloodPoint {
@@ -144,9 +145,9 @@ impl FloodPoint {
         self.per_s(self.arrived)
     }
 
-    /// Answers per second to spoofed SYNs.
+    /// Answers per second to spoofed SYNs while the flood went on.
     pub fn answered_pps(&self) -> f64 {
-        self.per_s(self.answered)
+        self.per_s(self.answered.saturating_sub(self.answered_late))
     }
 
     /// The load of the host's cores, in percent of one core; none without any.
@@ -258,6 +259,7 @@ pub(crate) mod tests {
             offered,
             arrived: offered / 2,
             answered: 0,
+            answered_late: 0,
             losses: vec![],
             unexplained: 0,
             counters: vec![],
@@ -270,6 +272,7 @@ pub(crate) mod tests {
                 ..Clients::default()
             },
             cores: vec![],
+            others: String::new(),
         }
     }
 

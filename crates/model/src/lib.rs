@@ -14,6 +14,7 @@ pub mod load;
 pub mod profile;
 pub mod run;
 pub mod schema;
+pub mod share;
 pub mod shield;
 pub mod shield_event;
 pub mod sources;

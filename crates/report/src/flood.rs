@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use model::{
     bench::Delays,
-    flood::{FloodMode, FloodPoint, FloodRun},
+    flood::{Clients, FloodMode, FloodPoint, FloodRun, UNTOUCHED_SUCCESS},
     units,
 };
 
@@ -26,7 +26,7 @@ pub fn flood_text(run: &FloodRun, look: Look) -> String {
         }
         out.push_str(&look.table(&HEADS, mode.points.iter().map(|p| row(run, p))));
         for point in &mode.points {
-            for line in [ends(point), failures(point)].into_iter().flatten() {
+            for line in [ends(point), late(point), failures(point), others(point)].into_iter().flatten() {
                 let _ = writeln!(out, "  {line}");
             }
         }
@@ -38,17 +38,20 @@ pub fn flood_text(run: &FloodRun, look: Look) -> String {
     out
 }
 
+/// The head of the least share that chance leaves possible.
+pub(crate) const LOWER_BOUND: &str = "95 % LOWER BOUND";
+
 /// The columns.
 pub(crate) const HEADS: [&str; 11] = [
     ">FLOOD",
     ">ARRIVED",
     ">ANSWERED",
     ">SUCCESS",
-    ">SURELY",
+    ">95 % LOWER BOUND",
     ">GOODPUT",
     ">p50",
     ">p99",
-    ">AGAIN",
+    ">RETRIES",
     ">CPU",
     ">CLIENTS",
 ];
@@ -87,7 +90,11 @@ pub(crate) fn percent(share: f64) -> String {
 
 /// The least share that chance leaves possible: one digit more, since 99.9 % is the question.
 fn surely(point: &FloodPoint) -> String {
-    format!("{:.2} %", (10_000.0 * point.clients.success_interval().0 + 1e-6).floor() / 100.0)
+    lower_bound(point.clients.success_interval().0)
+}
+
+fn lower_bound(share: f64) -> String {
+    format!("{:.2} %", (10_000.0 * share + 1e-6).floor() / 100.0)
 }
 
 /// What of the clients' failures the queue before the protection explains; none without failures.
@@ -134,6 +141,24 @@ pub(crate) fn ends(point: &FloodPoint) -> Option<String> {
     (point.offered > 0 && !parts.is_empty()).then(|| format!("{}: {}", offered(point), parts.join(", ")))
 }
 
+/// Answers that came only after the flood had ended; none if they are few.
+pub(crate) fn late(point: &FloodPoint) -> Option<String> {
+    let share = point.answered_late as f64 / point.offered.max(1) as f64;
+    (share > 0.001).then(|| {
+        let rate = offered(point);
+        format!(
+            "{rate}: {} of the frames were answered only after the flood had ended, and are not in ANSWERED",
+            units::percent(share)
+        )
+    })
+}
+
+/// Who else had the cores; none if nobody did.
+pub(crate) fn others(point: &FloodPoint) -> Option<String> {
+    (!point.others.is_empty())
+        .then(|| format!("{}: other programs ran on these cores and may be why: {}", offered(point), point.others))
+}
+
 /// A sentence for each protection.
 pub(crate) fn conclusion(run: &FloodRun) -> Vec<String> {
     run.modes.iter().map(|mode| sentence(run, mode)).collect()
@@ -145,9 +170,20 @@ fn sentence(run: &FloodRun, mode: &FloodMode) -> String {
         let p99 = p99.map_or_else(String::new, |p99| format!(", 99 of 100 of these connected within {p99}"));
         format!(" At {} {} of {} clients have their answer{p99}.", offered(last), success(last), run.setup.connects)
     });
+    // What so many clients can show at best.
+    let best = Clients { tried: run.setup.connects, finished: run.setup.connects, ..Clients::default() };
+    let least = best.success_interval().0;
+    let sure = match least < UNTOUCHED_SUCCESS {
+        true => format!(
+            " ({} clients can show no more than {}; 3 000 can show 99.9 %)",
+            units::grouped(run.setup.connects.into()),
+            lower_bound(least)
+        ),
+        false => String::new(),
+    };
     match mode.untouched_pps() {
         Some(0.0) => format!("{}: clients notice every flood that was tried.{end}", mode.name),
-        Some(pps) => format!("{}: clients notice nothing up to {}.{end}", mode.name, units::pps(pps)),
+        Some(pps) => format!("{}: clients notice nothing up to {}{sure}.{end}", mode.name, units::pps(pps)),
         None => format!("{}: clients are in trouble even without a flood.{end}", mode.name),
     }
 }
@@ -190,10 +226,12 @@ pub(crate) fn conditions(run: &FloodRun) -> Vec<(&'static str, String)> {
         ),
         (
             "Columns",
-            "FLOOD frames offered; ARRIVED found a place in the queue; ANSWERED spoofed SYNs that got a SYN-ACK, counted at the far end; \
-             SUCCESS and GOODPUT clients with an answer; SURELY the least share that chance leaves possible beside SUCCESS (95 %); p50, p99 times to connect of those that connected; AGAIN segments that the \
-             clients' kernel sent again, at the earliest after 0.2 s; CPU the host's cores, 100 % each; CLIENTS what the \
-             clients took of their core, which is part of CPU where they share one with the host. A client notices nothing if 99.9 % succeed and p99 is at most 5 ms"
+            "FLOOD: frames offered. ARRIVED: frames that found a place in the queue. ANSWERED: spoofed SYNs that got a SYN-ACK during the \
+             flood, counted at the far end. SUCCESS: clients with an answer in time; its lower bound is the least share that chance leaves \
+             possible. GOODPUT: answers per second. p50, p99: time to connect, of the clients that connected. RETRIES: segments that the \
+             clients' kernel sent again, at the earliest after 0.2 s. CPU: the host's cores, 100 % each. CLIENTS: what the clients took of \
+             their core, which is part of CPU where they share one with the host. Clients notice nothing if 99.9 % succeed and p99 is at \
+             most 5 ms"
                 .to_owned(),
         ),
         ("Begun", run.when.clone()),

@@ -175,7 +175,7 @@ fn chart(run: &FloodRun, id: &str, value: &dyn Fn(&FloodPoint) -> Option<f64>, u
 /// What the template calls.
 impl Page<'_> {
     fn heads(&self) -> [(&'static str, bool); 11] {
-        let wide = ["ARRIVED", "ANSWERED", "SURELY", "GOODPUT", "AGAIN", "CPU", "CLIENTS"];
+        let wide = ["ARRIVED", "ANSWERED", flood::LOWER_BOUND, "GOODPUT", "RETRIES", "CPU", "CLIENTS"];
         flood::HEADS.map(|head| head.trim_start_matches('>')).map(|head| (head, wide.contains(&head)))
     }
 
@@ -184,10 +184,10 @@ impl Page<'_> {
     }
 
     fn ends(&self, mode: &FloodMode) -> Vec<String> {
-        mode.points.iter().filter_map(flood::ends).collect()
+        mode.points.iter().flat_map(|p| [flood::ends(p), flood::late(p)]).flatten().collect()
     }
 
     fn failures(&self, mode: &FloodMode) -> Vec<String> {
-        mode.points.iter().filter_map(flood::failures).collect()
+        mode.points.iter().flat_map(|p| [flood::failures(p), flood::others(p)]).flatten().collect()
     }
 }

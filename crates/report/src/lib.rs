@@ -20,6 +20,7 @@ mod top;
 
 pub use bench::{
     BenchCsv, BenchView, CsvError, bench_compare_page, bench_compare_text, bench_csv, bench_page, bench_text,
+    has_figures,
 };
 pub use demo_page::{PageError, demo_page};
 pub use demo_text::{PUBLISHED, demo_text, ledger, stages};

@@ -23,6 +23,11 @@ pub(super) struct Look {
 }
 
 impl Look {
+    /// Answers to the flood so far, as the far end has counted them.
+    pub(super) fn syn_acks(&self) -> u64 {
+        self.syn_acks
+    }
+
     pub(super) fn take(bed: &Bed) -> Result<Self, BenchError> {
         let of_gate = bed.gate.as_ref().map(|gate| {
             let read = |name: &str| Counters::read(&gate.ns, name);
@@ -70,6 +75,7 @@ pub(super) fn account(mut point: FloodPoint, before: &Look, after: &Look, counte
     let again = of_host("Tcp:RetransSegs");
     point.arrived = point.offered.saturating_sub(lost_before.1);
     point.answered = after.syn_acks.saturating_sub(before.syn_acks).saturating_sub(again);
+    point.answered_late = point.answered_late.min(point.answered);
     let (ended, beside): (Vec<Counter>, Vec<Counter>) = counters.into_iter().partition(|c| c.ended);
     let mut losses = vec![
         (lost_before.0.to_owned(), lost_before.1),

@@ -53,6 +53,11 @@ impl FloodCores {
         if self.receive == self.server { vec![self.receive] } else { vec![self.receive, self.server] }
     }
 
+    /// All of them.
+    pub(super) fn all(&self) -> [u32; 4] {
+        [self.generator, self.clients, self.receive, self.server]
+    }
+
     /// In the words of a report.
     pub(super) fn arrangement(&self) -> Arrangement {
         let clients = if self.clients == self.generator {

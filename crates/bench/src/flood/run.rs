@@ -25,10 +25,14 @@ use super::{
     protection::{Place, Protection},
     server::Server,
 };
-use crate::BenchError;
+use crate::{BenchError, others};
 
-/// What is still under way when the flood has ended has this long to arrive.
+/// After the flood the box is empty when so long no more than so many answers have arrived; it is not waited longer than this.
 const SETTLE: Duration = Duration::from_millis(100);
+const TRICKLE: u64 = 10;
+const SETTLE_LONGEST: Duration = Duration::from_secs(5);
+/// From this share of a core on another program is named.
+const OTHERS_MIN: f64 = 0.05;
 
 /// Frames per second of the flood.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -142,6 +146,7 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
         cpus: &cpus,
     })?;
     bed.pin_receivers(cores)?;
+    let who = others::Look::take();
     let before = Look::take(&bed)?;
     let counted = protection.counters()?;
     let start = Instant::now();
@@ -165,9 +170,11 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
     let visited = visit(&bed.net, &what, stop);
     let cores_after = cpu_load()?;
     let sent = attack.map(Attack::stop).transpose()?.unwrap_or_default();
+    let at_end = bed.end.syn_acks()?;
+    let others = who.since(&cores.all(), OTHERS_MIN);
     let clients = visited?;
     let seconds = if sent.elapsed_ns > 0 { sent.elapsed_ns as f64 / 1e9 } else { start.elapsed().as_secs_f64() };
-    thread::sleep(SETTLE);
+    settle(&bed, stop)?;
     let after = Look::take(&bed)?;
     let counters = since(&counted, protection.counters()?);
     protection.stop()?;
@@ -181,6 +188,7 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
         offered: sent.sent,
         arrived: 0,
         answered: 0,
+        answered_late: 0,
         losses: Vec::new(),
         unexplained: 0,
         counters: Vec::new(),
@@ -189,8 +197,26 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
             .iter()
             .filter_map(|(&cpu, now)| Some(core_load(cpu, cores_before.get(&cpu)?, now)))
             .collect(),
+        others,
     };
-    Ok(account(point, &before, &after, counters))
+    let late = after.syn_acks().saturating_sub(at_end);
+    Ok(account(FloodPoint { answered_late: late, ..point }, &before, &after, counters))
+}
+
+/// Waits until no answer to the flood arrives any more: a protection may have kept frames of it.
+fn settle(bed: &Bed, stop: &AtomicBool) -> Result<(), BenchError> {
+    let begun = Instant::now();
+    let mut seen = bed.end.syn_acks()?;
+    while begun.elapsed() < SETTLE_LONGEST && !stop.load(Ordering::Relaxed) {
+        thread::sleep(SETTLE);
+        let now = bed.end.syn_acks()?;
+        // The kernel sends SYN-ACKs again to whom it has not forgotten, for minutes, and slowly.
+        if now - seen <= TRICKLE {
+            break;
+        }
+        seen = now;
+    }
+    Ok(())
 }
 
 fn cpu_load() -> Result<BTreeMap<u32, CpuTime>, BenchError> {

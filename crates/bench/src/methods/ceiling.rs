@@ -9,6 +9,8 @@ use crate::{BenchError, Load, search::Repeated};
 const ABOVE: f64 = 1.05;
 /// How close its bounds come: too low by that at most, which errs on the side of the verdict "tester-limited".
 const WIDTH: f64 = 0.05;
+/// A trial of a slow tester becomes so many times as long to have enough units.
+const LONGEST: f64 = 10.0;
 /// Below this share of what came through unpaced, trials lose nothing only because they have so few units.
 const LEAST: f64 = 0.01;
 
@@ -38,6 +40,7 @@ pub fn ceiling(bench: &mut Bench<'_>, settings: &Repeated, loss_ratio: f64) -> R
         trial_s,
         sum_s: trial_s * f64::from(settings.repeats.max(1)),
         width: WIDTH,
+        longest_s: trial_s * LONGEST,
     };
     let highest_pps = first.offered_pps.min(first.received_pps * ABOVE);
     let found = throughput(bench, &[goal], highest_pps)?;

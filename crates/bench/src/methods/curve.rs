@@ -1,12 +1,21 @@
 //! Loss against offered rate (RFC 2544, section 26.3).
 
-use model::{bench::LossPoint, units};
+use std::time::Duration;
+
+use model::{
+    bench::{LossPoint, NO_LOSS},
+    units,
+};
 
 use super::{Bench, Tried};
 use crate::{BenchError, Load, search::CurveOrder};
 
 /// Loads that lie closer together than this, as a share, are one.
 const APART: f64 = 0.03;
+/// A trial has so many units if it can: then one lost in a thousand shows …
+const UNITS: f64 = 5000.0;
+/// … and it becomes so many times as long for it at most.
+const LONGEST: f64 = 10.0;
 
 /// Trials from the highest rate downwards in even steps until several in a row lose nothing; a load that the tester cannot offer is left
 /// out. Where the box is much slower than the tester, the steps begin in the neighbourhood of its throughput, where the curve bends.
@@ -21,7 +30,10 @@ pub fn loss_curve(
 ) -> Result<Vec<LossPoint>, BenchError> {
     let mut points: Vec<LossPoint> = Vec::new();
     for pps in loads(settings, highest_pps, throughput_pps) {
-        let order = bench.order(format!("loss at {}", units::pps(pps)), Load::Pps(pps), settings.trial);
+        // A loss of nothing is to mean something.
+        let seconds = (UNITS / pps).min(settings.trial.as_secs_f64() * LONGEST).max(settings.trial.as_secs_f64());
+        let duration = Duration::from_secs_f64(seconds);
+        let order = bench.order(format!("loss at {}", units::pps(pps)), Load::Pps(pps), duration);
         let Tried::Good(trial) = bench.attempt(&order)? else { continue };
         if throughput_pps.is_some() {
             bench.require_life(&trial)?;
@@ -30,8 +42,11 @@ pub fn loss_curve(
             offered_pps: trial.offered_pps,
             received_pps: trial.received_pps,
             loss_ratio: trial.loss_ratio(),
+            units: trial.total().sent,
+            late_ratio: trial.failed_ratio() - trial.loss_ratio(),
         });
-        let clean = points.iter().rev().take_while(|p| p.loss_ratio == 0.0).count();
+        let is_clean = |p: &&LossPoint| p.loss_ratio == 0.0 && p.late_ratio <= NO_LOSS;
+        let clean = points.iter().rev().take_while(is_clean).count();
         if clean >= settings.clean.max(1) as usize {
             break;
         }

@@ -1,12 +1,15 @@
 //! Latency: round trips as the study takes them (FW-3), and one-way delays, idle and under load.
 
 use model::{
-    bench::{Delays, Latency, ThrownAway, Trial},
+    bench::{Delays, Judged, Latency, ThrownAway, Trial, judge},
     units,
 };
 
 use super::{Bench, Tried};
 use crate::{BenchError, Load, Order, Probes, Stamping, search::LatencyOrder};
+
+/// Series of one load contradict each other when the highest mean is more than so many times the least.
+const CONTRADICTION: f64 = 3.0;
 
 /// Latency at each load of the settings, as a share of `throughput_pps`; without a throughput, on an idle box alone.
 ///
@@ -50,7 +53,16 @@ fn at(bench: &mut Bench<'_>, settings: &LatencyOrder, load: f64, offered: f64) -
     let mut good: Vec<Series> = Vec::new();
     let mut flags = Vec::new();
     let (mut thrown_away, mut causes, mut probes_lost) = (0, ThrownAway::default(), 0);
-    while good.len() < wanted && thrown_away <= settings.thrown_away {
+    loop {
+        let enough = good.len() >= wanted;
+        // Of series that contradict each other, a few more tell which are the exception.
+        let further = good.len().saturating_sub(wanted) as u32;
+        let settled = || contradiction(&best(&good, settings)).is_none();
+        if (enough && (thrown_away + further >= settings.thrown_away || settled()))
+            || (!enough && thrown_away > settings.thrown_away)
+        {
+            break;
+        }
         let number = good.len() as u32 + thrown_away + 1;
         match bench.attempt(&order(bench, settings, (load, offered), number))? {
             Tried::Void { reason, .. } => {
@@ -71,21 +83,33 @@ fn at(bench: &mut Bench<'_>, settings: &LatencyOrder, load: f64, offered: f64) -
             }
         }
     }
-    let middle = middle(&good);
+    let best = best(&good, settings);
+    let contradiction_ns = contradiction(&best);
+    if let Some([least, most]) = contradiction_ns {
+        flags.push(format!(
+            "no mean: series of the same load contradict each other, {} and {} ({:.1} times as long)",
+            units::nanoseconds(least),
+            units::nanoseconds(most),
+            most / least.max(1.0)
+        ));
+    }
+    let middle = middle(&good).filter(|_| contradiction_ns.is_none());
     let delays = |pick: fn(&Trial) -> [Option<Delays>; 2]| middle.map_or([None; 2], pick);
     let one_way = delays(|t| t.one_way);
     let offered_pps = middle.map_or(offered, |t| t.offered_pps);
     let ipdv = delays(|t| t.ipdv);
     let mut series_ns: Vec<f64> = good.iter().map(|s| s.mean_ns).collect();
     series_ns.sort_by(f64::total_cmp);
-    let best = &series_ns[..series_ns.len().min(settings.best.max(1) as usize)];
+    let round_trip_ns =
+        (!best.is_empty() && contradiction_ns.is_none()).then(|| best.iter().sum::<f64>() / best.len() as f64);
     Ok(Latency {
         load,
         offered_pps,
         one_way,
         pdv_p99_ns: one_way.map(|d| d.map(|d| d.p99_ns.saturating_sub(d.min_ns))),
         ipdv,
-        round_trip_ns: (!best.is_empty()).then(|| best.iter().sum::<f64>() / best.len() as f64),
+        round_trip_ns,
+        contradiction_ns,
         series_ns,
         thrown_away,
         causes,
@@ -117,7 +141,8 @@ impl Series {
         // The load goes on after the last probe of the series; what was sent then does not belong to it.
         let trips = &trial.round_trips_ns[..trial.round_trips_ns.len().min(settings.probes.max(1) as usize)];
         // An overloaded box loses probes too: the load is the cause.
-        let cause = if trial.loss_ratio() > settings.loss_ratio {
+        let total = trial.total();
+        let cause = if judge(settings.loss_ratio, total.sent, total.failed()) == Judged::Beyond {
             &mut causes.overloaded
         } else if trips.is_empty() || trial.probes.1 * 2 < trial.probes.0 {
             &mut causes.silent
@@ -138,6 +163,22 @@ fn spread(trips: &[u64]) -> f64 {
     trips.sort_unstable();
     let at = |share: usize| trips[(trips.len() - 1) * share / 4] as f64;
     (at(3) - at(1)) / at(2).max(1.0)
+}
+
+/// The lowest means, as many as count.
+fn best(good: &[Series], settings: &LatencyOrder) -> Vec<f64> {
+    let mut means: Vec<f64> = good.iter().map(|s| s.mean_ns).collect();
+    means.sort_by(f64::total_cmp);
+    means.truncate(settings.best.max(1) as usize);
+    means
+}
+
+/// The least and the highest of rising means if they lie so far apart that a mean of them says nothing. Of ten and more the outermost tenth
+/// on each side does not count.
+fn contradiction(means: &[f64]) -> Option<[f64; 2]> {
+    let last = means.len().checked_sub(1)?;
+    let (least, most) = (means[last / 10], means[last - last / 10]);
+    (most > CONTRADICTION * least).then_some([least, most])
 }
 
 /// The series whose median delay is the middle one: distributions cannot be added up from their percentiles.
@@ -231,6 +272,26 @@ mod tests {
         let found = measure(&mut tester, &Preset::quick().latency, Some(400_000.0));
         assert!(found[0].flags[0].contains("the idle box is slower"), "{found:?}");
         assert!(found[0].round_trip_ns.unwrap() > found[4].round_trip_ns.unwrap() && found[4].flags.is_empty());
+    }
+
+    #[test]
+    fn series_that_contradict_each_other_make_no_mean() {
+        let settings = LatencyOrder { loads: vec![0.0], ..Preset::quick().latency };
+        // The first one met what was left of a trial before it; two more agree.
+        let mut tester = SimBox { delay_ns: 4e6, slow_trials: 1, ..SimBox::default() };
+        let found = &measure(&mut tester, &settings, None)[0];
+        assert!((found.round_trip_ns.unwrap() - 8e6).abs() < 1e5, "{found:?}");
+        assert_eq!((found.series_ns.len(), found.contradiction_ns, found.flags.len()), (3, None, 0));
+        // Each is thirteen times as slow as the one before.
+        let mut never = SimBox { delay_ns: 4e6, slow_trials: u32::MAX, ..SimBox::default() };
+        let found = &measure(&mut never, &settings, None)[0];
+        let [least, most] = found.contradiction_ns.unwrap();
+        assert!(most / least > 12.0, "{found:?}");
+        assert_eq!((found.round_trip_ns, found.one_way, found.flags.len()), (None, [None; 2], 1));
+        assert_eq!(found.series_ns.len() as u32, settings.series + settings.thrown_away);
+        // Of many, one that differs makes no contradiction.
+        let many: Vec<f64> = (0..20).map(|i| if i == 19 { 1000.0 } else { 10.0 }).collect();
+        assert_eq!((contradiction(&many), contradiction(&[])), (None, None));
     }
 
     #[test]

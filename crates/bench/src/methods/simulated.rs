@@ -2,10 +2,13 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use model::bench::{Counts, Delays, FrameSpec, Observation, Pacing, Trial};
+use model::bench::{Aftermath, Counts, Delays, FrameSpec, Observation, Pacing, Trial};
 
 use super::Bench;
 use crate::{BenchError, Drain, Load, Order, Tester};
+
+/// As `quick` has it.
+const DRAIN: Drain = Drain { quiet: Duration::ZERO, longest: Duration::from_secs(10), slack: 0.03 };
 
 /// The box, and the tester around it. Units go forward alone.
 #[derive(Debug, Clone)]
@@ -24,6 +27,8 @@ pub(crate) struct SimBox {
     pub(crate) idle_ns: f64,
     /// How much longer it is in each further trial.
     pub(crate) drift_ns: f64,
+    /// The round trips of so many trials are thirteen times as long; with `u32::MAX` those of each thirteen times those of the one before.
+    pub(crate) slow_trials: u32,
     /// Jitter that the receiver reads.
     pub(crate) jitter_ns: f64,
     /// Each so-many-th trial's round trips differ widely; 0 for none.
@@ -42,6 +47,8 @@ pub(crate) struct SimBox {
     pub(crate) dead_from: u32,
     /// So many trials cannot be believed.
     pub(crate) void_trials: u32,
+    /// Units of the trial before that are still in it.
+    pub(crate) left_units: u64,
     /// Trials so far.
     pub(crate) trials: u32,
 }
@@ -56,6 +63,7 @@ impl Default for SimBox {
             delay_ns: 10_000.0,
             idle_ns: 0.0,
             drift_ns: 0.0,
+            slow_trials: 0,
             jitter_ns: 0.0,
             wild_every: 0,
             stall_every: 0,
@@ -65,6 +73,7 @@ impl Default for SimBox {
             loops: false,
             dead_from: u32::MAX,
             void_trials: 0,
+            left_units: 0,
             trials: 0,
         }
     }
@@ -79,29 +88,36 @@ impl SimBox {
         work(&mut Bench {
             tester: self,
             frame: FrameSpec::Size { bytes: 64 },
-            drain: Drain { quiet: Duration::ZERO, longest: Duration::ZERO },
+            drain: DRAIN,
             observe: false,
             void_repeats: 2,
             stop: &AtomicBool::new(false),
         })
     }
 
-    /// Units sent and lost at a rate.
-    fn flow(&self, pps: f64, seconds: f64) -> (u64, u64) {
+    /// Units sent, lost, and late: still in the queue when the time of the box is over.
+    fn flow(&self, pps: f64, seconds: f64) -> (u64, u64, u64) {
         let sent = (pps * seconds).round();
         if self.trials >= self.dead_from {
-            return (sent as u64, sent as u64);
+            return (sent as u64, sent as u64, 0);
         }
         let queued = sent * (1.0 - self.capacity_pps / pps).max(0.0);
         let lost = (queued - self.buffer_units).max(0.0).ceil() as u64;
-        (sent as u64, lost + (sent as u64).checked_div(self.lose_one_in).unwrap_or(0))
+        let drained = self.capacity_pps * DRAIN.slack_of(seconds).as_secs_f64();
+        let late = (queued.min(self.buffer_units) - drained).max(0.0) as u64;
+        (sent as u64, lost + (sent as u64).checked_div(self.lose_one_in).unwrap_or(0), late)
     }
 
     fn round_trips(&self, order: &Order, idle: bool) -> Vec<u64> {
         let Some(probes) = order.probes else { return Vec::new() };
         let times = order.duration.saturating_sub(probes.after).as_nanos() / probes.every.as_nanos();
         let one_way = if idle && self.idle_ns > 0.0 { self.idle_ns } else { self.delay_ns };
-        let trip = 2.0 * (one_way + self.drift_ns * f64::from(self.trials - 1));
+        let slower = match self.slow_trials {
+            u32::MAX => 13f64.powi(self.trials as i32),
+            slow if self.trials <= slow => 13.0,
+            _ => 1.0,
+        };
+        let trip = 2.0 * slower * (one_way + self.drift_ns * f64::from(self.trials - 1));
         let every = |n: u32| n > 0 && self.trials.is_multiple_of(n);
         let (wild, stalls) = (every(self.wild_every), every(self.stall_every));
         let factor = |i| match i {
@@ -132,8 +148,8 @@ impl Tester for SimBox {
     fn trial(&mut self, order: &Order, _stop: &AtomicBool) -> Result<Trial, BenchError> {
         self.trials += 1;
         let seconds = order.duration.as_secs_f64();
-        let (wanted_pps, (sent, mut lost), seconds, last_loss) = match &order.load {
-            Load::Idle => (Some(0.0), (0, 0), seconds, None),
+        let (wanted_pps, (sent, mut lost, late), seconds, last_loss) = match &order.load {
+            Load::Idle => (Some(0.0), (0, 0, 0), seconds, None),
             Load::Pps(pps) => (Some(*pps), self.flow(pps.min(self.ceiling_pps), seconds), seconds, None),
             Load::Max => (None, self.flow(self.ceiling_pps, seconds), seconds, None),
             Load::Burst(units) => {
@@ -142,7 +158,7 @@ impl Tester for SimBox {
             }
             Load::Steps(steps) => {
                 let all = steps.iter().map(|(pps, d)| self.flow(*pps, d.as_secs_f64()));
-                let sums = all.fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+                let sums = all.fold((0, 0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1, 0));
                 let after = steps.last().map_or(0.0, |s| s.1.as_secs_f64());
                 let last = (sums.1 > 0).then(|| (self.recovers_after_s.min(after) * 1e9) as u64);
                 (None, sums, steps.iter().map(|s| s.1.as_secs_f64()).sum(), last)
@@ -154,7 +170,11 @@ impl Tester for SimBox {
         let trips = self.round_trips(order, idle);
         let saturated = wanted_pps.is_some_and(|pps| pps > self.ceiling_pps * 1.01);
         let strained = wanted_pps.is_some_and(|pps| pps >= self.strained_from_pps);
+        // What it holds comes out while the tester waits, and the rest in the next trial.
+        let leftover = std::mem::take(&mut self.left_units);
+        self.left_units = late.saturating_sub((self.capacity_pps * order.drain.longest.as_secs_f64()) as u64);
         let void = match saturated {
+            _ if leftover > 0 => Some("the box was not empty".to_owned()),
             true => Some("the sender was saturated below the wanted rate".to_owned()),
             false if strained => Some("the sender was held up".to_owned()),
             false => (self.trials <= self.void_trials).then(|| "the sender was late".to_owned()),
@@ -166,16 +186,16 @@ impl Tester for SimBox {
         } else {
             0.5
         };
-        let per_second = |units: u64| if seconds > 0.0 { units as f64 / seconds } else { 0.0 };
+        let counts = Counts { sent, received: sent - lost, looped, late, ..Counts::default() };
         Ok(Trial {
             number: self.trials,
             purpose: order.purpose.clone(),
             frame: order.frame.clone(),
             wanted_pps,
-            offered_pps: per_second(sent),
-            received_pps: per_second(sent - lost),
+            offered_pps: if seconds > 0.0 { sent as f64 / seconds } else { 0.0 },
+            received_pps: order.drain.rate(&counts, seconds),
             seconds,
-            counts: [Counts { sent, received: sent - lost, looped, ..Counts::default() }, Counts::default()],
+            counts: [counts, Counts::default()],
             one_way: [(!idle).then(|| delays(self.delay_ns, self.jitter_ns)), None],
             ipdv: [(!idle).then(|| delays(self.jitter_ns, 0.0)), None],
             round_trip: (!trips.is_empty()).then(|| delays(trips[0] as f64, 0.0)),
@@ -184,6 +204,12 @@ impl Tester for SimBox {
             longest_silence_ns: [None, None],
             last_loss_after_ns: [last_loss, None],
             pacing: Pacing { spare, ..Pacing::default() },
+            after: Aftermath {
+                late_after_ns: order.drain.slack_of(seconds).as_nanos() as u64,
+                leftover,
+                never_empty: self.left_units > 0,
+                ..Aftermath::default()
+            },
             observed: Observation::default(),
             void,
         })

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use model::{
-    bench::{Found, Goal, TESTER_LIMITED, Throughput, Trial, Verdict},
+    bench::{Goal, TESTER_LIMITED, Throughput, Trial, Verdict},
     units,
 };
 
 use super::{Bench, Tried};
 use crate::{
     BenchError, Load,
-    search::{Limits, Search, Step},
+    search::{Counted, Limits, Search, Step},
 };
 
 /// The least load that is tried, as a share of the tester's ceiling, and its bounds in units per second.
@@ -34,7 +34,9 @@ const SPOILED_AT_MOST: u32 = 8;
 /// # Errors
 /// What the tester says.
 pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Result<Throughput, BenchError> {
-    let min_pps = (ceiling_pps * LEAST).clamp(LEAST_PPS.0, LEAST_PPS.1);
+    // Below a certain load no trial that is made can judge any of the goals.
+    let judged_from = goals.iter().map(|g| g.least_units() / g.longest_s()).fold(f64::INFINITY, f64::min);
+    let min_pps = (ceiling_pps * LEAST).clamp(LEAST_PPS.0, LEAST_PPS.1).max(judged_from).ceil();
     let mut course = Course { goals, min_pps, max_pps: ceiling_pps, told: Vec::new(), steps: Vec::new() };
     let mut search = course.search();
     let mut spoiled = 0;
@@ -50,7 +52,9 @@ pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Re
                     return Ok(course.end(&search, Verdict::Nothing));
                 }
                 forwards = true;
-                let told = Told { pps, duration, loss_ratio: trial.loss_ratio(), forwarded: trial.received_pps };
+                let (total, forwarded_pps) = (trial.total(), trial.received_pps);
+                let counted = Counted { sent: total.sent, failed: total.failed(), forwarded_pps };
+                let told = Told { pps, duration, counted };
                 told.tell(&mut search);
                 course.told.push(told);
             }
@@ -71,13 +75,22 @@ pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Re
             }
         }
     }
-    let verdict = verdict(search.found().first(), ceiling_pps, course.max_pps);
+    let verdict = verdict(&search, ceiling_pps, course.max_pps);
     Ok(course.end(&search, verdict))
 }
 
 /// What becomes of the main goal's result.
-fn verdict(found: Option<&Found>, ceiling_pps: f64, max_pps: f64) -> Verdict {
-    let Some(lower) = found.and_then(|f| f.lower_pps) else { return Verdict::Nothing };
+fn verdict(search: &Search, ceiling_pps: f64, max_pps: f64) -> Verdict {
+    let all = search.found();
+    let found = all.first();
+    let Some(lower) = found.and_then(|f| f.lower_pps) else {
+        let least = search.least();
+        return least.map_or(Verdict::Nothing, |(least_pps, units, judged)| Verdict::NotMet {
+            least_pps,
+            units,
+            judged,
+        });
+    };
     let failed_above = found.is_some_and(|f| f.upper_pps.is_some());
     if lower >= ceiling_pps * TESTER_LIMITED {
         return Verdict::TesterLimited { ceiling_pps };
@@ -99,13 +112,12 @@ struct Course<'a> {
 struct Told {
     pps: f64,
     duration: Duration,
-    loss_ratio: f64,
-    forwarded: f64,
+    counted: Counted,
 }
 
 impl Told {
     fn tell(&self, search: &mut Search) {
-        search.tell(self.pps, self.duration, self.loss_ratio, self.forwarded);
+        search.tell(self.pps, self.duration, self.counted);
     }
 }
 
@@ -132,8 +144,17 @@ impl Course<'_> {
     }
 
     fn said(&mut self, why: &str, pps: f64, trial: &Trial) {
+        let total = trial.total();
+        let late = match total.late {
+            0 => String::new(),
+            late => format!(
+                ", {} more than {} after the last was sent",
+                units::percent(late as f64 / total.sent.max(1) as f64),
+                units::nanoseconds(trial.after.late_after_ns as f64)
+            ),
+        };
         self.steps.push(format!(
-            "{} for {:.3} s: {why}: {} lost, {} came through",
+            "{} for {:.3} s: {why}: {} lost{late}, {} came through",
             units::pps(pps),
             trial.seconds,
             units::percent(trial.loss_ratio()),
@@ -169,16 +190,66 @@ mod tests {
         }
     }
 
+    fn lossy(lose_one_in: u64) -> SimBox {
+        SimBox { lose_one_in, ceiling_pps: 5e5, ..SimBox::default() }
+    }
+
     #[test]
     fn one_in_a_thousand_passes_a_loss_of_a_thousandth_and_fails_none() {
-        let lossy = |lose_one_in| SimBox { lose_one_in, ceiling_pps: 5e5, ..SimBox::default() };
         let (quick, strict) = (Preset::quick().goals, Preset::rfc2544().goals);
-        assert!(matches!(measure(&mut lossy(1000), &quick).verdict, Verdict::TesterLimited { .. }));
-        let none = measure(&mut lossy(1000), &strict).pps(0);
-        // Short enough that not one of a thousand is among the units.
-        assert!(none.is_none_or(|pps| pps * strict[0].trial_s < 1000.0), "{none:?}");
-        let failed = measure(&mut lossy(400), &quick).pps(0);
-        assert!(failed.is_none_or(|pps| pps * quick[0].trial_s < 400.0), "{failed:?}");
+        for fine in [1000, 1100] {
+            assert!(matches!(measure(&mut lossy(fine), &quick).verdict, Verdict::TesterLimited { .. }), "{fine}");
+        }
+        for (lose_one_in, goals) in [(1000, &strict), (400, &quick)] {
+            let found = measure(&mut lossy(lose_one_in), goals);
+            assert_eq!(found.pps(0), None);
+            assert!(matches!(found.verdict, Verdict::NotMet { .. }), "{found:#?}");
+        }
+    }
+
+    #[test]
+    fn a_box_that_loses_one_in_700_at_every_load_has_no_throughput() {
+        for preset in [Preset::quick(), Preset::study(), Preset::mlr()] {
+            let goals = vec![model::bench::Goal { loss_ratio: 0.001, ..preset.goals[0].clone() }];
+            let mut tester = lossy(700);
+            let found = measure(&mut tester, &goals);
+            let Verdict::NotMet { least_pps, units, judged } = found.verdict else { panic!("{found:#?}") };
+            assert_eq!(found.pps(0), None);
+            // At the least load the longest trial has too few units, and says so.
+            assert!(least_pps <= 1000.0 && !judged && units as f64 >= goals[0].least_units(), "{found:#?}");
+            assert!(tester.trials < 60, "{}: {:#?}", preset.name, found.steps);
+        }
+    }
+
+    #[test]
+    fn a_slow_box_without_loss_is_measured_by_longer_trials() {
+        let goals = Preset::quick().goals;
+        for capacity_pps in [1500.0, 9000.0, 20_000.0] {
+            let found = measure(&mut SimBox { capacity_pps, ceiling_pps: 1e6, ..SimBox::default() }, &goals);
+            let lower = found.pps(0).unwrap();
+            assert!((lower / capacity_pps - 1.0).abs() <= goals[0].width, "{capacity_pps}: {lower}");
+        }
+    }
+
+    #[test]
+    fn a_deep_buffer_raises_the_result_by_no_more_than_the_width() {
+        let goals = Preset::quick().goals;
+        // It holds all that a trial sends beyond its rate, and gives it back while it drains.
+        let mut tester = SimBox { capacity_pps: 1e5, buffer_units: 1e9, ceiling_pps: 1e6, ..SimBox::default() };
+        let found = measure(&mut tester, &goals);
+        let lower = found.pps(0).unwrap();
+        assert_eq!(found.verdict, Verdict::Measured);
+        assert!((1e5 * (1.0 - goals[0].width)..=1e5 * 1.04).contains(&lower), "{lower}: {:#?}", found.steps);
+        let highest = &found.steps[0];
+        assert!(highest.contains(": 0.0 % lost, 89.") && highest.contains("100 kpps came through"), "{highest}");
+    }
+
+    #[test]
+    fn a_long_way_is_no_buffer() {
+        let goals = Preset::quick().goals;
+        let mut tester = SimBox { delay_ns: 2e8, capacity_pps: 4e5, ..SimBox::default() };
+        let lower = measure(&mut tester, &goals).pps(0).unwrap();
+        assert!((lower / 4e5 - 1.0).abs() <= goals[0].width, "{lower}");
     }
 
     #[test]

@@ -95,8 +95,17 @@ pub fn carry_out(
     watch: &mut dyn Watch,
 ) -> Result<(), BenchError> {
     let steps = plan_of(saved, settings);
-    let mut carried =
-        Carry { saved, settings, steps: &steps, keep, stop, watch, begun: Instant::now(), planned_s: 0.0 };
+    let mut carried = Carry {
+        saved,
+        settings,
+        steps: &steps,
+        keep,
+        stop,
+        watch,
+        begun: Instant::now(),
+        planned_s: 0.0,
+        unmeasured: None,
+    };
     let result = carried.all(benches);
     let done = carried.saved.done.len();
     let run = &mut saved.run;
@@ -122,6 +131,8 @@ struct Carry<'a> {
     begun: Instant,
     /// Seconds that were estimated for the steps which this process has done.
     planned_s: f64,
+    /// Why the last thing that could not be measured was not.
+    unmeasured: Option<String>,
 }
 
 impl Carry<'_> {
@@ -157,10 +168,10 @@ impl Carry<'_> {
         if !group.iter().any(|s| of_ceilings(&s.id)) || points.any(|p| p.ceiling_pps.is_some()) {
             return Ok(());
         }
-        let why = self.saved.remarks.last().cloned().unwrap_or_default();
+        let why = self.unmeasured.take().unwrap_or_default();
         self.saved.done.retain(|id| !of_ceilings(id));
         Err(BenchError::Machine(format!(
-            "the tester itself cannot be trusted on this machine now ({why}); end what else runs on its CPUs, or name others with --cpus"
+            "no test completed: {why}; end what else runs on the CPUs, or name others with --cpus"
         )))
     }
 
@@ -226,6 +237,7 @@ impl Carry<'_> {
         for reason in result? {
             self.watch.says(&reason);
             self.saved.remarks.push(format!("{id}: {reason}"));
+            self.unmeasured = Some(reason);
         }
         if let (What::Test(super::Test::Throughput), Some(found)) = (id.what, &point.throughput) {
             found.steps.iter().for_each(|line| self.watch.says(line));

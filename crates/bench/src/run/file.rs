@@ -141,19 +141,21 @@ pub fn load_run(path: &Path) -> Result<BenchRun, BenchError> {
 }
 
 fn read<T: for<'a> Deserialize<'a>>(path: &Path, what: &str, how: &str) -> Result<T, BenchError> {
-    let shown = path.display();
-    let text =
-        file::read_text(path).map_err(|e| BenchError::Setting(format!("cannot read the run {shown}: {e}; {how}")))?;
+    let refused = |why: String| BenchError::Setting(format!("{} {why}; {how}", path.display()));
+    let text = file::read_text(path)
+        .map_err(|e| BenchError::Setting(format!("cannot read the run {}: {e}; {how}", path.display())))?;
     let value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|e| BenchError::Setting(format!("{shown} is not {what}: {e}; {how}")))?;
+        serde_json::from_str(&text).map_err(|e| refused(format!("is not {what}: {}", not_json(&e))))?;
     let expected = Document::new(NAME, SCHEMA, ()).schema;
     match value.get("schema").and_then(serde_json::Value::as_str) {
         Some(schema) if schema == expected => {}
-        Some(other) => {
-            return Err(BenchError::Setting(format!("{shown} is `{other}`, not {what} (`{expected}`); {how}")));
-        }
-        None => return Err(BenchError::Setting(format!("{shown} is not {what}: it names no schema; {how}"))),
+        Some(other) => return Err(refused(format!("is `{other}`, not {what} (`{expected}`)"))),
+        None => return Err(refused(format!("is not {what}: it names no schema"))),
     }
-    serde_json::from_value(value)
-        .map_err(|e| BenchError::Setting(format!("{shown} is damaged, or not {what}: {e}; {how}")))
+    serde_json::from_value(value).map_err(|e| refused(format!("is not {what}, or damaged: {e}")))
+}
+
+/// Why a text is no JSON, for people.
+fn not_json(error: &serde_json::Error) -> &'static str {
+    if error.is_eof() { "its JSON text is cut off" } else { "it is not JSON" }
 }

@@ -8,7 +8,7 @@ use super::{Asked, Test, carry::ResetWay, plan::What};
 use crate::{
     BenchError, Tester,
     methods::{self, Answer, Bench},
-    search::{Limits, NAMES, Preset, Search, Step},
+    search::{Counted, Limits, NAMES, Preset, Search, Step},
 };
 
 /// What a trial takes beside its sending: loading, attaching, reading, in seconds.
@@ -81,6 +81,7 @@ fn override_trials(goal: &mut Goal, trial_s: Option<f64>, repeats: Option<u32>) 
     if let Some(s) = trial_s {
         goal.trial_s = s;
         goal.initial_s = goal.initial_s.min(s);
+        goal.longest_s = goal.longest_s.max(s);
     }
     if trial_s.is_some() || repeats.is_some() {
         goal.sum_s = goal.trial_s * repeats.map_or(before, f64::from);
@@ -120,7 +121,7 @@ fn search(goals: &[Goal]) -> (f64, u32) {
         seconds += duration.as_secs_f64();
         trials += 1;
         let loss_ratio = (1.0 - TYPICAL_BOX_PPS / pps).max(0.0);
-        search.tell(pps, duration, loss_ratio, pps.min(TYPICAL_BOX_PPS));
+        search.tell(pps, duration, Counted::at(pps, duration, loss_ratio));
     }
     (seconds, trials)
 }
@@ -157,7 +158,7 @@ pub(super) fn step(
         What::Test(test) => test,
     };
     let Some(ceiling_pps) = point.ceiling_pps else {
-        return Ok(vec!["the tester has no ceiling that can be trusted, so that nothing was measured with it".into()]);
+        return Ok(vec!["not measured: the tester has no ceiling of its own with these frames".into()]);
     };
     if test == Test::Throughput {
         point.throughput = Some(methods::throughput(&mut bench, &preset.goals, ceiling_pps)?);
@@ -165,7 +166,7 @@ pub(super) fn step(
     }
     let throughput = point.throughput.as_ref();
     if throughput.is_some_and(|t| t.verdict == Verdict::Nothing) && test != Test::Loss {
-        return Ok(vec!["nothing comes through the box, so that there is nothing to measure".into()]);
+        return Ok(vec!["not measured: nothing comes through the box".into()]);
     }
     let pps = throughput.and_then(|t| t.pps(0));
     if test == Test::Loss {
@@ -173,7 +174,7 @@ pub(super) fn step(
         return Ok(unsaid);
     }
     let Some(pps) = pps else {
-        return Ok(vec!["there is no throughput to begin from".into()]);
+        return Ok(vec!["not measured: the box has no throughput to begin from".into()]);
     };
     match test {
         Test::Throughput | Test::Loss => {}

@@ -302,9 +302,28 @@ fn a_box_that_forwards_nothing_is_a_finding_and_nothing_more_is_asked_of_it() {
     let point = &found.run.modes[1].points[0];
     assert_eq!(point.throughput.as_ref().unwrap().verdict, Verdict::Nothing);
     assert!(point.latency.is_empty() && point.resets.is_empty() && !answered(&found.run));
-    let remarks = found.run.notes.join("\n");
-    assert!(remarks.contains("dead, 64, latency: nothing comes through"), "{remarks}");
-    assert!(found.run.conclusion.contains("dead forwards no 64-byte frames"), "{}", found.run.conclusion);
+    let of_latency = |r: &&String| r.starts_with("dead, 64, latency: ");
+    assert_eq!(found.remarks.iter().filter(of_latency).count(), 1, "{:?}", found.remarks);
+}
+
+#[test]
+fn a_lossy_box_and_one_that_holds_back_are_told_from_fast_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut file = file(&folder, &saved(&["router", "stateful"], &[Test::Throughput, Test::Loss]));
+    let mut benches = benches();
+    benches.boxes.insert("router", SimBox { lose_one_in: 700, ..SimBox::default() });
+    let deep = SimBox { capacity_pps: 2e5, buffer_units: 1e8, ..SimBox::default() };
+    benches.boxes.insert("stateful", deep);
+    go(&mut file, &mut benches, u32::MAX).0.unwrap();
+    let run = load(file.path()).unwrap().run;
+    let point = |mode: &str| &run.modes.iter().find(|m| m.key == mode).unwrap().points[0];
+    assert!(matches!(point("router").throughput.as_ref().unwrap().verdict, Verdict::NotMet { .. }));
+    let pps = point("stateful").throughput.as_ref().unwrap().pps(0).unwrap();
+    assert!((1.94e5..=2.08e5).contains(&pps), "{pps}");
+    let highest = point("stateful").loss_curve[0];
+    assert!(highest.loss_ratio == 0.0 && highest.late_ratio > 0.9, "{highest:?}");
+    assert!(run.notes.iter().any(|n| n.contains("holds back")), "{:?}", run.notes);
+    assert!(!answered(&run));
 }
 
 #[test]
@@ -316,7 +335,7 @@ fn a_tester_that_cannot_be_trusted_measures_no_box() {
     benches.boxes.insert("wire", SimBox { void_trials: u32::MAX, ..steady.clone() });
     let (result, begun) = go(&mut file, &mut benches, u32::MAX);
     let told = result.unwrap_err().to_string();
-    assert!(told.contains("--cpus") && told.contains("the sender was late"), "{told}");
+    assert!(told.contains("--cpus") && told.contains("the sender was late"), "the reason and the way out: {told}");
     assert_eq!(begun.len(), 2, "no box is built");
     benches.boxes.insert("wire", steady);
     go(&mut file, &mut benches, u32::MAX).0.unwrap();
@@ -331,7 +350,7 @@ fn what_is_no_run_is_told_from_one() {
         std::fs::write(&path, text).unwrap();
         load(&path).unwrap_err().to_string()
     };
-    assert!(told("{").contains("is not a run"));
+    assert!(told("{").contains("cut off") && told("nonsense").contains("is not JSON") && !told("x").contains("line 1"));
     assert!(told("{}").contains("names no schema"));
     assert!(told(r#"{"schema": "evenkeel.top/1"}"#).contains("`evenkeel.top/1`"));
     assert!(told(r#"{"schema": "evenkeel.bench/1", "when": 3}"#).contains("damaged"));

@@ -35,17 +35,29 @@ pub(super) fn conclusion(run: &BenchRun) -> String {
                 format!("{} forwards {} of {frame} at the goal {goal}{beside}", mode.name, units::pps(pps))
             }
             (Verdict::TesterLimited { ceiling_pps }, _) => format!(
-                "{}: tester-limited with {frame}; the tester's own ceiling is {}, and the box does at least nearly that",
+                "{}: tester-limited with {frame}. The tester's own ceiling is {}; the box does nearly that or more",
                 mode.name,
                 units::pps(*ceiling_pps)
             ),
-            (Verdict::Void { reason }, _) => format!("{}: no trial with {frame} can be believed: {reason}", mode.name),
-            _ => format!("{} forwards no {frame} within the goal {goal} at any load that was tried", mode.name),
+            (Verdict::Void { reason }, _) => format!("{}: no test with {frame} completed: {reason}", mode.name),
+            (Verdict::NotMet { least_pps, units, judged }, _) => {
+                let least = units::pps(*least_pps);
+                let why = if *judged {
+                    format!("every load down to {least} loses more")
+                } else {
+                    format!(
+                        "none down to {least} ({} units in a trial there cannot judge {goal})",
+                        units::grouped(*units)
+                    )
+                };
+                format!("{} has no throughput with {frame} at the goal {goal}: {why}", mode.name)
+            }
+            _ => format!("{} forwards no {frame}: nothing comes through", mode.name),
         };
         said.push(text);
     }
     match said.is_empty() {
-        true => "Nothing was measured to its end.".to_owned(),
+        true => "No test completed.".to_owned(),
         false => format!("{}. Rates are the total of {total}.", said.join(". ")),
     }
 }
@@ -74,7 +86,7 @@ pub(super) fn notes(run: &BenchRun) -> Vec<String> {
     let void = trials(run).filter(|t| t.void.is_some()).count();
     if void > 0 {
         let all = trials(run).count();
-        notes.push(format!("{void} of {all} trials could not be believed and do not count; each says why"));
+        notes.push(format!("{void} of {all} trials are void and do not count; each says why"));
     }
     notes
 }
@@ -85,8 +97,7 @@ fn notes_of_mode(mode: &Mode) -> Vec<String> {
     let looped: u64 = all().map(|t| t.total().looped).sum();
     if looped > 0 {
         notes.push(format!(
-            "{}: {looped} frames came back to where they were sent from: the box sends them in a loop; look at its routes, or at \
-             the cables",
+            "{}: {looped} frames came back to the port that sent them: the box loops. Check its routes, its bridge and the cables",
             mode.name
         ));
     }
@@ -98,6 +109,21 @@ fn notes_of_mode(mode: &Mode) -> Vec<String> {
     if reordered > 0 {
         notes.push(format!("{}: {reordered} units overtook others of their flow", mode.name));
     }
+    let held = all().filter(|t| t.void.is_none() && t.total().late > 0).max_by_key(|t| t.total().late);
+    if let Some(trial) = held {
+        notes.push(format!(
+            "{}: the box holds back up to {} units; at {} they took {} to come out after the last was sent. They count as not forwarded",
+            mode.name,
+            units::grouped(trial.total().late),
+            units::pps(trial.offered_pps),
+            units::nanoseconds(trial.after.drained_ns as f64)
+        ));
+    }
+    let never_empty = all().filter(|t| t.after.never_empty).count();
+    if never_empty > 0 {
+        notes
+            .push(format!("{}: after {never_empty} trials the box was not empty when waiting was given up", mode.name));
+    }
     let limited = mode
         .points
         .iter()
@@ -105,7 +131,7 @@ fn notes_of_mode(mode: &Mode) -> Vec<String> {
     let limited: Vec<String> = limited.map(|p| p.frame.label()).collect();
     if !limited.is_empty() && mode.key != WIRE {
         notes.push(format!(
-            "{}: with frames of {} the tester was the limit; that says nothing about the box beyond that it does at least this",
+            "{}: with frames of {} the tester was the limit. The box does at least this",
             mode.name,
             limited.join(", ")
         ));

@@ -57,23 +57,12 @@ impl Grid {
 
     /// Out of the gaps `from..=to` the one that the throughput lies as likely below as above, between the least and the highest
     /// likely one. `guess` is what came through at the highest load.
-    pub(super) fn likely_gaps(
-        &self,
-        seen: &[Seen<'_>],
-        loss_ratio: f64,
-        guess: f64,
-        (from, to): (usize, usize),
-    ) -> [usize; 3] {
+    pub(super) fn likely_gaps(&self, seen: &[Seen<'_>], guess: f64, (from, to): (usize, usize)) -> [usize; 3] {
         let middles = self.middles();
         let guess = guess.max(1.0).ln();
         let spreads = [self.width / 4.0, SPREADS[0], SPREADS[1], SPREADS[2]];
-        let counts: Vec<(f64, f64, f64)> = seen
-            .iter()
-            .map(|s| {
-                let high = s.trials.iter().filter(|t| t.loss_ratio > loss_ratio).count();
-                ((s.pps as f64).ln(), high as f64, (s.trials.len() - high) as f64)
-            })
-            .collect();
+        let counts: Vec<(f64, f64, f64)> =
+            seen.iter().map(|s| ((s.pps as f64).ln(), f64::from(s.evidence.high), f64::from(s.evidence.low))).collect();
         let log = |gap: usize, spread: f64| {
             let off = (middles[gap] - guess) / GUESS;
             let prior = -(1.0 + off * off).ln();
@@ -110,7 +99,7 @@ mod tests {
         assert!(((low * up).sqrt() / 500_000.0 - 1.0).abs() < 1e-4 && (1.0 - low / up - 0.03).abs() < 1e-4);
         assert_eq!((grid.points()[0], *grid.points().last().unwrap()), (1000, 1_000_000));
         assert!(grid.points().windows(2).all(|w| w[0] < w[1]));
-        let likely = grid.likely_gaps(&[], 0.001, 500_000.0, (0, grid.points().len()));
+        let likely = grid.likely_gaps(&[], 500_000.0, (0, grid.points().len()));
         assert_eq!(likely[1], above);
     }
 

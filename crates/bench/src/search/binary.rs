@@ -6,7 +6,7 @@ use model::bench::Goal;
 
 use super::{
     Limits,
-    classify::{Bound, Evidence, Told},
+    classify::{Bound, Counted, Evidence, Told},
 };
 
 /// Halves the span between nothing and the highest load, and believes each load before it goes on.
@@ -32,8 +32,8 @@ impl BinarySearch {
     }
 
     /// What the trial has shown.
-    pub fn tell(&mut self, pps: f64, duration: Duration, loss_ratio: f64, forwarded_pps: f64) {
-        self.load.push(Told { pps, seconds: duration.as_secs_f64(), loss_ratio, forwarded_pps });
+    pub fn tell(&mut self, pps: f64, duration: Duration, counted: Counted) {
+        self.load.push(Told { pps, seconds: duration.as_secs_f64(), counted });
         match Evidence::of(&self.load, &self.goal).bound(&self.goal) {
             Bound::Undecided => return,
             Bound::Lower => self.lower = pps,

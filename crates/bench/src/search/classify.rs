@@ -1,6 +1,8 @@
 //! What the trials of one load say about a goal (RFC 9971, sections "Load Classification Logic" and "Conditional Throughput Logic").
 
-use model::bench::Goal;
+use std::time::Duration;
+
+use model::bench::{Goal, Judged};
 
 /// What a trial has told.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -9,10 +11,57 @@ pub struct Told {
     pub pps: f64,
     /// How long it lasted, in seconds.
     pub seconds: f64,
-    /// Lost units as a share.
-    pub loss_ratio: f64,
+    /// What was counted.
+    pub counted: Counted,
+}
+
+/// What a trial has counted.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Counted {
+    /// Units sent.
+    pub sent: u64,
+    /// Those that the box has not forwarded while they were sent: lost, or late.
+    pub failed: u64,
     /// Units per second that came through.
     pub forwarded_pps: f64,
+}
+
+impl Counted {
+    /// What a trial of `duration` at `pps` counts when the share `failed_ratio` fails: for simulated boxes.
+    pub fn at(pps: f64, duration: Duration, failed_ratio: f64) -> Self {
+        let sent = (pps * duration.as_secs_f64()).round();
+        let failed = (sent * failed_ratio).round();
+        Self { sent: sent as u64, failed: failed as u64, forwarded_pps: pps * (1.0 - failed_ratio) }
+    }
+
+    /// Units that failed as a share.
+    pub fn failed_ratio(&self) -> f64 {
+        if self.sent == 0 { 0.0 } else { self.failed as f64 / self.sent as f64 }
+    }
+}
+
+impl Told {
+    /// What the trial says about `goal`. A trial that could not be made any longer, and has too few units to judge, has not met it.
+    pub fn judged(&self, goal: &Goal) -> Judged {
+        match goal.judge(self.counted.sent, self.counted.failed) {
+            Judged::Unsure if self.is_longest(goal) => Judged::Beyond,
+            judged => judged,
+        }
+    }
+
+    /// Whether a longer trial could not be made at this load.
+    pub(super) fn is_longest(&self, goal: &Goal) -> bool {
+        self.seconds >= goal.judging_s(self.pps) - TINY
+    }
+
+    /// The seconds that it counts for: a trial that was only made longer to have enough units counts as one.
+    pub(super) fn weight(&self, goal: &Goal) -> f64 {
+        if self.seconds <= goal.longest_s() + TINY && goal.longest_s > 0.0 {
+            self.seconds.min(goal.trial_s)
+        } else {
+            self.seconds
+        }
+    }
 }
 
 /// What a load is to a goal.
@@ -37,6 +86,12 @@ pub struct Evidence {
     pub short_low: f64,
     /// Shorter ones beyond it.
     pub short_high: f64,
+    /// Trials within it.
+    pub low: u32,
+    /// Those beyond it.
+    pub high: u32,
+    /// Whether a trial had too few units to tell: the next one at this load is longer.
+    pub unsure: bool,
 }
 
 /// Sums of seconds are compared with this tolerance: 3 x 0.4 is to be 1.2.
@@ -47,12 +102,19 @@ impl Evidence {
     pub fn of(trials: &[Told], goal: &Goal) -> Self {
         let mut sums = Self::default();
         for trial in trials {
-            *match (trial.seconds >= goal.trial_s - TINY, trial.loss_ratio > goal.loss_ratio) {
-                (true, false) => &mut sums.full_low,
-                (true, true) => &mut sums.full_high,
-                (false, false) => &mut sums.short_low,
-                (false, true) => &mut sums.short_high,
-            } += trial.seconds;
+            let is_full = trial.seconds >= goal.trial_s - TINY;
+            let (seconds, count) = match (trial.judged(goal), is_full) {
+                (Judged::Unsure, _) => {
+                    sums.unsure = true;
+                    continue;
+                }
+                (Judged::Within, true) => (&mut sums.full_low, &mut sums.low),
+                (Judged::Within, false) => (&mut sums.short_low, &mut sums.low),
+                (Judged::Beyond, true) => (&mut sums.full_high, &mut sums.high),
+                (Judged::Beyond, false) => (&mut sums.short_high, &mut sums.high),
+            };
+            *seconds += trial.weight(goal);
+            *count += 1;
         }
         sums
     }
@@ -101,9 +163,10 @@ impl Evidence {
 
 /// Units per second that came through at a load: least, conditional throughput, most. None without a full-length trial.
 pub(super) fn forwarded(trials: &[Told], goal: &Goal) -> Option<[f64; 3]> {
-    let mut full: Vec<&Told> = trials.iter().filter(|t| t.seconds >= goal.trial_s - TINY).collect();
-    full.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
-    let whole = full.iter().map(|t| t.seconds).sum::<f64>().max(goal.sum_s);
+    let is_full = |t: &&Told| t.seconds >= goal.trial_s - TINY && t.judged(goal) != Judged::Unsure;
+    let mut full: Vec<&Told> = trials.iter().filter(is_full).collect();
+    full.sort_by(|a, b| a.counted.failed_ratio().total_cmp(&b.counted.failed_ratio()));
+    let whole = full.iter().map(|t| t.weight(goal)).sum::<f64>().max(goal.sum_s);
     let mut remaining = whole * (1.0 - goal.exceed_ratio);
     let mut quantile = full.first()?;
     for trial in &full {
@@ -111,11 +174,11 @@ pub(super) fn forwarded(trials: &[Told], goal: &Goal) -> Option<[f64; 3]> {
             break;
         }
         quantile = trial;
-        remaining -= trial.seconds;
+        remaining -= trial.weight(goal);
     }
     // What is still missing may come out as badly as can be: then nothing is sure to come through.
-    let sure = if remaining > TINY { 0.0 } else { quantile.forwarded_pps };
-    let rates = full.iter().map(|t| t.forwarded_pps);
+    let sure = if remaining > TINY { 0.0 } else { quantile.counted.forwarded_pps };
+    let rates = full.iter().map(|t| t.counted.forwarded_pps);
     Some([rates.clone().fold(f64::INFINITY, f64::min), sure, rates.fold(0.0, f64::max)])
 }
 
@@ -124,13 +187,15 @@ mod tests {
     use super::*;
 
     fn goal(trial_s: f64, sum_s: f64, loss_ratio: f64, exceed_ratio: f64) -> Goal {
-        Goal { name: String::new(), loss_ratio, exceed_ratio, initial_s: 1.0, trial_s, sum_s, width: 0.01 }
+        let name = String::new();
+        Goal { name, loss_ratio, exceed_ratio, initial_s: 1.0, trial_s, sum_s, width: 0.01, longest_s: 0.0 }
     }
 
     /// So many trials of so many seconds with such a loss.
     fn trials(groups: &[(usize, f64, f64)]) -> Vec<Told> {
         let one = |&(n, seconds, loss_ratio): &(usize, f64, f64)| {
-            vec![Told { pps: 1e6, seconds, loss_ratio, forwarded_pps: 1e6 * (1.0 - loss_ratio) }; n]
+            let counted = Counted::at(1e6, Duration::from_secs_f64(seconds), loss_ratio);
+            vec![Told { pps: 1e6, seconds, counted }; n]
         };
         groups.iter().flat_map(one).collect()
     }
@@ -174,6 +239,28 @@ mod tests {
         assert_eq!(bound(&[(2, 0.4, 0.0)]), Bound::Lower);
         assert_eq!(bound(&[(1, 0.4, 0.0), (1, 0.4, 0.1)]), Bound::Undecided);
         assert_eq!(bound(&[(1, 0.4, 0.0), (2, 0.4, 0.1)]), Bound::Upper);
+    }
+
+    #[test]
+    fn a_trial_of_too_few_units_decides_nothing_until_it_is_as_long_as_it_may_be() {
+        let goal = Goal { longest_s: 10.0, ..goal(0.3, 0.9, 0.001, 0.5) };
+        let told = |pps: f64, seconds: f64, failed: u64| {
+            let sent = (pps * seconds).round() as u64;
+            Told { pps, seconds, counted: Counted { sent, failed, forwarded_pps: pps } }
+        };
+        let of = |trials: &[Told]| Evidence::of(trials, &goal);
+        // 486 frames, none lost.
+        let few = of(&[told(1620.0, 0.3, 0); 3]);
+        assert_eq!((few.bound(&goal), few.unsure, few.low), (Bound::Undecided, true, 0));
+        // One in 1000 of 20,000/s for as long as it takes to count 50 of them; such a trial counts as one, not as eight.
+        let long = told(20_000.0, 2.5, 50);
+        assert_eq!(of(&[long]).bound(&goal), Bound::Undecided);
+        assert_eq!(of(&[long; 2]).bound(&goal), Bound::Lower);
+        // One in 700 of 1000/s can never be told from one in 1000: the goal is not met.
+        let longest = told(1000.0, 10.0, 14);
+        assert_eq!((longest.judged(&goal), of(&[longest; 2]).bound(&goal)), (Judged::Beyond, Bound::Upper));
+        // None at all is lost: 4603 units say so.
+        assert_eq!(of(&[told(1000.0, 4.7, 0); 2]).bound(&goal), Bound::Lower);
     }
 
     #[test]

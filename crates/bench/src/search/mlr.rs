@@ -10,12 +10,12 @@
 
 use std::time::Duration;
 
-use model::bench::{Found, Goal};
+use model::bench::{Found, Goal, Judged};
 
 use super::{
     belief::Grid,
     bounds::{self, Loads, Seen},
-    classify::{Bound, Told, forwarded},
+    classify::{Bound, Counted, Told, forwarded},
     words::Why,
 };
 
@@ -51,8 +51,17 @@ pub struct Search {
     min: u64,
     max: u64,
     loads: Loads,
-    /// For each goal: trials that were made for it, and their seconds.
-    spent: Vec<(u32, f64)>,
+    /// For each goal what was spent on it.
+    spent: Vec<Spent>,
+}
+
+/// What was spent on a goal.
+#[derive(Debug, Clone, Copy, Default)]
+struct Spent {
+    trials: u32,
+    seconds: f64,
+    /// As the duration sum counts them.
+    weight: f64,
 }
 
 /// A trial to be made, and for which goal.
@@ -68,7 +77,7 @@ impl Search {
     pub fn new(goals: Vec<Goal>, limits: Limits) -> Self {
         let max = (limits.max_pps.round() as u64).max(1);
         let min = (limits.min_pps.round() as u64).clamp(1, max);
-        let spent = vec![(0, 0.0); goals.len()];
+        let spent = vec![Spent::default(); goals.len()];
         Self { goals, min, max, loads: Loads::new(), spent }
     }
 
@@ -87,21 +96,34 @@ impl Search {
         }
     }
 
-    /// What a trial has shown: `pps` and `duration` as [`Step::Trial`] had them (`pps` is the load that was wanted), the share of units that was lost, and the
-    /// units per second that came through. Trials of an interrupted run are told again in their order.
-    pub fn tell(&mut self, pps: f64, duration: Duration, loss_ratio: f64, forwarded_pps: f64) {
-        let seconds = duration.as_secs_f64();
+    /// What a trial has shown: `pps` and `duration` as [`Step::Trial`] had them (`pps` is the load that was wanted), and what was counted. Trials of
+    /// an interrupted run are told again in their order.
+    pub fn tell(&mut self, pps: f64, duration: Duration, counted: Counted) {
+        let told = Told { pps, seconds: duration.as_secs_f64(), counted };
         if let Some(plan) = self.plan() {
+            let weight = told.weight(&self.goals[plan.goal]);
             let spent = &mut self.spent[plan.goal];
-            *spent = (spent.0 + 1, spent.1 + seconds);
+            *spent = Spent {
+                trials: spent.trials + 1,
+                seconds: spent.seconds + told.seconds,
+                weight: spent.weight + weight,
+            };
         }
-        let told = Told { pps, seconds, loss_ratio, forwarded_pps };
         self.loads.entry(pps.round() as u64).or_default().push(told);
+    }
+
+    /// The least load that was tried: units per second, units of the longest trial there, and whether so many can judge the first goal.
+    pub fn least(&self) -> Option<(f64, u64, bool)> {
+        let goal = self.goals.first()?;
+        let (&pps, trials) = self.loads.first_key_value()?;
+        let units = trials.iter().map(|t| t.counted.sent).max()?;
+        let judged = |t: &Told| goal.judge(t.counted.sent, t.counted.failed) == Judged::Beyond;
+        Some((pps as f64, units, trials.iter().any(judged)))
     }
 
     /// What is known now, goal by goal; the result when [`Step::Done`] was said.
     pub fn found(&self) -> Vec<Found> {
-        let one = |(goal, &(trials, seconds)): (&Goal, &(u32, f64))| {
+        let one = |(goal, spent): (&Goal, &Spent)| {
             let seen = bounds::seen(&self.loads, goal);
             let (lower, upper) = bounds::relevant(&seen);
             Found {
@@ -109,8 +131,8 @@ impl Search {
                 lower_pps: lower.map(|s| s.pps as f64),
                 upper_pps: upper.map(|s| s.pps as f64),
                 forwarded_pps: lower.and_then(|s| forwarded(s.trials, goal)),
-                trials,
-                seconds,
+                trials: spent.trials,
+                seconds: spent.seconds,
             }
         };
         self.goals.iter().zip(&self.spent).map(one).collect()
@@ -119,7 +141,7 @@ impl Search {
     /// The first goal that has no answer yet, and the trial that it needs.
     fn plan(&self) -> Option<Plan> {
         self.goals.iter().enumerate().find_map(|(i, goal)| {
-            if self.spent[i].1 >= MOST_SUMS * goal.sum_s {
+            if self.spent[i].weight >= MOST_SUMS * goal.sum_s {
                 return None;
             }
             let (pps, seconds, why) = self.plan_for(goal)?;
@@ -129,15 +151,16 @@ impl Search {
 
     fn plan_for(&self, goal: &Goal) -> Option<(u64, f64, Why)> {
         let Some(highest) = self.loads.get(&self.max) else {
-            return Some((self.max, goal.initial_s, Why::Highest));
+            let seconds = goal.first_s(self.max as f64, goal.initial_s);
+            return Some((self.max, seconds, Why::Highest));
         };
         let seen = bounds::seen(&self.loads, goal);
         if let Some(plan) = contradicted(&seen, goal) {
             return Some(plan);
         }
-        let came = highest.iter().map(|t| t.forwarded_pps).sum::<f64>() / highest.len() as f64;
+        let came = highest.iter().map(|t| t.counted.forwarded_pps).sum::<f64>() / highest.len() as f64;
         let width = self.goals.iter().map(|g| g.width).fold(1.0, f64::min);
-        let grid = Grid::new(self.min, self.max, highest[0].forwarded_pps, width);
+        let grid = Grid::new(self.min, self.max, highest[0].counted.forwarded_pps, width);
         let points = grid.points();
         let (lower, upper) = bounds::relevant(&seen);
         if let (Some(lower), Some(upper)) = (lower, upper)
@@ -152,7 +175,7 @@ impl Search {
             return None;
         }
         let guess = came.max(self.min as f64) / (1.0 - goal.loss_ratio);
-        let [least, median, most] = grid.likely_gaps(&seen, goal.loss_ratio, guess, (from, to));
+        let [least, median, most] = grid.likely_gaps(&seen, guess, (from, to));
         let known = |i: usize| seen.iter().find(|s| s.pps == points[i]);
         let ends = |gap: usize| [gap.checked_sub(1), (gap < points.len()).then_some(gap)];
         // In whole milliseconds: sums of seconds that differ by rounding are equal.
@@ -166,14 +189,28 @@ impl Search {
         Some(match known(end) {
             None => {
                 let came = (seen.len() == 1).then_some(came);
-                (points[end], goal.initial_s, Why::Probe { near, came })
+                let seconds = goal.first_s(points[end] as f64, goal.initial_s);
+                (points[end], seconds, Why::Probe { near, came })
             }
             Some(s) => {
                 let number = s.trials.len() + 1;
-                (s.pps, goal.trial_s, Why::Again { load: s.pps, upper: s.upper, number })
+                let (load, seconds) = (s.pps, again_s(s, goal));
+                let too_few = s.evidence.unsure && s.evidence.high + s.evidence.low == 0;
+                let why = if too_few {
+                    Why::TooFew { load, number, sent: s.trials.iter().map(|t| t.counted.sent).max().unwrap_or(0) }
+                } else {
+                    Why::Again { load, upper: s.upper, number }
+                };
+                (load, seconds, why)
             }
         })
     }
+}
+
+/// The length of a further trial at a load: where one had too few units to judge the goal, as long as it takes.
+fn again_s(seen: &Seen<'_>, goal: &Goal) -> f64 {
+    let pps = seen.pps as f64;
+    if seen.evidence.unsure { goal.judging_s(pps) } else { goal.first_s(pps, goal.trial_s) }
 }
 
 /// A goal is given up after so many times its duration sum: on a box that answers at random no bounds are ever close. What is known by then is
@@ -187,8 +224,8 @@ fn contradicted(seen: &[Seen<'_>], goal: &Goal) -> Option<(u64, f64, Why)> {
     let fine = seen.iter().rev().find(|s| s.pps > upper.pps && s.bound == Bound::Lower)?;
     (goal.exceed_ratio > 0.0 && upper.evidence.full() < 2.0 * goal.sum_s).then_some((
         upper.pps,
-        goal.trial_s,
-        Why::Contradicted { load: upper.pps, fine: fine.pps },
+        again_s(upper, goal),
+        Why::Contradicted { load: upper.pps, fine: fine.pps, number: upper.trials.len() + 1 },
     ))
 }
 
@@ -205,7 +242,7 @@ mod tests {
         let mut made = Vec::new();
         while let Step::Trial { pps, duration, why } = search.next() {
             let ratio = loss(pps);
-            search.tell(pps, duration, ratio, pps * (1.0 - ratio));
+            search.tell(pps, duration, Counted::at(pps, duration, ratio));
             made.push((pps, why));
             assert!(made.len() < 2000, "it does not end");
         }
@@ -264,11 +301,12 @@ mod tests {
         let mut told = Vec::new();
         while let Step::Trial { pps, duration, .. } = whole.next() {
             let mut again = Search::new(Preset::quick().goals, LIMITS);
-            told.iter().for_each(|&(pps, duration, loss)| again.tell(pps, duration, loss, pps * (1.0 - loss)));
+            told.iter().for_each(|&(pps, duration, counted)| again.tell(pps, duration, counted));
             assert_eq!(again.next(), whole.next());
             let loss = hard(77_777.0)(pps);
-            whole.tell(pps, duration, loss, pps * (1.0 - loss));
-            told.push((pps, duration, loss));
+            let counted = Counted::at(pps, duration, loss);
+            whole.tell(pps, duration, counted);
+            told.push((pps, duration, counted));
         }
         assert_eq!(told.len(), 5);
     }

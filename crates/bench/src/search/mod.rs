@@ -9,6 +9,6 @@ mod preset;
 mod words;
 
 pub use binary::BinarySearch;
-pub use classify::{Bound, Evidence, Told};
+pub use classify::{Bound, Counted, Evidence, Told};
 pub use mlr::{Limits, Search, Step};
 pub use preset::{BurstOrder, CurveOrder, LatencyOrder, NAMES, Preset, Readings, RecoveryOrder, Repeated, ResetOrder};

@@ -11,8 +11,10 @@ pub(super) enum Why {
     Probe { near: [Option<u64>; 2], came: Option<f64> },
     /// One that was, which is still the best place to look.
     Again { load: u64, upper: bool, number: usize },
+    /// One whose trials had too few units to judge the goal.
+    TooFew { load: u64, number: usize, sent: u64 },
     /// A bound that another contradicts.
-    Contradicted { load: u64, fine: u64 },
+    Contradicted { load: u64, fine: u64, number: usize },
 }
 
 impl Why {
@@ -37,8 +39,12 @@ impl Why {
                 let what = if upper { "too much seems to be lost" } else { "all seems fine" };
                 format!("{what} at {}: trial {number} there, to be sure", pps(load))
             }
-            Self::Contradicted { load, fine } => {
-                format!("too much lost at {}, but not at {}: once more", pps(load), pps(fine))
+            Self::TooFew { load, number, sent } => {
+                let sent = units::grouped(sent);
+                format!("{sent} units at {} are too few to judge the goal: trial {number} there is longer", pps(load))
+            }
+            Self::Contradicted { load, fine, number } => {
+                format!("too much lost at {}, but not at {}: trial {number} at the first", pps(load), pps(fine))
             }
         };
         goal.map_or(text.clone(), |goal| format!("[{goal}] {text}"))

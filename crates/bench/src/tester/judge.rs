@@ -4,6 +4,7 @@ use bpf::bench_tx::BenchTxCounts;
 use model::{
     bench::{Counts, Pacing},
     run::Sharing,
+    units,
 };
 
 use crate::Load;
@@ -17,6 +18,9 @@ const SPARE_MIN: f64 = 0.002;
 /// From this share of units with late stamps on, delays are the tester's.
 const LATE_MAX: f64 = 0.02;
 
+/// More units of the trial before than this disturb a trial, and more than this share of its own: a few may have lost their way.
+const LEFTOVER_MAX: (u64, f64) = (2, 0.001);
+
 /// What the tester did.
 pub(super) struct Kept<'a> {
     pub(super) sent: &'a BenchTxCounts,
@@ -24,7 +28,11 @@ pub(super) struct Kept<'a> {
     pub(super) refused: u64,
     /// Of both directions.
     pub(super) counts: Counts,
+    /// Units of the trial before that arrived in this one.
+    pub(super) leftover: u64,
     pub(super) sharing: Sharing,
+    /// Who else had the sender's core; empty when nobody looked, or nobody did.
+    pub(super) others: &'a str,
 }
 
 /// Why the trial does not count; none when it does.
@@ -37,6 +45,12 @@ pub(super) fn judge(load: &Load, pacing: &Pacing, kept: &Kept<'_>) -> Option<Str
     if kept.counts.received > kept.counts.sent {
         return Some(format!("{} units arrived, but {} were sent", kept.counts.received, kept.counts.sent));
     }
+    if kept.leftover > LEFTOVER_MAX.0 && kept.leftover as f64 > LEFTOVER_MAX.1 * units as f64 {
+        return Some(format!(
+            "the box was not empty: {} units of the trial before arrived in this one",
+            units::grouped(kept.leftover)
+        ));
+    }
     if kept.refused > 0 {
         return Some(format!("the ports did not send {} frames that they were given", kept.refused));
     }
@@ -48,24 +62,24 @@ pub(super) fn judge(load: &Load, pacing: &Pacing, kept: &Kept<'_>) -> Option<Str
     let error = pacing.error?;
     let spare = pacing.spare;
     let longest_ms = sent.latest_ns.max(sent.oldest_stamp_ns) as f64 / 1e6;
+    let by = |what: String| if kept.others.is_empty() { what } else { format!("{what}: {}", kept.others) };
     if pacing.held_up > HELD_UP_MAX {
         let share = 100.0 * pacing.held_up;
+        let who = if kept.others.is_empty() { "something else" } else { "other programs" };
         return Some(if spare < SPARE_MIN {
-            format!("the sender was saturated: it fell behind for {share:.1} % of the time")
+            by(format!("the sender was saturated: it fell behind for {share:.1} % of the time"))
         } else {
-            format!(
-                "the sender was kept from its work for {share:.1} % of the time, up to {longest_ms:.1} ms at a time"
-            )
+            by(format!("{who} took {share:.1} % of the sender's CPU time ({longest_ms:.1} ms at a stretch)"))
         });
     }
     let lacking = error * units as f64;
     if error < -PACING_MAX && lacking < -2.0 {
         let share = -100.0 * error;
-        return Some(if spare < SPARE_MIN {
+        return Some(by(if spare < SPARE_MIN {
             format!("the sender was saturated: its rate is {share:.1} % below the wanted one")
         } else {
             format!("the sender's rate is {share:.1} % below the wanted one")
-        });
+        }));
     }
     if error > PACING_MAX && lacking > 2.0 {
         return Some(format!("the sender's rate is {:.1} % above the wanted one", 100.0 * error));
@@ -99,7 +113,7 @@ mod tests {
 
     fn said(load: &Load, error: f64, sent: &BenchTxCounts, refused: u64) -> String {
         let counts = Counts { sent: sent.units.iter().sum(), received: 9000, ..Counts::default() };
-        let kept = Kept { sent, refused, counts, sharing: Sharing::Apart };
+        let kept = Kept { sent, refused, counts, leftover: 0, others: "", sharing: Sharing::Apart };
         judge(load, &pacing(error, sent), &kept).unwrap_or_default()
     }
 
@@ -114,7 +128,7 @@ mod tests {
             judge(
                 &Load::Pps(11.0),
                 &pacing(-0.09, &few),
-                &Kept { sent: &few, refused: 0, counts, sharing: Sharing::Apart }
+                &Kept { sent: &few, refused: 0, counts, leftover: 0, others: "", sharing: Sharing::Apart }
             ),
             None
         );
@@ -126,7 +140,7 @@ mod tests {
         assert!(said(&load, -0.02, &good(), 0).contains("2.0 % below"));
         // The clock of the test runs for a second.
         let held = |ns| BenchTxCounts { given_up_ns: ns, ..good() };
-        assert!(said(&load, 0.0, &held(110_000_000), 0).contains("kept from its work for 11.0 %"));
+        assert!(said(&load, 0.0, &held(110_000_000), 0).contains("took 11.0 % of the sender's CPU time"));
         assert_eq!(said(&load, 0.0, &held(90_000_000), 0), "");
         assert!(said(&load, 0.02, &good(), 0).contains("above"));
         let busy = BenchTxCounts { fillers: 0, ..good() };
@@ -139,10 +153,31 @@ mod tests {
     }
 
     #[test]
+    fn who_took_the_core_is_named_and_what_is_left_of_a_trial_spoils_the_next() {
+        let held = BenchTxCounts { given_up_ns: 287_000_000, latest_ns: 17_000_000, ..good() };
+        let counts = Counts { sent: 10_000, received: 10_000, ..Counts::default() };
+        let others = "stress-ng (pid 4711) 96 % of a core";
+        let kept = Kept { sent: &held, refused: 0, counts, leftover: 0, others, sharing: Sharing::Apart };
+        let told = judge(&Load::Pps(1e4), &pacing(0.0, &held), &kept).unwrap_or_default();
+        assert_eq!(
+            told,
+            "other programs took 28.7 % of the sender's CPU time (17.0 ms at a stretch): stress-ng (pid 4711) 96 % of a core"
+        );
+        let (sent, quiet) = (good(), pacing(0.0, &good()));
+        let with = |leftover| Kept { sent: &sent, refused: 0, counts, leftover, others: "", sharing: Sharing::Apart };
+        assert!(judge(&Load::Pps(1e4), &quiet, &with(11)).is_some_and(|why| why.contains("not empty: 11 units")));
+        assert_eq!(judge(&Load::Pps(1e4), &quiet, &with(10)), None);
+        // An idle box is measured by a few probes.
+        let idle = BenchTxCounts { units: [0, 0], ..good() };
+        let kept = Kept { sent: &idle, counts: Counts::default(), ..with(3) };
+        assert!(judge(&Load::Idle, &Pacing::default(), &kept).is_some());
+    }
+
+    #[test]
     fn on_one_core_stamps_are_late_by_nature() {
         let sent = BenchTxCounts { late: 300, ..good() };
         let counts = Counts { sent: 10_000, received: 10_000, ..Counts::default() };
-        let kept = |sharing| Kept { sent: &sent, refused: 0, counts, sharing };
+        let kept = |sharing| Kept { sent: &sent, refused: 0, counts, leftover: 0, others: "", sharing };
         assert_eq!(judge(&Load::Pps(1e4), &pacing(0.0, &sent), &kept(Sharing::Inline)), None);
         assert!(judge(&Load::Pps(1e4), &pacing(0.0, &sent), &kept(Sharing::Apart)).is_some());
         let more = Counts { received: 10_001, ..counts };

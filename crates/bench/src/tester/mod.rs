@@ -3,7 +3,7 @@
 //! ```text
 //! pace     what was ordered, as the sender takes it
 //! sending  the sender's thread, and what is done meanwhile
-//! drain    waiting until nothing arrives any more
+//! drain    what comes after the end of sending, until the box is empty
 //! judge    whether the trial may be believed
 //! ```
 
@@ -15,7 +15,7 @@ mod sending;
 use std::{
     hash::{BuildHasher, Hasher, RandomState},
     sync::atomic::AtomicBool,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bpf::{
@@ -33,13 +33,18 @@ use crate::{
     BenchError, Cores, Dut, Load, Observer, Order, Stamping, TestPort, Tester,
     frames::{self, Traffic},
     histogram,
+    others::Look,
 };
 
+use drain::Drained;
 use judge::Kept;
 use sending::Meanwhile;
 
 /// In trials of throughput one unit in this many is stamped: a prime, so that no flow or size is left out for long.
 pub const STAMPED_ONE_IN: u32 = 31;
+
+/// Below this share of the sender's core a program disturbs nobody.
+const OTHERS_MIN: f64 = 0.01;
 
 /// What all trials of a tester have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +67,12 @@ pub struct RealTester<'d> {
     receivers: Option<Receivers>,
     refused: [Option<XmitDrops>; 2],
     trials: u32,
+    /// The tag of the trial before.
+    tag: Option<u16>,
+    /// The trial before was given up with units still on their way.
+    full: bool,
+    /// The trial before was void: who else has the core is worth a look.
+    disturbed: bool,
 }
 
 /// A sender with its frames.
@@ -100,7 +111,21 @@ impl<'d> RealTester<'d> {
         let cpu = *cores.tester.first().ok_or_else(|| BenchError::Setting("the sender needs a CPU".into()))?;
         let refused = [count_refused(first)?, count_refused(second)?];
         let (sharing, rings) = (cores.sharing(), dut.rings(cores));
-        Ok(Self { dut, cpu, rings, sharing, traffic, observer, loaded: None, receivers: None, refused, trials: 0 })
+        Ok(Self {
+            dut,
+            cpu,
+            rings,
+            sharing,
+            traffic,
+            observer,
+            loaded: None,
+            receivers: None,
+            refused,
+            trials: 0,
+            tag: None,
+            full: false,
+            disturbed: false,
+        })
     }
 
     /// Loads the frames of `order`, unless they are loaded.
@@ -131,6 +156,7 @@ impl<'d> RealTester<'d> {
             let port = self.dut.receiver(direction);
             BenchRxConfig {
                 tag: tag | direction.index() as u16,
+                before: self.tag,
                 flows: flows[direction.index()],
                 fragments: order.frame.frames_per_unit(),
                 echo: (direction == Direction::Forward)
@@ -139,8 +165,9 @@ impl<'d> RealTester<'d> {
                 gap_times: matches!(order.load, Load::Steps(_)),
             }
         });
-        let same =
-            |a: &BenchRxConfig, b: &BenchRxConfig| BenchRxConfig { tag: 0, ..*a } == BenchRxConfig { tag: 0, ..*b };
+        self.tag = Some(tag);
+        let untagged = |c: &BenchRxConfig| BenchRxConfig { tag: 0, before: None, ..*c };
+        let same = |a: &BenchRxConfig, b: &BenchRxConfig| untagged(a) == untagged(b);
         if let Some(receivers) = &self.receivers
             && receivers.config.iter().zip(&config).all(|(a, b)| same(a, b))
         {
@@ -165,6 +192,7 @@ impl<'d> RealTester<'d> {
         meanwhile: Option<Meanwhile<'_>>,
         stop: &AtomicBool,
     ) -> Result<Trial, BenchError> {
+        self.wait_until_empty(order, stop)?;
         let tag = draw_tag();
         let mut pace = pace::pace(order, tag, None)?;
         self.load(&order.frame, &pace)?;
@@ -178,6 +206,7 @@ impl<'d> RealTester<'d> {
         };
         let refused_before = self.refused()?;
         let given_before = self.taken_by_ports()?;
+        let look = self.disturbed.then(Look::take);
         let watching = order.observe.then_some(()).and(self.observer.as_mut());
         let mut ended = None;
         if let Some(observer) = watching {
@@ -185,10 +214,15 @@ impl<'d> RealTester<'d> {
             ended = Some(observer);
         }
         let sent = sending::send(&loaded.sender, self.cpu, meanwhile, stop);
-        let arrived = sent.and_then(|sent| Ok((sent, drain::wait(&receivers.of, &order.drain, stop)?)));
+        let arrived = sent.and_then(|(sent, ended)| {
+            let seconds = sent.elapsed_ns as f64 / 1e9;
+            Ok((sent, drain::wait(&receivers.of, order, (ended, seconds), stop)?))
+        });
         // Whatever happened, what was begun is ended.
         let observed = ended.map_or(Ok(Observation::default()), |observer| observer.end());
-        let (sent, arrived) = arrived?;
+        let (sent, drained) = arrived?;
+        self.full = drained.after.never_empty;
+        let arrived = &drained.counts;
         let mut observed = observed?;
         if let Some((port, _)) =
             self.dut.ports().into_iter().rev().zip(&receivers.of).find(|(_, r)| r.link().is_some_and(|l| !l.is_alive()))
@@ -196,13 +230,13 @@ impl<'d> RealTester<'d> {
             return Err(BenchError::Machine(format!("the port {} is gone", port.interface)));
         }
         if order.observe {
-            observed.drops.extend(self.lost_in_rings(given_before, &sent, &arrived)?);
+            observed.drops.extend(self.lost_in_rings(given_before, &sent, arrived)?);
             observed.drops.sort_by_key(|d| std::cmp::Reverse(d.packets));
         }
         let refused_after = self.refused()?;
         let refused = [0, 1].map(|way| refused_after[way] - refused_before[way]);
         self.trials += 1;
-        let mut trial = tell(order, &sent, &arrived, receivers)?;
+        let mut trial = tell(order, &sent, &drained, receivers)?;
         trial.number = self.trials;
         trial.observed = observed;
         // As fast as it goes is faster than a port can be: what it refused was not sent.
@@ -217,10 +251,22 @@ impl<'d> RealTester<'d> {
             sent: &sent,
             refused: if forgiven && frames == 1 { 0 } else { refused.iter().sum() },
             counts: trial.total(),
+            leftover: trial.after.leftover,
             sharing: self.sharing,
+            others: &look.map_or_else(String::new, |look| look.since(&[self.cpu], OTHERS_MIN)),
         };
         trial.void = judge::judge(&order.load, &trial.pacing, &kept);
+        self.disturbed = trial.void.is_some();
         Ok(trial)
+    }
+
+    /// After a trial that was given up with units still on their way: waits for them once more, so that they do not disturb this one. Should they
+    /// never end, this trial counts them, and is void.
+    fn wait_until_empty(&mut self, order: &Order, stop: &AtomicBool) -> Result<(), BenchError> {
+        if let Some(receivers) = self.receivers.as_ref().filter(|_| self.full) {
+            self.full = !drain::empty(&receivers.of, &order.drain, Instant::now(), stop)?.empty;
+        }
+        Ok(())
     }
 
     /// Frames that the threads of the receive rings have handed to the ports so far, or the port to itself; zeros without rings.
@@ -301,12 +347,8 @@ fn active_s(order: &Order, sent: &BenchTxCounts) -> f64 {
 }
 
 /// The trial in the words of a run, not yet judged.
-fn tell(
-    order: &Order,
-    sent: &BenchTxCounts,
-    arrived: &[BenchRxCounts; 2],
-    receivers: &Receivers,
-) -> Result<Trial, BenchError> {
+fn tell(order: &Order, sent: &BenchTxCounts, drained: &Drained, receivers: &Receivers) -> Result<Trial, BenchError> {
+    let arrived = &drained.counts;
     let [forward, backward] = &receivers.of;
     let seconds = sent.elapsed_ns as f64 / 1e9;
     let active_s = active_s(order, sent);
@@ -322,6 +364,7 @@ fn tell(
             // They arrive where they were sent from.
             looped: arrived[1 - way].looped,
             stray: a.stray,
+            late: drained.late[way],
         }
     });
     let total = counts[0].plus(&counts[1]);
@@ -338,7 +381,7 @@ fn tell(
         frame: order.frame.clone(),
         wanted_pps: pace::wanted(&order.load),
         offered_pps: per_second(total.sent, active_s),
-        received_pps: per_second(total.received, active_s),
+        received_pps: order.drain.rate(&total, active_s),
         seconds,
         counts,
         one_way: [one_way(forward)?, one_way(backward)?],
@@ -356,6 +399,7 @@ fn tell(
             given_up_ns: sent.given_up_ns,
             spare: if sent.turns == 0 { 0.0 } else { sent.fillers as f64 / sent.turns as f64 },
         },
+        after: drained.after,
         observed: Observation::default(),
         void: None,
     })

@@ -6,7 +6,7 @@ use std::{
         mpsc::{self, RecvTimeoutError},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use bpf::bench_tx::{BenchSender, BenchTxCounts};
@@ -27,22 +27,23 @@ pub(super) struct Meanwhile<'a> {
     pub(super) work: &'a (dyn Fn() -> Result<(), BenchError> + Sync),
 }
 
-/// Sends from a thread on `cpu` until all is sent.
+/// Sends from a thread on `cpu` until all is sent, and says when that was.
 pub(super) fn send(
     sender: &BenchSender,
     cpu: u32,
     meanwhile: Option<Meanwhile<'_>>,
     stop: &AtomicBool,
-) -> Result<BenchTxCounts, BenchError> {
+) -> Result<(BenchTxCounts, Instant), BenchError> {
     thread::scope(|scope| {
         let (tell, told) = mpsc::channel::<()>();
-        let sending = scope.spawn(move || -> Result<(), BenchError> {
+        let sending = scope.spawn(move || -> Result<Instant, BenchError> {
             // Dropped at the end, however it comes.
             let _tell = tell;
             pin_current_thread(cpu).map_err(|e| BenchError::Machine(format!("cannot send from CPU {cpu}: {e}")))?;
             // Without it other work on this core holds the sender up, which its pacing shows.
             let _ = set_nice_of_current_thread(FIRST);
-            Ok(sender.run()?)
+            sender.run()?;
+            Ok(Instant::now())
         });
         let beside = meanwhile.map(|m| {
             scope.spawn(move || {
@@ -55,10 +56,10 @@ pub(super) fn send(
                 sender.stop();
             }
         }
-        sending.join().map_err(|_| BenchError::Panicked("sender"))??;
+        let ended = sending.join().map_err(|_| BenchError::Panicked("sender"))??;
         if let Some(beside) = beside {
             beside.join().map_err(|_| BenchError::Panicked("thread of a reset"))??;
         }
-        if stop.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok(sender.counts()) }
+        if stop.load(Ordering::Relaxed) { Err(BenchError::Interrupted) } else { Ok((sender.counts(), ended)) }
     })
 }

@@ -37,6 +37,8 @@ pub struct Manners {
     pub duplicate_one_in: Option<u64>,
     /// From so many frames per second on, both ways together, every other frame is lost, until so long after the last such moment.
     pub choke: Option<(u64, Duration)>,
+    /// Each direction lets no more frames per second out, and holds all the others as long as it takes.
+    pub pace: Option<u32>,
 }
 
 /// A relay between two ports. It goes away when it is dropped.
@@ -126,12 +128,19 @@ struct Way {
     held: VecDeque<(Instant, Vec<u8>)>,
     /// A frame that waits to be overtaken.
     overtaken: Option<Vec<u8>>,
+    /// When the last frame that is held is due.
+    last_due: Option<Instant>,
 }
 
 impl Way {
     /// Takes a frame in; it is due at `due`.
     fn take(&mut self, frame: &[u8], due: Instant, manners: &Manners) {
         self.came += 1;
+        let due = match (manners.pace, self.last_due) {
+            (Some(pace), Some(last)) => due.max(last + Duration::from_secs(1) / pace),
+            _ => due,
+        };
+        self.last_due = Some(due);
         let is_one_in = |n: Option<u64>| n.is_some_and(|n| self.came.is_multiple_of(n));
         let (reorder, duplicate) = (is_one_in(manners.reorder_one_in), is_one_in(manners.duplicate_one_in));
         if reorder && self.overtaken.is_none() {

@@ -54,7 +54,7 @@ pub fn least() -> FrameSpec {
 
 /// A drain that is patient with a busy machine.
 pub fn drain() -> Drain {
-    Drain { quiet: Duration::from_millis(30), longest: Duration::from_secs(3) }
+    Drain { quiet: Duration::from_millis(30), longest: Duration::from_secs(3), slack: 0.03 }
 }
 
 /// The tester as the methods want it.
@@ -79,7 +79,7 @@ pub fn order(load: Load, duration: Duration) -> Order {
 /// A goal that ignores the slower half of a load's trials.
 pub fn goal(loss_ratio: f64, width: f64) -> Goal {
     let name = format!("{loss_ratio}");
-    Goal { name, loss_ratio, exceed_ratio: 0.5, initial_s: 0.2, trial_s: 0.3, sum_s: 0.9, width }
+    Goal { name, loss_ratio, exceed_ratio: 0.5, initial_s: 0.2, trial_s: 0.3, sum_s: 0.9, width, longest_s: 4.0 }
 }
 
 /// Makes the trial again while other work on this machine spoils it.

@@ -41,10 +41,12 @@ const volatile bool bench_gap_times = false;
 
 /* What user space sets before each trial, and what all CPUs share. */
 struct bench_shared {
-	/* The tag of units that are to arrive here. */
+	/* The tag of units that are to arrive here, and that of the trial before (none is above 16 bits). */
 	__u32 tag;
+	__u32 before;
 	/* The number of the trial: older states of flows do not count. */
 	__u32 epoch;
+	__u32 reserved;
 	/* Time of the last arrival (0 before the first), and the longest time between two; only with bench_silence. */
 	__u64 last_ns;
 	__u64 longest_silence_ns;
@@ -67,6 +69,8 @@ struct bench_count {
 	__u64 begun;
 	__u64 looped;
 	__u64 stray;
+	/* Frames of the trial before, of either direction. */
+	__u64 leftover;
 	__u64 probes_returned;
 	__u64 probes_echoed;
 	/* The clock when a gap was found last. */
@@ -429,8 +433,12 @@ int ek_bench_rx(struct xdp_md *ctx)
 	stamp = FIELD(__u64, stamp_ns);
 	differs = FIELD(__u16, tag) ^ bench_shared.tag;
 	if (differs) {
-		if (differs != 1)
-			goto stray;
+		if (differs != 1) {
+			if ((FIELD(__u16, tag) ^ bench_shared.before) > 1)
+				goto stray;
+			count->leftover++;
+			return XDP_DROP;
+		}
 		if (key == BENCH_PROBE)
 			take_back(count, seq, stamp);
 		else

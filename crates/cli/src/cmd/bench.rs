@@ -43,85 +43,88 @@ const CAPABILITIES: [Capability; 6] = [
     Capability::CAP_SYSLOG,
 ];
 
-/// Find out what a router or firewall really does: throughput, loss, bursts, latency, jitter, recovery and reset, after RFC 2544.
+/// Measure what a router or firewall really does (RFC 2544): throughput, loss, bursts, latency, jitter, recovery, reset.
 ///
-/// Without --ports, boxes under test are made of this kernel in network namespaces, and gone afterwards. With --ports, the box is
-/// outside, cabled to two interfaces of this machine. The tester's own ceiling is measured first: a rate above 95 % of it is called
-/// tester-limited, never a throughput. The run is kept in a file after every trial; --resume goes on with it.
+/// Without --ports, bench builds boxes of this kernel in network namespaces and removes them afterwards. With --ports, the box is outside,
+/// cabled to two interfaces of this machine.
 ///
-/// The exit code is 1 when a box has no throughput of its own: nothing came through, or the tester was the limit.
+/// Bench measures the tester's own ceiling first. A rate above 95 % of it is called tester-limited, never a throughput. A trial sends enough
+/// frames to judge its goal. What a box holds back in buffers does not count as forwarded.
+///
+/// Bench saves the run after every trial. Continue an interrupted run with --resume.
+///
+/// Exit codes: 0 every box has a throughput; 1 a box has none, or the tester was the limit; 2 wrong usage; 3 the machine or the box
+/// lacks something.
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct BenchArgs {
     #[command(subcommand)]
     sub: Option<Sub>,
-    /// The boxes to build: wire, router, stateful, stateless, bridge, xdp-fib [default: router,stateful,stateless].
+    /// Boxes to build: wire, router, stateful, stateless, bridge, xdp-fib [default: router,stateful,stateless].
     #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "ports", help_heading = "The box")]
     dut: Vec<String>,
-    /// The two interfaces that are cabled to an outside box, such as eth2,eth3.
+    /// Test an outside box that is cabled to these two interfaces, such as eth2,eth3.
     #[arg(long, value_name = "A,B", value_delimiter = ',', help_heading = "The box")]
     ports: Vec<String>,
-    /// The outside box forwards by MAC address: a bridge, a switch, a cable.
-    #[arg(long, requires = "ports", help_heading = "The box")]
+    /// The outside box is a bridge, a switch or a cable: it needs no addresses.
+    #[arg(long, hide_short_help = true, requires = "ports", help_heading = "The box")]
     bridged: bool,
-    /// Rules of the filters: the last one alone matches [default: 25].
-    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of rules", "25", 1..=100_000), help_heading = "The box")]
+    /// Number of filter rules; only the last one matches [default: 25].
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = number::<u32>("a number of rules", "25", 1..=100_000), help_heading = "The box")]
     rules: Option<u32>,
-    /// The order of the rules [default: study].
-    #[arg(long, value_enum, help_heading = "The box")]
+    /// Order of the filter rules [default: study].
+    #[arg(long, hide_short_help = true, value_enum, help_heading = "The box")]
     rule_order: Option<OrderArg>,
 
     /// Frame sizes in bytes with FCS [default: 64,128,256,512,1024,1280,1518].
     #[arg(long, value_name = "LIST", help_heading = "Traffic")]
     sizes: Option<String>,
-    /// UDP datagrams in fragments, by their payload in bytes [without a list: 4096,8192,16384,32768,65507].
-    #[arg(long, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = "Traffic")]
+    /// Fragmented UDP datagrams, by payload in bytes [without a list: 4096,8192,16384,32768,65507].
+    #[arg(long, hide_short_help = true, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = "Traffic")]
     datagrams: Option<String>,
     /// The simple Internet mix: 7 frames of 64, 4 of 594 and 1 of 1518 bytes.
     #[arg(long, help_heading = "Traffic")]
     imix: bool,
-    /// The packets of a capture file, in its order, in the test's addresses.
-    #[arg(long, value_name = "FILE", help_heading = "Traffic")]
+    /// Packets of a capture file in their order, with the test's addresses.
+    #[arg(long, hide_short_help = true, value_name = "FILE", help_heading = "Traffic")]
     replay: Option<PathBuf>,
-    /// Different flows of each direction, 1 to 1000000 [default: 1].
+    /// Flows in each direction, 1 to 1000000 [default: 1].
     #[arg(long, value_name = "N", value_parser = number::<u32>("a number of flows", "1000", ..), help_heading = "Traffic")]
     flows: Option<u32>,
-    /// IPv6.
+    /// Use IPv6.
     #[arg(long, help_heading = "Traffic")]
     ipv6: bool,
-    /// From the first port to the second only; otherwise both ways at once.
+    /// Send from the first port to the second only, not both ways at once.
     #[arg(long, help_heading = "Traffic")]
     one_way: bool,
 
-    /// How long and how strict: quick (minutes), study (100 s, three times, 0.1 %), rfc2544 (60 s, no loss), mlr (RFC 9971)
-    /// [default: quick].
+    /// Length and strictness: quick (minutes), study (100 s, 0.1 %), rfc2544 (60 s, no loss), mlr (RFC 9971) [default: quick].
     #[arg(long, value_name = "NAME", help_heading = "Tests")]
     preset: Option<String>,
-    /// What to test: throughput, loss, bursts, latency, jitter, recovery, reset [default: throughput,latency].
+    /// Tests: throughput, loss, bursts, latency, jitter, recovery, reset [default: throughput,latency].
     #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Tests")]
     test: Vec<Test>,
-    /// Loss that is still fine, such as 0.1% or 0.001 [default: the preset's].
+    /// Loss that still passes, such as 0.1% or 0.001 [default: the preset's].
     #[arg(long, value_name = "RATIO", value_parser = config::ratio, help_heading = "Tests")]
     loss_ratio: Option<f64>,
     /// Seconds of a full-length trial [default: the preset's].
-    #[arg(long, value_name = "S", value_parser = number::<f64>("a number of seconds", "60", ..), help_heading = "Tests")]
+    #[arg(long, hide_short_help = true, value_name = "S", value_parser = number::<f64>("a number of seconds", "60", ..), help_heading = "Tests")]
     trial: Option<f64>,
-    /// Full-length trials of each load [default: the preset's].
-    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of trials", "3", 1..=1000), help_heading = "Tests")]
+    /// Full-length trials at each load [default: the preset's].
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = number::<u32>("a number of trials", "3", 1..=1000), help_heading = "Tests")]
     repeats: Option<u32>,
 
-    /// CPUs to use, such as 2-5: the first one sends, those behind it are the box's, then the receiving ends' [default: all that are
-    /// online and not isolated].
+    /// CPUs, such as 2-5: the first sends, the next are the box's, the last receive [default: all online, not isolated].
     #[arg(long, value_name = "LIST", help_heading = "The tester")]
     cpus: Option<CpuSet>,
-    /// Print the plan with the time that it takes, and end.
+    /// Print the plan and its time, then exit.
     #[arg(long, help_heading = "The tester")]
     dry_run: bool,
 
-    /// Keep the run in this file [default: bench-TIME.json in the current folder].
+    /// Save the run in this file [default: bench-TIME.json in the current folder].
     #[arg(long, value_name = "FILE", conflicts_with = "resume", help_heading = "Results")]
     save: Option<PathBuf>,
-    /// Go on with an interrupted run, as it was begun.
+    /// Continue an interrupted run with the options it began with.
     #[arg(
         long,
         value_name = "FILE",
@@ -161,7 +164,11 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     let settings = config::settings(&saved.asked)?;
     let steps = run::plan_of(&saved, &settings);
     if args.dry_run {
-        return print(&output::plan(&saved, &settings, &steps)).map(|()| Outcome::Fine);
+        let plan = match args.output.as_json() {
+            true => output::plan_json(&saved, &settings, &steps)?,
+            false => output::plan(&saved, &settings, &steps),
+        };
+        return print(&plan).map(|()| Outcome::Fine);
     }
     privilege::require_root("bench", &CAPABILITIES)?;
     benches::check(&saved.asked)?;
@@ -178,7 +185,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     let left = steps.iter().filter(|s| !saved.done.contains(&s.id)).count();
     let seconds: f64 = steps.iter().filter(|s| !saved.done.contains(&s.id)).map(|s| s.seconds).sum();
     note(format_args!(
-        "evenkeel: {left} of {} steps to do, about {}; kept in {} after every trial",
+        "evenkeel: {left} of {} steps, about {}; saved in {} after every trial",
         steps.len(),
         run::duration_words(seconds),
         path.display()
@@ -197,13 +204,18 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         let _ = std::fs::remove_file(&path);
     }
     let kept = match nothing {
-        true => "nothing was measured".to_owned(),
+        true => "Nothing was measured".to_owned(),
         false => {
             let path = path.display();
-            format!("the run so far is in {path}, marked partial; go on with `evenkeel bench --resume {path}`")
+            format!("The partial run is in {path}; continue with `evenkeel bench --resume {path}`")
         }
     };
-    let shown = if nothing { Ok(()) } else { outputs.show(&saved.shown()) };
+    // A run without a single figure has nothing to show: the error says it all.
+    let shown = if nothing || (result.is_err() && !report::has_figures(&saved.run)) {
+        Ok(())
+    } else {
+        outputs.show(&saved.shown())
+    };
     match result {
         Ok(()) => shown?,
         Err(BenchError::Interrupted) => {

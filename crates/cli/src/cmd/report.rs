@@ -13,10 +13,13 @@ use model::{
 use report::Look;
 
 use super::bench::{OutputArgs, flood};
-use crate::failure::{Failure, Outcome, print};
+use crate::failure::{Failure, Outcome, note, print_verdict};
 
-/// Show saved runs of `evenkeel bench` and `evenkeel bench flood`, or lay them side by side.
+/// Show saved runs of `evenkeel bench` and `evenkeel bench flood`, or compare them.
 #[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  evenkeel report show run.json --html page.html\n  evenkeel report compare before.json after.json"
+)]
 pub(crate) struct ReportArgs {
     #[command(subcommand)]
     sub: Sub,
@@ -24,9 +27,9 @@ pub(crate) struct ReportArgs {
 
 #[derive(Debug, Subcommand)]
 enum Sub {
-    /// Show a run: as text, and as a page or a table if files are named.
+    /// Show a run as text, and write it as a page or a table.
     Show(ShowArgs),
-    /// Lay runs side by side: the first one is what the others are compared with.
+    /// Compare runs with the first one. The exit code is 1 when there is nothing to compare.
     Compare(CompareArgs),
 }
 
@@ -95,7 +98,7 @@ impl CompareArgs {
             }
             false => report::flood_compare_text(&comparison, Look::of_stdout()),
         };
-        print(&text).map(|()| Outcome::Fine)
+        print_verdict(&text, compared(comparison.rows.len()))
     }
 
     fn compare(&self) -> Result<Outcome, Failure> {
@@ -112,6 +115,15 @@ impl CompareArgs {
             }
             false => report::bench_compare_text(&comparison, Look::of_stdout()),
         };
-        print(&text).map(|()| Outcome::Fine)
+        print_verdict(&text, compared(comparison.rows.len()))
     }
+}
+
+/// Runs without a single figure cannot be compared: the answer is no.
+fn compared(rows: usize) -> Outcome {
+    if rows > 0 {
+        return Outcome::Fine;
+    }
+    note("evenkeel: nothing to compare: no figure was measured in any of these runs");
+    Outcome::No
 }

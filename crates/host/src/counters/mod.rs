@@ -8,6 +8,7 @@ pub(crate) mod netlink;
 mod qstats;
 mod queues;
 mod sampler;
+mod tasks;
 mod text;
 
 use std::{collections::BTreeMap, io, time::Duration};
@@ -18,6 +19,7 @@ pub use delta::{core_load, delta};
 pub use links::LinkStats;
 pub use queues::{QueueCounters, QueueNames};
 pub use sampler::Sampler;
+pub use tasks::{ProcessTime, TaskTime, ran_between, task_times};
 pub use text::{CpuTime, Interrupts, Softirqs, Softnet, cpu_times, interrupts, softirqs, softnet};
 
 /// Everything counted, at one moment.

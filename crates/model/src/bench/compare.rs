@@ -171,7 +171,8 @@ fn quantities(point: &Point) -> Vec<(String, Unit, Value)> {
     }
     for l in &point.latency {
         let load = if l.load > 0.0 { format!("at {:.0} %", 100.0 * l.load) } else { "idle".to_owned() };
-        all.extend(mean_of(&l.series_ns).map(|v| (format!("round trip, {load}"), Unit::Nanoseconds, v)));
+        let series = l.contradiction_ns.is_none().then(|| mean_of(&l.series_ns)).flatten();
+        all.extend(series.map(|v| (format!("round trip, {load}"), Unit::Nanoseconds, v)));
         let delays = l.one_way.iter().flatten();
         if let Some(p99) = delays.map(|d| d.p99_ns).max() {
             all.push((format!("one-way p99, {load}"), Unit::Nanoseconds, once(p99 as f64)));

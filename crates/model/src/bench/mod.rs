@@ -4,10 +4,12 @@
 
 pub mod compare;
 mod frame;
+mod goal;
 mod trial;
 
 pub use frame::{ETHERNET_BYTES, FrameSpec, LINE_BYTES};
-pub use trial::{Counts, Delays, Direction, Drop, Observation, Pacing, Trial};
+pub use goal::{COUNTED, Goal, Judged, NO_LOSS, SURE, judge};
+pub use trial::{Aftermath, Counts, Delays, Direction, Drop, Observation, Pacing, Trial};
 
 use std::fmt;
 
@@ -19,25 +21,6 @@ use crate::run::{Arrangement, Machine};
 pub const SCHEMA: u32 = 1;
 /// From this share of the tester's ceiling on, a result says nothing about the box.
 pub const TESTER_LIMITED: f64 = 0.95;
-
-/// What a search has to find (RFC 9971's goal attributes).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Goal {
-    /// Its name, such as `0.1 %`.
-    pub name: String,
-    /// Lost units that are still fine, as a share.
-    pub loss_ratio: f64,
-    /// The share of a load's full-length trials that may be worse.
-    pub exceed_ratio: f64,
-    /// How long the trials take that only find the way, in seconds: at most a full-length one (RFC 9971, Goal Initial Trial Duration).
-    pub initial_s: f64,
-    /// How long a full-length trial takes, in seconds.
-    pub trial_s: f64,
-    /// How long all full-length trials of a load take together at least, in seconds.
-    pub sum_s: f64,
-    /// How close lower and upper bound must come, as a share of the upper one.
-    pub width: f64,
-}
 
 /// What a goal's search has found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -69,6 +52,15 @@ pub enum Verdict {
     },
     /// Nothing came through at the least load.
     Nothing,
+    /// Units come through, but no load that was tried met the goal.
+    NotMet {
+        /// The least load that was tried, in units per second.
+        least_pps: f64,
+        /// Units of the longest trial there.
+        units: u64,
+        /// Whether so many can judge the goal: otherwise the box may meet it at a lower load, and nobody can tell.
+        judged: bool,
+    },
     /// No trial could be believed.
     Void {
         /// Why.
@@ -103,6 +95,12 @@ pub struct LossPoint {
     pub received_pps: f64,
     /// Lost units as a share.
     pub loss_ratio: f64,
+    /// Units that were sent; 0 in runs saved before this was kept.
+    #[serde(default)]
+    pub units: u64,
+    /// Units as a share that came so late that the box has not kept pace ([`Counts::late`]).
+    #[serde(default)]
+    pub late_ratio: f64,
 }
 
 /// The longest burst without loss (RFC 2544, section 26.4; RFC 9004).
@@ -158,8 +156,13 @@ pub struct Latency {
     /// Series that were wanted; 0 in runs saved before this was kept.
     #[serde(default)]
     pub series_wanted: u32,
-    /// The mean of the best of them, in nanoseconds (as the study takes it: six of nine); none without series.
+    /// The mean of the best of them, in nanoseconds (as the study takes it: six of nine); none without series, or when they contradict each
+    /// other.
     pub round_trip_ns: Option<f64>,
+    /// The least and the highest of the series that contradict each other, in nanoseconds; none when they do not. No delay of such a load
+    /// stands for it.
+    #[serde(default)]
+    pub contradiction_ns: Option<[f64; 2]>,
     /// Probes that were sent and did not come back.
     pub probes_lost: u64,
     /// What a reader should know, such as an idle latency above the loaded one.

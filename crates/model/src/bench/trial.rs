@@ -50,6 +50,9 @@ pub struct Counts {
     pub looped: u64,
     /// Frames that are not of this trial.
     pub stray: u64,
+    /// Units that came only after the box's time was over ([`Aftermath::late_after_ns`]): it held them back. They are among those received.
+    #[serde(default)]
+    pub late: u64,
 }
 
 impl Counts {
@@ -63,6 +66,16 @@ impl Counts {
         if self.sent == 0 { 0.0 } else { self.lost() as f64 / self.sent as f64 }
     }
 
+    /// Units that never came, or only after the box's time was over: those that it has not forwarded while they were sent.
+    pub fn failed(&self) -> u64 {
+        self.lost() + self.late.min(self.received)
+    }
+
+    /// Those as a share of the units sent; 0 when none was sent.
+    pub fn failed_ratio(&self) -> f64 {
+        if self.sent == 0 { 0.0 } else { self.failed() as f64 / self.sent as f64 }
+    }
+
     /// The counts of both.
     pub fn plus(&self, other: &Self) -> Self {
         Self {
@@ -74,6 +87,7 @@ impl Counts {
             incomplete: self.incomplete + other.incomplete,
             looped: self.looped + other.looped,
             stray: self.stray + other.stray,
+            late: self.late + other.late,
         }
     }
 }
@@ -142,6 +156,19 @@ pub struct Pacing {
     pub spare: f64,
 }
 
+/// What came after the last unit was sent. All 0 in runs saved before this was kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Aftermath {
+    /// What came later than this after the last unit was sent is late, in nanoseconds; 0 where nobody asked.
+    pub late_after_ns: u64,
+    /// How long after the last unit was sent something still arrived, in nanoseconds, as far as the looks at the counters tell.
+    pub drained_ns: u64,
+    /// Whether it went on arriving until waiting was given up: the box is not empty.
+    pub never_empty: bool,
+    /// Units of the trial before that arrived in this one.
+    pub leftover: u64,
+}
+
 /// One trial.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
@@ -177,6 +204,9 @@ pub struct Trial {
     pub last_loss_after_ns: [Option<u64>; 2],
     /// How the tester kept its promises.
     pub pacing: Pacing,
+    /// What came after the end of sending.
+    #[serde(default)]
+    pub after: Aftermath,
     /// What was seen of the box.
     pub observed: Observation,
     /// Why the trial does not count; none when it does.
@@ -193,6 +223,11 @@ impl Trial {
     pub fn loss_ratio(&self) -> f64 {
         self.total().loss_ratio()
     }
+
+    /// Units that the box has not forwarded while they were sent, lost or late, as a share, both directions together.
+    pub fn failed_ratio(&self) -> f64 {
+        self.total().failed_ratio()
+    }
 }
 
 #[cfg(test)]
@@ -205,5 +240,8 @@ mod tests {
         assert_eq!((one.lost(), one.loss_ratio()), (1, 0.001));
         assert_eq!(one.plus(&one).lost(), 2);
         assert_eq!(Counts::default().loss_ratio(), 0.0);
+        let late = Counts { late: 9, ..one };
+        assert_eq!((late.loss_ratio(), late.failed(), late.failed_ratio()), (0.001, 10, 0.01));
+        assert_eq!(Counts::default().failed_ratio(), 0.0);
     }
 }

@@ -109,7 +109,8 @@ fn of_point(figures: Figures<'_>, point: &Point) -> Vec<Figure> {
     for l in &point.loss_curve {
         let at = format!("offered {}", number(l.offered_pps));
         all.push(("loss", at.clone(), "total", "received", "units/s", number(l.received_pps)));
-        all.push(("loss", at, "total", "loss ratio", "", number(l.loss_ratio)));
+        all.push(("loss", at.clone(), "total", "loss ratio", "", number(l.loss_ratio)));
+        all.push(("loss", at, "total", "late ratio", "", number(l.late_ratio)));
     }
     if let Some(b) = &point.back_to_back {
         let limited = if b.tester_limited { "tester-limited" } else { "" };
@@ -216,7 +217,7 @@ fn delays(d: &Delays) -> [(&'static str, f64); 7] {
 
 const WAYS: [&str; 2] = ["forward", "backward"];
 
-const TRIAL_HEADS: [&str; 22] = [
+const TRIAL_HEADS: [&str; 23] = [
     "number",
     "mode",
     "frame",
@@ -236,6 +237,7 @@ const TRIAL_HEADS: [&str; 22] = [
     "incomplete",
     "looped",
     "stray",
+    "late",
     "one_way_p99_ns",
     "steal_percent",
     "void",
@@ -255,7 +257,9 @@ fn trial(mode: &Mode, t: &Trial) -> Vec<Vec<String>> {
         ]);
         row.extend([c.sent, c.received, c.lost()].map(|n| n.to_string()));
         row.push(number(c.loss_ratio()));
-        row.extend([c.duplicated, c.reordered, c.stale, c.incomplete, c.looped, c.stray].map(|n| n.to_string()));
+        row.extend(
+            [c.duplicated, c.reordered, c.stale, c.incomplete, c.looped, c.stray, c.late].map(|n| n.to_string()),
+        );
         row.push(t.one_way[way.index()].map_or_else(String::new, |d| d.p99_ns.to_string()));
         row.push(number(t.observed.steal_percent));
         row.push(t.void.clone().unwrap_or_default());

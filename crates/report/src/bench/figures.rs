@@ -72,6 +72,11 @@ impl<'a> Figures<'a> {
         self.line_pps(&point.frame).or(point.ceiling_pps)
     }
 
+    /// Whether nothing at all was measured.
+    pub(crate) fn is_empty(self) -> bool {
+        !self.0.modes.iter().flat_map(|m| &m.points).any(has_figure)
+    }
+
     /// Every kind of frame of any mode, in the order of the run.
     pub(crate) fn frames(self) -> Vec<&'a FrameSpec> {
         let mut frames: Vec<&FrameSpec> = Vec::new();
@@ -165,8 +170,15 @@ pub(crate) fn rate_or_least(point: &Point) -> Option<(f64, bool)> {
     match throughput.verdict {
         Verdict::Measured => Some((throughput.pps(0)?, false)),
         Verdict::TesterLimited { .. } => Some((throughput.pps(0)?, true)),
-        Verdict::Nothing | Verdict::Void { .. } => None,
+        Verdict::Nothing | Verdict::NotMet { .. } | Verdict::Void { .. } => None,
     }
+}
+
+/// Whether anything of the box, or of the tester, was measured with these frames.
+pub(crate) fn has_figure(p: &Point) -> bool {
+    let latency = p.latency.iter().any(|l| !l.series_ns.is_empty());
+    let tests = p.back_to_back.is_some() || p.jitter.is_some() || p.recovery.is_some() || !p.resets.is_empty();
+    p.ceiling_pps.is_some() || p.throughput.is_some() || !p.loss_curve.is_empty() || latency || tests
 }
 
 /// The verdict in words, with what it means.
@@ -175,6 +187,16 @@ pub(crate) fn verdict(verdict: &Verdict) -> String {
         Verdict::Measured => "measured".into(),
         Verdict::TesterLimited { ceiling_pps } => format!("{LIMITED} (ceiling {})", units::pps(*ceiling_pps)),
         Verdict::Nothing => "nothing came through".into(),
+        Verdict::NotMet { least_pps, judged: true, .. } => {
+            format!("every load down to {} loses more", units::pps(*least_pps))
+        }
+        Verdict::NotMet { least_pps, units, judged: false } => {
+            format!(
+                "none down to {}: a trial of {} units cannot judge it",
+                units::pps(*least_pps),
+                units::grouped(*units)
+            )
+        }
         Verdict::Void { reason } => format!("void: {reason}"),
     }
 }

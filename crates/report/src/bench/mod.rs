@@ -15,4 +15,4 @@ pub use compare::bench_compare_text;
 pub use compare_page::bench_compare_page;
 pub use csv::{BenchCsv, CsvError, bench_csv};
 pub use page::bench_page;
-pub use text::{BenchView, bench_text};
+pub use text::{BenchView, bench_text, has_figures};

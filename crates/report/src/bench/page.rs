@@ -54,7 +54,9 @@ pub fn bench_page(run: &BenchRun) -> Result<String, PageError> {
         rates: charts::rates(figures),
         bits: charts::bits(figures),
         theory: charts::theory(figures),
-        published: charts::published(figures).map(|chart| (chart, tables::published(figures))),
+        published: charts::published(figures)
+            .map(|chart| (chart, tables::published(figures)))
+            .filter(|(_, table)| !table.rows.is_empty()),
         published_title: crate::PUBLISHED,
         round_trips: charts::round_trips(figures),
         one_way: charts::one_way(figures),
@@ -115,7 +117,12 @@ impl<'a> Page<'a> {
             t.purpose.clone(),
             units::pps(t.offered_pps),
             units::pps(t.received_pps),
-            units::percent(t.loss_ratio()),
+            match t.failed_ratio() - t.loss_ratio() {
+                late if late > 0.0 => {
+                    format!("{}, {} late", units::percent(t.loss_ratio()), units::percent(late))
+                }
+                _ => units::percent(t.loss_ratio()),
+            },
             seconds(t.seconds),
         ]
     }

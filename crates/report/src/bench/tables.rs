@@ -95,7 +95,7 @@ fn cpu(mode: &Mode) -> Table {
     let columns = vec![
         words("Frame"),
         number("Box's cores"),
-        words("Dearest classes, %"),
+        words("Top classes, %"),
         wide("Tester's ends on them"),
         Column { wide: true, ..words("Every core, %") },
         words("Where it drops beyond its throughput"),
@@ -242,7 +242,16 @@ fn jitter(mode: &Mode) -> Table {
 /// RFC 2544, section 26.3.
 fn losses(figures: Figures<'_>, mode: &Mode) -> Table {
     let of = if figures.0.setup.line_bits_per_s.is_some() { "Of the line" } else { "Of the ceiling" };
-    let columns = vec![words("Frame"), number("Offered"), number(of), number("Came through"), number("Loss")];
+    let late = mode.points.iter().flat_map(|p| &p.loss_curve).any(|l| l.late_ratio > 0.0);
+    let columns = vec![
+        words("Frame"),
+        number("Offered"),
+        number(of),
+        number("Came through"),
+        number("Loss"),
+        number("Late"),
+        wide("Units"),
+    ];
     let rows = mode.points.iter().flat_map(|point| {
         let theory = figures.theory(point);
         point.loss_curve.iter().map(move |l| {
@@ -252,10 +261,15 @@ fn losses(figures: Figures<'_>, mode: &Mode) -> Table {
                 theory.map_or_else(String::new, |pps| units::percent(l.offered_pps / pps)),
                 units::pps(l.received_pps),
                 units::percent(l.loss_ratio),
+                if late { units::percent(l.late_ratio) } else { String::new() },
+                if l.units > 0 { units::grouped(l.units) } else { String::new() },
             ]
         })
     });
-    Table::new("frame loss (RFC 2544, 26.3)", columns, rows.collect(), Vec::new())
+    let note =
+        "Late units came after the box's time was over: they were held in buffers, and are not in \"came through\".";
+    let notes = late.then(|| note.to_owned()).into_iter().collect();
+    Table::new("frame loss (RFC 2544, 26.3)", columns, rows.collect(), notes)
 }
 
 /// RFC 2544, section 26.4, and RFC 9004.
@@ -353,21 +367,22 @@ pub(crate) fn published(figures: Figures<'_>) -> Table {
     let columns =
         vec![words("Mode"), number("Frame"), words("On"), number("Theirs"), words("Of"), number("Here, total")];
     let mut citations: Vec<String> = Vec::new();
-    let rows = figures.0.sources.iter().map(|s| {
+    let rows = figures.0.sources.iter().filter_map(|s| {
+        let frame = FrameSpec::Size { bytes: s.frame_bytes };
+        let modes = figures.0.modes.iter().filter(|m| m.key == s.mode);
+        // What has nothing here to stand beside is left out.
+        let here = modes.flat_map(|m| &m.points).find(|p| p.frame == frame).and_then(super::text::throughput_cell)?;
         if !citations.contains(&s.citation) {
             citations.push(s.citation.clone());
         }
-        let frame = FrameSpec::Size { bytes: s.frame_bytes };
-        let modes = figures.0.modes.iter().filter(|m| m.key == s.mode);
-        let here = modes.flat_map(|m| &m.points).find(|p| p.frame == frame).and_then(super::text::throughput_cell);
-        vec![
+        Some(vec![
             s.mode.clone(),
             s.frame_bytes.to_string(),
             s.on.clone(),
             units::pps(s.pps),
             if s.per_direction { "one direction" } else { "both directions" }.to_owned(),
-            or_dash(here),
-        ]
+            here,
+        ])
     });
     let rows = rows.collect();
     Table::new(format!("{}: never measured by evenkeel", crate::PUBLISHED), columns, rows, citations)
@@ -389,6 +404,7 @@ mod tests {
             causes,
             series_wanted: wanted,
             round_trip_ns: None,
+            contradiction_ns: None,
             probes_lost: 0,
             flags: Vec::new(),
         }

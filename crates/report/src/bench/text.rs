@@ -25,6 +25,11 @@ pub struct BenchView {
     pub trials: bool,
 }
 
+/// Whether anything was measured.
+pub fn has_figures(run: &BenchRun) -> bool {
+    !Figures(run).is_empty()
+}
+
 /// The whole run: conclusion, throughput by frame and mode, all tests of every mode, published figures, conditions.
 pub fn bench_text(run: &BenchRun, view: BenchView, look: Look) -> String {
     let figures = Figures(run);
@@ -33,20 +38,10 @@ pub fn bench_text(run: &BenchRun, view: BenchView, look: Look) -> String {
         out.push_str(&look.paragraph(&format!("PARTIAL: {reason}")));
         out.extend(begun.map(|step| look.paragraph(&format!("PARTIAL: {step}"))));
     }
-    let heading =
-        format!("Throughput in units per second, {}, at a loss of at most {}", figures.total_of(), figures.goal());
-    let _ = write!(out, "\n{}{}", look.paragraph(&heading), overview(figures, look));
-    out.extend(figures.datagrams_note().map(|note| look.paragraph(&note)));
-    let limited = |p: &Point| figures::rate_or_least(p).is_some_and(|(_, limited)| limited);
-    if run.modes.iter().flat_map(|m| &m.points).any(limited) {
-        out.push_str(&look.paragraph(
-            ">= is tester-limited: the tester could not offer enough more, and the box does at least this.",
-        ));
+    if !figures.is_empty() {
+        out.push_str(&throughputs(figures, look));
     }
-    for (mode, frame, cost) in figures.filter_costs() {
-        out.push_str(&look.paragraph(&filter_cost(mode, &frame.label(), cost)));
-    }
-    for mode in &run.modes {
+    for mode in run.modes.iter().filter(|m| view.trials || m.points.iter().any(figures::has_figure)) {
         let _ = write!(out, "\n{}", look.paragraph(&format!("{}, {}: {}", mode.key, mode.name, mode.what)));
         for line in &mode.settings {
             out.push_str(&look.item(line));
@@ -63,17 +58,37 @@ pub fn bench_text(run: &BenchRun, view: BenchView, look: Look) -> String {
             let _ = write!(out, "\n{}{}", look.paragraph(&heading), trials(mode, look));
         }
     }
-    if !run.sources.is_empty() {
-        let table = tables::published(figures);
+    let table = tables::published(figures);
+    if !table.rows.is_empty() {
         let _ = write!(out, "\n{}", look.paragraph(&table.heading));
         out.push_str(&table.text(look));
     }
     out.push('\n');
-    for meaning in figures::meanings(run) {
+    for meaning in figures::meanings(run).into_iter().filter(|_| !figures.is_empty()) {
         out.push_str(&look.paragraph(meaning));
     }
     for (what, text) in conditions(figures) {
         out.push_str(&look.paragraph(&format!("{what}: {text}")));
+    }
+    out
+}
+
+/// Throughput by frame and mode, and what a filter costs.
+fn throughputs(figures: Figures<'_>, look: Look) -> String {
+    let run = figures.0;
+    let mut out = String::new();
+    let heading =
+        format!("Throughput in units per second, {}, at a loss of at most {}", figures.total_of(), figures.goal());
+    let _ = write!(out, "\n{}{}", look.paragraph(&heading), overview(figures, look));
+    out.extend(figures.datagrams_note().map(|note| look.paragraph(&note)));
+    let limited = |p: &Point| figures::rate_or_least(p).is_some_and(|(_, limited)| limited);
+    if run.modes.iter().flat_map(|m| &m.points).any(limited) {
+        out.push_str(&look.paragraph(
+            ">= is tester-limited: the tester could not offer enough more, and the box does at least this.",
+        ));
+    }
+    for (mode, frame, cost) in figures.filter_costs() {
+        out.push_str(&look.paragraph(&filter_cost(mode, &frame.label(), cost)));
     }
     out
 }
@@ -113,6 +128,7 @@ pub(crate) fn throughput_cell(point: &Point) -> Option<String> {
         Some((pps, true)) => format!(">= {}", units::pps(pps)),
         None => match &throughput.verdict {
             model::bench::Verdict::Nothing => "nothing".into(),
+            model::bench::Verdict::NotMet { .. } => "none".into(),
             _ => "void".into(),
         },
     })
@@ -128,7 +144,7 @@ fn steps(point: &Point, look: Look) -> String {
 }
 
 fn trials(mode: &Mode, look: Look) -> String {
-    let heads = [">NO", "FRAME", "WHY", ">OFFERED", ">CAME THROUGH", ">LOSS", ">TIME", "VOID"];
+    let heads = [">NO", "FRAME", "WHY", ">OFFERED", ">CAME THROUGH", ">LOSS", ">LATE", ">TIME", "VOID"];
     let row = |t: &Trial| {
         vec![
             t.number.to_string(),
@@ -137,6 +153,7 @@ fn trials(mode: &Mode, look: Look) -> String {
             units::pps(t.offered_pps),
             units::pps(t.received_pps),
             units::percent(t.loss_ratio()),
+            units::percent(t.failed_ratio() - t.loss_ratio()),
             seconds(t.seconds),
             t.void.clone().unwrap_or_default(),
         ]

@@ -6,8 +6,9 @@ use std::collections::BTreeMap;
 use model::{
     CoreLoad, CpuSet,
     bench::{
-        BackToBack, BenchRun, Counts, Delays, Drop, Found, FrameSpec, Goal, Jitter, Latency, LossPoint, Mode,
-        Observation, Pacing, Point, Recovery, Reset, Setup, Stamps, Status, Throughput, ThrownAway, Trial, Verdict,
+        Aftermath, BackToBack, BenchRun, Counts, Delays, Drop, Found, FrameSpec, Goal, Jitter, Latency, LossPoint,
+        Mode, Observation, Pacing, Point, Recovery, Reset, Setup, Stamps, Status, Throughput, ThrownAway, Trial,
+        Verdict,
     },
     profile::Class,
     run::{Arrangement, CoreRole, Machine, Sharing},
@@ -42,6 +43,7 @@ pub fn goal() -> Goal {
         trial_s: 0.4,
         sum_s: 0.8,
         width: 0.01,
+        longest_s: 10.0,
     }
 }
 
@@ -170,7 +172,8 @@ fn loss_curve(frame: &FrameSpec, lower: f64, ceiling: f64) -> Vec<LossPoint> {
     let at = |share: f64| {
         let offered_pps = share * ceiling;
         let received_pps = offered_pps.min(lower);
-        LossPoint { offered_pps, received_pps, loss_ratio: 1.0 - received_pps / offered_pps }
+        let loss_ratio = 1.0 - received_pps / offered_pps;
+        LossPoint { offered_pps, received_pps, loss_ratio, units: (offered_pps * 0.4) as u64, late_ratio: 0.0 }
     };
     shares.map(at).to_vec()
 }
@@ -229,6 +232,7 @@ fn latency(load: f64, ns: f64, bytes: f64, lower: f64) -> Latency {
         causes: ThrownAway { overloaded: u32::from(load > 0.9), ..ThrownAway::default() },
         series_wanted: 9,
         round_trip_ns: Some(round_trip),
+        contradiction_ns: None,
         probes_lost: 0,
         flags: if idle && bytes < 65.0 { vec!["the idle latency is above the loaded one".into()] } else { Vec::new() },
     }
@@ -257,6 +261,7 @@ fn trial(key: &str, frame: FrameSpec, offered_pps: f64, able: f64, number: u32) 
         longest_silence_ns: [None, None],
         last_loss_after_ns: [None, None],
         pacing: Pacing { error: Some(0.0004), latest_ns: 38_000, given_up_ns: 0, spare: 0.6, held_up: 0.0 },
+        after: Aftermath { late_after_ns: 12_000_000, ..Aftermath::default() },
         observed: observation(key, busy, one.lost()),
         void: (number % 40 == 3).then(|| "pacing missed by 2.1 %".into()),
     }

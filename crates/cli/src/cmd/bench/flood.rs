@@ -49,58 +49,90 @@ const NAME: &str = "bench.flood";
 /// Before the first client.
 const HEAD_START: Duration = Duration::from_millis(300);
 
-/// Find out what a protection leaves of a service under a SYN flood: clients connect beside spoofed SYNs at rising rates.
+/// Measure what a protection leaves of a service under a SYN flood: clients connect beside spoofed SYNs at rising rates.
 ///
-/// Flood and clients share one link in a lab of network namespaces, gone afterwards: nothing leaves it. Every rate begins with a new
-/// host, which has met nobody. A client succeeds if it is connected and has its answer within --patience; the kernel sends a lost SYN
-/// again only after one second, so that with less no retry is hidden.
+/// Flood and clients share one link in a lab of network namespaces, which bench removes afterwards. Nothing leaves it. Every rate begins with a
+/// new host that has met nobody. A client succeeds when it is connected and has its answer within --patience. The kernel repeats a lost SYN
+/// after one second, so a shorter patience hides no retry.
 ///
-/// The exit code is 1 when the last mode's clients noticed any of the floods but the maximum: less than 99.9 % succeed, or more than
-/// 5 ms to connect for 1 in 100.
+/// Exit code 1: the last mode's clients noticed a flood below the maximum. Less than 99.9 % succeeded, or 1 in 100 took more than 5 ms to
+/// connect.
 #[derive(Debug, Args)]
 pub(crate) struct FloodArgs {
-    /// Protections: none, plain, cookies, nft-ingress, synproxy, shield; gateway and gateway-ring are the shield between two interfaces in
-    /// front of the host.
+    /// Protections: none, plain, cookies, nft-ingress, synproxy, shield, gateway, gateway-ring (the shield between two interfaces).
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        default_value = "none,plain,cookies,nft-ingress,synproxy,shield"
+        default_value = "none,plain,cookies,nft-ingress,synproxy,shield",
+        help_heading = "The flood"
     )]
     modes: Vec<String>,
     /// Rates of the flood in frames/s, such as 100k or 1.5M, or max.
-    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = rate, default_value = "0,100k,500k,1M,2M,max")]
+    #[arg(
+        long,
+        value_name = "LIST",
+        value_delimiter = ',',
+        value_parser = rate,
+        default_value = "0,100k,500k,1M,2M,max",
+        help_heading = "The flood"
+    )]
     rates: Vec<Rate>,
-    /// Clients' connections at each rate.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = number::<u32>("a number of connections", "1000", 1..=MOST_CONNECTS))]
+    /// Use IPv6; each frame of the flood comes from another /64.
+    #[arg(long, help_heading = "The flood")]
+    ipv6: bool,
+
+    /// Connections at each rate; 3000 can show a success of 99.9 %, 1000 can show 99.7 %.
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1000,
+        value_parser = number::<u32>("a number of connections", "1000", 1..=MOST_CONNECTS),
+        help_heading = "The clients"
+    )]
     connects: u32,
     /// Connections begun each second (1 to 20000).
-    #[arg(long, value_name = "N", default_value_t = 500, value_parser = number::<u32>("connections per second", "500", 1..=20_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 500,
+        value_parser = number::<u32>("connections per second", "500", 1..=20_000),
+        help_heading = "The clients"
+    )]
     per_second: u32,
     /// Milliseconds from the beginning of a connection to its answer (10 to 60000).
-    #[arg(long, value_name = "MS", default_value_t = 900, value_parser = number::<u64>("a time in milliseconds", "900", 10..=60_000))]
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 900,
+        value_parser = number::<u64>("a time in milliseconds", "900", 10..=60_000),
+        help_heading = "The clients"
+    )]
     patience: u64,
-    /// IPv6 instead of IPv4: each frame of the flood claims to come from another /64.
-    #[arg(long)]
-    ipv6: bool,
     /// Run the clients on the flood's core: an upper bound, since the flood pauses while they send.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = "The clients")]
     beside_flood: bool,
-    /// CPUs to use, such as 2,3: the first is the flood's, the second the host's, a third its server's, a fourth the clients', which
-    /// otherwise share the last one [default: all that are online and not isolated].
-    #[arg(long, value_name = "LIST")]
+
+    /// CPUs, such as 2,3: flood, host, server, clients; the last ones share [default: all online, not isolated].
+    #[arg(long, value_name = "LIST", help_heading = "The tester")]
     cpus: Option<CpuSet>,
-    /// Keep the run in this file (schema evenkeel.bench.flood/1).
-    #[arg(long, value_name = "FILE")]
+
+    /// Save the run in this file (schema evenkeel.bench.flood/1).
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
     save: Option<PathBuf>,
-    /// Show a saved run instead of making one.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["modes", "rates", "connects", "per_second", "patience", "ipv6", "beside_flood", "cpus", "save"])]
+    /// Show a saved run instead of measuring.
+    #[arg(
+        long,
+        value_name = "FILE",
+        conflicts_with_all = ["modes", "rates", "connects", "per_second", "patience", "ipv6", "beside_flood", "cpus", "save"],
+        help_heading = "Results"
+    )]
     show: Option<PathBuf>,
-    /// Write a page with the curves.
-    #[arg(long, value_name = "FILE")]
+    /// Write an HTML page with the curves.
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
     html: Option<PathBuf>,
-    /// Print the run as JSON (schema evenkeel.bench.flood/1) instead of text.
-    #[arg(long)]
+    /// Print JSON (schema evenkeel.bench.flood/1) instead of text.
+    #[arg(long, help_heading = "Results")]
     json: bool,
 }
 
@@ -186,12 +218,13 @@ pub(crate) fn load(path: &Path) -> Result<FloodRun, Failure> {
     let how = "`evenkeel bench flood --save FILE` writes such a run";
     let cannot = |why: String| Failure::usage(anyhow!("cannot show {}: {why}; {how}", path.display()));
     let text = host::file::read_text(path).map_err(|e| cannot(e.to_string()))?;
-    let document: Document<serde_json::Value> = serde_json::from_str(&text).map_err(|e| cannot(e.to_string()))?;
+    let document: Document<serde_json::Value> =
+        serde_json::from_str(&text).map_err(|_| cannot("it is no run of the bench".to_owned()))?;
     let wanted = format!("evenkeel.{NAME}/{SCHEMA}");
     if document.schema != wanted {
         return Err(cannot(format!("it is {}, not {wanted}", document.schema)));
     }
-    serde_json::from_value(document.body).map_err(|e| cannot(e.to_string()))
+    serde_json::from_value(document.body).map_err(|e| cannot(format!("it is damaged: {e}")))
 }
 
 impl FloodArgs {

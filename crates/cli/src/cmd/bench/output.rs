@@ -9,36 +9,40 @@ use ::bench::run::{NAME, Saved, Settings, Step, What, duration_words, seconds};
 use clap::Args;
 use host::file::{PUBLIC, Whole};
 use model::{
-    bench::{BenchRun, SCHEMA},
+    bench::{BenchRun, FrameSpec, SCHEMA},
     schema::Document,
 };
 use report::{BenchCsv, BenchView, Look};
+use serde::Serialize;
 
 use crate::failure::{Failure, note, print};
+
+/// The version of the schema `evenkeel.bench.plan/<version>`.
+const PLAN_SCHEMA: u32 = 1;
 
 /// Ways out of a run.
 #[derive(Debug, Args)]
 pub(crate) struct OutputArgs {
-    /// Write a table of all results.
-    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    /// Write all results as CSV.
+    #[arg(long, hide_short_help = true, value_name = "FILE", help_heading = "Results")]
     csv: Option<PathBuf>,
-    /// Write a table of all trials.
-    #[arg(long, value_name = "FILE", help_heading = "Results")]
+    /// Write all trials as CSV.
+    #[arg(long, hide_short_help = true, value_name = "FILE", help_heading = "Results")]
     trials_csv: Option<PathBuf>,
-    /// Write a page with the charts.
+    /// Write an HTML page with charts.
     #[arg(long, value_name = "FILE", help_heading = "Results")]
     html: Option<PathBuf>,
-    /// Print the run as JSON (schema evenkeel.bench/1) instead of text.
+    /// Print JSON (schema evenkeel.bench/1) instead of text.
     #[arg(long, help_heading = "Results")]
     json: bool,
-    /// Print what the searches did, step by step, too.
+    /// Also print each step of the searches.
     #[arg(long, help_heading = "Results")]
     steps: bool,
-    /// Print every trial, too.
-    #[arg(long, help_heading = "Results")]
+    /// Also print every trial.
+    #[arg(long, hide_short_help = true, help_heading = "Results")]
     trials: bool,
-    /// Print latency at every load, not at the least and the highest one alone.
-    #[arg(long, help_heading = "Results")]
+    /// Print latency at every load, not only idle and at the highest one.
+    #[arg(long, hide_short_help = true, help_heading = "Results")]
     every_load: bool,
 }
 
@@ -82,6 +86,11 @@ impl Outputs<'_> {
 }
 
 impl OutputArgs {
+    /// Whether JSON is wanted.
+    pub(crate) fn as_json(&self) -> bool {
+        self.json
+    }
+
     /// The ways out that a run of `bench flood` has: whether as JSON, and the page; a name of one that it has not is an error.
     pub(crate) fn for_flood(&self) -> Result<(bool, Option<&Path>), &'static str> {
         let wrong = [
@@ -112,6 +121,40 @@ fn tell(what: &str, path: &Option<PathBuf>) {
     if let Some(path) = path {
         note(format_args!("The {what}: {}", path.display()));
     }
+}
+
+/// The plan of a run (`evenkeel.bench.plan/1`).
+#[derive(Serialize)]
+struct Plan<'a> {
+    preset: &'a str,
+    /// Seconds that all steps take which are not done.
+    seconds: f64,
+    steps: Vec<PlannedStep>,
+}
+
+#[derive(Serialize)]
+struct PlannedStep {
+    #[serde(rename = "box")]
+    of: String,
+    frame: FrameSpec,
+    test: String,
+    seconds: f64,
+    done: bool,
+}
+
+/// The same plan as JSON.
+pub(super) fn plan_json(saved: &Saved, settings: &Settings, steps: &[Step]) -> Result<String, Failure> {
+    let one = |step: &Step| PlannedStep {
+        of: step.id.mode.clone(),
+        frame: step.id.frame.clone(),
+        test: step.id.what.to_string(),
+        seconds: step.seconds,
+        done: saved.done.contains(&step.id),
+    };
+    let steps: Vec<PlannedStep> = steps.iter().map(one).collect();
+    let seconds = steps.iter().filter(|s| !s.done).map(|s| s.seconds).sum();
+    let document = Document::new("bench.plan", PLAN_SCHEMA, Plan { preset: &settings.name, seconds, steps });
+    Ok(serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n")
 }
 
 /// What would be done, and how long it takes.

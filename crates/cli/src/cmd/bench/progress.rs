@@ -42,7 +42,7 @@ impl Watch for Progress {
         let text = words(trial);
         match &trial.void {
             // A trial that does not count is worth a line wherever it is read.
-            Some(why) => self.line(&format!("  {text}: does not count: {why}")),
+            Some(why) => self.line(&format!("  {text}: void: {why}")),
             None if self.bar.is_hidden() => note(format_args!("  {text}")),
             None => self.bar.set_message(format!("{}: {text}", self.step)),
         }
@@ -54,8 +54,10 @@ impl Watch for Progress {
 }
 
 fn words(trial: &Trial) -> String {
+    let late = trial.failed_ratio() - trial.loss_ratio();
+    let late = if late > 0.0 { format!(", {} late", units::percent(late)) } else { String::new() };
     format!(
-        "{}: {} sent, {} lost in {:.2} s",
+        "{}: {} sent, {} lost{late} in {:.2} s",
         trial.purpose,
         units::pps(trial.offered_pps),
         units::percent(trial.loss_ratio()),
