@@ -18,7 +18,7 @@ mod watch_writer;
 
 pub use ack::{AckCounts, ShieldAck};
 pub use connected::Connected;
-pub use cookie::{CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies};
+pub use cookie::{CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies, SourceCookies};
 pub use counts::{RuleCount, ShieldCounts};
 pub use hold::StackHold;
 pub use layout::COUNTERS;

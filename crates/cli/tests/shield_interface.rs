@@ -9,7 +9,7 @@ const PROTECT: &str = "protect = [\"198.18.0.2\"]\n";
 const LIMIT: &str =
     "[[rule]]\nname = \"few\"\naction = \"limit\"\nrate = 100\nprotocol = \"udp\"\ndestination-port = 9\n";
 const VLAN: &str = "[[rule]]\nname = \"five\"\naction = \"drop\"\nvlan = 5\n";
-const LEFT_OUT: &str = "SYNs of an attack are not answered with cookies, and the next step is taken at once";
+const LEFT_OUT: &str = "SYNs of an attack are not challenged, and the next step is taken at once";
 
 /// Both ends in the host's namespace, and up; the shield of the bed is to be on the first.
 fn pair_in_the_host(bed: &mut Bed) -> (String, String) {
@@ -22,19 +22,26 @@ fn pair_in_the_host(bed: &mut Bed) -> (String, String) {
 }
 
 #[test]
-fn generic_mode_challenges_nobody() {
+fn generic_mode_authenticates_sources() {
     let Some(mut bed) = bed("eksia") else { return };
     let rules = bed.rules(CHALLENGE);
-    let refused = bed.refused(&bed.interface, &rules, &["--xdp", "generic"]);
-    for part in ["the rule \"web\" challenges", "generic XDP", "use native XDP", "tcp_syncookies=2"] {
-        assert!(refused.contains(part), "{part}: {refused}");
-    }
-    bed.rules(PROTECT);
     bed.run(&rules, &["--xdp", "generic"]);
-    assert!(bed.log().contains(LEFT_OUT) && bed.log().contains("generic XDP"), "{}", bed.log());
-    bed.rules(CHALLENGE);
-    assert_eq!(bed.shield(&["reload", &bed.interface]).status.code(), Some(2), "nor after a reload");
-    assert!(bed.connects(), "the rules before hold");
+    assert_eq!(bed.status()["challenge"]["way"], "sources");
+    assert!(bed.connects());
+    assert_eq!(bed.status()["totals"]["challenged"], 2, "a SYN and a RST");
+    bed.stop();
+}
+
+#[test]
+fn where_the_kernel_takes_no_cookies_sources_are_authenticated() {
+    let Some(mut bed) = bed("eksif") else { return };
+    bed.host.set_sysctl("net.ipv4.tcp_syncookies", "0").expect("a setting");
+    let rules = bed.rules(CHALLENGE);
+    bed.run(&rules, &[]);
+    let status = bed.status();
+    assert_eq!(status["challenge"]["way"], "sources");
+    assert!(status["challenge"]["why"].as_str().is_some_and(|why| why.contains("tcp_syncookies")), "{status}");
+    assert!(bed.connects());
     bed.stop();
 }
 

@@ -61,9 +61,42 @@ pub struct ShieldStatus {
     pub sources: Vec<SourceStatus>,
     /// Attacks that go on, with what is done about them.
     pub attacks: Vec<AttackStatus>,
+    /// How SYNs that are challenged are answered, or would be; none: none are, or the shield stands between two interfaces.
+    #[serde(default)]
+    pub challenge: Option<ChallengeStatus>,
     /// What is not as it should be, in words.
     #[serde(default)]
     pub warnings: Vec<String>,
+}
+
+/// How SYNs that are challenged are answered.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChallengeStatus {
+    /// One of the two ways.
+    pub way: ChallengeWay,
+    /// What decided about it, in words.
+    pub why: String,
+}
+
+/// The ways in which a SYN is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChallengeWay {
+    /// By a SYN cookie: the connection is made of the ACK.
+    Cookies,
+    /// By a question that shows whether its source exists: the next SYN goes to the kernel, which makes the connection.
+    Sources,
+}
+
+impl ChallengeStatus {
+    /// In a sentence.
+    pub fn text(&self) -> String {
+        let way = match self.way {
+            ChallengeWay::Cookies => "SYNs are answered with cookies",
+            ChallengeWay::Sources => "sources are authenticated",
+        };
+        format!("challenge: {way}, because {}", self.why)
+    }
 }
 
 impl ShieldStatus {

@@ -89,6 +89,9 @@ pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
     if let Some(refused) = &status.refused {
         text += &format!("the last reload was refused: {refused}\n");
     }
+    if let Some(challenge) = &status.challenge {
+        text += &look.paragraph(&format!("{}.", challenge.text()));
+    }
     for warning in &status.warnings {
         text += &look.paragraph(&format!("warning: {warning}"));
     }

@@ -51,6 +51,7 @@ fn attacked() -> ShieldStatus {
         loaded: "2026-01-02T03:00:00Z".into(),
         reloads: 0,
         refused: None,
+        challenge: None,
         rules: vec![
             rule("management:neighbours", "pass", 12, 0, 0.2),
             rule("management:session", "pass", 4_711, 0, 13.0),

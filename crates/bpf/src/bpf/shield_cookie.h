@@ -10,6 +10,10 @@
  * cookie of its addresses and ports. A client answers with a RST of just that number (RFC 9293, 3.10.7.3) and tries again; a
  * source that sent such a RST is known, and its packets pass.
  *
+ * Sources mode: the same for this machine itself, where a cookie would not do: where netfilter has rules, which have to meet the SYN
+ * and the SYN-ACK of every connection, and where the kernel or the driver cannot make connections of cookies. The second SYN goes to the
+ * kernel, which makes the connection by itself.
+ *
  * An answer is never longer than its question by more than the 4 bytes of the MSS option that every SYN-ACK has (a factor of 1.06 at
  * most, 1 for frames of least size), and there is at most one.
  *
@@ -22,7 +26,7 @@
  *   right cookie get no RST.
  * - Gateway: the first connection of a source takes two more packets and, with Linux clients, some 10 ms; clients of other systems try
  *   again after their retransmission time, a second or more, and so does Linux if a new minute began in between. A firewall before the
- *   client that drops what it thinks invalid keeps it out. Who can see a known source's address can spoof it.
+ *   client that drops what it thinks invalid keeps it out; Linux's connection tracking thinks so before 6.2. Who can see a known source's address can spoof it.
  */
 #pragma once
 
@@ -64,6 +68,13 @@ __noinline int shield_challenge_packet(struct xdp_md *ctx)
 		for (i = 0; i < 6; i++)
 			if (eth->h_dest[i] != cookie_mac[i])
 				return -1;
+	}
+	if (cookie_mode == SHIELD_COOKIE_SOURCES) {
+		if (cookie_no_destination(p) || cookie_to_itself(p)) {
+			cpu->count.odd++;
+			return XDP_DROP;
+		}
+		return cookie_gateway(ctx, p, cpu, tcp);
 	}
 	/* Two tags: the stack's tc hook sees such a frame with one tag still on, where no connection can be made of it. */
 	if (p->ip_at > sizeof(*eth) + 4)

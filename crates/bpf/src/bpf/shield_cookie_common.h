@@ -7,13 +7,13 @@
 #include "shield_connected.h"
 #include "shield_cookie_reply.h"
 
-enum shield_cookie_mode { SHIELD_COOKIE_OFF, SHIELD_COOKIE_HOST, SHIELD_COOKIE_GATEWAY };
+enum shield_cookie_mode { SHIELD_COOKIE_OFF, SHIELD_COOKIE_HOST, SHIELD_COOKIE_GATEWAY, SHIELD_COOKIE_SOURCES };
 
 /* enum shield_cookie_mode. */
 const volatile __u32 cookie_mode = SHIELD_COOKIE_OFF;
 /* The interface sends by bpf_redirect instead of XDP_TX: a veth, whose peer takes XDP_TX only while it runs an XDP program itself. */
 const volatile bool cookie_by_redirect = false;
-/* Host mode: the MAC address that packets for this host have; frames to others are left alone. Only if cookie_mac_known. */
+/* Host and sources mode: the MAC address that packets for this host have; frames to others are left alone. Only if cookie_mac_known. */
 const volatile __u8 cookie_mac[6] = {};
 const volatile bool cookie_mac_known = false;
 /* Host mode: TCP to ports without listener or connection is dropped instead of passed to the stack. */
@@ -32,16 +32,18 @@ const volatile __u16 cookie_window = 64240;
 const volatile __u8 cookie_wscale = 7;
 /* Where struct tcp_sock has is_mptcp, in bytes; 0: nowhere. */
 const volatile __u16 cookie_mptcp_at = 0;
-/* Gateway mode: seconds that a source stays known after its last SYN. */
+/* Gateway and sources mode: seconds that a source stays known after its last SYN. */
 const volatile __u32 cookie_known_s = 600;
-/* Gateway mode: 2^this seconds are not fewer than cookie_known_s. */
+/* Likewise: 2^this seconds are not fewer than cookie_known_s. */
 const volatile __u8 cookie_turn_shift = 10;
+/* Sources mode: until then (CLOCK_MONOTONIC in ns) ACKs with right cookies are let in: handshakes that host mode began. 0: none. */
+const volatile __u64 cookie_until_ns = 0;
 /* Gateway mode: packets other than SYNs of unknown sources are dropped instead of passed. */
 const volatile bool cookie_strict = false;
 
 /* What one CPU did. */
 struct shield_cookie_count {
-	/* SYNs answered: host mode with a cookie, gateway mode with a question. */
+	/* SYNs answered: host mode with a cookie, gateway and sources mode with a question. */
 	__u64 answered;
 	/* ACKs with a right cookie, and dropped ones. */
 	__u64 right;
@@ -56,7 +58,7 @@ struct shield_cookie_count {
 	__u64 odd;
 	/* SYNs that could not be answered (the frame could not be resized, the helper failed): dropped. */
 	__u64 failed;
-	/* Gateway: sources that became known; SYNs of known sources; dropped packets of unknown ones. */
+	/* Gateway and sources: sources that became known; SYNs of known sources; dropped packets of unknown ones. */
 	__u64 proved;
 	__u64 known;
 	__u64 unknown;

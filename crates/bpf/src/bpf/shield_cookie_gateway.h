@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* Gateway mode: sources that show that they exist. The same in Rust for packet rings: crates/shield/src/between/ring/asking.rs; a test holds
+/* Gateway and sources mode: sources that show that they exist. The same in Rust for packet rings: crates/shield/src/between/ring/asking.rs; a test holds
  * the two together. */
 #pragma once
 
 #include "shield_cookie_common.h"
+#include "shield_cookie_host.h"
 
 /* Sources that have proved that they exist, with the second (coarse monotonic) of their last SYN. */
 struct {
@@ -113,7 +114,8 @@ static __always_inline int cookie_gateway(struct xdp_md *ctx, struct shield_pack
 	__u8 flags = p->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN);
 	__u32 now = cookie_now(), number, *seen, off;
 	struct shield_reply *reply = &cpu->work.reply;
-	__be32 seq = tcp->seq;
+	__be32 seq = tcp->seq, ack = tcp->ack_seq;
+	__u8 doff = tcp->doff;
 	__u8 *stamp = cookie_stamp(p);
 	__s64 cookie;
 
@@ -133,11 +135,15 @@ static __always_inline int cookie_gateway(struct xdp_md *ctx, struct shield_pack
 		return XDP_DROP;
 	}
 	if (flags != TCP_SYN && flags != TCP_RST) {
+		if (cookie_mode == SHIELD_COOKIE_SOURCES)
+			return cookie_begun(ctx, p, cpu, seq, ack, doff, flags);
 		if (!cookie_strict)
 			return -1;
 		cpu->count.unknown++;
 		return XDP_DROP;
 	}
+	if (cookie_mode == SHIELD_COOKIE_SOURCES && flags == TCP_SYN && cookie_passes_by(ctx, p, cpu))
+		return -1;
 	cookie = cookie_make(&cpu->work, p, 0, 536);
 	if (cookie < 0) {
 		cpu->count.failed++;
@@ -157,8 +163,8 @@ static __always_inline int cookie_gateway(struct xdp_md *ctx, struct shield_pack
 		cpu->count.proved++;
 		return XDP_DROP;
 	}
-	/* Not one that the client could take for right, not even with data in its SYN. */
-	if (number - bpf_ntohl(seq) - 1 < 0x10000)
+	/* One that acknowledges less than the SYN: no client takes it for right, and connection tracking on the way lets it through as a late one. */
+	if ((__s32)(number - bpf_ntohl(seq)) > 0)
 		number += 0x80000000;
 	reply->flags = TCP_SYN | TCP_ACK;
 	reply->seq = seq;

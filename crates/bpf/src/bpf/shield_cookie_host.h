@@ -282,6 +282,37 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct shield_packe
 	return -1;
 }
 
+/* Whether the packet crosses this machine. Asked once a tick for a destination that it does not cross to. */
+static __always_inline bool cookie_passes_by(struct xdp_md *ctx, const struct shield_packet *p, struct shield_cookie_cpu *cpu)
+{
+	if (connected_listens(cpu->listeners, p))
+		return false;
+	if (cookie_crosses(ctx, &cpu->work, p))
+		return true;
+	connected_listening(cpu->listeners, p);
+	return false;
+}
+
+/*
+ * Sources mode: what a source that is not known yet sends beside SYNs and RSTs. It passes: to a connection that was there before, or to
+ * nothing. But an ACK that ends a handshake which host mode began is let in as there.
+ */
+static __always_inline int cookie_begun(struct xdp_md *ctx, struct shield_packet *p, struct shield_cookie_cpu *cpu,
+					__be32 seq_be, __be32 ack_be, __u8 doff, __u8 flags)
+{
+	__u32 seq = bpf_ntohl(seq_be) - 1, number = bpf_ntohl(ack_be) - 1;
+
+	if (!cookie_until_ns || bpf_ktime_get_coarse_ns() >= cookie_until_ns)
+		return -1;
+	if ((flags != TCP_ACK && flags != (TCP_ACK | TCP_FIN)) || p->fragment != SHIELD_WHOLE || p->ip_at > sizeof(struct ethhdr) + 4)
+		return -1;
+	if (cookie_socket(ctx, &cpu->work, p) != BPF_TCP_LISTEN || cookie_passes_by(ctx, p, cpu))
+		return -1;
+	if (!cookie_is_right(&cpu->work, p, seq, number) && !connected_began(cpu->fresh, p, seq, number))
+		return -1;
+	return cookie_finish(ctx, p, cpu, seq_be, ack_be, doff);
+}
+
 static __always_inline int cookie_host(struct xdp_md *ctx, struct shield_packet *p, struct shield_cookie_cpu *cpu,
 				       struct tcphdr *tcp)
 {

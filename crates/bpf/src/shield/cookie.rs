@@ -36,7 +36,7 @@ const HEADERS_V6: u16 = 60;
 const MSS_MIN_V4: u16 = 536;
 const MSS_MIN_V6: u16 = 1220;
 
-/// Which of the two ways.
+/// Which of the three ways.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CookieMode {
     /// The protected server is this host: SYNs are answered by the kernel's own cookies, and [`super::ShieldAck`] makes connections of
@@ -44,6 +44,20 @@ pub enum CookieMode {
     Host(HostCookies),
     /// The protected servers are behind a gateway: sources must show that they exist before their SYNs pass.
     Gateway(GatewayCookies),
+    /// The protected server is this host, and its kernel must see the SYN of every connection: sources must show that they exist as for
+    /// a gateway, then their SYNs pass.
+    Sources(SourceCookies),
+}
+
+/// How sources show that they exist to this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceCookies {
+    /// As for a gateway; never strict, as there are connections of before.
+    pub known_s: u32,
+    /// Until then (CLOCK_MONOTONIC in ns) ACKs that bring back cookies of [`CookieMode::Host`] are let in as there; 0: none are.
+    pub until_ns: u64,
+    /// How they are let in, and the interface's MAC address.
+    pub host: HostCookies,
 }
 
 /// What SYN-ACKs of this host say.
@@ -89,24 +103,13 @@ impl Default for HostCookies {
 }
 
 impl HostCookies {
-    /// As the kernel would answer on `interface`: its MAC address and MTU, and the settings net.ipv4.tcp_* of this thread's network namespace.
+    /// Whether the kernel makes connections of cookies in this thread's network namespace.
     ///
     /// # Errors
-    /// As for [`ShieldAck::needs`]. [`XdpError::Unsupported`] if net.ipv4.tcp_syncookies is 0: then the kernel makes no connection of a cookie.
-    /// [`XdpError::System`] if something cannot be read.
-    pub fn of(interface: &str) -> Result<Self, XdpError> {
+    /// As for [`ShieldAck::needs`]. [`XdpError::Unsupported`] if net.ipv4.tcp_syncookies is 0. [`XdpError::System`] if that cannot be read.
+    pub fn needs(interface: &str) -> Result<(), XdpError> {
         ShieldAck::needs()?;
-        let failed = |operation| {
-            let interface = interface.to_owned();
-            move |source| XdpError::System { interface, operation, source }
-        };
-        let setting = |name: &str| -> Result<Vec<u64>, XdpError> {
-            let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"));
-            let text = text.map_err(failed("read net.ipv4.tcp_* for SYN cookies"))?;
-            Ok(text.split_whitespace().filter_map(|n| n.parse().ok()).collect())
-        };
-        let first = |name: &str| setting(name).map(|all| all.first().copied().unwrap_or(0));
-        if first("tcp_syncookies")? == 0 {
+        if settings("tcp_syncookies").map_err(failed_on(interface, SETTINGS))?.first() == Some(&0) {
             return Err(XdpError::Unsupported {
                 interface: interface.to_owned(),
                 program: PROGRAM,
@@ -116,6 +119,17 @@ impl HostCookies {
                         .into(),
             });
         }
+        Ok(())
+    }
+
+    /// As the kernel would answer on `interface`: its MAC address and MTU, and the settings net.ipv4.tcp_* of this thread's network namespace.
+    ///
+    /// # Errors
+    /// [`XdpError::System`] if something cannot be read.
+    pub fn of(interface: &str) -> Result<Self, XdpError> {
+        let failed = |operation| failed_on(interface, operation);
+        let setting = |name: &str| settings(name).map_err(failed(SETTINGS));
+        let first = |name: &str| setting(name).map(|all| all.first().copied().unwrap_or(0));
         // Not from /sys, which may show another namespace than that of this thread.
         let mtu = sys::xsk::interface_mtu(interface).map_err(failed("read the MTU"))?;
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
@@ -136,6 +150,19 @@ impl HostCookies {
     }
 }
 
+const SETTINGS: &str = "read net.ipv4.tcp_* for SYN cookies";
+
+/// The numbers of a setting net.ipv4.* of this thread's namespace.
+fn settings(name: &str) -> io::Result<Vec<u64>> {
+    let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"))?;
+    Ok(text.split_whitespace().filter_map(|n| n.parse().ok()).collect())
+}
+
+fn failed_on(interface: &str, operation: &'static str) -> impl FnOnce(io::Error) -> XdpError {
+    let interface = interface.to_owned();
+    move |source| XdpError::System { interface, operation, source }
+}
+
 /// The MAC address of an interface of this thread's namespace; none for those whose addresses are of another kind.
 fn mac(interface: &str) -> io::Result<Option<[u8; 6]>> {
     let mut all = nix::ifaddrs::getifaddrs()?.filter(|a| a.interface_name == interface);
@@ -143,7 +170,7 @@ fn mac(interface: &str) -> io::Result<Option<[u8; 6]>> {
     Ok(mac.filter(|mac| *mac != [0; 6]))
 }
 
-/// How sources show that they exist.
+/// How sources show that they exist to a gateway.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayCookies {
     /// Seconds that a source stays known after its last SYN.
@@ -194,13 +221,13 @@ pub struct Cookies {
 }
 
 impl Cookies {
-    /// For `interface`, with room for `sources` known sources per family (gateway mode; about 80 bytes each): the ones that were not
+    /// For `interface`, with room for `sources` known sources per family (all but host mode; about 80 bytes each): the ones that were not
     /// heard of for longest make room for new ones.
     ///
     /// # Errors
     /// [`XdpError::Map`] if the maps cannot be made; [`XdpError::System`] if the interface's driver cannot be asked for.
     pub fn create(interface: &str, mode: CookieMode, sources: u32) -> Result<Self, XdpError> {
-        let room = if matches!(mode, CookieMode::Gateway(_)) { sources.max(1) } else { 1 };
+        let room = if matches!(mode, CookieMode::Host(_)) { 1 } else { sources.max(1) };
         let maps = [
             new(V4, MapType::LruHash, 4, 4, room)?,
             new(V6, MapType::LruHash, 8, 4, room)?,
@@ -235,6 +262,33 @@ impl Cookies {
             return Err(other_version(&dir.join(COUNTS)));
         }
         Ok(Some(Self { mode, by_redirect: by_redirect(interface)?, maps: maps.into() }))
+    }
+
+    /// Makes room for `sources` known sources per family, if the maps were made without; they are kept under `dir` in the place of those.
+    ///
+    /// # Errors
+    /// [`XdpError::Map`] if the maps cannot be made, [`XdpError::Pin`] with the path.
+    pub fn make_room(&mut self, sources: u32, dir: &Path) -> Result<(), XdpError> {
+        if self.map(V4)?.max_entries() > 1 {
+            return Ok(());
+        }
+        let mut maps = Vec::new();
+        for (name, map) in self.maps.iter() {
+            let path = dir.join(name);
+            if ![V4, V6].contains(name) {
+                let again = MapHandle::try_from(map).map_err(|e| failed("make room for known sources", &e))?;
+                maps.push((*name, again));
+                continue;
+            }
+            let (name, mut map) = new(name, MapType::LruHash, map.key_size(), 4, sources.max(2))?;
+            match fs::remove_file(&path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(XdpError::pin("remove", &path, e)),
+                _ => map.pin(&path).map_err(|e| XdpError::pin("pin a map as", &path, to_io(&e)))?,
+            }
+            maps.push((name, map));
+        }
+        self.maps = maps.into();
+        Ok(())
     }
 
     /// The same maps, another way.
@@ -334,28 +388,18 @@ impl Cookies {
         match &self.mode {
             CookieMode::Host(host) => {
                 knobs.cookie_mode = 1;
-                knobs.cookie_mac_known = host.mac.is_some();
-                knobs.cookie_mac = host.mac.unwrap_or_default();
-                knobs.cookie_drop_unlistened = host.drop_unlistened;
-                knobs.cookie_mptcp_at = mptcp_at();
-                knobs.cookie_timestamps = host.timestamps;
-                knobs.cookie_sack = host.sack;
-                knobs.cookie_scaling = host.scaling;
-                knobs.cookie_ecn = host.ecn;
-                knobs.cookie_mss_v4 = host.mss_v4;
-                knobs.cookie_mss_v6 = host.mss_v6;
-                knobs.cookie_window = host.window;
-                knobs.cookie_wscale = host.window_shift.min(14);
+                host.set(knobs);
             }
             CookieMode::Gateway(gateway) => {
                 knobs.cookie_mode = 2;
-                // The program compares signed numbers.
-                // The program's seconds are of 2^30 ns.
-                let known_s =
-                    (u64::from(gateway.known_s) * 1_000_000_000).div_ceil(1 << 30).min(i32::MAX as u64) as u32;
-                knobs.cookie_known_s = known_s;
-                knobs.cookie_turn_shift = known_s.next_power_of_two().ilog2() as u8;
+                set_known(knobs, gateway.known_s);
                 knobs.cookie_strict = gateway.strict;
+            }
+            CookieMode::Sources(sources) => {
+                knobs.cookie_mode = 3;
+                set_known(knobs, sources.known_s);
+                knobs.cookie_until_ns = sources.until_ns;
+                sources.host.set(knobs);
             }
         }
     }
@@ -364,6 +408,30 @@ impl Cookies {
         let found = self.maps.iter().find(|(name, _)| *name == wanted);
         found.map(|(_, map)| map).ok_or_else(|| XdpError::Setting(format!("the program has no map {wanted}")))
     }
+}
+
+impl HostCookies {
+    fn set(&self, knobs: &mut rodata) {
+        knobs.cookie_mac_known = self.mac.is_some();
+        knobs.cookie_mac = self.mac.unwrap_or_default();
+        knobs.cookie_drop_unlistened = self.drop_unlistened;
+        knobs.cookie_mptcp_at = mptcp_at();
+        knobs.cookie_timestamps = self.timestamps;
+        knobs.cookie_sack = self.sack;
+        knobs.cookie_scaling = self.scaling;
+        knobs.cookie_ecn = self.ecn;
+        knobs.cookie_mss_v4 = self.mss_v4;
+        knobs.cookie_mss_v6 = self.mss_v6;
+        knobs.cookie_window = self.window;
+        knobs.cookie_wscale = self.window_shift.min(14);
+    }
+}
+
+fn set_known(knobs: &mut rodata, known_s: u32) {
+    // The program's seconds are of 2^30 ns, and it compares signed numbers.
+    let known_s = (u64::from(known_s) * 1_000_000_000).div_ceil(1 << 30).min(i32::MAX as u64) as u32;
+    knobs.cookie_known_s = known_s;
+    knobs.cookie_turn_shift = known_s.next_power_of_two().ilog2() as u8;
 }
 
 /// Where struct tcp_sock says that a listener takes MPTCP; 0: this kernel has none.

@@ -173,8 +173,25 @@ impl Bed {
 
     /// `ip` in the host.
     pub fn ip(&self, arguments: &str) {
-        let done = Command::new("ip").args(["-n", self.host.name()]).args(arguments.split(' ')).output().expect("ip");
+        Self::ip_in(&self.host, arguments);
+    }
+
+    /// `ip` in a namespace.
+    pub fn ip_in(space: &Namespace, arguments: &str) {
+        let done = Command::new("ip").args(["-n", space.name()]).args(arguments.split(' ')).output().expect("ip");
         assert!(done.status.success(), "ip {arguments}: {}", said(&done));
+    }
+
+    /// The client's interface.
+    pub fn client_interface(&self) -> &str {
+        &self.client_interface
+    }
+
+    /// A program inside a namespace, which shares /sys with everybody else.
+    pub fn inside(space: &Namespace, program: &str) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net=/run/netns/{}", space.name())).arg(program).stdin(Stdio::null());
+        command
     }
 
     pub fn wait(&self, what: &str, is_so: impl Fn() -> bool) {

@@ -5,6 +5,7 @@
 //! [`StackCounters::unread`]; the rest is there.
 
 mod conntrack;
+mod hooks;
 mod links;
 mod nft;
 mod nft_text;
@@ -20,6 +21,7 @@ mod unread;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use conntrack::Conntrack;
+pub use hooks::Hooks;
 pub use links::{Link, PortState, XdpMode};
 pub use nft::{Chain, ChainKey, Rule, RuleKey, Rules, Verdict};
 pub use nic::{NicLoss, NicLosses, QueueLosses};

@@ -200,19 +200,9 @@ impl Rules {
 /// # Errors
 /// When the kernel refuses (it takes CAP_NET_ADMIN).
 pub(super) fn read(netfilter: &mut Netlink) -> io::Result<Option<Rules>> {
-    let mut rules = Rules::default();
+    let Some(generation) = generation(netfilter)? else { return Ok(None) };
+    let mut rules = Rules { generation, ..Rules::default() };
     let body = [0; NFGENMSG_BYTES];
-    let asked = netfilter.ask(GETGEN, PLAIN | 4, &body, |kind, payload| {
-        if kind == NEWGEN {
-            let id = attribute(payload, GEN_ID).and_then(|v| be32(&v));
-            rules.generation = id.unwrap_or(0);
-        }
-    });
-    match asked {
-        // No such subsystem: EINVAL by nfnetlink, EOPNOTSUPP by some kernels.
-        Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => return Ok(None),
-        other => other?,
-    }
     netfilter.ask(GETTABLE, DUMP, &body, |kind, payload| {
         if kind == NEWTABLE {
             rules.tables.extend(parse_table(payload));
@@ -242,6 +232,24 @@ pub(super) fn read(netfilter: &mut Netlink) -> io::Result<Option<Rules>> {
         give_named(&mut rules, &named, &counters);
     }
     Ok(Some(rules))
+}
+
+/// The number of the rules of now, another one after each change; none when this kernel has no nftables.
+///
+/// # Errors
+/// As for [`read`].
+pub(super) fn generation(netfilter: &mut Netlink) -> io::Result<Option<u32>> {
+    let mut generation = 0;
+    let asked = netfilter.ask(GETGEN, PLAIN | 4, &[0; NFGENMSG_BYTES], |kind, payload| {
+        if kind == NEWGEN {
+            generation = attribute(payload, GEN_ID).and_then(|v| be32(&v)).unwrap_or(0);
+        }
+    });
+    match asked {
+        // No such subsystem: EINVAL by nfnetlink, EOPNOTSUPP by some kernels.
+        Err(e) if matches!(e.raw_os_error(), Some(libc::EINVAL | libc::EOPNOTSUPP)) => Ok(None),
+        other => other.map(|()| Some(generation)),
+    }
 }
 
 /// Family, table and name of a named counter.

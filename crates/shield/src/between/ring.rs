@@ -328,6 +328,7 @@ impl RingGateway {
             rates: None,
             sources: self.watchman.as_ref().map_or_else(Vec::new, Watchman::sources),
             attacks: self.watchman.as_ref().map_or_else(Vec::new, |watchman| watchman.attacks.clone()),
+            challenge: None,
             warnings: self.warnings(),
         }
     }

@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use bpf::shield::{CookieMode, Cookies, GatewayCookies, HostCookies, ShieldAck};
+use bpf::shield::{CookieMode, Cookies, ShieldAck};
 
-use super::{session, settings::Settings};
+use super::{challenge::Choice, session, settings::Settings};
 use crate::{
     error::ShieldError,
     rules::{Action, Rule, file::RuleFile},
@@ -12,7 +12,7 @@ use crate::{
 
 /// Pin of the program that makes connections of right cookies.
 const ACK: &str = "ack";
-/// Sources of each family that a gateway remembers to exist: about 20 MB each.
+/// Sources of each family that are remembered to exist: about 20 MB each.
 const KNOWN_SOURCES: u32 = 1 << 18;
 
 /// Whether SYN cookies are needed.
@@ -26,14 +26,16 @@ pub(super) fn challenge(rules: &[Rule]) -> bool {
 }
 
 /// The maps of the cookies: those that a process before this one left, or new ones.
-pub(super) fn cookies(settings: &Settings) -> Result<Cookies, ShieldError> {
-    let mode = match settings.between {
-        None => CookieMode::Host(HostCookies::of(&settings.interface)?),
-        Some(_) => CookieMode::Gateway(GatewayCookies::default()),
-    };
+pub(super) fn cookies(settings: &Settings, choice: &Choice) -> Result<Cookies, ShieldError> {
+    let mode = choice.mode(settings)?;
     let pins = &settings.places.pins;
     let cookies = match Cookies::open(&settings.interface, mode.clone(), pins)? {
-        Some(cookies) => cookies,
+        Some(mut cookies) => {
+            if !is_host(&cookies) {
+                cookies.make_room(KNOWN_SOURCES, pins)?;
+            }
+            cookies
+        }
         None => {
             let cookies = Cookies::create(&settings.interface, mode, KNOWN_SOURCES)?;
             cookies.pin(pins)?;
@@ -52,9 +54,11 @@ pub(super) fn cookies(settings: &Settings) -> Result<Cookies, ShieldError> {
 /// # Errors
 /// The connections cannot be read; then the program looks for that of each SYN, which costs time under a flood and nothing else.
 pub(super) fn know_connections(cookies: Option<&Cookies>, challenge: bool) -> Result<(), ShieldError> {
-    let Some(cookies) = cookies.filter(|cookies| is_host(cookies)) else { return Ok(()) };
+    let Some(cookies) = cookies.filter(|cookies| !matches!(cookies.mode(), CookieMode::Gateway(_))) else {
+        return Ok(());
+    };
     let connected = cookies.connected()?;
-    if challenge {
+    if challenge && is_host(cookies) {
         return connected.renew(session::connections);
     }
     connected.doubt();
@@ -70,21 +74,38 @@ fn is_host(cookies: &Cookies) -> bool {
     matches!(cookies.mode(), CookieMode::Host(_))
 }
 
-/// The program that makes connections of the ACKs with right cookies, kept beside the others; a gateway needs none.
-pub(super) fn accept(settings: &Settings, cookies: Option<&Cookies>) -> Result<Option<ShieldAck>, ShieldError> {
-    if !cookies.is_some_and(is_host) {
+/// Whether a process before this one has left the program that makes connections of cookies.
+pub(super) fn accepted(settings: &Settings) -> bool {
+    settings.places.pins.join(ACK).exists()
+}
+
+/// That program is no longer needed.
+pub(super) fn accept_no_more(settings: &Settings) -> Result<(), ShieldError> {
+    let path = settings.places.pins.join(ACK);
+    match fs::remove_file(&path) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(ShieldError::Place { operation: "remove", path, source })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The program that makes connections of the ACKs with right cookies, kept beside the others. Where sources are asked there is none, but
+/// while handshakes end that cookies began.
+pub(super) fn accept(
+    settings: &Settings,
+    cookies: Option<&Cookies>,
+    choice: &Choice,
+) -> Result<Option<ShieldAck>, ShieldError> {
+    let path = settings.places.pins.join(ACK);
+    if !cookies.is_some_and(|cookies| is_host(cookies) || choice.lets_handshakes_end()) {
         return Ok(None);
     }
-    let path = settings.places.pins.join(ACK);
     if path.exists() {
         if let Ok(ack) = ShieldAck::take_over(&path) {
             return Ok(Some(ack));
         }
-        fs::remove_file(&path).map_err(|source| ShieldError::Place {
-            operation: "remove",
-            path: path.clone(),
-            source,
-        })?;
+        accept_no_more(settings)?;
     }
     let ack = ShieldAck::attach(&settings.interface)?;
     ack.pin(&path)?;

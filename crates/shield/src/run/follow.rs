@@ -2,7 +2,8 @@
 
 use std::net::IpAddr;
 
-use bpf::shield::{CookieMode, Cookies, HostCookies, ShieldLink};
+use bpf::shield::{CookieMode, Cookies, HostCookies, ShieldLink, SourceCookies};
+use model::shield::ChallengeStatus;
 
 use super::{answers, guard::Guard, interface, making::own_addresses};
 use crate::{
@@ -54,7 +55,7 @@ impl Guard {
     /// As for [`Guard::reload`].
     pub fn follow_host(&mut self) -> Result<Option<String>, ShieldError> {
         let told = match self.cookies.as_ref().map(Cookies::mode) {
-            Some(CookieMode::Host(host)) => Some(host.clone()),
+            Some(CookieMode::Host(host) | CookieMode::Sources(SourceCookies { host, .. })) => Some(host.clone()),
             _ => None,
         };
         let before = [&told, &self.host].into_iter().flatten();
@@ -68,10 +69,64 @@ impl Guard {
         if told.is_some()
             && let Some(cookies) = &mut self.cookies
         {
-            *cookies = cookies.with(CookieMode::Host(now));
+            *cookies = cookies.with(self.choice.mode(&self.settings)?);
         }
         self.hold(self.file.clone(), None, false)?;
         Ok(Some(format!("{} has another {what}: SYNs are answered accordingly from now on", self.link.interface())))
+    }
+
+    /// How SYNs are answered, or would be in an attack; none: rules and ladders do not challenge, or sources are asked between two interfaces.
+    pub fn challenge(&self) -> Option<&ChallengeStatus> {
+        self.choice.now.as_ref().filter(|_| self.cookies.is_some() || self.host.is_some())
+    }
+
+    /// Answers SYNs the other way when netfilter came to have rules, or has none any more. What was done, in words.
+    ///
+    /// # Errors
+    /// As for [`Guard::reload`]; the way of before goes on, and it is tried again.
+    pub fn follow_challenge(&mut self) -> Result<Option<String>, ShieldError> {
+        if self.settings.between.is_some() {
+            return Ok(None);
+        }
+        if self.choice.until_ns != 0 && !self.choice.lets_handshakes_end() {
+            self.choice.until_ns = 0;
+            if !self.choice.is_cookies() {
+                self.ack = None;
+                answers::accept_no_more(&self.settings)?;
+            }
+        }
+        let unmarked = || self.cookies.as_ref()?.counts().ok().map(|counts| counts.unmarked > 0);
+        let unmarked = unmarked().unwrap_or(false);
+        let next = self.choice.look(&self.settings, unmarked);
+        if next == self.choice.now {
+            return Ok(None);
+        }
+        let before = (std::mem::replace(&mut self.choice.now, next), self.choice.until_ns, self.cookies.clone());
+        let other_way = before.0.as_ref().map(|now| now.way) != self.choice.now.as_ref().map(|now| now.way);
+        if other_way
+            && (self.cookies.is_some() || self.host.is_some())
+            && let Err(error) = self.answer_otherwise()
+        {
+            (self.choice.now, self.choice.until_ns, self.cookies) = before;
+            return Err(error);
+        }
+        Ok(self.challenge().map(ChallengeStatus::text))
+    }
+
+    fn answer_otherwise(&mut self) -> Result<(), ShieldError> {
+        match self.choice.is_cookies() {
+            true => self.choice.until_ns = 0,
+            false if self.ack.is_some() => self.choice.let_handshakes_end(),
+            false => {}
+        }
+        if self.cookies.is_some() {
+            let cookies = answers::cookies(&self.settings, &self.choice)?;
+            if self.ack.is_none() {
+                self.ack = answers::accept(&self.settings, Some(&cookies), &self.choice)?;
+            }
+            self.cookies = Some(cookies);
+        }
+        self.hold(self.file.clone(), None, false)
     }
 
     /// Makes the allow-list anew when this machine has other addresses: a shield that starts with the machine comes before them. Whether it
@@ -142,9 +197,8 @@ impl Guard {
         warnings.extend(self.settings.between.as_ref().and_then(unlike_mtus));
         let host = self.cookies.as_ref().filter(|cookies| matches!(cookies.mode(), CookieMode::Host(_)));
         let counts = host.and_then(|cookies| cookies.counts().ok()).unwrap_or_default();
-        warnings.extend(unmarked_acks(self.link.interface(), counts.unmarked));
         warnings.extend(left_to_the_kernel(counts.multipath));
-        if host.is_some()
+        if self.settings.between.is_none()
             && self.challenges()
             && let Err(error) = interface::answers(&self.settings)
         {
@@ -188,15 +242,6 @@ pub(crate) fn still_by(before: &str, now: &str) -> String {
         "{before} is called {now} now, and its shield still goes by the old name (`evenkeel shield status {before}`): what is set on the interface by its name is \
          not looked after, so give it its name back or start the shield again"
     )
-}
-
-fn unmarked_acks(interface: &str, frames: u64) -> Option<String> {
-    (frames > 0).then(|| {
-        format!(
-            "{frames} ACKs with a right SYN cookie were dropped: the driver of {interface} cannot hand XDP metadata to the stack, so that challenged clients do not \
-             get in; use a `limit` with `per-source` and net.ipv4.tcp_syncookies=2, or challenge on a machine in front of this one"
-        )
-    })
 }
 
 /// XDP hands a frame to the other interface whatever its size, and that drops what is larger than it takes.
@@ -275,18 +320,5 @@ mod tests {
         assert_eq!(other(|now| now.mac = Some([2; 6])), "MAC address");
         assert_eq!(other(|now| now.mss_v4 = 1360), "MTU");
         assert_eq!(other(|now| now.sack = false), "setting net.ipv4.tcp_*");
-    }
-
-    #[test]
-    fn acks_that_are_lost_for_want_of_metadata_are_warned_of() {
-        assert_eq!(unmarked_acks("eth0", 0), None);
-        let said = unmarked_acks("eth0", 7).unwrap();
-        assert!(
-            said.starts_with("7 ACKs")
-                && said.contains("eth0")
-                && said.contains("in front of this one")
-                && !said.contains("generic"),
-            "{said}"
-        );
     }
 }

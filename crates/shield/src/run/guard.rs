@@ -8,6 +8,7 @@ use super::{
     ahead::Ahead,
     answers::{accept, challenge, challenges, cookies, know_connections},
     asked::Asked,
+    challenge::Choice,
     heart::Heart,
     interface,
     lock::Lock,
@@ -34,6 +35,8 @@ pub struct Guard {
     pub(super) second: Option<ShieldLink>,
     pub(super) sides: Option<Sides>,
     pub(super) cookies: Option<Cookies>,
+    /// How SYNs are answered.
+    pub(super) choice: Choice,
     /// What SYN-ACKs of the programs say that were loaded last.
     pub(super) host: Option<HostCookies>,
     pub(super) ack: Option<ShieldAck>,
@@ -144,14 +147,15 @@ impl Guard {
         let mut extra = plan.extra(self.watchman.as_ref()).or(mitigations).unwrap_or_else(|| self.extra.clone());
         self.notes.extend(detect::fit(&mut extra, &file.rules));
         if self.cookies.is_none() && (challenges(&file) || challenge(&extra)) {
-            let both = cookies(&self.settings).and_then(|c| Ok((accept(&self.settings, Some(&c))?, c)));
+            let both = cookies(&self.settings, &self.choice)
+                .and_then(|c| Ok((accept(&self.settings, Some(&c), &self.choice)?, c)));
             match both {
                 Ok((ack, cookies)) => (self.ack, self.cookies) = (ack, Some(cookies)),
                 Err(error) if challenges(&file) => return Err(error),
                 // What else is to be done against attacks must not wait for what cannot be.
                 Err(error) => {
                     extra.retain(|rule| rule.action != Action::Challenge);
-                    self.notes.push(format!("SYNs of the attack are not answered with cookies: {error}"));
+                    self.notes.push(format!("SYNs of the attack are not challenged: {error}"));
                 }
             }
         }
@@ -167,6 +171,7 @@ impl Guard {
             own: &own,
             memory: self.memory.clone(),
             cookies: self.cookies.clone(),
+            choice: &self.choice,
             watch: plan.config(self.watchman.as_ref()),
         };
         let (shield, read_at, job) = made.shield()?;

@@ -67,17 +67,15 @@ fn challenged(settings: &Settings, file: &RuleFile) -> Result<Option<String>, Sh
     }))
 }
 
-/// Where SYNs cannot be answered with cookies, the steps against attacks that would are left out, so that the next ones are taken at once: what
+/// Where SYNs cannot be answered, the steps against attacks that would are left out, so that the next ones are taken at once: what
 /// is to be told about it.
 fn leave_out(settings: &Settings, file: &mut RuleFile) -> Option<String> {
     if settings.between.is_some() || file.rules.protected.is_empty() {
         return None;
     }
-    let error = answers(settings).and_then(|()| Ok(HostCookies::of(&settings.interface)?)).err()?;
+    let error = answers(settings).err()?;
     let left_out = file.detection.leave_out_challenges();
-    left_out.then(|| {
-        format!("SYNs of an attack are not answered with cookies, and the next step is taken at once: {error}")
-    })
+    left_out.then(|| format!("SYNs of an attack are not challenged, and the next step is taken at once: {error}"))
 }
 
 /// Whether SYNs to this host can be answered by XDP.
@@ -86,13 +84,6 @@ fn leave_out(settings: &Settings, file: &mut RuleFile) -> Option<String> {
 /// Why not, and what to do.
 pub(super) fn answers(settings: &Settings) -> Result<(), ShieldError> {
     let interface = &settings.interface;
-    // The mark that XDP puts before a right ACK is in front of the MAC header, which generic mode has taken off when tc looks for it.
-    if settings.mode == XdpMode::Generic {
-        return Err(ShieldError::Lacking(format!(
-            "generic XDP on {interface} cannot hand an ACK with a right SYN cookie on to the server, so that challenged clients would connect and be reset: \
-             use native XDP; or a `limit` with `per-source` and net.ipv4.tcp_syncookies=2; or challenge on a machine in front of this one"
-        )));
-    }
     let peer = offloads::peer(interface)?;
     if let Some(peer) = &peer
         && bpf::takes_redirected_frames(interface)? == Some(false)

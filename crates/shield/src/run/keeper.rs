@@ -109,6 +109,13 @@ pub fn keep(
                     guard.name()
                 ))),
             }
+            match guard.follow_challenge() {
+                Ok(None) => {}
+                Ok(Some(said)) => tell(Told::Said(said)),
+                Err(error) => tell(Told::Said(format!(
+                    "the rules of netfilter have changed, and challenged SYNs are still answered as before: {error}"
+                ))),
+            }
             match guard.follow_addresses() {
                 Ok(false) => {}
                 Ok(true) => {

@@ -8,6 +8,7 @@ use model::shield::Fail;
 use super::{
     ahead::{Ahead, Job},
     answers::cookies,
+    challenge::Choice,
     memory::Memory,
     session,
     settings::Settings,
@@ -33,6 +34,7 @@ pub(super) struct Making<'a> {
     pub(super) own: &'a [IpAddr],
     pub(super) memory: Memory,
     pub(super) cookies: Option<Cookies>,
+    pub(super) choice: &'a Choice,
     pub(super) watch: Option<WatchConfig>,
 }
 
@@ -77,7 +79,7 @@ impl Making<'_> {
         let mut template = first.map_or_else(Vec::new, |first| detect::template(&self.file.detection, *first));
         let mut spare = config.clone();
         if spare.cookies.is_none() && template.iter().any(|rule| rule.action == Action::Challenge) {
-            spare.cookies = cookies(self.settings).ok();
+            spare.cookies = cookies(self.settings, self.choice).ok();
         }
         if spare.cookies.is_none() {
             // Where there can be no cookies, the step that asks for them says so when its time comes.

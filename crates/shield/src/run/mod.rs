@@ -3,6 +3,7 @@
 mod ahead;
 mod answers;
 mod asked;
+mod challenge;
 pub mod control;
 pub(crate) mod follow;
 pub mod guard;
@@ -24,6 +25,7 @@ pub(crate) mod watch;
 pub mod whose;
 
 pub use asked::{Answer, Asked, Command, Reloaded};
+pub use challenge::challenge_here;
 pub use guard::Guard;
 pub use keeper::{Ended, Signals, Told, keep};
 pub use places::Places;

@@ -6,10 +6,12 @@ use bpf::{
     XdpMode,
     shield::{Shield, ShieldLink, ShieldShared},
 };
+use model::shield::ChallengeStatus;
 
 use super::{
     ahead::Ahead,
-    answers::{accept, challenges, cookies, know_connections},
+    answers::{accept, accept_no_more, accepted, challenges, cookies, know_connections},
+    challenge::Choice,
     guard::{Guard, replace},
     heart::Heart,
     interface,
@@ -96,7 +98,11 @@ impl Guard {
         };
         let heart = Heart::start(Arc::clone(&shared))?;
         let host = interface::host(&settings, &file);
-        let cookies = challenges(&file).then(|| cookies(&settings)).transpose()?;
+        let mut choice = Choice::start(&settings);
+        if !choice.is_cookies() && accepted(&settings) {
+            choice.let_handshakes_end();
+        }
+        let cookies = challenges(&file).then(|| cookies(&settings, &choice)).transpose()?;
         let plan = Plan::of(None, &settings.interface, &file, &settings.places, Counting::Kernel, &mut notes)?;
         let own = own_addresses(&settings)?;
         let mut ahead = Ahead::new(&file.rules.protected);
@@ -110,6 +116,7 @@ impl Guard {
             own: &own,
             memory,
             cookies: cookies.clone(),
+            choice: &choice,
             watch: plan.config(None),
         };
         let (shield, read_at, job) = made.shield()?;
@@ -119,6 +126,8 @@ impl Guard {
             Some(pair) => Some(Sides::start(pair, true, &settings.places.state)?),
             None => None,
         };
+        // Before the program that has it make connections: an ACK that it does not find would be answered by a RST.
+        let ack = accept(&settings, cookies.as_ref(), &choice)?;
         let (link, second) = match links {
             Some((mut link, mut second)) => {
                 replace(&mut link, second.as_mut(), &shield)?;
@@ -129,18 +138,21 @@ impl Guard {
         let mut watchman = None;
         // It is the first.
         let _ = plan.carry_out(&mut watchman);
-        let ack = accept(&settings, cookies.as_ref())?;
+        if ack.is_none() {
+            accept_no_more(&settings)?;
+        }
         if let Err(error) = know_connections(cookies.as_ref(), challenges(&file)) {
             notes.push(error.to_string());
         }
         ahead.begin(job)?;
-        Ok(Self {
+        let mut guard = Self {
             settings,
             shared,
             link,
             second,
             sides,
             cookies,
+            choice,
             host,
             ack,
             file,
@@ -155,7 +167,10 @@ impl Guard {
             notes,
             heart,
             _lock: lock.take(),
-        })
+        };
+        let challenge = guard.challenge().map(ChallengeStatus::text);
+        guard.notes.extend(challenge);
+        Ok(guard)
     }
 }
 

@@ -122,6 +122,7 @@ fn status(memory: &Memory, link: &ShieldLink, name: String, shared: &ShieldShare
         rates: None,
         sources: Vec::new(),
         attacks: Vec::new(),
+        challenge: None,
         warnings: Vec::new(),
     }
 }
@@ -133,6 +134,7 @@ pub fn of_guard(guard: &Guard) -> ShieldStatus {
     ShieldStatus {
         attacks: watchman.map_or_else(Vec::new, |watchman| watchman.attacks.clone()),
         sources: watchman.map_or_else(Vec::new, Watchman::sources),
+        challenge: guard.challenge().cloned(),
         warnings: guard.warnings(),
         reloads,
         refused: refused.map(ToOwned::to_owned),

@@ -8,14 +8,17 @@ use std::{
 
 use anyhow::Context;
 use clap::Args;
-use model::schema::Document;
+use model::{schema::Document, shield::ChallengeStatus};
 use report::Look;
 use serde::Serialize;
 use shield::{
     compile::{self, Counters, Now},
     explain, nft,
-    rules::check::{Finding, Kind, Weight},
-    run::session,
+    rules::{
+        Action,
+        check::{Finding, Kind, Weight},
+    },
+    run::{challenge_here, session},
 };
 
 use super::RuleArgs;
@@ -39,6 +42,8 @@ struct Checked {
     file: String,
     rules: usize,
     prefixes: usize,
+    /// How challenged SYNs would be answered on this machine; none: nothing challenges.
+    challenge: Option<ChallengeStatus>,
     findings: Vec<Found>,
 }
 
@@ -68,6 +73,8 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     let prefixes: usize = file.rules.sets.values().map(|set| set.prefixes.len()).sum();
     let worst = findings.iter().map(|finding| finding.weight).max();
     let name = args.file.display().to_string();
+    let challenges = file.rules.rules.iter().any(|rule| rule.action == Action::Challenge);
+    let challenge = (challenges || !file.rules.protected.is_empty()).then(challenge_here);
     if args.json {
         let found = |Finding { kind, weight, line, what, instead }: Finding| Found {
             kind,
@@ -77,7 +84,7 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
             instead,
         };
         let findings = findings.into_iter().map(found).collect();
-        let body = Checked { file: name, rules: file.rules.rules.len(), prefixes, findings };
+        let body = Checked { file: name, rules: file.rules.rules.len(), prefixes, challenge, findings };
         print(&(serde_json::to_string(&Document::new("shield.check", 1, body)).map_err(Failure::internal)? + "\n"))?;
     } else {
         let number = |count: usize, one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
@@ -90,6 +97,9 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
         for Finding { weight, line, what, instead, .. } in &findings {
             let place = line.map_or_else(String::new, |line| format!("{line}:"));
             text += &format!("{name}:{place} {}: {what}; {instead}\n", word(*weight));
+        }
+        if let Some(challenge) = &challenge {
+            text += &format!("{name}: note: on this machine, {}\n", challenge.text());
         }
         if findings.is_empty() {
             text += "nothing found\n";

@@ -109,7 +109,7 @@ impl Asking {
             if !strain.answers(|| self.hash(packet, ports, 0)) {
                 return Asked::Drop;
             }
-            let acknowledged = not_taken_for_right(self.cookie(packet, ports, minute), sent);
+            let acknowledged = less_than_sent(self.cookie(packet, ports, minute), sent);
             return write(packet, ports, frame, sent, acknowledged).map_or(Asked::Drop, Asked::Question);
         }
         let is_right = |minute| [0, 1 << 31].contains(&(sent ^ self.cookie(packet, ports, minute)));
@@ -137,10 +137,10 @@ impl Asking {
     }
 }
 
-/// The cookie, or the number half the circle away, whichever a client that sent a SYN of this number cannot take for right, not even with
-/// data in its SYN.
-fn not_taken_for_right(cookie: u32, sent: u32) -> u32 {
-    if cookie.wrapping_sub(sent).wrapping_sub(1) < 0x10000 { cookie ^ 1 << 31 } else { cookie }
+/// The cookie, or the number half the circle away, whichever acknowledges less than a SYN of this number: no client takes it for right, and
+/// connection tracking on the way lets it through as a late one.
+fn less_than_sent(cookie: u32, sent: u32) -> u32 {
+    if cookie.wrapping_sub(sent).cast_signed() > 0 { cookie ^ 1 << 31 } else { cookie }
 }
 
 /// An address that nobody may send from: multicast, none, loopback, IPv4's broadcast, IPv4 within IPv6.

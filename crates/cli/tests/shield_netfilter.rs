@@ -1,0 +1,307 @@
+//! `evenkeel shield` that challenges in front of a host with rules of netfilter: nobody is lost by them, and nobody gets past them.
+
+mod shield_run_bed;
+
+use std::{
+    io::Write,
+    net::TcpListener,
+    process::{Child, Command, Stdio},
+    thread,
+};
+
+use lab::{Lab, Namespace};
+use shield_run_bed::{Bed, bed, said};
+
+const CHALLENGE: &str = "[[rule]]\nname = \"web\"\naction = \"challenge\"\nprotocol = \"tcp\"\n";
+const HOST: [&str; 2] = ["198.18.0.2", "2001:2::2"];
+/// What usual hardening says of first packets that are no SYNs.
+const NEW_WITHOUT_SYN: &str = "add table inet h; add chain inet h i { type filter hook input priority 0; };
+    add rule inet h i ct state new tcp flags & (fin|syn|rst|ack) != syn counter drop";
+/// Likewise, where net.netfilter.nf_conntrack_tcp_loose is 0.
+const INVALID: &str = "add table inet h; add chain inet h i { type filter hook input priority 0; };
+    add rule inet h i ct state invalid counter drop";
+/// SYNs to one port are kept out, and nothing else is.
+const NO_SYNS_TO_81: &str = "add table inet h; add chain inet h i { type filter hook input priority 0; };
+    add rule inet h i tcp dport 81 tcp flags & (syn|ack) == syn counter drop";
+/// Five connections from the client, one after the other; what those said that came to be.
+const CLIENT: &str = "import socket, sys
+for _ in range(5):
+    try:
+        with socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3])) as s:
+            s.settimeout(float(sys.argv[3]))
+            s.sendall(b'hello')
+            print(s.recv(4).decode(), end=' ')
+    except OSError:
+        print('lost', end=' ')
+";
+
+/// The bed with IPv6, and something that listens at any address of the host on ports 80 and 81.
+fn listening(tag: &str) -> Option<Bed> {
+    let bed = bed(tag)?;
+    for (space, interface, address, other) in [
+        (&bed.client, bed.client_interface(), "2001:2::1", HOST[1]),
+        (&bed.host, bed.interface.as_str(), HOST[1], "2001:2::1"),
+    ] {
+        with_ipv6(space, interface);
+        Bed::ip_in(space, &format!("address add {address}/64 dev {interface} nodad"));
+        let peer = if other == HOST[1] { mac(&bed.host, &bed.interface) } else { bed.client_mac().to_owned() };
+        Bed::ip_in(space, &format!("neigh replace {other} lladdr {peer} dev {interface}"));
+    }
+    for port in [80, 81] {
+        serve(&bed.host, port, "host");
+    }
+    Some(bed)
+}
+
+fn with_ipv6(space: &Namespace, interface: &str) {
+    space.set_sysctl(&format!("net.ipv6.conf.{interface}.disable_ipv6"), "0").expect("a setting");
+}
+
+fn mac(space: &Namespace, interface: &str) -> String {
+    let shown = Command::new("ip").args(["-n", space.name(), "-br", "link", "show", interface]).output().expect("ip");
+    said(&shown).split_whitespace().nth(2).expect("its address").to_owned()
+}
+
+/// Says four letters to whoever connects.
+fn serve(space: &Namespace, port: u16, word: &'static str) {
+    let listener = space.run(|| TcpListener::bind(("::", port)).expect("a socket")).expect("a namespace");
+    thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            // Who has gone is not told.
+            let _ = stream.write_all(word.as_bytes());
+        }
+    });
+}
+
+fn nft(space: &Namespace, script: &str) {
+    let done = Bed::inside(space, "nft").arg(script).output().expect("nft");
+    assert!(done.status.success(), "{script}: {}", said(&done));
+}
+
+/// What five connections to a port are told.
+fn five(bed: &Bed, host: &str, port: &str, patience: &str) -> String {
+    let done =
+        Bed::inside(&bed.client, "python3").args(["-c", CLIENT, host, port, patience]).output().expect("python3");
+    assert!(done.status.success(), "{}", said(&done));
+    said(&done).trim().to_owned()
+}
+
+fn all(word: &str) -> String {
+    [word; 5].join(" ")
+}
+
+fn both_families_connect(bed: &Bed, when: &str) {
+    for host in HOST {
+        assert_eq!(five(bed, host, "80", "10"), all("host"), "{host}, {when}: {}", bed.log());
+    }
+}
+
+fn way(bed: &Bed) -> (String, String) {
+    let status = bed.status();
+    let word = |key: &str| status["challenge"][key].as_str().unwrap_or_default().to_owned();
+    (word("way"), word("why"))
+}
+
+/// SYNs of sources drawn anew, for some seconds.
+fn flood(bed: &Bed, rate: &str) -> Child {
+    let mac = mac(&bed.host, &bed.interface);
+    let arguments =
+        ["gen", bed.client_interface(), "--syn-flood", "--random-sources", "--src", "10.0.0.0/8", "--dst-port", "80"];
+    let more = ["--dst", HOST[0], "--dst-mac", &mac, "--rate", rate, "--duration", "12s"];
+    let mut command = Bed::inside(&bed.client, env!("CARGO_BIN_EXE_evenkeel"));
+    command.args(arguments).args(more).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("the program starts")
+}
+
+#[test]
+fn cookies_answer_where_nothing_stands_between() {
+    let Some(mut bed) = listening("eknfa") else { return };
+    // A chain without rules does nothing, and one about what is forwarded nothing here.
+    nft(&bed.host, "add table inet h; add chain inet h i { type filter hook input priority 0; }");
+    nft(&bed.host, "add chain inet h f { type filter hook forward priority 0; policy drop; }");
+    let rules = bed.rules(CHALLENGE);
+    bed.run(&rules, &[]);
+    assert_eq!(way(&bed).0, "cookies", "{:?}", way(&bed));
+    both_families_connect(&bed, "by cookies");
+    assert_eq!(bed.status()["totals"]["challenged"], 10, "each SYN is answered");
+    bed.stop();
+}
+
+#[test]
+fn nobody_is_lost_beside_hardening() {
+    for (tag, script) in [("eknfb", NEW_WITHOUT_SYN), ("eknfc", INVALID)] {
+        let Some(mut bed) = listening(tag) else { return };
+        nft(&bed.host, script);
+        if script == INVALID {
+            bed.host.set_sysctl("net.netfilter.nf_conntrack_tcp_loose", "0").expect("a setting");
+        }
+        both_families_connect(&bed, "without a shield");
+        let rules = bed.rules(CHALLENGE);
+        bed.run(&rules, &[]);
+        assert_eq!(way(&bed), ("sources".to_owned(), "nftables filters input (table inet h)".to_owned()));
+        both_families_connect(&bed, script);
+        assert!(bed.status()["totals"]["challenged"].as_u64() >= Some(4), "a SYN and a RST each: {}", bed.status());
+        // Whoever has not shown that it exists is none of the kernel's business.
+        let mut flooding = flood(&bed, "20000");
+        bed.wait("the flood is answered", || bed.status()["totals"]["challenged"].as_u64() > Some(5000));
+        both_families_connect(&bed, "beside a flood");
+        flooding.wait().expect("its end");
+        let tracked = bed.host.run(|| std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count"));
+        let tracked: u32 = tracked.expect("a namespace").expect("a number").trim().parse().expect("a number");
+        assert!(tracked < 100, "{tracked} connections are tracked");
+        bed.stop();
+    }
+}
+
+#[test]
+fn nobody_is_lost_beside_hardening_when_the_ladder_challenges() {
+    let Some(mut bed) = listening("eknfd") else { return };
+    nft(&bed.host, NEW_WITHOUT_SYN);
+    let events = bed.folder.path().join("events");
+    let rules = bed.rules(&format!(
+        "protect = [\"{}/32\"]\n[detection]\nevents = {events:?}\nbaseline = {{ learn = false }}\nthreshold = {{ syn = 5000 }}\n",
+        HOST[0]
+    ));
+    bed.run(&rules, &[]);
+    assert_eq!(way(&bed).0, "sources");
+    let mut flooding = flood(&bed, "40000");
+    let heard = || std::fs::read_to_string(&events).unwrap_or_default();
+    bed.wait("it is challenged", || heard().contains("mitigating"));
+    bed.wait("it is answered", || bed.status()["totals"]["challenged"].as_u64() > Some(5000));
+    both_families_connect(&bed, "under attack");
+    flooding.wait().expect("its end");
+    bed.stop();
+}
+
+#[test]
+fn a_rule_that_drops_syns_still_does() {
+    let Some(mut bed) = listening("eknfe") else { return };
+    nft(&bed.host, NO_SYNS_TO_81);
+    let rules = bed.rules(CHALLENGE);
+    bed.run(&rules, &[]);
+    for host in HOST {
+        assert_eq!(five(&bed, host, "81", "1.5"), all("lost"), "{host}");
+    }
+    both_families_connect(&bed, "to another port");
+    bed.stop();
+}
+
+#[test]
+fn an_address_that_is_translated_leads_where_it_should() {
+    let Some(mut bed) = listening("eknfg") else { return };
+    let lab = Lab::new("eknfi").expect("a lab");
+    let behind = lab.namespace("b").expect("a namespace");
+    let names = [lab.interface("nfo"), lab.interface("nfi")];
+    let (near, far) = lab.veth((&bed.host, &names[0]), (&behind, &names[1]), 1).expect("a pair");
+    for (space, end, v4, v6) in
+        [(&bed.host, &near, "198.19.0.1/24", "2001:2:1::1/64"), (&behind, &far, "198.19.0.2/24", "2001:2:1::2/64")]
+    {
+        with_ipv6(space, &end.name);
+        Bed::ip_in(space, &format!("address add {v4} dev {}", end.name));
+        Bed::ip_in(space, &format!("address add {v6} dev {} nodad", end.name));
+    }
+    Bed::ip_in(&behind, "route add default via 198.19.0.1");
+    Bed::ip_in(&behind, "route add default via 2001:2:1::1");
+    for setting in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
+        bed.host.set_sysctl(setting, "1").expect("a setting");
+    }
+    serve(&behind, 80, "back");
+    // Of the two ports only one has something of this machine that listens.
+    nft(&bed.host, "add table inet n; add chain inet n p { type nat hook prerouting priority -100; }");
+    for port in [80, 8080] {
+        nft(&bed.host, &format!("add rule inet n p ip daddr {} tcp dport {port} dnat ip to 198.19.0.2:80", HOST[0]));
+        nft(
+            &bed.host,
+            &format!("add rule inet n p ip6 daddr {} tcp dport {port} dnat ip6 to [2001:2:1::2]:80", HOST[1]),
+        );
+    }
+    let connect = |bed: &Bed, when: &str| {
+        for (host, port) in [(HOST[0], "80"), (HOST[1], "80"), (HOST[0], "8080"), (HOST[1], "8080")] {
+            assert_eq!(five(bed, host, port, "10"), all("back"), "{host} {port}, {when}: {}", bed.log());
+        }
+    };
+    connect(&bed, "without a shield");
+    let rules = bed.rules(CHALLENGE);
+    bed.run(&rules, &[]);
+    assert_eq!(way(&bed).1, "nftables translates addresses at prerouting (table inet n)");
+    connect(&bed, "challenged");
+    let mut flooding = flood(&bed, "20000");
+    bed.wait("the flood is answered", || bed.status()["totals"]["challenged"].as_u64() > Some(5000));
+    connect(&bed, "beside a flood");
+    flooding.wait().expect("its end");
+    bed.stop();
+}
+
+#[test]
+fn rules_that_come_and_go_while_it_runs_are_followed() {
+    let Some(mut bed) = listening("eknff") else { return };
+    let rules = bed.rules(CHALLENGE);
+    bed.run(&rules, &[]);
+    assert_eq!(way(&bed).0, "cookies");
+    both_families_connect(&bed, "by cookies");
+    nft(&bed.host, NEW_WITHOUT_SYN);
+    bed.wait("the rules are seen", || way(&bed).0 == "sources");
+    both_families_connect(&bed, "behind the new rules");
+    // Reloads and the like keep it.
+    assert!(bed.shield(&["reload", &bed.interface]).status.success());
+    assert_eq!(way(&bed).0, "sources");
+    bed.killed();
+    bed.run(&rules, &[]);
+    assert_eq!(way(&bed).0, "sources", "a process that takes over");
+    nft(&bed.host, "flush ruleset");
+    bed.wait("they have gone", || way(&bed).0 == "cookies");
+    both_families_connect(&bed, "by cookies again");
+    bed.stop();
+}
+
+/// What asks them is no answer that connection tracking knows, and is let through all the same.
+#[test]
+fn clients_with_a_stateful_firewall_get_in() {
+    let Some(mut bed) = listening("eknfj") else { return };
+    nft(&bed.host, NEW_WITHOUT_SYN);
+    nft(&bed.client, "add table ip c; add chain ip c i { type filter hook input priority 0; policy drop; }");
+    nft(&bed.client, "add rule ip c i ct state established,related accept");
+    let rules = bed.rules(CHALLENGE);
+    bed.run(&rules, &[]);
+    assert_eq!(way(&bed).0, "sources");
+    for n in 10..18 {
+        let source = format!("198.18.0.{n}");
+        Bed::ip_in(&bed.client, &format!("address add {source}/24 dev {}", bed.client_interface()));
+        Bed::ip_in(&bed.host, &format!("neigh replace {source} lladdr {} dev {}", bed.client_mac(), bed.interface));
+        let from_it = CLIENT.replace("range(5)", "range(1)");
+        let from_it = from_it.replace("), float(sys.argv[3]))", &format!("), float(sys.argv[3]), ('{source}', 0))"));
+        assert!(from_it.contains(&source));
+        let done =
+            Bed::inside(&bed.client, "python3").args(["-c", &from_it, HOST[0], "80", "3"]).output().expect("python3");
+        assert_eq!(said(&done).trim(), "host", "{source}");
+    }
+    bed.stop();
+}
+
+/// A client that was answered by a cookie ends its handshake after rules have come.
+#[test]
+fn handshakes_under_way_end_when_the_way_changes() {
+    let Some(mut bed) = listening("eknfh") else { return };
+    let rules = bed.rules(CHALLENGE);
+    bed.run(&rules, &[]);
+    assert_eq!(way(&bed).0, "cookies");
+    // Its ACKs are held back until the rules are followed; then the data brings the cookie.
+    nft(&bed.client, "add table ip c; add chain ip c o { type filter hook output priority 0; }");
+    nft(&bed.client, "add rule ip c o tcp dport 80 tcp flags & (syn|ack) == ack drop");
+    let client = Bed::inside(&bed.client, "python3")
+        .args(["-c", &CLIENT.replace("range(5)", "range(1)"), HOST[0], "80", "15"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3");
+    bed.wait("it is answered", || bed.status()["totals"]["challenged"].as_u64() >= Some(1));
+    // One that lets it in.
+    nft(
+        &bed.host,
+        "add table inet h; add chain inet h i { type filter hook input priority 0; }; add rule inet h i counter",
+    );
+    bed.wait("the rules are seen", || way(&bed).0 == "sources");
+    nft(&bed.client, "delete table ip c");
+    let done = client.wait_with_output().expect("its end");
+    assert_eq!(said(&done).trim(), "host", "{}", bed.log());
+    bed.stop();
+}

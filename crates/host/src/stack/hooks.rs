@@ -1,0 +1,131 @@
+//! What of netfilter stands between the interfaces and the sockets of a network namespace: rules, old and new ones, and IPVS.
+
+use std::{fs, io};
+
+use nix::sys::socket::SockProtocol;
+
+use super::nft::{self, Chain, ChainKey, Rules};
+use crate::counters::netlink::Netlink;
+
+/// Tables of the old kind that exist, by their family's program.
+const OLD_TABLES: [(&str, &str); 2] =
+    [("iptables", "/proc/thread-self/net/ip_tables_names"), ("ip6tables", "/proc/thread-self/net/ip6_tables_names")];
+/// Services of IPVS, below three lines of headings.
+const IPVS: &str = "/proc/thread-self/net/ip_vs";
+const IPVS_HEADINGS: usize = 3;
+
+/// Looks again and again, cheaply while the rules do not change. The thread that looks must be in the network namespace in which this was opened.
+#[derive(Debug)]
+pub struct Hooks {
+    netfilter: io::Result<Netlink>,
+    /// What the rules of that generation were found to do.
+    found: Option<(u32, Option<String>)>,
+}
+
+impl Hooks {
+    /// Opens what is read later.
+    pub fn open() -> Self {
+        Self { netfilter: Netlink::open(SockProtocol::NetlinkNetFilter), found: None }
+    }
+
+    /// What handles packets that `interface` receives for this machine, or the answers to them, in words: `nftables filters input (table inet
+    /// filter)`. None: nothing does. Chains without a rule that let everything pass are nothing, and so is forwarding.
+    ///
+    /// # Errors
+    /// The rules cannot be read (it takes CAP_NET_ADMIN).
+    pub fn look(&mut self, interface: &str) -> io::Result<Option<String>> {
+        if let Some(new) = self.rules(interface)? {
+            return Ok(Some(new));
+        }
+        for (program, path) in OLD_TABLES {
+            let names = match fs::read_to_string(path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                names => names?,
+            };
+            let tables: Vec<&str> = names.split_whitespace().collect();
+            if !tables.is_empty() {
+                return Ok(Some(format!("{program} has tables of the old kind ({})", tables.join(", "))));
+            }
+        }
+        let services = match fs::read_to_string(IPVS) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            text => text?,
+        };
+        Ok((services.lines().count() > IPVS_HEADINGS).then(|| "IPVS has services".to_owned()))
+    }
+
+    fn rules(&mut self, interface: &str) -> io::Result<Option<String>> {
+        let netfilter = self.netfilter.as_mut().map_err(|e| io::Error::from(e.kind()))?;
+        // No nftables in this kernel.
+        let Some(generation) = nft::generation(netfilter)? else { return Ok(None) };
+        if let Some((of, found)) = &self.found
+            && *of == generation
+        {
+            return Ok(found.clone());
+        }
+        let rules = nft::read(netfilter)?.unwrap_or_default();
+        let found = does(&rules, interface);
+        // Rules that change while they are read are read again the next time.
+        self.found = (rules.generation == generation).then(|| (generation, found.clone()));
+        Ok(found)
+    }
+}
+
+/// What the first chain does that does anything.
+fn does(rules: &Rules, interface: &str) -> Option<String> {
+    let stands = |key: &ChainKey, chain: &Chain| {
+        let hook = chain.hook.as_deref()?;
+        let elsewhere = chain.device.as_deref().is_some_and(|device| device != interface);
+        let acts = chain.policy_drop || rules.rules.keys().any(|rule| rule.chain == *key);
+        if key.family == "arp" || hook == "forward" || elsewhere || !acts {
+            return None;
+        }
+        let verb = if chain.kind == "nat" { "translates addresses at" } else { "filters" };
+        Some(format!("nftables {verb} {hook} (table {} {})", key.family, key.table))
+    };
+    // Those that packets meet on their way in are named rather than others.
+    let inward = |chain: &Chain| chain.hook.as_deref().is_some_and(|hook| !["output", "postrouting"].contains(&hook));
+    let chains = || rules.chains.iter();
+    let first = chains().filter(|(_, chain)| inward(chain)).find_map(|(key, chain)| stands(key, chain));
+    first.or_else(|| chains().find_map(|(key, chain)| stands(key, chain)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stack::nft::{Rule, RuleKey};
+
+    fn rules(family: &str, chain: Chain, with_rule: bool) -> Rules {
+        let key = ChainKey { family: family.to_owned(), table: "t".to_owned(), chain: "c".to_owned() };
+        let mut rules = Rules::default();
+        if with_rule {
+            rules.rules.insert(RuleKey { chain: key.clone(), handle: 1 }, Rule::default());
+        }
+        rules.chains.insert(key, chain);
+        rules
+    }
+
+    fn chain(hook: &str, kind: &str) -> Chain {
+        Chain { hook: Some(hook.to_owned()), kind: kind.to_owned(), ..Chain::default() }
+    }
+
+    #[test]
+    fn chains_count_that_packets_for_this_machine_or_their_answers_meet() {
+        let found = |family, chain, with_rule| does(&rules(family, chain, with_rule), "eth0");
+        let said = |family, hook, kind| found(family, chain(hook, kind), true);
+        assert_eq!(said("inet", "input", "filter").unwrap(), "nftables filters input (table inet t)");
+        assert_eq!(
+            said("ip", "prerouting", "nat").unwrap(),
+            "nftables translates addresses at prerouting (table ip t)"
+        );
+        assert!(said("ip6", "output", "filter").is_some() && said("netdev", "ingress", "filter").is_some());
+        assert_eq!(said("inet", "forward", "filter"), None);
+        assert_eq!(said("arp", "input", "filter"), None);
+        assert_eq!(found("inet", chain("input", "filter"), false), None, "an empty chain that accepts");
+        let drops = Chain { policy_drop: true, ..chain("input", "filter") };
+        assert!(found("inet", drops, false).is_some());
+        let on = |device: &str| Chain { device: Some(device.to_owned()), ..chain("ingress", "filter") };
+        assert!(found("netdev", on("eth0"), true).is_some() && found("netdev", on("eth1"), true).is_none());
+        assert_eq!(found("inet", Chain::default(), true), None, "a chain that nobody calls");
+    }
+}

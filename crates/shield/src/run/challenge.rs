@@ -1,0 +1,108 @@
+//! How SYNs that rules challenge are answered in front of this machine.
+//!
+//! By cookies where nothing but the kernel's TCP sees the SYN. Netfilter would see no SYN and no SYN-ACK of such a connection: its first packet is the
+//! ACK, which rules about new connections drop, and which address translation does not know. Where netfilter has rules, sources are authenticated
+//! instead, and the kernel makes the connection of the SYN that follows, with all that its rules say about it.
+
+use std::time::Duration;
+
+use bpf::{
+    XdpError, XdpMode,
+    shield::{CookieMode, GatewayCookies, HostCookies, SourceCookies, monotonic_ns},
+};
+use host::stack::Hooks;
+use model::shield::{ChallengeStatus, ChallengeWay};
+
+use super::settings::Settings;
+use crate::error::ShieldError;
+
+/// Handshakes that were begun by cookies are let end for so long.
+const HANDSHAKES: Duration = Duration::from_secs(10);
+
+/// One of the two ways, and what decided about it; looked at again and again.
+#[derive(Debug)]
+pub(super) struct Choice {
+    hooks: Hooks,
+    pub(super) now: Option<ChallengeStatus>,
+    /// Until then, by the monotonic clock, cookies of before are let in; 0: none are.
+    pub(super) until_ns: u64,
+}
+
+impl Choice {
+    /// For what is asked for. Between two interfaces there is none.
+    pub(super) fn start(settings: &Settings) -> Self {
+        let mut choice = Self { hooks: Hooks::open(), now: None, until_ns: 0 };
+        choice.now = choice.look(settings, false);
+        choice
+    }
+
+    /// What would be chosen now. `unmarked`: right ACKs were lost because the driver takes no metadata.
+    pub(super) fn look(&mut self, settings: &Settings, unmarked: bool) -> Option<ChallengeStatus> {
+        if settings.between.is_some() {
+            return None;
+        }
+        let generic = settings.mode == XdpMode::Generic;
+        Some(choose(&mut self.hooks, &settings.interface, generic, unmarked))
+    }
+
+    pub(super) fn is_cookies(&self) -> bool {
+        self.now.as_ref().is_some_and(|now| now.way == ChallengeWay::Cookies)
+    }
+
+    /// Cookies that were sent before are let in for a while.
+    pub(super) fn let_handshakes_end(&mut self) {
+        self.until_ns = monotonic_ns() + HANDSHAKES.as_nanos() as u64;
+    }
+
+    /// Whether cookies of before are let in.
+    pub(super) fn lets_handshakes_end(&self) -> bool {
+        self.until_ns > monotonic_ns()
+    }
+
+    /// For the program.
+    pub(super) fn mode(&self, settings: &Settings) -> Result<CookieMode, ShieldError> {
+        if settings.between.is_some() {
+            return Ok(CookieMode::Gateway(GatewayCookies::default()));
+        }
+        let host = HostCookies::of(&settings.interface)?;
+        Ok(match self.is_cookies() {
+            true => CookieMode::Host(host),
+            false => {
+                let known_s = GatewayCookies::default().known_s;
+                CookieMode::Sources(SourceCookies { known_s, until_ns: self.until_ns, host })
+            }
+        })
+    }
+}
+
+/// How SYNs would be answered in front of an interface of this machine, for who checks rules without naming one.
+pub fn challenge_here() -> ChallengeStatus {
+    choose(&mut Hooks::open(), "", false, false)
+}
+
+fn choose(hooks: &mut Hooks, interface: &str, generic: bool, unmarked: bool) -> ChallengeStatus {
+    let sources = |why: String| ChallengeStatus { way: ChallengeWay::Sources, why };
+    match hooks.look(interface) {
+        Ok(None) => {}
+        Ok(Some(what)) => return sources(what),
+        Err(error) => return sources(format!("netfilter's rules cannot be read ({error})")),
+    }
+    match HostCookies::needs(interface) {
+        Ok(()) => {}
+        Err(XdpError::Kernel { function, since, .. }) => {
+            return sources(format!(
+                "this kernel makes no connections of SYN cookies for a program (that takes {function}, Linux {since})"
+            ));
+        }
+        Err(XdpError::Unsupported { .. }) => return sources("net.ipv4.tcp_syncookies is 0".to_owned()),
+        Err(error) => return sources(error.to_string()),
+    }
+    if generic {
+        return sources("generic XDP cannot tell the kernel which ACK was right".to_owned());
+    }
+    if unmarked {
+        return sources(format!("the driver of {interface} cannot tell the kernel which ACK was right"));
+    }
+    let why = "no rules of netfilter stand between the interface and the sockets".to_owned();
+    ChallengeStatus { way: ChallengeWay::Cookies, why }
+}
