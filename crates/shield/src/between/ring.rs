@@ -94,7 +94,7 @@ fn name(index: u32) -> Option<String> {
 
 /// What is told of an interface that is gone.
 fn gone(index: u32) -> ShieldError {
-    ShieldError::Lacking(format!("the interface of index {index} is gone, and the shield with it"))
+    ShieldError::Lacking(format!("the interface of index {index} was removed, and the shield with it"))
 }
 
 /// Frames cross while this lives.
