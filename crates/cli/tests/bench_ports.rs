@@ -88,11 +88,10 @@ fn measured(tag: &str, family: Family) {
         let file = folder.path().join(format!("{run}.json"));
         let (code, said, modes) = bench(&bed, family, &file);
         assert_eq!((bed.addresses(), attached(&bed)), (String::new(), Vec::new()), "left behind");
-        if code == 3 && said.contains("cannot be trusted") {
+        if code == 3 {
             seen.push(said);
             continue;
         }
-        assert!(said.contains("kept in"), "{said}");
         let saved: Value = serde_json::from_slice(&fs::read(&file).expect("a run")).expect("JSON");
         let point = &saved["modes"][0]["points"][0];
         let lower = point["throughput"]["found"][0]["lower_pps"].as_f64().unwrap_or(0.0);
@@ -139,7 +138,7 @@ fn a_port_that_cannot_be_used_is_named_before_anything_is_said_or_made() {
     let out = bed.tester.run(|| command.output()).expect("a namespace").expect("the program");
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(3), "{said}");
-    assert!(said.contains(&format!("{b} is down")) && !said.contains("kept in"), "{said}");
+    assert!(said.contains(&format!("{b} is down")), "{said}");
     assert!(out.stdout.is_empty() && folder.path().read_dir().expect("a folder").count() == 0);
     assert_eq!(bed.addresses(), "");
 }
