@@ -12,16 +12,23 @@ use sys::map_mmap::SharedMemory;
 
 use crate::{
     bytes::{word16, word32, word64},
-    skel::drops::types::{drop_cpu as RawCpu, drop_key as RawKey, drop_slot as RawSlot, drop_value as RawValue},
+    skel::drops::types::{
+        detail_key as RawDetailKey, detail_value as RawDetail, drop_cpu as RawCpu, drop_flow as RawFlow,
+        drop_key as RawKey, drop_slot as RawSlot, drop_value as RawValue,
+    },
 };
 
+mod details;
 mod load;
+mod packet;
 mod slots;
 mod xdp_loss;
 
+pub use details::DropDetail;
+pub use packet::{DropFlow, DropKind};
 pub use xdp_loss::{XdpLoss, XdpLossKind};
 
-const _: () = assert!(size_of::<RawKey>() == 40 && size_of::<RawValue>() == 24 && size_of::<RawSlot>() == 40);
+const _: () = assert!(size_of::<RawKey>() == 40 && size_of::<RawValue>() == 72 && size_of::<RawSlot>() == 40);
 
 /// Reasons below this have a slot of their own; beyond are those of subsystems (`SLOT_OTHER` in drop_gate.h).
 const CORE_REASONS: u32 = 256;
@@ -101,11 +108,14 @@ pub struct DropOptions {
     pub every: Option<u32>,
     /// Also what XDP loses: exceptions, redirects that failed, refused transmits.
     pub xdp: bool,
+    /// Keep apart whose packets were dropped, for so many flows at once, with a packet and the kernel's way to the drop for each
+    /// ([`DropRead::details`]); 0: none. It is part of a look, and so of its budget.
+    pub details: u32,
 }
 
 impl Default for DropOptions {
     fn default() -> Self {
-        Self { only: Vec::new(), budget_ppm: 5_000, every: None, xdp: true }
+        Self { only: Vec::new(), budget_ppm: 5_000, every: None, xdp: true, details: 0 }
     }
 }
 
@@ -128,6 +138,10 @@ pub struct DropCount {
     pub socket_inode: u64,
     /// The socket is the one that would have received the packet (kernels from 6.11 on tell that), not the one it was sent by.
     pub receiver: bool,
+    /// What kind of packets.
+    pub kind: DropKind,
+    /// Whose the last one was that was looked at; none if it was no IP.
+    pub last: Option<DropFlow>,
     /// Socket buffers, scaled up by the sampling.
     pub packets: u64,
     /// Packets on the wire, scaled: a socket buffer holds several after GRO and before GSO.
@@ -181,6 +195,8 @@ pub struct DropRead {
     pub looked_at: Vec<(u32, u64)>,
     /// What XDP lost.
     pub xdp: Vec<XdpLoss>,
+    /// Whose packets were dropped; empty unless asked for.
+    pub details: Vec<DropDetail>,
     /// What it cost.
     pub cost: TraceCost,
 }
@@ -190,6 +206,7 @@ pub struct DropTrace {
     drops: MapHandle,
     no_sockets: MapHandle,
     xdp_losses: MapHandle,
+    details: Option<MapHandle>,
     cpus: SharedMemory,
     cpu_count: usize,
     program: std::os::fd::OwnedFd,
@@ -243,6 +260,9 @@ impl DropTrace {
         }
         merge(&mut read.counts);
         read.xdp = xdp_loss::read(&self.xdp_losses)?;
+        if let Some(map) = &self.details {
+            read.details = details::read(map)?;
+        }
         slots::read(self, &mut read)?;
         Ok(read)
     }
@@ -250,8 +270,9 @@ impl DropTrace {
 
 /// Drops of one kind that are in both maps: those without a socket.
 fn merge(counts: &mut Vec<DropCount>) {
-    let kind =
-        |c: &DropCount| (c.socket, c.socket_inode, c.receiver, c.netns, c.ifindex, c.reason, c.location, c.protocol);
+    let kind = |c: &DropCount| {
+        (c.socket, c.socket_inode, c.receiver, c.netns, c.ifindex, c.reason, c.location, c.protocol, c.kind)
+    };
     counts.sort_by_key(kind);
     counts.dedup_by(|later, first| {
         let same = kind(later) == kind(first);
@@ -259,6 +280,7 @@ fn merge(counts: &mut Vec<DropCount>) {
             first.packets += later.packets;
             first.segments += later.segments;
             first.bytes += later.bytes;
+            first.last = first.last.or(later.last);
         }
         same
     });
@@ -266,6 +288,7 @@ fn merge(counts: &mut Vec<DropCount>) {
 
 fn drop_count(key: &[u8], values: &[Vec<u8>]) -> DropCount {
     let sum = |at: usize| values.iter().map(|v| word64(v, at)).sum();
+    let latest = values.iter().max_by_key(|v| word64(v, offset_of!(RawValue, at_ns)));
     DropCount {
         netns: word32(key, offset_of!(RawKey, netns)),
         ifindex: word32(key, offset_of!(RawKey, ifindex)),
@@ -275,6 +298,8 @@ fn drop_count(key: &[u8], values: &[Vec<u8>]) -> DropCount {
         socket: word64(key, offset_of!(RawKey, socket)),
         socket_inode: word64(key, offset_of!(RawKey, inode)),
         receiver: key.get(offset_of!(RawKey, receiver)).is_some_and(|&b| b != 0),
+        kind: DropKind::from_raw(key.get(offset_of!(RawKey, kind)).copied().unwrap_or(0)),
+        last: latest.and_then(|v| DropFlow::from_raw(v.get(offset_of!(RawValue, last)..)?)),
         packets: sum(offset_of!(RawValue, packets)),
         segments: sum(offset_of!(RawValue, segments)),
         bytes: sum(offset_of!(RawValue, bytes)),

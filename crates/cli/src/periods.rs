@@ -1,6 +1,7 @@
 //! What verbs have in common that take time: the length of an interval, a loop over intervals, a bar.
 
 use std::{
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
@@ -13,6 +14,8 @@ use crate::failure::{Failure, print};
 /// it.
 const SHORTEST_S: f64 = 0.1;
 const LONGEST_S: f64 = 3600.0;
+/// A signal is seen after so long at most.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// The length of an interval out of an argument, in seconds.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
@@ -28,6 +31,16 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
 pub(crate) fn print_each(
     interval: Duration,
     count: Option<u64>,
+    answer: impl FnMut(bool) -> Result<String, Failure>,
+) -> Result<(), Failure> {
+    print_each_until(interval, count, &AtomicBool::new(false), answer)
+}
+
+/// The same until `stop` is set: then the interval ends early, and its answer is the last.
+pub(crate) fn print_each_until(
+    interval: Duration,
+    count: Option<u64>,
+    stop: &AtomicBool,
     mut answer: impl FnMut(bool) -> Result<String, Failure>,
 ) -> Result<(), Failure> {
     let begun = Instant::now();
@@ -35,8 +48,15 @@ pub(crate) fn print_each(
     while count.is_none_or(|n| u64::from(taken) < n) {
         taken = taken.saturating_add(1);
         // Counted from the beginning, so that the intervals do not drift.
-        thread::sleep((interval * taken).saturating_sub(begun.elapsed()));
+        let end = begun + interval * taken;
+        while !stop.load(Ordering::Relaxed) && Instant::now() < end {
+            thread::sleep(end.saturating_duration_since(Instant::now()).min(LOOK));
+        }
+        let stopped = stop.load(Ordering::Relaxed);
         print(&answer(taken == 1)?)?;
+        if stopped {
+            break;
+        }
     }
     Ok(())
 }
@@ -73,5 +93,16 @@ mod tests {
         };
         print_each(Duration::ZERO, Some(3), answer).expect("nothing is printed");
         assert_eq!(firsts, [true, false, false]);
+    }
+
+    #[test]
+    fn a_stop_ends_the_interval_and_its_answer_is_the_last() {
+        let mut answers = 0;
+        let answer = |_| {
+            answers += 1;
+            Ok(String::new())
+        };
+        print_each_until(Duration::from_secs(3600), None, &AtomicBool::new(true), answer).expect("nothing is printed");
+        assert_eq!(answers, 1);
     }
 }

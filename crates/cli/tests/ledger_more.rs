@@ -72,10 +72,12 @@ fn fragments_made_here_are_not_forwarded_ones() {
 fn a_neighbour_that_does_not_answer() {
     let send = |road: &Road| road.send_udp("198.19.0.77", 9, EASY);
     let Some((found, sent)) = lab("ekneig", |_| {}, send) else { return };
-    // Some of them still wait.
     found.closes();
+    // Some of them still wait, and are nowhere else.
     let lost = found.packets("neighbour", "");
-    assert!(lost <= sent && lost > sent / 2, "{}", found.shown());
+    assert!(lost > sent / 2 && found.report.waiting > 0, "{}", found.shown());
+    assert_eq!(lost + found.report.waiting, sent, "{}", found.shown());
+    assert!(found.report.delivered * 10 < sent, "{}", found.shown());
     assert!(found.names("neighbour", "", "NEIGH_QUEUEFULL"), "{}", found.shown());
 }
 

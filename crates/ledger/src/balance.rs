@@ -1,6 +1,6 @@
 //! The equations: what was offered, what was delivered by which way, and what no counter explains.
 
-use model::stations::{Direction::Transmit, Entry, Side};
+use model::stations::{Direction::Transmit, Entry, LossKind, Side};
 
 use crate::{
     input::{Interface, Interval, XdpFailure},
@@ -19,8 +19,9 @@ pub struct Balance {
     pub passed: Vec<(&'static str, u64, u64)>,
 }
 
-/// What is summed up of a list of losses.
-struct Lost<'a>(&'a [Found]);
+/// What is summed up of a list of losses. What ended without a loss behind InDelivers was delivered; what did before stands in the
+/// equations as if it was lost, and in the books as delivered. Copies are no packets of the books.
+struct Lost<'a>(Vec<&'a Found>);
 
 impl Lost<'_> {
     fn at(&self, stage: Stage) -> i64 {
@@ -28,19 +29,19 @@ impl Lost<'_> {
     }
 
     fn on(&self, stage: Stage, interface: &Interface) -> i64 {
-        let here = |f: &&Found| f.stage == Some(stage) && f.ifindex == interface.index;
+        let here = |f: &&&Found| f.stage == Some(stage) && f.ifindex == interface.index;
         self.0.iter().filter(here).map(|f| f.loss.packets as i64).sum()
     }
 
     /// Losses between IP's two counters of local senders: by rules of the output hook.
     fn output(&self) -> i64 {
-        let here = |f: &&Found| f.stage == Some(Stage::Ip) && f.direction == Transmit;
+        let here = |f: &&&Found| f.stage == Some(Stage::Ip) && f.direction == Transmit;
         self.0.iter().filter(here).map(|f| f.loss.packets as i64).sum()
     }
 
     /// Losses at the postrouting hook, which lies before or behind IP's last counter.
     fn postrouting(&self) -> i64 {
-        let here = |f: &&Found| f.stage == Some(Stage::Postrouting);
+        let here = |f: &&&Found| f.stage == Some(Stage::Postrouting);
         self.0.iter().filter(here).map(|f| f.loss.packets as i64).sum()
     }
 
@@ -112,7 +113,9 @@ fn handed(what: &str, packets: i64, counter: &str) -> Entry {
 
 /// Closes the books.
 pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
-    let lost = Lost(found);
+    let early = |f: &&Found| f.loss.kind == LossKind::Harmless && f.stage != Some(Stage::Local);
+    let lost = Lost(found.iter().filter(|f| f.loss.kind.is_loss() || early(f)).collect());
+    let unwanted: i64 = found.iter().filter(early).map(|f| f.loss.packets as i64).sum();
     let ip = Ip::of(interval);
     let mut b = Balance::default();
 
@@ -247,13 +250,13 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     r.delivered.push(entry("fragments joined, or waiting for the rest", joined_fragments, "ReasmReqds - ReasmOKs"));
     r.offered.push(entry("fragments that waited since before", -kept_fragments, "ReasmReqds - ReasmOKs"));
     r.offered.push(entry("own multicast and broadcast, heard here", looped, "OutMcastPkts, OutBcastPkts"));
-    r.offered.push(entry("copies for packet taps that were lost", lost.at(Stage::Copy), "see taps"));
     let received_ip = lost.at(Stage::Ip) - lost.output() - unseen_output;
-    let stages = [Stage::Wire, Stage::Driver, Stage::Link, Stage::Bridge, Stage::Local, Stage::Other, Stage::Copy];
+    let stages = [Stage::Wire, Stage::Driver, Stage::Link, Stage::Bridge, Stage::Local, Stage::Other];
     let before = (lost.at(Stage::Local) - ip.delivered).max(0);
     r.offered.push(entry("delivered before, lost now", before, "see the sockets"));
     let sum: i64 = stages.iter().map(|&s| lost.at(s)).sum();
-    r.lost = (sum + received_ip + lost.unplaced() - unplaced_out).max(0) as u64;
+    r.delivered.push(entry("not for this host", unwanted, "see what ended without a loss"));
+    r.lost = (sum + received_ip + lost.unplaced() - unplaced_out - unwanted).max(0) as u64;
 
     let t = &mut b.transmit;
     t.offered.push(entry("sent by programs and the kernel through IP", ip.requested, "OutRequests"));
@@ -264,15 +267,15 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     let what = "sent past IP (ARP, packet sockets, AF_XDP, copies) or cut into segments";
     t.offered.push(entry(what, past_ip - redirect_handed - generic_handed, "the interfaces' counters less IP's"));
     t.offered.push(entry("waited for a neighbour since before", waited_neighbour, "worked out"));
-    t.delivered.push(entry("waiting for a neighbour's answer", wait_neighbour, "worked out; see /proc/net/arp"));
-    t.delivered.push(entry("waiting for the program behind a tun device", wait_tun, "worked out"));
+    t.waiting.push(entry("waiting for a neighbour's answer", wait_neighbour, "worked out; `ip neigh` shows it"));
+    t.waiting.push(entry("waiting for the program behind a tun device", wait_tun, "worked out"));
     t.offered.push(entry("fragments made on the way", ip.fragments_made, "FragCreates - FragOKs"));
     let mut waiting = 0;
     for i in interval.interfaces.iter().filter(|i| !i.stacked) {
         left_by(&mut t.delivered, i, i.stats.tx_packets as i64);
         waiting += attempts(i) - lost.on(Stage::Device, i) - i.stats.tx_packets as i64;
     }
-    t.delivered.push(entry("waiting in a queue", waiting, "backlog of the qdiscs"));
+    t.waiting.push(entry("waiting in a queue", waiting, "backlog of the qdiscs"));
     t.offered.push(entry("waited in a queue since before", -waiting, "backlog of the qdiscs"));
     t.lost = (lost.output()
         + unseen_output
@@ -286,6 +289,7 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     for side in [&mut b.receive, &mut b.transmit] {
         side.offered.retain(|e| e.packets > 0);
         side.delivered.retain(|e| e.packets > 0);
+        side.waiting.retain(|e| e.packets > 0);
     }
     b.receive.unexplained = rest(&b.receive);
     b.transmit.unexplained = rest(&b.transmit);
@@ -295,9 +299,10 @@ pub fn balance(interval: &Interval, found: &[Found]) -> Balance {
     b
 }
 
-/// What is offered and neither delivered nor lost.
+/// What is offered and neither delivered nor lost, and does not wait.
 fn rest(side: &Side) -> i64 {
-    side.offered_packets() as i64 - side.delivered_packets() as i64 - side.lost as i64
+    let known = side.delivered_packets() + side.waiting_packets() + side.lost;
+    side.offered_packets() as i64 - known as i64
 }
 
 fn interval_rx(interval: &Interval) -> u64 {

@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 use host::{
     Root,
     neighbours::{self, Asked},
-    stack::{Counted, Link, LossClass, NicLosses, SocketKey, SocketKind, StackCounters, Verdict, XdpCount, XdpMode},
+    stack::{
+        Chain, ChainKey, Counted, Link, LossClass, NicLosses, Rule, RuleKey, Socket, SocketKey, SocketKind,
+        StackCounters, Verdict, XdpCount, XdpMode,
+    },
 };
 use sys::ethtool::Ethtool;
 
@@ -160,33 +163,36 @@ fn xdp_done(nic: &NicLosses, program: Option<u32>) -> Option<XdpDone> {
     })
 }
 
-/// Rules and policies that dropped, as far as they count.
-pub(crate) fn rules(stack: &StackCounters) -> Vec<RuleLoss> {
-    let Some(rules) = &stack.rules else { return Vec::new() };
-    let hook = |chain| match rules.hooks(chain).as_slice() {
+/// Rules and policies that dropped, as far as they count; and those that drop and do not count.
+pub(crate) fn rules(stack: &StackCounters) -> (Vec<RuleLoss>, Vec<RuleLoss>) {
+    let Some(rules) = &stack.rules else { return Default::default() };
+    let hook = |chain: &ChainKey| match rules.hooks(chain).as_slice() {
         [one] => (*one).to_owned(),
         _ => String::new(),
     };
-    let counted = rules.rules.iter().filter(|(_, r)| r.exact && (r.verdict.loses() || r.verdict == Verdict::Synproxy));
-    let by_rule = counted.map(|(key, rule)| RuleLoss {
+    let by_rule = |(key, rule): (&RuleKey, &Rule)| RuleLoss {
         hook: hook(&key.chain),
         family: key.chain.family.clone(),
         chain: format!("{}/{}", key.chain.table, key.chain.chain),
         rule: if rule.text.is_empty() { format!("rule {}", key.handle) } else { rule.text.clone() },
         packets: rule.packets.unwrap_or(0),
         taken: rule.verdict == Verdict::Synproxy,
-    });
-    let policies = rules.chains.iter().filter(|(_, c)| c.policy_drop).filter_map(|(key, chain)| {
-        Some(RuleLoss {
-            hook: chain.hook.clone().unwrap_or_default(),
-            family: key.family.clone(),
-            chain: format!("{}/{}", key.table, key.chain),
-            rule: "policy drop".into(),
-            packets: chain.policy_packets?,
-            taken: false,
-        })
-    });
-    by_rule.chain(policies).filter(|r| r.packets > 0).collect()
+    };
+    let by_policy = |(key, chain): (&ChainKey, &Chain)| RuleLoss {
+        hook: chain.hook.clone().unwrap_or_default(),
+        family: key.family.clone(),
+        chain: format!("{}/{}", key.table, key.chain),
+        rule: "policy drop".into(),
+        packets: chain.policy_packets.unwrap_or(0),
+        taken: false,
+    };
+    let decides = |r: &Rule| r.verdict.loses() || r.verdict == Verdict::Synproxy;
+    let counted = rules.rules.iter().filter(|(_, r)| r.exact && decides(r)).map(by_rule);
+    let policies = || rules.chains.iter().filter(|(_, c)| c.policy_drop);
+    let counted = counted.chain(policies().filter(|(_, c)| c.policy_packets.is_some()).map(by_policy));
+    let uncounted = rules.rules.iter().filter(|(_, r)| !r.exact && r.verdict.loses()).map(by_rule);
+    let uncounted = uncounted.chain(policies().filter(|(_, c)| c.policy_packets.is_none()).map(by_policy));
+    (counted.filter(|r| r.packets > 0).collect(), uncounted.collect())
 }
 
 /// What arrived of other protocols between two readings.
@@ -200,9 +206,26 @@ pub(crate) fn others(
     Some(now?.iter().map(since).collect())
 }
 
+/// Listeners whose queue of connections that wait to be accepted is full.
+pub(crate) fn full_listeners(now: &StackCounters) -> Vec<SocketLoss> {
+    let full = |s: &&Socket| s.kind == SocketKind::TcpListener && s.receive_queue > s.send_queue;
+    let one = |s: &Socket| SocketLoss {
+        inode: s.inode,
+        what: format!(
+            "TCP {}, {} wait, at most {} may",
+            s.local.map_or_else(String::new, |l| l.to_string()),
+            s.receive_queue,
+            s.send_queue
+        ),
+        process: s.owner.as_ref().map(|o| format!("{}[{}]", o.comm, o.pid)),
+        ..SocketLoss::default()
+    };
+    now.sockets.values().filter(full).map(one).collect()
+}
+
 /// Sockets that lost packets, or whose process may be the cause of a traced drop.
 pub(crate) fn sockets(stack: &StackCounters, links: &BTreeMap<u32, Link>) -> Vec<SocketLoss> {
-    let one = |(key, s): (&SocketKey, &host::stack::Socket)| {
+    let one = |(key, s): (&SocketKey, &Socket)| {
         let on = links.get(&s.ifindex).map_or_else(|| "all interfaces".to_owned(), |l| l.name.clone());
         let local = s.local.map_or_else(String::new, |l| l.to_string());
         let what = match s.kind {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bpf::drops::{DropFlow, DropKind};
 use host::{
     counters::LinkStats,
     stack::{Conntrack, Protocols},
@@ -20,6 +21,10 @@ pub struct Interval {
     pub conntrack: Option<Conntrack>,
     /// Losses of rules, policies and chains of netfilter that have counters.
     pub rules: Vec<RuleLoss>,
+    /// Rules and policies that drop and have none.
+    pub uncounted: Vec<RuleLoss>,
+    /// TCP sockets that listen, and whose queue is full of connections that wait to be accepted.
+    pub full_listeners: Vec<SocketLoss>,
     /// Packets lost at full backlogs by the flow limit, over all CPUs and namespaces (softnet_stat).
     pub flow_limited: u64,
     /// Frames of protocols other than IP that were received, by EtherType; none when they could not be counted.
@@ -30,6 +35,8 @@ pub struct Interval {
     pub rings_known: bool,
     /// The drops that the kernel's tracepoint told; none when it was not traced.
     pub drops: Option<Vec<Drop>>,
+    /// Whose packets were dropped; empty unless asked for.
+    pub details: Vec<Detail>,
     /// What XDP lost according to its tracepoints.
     pub xdp_losses: Vec<XdpFailure>,
     /// The error that sampling leaves in `drops`, as a share; 0 when every drop was looked at.
@@ -188,8 +195,27 @@ pub struct Drop {
     pub socket: u64,
     /// The socket's inode number; 0: none.
     pub inode: u32,
+    /// What kind of packets.
+    pub kind: DropKind,
+    /// Whose the last one was that was looked at.
+    pub last: Option<DropFlow>,
     /// Socket buffers.
     pub packets: u64,
+}
+
+/// Drops of one flow.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Detail {
+    /// What was dropped, as in [`Interval::drops`]; its flow is without a source port.
+    pub drop: Drop,
+    /// One packet: its first bytes.
+    pub bytes: Vec<u8>,
+    /// How many of them are the link's header.
+    pub link_header: usize,
+    /// Its length.
+    pub length: u32,
+    /// The functions that led to the drop, innermost first.
+    pub stack: Vec<String>,
 }
 
 /// Frames that XDP lost after its program's verdict.

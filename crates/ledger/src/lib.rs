@@ -2,7 +2,7 @@
 //!
 //! # The arithmetic
 //!
-//! For each direction `offered = delivered + lost + unexplained`, over one network namespace. What is unexplained is what five
+//! For each direction `offered = delivered + waiting + lost + unexplained`, over one network namespace. What is unexplained is what five
 //! equations leave over, each between two sets of counters that the kernel keeps independently of each other. `Δ` is left out:
 //! everything is a difference over the interval.
 //!
@@ -25,6 +25,9 @@
 //!    (queues, neighbours, tun rings)`. What reached the interfaces beyond that came past IP (ARP, packet sockets, AF_XDP, XDP redirects,
 //!    GSO's cuts): no counter tells it apart, so that this equation finds what is missing, never what is too much.
 //!
+//! What waits for a neighbour's answer, in a queue or for the program behind a tun device is neither delivered nor lost: it is part of the
+//! next interval's offer, where it is delivered or lost.
+//!
 //! Behind InDelivers the protocols may still lose a packet (no socket, full buffer): those losses are taken from the delivery.
 //! UDP counts InDatagrams when a program reads; what waits in a queue has been delivered to its socket.
 //!
@@ -34,8 +37,14 @@
 //! others (UDP's InErrors holds RcvbufErrors, InHdrErrors holds checksums and TTLs). The traced drop reasons (tracepoint
 //! skb:kfree_skb) belong to exactly one place each, name the causes, are compared with the counter, and stand in for it where
 //! none exists (NETFILTER_DROP of rules without a counter, martians, neighbours). Drops of netfilter whose hook no rule tells
-//! are put where an equation misses packets. Copies for packet taps are lost beside the packet itself: they stand on both
-//! sides of the books.
+//! are put where an equation misses packets.
+//!
+//! # What is no loss
+//!
+//! The kernel also drops what has done its work: a reset, the FIN of a closed connection, a repeated segment. The trace tells whether a TCP
+//! segment carried data ([`placing`](place_of)); without data, nothing is lost with it. Such drops are listed and stand in no sum, as
+//! InDelivers has counted their delivery. Copies for packet taps are listed the same way: the packet itself went on. Drops that a rule, a
+//! program or a route decided are losses, and told apart as meant.
 //!
 //! # Edges
 //!
@@ -43,17 +52,23 @@
 //! between two of them at the beginning is given back at the end; what remains is the rate times the difference of the two
 //! delays, and is said in a note when the unexplained packets are within it.
 
+mod advice;
 mod balance;
 mod convert;
+mod filter;
 pub mod input;
+mod names;
 mod others;
 pub mod places;
+mod placing;
 mod run;
 mod stations;
 mod trace;
 mod verdict;
 
 pub use balance::{Balance, balance};
+pub use filter::{Filter, FilterError};
+pub use placing::place_of;
 pub use run::{Ledger, LedgerError, Options};
 pub use stations::{Found, losses};
 pub use verdict::{Head, report};

@@ -25,6 +25,7 @@ use model::{
 
 use crate::{
     convert::{self, Machine},
+    filter::Filter,
     input::Interval,
     others::Others,
     trace,
@@ -33,6 +34,9 @@ use crate::{
 
 /// Readings may shift against each other by so much at least (the time between two netlink dumps).
 const LEAST_SKEW: Duration = Duration::from_micros(200);
+
+/// Details are kept of so many flows at once: 3 MB.
+const FLOWS: u32 = 8_192;
 
 /// The ledger cannot be kept.
 #[derive(Debug, thiserror::Error)]
@@ -66,12 +70,16 @@ impl Classified for LedgerError {
 }
 
 /// What to keep books of.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct Options {
     /// The interfaces to show one by one; empty: all.
     pub interfaces: Vec<String>,
     /// Trace the kernel's drop reasons.
     pub trace: bool,
+    /// Tell whose packets were dropped, with one of them and the kernel's way to the drop.
+    pub details: bool,
+    /// Only of these packets.
+    pub filter: Option<Filter>,
 }
 
 /// Everything read at one moment.
@@ -95,6 +103,7 @@ pub struct Ledger {
     symbols: Option<KernelSymbols>,
     others: Option<Others>,
     rings: Option<RingSockets>,
+    filter: Option<Filter>,
     netns: u32,
     hostname: String,
     kernel: String,
@@ -117,10 +126,10 @@ impl Ledger {
     ///
     /// # Errors
     /// When an interface that was asked for does not exist, or the counters of the protocols cannot be read.
-    pub fn open(options: &Options) -> Result<Self, LedgerError> {
+    pub fn open(options: Options) -> Result<Self, LedgerError> {
         let root = Root::live();
         let mut lacking = Vec::new();
-        let trace = if options.trace { open_trace(&mut lacking) } else { None };
+        let trace = if options.trace { open_trace(options.details, &mut lacking) } else { None };
         let reasons = DropReasons::load();
         let mut symbols = None;
         if trace.is_some() {
@@ -146,17 +155,18 @@ impl Ledger {
             symbols,
             others,
             rings,
+            filter: options.filter,
             netns,
             wanted: BTreeMap::new(),
             lacking,
             last: Reading::nothing(),
         };
         ledger.last = ledger.read()?;
-        for name in &options.interfaces {
+        for name in options.interfaces {
             let links = &ledger.last.stack.links;
-            let Some((&index, link)) = links.iter().find(|(_, l)| l.name == *name) else {
+            let Some((&index, link)) = links.iter().find(|(_, l)| l.name == name) else {
                 let there = links.values().map(|l| l.name.as_str()).collect::<Vec<_>>().join(", ");
-                return Err(LedgerError::NoInterface { name: name.clone(), there });
+                return Err(LedgerError::NoInterface { name, there });
             };
             ledger.wanted.insert(index, link.name.clone());
         }
@@ -180,7 +190,7 @@ impl Ledger {
             kernel: self.kernel.clone(),
             netns: self.netns,
             interfaces: self.wanted.values().cloned().collect(),
-            trace: shown(self.last.drops.as_ref(), now.drops.as_ref(), interval.seconds, interval.precision),
+            trace: shown(self.last.drops.as_ref(), now.drops.as_ref(), &interval),
             notes,
         };
         self.last = now;
@@ -238,9 +248,12 @@ impl Ledger {
         notes.extend(stack.unread.iter().cloned());
         let ours = |inode: u32| self.others.as_ref().is_some_and(|o| o.owns(inode));
         let precision = precision(before.drops.as_ref(), now.drops.as_ref());
+        let mut details = Vec::new();
         let drops = match (&now.drops, &before.drops) {
             (Some(now), Some(before)) => {
                 notes.extend(trace::crowded(before, now));
+                let (filter, symbols) = (self.filter.as_ref(), self.symbols.as_mut());
+                details = trace::details(before, now, self.netns, filter, &self.reasons, symbols);
                 let raw = trace::drops(before, now, self.netns);
                 Some(trace::named(&raw, &self.reasons, self.symbols.as_mut()))
             }
@@ -248,14 +261,18 @@ impl Ledger {
         };
         let drops = drops.map(|d| d.into_iter().filter(|d| !ours(d.inode)).collect());
         let changed = now.took.abs_diff(before.took).max(LEAST_SKEW);
+        let (rules, uncounted) = convert::rules(&stack);
         let mut interval = Interval {
             seconds: now.at.duration_since(before.at).as_secs_f64(),
             interfaces: convert::interfaces(&stack, &before.stack, &now.machine, &self.wanted),
-            rules: convert::rules(&stack),
+            rules,
+            uncounted,
+            full_listeners: convert::full_listeners(&now.stack),
             flow_limited: now.machine.flow_limited.saturating_sub(before.machine.flow_limited),
             others: convert::others(before.others.as_ref(), now.others.as_ref()),
             sockets: convert::sockets(&stack, &now.stack.links).into_iter().filter(|s| !ours(s.inode)).collect(),
             drops,
+            details,
             precision,
             weight: weight(before.drops.as_ref(), now.drops.as_ref()),
             neighbour_room: now.machine.neighbour_room,
@@ -302,8 +319,8 @@ impl Reading {
     }
 }
 
-fn open_trace(lacking: &mut Vec<String>) -> Option<DropTrace> {
-    match DropTrace::open(&DropOptions::default()) {
+fn open_trace(details: bool, lacking: &mut Vec<String>) -> Option<DropTrace> {
+    match DropTrace::open(&DropOptions { details: if details { FLOWS } else { 0 }, ..DropOptions::default() }) {
         Ok(trace) => {
             let missing = trace.unavailable();
             if !missing.is_empty() {
@@ -337,19 +354,21 @@ fn weight(before: Option<&DropRead>, now: Option<&DropRead>) -> f64 {
     if seen == 0 { 1.0 } else { (events as f64 / seen as f64).max(1.0) }
 }
 
-fn shown(before: Option<&DropRead>, now: Option<&DropRead>, seconds: f64, precision: f64) -> Option<TraceShown> {
+fn shown(before: Option<&DropRead>, now: Option<&DropRead>, interval: &Interval) -> Option<TraceShown> {
+    let seconds = interval.seconds;
     let (before, now) = (&before?.cost, &now?.cost);
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as f64;
     let cost_ns = now.ns_total.saturating_sub(before.ns_total);
     let (events, seen) = (now.events.saturating_sub(before.events), now.seen.saturating_sub(before.seen));
     Some(TraceShown {
         events,
+        here: interval.drops.iter().flatten().map(|d| d.packets).sum::<u64>().min(events),
         seen,
         cost_ns,
         cost_share: if seconds > 0.0 { cost_ns as f64 / (seconds * 1e9 * cpus) } else { 0.0 },
         sampling: now.sampling.max(1),
         backed_off: seen < events,
-        precision,
+        precision: interval.precision,
     })
 }
 

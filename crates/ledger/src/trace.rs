@@ -4,13 +4,16 @@ use std::collections::BTreeMap;
 
 use bpf::{
     drop_reasons::DropReasons,
-    drops::{DropCount, DropRead, TraceCost, XdpLoss, XdpLossKind},
+    drops::{DropCount, DropDetail, DropRead, TraceCost, XdpLoss, XdpLossKind},
     ring_sockets::{RingKind, RingSocket},
 };
 use host::{stack::Link, symbols::KernelSymbols};
 use model::units;
 
-use crate::input::{Drop, Interface, SocketLoss, XdpFailure};
+use crate::{
+    filter::Filter,
+    input::{Detail, Drop, Interface, SocketLoss, XdpFailure},
+};
 
 /// Subsystems of drop reasons share a total; theirs begin here.
 const SUBSYSTEMS: u32 = 256;
@@ -52,8 +55,9 @@ pub(crate) fn rings(
 /// The drops of this namespace between two readings, scaled so that the looks at a reason stand for all drops of it. What the
 /// looks found outside of what is traced, or had no room for, is in the scale and not in the drops.
 pub(crate) fn drops(before: &DropRead, now: &DropRead, netns: u32) -> Vec<DropCount> {
-    let key =
-        |d: &DropCount| (d.netns, d.ifindex, d.reason, d.location, d.protocol, d.socket, d.socket_inode, d.receiver);
+    let key = |d: &DropCount| {
+        (d.netns, d.ifindex, d.reason, d.location, d.protocol, d.socket, d.socket_inode, d.receiver, d.kind)
+    };
     let earlier: BTreeMap<_, u64> = before.counts.iter().map(|d| (key(d), d.packets)).collect();
     let all = since(&before.by_reason, &now.by_reason);
     let looked_at = since(&before.looked_at, &now.looked_at);
@@ -104,9 +108,64 @@ pub(crate) fn named(drops: &[DropCount], reasons: &DropReasons, mut symbols: Opt
         protocol: d.protocol,
         socket: d.socket,
         inode: u32::try_from(d.socket_inode).unwrap_or(0),
+        kind: d.kind,
+        last: d.last,
         packets: d.packets,
     };
     drops.iter().map(one).collect()
+}
+
+/// Whose packets of this namespace were dropped between two readings, as far as the filter wants them.
+pub(crate) fn details(
+    before: &DropRead,
+    now: &DropRead,
+    netns: u32,
+    filter: Option<&Filter>,
+    reasons: &DropReasons,
+    mut symbols: Option<&mut KernelSymbols>,
+) -> Vec<Detail> {
+    let key = |d: &DropDetail| (d.netns, d.ifindex, d.reason, d.location, d.protocol, d.kind, d.flow);
+    let earlier: BTreeMap<_, u64> = before.details.iter().map(|d| (key(d), d.packets)).collect();
+    let mut function = |address: u64| {
+        symbols.as_mut().and_then(|s| s.lookup_or_reload(address).map(|symbol| symbol.function().to_owned()))
+    };
+    let mut details = Vec::new();
+    for detail in now.details.iter().filter(|d| d.netns == netns && (d.ifindex != 0 || d.protocol != 0)) {
+        // Where it became less, another one had its room meanwhile.
+        let before = earlier.get(&key(detail)).copied().filter(|&n| n <= detail.packets).unwrap_or(0);
+        let wanted = filter.is_none_or(|f| f.takes(&detail.bytes, detail.link_header, detail.protocol, detail.length));
+        if detail.packets == before || !wanted {
+            continue;
+        }
+        let stack: Vec<String> =
+            detail.stack.iter().map(|&a| function(a).unwrap_or_else(|| format!("{a:#x}"))).collect();
+        details.push(Detail {
+            drop: Drop {
+                reason: reasons.name(detail.reason).into_owned(),
+                function: function(detail.location),
+                ifindex: detail.ifindex,
+                protocol: detail.protocol,
+                kind: detail.kind,
+                last: detail.flow,
+                packets: detail.packets - before,
+                ..Drop::default()
+            },
+            bytes: detail.bytes.clone(),
+            link_header: detail.link_header,
+            length: detail.length,
+            stack: without_tracing(stack),
+        });
+    }
+    details
+}
+
+/// The functions of the tracing itself are innermost, and of no interest.
+fn without_tracing(mut stack: Vec<String>) -> Vec<String> {
+    const TRACING: [&str; 7] =
+        ["bpf_", "__bpf_", "__traceiter", "trace_kfree_skb", "kfree_skb", "sk_skb_reason_drop", "__kfree_skb"];
+    let own = stack.iter().take_while(|f| TRACING.iter().any(|t| f.starts_with(t))).count();
+    stack.drain(..own);
+    stack
 }
 
 /// What XDP lost between two readings on the interfaces of this namespace.
@@ -238,6 +297,8 @@ mod tests {
             socket: 0,
             socket_inode: 0,
             receiver: false,
+            kind: bpf::drops::DropKind::Other,
+            last: None,
             packets,
             segments: packets,
             bytes: 0,

@@ -1,6 +1,6 @@
 //! The report of an interval: its stations in their order, its sums, and what a reader should know.
 
-use model::stations::{Direction, LedgerReport, Station, TraceShown};
+use model::stations::{Direction, LedgerReport, LossKind, Station, TraceShown};
 
 use crate::{
     balance::{Balance, balance},
@@ -69,7 +69,10 @@ pub fn report(interval: &Interval, head: Head) -> LedgerReport {
         interfaces: head.interfaces,
         offered,
         delivered: fresh(&books.receive.delivered) + fresh(&books.transmit.delivered),
+        waiting: books.receive.waiting_packets() + books.transmit.waiting_packets(),
         lost: books.receive.lost + books.transmit.lost,
+        meant: of_kind(&found, LossKind::Meant),
+        copies_lost: of_kind(&found, LossKind::Copy),
         unexplained: books.receive.unexplained + books.transmit.unexplained,
         stations: stations(interval, found, &books, offered),
         receive: books.receive,
@@ -77,6 +80,10 @@ pub fn report(interval: &Interval, head: Head) -> LedgerReport {
         trace: head.trace,
         notes,
     }
+}
+
+fn of_kind(found: &[Found], kind: LossKind) -> u64 {
+    found.iter().filter(|f| f.loss.kind == kind).map(|f| f.loss.packets).sum()
 }
 
 fn stations(interval: &Interval, found: Vec<Found>, books: &Balance, offered: u64) -> Vec<Station> {
@@ -96,7 +103,9 @@ fn stations(interval: &Interval, found: Vec<Found>, books: &Balance, offered: u6
             stations.push(empty(f.station, f.direction));
             stations.len() - 1
         });
-        stations[at].lost += f.loss.packets;
+        if f.loss.kind.is_loss() {
+            stations[at].lost += f.loss.packets;
+        }
         stations[at].losses.push(f.loss);
     }
     for station in &mut stations {
@@ -142,12 +151,10 @@ fn remarks(interval: &Interval, found: &[Found], books: &Balance, offered: u64, 
         ));
     }
     if found.iter().any(|f| !f.loss.agrees) {
-        notes.push(
-            "where counter and trace differ, both are shown: the counter's number is the one that is added up".into(),
-        );
+        notes.push("where counter and trace differ, both are shown; the counter's number is added up".into());
     }
     if found.iter().any(|f| f.stage.is_none()) && interval.rules.is_empty() {
-        notes.push("netfilter's drops have no counter of their own: the trace's number is the total".into());
+        notes.push("no rule of netfilter has a counter: the trace's number is the total".into());
     }
     if found.iter().any(|f| f.stage == Some(Stage::Wire) && f.station == "softnet") {
         notes.push(

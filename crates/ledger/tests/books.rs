@@ -1,12 +1,13 @@
 //! The arithmetic on made-up intervals: each loss once, at its station, and the books close.
 
+use bpf::drops::{DropFlow, DropKind};
 use host::{counters::LinkStats, stack::Protocols};
 use ledger::{
     Head,
-    input::{Drop, Interface, Interval, QdiscDone, RuleLoss, SocketLoss, XdpDone, XdpFailure},
+    input::{Detail, Drop, Interface, Interval, QdiscDone, RuleLoss, SocketLoss, XdpDone, XdpFailure},
     report,
 };
-use model::stations::{LedgerReport, StationLoss};
+use model::stations::{LedgerReport, LossKind, StationLoss};
 
 /// An interval with these counters (`Group.Name` and a number).
 fn interval(interfaces: Vec<Interface>, counters: &[(&str, u64)], drops: Vec<Drop>) -> Interval {
@@ -36,7 +37,7 @@ fn closed(interval: &Interval) -> LedgerReport {
     let report = report(interval, Head::default());
     assert_eq!(report.unexplained, 0, "{report:#?}");
     assert_eq!((report.receive.unexplained, report.transmit.unexplained), (0, 0), "{report:#?}");
-    assert_eq!(report.offered, report.delivered + report.lost, "{report:#?}");
+    assert_eq!(report.offered, report.delivered + report.waiting + report.lost, "{report:#?}");
     let stations: u64 = report.stations.iter().map(|s| s.lost).sum();
     assert_eq!(stations, report.lost, "{report:#?}");
     report
@@ -193,15 +194,117 @@ fn a_backlog_counts_before_a_veth_does() {
 }
 
 #[test]
-fn lost_copies_are_on_both_sides_of_the_books() {
+fn lost_copies_stand_beside_the_books() {
     let counters = [("Ip.InReceives", 100), ("Ip.InDelivers", 100), ("Udp.InDatagrams", 100)];
     let mut interval = interval(vec![interface(2, 100, 0)], &counters, vec![]);
     interval.rings_known = true;
     let ring = SocketLoss { packet: true, packets: 60, process: Some("tcpdump[9]".into()), ..SocketLoss::default() };
     interval.sockets = vec![ring];
     let report = closed(&interval);
-    assert_eq!((report.offered, report.delivered, report.lost), (160, 100, 60));
-    assert_eq!(loss(&report, "taps").causes[0].process.as_deref(), Some("tcpdump[9]"));
+    assert_eq!((report.offered, report.delivered, report.lost, report.copies_lost), (100, 100, 0, 60));
+    let copies = loss(&report, "taps");
+    assert_eq!((copies.kind, copies.packets), (LossKind::Copy, 60));
+    assert_eq!(copies.causes[0].process.as_deref(), Some("tcpdump[9]"));
+}
+
+#[test]
+fn segments_that_did_their_work_are_no_losses_and_unread_data_is() {
+    let counters = [("Ip.InReceives", 100), ("Ip.InDelivers", 100), ("Tcp.InSegs", 100), ("TcpExt.TCPAbortOnClose", 2)];
+    let of = |reason, function, kind, packets| Drop { kind, ..drop(reason, function, 2, packets) };
+    let drops = vec![
+        of("QUEUE_PURGE", "sk_stream_kill_queues", DropKind::TcpFin, 30),
+        of("NOT_SPECIFIED", "tcp_v4_rcv", DropKind::TcpReset, 20),
+        of("NO_SOCKET", "tcp_v4_rcv", DropKind::TcpSyn, 10),
+        of("QUEUE_PURGE", "sk_stream_kill_queues", DropKind::TcpData, 3),
+    ];
+    let report = closed(&interval(vec![interface(2, 100, 0)], &counters, drops));
+    assert_eq!((report.lost, report.lost_unmeant(), report.delivered), (5, 5, 95));
+    let harmless: u64 = (report.stations.iter().flat_map(|s| &s.losses))
+        .filter(|l| l.kind == LossKind::Harmless)
+        .map(|l| l.packets)
+        .sum();
+    assert_eq!(harmless, 60);
+}
+
+#[test]
+fn what_is_not_for_this_host_is_not_lost() {
+    let counters = [("Ip6.InReceives", 70), ("Ip6.InDelivers", 50)];
+    let mut entry = interface(2, 100, 0);
+    entry.stats.rx_otherhost_dropped = 30;
+    let other = drop("OTHERHOST", "ip_rcv_core", 2, 30);
+    let group = Drop { protocol: 0x86dd, ..drop("NOT_SPECIFIED", "ip6_mc_input", 2, 20) };
+    let report = closed(&interval(vec![entry], &counters, vec![other, group]));
+    assert_eq!((report.offered, report.delivered, report.lost), (100, 100, 0));
+    assert!(report.receive.delivered.iter().any(|e| e.what == "not for this host" && e.packets == 50), "{report:#?}");
+}
+
+#[test]
+fn what_waits_for_a_neighbour_is_neither_delivered_nor_lost() {
+    let counters = [("Ip.InReceives", 500), ("Ip.OutTransmits", 500)];
+    let mut first = interval(vec![interface(2, 500, 0), interface(3, 0, 0)], &counters, vec![]);
+    first.neighbour_room = 300;
+    first.drops = Some(vec![drop("NEIGH_QUEUEFULL", "__neigh_event_send", 3, 244)]);
+    let report = closed(&first);
+    assert_eq!((report.delivered, report.waiting, report.lost), (0, 256, 244));
+    // They are given up in the next.
+    let drops = vec![drop("NEIGH_FAILED", "arp_error_report", 3, 256)];
+    let report = closed(&interval(vec![interface(2, 0, 0), interface(3, 0, 0)], &[("Ip.InReceives", 0)], drops));
+    assert_eq!((report.offered, report.waiting, report.lost), (256, 0, 256));
+}
+
+#[test]
+fn a_rule_is_not_given_what_another_dropped() {
+    let counters = [("Ip.InReceives", 100), ("Ip.InDelivers", 70)];
+    let mut interval =
+        interval(vec![interface(2, 100, 0)], &counters, vec![drop("NETFILTER_DROP", "nf_hook_slow", 2, 30)]);
+    let rule = |rule: &str, packets| RuleLoss {
+        hook: "input".into(),
+        family: "ip".into(),
+        chain: "filter/input".into(),
+        rule: rule.into(),
+        packets,
+        ..RuleLoss::default()
+    };
+    interval.rules = vec![rule("udp dport 7 counter drop", 20), rule("udp dport 9 counter drop", 10)];
+    let report = closed(&interval);
+    assert_eq!((report.lost, report.meant, report.lost_unmeant()), (30, 30, 0));
+    let losses = &report.stations.iter().find(|s| s.name == "netfilter").expect("losses").losses;
+    assert!(losses.iter().all(|l| l.traced.is_none() && l.agrees && l.kind == LossKind::Meant), "{losses:#?}");
+    // Without a counter the only rule that can have done it is named.
+    interval.rules.clear();
+    interval.uncounted = vec![rule("udp dport 7 drop", 0)];
+    let report = closed(&interval);
+    let advice = loss(&report, "netfilter").advice.clone().unwrap_or_default();
+    assert!(advice.contains("udp dport 7 drop") && advice.contains("nft -a list chain ip filter input"), "{advice}");
+}
+
+#[test]
+fn details_belong_to_the_place_of_their_drops() {
+    let flow = |source: [u8; 4]| DropFlow {
+        source: source.into(),
+        destination: [198, 18, 0, 2].into(),
+        source_port: 0,
+        destination_port: 7001,
+        protocol: 17,
+    };
+    let counters = [("Ip.InReceives", 30), ("Ip.InDelivers", 30), ("Udp.NoPorts", 30)];
+    let lost = Drop { last: Some(flow([198, 18, 0, 1])), ..drop("NO_SOCKET", "__udp4_lib_rcv", 2, 30) };
+    let mut interval = interval(vec![interface(2, 30, 0)], &counters, vec![lost.clone()]);
+    let detail = |source, packets| Detail {
+        drop: Drop { last: Some(flow(source)), packets, ..lost.clone() },
+        bytes: vec![0x45, 0],
+        stack: vec!["__udp4_lib_rcv".into()],
+        ..Detail::default()
+    };
+    let other = Detail { drop: drop("IP_CSUM", "ip_rcv_core", 2, 99), ..Detail::default() };
+    interval.details = vec![detail([198, 18, 0, 1], 20), detail([198, 18, 0, 3], 10), other];
+    let report = closed(&interval);
+    let loss = loss(&report, "udp");
+    assert!(loss.advice.as_ref().is_some_and(|a| a.contains("UDP 198.18.0.2:7001")), "{loss:#?}");
+    let details = loss.details.as_ref().expect("details");
+    assert_eq!((details.targets.len(), details.targets[0].packets), (1, 30));
+    assert_eq!((details.sources[0].what.as_str(), details.sources[0].packets), ("198.18.0.1", 20));
+    assert_eq!((details.stack.len(), details.sample.as_ref().map(|s| s.hex.as_str())), (1, Some("4500")));
 }
 
 #[test]

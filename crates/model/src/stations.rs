@@ -1,9 +1,13 @@
 //! The loss ledger of a machine: every packet delivered or lost at a named station. The body of `evenkeel.ledger/1`.
 //!
-//! `offered = delivered + lost + unexplained`, for each direction and for both together. A packet is one socket buffer of
-//! the stack or one frame of an interface; where one becomes several, or several one, an entry says so.
+//! `offered = delivered + waiting + lost + unexplained`, for each direction and for both together. A packet is one socket buffer of
+//! the stack or one frame of an interface; where one becomes several, or several one, an entry says so. What the kernel drops
+//! without a loss (a reset that ended its connection), and copies for packet taps, stand beside the books.
 
-use std::fmt::Write;
+use std::{
+    fmt::{self, Write},
+    net::IpAddr,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -28,8 +32,17 @@ pub struct LedgerReport {
     pub offered: u64,
     /// Packets that reached a local reader or left by an interface.
     pub delivered: u64,
+    /// Packets that neither arrived nor got lost yet: they wait for a neighbour's answer, in a queue, for the program behind a tun device.
+    #[serde(default)]
+    pub waiting: u64,
     /// Packets lost at all stations together.
     pub lost: u64,
+    /// Those of `lost` that a rule, a program or a route dropped on purpose.
+    #[serde(default)]
+    pub meant: u64,
+    /// Copies for packet taps that were lost; the packets themselves went on. Not in `offered` and not in `lost`.
+    #[serde(default)]
+    pub copies_lost: u64,
     /// Offered packets that nothing explains; negative when more is explained than was offered.
     pub unexplained: i64,
     /// From the wire to the socket, or to the hand-over to `transmit`.
@@ -51,9 +64,12 @@ pub struct Side {
     pub offered: Vec<Entry>,
     /// What was delivered, by the way it took.
     pub delivered: Vec<Entry>,
+    /// What still waits, by what it waits for.
+    #[serde(default)]
+    pub waiting: Vec<Entry>,
     /// Packets lost at the stations of this direction.
     pub lost: u64,
-    /// `offered` less `delivered` less `lost`.
+    /// `offered` less `delivered` less `waiting` less `lost`.
     pub unexplained: i64,
 }
 
@@ -66,6 +82,11 @@ impl Side {
     /// Packets delivered, over all entries.
     pub fn delivered_packets(&self) -> u64 {
         self.delivered.iter().map(|e| e.packets).sum()
+    }
+
+    /// Packets that wait, over all entries.
+    pub fn waiting_packets(&self) -> u64 {
+        self.waiting.iter().map(|e| e.packets).sum()
     }
 }
 
@@ -117,17 +138,52 @@ pub struct Station {
     pub packets_in: Option<u64>,
     /// Packets that went on, where a counter says.
     pub packets_out: Option<u64>,
-    /// Packets that ended here: `losses` added up.
+    /// Packets lost here: those of `losses` whose kind is a loss.
     pub lost: u64,
-    /// The losses, largest first.
+    /// What ended here, largest first.
     pub losses: Vec<StationLoss>,
 }
 
-/// Packets lost at one place of a station, for one reason.
+/// What it means that packets ended at a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LossKind {
+    /// They were lost.
+    #[default]
+    Lost,
+    /// A rule, a program or a route dropped them on purpose.
+    Meant,
+    /// Nothing was lost: they had done their work, were answered, or repeated what had arrived already.
+    Harmless,
+    /// Copies for packet taps were lost; the packets themselves went on.
+    Copy,
+}
+
+impl LossKind {
+    /// Whether the books count it as lost.
+    pub fn is_loss(self) -> bool {
+        matches!(self, Self::Lost | Self::Meant)
+    }
+
+    /// The word for people.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Lost => "lost",
+            Self::Meant => "by rule",
+            Self::Harmless => "no loss",
+            Self::Copy => "copies",
+        }
+    }
+}
+
+/// Packets that ended at one place of a station, for one reason.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct StationLoss {
     /// Where and why, such as `socket buffer full`.
     pub place: String,
+    /// Whether that is a loss.
+    #[serde(default)]
+    pub kind: LossKind,
     /// How many: the counter's word, or the trace's where no counter exists.
     pub packets: u64,
     /// The part of all offered packets that this is (0 to 1).
@@ -144,6 +200,9 @@ pub struct StationLoss {
     pub causes: Vec<Cause>,
     /// What to do about it.
     pub advice: Option<String>,
+    /// Whose packets these were; only when asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<Details>,
 }
 
 /// Why packets were dropped, in the kernel's own words.
@@ -159,8 +218,90 @@ pub struct Cause {
     pub protocol: Option<String>,
     /// The process that owns the socket, as `name[pid]`.
     pub process: Option<String>,
+    /// Whose packet it was: the last one that was looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub example: Option<Flow>,
     /// How many packets.
     pub packets: u64,
+}
+
+/// Who sent a packet to whom.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flow {
+    /// The protocol in IP: `TCP`, `UDP`, `ICMP` … or its number.
+    pub protocol: String,
+    /// The source address.
+    pub source: IpAddr,
+    /// The source port, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_port: Option<u16>,
+    /// The destination address.
+    pub destination: IpAddr,
+    /// The destination port, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub destination_port: Option<u16>,
+}
+
+impl Flow {
+    /// The protocol and where it went: `UDP 192.0.2.1:53`.
+    pub fn target(&self) -> String {
+        format!("{} {}", self.protocol, End(self.destination, self.destination_port))
+    }
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (from, to) = (End(self.source, self.source_port), End(self.destination, self.destination_port));
+        write!(f, "{} {from} > {to}", self.protocol)
+    }
+}
+
+/// An address, with its port if it has one.
+struct End(IpAddr, Option<u16>);
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.0, self.1) {
+            (IpAddr::V6(address), Some(port)) => write!(f, "[{address}]:{port}"),
+            (address, Some(port)) => write!(f, "{address}:{port}"),
+            (address, None) => address.fmt(f),
+        }
+    }
+}
+
+/// Whose packets ended at a place, from those that were looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Details {
+    /// Where they went, most packets first: `UDP 192.0.2.1:53`.
+    pub targets: Vec<Share>,
+    /// Who sent them, most packets first.
+    pub sources: Vec<Share>,
+    /// One of them.
+    pub sample: Option<Sample>,
+    /// The kernel's functions that led to the drop of that one, innermost first.
+    pub stack: Vec<String>,
+}
+
+/// A part of the packets that ended at a place.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Share {
+    /// Whose.
+    pub what: String,
+    /// How many.
+    pub packets: u64,
+}
+
+/// One packet.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Sample {
+    /// In a line: addresses, ports, what it carries.
+    pub text: String,
+    /// Its length in bytes.
+    pub length: u32,
+    /// Its first bytes, in hexadecimal.
+    pub hex: String,
+    /// Where its network header begins in them; before it stands the link's.
+    pub network_header: usize,
 }
 
 impl Cause {
@@ -169,6 +310,9 @@ impl Cause {
         let mut text = self.reason.clone();
         if let Some(function) = &self.function {
             let _ = write!(text, " in {function}");
+        }
+        if let Some(example) = &self.example {
+            let _ = write!(text, ", e.g. {example}");
         }
         for more in [&self.interface, &self.protocol, &self.process].into_iter().flatten() {
             let _ = write!(text, ", {more}");
@@ -182,6 +326,9 @@ impl Cause {
 pub struct TraceShown {
     /// Dropped packets that the tracepoint reported, machine-wide.
     pub events: u64,
+    /// Those of them that were of this network namespace, as far as they were looked at (scaled).
+    #[serde(default)]
+    pub here: u64,
     /// Those of them that were looked at; the others are estimated from these.
     pub seen: u64,
     /// CPU time that the trace took, in nanoseconds.
@@ -202,35 +349,70 @@ impl LedgerReport {
         let losses = self.stations.iter().flat_map(|s| {
             s.losses
                 .iter()
+                .filter(|l| l.kind.is_loss())
                 .map(|l| Loss { place: format!("{}: {} ({})", s.name, l.place, l.counter), packets: l.packets })
         });
         Ledger {
             offered: self.offered,
             offered_by: "arrived and made here".into(),
-            delivered: self.delivered,
+            delivered: self.delivered + self.waiting,
             losses: losses.collect(),
         }
+    }
+
+    /// Packets that were lost and that nobody meant to drop.
+    pub fn lost_unmeant(&self) -> u64 {
+        self.lost.saturating_sub(self.meant)
     }
 
     /// The answer in a sentence or two.
     pub fn sentence(&self) -> String {
         let share = |n: u64| units::percent(if self.offered == 0 { 0.0 } else { n as f64 / self.offered as f64 });
-        let sign = if self.unexplained < 0 { "-" } else { "" };
-        let mut text = format!(
-            "Of {} packets, {} ({}) were delivered and {} ({}) lost; {sign}{} ({}) are unexplained.",
-            units::grouped(self.offered),
-            units::grouped(self.delivered),
-            share(self.delivered),
-            units::grouped(self.lost),
-            share(self.lost),
-            units::grouped(self.unexplained.unsigned_abs()),
-            units::percent(self.unexplained_ratio()),
-        );
-        let losses = self.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l)));
-        if let Some((station, loss)) = losses.max_by_key(|(_, l)| l.packets) {
-            let _ = write!(text, " Most died at {}: {} ({}).", station.name, loss.place, share(loss.packets));
+        let counted = |n: u64| format!("{} ({})", units::grouped(n), share(n));
+        let mut parts = vec![format!("{} were delivered", counted(self.delivered))];
+        if self.waiting > 0 {
+            parts.push(format!("{} still wait", counted(self.waiting)));
+        }
+        if self.meant > 0 {
+            parts.push(format!("{} were dropped on purpose", counted(self.meant)));
+        }
+        parts.push(format!("{} were lost", counted(self.lost_unmeant())));
+        let last = parts.pop().unwrap_or_default();
+        let mut text = format!("Of {} packets, {} and {last}", units::grouped(self.offered), parts.join(", "));
+        match self.unexplained {
+            0 => text.push('.'),
+            n => {
+                let sign = if n < 0 { "-" } else { "" };
+                let n = units::grouped(n.unsigned_abs());
+                let _ = write!(text, "; {sign}{n} ({}) are unexplained.", units::percent(self.unexplained_ratio()));
+            }
+        }
+        let all = || self.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l)));
+        let most = |kind| all().filter(|(_, l)| l.kind == kind).max_by_key(|(_, l)| l.packets);
+        if let Some((station, loss)) = most(LossKind::Lost).or_else(|| most(LossKind::Meant)) {
+            let verb = if loss.kind == LossKind::Lost { "lost" } else { "dropped" };
+            let _ = write!(text, " Most were {verb} at {}: {} ({}).", station.name, loss.place, share(loss.packets));
         }
         text
+    }
+
+    /// What ended without a loss, in a sentence; none when nothing did.
+    pub fn beside(&self) -> Option<String> {
+        let of = |kind| {
+            let here = self.stations.iter().flat_map(|s| &s.losses).filter(|l| l.kind == kind);
+            here.map(|l| l.packets).sum::<u64>()
+        };
+        let mut parts = Vec::new();
+        match of(LossKind::Harmless) {
+            0 => {}
+            1 => parts.push("1 packet ended without a loss (see `no loss`)".to_owned()),
+            n => parts.push(format!("{} packets ended without a loss (see `no loss`)", units::grouped(n))),
+        }
+        if self.copies_lost > 0 {
+            let n = units::grouped(self.copies_lost);
+            parts.push(format!("{n} copies for packet taps were lost, while the packets themselves went on"));
+        }
+        (!parts.is_empty()).then(|| format!("Besides, {}.", parts.join("; ")))
     }
 
     /// The unexplained part as a share of the offered packets, by its absolute value. 0 when nothing was offered.
@@ -240,7 +422,7 @@ impl LedgerReport {
 
     /// Whether no packet moved and none was lost.
     pub fn is_quiet(&self) -> bool {
-        self.offered == 0 && self.lost == 0
+        self.offered == 0 && self.lost == 0 && self.waiting == 0 && self.copies_lost == 0
     }
 }
 

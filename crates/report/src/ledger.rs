@@ -3,17 +3,21 @@
 use std::fmt::Write;
 
 use model::{
-    stations::{Cause, Entry, LedgerReport, Side, Station, StationLoss, TraceShown},
+    stations::{Cause, Entry, LedgerReport, LossKind, Side, Station, StationLoss, TraceShown},
     units,
 };
 
-use crate::Look;
+use crate::{
+    Look, Paint,
+    ledger_details::details,
+    paint::{Colour, mark},
+};
 
 /// Causes shown for a loss; JSON has them all.
 const CAUSES: usize = 3;
 
-/// The ledger of an interval.
-pub fn ledger_text(report: &LedgerReport, look: Look) -> String {
+/// The ledger of an interval; `detailed`: with the details that were asked for.
+pub fn ledger_text(report: &LedgerReport, look: Look, paint: Paint, detailed: bool) -> String {
     let mut out = String::new();
     let which = if report.interfaces.is_empty() { "all interfaces".to_owned() } else { report.interfaces.join(", ") };
     let parts = [report.when.clone(), report.hostname.clone(), which, format!("interval {:.2} s", report.interval_s)];
@@ -22,6 +26,9 @@ pub fn ledger_text(report: &LedgerReport, look: Look) -> String {
         out.push_str("\nQuiet: no packet arrived, left or was lost.\n");
     } else {
         let _ = write!(out, "\n{}", look.paragraph(&report.sentence()));
+        if let Some(beside) = report.beside() {
+            out.push_str(&look.paragraph(&beside));
+        }
         let _ = write!(out, "\n{}", books(report, look));
         let lost = losses(report, look);
         if !lost.is_empty() {
@@ -29,32 +36,37 @@ pub fn ledger_text(report: &LedgerReport, look: Look) -> String {
             let _ = write!(out, "\n{}", advice(report, look));
         }
     }
+    if detailed {
+        out.push_str(&details(report, look));
+    }
     if let Some(trace) = &report.trace {
         let _ = write!(out, "\n{}", look.paragraph(&trace_words(trace)));
     }
     for note in &report.notes {
         let _ = write!(out, "{}", look.paragraph(&format!("note: {note}")));
     }
-    out
+    paint.finish(&out)
 }
 
 /// What tracing the causes cost, and how closely it looked.
 fn trace_words(trace: &TraceShown) -> String {
+    let elsewhere =
+        if trace.here < trace.events { ", the others in other network namespaces or within the machine" } else { "" };
     let cost = format!(
-        "Causes: {} drops on the machine, {} looked at, for {} of its CPU time",
+        "Causes: the kernel dropped {} buffers on the whole machine, {} of them here{elsewhere}; {} were looked at, for {} of the machine's CPU time",
         units::grouped(trace.events),
+        units::grouped(trace.here),
         units::grouped(trace.seen),
         units::percent(trace.cost_share)
     );
-    if trace.backed_off {
-        format!(
-            "{cost}; they came so fast that samples were taken (now 1 in {}): shares among causes are good to ±{}, totals are exact.",
-            trace.sampling,
-            units::percent(trace.precision)
-        )
-    } else {
-        format!("{cost}.")
+    if !trace.backed_off {
+        return format!("{cost}.");
     }
+    let now = if trace.sampling > 1 { format!(" (now 1 in {})", trace.sampling) } else { String::new() };
+    format!(
+        "{cost}. They came too fast to look at each{now}: totals are exact, shares among causes are good to ±{}.",
+        units::percent(trace.precision)
+    )
 }
 
 fn ratio(part: u64, whole: u64) -> f64 {
@@ -84,7 +96,12 @@ fn books(report: &LedgerReport, look: Look) -> String {
         }
         let way = |e: &Entry| row(format!("- {}", e.what), units::grouped(e.packets), ratio(e.packets, offered));
         rows.extend(side.delivered.iter().map(way));
-        rows.push(row("- lost".into(), units::grouped(side.lost), ratio(side.lost, offered)));
+        rows.extend(side.waiting.iter().map(|e| {
+            let packets = mark(Colour::Yellow, &units::grouped(e.packets));
+            row(format!("- {}", e.what), packets, ratio(e.packets, offered))
+        }));
+        let lost = if side.lost > 0 { mark(Colour::Red, &units::grouped(side.lost)) } else { units::grouped(0) };
+        rows.push(row("- lost".into(), lost, ratio(side.lost, offered)));
         let unexplained = ratio(side.unexplained.unsigned_abs(), offered);
         rows.push(row("- unexplained".into(), signed(side.unexplained), unexplained));
     };
@@ -96,7 +113,11 @@ fn books(report: &LedgerReport, look: Look) -> String {
 fn losses(report: &LedgerReport, look: Look) -> String {
     let each = |s: &Station| s.losses.iter().map(|l| loss_row(s, l)).collect::<Vec<_>>();
     let rows: Vec<_> = report.stations.iter().flat_map(each).collect();
-    if rows.is_empty() { String::new() } else { look.table(&["STATION", ">LOST", ">SHARE", "WHERE", "CAUSE"], rows) }
+    if rows.is_empty() {
+        String::new()
+    } else {
+        look.table(&["STATION", ">PACKETS", ">SHARE", "KIND", "WHERE", "CAUSE"], rows)
+    }
 }
 
 fn loss_row(station: &Station, loss: &StationLoss) -> Vec<String> {
@@ -107,11 +128,22 @@ fn loss_row(station: &Station, loss: &StationLoss) -> Vec<String> {
     let counter = if loss.traced_only { "traced, no counter".to_owned() } else { loss.counter.clone() };
     vec![
         station.name.clone(),
-        units::grouped(loss.packets),
+        painted(loss.kind, &units::grouped(loss.packets)),
         units::percent(loss.share_of_offered),
+        painted(loss.kind, loss.kind.word()),
         format!("{} [{counter}]{difference}", loss.place),
         causes(&loss.causes, loss.packets),
     ]
+}
+
+/// Text in the colour of what happened.
+fn painted(kind: LossKind, text: &str) -> String {
+    match kind {
+        LossKind::Lost => mark(Colour::Red, text),
+        LossKind::Copy => mark(Colour::Yellow, text),
+        LossKind::Harmless => mark(Colour::Green, text),
+        LossKind::Meant => text.to_owned(),
+    }
 }
 
 /// The causes in a few words, the share of each where there are several.
@@ -125,11 +157,11 @@ fn causes(causes: &[Cause], of: u64) -> String {
     words.join("; ")
 }
 
-/// What to do about the largest losses, each advice once.
+/// What to do about it, each advice once: real losses first, the largest first.
 fn advice(report: &LedgerReport, look: Look) -> String {
     let mut losses: Vec<(&Station, &StationLoss)> =
         report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l))).collect();
-    losses.sort_by_key(|(_, l)| std::cmp::Reverse(l.packets));
+    losses.sort_by_key(|(_, l)| (l.kind, std::cmp::Reverse(l.packets)));
     let mut said: Vec<&str> = Vec::new();
     let mut out = String::new();
     for (station, loss) in losses {
@@ -139,5 +171,5 @@ fn advice(report: &LedgerReport, look: Look) -> String {
             out.push_str(&look.paragraph(&format!("{}, {}: {advice}", station.name, loss.place)));
         }
     }
-    if out.is_empty() { out } else { format!("What to do\n{out}") }
+    if out.is_empty() { out } else { format!("{}\n{out}", mark(Colour::Bold, "What to do")) }
 }

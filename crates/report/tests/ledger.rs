@@ -2,9 +2,12 @@
 
 use model::{
     schema::Document,
-    stations::{Cause, Direction, Entry, LedgerReport, Side, Station, StationLoss, TraceShown},
+    stations::{
+        Cause, Details, Direction, Entry, Flow, LedgerReport, LossKind, Sample, Share, Side, Station, StationLoss,
+        TraceShown,
+    },
 };
-use report::{Look, ledger_text};
+use report::{Look, Paint, ledger_text};
 
 fn entry(what: &str, packets: u64, handed_over: bool) -> Entry {
     Entry { what: what.into(), packets, counter: "a counter".into(), handed_over }
@@ -28,6 +31,7 @@ fn loss(
         traced,
         causes,
         advice: Some(advice.into()),
+        ..StationLoss::default()
     }
 }
 
@@ -43,8 +47,16 @@ fn made_up() -> LedgerReport {
         interface: Some("eth0".into()),
         protocol: Some("IPv4".into()),
         process: Some("named[812]".into()),
+        example: Some(Flow {
+            protocol: "UDP".into(),
+            source: [198, 18, 0, 1].into(),
+            source_port: Some(5000),
+            destination: [198, 18, 0, 2].into(),
+            destination_port: Some(53),
+        }),
         packets: 120_000,
     };
+    let meant = |loss: StationLoss| StationLoss { kind: LossKind::Meant, ..loss };
     let dropped = Cause { reason: "NETFILTER_DROP".into(), packets: 1_000, ..Cause::default() };
     let stations = vec![
         station(
@@ -62,14 +74,14 @@ fn made_up() -> LedgerReport {
         station(
             "netfilter",
             Direction::Forward,
-            vec![loss(
+            vec![meant(loss(
                 "dropped by rules or policies without a counter",
                 1_000,
                 "traced",
                 Some(1_000),
                 vec![dropped],
                 "Put `counter` into the rules to see which: `nft list ruleset`.",
-            )],
+            ))],
         ),
         station(
             "udp",
@@ -102,7 +114,7 @@ fn made_up() -> LedgerReport {
             ],
             delivered: vec![entry("UDP, read by programs", 244_000, false), entry("forwarded by IP", 600_000, true)],
             lost: 151_000,
-            unexplained: 0,
+            ..Side::default()
         },
         transmit: Side {
             offered: vec![
@@ -110,12 +122,15 @@ fn made_up() -> LedgerReport {
                 entry("forwarded by IP", 600_000, true),
             ],
             delivered: vec![entry("left by eth1", 605_000, false)],
-            lost: 0,
-            unexplained: 0,
+            ..Side::default()
         },
+        waiting: 0,
+        meant: 1_000,
+        copies_lost: 0,
         stations,
         trace: Some(TraceShown {
             events: 121_000,
+            here: 120_500,
             seen: 9_000,
             cost_ns: 6_000_000,
             cost_share: 0.003,
@@ -129,16 +144,55 @@ fn made_up() -> LedgerReport {
     }
 }
 
+fn text(report: &LedgerReport, look: Look) -> String {
+    ledger_text(report, look, Paint::forced(false), false)
+}
+
+#[test]
+fn colour_adds_nothing_but_itself() {
+    let painted = ledger_text(&made_up(), Look::plain(80), Paint::forced(true), false);
+    assert!(painted.contains("\x1b[31m120 000\x1b[0m"), "{painted}");
+    let mut plain = painted;
+    for code in ["\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[1m", "\x1b[0m"] {
+        plain = plain.replace(code, "");
+    }
+    assert_eq!(plain, text(&made_up(), Look::plain(80)));
+}
+
+#[test]
+fn details_show_whose_packets_they_were() {
+    let mut report = made_up();
+    let share = |what: &str| vec![Share { what: what.into(), packets: 120_000 }];
+    report.stations[2].losses[0].details = Some(Details {
+        targets: share("UDP 198.18.0.2:53"),
+        sources: share("198.18.0.1"),
+        sample: Some(Sample {
+            text: "IP 198.18.0.1.5000 > 198.18.0.2.53: UDP, length 18, ttl 64".into(),
+            length: 60,
+            hex: "4500002e00000000401100".into(),
+            network_header: 0,
+        }),
+        stack: vec!["udp_queue_rcv_one_skb".into(), "udp_unicast_rcv_skb".into()],
+    });
+    let text = ledger_text(&report, Look::plain(100), Paint::forced(false), true);
+    for words in
+        ["to: UDP 198.18.0.2:53 (120 000)", "from: 198.18.0.1", "0x0000:  4500 002e", "udp_queue_rcv_one_skb < udp_uni"]
+    {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+    assert!(!self::text(&report, Look::plain(100)).contains("0x0000"));
+}
+
 #[test]
 fn a_ledger_as_text() {
-    insta::assert_snapshot!("ledger_80", ledger_text(&made_up(), Look { width: 80, lines: true }));
-    insta::assert_snapshot!("ledger_pipe", ledger_text(&made_up(), Look::plain(200)));
+    insta::assert_snapshot!("ledger_80", text(&made_up(), Look { width: 80, lines: true }));
+    insta::assert_snapshot!("ledger_pipe", text(&made_up(), Look::plain(200)));
 }
 
 #[test]
 fn a_quiet_box_says_so() {
     let quiet = LedgerReport { hostname: "box".into(), interval_s: 1.0, ..LedgerReport::default() };
-    let text = ledger_text(&quiet, Look::plain(80));
+    let text = text(&quiet, Look::plain(80));
     assert!(text.contains("Quiet: no packet arrived, left or was lost."), "{text}");
     assert!(!text.contains("What to do"), "{text}");
 }
@@ -146,7 +200,7 @@ fn a_quiet_box_says_so() {
 #[test]
 fn no_line_is_wider_than_the_page() {
     for width in [60, 80, 120] {
-        for line in ledger_text(&made_up(), Look::plain(width)).lines().skip(1) {
+        for line in text(&made_up(), Look::plain(width)).lines().skip(1) {
             assert!(line.chars().count() <= usize::from(width), "{width}: {line}");
         }
     }

@@ -51,7 +51,7 @@ fn report(lost: u64) -> LedgerReport {
             offered: vec![entry("arrived on eth0", 1_000_000)],
             delivered: vec![entry("TCP", 1_000_000 - lost)],
             lost,
-            unexplained: 0,
+            ..Side::default()
         },
         stations: vec![station],
         ..LedgerReport::default()
@@ -98,6 +98,38 @@ fn the_screen_of_a_terminal() {
 }
 
 #[test]
+fn a_wide_terminal_keeps_numbers_at_their_words_and_advice_at_the_losses() {
+    let mut view = view();
+    view.push(report(250_000));
+    let text = drawn(&view, 200, 50);
+    let line = |word: &str| text.lines().position(|l| l.contains(word)).unwrap_or_else(|| panic!("{word}: {text}"));
+    assert!(
+        text.lines().nth(line("- TCP")).is_some_and(|l| l.trim_end_matches(['"', ' ']).chars().count() <= 101),
+        "{text}"
+    );
+    assert!(line("What to do") - line("udp ") <= 3, "{text}");
+}
+
+#[test]
+fn details_stand_below_the_advice() {
+    use model::stations::{Details, Sample, Share};
+    let mut detailed = report(10);
+    let share = |what: &str| vec![Share { what: what.into(), packets: 10 }];
+    detailed.stations[0].losses[0].details = Some(Details {
+        targets: share("UDP 198.18.0.2:9"),
+        sources: share("198.18.0.1"),
+        sample: Some(Sample { text: "IP a packet".into(), length: 46, ..Sample::default() }),
+        stack: vec!["__udp4_lib_rcv".into(), "ip_protocol_deliver_rcu".into()],
+    });
+    let mut view = view();
+    view.push(detailed);
+    let text = drawn(&view, 100, 40);
+    for words in ["to UDP 198.18.0.2:9 (10) from 198.18.0.1 (10)", "46 bytes: IP a packet", "__udp4_lib_rcv < ip_pro"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}
+
+#[test]
 fn keys_hold_and_leave() {
     let mut view = view();
     let press = |view: &mut View, c| view.key(KeyEvent::from(KeyCode::Char(c)));
@@ -105,7 +137,7 @@ fn keys_hold_and_leave() {
     assert_eq!(press(&mut view, 'p'), Reaction::Redraw);
     view.push(report(2));
     assert!(drawn(&view, 80, 24).contains("HELD"));
-    assert!(!drawn(&view, 80, 24).contains("and 2 ("), "a held picture stays");
+    assert!(!drawn(&view, 80, 24).contains("and 2 (0.0"), "a held picture stays");
     assert_eq!(press(&mut view, '+'), Reaction::Redraw);
     assert_eq!(view.interval(), Duration::from_secs(2));
     assert_eq!(press(&mut view, 'x'), Reaction::Nothing);

@@ -6,6 +6,7 @@ pub mod checksum;
 pub mod error;
 pub mod ethernet;
 pub mod ip;
+pub mod line;
 pub mod size;
 pub mod template;
 pub mod transport;

@@ -53,6 +53,10 @@ pub struct TcpHeader {
 
 /// Flags of TCP, the low byte of [`TcpHeader::offset_flags`].
 pub mod tcp_flags {
+    /// FIN.
+    pub const FIN: u16 = 0x01;
+    /// RST.
+    pub const RST: u16 = 0x04;
     /// SYN.
     pub const SYN: u16 = 0x02;
     /// PSH.

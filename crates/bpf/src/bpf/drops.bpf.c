@@ -4,7 +4,9 @@
  * tracepoints of xdp. What is counted and how much of it is looked at: drop_gate.h.
  */
 #include "common.h"
+#include "drop_details.h"
 #include "drop_gate.h"
+#include "drop_packet.h"
 #include "sk_buff.h"
 #include <bpf/bpf_core_read.h>
 #include <bpf/bpf_tracing.h>
@@ -32,7 +34,8 @@ struct drop_key {
 	__u16 protocol;
 	/* The socket is that which would have received; otherwise that which sent, or that the packet was meant for early. */
 	__u8 receiver;
-	__u8 pad;
+	/* One of DROP_… (drop_packet.h). */
+	__u8 kind;
 };
 
 struct drop_value {
@@ -41,6 +44,9 @@ struct drop_value {
 	/* Packets on the wire: a buffer can hold several (GRO, GSO). */
 	__u64 segments;
 	__u64 bytes;
+	/* The last one that was looked at, and when. */
+	__u64 at_ns;
+	struct drop_flow last;
 };
 
 #define XDP_EXCEPTION 1
@@ -113,6 +119,11 @@ const volatile __u32 drop_has_socket = 0;
 /* Inode numbers of namespaces begin here (include/linux/proc_ns.h). */
 #define FIRST_NAMESPACE 0xeffffff0U
 
+/* The one reason that must be known here; its number changes between kernels. */
+enum skb_drop_reason {
+	SKB_DROP_REASON_OTHERHOST = 5,
+};
+
 /* struct sock is whole, not a small stand-in for one. */
 #define TCP_TIME_WAIT 6
 #define TCP_NEW_SYN_RECV 12
@@ -130,6 +141,15 @@ static __always_inline int is_wanted(__u32 netns, __u32 ifindex)
 		return 1;
 	key.ifindex = 0;
 	return bpf_map_lookup_elem(&wanted, &key) != 0;
+}
+
+/*
+ * A packet socket is the owner both of what it sends and of the copies that wait for its reader. A copy is received: it came in by an
+ * interface, or stands in the books of the receiver.
+ */
+static __always_inline int is_copy(struct sk_buff *skb, struct sock *receiver)
+{
+	return receiver || !skb->dev;
 }
 
 /*
@@ -160,6 +180,8 @@ static __always_inline void identify(struct drop_key *key, struct sk_buff *skb, 
 		key->netns = BPF_CORE_READ(sk, __sk_common.skc_net.net, ns.inum);
 	if (!key->socket)
 		key->socket = BPF_CORE_READ(sk, __sk_common.skc_cookie.counter);
+	if (BPF_CORE_READ(sk, __sk_common.skc_family) == AF_PACKET && is_copy(skb, receiver))
+		key->kind = DROP_COPY;
 	state = BPF_CORE_READ(sk, __sk_common.skc_state);
 	if (state == TCP_TIME_WAIT || state == TCP_NEW_SYN_RECV)
 		return;
@@ -190,7 +212,8 @@ static __always_inline struct drop_value *value_of(void *map, const struct drop_
 	return bpf_map_lookup_elem(map, key);
 }
 
-static __always_inline void count_drop(struct drop_cpu *cpu, struct drop_key *key, __u64 weight, struct sk_buff *skb)
+static __always_inline void count_drop(struct drop_cpu *cpu, struct drop_key *key, __u64 weight, struct sk_buff *skb,
+				       const struct drop_flow *flow, __u64 now)
 {
 	struct drop_value *value = value_of(&drops, key);
 
@@ -207,41 +230,74 @@ static __always_inline void count_drop(struct drop_cpu *cpu, struct drop_key *ke
 	value->packets += weight;
 	value->segments += weight * segments_of(skb);
 	value->bytes += weight * skb->len;
+	value->at_ns = now;
+	value->last = *flow;
 }
 
-SEC("tp_btf/kfree_skb")
-int on_drop(__u64 *ctx)
+static __always_inline int is_other_host(__u32 reason)
 {
-	struct drop_cpu *cpu = drop_this_cpu();
-	struct sk_buff *skb = (void *)ctx[0];
-	__u32 reason = ctx[2], index = reason < SLOT_OTHER ? reason : SLOT_OTHER;
-	struct drop_key key = {};
-	struct sock *receiver = 0;
-	struct drop_slot *slot;
-	__u64 begin, weight;
+	return bpf_core_enum_value_exists(enum skb_drop_reason, SKB_DROP_REASON_OTHERHOST) &&
+	       reason == bpf_core_enum_value(enum skb_drop_reason, SKB_DROP_REASON_OTHERHOST);
+}
 
-	if (!cpu)
-		return 0;
-	slot = &cpu->slots[index];
-	if (!drop_gate(slot))
-		return 0;
-	begin = bpf_ktime_get_ns();
-	weight = drop_weight(slot, begin);
-	key.location = ctx[1];
-	key.reason = reason;
+static __always_inline void detail_drop(void *ctx, const struct drop_key *key, struct sk_buff *skb, const struct drop_flow *flow,
+					__u64 weight)
+{
+	struct detail_key of = {
+		.location = key->location,
+		.netns = key->netns,
+		.ifindex = key->ifindex,
+		.reason = key->reason,
+		.protocol = key->protocol,
+		.kind = key->kind,
+		.flow = *flow,
+	};
+
+	of.flow.source_port = 0;
+	keep_details(ctx, &of, skb, weight);
+}
+
+/* Apart, so that an event that passes does not even set up what a look needs. */
+static __noinline int look_at_drop(__u64 *ctx, struct drop_cpu *cpu, struct drop_slot *slot)
+{
+	struct sk_buff *skb = (void *)ctx[0];
+	struct drop_key key = { .location = ctx[1], .reason = ctx[2] };
+	struct drop_flow flow = {};
+	struct sock *receiver = 0;
+	__u64 begin = bpf_ktime_get_ns(), weight = drop_weight(slot, begin);
+
 	key.protocol = bpf_ntohs(skb->protocol);
 	if (drop_has_socket) {
 		receiver = (void *)ctx[3];
 		key.socket = bpf_get_socket_cookie(receiver);
 		key.receiver = key.socket != 0;
 	}
+	key.kind = look_into(&flow, skb);
+	if (is_other_host(key.reason) && is_for_device(skb))
+		key.kind = DROP_FOREIGN_VLAN;
 	identify(&key, skb, receiver);
-	if (drop_only_wanted && !is_wanted(key.netns, key.ifindex) && !is_wanted(key.netns, skb->skb_iif))
+	if (drop_only_wanted && !is_wanted(key.netns, key.ifindex) && !is_wanted(key.netns, skb->skb_iif)) {
 		cpu->filtered += weight;
-	else
-		count_drop(cpu, &key, weight, skb);
+	} else {
+		count_drop(cpu, &key, weight, skb, &flow, begin);
+		if (drop_details)
+			detail_drop(ctx, &key, skb, &flow, weight);
+	}
 	drop_settle(cpu, slot, begin);
 	return 0;
+}
+
+SEC("tp_btf/kfree_skb")
+int on_drop(__u64 *ctx)
+{
+	struct drop_cpu *cpu = drop_this_cpu();
+	__u32 reason = ctx[2], index = reason < SLOT_OTHER ? reason : SLOT_OTHER;
+	struct drop_slot *slot;
+
+	if (!cpu)
+		return 0;
+	slot = &cpu->slots[index];
+	return drop_gate(slot) ? look_at_drop(ctx, cpu, slot) : 0;
 }
 
 static __always_inline void count_loss(struct drop_cpu *cpu, const struct xdp_loss_key *key, __u64 frames)

@@ -18,6 +18,7 @@ typedef struct {
 struct net_device {
 	int ifindex;
 	possible_net_t nd_net;
+	const unsigned char *dev_addr;
 } __attribute__((preserve_access_index));
 
 #endif

@@ -21,6 +21,7 @@ typedef struct {
 } __attribute__((preserve_access_index)) atomic64_t;
 
 struct sock_common {
+	unsigned short skc_family;
 	volatile unsigned char skc_state;
 	possible_net_t skc_net;
 	atomic64_t skc_cookie;
@@ -37,8 +38,12 @@ struct sk_buff {
 	unsigned int len;
 	__u16 protocol;
 	int skb_iif;
+	unsigned int tail;
 	unsigned int end;
 	unsigned char *head;
+	unsigned char *data;
+	__u16 network_header;
+	__u16 mac_header;
 } __attribute__((preserve_access_index));
 
 /* Behind the buffer, at head + end. */

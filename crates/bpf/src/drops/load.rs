@@ -43,12 +43,16 @@ pub(super) fn open(options: &DropOptions) -> Result<DropTrace, DropError> {
     let mut open = DropsSkelBuilder::default().open(&mut object).map_err(load_error)?;
     let cpus = libbpf_rs::num_possible_cpus().map_err(load_error)?;
     open.maps.drop_cpus.set_max_entries(cpus as u32).map_err(load_error)?;
+    if options.details > 0 {
+        open.maps.details.set_max_entries(options.details).map_err(load_error)?;
+    }
     if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
         let budget_ppm = options.budget_ppm.clamp(1, 1_000_000);
         knobs.drop_budget = ((u64::from(budget_ppm) << 20).div_ceil(1_000_000)) as u32;
         knobs.drop_budget_inverse = 1_000_000 / budget_ppm;
         knobs.drop_fixed_every = options.every.unwrap_or(0);
         knobs.drop_only_wanted = u32::from(!options.only.is_empty());
+        knobs.drop_details = u32::from(options.details > 0);
         knobs.drop_has_socket = u32::from(arguments >= WITH_SOCKET);
     }
     for program in open.open_object_mut().progs_mut() {
@@ -74,6 +78,7 @@ pub(super) fn open(options: &DropOptions) -> Result<DropTrace, DropError> {
         drops: handle(&skel.maps.drops)?,
         no_sockets: handle(&skel.maps.no_sockets)?,
         xdp_losses: handle(&skel.maps.xdp_losses)?,
+        details: if options.details > 0 { Some(handle(&skel.maps.details)?) } else { None },
         cpus: memory,
         cpu_count: cpus,
         program,

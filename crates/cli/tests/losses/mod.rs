@@ -121,7 +121,7 @@ impl Road {
     }
 
     /// `evenkeel gen` from the sender with these arguments; the number of frames that arrived at the box.
-    fn generate(&self, what: &[&str], load: Load) -> u64 {
+    pub(crate) fn generate(&self, what: &[&str], load: Load) -> u64 {
         let before = self.arrived();
         let fixed = [
             "gen",
@@ -185,8 +185,13 @@ impl Road {
     /// Does `work` while `evenkeel ledger` counts in the box. Another time, if the machine was so slow that the ledger ended
     /// before the work.
     pub(crate) fn measure<T>(&self, work: impl Fn() -> T) -> (Found, T) {
+        self.measure_with(&[], work)
+    }
+
+    /// The same with more arguments for the ledger.
+    pub(crate) fn measure_with<T>(&self, args: &[&str], work: impl Fn() -> T) -> (Found, T) {
         for _ in 0..3 {
-            let ledger = self.ledger(INTERVAL_S);
+            let ledger = self.ledger(INTERVAL_S, args);
             let begun = Instant::now();
             let result = work();
             let in_time = begun.elapsed().as_secs_f64() < INTERVAL_S - 0.3;
@@ -200,10 +205,11 @@ impl Road {
     }
 
     /// Starts `evenkeel ledger` in the box and comes back once it counts.
-    fn ledger(&self, seconds: f64) -> Counting {
+    fn ledger(&self, seconds: f64, args: &[&str]) -> Counting {
         let run = || {
             Command::new(EVENKEEL)
-                .args(["ledger", "--json", "--once", "--interval", &seconds.to_string()])
+                .args(["ledger", "--json", "--once", "--check", "--interval", &seconds.to_string()])
+                .args(args)
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .spawn()
@@ -267,7 +273,7 @@ impl Counting {
         let out = self.out.take().expect("taken once").join().expect("no panic").expect("text");
         assert!(matches!(status.code(), Some(0 | 1)), "{status}: {err}");
         let report = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"));
-        Found { report }
+        Found { report, finding: status.code() == Some(1) }
     }
 }
 
@@ -280,6 +286,8 @@ impl Drop for Counting {
 
 /// What a ledger found.
 pub(crate) struct Found {
+    /// What `--check` said.
+    pub(crate) finding: bool,
     pub(crate) report: LedgerReport,
 }
 
@@ -316,6 +324,14 @@ impl Found {
         assert!(apart <= PRECISION, "{station}, `{place}`: found {found}, injected {injected}\n{shown}");
         assert!(self.names(station, place, word), "{station}, `{place}`: `{word}` is not named\n{shown}");
         assert!(self.at(station, place).iter().all(|l| l.agrees), "counter and trace disagree\n{shown}");
+        self.closes();
+    }
+
+    /// Nothing was lost, and `--check` says so.
+    #[track_caller]
+    pub(crate) fn lost_nothing(&self) {
+        let shown = self.shown();
+        assert_eq!((self.report.lost, self.finding), (0, false), "{shown}");
         self.closes();
     }
 

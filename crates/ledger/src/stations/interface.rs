@@ -1,10 +1,16 @@
 //! What was lost at an interface: NIC, driver, XDP program, rings, backlog, qdisc.
 
 use host::counters::LinkStats;
-use model::stations::{Cause, Direction::Receive, StationLoss};
+use model::stations::{
+    Cause,
+    Direction::Receive,
+    LossKind::{self, Lost, Meant},
+    StationLoss,
+};
 
 use super::{Found, push, traced::Traced};
 use crate::{
+    advice::filled,
     input::{Drop, Interface, XdpFailure},
     places::{Place, Stage, place},
 };
@@ -13,8 +19,8 @@ use crate::{
 type NicRow = (&'static str, &'static str, fn(&LinkStats) -> u64, &'static str);
 
 const SLOW: &str =
-    "The core behind this queue is too slow, or the ring too short: `evenkeel spread`, `ethtool -G IFACE rx N`.";
-const WIRE: &str = "Damaged before it arrived: cable, optics, duplex or MTU; `ethtool -S IFACE`.";
+    "The core behind this queue is too slow, or the ring too short: `evenkeel spread plan`, `ethtool -G {iface} rx N`.";
+const WIRE: &str = "Damaged before it arrived: cable, optics, duplex or MTU; `ethtool -S {iface}`.";
 
 const NIC: [NicRow; 6] = [
     ("damaged on the wire", "rx_crc_errors", |s| s.rx_crc_errors, WIRE),
@@ -44,7 +50,7 @@ pub(super) fn nic(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
             counter,
             agrees: true,
             causes: if advice == WIRE { Vec::new() } else { causes.collect() },
-            advice: Some(advice.to_owned()),
+            advice: Some(advice.replace("{iface}", &interface.name)),
             ..StationLoss::default()
         };
         found.push(Found { station: "nic", direction: Receive, stage: Some(stage), ifindex: interface.index, loss });
@@ -61,7 +67,7 @@ pub(super) fn nic(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
         let queue = loss.queue.map_or_else(String::new, |q| format!(" (queue {q})"));
         row(&format!("{}{queue}", loss.words), loss.counter.clone(), loss.packets, Stage::Wire, SLOW);
     }
-    let advice = "`ethtool -S` of the interface tells more.";
+    let advice = "`ethtool -S {iface}` tells more.";
     let dropped = driver_drops(interface, traced);
     if interface.kind == "veth" {
         // A veth counts here what it lost of what it had taken, and what the other end's XDP sent and found no room.
@@ -113,7 +119,7 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
     if interface.xdp.is_none() {
         let p = place("xdp-native");
         let words = format!("{}: {}", interface.name, p.words);
-        push(found, p, Some(p.stage), interface.index, traced.loss(words, None, &verdicts, true, p.advice));
+        push(found, p, Some(p.stage), interface.index, traced.loss(words, None, &verdicts, true, p));
     }
     let mut row = row_of(interface, found);
     if let Some(done) = interface.xdp {
@@ -142,15 +148,18 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
                 _ if aborted => {
                     format!("XDP_ABORTED means an error within the program: `bpftool prog show{of}` names it.")
                 }
-                _ => format!("The program's verdict: `bpftool prog show{of}` names it."),
+                _ => format!("The program decided so: `bpftool prog show{of}` names it."),
             },
+            // An error within the program is nothing that anybody meant.
+            if aborted { Lost } else { Meant },
         );
         row(
             "sent back by XDP, not taken by the driver".into(),
             "the driver's xdp_tx_errors".into(),
             done.tx_errors,
             Vec::new(),
-            "Its transmit queue is full; of a veth: `ethtool -K PEER gro on` at the other end, or an XDP program there.",
+            "Its transmit queue is full. On a veth: `ethtool -K PEER gro on` at the other end, or an XDP program there.",
+            Lost,
         );
     }
     let told: u64 = failures(interface, traced).filter(|f| !f.among_dropped).map(|f| f.packets).sum();
@@ -161,7 +170,8 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
             "the driver's redirect errors".into(),
             counted - told,
             Vec::new(),
-            "See `bpftool prog tracelog` or run with the trace.",
+            "Run without `--no-trace` to see why.",
+            Lost,
         );
     }
     let full = traced.interval.sockets.iter().filter(|s| s.xdp && s.packets > 0);
@@ -181,18 +191,20 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
             } else {
                 "The target is down (`ip link set TARGET up`), full, or a veth whose other end has neither GRO nor an XDP program: `ethtool -K PEER gro on` there."
             },
+            Lost,
         );
     }
 }
 
-/// Enters a loss of an interface's XDP program: words, counter, packets, causes, advice.
+/// Enters a loss of an interface's XDP program: words, counter, packets, causes, advice, kind.
 fn row_of<'a>(
     interface: &'a Interface,
     found: &'a mut Vec<Found>,
-) -> impl FnMut(String, String, u64, Vec<Cause>, &str) + 'a {
-    move |words, counter, packets, causes, advice| {
+) -> impl FnMut(String, String, u64, Vec<Cause>, &str, LossKind) + 'a {
+    move |words, counter, packets, causes, advice, kind| {
         let loss = StationLoss {
             place: format!("{}: {words}", interface.name),
+            kind,
             packets,
             traced_only: counter.starts_with("traced"),
             counter,
@@ -210,7 +222,7 @@ fn row_of<'a>(
 pub(super) fn veth_ring(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
     for interface in &traced.interval.interfaces {
         let drops = traced.at(p.id, interface.index);
-        let mut loss = traced.loss(format!("{}: {}", interface.name, p.words), None, &drops, true, p.advice);
+        let mut loss = traced.loss(format!("{}: {}", interface.name, p.words), None, &drops, true, p);
         loss.packets = loss.packets.saturating_sub(interface.stats.tx_dropped);
         push(found, p, Some(p.stage), interface.index, loss);
     }
@@ -226,7 +238,8 @@ pub(super) fn backlog(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Fo
             ("rx_dropped, softnet_stat".to_owned(), interface.stats.rx_dropped.saturating_sub(others))
         });
         let words = format!("{}: {}", interface.name, p.words);
-        let mut loss = traced.loss(words, counter, &drops, true, p.advice);
+        let mut loss = traced.loss(words, counter, &drops, true, p);
+        loss.advice = Some(on(p, interface));
         let flow_limit = limited.min(loss.packets);
         limited -= flow_limit;
         if flow_limit > 0 {
@@ -235,6 +248,11 @@ pub(super) fn backlog(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Fo
         let stage = if by_backlog { Stage::Wire } else { Stage::Link };
         push(found, p, Some(stage), interface.index, loss);
     }
+}
+
+/// The advice of a place for an interface.
+fn on(p: &Place, interface: &Interface) -> String {
+    filled(p.advice, &[Cause { interface: Some(interface.name.clone()), ..Cause::default() }])
 }
 
 /// Losses of the transmit side, interface by interface.
@@ -266,10 +284,11 @@ pub(super) fn by_interface(p: &'static Place, traced: &Traced<'_>, found: &mut V
         covered.push(interface.index);
         // Who drops at the driver mostly gives no reason: only the queue is compared.
         let counter = Some((counter.0.to_owned(), counter.1));
-        let loss = traced.loss(words, counter, &drops, p.id == "qdisc", p.advice);
+        let mut loss = traced.loss(words, counter, &drops, p.id == "qdisc", p);
+        loss.advice = Some(on(p, interface));
         push(found, p, Some(p.stage), interface.index, loss);
     }
     // Drops whose interface the kernel no longer knew, or that has no queue of its own.
     let rest: Vec<&Drop> = traced.at(p.id, 0).into_iter().filter(|d| !covered.contains(&d.ifindex)).collect();
-    push(found, p, Some(p.stage), 0, traced.loss(p.words.to_owned(), None, &rest, true, p.advice));
+    push(found, p, Some(p.stage), 0, traced.loss(p.words.to_owned(), None, &rest, true, p));
 }

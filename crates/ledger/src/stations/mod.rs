@@ -1,20 +1,20 @@
 //! What was lost where: every loss once, from its counter where there is one, with the causes that were traced.
 
+mod details;
 mod interface;
+mod netfilter;
 mod traced;
 
-use model::stations::{
-    Cause,
-    Direction::{self, Forward, Receive, Transmit},
-    StationLoss,
-};
+use model::stations::{Cause, Direction, StationLoss};
 
 use self::{
     interface::{backlog, by_interface, nic, veth_ring, xdp},
+    netfilter::netfilter,
     traced::{MOST_CAUSES, Traced, packets},
 };
 use crate::{
-    input::{Drop, Interval, RuleLoss, SocketLoss},
+    advice::{filled, of_reason},
+    input::{Interval, SocketLoss},
     places::{HOLDS, PLACES, Place, Stage, UNNAMED, place},
 };
 
@@ -104,18 +104,18 @@ fn simple(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
         }
         _ => (!p.counters.is_empty()).then(|| (names.join(" + "), counted)),
     };
-    let mut loss = traced.loss(words.to_owned(), counter, &traced.at(p.id, 0), comparable(p), p.advice);
+    let mut loss = traced.loss(words.to_owned(), counter, &traced.at(p.id, 0), comparable(p), p);
     if p.id == "udp-buffer" && loss.causes.is_empty() {
         // Without the trace the sockets themselves tell.
-        let lost = interval.sockets.iter().filter(|s| !s.packet && !s.xdp && s.packets > 0);
-        loss.causes.extend(lost.map(|s| Cause {
-            reason: s.what.clone(),
-            process: s.process.clone(),
-            packets: s.packets,
-            ..Cause::default()
-        }));
-        loss.causes.sort_by_key(|c| std::cmp::Reverse(c.packets));
-        loss.causes.truncate(MOST_CAUSES);
+        by_socket(&mut loss, interval.sockets.iter().filter(|s| !s.packet && !s.xdp && s.packets > 0));
+        loss.advice = Some(filled(p.advice, &loss.causes));
+    }
+    if p.id == "listen-overflow" && loss.packets > 0 {
+        // The kernel frees such a request without a word.
+        by_socket(&mut loss, interval.full_listeners.iter());
+    }
+    if p.id == UNNAMED.id {
+        loss.advice = of_reason(&loss.causes).or(loss.advice);
     }
     push(found, p, Some(p.stage), 0, loss);
 }
@@ -129,7 +129,7 @@ fn ttl(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
     let (expired, bad) = (packets(&drops), traced.sum("ip-header", 0));
     let share = if expired == 0 { 0.0 } else { expired as f64 / (expired + bad) as f64 };
     let counter = Some(("InHdrErrors, split by the trace".to_owned(), (headers as f64 * share).round() as u64));
-    push(found, p, Some(p.stage), 0, traced.loss(p.words.to_owned(), counter, &drops, true, p.advice));
+    push(found, p, Some(p.stage), 0, traced.loss(p.words.to_owned(), counter, &drops, true, p));
 }
 
 fn taps(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
@@ -139,19 +139,23 @@ fn taps(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
     // The trace cannot see all of them: where the packet goes on, the kernel drops no buffer of its own.
     let counter = interval.rings_known.then(|| ("tp_drops".to_owned(), lossy.iter().map(|s| s.packets).sum()));
     let mut loss = match counter {
-        Some(counter) => traced.loss(p.words.to_owned(), Some(counter), &[], false, p.advice),
-        None => traced.loss(p.words.to_owned(), None, &drops, true, p.advice),
+        Some(counter) => traced.loss(p.words.to_owned(), Some(counter), &[], false, p),
+        None => traced.loss(p.words.to_owned(), None, &drops, true, p),
     };
-    let cause = |s: &&SocketLoss| Cause {
+    by_socket(&mut loss, lossy.into_iter());
+    push(found, p, Some(p.stage), 0, loss);
+}
+
+/// Names the sockets that lost packets, and their processes.
+fn by_socket<'a>(loss: &mut StationLoss, sockets: impl Iterator<Item = &'a SocketLoss>) {
+    loss.causes.extend(sockets.map(|s| Cause {
         reason: s.what.clone(),
         process: s.process.clone(),
         packets: s.packets,
         ..Cause::default()
-    };
-    loss.causes.extend(lossy.iter().map(cause));
+    }));
     loss.causes.sort_by_key(|c| std::cmp::Reverse(c.packets));
     loss.causes.truncate(MOST_CAUSES);
-    push(found, p, Some(p.stage), 0, loss);
 }
 
 fn conntrack(p: &'static Place, interval: &Interval, found: &mut Vec<Found>) {
@@ -166,65 +170,4 @@ fn conntrack(p: &'static Place, interval: &Interval, found: &mut Vec<Found>) {
         ..StationLoss::default()
     };
     push(found, p, Some(p.stage), 0, loss);
-}
-
-fn netfilter(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
-    let drops = traced.at(p.id, 0);
-    let told = packets(&drops);
-    let mut known: u64 = found.iter().filter(|f| f.station == "conntrack").map(|f| f.loss.packets).sum();
-    let mut rules: Vec<&RuleLoss> = traced.interval.rules.iter().filter(|r| !r.taken && r.packets > 0).collect();
-    known += rules.iter().map(|r| r.packets).sum::<u64>();
-    let tolerance = traced.tolerance(told.max(known));
-    let agrees = !traced.ran || known as f64 <= told as f64 + tolerance;
-    rules.sort_by_key(|r| std::cmp::Reverse(r.packets));
-    for rule in rules {
-        let (stage, direction) = hook(rule);
-        let loss = StationLoss {
-            place: format!("{} {}: {}", rule.family, rule.chain, rule.rule),
-            packets: rule.packets,
-            counter: if rule.hook.is_empty() {
-                "the rule's counter".into()
-            } else {
-                format!("counter of the rule, hook {}", rule.hook)
-            },
-            traced: traced.ran.then_some(told),
-            agrees,
-            advice: Some("A rule's verdict: meant, or a rule to change.".into()),
-            ..StationLoss::default()
-        };
-        found.push(Found { station: p.station, direction, stage, ifindex: 0, loss });
-    }
-    // What is left was dropped by rules without counters, or by policies.
-    if told as f64 > known as f64 + if known > 0 { tolerance } else { 0.0 } {
-        // Only on the way from a local sender a packet has no interface yet.
-        let (local, others): (Vec<&Drop>, Vec<&Drop>) = drops.into_iter().partition(|d| d.ifindex == 0);
-        let output = |r: &&RuleLoss| r.hook == "output" && r.family != "bridge";
-        let counted: u64 = traced.interval.rules.iter().filter(|r| !r.taken).filter(output).map(|r| r.packets).sum();
-        let sent_here = packets(&local).saturating_sub(counted).min(told - known);
-        let words = format!("{}, output hook", p.words);
-        let mut loss = traced.loss(words, None, &local, true, p.advice);
-        (loss.packets, loss.traced) = (sent_here, Some(sent_here));
-        found.push(Found { station: p.station, direction: Transmit, stage: Some(Stage::Ip), ifindex: 0, loss });
-        let known = known + sent_here;
-        let mut loss = traced.loss(p.words.to_owned(), None, &others, true, p.advice);
-        loss.packets = told - known;
-        loss.traced = Some(told - known);
-        push(found, p, None, 0, loss);
-    }
-}
-
-/// Where a hook lies.
-fn hook(rule: &RuleLoss) -> (Option<Stage>, Direction) {
-    match (rule.family.as_str(), rule.hook.as_str()) {
-        (_, "ingress") => (Some(Stage::Link), Receive),
-        (_, "egress") => (Some(Stage::Out), Transmit),
-        ("bridge", "output" | "postrouting") => (Some(Stage::Bridge), Transmit),
-        ("bridge", _) => (Some(Stage::Bridge), Receive),
-        ("arp", _) => (Some(Stage::Other), Receive),
-        (_, "forward") => (Some(Stage::Ip), Forward),
-        (_, "output") => (Some(Stage::Ip), Transmit),
-        (_, "postrouting") => (Some(Stage::Postrouting), Transmit),
-        (_, "prerouting" | "input") => (Some(Stage::Ip), Receive),
-        _ => (None, Receive),
-    }
 }

@@ -4,9 +4,13 @@ use std::collections::BTreeMap;
 
 use model::stations::{Cause, StationLoss};
 
+use super::details::details;
 use crate::{
+    advice::filled,
     input::{Drop, Interval, SocketLoss},
-    places::place_of,
+    names,
+    places::Place,
+    placing::place_of,
 };
 
 /// Counters and trace may differ by this share before that is said: they are not read in the same instant.
@@ -31,7 +35,7 @@ impl<'a> Traced<'a> {
     pub(super) fn new(interval: &'a Interval) -> Self {
         let mut by_place: BTreeMap<&'static str, Vec<&'a Drop>> = BTreeMap::new();
         for drop in interval.drops.iter().flatten() {
-            by_place.entry(place_of(&drop.reason, drop.function.as_deref()).id).or_default().push(drop);
+            by_place.entry(place_of(drop).id).or_default().push(drop);
         }
         Self { by_place, ran: interval.drops.is_some(), precision: interval.precision, interval }
     }
@@ -61,7 +65,7 @@ impl<'a> Traced<'a> {
         counter: Option<(String, u64)>,
         drops: &[&Drop],
         expects: bool,
-        advice: &str,
+        place: &Place,
     ) -> StationLoss {
         let traced = packets(drops);
         let counted = counter.as_ref().map_or(0, |(_, n)| *n);
@@ -69,8 +73,10 @@ impl<'a> Traced<'a> {
         let over = counter.is_none() || (traced as f64) > counted as f64 + tolerance;
         let apart = (counted as f64 - traced as f64).abs() > tolerance;
         let comparable = self.ran && expects && counted > 0;
+        let causes = self.causes(drops);
         StationLoss {
             place: words,
+            kind: place.kind,
             packets: if over { traced } else { counted },
             counter: match counter {
                 Some((name, n)) if n > 0 || !over => name,
@@ -79,8 +85,9 @@ impl<'a> Traced<'a> {
             traced_only: over && counted == 0,
             traced: (self.ran && expects).then_some(traced),
             agrees: !(comparable && apart),
-            causes: self.causes(drops),
-            advice: (!advice.is_empty()).then(|| advice.to_owned()),
+            advice: (!place.advice.is_empty()).then(|| filled(place.advice, &causes)),
+            causes,
+            details: details(self.interval, drops),
             ..StationLoss::default()
         }
     }
@@ -92,13 +99,15 @@ impl<'a> Traced<'a> {
                 reason: drop.reason.clone(),
                 function: drop.function.clone(),
                 interface: self.interval.interfaces.iter().find(|i| i.index == drop.ifindex).map(|i| i.name.clone()),
-                protocol: protocol(drop.protocol),
+                protocol: names::ethertype(drop.protocol),
                 process: self.process(drop),
+                example: None,
                 packets: 0,
             };
-            match causes.iter_mut().find(|c| Cause { packets: 0, ..(*c).clone() } == cause) {
+            let last = drop.last.as_ref().map(names::flow);
+            match causes.iter_mut().find(|c| Cause { packets: 0, example: None, ..(*c).clone() } == cause) {
                 Some(same) => same.packets += drop.packets,
-                None => causes.push(Cause { packets: drop.packets, ..cause }),
+                None => causes.push(Cause { packets: drop.packets, example: last, ..cause }),
             }
         }
         causes.sort_by_key(|c| std::cmp::Reverse(c.packets));
@@ -116,14 +125,4 @@ impl<'a> Traced<'a> {
 
 pub(super) fn packets(drops: &[&Drop]) -> u64 {
     drops.iter().map(|d| d.packets).sum()
-}
-
-fn protocol(ethertype: u16) -> Option<String> {
-    Some(match ethertype {
-        0 => return None,
-        0x0800 => "IPv4".into(),
-        0x86dd => "IPv6".into(),
-        0x0806 => "ARP".into(),
-        other => format!("{other:#06x}"),
-    })
 }

@@ -1,7 +1,7 @@
 //! Draws the view.
 
 use model::{
-    stations::{Cause, LedgerReport, Side, Station, StationLoss},
+    stations::{Cause, Details, LedgerReport, LossKind, Share, Side, Station, StationLoss},
     units,
 };
 use ratatui::{
@@ -14,14 +14,16 @@ use ratatui::{
 
 use super::view::View;
 
-/// Lines for the advice: its title and three lines of text.
+/// Lines for the advice at least: its title and three lines of text.
 const ADVICE_LINES: u16 = 4;
+/// Wider than this a number stands too far from its name, and a line of text is hard to read.
+const READABLE: u16 = 100;
 /// From this width on a loss and its cause fit on one line.
 const WIDE: u16 = 120;
 /// Widths of the columns before the place of a loss: station, lost, share.
-const NUMBERS: [u16; 3] = [10, 7, 7];
-/// Lines for the sentence on top.
-const SENTENCE_LINES: u16 = 3;
+const NUMBERS: [u16; 3] = [10, 8, 7];
+/// Lines for the sentence on top at most, with a blank one.
+const SENTENCE_LINES: u16 = 5;
 
 impl View {
     pub(super) fn draw_all(&self, frame: &mut Frame<'_>) {
@@ -68,30 +70,37 @@ impl View {
             frame.render_widget(Paragraph::new("Quiet: no packet arrived, left or was lost."), area);
             return;
         }
+        let said = report.sentence() + &report.beside().map_or_else(String::new, |b| format!(" {b}"));
+        let text_width = area.width.min(READABLE);
+        let said_lines = (wrapped(&said, usize::from(text_width)).len() as u16 + 1).clamp(2, SENTENCE_LINES);
         // Where the losses need the room, the books are a line for each direction.
-        let room = area.height.saturating_sub(SENTENCE_LINES + ADVICE_LINES);
+        let room = area.height.saturating_sub(said_lines + ADVICE_LINES);
         let losses = report.stations.iter().flat_map(|s| &s.losses);
-        let needed = losses.map(|l| place_and_cause(l, area.width).len() as u16).sum::<u16>().saturating_add(2).max(3);
+        let needed = losses.map(|l| height(l, area.width)).sum::<u16>().saturating_add(3).max(3);
         let ways = books(report);
         let in_full = ways.len() as u16 + 2 + needed <= room;
-        let height = if in_full { ways.len() as u16 + 2 } else { 4 };
+        let books_lines = if in_full { ways.len() as u16 + 2 } else { 4 };
         let [sentence, upper, middle, lower] = Layout::vertical([
-            Constraint::Length(SENTENCE_LINES),
-            Constraint::Length(height),
-            Constraint::Min(3),
-            Constraint::Length(ADVICE_LINES),
+            Constraint::Length(said_lines),
+            Constraint::Length(books_lines),
+            Constraint::Length(needed.min(room.saturating_sub(books_lines)).max(3)),
+            Constraint::Min(0),
         ])
         .areas(area);
-        frame.render_widget(Paragraph::new(report.sentence()).wrap(Wrap { trim: true }), sentence);
-        frame.render_widget(if in_full { self.ways(ways) } else { self.sums(report) }, upper);
+        let narrow = |area: Rect| Rect { width: area.width.min(READABLE), ..area };
+        frame.render_widget(Paragraph::new(said).wrap(Wrap { trim: true }), narrow(sentence));
+        frame.render_widget(if in_full { self.ways(ways) } else { self.sums(report) }, narrow(upper));
         self.losses(frame, middle, report);
         self.advice(frame, lower, report);
     }
 
     /// The books with every way of delivery.
-    fn ways(&self, ways: Vec<[String; 3]>) -> Table<'static> {
+    fn ways(&self, ways: Vec<Way>) -> Table<'static> {
         let widths = [Constraint::Min(20), Constraint::Length(15), Constraint::Length(9)];
-        let rows = ways.into_iter().map(|[what, n, share]| Row::new([Text::from(what), right(n), right(share)]));
+        let rows = ways.into_iter().map(|way| {
+            let number = right(way.packets).style(way.colour.map_or_else(Style::new, |colour| self.painted(colour)));
+            Row::new([Text::from(way.what), number, right(way.share)])
+        });
         let heads = [Text::from("WHERE THE PACKETS WENT"), right("PACKETS"), right("SHARE")];
         Table::new(rows, widths).header(Row::new(heads).style(self.dim()))
     }
@@ -99,14 +108,14 @@ impl View {
     /// The books in a line for each direction.
     fn sums(&self, report: &LedgerReport) -> Table<'static> {
         let row = |(name, side): (&'static str, &Side)| {
-            let numbers = [side.offered_packets(), side.delivered_packets(), side.lost].map(units::grouped);
-            let [offered, delivered, lost] = numbers.map(right);
-            Row::new([Text::from(name), offered, delivered, lost, right(signed(side.unexplained))])
+            let numbers = [side.offered_packets(), side.delivered_packets(), side.waiting_packets(), side.lost];
+            let [offered, delivered, waiting, lost] = numbers.map(units::grouped).map(right);
+            Row::new([Text::from(name), offered, delivered, waiting, lost, right(signed(side.unexplained))])
         };
         let sides = [("receive", &report.receive), ("transmit", &report.transmit)];
-        let widths =
-            [Constraint::Min(10), Constraint::Fill(1), Constraint::Fill(1), Constraint::Fill(1), Constraint::Fill(1)];
-        let heads = ["OFFERED", "DELIVERED", "LOST", "UNEXPLAINED"].map(right);
+        let mut widths = vec![Constraint::Min(10)];
+        widths.extend([Constraint::Fill(1); 5]);
+        let heads = ["OFFERED", "DELIVERED", "WAITING", "LOST", "UNEXPLAINED"].map(right);
         let heads = Row::new(std::iter::once(Text::from("PACKETS")).chain(heads)).style(self.dim());
         Table::new(sides.map(row), widths).header(heads)
     }
@@ -114,7 +123,7 @@ impl View {
     fn losses(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) {
         let all: Vec<(&Station, &StationLoss)> =
             report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l))).collect();
-        let height = |(_, loss): &&(&Station, &StationLoss)| place_and_cause(loss, area.width).len() as u16;
+        let height = |(_, loss): &&(&Station, &StationLoss)| height(loss, area.width);
         let lines = area.height.saturating_sub(2);
         let last = whole(all.iter().rev().map(|row| height(&row)), lines);
         let skip = usize::from(self.scroll).min(all.len() - last);
@@ -123,23 +132,22 @@ impl View {
             let differs = if loss.agrees { "" } else { "!" };
             let mut cells = vec![
                 Text::from(station.name.clone()),
-                right(format!("{}{differs}", units::count(loss.packets))).style(self.alarm()),
+                right(format!("{}{differs}", units::count(loss.packets))).style(self.of_kind(loss.kind)),
                 right(units::percent(loss.share_of_offered)),
             ];
-            if area.width >= WIDE {
-                cells.extend([Text::from(loss.place.clone()), Text::from(cause(loss))]);
-                return Row::new(cells);
-            }
-            let lines = place_and_cause(loss, area.width);
-            let height = lines.len() as u16;
-            cells.push(lines.into_iter().map(Line::from).collect::<Vec<_>>().into());
+            let columns = place_and_cause(loss, area.width);
+            let height = columns.iter().map(Vec::len).max().unwrap_or(1) as u16;
+            cells.extend(columns.into_iter().map(|lines| lines.into_iter().map(Line::from).collect::<Vec<_>>().into()));
             Row::new(cells).height(height)
         });
         let mut widths = NUMBERS.map(Constraint::Length).to_vec();
-        widths.push(Constraint::Fill(3));
-        let mut heads = vec!["STATION", "LOST", "SHARE", "WHERE"];
         if area.width >= WIDE {
-            widths.push(Constraint::Fill(4));
+            widths.extend(wide(area.width).map(Constraint::Length));
+        } else {
+            widths.push(Constraint::Fill(1));
+        }
+        let mut heads = vec!["STATION", "PACKETS", "SHARE", "WHERE"];
+        if area.width >= WIDE {
             heads.push("CAUSE");
         } else {
             heads[3] = "WHERE, CAUSE";
@@ -147,8 +155,8 @@ impl View {
         let heads = heads.iter().enumerate().map(|(i, h)| if (1..3).contains(&i) { right(*h) } else { Text::from(*h) });
         let title = match all.len() {
             0 => "Nothing lost".to_owned(),
-            n if n > room => format!("Losses ({room} of {n}; ↑ ↓ for the others)"),
-            _ => "Losses".to_owned(),
+            n if n > room => format!("Where packets ended ({room} of {n}; ↑ ↓ for the others)"),
+            _ => "Where packets ended".to_owned(),
         };
         let table = Table::new(rows, widths)
             .header(heads.collect::<Row<'_>>().style(self.dim()))
@@ -157,22 +165,40 @@ impl View {
         frame.render_widget(table, area);
     }
 
+    /// Advice and details of each, real losses first, as far as there is room.
     fn advice(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) {
-        let losses = report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l)));
-        let Some((station, loss)) = losses.filter(|(_, l)| l.advice.is_some()).max_by_key(|(_, l)| l.packets) else {
+        let mut losses: Vec<(&Station, &StationLoss)> =
+            report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l))).collect();
+        losses.sort_by_key(|(_, l)| (l.kind, std::cmp::Reverse(l.packets)));
+        let mut lines: Vec<Line<'_>> = Vec::new();
+        for (station, loss) in losses {
+            let advice = loss.advice.as_deref().unwrap_or_default();
+            lines.push(Line::from(format!("{}, {}: {advice}", station.name, loss.place)));
+            lines.extend(loss.details.iter().flat_map(detail_lines).map(|line| Line::from(line).style(self.dim())));
+        }
+        if lines.is_empty() {
             return;
-        };
-        let text = format!("{}, {}: {}", station.name, loss.place, loss.advice.as_deref().unwrap_or_default());
-        let block = Block::new().title_top("What to do about the largest".bold());
-        frame.render_widget(Paragraph::new(text).wrap(Wrap { trim: true }).block(block), area);
+        }
+        let area = Rect { width: area.width.min(READABLE), ..area };
+        let block = Block::new().title_top("What to do".bold());
+        frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }).block(block), area);
     }
 
     fn dim(&self) -> Style {
         if self.colour { Style::new().fg(Color::DarkGray) } else { Style::new() }
     }
 
-    fn alarm(&self) -> Style {
-        if self.colour { Style::new().fg(Color::Red) } else { Style::new().add_modifier(Modifier::BOLD) }
+    fn painted(&self, colour: Color) -> Style {
+        if self.colour { Style::new().fg(colour) } else { Style::new().add_modifier(Modifier::BOLD) }
+    }
+
+    fn of_kind(&self, kind: LossKind) -> Style {
+        match kind {
+            LossKind::Lost => self.painted(Color::Red),
+            LossKind::Copy => self.painted(Color::Yellow),
+            LossKind::Meant => Style::new(),
+            LossKind::Harmless => self.dim(),
+        }
     }
 }
 
@@ -180,15 +206,48 @@ fn cause(loss: &StationLoss) -> String {
     loss.causes.first().map_or_else(|| loss.counter.clone(), Cause::words)
 }
 
-/// The lines that a loss takes on a screen of `width` columns: on a narrow one its cause stands below its place, whole.
-fn place_and_cause(loss: &StationLoss, width: u16) -> Vec<String> {
+/// Whose packets they were, in a line for each thing that is known.
+fn detail_lines(details: &Details) -> Vec<String> {
+    let listed = |shares: &[Share]| {
+        shares.iter().map(|s| format!("{} ({})", s.what, units::count(s.packets))).collect::<Vec<_>>().join(", ")
+    };
+    let mut lines = vec![format!("  to {} from {}", listed(&details.targets), listed(&details.sources))];
+    lines.extend(details.sample.as_ref().map(|s| format!("  {} bytes: {}", s.length, s.text)));
+    lines.push(format!("  {}", details.stack.join(" < ")));
+    lines
+}
+
+/// Widths of place and cause on a wide screen.
+fn wide(width: u16) -> [u16; 2] {
+    let room = width.saturating_sub(NUMBERS.iter().map(|n| n + 1).sum::<u16>() + 1);
+    let place = (room * 3 / 7).min(READABLE * 3 / 4);
+    [place, (room - place).min(READABLE)]
+}
+
+/// The place of a loss, with a word where nothing was lost or somebody meant it.
+fn place(loss: &StationLoss) -> String {
+    match loss.kind {
+        LossKind::Lost => loss.place.clone(),
+        kind => format!("{} ({})", loss.place, kind.word()),
+    }
+}
+
+/// The lines that place and cause of a loss take on a screen of `width` columns, a column each; on a narrow one the cause stands below
+/// the place. Nothing is cut.
+fn place_and_cause(loss: &StationLoss, width: u16) -> Vec<Vec<String>> {
     if width >= WIDE {
-        return vec![loss.place.clone()];
+        let [first, second] = wide(width).map(usize::from);
+        return vec![wrapped(&place(loss), first), wrapped(&cause(loss), second)];
     }
     let room = usize::from(width.saturating_sub(NUMBERS.iter().map(|n| n + 1).sum()));
-    let mut lines = wrapped(&loss.place, room);
+    let mut lines = wrapped(&place(loss), room);
     lines.extend(wrapped(&cause(loss), room.saturating_sub(2)).into_iter().map(|line| format!("  {line}")));
-    lines
+    vec![lines]
+}
+
+/// The lines that a loss takes.
+fn height(loss: &StationLoss, width: u16) -> u16 {
+    place_and_cause(loss, width).iter().map(Vec::len).max().unwrap_or(1) as u16
 }
 
 /// `text` in lines of `width` columns; a longer word has a line of its own.
@@ -218,8 +277,16 @@ fn whole(heights: impl Iterator<Item = u16>, lines: u16) -> usize {
         .count()
 }
 
+/// A row of the books.
+struct Way {
+    what: String,
+    packets: String,
+    share: String,
+    colour: Option<Color>,
+}
+
 /// The rows of the books: both directions one under the other.
-fn books(report: &LedgerReport) -> Vec<[String; 3]> {
+fn books(report: &LedgerReport) -> Vec<Way> {
     let mut rows = Vec::new();
     let mut side = |name: &str, side: &Side| {
         let offered = side.offered_packets();
@@ -227,13 +294,20 @@ fn books(report: &LedgerReport) -> Vec<[String; 3]> {
             return;
         }
         let share = |n: u64| units::percent(if offered == 0 { 0.0 } else { n as f64 / offered as f64 });
-        rows.push([format!("{name}: offered"), units::grouped(offered), share(offered)]);
+        let mut row = |what: String, n: u64, colour: Option<Color>| {
+            rows.push(Way { what, packets: units::grouped(n), share: share(n), colour: colour.filter(|_| n > 0) });
+        };
+        row(format!("{name}: offered"), offered, None);
         for way in &side.delivered {
-            rows.push([format!("- {}", way.what), units::grouped(way.packets), share(way.packets)]);
+            row(format!("- {}", way.what), way.packets, None);
         }
-        rows.push(["- lost".into(), units::grouped(side.lost), share(side.lost)]);
+        for way in &side.waiting {
+            row(format!("- {}", way.what), way.packets, Some(Color::Yellow));
+        }
+        row("- lost".into(), side.lost, Some(Color::Red));
         let rest = side.unexplained;
-        rows.push(["- unexplained".into(), signed(rest), share(rest.unsigned_abs())]);
+        let packets = signed(rest);
+        rows.push(Way { what: "- unexplained".into(), packets, share: share(rest.unsigned_abs()), colour: None });
     };
     side("receive", &report.receive);
     side("transmit", &report.transmit);

@@ -177,9 +177,10 @@ impl Books {
         let (tell, told) = channel();
         let thread = thread::spawn(move || {
             // Tracing each drop would cost an overloaded box a good part of what it has; its counters cost nothing.
-            let opened = inside.enter().map_err(|e| e.to_string()).and_then(|()| {
-                Ledger::open(&Options { interfaces: Vec::new(), trace: false }).map_err(|e| e.to_string())
-            });
+            let opened = inside
+                .enter()
+                .map_err(|e| e.to_string())
+                .and_then(|()| Ledger::open(Options::default()).map_err(|e| e.to_string()));
             let mut ledger = match opened {
                 Ok(ledger) => ledger,
                 Err(why) => return drop(tell.send(Err(why))),
@@ -225,7 +226,8 @@ fn drops_of(report: &model::stations::LedgerReport) -> Vec<Dropped> {
         .stations
         .iter()
         .flat_map(|s| {
-            s.losses.iter().map(|l| Dropped { place: format!("{}: {}", s.name, l.place), packets: l.packets })
+            let lost = s.losses.iter().filter(|l| l.kind.is_loss());
+            lost.map(|l| Dropped { place: format!("{}: {}", s.name, l.place), packets: l.packets })
         })
         .filter(|d| d.packets > 0)
         .collect();

@@ -1,0 +1,100 @@
+//! `evenkeel ledger --details`: whose packets were dropped, one of them, and the kernel's way to the drop; with a filter.
+
+use std::{
+    net::UdpSocket,
+    process::{Command, Stdio},
+    thread,
+    time::Duration,
+};
+
+mod losses;
+
+use losses::{BOX, EVENKEEL, LOADS, Load, SENDER, alone, road};
+
+/// A few packets, slow enough for any machine.
+const FEW: Load = Load { rate: "1k", duration: "500ms" };
+
+#[test]
+fn a_port_without_a_socket_is_named_with_its_sender() {
+    let _alone = alone();
+    let Some(road) = road("ekdeta") else { return };
+    let (found, sent) = road.measure_with(&["--details"], || {
+        let sent = road.send_udp(BOX, 7001, FEW);
+        (sent, road.send_udp(BOX, 7002, FEW))
+    });
+    let loss = found.at("udp", "no socket")[0];
+    let details = loss.details.as_ref().expect("details");
+    let share = |port: u16| {
+        let target = format!("UDP {BOX}:{port}");
+        details.targets.iter().find(|s| s.what == target).map(|s| s.packets)
+    };
+    assert_eq!((share(7001), share(7002)), (Some(sent.0), Some(sent.1)), "{details:#?}");
+    assert_eq!((details.sources.len(), details.sources[0].what.as_str()), (1, SENDER), "{details:#?}");
+    assert_eq!(details.sources[0].packets, loss.packets, "{details:#?}");
+    let sample = details.sample.as_ref().expect("a packet");
+    assert!(
+        sample.text.contains(&format!("IP {SENDER}.5000 > {BOX}.700")) && sample.text.contains("UDP, length 18"),
+        "{sample:#?}"
+    );
+    // The generator's payload lies in pages of its own: the headers are there.
+    assert_eq!((sample.length, sample.network_header), (60, 14), "{sample:#?}");
+    assert!(sample.hex.len() >= 84 && sample.hex[24..].starts_with("08004500"), "{sample:#?}");
+    let (top, below) = (details.stack.first(), details.stack.iter().any(|f| f.starts_with("ip_local_deliver")));
+    assert!(top.is_some_and(|f| f.starts_with("__udp4_lib_rcv")) && below, "{details:#?}");
+    assert!(loss.advice.as_ref().is_some_and(|a| a.contains(SENDER)), "{loss:#?}");
+}
+
+#[test]
+fn a_filter_leaves_the_others_out() {
+    let _alone = alone();
+    let Some(road) = road("ekfilt") else { return };
+    let (found, sent) = road.measure_with(&["--filter", "udp dst port 7002"], || {
+        let sent = road.send_udp(BOX, 7001, FEW);
+        (sent, road.send_udp(BOX, 7002, FEW))
+    });
+    let loss = found.at("udp", "no socket")[0];
+    assert_eq!(loss.packets, sent.0 + sent.1, "the books are of all packets: {}", found.shown());
+    let targets = &loss.details.as_ref().expect("details").targets;
+    assert_eq!((targets.len(), targets[0].packets), (1, sent.1), "{targets:#?}");
+    let text =
+        road.inside.run(|| Command::new(EVENKEEL).args(["ledger", "--once", "--filter", "port of call"]).output());
+    let output = text.expect("a namespace").expect("the program runs");
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_flood_is_sampled_and_its_port_still_named() {
+    let _alone = alone();
+    let Some(road) = road("ekdflo") else { return };
+    let (found, _) = road.measure_with(&["--details"], || road.send_udp(BOX, 7003, LOADS[1]));
+    let loss = found.at("udp", "no socket")[0];
+    let details = loss.details.as_ref().expect("details");
+    assert_eq!((details.targets.len(), details.targets[0].what.as_str()), (1, "UDP 198.18.0.2:7003"), "{details:#?}");
+    assert!(details.targets[0].packets <= loss.packets, "{details:#?}");
+    found.closes();
+}
+
+#[test]
+fn an_interrupt_shows_what_was_counted() {
+    let _alone = alone();
+    let Some(road) = road("eksigi") else { return };
+    let start = || {
+        let mut ledger = Command::new(EVENKEEL);
+        ledger.args(["ledger", "-i", "60", "--once", "--details"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+        ledger.spawn().expect("the program runs")
+    };
+    let ledger = road.inside.run(start).expect("a namespace");
+    let socket = road.sender.run(|| UdpSocket::bind((SENDER, 0))).expect("a namespace").expect("a port");
+    // Until it has started and counted some.
+    for _ in 0..300 {
+        socket.send_to(b"nobody", (BOX, 7009)).expect("sent");
+        thread::sleep(Duration::from_millis(10));
+    }
+    assert!(Command::new("kill").args(["-INT", &ledger.id().to_string()]).status().expect("kill").success());
+    let output = ledger.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    for words in ["no socket on the UDP port", "UDP 198.18.0.2:7009", "0x0000:", "dropped in:"] {
+        assert!(text.contains(words), "{words}: {text}");
+    }
+}

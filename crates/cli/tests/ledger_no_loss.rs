@@ -1,0 +1,210 @@
+//! `evenkeel ledger` where the kernel drops and nothing is lost: connections that end, a scan, a tap that stands still, a dead next hop; and
+//! where a program does not read.
+
+use std::{
+    io::{Read, Write},
+    net::{TcpListener, TcpStream},
+    process::{Child, Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use model::stations::LossKind;
+
+mod losses;
+
+use losses::{BOX, Found, LOADS, Load, RECEIVER, Road, SENDER, alone, road};
+
+/// A few packets, slow enough for any machine.
+const FEW: Load = Load { rate: "1k", duration: "500ms" };
+const HTTP: u16 = 7080;
+
+/// A program that ends with its value.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn connect(road: &Road, port: u16) -> TcpStream {
+    let begun = Instant::now();
+    loop {
+        match road.sender.run(|| TcpStream::connect((BOX, port))).expect("a namespace") {
+            Ok(stream) => return stream,
+            Err(e) => assert!(begun.elapsed() < Duration::from_secs(20), "no server: {e}"),
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Packets that ended in one way.
+fn of_kind(found: &Found, kind: LossKind) -> u64 {
+    let all = found.report.stations.iter().flat_map(|s| &s.losses);
+    all.filter(|l| l.kind == kind).map(|l| l.packets).sum()
+}
+
+/// Each reason and what is done about it has words.
+#[track_caller]
+fn is_advised(found: &Found) {
+    for loss in found.report.stations.iter().flat_map(|s| &s.losses) {
+        assert!(loss.advice.as_ref().is_some_and(|a| !a.is_empty() && !a.contains(['{', '}'])), "{loss:#?}");
+    }
+}
+
+#[test]
+fn a_healthy_web_server_loses_nothing() {
+    let _alone = alone();
+    let Some(road) = road("ekhttp") else { return };
+    let folder = road.folder.path().to_owned();
+    std::fs::write(folder.join("page"), [b'x'; 3000]).expect("a file");
+    let serve = || {
+        let mut server = Command::new("python3");
+        server.args(["-m", "http.server", &HTTP.to_string(), "--bind", BOX, "--directory"]).arg(&folder);
+        server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("python3 is installed")
+    };
+    let _server = Running(road.inside.run(serve).expect("a namespace"));
+    drop(connect(&road, HTTP));
+    thread::sleep(Duration::from_millis(300));
+    let (found, answers) = road.measure(|| {
+        let get = || {
+            let mut stream = connect(&road, HTTP);
+            stream.write_all(b"GET /page HTTP/1.0\r\n\r\n").expect("a request");
+            let mut answer = Vec::new();
+            stream.read_to_end(&mut answer).expect("an answer");
+            usize::from(answer.len() > 3000)
+        };
+        (0..100).map(|_| get()).sum::<usize>()
+    });
+    assert_eq!(answers, 100);
+    found.lost_nothing();
+    // Each client's FIN came to a socket that its program had closed.
+    assert!(of_kind(&found, LossKind::Harmless) >= 50, "{}", found.shown());
+    is_advised(&found);
+}
+
+#[test]
+fn a_scan_loses_nothing() {
+    let _alone = alone();
+    let Some(road) = road("ekscan") else { return };
+    let _listener = road.inside.run(|| TcpListener::bind((BOX, 7020))).expect("a namespace").expect("a port");
+    // The sender's kernel knows nothing of these connections and resets each.
+    let (found, sent) = road.measure(|| {
+        let mac = road.entry.mac.to_string();
+        let syns = |ports: &str| {
+            let what = ["--syn-flood", "--src", SENDER, "--src-port", "10000-10199", "--dst", BOX, "--dst-port", ports];
+            road.generate(&[&what[..], &["--dst-mac", &mac, "--count", "200"]].concat(), FEW)
+        };
+        syns("7020") + syns("7021")
+    });
+    assert!(sent >= 600, "200 requests each, and the resets of the open port: {sent}");
+    found.lost_nothing();
+    assert!(of_kind(&found, LossKind::Harmless) >= 400, "{}", found.shown());
+    let refused = found.at("tcp", "no socket");
+    assert_eq!(refused.iter().map(|l| l.packets).sum::<u64>(), 200, "{}", found.shown());
+    assert!(refused.iter().all(|l| l.advice.as_ref().is_some_and(|a| a.contains(":7021"))), "{}", found.shown());
+    is_advised(&found);
+}
+
+#[test]
+fn data_that_a_program_did_not_read_are_lost() {
+    let _alone = alone();
+    let Some(road) = road("ekunrd") else { return };
+    let listener = road.inside.run(|| TcpListener::bind((BOX, 7030))).expect("a namespace").expect("a port");
+    let (found, closed) = road.measure(|| {
+        for _ in 0..20 {
+            let mut client = connect(&road, 7030);
+            let (server, _) = listener.accept().expect("a connection");
+            client.write_all(b"nobody reads this").expect("it is sent");
+            let mut first = [0];
+            server.peek(&mut first).expect("it has come");
+            drop(server);
+        }
+        20
+    });
+    assert_eq!(found.packets("tcp", "data unread"), closed, "{}", found.shown());
+    assert!(found.finding && found.report.lost >= closed, "{}", found.shown());
+    is_advised(&found);
+}
+
+#[test]
+fn a_stopped_tap_loses_copies_and_no_packets() {
+    let _alone = alone();
+    let Some(road) = road("ektaps") else { return };
+    let entry = &road.entry.name;
+    let file = road.folder.path().join("copies.pcap");
+    let start = || {
+        let mut tap = Command::new("tcpdump");
+        tap.args(["-i", entry, "-B", "4", "-s", "200", "-w"]).arg(&file).stdout(Stdio::null()).stderr(Stdio::piped());
+        tap.spawn().expect("tcpdump is installed")
+    };
+    let mut tap = Running(road.inside.run(start).expect("a namespace"));
+    let mut said = tap.0.stderr.take().expect("a pipe");
+    let mut text = Vec::new();
+    while !text.ends_with(b"listening on") {
+        let mut byte = [0];
+        assert_eq!(said.read(&mut byte).expect("text"), 1, "{}", String::from_utf8_lossy(&text));
+        text.push(byte[0]);
+    }
+    thread::sleep(Duration::from_millis(300));
+    let pid = tap.0.id().to_string();
+    let signal = |name: &str| Command::new("kill").args([name, &pid]).status().expect("kill").success();
+    assert!(signal("-STOP"));
+    let (found, sent) = road.measure(|| road.send_udp(RECEIVER, 9, LOADS[0]));
+    assert!(signal("-CONT"));
+    found.lost_nothing();
+    assert!(found.report.copies_lost > sent / 2 && found.report.delivered >= sent, "{}", found.shown());
+    assert_eq!(found.report.copies_lost, of_kind(&found, LossKind::Copy), "{}", found.shown());
+    assert!(found.names("taps", "", &format!("tcpdump[{pid}]")), "{}", found.shown());
+    is_advised(&found);
+}
+
+#[test]
+fn what_a_dead_next_hop_keeps_waits_and_is_lost_then() {
+    let _alone = alone();
+    let Some(road) = road("ekdead") else { return };
+    let mac = road.entry.mac.to_string();
+    let what = ["--udp", "--src", SENDER, "--src-port", "5000", "--dst-port", "9", "--dst-mac", &mac, "--count", "50"];
+    // The next hop is asked three times and then given up: in the second interval, or in the third on a slow machine.
+    road.set(&format!("net/ipv4/neigh/{}/retrans_time_ms", road.exit.name), "1500");
+    let (found, sent) = road.measure(|| road.generate(&[&what[..], &["--dst", "198.19.0.78"]].concat(), FEW));
+    let waiting: u64 = found.report.transmit.waiting.iter().map(|e| e.packets).sum();
+    // The questions themselves go past IP, and hide as many.
+    assert!(found.report.waiting == waiting && waiting <= sent && sent - waiting <= 5, "{}", found.shown());
+    assert!(found.report.delivered < sent && !found.finding, "{}", found.shown());
+    found.closes();
+    for _ in 0..2 {
+        let (found, ()) = road.measure(|| ());
+        is_advised(&found);
+        if found.packets("neighbour", "no answer") == sent {
+            assert_eq!((found.report.waiting, found.report.lost, found.finding), (0, sent, true), "{}", found.shown());
+            return;
+        }
+        assert_eq!((found.report.waiting, found.report.lost), (0, 0), "{}", found.shown());
+    }
+    panic!("they were never given up");
+}
+
+#[test]
+fn a_vlan_without_an_interface_and_a_foreign_address_of_ipv6_are_named() {
+    let _alone = alone();
+    let Some(road) = road("ekvlan") else { return };
+    let mac = road.entry.mac.to_string();
+    let count = ["--dst-mac", &mac, "--count", "100", "--src-port", "5000"];
+    let tagged = ["--udp", "--src", SENDER, "--dst", BOX, "--vlan", "77"];
+    let (found, sent) = road.measure(|| road.generate(&[&count[..], &tagged].concat(), FEW));
+    found.holds("ethernet", "VLAN", "OTHERHOST", sent);
+    assert_eq!(found.packets("ethernet", "another host"), 0, "{}", found.shown());
+    road.set(&format!("net/ipv6/conf/{}/disable_ipv6", road.entry.name), "0");
+    road.run("ip", &format!("-6 addr add 2001:2:0:9::2/64 dev {} nodad", road.entry.name));
+    let six = ["--udp", "--ipv6", "--src", "2001:2:0:9::1", "--dst", "2001:2:0:9::77"];
+    let (found, sent) = road.measure(|| road.generate(&[&count[..], &six].concat(), FEW));
+    found.holds("ip", "IPv6: not an address", "", sent);
+    let advised = |l: &&model::stations::StationLoss| {
+        l.advice.as_ref().is_some_and(|a| a.contains("net.ipv6.conf.all.forwarding") && !a.contains("ipv4"))
+    };
+    assert!(found.at("ip", "IPv6: not an address").iter().all(advised), "{}", found.shown());
+    is_advised(&found);
+}

@@ -1,0 +1,94 @@
+//! A filter of packets in tcpdump's syntax, compiled by libpcap, for the packets of which details are shown.
+
+use model::{Classified, ErrorClass};
+use pcap::{BpfProgram, Capture, Linktype};
+
+/// Ethernet's header, which is put before a packet that has none yet.
+const ETHERNET: usize = 14;
+/// As long as a packet of IP can be.
+const LONGEST: usize = 65_550;
+
+/// The filter cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("invalid filter `{filter}`: {reason}; the syntax is that of tcpdump, see `man pcap-filter`")]
+pub struct FilterError {
+    filter: String,
+    reason: String,
+}
+
+impl Classified for FilterError {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Usage
+    }
+}
+
+/// A compiled filter.
+pub struct Filter(BpfProgram);
+
+impl std::fmt::Debug for Filter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Filter").finish_non_exhaustive()
+    }
+}
+
+impl Filter {
+    /// Compiles a filter for Ethernet frames.
+    ///
+    /// # Errors
+    /// When libpcap does not understand it.
+    pub fn compile(filter: &str) -> Result<Self, FilterError> {
+        let failed = |e: pcap::Error| FilterError {
+            filter: filter.to_owned(),
+            reason: match e {
+                pcap::Error::PcapError(text) => text,
+                other => other.to_string(),
+            },
+        };
+        let dead = Capture::dead(Linktype::ETHERNET).map_err(failed)?;
+        dead.compile(filter, true).map(Self).map_err(failed)
+    }
+
+    /// Whether it takes a packet: its first bytes, how many of them are Ethernet's header, what follows, and its whole length.
+    pub(crate) fn takes(&self, bytes: &[u8], link_header: usize, ether_type: u16, length: u32) -> bool {
+        let mut frame = Vec::new();
+        if link_header == 0 {
+            frame.resize(ETHERNET - 2, 0);
+            frame.extend(ether_type.to_be_bytes());
+        }
+        frame.extend(bytes);
+        // What was not kept is zero, so that the length is right.
+        let added = frame.len() - bytes.len();
+        frame.resize((length as usize + added).clamp(frame.len(), LONGEST.max(frame.len())), 0);
+        self.0.filter(&frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A UDP packet without a link header: 10.0.0.1:5000 to 10.0.0.2:53.
+    const PACKET: [u8; 28] =
+        [0x45, 0, 0, 128, 0, 0, 0, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2, 0x13, 0x88, 0, 53, 0, 108, 0, 0];
+
+    #[test]
+    fn a_packet_is_taken_or_not() {
+        let takes = |filter: &str| Filter::compile(filter).expect("a filter").takes(&PACKET, 0, 0x0800, 128);
+        for filter in ["", "udp", "port 53", "src host 10.0.0.1 and dst port 53", "greater 140", "less 142"] {
+            assert!(takes(filter), "{filter}");
+        }
+        for filter in ["tcp", "port 54", "dst host 10.0.0.1", "ip6", "greater 143", "less 141"] {
+            assert!(!takes(filter), "{filter}");
+        }
+        let framed: Vec<u8> = [&[2; 12][..], &[8, 0], &PACKET].concat();
+        let filter = Filter::compile("ether src 02:02:02:02:02:02 and port 53").expect("a filter");
+        assert!(filter.takes(&framed, 14, 0x0800, 142) && !filter.takes(&PACKET, 0, 0x0800, 128));
+    }
+
+    #[test]
+    fn a_wrong_filter_is_a_wrong_usage() {
+        let error = Filter::compile("port of call").expect_err("no filter");
+        assert_eq!(error.class(), ErrorClass::Usage);
+        assert!(error.to_string().contains("port of call"), "{error}");
+    }
+}

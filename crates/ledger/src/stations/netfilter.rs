@@ -1,0 +1,121 @@
+//! What rules and policies of netfilter dropped: by their counters, and what is left over by the trace.
+
+use model::stations::{
+    Direction::{self, Forward, Receive, Transmit},
+    StationLoss,
+};
+
+use super::{
+    Found,
+    details::details,
+    push,
+    traced::{Traced, packets},
+};
+use crate::{
+    input::{Drop, Interval, RuleLoss},
+    places::{Place, Stage},
+};
+
+/// So many rules without a counter are named.
+const MOST_RULES: usize = 3;
+
+pub(super) fn netfilter(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
+    let drops = traced.at(p.id, 0);
+    let told = packets(&drops);
+    let mut known: u64 = found.iter().filter(|f| f.station == "conntrack").map(|f| f.loss.packets).sum();
+    let mut rules: Vec<&RuleLoss> = traced.interval.rules.iter().filter(|r| !r.taken && r.packets > 0).collect();
+    known += rules.iter().map(|r| r.packets).sum::<u64>();
+    let tolerance = traced.tolerance(told.max(known));
+    let agrees = !traced.ran || known as f64 <= told as f64 + tolerance;
+    rules.sort_by_key(|r| std::cmp::Reverse(r.packets));
+    // The trace does not tell rules apart: only where there is one alone, what it saw is that rule's.
+    let alone = rules.len() == 1 && traced.interval.uncounted.is_empty();
+    for rule in rules {
+        let (stage, direction) = hook(rule);
+        let loss = StationLoss {
+            place: format!("{} {}: {}", rule.family, rule.chain, rule.rule),
+            packets: rule.packets,
+            counter: if rule.hook.is_empty() {
+                "the rule's counter".into()
+            } else {
+                format!("counter of the rule, hook {}", rule.hook)
+            },
+            kind: p.kind,
+            traced: (traced.ran && alone).then_some(told),
+            agrees,
+            causes: if alone { traced.causes(&drops) } else { Vec::new() },
+            details: if alone { details(traced.interval, &drops) } else { None },
+            advice: Some(format!(
+                "The rule drops them on purpose. To change it: `{}` shows its handle.",
+                command(rule)
+            )),
+            ..StationLoss::default()
+        };
+        found.push(Found { station: p.station, direction, stage, ifindex: 0, loss });
+    }
+    // What is left was dropped by rules without counters, or by policies.
+    if told as f64 > known as f64 + if known > 0 { tolerance } else { 0.0 } {
+        // Only on the way from a local sender a packet has no interface yet.
+        let (local, others): (Vec<&Drop>, Vec<&Drop>) = drops.into_iter().partition(|d| d.ifindex == 0);
+        let output = |r: &&RuleLoss| r.hook == "output" && r.family != "bridge";
+        let counted: u64 = traced.interval.rules.iter().filter(|r| !r.taken).filter(output).map(|r| r.packets).sum();
+        let sent_here = packets(&local).saturating_sub(counted).min(told - known);
+        let words = format!("{}, output hook", p.words);
+        let mut loss = traced.loss(words, None, &local, true, p);
+        (loss.packets, loss.traced) = (sent_here, Some(sent_here));
+        loss.advice = Some(which(p.advice, traced.interval, |r| r.hook == "output"));
+        found.push(Found { station: p.station, direction: Transmit, stage: Some(Stage::Ip), ifindex: 0, loss });
+        let known = known + sent_here;
+        let mut loss = traced.loss(p.words.to_owned(), None, &others, true, p);
+        loss.packets = told - known;
+        loss.advice = Some(which(p.advice, traced.interval, |r| r.hook != "output"));
+        loss.traced = Some(told - known);
+        push(found, p, None, 0, loss);
+    }
+}
+
+/// Where a hook lies.
+fn hook(rule: &RuleLoss) -> (Option<Stage>, Direction) {
+    match (rule.family.as_str(), rule.hook.as_str()) {
+        (_, "ingress") => (Some(Stage::Link), Receive),
+        (_, "egress") => (Some(Stage::Out), Transmit),
+        ("bridge", "output" | "postrouting") => (Some(Stage::Bridge), Transmit),
+        ("bridge", _) => (Some(Stage::Bridge), Receive),
+        ("arp", _) => (Some(Stage::Other), Receive),
+        (_, "forward") => (Some(Stage::Ip), Forward),
+        (_, "output") => (Some(Stage::Ip), Transmit),
+        (_, "postrouting") => (Some(Stage::Postrouting), Transmit),
+        (_, "prerouting" | "input") => (Some(Stage::Ip), Receive),
+        _ => (None, Receive),
+    }
+}
+
+/// Which rules without a counter it may have been.
+fn which(advice: &str, interval: &Interval, here: impl Fn(&RuleLoss) -> bool) -> String {
+    let rules: Vec<&RuleLoss> = interval.uncounted.iter().filter(|r| here(r)).collect();
+    let names = || rules.iter().take(MOST_RULES).map(|r| format!("`{} {}: {}`", r.family, r.chain, r.rule));
+    match rules.len() {
+        0 => advice.to_owned(),
+        1 => format!(
+            "The only rule without a counter that can drop them is {}. `{}` shows its handle.",
+            names().collect::<String>(),
+            command(rules[0])
+        ),
+        n => {
+            let more = if n > MOST_RULES { format!(" and {} more", n - MOST_RULES) } else { String::new() };
+            format!(
+                "It was one of {}{more}. Put `counter` before their verdict to see which: `nft -a list ruleset`.",
+                names().collect::<Vec<_>>().join(", ")
+            )
+        }
+    }
+}
+
+/// The command that lists a rule's chain.
+fn command(rule: &RuleLoss) -> String {
+    let (table, chain) = rule.chain.split_once('/').unwrap_or((&rule.chain, ""));
+    match rule.family.as_str() {
+        old @ ("iptables" | "ip6tables") => format!("{old} -t {table} -vnL {chain} --line-numbers"),
+        family => format!("nft -a list chain {family} {table} {chain}"),
+    }
+}
