@@ -223,6 +223,7 @@ mod tests {
                 node: id % nodes,
                 online: true,
                 isolated: false,
+                capacity: host::picture::FULL_CAPACITY,
             })
             .collect()
     }

@@ -83,7 +83,7 @@ fn wrong_usage_is_said() {
         (&["doctor", "--root", "/ek-missing"], 2, "--root takes a tar written by `evenkeel snapshot`"),
         (&["doctor", "--root", &fixture("shared-irq"), "--fix"], 2, "--dry-run prints the commands for it"),
         (&["doctor", "--role", "toaster"], 2, "router"),
-        (&["doctor", "--root", &fixture("shared-irq"), "--only", "rings:nosuch"], 2, "nothing to say of `nosuch`"),
+        (&["doctor", "--root", &fixture("shared-irq"), "--only", "rings:nosuch"], 3, "`nosuch`"),
     ] {
         let output = evenkeel(args);
         assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output));
@@ -296,6 +296,30 @@ fn fix_and_undo_leave_the_machine_exactly_as_it_was() {
     assert!(undone.status.success(), "{}", text(&undone));
     let after = ns.settings(folder.path(), "after");
     assert_eq!(differing(&before, &after), Vec::<&str>::new(), "all is as it was");
+}
+
+/// What somebody has seen and accepts no longer makes the doctor end with 1, until it is taken back.
+#[test]
+fn a_finding_can_be_acknowledged() {
+    let Some(ns) = Ns::new("e") else { return };
+    ns.shell(DETUNE);
+    let folder = tempfile::tempdir().unwrap();
+    let state = folder.path().join("state");
+    let state = state.to_str().unwrap();
+    let doctor = |more: &[&str]| ns.evenkeel(&[&["doctor", "--role", "server", "--state", state], more].concat());
+    let only = ["--only", "accounting", "--json"];
+    assert_eq!(doctor(&only).status.code(), Some(1));
+    let acknowledged = doctor(&["--json", "--ack", "accounting"]);
+    assert!(acknowledged.status.success(), "{}", text(&acknowledged));
+    let acknowledged = json(&acknowledged);
+    assert_eq!(acknowledged["schema"], "evenkeel.doctor.ack/1");
+    assert_eq!(acknowledged["accepted"][0]["check"], "accounting");
+    let seen = doctor(&only);
+    assert_eq!(seen.status.code(), Some(0), "{}", text(&seen));
+    assert_eq!(json(&seen)["findings"][0]["verdict"], "acknowledged");
+    assert!(doctor(&["--ack", "none"]).status.success());
+    assert_eq!(doctor(&only).status.code(), Some(1));
+    assert_eq!(doctor(&["--ack", "nonsense"]).status.code(), Some(2));
 }
 
 #[test]

@@ -245,6 +245,7 @@ fn every_saved_machine_is_planned_offline() {
 
 #[test]
 fn wrong_usage_says_what_and_ends_with_2() {
+    assert_eq!(evenkeel(&["spread", "plan", "ek-no-such"]).status.code(), Some(3), "an interface that is not there");
     for (args, words) in [
         (vec!["spread", "--cpus", "0-8000"], "there is no CPU"),
         (vec!["spread", "--cpus", "3-1"], "runs backwards"),
@@ -358,6 +359,70 @@ fn a_signal_in_mid_apply_takes_all_of_it_back() {
         assert_eq!((announced, output.status.code()), (1, Some(3)), "{}", text(&output));
         assert!(text(&output).contains("interrupted. Nothing stays changed: 1 setting"), "{}", text(&output));
     }
+}
+
+/// `nsenter --net` leaves /sys as it is: what would be read and written is another namespace's.
+#[test]
+fn a_sys_of_another_namespace_is_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip("namespaces take root");
+    }
+    let namespace = Namespace(format!("ekns{}", std::process::id()));
+    let made = Command::new("ip").args(["netns", "add", &namespace.0]).status().unwrap();
+    assert!(made.success());
+    let program = Command::cargo_bin("evenkeel").unwrap();
+    let program = program.get_program().to_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let tar = folder.path().join("m.tar");
+    for args in [
+        vec!["spread"],
+        vec!["spread", "apply", "--dry-run"],
+        vec!["spread", "status"],
+        vec!["doctor"],
+        vec!["snapshot", tar.to_str().unwrap()],
+    ] {
+        let net = format!("--net=/run/netns/{}", namespace.0);
+        let foreign = Command::new("nsenter").arg(&net).arg(program).args(&args).output().unwrap();
+        assert_eq!(foreign.status.code(), Some(3), "{args:?}: {}", text(&foreign));
+        assert!(text(&foreign).contains(&format!("ip netns exec {}", namespace.0)), "{args:?}: {}", text(&foreign));
+    }
+    assert!(!tar.exists());
+    let own = Command::new("ip").args(["netns", "exec", &namespace.0, program, "doctor", "--only", "rings"]).output();
+    assert_eq!(own.unwrap().status.code(), Some(0));
+}
+
+/// A pipe would be waited for without end; a copy of a later version is named; a garbled table is an error without control bytes.
+#[test]
+fn odd_copies_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
+    for verb in [vec!["spread", "plan"], vec!["doctor"], vec!["spread", "members"]] {
+        let output = evenkeel(&[&verb[..], &["--root", pipe.to_str().unwrap()]].concat());
+        assert_eq!(output.status.code(), Some(2), "{verb:?}: {}", text(&output));
+    }
+    let copy = folder.path().join("copy");
+    let put = |file: &str, content: &str| {
+        let path = copy.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    };
+    for (file, content) in [
+        ("evenkeel/format", "99\n"),
+        ("sys/devices/system/cpu/present", "0-1\n"),
+        ("sys/devices/system/cpu/online", "0-1\n"),
+        ("sys/class/net/lo/ifindex", "1\n"),
+        ("proc/interrupts", "  CPU0 CPU1\n"),
+    ] {
+        put(file, content);
+    }
+    let root = copy.to_str().unwrap();
+    let members = evenkeel(&["spread", "members", "--root", root]);
+    assert!(members.status.success() && text(&members).contains("format 99"), "{}", text(&members));
+    put("proc/interrupts", "\u{1b}[31mnothing\n");
+    let garbled = evenkeel(&["spread", "plan", "--root", root]);
+    assert_eq!(garbled.status.code(), Some(2), "{}", text(&garbled));
+    assert!(text(&garbled).contains("proc/interrupts") && !text(&garbled).contains('\u{1b}'), "{}", text(&garbled));
 }
 
 /// A namespace of this test with one interface, deleted at the end.

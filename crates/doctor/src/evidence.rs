@@ -12,14 +12,19 @@ use host::{
     counters::{self, Counters, CpuTime, Interrupts, Sampler, Softnet},
     journal::Journal,
     picture::Nic,
-    setting,
+    placement, setting,
 };
-use model::{doctor::Role, top::TopSample};
+use model::{
+    doctor::{Role, Verdict},
+    top::TopSample,
+};
 
-use crate::{check::Outcome, rewritten, role};
+use crate::{
+    ack::{self, Accepted, Acknowledged, Since},
+    check::Outcome,
+    rewritten, role,
+};
 
-/// IFF_UP of include/uapi/linux/if.h.
-const IFF_UP: u32 = 1;
 /// IFF_LOOPBACK.
 const IFF_LOOPBACK: u32 = 8;
 
@@ -56,6 +61,10 @@ pub struct Evidence {
     pub earlier: Option<Root>,
     /// Settings that this program made and somebody has written since; empty for a saved copy.
     pub rewritten: Vec<String>,
+    /// Where counts begin that somebody has acknowledged; none: at boot.
+    since: Option<Since>,
+    /// Findings that somebody has set aside.
+    accepted: Vec<Accepted>,
     could_not: RefCell<BTreeMap<String, String>>,
 }
 
@@ -85,8 +94,37 @@ impl Evidence {
             host,
             watched,
             earlier,
+            since: None,
+            accepted: Vec::new(),
             could_not,
         })
+    }
+
+    /// Takes into account what somebody has acknowledged.
+    pub fn acknowledge(&mut self, acknowledged: &Acknowledged) {
+        self.since = acknowledged.since();
+        self.accepted.clone_from(&acknowledged.accepted);
+    }
+
+    /// A finding that was set aside, and is no graver than it was then, says so.
+    pub(crate) fn set_aside(&self, check: &str, mut outcome: Outcome) -> Outcome {
+        let is_it = |a: &&Accepted| a.check == check && a.object == outcome.object && a.verdict <= outcome.verdict;
+        if outcome.verdict.is_finding() && self.accepted.iter().any(|a| is_it(&a)) {
+            outcome.verdict = Verdict::Acknowledged;
+        }
+        outcome
+    }
+
+    /// A count since boot, or since it was acknowledged. One that is smaller than it was began anew.
+    pub fn since(&self, count: impl Fn(&Root) -> Option<u64>) -> Option<u64> {
+        let now = count(&self.root)?;
+        let then = self.since.as_ref().and_then(|since| count(&since.root)).unwrap_or(0);
+        Some(now.checked_sub(then).unwrap_or(now))
+    }
+
+    /// When the counts of [`Self::since`] begin, for people.
+    pub fn since_when(&self) -> String {
+        self.since.as_ref().map_or_else(|| "since boot".to_owned(), Since::text)
     }
 
     /// The text of a file without white space at its ends; none when it is absent, or cannot be read: the report then says so.
@@ -138,23 +176,54 @@ impl Evidence {
 
     /// The interfaces that are up and have hardware (or a hypervisor's device) behind them.
     pub fn ports(&self) -> impl Iterator<Item = &Nic> {
-        self.host.nics.iter().filter(|n| n.flags & IFF_UP != 0 && n.bus.is_some())
+        placement::ports(&self.host).into_iter()
     }
 
     /// The interfaces that are up, virtual ones included, the loopback not.
     pub fn devices(&self) -> impl Iterator<Item = &Nic> {
-        self.host.nics.iter().filter(|n| n.flags & IFF_UP != 0 && n.flags & IFF_LOOPBACK == 0)
+        self.host.nics.iter().filter(|n| n.is_up() && n.flags & IFF_LOOPBACK == 0)
     }
 
-    /// What each CPU counted since boot in `/proc/net/softnet_stat`.
+    /// What each CPU counted in `/proc/net/softnet_stat` ([`Self::since_when`]).
     pub fn softnet(&self) -> BTreeMap<u32, Softnet> {
-        let text = self.text("proc/net/softnet_stat").unwrap_or_default();
-        counters::softnet(&text, self.host.online().iter())
+        let parse = |text: &str| counters::softnet(text, self.host.online().iter());
+        let mut table = parse(&self.text("proc/net/softnet_stat").unwrap_or_default());
+        let before = self.counted("proc/net/softnet_stat").map(|text| parse(&text)).unwrap_or_default();
+        for (cpu, before) in before {
+            let Some(now) = table.get_mut(&cpu) else { continue };
+            // They have 32 bits, and run over.
+            now.processed = now.processed.wrapping_sub(before.processed);
+            now.dropped = now.dropped.wrapping_sub(before.dropped);
+            now.time_squeeze = now.time_squeeze.wrapping_sub(before.time_squeeze);
+            now.flow_limited = now.flow_limited.wrapping_sub(before.flow_limited);
+        }
+        table
     }
 
-    /// The CPU time of each CPU since boot.
+    /// The CPU time of each CPU ([`Self::since_when`]).
     pub fn cpu_times(&self) -> BTreeMap<u32, CpuTime> {
-        self.text("proc/stat").map(|text| counters::cpu_times(&text)).unwrap_or_default()
+        let mut table = self.text("proc/stat").map(|text| counters::cpu_times(&text)).unwrap_or_default();
+        let before = self.counted("proc/stat").map(|text| counters::cpu_times(&text)).unwrap_or_default();
+        for (cpu, before) in before {
+            let Some(now) = table.get_mut(&cpu) else { continue };
+            now.user = now.user.saturating_sub(before.user);
+            now.system = now.system.saturating_sub(before.system);
+            now.idle = now.idle.saturating_sub(before.idle);
+            now.irq = now.irq.saturating_sub(before.irq);
+            now.softirq = now.softirq.saturating_sub(before.softirq);
+            now.steal = now.steal.saturating_sub(before.steal);
+        }
+        table
+    }
+
+    /// When the counters of an interface begin, for people.
+    pub fn since_up(&self) -> String {
+        self.since.as_ref().map_or_else(|| "since the interface came up".to_owned(), Since::text)
+    }
+
+    /// A file as it stood when its counts were acknowledged.
+    fn counted(&self, path: &str) -> Option<String> {
+        self.since.as_ref()?.root.read_trimmed(path).ok()
     }
 
     /// The interrupts of each CPU since boot.
@@ -162,9 +231,10 @@ impl Evidence {
         self.text("proc/interrupts").map(|text| counters::interrupts(&text)).unwrap_or_default()
     }
 
-    /// A counter of an interface since it came up (`/sys/class/net/NIC/statistics/NAME`).
+    /// A counter of an interface since it came up, or was acknowledged (`/sys/class/net/NIC/statistics/NAME`).
     pub fn statistic(&self, nic: &str, name: &str) -> Option<u64> {
-        self.number(&format!("sys/class/net/{nic}/statistics/{name}"))
+        let path = ack::statistic(nic, name);
+        self.since(|root| root.read_opt(&path).ok()??.parse().ok())
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`Evidence`] is gathered once; every [`Check`] of the table in [`checks`] looks at it and answers with [`Outcome`]s;
 //! [`diagnose`] makes a [`Diagnosis`] of them, and [`fix_plan`] a plan of changes for the journal.
 
+pub mod ack;
 pub mod check;
 pub mod checks;
 pub mod compare;
@@ -50,7 +51,7 @@ pub fn diagnose(evidence: &Evidence, only: &Selection) -> Diagnosis {
             entries.push(Entry { check, outcome });
         }
         let meant = answers.into_iter().filter(|o| o.object.is_none() || only.has(check.id, o.object.as_deref()));
-        entries.extend(meant.map(|outcome| Entry { check, outcome }));
+        entries.extend(meant.map(|outcome| Entry { check, outcome: evidence.set_aside(check.id, outcome) }));
     }
     entries.sort_by_key(|e| e.outcome.verdict);
     let report = Report {

@@ -131,3 +131,86 @@ fn a_strict_filter_that_drops_nothing_is_right() {
     assert_eq!(dropping.verdict, Verdict::Improve);
     assert_eq!(shell(&dropping), "echo 2 > /proc/sys/net/ipv4/conf/all/rp_filter");
 }
+
+/// Counts begin anew when they are acknowledged; new losses are found again, and a finding that was set aside only when it is graver.
+#[test]
+fn what_was_acknowledged_is_not_said_again() {
+    use doctor::ack::Acknowledged;
+    let machine = |processed: u32, dropped: u32| {
+        let tree: Tree = [
+            ("sys/devices/system/cpu/present", "0".to_owned()),
+            ("proc/interrupts", "  CPU0\n".to_owned()),
+            ("proc/sys/net/ipv4/ip_forward", "0".to_owned()),
+            ("proc/sys/net/core/netdev_max_backlog", "100000".to_owned()),
+            ("proc/sys/net/ipv4/tcp_sack", "0".to_owned()),
+            ("proc/net/softnet_stat", format!("{processed:08x} {dropped:08x} 0 0 0 0 0 0 0 0 0 0 0\n")),
+            ("sys/class/net/lo/ifindex", "1".to_owned()),
+        ]
+        .map(|(path, text)| (path.to_owned(), Node::File(text)))
+        .into_iter()
+        .collect();
+        Root::from_tree(tree)
+    };
+    let only = Selection::parse(&["backlog".to_owned(), "tcp-options".to_owned()]).unwrap();
+    let verdict = |root: &Root, acknowledged: &Acknowledged, check: &str| {
+        let mut evidence = Evidence::gather(root, Some(Role::Server)).unwrap();
+        evidence.acknowledge(acknowledged);
+        diagnose(&evidence, &only).report.findings.iter().find(|f| f.check == check).unwrap().verdict
+    };
+    let before = machine(1_000_000, 5000);
+    let mut acknowledged = Acknowledged::default();
+    assert_eq!(verdict(&before, &acknowledged, "backlog"), Verdict::Improve);
+    assert_eq!(verdict(&before, &acknowledged, "tcp-options"), Verdict::Bad);
+    let evidence = Evidence::gather(&before, Some(Role::Server)).unwrap();
+    acknowledged.count_from_now(&before, &evidence.host);
+    assert_eq!(verdict(&before, &acknowledged, "backlog"), Verdict::Good);
+    assert_eq!(verdict(&machine(1_001_000, 5000), &acknowledged, "backlog"), Verdict::Good);
+    assert_eq!(verdict(&machine(1_001_000, 5010), &acknowledged, "backlog"), Verdict::Improve, "new ones");
+    let mut findings = diagnose(&evidence, &only).report.findings;
+    findings.iter_mut().for_each(|f| f.verdict = Verdict::Improve);
+    acknowledged.accept(findings.iter());
+    assert_eq!(verdict(&before, &acknowledged, "tcp-options"), Verdict::Bad, "graver than what was set aside");
+    findings.iter_mut().for_each(|f| f.verdict = Verdict::Bad);
+    acknowledged.accept(findings.iter());
+    assert_eq!(verdict(&before, &acknowledged, "tcp-options"), Verdict::Acknowledged);
+    let folder = tempfile::tempdir().unwrap();
+    let file = doctor::ack::path(folder.path());
+    acknowledged.save(&file).unwrap();
+    assert_eq!(Acknowledged::load(&file).unwrap(), Some(acknowledged));
+    assert!(Acknowledged::forget(&file).unwrap() && Acknowledged::load(&file).unwrap().is_none());
+}
+
+/// A card on another bus than PCI is looked at, and one of which nothing is known is said to be so.
+#[test]
+fn cards_of_every_bus_are_looked_at() {
+    let board = |lines: &str| {
+        let nic = "sys/devices/platform/fd580000.ethernet/net/eth0";
+        let mut tree: Tree = [
+            ("sys/devices/system/cpu/present".to_owned(), "0-3"),
+            ("sys/devices/system/cpu/online".to_owned(), "0-3"),
+            ("proc/sys/net/ipv4/ip_forward".to_owned(), "0"),
+            ("proc/interrupts".to_owned(), lines),
+            ("proc/irq/40/smp_affinity_list".to_owned(), "0-3"),
+            ("proc/irq/40/effective_affinity_list".to_owned(), "0"),
+            ("proc/irq/41/smp_affinity_list".to_owned(), "0-3"),
+            ("proc/irq/41/effective_affinity_list".to_owned(), "0"),
+            (format!("{nic}/ifindex"), "2"),
+            (format!("{nic}/flags"), "0x1003"),
+            (format!("{nic}/queues/rx-0/rps_cpus"), "0"),
+            (format!("{nic}/queues/rx-1/rps_cpus"), "0"),
+        ]
+        .into_iter()
+        .map(|(path, text)| (path, Node::File(text.to_owned())))
+        .collect();
+        tree.insert("sys/class/net/eth0", Node::Link(format!("../../{}", &nic[4..])));
+        tree.insert(format!("{nic}/device"), Node::Link("../../../fd580000.ethernet".into()));
+        let only = Selection::parse(&["queue-irqs".to_owned()]).unwrap();
+        let evidence = Evidence::gather(&Root::from_tree(tree), Some(Role::Server)).unwrap();
+        let findings = diagnose(&evidence, &only).report.findings;
+        assert_eq!((findings.len(), findings[0].object.as_deref()), (1, Some("eth0")), "{findings:?}");
+        findings[0].verdict
+    };
+    let both = " CPU0 CPU1 CPU2 CPU3\n40: 9 0 0 0 GICv2 189 Level eth0\n41: 9 0 0 0 GICv2 190 Level eth0\n";
+    assert_eq!(board(both), Verdict::Bad, "both on one core");
+    assert_eq!(board(" CPU0 CPU1 CPU2 CPU3\n40: 9 0 0 0 GICv2 189 Level end7\n"), Verdict::Unknown);
+}

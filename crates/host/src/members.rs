@@ -39,6 +39,7 @@ mod tests {
                 node: 0,
                 online: true,
                 isolated: false,
+                capacity: crate::picture::FULL_CAPACITY,
             })
             .collect()
     }

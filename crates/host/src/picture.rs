@@ -20,6 +20,12 @@ pub struct Host {
     pub irqs: Vec<Irq>,
     /// The process id of a running irqbalance.
     pub irqbalance_pid: Option<u32>,
+    /// The distance from each NUMA node to each other one, as the firmware tells it; empty where it does not.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub distances: BTreeMap<u32, BTreeMap<u32, u32>>,
+    /// Lines of /proc/interrupts that begin with a number and could not be read.
+    #[serde(default)]
+    pub garbled_irqs: u32,
 }
 
 /// One logical CPU.
@@ -40,6 +46,16 @@ pub struct Cpu {
     pub online: bool,
     /// Whether it is isolated from the scheduler (isolcpus=, nohz_full=).
     pub isolated: bool,
+    /// How much it computes in the same time as the machine's fastest CPU, which has [`FULL_CAPACITY`].
+    #[serde(default = "full_capacity")]
+    pub capacity: u32,
+}
+
+/// The capacity of the fastest CPU, and of every CPU where the kernel tells of no difference.
+pub const FULL_CAPACITY: u32 = 1024;
+
+fn full_capacity() -> u32 {
+    FULL_CAPACITY
 }
 
 /// One network interface.
@@ -53,7 +69,7 @@ pub struct Nic {
     pub mac: Option<String>,
     /// The driver, such as `ixgbe` or `veth`, when known.
     pub driver: Option<String>,
-    /// The address on its bus, such as `0000:03:00.0`, for hardware.
+    /// The address on its bus, such as `0000:03:00.0` or `virtio0`, for hardware and a hypervisor's devices.
     pub bus: Option<String>,
     /// The NUMA node, for hardware on a machine that says so.
     pub node: Option<u32>,
@@ -71,6 +87,9 @@ pub struct Nic {
     pub tx_queues: Vec<TxQueue>,
     /// The interrupts of this interface and what each serves.
     pub irqs: Vec<NicIrq>,
+    /// How it is known which interrupt serves which queue, or why it is not.
+    #[serde(default)]
+    pub irq_source: IrqSource,
     /// The NAPI instances, on kernels that list them (6.8 and later).
     pub napis: Vec<Napi>,
     /// Whether NAPI runs in kernel threads; none when the kernel has no such setting.
@@ -118,6 +137,23 @@ pub enum QueueRole {
     RxTx(u32),
     /// Link state, mailbox, asynchronous events: no packets.
     Control,
+}
+
+/// How it is known which interrupt of an interface serves which queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IrqSource {
+    /// Their names tell.
+    #[default]
+    Names,
+    /// Their names do not tell (alike, cut off, of an unknown form): they are taken in their order.
+    Order,
+    /// None was found.
+    NotFound,
+    /// Its packets come by an interrupt that is not its own: of the USB controller, the hypervisor's bus, a channel.
+    Elsewhere,
+    /// A virtual interface: it has none.
+    Virtual,
 }
 
 /// An interrupt of a NIC.
@@ -231,6 +267,14 @@ pub struct Rss {
     pub function: Option<String>,
 }
 
+impl Nic {
+    /// Whether it is switched on (`ip link set up`); its cable may be out all the same.
+    pub fn is_up(&self) -> bool {
+        const IFF_UP: u32 = 1;
+        self.flags & IFF_UP != 0
+    }
+}
+
 impl Host {
     /// The interface called `name`.
     pub fn nic(&self, name: &str) -> Option<&Nic> {
@@ -245,6 +289,12 @@ impl Host {
     /// The CPU with that number.
     pub fn cpu(&self, id: u32) -> Option<&Cpu> {
         self.cpus.iter().find(|c| c.id == id)
+    }
+
+    /// How far two NUMA nodes are apart, on the firmware's scale: 10 is the node itself.
+    pub fn distance(&self, from: u32, to: u32) -> u32 {
+        let known = self.distances.get(&from).and_then(|row| row.get(&to)).copied();
+        known.unwrap_or(if from == to { 10 } else { 20 })
     }
 
     /// The CPUs that are online.

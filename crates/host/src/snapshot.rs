@@ -23,6 +23,16 @@ pub const FORMAT: u32 = 2;
 /// Where a copy says its number.
 const FORMAT_FILE: &str = "evenkeel/format";
 
+/// What whoever plans with a copy should know: that it was saved by a later version of this program, or is damaged.
+pub fn later(root: &Root) -> Vec<String> {
+    let earlier = |text: &String| text.parse::<u32>().is_ok_and(|format| format < FORMAT);
+    match root.read_opt(FORMAT_FILE).ok().flatten() {
+        None => Vec::new(),
+        Some(text) if earlier(&text) => Vec::new(),
+        Some(_) => warnings(root),
+    }
+}
+
 /// What the user of a copy should know: that it was saved by an earlier or a later version of this program.
 pub fn warnings(root: &Root) -> Vec<String> {
     if root.is_live() {

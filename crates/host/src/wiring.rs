@@ -10,6 +10,7 @@ const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 /// `struct ifinfomsg`: family, padding, type, index, flags, change.
 const IFINFOMSG_BYTES: usize = 16;
+const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_LINK: u16 = 5;
 const IFLA_LINKINFO: u16 = 18;
@@ -32,6 +33,8 @@ pub struct Wiring(BTreeMap<u32, Link>);
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Link {
     name: String,
+    /// The hardware address as /sys writes it: `02:00:00:00:00:01`; empty where there is none.
+    address: String,
     kind: String,
     /// The other end, or what it sits on.
     to: Option<u32>,
@@ -69,6 +72,11 @@ impl Wiring {
         self.0.values().filter(on_it).map(|link| link.name.as_str()).collect()
     }
 
+    /// Name and hardware address of each interface, by index.
+    pub fn interfaces(&self) -> BTreeMap<u32, (String, String)> {
+        self.0.iter().map(|(index, link)| (*index, (link.name.clone(), link.address.clone()))).collect()
+    }
+
     fn find(&self, name: &str) -> Option<(u32, &Link)> {
         self.0.iter().find(|(_, link)| link.name == name).map(|(index, link)| (*index, link))
     }
@@ -80,6 +88,7 @@ fn parse(payload: &[u8]) -> Option<(u32, Link)> {
     for attribute in attributes(payload.get(IFINFOMSG_BYTES..)?) {
         let value = attribute.value();
         match attribute.kind() {
+            IFLA_ADDRESS => link.address = value.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":"),
             IFLA_IFNAME => link.name = text(value),
             IFLA_LINK => link.to = word(value),
             IFLA_LINK_NETNSID => link.elsewhere = true,

@@ -114,3 +114,16 @@ fn napi_instances_and_their_threads_are_listed() {
         assert!(Root::live().processes(|comm| comm == thread).len() == 1);
     });
 }
+
+/// A thread that enters a namespace without a /sys of its own, as `nsenter --net` does.
+#[test]
+fn a_foreign_sys_is_noticed() {
+    within(|| {
+        ip("link add ekhost0 type veth peer name ekhost1");
+        assert_eq!(host::namespace::check(), Ok(()));
+        if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
+            panic!("{e}");
+        }
+        assert_eq!(host::namespace::check(), Err(host::namespace::OtherNamespace { name: None }));
+    });
+}

@@ -55,6 +55,8 @@ pub enum Verdict {
     Bad,
     /// It costs speed: worth changing.
     Improve,
+    /// Worth changing, but somebody has seen it and set it aside.
+    Acknowledged,
     /// The evidence could not be had.
     Unknown,
     /// As it should be.
@@ -65,13 +67,15 @@ pub enum Verdict {
 
 impl Verdict {
     /// Every verdict, the gravest first.
-    pub const ALL: [Self; 5] = [Self::Bad, Self::Improve, Self::Unknown, Self::Good, Self::NotApplicable];
+    pub const ALL: [Self; 6] =
+        [Self::Bad, Self::Improve, Self::Acknowledged, Self::Unknown, Self::Good, Self::NotApplicable];
 
     /// Its name for people.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Bad => "bad",
             Self::Improve => "improve",
+            Self::Acknowledged => "acknowledged",
             Self::Unknown => "unknown",
             Self::Good => "good",
             Self::NotApplicable => "not applicable",

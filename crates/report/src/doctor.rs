@@ -22,7 +22,7 @@ pub fn doctor_text(report: &Report, look: Look, all: bool) -> String {
     }
     let rest = |verdict| report.findings.iter().filter(move |f| f.verdict == verdict);
     if all {
-        for finding in rest(Verdict::Unknown).chain(rest(Verdict::Good)) {
+        for finding in [Verdict::Acknowledged, Verdict::Unknown, Verdict::Good].into_iter().flat_map(rest) {
             let _ = write!(out, "\n{}", entry(finding, look));
         }
         let names: Vec<&str> = rest(Verdict::NotApplicable).map(|f| f.check.as_str()).collect();

@@ -1,13 +1,11 @@
 //! Queue interrupts, RPS, XPS and NAPI threads spread over the cores.
 //!
 //! [`plan`] is pure: a picture of the machine and the user's wishes in, changes with their reasons out. What is applied goes
-//! through [`host::journal`].
+//! through [`host::journal`]. Where queues belong is [`host::placement`]'s judgement, which the doctor shares.
 //! [`watch`] measures what each NAPI instance costs and moves work off a core that is too hot.
 
 pub mod options;
-pub mod place;
 pub mod plan;
-mod seats;
 pub mod status;
 mod steer;
 mod summary;

@@ -5,15 +5,14 @@ use std::collections::BTreeMap;
 use host::{
     Host,
     knob::{Change, Direction, Knob, Plan},
-    picture::{Nic, QueueRole},
+    picture::{IrqSource, Nic, QueueRole},
+    placement::{Layout, NicLayout, Wanted, has_queue_irqs, isolated, ports, usable, why_unplaced},
 };
 use model::{Classified, CpuSet, ErrorClass};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     options::{Options, Steer},
-    place::Cores,
-    seats::{Seat, queue_irqs, seats},
     steer,
     summary::NicSummary,
 };
@@ -30,8 +29,11 @@ pub enum PlanError {
         known: String,
     },
     /// Nothing to spread.
-    #[error("no interface has queue interrupts of its own here; name one (such as a veth) to steer it by RPS")]
-    NoQueues,
+    #[error("no network card is up here{}; name an interface (such as a veth) to steer it by RPS", of_down(.down))]
+    NoPorts {
+        /// Cards that are down.
+        down: Vec<String>,
+    },
     /// A CPU that the machine does not have.
     #[error("there is no CPU {cpu}: this machine has {known}")]
     NoSuchCpu {
@@ -53,11 +55,15 @@ pub enum PlanError {
     },
 }
 
+fn of_down(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!(" (down: {})", names.join(", ")) }
+}
+
 impl Classified for PlanError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::NoSuchCpu { .. } | Self::NoCpus { .. } => ErrorClass::Usage,
-            Self::NoSuchNic { .. } | Self::NoQueues => ErrorClass::Lacking,
+            Self::NoSuchNic { .. } | Self::NoPorts { .. } => ErrorClass::Lacking,
         }
     }
 }
@@ -120,36 +126,24 @@ impl SpreadPlan {
     }
 }
 
-/// Where the queues of one NIC go: the CPU of each.
-pub(crate) type Homes = BTreeMap<u32, u32>;
-
 /// Makes the plan.
 pub fn plan(host: &Host, options: &Options) -> Result<SpreadPlan, PlanError> {
     let nics = chosen(host, options)?;
     let allowed = allowed(host, options)?;
     let mut out = SpreadPlan::default();
     warn_of_surroundings(host, options, &mut out);
-    let mut cores = Cores::new(&host.cpus, &allowed);
-    for cpu in pinned_elsewhere(host, &nics) {
-        cores.occupy(cpu);
-    }
-    let seats = seats(host, &nics, &mut cores);
+    let Layout { nics, cores } = Layout::of(host, &nics, &allowed);
     let mut placed_irqs = BTreeMap::new();
-    for (nic, seats) in nics.into_iter().zip(seats) {
+    for layout in &nics {
+        let nic = layout.nic;
         for failure in &nic.unanswered {
             out.warn(format!("{failure}; taken as not known"));
         }
         device_settings(nic, options, &mut out);
-        if seats.is_empty() {
-            out.warn(format!(
-                "{}: has no interrupts of its own: its packets are handled on the CPU that sends them; RPS or threaded \
-                 NAPI moves them",
-                nic.name
-            ));
-        }
-        let homes = seats.iter().map(|(queue, seat)| (*queue, seat.cpu)).collect();
-        place_queues(host, nic, &seats, &mut placed_irqs, &mut out);
-        out.nics.extend(NicSummary::of(nic, &seats, &cores));
+        warn_of_irqs(nic, &mut out);
+        let homes = layout.homes();
+        place_queues(host, layout, &mut placed_irqs, &mut out);
+        out.nics.extend(NicSummary::of(nic, &layout.seats, &cores));
         steer::threads(nic, options, &homes, &mut out);
         steer::rps(nic, options, &cores, &homes, &mut out);
         steer::xps(host, nic, options, &homes, &mut out);
@@ -158,11 +152,32 @@ pub fn plan(host: &Host, options: &Options) -> Result<SpreadPlan, PlanError> {
     Ok(out)
 }
 
+/// Says what is not known of an interface's interrupts.
+fn warn_of_irqs(nic: &Nic, out: &mut SpreadPlan) {
+    let name = &nic.name;
+    if let Some(why) = why_unplaced(nic) {
+        let way = match nic.irq_source {
+            IrqSource::NotFound | IrqSource::Names | IrqSource::Order if nic.is_up() => {
+                "its queues are left where they are; place them by hand in /proc/irq, or use RPS (--rps on)"
+            }
+            _ => "RPS or threaded NAPI moves its work",
+        };
+        out.warn(format!("{name}: {why}; {way}"));
+    } else if nic.irq_source == IrqSource::Order {
+        out.warn(format!(
+            "{name}: the names of its interrupts do not tell which queue each serves; they are taken in their order"
+        ));
+    }
+}
+
 fn chosen<'a>(host: &'a Host, options: &Options) -> Result<Vec<&'a Nic>, PlanError> {
     if options.nics.is_empty() {
-        let nics: Vec<&Nic> =
-            host.nics.iter().filter(|n| n.irqs.iter().any(|i| i.role != QueueRole::Control)).collect();
-        return if nics.is_empty() { Err(PlanError::NoQueues) } else { Ok(nics) };
+        let nics = ports(host);
+        if nics.is_empty() {
+            let down = host.nics.iter().filter(|n| !n.is_up() && n.bus.is_some()).map(|n| n.name.clone()).collect();
+            return Err(PlanError::NoPorts { down });
+        }
+        return Ok(nics);
     }
     let known = || host.nics.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ");
     let mut names: Vec<&String> = Vec::new();
@@ -183,16 +198,14 @@ pub fn allowed(host: &Host, options: &Options) -> Result<CpuSet, PlanError> {
     if let Some(cpu) = named.into_iter().find(|&c| !known.contains(c)) {
         return Err(PlanError::NoSuchCpu { cpu, known });
     }
-    let (online, isolated) = (host.online(), isolated(host));
-    let mut allowed = online.difference(&isolated).difference(&options.except);
+    let mut allowed = usable(host).difference(&options.except);
     if let Some(cpus) = &options.cpus {
         allowed = allowed.intersection(cpus);
     }
-    if allowed.is_empty() { Err(PlanError::NoCpus { online, isolated }) } else { Ok(allowed) }
-}
-
-fn isolated(host: &Host) -> CpuSet {
-    host.cpus.iter().filter(|c| c.isolated).map(|c| c.id).collect()
+    match allowed.is_empty() {
+        true => Err(PlanError::NoCpus { online: host.online(), isolated: isolated(host) }),
+        false => Ok(allowed),
+    }
 }
 
 fn warn_of_surroundings(host: &Host, options: &Options, out: &mut SpreadPlan) {
@@ -209,20 +222,17 @@ fn warn_of_surroundings(host: &Host, options: &Options, out: &mut SpreadPlan) {
     if !left_out.is_empty() {
         out.warn(format!("isolated from the scheduler and therefore left out: CPU {left_out}"));
     }
-}
-
-/// The CPUs to which queues of the other NICs are pinned: they are loaded already.
-fn pinned_elsewhere(host: &Host, nics: &[&Nic]) -> Vec<u32> {
-    let mut irqs: Vec<u32> = host
-        .nics
-        .iter()
-        .filter(|n| !nics.iter().any(|chosen| chosen.name == n.name))
-        .flat_map(|n| n.irqs.iter().filter(|i| i.role != QueueRole::Control).map(|i| i.irq))
-        .collect();
-    irqs.sort_unstable();
-    irqs.dedup();
-    let pinned = |irq: u32| host.irq(irq).filter(|i| i.affinity.len() == 1).and_then(|i| i.affinity.first());
-    irqs.into_iter().filter_map(pinned).collect()
+    if host.garbled_irqs > 0 {
+        out.warn(format!(
+            "{} lines of /proc/interrupts could not be read; interrupts may be missing here",
+            host.garbled_irqs
+        ));
+    }
+    if options.nics.is_empty() {
+        for nic in host.nics.iter().filter(|n| !n.is_up() && n.bus.is_some() && has_queue_irqs(n)) {
+            out.warn(format!("{} is down and left out; name it to place its interrupts all the same", nic.name));
+        }
+    }
 }
 
 /// Ring sizes and coalescing; they come first, since some drivers reset the queues and their interrupts for them.
@@ -254,34 +264,23 @@ fn device_settings(nic: &Nic, options: &Options, out: &mut SpreadPlan) {
 }
 
 /// The lines and changes of the interrupts of one NIC.
-fn place_queues(
-    host: &Host,
-    nic: &Nic,
-    seats: &BTreeMap<u32, Seat>,
-    placed: &mut BTreeMap<u32, (u32, String)>,
-    out: &mut SpreadPlan,
-) {
-    for (queue, irqs) in queue_irqs(nic) {
-        let Some(seat) = seats.get(&queue) else { continue };
-        for (number, role) in irqs {
-            let what = format!("{} IRQ {number}", role_text(role));
-            place_irq(host, nic, number, what, seat.cpu, &seat.why, placed, out);
-        }
+fn place_queues(host: &Host, layout: &NicLayout<'_>, placed: &mut BTreeMap<u32, (u32, String)>, out: &mut SpreadPlan) {
+    for wanted in layout.wanted(host) {
+        let why = layout.seats.get(&wanted.queue).map_or("", |seat| seat.why.as_str());
+        place_irq(layout.nic, &wanted, why, placed, out);
     }
 }
 
-#[allow(clippy::too_many_arguments)]
 fn place_irq(
-    host: &Host,
     nic: &Nic,
-    number: u32,
-    what: String,
-    cpu: u32,
+    wanted: &Wanted<'_>,
     reason: &str,
     placed: &mut BTreeMap<u32, (u32, String)>,
     out: &mut SpreadPlan,
 ) {
-    let Some(irq) = host.irq(number) else {
+    let (number, cpu) = (wanted.number, wanted.cpu);
+    let what = format!("{} IRQ {number}", role_text(wanted.role));
+    let Some(irq) = wanted.irq else {
         out.warn(format!("{}: interrupt {number} is not in /proc/interrupts; left out", nic.name));
         return;
     };

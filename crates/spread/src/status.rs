@@ -100,10 +100,10 @@ fn finding(
             Some(pid) => format!("irqbalance (process {pid}) probably"),
             None => "somebody".to_owned(),
         };
-        return Some(format!("{who} rewrote it: we wrote {wanted}, there is {written}"));
+        return Some(format!("{who} rewrote it: evenkeel set CPU {wanted}, now it is CPU {written}"));
     }
     if let Some(effective) = effective.filter(|e| !e.is_empty() && e.intersection(written).is_empty()) {
-        return Some(format!("written {written}, goes to {effective}: not followed yet, until its next interrupt"));
+        return Some(format!("set to CPU {written}, still handled on CPU {effective} until the next interrupt"));
     }
     let elsewhere: CpuSet = rates.keys().copied().filter(|cpu| !written.contains(*cpu)).collect();
     (!elsewhere.is_empty()).then(|| format!("interrupts still arrived on CPU {elsewhere}"))

@@ -1,18 +1,16 @@
 //! What comes after the interrupts: NAPI threads, RPS, XPS, and the tables of RFS.
 
-use std::collections::BTreeMap;
-
 use host::{
     Host,
     knob::{CoalesceField, Knob},
     picture::Nic,
+    placement::{self, Cores, Homes, Xps},
 };
 use model::CpuSet;
 
 use crate::{
     options::{Options, Steer},
-    place::Cores,
-    plan::{Homes, SpreadPlan, wanted},
+    plan::{SpreadPlan, wanted},
 };
 
 /// Turns threaded NAPI on or off when asked, and pins the threads there are to the CPU of their queue.
@@ -47,33 +45,18 @@ pub(crate) fn threads(nic: &Nic, options: &Options, homes: &Homes, out: &mut Spr
             return;
         }
     }
-    let mut threads: Vec<_> = nic.napis.iter().filter_map(|n| Some((n, n.pid?))).collect();
-    threads.sort_by_key(|(napi, _)| napi.id);
-    let mut guessed = false;
-    for (index, (napi, pid)) in threads.iter().enumerate() {
-        let by_irq = napi.irq.and_then(|irq| nic.irqs.iter().find(|i| i.irq == irq)).and_then(|i| queue_of(i.role));
-        let queue = by_irq.or(napi.rx_queue).unwrap_or_else(|| {
-            guessed = true;
-            index as u32
-        });
-        let Some(&cpu) = homes.get(&queue) else { continue };
-        let knob = Knob::NapiThreadAffinity { nic: name.clone(), napi: napi.id, pid: *pid };
-        let old = napi.cpus.clone().unwrap_or_default();
-        let (old, new) = (knob.cpus_value(&old), knob.cpus_value(&CpuSet::single(cpu)));
-        out.set(name, format!("NAPI thread {pid}"), knob, old, new, format!("with its queue {queue}"));
+    let threads = placement::threads(nic, homes);
+    for thread in &threads {
+        let knob = Knob::NapiThreadAffinity { nic: name.clone(), napi: thread.napi.id, pid: thread.pid };
+        let old = thread.napi.cpus.clone().unwrap_or_default();
+        let (old, new) = (knob.cpus_value(&old), knob.cpus_value(&CpuSet::single(thread.cpu)));
+        let why = format!("with its queue {}", thread.queue);
+        out.set(name, format!("NAPI thread {}", thread.pid), knob, old, new, why);
     }
-    if guessed {
+    if threads.iter().any(|thread| thread.guessed) {
         out.warn(format!(
             "{name}: the kernel does not say which thread serves which queue; taken in the order of their NAPI ids"
         ));
-    }
-}
-
-fn queue_of(role: host::picture::QueueRole) -> Option<u32> {
-    use host::picture::QueueRole::{Control, Rx, RxTx, Tx};
-    match role {
-        Rx(q) | Tx(q) | RxTx(q) => Some(q),
-        Control => None,
     }
 }
 
@@ -84,9 +67,7 @@ pub(crate) fn rps(nic: &Nic, options: &Options, cores: &Cores<'_>, homes: &Homes
     if queues == 0 {
         return;
     }
-    let taken: CpuSet = homes.values().copied().collect();
-    let near = cores.near(nic.node).difference(&taken);
-    let free = if near.is_empty() { cores.allowed().difference(&taken) } else { near };
+    let free = placement::rps_cpus(nic, cores, homes);
     let helps = queues == 1 && !free.is_empty();
     let on = wanted(options.rps, helps);
     if !on && options.rps == Steer::Auto {
@@ -115,25 +96,24 @@ pub(crate) fn rps(nic: &Nic, options: &Options, cores: &Cores<'_>, homes: &Homes
 /// that no CPU is without one.
 pub(crate) fn xps(host: &Host, nic: &Nic, options: &Options, homes: &Homes, out: &mut SpreadPlan) {
     let now: Vec<&CpuSet> = nic.tx_queues.iter().filter_map(|q| q.xps_cpus.as_ref()).collect();
-    if now.len() < 2 || now.len() != nic.tx_queues.len() {
-        if options.xps == Steer::On {
-            out.warn(format!(
+    let masks = match placement::xps(host, nic, homes) {
+        Xps::NotHere if options.xps == Steer::On => {
+            return out.warn(format!(
                 "{}: XPS takes several transmit queues and a driver that supports it; left out",
                 nic.name
             ));
         }
-        return;
-    }
-    // A queue without a home would get no CPU, and so never be used.
-    if options.xps != Steer::Off && (0..now.len() as u32).any(|queue| !homes.contains_key(&queue)) {
-        return out.warn(format!(
-            "{}: which interrupt serves which of its transmit queues is not known (several may share one); XPS left out",
-            nic.name
-        ));
-    }
-    let masks = match options.xps {
-        Steer::Off => vec![CpuSet::new(); now.len()],
-        Steer::Auto | Steer::On => xps_masks(host, now.len() as u32, homes),
+        Xps::NotHere => return,
+        _ if options.xps == Steer::Off => vec![CpuSet::new(); now.len()],
+        // What is to be said of such a card is said already.
+        Xps::Unknown if homes.is_empty() && options.xps == Steer::Auto => return,
+        Xps::Unknown => {
+            return out.warn(format!(
+                "{}: which interrupt serves which of its transmit queues is not known (several may share one); XPS left out",
+                nic.name
+            ));
+        }
+        Xps::Masks(masks) => masks,
     };
     for (queue, (now, new)) in now.into_iter().zip(masks).enumerate() {
         let why = match (options.xps, new.len()) {
@@ -144,23 +124,6 @@ pub(crate) fn xps(host: &Host, nic: &Nic, options: &Options, homes: &Homes, out:
         let knob = Knob::XpsCpus { nic: nic.name.clone(), queue: queue as u32 };
         out.set(&nic.name, format!("tx {queue} XPS"), knob, now.to_mask(), new.to_mask(), why.into());
     }
-}
-
-fn xps_masks(host: &Host, queues: u32, homes: &Homes) -> Vec<CpuSet> {
-    let mut masks: Vec<CpuSet> = (0..queues).map(|q| homes.get(&q).copied().into_iter().collect::<CpuSet>()).collect();
-    let cpus: BTreeMap<u32, _> = host.cpus.iter().map(|c| (c.id, c)).collect();
-    let taken: CpuSet = masks.iter().flat_map(CpuSet::iter).collect();
-    for cpu in host.cpus.iter().filter(|c| c.online && !taken.contains(c.id)) {
-        let distance = |q: u32| match homes.get(&q).and_then(|home| cpus.get(home)) {
-            Some(home) if cpu.siblings.contains(home.id) => 0,
-            Some(home) if home.node == cpu.node => 1,
-            _ => 2,
-        };
-        if let Some(q) = (0..queues).min_by_key(|&q| (distance(q), masks[q as usize].len(), q)) {
-            masks[q as usize].insert(cpu.id);
-        }
-    }
-    masks
 }
 
 /// The tables of receive flow steering, when asked for: the machine's, and an equal part of it per receive queue.

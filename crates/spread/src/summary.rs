@@ -2,14 +2,12 @@
 
 use std::{collections::BTreeMap, fmt};
 
-use host::picture::Nic;
+use host::{
+    picture::Nic,
+    placement::{Cores, Seat, Tier},
+};
 use model::CpuSet;
 use serde::{Deserialize, Serialize};
-
-use crate::{
-    place::{Cores, Tier},
-    seats::Seat,
-};
 
 /// Where the queues of one NIC go.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +41,7 @@ impl NicSummary {
         let count = |tiers: &[Tier]| queues_of.values().filter(|(_, tier)| tiers.contains(tier)).count() as u32;
         Some(Self {
             nic: nic.name.clone(),
-            node: nic.node.filter(|_| cores.has_nodes()),
+            node: nic.node.filter(|&node| cores.has_nodes() && cores.has_cpus_on(node)),
             queues: seats.len() as u32,
             cpus: queues_of.keys().copied().collect(),
             most_per_cpu: queues_of.values().map(|(queues, _)| *queues).max()?,

@@ -6,7 +6,7 @@ use common::{add_nic, cpus, host};
 use host::{
     Host,
     knob::{CoalesceField, Knob},
-    picture::{Coalescing, Napi, QueueRole, Rings},
+    picture::{Coalescing, IrqSource, Napi, QueueRole, Rings},
 };
 use model::CpuSet;
 use proptest::prelude::*;
@@ -124,7 +124,7 @@ fn impossible_cpus_are_named() {
     assert!(matches!(plan(&h, &with("0", "0")), Err(PlanError::NoCpus { .. })));
     let unknown = plan(&h, &Options { nics: vec!["eth9".into()], ..Options::default() }).unwrap_err();
     assert!(unknown.to_string().contains("eth9") && unknown.to_string().contains("eth0"), "{unknown}");
-    assert_eq!(plan(&host(cpus(1, 2, 1)), &Options::default()), Err(PlanError::NoQueues));
+    assert_eq!(plan(&host(cpus(1, 2, 1)), &Options::default()), Err(PlanError::NoPorts { down: vec![] }));
 }
 
 #[test]
@@ -263,15 +263,127 @@ fn a_large_machine_is_planned_in_no_time_and_stays_planned() {
     let p = plan(&h, &Options::default()).unwrap();
     assert_eq!(homes(&h, &p, "eth0").into_iter().collect::<CpuSet>(), list("0-31,64-95"));
     // What the plan wrote is what the next plan wants.
+    carry_out(&mut h, &p);
+    assert!(plan(&h, &Options::default()).unwrap().plan.changes.is_empty());
+}
+
+/// The plan written into the picture.
+fn carry_out(h: &mut Host, p: &SpreadPlan) {
     for c in &p.plan.changes {
-        let set = CpuSet::parse_mask(&c.new).unwrap();
+        let set = c.knob.cpus(&c.new).unwrap();
         match &c.knob {
             Knob::IrqAffinity { irq } => h.irqs.iter_mut().find(|i| i.number == *irq).unwrap().affinity = set,
-            Knob::XpsCpus { queue, .. } => h.nics[0].tx_queues[*queue as usize].xps_cpus = Some(set),
+            Knob::XpsCpus { nic, queue } => {
+                let nic = h.nics.iter_mut().find(|n| n.name == *nic).unwrap();
+                nic.tx_queues[*queue as usize].xps_cpus = Some(set);
+            }
+            Knob::RpsCpus { nic, queue } => {
+                let nic = h.nics.iter_mut().find(|n| n.name == *nic).unwrap();
+                nic.rx_queues[*queue as usize].rps_cpus = set;
+            }
             other => panic!("{other}"),
         }
     }
+}
+
+#[test]
+fn ports_with_more_queues_than_cpus_each_get_all_of_them() {
+    let mut h = host(cpus(1, 8, 1));
+    for n in 0..4 {
+        add_nic(&mut h, &format!("eth{n}"), None, 8, false);
+    }
+    let p = plan(&h, &Options::default()).unwrap();
+    for nic in &p.nics {
+        assert_eq!((nic.cpus.len(), nic.most_per_cpu), (8, 1), "{nic}");
+    }
+    // Three ports of six: 18 queues on 8 CPUs are 2 or 3 each, and no port has two on one.
+    let mut h = host(cpus(1, 8, 1));
+    for n in 0..3 {
+        add_nic(&mut h, &format!("eth{n}"), None, 6, false);
+    }
+    let p = plan(&h, &Options::default()).unwrap();
+    assert!(p.nics.iter().all(|nic| nic.cpus.len() == 6), "{:?}", p.nics);
+}
+
+#[test]
+fn what_does_not_fit_goes_to_the_nearest_node() {
+    // Two sockets of four nodes each; the card sits on node 4.
+    let mut h = host(cpus(8, 2, 1));
+    for from in 0..8u32 {
+        let row = (0..8)
+            .map(|to| {
+                (
+                    to,
+                    if from == to {
+                        10
+                    } else if from / 4 == to / 4 {
+                        12
+                    } else {
+                        32
+                    },
+                )
+            })
+            .collect();
+        h.distances.insert(from, row);
+    }
+    add_nic(&mut h, "eth0", Some(4), 8, false);
+    let p = plan(&h, &Options::default()).unwrap();
+    assert_eq!(p.nics[0].cpus, list("8-15"), "its own socket");
+    // A node whose CPUs are all isolated: the others of its socket.
+    h.cpus.iter_mut().filter(|c| c.node == 4).for_each(|c| c.isolated = true);
+    h.nics[0].irqs.truncate(7);
+    let p = plan(&h, &Options::default()).unwrap();
+    assert_eq!(p.nics[0].cpus, list("10-15"), "{:?}", p.nics);
+    assert!(p.rows.iter().filter(|r| r.what.contains("IRQ")).all(|r| !r.why.contains("no CPU left")), "{:?}", p.rows);
+}
+
+#[test]
+fn cards_get_the_big_cores_of_a_board() {
+    let mut h = host(cpus(1, 6, 1));
+    h.cpus.iter_mut().take(4).for_each(|c| c.capacity = 400);
+    add_nic(&mut h, "eth0", None, 2, false);
+    let p = plan(&h, &Options::default()).unwrap();
+    assert_eq!(p.nics[0].cpus, list("4-5"));
+}
+
+#[test]
+fn another_layout_of_the_same_worth_stays() {
+    let mut h = host(cpus(1, 4, 1));
+    add_nic(&mut h, "eth0", None, 4, false);
+    let p = plan(&h, &Options::default()).unwrap();
+    carry_out(&mut h, &p);
+    // Turned round: queue 0 on CPU 3 and so on.
+    let irqs: Vec<u32> = h.nics[0].irqs.iter().skip(1).map(|i| i.irq).collect();
+    for (n, irq) in irqs.iter().enumerate() {
+        h.irqs.iter_mut().find(|i| i.number == *irq).unwrap().affinity = CpuSet::single(3 - n as u32);
+    }
+    h.nics[0].tx_queues.reverse();
     assert!(plan(&h, &Options::default()).unwrap().plan.changes.is_empty());
+    h.irqs.iter_mut().find(|i| i.number == irqs[0]).unwrap().affinity = CpuSet::single(0);
+    assert!(!plan(&h, &Options::default()).unwrap().plan.changes.is_empty(), "two queues on one CPU");
+}
+
+#[test]
+fn what_is_not_known_is_said() {
+    let mut h = host(cpus(1, 4, 1));
+    add_nic(&mut h, "eth0", None, 2, false);
+    add_nic(&mut h, "eth1", None, 2, false);
+    add_nic(&mut h, "eth2", None, 2, false);
+    add_nic(&mut h, "eth3", None, 2, false);
+    h.nics[1].irqs.clear();
+    h.nics[1].irq_source = IrqSource::NotFound;
+    h.nics[1].bus = Some("0000:05:00.0".into());
+    h.nics[2].irq_source = IrqSource::Order;
+    h.nics[3].flags = 0x1002;
+    h.nics[3].bus = Some("0000:06:00.0".into());
+    h.garbled_irqs = 3;
+    let p = plan(&h, &Options::default()).unwrap();
+    for name in ["eth1", "eth2", "eth3", "3 lines"] {
+        assert!(p.plan.warnings.iter().any(|w| w.starts_with(name)), "{name}: {:?}", p.plan.warnings);
+    }
+    assert!(!p.rows.iter().any(|r| r.nic == "eth3"), "down");
+    h.nics.iter_mut().for_each(|n| n.flags = 0x1002);
+    assert!(matches!(plan(&h, &Options::default()), Err(PlanError::NoPorts { down }) if down.len() == 2));
 }
 
 proptest! {

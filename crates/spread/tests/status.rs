@@ -40,11 +40,11 @@ fn wanted_written_effective_and_the_culprit() {
     assert_eq!(rows[0].finding, None);
     assert_eq!(rows[0].interrupts_per_second, [(1, 10.0)].into());
     assert_eq!(rows[1].wanted, None);
-    assert!(rows[1].finding.as_ref().unwrap().contains("written 2, goes to 3"), "{:?}", rows[1].finding);
+    assert!(rows[1].finding.as_ref().unwrap().contains("CPU 2, still handled on CPU 3"), "{:?}", rows[1].finding);
 
     set(&mut h, first, 0, 0);
     h.irqbalance_pid = Some(77);
     let rows = status(&h, &sessions, &["eth0".into()], &earlier, &later, 2.0);
     let finding = rows[0].finding.as_ref().unwrap();
-    assert!(finding.contains("irqbalance (process 77)") && finding.contains("we wrote 1, there is 0"), "{finding}");
+    assert!(finding.contains("irqbalance (process 77)") && finding.contains("set CPU 1, now it is CPU 0"), "{finding}");
 }

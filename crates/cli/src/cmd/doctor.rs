@@ -1,5 +1,6 @@
 //! `evenkeel doctor`: what to change on this machine, and why.
 
+mod ack;
 mod fix;
 mod measure;
 mod nodes;
@@ -8,7 +9,7 @@ use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::{Args, Subcommand, ValueEnum};
-use doctor::{Diagnosis, Evidence, Selection, diagnose};
+use doctor::{Evidence, Selection, diagnose};
 use host::{Root, snapshot};
 use model::doctor::Role;
 use report::{Look, doctor_list, doctor_table, doctor_text};
@@ -46,6 +47,9 @@ pub(crate) struct DoctorArgs {
     /// Make the fixes of all findings, or of these checks, through the journal.
     #[arg(long, value_name = "CHECK", num_args = 0.., value_delimiter = ',')]
     fix: Option<Vec<String>>,
+    /// Acknowledge: let all counts begin now, and set findings aside: these, or all that are `improve`. `none` takes it back.
+    #[arg(long, value_name = "CHECK", num_args = 0.., value_delimiter = ',', conflicts_with_all = ["root", "only", "all", "fix", "dry_run", "list"])]
+    ack: Option<Vec<String>>,
     /// Print the shell commands of the fixes and change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -120,13 +124,19 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
             "--root is a saved machine, whose settings cannot be made here; --dry-run prints the commands for it"
         )));
     }
+    if args.root.is_none() {
+        host::namespace::check()?;
+    }
+    if let Some(names) = &args.ack {
+        return ack::run(args, names);
+    }
     let root = args.root.as_deref().map_or_else(|| Ok(Root::live()), Root::open)?;
-    let examined = examine(&root, args.role, &only)?;
+    let examined = diagnose(&evidence(args, &root)?, &only);
     for (check, object) in only.objects().chain(wanted.objects()) {
         let is_it = |f: &model::doctor::Finding| f.check == check && f.object.as_deref() == Some(object);
         if !examined.report.findings.iter().any(is_it) {
-            return Err(Failure::usage(anyhow!(
-                "{check} has nothing to say of `{object}` here; `evenkeel doctor --only {check} --all` shows what there is"
+            return Err(Failure::lacking(anyhow!(
+                "the check {check} finds no `{object}` here; `evenkeel doctor --only {check} --all` shows what there is"
             )));
         }
     }
@@ -151,10 +161,13 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
     print_verdict(&with_end(&text), outcome)
 }
 
-/// Gathers the evidence and runs the checks over it.
-fn examine(root: &Root, role: Option<RoleArg>, only: &Selection) -> Result<Diagnosis, Failure> {
-    let evidence = Evidence::gather(root, role.map(Role::from))?;
-    Ok(diagnose(&evidence, only))
+/// Gathers the evidence, and what was acknowledged on this machine.
+fn evidence(args: &DoctorArgs, root: &Root) -> Result<Evidence, Failure> {
+    let mut evidence = Evidence::gather(root, args.role.map(Role::from))?;
+    if root.is_live() {
+        evidence.acknowledge(&ack::stands(args.state.as_deref()));
+    }
+    Ok(evidence)
 }
 
 fn list(args: &DoctorArgs) -> Result<Outcome, Failure> {

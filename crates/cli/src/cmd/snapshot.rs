@@ -31,6 +31,7 @@ pub(crate) fn run(args: &SnapshotArgs) -> Result<Outcome, Failure> {
     if to_stdout && io::stdout().is_terminal() {
         return Err(Failure::usage(anyhow!("a tar does not belong on a terminal: redirect stdout or name a file")));
     }
+    host::namespace::check()?;
     let mut snapshot = Snapshot::take()?;
     if args.anonymize {
         snapshot = snapshot.anonymized();

@@ -10,7 +10,7 @@ mod wish;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use host::{Host, Root};
+use host::{Host, Root, snapshot};
 use model::schema::Document;
 use spread::{SpreadPlan, plan};
 
@@ -92,9 +92,17 @@ fn show_plan(args: &PlanArgs) -> Result<Outcome, Failure> {
     Ok(Outcome::Fine)
 }
 
-/// A saved machine, or this one.
-fn open_root(path: Option<&Path>) -> Result<Root, Failure> {
-    Ok(path.map_or_else(|| Ok(Root::live()), Root::open)?)
+/// A saved machine, or this one. Says what is wrong with a copy; refuses a /sys of another network namespace.
+pub(super) fn open_root(path: Option<&Path>) -> Result<Root, Failure> {
+    let Some(path) = path else {
+        host::namespace::check()?;
+        return Ok(Root::live());
+    };
+    let root = Root::open(path)?;
+    for warning in snapshot::later(&root) {
+        caution(warning);
+    }
+    Ok(root)
 }
 
 /// A document as text.

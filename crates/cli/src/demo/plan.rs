@@ -219,6 +219,7 @@ mod tests {
                 node: 0,
                 online: true,
                 isolated: false,
+                capacity: host::picture::FULL_CAPACITY,
             })
             .collect()
     }

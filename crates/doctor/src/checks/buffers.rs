@@ -55,7 +55,8 @@ fn socket_buffers(ev: &Evidence) -> Vec<Outcome> {
         return vec![ev.lacking("net.core.rmem_max is missing (another network namespace than the first).")];
     }
     let full = |root: &host::Root| counter(&root.read("proc/net/snmp").ok()?, "Udp", "RcvbufErrors");
-    let (errors, now) = (full(&ev.root).unwrap_or(0), ev.grown(full));
+    let (errors, now) = (ev.since(full).unwrap_or(0), ev.grown(full));
+    let since = ev.since_when();
     let least = if wants_large(ev) { LARGE_BUFFER } else { BUFFER };
     let least_default = if errors > 0 { LARGE_DEFAULT } else { DEFAULT_BUFFER };
     let low: Vec<(&str, u64, u64)> = names
@@ -69,8 +70,8 @@ fn socket_buffers(ev: &Evidence) -> Vec<Outcome> {
     let mut saw = vec![known.collect::<Vec<_>>().join(", ")];
     if errors > 0 {
         saw.push(match now {
-            Some(now) => format!("{now} datagrams found their socket's buffer full while watched, {errors} since boot"),
-            None => format!("{errors} datagrams found their socket's buffer full since boot"),
+            Some(now) => format!("{now} datagrams found their socket's buffer full while watched, {errors} {since}"),
+            None => format!("{errors} datagrams found their socket's buffer full {since}"),
         });
     }
     let seen = |o: Outcome| saw.iter().fold(o, Outcome::saw);

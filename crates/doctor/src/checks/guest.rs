@@ -172,7 +172,7 @@ fn steal(ev: &Evidence) -> Vec<Outcome> {
         p if p >= 1.0 => Outcome::improve(why),
         _ => Outcome::good("The hypervisor takes less than one percent of the CPU time."),
     };
-    let outcome = outcome.saw(format!("{since_boot:.1} % stolen since boot, over {} CPUs", times.len()));
+    let outcome = outcome.saw(format!("{since_boot:.1} % stolen {}, over {} CPUs", ev.since_when(), times.len()));
     let outcome = match watched {
         Some(percent) => outcome.saw(format!("{percent:.1} % stolen during the watch, over all CPUs")),
         None => outcome,

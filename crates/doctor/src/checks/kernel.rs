@@ -142,7 +142,7 @@ fn napi_driver(ev: &Evidence) -> Vec<Outcome> {
             (_, 0) => format!("driver {driver}"),
             (_, n) => format!("driver {driver}, {n} NAPI instances"),
         };
-        let near: model::CpuSet = place::near(&ev.host, nic).into_iter().collect();
+        let near = place::near(&ev.host, nic);
         let far = threads.iter().filter(|n| n.cpus.as_ref().is_some_and(|c| c.intersection(&near).is_empty())).count();
         let outcome = if OLD_DRIVERS.contains(&driver) {
             let why =

@@ -74,16 +74,20 @@ fn cookies(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
 }
 
 fn accept_queues(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
-    let Some(counters) = listen::read(&ev.root)? else { return Ok(Vec::new()) };
+    if listen::read(&ev.root)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let since = ev.since_when();
     let most = sysctl::number(&ev.root, "net/core/somaxconn")?;
     let half_open = sysctl::number(&ev.root, "net/ipv4/tcp_max_syn_backlog")?;
     let small = most.is_some_and(|most| most < ACCEPT_QUEUE);
     let overflowed = |root: &Root| listen::read(root).ok()?.map(|c| c.overflows);
-    let now = ev.grown(overflowed);
+    let (overflows, now) = (ev.since(overflowed).unwrap_or(0), ev.grown(overflowed));
+    let drops = ev.since(|root| listen::read(root).ok()?.map(|c| c.drops)).unwrap_or(0);
     let why = "A finished connection that finds the queue full is thrown away, and the client waits a second or more.";
-    let mut outcome = if counters.overflows > 0 && now.is_none_or(|now| now > 0) {
+    let mut outcome = if overflows > 0 && now.is_none_or(|now| now > 0) {
         Outcome::bad(why)
-    } else if counters.overflows > 0 {
+    } else if overflows > 0 {
         Outcome::improve(why)
     } else if small && matches!(ev.role, Role::Server) {
         Outcome::improve("No listening socket can have a longer queue than this, whatever its program asks for.")
@@ -93,11 +97,10 @@ fn accept_queues(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let shown = |value: Option<i64>| value.map_or_else(|| "absent".to_owned(), |v| v.to_string());
     outcome = outcome
         .saw(match now {
-            Some(now) => format!(
-                "ListenOverflows {now} while watched, {} since boot; ListenDrops {} since boot",
-                counters.overflows, counters.drops
-            ),
-            None => format!("ListenOverflows {}, ListenDrops {} since boot", counters.overflows, counters.drops),
+            Some(now) => {
+                format!("ListenOverflows {now} while watched, {overflows} {since}; ListenDrops {drops} {since}")
+            }
+            None => format!("ListenOverflows {overflows}, ListenDrops {drops} {since}"),
         })
         .saw(format!("net.core.somaxconn = {}, net.ipv4.tcp_max_syn_backlog = {}", shown(most), shown(half_open)))
         .holds("somaxconn", shown(most))
@@ -147,7 +150,8 @@ fn full_queues(ev: &Evidence) -> Vec<Outcome> {
 fn reverse_path(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let Some(all) = sysctl::number(&ev.root, "net/ipv4/conf/all/rp_filter")? else { return Ok(Vec::new()) };
     let dropped = |root: &Root| listen::reverse_path_drops(root).ok()?;
-    let (total, now) = (dropped(&ev.root), ev.grown(dropped));
+    let (total, now) = (ev.since(dropped), ev.grown(dropped));
+    let since = ev.since_when();
     // With one way there is no other by which good traffic could come.
     let several = ev.devices().count() > 1;
     let own = sysctl::by_interface(&ev.root, &ev.host, "rp_filter")?;
@@ -166,9 +170,9 @@ fn reverse_path(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
                 let mut outcome = if is_now { Outcome::bad(why) } else { Outcome::improve(why) };
                 outcome = outcome.saw(match (total, now) {
                     (Some(total), Some(now)) => {
-                        format!("dropped on all interfaces: {now} while watched, {total} since boot")
+                        format!("dropped on all interfaces: {now} while watched, {total} {since}")
                     }
-                    (Some(total), None) => format!("dropped on all interfaces: {total} since boot"),
+                    (Some(total), None) => format!("dropped on all interfaces: {total} {since}"),
                     (None, _) => "how many it dropped is not known".to_owned(),
                 });
                 for (name, value) in [("all", all), (nic.name.as_str(), own)] {

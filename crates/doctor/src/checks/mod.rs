@@ -7,6 +7,7 @@ mod kernel;
 mod leftovers;
 mod link;
 mod listen;
+mod placing;
 mod power;
 mod queues;
 mod rings;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use host::{knob::Knob, picture::Nic};
-use model::CpuSet;
 
+use super::placing;
 use crate::{
     check::{Check, Outcome},
     evidence::Evidence,
@@ -14,6 +14,8 @@ use crate::{
 /// The busiest queue or core may have so many times the mean; with two of them less, for one alone has twice the mean.
 const UNEVEN: f64 = 2.0;
 const UNEVEN_OF_TWO: f64 = 1.6;
+/// A core below this load has room for more, however uneven the work is.
+const HOT_PERCENT: f64 = 50.0;
 /// Fewer packets per second say nothing about balance.
 const ENOUGH_PPS: f64 = 1000.0;
 /// Fewer interrupts since boot say nothing about balance.
@@ -34,22 +36,22 @@ pub(super) const CHECKS: &[Check] = &[
     Check {
         id: "queue-irqs",
         group: "queues",
-        asks: "Does each receive queue interrupt a core of its own?",
-        reads: "/proc/irq/N/effective_affinity_list and smp_affinity_list",
-        fix: "the affinity of each queue's interrupt: one core of the NIC's node each (as evenkeel spread does)",
+        asks: "Does each queue interrupt the CPU that it should?",
+        reads: "/proc/irq/N/effective_affinity_list and smp_affinity_list, CPUs and nodes of all ports",
+        fix: "the affinity of each queue's interrupt and NAPI thread, as evenkeel spread plans it",
         risk: "caches are cold for a moment; a running irqbalance undoes it",
         roles: &[],
-        run: queue_irqs,
+        run: placing::queue_irqs,
     },
     Check {
         id: "far-node",
         group: "queues",
         asks: "Do the NIC's interrupts go to its own node?",
         reads: "the device's numa_node, nodes of the CPUs, effective affinities",
-        fix: "the affinity of those interrupts: cores of the NIC's node",
+        fix: "the affinity of those interrupts: the nearest CPUs that are free, as evenkeel spread plans it",
         risk: "the near node gets more to do; a running irqbalance undoes it",
         roles: &[],
-        run: far_node,
+        run: placing::far_node,
     },
     Check {
         id: "uneven",
@@ -98,88 +100,6 @@ fn queue_count(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
     })
 }
 
-fn queue_irqs(ev: &Evidence) -> Vec<Outcome> {
-    ev.ports().filter_map(|nic| sharing(ev, nic)).collect()
-}
-
-fn sharing(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
-    let irqs: Vec<(u32, u32)> = place::receive_irqs(nic).collect();
-    let near = place::near(&ev.host, nic);
-    if irqs.len() < 2 || near.len() < 2 {
-        return None;
-    }
-    let mut by_cpu: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    for &(queue, irq) in &irqs {
-        by_cpu.entry(place::goes_to(&ev.host, irq)?).or_default().push(queue);
-    }
-    let fair = irqs.len().div_ceil(near.len());
-    let most = by_cpu.values().map(Vec::len).max().unwrap_or(0);
-    let saw = format!("{} receive queues on {} cores; {} cores are near the NIC", irqs.len(), by_cpu.len(), near.len());
-    if most <= fair {
-        return Some(Outcome::good("The queues' interrupts are spread.").on(&nic.name).saw(saw));
-    }
-    let (cpu, queues) = by_cpu.iter().max_by_key(|(_, queues)| queues.len())?;
-    let why =
-        "Queues whose interrupts go to one core are served one after the other, while other cores have nothing to do.";
-    let outcome = if by_cpu.len() == 1 { Outcome::bad(why) } else { Outcome::improve(why) };
-    let outcome = outcome.on(&nic.name).saw(saw).saw(format!("core {cpu} serves {} queues", queues.len()));
-    Some(dealt(ev, outcome, &irqs, &near))
-}
-
-fn far_node(ev: &Evidence) -> Vec<Outcome> {
-    if !place::has_nodes(&ev.host) {
-        return Vec::new();
-    }
-    ev.ports().filter_map(|nic| far(ev, nic)).collect()
-}
-
-fn far(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
-    let node = nic.node?;
-    let irqs: Vec<(u32, u32)> = place::receive_irqs(nic).collect();
-    let on_node = |cpu: u32| ev.host.cpu(cpu).is_some_and(|c| c.node == node);
-    let far: Vec<u32> = irqs
-        .iter()
-        .filter(|(_, irq)| place::goes_to(&ev.host, *irq).is_some_and(|cpu| !on_node(cpu)))
-        .map(|i| i.0)
-        .collect();
-    let near = place::near(&ev.host, nic);
-    if irqs.is_empty() || near.is_empty() {
-        return None;
-    }
-    let saw =
-        format!("{} of {} receive queues interrupt another node than the NIC's (node {node})", far.len(), irqs.len());
-    if far.is_empty() {
-        return Some(Outcome::good("The interrupts stay on the NIC's node.").on(&nic.name).saw(saw));
-    }
-    let why = "A packet that is handled on the far node is fetched over the link between the sockets, and so are its buffers.";
-    Some(dealt(ev, Outcome::improve(why).on(&nic.name).saw(saw), &irqs, &near))
-}
-
-/// Adds the affinities that deal the queues over the CPUs; those that the kernel manages become advice.
-fn dealt(ev: &Evidence, mut outcome: Outcome, irqs: &[(u32, u32)], cpus: &[u32]) -> Outcome {
-    let mut managed = 0;
-    for (n, &(_, number)) in irqs.iter().enumerate() {
-        let Some(irq) = ev.host.irq(number) else { continue };
-        let wanted: CpuSet = std::iter::once(cpus[n % cpus.len()]).collect();
-        if irq.managed {
-            managed += 1;
-        } else if irq.effective.as_ref() != Some(&wanted) || irq.affinity != wanted {
-            let knob = Knob::IrqAffinity { irq: number };
-            let (old, new) = (knob.cpus_value(&irq.affinity), knob.cpus_value(&wanted));
-            outcome = outcome.set(knob, old, new);
-        }
-    }
-    if managed > 0 {
-        outcome = outcome
-            .advise(format!("# {managed} of them the kernel places itself; ethtool -L changes how many there are"));
-    }
-    if let Some(pid) = ev.host.irqbalance_pid {
-        outcome =
-            outcome.risk(format!("irqbalance (process {pid}) will move them again: stop it first (check irqbalance)"));
-    }
-    outcome
-}
-
 fn uneven(ev: &Evidence) -> Vec<Outcome> {
     let mut answers: Vec<Outcome> = ev.ports().filter_map(|nic| uneven_queues(ev, nic)).collect();
     answers.extend(uneven_cores(ev));
@@ -202,7 +122,11 @@ fn uneven_queues(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
         None => {
             let table = ev.interrupts();
             let sum = |irq: u32| table.line(irq).map(|counts| counts.iter().map(|&n| n as f64).sum::<f64>());
-            (place::receive_irqs(nic).filter_map(|(_, irq)| sum(irq)).collect(), "interrupts since boot")
+            let mut queues: BTreeMap<u32, f64> = BTreeMap::new();
+            for (queue, interrupts) in place::receive_irqs(nic).filter_map(|(queue, irq)| Some((queue, sum(irq)?))) {
+                *queues.entry(queue).or_default() += interrupts;
+            }
+            (queues.into_values().collect(), "interrupts since boot")
         }
     };
     let enough = if ev.watched.is_some() { ENOUGH_PPS } else { ENOUGH_IRQS as f64 };
@@ -212,6 +136,7 @@ fn uneven_queues(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
     }
     Some(
         balance(
+            ev,
             ratio,
             values.len(),
             format!("the busiest of {} queues has {ratio:.1} times the mean ({what})", values.len()),
@@ -231,6 +156,7 @@ fn uneven_cores(ev: &Evidence) -> Option<Outcome> {
         return Some(Outcome::not_applicable("Too little traffic to tell."));
     }
     Some(balance(
+        ev,
         ratio,
         values.len(),
         format!("the busiest of {} cores has {ratio:.1} times the mean (packets while watched)", values.len()),
@@ -247,14 +173,33 @@ fn serving(ev: &Evidence) -> BTreeSet<u32> {
     ev.ports().flat_map(named).collect::<Option<_>>().unwrap_or_default()
 }
 
-fn balance(ratio: f64, among: usize, saw: String) -> Outcome {
-    if ratio <= if among == 2 { UNEVEN_OF_TWO } else { UNEVEN } {
+/// The load of the busiest core while watched, in percent; none for a copy.
+fn busiest(ev: &Evidence) -> Option<f64> {
+    let cores = &ev.watched.as_ref()?.rates.cores;
+    cores.iter().map(|core| core.load.busy_percent()).reduce(f64::max)
+}
+
+/// Whether one of so many has too much, where the busiest has so many times the mean.
+fn is_uneven(ratio: f64, among: usize) -> bool {
+    ratio > if among == 2 { UNEVEN_OF_TWO } else { UNEVEN }
+}
+
+fn balance(ev: &Evidence, ratio: f64, among: usize, saw: String) -> Outcome {
+    if !is_uneven(ratio, among) {
         return Outcome::good("The work is shared.").saw(saw);
     }
-    Outcome::improve("The busiest core is full first, and packets are lost while the others have time.")
-        .saw(saw)
-        .advise("evenkeel spread plan")
-        .advise("# one heavy flow stays on one queue whatever the hash: then RPS or fanout, not RSS")
+    let busiest = busiest(ev);
+    let saw = busiest.map_or_else(|| saw.clone(), |percent| format!("{saw}; the busiest core is at {percent:.0} %"));
+    if busiest.is_some_and(|percent| percent < HOT_PERCENT) {
+        return Outcome::good("The work is not shared alike, but no core is short of time.").saw(saw);
+    }
+    let outcome =
+        Outcome::improve("The busiest core is full first, and packets are lost while the others have time.").saw(saw);
+    let flows = "# one heavy flow stays on one queue whatever the hash: then RPS or fanout, not RSS";
+    match placing::all_placed(ev) {
+        true => outcome.advise("# every queue has its CPU: it is the flows that are uneven").advise(flows),
+        false => outcome.advise("evenkeel spread plan").advise(flows),
+    }
 }
 
 #[cfg(test)]
@@ -263,11 +208,11 @@ mod tests {
 
     #[test]
     fn two_queues_can_be_uneven_too() {
-        let verdict = |values: &[f64]| balance(unevenness(values).unwrap(), values.len(), String::new()).verdict;
-        assert!(verdict(&[1000.0, 0.0]).is_finding(), "all on one of two is twice the mean, the most there can be");
-        assert!(!verdict(&[700.0, 300.0]).is_finding());
-        assert!(!verdict(&[700.0, 300.0, 300.0, 300.0]).is_finding());
-        assert!(verdict(&[900.0, 100.0, 100.0, 100.0]).is_finding());
+        let uneven = |values: &[f64]| is_uneven(unevenness(values).unwrap(), values.len());
+        assert!(uneven(&[1000.0, 0.0]), "all on one of two is twice the mean, the most there can be");
+        assert!(!uneven(&[700.0, 300.0]));
+        assert!(!uneven(&[700.0, 300.0, 300.0, 300.0]));
+        assert!(uneven(&[900.0, 100.0, 100.0, 100.0]));
         assert_eq!(unevenness(&[5.0]), None);
         assert_eq!(unevenness(&[0.0, 0.0]), None);
     }

@@ -87,7 +87,7 @@ fn ring(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
     let why = "A burst that comes while the CPU is busy overflows a small ring, and the NIC drops what does not fit.";
     let mut outcome = seen(if lost > 0 && rx { Outcome::bad(why) } else { Outcome::improve(why) });
     if lost > 0 {
-        outcome = outcome.saw(format!("{lost} frames lost in the ring since the interface came up"));
+        outcome = outcome.saw(format!("{lost} frames lost in the ring {}", ev.since_up()));
     }
     for (is, direction, now, max) in
         [(rx, Direction::Rx, rings.rx, rings.rx_max), (tx, Direction::Tx, rings.tx, rings.tx_max)]
@@ -116,7 +116,7 @@ fn loss(ev: &Evidence, nic: &Nic) -> Outcome {
         return ev.lacking("The counters of this interface are missing.");
     };
     let received = ev.statistic(&nic.name, "rx_packets").unwrap_or(0);
-    let saw = format!("{lost} lost, {received} received since the interface came up");
+    let saw = format!("{lost} lost, {received} received {}", ev.since_up());
     let rising = ev.watched.as_ref().and_then(|w| {
         let stats = |c: &host::counters::Counters| c.links.get(&nic.index).map(|l| l.stats);
         let (before, after) = (stats(&w.before)?, stats(&w.after)?);

@@ -86,7 +86,8 @@ fn backlog(ev: &Evidence) -> Vec<Outcome> {
     let processed: u64 = table.values().map(|c| u64::from(c.processed)).sum();
     let length = ev.sysctl_number("net/core/netdev_max_backlog");
     let rate = ev.watched.as_ref().map_or(0.0, |w| w.rates.cores.iter().map(|c| c.softnet_dropped_pps).sum());
-    let saw = format!("{dropped} dropped and {limited} cut by the flow limit since boot, {processed} processed");
+    let since = ev.since_when();
+    let saw = format!("{dropped} dropped and {limited} cut by the flow limit {since}, {processed} processed");
     if rate == 0.0 && dropped.saturating_mul(WORTH_A_WORD) <= processed {
         return vec![Outcome::good("The backlogs are long enough.").saw(saw)];
     }
@@ -122,7 +123,7 @@ fn napi_budget(ev: &Evidence) -> Vec<Outcome> {
     let seen = |o: Outcome| {
         let o = o
             .saw(format!("netdev_budget {budget}, netdev_budget_usecs {usecs}, dev_weight {weight}"))
-            .saw(format!("cut short {squeezed} times in {processed} packets since boot"))
+            .saw(format!("cut short {squeezed} times in {processed} packets {}", ev.since_when()))
             .holds("netdev_budget", budget)
             .holds("netdev_budget_usecs", usecs);
         if rate > 0.0 { o.saw(format!("{rate:.1} times per second just now")) } else { o }

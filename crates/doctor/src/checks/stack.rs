@@ -162,13 +162,21 @@ fn offload(ev: &Evidence, nic: &Nic) -> Outcome {
     off.iter().fold(outcome, |o, (name, what)| o.saw(format!("{name} is off: it {what}")).set(knob(name), "off", "on"))
 }
 
+/// Whether the interface is a port of a bridge. (A copy has these, and not the bridge's own folder.)
+fn is_port(ev: &Evidence, nic: &Nic) -> bool {
+    ev.number(&format!("sys/class/net/{}/brport/port_no", nic.name)).is_some()
+        || nic.driver.as_deref() == Some("bridge")
+}
+
 fn netfilter(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let rules = nft::rule_count(&nft::ruleset(&ev.root)?);
     let tracked = conntrack::read(&ev.root)?.map_or(0, |c| c.count);
     let saw = format!("{rules} nftables rules, {tracked} connections tracked");
     let mut answers = Vec::new();
     let hook = "net/bridge/bridge-nf-call-iptables";
-    if ev.role == Role::Router && ev.sysctl_number(hook) == Some(1) {
+    // The hook is the machine's; where no bridge is, it costs nothing.
+    let is_bridge = |nic: &Nic| ev.root.exists(&format!("sys/class/net/{}/bridge", nic.name)) || is_port(ev, nic);
+    if ev.role == Role::Router && ev.sysctl_number(hook) == Some(1) && ev.host.nics.iter().any(is_bridge) {
         let why = "Every bridged frame takes the way through the IP rules as well.";
         let outcome = Outcome::improve(why).on("bridge").saw("net.bridge.bridge-nf-call-iptables = 1");
         // Containers and libvirt's networks rely on the hook: there it is their owner's decision.

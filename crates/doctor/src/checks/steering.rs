@@ -3,6 +3,7 @@
 use host::{
     knob::Knob,
     picture::{Nic, Rss},
+    placement::{self, Layout, NicLayout, Xps},
 };
 use model::{CpuSet, doctor::Role};
 
@@ -19,9 +20,9 @@ pub(super) const CHECKS: &[Check] = &[
         group: "queues",
         asks: "Does a NIC with one receive queue share the work by RPS?",
         reads: "queues, rps_cpus",
-        fix: "rps_cpus: the other cores of the NIC's node",
+        fix: "rps_cpus: the other cores of the NIC's node, as evenkeel spread plans it",
         risk: "each packet costs an interrupt to another core: worth it only where one core is too slow",
-        roles: &[Role::Router, Role::Firewall, Role::Capture, Role::Server],
+        roles: &[],
         run: rps,
     },
     Check {
@@ -29,9 +30,9 @@ pub(super) const CHECKS: &[Check] = &[
         group: "queues",
         asks: "Has each core a transmit queue of its own?",
         reads: "xps_cpus of each transmit queue",
-        fix: "xps_cpus: the near cores dealt over the queues",
+        fix: "xps_cpus: each queue the CPU of its interrupt and those nearest to it, as evenkeel spread plans it",
         risk: "packets of a flow in flight may be overtaken at the moment of the change",
-        roles: &[Role::Router, Role::Firewall, Role::Server, Role::Cluster],
+        roles: &[],
         run: xps,
     },
     Check {
@@ -67,24 +68,29 @@ pub(super) const CHECKS: &[Check] = &[
 ];
 
 fn rps(ev: &Evidence) -> Vec<Outcome> {
-    ev.ports().filter(|n| n.rx_queues.len() == 1).filter_map(|nic| steering(ev, nic)).collect()
+    let Some(layout) = Layout::of_ports(&ev.host) else { return Vec::new() };
+    layout.nics.iter().filter(|l| l.nic.rx_queues.len() == 1).filter_map(|nic| steering(ev, &layout, nic)).collect()
 }
 
-fn steering(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
+fn steering(ev: &Evidence, all: &Layout<'_>, layout: &NicLayout<'_>) -> Option<Outcome> {
+    let nic = layout.nic;
     let queue = nic.rx_queues.first()?;
     let near = place::near(&ev.host, nic);
-    if near.len() < 2 {
+    let wanted = placement::rps_cpus(nic, &all.cores, &layout.homes());
+    if wanted.is_empty() {
         return None;
     }
     let saw = format!("one receive queue, {} cores near it, RPS on {}", near.len(), shown(&queue.rps_cpus));
-    if !queue.rps_cpus.is_empty() {
+    if queue.rps_cpus == wanted {
         return Some(Outcome::good("The cores share the work behind the queue.").on(&nic.name).saw(saw));
     }
-    let irq_cpu = place::receive_irqs(nic).next().and_then(|(_, irq)| place::goes_to(&ev.host, irq));
-    let others: CpuSet = near.iter().copied().filter(|&cpu| Some(cpu) != irq_cpu).collect();
     let knob = Knob::RpsCpus { nic: nic.name.clone(), queue: 0 };
-    let (old, new) = (knob.cpus_value(&queue.rps_cpus), knob.cpus_value(&others));
-    let why = "The core that serves the only queue does all the work of the stack as well, while the others have nothing to do.";
+    let (old, new) = (knob.cpus_value(&queue.rps_cpus), knob.cpus_value(&wanted));
+    let why = if queue.rps_cpus.is_empty() {
+        "The core that serves the only queue does all the work of the stack as well, while the others have nothing to do."
+    } else {
+        "The work behind the only queue belongs to the cores near the NIC, without the one that serves the queue."
+    };
     Some(Outcome::improve(why).on(&nic.name).saw(saw).set(knob, old, new))
 }
 
@@ -93,33 +99,45 @@ fn shown(cpus: &CpuSet) -> String {
 }
 
 fn xps(ev: &Evidence) -> Vec<Outcome> {
-    ev.ports().filter(|n| n.tx_queues.len() > 1).filter_map(|nic| transmit(ev, nic)).collect()
+    let Some(layout) = Layout::of_ports(&ev.host) else { return Vec::new() };
+    layout.nics.iter().filter_map(|nic| transmit(ev, nic)).collect()
 }
 
-fn transmit(ev: &Evidence, nic: &Nic) -> Option<Outcome> {
-    let masks: Vec<&CpuSet> = nic.tx_queues.iter().filter_map(|q| q.xps_cpus.as_ref()).collect();
-    if masks.is_empty() {
-        return None;
-    }
-    let set = masks.iter().filter(|m| !m.is_empty()).count();
+fn transmit(ev: &Evidence, layout: &NicLayout<'_>) -> Option<Outcome> {
+    let nic = layout.nic;
+    let homes = layout.homes();
+    let masks = match placement::xps(&ev.host, nic, &homes) {
+        Xps::NotHere => return None,
+        Xps::Unknown if homes.is_empty() => return None,
+        Xps::Unknown => {
+            let why = "Which interrupt serves which transmit queue is not known (several may share one).";
+            return Some(Outcome::not_applicable(why).on(&nic.name));
+        }
+        Xps::Masks(masks) => masks,
+    };
+    let now: Vec<&CpuSet> = nic.tx_queues.iter().filter_map(|q| q.xps_cpus.as_ref()).collect();
+    let set = now.iter().filter(|m| !m.is_empty()).count();
     let saw = format!("{set} of {} transmit queues have cores", nic.tx_queues.len());
-    if set > 0 {
+    let wrong: Vec<(u32, &CpuSet, &CpuSet)> =
+        (0..).zip(now).zip(&masks).filter(|((_, now), new)| now != new).map(|((n, now), new)| (n, now, new)).collect();
+    if wrong.is_empty() {
         return Some(Outcome::good("Cores transmit through queues of their own.").on(&nic.name).saw(saw));
     }
-    let why =
-        "Without XPS the queue is chosen by hash: cores meet at a queue's lock, and completions come to other cores.";
+    let why = if set == 0 {
+        "Without XPS the queue is chosen by hash: cores meet at a queue's lock, and completions come to other cores."
+    } else {
+        "Cores transmit through queues whose completions come to other cores, farther away than need be."
+    };
     let mut outcome = Outcome::improve(why).on(&nic.name).saw(saw);
-    let online: Vec<u32> = ev.host.online().iter().collect();
-    let queues = masks.len();
-    for (n, mask) in masks.iter().enumerate() {
-        let own: CpuSet = online.iter().copied().skip(n).step_by(queues).collect();
-        let knob = Knob::XpsCpus { nic: nic.name.clone(), queue: u32::try_from(n).ok()? };
-        let (old, new) = (knob.cpus_value(mask), knob.cpus_value(&own));
-        if !own.is_empty() {
-            outcome = outcome.set(knob, old, new);
-        }
+    if set > 0 {
+        outcome =
+            outcome.saw(format!("{} of them have other cores than those nearest to their interrupt", wrong.len()));
     }
-    Some(outcome)
+    Some(wrong.into_iter().fold(outcome, |outcome, (queue, now, new)| {
+        let knob = Knob::XpsCpus { nic: nic.name.clone(), queue };
+        let (old, new) = (knob.cpus_value(now), knob.cpus_value(new));
+        outcome.set(knob, old, new)
+    }))
 }
 
 fn rss_table(ev: &Evidence) -> Vec<Outcome> {
@@ -182,8 +200,7 @@ fn hashing(ev: &Evidence, nic: &Nic, key: &[u8]) -> Option<Outcome> {
 }
 
 fn irqbalance(ev: &Evidence) -> Vec<Outcome> {
-    let several: Vec<&str> =
-        ev.ports().filter(|n| place::receive_irqs(n).count() > 1).map(|n| n.name.as_str()).collect();
+    let several: Vec<&str> = ev.ports().filter(|n| place::receive_queues(n) > 1).map(|n| n.name.as_str()).collect();
     let Some(pid) = ev.host.irqbalance_pid else {
         return vec![Outcome::good("Nobody moves interrupts behind your back.").saw("irqbalance does not run")];
     };

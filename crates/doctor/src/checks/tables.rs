@@ -54,8 +54,8 @@ pub(super) const CHECKS: &[Check] = &[
 fn connections(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     let Some(table) = conntrack::read(&ev.root)? else { return Ok(Vec::new()) };
     let full = 100.0 * table.count as f64 / table.max.max(1) as f64;
-    let refused = table.drop.saturating_add(table.early_drop);
-    let now = ev.grown(|root| conntrack::read(root).ok()?.map(|t| t.drop.saturating_add(t.early_drop)));
+    let of_table = |root: &host::Root| conntrack::read(root).ok()?.map(|t| t.drop.saturating_add(t.early_drop));
+    let (refused, now, since) = (ev.since(of_table).unwrap_or(0), ev.grown(of_table), ev.since_when());
     let buckets = table.buckets.unwrap_or(0);
     let chains = buckets > 0 && table.max / 4 > buckets;
     // A sysctl of 32 bits with a sign.
@@ -65,9 +65,7 @@ fn connections(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     } else if refused > 0 && now.is_none_or(|now| now > 0) {
         Outcome::bad("The table has been full: connections were refused, or living ones thrown out for them.")
     } else if refused > 0 {
-        Outcome::improve(
-            "The table has been full since boot: connections were refused, or living ones thrown out for them.",
-        )
+        Outcome::improve("The table has been full: connections were refused, or living ones thrown out for them.")
     } else if full >= 70.0 {
         Outcome::improve("The table has little room left for a burst of new connections.")
     } else if chains {
@@ -78,7 +76,8 @@ fn connections(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     outcome = outcome
         .saw(format!("{} of {} connections ({full:.0} %), {buckets} buckets", table.count, table.max))
         .saw(format!(
-            "since boot: drop {}, early_drop {}, insert_failed {} (mostly two packets of one connection at once)",
+            "{refused} refused or thrown out {since} (drop {}, early_drop {}; insert_failed {} is mostly two packets of one \
+             connection at once)",
             table.drop, table.early_drop, table.insert_failed
         ))
         .holds("nf_conntrack_max", table.max)

@@ -324,12 +324,11 @@ impl Nic {
     fn answers(&self) -> host::read::Answers {
         let napi = |first: u32| {
             // The interrupt with the bare name is for changes of the link.
-            let queue_irqs = self.lines().into_iter().filter(|line| line.actions[0] != self.name).filter(|line| {
-                !matches!(
-                    host::role::role_of(&line.actions[0], &self.name, Some(&self.driver)),
-                    None | Some(host::picture::QueueRole::Control)
-                )
-            });
+            let owner =
+                host::role::Owner { nic: &self.name, driver: &self.driver, device: self.bus(), pci: Some(self.bus()) };
+            let serves_queue =
+                |line: &Line| matches!(host::role::meaning(&line.actions[0], &owner), host::role::Meaning::Queue(_));
+            let queue_irqs = self.lines().into_iter().filter(serves_queue);
             let napi = |(queue, line): (u32, Line)| json!({"ifindex": self.index, "id": first + queue, "irq": line.number, "pid": null, "rx_queue": queue});
             (0..).zip(queue_irqs).map(napi).collect::<Vec<_>>()
         };

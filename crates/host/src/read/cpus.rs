@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use model::CpuSet;
 
-use super::{HostError, cpu_list, soft_list, soft_number};
-use crate::{picture::Cpu, root::Root};
+use super::{HostError, cpu_list, soft, soft_list, soft_number};
+use crate::{
+    picture::{Cpu, FULL_CAPACITY},
+    root::Root,
+};
 
 const CPU: &str = "sys/devices/system/cpu";
 const NODE: &str = "sys/devices/system/node";
@@ -33,6 +36,8 @@ pub(super) fn read(root: &Root) -> Result<Vec<Cpu>, HostError> {
                 node: nodes.get(&id).copied().unwrap_or(0),
                 online: online.contains(id),
                 isolated: isolated.contains(id),
+                // ARM and RISC-V boards with cores of several kinds have it.
+                capacity: soft_number(root, &format!("{CPU}/cpu{id}/cpu_capacity")).unwrap_or(FULL_CAPACITY),
             }
         })
         .collect())
@@ -48,4 +53,16 @@ fn nodes(root: &Root) -> BTreeMap<u32, u32> {
             cpus.iter().map(|cpu| (cpu, node)).collect::<Vec<_>>()
         })
         .collect()
+}
+
+/// The distance from each node to each: a line of numbers per node, in the order of the nodes that are online. A line of another
+/// length says nothing.
+pub(super) fn distances(root: &Root) -> BTreeMap<u32, BTreeMap<u32, u32>> {
+    let online = soft_list(root, &format!("{NODE}/online")).unwrap_or_default();
+    let row = |node: u32| -> Option<(u32, BTreeMap<u32, u32>)> {
+        let text = soft(root, &format!("{NODE}/node{node}/distance"))?;
+        let numbers: Vec<u32> = text.split_whitespace().map(str::parse).collect::<Result<_, _>>().ok()?;
+        (numbers.len() == online.len()).then(|| (node, online.iter().zip(numbers).collect()))
+    };
+    online.iter().filter_map(row).collect()
 }

@@ -5,15 +5,37 @@ use std::collections::BTreeMap;
 use super::{HostError, soft_list};
 use crate::{picture::Irq, root::Root};
 
-pub(super) fn read(root: &Root) -> Result<Vec<Irq>, HostError> {
-    let mut irqs = parse_interrupts(&root.read("proc/interrupts")?);
+/// The interrupts, and how many lines of them could not be read.
+pub(super) fn read(root: &Root) -> Result<(Vec<Irq>, u32), HostError> {
+    const FILE: &str = "proc/interrupts";
+    let text = root.read(FILE)?;
+    let mut irqs = parse_interrupts(&text);
+    let garbled = |text: &str| HostError::Garbled {
+        path: FILE.to_owned(),
+        text: text.trim().chars().take(40).collect(),
+        expected: "a table of interrupts with a column per CPU",
+    };
+    let head = text.lines().next().unwrap_or_default();
+    if cpu_columns(head).is_empty() {
+        return Err(garbled(head));
+    }
+    let numbered = |line: &&str| line.split_once(':').is_some_and(|(number, _)| number.trim().parse::<u32>().is_ok());
+    let lines = text.lines().skip(1).filter(numbered).count();
+    if irqs.is_empty() && lines > 0 {
+        return Err(garbled(text.lines().find(numbered).unwrap_or_default()));
+    }
     for irq in &mut irqs {
         let folder = format!("proc/irq/{}", irq.number);
         irq.affinity = soft_list(root, &format!("{folder}/smp_affinity_list")).unwrap_or_default();
         irq.managed = is_fixed(root, &folder);
         irq.effective = soft_list(root, &format!("{folder}/effective_affinity_list")).filter(|set| !set.is_empty());
     }
-    Ok(irqs)
+    let unread = lines.saturating_sub(irqs.len());
+    Ok((irqs, u32::try_from(unread).unwrap_or(u32::MAX)))
+}
+
+fn cpu_columns(head: &str) -> Vec<u32> {
+    head.split_whitespace().filter_map(|name| name.strip_prefix("CPU")?.parse().ok()).collect()
 }
 
 /// Newer kernels take the write permission from the file of an interrupt that nobody can direct. A saved machine has that
@@ -31,12 +53,7 @@ fn is_fixed(root: &Root, folder: &str) -> bool {
 /// The numbered lines of /proc/interrupts, ascending; affinities are left empty. A line that does not fit is passed over.
 pub fn parse_interrupts(text: &str) -> Vec<Irq> {
     let mut lines = text.lines();
-    let cpus: Vec<u32> = lines
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .filter_map(|name| name.strip_prefix("CPU")?.parse().ok())
-        .collect();
+    let cpus = cpu_columns(lines.next().unwrap_or_default());
     let mut irqs: Vec<Irq> = lines.filter_map(|line| parse_line(line, &cpus)).collect();
     irqs.sort_by_key(|irq| irq.number);
     irqs.dedup_by_key(|irq| irq.number);
@@ -83,6 +100,10 @@ fn split_chip(text: &str) -> (String, &str) {
         chip.push(field);
         rest = after;
         if first {
+            // Kernels before 4.x wrote one word: `PCI-MSI-edge`, `IO-APIC-fasteoi`, `xen-pirq-msi-x`, `xen-dyn-event`.
+            if is_old_chip(field) {
+                break;
+            }
             continue;
         }
         if is_line_and_trigger(field) {
@@ -107,6 +128,15 @@ fn split_chip(text: &str) -> (String, &str) {
     (chip.join(" "), rest.trim())
 }
 
+/// The chip and the trigger in one word, without a line's number.
+fn is_old_chip(field: &str) -> bool {
+    let xen = field.strip_prefix("xen-").is_some_and(|rest| rest.contains('-'));
+    xen || ["-edge", "-level", "-fasteoi"].iter().any(|trigger| {
+        let chip = field.strip_suffix(trigger).unwrap_or_default();
+        chip.contains(|c: char| c.is_ascii_uppercase())
+    })
+}
+
 /// `1-edge`, `16-fasteoi`, `-msi`.
 fn is_line_and_trigger(field: &str) -> bool {
     let trigger = field.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -129,6 +159,11 @@ mod tests {
  80:          0          0   ITS-MSI 524288 Edge      nvme0q0
  81:          0          0  xen-dyn    -event     eth0
  82:          0          0  PCI-MSI 99-edge
+ 85:          7          0   PCI-MSI-edge      eth0-TxRx-0
+ 86:          7          0   IO-APIC-fasteoi   uhci_hcd:usb3, eth0
+ 87:          7          0   xen-dyn-event     eth0-q0-tx
+ 88:          7          0   xen-pirq-msi-x     eth0-rx-1
+ 89:          7          0   GICv2 189 Level     eth0
  83:          x          0  PCI-MSI 99-edge  broken
  84:          1
 NMI:          0          0   Non-maskable interrupts
@@ -145,6 +180,11 @@ ERR:          0
             (80, "ITS-MSI 524288 Edge", "nvme0q0"),
             (81, "xen-dyn -event", "eth0"),
             (82, "PCI-MSI 99-edge", ""),
+            (85, "PCI-MSI-edge", "eth0-TxRx-0"),
+            (86, "IO-APIC-fasteoi", "uhci_hcd:usb3|eth0"),
+            (87, "xen-dyn-event", "eth0-q0-tx"),
+            (88, "xen-pirq-msi-x", "eth0-rx-1"),
+            (89, "GICv2 189 Level", "eth0"),
         ];
         assert_eq!(found, expected.map(|(n, chip, actions)| (n, chip, actions.to_owned())));
         assert_eq!(irqs[1].counts, BTreeMap::from([(0, 5), (2, 7)]));

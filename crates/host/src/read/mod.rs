@@ -3,6 +3,7 @@
 mod answers;
 mod cpus;
 mod irqs;
+mod nic_irqs;
 mod nics;
 
 use model::{Classified, CpuSet, ErrorClass};
@@ -22,7 +23,7 @@ pub enum HostError {
     #[error("cannot learn the machine: {0}")]
     Root(#[from] RootError),
     /// A file that must be understood holds something else.
-    #[error("{path} holds `{text}`, which is not {expected}; if this is a saved copy, save it again")]
+    #[error("{path} holds `{}`, which is not {expected}; if this is a saved copy, save it again", printable(.text))]
     Garbled {
         /// The file.
         path: String,
@@ -52,7 +53,7 @@ impl Host {
         let processes = root.processes(|comm| comm == "irqbalance" || comm.starts_with("napi/"));
         let irqbalance_pid = processes.iter().find(|(_, comm)| comm == "irqbalance").map(|(pid, _)| *pid);
         let cpus = cpus::read(root)?;
-        let irqs = irqs::read(root)?;
+        let (irqs, garbled_irqs) = irqs::read(root)?;
         Ok(Self {
             hostname: soft(root, "proc/sys/kernel/hostname").unwrap_or_default(),
             kernel: soft(root, "proc/sys/kernel/osrelease").unwrap_or_default(),
@@ -60,8 +61,16 @@ impl Host {
             nics: nics::read(root, &irqs, &processes)?,
             irqs,
             irqbalance_pid,
+            distances: cpus::distances(root),
+            garbled_irqs,
         })
     }
+}
+
+/// The text with its control characters written out: a copy may hold anything, and errors go to a terminal.
+fn printable(text: &str) -> String {
+    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escaped).collect()
 }
 
 /// The text of a file that may be missing, unreadable or without an answer.

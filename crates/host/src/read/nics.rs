@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::CpuSet;
 
-use super::{Answers, HostError, answers::Asker, soft, soft_number};
+use super::{Answers, HostError, answers::Asker, nic_irqs::Serves, soft, soft_number};
 use crate::{
-    picture::{Irq, Napi, Nic, NicIrq, QueueRole, RxQueue, TxQueue},
-    role::role_of,
+    picture::{Irq, Napi, Nic, RxQueue, TxQueue},
+    role::is_pci_address,
     root::Root,
 };
 
@@ -37,6 +37,7 @@ fn read_one(
     let driver = device.driver.clone().or_else(|| answers.driver.clone());
     let (rx_queues, tx_queues) = queues(root, &base);
     let serves = Serves { name, driver: driver.as_deref(), device: &device, rx: rx_queues.len(), tx: tx_queues.len() };
+    let (nic_irqs, irq_source) = serves.irqs(irqs);
     Ok(Some(Nic {
         index,
         mac: soft(root, &format!("{base}/address")).filter(|mac| mac.len() == 17 && mac != "00:00:00:00:00:00"),
@@ -51,7 +52,8 @@ fn read_one(
         flags: soft(root, &format!("{base}/flags"))
             .and_then(|hex| u32::from_str_radix(hex.trim_start_matches("0x"), 16).ok())
             .unwrap_or(0),
-        irqs: serves.irqs(irqs),
+        irqs: nic_irqs,
+        irq_source,
         napis: napis(root, name, rx_queues.len(), &answers, processes),
         // 2 is busy polling in the thread (Linux 6.18).
         threaded: soft_number::<u32>(root, &format!("{base}/threaded")).map(|mode| mode != 0),
@@ -86,14 +88,20 @@ fn queues(root: &Root, base: &str) -> (Vec<RxQueue>, Vec<TxQueue>) {
 
 /// The device behind an interface.
 #[derive(Debug, Default)]
-struct Device {
-    driver: Option<String>,
-    bus: Option<String>,
-    node: Option<u32>,
+pub(super) struct Device {
+    pub(super) driver: Option<String>,
+    /// Its PCI address, or else its folder's name.
+    pub(super) bus: Option<String>,
+    /// The folder of the device itself: for virtio not the PCI function's.
+    pub(super) folder: String,
+    pub(super) pci: Option<String>,
+    /// It hangs on a USB controller, whose interrupt brings its packets.
+    pub(super) is_usb: bool,
+    pub(super) node: Option<u32>,
     /// The message-signalled interrupts that the device was given.
-    msi_irqs: BTreeSet<u32>,
+    pub(super) msi_irqs: BTreeSet<u32>,
     /// Or else its interrupt line, which others may share.
-    line: Option<u32>,
+    pub(super) line: Option<u32>,
 }
 
 impl Device {
@@ -102,27 +110,35 @@ impl Device {
         let last = |target: String| target.rsplit('/').next().map(str::to_owned);
         let driver = link(&format!("{base}/device/driver")).and_then(last);
         // ../../devices/pci0000:00/0000:00:03.0/virtio2/net/eth0: the PCI function is the device or a folder above it.
-        let own = link(base)
+        let path = link(base)
             .and_then(|target| Some(format!("sys/{}", target.trim_start_matches("../").rsplit_once("/net/")?.0)))
-            .filter(|path| !path.starts_with("sys/devices/virtual"))
-            .unwrap_or_else(|| format!("{base}/device"));
+            .filter(|path| !path.starts_with("sys/devices/virtual"));
+        let own = path.clone().unwrap_or_else(|| format!("{base}/device"));
+        let is_usb = own.split('/').any(|folder| folder.strip_prefix("usb").is_some_and(|n| n.parse::<u32>().is_ok()));
         let mut function = own.as_str();
         while !is_pci_address(name_of(function)) {
             match function.rsplit_once('/') {
-                Some((above, _)) if above != "sys/devices" => function = above,
+                Some((above, _)) if above != "sys/devices" && !is_usb => function = above,
                 _ => {
                     function = &own;
                     break;
                 }
             }
         }
-        let bus = Some(name_of(function)).filter(|name| is_pci_address(name)).map(str::to_owned);
+        let pci = Some(name_of(function)).filter(|name| is_pci_address(name)).map(str::to_owned);
+        let folder = match &path {
+            Some(path) => name_of(path).to_owned(),
+            None => link(&format!("{base}/device")).and_then(last).unwrap_or_default(),
+        };
         let msi = root.list(&format!("{function}/msi_irqs")).unwrap_or_default();
         let msi_irqs: BTreeSet<u32> = msi.iter().filter_map(|number| number.parse().ok()).collect();
         let line = if msi_irqs.is_empty() { soft_number(root, &format!("{function}/irq")) } else { None };
         Self {
             driver,
-            bus,
+            bus: pci.clone().or_else(|| Some(folder.clone()).filter(|folder| !folder.is_empty())),
+            folder,
+            pci,
+            is_usb,
             // -1 on machines without NUMA.
             node: soft_number(root, &format!("{function}/numa_node")),
             msi_irqs,
@@ -133,100 +149,6 @@ impl Device {
 
 fn name_of(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
-}
-
-/// `0000:03:00.0`
-fn is_pci_address(name: &str) -> bool {
-    let digits = |text: &str, len| text.len() >= len && text.bytes().all(|b| b.is_ascii_hexdigit());
-    let mut parts = name.split(':');
-    let (domain, bus, slot) = (parts.next(), parts.next(), parts.next().and_then(|s| s.split_once('.')));
-    parts.next().is_none()
-        && domain.is_some_and(|d| digits(d, 4))
-        && bus.is_some_and(|b| digits(b, 2))
-        && slot.is_some_and(|(device, function)| digits(device, 2) && digits(function, 1))
-}
-
-/// What is known of an interface when its interrupts are sought.
-struct Serves<'a> {
-    name: &'a str,
-    driver: Option<&'a str>,
-    device: &'a Device,
-    rx: usize,
-    tx: usize,
-}
-
-impl Serves<'_> {
-    /// The interrupts of the interface by queue, then by number.
-    fn irqs(&self, irqs: &[Irq]) -> Vec<NicIrq> {
-        if self.device.bus.is_none() && self.device.driver.is_none() {
-            return Vec::new(); // a virtual device has none, whatever it is called
-        }
-        let mut found: Vec<Found> = irqs.iter().filter_map(|irq| self.find(irq)).collect();
-        // Beside interrupts of queues, the one with nothing but the interface's name is for changes of the link.
-        let some_named = found.iter().any(|f| !f.bare && f.irq.role != QueueRole::Control);
-        for f in found.iter_mut().filter(|f| f.bare) {
-            f.irq.role = if some_named { QueueRole::Control } else { QueueRole::RxTx(0) };
-        }
-        let mut found: Vec<NicIrq> = found.into_iter().map(|f| f.irq).collect();
-        match self.driver {
-            // Blocks are half for transmit, then half for receive.
-            Some("gve") => {
-                let half = found.iter().filter(|i| i.role != QueueRole::Control).count() as u32 / 2;
-                for irq in &mut found {
-                    if let QueueRole::RxTx(block) = irq.role {
-                        irq.role = if block < half { QueueRole::Tx(block) } else { QueueRole::Rx(block - half) };
-                    }
-                }
-            }
-            // A vector per CPU, whether or not there is a queue for it.
-            Some("mlx5_core" | "mlx4_core" | "mlx4_en") => {
-                let queues = self.rx.max(self.tx).max(1) as u32;
-                found.retain(|i| i.role == QueueRole::Control || queue_of(i.role) < queues);
-            }
-            _ => {}
-        }
-        found.sort_by_key(|i| (queue_of(i.role), i.irq));
-        found
-    }
-
-    fn find(&self, irq: &Irq) -> Option<Found> {
-        let own = self.device.msi_irqs.contains(&irq.number);
-        // Where the device's interrupts are known, a name proves nothing: an interface may carry another's former name,
-        // which that one's interrupts keep. These drivers name by vector, so that a name alone tells nothing either.
-        let nameless =
-            matches!(self.driver, Some("virtio_net" | "mlx5_core" | "mlx4_core" | "mlx4_en" | "ena" | "gve"));
-        if !own && (nameless || !self.device.msi_irqs.is_empty() || self.device.line.is_some_and(|l| l != irq.number)) {
-            return None;
-        }
-        let found = |role, bare| Some(Found { irq: NicIrq { irq: irq.number, role }, bare });
-        for action in &irq.actions {
-            if let Some(role) = role_of(action, self.name, self.driver) {
-                return found(role, action == self.name);
-            }
-        }
-        if !own {
-            return None;
-        }
-        // The interface may have been renamed after its interrupts were named.
-        let action = irq.actions.first().map_or("", String::as_str);
-        let behind_driver = self.driver.and_then(|driver| action.strip_prefix(driver)?.strip_prefix('-'));
-        let old_name = behind_driver.unwrap_or(action).split(['-', ':']).next().unwrap_or_default();
-        let role = if old_name.is_empty() { None } else { role_of(action, old_name, self.driver) };
-        found(role.unwrap_or(QueueRole::Control), action == old_name)
-    }
-}
-
-/// An interrupt of the interface, and whether its name is the interface's and no more.
-struct Found {
-    irq: NicIrq,
-    bare: bool,
-}
-
-fn queue_of(role: QueueRole) -> u32 {
-    match role {
-        QueueRole::Rx(n) | QueueRole::Tx(n) | QueueRole::RxTx(n) => n,
-        QueueRole::Control => u32::MAX,
-    }
 }
 
 /// The NAPI instances: as the kernel lists them, or else by their kernel threads' names (`napi/eth0-8193`).

@@ -120,12 +120,17 @@ impl Root {
     /// When it cannot be opened, is not a complete tar, or holds neither proc/ nor sys/.
     pub fn open(path: &Path) -> Result<Self, RootError> {
         let open = |source| RootError::Open { path: path.to_owned(), source };
-        if fs::metadata(path).map_err(open)?.is_dir() {
+        let metadata = fs::metadata(path).map_err(open)?;
+        if metadata.is_dir() {
             let folder = fs::canonicalize(path).map_err(open)?;
             if !folder.join("proc").is_dir() && !folder.join("sys").is_dir() {
                 return Err(RootError::NotASnapshot(path.to_owned()));
             }
             return Ok(Self(Arc::new(Source::Folder(folder))));
+        }
+        // Opening a pipe would wait for a writer for ever.
+        if !metadata.is_file() {
+            return Err(open(io::Error::other("it is neither a file nor a folder")));
         }
         let tree = memory::read_tar(fs::File::open(path).map_err(open)?, path)?;
         if !tree.exists("proc") && !tree.exists("sys") {

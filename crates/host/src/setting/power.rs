@@ -103,6 +103,7 @@ mod tests {
             node: 0,
             online: true,
             isolated: false,
+            capacity: crate::picture::FULL_CAPACITY,
         };
         Host {
             hostname: String::new(),
@@ -111,6 +112,8 @@ mod tests {
             nics: vec![],
             irqs: vec![],
             irqbalance_pid: None,
+            distances: BTreeMap::new(),
+            garbled_irqs: 0,
         }
     }
 

@@ -24,6 +24,7 @@ pub(crate) fn cpus(nodes: u32, cores: u32, threads: u32) -> Vec<Cpu> {
                 node: core / cores,
                 online: true,
                 isolated: false,
+                capacity: host::picture::FULL_CAPACITY,
             }
         })
         .collect()
@@ -37,6 +38,8 @@ pub(crate) fn host(cpus: Vec<Cpu>) -> Host {
         nics: Vec::new(),
         irqs: Vec::new(),
         irqbalance_pid: None,
+        distances: BTreeMap::new(),
+        garbled_irqs: 0,
     }
 }
 
@@ -91,5 +94,6 @@ pub(crate) fn add_nic(host: &mut Host, name: &str, node: Option<u32>, queues: u3
         features: BTreeMap::new(),
         rss: None,
         unanswered: Vec::new(),
+        irq_source: host::picture::IrqSource::Names,
     });
 }

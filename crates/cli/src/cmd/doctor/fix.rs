@@ -2,7 +2,7 @@
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
-use doctor::{Diagnosis, Selection, fix_plan};
+use doctor::{Diagnosis, Selection, diagnose, fix_plan};
 use host::{
     Root,
     journal::{Applied, Journal, Session, Writer},
@@ -11,7 +11,7 @@ use host::{
 use serde::Serialize;
 use sys::privilege::{self, Capability};
 
-use super::{DoctorArgs, examine, measure};
+use super::{DoctorArgs, ack, evidence, measure};
 use crate::{
     cmd::{
         spread::{
@@ -71,9 +71,11 @@ pub(super) fn run(
     }
     let stop = stop_flag()?;
     let applied = make(&writer, &mut session, &plan, &stop, &mut || {
-        examine(root, args.role, &Selection::default()).map(|again| fix_plan(&again, wanted))
+        evidence(args, root).map(|again| fix_plan(&diagnose(&again, &Selection::default()), wanted))
     })?;
     say(&applied);
+    // What was lost before the fix is no fault of the settings that are there now.
+    ack::count_from_now(args.state.as_deref(), root)?;
     let gain = match (before, args.measure) {
         (Some(before), Some(s)) => measure::gain(&before, &measure::watch(Duration::from_secs(s))?),
         _ => Vec::new(),

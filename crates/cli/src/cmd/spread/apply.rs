@@ -16,7 +16,7 @@ use serde::Serialize;
 use spread::{Options, SpreadPlan, plan};
 use sys::privilege::{self, Capability};
 
-use super::{caution, json, print_json, show, warn, watch::stop_flag, wish::WishArgs};
+use super::{caution, json, open_root, print_json, show, warn, watch::stop_flag, wish::WishArgs};
 use crate::{
     cmd::undo::{settings, start_guardian},
     failure::{Failure, Lines, Outcome, note, print},
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
              once, cannot set it; `evenkeel spread watch --promisc` and `evenkeel capture` hold it while they run"
         )));
     }
-    let root = Root::live();
+    let root = open_root(None)?;
     let options = args.wish.options(&root)?;
     let planned = plan(&Host::read(&root)?, &options)?;
     if args.dry_run {

@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, path::PathBuf, thread, time::Duration, time::Instant};
 
 use clap::Args;
-use host::{Host, Root, counters::interrupts, journal::Journal};
+use host::{Host, counters::interrupts, journal::Journal};
 use model::CpuSet;
 use report::Look;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use spread::{
     status::{StatusRow, status},
 };
 
-use super::{caution, json};
+use super::{caution, json, open_root};
 use crate::failure::{Failure, Outcome, print_verdict};
 
 /// Arguments of `spread status`.
@@ -49,7 +49,7 @@ struct Report {
 
 /// Measures for an interval and prints the table. The answer is "no" when a queue is not where it was put.
 pub(crate) fn run(args: &StatusArgs) -> Result<Outcome, Failure> {
-    let root = Root::live();
+    let root = open_root(None)?;
     let host = Host::read(&root)?;
     for name in &args.ifaces {
         if host.nic(name).is_none() {
@@ -78,16 +78,27 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Outcome, Failure> {
         caution(format_args!("irqbalance (process {pid}) is running; stop it: systemctl disable --now irqbalance"));
     }
     let text = match rows.as_slice() {
-        [] => "No interface here has queue interrupts of its own.\n".to_owned(),
+        [] => "No interrupt here is known to serve a queue; `evenkeel spread plan` says why.\n".to_owned(),
         rows => table(rows, Look::of_stdout()),
     };
     print_verdict(&text, outcome)
 }
 
 fn table(rows: &[StatusRow], look: Look) -> String {
-    let heads = ["NIC", "QUEUE", ">IRQ", ">WANTED", ">WRITTEN", ">GOES TO", ">MASK", ">IRQ/S", "ON CPU", "FINDING"];
+    let heads = [
+        "NIC",
+        "QUEUE",
+        ">IRQ",
+        ">PLANNED CPU",
+        ">ALLOWED CPUS",
+        ">CURRENT CPU",
+        ">MASK",
+        ">IRQ/S",
+        "COUNTED ON",
+        "FINDING",
+    ];
     // A mask is the set that was written, as the file has it.
-    let first_to_go = ["MASK", "IRQ", "GOES TO"];
+    let first_to_go = ["MASK", "IRQ", "CURRENT CPU"];
     let set = |s: &Option<CpuSet>| s.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
     let cells = rows.iter().map(|r| {
         let (total, cpus) = total(&r.interrupts_per_second);

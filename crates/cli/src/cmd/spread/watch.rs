@@ -14,7 +14,7 @@ use std::{
 use anyhow::{Context, anyhow};
 use clap::Args;
 use host::{
-    Host, Root,
+    Host,
     journal::{ApplyError, Journal, Session, UndoOptions},
     knob::{Change, Knob, KnobError, Live},
 };
@@ -31,7 +31,7 @@ use sys::{
     privilege::{self, Capability},
 };
 
-use super::{caution, status::seconds};
+use super::{caution, open_root, status::seconds};
 use crate::{
     failure::{Failure, Outcome, note, print},
     numbers::number,
@@ -99,7 +99,7 @@ struct Mover<'a> {
 
 /// Watches until Ctrl-C, the count, or a failure; the moves are taken back in each case, unless they are to be kept.
 pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
-    let host = Host::read(&Root::live())?;
+    let host = Host::read(&open_root(None)?)?;
     if let Some(name) = args.ifaces.iter().find(|n| host.nic(n).is_none()) {
         let known = host.nics.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ");
         return Err(PlanError::NoSuchNic { name: name.clone(), known }.into());

@@ -32,6 +32,7 @@ fn host() -> Host {
         features: BTreeMap::new(),
         rss: None,
         unanswered: Vec::new(),
+        irq_source: crate::picture::IrqSource::Names,
     };
     let irq = Irq {
         number: 40,
@@ -49,6 +50,8 @@ fn host() -> Host {
         nics: vec![nic],
         irqs: vec![irq],
         irqbalance_pid: None,
+        distances: BTreeMap::new(),
+        garbled_irqs: 0,
     }
 }
 

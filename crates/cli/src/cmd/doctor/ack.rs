@@ -1,0 +1,95 @@
+//! `evenkeel doctor --ack`: what somebody has seen is set aside, and counts begin anew.
+
+use std::path::{Path, PathBuf};
+
+use doctor::{
+    Evidence, Selection,
+    ack::{self, Acknowledged},
+    diagnose,
+};
+use host::{Host, Root, journal::Journal};
+use model::doctor::{Finding, Verdict};
+use serde::Serialize;
+
+use super::{DoctorArgs, with_end};
+use crate::{
+    cmd::spread::json,
+    failure::{Failure, Outcome, note, print},
+};
+
+/// The word that takes all acknowledgements back.
+const NONE: &str = "none";
+
+/// What stands acknowledged.
+#[derive(Debug, Serialize)]
+struct Done {
+    file: PathBuf,
+    #[serde(flatten)]
+    acknowledged: Acknowledged,
+}
+
+/// The file of this machine's acknowledgements.
+pub(super) fn file(state: Option<&Path>) -> PathBuf {
+    let journal = Journal::at(state);
+    ack::path(journal.folder().parent().unwrap_or(journal.folder()))
+}
+
+/// What was acknowledged here; a damaged file is said and counts as none.
+pub(super) fn stands(state: Option<&Path>) -> Acknowledged {
+    match Acknowledged::load(&file(state)) {
+        Ok(acknowledged) => acknowledged.unwrap_or_default(),
+        Err(e) => {
+            note(format_args!("warning: {e}; nothing counts as acknowledged"));
+            Acknowledged::default()
+        }
+    }
+}
+
+/// Lets the counts begin anew, after a fix.
+pub(super) fn count_from_now(state: Option<&Path>, root: &Root) -> Result<(), Failure> {
+    let mut acknowledged = stands(state);
+    acknowledged.count_from_now(root, &Host::read(root)?);
+    Ok(acknowledged.save(&file(state))?)
+}
+
+/// Sets the findings that `names` select aside; without names all that are not bad.
+pub(super) fn run(args: &DoctorArgs, names: &[String]) -> Result<Outcome, Failure> {
+    let path = file(args.state.as_deref());
+    if names == [NONE] {
+        let said = match Acknowledged::forget(&path)? {
+            true => "Nothing is acknowledged any more; counts begin at boot.",
+            false => "Nothing was acknowledged.",
+        };
+        return print(&with_end(said)).map(|()| Outcome::Fine);
+    }
+    let wanted = Selection::parse(names)?;
+    let mut evidence = Evidence::gather(&Root::live(), args.role.map(Into::into))?;
+    let mut acknowledged = Acknowledged::load(&path)?.unwrap_or_default();
+    acknowledged.count_from_now(&evidence.root, &evidence.host);
+    // Most counts are good once they begin anew; what is left is a matter of settings, or goes on.
+    evidence.acknowledge(&acknowledged);
+    let left = diagnose(&evidence, &Selection::default()).report.findings;
+    let meant = |f: &&Finding| match names {
+        [] => f.verdict == Verdict::Improve,
+        _ => f.verdict.is_finding() && wanted.has(&f.check, f.object.as_deref()),
+    };
+    acknowledged.accept(left.iter().filter(meant));
+    acknowledged.save(&path)?;
+    if args.json {
+        return print(&with_end(&json("doctor.ack", Done { file: path, acknowledged })?)).map(|()| Outcome::Fine);
+    }
+    let name = |a: &ack::Accepted| match &a.object {
+        Some(object) => format!("{}:{object}", a.check),
+        None => a.check.clone(),
+    };
+    let aside: Vec<String> = acknowledged.accepted.iter().map(name).collect();
+    let mut said = "Counts begin now.".to_owned();
+    if !aside.is_empty() {
+        said.push_str(&format!(" Set aside: {}.", aside.join(", ")));
+    }
+    let bad = left.iter().filter(|f| f.verdict == Verdict::Bad).count();
+    if names.is_empty() && bad > 0 {
+        said.push_str(&format!(" {bad} bad stay: name them to set them aside."));
+    }
+    print(&with_end(&format!("{said}\nTake it back: evenkeel doctor --ack none"))).map(|()| Outcome::Fine)
+}

@@ -1,0 +1,205 @@
+//! What somebody has seen and accepts: counts begin there, and findings are set aside.
+
+use std::{
+    collections::BTreeMap,
+    fs, io,
+    os::unix::fs::MetadataExt,
+    path::{Path, PathBuf},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
+
+use host::{
+    Host, Root,
+    file::{self, FileError},
+};
+use model::{
+    Classified, ErrorClass,
+    doctor::{Finding, Verdict},
+};
+use serde::{Deserialize, Serialize};
+
+/// Files whose counts begin anew.
+const COUNTED: [&str; 9] = [
+    "proc/sys/net/ipv4/ip_forward",
+    "proc/sys/net/netfilter/nf_conntrack_count",
+    "proc/sys/net/netfilter/nf_conntrack_max",
+    "proc/net/stat/nf_conntrack",
+    "proc/net/netstat",
+    "proc/net/snmp",
+    "proc/net/softnet_stat",
+    "proc/stat",
+    "proc/sys/net/ipv4/conf/all/rp_filter",
+];
+/// Counts of each interface.
+const OF_NIC: [&str; 3] = ["rx_missed_errors", "rx_fifo_errors", "rx_packets"];
+
+/// A finding that was set aside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// The check.
+    pub check: String,
+    /// What it is about, when that is not the whole machine.
+    pub object: Option<String>,
+    /// How grave it was: should it become graver, it is shown again.
+    pub verdict: Verdict,
+}
+
+/// What was acknowledged in one network namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Acknowledged {
+    /// The boot whose counts these are.
+    pub boot_id: String,
+    /// When the counts were taken, in seconds since the epoch.
+    pub counted_unix_s: u64,
+    /// The counts, as their files read then.
+    pub counts: BTreeMap<String, String>,
+    /// The findings that were set aside.
+    pub accepted: Vec<Accepted>,
+}
+
+/// The file of acknowledgements cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum AckError {
+    /// It cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It holds something else.
+    #[error("{} is damaged ({why}); `evenkeel doctor --ack none` removes it", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        why: String,
+    },
+    /// It cannot be written.
+    #[error(transparent)]
+    Write(#[from] FileError),
+    /// Its folder cannot be made, or it cannot be removed.
+    #[error("cannot {operation} {}: {source}; run as root, or name a folder of your own with --state", path.display())]
+    Folder {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl Classified for AckError {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Lacking
+    }
+}
+
+/// The file in this state folder for the network namespace of this process.
+pub fn path(state: &Path) -> PathBuf {
+    let netns = fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
+    state.join(format!("doctor-ack-{netns}.json"))
+}
+
+fn boot_id() -> String {
+    Root::live().read_trimmed("proc/sys/kernel/random/boot_id").unwrap_or_default()
+}
+
+impl Acknowledged {
+    /// What the file holds; none when there is no such file.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read, or is damaged.
+    pub fn load(path: &Path) -> Result<Option<Self>, AckError> {
+        let text = match fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => return Ok(None),
+            Err(source) => return Err(AckError::Read { path: path.to_owned(), source }),
+        };
+        let damaged = |e: serde_json::Error| AckError::Damaged { path: path.to_owned(), why: e.to_string() };
+        serde_json::from_str(&text).map(Some).map_err(damaged)
+    }
+
+    /// Writes the file.
+    ///
+    /// # Errors
+    /// When its folder cannot be made, or it cannot be written.
+    pub fn save(&self, path: &Path) -> Result<(), AckError> {
+        if let Some(folder) = path.parent() {
+            let failed = |source| AckError::Folder { operation: "make", path: folder.to_owned(), source };
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        let damaged = |e: serde_json::Error| AckError::Damaged { path: path.to_owned(), why: e.to_string() };
+        let text = serde_json::to_string_pretty(self).map_err(damaged)?;
+        Ok(file::replace(path, (text + "\n").as_bytes(), 0o600)?)
+    }
+
+    /// Removes the file; whether there was one.
+    ///
+    /// # Errors
+    /// When it is there and cannot be removed.
+    pub fn forget(path: &Path) -> Result<bool, AckError> {
+        match fs::remove_file(path) {
+            Ok(()) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(AckError::Folder { operation: "remove", path: path.to_owned(), source }),
+        }
+    }
+
+    /// Lets all counts begin now.
+    pub fn count_from_now(&mut self, root: &Root, host: &Host) {
+        let of_nics = host.nics.iter().flat_map(|nic| OF_NIC.map(|name| statistic(&nic.name, name)));
+        let paths = COUNTED.iter().map(|path| (*path).to_owned()).chain(of_nics);
+        self.counts = paths.filter_map(|path| Some((path.clone(), root.read(&path).ok()?))).collect();
+        self.boot_id = boot_id();
+        self.counted_unix_s = now();
+    }
+
+    /// Sets these findings aside, besides those that are already.
+    pub fn accept<'a>(&mut self, findings: impl Iterator<Item = &'a Finding>) {
+        for finding in findings {
+            self.accepted.retain(|a| a.check != finding.check || a.object != finding.object);
+            let (check, object, verdict) = (finding.check.clone(), finding.object.clone(), finding.verdict);
+            self.accepted.push(Accepted { check, object, verdict });
+        }
+    }
+
+    /// Where the counts begin; none when they are of another boot.
+    pub(crate) fn since(&self) -> Option<Since> {
+        (!self.counts.is_empty() && self.boot_id == boot_id())
+            .then(|| Since { root: Root::from_files(self.counts.clone()), unix_s: self.counted_unix_s })
+    }
+}
+
+/// The file of a counter of an interface.
+pub(crate) fn statistic(nic: &str, name: &str) -> String {
+    format!("sys/class/net/{nic}/statistics/{name}")
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
+}
+
+/// Counts as they stood when they were acknowledged.
+#[derive(Debug)]
+pub(crate) struct Since {
+    pub(crate) root: Root,
+    unix_s: u64,
+}
+
+impl Since {
+    /// `since they were acknowledged 3 min ago`
+    pub(crate) fn text(&self) -> String {
+        let ago = Duration::from_secs(now().saturating_sub(self.unix_s)).as_secs();
+        let ago = match ago {
+            0..120 => format!("{ago} s"),
+            120..7200 => format!("{} min", ago / 60),
+            7200..172_800 => format!("{} h", ago / 3600),
+            _ => format!("{} days", ago / 86_400),
+        };
+        format!("since they were acknowledged {ago} ago")
+    }
+}

@@ -1,0 +1,76 @@
+//! Whether files and sockets tell of the same network namespace.
+//!
+//! /sys shows the namespace that it was mounted in, sockets that of the process. `ip netns exec` mounts /sys anew; `nsenter --net` does
+//! not, and whoever reads both mixes up two machines.
+
+use std::{collections::BTreeMap, fs, io, os::unix::fs::MetadataExt, path::Path, thread, time::Duration};
+
+use model::{Classified, ErrorClass};
+
+use crate::{root::Root, wiring::Wiring};
+
+/// An interface may come or go between two readings: so often is looked again.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// /sys is another network namespace's.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "/sys shows the interfaces of another network namespace than this process is in (`nsenter --net` leaves /sys as it is), so \
+     settings would go to the wrong ones; run {}", way(.name)
+)]
+pub struct OtherNamespace {
+    /// The name of the process's own, where `ip netns` has one.
+    pub name: Option<String>,
+}
+
+fn way(name: &Option<String>) -> String {
+    match name {
+        Some(name) => format!("`ip netns exec {name} evenkeel …` instead"),
+        None => "`unshare --mount sh -c 'mount -t sysfs sysfs /sys && exec evenkeel …'` in that namespace instead"
+            .to_owned(),
+    }
+}
+
+impl Classified for OtherNamespace {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Lacking
+    }
+}
+
+/// Holds the interfaces of the live machine's /sys against those that the kernel lists to a socket.
+///
+/// # Errors
+/// When they differ, and go on differing. Where either cannot be read, nothing is said: the readers say it themselves.
+pub fn check() -> Result<(), OtherNamespace> {
+    for attempt in 0..TRIES {
+        let (Some(files), Ok(wiring)) = (by_files(&Root::live()), Wiring::read()) else { return Ok(()) };
+        if files == wiring.interfaces() {
+            return Ok(());
+        }
+        if attempt + 1 < TRIES {
+            thread::sleep(PAUSE);
+        }
+    }
+    Err(OtherNamespace { name: own_name(Path::new("/run/netns")).unwrap_or_default() })
+}
+
+/// Index, name and address of each interface, as /sys has them.
+fn by_files(root: &Root) -> Option<BTreeMap<u32, (String, String)>> {
+    let text = |name: &str, file: &str| root.read_opt(&format!("sys/class/net/{name}/{file}")).ok().flatten();
+    let one = |name: String| {
+        let index = text(&name, "ifindex")?.parse().ok()?;
+        let address = text(&name, "address").unwrap_or_default();
+        Some((index, (name, address)))
+    };
+    Some(root.list("sys/class/net").ok()?.into_iter().filter_map(one).collect())
+}
+
+/// The name that `ip netns` has for this thread's namespace.
+fn own_name(folder: &Path) -> io::Result<Option<String>> {
+    let identity = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino()));
+    let own = identity(Path::new("/proc/thread-self/ns/net"))?;
+    let is_own = |entry: &fs::DirEntry| identity(&entry.path()).is_ok_and(|other| other == own);
+    let found = fs::read_dir(folder)?.flatten().find(is_own);
+    Ok(found.map(|entry| entry.file_name().to_string_lossy().into_owned()))
+}
