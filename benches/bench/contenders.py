@@ -102,7 +102,7 @@ def _tcpreplay(lab, _seconds):
     return ["tcpreplay", "-q", "-K", "-t", "--loop=0", "-i", SENDER, path]
 
 
-def _yardstick(name):
+def yardstick(name):
     return os.path.join(YARDSTICKS, name)
 
 
@@ -113,8 +113,8 @@ EVENKEEL_GEN = Generator(
     EVENKEEL, "addresses and ports varied, checksums right")
 LIVE_FRAMES = Generator(
     "live_frames",
-    lambda lab, seconds: [_yardstick("live_frames"), SENDER, str(int(seconds + 1)), str(SENDER_CPU)],
-    _yardstick("live_frames"), "bare C, one fixed frame")
+    lambda lab, seconds: [yardstick("live_frames"), SENDER, str(int(seconds + 1)), str(SENDER_CPU)],
+    yardstick("live_frames"), "bare C, one fixed frame")
 XDP_TRAFFICGEN = Generator(
     "xdp-trafficgen",
     lambda lab, seconds: [*xdp_tool("xdp-trafficgen"), "udp", "-m", NOBODY, "-d", "1000", "-t", "1", SENDER],
@@ -146,8 +146,8 @@ TCPDUMP = Reader(
     "tcpdump", lambda lab, seconds: ["tcpdump", "-n", "-B", str(1024 * BUFFER_MIB), "-i", RECEIVER, "-w", "/dev/null"],
     number_before(r"(\d+) packets? captured"), "tcpdump", note="-w /dev/null")
 TPACKET_RX = Reader(
-    "tpacket_rx", lambda lab, seconds: [_yardstick("tpacket_rx"), "-b", "1024", "-n", str(BUFFER_MIB), "-u", "100", RECEIVER],
-    json_field("received"), _yardstick("tpacket_rx"), note="counts only; bare TPACKET_V3 loop in C, looks every 100 us")
+    "tpacket_rx", lambda lab, seconds: [yardstick("tpacket_rx"), "-b", "1024", "-n", str(BUFFER_MIB), "-u", "100", RECEIVER],
+    json_field("received"), yardstick("tpacket_rx"), note="counts only; bare TPACKET_V3 loop in C, looks every 100 us")
 NETSNIFF = Reader(
     "netsniff-ng",
     lambda lab, seconds: ["netsniff-ng", "-i", RECEIVER, "-s", "-A", "-Q", "-b", str(READER_CPU), "-S", f"{BUFFER_MIB}MiB"],
@@ -160,8 +160,8 @@ XDPDUMP = Reader(
     lambda lab, seconds: [*xdp_tool("xdpdump"), "-i", RECEIVER, "--load-xdp-program", "-w", "/dev/null"],
     number_before(r"(\d+) packets? captured"), xdp_tool("xdpdump")[-1], "xdp", 1.0, "-w /dev/null, frames pass on")
 XSK_RX = Reader(
-    "xsk_rx", lambda lab, seconds: [_yardstick("xsk_rx"), RECEIVER, "0", str(READER_CPU), "8192"],
-    number_before(r"(\d+) packets, \d+ lost"), _yardstick("xsk_rx"), "xdp", 0.5, "counts only; bare AF_XDP loop in C on libxdp")
+    "xsk_rx", lambda lab, seconds: [yardstick("xsk_rx"), RECEIVER, "0", str(READER_CPU), "8192"],
+    number_before(r"(\d+) packets, \d+ lost"), yardstick("xsk_rx"), "xdp", 0.5, "counts only; bare AF_XDP loop in C on libxdp")
 XDP_BENCH = Reader(
     "xdp-bench xsk-drop", lambda lab, seconds: [*xdp_tool("xdp-bench"), "xsk-drop", RECEIVER],
     number_before(r"RX\s+(\d+) pkts"), xdp_tool("xdp-bench")[-1], "xdp", 0.8, "counts only; AF_XDP")
