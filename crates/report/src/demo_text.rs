@@ -76,17 +76,17 @@ pub(crate) fn share(stage: &Stage) -> f64 {
 /// What the shares of work are shares of.
 pub(crate) const WORK_NOTE: &str = "percent of the busy time, that of the generator left out";
 
-/// The two dearest classes of work of every stage, and its locks.
+/// The two largest classes of work of every stage, and its locks.
 fn work(run: &DemoRun, look: Look) -> String {
     let rows = run.stages.iter().map(|s| {
         let [first, second] = dearest(s);
         let [locks, waiting, taker] = locks(s);
         vec![s.name.clone(), first, second, locks, waiting, taker]
     });
-    look.table(&["STAGE", "DEAREST", "SECOND", ">LOCKS", ">WAITING", "MOSTLY TAKEN BY"], rows)
+    look.table(&["STAGE", "TOP CLASS", "SECOND", ">LOCKS", ">WAITING", "MOSTLY TAKEN BY"], rows)
 }
 
-/// The two dearest classes with their shares; empty where there is none.
+/// The two largest classes with their shares; empty where there is none.
 pub(crate) fn dearest(stage: &Stage) -> [String; 2] {
     let share = |i: usize| {
         let work = stage.work.as_ref().and_then(|w| w.classes.get(i));
@@ -195,6 +195,12 @@ pub(crate) fn conditions(run: &DemoRun) -> Vec<(&'static str, String)> {
         ),
         ("Kernel", m.kernel.clone()),
         ("When", run.when.clone()),
+        (
+            "Wire",
+            "veth; a full receive queue can make its reader slower, so that an overloaded stage may capture less here than behind a \
+             network card"
+                .to_owned(),
+        ),
         ("Frames", format!("{} bytes without checksum, {} s per measurement", run.frame_bytes, run.seconds_per_stage)),
         ("Generator", format!("{} on CPU {}", g.backend, g.cpus)),
         ("Generator's ceiling", format!("{} ({}). {limit}", units::pps(g.ceiling_pps), g.ceiling_conditions)),

@@ -30,15 +30,15 @@ const CAPABILITIES: [Capability; 4] =
 
 /// Flood a lab with SYNs and receive the flood in eight ways, from one plain socket to AF_XDP.
 ///
-/// Everything happens in two network namespaces made for it, on a wire (veth) between them; nothing else is touched and
-/// nothing stays. Each stage says what was offered, captured and lost, and where; the load of every core; and what a packet
-/// costs. A page with the charts is written to the current folder.
+/// Example: `sudo evenkeel demo --seconds 0.5 --repeats 1`. It works in two network namespaces of its own, joined by a veth, and removes them.
+/// Each stage shows what was offered, captured and lost, where it was lost, the load of every core, and what a packet costs. A page with the
+/// charts goes to the current folder.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
     /// Seconds per measurement.
     #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = number::<f64>("a number of seconds", "2", ..))]
     seconds: f64,
-    /// Measurements per stage; the one with the median rate counts.
+    /// Measurements per stage. The one with the median rate is shown, with the range of all.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = number::<u32>("a number of measurements", "3", 1..=99))]
     repeats: u32,
     /// Packets per second to offer, such as 250000, 100k or 1.5Mpps [default: 90 % of the generator's ceiling; 10 % where it shares the
