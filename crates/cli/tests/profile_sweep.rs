@@ -31,7 +31,8 @@ fn two_steps_of_each_box_end_with_figures_that_hold_together() {
     ];
     for (name, class) in boxes {
         let html = page.to_str().unwrap();
-        let output = sweep(&["--box", name, "--steps", "2", "--seconds", "0.2", "--json", "--html", html]);
+        let output =
+            sweep(&["--box", name, "--steps", "2", "--seconds", "0.2", "--repeats", "2", "--json", "--html", html]);
         assert_eq!(output.status.code(), Some(0), "{name}: {}", text(&output.stderr));
         let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
         assert_eq!((&json["schema"], &json["box"]), (&"evenkeel.sweep/1".into(), &name.into()));
@@ -49,7 +50,18 @@ fn two_steps_of_each_box_end_with_figures_that_hold_together() {
             assert!((all - 100.0).abs() < 1e-6, "{name}: {all} %");
             seen |= classes.contains_key(class);
         }
-        assert!(setups.iter().all(|s| s["steps"].as_array().unwrap().len() == 2));
+        let length = |setup: &serde_json::Value, key: &str| setup[key].as_array().unwrap().len();
+        for setup in setups {
+            // Two loads and the ceiling.
+            assert_eq!((length(setup, "steps"), length(setup, "ceilings_pps"), length(setup, "at_ceiling")), (3, 2, 2));
+            let ceiling = setup["ceiling_pps"].as_f64().unwrap();
+            let is_ceiling = |s: &serde_json::Value| (s["wanted_pps"].as_f64().unwrap() / ceiling - 1.0).abs() < 0.05;
+            assert!(setup["steps"].as_array().unwrap().iter().any(is_ceiling), "{name}: the table lacks {ceiling}");
+        }
+        // Two searches bear no verdict.
+        assert_eq!(json["gain"]["told"], false, "{name}");
+        let gain = ["lowest", "ratio", "highest"].map(|key| json["gain"][key].as_f64().unwrap());
+        assert!(gain.is_sorted(), "{name}: {gain:?}");
         assert!(seen, "{name}: no step has {class}: {json}");
         assert_eq!(json["sources"].as_array().unwrap().is_empty(), name != "router");
         let html = fs::read_to_string(&page).unwrap();
@@ -68,6 +80,7 @@ fn bad_input_is_named_before_anything_is_made() {
         (&["--cpus", "4000"], "CPU 4000"),
         (&["--box", "toaster"], "capture"),
         (&["--steps", "0"], "a number of loads from 1 to 50"),
+        (&["--repeats", "0"], "a number of repeats from 1 to 20"),
         (&["--html", "/no/such/folder/x.html"], "/no/such/folder/x.html"),
     ] {
         let output = sweep(args);

@@ -32,6 +32,9 @@ pub struct Step {
     pub receiver_percent: f64,
     /// Share of the time that other programs and the kernel's work for them took of these cores, in percent.
     pub others_percent: f64,
+    /// Share of the time that /proc/stat counts as idle, in percent: beside the samples, to hold them against.
+    #[serde(default)]
+    pub stat_idle_percent: f64,
     /// Samples on which the shares rest.
     pub samples: u64,
     /// Samples that were taken and could not be kept.
@@ -67,27 +70,45 @@ pub struct Setup {
     pub what: String,
     /// What was set, as shell commands inside of the box; empty for what the kernel does by itself.
     pub settings: Vec<String>,
-    /// The most that came out in any measurement, in packets per second.
+    /// The highest load of which no more was lost than [`Sweep::loss_goal`], in packets per second: the median of all searches.
     pub ceiling_pps: f64,
-    /// The steps, by rising load.
+    /// What each search found, in the order of the searches.
+    #[serde(default)]
+    pub ceilings_pps: Vec<f64>,
+    /// The load just below the ceiling, measured again after each search.
+    #[serde(default)]
+    pub at_ceiling: Vec<Step>,
+    /// The steps, by rising load; the median of [`at_ceiling`](Self::at_ceiling) is one of them.
     pub steps: Vec<Step>,
 }
 
 impl Setup {
-    /// The steps in which at least half of the most came out: those that tell what a packet costs under load.
-    pub fn loaded(&self) -> impl Iterator<Item = &Step> {
-        let most = self.steps.iter().map(|s| s.forwarded_pps).fold(0.0, f64::max);
-        self.steps.iter().filter(move |s| s.forwarded_pps > 0.0 && s.forwarded_pps >= most / 2.0)
-    }
-
-    /// CPU time of the box's `cores` cores that `percent` of a step stands for, per packet that came out, in nanoseconds, over all
-    /// [`loaded`](Self::loaded) steps; 0 without any.
-    pub fn ns_per_packet(&self, cores: u32, percent: impl Fn(&Step) -> f64) -> f64 {
-        let (time, packets) = self.loaded().fold((0.0, 0.0), |(time, packets), step| {
-            (time + percent(step) / 100.0 * f64::from(cores) * 1e9, packets + step.forwarded_pps)
+    /// CPU time of the box's `cores` cores that `percent` of a step stands for, per packet that came out, in nanoseconds: lowest, mean and highest of
+    /// the measurements at the ceiling. None without any.
+    pub fn ns_per_packet(&self, cores: u32, percent: impl Fn(&Step) -> f64) -> Option<[f64; 3]> {
+        let ns = |time: f64, packets: f64| time / 100.0 * f64::from(cores) * 1e9 / packets;
+        let measured = || self.at_ceiling.iter().filter(|s| s.forwarded_pps > 0.0);
+        let each = || measured().map(|step| ns(percent(step), step.forwarded_pps));
+        let (time, packets) =
+            measured().fold((0.0, 0.0), |(time, packets), s| (time + percent(s), packets + s.forwarded_pps));
+        let range = each().fold(None, |range: Option<(f64, f64)>, ns| {
+            Some(range.map_or((ns, ns), |(low, high)| (low.min(ns), high.max(ns))))
         });
-        if packets > 0.0 { time / packets } else { 0.0 }
+        range.map(|(low, high)| [low, ns(time, packets), high])
     }
+}
+
+/// How much more one configuration lets through than the other, as a ratio.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Gain {
+    /// The median over the repeats of the optimised ceiling over the standard one of the same repeat.
+    pub ratio: f64,
+    /// The lowest of them, less what the search cannot tell.
+    pub lowest: f64,
+    /// The highest of them, more what the search cannot tell.
+    pub highest: f64,
+    /// Whether the measurements bear a verdict: both ends lie on one side of 1, and both ceilings held when they were offered again.
+    pub told: bool,
 }
 
 /// A published figure of somebody else, on their machine: to be laid beside ours, never to be taken for ours.
@@ -127,6 +148,12 @@ pub struct Sweep {
     pub arrangement: Arrangement,
     /// How many cores the box had.
     pub box_cores: u32,
+    /// The share of the offered packets that may be lost at a ceiling, 0 to 1.
+    #[serde(default)]
+    pub loss_goal: f64,
+    /// Optimised beside standard; none without both.
+    #[serde(default)]
+    pub gain: Option<Gain>,
     /// The generator and its ceiling.
     pub generator: Generator,
     /// Standard, then optimised.
@@ -157,6 +184,7 @@ mod tests {
             generator_percent: 0.0,
             receiver_percent: 0.0,
             others_percent: 0.0,
+            stat_idle_percent: 0.0,
             samples: 1000,
             lost_samples: 0,
         }
@@ -170,19 +198,23 @@ mod tests {
     }
 
     #[test]
-    fn the_cost_of_a_packet_is_that_under_load() {
+    fn the_cost_of_a_packet_is_that_at_the_ceiling() {
         let mut setup = Setup {
             key: "standard".into(),
             name: String::new(),
             what: String::new(),
             settings: Vec::new(),
             ceiling_pps: 5e5,
-            steps: vec![step(2e5, 90.0), step(5e5, 100.0), step(3e5, 60.0)],
+            ceilings_pps: vec![5e5; 2],
+            at_ceiling: vec![step(5e5, 100.0), step(3e5, 60.0), step(4e5, 100.0)],
+            steps: vec![step(2e5, 90.0)],
         };
-        assert_eq!(setup.ns_per_packet(1, Step::busy_percent), 2000.0);
-        assert_eq!(setup.ns_per_packet(2, |s| s.percent(Class::Memory)), 1000.0);
-        setup.steps.clear();
-        assert_eq!(setup.ns_per_packet(1, Step::busy_percent), 0.0);
+        let [low, mean, high] = setup.ns_per_packet(1, Step::busy_percent).unwrap();
+        assert_eq!((low, high), (2000.0, 2500.0));
+        assert!((mean - 260.0 / 100.0 * 1e9 / 12e5).abs() < 1e-6);
+        assert_eq!(setup.ns_per_packet(2, |s| s.percent(Class::Memory)).unwrap()[0], 1000.0);
+        setup.at_ceiling.clear();
+        assert_eq!(setup.ns_per_packet(1, Step::busy_percent), None);
     }
 
     #[test]

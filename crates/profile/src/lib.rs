@@ -16,4 +16,4 @@ pub use flame::{FlameError, flame_graph};
 pub use packets::PerPacket;
 pub use recorder::{MAX_HZ, RecordError, Recorder, RecorderOptions, Recording};
 pub use rules::{Rule, RuleError, Rules};
-pub use tally::{Seen, StatTime, Tally};
+pub use tally::{Party, Seen, SetApart, StatTime, Tally};

@@ -12,7 +12,7 @@ pub fn samples(text: &str) -> impl Iterator<Item = Seen<'_>> {
         let mut lines = block.lines().skip_while(|l| l.trim().is_empty() || l.starts_with('#'));
         let (comm, cpu) = head(lines.next()?)?;
         let frames: Vec<&str> = lines.map_while(frame).collect();
-        Some(Seen { cpu, comm, user: frames.is_empty(), frames, samples: 1 })
+        Some(Seen { ours: false, cpu, comm, user: frames.is_empty(), frames, samples: 1 })
     })
 }
 

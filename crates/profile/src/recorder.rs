@@ -16,7 +16,7 @@ use model::{
 
 use crate::{
     packets::{self, PerPacket},
-    tally::{Seen, StatTime, Tally},
+    tally::{Seen, SetApart, StatTime, Tally},
 };
 
 /// Where the kernel says which CPUs are online.
@@ -91,8 +91,8 @@ pub struct RecorderOptions {
     pub cpus: Option<CpuSet>,
     /// What a cost per packet is divided by.
     pub per_packet: PerPacket,
-    /// Leave out what a generator of live frames on this machine does itself.
-    pub without_generator: bool,
+    /// Who is kept out of the classes.
+    pub set_apart: SetApart,
     /// Keep whole stacks, for a flame graph.
     pub keep_stacks: bool,
     /// What the profile is to say about the machine.
@@ -106,11 +106,14 @@ pub struct Recording {
     pub profile: Profile,
     /// The sums, with the stacks if they were to be kept.
     pub tally: Tally,
+    /// What /proc/stat says about the sampled cores in the same time.
+    pub times: BTreeMap<u32, StatTime>,
 }
 
 /// What tells one thing that was seen from another.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
+    ours: bool,
     cpu: u32,
     comm: String,
     kernel: Vec<u64>,
@@ -232,8 +235,9 @@ impl Recorder {
     /// When the kernel refuses to read its tables.
     pub fn poll(&mut self) -> Result<(), RecordError> {
         let Some(samples) = &mut self.samples else { return Ok(()) };
-        for StackCount { cpu, comm, kernel, user, samples, .. } in samples.read()? {
-            *self.seen.entry(Key { cpu, comm, kernel, user }).or_default() += samples;
+        for StackCount { cpu, pid, comm, kernel, user, samples, .. } in samples.read()? {
+            let ours = pid == std::process::id();
+            *self.seen.entry(Key { ours, cpu, comm, kernel, user }).or_default() += samples;
         }
         if self.seen.len() > MOST_SEEN {
             let now = KernelSymbols::load(&Root::live()).ok();
@@ -267,15 +271,12 @@ impl Recorder {
         let mut about = Profile::new(self.begin.when.clone(), self.options.machine.clone(), self.options.frequency_hz);
         about.lost = self.lost;
         about.notes.extend(notes(&tally, expected, &times, &self.begin, &end));
-        Ok(Recording { profile: tally.profile(seconds, &times, packets, about), tally })
+        Ok(Recording { profile: tally.profile(seconds, &times, packets, about), tally, times })
     }
 }
 
 fn empty(options: &RecorderOptions) -> Tally {
-    let mut tally = Tally::new();
-    if options.without_generator {
-        tally = tally.without_generator();
-    }
+    let mut tally = Tally::new().setting_apart(options.set_apart);
     if options.keep_stacks {
         tally = tally.keeping_stacks();
     }
@@ -286,7 +287,8 @@ fn empty(options: &RecorderOptions) -> Tally {
 fn add_up(seen: &mut HashMap<Key, u64>, before: &KernelSymbols, after: Option<&KernelSymbols>, tally: &mut Tally) {
     for (key, samples) in seen.drain() {
         let frames = names(&key.kernel, before, after);
-        tally.add(&Seen { cpu: key.cpu, comm: &key.comm, frames, user: key.user, samples });
+        let Key { ours, cpu, ref comm, user, .. } = key;
+        tally.add(&Seen { ours, cpu, comm, frames, user, samples });
     }
 }
 
@@ -369,7 +371,7 @@ mod tests {
     #[test]
     fn what_is_added_up_is_forgotten() {
         let table = symbols("0000000000001000 T ip_rcv\n");
-        let key = |cpu| Key { cpu, comm: "ek".into(), kernel: vec![0x1010], user: false };
+        let key = |cpu| Key { ours: false, cpu, comm: "ek".into(), kernel: vec![0x1010], user: false };
         let mut seen = HashMap::from([(key(0), 3), (key(1), 4)]);
         let mut tally = Tally::new();
         add_up(&mut seen, &table, None, &mut tally);

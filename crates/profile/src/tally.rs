@@ -12,9 +12,16 @@ use crate::{
 /// Functions kept per class and in every list.
 const LISTED: usize = 40;
 
+/// Where the kernel takes the frames of an interface without NAPI.
+const BACKLOG: &str = "process_backlog";
+/// Packet work that is nobody's own: soft interrupts of the network, and NAPI in a kernel thread.
+const PACKETS: [&str; 4] = ["net_rx_action", "net_tx_action", "napi_threaded_poll", "napi_threaded_poll_loop"];
+
 /// Something that was seen a number of times.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Seen<'a> {
+    /// A thread of this process had its turn.
+    pub ours: bool,
     /// The CPU.
     pub cpu: u32,
     /// The thread's name.
@@ -25,6 +32,55 @@ pub struct Seen<'a> {
     pub user: bool,
     /// Samples.
     pub samples: u64,
+}
+
+/// Who shares a core with what is measured, and belongs to no class.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Party {
+    /// A generator of live frames on this machine.
+    Generator,
+    /// The end of a lab that takes what came through.
+    Receiver,
+    /// Programs that have nothing to do with the measurement, and the kernel's work for them.
+    Others,
+}
+
+/// Whose samples are set apart from the classes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SetApart {
+    /// Nobody's.
+    #[default]
+    Nobody,
+    /// What a generator of live frames does itself (see [`is_generator`]).
+    Generator,
+    /// Everything that is not the box of a lab.
+    Lab {
+        /// Frames end behind the box on the same core: its interface runs no NAPI, so that the backlog takes them.
+        receiver: bool,
+    },
+}
+
+impl SetApart {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Nobody => "nothing",
+            Self::Generator => "the traffic generator",
+            Self::Lab { .. } => "the lab around the box, and other programs",
+        }
+    }
+
+    /// Whose it is; none: it is measured.
+    fn party(self, seen: &Seen<'_>, class: Class) -> Option<Party> {
+        let has = |names: &[&str]| seen.frames.iter().any(|f| names.contains(&crate::rules::bare(f)));
+        match self {
+            Self::Nobody => None,
+            Self::Generator => is_generator(&seen.frames).then_some(Party::Generator),
+            Self::Lab { .. } if seen.ours && is_generator(&seen.frames) => Some(Party::Generator),
+            Self::Lab { receiver: true } if has(&[BACKLOG]) => Some(Party::Receiver),
+            Self::Lab { .. } if seen.ours || class == Class::Idle || has(&PACKETS) => None,
+            Self::Lab { .. } => Some(Party::Others),
+        }
+    }
 }
 
 /// What the kernel itself says about the time of a core, in percent.
@@ -39,10 +95,10 @@ pub struct StatTime {
 /// The sums.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    without_generator: bool,
+    set_apart: SetApart,
     keep_stacks: bool,
     cores: BTreeMap<u32, BTreeMap<Class, u64>>,
-    left_out: BTreeMap<u32, u64>,
+    left_out: BTreeMap<u32, BTreeMap<Party, u64>>,
     top: HashMap<(Class, String), u64>,
     locks: HashMap<(String, Class), (u64, u64)>,
     functions: HashMap<String, u64>,
@@ -57,10 +113,10 @@ impl Tally {
         Self::default()
     }
 
-    /// Leaves out of the classes what a generator of live frames does itself (see [`is_generator`]).
+    /// Keeps these samples out of the classes.
     #[must_use]
-    pub fn without_generator(self) -> Self {
-        Self { without_generator: true, ..self }
+    pub fn setting_apart(self, set_apart: SetApart) -> Self {
+        Self { set_apart, ..self }
     }
 
     /// Keeps whole stacks, for a flame graph.
@@ -73,14 +129,13 @@ impl Tally {
     pub fn add(&mut self, seen: &Seen<'_>) {
         let (cpu, n) = (seen.cpu, seen.samples);
         self.cores.entry(cpu).or_default();
-        if self.without_generator && is_generator(&seen.frames) {
-            *self.left_out.entry(cpu).or_default() += n;
+        let verdict = (!seen.user).then(|| classify(&seen.frames));
+        let class = verdict.as_ref().map_or(Class::User, |v| v.class);
+        if let Some(party) = self.set_apart.party(seen, class) {
+            *self.left_out.entry(cpu).or_default().entry(party).or_default() += n;
             return;
         }
-        let (class, name) = if seen.user {
-            (Class::User, seen.comm)
-        } else {
-            let verdict = classify(&seen.frames);
+        let (class, name) = if let Some(verdict) = verdict {
             self.by_caller += if verdict.by_caller { n } else { 0 };
             if let Some(LockUse { waiting, owner }) = verdict.lock {
                 let caller = verdict.function.unwrap_or("?").to_owned();
@@ -88,7 +143,9 @@ impl Tally {
                 *all += n;
                 *waited += if waiting { n } else { 0 };
             }
-            (verdict.class, self.add_functions(seen, verdict.class))
+            (class, self.add_functions(seen, class))
+        } else {
+            (class, seen.comm)
         };
         *self.cores.entry(cpu).or_default().entry(class).or_default() += n;
         *self.top.entry((class, name.to_owned())).or_default() += n;
@@ -113,13 +170,19 @@ impl Tally {
 
     /// Samples in all.
     pub fn samples(&self) -> u64 {
-        self.cores.values().flat_map(BTreeMap::values).sum::<u64>() + self.left_out.values().sum::<u64>()
+        let classed: u64 = self.cores.values().flat_map(BTreeMap::values).sum();
+        classed + self.left_out.values().flat_map(BTreeMap::values).sum::<u64>()
     }
 
     /// Samples of one CPU, filled-in idle ones included.
     pub fn samples_of(&self, cpu: u32) -> u64 {
-        let left = self.left_out.get(&cpu).copied().unwrap_or(0);
-        self.cores.get(&cpu).map_or(0, |c| c.values().sum::<u64>()) + left
+        self.cores.get(&cpu).map_or(0, |c| c.values().sum::<u64>()) + self.left_out_of(cpu)
+    }
+
+    /// The share of a core that `party` took, in percent of its time, of which `stat` says how much was stolen.
+    pub fn percent_apart(&self, cpu: u32, party: Party, stat: &BTreeMap<u32, StatTime>) -> f64 {
+        let n = self.left_out.get(&cpu).and_then(|parties| parties.get(&party)).copied().unwrap_or(0);
+        self.percent_of(cpu, n, stat)
     }
 
     /// Adds the samples that a deeply sleeping CPU did not give: of `expected` per CPU those that are missing, as far as the kernel
@@ -172,8 +235,9 @@ impl Tally {
             Class::ALL.into_iter().map(share).filter(|c| c.percent > 0.0 || c.samples > 0).collect();
         let last = |c: &ClassShare| (c.class >= Class::Unclassified).then_some(c.class);
         classes.sort_by(|a, b| last(a).cmp(&last(b)).then(b.percent.total_cmp(&a.percent)));
-        let left: u64 = self.left_out.values().sum();
-        let left_percent = of_all(self.left_out.iter().map(|(cpu, &n)| self.percent_of(*cpu, n, stat)).sum());
+        let left = self.samples() - self.cores.values().flat_map(BTreeMap::values).sum::<u64>();
+        let left_percent =
+            of_all(self.left_out.keys().map(|&cpu| self.percent_of(cpu, self.left_out_of(cpu), stat)).sum());
         Profile {
             seconds,
             samples: total,
@@ -183,7 +247,7 @@ impl Tally {
             locks: self.lock_callers(),
             functions: listed(self.functions.clone()),
             unnamed: listed(self.unnamed.clone()),
-            left_out: (left > 0).then(|| LeftOut { what: "the traffic generator".into(), percent: left_percent }),
+            left_out: (left > 0).then(|| LeftOut { what: self.set_apart.words().into(), percent: left_percent }),
             cores,
             ..about
         }
@@ -198,7 +262,7 @@ impl Tally {
         }
         CoreProfile {
             cpu,
-            samples: counts.values().sum::<u64>() + self.left_out.get(&cpu).copied().unwrap_or(0),
+            samples: counts.values().sum::<u64>() + self.left_out_of(cpu),
             percent,
             stat_idle_percent: time.idle_percent,
             stat_steal_percent: time.steal_percent,
@@ -207,10 +271,12 @@ impl Tally {
 
     /// `n` samples of a core as a share of its time: no sample is taken in time that was stolen.
     fn percent_of(&self, cpu: u32, n: u64, stat: &BTreeMap<u32, StatTime>) -> f64 {
-        let of_core = self.cores.get(&cpu).map_or(0, |c| c.values().sum::<u64>());
-        let all = of_core + self.left_out.get(&cpu).copied().unwrap_or(0);
         let steal = stat.get(&cpu).map_or(0.0, |t| t.steal_percent);
-        (100.0 - steal) * n as f64 / all.max(1) as f64
+        (100.0 - steal) * n as f64 / self.samples_of(cpu).max(1) as f64
+    }
+
+    fn left_out_of(&self, cpu: u32) -> u64 {
+        self.left_out.get(&cpu).map_or(0, |parties| parties.values().sum())
     }
 
     fn lock_callers(&self) -> Vec<LockCaller> {
@@ -275,7 +341,7 @@ mod tests {
     use super::*;
 
     fn seen<'a>(cpu: u32, frames: &[&'a str], samples: u64) -> Seen<'a> {
-        Seen { cpu, comm: "napi/eth0-3", frames: frames.to_vec(), user: false, samples }
+        Seen { ours: false, cpu, comm: "napi/eth0-3", frames: frames.to_vec(), user: false, samples }
     }
 
     fn empty() -> Profile {
@@ -344,7 +410,7 @@ mod tests {
         assert!(
             is_generator(&cleanup) && !is_generator(&["page_pool_put_unrefed_netmem", "veth_xdp_rcv_one", "veth_poll"])
         );
-        let mut tally = Tally::new().without_generator().keeping_stacks();
+        let mut tally = Tally::new().setting_apart(SetApart::Generator).keeping_stacks();
         tally.add(&seen(0, &own, 3));
         tally.add(&seen(0, &served, 1));
         let profile = tally.profile(1.0, &BTreeMap::new(), None, empty());
@@ -352,5 +418,31 @@ mod tests {
         assert_eq!(profile.left_out.unwrap().percent, 75.0);
         let stacks: Vec<_> = tally.stacks().collect();
         assert_eq!(stacks, [("napi/eth0-3;xdp_test_run_batch.constprop.0;handle_softirqs;net_rx_action;ip_rcv", 1)]);
+    }
+
+    #[test]
+    fn the_lab_itself_is_told_from_the_box() {
+        let lab = |receiver| Tally::new().setting_apart(SetApart::Lab { receiver });
+        let ours = |frames: &[&'static str], samples| Seen { ours: true, ..seen(1, frames, samples) };
+        let mut tally = lab(true);
+        let of_box = ["fib_table_lookup", "ip_rcv", "veth_poll", "__napi_poll", "napi_threaded_poll_loop", "kthread"];
+        tally.add(&seen(1, &of_box, 5));
+        tally.add(&seen(1, &["ip_rcv_core", "process_backlog", "net_rx_action", "handle_softirqs"], 3));
+        tally.add(&ours(&["veth_xdp_xmit", "xdp_test_run_batch", "bpf_test_run_xdp_live"], 2));
+        tally.add(&Seen { user: true, ..ours(&[], 1) });
+        tally.add(&Seen { user: true, ..seen(1, &[], 4) });
+        tally.add(&seen(1, &["filemap_read", "ksys_read"], 4));
+        tally.add(&seen(1, &["pv_native_safe_halt", "do_idle"], 1));
+        let stat = BTreeMap::from([(1, StatTime { idle_percent: 5.0, steal_percent: 20.0 })]);
+        let percent = |party| tally.percent_apart(1, party, &stat);
+        assert_eq!([percent(Party::Generator), percent(Party::Receiver), percent(Party::Others)], [8.0, 12.0, 32.0]);
+        let profile = tally.profile(1.0, &stat, None, empty());
+        let want = [(Class::Ip, 20.0), (Class::User, 4.0), (Class::Idle, 4.0), (Class::Steal, 20.0)];
+        assert_eq!(profile.cores[0].percent, BTreeMap::from(want));
+        // Where nothing is behind the box, the backlog is its own.
+        let mut tally = lab(false);
+        tally.add(&seen(1, &["ip_rcv_core", "process_backlog", "net_rx_action"], 3));
+        assert_eq!(tally.percent_apart(1, Party::Receiver, &stat), 0.0);
+        assert_eq!(tally.percent_apart(7, Party::Receiver, &stat), 0.0);
     }
 }

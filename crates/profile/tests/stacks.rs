@@ -23,7 +23,11 @@ fn parse(text: &str) -> Vec<Expected<'_>> {
         let class = Class::from_key(words.next()?)?;
         let comm = words.next()?;
         let frames: Vec<&str> = words.next().map(|f| f.split(';').collect()).unwrap_or_default();
-        Some(Expected { line: i + 1, class, seen: Seen { cpu: 0, comm, user: frames.is_empty(), frames, samples } })
+        Some(Expected {
+            line: i + 1,
+            class,
+            seen: Seen { ours: false, cpu: 0, comm, user: frames.is_empty(), frames, samples },
+        })
     };
     text.lines().enumerate().map(|l| parse(l).unwrap_or_else(|| panic!("line {}: {}", l.0 + 1, l.1))).collect()
 }

@@ -14,7 +14,7 @@ use crate::Look;
 pub struct ProfileView {
     /// A column for every core, however wide the table becomes.
     pub per_core: bool,
-    /// The dearest functions of each class, and those that no rule names.
+    /// The most expensive functions of each class, and those that no rule names.
     pub verbose: bool,
     /// So many functions, whatever their class; 0 for none.
     pub functions: usize,
@@ -200,7 +200,7 @@ fn dearest(profile: &Profile, look: Look) -> String {
         let name = |f: &Named| format!("{} {}", f.name, of_samples(profile, f.samples));
         vec![c.class.name().to_owned(), c.top.iter().take(PER_CLASS).map(name).collect::<Vec<_>>().join(", ")]
     });
-    look.table(&["CLASS", "DEAREST FUNCTIONS, OF ALL TIME"], rows)
+    look.table(&["CLASS", "TOP FUNCTIONS, OF ALL TIME"], rows)
 }
 
 fn unnamed(profile: &Profile) -> String {

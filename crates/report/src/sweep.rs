@@ -13,8 +13,8 @@ use crate::Look;
 /// Classes with a column of their own, besides idle.
 const COLUMNS: usize = 4;
 /// The heading of the table of costs.
-pub(crate) const COSTS_OF_WHAT: &str = "CPU time of the box's core per packet that came out, in nanoseconds, over the steps in which at \
-     least half of the most came out";
+pub(crate) const COSTS_OF_WHAT: &str =
+    "CPU time of the box's core per packet that came out, in nanoseconds, at the ceiling: mean (lowest-highest)";
 /// Rows of the table of costs.
 const COSTS: usize = 8;
 
@@ -33,7 +33,7 @@ pub fn sweep_text(sweep: &Sweep, look: Look) -> String {
     }
     if let [standard, optimised] = &sweep.setups[..] {
         let _ = write!(out, "\n{}", look.paragraph(COSTS_OF_WHAT));
-        let rows = costs(sweep).into_iter().map(|(class, a, b)| vec![class, format!("{a:.0}"), format!("{b:.0}")]);
+        let rows = costs(sweep).into_iter().map(|(class, a, b)| vec![class, range(a), range(b)]);
         let heads =
             ["CLASS", &format!(">{}", standard.key.to_uppercase()), &format!(">{}", optimised.key.to_uppercase())];
         out.push_str(&look.table(&heads, rows));
@@ -94,22 +94,46 @@ pub(crate) fn dearest(sweep: &Sweep, n: usize) -> Vec<Class> {
     classes.into_iter().map(|(class, _)| class).collect()
 }
 
-/// Nanoseconds per packet that came out, by class and in all, standard and optimised, dearest first.
-pub(crate) fn costs(sweep: &Sweep) -> Vec<(String, f64, f64)> {
+/// Lowest, mean and highest nanoseconds per packet.
+pub(crate) type Range = [f64; 3];
+
+/// A cost and its range.
+pub(crate) fn range([low, mean, high]: Range) -> String {
+    format!("{mean:.0} ({low:.0}-{high:.0})")
+}
+
+/// Nanoseconds per packet at the ceiling, by class and in all, standard and optimised, dearest first.
+pub(crate) fn costs(sweep: &Sweep) -> Vec<(String, Range, Range)> {
     let [a, b] = &sweep.setups[..] else { return Vec::new() };
     let row = |name: &str, percent: &dyn Fn(&Step) -> f64| {
-        (name.to_owned(), a.ns_per_packet(sweep.box_cores, percent), b.ns_per_packet(sweep.box_cores, percent))
+        let both = a.ns_per_packet(sweep.box_cores, percent).zip(b.ns_per_packet(sweep.box_cores, percent));
+        both.map(|(a, b)| (name.to_owned(), a, b))
     };
     let busy = Class::ALL.into_iter().filter(|c| c.is_busy());
-    let mut rows: Vec<(String, f64, f64)> =
-        busy.map(|c| row(c.name(), &|step| step.percent(c))).filter(|(_, a, b)| a.max(*b) >= 0.5).collect();
-    rows.sort_by(|x, y| y.1.max(y.2).total_cmp(&x.1.max(x.2)));
+    let mut rows: Vec<_> =
+        busy.filter_map(|c| row(c.name(), &|step| step.percent(c))).filter(|(_, a, b)| a[1].max(b[1]) >= 0.5).collect();
+    rows.sort_by(|x, y| y.1[1].max(y.2[1]).total_cmp(&x.1[1].max(x.2[1])));
     if rows.len() > COSTS {
-        let rest = rows.split_off(COSTS).into_iter().fold((0.0, 0.0), |sum, (_, a, b)| (sum.0 + a, sum.1 + b));
-        rows.push(("other classes".into(), rest.0, rest.1));
+        let shown: Vec<String> = rows.drain(..COSTS).map(|(name, ..)| name).collect();
+        let is_rest = |class: &Class| class.is_busy() && !shown.iter().any(|name| name == class.name());
+        let rest = |step: &Step| Class::ALL.into_iter().filter(is_rest).map(|c| step.percent(c)).sum::<f64>();
+        rows = shown
+            .iter()
+            .filter_map(|name| {
+                let class = Class::ALL.into_iter().find(|c| c.name() == name)?;
+                row(name, &|step| step.percent(class))
+            })
+            .chain(row("other classes", &rest))
+            .collect();
     }
-    rows.push(row("all", &Step::busy_percent));
+    rows.extend(row("all", &Step::busy_percent));
     rows
+}
+
+/// What the searches for a ceiling found.
+fn ceilings(setup: &Setup) -> String {
+    let found: Vec<String> = setup.ceilings_pps.iter().map(|&pps| units::pps(pps)).collect();
+    format!("{} {} ({})", setup.name, units::pps(setup.ceiling_pps), found.join(", "))
 }
 
 /// What a reader must know to judge the figures.
@@ -145,6 +169,7 @@ pub(crate) fn conditions(sweep: &Sweep) -> Vec<(&'static str, String)> {
             ),
         ),
         ("Samples", format!("{} a second of the box's core", sweep.frequency_hz)),
+        ("Ceilings", sweep.setups.iter().map(ceilings).collect::<Vec<_>>().join("; ")),
     ];
     conditions.extend(sweep.notes.iter().map(|note| ("Note", note.clone())));
     conditions
@@ -167,6 +192,7 @@ mod tests {
             generator_percent: 7.0,
             receiver_percent: 9.0,
             others_percent: 39.0,
+            stat_idle_percent: 10.0,
             samples: 1000,
             lost_samples: 0,
         };
@@ -176,6 +202,8 @@ mod tests {
             what: "x".into(),
             settings: Vec::new(),
             ceiling_pps: 1e5,
+            ceilings_pps: vec![1e5],
+            at_ceiling: Vec::new(),
             steps: vec![step],
         };
         let text = steps(&setup, &[Class::Ethernet, Class::Ip], Look::plain(200));

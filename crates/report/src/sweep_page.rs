@@ -28,7 +28,7 @@ struct Page<'a> {
     sweep: &'a Sweep,
     panels: Vec<(&'a Setup, String)>,
     legend: Vec<(String, &'static str)>,
-    costs: Vec<(String, f64, f64)>,
+    costs: Vec<(String, sweep::Range, sweep::Range)>,
     costs_of_what: &'static str,
     published_title: &'static str,
     conditions: Vec<(&'static str, String)>,
@@ -168,6 +168,10 @@ impl Page<'_> {
 
     fn whole(&self, value: &f64) -> String {
         format!("{value:.0}")
+    }
+
+    fn range(&self, range: &sweep::Range) -> String {
+        sweep::range(*range)
     }
 
     /// A share of the box's own work, of the lab, and idle, in percent.

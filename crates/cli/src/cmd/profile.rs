@@ -22,7 +22,7 @@ use model::{
     profile::{Profile, SCHEMA},
     schema::Document,
 };
-use profile::{PerPacket, Recorder, RecorderOptions, Recording, compare, flame_graph};
+use profile::{PerPacket, Recorder, RecorderOptions, Recording, SetApart, compare, flame_graph};
 use report::{Look, ProfileView, comparison_text, profile_text};
 use sys::privilege::{self, Capability};
 
@@ -41,8 +41,8 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// Show what the CPU time goes to, by class of work: memory management, interrupts, IP, netfilter, locks …
 ///
-/// Samples the kernel's stacks on a software clock, which works in virtual machines too, and sorts them into classes: in all, per core,
-/// and in nanoseconds per packet while there is traffic.
+/// Example: `evenkeel profile -d 10s --per eth0`. It samples the kernel's stacks on a software clock, which works in virtual machines
+/// too, and sorts them into classes: in all, per core, and in nanoseconds per packet while there is traffic.
 #[derive(Debug, Args)]
 pub(crate) struct ProfileArgs {
     /// How long to sample: 5, 5s, 500ms or 2m. Ctrl-C ends it earlier.
@@ -54,28 +54,28 @@ pub(crate) struct ProfileArgs {
     /// The CPUs to sample, such as 0-3,8 [default: all that are online].
     #[arg(long, value_name = "LIST")]
     cpus: Option<CpuSet>,
-    /// Divide by the packets of these interfaces [default: those of all that carry traffic].
+    /// Divide by the packets of these interfaces [default: of all that carry traffic].
     #[arg(long, value_name = "INTERFACE", value_delimiter = ',')]
     per: Vec<String>,
     /// A column for every core.
     #[arg(long)]
     per_core: bool,
-    /// Show the dearest functions of each class, and those that no rule names.
+    /// Show the most expensive functions of each class, and the functions that no rule names.
     #[arg(long, short)]
     verbose: bool,
-    /// List the N dearest functions, whatever their class.
+    /// List the N most expensive functions, whatever their class.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u8>("a number of functions", "10", 0..=40))]
     top: u8,
     /// Print JSON (schema evenkeel.profile/1; with --compare evenkeel.profile.compare/1).
     #[arg(long)]
     json: bool,
-    /// Write the profile as JSON to this file, too.
+    /// Also write the profile as JSON to this file.
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Draw a flame graph, coloured by class.
     #[arg(long, value_name = "FILE.svg")]
     flamegraph: Option<PathBuf>,
-    /// Measure nothing: lay two saved profiles side by side.
+    /// Compare two saved profiles; measure nothing.
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["cpus", "per", "per_core", "verbose", "save", "flamegraph"])]
     compare: Option<Vec<PathBuf>>,
 }
@@ -105,12 +105,12 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Outcome, Failure> {
     let (save, drawing) = (out(&args.save)?, out(&args.flamegraph)?);
     let host = Host::read(&Root::live())?;
     let per_packet = if args.per.is_empty() { PerPacket::Auto } else { PerPacket::Interfaces(args.per.clone()) };
-    let Recording { profile, tally } = record(
+    let Recording { profile, tally, .. } = record(
         RecorderOptions {
             frequency_hz: args.frequency,
             cpus: args.cpus.clone(),
             per_packet,
-            without_generator: false,
+            set_apart: SetApart::Nobody,
             keep_stacks: args.flamegraph.is_some(),
             machine: describe_machine(&host),
         },

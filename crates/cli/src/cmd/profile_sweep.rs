@@ -36,7 +36,7 @@ const CAPABILITIES: [Capability; 6] = [
     Capability::CAP_SYSLOG,
 ];
 
-/// Show what the CPU time goes to, by class of work: memory management, interrupts, IP, netfilter, locks …
+/// Show what the CPU time goes to: memory management, interrupts, IP, netfilter, locks …
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ProfileVerb {
@@ -51,10 +51,12 @@ enum Sub {
     Sweep(SweepArgs),
 }
 
-/// Drive a lab box through rising load, in a standard and in an optimised configuration, and show what its CPU time goes to.
+/// Load a lab box step by step, in a standard and in an optimised configuration, and show what its CPU time goes to.
 ///
-/// Everything happens in network namespaces made for it; nothing else is touched and nothing stays. The ceilings are measured
-/// first; then each load up to 110 % of the better one is offered to both configurations in turn.
+/// Example: `evenkeel profile sweep --box filter --html sweep.html`. It works in network namespaces of its own, and removes them.
+///
+/// It searches the ceiling of both configurations first, in turn, `--repeats` times each. Then it offers loads up to 110 % of the better
+/// ceiling to both.
 #[derive(Debug, Args)]
 struct SweepArgs {
     /// The box.
@@ -63,6 +65,9 @@ struct SweepArgs {
     /// How many loads (1 to 50).
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = number::<u32>("a number of loads", "10", 1..=50))]
     steps: u32,
+    /// How often to search each ceiling (1 to 20). Fewer than 3 give no verdict.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = number::<u32>("a number of repeats", "5", 1..=20))]
+    repeats: u32,
     /// Seconds per load and configuration (0.2 to 60).
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = number::<f64>("a number of seconds", "1", ..))]
     seconds: f64,
@@ -135,7 +140,8 @@ impl SweepArgs {
         };
         let what = self.what.choice();
         let compared = sweep::configurations(what).to_vec();
-        Ok(SweepConfig { what, steps: self.steps, duration: Duration::from_secs_f64(self.seconds), cpus, compared })
+        let duration = Duration::from_secs_f64(self.seconds);
+        Ok(SweepConfig { what, steps: self.steps, duration, repeats: self.repeats, cpus, compared })
     }
 
     fn run(&self) -> Result<Outcome, Failure> {
@@ -151,7 +157,7 @@ impl SweepArgs {
         }
         let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let mut progress = Progress::new();
-        let done = sweep::run(&config, &host, (when, describe_machine(&host)), &stop, &mut progress)?;
+        let done = sweep::run(&config, (when, describe_machine(&host)), &stop, &mut progress)?;
         progress.bar.finish_and_clear();
         let Some(sweep) = done else {
             drop(page);

@@ -1,7 +1,7 @@
 //! What the CPU time of a stage goes to: stacks sampled within the measured window.
 
 use model::run::Work;
-use profile::{RecordError, Recorder, RecorderOptions};
+use profile::{RecordError, Recorder, RecorderOptions, SetApart};
 
 /// Samples per second and CPU: enough to tell the dearest classes, too few to be felt.
 const FREQUENCY_HZ: u32 = 199;
@@ -15,7 +15,7 @@ impl Sampling {
     pub(crate) fn prepare() -> Self {
         Self(Recorder::with(RecorderOptions {
             frequency_hz: FREQUENCY_HZ,
-            without_generator: true,
+            set_apart: SetApart::Generator,
             ..RecorderOptions::default()
         }))
     }

@@ -13,13 +13,7 @@ pub enum SweepError {
     Traffic(#[from] traffic::TrafficError),
     /// The sampling failed.
     #[error(transparent)]
-    Profile(#[from] bpf::ProfileError),
-    /// There are no names for the samples.
-    #[error(transparent)]
-    Symbols(#[from] host::symbols::SymbolError),
-    /// The load of the cores cannot be read.
-    #[error(transparent)]
-    Counters(#[from] host::counters::CountersError),
+    Record(#[from] crate::RecordError),
     /// The receiver of a capture failed.
     #[error(transparent)]
     Port(#[from] port::PortError),
@@ -34,9 +28,7 @@ pub enum SweepError {
         source: std::io::Error,
     },
     /// Nothing at all came through the box.
-    #[error(
-        "nothing came out of the {0} when its ceiling was to be measured, although the generator ran: there is nothing to sweep"
-    )]
+    #[error("the generator ran, but no load came through the {0} without loss: there is nothing to sweep")]
     Nothing(String),
     /// No CPU is left.
     #[error("a sweep needs at least one CPU")]
@@ -51,9 +43,7 @@ impl Classified for SweepError {
         match self {
             Self::Lab(e) => e.class(),
             Self::Traffic(e) => e.class(),
-            Self::Profile(e) => e.class(),
-            Self::Symbols(e) => e.class(),
-            Self::Counters(e) => e.class(),
+            Self::Record(e) => e.class(),
             Self::Port(e) => e.class(),
             Self::NoCpu => ErrorClass::Usage,
             Self::Pin { .. } | Self::Nothing(_) => ErrorClass::Lacking,

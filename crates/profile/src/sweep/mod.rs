@@ -6,7 +6,8 @@ mod error;
 mod offer;
 mod plan;
 mod run;
-mod sample;
+mod search;
+mod verdict;
 mod words;
 
 pub use error::SweepError;

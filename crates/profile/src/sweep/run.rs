@@ -1,38 +1,40 @@
-//! Carries a sweep out: the ceilings first, then step by step, the configurations in turn at each load.
+//! Carries a sweep out: the ceilings first, then step by step, the configurations in turn at each repeat and load.
 
 use std::{
+    ops::Range,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use host::{
-    counters::{self, delta},
-    picture::Host,
-};
 use lab::{BoxKind, BoxSpec, Lab, TestBox};
 use model::{
     CpuSet,
-    profile::Class,
     run::{Generator, Machine},
     sources,
     sweep::{Setup, Step, Sweep},
 };
 
+use crate::{Party, PerPacket, Recorder, RecorderOptions, SetApart};
+
 use super::{
     SweepError,
-    bed::Bed,
+    bed::{Bed, Counts},
     offer::{FLOWS, FRAME, offer},
     plan::{Configuration, Cores, SweepBox, rates},
-    sample::{FREQUENCY_HZ, Sampler},
-    words,
+    search::{LOSS_GOAL, RESOLUTION, Trial, search},
+    verdict, words,
 };
+
+/// Samples per second: no divisor of the kernel's tick.
+const FREQUENCY_HZ: u32 = 997;
 
 /// How long the load is on before a measurement begins.
 const WARM_UP: Duration = Duration::from_millis(150);
 /// The longest slice of a pause between two looks at the stop flag.
 const SLICE: Duration = Duration::from_millis(50);
-/// A ceiling is measured for so long at most.
+/// A trial of a search takes so long at most, and so does the generator's ceiling.
+const TRIAL: Duration = Duration::from_millis(300);
 const CEILING: Duration = Duration::from_secs(1);
 
 /// What the user asked for.
@@ -44,6 +46,8 @@ pub struct SweepConfig {
     pub steps: u32,
     /// How long each is measured.
     pub duration: Duration,
+    /// How often each ceiling is searched.
+    pub repeats: u32,
     /// The CPUs to use.
     pub cpus: CpuSet,
     /// What is compared: usually the [`configurations`](super::configurations) of the box.
@@ -54,6 +58,11 @@ pub struct SweepConfig {
 pub trait Watch {
     /// A measurement begins: what, its number, how many there are.
     fn begins(&mut self, what: &str, number: usize, of: usize);
+
+    /// A load was measured, in this time.
+    fn measured(&mut self, step: &Step, time: Range<Instant>) {
+        let _ = (step, time);
+    }
 }
 
 /// Measures ceilings and steps. `stop` ends it early, with none.
@@ -62,7 +71,6 @@ pub trait Watch {
 /// What the lab, the generator or the sampling lack.
 pub fn run(
     config: &SweepConfig,
-    host: &Host,
     (when, machine): (String, Machine),
     stop: &AtomicBool,
     watch: &mut impl Watch,
@@ -70,40 +78,30 @@ pub fn run(
     let cores = Cores::split(&config.cpus).ok_or(SweepError::NoCpu)?;
     let lab = Lab::new("sweep")?;
     let compared = &config.compared;
-    let total = 1 + compared.len() * (1 + config.steps as usize);
-    let mut number = 0;
-    let mut begin = |what: &str| {
-        number += 1;
-        watch.begins(what, number, total);
-        !stop.load(Ordering::Relaxed)
-    };
-    if !begin("ceiling of the generator") {
+    let total = 1 + compared.len() * (2 * config.repeats + config.steps) as usize;
+    let mut progress = Progress { watch, number: 0, total, stop };
+    if !progress.begin("ceiling of the generator") {
         return Ok(None);
     }
-    let short = config.duration.min(CEILING);
-    let generator = generator_ceiling(&lab, &cores, short, stop)?;
-    let mut measure = Measure { host, cores: &cores, stop, sampler: Sampler::start(cores.of_box)? };
+    let generator = generator_ceiling(&lab, &cores, config.duration.min(CEILING), stop)?;
+    let measure = Measure { cores: &cores, stop, duration: config.duration };
     let mut under_test = Vec::new();
     for configuration in compared {
-        if !begin(&format!("ceiling, {}", configuration.name)) {
-            return Ok(None);
-        }
-        let bed = Bed::build(&lab, configuration, &cores)?;
-        let ceiling_pps = measure.step(&bed, None, short)?.forwarded_pps;
-        let setup = setup(configuration, ceiling_pps);
-        under_test.push((bed, setup));
+        under_test.push((Bed::build(&lab, configuration, &cores)?, setup(configuration)));
+    }
+    if !ceilings(&measure, config.repeats, &mut under_test, &mut progress)? {
+        return Ok(None);
     }
     let best = under_test.iter().map(|(_, s)| s.ceiling_pps).fold(0.0, f64::max);
-    if best <= 0.0 && !stop.load(Ordering::Relaxed) {
+    if best <= 0.0 {
         return Err(SweepError::Nothing(config.what.name().into()));
     }
     for pps in rates(best, config.steps) {
         for (bed, setup) in &mut under_test {
-            if !begin(&format!("{}, {}", setup.name, model::units::pps(pps))) {
+            if !progress.begin(&format!("{}, {}", setup.name, model::units::pps(pps))) {
                 return Ok(None);
             }
-            let step = measure.step(bed, Some(pps), config.duration)?;
-            setup.ceiling_pps = setup.ceiling_pps.max(step.forwarded_pps);
+            let step = measure.step(bed, pps, progress.watch)?;
             setup.steps.push(step);
         }
     }
@@ -111,10 +109,14 @@ pub fn run(
         return Ok(None);
     }
     let mut setups = Vec::new();
-    for (bed, setup) in under_test {
+    for (bed, mut setup) in under_test {
         bed.finish()?;
+        // The figure of the headline is in the table.
+        setup.steps.extend(verdict::median_step(&setup.at_ceiling).cloned());
+        setup.steps.sort_by(|a, b| a.wanted_pps.total_cmp(&b.wanted_pps));
         setups.push(setup);
     }
+    let gain = verdict::gain(&setups);
     let arrangement = cores.arrangement(config.what);
     Ok(Some(Sweep {
         when,
@@ -126,23 +128,86 @@ pub fn run(
         seconds_per_step: config.duration.as_secs_f64(),
         frequency_hz: FREQUENCY_HZ,
         box_cores: 1,
+        loss_goal: LOSS_GOAL,
+        gain,
         notes: words::notes(config.what, &arrangement, &setups),
         arrangement,
         generator,
-        conclusion: words::conclusion(config.what, &setups),
+        conclusion: words::conclusion(config.what, &setups, gain.as_ref()),
         setups,
         sources: if config.what == SweepBox::Router { sources::router_figures() } else { Vec::new() },
     }))
 }
 
-fn setup(configuration: &Configuration, ceiling_pps: f64) -> Setup {
+fn setup(configuration: &Configuration) -> Setup {
     Setup {
         key: configuration.key.into(),
         name: configuration.name.into(),
         what: configuration.what.into(),
         settings: configuration.settings(),
-        ceiling_pps,
+        ceiling_pps: 0.0,
+        ceilings_pps: Vec::new(),
+        at_ceiling: Vec::new(),
         steps: Vec::new(),
+    }
+}
+
+/// Searches the ceilings, the configurations in turn, and then measures at each of them as often. Whether it was not interrupted.
+fn ceilings<W: Watch>(
+    measure: &Measure<'_>,
+    repeats: u32,
+    under_test: &mut [(Bed, Setup)],
+    progress: &mut Progress<'_, W>,
+) -> Result<bool, SweepError> {
+    for round in 1..=repeats {
+        for (bed, setup) in &mut *under_test {
+            if !progress.begin(&format!("ceiling, {}, {round} of {repeats}", setup.name)) {
+                return Ok(false);
+            }
+            // A flood tells where to begin, and nothing else.
+            let start = match setup.ceilings_pps.last() {
+                Some(&found) => found / RESOLUTION.powi(3),
+                None => measure.trial(bed, None)?.forwarded_pps,
+            };
+            let found = search(start, |pps| -> Result<_, SweepError> {
+                let seen = measure.trial(bed, Some(pps))?;
+                Ok((!measure.stop.load(Ordering::Relaxed)).then_some(seen))
+            })?;
+            let Some(found) = found else { return Ok(false) };
+            setup.ceilings_pps.push(found);
+        }
+    }
+    for (_, setup) in &mut *under_test {
+        let mut sorted = setup.ceilings_pps.clone();
+        sorted.sort_by(f64::total_cmp);
+        setup.ceiling_pps = verdict::median(&sorted).unwrap_or(0.0);
+    }
+    for round in 1..=repeats {
+        for (bed, setup) in under_test.iter_mut().filter(|(_, s)| s.ceiling_pps > 0.0) {
+            if !progress.begin(&format!("at the ceiling, {}, {round} of {repeats}", setup.name)) {
+                return Ok(false);
+            }
+            let step = measure.step(bed, setup.ceiling_pps / RESOLUTION, progress.watch)?;
+            setup.at_ceiling.push(step);
+        }
+    }
+    Ok(true)
+}
+
+/// Counts what has begun.
+struct Progress<'a, W> {
+    watch: &'a mut W,
+    number: usize,
+    total: usize,
+    stop: &'a AtomicBool,
+}
+
+impl<W: Watch> Progress<'_, W> {
+    /// Tells what begins now; false if it is not to begin.
+    fn begin(&mut self, what: &str) -> bool {
+        self.number += 1;
+        self.watch.begins(what, self.number, self.total);
+        !self.stop.load(Ordering::Relaxed)
     }
 }
 
@@ -172,49 +237,69 @@ fn generator_ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &Atomic
 
 /// What every step needs.
 struct Measure<'a> {
-    host: &'a Host,
     cores: &'a Cores,
     stop: &'a AtomicBool,
-    sampler: Sampler,
+    duration: Duration,
 }
 
 impl Measure<'_> {
-    /// Offers `pps` (none: as many as go) to the box and measures for `duration`.
-    fn step(&mut self, bed: &Bed, pps: Option<f64>, duration: Duration) -> Result<Step, SweepError> {
-        let (host, stop, cpu) = (self.host, self.stop, self.cores.of_box);
-        let sampler = &mut self.sampler;
-        let window = || -> Result<_, SweepError> {
-            pause(WARM_UP, stop);
-            let mut load = counters::Sampler::open()?;
-            let load_before = load.read()?;
-            sampler.begin()?;
+    /// Offers `pps` (none: as many as go) to the box for a short time, and counts.
+    fn trial(&self, bed: &Bed, pps: Option<f64>) -> Result<Trial, SweepError> {
+        let window = || -> Result<Trial, SweepError> {
+            pause(WARM_UP, self.stop);
             let before = bed.counts()?;
-            pause(duration, stop);
-            let after = bed.counts()?;
-            let samples = sampler.end(bed.has_receiver())?;
-            let cores = delta(host, &load_before, &load.read()?).cores;
-            let steal = cores.iter().find(|c| c.load.cpu == cpu).map_or(0.0, |c| c.load.steal_percent);
-            Ok((after.rates(&before), samples, steal))
+            pause(self.duration.min(TRIAL), self.stop);
+            Ok(trial(&before, &bed.counts()?))
         };
-        let ((offered_pps, forwarded_pps), samples, steal) = offer(&bed.made, self.cores.generator, pps, window)??;
-        let mut classes: std::collections::BTreeMap<Class, f64> =
-            samples.classes.iter().map(|(&class, &n)| (class, samples.percent(n, steal))).collect();
-        if steal > 0.0 {
-            classes.insert(Class::Steal, steal);
-        }
-        Ok(Step {
-            wanted_pps: pps.unwrap_or(offered_pps),
-            offered_pps,
-            forwarded_pps,
-            loss_ratio: if offered_pps > 0.0 { (1.0 - forwarded_pps / offered_pps).max(0.0) } else { 0.0 },
-            classes,
-            generator_percent: samples.percent(samples.generator, steal),
-            receiver_percent: samples.percent(samples.receiver, steal),
-            others_percent: samples.percent(samples.others, steal),
-            samples: samples.total(),
-            lost_samples: samples.lost,
-        })
+        offer(&bed.made, self.cores.generator, pps, window)?
     }
+
+    /// Offers `pps` to the box, counts, and samples what the box's core does meanwhile.
+    fn step(&self, bed: &Bed, pps: f64, watch: &mut impl Watch) -> Result<Step, SweepError> {
+        let cpu = self.cores.of_box;
+        let mut recorder = Recorder::with(RecorderOptions {
+            frequency_hz: FREQUENCY_HZ,
+            cpus: Some([cpu].into_iter().collect()),
+            per_packet: PerPacket::default(),
+            set_apart: SetApart::Lab { receiver: bed.has_receiver() },
+            ..RecorderOptions::default()
+        })?;
+        let window = || -> Result<_, SweepError> {
+            pause(WARM_UP, self.stop);
+            recorder.restart()?;
+            let begun = Instant::now();
+            let before = bed.counts()?;
+            pause(self.duration, self.stop);
+            let after = bed.counts()?;
+            let ended = Instant::now();
+            recorder.stop()?;
+            Ok((trial(&before, &after), begun..ended))
+        };
+        let (seen, time) = offer(&bed.made, self.cores.generator, Some(pps), window)??;
+        let recording = recorder.finish_with(None)?;
+        let core = recording.profile.cores.iter().find(|c| c.cpu == cpu);
+        let apart = |party| recording.tally.percent_apart(cpu, party, &recording.times);
+        let step = Step {
+            wanted_pps: pps,
+            offered_pps: seen.offered_pps,
+            forwarded_pps: seen.forwarded_pps,
+            loss_ratio: seen.loss_ratio(),
+            classes: core.map(|c| c.percent.clone()).unwrap_or_default(),
+            generator_percent: apart(Party::Generator),
+            receiver_percent: apart(Party::Receiver),
+            others_percent: apart(Party::Others),
+            stat_idle_percent: core.map_or(0.0, |c| c.stat_idle_percent),
+            samples: core.map_or(0, |c| c.samples),
+            lost_samples: recording.profile.lost,
+        };
+        watch.measured(&step, time);
+        Ok(step)
+    }
+}
+
+fn trial(before: &Counts, after: &Counts) -> Trial {
+    let (offered_pps, forwarded_pps) = after.rates(before);
+    Trial { offered_pps, forwarded_pps }
 }
 
 /// Sleeps, but not longer than until `stop` is set.

@@ -3,53 +3,69 @@
 use model::{
     profile::Class,
     run::{Arrangement, Sharing},
-    sweep::{Setup, Step},
+    sweep::{Gain, Setup, Step},
     units,
 };
 
-use super::SweepBox;
+use super::{SweepBox, search::LOSS_GOAL, verdict};
 
 /// Classes named in the conclusion.
 const NAMED: usize = 3;
 
-/// From where to where, and which classes became dearer or cheaper per packet.
-pub(super) fn conclusion(what: SweepBox, setups: &[Setup]) -> String {
-    let [standard, optimised] = setups else { return "Nothing was measured.".into() };
-    let gain = optimised.ceiling_pps / standard.ceiling_pps.max(1.0) - 1.0;
-    let mut text = format!(
-        "The {what} lets {} through ({}) and {} ({}): {:+.0} %.",
-        units::pps(standard.ceiling_pps),
-        standard.name,
-        units::pps(optimised.ceiling_pps),
-        optimised.name,
-        100.0 * gain,
-    );
-    let mut changes: Vec<(Class, f64, f64)> = Class::ALL
+/// Which configuration lets more through, if that can be told, and which classes became dearer or cheaper per packet.
+pub(super) fn conclusion(what: SweepBox, setups: &[Setup], gain: Option<&Gain>) -> String {
+    let ([standard, optimised], Some(gain)) = (setups, gain) else { return "Nothing was measured.".into() };
+    let percent = |ratio: f64| format!("{:+.0} %", 100.0 * (ratio - 1.0));
+    let searches = match standard.ceilings_pps.len() {
+        1 => "one search each".to_owned(),
+        n => format!("{n} searches each"),
+    };
+    let between = format!("{} to {} in {searches}", percent(gain.lowest), percent(gain.highest));
+    let [a, b] = [standard, optimised].map(|s| format!("{} {}", units::pps(s.ceiling_pps), s.name));
+    let text = if gain.told {
+        format!(
+            "The {what} lets {a} and {b} through with at most {} lost: {} ({between}).",
+            format_args!("{:.0} %", 100.0 * LOSS_GOAL),
+            percent(gain.ratio)
+        )
+    } else {
+        let why = match setups.iter().find(|s| !verdict::holds(s)) {
+            Some(setup) => format!(", and the ceiling of \"{}\" did not hold when it was offered again", setup.name),
+            None => String::new(),
+        };
+        format!("Which configuration of the {what} lets more through cannot be told: {a}, {b}: {between}{why}.")
+    };
+    let told: Vec<String> = changes(standard, optimised)
         .into_iter()
-        .filter(|c| c.is_busy())
-        .map(|class| (class, ns(standard, class), ns(optimised, class)))
-        .collect();
-    changes.sort_by(|a, b| (b.2 - b.1).abs().total_cmp(&(a.2 - a.1).abs()));
-    let told: Vec<String> = changes
-        .iter()
         .take(NAMED)
-        .filter(|(_, a, b)| (a - b).abs() >= 1.0)
-        .map(|(class, a, b)| format!("{class} {} instead of {}", units::nanoseconds(*b), units::nanoseconds(*a)))
+        .map(|(class, a, b)| format!("{class} {} instead of {}", units::nanoseconds(b), units::nanoseconds(a)))
         .collect();
-    if !told.is_empty() {
-        text.push_str(&format!(" CPU time per packet: {}.", told.join(", ")));
-    }
-    text
+    if told.is_empty() { text } else { format!("{text} CPU time per packet at the ceiling: {}.", told.join(", ")) }
 }
 
-/// Time of one core in a class per packet that came out, in nanoseconds.
-fn ns(setup: &Setup, class: Class) -> f64 {
-    setup.ns_per_packet(1, |step| step.percent(class))
+/// Classes whose cost differs in every measurement, standard and optimised, the largest difference first.
+fn changes(standard: &Setup, optimised: &Setup) -> Vec<(Class, f64, f64)> {
+    let ns = |setup: &Setup, class| setup.ns_per_packet(1, |step: &Step| step.percent(class));
+    let repeated = standard.at_ceiling.len().min(optimised.at_ceiling.len()) >= 2;
+    let mut changes: Vec<(Class, f64, f64)> = Class::ALL
+        .into_iter()
+        .filter(|c| c.is_busy() && repeated)
+        .filter_map(|class| Some((class, ns(standard, class)?, ns(optimised, class)?)))
+        .filter(|(_, a, b)| a[2] + 1.0 <= b[0] || b[2] + 1.0 <= a[0])
+        .map(|(class, a, b)| (class, a[1], b[1]))
+        .collect();
+    changes.sort_by(|a, b| (b.2 - b.1).abs().total_cmp(&(a.2 - a.1).abs()));
+    changes
 }
 
 /// How the figures came about.
 pub(super) fn notes(what: SweepBox, arrangement: &Arrangement, setups: &[Setup]) -> Vec<String> {
-    let mut notes = Vec::new();
+    let mut notes = vec![format!(
+        "A ceiling is the highest load of which at most {} was lost, searched from below; the loads beyond it overload the box. A \
+         full veth ring makes its reader slower, so that under overload the box lets less through here than behind a network card, \
+         which drops in hardware.",
+        format_args!("{:.0} %", 100.0 * LOSS_GOAL)
+    )];
     match arrangement.sharing {
         Sharing::Inline => notes.push(
             "The generator shares the box's core, so that the load throttles itself. Samples whose stack lies in the \
@@ -80,7 +96,7 @@ pub(super) fn notes(what: SweepBox, arrangement: &Arrangement, setups: &[Setup])
             units::pps(worst.wanted_pps)
         ));
     }
-    let steps = || setups.iter().flat_map(|s| &s.steps);
+    let steps = || setups.iter().flat_map(|s| s.steps.iter().chain(&s.at_ceiling));
     let others = steps().map(|s| s.others_percent).fold(0.0, f64::max);
     if others >= 2.0 {
         notes.push(format!("Other programs took up to {others:.0} % of the box's core, which lowers its ceiling."));
@@ -97,15 +113,15 @@ pub(super) fn notes(what: SweepBox, arrangement: &Arrangement, setups: &[Setup])
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use model::run::CoreRole;
 
     use super::*;
 
-    fn setup(name: &str, pps: f64, memory: f64) -> Setup {
-        let step = Step {
+    fn step(pps: f64, memory: f64) -> Step {
+        Step {
             wanted_pps: 2.0 * pps,
             offered_pps: pps,
             forwarded_pps: pps,
@@ -114,33 +130,60 @@ mod tests {
             generator_percent: 0.0,
             receiver_percent: 0.0,
             others_percent: 0.0,
+            stat_idle_percent: 0.0,
             samples: 100,
             lost_samples: 1,
-        };
+        }
+    }
+
+    /// A configuration with these ceilings.
+    pub(in crate::sweep) fn setup(name: &str, ceilings_pps: &[f64], memory: f64) -> Setup {
+        let pps = ceilings_pps[0];
         Setup {
             key: name.into(),
             name: name.into(),
             what: String::new(),
             settings: Vec::new(),
             ceiling_pps: pps,
-            steps: vec![step],
+            ceilings_pps: ceilings_pps.to_vec(),
+            at_ceiling: ceilings_pps.iter().map(|_| step(pps, memory)).collect(),
+            steps: vec![step(pps, memory)],
         }
+    }
+
+    fn words(setups: &[Setup]) -> String {
+        conclusion(SweepBox::Router, setups, verdict::gain(setups).as_ref())
     }
 
     #[test]
     fn the_gain_and_its_causes_are_named() {
-        let both = [setup("plain", 5e5, 40.0), setup("tuned", 1e6, 10.0)];
-        let text = conclusion(SweepBox::Router, &both);
-        assert!(text.starts_with("The router lets 500 kpps through (plain) and 1.00 Mpps (tuned): +100 %."), "{text}");
+        let text = words(&[setup("plain", &[5e5; 3], 40.0), setup("tuned", &[1e6; 3], 10.0)]);
+        assert!(
+            text.contains("500 kpps plain and 1.00 Mpps tuned") && text.contains("+100 % (+94 % to +106 %"),
+            "{text}"
+        );
         assert!(text.contains("memory management 100 ns instead of 800 ns"), "{text}");
-        assert_eq!(conclusion(SweepBox::Router, &[]), "Nothing was measured.");
+        assert_eq!(words(&[]), "Nothing was measured.");
+    }
+
+    #[test]
+    fn what_cannot_be_told_is_not_told() {
+        let text = words(&[setup("plain", &[7.2e5, 6.8e5, 7e5], 1.0), setup("tuned", &[9.6e5, 6.4e5, 7e5], 1.0)]);
+        assert!(text.contains("cannot be told") && text.contains("-9 % to +37 % in 3 searches each."), "{text}");
+        let mut lost = setup("tuned", &[1e6; 3], 1.0);
+        lost.at_ceiling.iter_mut().for_each(|s| s.loss_ratio = 0.3);
+        let text = words(&[setup("plain", &[5e5; 3], 1.0), lost]);
+        assert!(text.contains("cannot be told") && text.contains("\"tuned\" did not hold"), "{text}");
+        // One measurement of a cost is no cause.
+        let text = words(&[setup("plain", &[5e5], 40.0), setup("tuned", &[1e6], 10.0)]);
+        assert!(text.contains("one search each") && !text.contains("memory"), "{text}");
     }
 
     #[test]
     fn what_fell_short_is_said() {
         let arrangement = Arrangement { sharing: Sharing::Apart, roles: Vec::<CoreRole>::new() };
-        let notes = notes(SweepBox::Capture, &arrangement, &[setup("a", 5e5, 1.0)]);
-        assert_eq!(notes.len(), 3);
-        assert!(notes[1].contains("500 kpps instead of 1.00 Mpps"), "{notes:?}");
+        let notes = notes(SweepBox::Capture, &arrangement, &[setup("a", &[5e5], 1.0)]);
+        assert_eq!(notes.len(), 4);
+        assert!(notes[2].contains("500 kpps instead of 1.00 Mpps"), "{notes:?}");
     }
 }

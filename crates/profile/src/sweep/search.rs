@@ -1,0 +1,123 @@
+//! The highest load that a box keeps up with, searched from below: pure but for the trials.
+//!
+//! Never from a flood: a veth whose ring is full makes its reader slower, so that a flooded box lets less through than the same box just
+//! below its ceiling.
+
+/// The share of the offered packets that may be lost at a ceiling.
+pub(super) const LOSS_GOAL: f64 = 0.01;
+/// A ceiling is found to within this factor.
+pub(super) const RESOLUTION: f64 = 1.03;
+/// The factor from one load to the next while the ceiling is unknown.
+const STRIDE: f64 = 1.25;
+/// Less than this share of the wanted load: the generator is the limit.
+const REACHED: f64 = 0.97;
+/// A box that loses packets at this load has no ceiling.
+const LOWEST_PPS: f64 = 1000.0;
+/// The last trials of a load that is refused must agree: one burst of somebody else's work is no ceiling.
+const REFUSALS: u32 = 2;
+
+/// What a trial saw.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Trial {
+    pub(super) offered_pps: f64,
+    pub(super) forwarded_pps: f64,
+}
+
+impl Trial {
+    /// The share of the offered packets that did not come out, 0 to 1.
+    pub(super) fn loss_ratio(&self) -> f64 {
+        if self.offered_pps > 0.0 { (1.0 - self.forwarded_pps / self.offered_pps).clamp(0.0, 1.0) } else { 0.0 }
+    }
+}
+
+/// How a load ended.
+enum Verdict {
+    Kept,
+    /// The box kept up with all that the generator could offer.
+    Limited(f64),
+    Lost,
+}
+
+/// The highest load with which the box keeps up. `trial` offers a load and says what it saw, or none to give up. Begins at `start_pps`.
+pub(super) fn search<E>(
+    start_pps: f64,
+    mut trial: impl FnMut(f64) -> Result<Option<Trial>, E>,
+) -> Result<Option<f64>, E> {
+    let mut verdict = |pps: f64| -> Result<Option<Verdict>, E> {
+        for _ in 0..REFUSALS {
+            let Some(seen) = trial(pps)? else { return Ok(None) };
+            if seen.offered_pps > 0.0 && seen.loss_ratio() <= LOSS_GOAL {
+                let reached = seen.offered_pps >= REACHED * pps;
+                return Ok(Some(if reached { Verdict::Kept } else { Verdict::Limited(seen.offered_pps) }));
+            }
+        }
+        Ok(Some(Verdict::Lost))
+    };
+    let (mut kept, mut lost) = (None, None);
+    let mut pps = start_pps.max(LOWEST_PPS);
+    loop {
+        match verdict(pps)? {
+            None => return Ok(None),
+            Some(Verdict::Limited(offered)) => return Ok(Some(offered.max(kept.unwrap_or(0.0)))),
+            Some(Verdict::Kept) => kept = Some(pps),
+            Some(Verdict::Lost) => lost = Some(pps),
+        }
+        pps = match (kept, lost) {
+            (Some(low), Some(high)) if high / low <= RESOLUTION => return Ok(Some(low)),
+            (Some(low), Some(high)) => (low * high).sqrt(),
+            (Some(low), None) => low * STRIDE,
+            (None, _) if pps <= LOWEST_PPS => return Ok(Some(0.0)),
+            (None, _) => (pps / STRIDE).max(LOWEST_PPS),
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    /// A box that lets `ceiling` through and falls to a `collapsed` rate beyond it, behind a generator of `most`.
+    fn found(start: f64, ceiling: f64, collapsed: f64, most: f64) -> (f64, u32) {
+        let mut trials = 0;
+        let found = search(start, |pps| {
+            trials += 1;
+            let offered_pps = pps.min(most);
+            let forwarded_pps = if offered_pps <= ceiling { offered_pps } else { collapsed };
+            Ok::<_, Infallible>(Some(Trial { offered_pps, forwarded_pps }))
+        });
+        (found.unwrap().unwrap(), trials)
+    }
+
+    #[test]
+    fn a_ceiling_is_found_from_wherever_the_search_begins() {
+        for start in [1.0, 1e5, 5.5e5, 7.7e5, 5e6] {
+            let (pps, trials) = found(start, 7.8e5, 5.5e5, 1e7);
+            assert!(pps <= 7.8e5 && pps >= 7.8e5 / RESOLUTION, "{start}: {pps}");
+            assert!(start != 5.5e5 || trials <= 12, "{trials} trials");
+        }
+    }
+
+    #[test]
+    fn a_generator_that_is_slower_than_the_box_gives_its_own_rate() {
+        assert_eq!(found(1e5, 1e9, 0.0, 3e5).0, 3e5);
+    }
+
+    #[test]
+    fn a_box_that_lets_nothing_through_has_no_ceiling() {
+        assert_eq!(found(1e5, 0.0, 0.0, 1e7).0, 0.0);
+    }
+
+    #[test]
+    fn one_disturbed_trial_is_no_ceiling() {
+        let mut trials = 0;
+        let found = search(1e5, |pps| {
+            trials += 1;
+            let forwarded_pps = if trials == 2 || pps > 8e5 { 0.0 } else { pps };
+            Ok::<_, Infallible>(Some(Trial { offered_pps: pps, forwarded_pps }))
+        });
+        assert!(found.unwrap().unwrap() >= 8e5 / RESOLUTION);
+        assert_eq!(search(1e5, |_| Ok::<_, Infallible>(None)), Ok(None));
+    }
+}

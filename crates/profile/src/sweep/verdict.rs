@@ -1,0 +1,74 @@
+//! What the ceilings of all repeats say together: pure.
+
+use model::sweep::{Gain, Setup, Step};
+
+use super::search::{LOSS_GOAL, RESOLUTION};
+
+/// Fewer repeats bear no verdict.
+const FEWEST: usize = 3;
+
+/// Optimised beside standard, repeat by repeat; none without both.
+pub(super) fn gain(setups: &[Setup]) -> Option<Gain> {
+    let [standard, optimised] = setups else { return None };
+    let pairs = standard.ceilings_pps.iter().zip(&optimised.ceilings_pps).filter(|(a, _)| **a > 0.0);
+    let mut ratios: Vec<f64> = pairs.map(|(a, b)| b / a).collect();
+    ratios.sort_by(f64::total_cmp);
+    let (first, last) = (*ratios.first()?, *ratios.last()?);
+    let (lowest, highest) = (first / RESOLUTION, last * RESOLUTION);
+    let one_sided = lowest > 1.0 || highest < 1.0;
+    let told = one_sided && ratios.len() >= FEWEST && setups.iter().all(holds);
+    Some(Gain { ratio: median(&ratios)?, lowest, highest, told })
+}
+
+/// Whether the ceiling held when it was offered again.
+pub(super) fn holds(setup: &Setup) -> bool {
+    let mut losses: Vec<f64> = setup.at_ceiling.iter().map(|s| s.loss_ratio).collect();
+    losses.sort_by(f64::total_cmp);
+    median(&losses).is_some_and(|loss| loss <= LOSS_GOAL)
+}
+
+/// The middle one of sorted values, or the mean of both in the middle.
+pub(super) fn median(sorted: &[f64]) -> Option<f64> {
+    let half = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[half]),
+        _ => Some((sorted[half - 1] + sorted[half]) / 2.0),
+    }
+}
+
+/// The measurement with the median loss.
+pub(super) fn median_step(steps: &[Step]) -> Option<&Step> {
+    let mut sorted: Vec<&Step> = steps.iter().collect();
+    sorted.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
+    sorted.get(steps.len().saturating_sub(1) / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::words::tests::setup;
+
+    #[test]
+    fn a_verdict_takes_repeats_that_agree_and_ceilings_that_hold() {
+        let both = |a: &[f64], b: &[f64]| gain(&[setup("a", a, 0.0), setup("b", b, 0.0)]).unwrap();
+        let clear = both(&[7e5, 7.2e5, 6.9e5], &[9.1e5, 9e5, 9.3e5]);
+        assert!(clear.told && clear.lowest > 1.2 && clear.highest < 1.4, "{clear:?}");
+        // One run says more, the next one less.
+        let unclear = both(&[7.2e5, 6.8e5, 7e5], &[9.6e5, 6.4e5, 7e5]);
+        assert!(!unclear.told && unclear.lowest < 1.0 && unclear.highest > 1.0, "{unclear:?}");
+        // Within what the search can tell.
+        assert!(!both(&[7e5; 5], &[7.1e5; 5]).told);
+        assert!(!both(&[7e5; 2], &[9e5; 2]).told, "two are no interval");
+        assert!(both(&[9e5; 3], &[7e5; 3]).told, "less is a verdict, too");
+        let mut lost = setup("b", &[9e5; 3], 0.0);
+        lost.at_ceiling.iter_mut().for_each(|s| s.loss_ratio = 0.2);
+        assert!(!gain(&[setup("a", &[7e5; 3], 0.0), lost]).unwrap().told, "the table does not bear it");
+        assert_eq!(gain(&[]), None);
+    }
+
+    #[test]
+    fn medians_are_in_the_middle() {
+        assert_eq!((median(&[]), median(&[1.0, 2.0, 9.0]), median(&[1.0, 3.0])), (None, Some(2.0), Some(2.0)));
+    }
+}
