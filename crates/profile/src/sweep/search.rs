@@ -94,7 +94,7 @@ mod tests {
     fn a_ceiling_is_found_from_wherever_the_search_begins() {
         for start in [1.0, 1e5, 5.5e5, 7.7e5, 5e6] {
             let (pps, trials) = found(start, 7.8e5, 5.5e5, 1e7);
-            assert!(pps <= 7.8e5 && pps >= 7.8e5 / RESOLUTION, "{start}: {pps}");
+            assert!((7.8e5 / RESOLUTION..=7.8e5).contains(&pps), "{start}: {pps}");
             assert!(start != 5.5e5 || trials <= 12, "{trials} trials");
         }
     }
