@@ -255,8 +255,13 @@ impl Tally {
 
     fn core(&self, cpu: u32, counts: &BTreeMap<Class, u64>, stat: &BTreeMap<u32, StatTime>) -> CoreProfile {
         let time = stat.get(&cpu).copied().unwrap_or_default();
+        let idle = self.idle_percent(cpu, stat);
+        let busy = counts.iter().filter(|(class, _)| class.is_busy());
         let mut percent: BTreeMap<Class, f64> =
-            counts.iter().map(|(&class, &n)| (class, self.percent_of(cpu, n, stat))).collect();
+            busy.map(|(&class, &n)| (class, self.percent_of(cpu, n, stat))).collect();
+        if idle > 0.0 {
+            percent.insert(Class::Idle, idle);
+        }
         if time.steal_percent > 0.0 {
             percent.insert(Class::Steal, time.steal_percent);
         }
@@ -269,10 +274,26 @@ impl Tally {
         }
     }
 
-    /// `n` samples of a core as a share of its time: no sample is taken in time that was stolen.
+    /// `n` busy samples of a core as a share of its time, in percent: they share what was neither stolen nor idle.
     fn percent_of(&self, cpu: u32, n: u64, stat: &BTreeMap<u32, StatTime>) -> f64 {
+        let busy = self.samples_of(cpu) - self.idle_samples(cpu);
         let steal = stat.get(&cpu).map_or(0.0, |t| t.steal_percent);
-        (100.0 - steal) * n as f64 / self.samples_of(cpu).max(1) as f64
+        (100.0 - steal - self.idle_percent(cpu, stat)) * n as f64 / busy.max(1) as f64
+    }
+
+    /// The idle share of a core, in percent: that of the samples, but not less than the kernel accounts. A sample that comes due while a CPU is
+    /// halted is taken when it wakes up, in the midst of work, so that samples alone show a CPU that often sleeps for a short time as
+    /// busier than it is.
+    fn idle_percent(&self, cpu: u32, stat: &BTreeMap<u32, StatTime>) -> f64 {
+        let (idle, all) = (self.idle_samples(cpu), self.samples_of(cpu));
+        let time = stat.get(&cpu).copied().unwrap_or_default();
+        let awake = 100.0 - time.steal_percent;
+        // Whoever was never seen busy was idle.
+        if idle == all { awake } else { (awake * idle as f64 / all as f64).max(time.idle_percent).min(awake) }
+    }
+
+    fn idle_samples(&self, cpu: u32) -> u64 {
+        self.cores.get(&cpu).and_then(|classes| classes.get(&Class::Idle)).copied().unwrap_or(0)
     }
 
     fn left_out_of(&self, cpu: u32) -> u64 {
@@ -387,6 +408,20 @@ mod tests {
     }
 
     #[test]
+    fn samples_that_were_due_in_a_halt_and_came_late_are_no_work() {
+        let mut tally = Tally::new();
+        tally.add(&seen(0, &["ip_rcv"], 45));
+        tally.add(&seen(0, &["fib_table_lookup"], 15));
+        tally.add(&seen(0, &["pv_native_safe_halt", "do_idle"], 20));
+        let stat = BTreeMap::from([(0, StatTime { idle_percent: 60.0, steal_percent: 10.0 })]);
+        tally.fill_idle(100.0, &stat);
+        let profile = tally.profile(1.0, &stat, None, empty());
+        assert_eq!((profile.percent(Class::Idle), profile.percent(Class::Ip)), (60.0, 30.0));
+        assert_eq!(profile.cores[0].percent.values().sum::<f64>(), 100.0);
+        assert_eq!(profile.samples, 90, "as many as were due");
+    }
+
+    #[test]
     fn locks_are_listed_by_who_takes_them() {
         let mut tally = Tally::new();
         tally.add(&seen(0, &["native_queued_spin_lock_slowpath", "_raw_spin_lock", "packet_rcv"], 5));
@@ -433,7 +468,7 @@ mod tests {
         tally.add(&Seen { user: true, ..seen(1, &[], 4) });
         tally.add(&seen(1, &["filemap_read", "ksys_read"], 4));
         tally.add(&seen(1, &["pv_native_safe_halt", "do_idle"], 1));
-        let stat = BTreeMap::from([(1, StatTime { idle_percent: 5.0, steal_percent: 20.0 })]);
+        let stat = BTreeMap::from([(1, StatTime { idle_percent: 4.0, steal_percent: 20.0 })]);
         let percent = |party| tally.percent_apart(1, party, &stat);
         assert_eq!([percent(Party::Generator), percent(Party::Receiver), percent(Party::Others)], [8.0, 12.0, 32.0]);
         let profile = tally.profile(1.0, &stat, None, empty());

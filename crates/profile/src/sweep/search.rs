@@ -16,6 +16,9 @@ const LOWEST_PPS: f64 = 1000.0;
 /// The last trials of a load that is refused must agree: one burst of somebody else's work is no ceiling.
 const REFUSALS: u32 = 2;
 
+/// How often a refused load may be kept after all when it is offered again at the end, before the search believes it.
+const REVIVALS: u32 = 3;
+
 /// What a trial saw.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Trial {
@@ -53,7 +56,7 @@ pub(super) fn search<E>(
         }
         Ok(Some(Verdict::Lost))
     };
-    let (mut kept, mut lost) = (None, None);
+    let (mut kept, mut lost, mut revivals) = (None, None, 0);
     let mut pps = start_pps.max(LOWEST_PPS);
     loop {
         match verdict(pps)? {
@@ -63,7 +66,16 @@ pub(super) fn search<E>(
             Some(Verdict::Lost) => lost = Some(pps),
         }
         pps = match (kept, lost) {
-            (Some(low), Some(high)) if high / low <= RESOLUTION => return Ok(Some(low)),
+            // Somebody else's work may have lasted longer than the trials that refused this load.
+            (Some(low), Some(high)) if high / low <= RESOLUTION => match verdict(high)? {
+                Some(Verdict::Kept) if revivals < REVIVALS => {
+                    revivals += 1;
+                    (kept, lost) = (Some(high), None);
+                    high * STRIDE
+                }
+                Some(_) => return Ok(Some(low)),
+                None => return Ok(None),
+            },
             (Some(low), Some(high)) => (low * high).sqrt(),
             (Some(low), None) => low * STRIDE,
             (None, _) if pps <= LOWEST_PPS => return Ok(Some(0.0)),
@@ -107,6 +119,18 @@ mod tests {
     #[test]
     fn a_box_that_lets_nothing_through_has_no_ceiling() {
         assert_eq!(found(1e5, 0.0, 0.0, 1e7).0, 0.0);
+    }
+
+    #[test]
+    fn a_disturbance_of_some_trials_is_no_ceiling() {
+        let mut trials = 0;
+        let found = search(5e5, |pps| {
+            trials += 1;
+            let disturbed = (2..6).contains(&trials);
+            let forwarded_pps = if disturbed || pps > 8e5 { 0.0 } else { pps };
+            Ok::<_, Infallible>(Some(Trial { offered_pps: pps, forwarded_pps }))
+        });
+        assert!(found.unwrap().unwrap() >= 8e5 / RESOLUTION);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use model::sweep::{Gain, Setup, Step};
 
-use super::search::{LOSS_GOAL, RESOLUTION};
+use super::search::RESOLUTION;
 
 /// Fewer repeats bear no verdict.
 const FEWEST: usize = 3;
@@ -20,11 +20,11 @@ pub(super) fn gain(setups: &[Setup]) -> Option<Gain> {
     Some(Gain { ratio: median(&ratios)?, lowest, highest, told })
 }
 
-/// Whether the ceiling held when it was offered again.
+/// Whether the ceiling came out again when it was offered again: to within what the search can tell, once for the load and once for the box.
 pub(super) fn holds(setup: &Setup) -> bool {
-    let mut losses: Vec<f64> = setup.at_ceiling.iter().map(|s| s.loss_ratio).collect();
-    losses.sort_by(f64::total_cmp);
-    median(&losses).is_some_and(|loss| loss <= LOSS_GOAL)
+    let mut rates: Vec<f64> = setup.at_ceiling.iter().map(|s| s.forwarded_pps).collect();
+    rates.sort_by(f64::total_cmp);
+    median(&rates).is_some_and(|pps| pps >= setup.ceiling_pps / RESOLUTION.powi(2))
 }
 
 /// The middle one of sorted values, or the mean of both in the middle.
@@ -62,7 +62,7 @@ mod tests {
         assert!(!both(&[7e5; 2], &[9e5; 2]).told, "two are no interval");
         assert!(both(&[9e5; 3], &[7e5; 3]).told, "less is a verdict, too");
         let mut lost = setup("b", &[9e5; 3], 0.0);
-        lost.at_ceiling.iter_mut().for_each(|s| s.loss_ratio = 0.2);
+        lost.at_ceiling.iter_mut().for_each(|s| s.forwarded_pps *= 0.8);
         assert!(!gain(&[setup("a", &[7e5; 3], 0.0), lost]).unwrap().told, "the table does not bear it");
         assert_eq!(gain(&[]), None);
     }

@@ -30,7 +30,9 @@ pub(super) fn conclusion(what: SweepBox, setups: &[Setup], gain: Option<&Gain>) 
         )
     } else {
         let why = match setups.iter().find(|s| !verdict::holds(s)) {
-            Some(setup) => format!(", and the ceiling of \"{}\" did not hold when it was offered again", setup.name),
+            Some(setup) => {
+                format!(", and the ceiling of \"{}\" did not come out again when it was offered again", setup.name)
+            }
             None => String::new(),
         };
         format!("Which configuration of the {what} lets more through cannot be told: {a}, {b}: {between}{why}.")
@@ -171,9 +173,9 @@ pub(super) mod tests {
         let text = words(&[setup("plain", &[7.2e5, 6.8e5, 7e5], 1.0), setup("tuned", &[9.6e5, 6.4e5, 7e5], 1.0)]);
         assert!(text.contains("cannot be told") && text.contains("-9 % to +37 % in 3 searches each."), "{text}");
         let mut lost = setup("tuned", &[1e6; 3], 1.0);
-        lost.at_ceiling.iter_mut().for_each(|s| s.loss_ratio = 0.3);
+        lost.at_ceiling.iter_mut().for_each(|s| s.forwarded_pps *= 0.7);
         let text = words(&[setup("plain", &[5e5; 3], 1.0), lost]);
-        assert!(text.contains("cannot be told") && text.contains("\"tuned\" did not hold"), "{text}");
+        assert!(text.contains("cannot be told") && text.contains("\"tuned\" did not come out again"), "{text}");
         // One measurement of a cost is no cause.
         let text = words(&[setup("plain", &[5e5], 40.0), setup("tuned", &[1e6], 10.0)]);
         assert!(text.contains("one search each") && !text.contains("memory"), "{text}");
