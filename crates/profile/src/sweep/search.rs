@@ -35,7 +35,8 @@ impl Trial {
 
 /// How a load ended.
 enum Verdict {
-    Kept,
+    /// The box kept up with what the generator offered: as good as what was asked for.
+    Kept(f64),
     /// The box kept up with all that the generator could offer.
     Limited(f64),
     Lost,
@@ -51,33 +52,35 @@ pub(super) fn search<E>(
             let Some(seen) = trial(pps)? else { return Ok(None) };
             if seen.offered_pps > 0.0 && seen.loss_ratio() <= LOSS_GOAL {
                 let reached = seen.offered_pps >= REACHED * pps;
-                return Ok(Some(if reached { Verdict::Kept } else { Verdict::Limited(seen.offered_pps) }));
+                let offered = seen.offered_pps.min(pps);
+                return Ok(Some(if reached { Verdict::Kept(offered) } else { Verdict::Limited(offered) }));
             }
         }
         Ok(Some(Verdict::Lost))
     };
-    let (mut kept, mut lost, mut revivals) = (None, None, 0);
+    // What the box kept up with, as asked for and as offered.
+    let (mut kept, mut lost, mut revivals) = (None::<(f64, f64)>, None, 0);
     let mut pps = start_pps.max(LOWEST_PPS);
     loop {
         match verdict(pps)? {
             None => return Ok(None),
-            Some(Verdict::Limited(offered)) => return Ok(Some(offered.max(kept.unwrap_or(0.0)))),
-            Some(Verdict::Kept) => kept = Some(pps),
+            Some(Verdict::Limited(offered)) => return Ok(Some(kept.map_or(offered, |(_, best)| best.max(offered)))),
+            Some(Verdict::Kept(offered)) => kept = Some((pps, offered)),
             Some(Verdict::Lost) => lost = Some(pps),
         }
         pps = match (kept, lost) {
             // Somebody else's work may have lasted longer than the trials that refused this load.
-            (Some(low), Some(high)) if high / low <= RESOLUTION => match verdict(high)? {
-                Some(Verdict::Kept) if revivals < REVIVALS => {
+            (Some((low, offered)), Some(high)) if high / low <= RESOLUTION => match verdict(high)? {
+                Some(Verdict::Kept(again)) if revivals < REVIVALS => {
                     revivals += 1;
-                    (kept, lost) = (Some(high), None);
+                    (kept, lost) = (Some((high, again)), None);
                     high * STRIDE
                 }
-                Some(_) => return Ok(Some(low)),
+                Some(_) => return Ok(Some(offered)),
                 None => return Ok(None),
             },
-            (Some(low), Some(high)) => (low * high).sqrt(),
-            (Some(low), None) => low * STRIDE,
+            (Some((low, _)), Some(high)) => (low * high).sqrt(),
+            (Some((low, _)), None) => low * STRIDE,
             (None, _) if pps <= LOWEST_PPS => return Ok(Some(0.0)),
             (None, _) => (pps / STRIDE).max(LOWEST_PPS),
         };
