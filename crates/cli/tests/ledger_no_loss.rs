@@ -80,8 +80,8 @@ fn a_healthy_web_server_loses_nothing() {
     });
     assert_eq!(answers, 100);
     found.lost_nothing();
-    // Each client's FIN came to a socket that its program had closed.
-    assert!(of_kind(&found, LossKind::Harmless) >= 50, "{}", found.shown());
+    // How many of the clients' FINs meet a socket that its program has closed depends on who is faster; without any, nothing was tried.
+    assert!(of_kind(&found, LossKind::Harmless) > 0, "{}", found.shown());
     is_advised(&found);
 }
 
