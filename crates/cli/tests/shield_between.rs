@@ -73,7 +73,7 @@ fn interfaces_that_will_not_do_are_refused() {
     let pair = bed.pair();
     refused(&format!("{first},{first}"), &[], 2, "and itself");
     refused(first, &[], 2, "not two interfaces");
-    refused(&format!("{first},ek-none0"), &[], 2, "ek-none0");
+    refused(&format!("{first},ek-none0"), &[], 3, "ek-none0");
     refused(&pair, &["--backend", "ring", "--fail", "open"], 2, "nothing crosses");
 
     bed.ip(&["link", "set", second, "mtu", "1400"]);
