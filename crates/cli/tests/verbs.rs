@@ -43,7 +43,8 @@ enum Json {
 fn json_of(verb: &str) -> Option<Json> {
     use Json::{Help, Run};
     Some(match verb {
-        "demo" | "bench" | "bench flood" | "profile sweep" | "shield run" => Help,
+        "demo" | "bench flood" | "profile sweep" | "shield run" => Help,
+        "bench" => Run("bench --dry-run"),
         "top" => Run("top --once --interval 0.1"),
         "ledger" => Run("ledger --once --interval 0.1"),
         "profile" => Run("profile --duration 100ms"),
@@ -130,6 +131,8 @@ fn json_is_json_or_refused() {
     for line in [
         "undo --state FOLDER",
         "doctor --list",
+        "doctor --dry-run",
+        "doctor --fix --dry-run --root SAVED",
         "top --settings",
         "top --settings --root SAVED",
         "spread apply lo --dry-run",

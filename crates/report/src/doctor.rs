@@ -4,7 +4,10 @@ use std::fmt::Write;
 
 use model::doctor::{CheckRow, Finding, Report, Verdict};
 
-use crate::Look;
+use crate::{
+    Look, Paint,
+    paint::{Colour, mark},
+};
 
 /// The widest page: longer lines are hard to read.
 const WIDEST: u16 = 110;
@@ -14,7 +17,7 @@ const COMMANDS: usize = 6;
 const INDENT: usize = 9;
 
 /// The findings, the gravest first. What is as it should be is a count unless `all`.
-pub fn doctor_text(report: &Report, look: Look, all: bool) -> String {
+pub fn doctor_text(report: &Report, look: Look, paint: Paint, all: bool) -> String {
     let look = Look { width: look.width.clamp(40, WIDEST), ..look };
     let mut out = head(report, look);
     for finding in report.findings.iter().filter(|f| f.verdict.is_finding()) {
@@ -41,7 +44,7 @@ pub fn doctor_text(report: &Report, look: Look, all: bool) -> String {
         }
     }
     let _ = write!(out, "\n{}", look.paragraph(&tail(report, all)));
-    out
+    paint.finish(&out)
 }
 
 /// From so many answers on that an old copy lacks, a line counts them.
@@ -97,10 +100,20 @@ fn name(finding: &Finding) -> String {
     }
 }
 
+fn painted(verdict: Verdict, text: &str) -> String {
+    match verdict {
+        Verdict::Bad => mark(Colour::Red, text),
+        Verdict::Improve => mark(Colour::Yellow, text),
+        Verdict::Good => mark(Colour::Green, text),
+        _ => text.to_owned(),
+    }
+}
+
 /// One finding: verdict and name, what was seen, why it matters, what to do.
 fn entry(finding: &Finding, look: Look) -> String {
     let verdict = finding.verdict.as_str().to_uppercase();
-    let label = format!("{verdict:<width$}", width = INDENT.max(verdict.len() + 1));
+    let gap = INDENT.max(verdict.len() + 1) - verdict.len();
+    let label = format!("{}{:gap$}", painted(finding.verdict, &verdict), "");
     let mut out = hanging(&label, INDENT, &format!("{}: {}", name(finding), finding.asks), look);
     let front = |label: &str| format!("{:INDENT$}", format!("  {label}"));
     for (n, seen) in finding.evidence.iter().enumerate() {

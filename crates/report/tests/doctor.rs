@@ -1,7 +1,7 @@
 //! A doctor's report as text at two widths.
 
 use model::doctor::{CheckRow, CouldNot, Finding, Fix, Report, Role, Setting, Verdict};
-use report::{Look, doctor_list, doctor_table, doctor_text};
+use report::{Look, Paint, doctor_list, doctor_table, doctor_text};
 
 fn finding(check: &str, object: Option<&str>, verdict: Verdict) -> Finding {
     Finding {
@@ -61,14 +61,17 @@ fn report() -> Report {
 
 #[test]
 fn findings_as_text() {
-    insta::assert_snapshot!("doctor_80", doctor_text(&report(), Look { width: 80, lines: true }, false));
-    insta::assert_snapshot!("doctor_200_pipe_all", doctor_text(&report(), Look::plain(200), true));
+    insta::assert_snapshot!(
+        "doctor_80",
+        doctor_text(&report(), Look { width: 80, lines: true }, Paint::default(), false)
+    );
+    insta::assert_snapshot!("doctor_200_pipe_all", doctor_text(&report(), Look::plain(200), Paint::default(), true));
 }
 
 #[test]
 fn only_commands_may_be_wider_than_the_page() {
     for width in [60, 80, 120] {
-        for line in doctor_text(&report(), Look::plain(width), true).lines() {
+        for line in doctor_text(&report(), Look::plain(width), Paint::default(), true).lines() {
             let is_command = line.contains("ethtool ") || line.contains("echo ");
             assert!(is_command || line.chars().count() <= usize::from(width), "{width}: {line}");
         }

@@ -103,18 +103,19 @@ pub fn explain(rules: &Rules, path: &Path, now: Now, mut each: impl FnMut(&Expla
         each(packet);
         ControlFlow::Continue(())
     };
-    match explain_while(rules, path, now, each)? {
+    match explain_while(rules, path, path, now, each)? {
         (summary, None) => Ok(summary),
         (_, Some(broken)) => Err(broken),
     }
 }
 
-/// As [`explain`], until `each` breaks; a file that breaks off has a summary of what came before, beside what is wrong with it.
+/// As [`explain`], of the file `source` that errors call `path`, until `each` breaks; a file that breaks off has a summary of what came before, beside what is wrong with it.
 ///
 /// # Errors
 /// The rules cannot be compiled; the file cannot be read, or holds frames of another link layer.
 pub fn explain_while(
     rules: &Rules,
+    source: &Path,
     path: &Path,
     now: Now,
     mut each: impl FnMut(&Explained) -> ControlFlow<()>,
@@ -122,7 +123,7 @@ pub fn explain_while(
     let tables = compile::tables(rules, &mut Counters::new(), now)?;
     let wrong = |reason: String| ShieldError::Capture { path: path.to_owned(), reason };
     let unreadable = |error: pcap::Error| wrong(words::of_libpcap(error, path));
-    let mut capture = Capture::from_file_with_precision(path, Precision::Nano).map_err(unreadable)?;
+    let mut capture = Capture::from_file_with_precision(source, Precision::Nano).map_err(unreadable)?;
     let parse: fn(&[u8]) -> Parsed = match capture.get_datalink() {
         Linktype::ETHERNET => Packet::parse,
         // What DLT_RAW is called differs from system to system.

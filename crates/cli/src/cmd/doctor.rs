@@ -12,7 +12,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use doctor::{Evidence, Selection, diagnose};
 use host::{Root, snapshot};
 use model::doctor::Role;
-use report::{Look, doctor_list, doctor_table, doctor_text};
+use report::{Look, Paint, doctor_list, doctor_table, doctor_text};
 
 use super::spread::json;
 use crate::{
@@ -41,7 +41,7 @@ pub(crate) struct DoctorArgs {
     /// Show what is good, too.
     #[arg(long, conflicts_with = "json")]
     all: bool,
-    /// Print JSON (schema evenkeel.doctor/1; with --fix evenkeel.doctor.fix/1).
+    /// Print JSON (schema evenkeel.doctor/1; with --fix or --dry-run evenkeel.doctor.fix/1).
     #[arg(long)]
     json: bool,
     /// Make the fixes of all findings, or of these checks, through the journal.
@@ -145,6 +145,9 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
     }
     if args.dry_run {
         let plan = doctor::fix_plan(&examined, &wanted);
+        if args.json {
+            return fix::tell(plan);
+        }
         if plan.changes.is_empty() {
             note("No finding among these has a fix that is a setting: there is nothing to print.");
         }
@@ -156,7 +159,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
     let outcome = if examined.report.has_findings() { Outcome::No } else { Outcome::Fine };
     let text = match args.json {
         true => json("doctor", &examined.report)?,
-        false => doctor_text(&examined.report, Look::of_stdout(), args.all),
+        false => doctor_text(&examined.report, Look::of_stdout(), Paint::of_stdout(), args.all),
     };
     print_verdict(&with_end(&text), outcome)
 }

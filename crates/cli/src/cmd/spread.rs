@@ -111,7 +111,7 @@ pub(super) fn json<T: serde::Serialize>(verb: &str, body: T) -> Result<String, F
 }
 
 /// Prints a document on stdout.
-pub(super) fn print_json<T: serde::Serialize>(verb: &str, body: T) -> Result<(), Failure> {
+pub(in crate::cmd) fn print_json<T: serde::Serialize>(verb: &str, body: T) -> Result<(), Failure> {
     print(&(json(verb, body)? + "\n"))
 }
 

@@ -157,12 +157,12 @@ fn whoever_asks_may_stop_and_what_came_before_the_end_counts() {
         seen = packet.number;
         if packet.number == 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
-    let (summary, broken) = explain_while(&rules, &path, Now::read(), stop).unwrap();
+    let (summary, broken) = explain_while(&rules, &path, &path, Now::read(), stop).unwrap();
     assert_eq!((seen, summary.all.packets, broken.is_none()), (2, 2, true));
 
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() - 1]).unwrap();
-    let (summary, broken) = explain_while(&rules, &path, Now::read(), |_| ControlFlow::Continue(())).unwrap();
+    let (summary, broken) = explain_while(&rules, &path, &path, Now::read(), |_| ControlFlow::Continue(())).unwrap();
     assert_eq!((summary.all.packets, summary.by_default.packets), (2, 2));
     assert!(broken.is_some_and(|error| error.to_string().contains("breaks off behind packet 2")));
 }

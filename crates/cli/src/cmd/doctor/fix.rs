@@ -16,7 +16,7 @@ use crate::{
     cmd::{
         spread::{
             apply::{back, step_by_step, with_first_values},
-            json,
+            json, print_json,
             watch::stop_flag,
         },
         undo::{settings, start_guardian},
@@ -34,6 +34,12 @@ struct Done {
     gain: Vec<String>,
     #[serde(flatten)]
     plan: Plan,
+}
+
+/// Prints the plan as JSON and changes nothing.
+pub(super) fn tell(plan: Plan) -> Result<Outcome, Failure> {
+    print_json("doctor.fix", &Done { session: None, written: 0, already: 0, gain: Vec::new(), plan })
+        .map(|()| Outcome::Fine)
 }
 
 /// Makes the fixes of the selected findings.

@@ -1,9 +1,10 @@
 //! `shield check` and `shield explain`: rules judged without an interface.
 
 use std::{
+    fs::File,
     io::{self, IsTerminal},
     ops::ControlFlow,
-    path::PathBuf,
+    path::{Path, PathBuf},
 };
 
 use anyhow::Context;
@@ -12,6 +13,7 @@ use model::{schema::Document, shield::ChallengeStatus};
 use report::Look;
 use serde::Serialize;
 use shield::{
+    ShieldError,
     compile::{self, Counters, Now},
     explain, nft,
     rules::{
@@ -21,8 +23,10 @@ use shield::{
     run::{challenge_here, session},
 };
 
+use sys::privilege::{self, Remaining};
+
 use super::RuleArgs;
-use crate::failure::{Failure, Outcome, print};
+use crate::failure::{Failure, Outcome, note, print};
 
 /// Check a file of rules before it does anything.
 ///
@@ -181,6 +185,16 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
     rules.rules.splice(0..0, file.management.rules(&own, None));
     // Somebody who watches packets as they come sees each at once.
     let piece = if io::stdout().is_terminal() || !args.capture.is_file() { 0 } else { PIECE };
+    // libpcap meets what a stranger wrote there: with the file open, no right is needed any more.
+    if args.capture.as_os_str() != "-" {
+        let wrong = |e: io::Error| ShieldError::Capture { path: args.capture.clone(), reason: e.to_string() };
+        let file = File::open(&args.capture).map_err(wrong)?;
+        nix::unistd::dup2_stdin(file).map_err(|e| wrong(e.into()))?;
+    }
+    let now = Now::read();
+    if let Some(why) = privilege::give_up(Remaining::Reading)?.still_root {
+        note(format_args!("warning: explain goes on with root's user id, without capabilities: {why}"));
+    }
     let (mut text, mut printed) = (String::new(), Ok(()));
     let each = |packet: &explain::Explained| {
         if args.summary {
@@ -208,7 +222,7 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
         }
         if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
-    let (summary, broken) = explain::explain_while(&rules, &args.capture, Now::read(), each)?;
+    let (summary, broken) = explain::explain_while(&rules, Path::new("-"), &args.capture, now, each)?;
     printed?;
     if args.json {
         let sums = Sums { summary, rules: rules.rules.iter().map(|rule| rule.name.clone()).collect() };
