@@ -6,7 +6,7 @@
 
 #![no_main]
 
-#[path = "../../crates/shield/tests/random/mod.rs"]
+#[path = "../../crates/features/shield/tests/random/mod.rs"]
 mod random;
 
 use std::{

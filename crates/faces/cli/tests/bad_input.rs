@@ -1,0 +1,279 @@
+//! Bad input of `spread`, `undo`, `top`: one clear message with the cause and the way out, the right exit code, and the
+//! machine as it was.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output, Stdio},
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+mod kept;
+
+use assert_cmd::cargo::CommandCargoExt;
+use kept::Kept;
+use nix::fcntl::{Flock, FlockArg};
+
+fn evenkeel() -> Command {
+    Command::cargo_bin("evenkeel").unwrap()
+}
+
+fn run(args: &[&str]) -> Output {
+    evenkeel().args(args).output().unwrap()
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures").join(name)
+}
+
+/// Says why a test does not run; in CI that is a failure.
+fn skip(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
+    eprintln!("skipped: {why}");
+}
+
+/// One message of one line on stderr with every word of `words`, and the exit code.
+fn refused(output: &Output, code: i32, words: &[&str]) {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let messages: Vec<&str> = stderr.lines().filter(|l| l.starts_with("evenkeel: ")).collect();
+    assert_eq!(output.status.code(), Some(code), "{stderr}");
+    assert_eq!(messages.len(), 1, "{stderr}");
+    words.iter().for_each(|word| assert!(messages[0].contains(word), "`{word}` is missing: {stderr}"));
+    assert!(!stderr.contains("panicked"), "{stderr}");
+}
+
+/// Every affinity and steering mask of the machine.
+fn settings() -> Vec<(PathBuf, String)> {
+    kept::steering().into_iter().filter_map(|p| Some((p.clone(), fs::read_to_string(p).ok()?))).collect()
+}
+
+/// One machine: one test at a time.
+static MACHINE: Mutex<()> = Mutex::new(());
+
+/// The turn of a test in which `spread apply` has something to do on this machine; none, with the reason said, elsewhere.
+fn turn() -> Option<(Kept, MutexGuard<'static, ()>)> {
+    if !nix::unistd::geteuid().is_root() {
+        skip("this takes root");
+        return None;
+    }
+    let turn = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
+    let files = kept::steering();
+    let kept = Kept::new(files.clone());
+    kept::unspread(&files);
+    let plan = run(&["spread", "plan", "--shell"]);
+    let has_work = plan.status.success() && String::from_utf8_lossy(&plan.stdout).lines().any(|l| !l.starts_with('#'));
+    if !has_work {
+        skip("this machine has no interrupts to spread");
+        return None;
+    }
+    Some((kept, turn))
+}
+
+#[test]
+fn a_saved_machine_that_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name);
+    let tar = fs::read(fixture("dual-socket-24cpu.tar")).unwrap();
+    fs::write(place("cut.tar"), &tar[..tar.len() / 3 + 77]).unwrap();
+    fs::write(place("text"), "hello\n").unwrap();
+    fs::write(place("nothing"), "").unwrap();
+    fs::create_dir(place("empty")).unwrap();
+    for (name, words) in [
+        ("cut.tar", ["not a complete plain tar", "save it again"]),
+        ("text", ["not a complete plain tar", "save it again"]),
+        ("nothing", ["neither proc/ nor sys/", "evenkeel snapshot"]),
+        ("empty", ["neither proc/ nor sys/", "evenkeel snapshot"]),
+        ("missing", ["No such file", "evenkeel snapshot"]),
+    ] {
+        for verb in ["plan", "members"] {
+            refused(&run(&["spread", verb, "--root", place(name).to_str().unwrap()]), 2, &words);
+        }
+    }
+}
+
+#[test]
+fn a_saved_machine_that_lacks_a_part() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().to_str().unwrap();
+    let unpacked = Command::new("tar").arg("xf").arg(fixture("dual-socket-24cpu.tar")).args(["-C", root]).status();
+    assert!(unpacked.unwrap().success());
+    let lose = |rel: &str| {
+        let path = folder.path().join(rel);
+        if path.is_dir() { fs::remove_dir_all(path).unwrap() } else { fs::remove_file(path).unwrap() }
+    };
+    let plan = || run(&["spread", "plan", "--root", root]);
+    lose("ethtool");
+    assert!(plan().status.success(), "the plan needs no ethtool answers");
+    lose("proc/irq");
+    let output = plan();
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("smp_affinity_list"));
+    for part in ["proc/interrupts", "sys/class/net", "sys/devices/system/cpu"] {
+        let aside = folder.path().join("aside");
+        fs::rename(folder.path().join(part), &aside).unwrap();
+        refused(&plan(), 3, &[part, "does not exist in the saved copy"]);
+        fs::rename(&aside, folder.path().join(part)).unwrap();
+    }
+}
+
+#[test]
+fn an_unknown_interface_is_answered_with_those_there_are() {
+    let saved = fixture("dual-socket-24cpu.tar");
+    let saved = saved.to_str().unwrap();
+    for args in [
+        vec!["spread", "plan", "ek-none"],
+        vec!["spread", "apply", "ek-none"],
+        vec!["spread", "status", "ek-none"],
+        vec!["spread", "members", "ek-none"],
+        vec!["top", "ek-none", "--once"],
+        vec!["gen", "ek-none", "--udp", "--rate", "1"],
+    ] {
+        refused(&run(&args), 3, &["no interface `ek-none`", "lo"]);
+    }
+    refused(&run(&["spread", "plan", "ek-none", "--root", saved]), 3, &["ek-none", "eth0, eth1"]);
+    refused(&run(&["top", "--root", saved]), 2, &["saved machine", "leave out --root"]);
+}
+
+#[test]
+fn what_is_no_number_is_answered_with_one() {
+    for (line, words) in [
+        ("spread --rfs x", ["'x' for '--rfs <N>'", "a number of flows, such as 32768"]),
+        ("demo --rate fast", ["'fast' for '--rate <PPS>'", "such as 250000, 100k or 1.5Mpps"]),
+        ("doctor --fix --measure 601", ["'601' for '--measure <SECONDS>'", "a number of seconds from 1 to 600"]),
+        ("capture lo --snaplen 1k", ["'1k' for '--snaplen <BYTES>'", "a number of bytes, such as"]),
+    ] {
+        let output = run(&line.split(' ').collect::<Vec<_>>());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {stderr}");
+        words.iter().for_each(|word| assert!(stderr.contains(word), "{line}: `{word}` is missing: {stderr}"));
+    }
+    // The units of `gen` are read, and what is wrong is told next.
+    for rate in ["1M", "100k", "1.5Mpps"] {
+        refused(&run(&["demo", "--rate", rate, "--cpus", "4095"]), 2, &["--cpus names CPU 4095"]);
+    }
+}
+
+#[test]
+fn a_saved_run_that_is_not_there_is_answered_with_how_one_is_made() {
+    for (line, way) in [
+        ("report show /ek-none", "evenkeel bench flood --save FILE"),
+        ("report compare /ek-none /ek-none", "evenkeel bench --save FILE"),
+        ("bench --resume /ek-none", "evenkeel bench --save FILE"),
+        ("bench flood --show /ek-none", "evenkeel bench flood --save FILE"),
+        ("profile --compare /ek-none /ek-none", "evenkeel profile --save FILE"),
+    ] {
+        refused(&run(&line.split(' ').collect::<Vec<_>>()), 2, &["/ek-none", "No such file", way]);
+    }
+}
+
+#[test]
+fn one_report_is_compared_with_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = folder.path().join("one.json");
+    let saved = fixture("dual-socket-24cpu.tar");
+    fs::write(&report, run(&["doctor", "--json", "--root", saved.to_str().unwrap()]).stdout).unwrap();
+    let one = report.to_str().unwrap();
+    refused(&run(&["doctor", "compare", one]), 2, &["name at least two reports"]);
+    assert!(run(&["doctor", "compare", one, one]).status.success());
+}
+
+#[test]
+fn without_privilege_the_capability_is_named_and_nothing_else_is_said() {
+    let Some(_turn) = turn() else { return };
+    let before = settings();
+    let program = evenkeel();
+    for (args, capability) in [
+        (vec!["spread", "apply"], "CAP_NET_ADMIN"),
+        (vec!["spread", "watch", "--count", "1"], "CAP_BPF"),
+        (vec!["demo"], "CAP_NET_RAW"),
+    ] {
+        let output = Command::new("setpriv")
+            .args(["--reuid", "65534", "--clear-groups"])
+            .arg(program.get_program())
+            .args(&args)
+            .output()
+            .unwrap();
+        refused(&output, 3, &[capability, "run as root", &args.join(" ").replace(" --count 1", "")]);
+        assert!(
+            !String::from_utf8_lossy(&output.stderr).contains("setcap"),
+            "capabilities are not enough for {args:?}"
+        );
+        assert!(output.stdout.is_empty(), "{args:?}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+    assert_eq!(settings(), before);
+}
+
+#[test]
+fn a_read_only_proc_or_sys_leaves_all_as_it_was() {
+    let Some(_turn) = turn() else { return };
+    let before = settings();
+    let program = evenkeel();
+    for mount in ["/proc", "/sys"] {
+        let state = tempfile::tempdir().unwrap();
+        let script = format!("mount -o remount,ro,bind {mount} && exec \"$0\" spread apply --state \"$1\"");
+        let output = Command::new("unshare")
+            .args(["-m", "sh", "-c", &script])
+            .arg(program.get_program())
+            .arg(state.path())
+            .output()
+            .unwrap();
+        if String::from_utf8_lossy(&output.stderr).contains("unshare") {
+            return skip("no mount namespaces here");
+        }
+        if output.status.success() && mount == "/sys" {
+            // A plan without RPS and XPS writes nothing there.
+            assert!(run(&["undo", "--state", state.path().to_str().unwrap()]).status.success());
+        } else {
+            refused(&output, 3, &["Read-only file system", "with /proc and /sys writable", "Nothing"]);
+        }
+        assert_eq!(settings(), before);
+    }
+}
+
+#[test]
+fn a_journal_that_cannot_be_kept_or_read_stops_apply_before_the_first_change() {
+    let Some(_turn) = turn() else { return };
+    let before = settings();
+    let folder = tempfile::tempdir().unwrap();
+    let apply = |state: &Path| run(&["spread", "apply", "--state", state.to_str().unwrap()]);
+
+    refused(&apply(Path::new("/dev/null")), 3, &["Not a directory", "--state"]);
+
+    let damaged = folder.path().join("journal");
+    fs::create_dir(&damaged).unwrap();
+    fs::write(damaged.join("1-1.jsonl"), "no record\n").unwrap();
+    refused(&apply(folder.path()), 3, &["1-1.jsonl, line 1", "move the file away"]);
+    refused(&run(&["undo", "--state", folder.path().to_str().unwrap()]), 3, &["1-1.jsonl, line 1"]);
+    fs::remove_file(damaged.join("1-1.jsonl")).unwrap();
+
+    let lock = fs::File::create(damaged.join("lock")).unwrap();
+    let held = Flock::lock(lock, FlockArg::LockExclusiveNonblock).unwrap();
+    refused(&apply(folder.path()), 3, &["another evenkeel", "wait until it ends"]);
+    drop(held);
+
+    let script =
+        "mount -t tmpfs -o size=4k,mode=700 ek \"$1\" && mkdir \"$1/journal\" && head -c 4096 /dev/zero > \"$1/ballast\"
+        exec \"$0\" spread apply --state \"$1\"";
+    let program = evenkeel();
+    let full = Command::new("unshare")
+        .args(["-m", "sh", "-c", script])
+        .arg(program.get_program())
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    refused(&full, 3, &["No space left on device", "make room", "--state"]);
+    assert_eq!(settings(), before);
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let saved = fixture("mlx5-64q-128cpu.tar");
+    for args in [vec!["spread", "plan", "--full", "--root"], vec!["spread", "members", "--json", "--root"]] {
+        let mut child =
+            evenkeel().args(&args).arg(&saved).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        drop(child.stdout.take());
+        let output = child.wait_with_output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && !stderr.contains("panicked") && !stderr.contains("evenkeel:"), "{stderr}");
+    }
+}

@@ -1,0 +1,144 @@
+//! `evenkeel bench --ports A,B` on real packets, from a namespace that has the ports and nothing else: a box of known rate, IPv4 and IPv6.
+
+#[path = "../../../features/bench/tests/outside_bed/mod.rs"]
+mod outside_bed;
+
+use std::{
+    fs,
+    path::Path,
+    process::{Child, Command, Stdio},
+    sync::{Mutex, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+use bench::outside::Addressing;
+use lab::boxes::Family;
+use outside_bed::{Bed, bed, output};
+use serde_json::Value;
+
+/// The box lets so many packets through, of both directions together, and so many at once.
+const RATE: f64 = 20_000.0;
+const AT_ONCE: f64 = 0.004 * RATE;
+const TRIAL_S: f64 = 0.3;
+/// Runs until one is not kept from its work by somebody else on this machine.
+const RUNS: u32 = 4;
+
+/// A process that does not outlive the test.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// How XDP programs are attached to the tester's ports now, in the words of the program ip: `xdp` in the driver, `xdpgeneric` in the stack.
+fn attached(bed: &Bed) -> Vec<String> {
+    let links: Value = serde_json::from_str(&output(&bed.tester, "ip -json link show")).expect("JSON");
+    let of_ports = links.as_array().expect("links").iter().filter(|l| bed.names().iter().any(|&n| l["ifname"] == n));
+    of_ports.filter(|l| l["xdp"].is_object()).map(|l| l["xdp"]["mode"].to_string()).collect()
+}
+
+/// A short run from inside of the tester's namespace: its exit code, what it said, and the modes in which the ports had XDP programs.
+fn bench(bed: &Bed, family: Family, file: &Path) -> (i32, String, Vec<String>) {
+    let (said, ports) = (file.with_extension("err"), bed.names().join(","));
+    // With real-time priority: other tests of this machine do not make the trials void.
+    let mut command = Command::new("chrt");
+    command.args(["--fifo", "1", env!("CARGO_BIN_EXE_evenkeel")]);
+    command.args(["bench", "--ports", &ports, "--sizes", "128", "--test", "throughput", "--repeats", "1"]);
+    command.args(["--trial", &TRIAL_S.to_string(), "--save"]).arg(file);
+    if family == Family::V6 {
+        command.arg("--ipv6");
+    }
+    command.stdout(Stdio::null()).stderr(fs::File::create(&said).expect("a file"));
+    let child = bed.tester.run(|| command.spawn()).expect("a namespace").expect("the program");
+    let mut running = Running(child);
+    let (begun, mut modes) = (Instant::now(), Vec::new());
+    let status = loop {
+        if let Some(status) = running.0.try_wait().expect("a child") {
+            break status;
+        }
+        let now = attached(bed);
+        if now.len() == 2 {
+            modes = now;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(90), "it does not end");
+        thread::sleep(Duration::from_millis(20));
+    };
+    let said = fs::read_to_string(&said).expect("what it said");
+    (status.code().expect("an exit code"), said, modes)
+}
+
+fn measured(tag: &str, family: Family) {
+    static CORES: Mutex<()> = Mutex::new(());
+    let _cores = CORES.lock().unwrap_or_else(PoisonError::into_inner);
+    let Some(bed) = bed(tag) else { return };
+    bed.tell(&Addressing::routed(family));
+    output(&bed.inside, "nft add table inet ekknown");
+    output(&bed.inside, "nft add chain inet ekknown forward { type filter hook forward priority 10 ; }");
+    output(
+        &bed.inside,
+        &format!("nft add rule inet ekknown forward limit rate over {RATE}/second burst {AT_ONCE} packets drop"),
+    );
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut seen = Vec::new();
+    for run in 0..RUNS {
+        let file = folder.path().join(format!("{run}.json"));
+        let (code, said, modes) = bench(&bed, family, &file);
+        assert_eq!((bed.addresses(), attached(&bed)), (String::new(), Vec::new()), "left behind");
+        if code == 3 {
+            seen.push(said);
+            continue;
+        }
+        let saved: Value = serde_json::from_slice(&fs::read(&file).expect("a run")).expect("JSON");
+        let point = &saved["modes"][0]["points"][0];
+        let lower = point["throughput"]["found"][0]["lower_pps"].as_f64().unwrap_or(0.0);
+        // More than the rule lets through can never be found.
+        let most = (RATE + AT_ONCE / TRIAL_S) * 1.002;
+        assert!(lower <= most, "{lower} came through, past {RATE}: {point}");
+        if code != 0 || lower < 0.95 * RATE {
+            seen.push(format!("{code}, {lower}: {said}"));
+            continue;
+        }
+        assert_eq!((&saved["status"]["status"], &saved["modes"][0]["key"]), (&"complete".into(), &"ports".into()));
+        assert!(point["ceiling_pps"].as_f64().is_some_and(|c| c > RATE), "{point}");
+        // What the run says of the receiver, and what the kernel says.
+        let setup = &saved["setup"];
+        let told = setup["ports"].as_array().expect("ports").iter().map(|p| p.as_str().expect("words"));
+        let told: Vec<&str> = told.collect();
+        assert!(told.len() == 2 && told.iter().all(|p| p.ends_with("by XDP in native mode")), "{told:?}");
+        assert_eq!(modes, ["1", "1"], "XDP in the driver (IFLA_XDP_ATTACHED, linux/if_link.h)");
+        assert_eq!(setup["ip_version"], if family == Family::V6 { 6 } else { 4 });
+        assert!(setup["addressing"].as_str().is_some_and(|a| a.contains("asked for by")), "{setup}");
+        return;
+    }
+    panic!("{RATE} packets per second were not found: {seen:#?}");
+}
+
+#[test]
+fn a_box_between_two_ports_is_measured() {
+    measured("four", Family::V4);
+}
+
+#[test]
+fn a_box_between_two_ports_is_measured_by_ipv6() {
+    measured("six", Family::V6);
+}
+
+#[test]
+fn a_port_that_cannot_be_used_is_named_before_anything_is_said_or_made() {
+    let Some(bed) = bed("down") else { return };
+    let [a, b] = bed.names();
+    output(&bed.tester, &format!("ip link set {b} down"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.args(["bench", "--ports", &format!("{a},{b}"), "--save"]).arg(folder.path().join("run.json"));
+    let out = bed.tester.run(|| command.output()).expect("a namespace").expect("the program");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(3), "{said}");
+    assert!(said.contains(&format!("{b} is down")), "{said}");
+    assert!(out.stdout.is_empty() && folder.path().read_dir().expect("a folder").count() == 0);
+    assert_eq!(bed.addresses(), "");
+}

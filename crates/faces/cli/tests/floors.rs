@@ -1,0 +1,83 @@
+//! The house stands as ARCHITECTURE.md draws it: every dependency between our crates points downwards.
+
+use std::{collections::BTreeMap, fs, path::PathBuf};
+
+/// These know only the words: what they show must be plain data.
+const KNOW_MODEL_ONLY: &[&str] = &["report", "tui"];
+
+/// The folder that has a folder for each row.
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// A place in the drawing: the row, counted from the bottom, and the group within it, counted from the left.
+type Place = (usize, usize);
+
+/// Of each crate in the drawing its row's name and its place.
+fn drawing() -> BTreeMap<String, (String, Place)> {
+    let text = fs::read_to_string(folder().join("../ARCHITECTURE.md")).unwrap();
+    let drawing = text.split("```").nth(1).expect("ARCHITECTURE.md has a drawing");
+    let mut places = BTreeMap::new();
+    for (row, line) in drawing.lines().filter(|line| !line.is_empty()).rev().enumerate() {
+        let (name, crates) = line.split_once(' ').expect("a row has crates");
+        for (group, crates) in crates.split('│').enumerate() {
+            for found in crates.split_whitespace() {
+                places.insert(found.to_owned(), (name.to_owned(), (row, group)));
+            }
+        }
+    }
+    places
+}
+
+/// Of each crate on disk its row's folder and what it depends on.
+fn crates() -> BTreeMap<String, (String, Vec<String>)> {
+    let mut crates = BTreeMap::new();
+    let entries = |folder: PathBuf| fs::read_dir(folder).unwrap().flatten().filter(|entry| entry.path().is_dir());
+    for row in entries(folder()) {
+        for entry in entries(row.path()) {
+            let Ok(text) = fs::read_to_string(entry.path().join("Cargo.toml")) else { continue };
+            let manifest: toml::Table = text.parse().unwrap();
+            let dependencies = manifest.get("dependencies").and_then(|d| d.as_table()).cloned().unwrap_or_default();
+            let name = entry.file_name().into_string().unwrap();
+            crates.insert(name, (row.file_name().into_string().unwrap(), dependencies.keys().cloned().collect()));
+        }
+    }
+    crates
+}
+
+#[test]
+fn arrows_point_downwards() {
+    let (drawing, crates) = (drawing(), crates());
+    assert!(crates.len() > 8, "the crates were found");
+    assert!(drawing.keys().eq(crates.keys()), "drawn: {:?}; there: {:?}", drawing.keys(), crates.keys());
+    for (name, (folder, dependencies)) in &crates {
+        let (row, from) = &drawing[name];
+        assert_eq!(row, folder, "{name} lies in the folder of another row");
+        for dependency in dependencies.iter().filter(|d| crates.contains_key(*d)) {
+            let (_, to) = &drawing[dependency];
+            assert!(to < from, "{name} -> {dependency} points upwards or sideways");
+            assert!(
+                !KNOW_MODEL_ONLY.contains(&name.as_str()) || dependency == "model",
+                "{name} may know the model only, and knows {dependency}"
+            );
+        }
+    }
+}
+
+#[test]
+fn unsafe_code_lives_in_sys_and_bpf() {
+    for (name, (row, _)) in crates() {
+        let lib = folder().join(row).join(&name);
+        let manifest = fs::read_to_string(lib.join("Cargo.toml")).unwrap();
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{name} does not take the workspace's lints");
+        let mut files = vec![lib.join("src")];
+        while let Some(path) = files.pop() {
+            if path.is_dir() {
+                files.extend(fs::read_dir(path).unwrap().flatten().map(|e| e.path()));
+            } else if path.extension().is_some_and(|e| e == "rs") && !["sys", "bpf"].contains(&name.as_str()) {
+                let text = fs::read_to_string(&path).unwrap();
+                assert!(!text.contains("allow(unsafe_code)"), "{} allows unsafe code", path.display());
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! `evenkeel shield check`, `explain` and `unit` from outside: what they print and how they end.
+
+use std::{
+    path::PathBuf,
+    process::{Command, Output},
+};
+
+fn shield(arguments: &[&str], session: &str) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.arg("shield").args(arguments).env("SSH_CONNECTION", session);
+    command.output().expect("the program starts")
+}
+
+fn example() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../docs/examples/shield.toml")
+}
+
+fn file(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("rules.toml");
+    std::fs::write(&path, text).expect("a file");
+    let name = path.display().to_string();
+    (folder, name)
+}
+
+#[test]
+fn the_documented_example_has_nothing_wrong() {
+    let output = shield(&["check", &example().display().to_string()], "");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
+fn what_is_wrong_is_told_by_line_and_column() {
+    let (_folder, name) = file("[[rule]]\nname = \"a\"\naction = \"drop\"\nsource = \"10.0.0.1/8\"\n");
+    let output = shield(&["check", &name], "");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("rules.toml:4:10: ") && message.contains("write 10.0.0.0/8"), "{message}");
+}
+
+#[test]
+fn a_rule_that_cuts_off_the_session_is_a_finding() {
+    let text = "[management]\nsession = false\n[[rule]]\nname = \"a\"\naction = \"drop\"\nsource = \"10.0.0.0/8\"\n";
+    let (_folder, name) = file(text);
+    let session = "10.1.2.3 50000 192.0.2.1 22";
+    let output = shield(&["check", &name, "--json"], session);
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(document["schema"], "evenkeel.shield.check/1");
+    let harm = document["findings"].as_array().expect("findings").iter().find(|finding| finding["weight"] == "harm");
+    let harm = harm.expect("a finding");
+    assert_eq!((&harm["line"], &harm["kind"]), (&3.into(), &"cuts-off".into()), "{document}");
+    let output = shield(&["run", "lo", "--rules", &name], session);
+    assert_eq!(output.status.code(), Some(2), "nothing is done: {output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--force"), "{output:?}");
+}
+
+#[test]
+fn options_that_would_mean_nothing_are_refused() {
+    let (_folder, name) = file("");
+    let ring = ["--between", "a,b", "--backend", "ring"];
+    for (more, says) in [
+        (&["lo", "--threads", "4"][..], "--threads"),
+        (&[&ring[..], &["--xdp", "generic"]].concat(), "--xdp"),
+        (&[&ring[..], &["--leave"]].concat(), "--leave"),
+    ] {
+        let output = shield(&[&["run", "--rules", &name], more].concat(), "");
+        assert_eq!(output.status.code(), Some(2), "{output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains(says), "{output:?}");
+    }
+}
+
+#[test]
+fn what_a_file_says_does_not_reach_the_terminal_as_orders() {
+    let text = "[sets.\"a\\u001b[2J\"]\nprefixes = []\n[sets.b]\nprefixes = []\n[[rule]]\nname = \"x\\u001b[2J\"\naction = \"drop\"\nsource = \"@b\"\n";
+    let (_folder, name) = file(text);
+    let output = shield(&["check", &name], "");
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(2), "{message}");
+    assert!(!message.contains('\u{1b}') && message.matches("it has control characters").count() == 2, "{message}");
+    assert!(message.contains("an empty list says nothing") && !message.contains("there is no set"), "{message}");
+}
+
+#[test]
+fn a_unit_names_the_file_by_its_whole_path() {
+    let (folder, name) = file("");
+    let output = shield(&["unit", "eth9", "--rules", &name, "--fail", "closed"], "");
+    assert!(output.status.success(), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rules = folder.path().join("rules.toml");
+    assert!(text.contains(&format!("shield run eth9 --quiet --rules {} --fail closed", rules.display())), "{text}");
+    // A unit has no folder that other paths could go by.
+    let (_folder, name) = file("protect = [\"192.0.2.1\"]\n[detection]\nevents = \"here.log\"\n");
+    let output = shield(&["unit", "eth9", "--rules", &name], "");
+    assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{output:?}");
+}
+
+#[test]
+fn the_plan_is_a_script_that_nft_takes() {
+    let (folder, name) = file(
+        "default = \"drop\"\n[management]\nfrom = [\"192.0.2.0/24\"]\n[[rule]]\nname = \"dns\"\naction = \"drop\"\nprotocol = \"udp\"\nsource-port = 53\nexpires = 2099-12-31T00:00:00Z\n",
+    );
+    let output = shield(&["plan", "lo", "--rules", &name], "198.51.100.7 5555 198.51.100.1 2222");
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("table netdev ek_shield_lo {") && text.contains("meta time < 4102358400 "), "{text}");
+    for (who, port) in [("198.51.100.7", "2222"), ("192.0.2.0/24", "22")] {
+        assert!(text.lines().any(|line| line.contains(who)), "{who}: {text}");
+        assert!(text.lines().any(|line| line.contains(port) && line.contains(" accept ")), "{port}: {text}");
+    }
+    let solicited = text.lines().filter(|line| line.contains("management:neighbours")).count();
+    assert!(solicited >= 1, "IPv6 goes on: {text}");
+    let script = folder.path().join("rules.nft");
+    std::fs::write(&script, &output.stdout).expect("a file");
+    // In a namespace of its own, which ends with the program: nothing of it is on this machine.
+    let checked = Command::new("unshare").args(["-n", "nft", "-c", "-f"]).arg(&script).output().expect("unshare");
+    let refused = String::from_utf8_lossy(&checked.stderr).into_owned();
+    assert!(checked.status.success() || refused.contains("not permitted"), "{refused}");
+    assert!(!(std::env::var_os("CI").is_some() && refused.contains("not permitted")), "CI runs as root: {refused}");
+
+    let (_folder, name) = file("[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n");
+    let output = shield(&["plan", "lo", "--rules", &name], "");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("\"syn\" challenges"), "{output:?}");
+
+    let output = shield(&["plan", "ek-none", "--rule", "drop protocol=udp"], "");
+    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("ek-none"), "{output:?}");
+}
+
+/// A pcap file with an IPv6 neighbour solicitation and a UDP packet to port 9.
+fn capture() -> Vec<u8> {
+    let mut solicitation = [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 24, 58, 255]].concat();
+    solicitation.extend([[0x20; 16], [0x30; 16]].concat());
+    solicitation.extend([135, 0, 0, 0, 0, 0, 0, 0]);
+    solicitation.extend([0x30; 16]);
+    let mut udp = vec![2; 12];
+    udp.extend([8, 0, 0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 1, 198, 18, 0, 2, 0, 53, 0, 9, 0, 8, 0, 0]);
+    let mut file: Vec<u8> = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65535, 1].into_iter().flat_map(u32::to_le_bytes).collect();
+    for frame in [solicitation, udp] {
+        let len = frame.len() as u32;
+        file.extend([1_800_000_000, 0, len, len].into_iter().flat_map(u32::to_le_bytes));
+        file.extend(frame);
+    }
+    file
+}
+
+#[test]
+fn explain_has_the_management_rules_and_reads_pipes_and_files_that_break_off() {
+    let (folder, name) = file("[[rule]]\nname = \"all\"\naction = \"drop\"\n");
+    let path = folder.path().join("x.pcap");
+    let whole = capture();
+    std::fs::write(&path, &whole).expect("a file");
+    let path = path.display().to_string();
+    let output = shield(&["explain", &path, "--rules", &name], "");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(text.contains("icmpv6 nd-neighbor-solicit"), "{text}");
+    assert!(text.contains("pass: management rule \"management:neighbours\""), "as `shield run` would: {text}");
+    assert!(text.contains("drop: rule \"all\" (line 1)") && text.contains("1 passed, 1 dropped"), "{text}");
+
+    let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+    command.args(["shield", "explain", "-", "--summary", "--rules", &name]);
+    command.stdin(std::fs::File::open(&path).expect("the file"));
+    let piped = command.output().expect("the program starts");
+    assert!(String::from_utf8_lossy(&piped.stdout).contains("2 packets: 1 passed"), "{piped:?}");
+
+    std::fs::write(&path, &whole[..whole.len() - 1]).expect("a file");
+    let output = shield(&["explain", &path, "--summary", "--rules", &name], "");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 packets: 1 passed"), "what came before: {output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("breaks off behind packet 1"), "{output:?}");
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_told_from_one_without_a_shield() {
+    for (interface, code) in [("ek-no-such", 3), ("lo", 1)] {
+        for verb in ["status", "reload", "stop"] {
+            let output = shield(&[verb, interface], "");
+            assert_eq!(output.status.code(), Some(code), "{verb}: {output:?}");
+            assert!(String::from_utf8_lossy(&output.stderr).contains(interface), "{verb}: {output:?}");
+        }
+    }
+}
+
+#[test]
+fn a_hundred_thousand_rules_and_as_many_errors_are_read_in_time() {
+    let rule = |n: usize| format!("[[rule]]\nname = \"r{n}\"\naction = \"drop\"\nsource = \"@none{n}\"\n");
+    let (_folder, name) = file(&(0..100_000).map(rule).collect::<String>());
+    let mut command = Command::new("timeout");
+    command.args(["120", env!("CARGO_BIN_EXE_evenkeel"), "shield", "check", &name]);
+    let output = command.output().expect("timeout");
+    assert_eq!(output.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&output.stderr).into_owned();
+    // Each rule names a set that is not there; and the rule behind the last one that has room.
+    let places = message.lines().filter(|line| line.contains("rules.toml:")).count();
+    assert_eq!(places, 100_001, "{}", message.lines().take(3).collect::<String>());
+    assert!(message.contains(&format!("rules.toml:{}:1: ", 4 * 4096 + 1)), "the first rule too many");
+}
+
+#[test]
+fn a_unit_warns_of_rules_that_it_cannot_see() {
+    let warned = |folder: &str| {
+        let folder = tempfile::Builder::new().prefix("ek-unit").tempdir_in(folder).expect("a folder");
+        let path = folder.path().join("rules.toml");
+        std::fs::write(&path, "").expect("a file");
+        let output = shield(&["unit", "eth9", "--rules", &path.display().to_string()], "");
+        assert!(output.status.success() && !output.stdout.is_empty(), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).contains("PrivateTmp")
+    };
+    assert!(warned("/tmp"));
+    assert!(!warned(env!("CARGO_TARGET_TMPDIR")));
+}
+
+#[test]
+fn who_may_not_look_is_told_so() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: becoming another user needs root");
+        return;
+    }
+    // As after the first shield: nobody else may look there.
+    let script = "mount -t tmpfs -o mode=755 tmpfs /run && mkdir -m 700 /run/evenkeel && \
+                  exec setpriv --reuid 65534 --regid 65534 --clear-groups --inh-caps=-all --bounding-set=-all \"$@\"";
+    let program = tempfile::Builder::new().prefix("ek-see").tempdir_in("/tmp").expect("a folder");
+    let copy = program.path().join("evenkeel");
+    std::fs::copy(env!("CARGO_BIN_EXE_evenkeel"), &copy).expect("a copy");
+    std::fs::set_permissions(program.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("a mode");
+    for verb in [&["status", "lo"][..], &["reload", "lo"], &["stop", "lo"], &["list"], &["status"]] {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", script, "sh"]).arg(&copy).arg("shield").args(verb);
+        let output = command.output().expect("unshare");
+        assert_eq!(output.status.code(), Some(3), "{verb:?}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("root"), "{verb:?}: {output:?}");
+    }
+}

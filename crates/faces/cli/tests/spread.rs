@@ -1,0 +1,465 @@
+//! `spread`, `undo` and `confirm` on this machine's own NIC, and plans for saved machines.
+//!
+//! Whatever a test does, the guard puts every affinity back as it was, also when the test fails or is killed.
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::{Mutex, MutexGuard, PoisonError},
+    thread,
+    time::{Duration, Instant},
+};
+
+mod kept;
+
+use assert_cmd::cargo::CommandCargoExt;
+use kept::Kept;
+use serde_json::Value;
+
+/// One NIC: one test at a time.
+static NIC: Mutex<()> = Mutex::new(());
+
+fn evenkeel(args: &[&str]) -> Output {
+    Command::cargo_bin("evenkeel").unwrap().args(args).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Says why a test does not run; in CI that is a failure.
+fn skip(why: &str) {
+    assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
+    eprintln!("skipped: {why}");
+}
+
+/// The NIC under test with every file of its affinities as they were, and a journal of its own.
+struct Guard {
+    before: BTreeMap<PathBuf, String>,
+    state: tempfile::TempDir,
+    nic: String,
+    // Dropped in this order: all is put back before the next one's turn.
+    _kept: Kept,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Guard {
+    /// None, with the reason said, where this cannot be tested.
+    fn new() -> Option<Self> {
+        if !nix::unistd::geteuid().is_root() {
+            skip("writing affinities takes root");
+            return None;
+        }
+        let turn = NIC.lock().unwrap_or_else(PoisonError::into_inner);
+        // Every interrupt, not only those of the NIC: a test must not touch any other.
+        let files = kept::steering();
+        let kept = Kept::new(files.clone());
+        kept::unspread(&files);
+        let plan = evenkeel(&["spread", "plan", "--json"]);
+        if !plan.status.success() {
+            skip(&text(&plan));
+            return None;
+        }
+        let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+        let nic = plan["rows"][0]["nic"].as_str().unwrap().to_owned();
+        let before = files.into_iter().filter_map(|p| Some((p.clone(), fs::read_to_string(p).ok()?))).collect();
+        Some(Self { before, state: tempfile::tempdir().unwrap(), nic, _kept: kept, _turn: turn })
+    }
+
+    fn state(&self) -> &str {
+        self.state.path().to_str().unwrap()
+    }
+
+    /// Runs a verb with the journal of this test.
+    fn run(&self, args: &[&str]) -> Output {
+        evenkeel(&[args, &["--state", self.state()]].concat())
+    }
+
+    /// The files that differ from what they were.
+    fn changed(&self) -> Vec<&Path> {
+        let differs = |(path, old): &(&PathBuf, &String)| fs::read_to_string(path).is_ok_and(|now| now != **old);
+        self.before.iter().filter(differs).map(|(path, _)| path.as_path()).collect()
+    }
+
+    /// Waits until `done` holds; fails after a minute.
+    fn wait_until(&self, what: &str, done: impl Fn(&Self) -> bool) {
+        let begin = Instant::now();
+        while !done(self) {
+            assert!(begin.elapsed() < Duration::from_secs(60), "{what} did not happen; {:?}", self.log());
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.state.path().join("guardian.log")).unwrap_or_default()
+    }
+
+    /// Every record of the journal.
+    fn records(&self) -> Vec<Value> {
+        let sessions = fs::read_dir(self.state.path().join("journal")).into_iter().flatten().flatten();
+        let texts = sessions
+            .filter(|e| e.path().extension().is_some_and(|x| x == "jsonl"))
+            .map(|e| fs::read_to_string(e.path()).unwrap());
+        texts.flat_map(|t| t.lines().map(|l| serde_json::from_str(l).unwrap()).collect::<Vec<Value>>()).collect()
+    }
+
+    fn guardian(&self) -> Option<u64> {
+        self.records().iter().find(|r| r["record"] == "guarded").and_then(|r| r["pid"].as_u64())
+    }
+}
+
+/// Whether a process that we started lives (one that has ended and was not waited for does not).
+fn lives(pid: u64) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z "))
+}
+
+#[test]
+fn apply_then_undo_puts_every_affinity_back() {
+    let Some(guard) = Guard::new() else { return };
+    let applied = guard.run(&["spread", "apply", &guard.nic, "--json"]);
+    assert!(applied.status.success(), "{}", text(&applied));
+    let applied: Value = serde_json::from_slice(&applied.stdout).unwrap();
+    let changes = applied["changes"].as_array().unwrap();
+    if changes.is_empty() {
+        return skip("this machine is spread already");
+    }
+    assert_eq!(guard.changed().len(), changes.len());
+    for change in changes.iter().filter(|c| c["knob"]["kind"] == "irq_affinity") {
+        let now = fs::read_to_string(format!("/proc/irq/{}/smp_affinity", change["knob"]["irq"])).unwrap();
+        let mask = |m: &str| u64::from_str_radix(m.trim().trim_start_matches(['0', ',']), 16).unwrap();
+        assert_eq!(mask(&now), mask(change["new"].as_str().unwrap()));
+    }
+    let again = guard.run(&["spread", "apply", &guard.nic]);
+    assert!(text(&again).contains("Nothing to change"), "{}", text(&again));
+
+    let dry = guard.run(&["undo", "--dry-run"]);
+    assert_eq!(text(&dry).lines().filter(|l| l.starts_with("echo ")).count(), changes.len(), "{}", text(&dry));
+    assert_eq!(guard.changed().len(), changes.len(), "a dry run changes nothing");
+    let undone = guard.run(&["undo"]);
+    assert!(undone.status.success(), "{}", text(&undone));
+    assert_eq!(guard.changed(), Vec::<&Path>::new());
+    assert!(text(&guard.run(&["undo"])).contains("Nothing to undo"));
+}
+
+#[test]
+fn a_kill_at_any_moment_of_apply_can_be_undone() {
+    let Some(guard) = Guard::new() else { return };
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("strace kills the program at a chosen system call, and is not installed");
+    }
+    let program = Command::cargo_bin("evenkeel").unwrap();
+    let mut left_changed = 0;
+    // The n-th sync of the journal: in turn a change is announced and not made, made and not reported.
+    for n in 1..8 {
+        let kill = format!("inject=fdatasync:signal=KILL:when={n}");
+        let killed = Command::new("strace")
+            .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", &kill])
+            .arg(program.get_program())
+            .args(["spread", "apply", &guard.nic, "--state", guard.state()])
+            .output()
+            .unwrap();
+        left_changed += guard.changed().len();
+        let undone = guard.run(&["undo"]);
+        assert!(undone.status.success(), "killed at sync {n}: {}", text(&undone));
+        assert_eq!(guard.changed(), Vec::<&Path>::new(), "killed at sync {n}: {}", text(&killed));
+    }
+    assert!(left_changed > 0, "no kill came in mid-apply");
+}
+
+#[test]
+fn without_a_confirmation_everything_goes_back() {
+    let Some(guard) = Guard::new() else { return };
+    let applied = guard.run(&["spread", "apply", &guard.nic, "--commit-confirm", "2"]);
+    assert!(applied.status.success(), "{}", text(&applied));
+    guard.wait_until("the reversal", |g| g.records().iter().any(|r| r["record"] == "reverted"));
+    assert_eq!(guard.changed(), Vec::<&Path>::new());
+    assert!(guard.records().iter().any(|r| r["record"] == "pending"), "something had been changed");
+    // It notes the reversal in the journal before it tells of it.
+    guard.wait_until("the guardian's word", |g| g.log().contains("no confirmation came in time"));
+    let late = guard.run(&["confirm"]);
+    assert_eq!(late.status.code(), Some(1), "{}", text(&late));
+    let guardian = guard.guardian().unwrap();
+    guard.wait_until("the end of the guardian", |_| !lives(guardian));
+}
+
+#[test]
+fn a_confirmation_lets_it_stay_until_undo() {
+    let Some(guard) = Guard::new() else { return };
+    let applied = guard.run(&["spread", "apply", &guard.nic, "--commit-confirm", "300"]);
+    assert!(applied.status.success(), "{}", text(&applied));
+    let guardian = guard.guardian().unwrap();
+    assert!(lives(guardian));
+    let own = nix::unistd::getsid(None).unwrap();
+    let its = nix::unistd::getsid(Some(nix::unistd::Pid::from_raw(guardian as i32))).unwrap();
+    assert_ne!(own, its, "the guardian must outlive the terminal");
+    let confirmed = guard.run(&["confirm"]);
+    assert!(confirmed.status.success(), "{}", text(&confirmed));
+    guard.wait_until("the end of the guardian", |_| !lives(guardian));
+    assert!(!guard.changed().is_empty(), "the changes stay");
+    assert!(guard.run(&["undo"]).status.success());
+    assert_eq!(guard.changed(), Vec::<&Path>::new());
+}
+
+#[test]
+fn undo_stops_at_a_value_that_somebody_else_wrote() {
+    let Some(guard) = Guard::new() else { return };
+    assert!(guard.run(&["spread", "apply", &guard.nic]).status.success());
+    let Some(file) = guard.changed().into_iter().find(|p| p.starts_with("/sys")).map(Path::to_path_buf) else {
+        return skip("this machine's plan has no RPS or XPS, which take any third value");
+    };
+    let (ours, old) = (fs::read_to_string(&file).unwrap(), guard.before[&file].clone());
+    let third = ["0", "1", "3"].into_iter().find(|t| ![ours.trim(), old.trim()].contains(t)).unwrap();
+    fs::write(&file, third).unwrap();
+    let stopped = guard.run(&["undo"]);
+    assert_eq!(stopped.status.code(), Some(1), "{}", text(&stopped));
+    assert!(text(&stopped).contains("somebody else has written"), "{}", text(&stopped));
+    assert_eq!(fs::read_to_string(&file).unwrap().trim(), third, "left alone");
+    let forced = guard.run(&["undo", "--force"]);
+    assert!(forced.status.success(), "{}", text(&forced));
+    assert_eq!(guard.changed(), Vec::<&Path>::new());
+}
+
+#[test]
+fn every_saved_machine_is_planned_offline() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures");
+    let mut machines = 0;
+    for tar in
+        fs::read_dir(folder).unwrap().flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|x| x == "tar"))
+    {
+        let name = tar.to_str().unwrap();
+        let plan = evenkeel(&["spread", "plan", "--root", name, "--json"]);
+        assert!(plan.status.success(), "{name}: {}", text(&plan));
+        let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+        assert_eq!(plan["schema"], "evenkeel.spread.plan/1");
+        let changes = plan["changes"].as_array().unwrap().len();
+        assert!(changes > 0, "{name}");
+        let shell = evenkeel(&["spread", "--root", name, "--shell"]);
+        let commands = text(&shell).lines().filter(|l| !l.starts_with('#')).count();
+        assert_eq!(commands, changes, "{name}: {}", text(&shell));
+        machines += 1;
+    }
+    assert!(machines >= 6, "{machines} machines");
+}
+
+#[test]
+fn wrong_usage_says_what_and_ends_with_2() {
+    assert_eq!(evenkeel(&["spread", "plan", "ek-no-such"]).status.code(), Some(3), "an interface that is not there");
+    for (args, words) in [
+        (vec!["spread", "--cpus", "0-8000"], "there is no CPU"),
+        (vec!["spread", "--cpus", "3-1"], "runs backwards"),
+        (vec!["spread", "--coalesce", "rx-usecs=many"], "is not a number"),
+        (vec!["spread", "apply", "--promisc"], "membership"),
+        (vec!["undo", "no-such-session", "--state", "/nonexistent"], "no session `no-such-session`"),
+    ] {
+        let output = evenkeel(&args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output));
+        assert!(text(&output).contains(words), "{args:?}: {}", text(&output));
+    }
+}
+
+#[test]
+fn the_sources_machine_gets_27_members_for_24_cores() {
+    let saved = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/dual-socket-24cpu.tar");
+    let saved = saved.to_str().unwrap();
+    let members: Value =
+        serde_json::from_slice(&evenkeel(&["spread", "members", "--root", saved, "--json"]).stdout).unwrap();
+    assert_eq!(members["schema"], "evenkeel.spread.members/1");
+    assert_eq!((members["total"].as_u64(), members["cpus"].as_array().unwrap().len()), (Some(27), 24));
+    let doubled = members["cpus"].as_array().unwrap().iter().filter(|c| c["members"] == 2);
+    let doubled: Vec<u64> = doubled.map(|c| c["cpu"].as_u64().unwrap()).collect();
+    assert_eq!(doubled, [0, 11, 23], "the first, the last physical core, the last");
+    let near = text(&evenkeel(&["spread", "members", "eth1", "--root", saved]));
+    assert!(near.contains("15 members for 12 CPUs of node 1"), "{near}");
+}
+
+#[test]
+fn a_long_plan_is_short_as_a_table_and_whole_on_demand() {
+    let saved = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/mlx5-64q-128cpu.tar");
+    let saved = saved.to_str().unwrap();
+    let table = text(&evenkeel(&["spread", "plan", "--root", saved]));
+    assert!(
+        table.contains("enp129s0np0: 64 queues on 64 CPUs: 32 cores and 32 second threads of its node 1"),
+        "{table}"
+    );
+    assert!(table.contains("rxtx 0-31 IRQ 201-232") && table.lines().count() < 20, "{table}");
+    let full = text(&evenkeel(&["spread", "plan", "--full", "--root", saved]));
+    assert_eq!(full.lines().filter(|l| l.starts_with("en")).count(), 136 + 2, "{full}");
+    assert!(full.contains("0,4,8,…,124 (32)"), "{full}");
+}
+
+#[test]
+fn a_guardian_reverts_with_a_relative_state_folder() {
+    let Some(guard) = Guard::new() else { return };
+    let mut apply = Command::cargo_bin("evenkeel").unwrap();
+    apply.current_dir(guard.state()).args(["spread", "apply", &guard.nic, "--commit-confirm", "3", "--state", "."]);
+    let applied = apply.output().unwrap();
+    assert!(applied.status.success(), "{}", text(&applied));
+    guard.wait_until("the reversal", |g| g.records().iter().any(|r| r["record"] == "reverted"));
+    assert_eq!(guard.changed(), Vec::<&Path>::new());
+    assert!(guard.records().iter().any(|r| r["record"] == "reverted" && r["complete"] == true));
+}
+
+#[test]
+fn a_reader_that_went_away_stops_neither_apply_nor_undo() {
+    let Some(guard) = Guard::new() else { return };
+    // /dev/full refuses every write, as a terminal that is gone does.
+    let deaf = |args: &[&str]| {
+        let full = || fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let mut command = Command::cargo_bin("evenkeel").unwrap();
+        command.args(args).args(["--state", guard.state()]).stdout(full()).stderr(full()).status().unwrap()
+    };
+    // Done, and the loss told by the exit code.
+    assert_eq!(deaf(&["spread", "apply", &guard.nic]).code(), Some(3));
+    if guard.changed().is_empty() {
+        return skip("this machine is spread already");
+    }
+    assert_eq!(deaf(&["undo", "--all"]).code(), Some(3));
+    assert_eq!(guard.changed(), Vec::<&Path>::new());
+}
+
+#[test]
+fn a_dead_guardian_is_seen() {
+    let Some(guard) = Guard::new() else { return };
+    assert!(guard.run(&["spread", "apply", &guard.nic, "--commit-confirm", "300"]).status.success());
+    assert!(text(&guard.run(&["undo", "--list"])).contains("awaits confirm"));
+    let guardian = guard.guardian().unwrap();
+    let pid = nix::unistd::Pid::from_raw(guardian as i32);
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    guard.wait_until("the end of the guardian", |_| !lives(guardian));
+    let list = text(&guard.run(&["undo", "--list"]));
+    assert!(list.contains("its guardian is dead"), "{list}");
+    // A session is taken back by its short name, and tells when it began and what made it.
+    let listed: serde_json::Value = serde_json::from_slice(&guard.run(&["undo", "--list", "--json"]).stdout).unwrap();
+    let session = listed["sessions"].as_array().and_then(|all| all.last()).unwrap();
+    assert!(session["started"].as_str().unwrap().parse::<jiff::Timestamp>().is_ok(), "{session}");
+    assert_eq!(session["verb"], "spread apply");
+    assert!(guard.run(&["undo", session["name"].as_str().unwrap()]).status.success());
+    assert_eq!(guard.changed(), Vec::<&Path>::new());
+}
+
+#[test]
+fn a_signal_in_mid_apply_takes_all_of_it_back() {
+    let Some(guard) = Guard::new() else { return };
+    if Command::new("strace").arg("-V").output().is_err() {
+        return skip("strace sends the signal at a chosen system call, and is not installed");
+    }
+    let program = Command::cargo_bin("evenkeel").unwrap();
+    // The third sync follows the first change.
+    let output = Command::new("strace")
+        .args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", "inject=fdatasync:signal=INT:when=3"])
+        .arg(program.get_program())
+        .args(["spread", "apply", &guard.nic, "--state", guard.state()])
+        .output()
+        .unwrap();
+    assert_eq!(guard.changed(), Vec::<&Path>::new(), "{}", text(&output));
+    let announced = guard.records().iter().filter(|r| r["record"] == "pending").count();
+    if announced > 0 {
+        assert_eq!((announced, output.status.code()), (1, Some(3)), "{}", text(&output));
+        assert!(text(&output).contains("interrupted. Nothing stays changed: 1 setting"), "{}", text(&output));
+    }
+}
+
+/// `nsenter --net` leaves /sys as it is: what would be read and written is another namespace's.
+#[test]
+fn a_sys_of_another_namespace_is_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip("namespaces take root");
+    }
+    let namespace = Namespace(format!("ekns{}", std::process::id()));
+    let made = Command::new("ip").args(["netns", "add", &namespace.0]).status().unwrap();
+    assert!(made.success());
+    let program = Command::cargo_bin("evenkeel").unwrap();
+    let program = program.get_program().to_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let tar = folder.path().join("m.tar");
+    for args in [
+        vec!["spread"],
+        vec!["spread", "apply", "--dry-run"],
+        vec!["spread", "status"],
+        vec!["doctor"],
+        vec!["snapshot", tar.to_str().unwrap()],
+    ] {
+        let net = format!("--net=/run/netns/{}", namespace.0);
+        let foreign = Command::new("nsenter").arg(&net).arg(program).args(&args).output().unwrap();
+        assert_eq!(foreign.status.code(), Some(3), "{args:?}: {}", text(&foreign));
+        assert!(text(&foreign).contains(&format!("ip netns exec {}", namespace.0)), "{args:?}: {}", text(&foreign));
+    }
+    assert!(!tar.exists());
+    let own = Command::new("ip").args(["netns", "exec", &namespace.0, program, "doctor", "--only", "rings"]).output();
+    assert_eq!(own.unwrap().status.code(), Some(0));
+}
+
+/// A pipe would be waited for without end; a copy of a later version is named; a garbled table is an error without control bytes.
+#[test]
+fn odd_copies_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
+    for verb in [vec!["spread", "plan"], vec!["doctor"], vec!["spread", "members"]] {
+        let output = evenkeel(&[&verb[..], &["--root", pipe.to_str().unwrap()]].concat());
+        assert_eq!(output.status.code(), Some(2), "{verb:?}: {}", text(&output));
+    }
+    let copy = folder.path().join("copy");
+    let put = |file: &str, content: &str| {
+        let path = copy.join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, content).unwrap();
+    };
+    for (file, content) in [
+        ("evenkeel/format", "99\n"),
+        ("sys/devices/system/cpu/present", "0-1\n"),
+        ("sys/devices/system/cpu/online", "0-1\n"),
+        ("sys/class/net/lo/ifindex", "1\n"),
+        ("proc/interrupts", "  CPU0 CPU1\n"),
+    ] {
+        put(file, content);
+    }
+    let root = copy.to_str().unwrap();
+    let members = evenkeel(&["spread", "members", "--root", root]);
+    assert!(members.status.success() && text(&members).contains("format 99"), "{}", text(&members));
+    put("proc/interrupts", "\u{1b}[31mnothing\n");
+    let garbled = evenkeel(&["spread", "plan", "--root", root]);
+    assert_eq!(garbled.status.code(), Some(2), "{}", text(&garbled));
+    assert!(text(&garbled).contains("proc/interrupts") && !text(&garbled).contains('\u{1b}'), "{}", text(&garbled));
+}
+
+/// A namespace of this test with one interface, deleted at the end.
+struct Namespace(String);
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+    }
+}
+
+#[test]
+fn a_session_of_another_namespace_is_undone_only_there() {
+    if !nix::unistd::geteuid().is_root() {
+        return skip("namespaces take root");
+    }
+    let namespace = Namespace(format!("eku{}", std::process::id()));
+    let ip = |args: &[&str]| {
+        let output = Command::new("ip").args(args).output().unwrap();
+        assert!(output.status.success(), "ip {args:?}: {}", text(&output));
+        text(&output)
+    };
+    ip(&["netns", "add", &namespace.0]);
+    ip(&["-n", &namespace.0, "link", "add", "eku0", "type", "veth", "peer", "name", "eku1"]);
+    let state = tempfile::tempdir().unwrap();
+    let state = ["--state", state.path().to_str().unwrap()];
+    let program = Command::cargo_bin("evenkeel").unwrap();
+    let program = program.get_program().to_str().unwrap();
+    let inside = |args: &[&str]| ip(&[&["netns", "exec", &namespace.0, program], args, &state].concat());
+    let rps = || ip(&["netns", "exec", &namespace.0, "cat", "/sys/class/net/eku0/queues/rx-0/rps_cpus"]);
+    let before = rps();
+    inside(&["spread", "apply", "eku0", "--rps", "on"]);
+    assert_ne!(rps(), before);
+    let outside = evenkeel(&[&["undo"], &state[..]].concat());
+    assert_eq!(outside.status.code(), Some(3), "{}", text(&outside));
+    assert!(text(&outside).contains(&format!("ip netns exec {} evenkeel undo", namespace.0)), "{}", text(&outside));
+    assert_ne!(rps(), before, "the session stands");
+    assert!(inside(&["undo"]).contains("1 setting put back"));
+    assert_eq!(rps(), before);
+}

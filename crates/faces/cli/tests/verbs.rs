@@ -1,0 +1,218 @@
+//! What holds for every verb: --json is JSON or refused, an interface that is not there is 3.
+
+use std::{
+    collections::BTreeSet,
+    path::Path,
+    process::{Command, Output, Stdio},
+};
+
+use assert_cmd::cargo::CommandCargoExt;
+
+fn run(line: &str) -> Output {
+    Command::cargo_bin("evenkeel").unwrap().args(line.split(' ')).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The verbs below `path`, by the help.
+fn verbs(path: &str) -> Vec<String> {
+    let help = text(&run(format!("{path} --help").trim_start()).stdout);
+    let listed = help.lines().skip_while(|l| *l != "Commands:").skip(1).take_while(|l| !l.is_empty());
+    let names =
+        listed.filter(|l| l.starts_with("  ") && !l.starts_with("   ")).filter_map(|l| l.split_whitespace().next());
+    names.filter(|name| *name != "help").map(|name| format!("{path} {name}").trim_start().to_owned()).collect()
+}
+
+fn all_verbs() -> Vec<String> {
+    let mut all = verbs("");
+    let below: Vec<String> = all.iter().flat_map(|verb| verbs(verb)).collect();
+    all.extend(below);
+    all
+}
+
+/// A verb with arguments that end soon, and what else is true of it.
+enum Json {
+    /// It is run with `--json` at the end: JSON, or refused with 2.
+    Run(&'static str),
+    /// It takes minutes or stays: that the flag is there is looked up in its help.
+    Help,
+}
+
+fn json_of(verb: &str) -> Option<Json> {
+    use Json::{Help, Run};
+    Some(match verb {
+        "demo" | "bench flood" | "profile sweep" | "shield run" => Help,
+        "bench" => Run("bench --dry-run"),
+        "top" => Run("top --once --interval 0.1"),
+        "ledger" => Run("ledger --once --interval 0.1"),
+        "profile" => Run("profile --duration 100ms"),
+        "spread" => Run("spread --root SAVED"),
+        "spread plan" => Run("spread plan --root SAVED"),
+        "spread members" => Run("spread members --root SAVED"),
+        "spread apply" => Run("spread apply lo --dry-run --state FOLDER"),
+        "spread status" => Run("spread status --interval 0.05 --state FOLDER"),
+        "spread watch" => Run("spread watch --count 1 --interval 0.1 --dry-run --state FOLDER"),
+        "doctor" => Run("doctor --root SAVED"),
+        "doctor compare" => Run("doctor compare FOLDER/none FOLDER/none"),
+        "shield" => Run("shield status lo"),
+        "shield list" => Run("shield list"),
+        "shield status" => Run("shield status lo"),
+        "shield reload" => Run("shield reload lo"),
+        "shield stop" => Run("shield stop lo"),
+        "shield check" => Run("shield check FOLDER/rules.toml"),
+        "shield explain" => Run("shield explain FOLDER/none --rules FOLDER/rules.toml"),
+        "shield plan" => Run("shield plan lo --rules FOLDER/rules.toml"),
+        "shield unit" => Run("shield unit lo --rules FOLDER/rules.toml"),
+        "report" => Run("report show FOLDER/none"),
+        "report show" => Run("report show FOLDER/none"),
+        "report compare" => Run("report compare FOLDER/none FOLDER/none"),
+        "undo" => Run("undo --list --state FOLDER"),
+        "confirm" => Run("confirm --state FOLDER"),
+        "clean" => Run("clean --dry-run"),
+        "capture" => Run("capture lo --duration 0.1 --quiet"),
+        "gen" => Run("gen lo --udp --rate 10 --duration 100ms"),
+        "snapshot" => Run("snapshot FOLDER/saved.tar"),
+        "completions" => Run("completions bash"),
+        "man" => Run("man FOLDER"),
+        _ => return None,
+    })
+}
+
+/// Each line is a document, or all of it is one.
+fn is_json(text: &str) -> bool {
+    let one = |text: &str| serde_json::from_str::<serde_json::Value>(text).is_ok_and(|v| v.is_object());
+    one(text) || (!text.trim().is_empty() && text.lines().all(one))
+}
+
+fn with_places(line: &str, folder: &Path) -> String {
+    let saved = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/dual-socket-24cpu.tar");
+    line.replace("FOLDER", folder.to_str().unwrap()).replace("SAVED", saved.to_str().unwrap())
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("rules.toml"), "[[rule]]\nname = \"all\"\naction = \"drop\"\n").unwrap();
+    folder
+}
+
+#[test]
+fn json_is_json_or_refused() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: measuring takes root");
+        return;
+    }
+    let folder = folder();
+    let mut wrong = Vec::new();
+    for verb in all_verbs() {
+        let Some(how) = json_of(&verb) else {
+            wrong.push(format!("{verb}: a new verb: say in this table how it is tried"));
+            continue;
+        };
+        match how {
+            Json::Help if !text(&run(&format!("{verb} --help")).stdout).contains("--json") => {
+                wrong.push(format!("{verb}: its help knows no --json"));
+            }
+            Json::Help => {}
+            Json::Run(line) => {
+                let output = run(&format!("{} --json", with_places(line, folder.path())));
+                let (code, out) = (output.status.code(), text(&output.stdout));
+                // What is lacking is told on stderr, with nothing on stdout.
+                let refused = matches!(code, Some(1..=3)) && out.is_empty() && !output.stderr.is_empty();
+                if !refused && !is_json(&out) {
+                    wrong.push(format!("{line} --json: code {code:?}, {out:.200}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    // What is less usual than the plain verb.
+    for line in [
+        "undo --state FOLDER",
+        "doctor --list",
+        "doctor --dry-run",
+        "doctor --fix --dry-run --root SAVED",
+        "top --settings",
+        "top --settings --root SAVED",
+        "spread apply lo --dry-run",
+    ] {
+        let output = run(&format!("{} --json", with_places(line, folder.path())));
+        let out = text(&output.stdout);
+        let refused = matches!(output.status.code(), Some(2 | 3)) && out.is_empty();
+        assert!(refused || is_json(&out), "{line} --json: {out:.200}");
+    }
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_3_in_every_verb() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: this takes root");
+        return;
+    }
+    let folder = folder();
+    let mut wrong = Vec::new();
+    for line in [
+        "top ek-none --once --interval 0.1",
+        "top ek-none --settings",
+        "ledger ek-none --once --interval 0.1",
+        "profile --per ek-none --duration 100ms",
+        "spread plan ek-none",
+        "spread plan ek-none --root SAVED",
+        "spread members ek-none",
+        "spread apply ek-none --dry-run",
+        "spread status ek-none --interval 0.05",
+        "spread watch ek-none --once",
+        "capture ek-none",
+        "capture -i ek-none",
+        "gen ek-none --udp --rate 10",
+        "bench --ports ek-none,ek-other",
+        "shield run ek-none --rules FOLDER/rules.toml",
+        "shield status ek-none",
+        "shield stop ek-none",
+        "shield reload ek-none",
+        "shield plan ek-none --rules FOLDER/rules.toml",
+    ] {
+        let output = run(&with_places(line, folder.path()));
+        let told = text(&output.stderr);
+        if output.status.code() != Some(3) || !told.contains("ek-none") {
+            wrong.push(format!("{line}: {:?} {told}", output.status.code()));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn every_verb_is_in_the_help_and_has_one() {
+    let all: BTreeSet<String> = all_verbs().into_iter().collect();
+    for verb in ["completions", "man", "clean", "undo", "confirm", "shield run", "spread apply"] {
+        assert!(all.contains(verb), "{verb}: {all:?}");
+    }
+    for verb in &all {
+        assert!(run(&format!("{verb} --help")).status.success(), "{verb}");
+    }
+}
+
+#[test]
+fn the_labs_of_killed_runs_are_cleaned_and_no_others() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: this takes root");
+        return;
+    }
+    let ip = |args: &[&str]| Command::new("ip").args(["netns"]).args(args).output().unwrap();
+    // A process of that number cannot be; and a name that only looks like one of ours.
+    let (dead, alien) = ("ek-8388609-1-test-a", "ek-verbs-alien");
+    for name in [dead, alien] {
+        assert!(ip(&["add", name]).status.success());
+    }
+    let shown = text(&run("clean --dry-run").stdout);
+    assert!(shown.contains(&format!("ip netns delete {dead}")) && !shown.contains(alien), "{shown}");
+    assert!(Path::new("/run/netns").join(dead).exists(), "a dry run removes nothing");
+    let json: serde_json::Value = serde_json::from_slice(&run("clean --json").stdout).unwrap();
+    let removed = json["namespaces"].as_array().unwrap();
+    // Another test of this machine may have been faster: then it is gone all the same.
+    let gone = !Path::new("/run/netns").join(dead).exists();
+    let kept = Path::new("/run/netns").join(alien).exists();
+    assert!(ip(&["delete", alien]).status.success());
+    assert!(gone && kept && !removed.iter().any(|n| n == alien), "{json}");
+}
