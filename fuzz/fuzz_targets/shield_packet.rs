@@ -16,24 +16,24 @@ use std::{
     sync::OnceLock,
 };
 
-use bpf::shield::ShieldTables;
 use libfuzzer_sys::fuzz_target;
 use random::{Random, Shape};
-use shield::{
-    between::ring::asking::{Asked, Asking, Strain},
+use rules::tables::RuleTables;
+use rules::{
+    Rules,
     compile::{self, Counters, Now, lookup},
     explain::{Frame, explain},
     packet::{EXTENSIONS_MAX, Packet, Parsed, Part},
     reference,
-    rules::Rules,
 };
+use shield::between::ring::asking::{Asked, Asking, Strain};
 use wire::{Ethernet, Ip, Transport};
 
 /// Sets of rules, of up to 40 rules each; every eighth has up to 200, which are more than one word of 64.
 const SETS: u64 = 32;
 
-fn sets() -> &'static (Now, Vec<(Rules, ShieldTables)>) {
-    static MADE: OnceLock<(Now, Vec<(Rules, ShieldTables)>)> = OnceLock::new();
+fn sets() -> &'static (Now, Vec<(Rules, RuleTables)>) {
+    static MADE: OnceLock<(Now, Vec<(Rules, RuleTables)>)> = OnceLock::new();
     MADE.get_or_init(|| {
         let now = Now::read();
         let set = |seed: u64| {

@@ -12,19 +12,15 @@ use std::{path::Path, time::Duration};
 
 use libfuzzer_sys::fuzz_target;
 use random::Random;
-use shield::{
-    ShieldError,
+use rules::{
+    RULES_MAX, Rules, RulesError, check,
     compile::{Counters, Now, lookup, tables},
-    detect::{Counts, Detector, Window},
-    nft,
+    file::{self, RuleFile},
+    flags, nft,
     packet::{Packet, Parsed},
     reference,
-    rules::{
-        RULES_MAX, Rules, check,
-        file::{self, RuleFile},
-        flags,
-    },
 };
+use shield::detect::{Counts, Detector, Window};
 
 /// Frames that are sent through the tables of each set of rules.
 const FRAMES: usize = 12;
@@ -95,13 +91,13 @@ fn written(choices: &[u8]) -> String {
 }
 
 fn whole(text: &str) {
-    if let Some(Err(ShieldError::Rules(problems))) = text.lines().next().map(flags::rule) {
+    if let Some(Err(RulesError::Rules(problems))) = text.lines().next().map(flags::rule) {
         assert!(problems.iter().all(|problem| problem.line > 0 && problem.column > 0));
     }
     // Sets in files are not what this is about: there are none.
     let file = match file::parse_in(text, "fuzz", Path::new("/nonexistent")) {
         Ok(file) => file,
-        Err(ShieldError::Rules(problems)) => {
+        Err(RulesError::Rules(problems)) => {
             let lines = text.split('\n').count();
             assert!(problems.iter().all(|p| p.line > 0 && p.column > 0 && p.line <= lines), "{problems:?}");
             return;

@@ -9,9 +9,9 @@ use std::{
 };
 
 use bpf::shield::{Heartbeat, Shield, ShieldConfig, ShieldShared, Watch};
-use shield::{
+use rules::{
     compile::{self, Counters, Now},
-    rules::file,
+    file,
 };
 use wire::{FlowKey, FrameSize, Kind, Mac, Template};
 

@@ -18,7 +18,7 @@ use bpf::shield::GatewayCookies;
 use cookie_bed::{Bed, PORT, SERVER, Way};
 use hurt_syn::Tried;
 use random::{Kernel, Random, Shape};
-use shield::{compile::Now, packet::Part};
+use rules::{compile::Now, packet::Part};
 
 /// Frames through each set of rules.
 const FRAMES: usize = 2000;

@@ -12,11 +12,12 @@ use bpf::{
 };
 use lab::{Lab, Namespace, VethEnd};
 use model::shield_event::{AttackClass, Happened, Measure, ShieldEvent};
-use shield::{
+use rules::{
+    Prefix, Rules,
     compile::{self, Counters, Now},
-    detect::{self, DetectConfig, Sentry, config::StepConfig},
-    rules::{Prefix, Rules},
+    detect::{DetectConfig, StepConfig},
 };
+use shield::detect::{self, Sentry};
 
 const TARGET: [u8; 4] = [198, 18, 0, 2];
 /// How long anything may take before the test has failed.

@@ -13,10 +13,8 @@ use cookie_bed::{
     frames::{ACK, FIN, Frame, LINUX, RST, SYN, WINDOWS},
     spoofed, talk, wait_until,
 };
-use shield::{
-    between::ring::asking::{Asked, Asking, Strain},
-    packet::{Packet, Parsed},
-};
+use rules::packet::{Packet, Parsed};
+use shield::between::ring::asking::{Asked, Asking, Strain};
 
 const DROP: u32 = 1;
 const PASS: u32 = 2;

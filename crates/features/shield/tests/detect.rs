@@ -6,18 +6,14 @@ use std::{path::Path, time::Duration};
 
 use mixes::{Stream, World, few_sources, first_action, fragments, gre, protected, reflection, syn_flood, web, words};
 use model::shield_event::{AttackClass, Happened, Measure};
-use shield::{
+use rules::{
+    Action, Match, Rule, Rules, Verdict,
     compile::Now,
-    detect::{
-        DetectConfig,
-        classify::Finding,
-        config::{ShadowConfig, StepConfig},
-        fit, insert, ladder,
-        mix::Kind,
-    },
+    detect::{DetectConfig, ShadowConfig, StepConfig},
+    file,
     reference::{Outcome, decide},
-    rules::{Action, Match, Rule, Rules, Verdict, file},
 };
+use shield::detect::{classify::Finding, fit, insert, ladder, mix::Kind};
 
 const CALM: Stream = Stream { pps: 20_000, make: web };
 
@@ -28,7 +24,7 @@ fn thresholds() -> DetectConfig {
     config
 }
 
-fn attack(class: AttackClass, make: fn(&mut mixes::Dice) -> shield::packet::Packet, action: &str) {
+fn attack(class: AttackClass, make: fn(&mut mixes::Dice) -> rules::packet::Packet, action: &str) {
     let mut world = World::new(thresholds());
     assert_eq!(words(&world.run(100, &[CALM])), [""; 0], "calm before the attack");
     let events = world.run(10, &[CALM, Stream { pps: 500_000, make }]);
@@ -57,8 +53,8 @@ fn a_challenge_is_about_the_answers_to_it_too() {
     let [rule] = rules.as_slice() else { panic!("{rules:#?}") };
     // SYN, the ACK that brings the cookie back, and the RST by which a source shows a gateway that it exists.
     for flags in [0x02, 0x10, 0x04] {
-        let packet = shield::packet::Packet { tcp_flags: Some(flags), ..mixes::packet(1, 6, Some((1, 80)), 40) };
-        assert!(shield::reference::applies(&Rules::default(), &rule.when, &packet), "{flags:#x}");
+        let packet = rules::packet::Packet { tcp_flags: Some(flags), ..mixes::packet(1, 6, Some((1, 80)), 40) };
+        assert!(rules::reference::applies(&Rules::default(), &rule.when, &packet), "{flags:#x}");
     }
 }
 
@@ -237,7 +233,7 @@ fn a_flood_that_changes_to_another_protocol_is_limited_again() {
     assert_eq!(first_action(&events).expect("acts").0, "limit UDP to 1000 packets/s per source");
     let ack = Stream {
         pps: 500_000,
-        make: |dice| shield::packet::Packet {
+        make: |dice| rules::packet::Packet {
             tcp_flags: Some(16),
             ..mixes::packet(dice.roll(1 << 32) as u32, 6, Some((dice.roll(65536) as u16, 80)), 40)
         },
@@ -313,7 +309,7 @@ fn mitigations_stand_behind_the_management_rules_and_yield_to_what_the_file_drop
         protected: vec![protected()],
         ..Rules::default()
     };
-    let limit = Action::Limit(shield::rules::Limit { pps: 1, burst: 1, per_source: None });
+    let limit = Action::Limit(rules::Limit { pps: 1, burst: 1, per_source: None });
     let all = insert(
         &base,
         &[named("c", Action::Challenge, false), named("l", limit, false), named("d", Action::Drop, false)],

@@ -11,11 +11,11 @@ use std::{
 use bpf::shield::{Shield, ShieldConfig, ShieldShared};
 use lab::{Lab, Namespace};
 use random::{Random, Shape, privileged, rules, spec};
-use shield::{
+use rules::{
+    Rules,
     compile::{self, Counters, Now},
     nft,
     reference::{self, Outcome},
-    rules::Rules,
 };
 use sys::packet::{Batch, PacketSocket};
 

@@ -8,10 +8,8 @@ use std::{
 };
 
 use model::shield_event::{AttackClass, Happened, ShieldEvent};
-use shield::{
-    detect::config::HookConfig,
-    events::{EventLog, Hook},
-};
+use rules::detect::HookConfig;
+use shield::events::{EventLog, Hook};
 
 fn event(attack: u64) -> ShieldEvent {
     ShieldEvent {

@@ -5,10 +5,7 @@ mod random;
 use std::net::{IpAddr, Ipv4Addr};
 
 use random::{Kernel, Random, Shape};
-use shield::{
-    compile::Now,
-    rules::{Action, Match, Place, Prefix, PrefixSet, Rule, Rules},
-};
+use rules::{Action, Match, Place, Prefix, PrefixSet, Rule, Rules, compile::Now};
 
 /// Rules of this seed in the kernel, and what draws frames for them.
 fn kernel(seed: u64, shape: Shape) -> (Kernel, Random) {

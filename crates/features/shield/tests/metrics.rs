@@ -15,13 +15,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::shield::RuleCount;
 use mixes::{Stream, World, syn_flood, web};
 use model::shield::Totals;
 use model::shield_event::Measure;
+use rules::detect::DetectConfig;
+use rules::tables::RuleCount;
 use serde_json::Value;
 use shield::{
-    detect::{DetectConfig, Detector},
+    detect::Detector,
     events::metrics::{self, Metrics, MetricsFile, MetricsServer, Notation},
 };
 

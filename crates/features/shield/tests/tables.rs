@@ -3,11 +3,11 @@
 mod random;
 
 use random::{Random, Shape};
-use shield::{
+use rules::{
+    Action, Match, Place, Prefix, Rule, Rules,
     compile::{self, Counters, Now, lookup},
     packet::{Packet, Parsed},
     reference,
-    rules::{Action, Match, Place, Prefix, Rule, Rules},
 };
 
 fn same(seed: u64, shape: Shape, frames: usize, hit: &mut [usize; 2]) {

@@ -6,13 +6,13 @@ use std::{collections::BTreeMap, net::Ipv4Addr};
 
 use bpf::shield::{Shield, ShieldConfig, ShieldShared, Watch, WatchCounts, WatchReading, WatchSample};
 use random::{Random, Shape, Spec};
-use shield::{
+use rules::{
+    Prefix, Rules,
     compile::{self, Counters, Now},
-    detect::mix::Kind,
     packet::{Packet, Parsed, Part},
     reference,
-    rules::{Prefix, Rules},
 };
+use shield::detect::mix::Kind;
 
 /// A program that watches.
 struct Watched {

@@ -8,25 +8,21 @@ mod hold;
 mod layout;
 mod link;
 mod load;
-pub mod prefixes;
 mod room;
 mod shared;
 mod spare;
-pub mod tables;
 mod watch;
 mod watch_writer;
 
 pub use ack::{AckCounts, ShieldAck};
 pub use connected::Connected;
 pub use cookie::{CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies, SourceCookies};
-pub use counts::{RuleCount, ShieldCounts};
+pub use counts::ShieldCounts;
 pub use hold::StackHold;
-pub use layout::COUNTERS;
 pub use link::ShieldLink;
 pub use load::{Between, Heartbeat, Shield, ShieldConfig, ShieldParsed, Tested};
 pub use shared::{ShieldShared, monotonic_ns};
 pub use spare::Spare;
-pub use tables::*;
 pub use watch::{Watch, WatchConfig, WatchCounts, WatchReading, WatchSample};
 pub use watch_writer::WatchWriter;
 

@@ -4,9 +4,8 @@ mod shield_bed;
 
 use std::{thread::sleep, time::Duration};
 
-use bpf::shield::{
-    Field, Heartbeat, RuleAction, RuleEntry, Shield, ShieldConfig, ShieldParsed, ShieldShared, Tested, monotonic_ns,
-};
+use bpf::shield::{Heartbeat, Shield, ShieldConfig, ShieldParsed, ShieldShared, Tested, monotonic_ns};
+use rules::tables::{Field, RuleAction, RuleEntry};
 use shield_bed::{DROP, Frame, PASS, Tables, privileged, tell};
 
 /// Action and deciding rule.

@@ -6,9 +6,10 @@ use std::{env, fs, net::UdpSocket, path::PathBuf, process::Command, thread, time
 
 use bpf::{
     XdpError, XdpMode,
-    shield::{Field, RuleAction, Shield, ShieldConfig, ShieldLink, ShieldShared},
+    shield::{Shield, ShieldConfig, ShieldLink, ShieldShared},
 };
 use nix::sched::{CloneFlags, unshare};
+use rules::tables::{Field, RuleAction};
 use shield_bed::{Tables, privileged};
 
 const PORT: u16 = 7777;

@@ -2,7 +2,8 @@
 
 mod shield_bed;
 
-use bpf::shield::{Field, RuleAction, Shield, ShieldParsed, ShieldShared};
+use bpf::shield::{Shield, ShieldParsed, ShieldShared};
+use rules::tables::{Field, RuleAction};
 use shield_bed::{DROP, Frame, PASS, Tables, privileged, tell};
 
 fn all_kinds() -> Vec<(&'static str, Frame)> {

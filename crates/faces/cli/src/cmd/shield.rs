@@ -9,11 +9,8 @@ mod teller;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use shield::{
-    ShieldError,
-    rules::{Rule, file::RuleFile, flags},
-    run::Source,
-};
+use rules::{Rule, file::RuleFile, flags};
+use shield::{ShieldError, run::Source};
 
 use crate::failure::{Failure, Outcome};
 

@@ -30,6 +30,11 @@ use std::{
 use bpf::shield::StackHold;
 use jiff::Timestamp;
 use model::shield::{Fail, ShieldStatus, Totals};
+use rules::{
+    Rule,
+    compile::{Cache, Counters, Now},
+    file::RuleFile,
+};
 
 use self::{
     carrier::{Carrier, broke_off},
@@ -39,9 +44,7 @@ use self::{
 };
 use super::{Pair, Sides, Way, bring_up, check, is_free};
 use crate::{
-    compile::{Cache, Counters, Now},
     error::ShieldError,
-    rules::{Rule, file::RuleFile},
     run::{
         Answer, Asked, Command, Ended, Settings, Signals, Told,
         follow::still_by,

@@ -6,20 +6,17 @@ use std::{
 };
 
 use model::shield_event::{AttackClass, Happened, Measure};
+use rules::detect::DetectConfig;
+use rules::{Prefix, Rule, packet::Packet};
 
 use super::{
     baseline::Baseline,
     classify::{Finding, SAMPLES_MIN, classify},
-    config::DetectConfig,
     effect::{self, Effect},
     known::Known,
     ladder,
     mix::{self, Kind},
     window::{Counts, Rates},
-};
-use crate::{
-    packet::Packet,
-    rules::{Prefix, Rule},
 };
 
 /// `only` reports what would be dropped after this long.

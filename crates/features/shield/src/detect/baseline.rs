@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use model::shield_event::{Above, Measure};
+use rules::detect::DetectConfig;
 
-use super::{config::DetectConfig, window::Rates};
+use super::window::Rates;
 
 /// Deviations above the mean that are still usual, whatever the factor says: bursts.
 const DEVIATIONS: f64 = 8.0;

@@ -1,14 +1,14 @@
 //! What kind of attack it is.
 
 use model::shield_event::AttackClass;
+use rules::{
+    Prefix,
+    packet::{Packet, Part},
+};
 
 use super::{
     mix::{self, Kind},
     window::Counts,
-};
-use crate::{
-    packet::{Packet, Part},
-    rules::Prefix,
 };
 
 /// Sources that are still few.

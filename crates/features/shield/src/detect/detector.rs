@@ -3,20 +3,17 @@
 use std::{collections::HashMap, time::Duration};
 
 use model::shield_event::{Above, Happened, Measure, Picture, Share, ShieldEvent};
+use rules::detect::DetectConfig;
+use rules::{Prefix, Rule, packet::Packet};
 
 use super::{
     attack::{Attack, Look},
     baseline::Baseline,
     classify::{SAMPLES_MIN, classify},
-    config::DetectConfig,
     known::{self, Known},
     learned::Learned,
     mix::{self, Kind},
     window::{Counts, Rates, Window},
-};
-use crate::{
-    packet::Packet,
-    rules::{Prefix, Rule},
 };
 
 /// Sources and ports that a picture names.

@@ -2,14 +2,11 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use rules::{Action, Match, Prefix, Rule, Rules, packet::Packet, reference};
+
 use super::{
     known::Known,
     mix::{self, Kind},
-};
-use crate::{
-    packet::Packet,
-    reference,
-    rules::{Action, Match, Prefix, Rule, Rules},
 };
 
 /// How much of what came was seen as samples since a mitigation began to count or act, and what its rules apply to.
@@ -120,7 +117,7 @@ pub fn part_left(weighed: &[(Packet, f64)], measure: model::shield_event::Measur
             Measure::SynAck => f64::from(Kind::of(packet) == Kind::SynAck),
             Measure::Udp => f64::from(Kind::of(packet) == Kind::Udp),
             Measure::Icmp => f64::from(Kind::of(packet) == Kind::Icmp),
-            Measure::Fragments => f64::from(packet.part != crate::packet::Part::Whole),
+            Measure::Fragments => f64::from(packet.part != rules::packet::Part::Whole),
         }
     };
     let all: f64 = weighed.iter().map(|(p, _)| weight(p)).sum();

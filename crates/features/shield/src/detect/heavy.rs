@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use rules::Prefix;
+
 use super::{Window, mix::source_prefix};
-use crate::rules::Prefix;
 
 /// A look counts for this long, in seconds: what is shown follows within two or three intervals of a view.
 const MEMORY_S: f64 = 2.0;
@@ -73,7 +74,8 @@ mod tests {
     use std::{net::IpAddr, time::Duration};
 
     use super::*;
-    use crate::{detect::Counts, packet::Packet};
+    use crate::detect::Counts;
+    use rules::packet::Packet;
 
     fn packet(source: u32) -> Packet {
         let mut frame = vec![2; 12];
@@ -81,7 +83,7 @@ mod tests {
         frame.extend(source.to_be_bytes());
         frame.extend([198, 18, 0, 2, 0, 53, 0, 80, 0, 8, 0, 0]);
         match Packet::parse(&frame) {
-            crate::packet::Parsed::Ip(packet) => packet,
+            rules::packet::Parsed::Ip(packet) => packet,
             other => panic!("{other:?}"),
         }
     }

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
+use rules::detect::StepConfig;
+use rules::{Action, Fragment, Limit, Match, Place, Prefix, RULES_MAX, Rule, Rules};
+
 use super::{
     classify::Finding,
-    config::StepConfig,
     mix::{self, Kind},
 };
-use crate::rules::{Action, Fragment, Limit, Match, Place, Prefix, RULES_MAX, Rule, Rules};
 
 /// The lengths by which sources are told apart: an IPv4 address, an IPv6 /64.
 const PER_SOURCE: (u8, u8) = (32, 64);

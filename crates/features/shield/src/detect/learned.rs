@@ -3,10 +3,10 @@
 use std::{collections::BTreeMap, fs, io, path::Path, time::Duration};
 
 use model::shield_event::Measure;
+use rules::Prefix;
 use serde::{Deserialize, Serialize};
 
 use super::{Detector, baseline::Baseline, window::Rates};
-use crate::rules::Prefix;
 
 /// Changes whenever the meaning of the file does.
 const VERSION: u32 = 1;
@@ -110,6 +110,8 @@ fn name(prefix: Prefix) -> String {
 
 #[cfg(test)]
 mod tests {
+    use rules::detect::DetectConfig;
+
     use super::{super::*, *};
 
     const MINUTE: Duration = Duration::from_secs(60);

@@ -2,11 +2,12 @@
 
 use std::{collections::HashMap, hash::Hash, net::IpAddr};
 
-use super::window::Counts;
-use crate::{
+use rules::{
+    Fragment, Match, Prefix, TcpFlags,
     packet::{Packet, Part},
-    rules::{Fragment, Match, Prefix, TcpFlags},
 };
+
+use super::window::Counts;
 
 const SYN: u8 = 0x02;
 const ACK: u8 = 0x10;
@@ -86,7 +87,7 @@ impl Kind {
 
 /// The conditions of all packets to `prefix`.
 pub fn to(prefix: Prefix) -> Match {
-    Match { destination: vec![crate::rules::Place::Prefix(prefix)], ..Match::default() }
+    Match { destination: vec![rules::Place::Prefix(prefix)], ..Match::default() }
 }
 
 /// The conditions of fragments to `prefix`.

@@ -5,7 +5,6 @@
 pub mod attack;
 pub mod baseline;
 pub mod classify;
-pub mod config;
 mod detector;
 pub mod effect;
 mod heavy;
@@ -19,7 +18,6 @@ mod template;
 pub mod window;
 
 pub use attack::Attack;
-pub use config::DetectConfig;
 use detector::picture;
 pub use detector::{Detector, State};
 pub use heavy::Heavy;

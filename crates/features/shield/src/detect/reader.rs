@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use bpf::shield::{Watch, WatchCounts, WatchSample};
+use rules::packet::{Packet, Part};
 
 use super::window::{Counts, Window};
-use crate::packet::{Packet, Part};
 
 /// VLAN id of frames without a tag.
 const VLAN_NONE: u16 = 4096;

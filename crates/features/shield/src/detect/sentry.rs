@@ -5,17 +5,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::shield::{RuleCount, ShieldCounts, Watch, WatchConfig};
+use bpf::shield::{ShieldCounts, Watch, WatchConfig};
 use model::shield_event::ShieldEvent;
+use rules::detect::DetectConfig;
+use rules::tables::RuleCount;
+use rules::{Action, Prefix, Rule, compile::Counters};
 
-use super::{Detector, Heavy, Learned, Reader, config::DetectConfig};
-use crate::{
-    compile::Counters,
-    events::{
-        EventError, EventLog, Hook,
-        metrics::{self, MetricsFile, MetricsServer},
-    },
-    rules::{Action, Prefix, Rule},
+use super::{Detector, Heavy, Learned, Reader};
+use crate::events::{
+    EventError, EventLog, Hook,
+    metrics::{self, MetricsFile, MetricsServer},
 };
 
 /// Rules that could not be made to hold are given again after so long.

@@ -1,9 +1,10 @@
 //! Rules that stand for all that a ladder may come to ask for, before there is an attack.
 
 use model::shield_event::AttackClass;
+use rules::detect::DetectConfig;
+use rules::{Action, Match, Prefix, Rule};
 
-use super::{classify::Finding, config::DetectConfig, ladder, mix::Kind};
-use crate::rules::{Action, Match, Prefix, Rule};
+use super::{classify::Finding, ladder, mix::Kind};
 
 const CLASSES: [AttackClass; 5] = [
     AttackClass::SynFlood,
@@ -66,7 +67,7 @@ fn finding(class: AttackClass, kind: Kind, prefix: Prefix) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{detect::config::StepConfig, rules::Limit};
+    use rules::{Limit, detect::StepConfig};
 
     #[test]
     fn every_field_and_action_of_the_ladder_is_there() {

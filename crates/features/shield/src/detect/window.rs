@@ -3,8 +3,7 @@
 use std::time::Duration;
 
 use model::shield_event::Measure;
-
-use crate::packet::Packet;
+use rules::packet::Packet;
 
 /// One look.
 #[derive(Debug, Clone, PartialEq, Default)]

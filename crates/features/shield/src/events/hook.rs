@@ -17,10 +17,10 @@ use nix::{
     sys::signal::{Signal, killpg},
     unistd::Pid,
 };
+use rules::detect::HookConfig;
 use sys::program::{command, refuse_foreign};
 
 use super::{EventError, line};
-use crate::detect::config::HookConfig;
 
 /// Events that wait while the program runs; what comes beyond is not told to it, and that is said.
 const WAITING_MAX: usize = 256;

@@ -6,9 +6,9 @@ mod family;
 mod file;
 mod server;
 
-use bpf::shield::RuleCount;
 use model::shield::Totals;
 use model::shield_event::{AttackClass, Measure};
+use rules::tables::RuleCount;
 
 use self::family::{Family, Kind};
 pub use self::{

@@ -8,14 +8,14 @@ use std::{
     thread::JoinHandle,
 };
 
-use bpf::shield::{Shield, ShieldConfig, ShieldShared, ShieldTables, Spare};
-
-use crate::{
+use bpf::shield::{Shield, ShieldConfig, ShieldShared, Spare};
+use rules::tables::RuleTables;
+use rules::{
+    Prefix, Rule, Rules,
     compile::{self, Cache, Counters, Now},
-    detect,
-    error::ShieldError,
-    rules::{Prefix, Rule, Rules},
 };
+
+use crate::{detect, error::ShieldError};
 
 /// One for each series of rules that protect the same prefixes.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub(super) struct Job {
     /// What stands for mitigations to come; none: nothing is to be kept ready.
     pub(super) template: Vec<Rule>,
     /// The tables that a filled program has.
-    pub(super) exact: Option<ShieldTables>,
+    pub(super) exact: Option<RuleTables>,
     pub(super) config: ShieldConfig,
     /// Of the program that waits.
     pub(super) spare: ShieldConfig,
@@ -51,12 +51,12 @@ impl Ahead {
     }
 
     /// The tables of these rules, as far as possible from those before.
-    pub(super) fn tables(&self, rules: &Rules, counters: &mut Counters, now: Now) -> Result<ShieldTables, ShieldError> {
+    pub(super) fn tables(&self, rules: &Rules, counters: &mut Counters, now: Now) -> Result<RuleTables, ShieldError> {
         tables(&self.cache, rules, counters, now)
     }
 
     /// The program that waits, with these tables; none: none waits, or it has no room for them.
-    pub(super) fn fill(&mut self, tables: &ShieldTables) -> Result<Option<Shield>, ShieldError> {
+    pub(super) fn fill(&mut self, tables: &RuleTables) -> Result<Option<Shield>, ShieldError> {
         match self.spare.take() {
             Some(spare) => Ok(spare.fill(tables)?),
             None => Ok(None),
@@ -105,8 +105,8 @@ impl Job {
     }
 }
 
-fn tables(cache: &Mutex<Cache>, rules: &Rules, counters: &mut Counters, now: Now) -> Result<ShieldTables, ShieldError> {
+fn tables(cache: &Mutex<Cache>, rules: &Rules, counters: &mut Counters, now: Now) -> Result<RuleTables, ShieldError> {
     // A cache is only ever replaced as a whole.
     let mut cache = cache.lock().unwrap_or_else(PoisonError::into_inner);
-    compile::tables_after(rules, counters, now, &mut cache)
+    Ok(compile::tables_after(rules, counters, now, &mut cache)?)
 }

@@ -3,12 +3,10 @@
 use std::fs;
 
 use bpf::shield::{CookieMode, Cookies, ShieldAck};
+use rules::{Action, Rule, file::RuleFile};
 
 use super::{challenge::Choice, session, settings::Settings};
-use crate::{
-    error::ShieldError,
-    rules::{Action, Rule, file::RuleFile},
-};
+use crate::error::ShieldError;
 
 /// Pin of the program that makes connections of right cookies.
 const ACK: &str = "ack";

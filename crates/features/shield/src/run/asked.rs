@@ -1,18 +1,16 @@
 //! Who asks for rules to hold, and what that one is told about them first.
 
 use model::shield::ShieldStatus;
+use rules::{
+    check::{self, Weight},
+    compile::Now,
+    file::RuleFile,
+    management::Session,
+};
 use serde::{Deserialize, Serialize};
 
 use super::session;
-use crate::{
-    compile::Now,
-    error::ShieldError,
-    rules::{
-        check::{self, Weight},
-        file::RuleFile,
-        management::Session,
-    },
-};
+use crate::error::ShieldError;
 
 /// What others ask of the process that tends a shield.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,7 +120,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::rules::file;
+    use rules::file;
 
     fn session(port: u16) -> Session {
         let [peer, local] = ["192.0.2.9", "203.0.113.1"].map(|text| text.parse().unwrap());

@@ -4,13 +4,12 @@ use std::net::IpAddr;
 
 use bpf::shield::{CookieMode, Cookies, HostCookies, ShieldLink, SourceCookies};
 use model::shield::ChallengeStatus;
+use rules::{compile::Now, file::RuleFile};
 
 use super::{answers, guard::Guard, interface, making::own_addresses};
 use crate::{
     between::{Pair, Sides},
-    compile::Now,
     error::ShieldError,
-    rules::file::RuleFile,
 };
 
 /// The wall clock may differ this much from the monotonic one before rules that expire are compiled anew.
@@ -273,7 +272,7 @@ mod tests {
     use jiff::{SignedDuration, Timestamp};
 
     use super::*;
-    use crate::rules::file;
+    use rules::file;
 
     fn at(wall_s: i64, monotonic_s: u64) -> Now {
         Now { wall: Timestamp::from_second(wall_s).unwrap(), monotonic_ns: monotonic_s * 1_000_000_000 }

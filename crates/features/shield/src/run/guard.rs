@@ -3,6 +3,7 @@
 use std::{net::IpAddr, sync::Arc, time::Duration};
 
 use bpf::shield::{Cookies, HostCookies, Shield, ShieldAck, ShieldLink, ShieldShared};
+use rules::{Action, Rule, compile::Now, file::RuleFile};
 
 use super::{
     ahead::Ahead,
@@ -19,10 +20,8 @@ use super::{
 };
 use crate::{
     between::{Pair, Sides},
-    compile::Now,
     detect,
     error::ShieldError,
-    rules::{Action, Rule, file::RuleFile},
 };
 
 /// A shield, tended. When it is dropped it stays in front of the interface, without anybody who tends it; [`Guard::stop`] takes it away.

@@ -2,12 +2,12 @@
 
 use bpf::{XdpMode, shield::HostCookies};
 use host::wiring::Peer;
+use rules::{Action, Rule, file::RuleFile};
 
 use super::{answers, settings::Settings};
 use crate::{
     error::ShieldError,
     offloads::{self, Tags},
-    rules::{Action, Rule, file::RuleFile},
 };
 
 /// Refuses rules that would not do what they say on this interface, and leaves out steps of ladders that cannot be taken: what is to be told.

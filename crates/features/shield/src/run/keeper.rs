@@ -9,13 +9,14 @@ use std::{
 };
 
 use model::shield_event::ShieldEvent;
+use rules::file::RuleFile;
 
 use super::{
     asked::{Answer, Asked, Command, Reloaded},
     guard::Guard,
     status::{self, Holding},
 };
-use crate::{error::ShieldError, rules::file::RuleFile};
+use crate::error::ShieldError;
 
 /// How often signals are looked at.
 const TICK: Duration = Duration::from_millis(100);

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use bpf::shield::{ShieldLink, ShieldShared};
+use rules::compile::Counters;
 
 use super::{
     memory::{Memory, read_memory},
     places::Places,
     settings::Settings,
 };
-use crate::{compile::Counters, error::ShieldError};
+use crate::error::ShieldError;
 
 /// What a process before this one left in front of the interface.
 pub(super) struct Left {

@@ -2,8 +2,10 @@
 
 use std::{net::IpAddr, sync::Arc};
 
-use bpf::shield::{Between, Cookies, Heartbeat, Shield, ShieldConfig, ShieldShared, ShieldTables, WatchConfig};
+use bpf::shield::{Between, Cookies, Heartbeat, Shield, ShieldConfig, ShieldShared, WatchConfig};
 use model::shield::Fail;
+use rules::tables::RuleTables;
+use rules::{Action, Rule, Rules, compile::Now, file::RuleFile};
 
 use super::{
     ahead::{Ahead, Job},
@@ -13,13 +15,7 @@ use super::{
     session,
     settings::Settings,
 };
-use crate::{
-    between::Pair,
-    compile::Now,
-    detect,
-    error::ShieldError,
-    rules::{Action, Rule, Rules, file::RuleFile},
-};
+use crate::{between::Pair, detect, error::ShieldError};
 
 /// One set of rules on its way into the kernel.
 pub(super) struct Making<'a> {
@@ -74,7 +70,7 @@ impl Making<'_> {
     }
 
     /// What is to be loaded beside, once these rules hold.
-    fn job(&self, rules: Rules, exact: Option<ShieldTables>, config: ShieldConfig) -> Job {
+    fn job(&self, rules: Rules, exact: Option<RuleTables>, config: ShieldConfig) -> Job {
         let first = rules.protected.first().filter(|_| self.watch.is_some());
         let mut template = first.map_or_else(Vec::new, |first| detect::template(&self.file.detection, *first));
         let mut spare = config.clone();

@@ -3,10 +3,11 @@
 use std::fs;
 
 use model::shield::Fail;
+use rules::compile::Counters;
 use serde::{Deserialize, Serialize};
 
 use super::places::{Places, write_whole};
-use crate::{compile::Counters, error::ShieldError};
+use crate::error::ShieldError;
 
 /// What a later process has to know, beside the pins.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

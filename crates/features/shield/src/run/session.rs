@@ -9,8 +9,9 @@ use std::{
 };
 
 use nix::ifaddrs::getifaddrs;
+use rules::management::Session;
 
-use crate::{error::ShieldError, rules::management::Session};
+use crate::error::ShieldError;
 
 /// Ancestors that are looked at.
 const ANCESTORS_MAX: usize = 64;

@@ -9,19 +9,16 @@ use std::{
 use bpf::XdpMode;
 use model::shield::Fail;
 use nix::unistd::geteuid;
+use rules::{
+    Rule, RulesError,
+    file::{self, RuleFile},
+    flags,
+    management::Session,
+};
 use sys::owner::trusted_program;
 
 use super::places::Places;
-use crate::{
-    between::Pair,
-    error::ShieldError,
-    rules::{
-        Rule,
-        file::{self, RuleFile},
-        flags,
-        management::Session,
-    },
-};
+use crate::{between::Pair, error::ShieldError};
 
 /// Where rules come from; read again at each reload.
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -40,10 +37,12 @@ fn refuse_foreign(path: &Path) -> Result<(), ShieldError> {
     if !geteuid().is_root() || !fs::metadata(path).is_ok_and(|found| found.is_file()) {
         return Ok(());
     }
-    trusted_program(path).map_err(|source| ShieldError::Read {
-        what: "rules with a hook, which root runs,",
-        path: path.to_owned(),
-        source,
+    trusted_program(path).map_err(|source| {
+        ShieldError::Rules(RulesError::Read {
+            what: "rules with a hook, which root runs,",
+            path: path.to_owned(),
+            source,
+        })
     })
 }
 
@@ -141,10 +140,10 @@ mod tests {
         fs::write(&path, hook).unwrap();
         source.read().unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        assert!(matches!(source.read(), Err(ShieldError::Read { .. })));
+        assert!(matches!(source.read(), Err(ShieldError::Rules(RulesError::Read { .. }))));
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         chown(&path, Some(65533), None).unwrap();
-        assert!(matches!(source.read(), Err(ShieldError::Read { .. })));
+        assert!(matches!(source.read(), Err(ShieldError::Rules(RulesError::Read { .. }))));
         // Rules alone run nothing.
         fs::write(&path, "default = \"pass\"\n").unwrap();
         source.read().unwrap();

@@ -7,6 +7,7 @@ use bpf::{
     shield::{Shield, ShieldLink, ShieldShared},
 };
 use model::shield::ChallengeStatus;
+use rules::file::RuleFile;
 
 use super::{
     ahead::Ahead,
@@ -27,7 +28,6 @@ use super::{
 use crate::{
     between::{self, Sides, Way},
     error::ShieldError,
-    rules::file::RuleFile,
 };
 
 impl Guard {

@@ -2,9 +2,11 @@
 
 use std::{fmt, io::ErrorKind};
 
-use bpf::shield::{RuleCount, ShieldLink, ShieldShared};
+use bpf::shield::{ShieldLink, ShieldShared};
 use jiff::Timestamp;
 use model::shield::{RuleStatus, ShieldStatus};
+use rules::tables::RuleCount;
+use rules::{Action, Rule, Verdict};
 
 use super::{
     follow,
@@ -14,10 +16,7 @@ use super::{
     watch::Watchman,
     whose::whose,
 };
-use crate::{
-    error::ShieldError,
-    rules::{Action, Rule, Verdict},
-};
+use crate::error::ShieldError;
 
 /// A verdict as a word.
 pub(crate) fn verdict(verdict: Verdict) -> &'static str {

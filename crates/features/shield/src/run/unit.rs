@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, path::Path};
 
-use crate::detect::DetectConfig;
+use rules::detect::DetectConfig;
 
 /// Capabilities that the shield needs: programs and maps, tracing helpers of them, interfaces.
 pub const CAPABILITIES: [&str; 3] = ["CAP_BPF", "CAP_PERFMON", "CAP_NET_ADMIN"];

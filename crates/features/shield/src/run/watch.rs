@@ -10,13 +10,13 @@ use model::{
     shield::{AttackStatus, SourceStatus},
     shield_event::{Happened, ShieldEvent},
 };
+use rules::{Prefix, Rule, file::RuleFile};
 
 use super::places::{Places, write_whole};
 use crate::{
     detect::{Change, Learned, Seen, Sentry},
     error::ShieldError,
     events::EventError,
-    rules::{Prefix, Rule, file::RuleFile},
 };
 
 /// Sources that are told of.

@@ -16,11 +16,12 @@ use std::{
 use bpf::{
     LivePace, LivePacket, LiveSender, XdpMode,
     shield::{
-        AckCounts, CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies, RuleAction, RuleEntry, Shield,
-        ShieldAck, ShieldConfig, ShieldLink, ShieldShared, ShieldTables,
+        AckCounts, CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies, Shield, ShieldAck, ShieldConfig,
+        ShieldLink, ShieldShared,
     },
 };
 use lab::{Lab, Namespace, VethEnd};
+use rules::tables::{RuleAction, RuleEntry, RuleTables};
 
 pub const CLIENT: [&str; 2] = ["198.18.0.1", "2001:2::1"];
 pub const SERVER: [&str; 2] = ["198.18.0.2", "2001:2::2"];
@@ -169,7 +170,7 @@ fn protect(interface: &str, way: Way) -> (ShieldLink, Option<ShieldAck>, Shield,
     };
     let cookies = Cookies::create(interface, mode, 1 << 12).unwrap();
     let rule = RuleEntry { action: RuleAction::Challenge, ..RuleEntry::default() };
-    let tables = ShieldTables { words: 1, rules: vec![rule], malformed_drop: true, ..ShieldTables::default() };
+    let tables = RuleTables { words: 1, rules: vec![rule], malformed_drop: true, ..RuleTables::default() };
     let shared = ShieldShared::create().unwrap();
     let config = ShieldConfig { cookies: Some(cookies.clone()), tell: true, ..ShieldConfig::default() };
     let shield = Shield::load(&tables, &config, &shared).unwrap();

@@ -3,7 +3,7 @@
 #![allow(unreachable_pub, reason = "a module of tests")]
 
 use bpf::shield::{CookieCounts, Tested};
-use shield::packet::{Packet, Parsed};
+use rules::packet::{Packet, Parsed};
 use wire::{Ethernet, Ip, Transport};
 
 use crate::{

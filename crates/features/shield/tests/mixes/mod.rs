@@ -3,12 +3,13 @@
 use std::{net::Ipv4Addr, time::Duration};
 
 use model::shield_event::{Happened, ShieldEvent};
-use shield::{
-    detect::{Counts, DetectConfig, Detector, Window, mix::Kind},
+use rules::{
+    Action, Prefix, Rules,
+    detect::DetectConfig,
     packet::{Packet, Part},
     reference,
-    rules::{Action, Prefix, Rules},
 };
+use shield::detect::{Counts, Detector, Window, mix::Kind};
 
 pub(crate) const LOOK: Duration = Duration::from_millis(50);
 /// Looks of a second.

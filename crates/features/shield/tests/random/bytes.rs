@@ -1,6 +1,6 @@
 use std::net::IpAddr;
 
-use shield::packet::Part;
+use rules::packet::Part;
 
 /// A frame in words.
 #[derive(Debug, Clone)]

@@ -1,9 +1,6 @@
 use std::{net::IpAddr, ops::RangeInclusive};
 
-use shield::{
-    packet::Part,
-    rules::{Fragment, Match, Place, Prefix, Rules},
-};
+use rules::{Fragment, Match, Place, Prefix, Rules, packet::Part};
 
 use super::{DSCP, FLAGS, ICMP_TYPES, LENGTHS, PORTS, PROTOCOLS, Random, Spec, VLANS, address};
 

@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 
 use bpf::shield::{Shield, ShieldConfig, ShieldParsed, ShieldShared, Tested};
-use shield::{
+use rules::{
+    Rules,
     compile::{self, Counters, Now},
     packet::{Packet, Parsed, Part},
     reference::{self, Decision, Outcome},
-    rules::Rules,
 };
 
 /// What the kernel refuses to run on.

@@ -1,7 +1,7 @@
 use std::{collections::BTreeMap, net::IpAddr, ops::RangeInclusive};
 
 use jiff::{SignedDuration, Timestamp};
-use shield::rules::{Action, Fragment, Limit, Match, Place, Prefix, PrefixSet, Rule, Rules, TcpFlags, Verdict};
+use rules::{Action, Fragment, Limit, Match, Place, Prefix, PrefixSet, Rule, Rules, TcpFlags, Verdict};
 
 use super::{DSCP, FLAGS, ICMP_TYPES, LENGTHS, PORTS, PROTOCOLS, Random, VLANS, address};
 

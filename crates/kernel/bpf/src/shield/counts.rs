@@ -1,28 +1,17 @@
 //! What became of the packets.
 
-use std::{mem::offset_of, ops::AddAssign, sync::atomic::Ordering};
+use std::{mem::offset_of, sync::atomic::Ordering};
 
 use model::shield::Totals;
+use rules::tables::{COUNTERS, RuleCount};
 use sys::map_mmap::SharedMemory;
 
-use super::layout::COUNTERS;
 use crate::skel::shield::types::{shield_count, shield_counts, shield_total};
 
 const _: () = assert!(size_of::<shield_total>() == 128 && offset_of!(shield_counts, rule) == size_of::<shield_total>());
 
 /// Bytes of all counters of one CPU (struct shield_cpu).
 pub(super) const CPU_BYTES: usize = size_of::<shield_total>() + COUNTERS * size_of::<shield_count>();
-
-/// The packets that one rule applied to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RuleCount {
-    /// Packets that the rule was reached by and applied to.
-    pub packets: u64,
-    /// Bytes of their frames, without FCS.
-    pub bytes: u64,
-    /// Those of the packets that exceeded the rule's limit; of a shadow rule, that would have been dropped by it.
-    pub limited: u64,
-}
 
 /// What became of all packets since the shared maps were made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -62,12 +51,4 @@ pub(super) fn read(memory: &SharedMemory, cpus: usize, slots: usize) -> ShieldCo
         }
     }
     counts
-}
-
-impl AddAssign for RuleCount {
-    fn add_assign(&mut self, other: Self) {
-        self.packets += other.packets;
-        self.bytes += other.bytes;
-        self.limited += other.limited;
-    }
 }

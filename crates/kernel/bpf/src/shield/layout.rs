@@ -1,14 +1,13 @@
 //! Tables as plain data to the bytes of the program's sections and the constants that say where what is in them.
 
-use super::{
+use rules::tables::{
+    AddressTable, COUNTERS, FieldTable, RuleAction, RuleEntry, RuleTables, VLAN_NONE, WORDS_MAX,
     prefixes::{PrefixLayout, section},
-    room,
-    tables::{AddressTable, FieldTable, RuleAction, RuleEntry, ShieldTables, VLAN_NONE, WORDS_MAX},
 };
+
+use super::room;
 use crate::{skel::shield::types::shield_rule, xdp::XdpError};
 
-/// SHIELD_COUNTERS of bpf/shield_rules.h.
-pub const COUNTERS: usize = 8192;
 /// SHIELD_TICKS_SHIFT of bpf/shield_limit.h.
 const TICKS_SHIFT: u32 = 6;
 /// Enum shield_flags.
@@ -76,7 +75,7 @@ pub(super) struct Layout {
 impl Layout {
     /// # Errors
     /// [`XdpError::Setting`] for tables that contradict themselves: the program would read beyond them.
-    pub(super) fn of(tables: &ShieldTables) -> Result<Self, XdpError> {
+    pub(super) fn of(tables: &RuleTables) -> Result<Self, XdpError> {
         Self::build(tables, 0)
     }
 
@@ -84,11 +83,11 @@ impl Layout {
     ///
     /// # Errors
     /// As for [`Layout::of`].
-    pub(super) fn roomy(tables: &ShieldTables) -> Result<Self, XdpError> {
+    pub(super) fn roomy(tables: &RuleTables) -> Result<Self, XdpError> {
         Self::build(tables, SPARE_CLASSES)
     }
 
-    fn build(tables: &ShieldTables, spare: usize) -> Result<Self, XdpError> {
+    fn build(tables: &RuleTables, spare: usize) -> Result<Self, XdpError> {
         let words = tables.words;
         check(tables)?;
         let mut layout = Self { words: words as u64, ..Default::default() };
@@ -171,7 +170,7 @@ impl Layout {
     ///
     /// # Errors
     /// As for [`Layout::of`].
-    pub(super) fn refill(&self, tables: &ShieldTables) -> Result<Option<Sections>, XdpError> {
+    pub(super) fn refill(&self, tables: &RuleTables) -> Result<Option<Sections>, XdpError> {
         check(tables)?;
         let words = self.words as usize;
         let has = |action| tables.rules.iter().any(|rule| rule.action == action);
@@ -229,7 +228,7 @@ impl Layout {
 }
 
 /// Of the fields that are used those whose value matters to any of `rules`, where rows are one word.
-fn asked(tables: &ShieldTables, uses: &[bool; FIELDS], rules: u64) -> [bool; FIELDS] {
+fn asked(tables: &RuleTables, uses: &[bool; FIELDS], rules: u64) -> [bool; FIELDS] {
     std::array::from_fn(|field| {
         let rows = match field {
             0 => tables.source.as_ref().map(|table| &table.rows),
@@ -243,7 +242,7 @@ fn asked(tables: &ShieldTables, uses: &[bool; FIELDS], rules: u64) -> [bool; FIE
 
 /// The rows that packets without tags and fragments have for all fields but addresses, ports and length, joined: by TCP flags, of UDP, and
 /// by DSCP. For rules of one word.
-fn common_rows(tables: &ShieldTables) -> Vec<u64> {
+fn common_rows(tables: &RuleTables) -> Vec<u64> {
     let row = |field: usize, value: usize| {
         tables.fields[field].as_ref().map_or(u64::MAX, |table| {
             let class = table.class_of.get(value).unwrap_or(&table.absent);
@@ -319,7 +318,7 @@ fn rule_bytes(rule: &RuleEntry) -> [u8; size_of::<shield_rule>()] {
     bytes
 }
 
-fn check(tables: &ShieldTables) -> Result<(), XdpError> {
+fn check(tables: &RuleTables) -> Result<(), XdpError> {
     let bad = |what: String| Err(XdpError::Setting(format!("the shield's tables contradict themselves: {what}")));
     let words = tables.words;
     if !(1..=WORDS_MAX).contains(&words) || tables.rules.len() > words * 64 {

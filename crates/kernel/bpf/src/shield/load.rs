@@ -9,18 +9,13 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys, skel::SkelBuilder};
+use rules::tables::{
+    FEW, RuleTables,
+    prefixes::{PrefixLayout, TrieLayout},
+};
 use sys::map_mmap::SharedMemory;
 
-use super::{
-    PROGRAM,
-    cookie::Cookies,
-    layout::Layout,
-    link::ShieldLink,
-    prefixes::{PrefixLayout, TrieLayout},
-    shared::ShieldShared,
-    tables::{FEW, ShieldTables},
-    watch::WatchConfig,
-};
+use super::{PROGRAM, cookie::Cookies, layout::Layout, link::ShieldLink, shared::ShieldShared, watch::WatchConfig};
 use crate::{
     redirect::{duplicate, to_io},
     skel::shield::{
@@ -109,14 +104,14 @@ impl Shield {
     ///
     /// # Errors
     /// [`XdpError::Setting`] for tables that contradict themselves; [`XdpError::Load`] if the kernel refuses.
-    pub fn load(tables: &ShieldTables, config: &ShieldConfig, shared: &ShieldShared) -> Result<Self, XdpError> {
+    pub fn load(tables: &RuleTables, config: &ShieldConfig, shared: &ShieldShared) -> Result<Self, XdpError> {
         Self::load_as(&Layout::of(tables)?, tables, config, shared).map(|(shield, _)| shield)
     }
 
     /// Loads the program for tables that are laid out; also gives its sections, as [`Layout::sections`] has them.
     pub(super) fn load_as(
         layout: &Layout,
-        tables: &ShieldTables,
+        tables: &RuleTables,
         config: &ShieldConfig,
         shared: &ShieldShared,
     ) -> Result<(Self, Mapped), XdpError> {

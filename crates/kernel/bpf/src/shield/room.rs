@@ -1,11 +1,10 @@
 //! Sections of prefixes with room for more, filled after their program is loaded: where what is in them is a constant of the program,
 //! what is there is not.
 
-use zerocopy::IntoBytes;
-
-use super::prefixes::{
+use rules::tables::prefixes::{
     DEEP_LEN, PrefixLayout, SLOTS_MIN, STATES_LEN, TrieLayout, V4Prefixes, V6Hash, V6Kind, V6Prefixes, V6Slot,
 };
+use zerocopy::IntoBytes;
 
 /// Entries, blocks, runs, kinds and bytes of lengths beyond those of the tables at hand.
 const SPARE: usize = 4096;

@@ -18,12 +18,12 @@ use libbpf_rs::{
     skel::{OpenSkel, Skel, SkelBuilder},
 };
 use nix::time::{ClockId, clock_gettime};
+use rules::tables::COUNTERS;
 use sys::{map_mmap::SharedMemory, owner::trusted_folder};
 
 use super::{
     PROGRAM,
     counts::{CPU_BYTES, ShieldCounts, read},
-    layout::COUNTERS,
 };
 use crate::{
     redirect::to_io,

@@ -5,13 +5,16 @@
 
 use std::sync::Arc;
 
+use rules::tables::{
+    AddressTable, FewPrefix, RuleTables,
+    prefixes::{V4Prefixes, V6Prefixes},
+};
+
 use super::{
     layout::Layout,
     load::{Mapped, Shield, ShieldConfig},
-    prefixes::{V4Prefixes, V6Prefixes},
     room,
     shared::ShieldShared,
-    tables::{AddressTable, FewPrefix, ShieldTables},
 };
 use crate::xdp::XdpError;
 
@@ -41,7 +44,7 @@ impl Spare {
     ///
     /// # Errors
     /// As for [`Shield::load`].
-    pub fn load(tables: &ShieldTables, config: &ShieldConfig, shared: &ShieldShared) -> Result<Self, XdpError> {
+    pub fn load(tables: &RuleTables, config: &ShieldConfig, shared: &ShieldShared) -> Result<Self, XdpError> {
         let mut shape = Layout::roomy(tables)?;
         let (shield, sections) = Shield::load_as(&shape, tables, config, shared)?;
         // Zeros, which are in the kernel now.
@@ -65,7 +68,7 @@ impl Spare {
     ///
     /// # Errors
     /// [`XdpError::Setting`] for tables that contradict themselves.
-    pub fn fill(mut self, tables: &ShieldTables) -> Result<Option<Shield>, XdpError> {
+    pub fn fill(mut self, tables: &RuleTables) -> Result<Option<Shield>, XdpError> {
         let same = (tables.default_drop, tables.malformed_drop) == (self.default_drop, self.malformed_drop)
             && tables.protected == self.protected
             && tables.protected_few == self.protected_few;

@@ -1,7 +1,8 @@
 //! What the shield's tests are made of: tables of simple rules, and frames.
 #![allow(dead_code)]
 
-use bpf::shield::{Field, FieldTable, RuleAction, RuleEntry, ShieldConfig, ShieldTables};
+use bpf::shield::ShieldConfig;
+use rules::tables::{Field, FieldTable, RuleAction, RuleEntry, RuleTables};
 
 pub(crate) const DROP: u32 = 1;
 pub(crate) const PASS: u32 = 2;
@@ -26,7 +27,7 @@ const VALUES: [usize; 7] = [65_536, 65_536, 512, 769, 192, 4097, 65_536];
 /// Tables of rules, each a list of values for some fields.
 pub(crate) struct Tables {
     pub(crate) rules: Vec<RuleEntry>,
-    pub(crate) tables: ShieldTables,
+    pub(crate) tables: RuleTables,
     conditions: Vec<[Option<Vec<usize>>; 7]>,
 }
 
@@ -36,7 +37,7 @@ impl Tables {
     /// `count` rules that pass everything.
     pub(crate) fn new(count: usize) -> Self {
         let rules = (0..count).map(|n| RuleEntry { counter: n as u16, ..Default::default() }).collect();
-        Self { rules, tables: ShieldTables::default(), conditions: vec![Default::default(); count] }
+        Self { rules, tables: RuleTables::default(), conditions: vec![Default::default(); count] }
     }
 
     pub(crate) fn rule(&mut self, n: usize, action: RuleAction) -> RuleOf<'_> {
@@ -44,9 +45,9 @@ impl Tables {
         RuleOf(self, n)
     }
 
-    pub(crate) fn build(&self) -> ShieldTables {
+    pub(crate) fn build(&self) -> RuleTables {
         let words = self.rules.len().div_ceil(64).max(1);
-        let mut tables = ShieldTables { words, rules: self.rules.clone(), ..self.tables.clone() };
+        let mut tables = RuleTables { words, rules: self.rules.clone(), ..self.tables.clone() };
         for (f, values) in VALUES.into_iter().enumerate() {
             if self.conditions.iter().all(|c| c[f].is_none()) {
                 continue;

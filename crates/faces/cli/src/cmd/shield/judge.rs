@@ -11,18 +11,14 @@ use anyhow::Context;
 use clap::Args;
 use model::{schema::Document, shield::ChallengeStatus};
 use report::Look;
-use serde::Serialize;
-use shield::{
-    ShieldError,
+use rules::{
+    Action, RulesError,
+    check::{Finding, Kind, Weight},
     compile::{self, Counters, Now},
     explain, nft,
-    rules::{
-        Action,
-        check::{Finding, Kind, Weight},
-    },
-    run::{challenge_here, session},
 };
-
+use serde::Serialize;
+use shield::run::{challenge_here, outside, session};
 use sys::privilege::{self, Remaining};
 
 use super::RuleArgs;
@@ -73,7 +69,8 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     let file = rules.read()?;
     // What only shows when tables are made: too many rules or classes.
     compile::tables(&file.rules, &mut Counters::new(), Now::read())?;
-    let findings = shield::rules::check::check(&file, &session::sessions(), Now::read());
+    let mut findings = rules::check::check(&file, &session::sessions(), Now::read());
+    findings.extend(outside(&file));
     let prefixes: usize = file.rules.sets.values().map(|set| set.prefixes.len()).sum();
     let worst = findings.iter().map(|finding| finding.weight).max();
     let name = args.file.display().to_string();
@@ -187,7 +184,7 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
     let piece = if io::stdout().is_terminal() || !args.capture.is_file() { 0 } else { PIECE };
     // libpcap meets what a stranger wrote there: with the file open, no right is needed any more.
     if args.capture.as_os_str() != "-" {
-        let wrong = |e: io::Error| ShieldError::Capture { path: args.capture.clone(), reason: e.to_string() };
+        let wrong = |e: io::Error| RulesError::Capture { path: args.capture.clone(), reason: e.to_string() };
         let file = File::open(&args.capture).map_err(wrong)?;
         nix::unistd::dup2_stdin(file).map_err(|e| wrong(e.into()))?;
     }
@@ -236,7 +233,7 @@ pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
 }
 
 /// The sums as text.
-fn sums(rules: &shield::rules::Rules, summary: &explain::Summary) -> String {
+fn sums(rules: &rules::Rules, summary: &explain::Summary) -> String {
     let grouped = model::units::grouped;
     let mut rows: Vec<Vec<String>> = rules
         .rules

@@ -14,7 +14,7 @@ mod strain;
 pub use strain::Strain;
 
 use super::known::Known;
-use crate::packet::Packet;
+use rules::packet::Packet;
 
 const TCP: u8 = 6;
 const FIN: u8 = 0x01;

@@ -9,10 +9,9 @@ use std::{
     sync::atomic::{AtomicU64, Ordering},
 };
 
-use bpf::shield::RuleEntry;
+use rules::compile::COUNTERS_MAX;
+use rules::tables::RuleEntry;
 use siphasher::sip::SipHasher13;
-
-use crate::compile::COUNTERS_MAX;
 
 /// Times are in units of 1/64 ns, so that an interval of a rate of millions is right.
 const TICKS: u64 = 64;

@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bpf::shield::{RuleCount, ShieldCounts};
+use bpf::shield::ShieldCounts;
 use model::shield::Totals;
-
-use crate::compile::COUNTERS_MAX;
+use rules::compile::COUNTERS_MAX;
+use rules::tables::RuleCount;
 
 /// What a thread counts of frames at large.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,28 +2,27 @@
 
 use std::sync::Arc;
 
-use bpf::shield::{RuleCount, ShieldTables, WatchWriter};
+use bpf::shield::WatchWriter;
 use model::shield::RuleStatus;
+use rules::tables::{RuleCount, RuleTables};
+use rules::{
+    Rules,
+    compile::{Counters, lookup},
+    packet::{Packet, Parsed},
+    reference::Outcome,
+};
 
 use super::{
     asking::{Asked, Asking, Question, Strain},
     buckets::{Buckets, Taken},
     counts::{Counts, Total},
 };
-use crate::{
-    compile::{Counters, lookup},
-    detect,
-    error::ShieldError,
-    packet::{Packet, Parsed},
-    reference::Outcome,
-    rules::Rules,
-    run::status,
-};
+use crate::{detect, error::ShieldError, run::status};
 
 /// Rules that hold.
 #[derive(Debug)]
 pub(super) struct Engine {
-    tables: ShieldTables,
+    tables: RuleTables,
     rules: Vec<RuleStatus>,
     pub(super) names: Vec<String>,
     default: &'static str,
@@ -66,7 +65,7 @@ pub(super) enum Judged {
 impl Engine {
     /// Of `rules` and their tables; `memory` is that of the rules before. `watch` counts what comes to protected prefixes, for each thread by
     /// its number.
-    pub(super) fn new(rules: &Rules, tables: ShieldTables, watch: Vec<WatchWriter>, memory: Arc<Memory>) -> Self {
+    pub(super) fn new(rules: &Rules, tables: RuleTables, watch: Vec<WatchWriter>, memory: Arc<Memory>) -> Self {
         Self {
             tables,
             names: rules.rules.iter().map(|rule| rule.name.clone()).collect(),

@@ -7,6 +7,11 @@ use std::{
 
 use bpf::shield::WatchConfig;
 use jiff::Timestamp;
+use rules::{
+    Rule,
+    compile::{self, COUNTERS_MAX, Cache, Counters, Now},
+    file::RuleFile,
+};
 
 use super::{
     RingGateway,
@@ -14,10 +19,8 @@ use super::{
     engine::{Engine, Memory},
 };
 use crate::{
-    compile::{self, COUNTERS_MAX, Cache, Counters, Now},
     detect,
     error::ShieldError,
-    rules::{Rule, file::RuleFile},
     run::{
         Answer, Asked,
         follow::was_set,

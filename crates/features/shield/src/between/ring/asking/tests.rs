@@ -1,7 +1,8 @@
 use std::net::IpAddr;
 
+use rules::packet::Parsed;
+
 use super::*;
-use crate::packet::Parsed;
 
 const NOW: u64 = 1_000_000_000_000;
 

@@ -1,0 +1,273 @@
+//! Which rule decides about each packet of a saved capture, and why.
+//!
+//! Limits go by the capture's own times. Rules hold or have expired as of the moment that is asked for, not of the capture.
+
+use std::{fmt, ops::ControlFlow, path::Path};
+
+use pcap::{Capture, Linktype, Precision};
+use serde::Serialize;
+
+use crate::{
+    compile::{self, Counters, Now, lookup},
+    error::RulesError,
+    limits::Limits,
+    packet::{Packet, Parsed, Part},
+    reference::{Decision, Outcome},
+    rule::{Rules, Verdict},
+};
+
+mod words;
+
+/// Bytes of a packet that the capture did not keep are taken for these, at even and odd places: where that makes a difference, nothing is
+/// known about the packet. Everything reads as nothing or as much; then what ends a chain of IPv6 extension headers (no next header, the
+/// shortest length), then the first byte of an IPv4 and of an IPv6 packet: what is malformed for none of them is not malformed.
+const GUESSES: [[u8; 2]; 5] = [[0, 0], [0xff, 0xff], [59, 0], [0x45, 0], [0x60, 0]];
+/// The longest frame there may be, whatever a file claims.
+const FRAME_MAX: usize = 1 << 18;
+
+/// What was found out about one packet.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Explained {
+    /// In the capture, 1 for the first.
+    pub number: u64,
+    /// Nanoseconds since 1970, as the capture says.
+    pub at_ns: i128,
+    /// Bytes on the wire, without FCS.
+    pub len: u32,
+    /// What it is.
+    pub frame: Frame,
+    /// What becomes of it.
+    pub decision: Decision,
+}
+
+/// A frame of a capture.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Frame {
+    /// A packet that rules are about.
+    Ip(Packet),
+    /// Of another protocol.
+    NotIp,
+    /// Contradicts itself: why.
+    Malformed(&'static str),
+    /// The capture did not keep enough of it.
+    Cut,
+}
+
+/// Packets and bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+pub struct Count {
+    /// Packets.
+    pub packets: u64,
+    /// Bytes on the wire, without FCS.
+    pub bytes: u64,
+}
+
+impl Count {
+    fn add(&mut self, len: u32) {
+        self.packets += 1;
+        self.bytes += u64::from(len);
+    }
+}
+
+/// The whole capture.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct Summary {
+    /// All packets.
+    pub all: Count,
+    /// Those that pass.
+    pub passed: Count,
+    /// Those that are dropped.
+    pub dropped: Count,
+    /// Those that meet a rule that challenges.
+    pub challenged: Count,
+    /// Of no rule.
+    pub by_default: Count,
+    /// Not IP.
+    pub not_ip: Count,
+    /// Malformed.
+    pub malformed: Count,
+    /// Too little of them was captured; in none of the other counts but that of all.
+    pub cut: Count,
+    /// In the order of the rules: what each decided.
+    pub decided: Vec<Count>,
+    /// In the order of the rules: what each counted without deciding (shadow rules, limits that were kept).
+    pub counted: Vec<Count>,
+}
+
+/// Reads the capture at `path` (pcap or pcapng; Ethernet or bare IP; `-` is the standard input) and tells `each` of every packet in turn.
+///
+/// # Errors
+/// The rules cannot be compiled; the file cannot be read, breaks off, or holds frames of another link layer.
+pub fn explain(rules: &Rules, path: &Path, now: Now, mut each: impl FnMut(&Explained)) -> Result<Summary, RulesError> {
+    let each = |packet: &Explained| {
+        each(packet);
+        ControlFlow::Continue(())
+    };
+    match explain_while(rules, path, path, now, each)? {
+        (summary, None) => Ok(summary),
+        (_, Some(broken)) => Err(broken),
+    }
+}
+
+/// As [`explain`], of the file `source` that errors call `path`, until `each` breaks; a file that breaks off has a summary of what came before, beside what is wrong with it.
+///
+/// # Errors
+/// The rules cannot be compiled; the file cannot be read, or holds frames of another link layer.
+pub fn explain_while(
+    rules: &Rules,
+    source: &Path,
+    path: &Path,
+    now: Now,
+    mut each: impl FnMut(&Explained) -> ControlFlow<()>,
+) -> Result<(Summary, Option<RulesError>), RulesError> {
+    let tables = compile::tables(rules, &mut Counters::new(), now)?;
+    let wrong = |reason: String| RulesError::Capture { path: path.to_owned(), reason };
+    let unreadable = |error: pcap::Error| wrong(words::of_libpcap(error, path));
+    let mut capture = Capture::from_file_with_precision(source, Precision::Nano).map_err(unreadable)?;
+    let parse: fn(&[u8]) -> Parsed = match capture.get_datalink() {
+        Linktype::ETHERNET => Packet::parse,
+        // What DLT_RAW is called differs from system to system.
+        Linktype(12 | 14 | 101 | 228 | 229) => Packet::parse_ip,
+        other => {
+            let name = other.get_name().unwrap_or_else(|_| other.0.to_string());
+            let only = "only Ethernet (EN10MB) and bare IP (RAW) can be explained";
+            return Err(wrong(format!("its packets are of link type {name}, and {only}")));
+        }
+    };
+    let mut limits = Limits::new(&rules.rules);
+    let mut clock = 0;
+    let size = rules.rules.len();
+    let mut summary =
+        Summary { decided: vec![Count::default(); size], counted: vec![Count::default(); size], ..Summary::default() };
+    loop {
+        let packet = match capture.next_packet() {
+            Ok(packet) => packet,
+            Err(pcap::Error::NoMorePackets) => return Ok((summary, None)),
+            Err(error) => {
+                let reason = words::of_libpcap(error, path);
+                let broken = wrong(format!("it breaks off behind packet {}: {reason}", summary.all.packets));
+                return Ok((summary, Some(broken)));
+            }
+        };
+        // With nanosecond precision, tv_usec holds nanoseconds.
+        let at_ns = i128::from(packet.header.ts.tv_sec) * 1_000_000_000 + i128::from(packet.header.ts.tv_usec);
+        // Time that runs backwards in the file does not for the limits.
+        clock = clock.max(u64::try_from(at_ns).unwrap_or(0));
+        let frame = frame(parse, packet.data, packet.header.len as usize);
+        let decision = match &frame {
+            Frame::Ip(packet) => lookup::decide(&tables, packet, now.monotonic_ns, |rule, packet| {
+                limits.exceeds(rule, packet.source, clock)
+            }),
+            Frame::Malformed(_) => Decision::undecided(rules.malformed.into()),
+            Frame::NotIp | Frame::Cut => Decision::undecided(Verdict::Pass.into()),
+        };
+        let number = summary.all.packets + 1;
+        let explained = Explained { number, at_ns, len: packet.header.len, frame, decision };
+        summary.add(&explained);
+        if each(&explained).is_break() {
+            return Ok((summary, None));
+        }
+    }
+}
+
+/// What the bytes are, `len` of them on the wire.
+fn frame(parse: fn(&[u8]) -> Parsed, data: &[u8], len: usize) -> Frame {
+    let len = len.clamp(data.len(), FRAME_MAX.max(data.len()));
+    let kept = parse(data);
+    if len == data.len() {
+        return of(kept);
+    }
+    let parsed = GUESSES.map(|guess| {
+        let mut whole = data.to_vec();
+        whole.extend((data.len()..len).map(|at| guess[at % 2]));
+        parse(&whole)
+    });
+    match parsed[0] {
+        first if parsed.iter().any(|other| *other != first) => Frame::Cut,
+        // No guess is the number of a protocol that is looked into: the number itself must be there.
+        Parsed::NotIp if kept != Parsed::NotIp => Frame::Cut,
+        first => of(first),
+    }
+}
+
+fn of(parsed: Parsed) -> Frame {
+    match parsed {
+        Parsed::Ip(packet) => Frame::Ip(packet),
+        Parsed::NotIp => Frame::NotIp,
+        Parsed::Malformed(why) => Frame::Malformed(why),
+    }
+}
+
+impl Summary {
+    fn add(&mut self, explained: &Explained) {
+        let len = explained.len;
+        self.all.add(len);
+        match explained.frame {
+            Frame::Cut => return self.cut.add(len),
+            Frame::NotIp => self.not_ip.add(len),
+            Frame::Malformed(_) => self.malformed.add(len),
+            Frame::Ip(_) => {}
+        }
+        match explained.decision.outcome {
+            Outcome::Pass => self.passed.add(len),
+            Outcome::Drop => self.dropped.add(len),
+            Outcome::Challenge => self.challenged.add(len),
+        }
+        match explained.decision.rule {
+            Some(rule) => self.decided[rule].add(len),
+            None if matches!(explained.frame, Frame::Ip(_)) => self.by_default.add(len),
+            None => {}
+        }
+        let before = explained.decision.counted.iter().filter(|rule| Some(**rule) != explained.decision.rule);
+        for rule in before {
+            self.counted[*rule].add(len);
+        }
+    }
+}
+
+impl fmt::Display for Frame {
+    /// One line: addresses, ports, what is special.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotIp => f.write_str("not IP"),
+            Self::Malformed(why) => write!(f, "malformed: {why}"),
+            Self::Cut => f.write_str("cut short by the capture: its headers are not all there"),
+            Self::Ip(packet) => {
+                match packet.ports {
+                    Some((source, destination)) => {
+                        let (from, to) = (packet.source, packet.destination);
+                        write!(f, "{} > {}", words::endpoint(from, source), words::endpoint(to, destination))?;
+                    }
+                    None => write!(f, "{} > {}", packet.source, packet.destination)?,
+                }
+                write!(f, " {}", words::protocol(packet.protocol))?;
+                if let Some(flags) = packet.tcp_flags {
+                    write!(f, " {}", words::flags(flags))?;
+                }
+                if let Some(kind) = packet.icmp_type {
+                    write!(f, " {}", words::icmp_type(packet.protocol, kind))?;
+                }
+                match packet.part {
+                    Part::Whole => {}
+                    Part::First => f.write_str(" first fragment")?,
+                    Part::Later => f.write_str(" later fragment")?,
+                }
+                if let Some(vlan) = packet.vlan {
+                    write!(f, " vlan {vlan}")?;
+                }
+                if packet.dscp != 0 {
+                    write!(f, " dscp {}", packet.dscp)?;
+                }
+                write!(f, " length {}", packet.len)
+            }
+        }
+    }
+}
+
+/// What became of a packet, by which rule, in words: `drop: rule "amplifiers" (line 12); counted by "ssh"`.
+pub fn reason(rules: &Rules, explained: &Explained) -> String {
+    words::reason(rules, explained)
+}
+
+#[cfg(test)]
+mod tests;

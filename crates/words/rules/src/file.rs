@@ -1,0 +1,258 @@
+//! The file of rules: TOML, every problem of it named by line and column.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    path::Path,
+};
+
+use toml::{
+    Spanned,
+    de::{DeTable, DeValue},
+};
+
+use super::{
+    detection,
+    keys::{self, Entry, Fault, SetNames, Word},
+    management::Management,
+    rule::{Prefix, PrefixSet, RULES_MAX, Rule, Rules, Verdict},
+    sets::{self, SetSource},
+    toml_words::{self, Text},
+    words::{self, Wrong},
+};
+use crate::{
+    detect::DetectConfig,
+    error::{Problem, RulesError},
+};
+
+/// Tables and keys of the file.
+const TOP: &[&str] = &["default", "malformed", "protect", "management", "detection", "sets", "rule"];
+/// So many unknown names get a proposal.
+const NEAREST_MAX: usize = 20;
+/// What a list of rules looks like.
+const RULES_INSTEAD: &str = "begin each rule by a line [[rule]]";
+/// What the table of sets looks like.
+const SETS_INSTEAD: &str = "write [sets.NAME] with file = \"…\" or prefixes = [\"…\"]";
+
+/// What a file says: the rules, and what is to be known before they can be put in front of an interface.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct RuleFile {
+    /// The rules of the file; those of the management allow-list are yet to be put before them.
+    pub rules: Rules,
+    /// Who must always get in.
+    pub management: Management,
+    /// What counts as an attack on what is protected, and what is done about it.
+    pub detection: DetectConfig,
+    /// What was passed over, as told (`bad_line = "skip"`).
+    pub skipped: Vec<Problem>,
+}
+
+/// Reads a file of rules and the sets that it names.
+///
+/// # Errors
+/// The file cannot be read, or is not a set of rules.
+pub fn read(path: &Path) -> Result<RuleFile, RulesError> {
+    let text = std::fs::read_to_string(path).map_err(|source| {
+        let source = match source.kind() {
+            std::io::ErrorKind::InvalidData => std::io::Error::other("this is not text (UTF-8), as TOML is"),
+            _ => source,
+        };
+        RulesError::Read { what: "the rules", path: path.to_owned(), source }
+    })?;
+    parse_in(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new("")))
+}
+
+/// The rules that `text` says; files of sets are found from the working directory.
+///
+/// # Errors
+/// Every problem with its place, up to the first kind that hides others.
+pub fn parse(text: &str, name: &str) -> Result<Rules, RulesError> {
+    parse_in(text, name, Path::new("")).map(|file| file.rules)
+}
+
+/// As [`parse`], with all that the file says; files of sets are found from `folder`.
+///
+/// # Errors
+/// As there.
+pub fn parse_in(text: &str, name: &str, folder: &Path) -> Result<RuleFile, RulesError> {
+    let text = Text { name, text };
+    let (table, errors) = DeTable::parse_recoverable(text.text);
+    if !errors.is_empty() {
+        let fault = |error: &toml::de::Error| {
+            let wrong = Wrong { what: error.message().trim().replace('\n', ", "), instead: None };
+            (error.span().map_or(0, |span| span.start), wrong)
+        };
+        return Err(RulesError::Rules(text.problems(errors.iter().map(fault).collect())));
+    }
+    let mut reader = Reader { text, faults: Vec::new(), used: Vec::new(), sources: BTreeMap::new() };
+    let mut file = reader.top(table.get_ref());
+    reader.sets_exist();
+    if !reader.faults.is_empty() {
+        return Err(RulesError::Rules(text.problems(reader.faults)));
+    }
+    let mut problems = Vec::new();
+    for (name, source) in reader.sources {
+        match sets::load(&source, folder) {
+            Ok((set, skipped)) => {
+                file.rules.sets.insert(name, set.into());
+                file.skipped.extend(skipped);
+            }
+            Err(RulesError::Rules(more)) => problems.extend(more),
+            Err(error @ RulesError::Read { .. }) => {
+                problems.push(text.problem((source.at, Wrong { what: error.to_string(), instead: None })));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    if problems.is_empty() { Ok(file) } else { Err(RulesError::Rules(problems)) }
+}
+
+struct Reader<'a> {
+    text: Text<'a>,
+    faults: Vec<Fault>,
+    used: SetNames,
+    sources: BTreeMap<String, SetSource>,
+}
+
+impl Reader<'_> {
+    /// What `result` holds, its fault noted.
+    fn note<T>(&mut self, result: Result<T, Fault>) -> Option<T> {
+        result.map_err(|fault| self.faults.push(fault)).ok()
+    }
+
+    fn top(&mut self, table: &DeTable<'_>) -> RuleFile {
+        let mut file = RuleFile::default();
+        file.rules.malformed = Verdict::Drop;
+        for (key, value) in table {
+            match key.get_ref().as_ref() {
+                "default" => file.rules.default = self.verdict(value),
+                "malformed" => file.rules.malformed = self.verdict(value),
+                "protect" => file.rules.protected = self.prefixes(value),
+                "management" => {
+                    if let Some(entries) = self.entries(value, "write [management] with from = [\"…\"]") {
+                        file.management = Management::from_entries(&entries, &mut self.faults);
+                    }
+                }
+                "detection" => file.detection = detection::read(value, &mut self.faults),
+                "sets" => self.sets(value),
+                "rule" => file.rules.rules = self.rules(value),
+                other => {
+                    let instead = if keys::KEYS.contains(&other) {
+                        "it belongs to a rule: begin one by a line [[rule]]".to_owned()
+                    } else if other == "rules" {
+                        RULES_INSTEAD.to_owned()
+                    } else {
+                        keys::instead_of(other, TOP)
+                    };
+                    self.faults.push((key.span().start, Wrong::new(format!("the file has no key `{other}`"), instead)));
+                }
+            }
+        }
+        file
+    }
+
+    fn entries(&mut self, value: &Spanned<DeValue<'_>>, instead: &str) -> Option<Vec<Entry>> {
+        let table = toml_words::table(value, instead);
+        let table = self.note(table)?;
+        toml_words::entries(table).map_err(|faults| self.faults.extend(faults)).ok()
+    }
+
+    fn verdict(&mut self, value: &Spanned<DeValue<'_>>) -> Verdict {
+        let verdict = match value.get_ref().as_str() {
+            Some("pass") => Ok(Verdict::Pass),
+            Some("drop") => Ok(Verdict::Drop),
+            _ => Err((value.span().start, Wrong::new("not a verdict", "write \"pass\" or \"drop\""))),
+        };
+        self.note(verdict).unwrap_or_default()
+    }
+
+    fn prefixes(&mut self, value: &Spanned<DeValue<'_>>) -> Vec<Prefix> {
+        let words = toml_words::values(value);
+        let words = self.note(words).unwrap_or_default();
+        words.iter().filter_map(|word| self.note(words::prefix(&word.text).map_err(|wrong| (word.at, wrong)))).collect()
+    }
+
+    fn sets(&mut self, value: &Spanned<DeValue<'_>>) {
+        let table = toml_words::table(value, SETS_INSTEAD);
+        let Some(table) = self.note(table) else { return };
+        for (name, value) in table {
+            if let Err(wrong) = sets::name(name.get_ref()) {
+                self.faults.push((name.span().start, wrong));
+            }
+            let Some(entries) = self.entries(value, SETS_INSTEAD) else {
+                // It is there, though with faults.
+                self.sources.insert(name.get_ref().to_string(), SetSource::default());
+                continue;
+            };
+            let source = SetSource::from_entries(&entries, name.span().start, &mut self.faults);
+            self.sources.insert(name.get_ref().to_string(), source);
+        }
+    }
+
+    fn rules(&mut self, value: &Spanned<DeValue<'_>>) -> Vec<Rule> {
+        let Some(array) = value.get_ref().as_array() else {
+            self.faults.push((value.span().start, Wrong::new("rules are a list of tables", RULES_INSTEAD)));
+            return Vec::new();
+        };
+        let mut rules: Vec<Rule> = Vec::new();
+        let mut places = self.text.places();
+        // Names and the lines where they came first.
+        let mut names: HashMap<String, usize> = HashMap::new();
+        for value in array {
+            let at = value.span().start;
+            let Some(entries) = self.entries(value, RULES_INSTEAD) else { continue };
+            match keys::rule(&entries, at) {
+                Ok((mut rule, sets)) => {
+                    let (line, _) = places.of(at);
+                    rule.line = Some(line);
+                    self.used.extend(sets);
+                    match names.get(&rule.name) {
+                        Some(first) => self.second(&rule, *first, &entries),
+                        None => drop(names.insert(rule.name.clone(), line)),
+                    }
+                    rules.push(rule);
+                }
+                Err(faults) => self.faults.extend(faults),
+            }
+        }
+        if let Some(beyond) = array.get(RULES_MAX) {
+            let wrong = Wrong::new(
+                format!("{} rules; the kernel's tables have room for {RULES_MAX}", array.len()),
+                "join rules that do the same, or put their prefixes into one set",
+            );
+            self.faults.push((beyond.span().start, wrong));
+        }
+        rules
+    }
+
+    /// A second rule of a name.
+    fn second(&mut self, rule: &Rule, first: usize, entries: &[Entry]) {
+        let place = entries.iter().find(|entry| entry.key.text == "name").and_then(|entry| entry.words.first());
+        let wrong = Wrong::new(
+            format!("a second rule named `{}` (the first: line {first})", rule.name),
+            "give it another name: counters are kept by name",
+        );
+        self.faults.push((place.map_or(0, |word: &Word| word.at), wrong));
+    }
+
+    /// Every set that a rule names is there.
+    fn sets_exist(&mut self) {
+        let known: BTreeSet<&str> = self.sources.keys().map(String::as_str).collect();
+        let missing = self.used.iter().filter(|(name, _)| !known.contains(name.as_str()));
+        for (number, (name, at)) in missing.enumerate() {
+            // Each name is compared with all that there are: many of both would take for ever.
+            let near = (number < NEAREST_MAX).then(|| words::nearest(name, known.iter().copied())).flatten();
+            let instead = match near {
+                Some(near) => format!("did you mean `@{near}`?"),
+                None => format!("write [sets.{name}] with file = \"…\" or prefixes = [\"…\"]"),
+            };
+            self.faults.push((*at, Wrong::new(format!("there is no set `{name}`"), instead)));
+        }
+    }
+}
+
+/// The prefixes of a set.
+pub(crate) fn sorted(mut prefixes: Vec<Prefix>) -> PrefixSet {
+    prefixes.sort_unstable();
+    prefixes.dedup();
+    PrefixSet { prefixes }
+}
