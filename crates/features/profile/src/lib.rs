@@ -1,4 +1,11 @@
 //! What the CPU time goes to: sampled kernel stacks, by class, per core and per packet.
+//!
+//! A [`Recorder`] samples the live machine; the kernel counts equal stacks, and time in which a core slept is filled in from /proc/stat, so that shares
+//! add up to the whole core. [`rules`] is one table of functions and their classes (`classes.txt`), [`classify`](mod@classify) applies it to a stack,
+//! [`tally`] sums, [`packets`] divides by what the interfaces counted, [`compare`](mod@compare) holds two profiles together, [`flame`] draws. [`perf_script`] reads
+//! what `perf script` printed elsewhere.
+//!
+//! [`sweep`] loads a box of the lab step by step in two configurations and shows the classes over the load, with the same recorder.
 
 pub mod classify;
 pub mod compare;

@@ -1,4 +1,14 @@
-//! The kernel programs and one safe handle for each.
+//! The kernel programs, and one safe handle for each.
+//!
+//! The programs are C in `src/bpf`, one per `*.bpf.c`, compiled when this crate is; structs that both sides know are defined there once. A handle loads
+//! its program with constants written into it, attaches it by a link that ends with the handle, and reads its counters. A foreign program on an interface
+//! is never displaced: that is an [`XdpError`].
+//!
+//! * What ends or diverts frames: [`shield`], [`filter`], [`verdict`] (bare drop and pass), [`redirect`] (to AF_XDP sockets), [`tap`] (copies into a
+//!   mapped ring), [`fanout`], [`xdp_fib`] (a router by look-up).
+//! * What sends them: `gen` and [`bench_tx`] (live frames); [`bench_rx`] and [`flood_end`] count and measure where they arrive.
+//! * What watches: [`drops`], [`xmit_drops`], [`ring_sockets`], [`napi_cost`], [`profile`]. An event that can come millions of times per second is
+//!   counted each time and looked at as often as a share of the CPU pays for.
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,9 @@
-//! Every hand-written unsafe call: packet rings, AF_XDP rings, ethtool ioctls, mmap, setns.
+//! Every system call that Rust has no safe wrapper for, each with its proof, and what guards the process itself.
+//!
+//! * Frames: [`packet`], [`packet_tx`] and [`packet_batch`] (AF_PACKET sockets and rings), [`xsk`] (AF_XDP), [`tun`].
+//! * The kernel: [`ethtool`], [`link`], [`perf`], [`bpf_program`], [`map_mmap`] (memory shared with BPF maps), [`affinity`], [`interrupt`].
+//! * The process: [`privilege`] (rights checked, and given up for good), [`owner`] (who can change a file), [`program`] (where root's programs are
+//!   looked for).
 
 #![allow(unsafe_code)]
 

@@ -1,4 +1,11 @@
-//! The machine: CPUs, NUMA, NICs, queues, IRQs, counters (read); knobs and the journal (write).
+//! The machine: what it is and how it is set (read), and every change to it (written, and taken back).
+//!
+//! Everything that is read comes from a [`Root`]: the live machine, or a copy that [`snapshot`] saved. [`Host::read`] makes an immutable picture of
+//! it; [`counters`], [`stack`], [`setting`], [`symbols`] and [`wiring`] read what else is asked for. So plans are made and tested without the machine.
+//!
+//! Everything that is written is a [`knob`]: it reads, writes and prints itself as a shell command. A plan is a list of changes of knobs; the [`journal`]
+//! has each on disk before it is made, reads it back, and walks backwards to undo. [`placement`] is the one judgement of which CPU a queue belongs
+//! to. [`file`] writes every file that is for people.
 
 pub mod counters;
 pub mod file;

@@ -1,4 +1,7 @@
-//! The live terminal view; knows model and nothing else.
+//! Live views for a terminal: [`top`], [`ledger`], [`shield`].
+//!
+//! A view is a pure function of what was measured and of the keys that were pressed; [`live`] owns the terminal, draws, and gives it back as it was.
+//! Nothing here knows more than `model`.
 
 pub mod ledger;
 pub mod live;
