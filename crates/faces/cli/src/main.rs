@@ -39,6 +39,10 @@ fn main() -> ExitCode {
             if error.kind() == ErrorKind::UnknownArgument {
                 // The tip to pass a flag as a value (`-- -i`) leads away from what was meant.
                 error.remove(ContextKind::Suggested);
+                // With an argument that is spelled alike, the usage shows that one as if it were required.
+                if error.get(ContextKind::SuggestedArg).is_some() {
+                    error.remove(ContextKind::Usage);
+                }
             }
             error.exit()
         }

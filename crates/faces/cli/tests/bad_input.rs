@@ -128,10 +128,27 @@ fn an_unknown_interface_is_answered_with_those_there_are() {
         vec!["top", "ek-none", "--once"],
         vec!["gen", "ek-none", "--udp", "--rate", "1"],
     ] {
-        refused(&run(&args), 3, &["no interface `ek-none`", "lo"]);
+        refused(&run(&args), 3, &["no interface `ek-none` in this network namespace", "lo"]);
     }
     refused(&run(&["spread", "plan", "ek-none", "--root", saved]), 3, &["ek-none", "eth0, eth1"]);
     refused(&run(&["top", "--root", saved]), 2, &["saved machine", "leave out --root"]);
+}
+
+/// A word that is no command, an argument that is spelled like another one, a file that is not there.
+#[test]
+fn a_wrong_word_is_answered_with_the_right_ones() {
+    refused(&run(&["spread", "show"]), 3, &["no interface `show`", "status", "watch"]);
+    refused(&run(&["doctor", "eth0"]), 2, &["`eth0`", "--only"]);
+    let said = |args: &[&str]| String::from_utf8_lossy(&run(args).stderr).into_owned();
+    let bogus = said(&["capture", "--bogus"]);
+    assert!(
+        bogus.contains("--bogus") && !bogus.contains("--blocks <N>"),
+        "no usage with what nobody asked for: {bogus}"
+    );
+    let both = said(&["shield", "run"]);
+    assert!(both.contains("<INTERFACE>") && both.contains("--between <A,B>"), "{both}");
+    let file = said(&["capture", "-r", "ek-none.pcap"]);
+    assert_eq!(file.matches("ek-none.pcap").count(), 1, "{file}");
 }
 
 #[test]

@@ -92,6 +92,8 @@ fn ports_that_are_not_there_are_named_and_leave_nothing() {
     let run = folder.path().join("run.json");
     let (code, told) = refused(&["bench", "--ports", "eknone0,eknone1", "--save", run.to_str().unwrap()]);
     assert_eq!(code, 3, "{told}");
+    let (planned, _) = refused(&["bench", "--ports", "eknone0,eknone1", "--dry-run"]);
+    assert_eq!(planned, 3, "a plan for ports that are not there");
     assert!(told.contains("no interface `eknone0`") && told.contains("; there are: "), "{told}");
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "files stay behind");
 }

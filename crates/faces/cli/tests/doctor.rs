@@ -423,6 +423,34 @@ fn a_full_accept_queue_is_found() {
     assert_eq!(full["evidence"][0], "3 connections wait, 2 may");
 }
 
+/// A short queue of the program's own choice: no setting of the machine makes it longer.
+#[test]
+fn an_overflow_with_a_long_limit_has_no_setting() {
+    let ns = match lab::Lab::new("docr").and_then(|lab| Ok((lab.namespace("a")?, lab))) {
+        Ok((ns, _lab)) => ns,
+        Err(e) => return skip(&e.to_string()),
+    };
+    let found = ns
+        .run(|| {
+            assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+            fs::write("/proc/sys/net/core/somaxconn", "4096").unwrap();
+            fs::write("/proc/sys/net/ipv4/tcp_max_syn_backlog", "128").unwrap();
+            let listener = std::net::TcpListener::bind("127.0.0.1:7002").unwrap();
+            nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(1).unwrap()).unwrap();
+            let to = "127.0.0.1:7002".parse().unwrap();
+            let wait = std::time::Duration::from_millis(200);
+            let connections = [0; 4].map(|_| std::net::TcpStream::connect_timeout(&to, wait).ok());
+            let found = evenkeel(&["doctor", "--only", "accept-queues", "--json"]);
+            drop((listener, connections));
+            json(&found)
+        })
+        .unwrap();
+    let finding = found["findings"].as_array().unwrap().iter().find(|f| f["object"].is_null());
+    let finding = finding.unwrap_or_else(|| panic!("{found:#}"));
+    assert!(["bad", "improve"].contains(&finding["verdict"].as_str().unwrap()), "{found:#}");
+    assert_eq!(finding["fix"]["changes"].as_array().map(Vec::len), Some(0), "{found:#}");
+}
+
 #[test]
 fn a_finding_without_a_knob_is_advice() {
     let Some(ns) = Ns::new("c") else { return };

@@ -188,6 +188,7 @@ fn json_has_the_documented_fields() {
     let report = wire.json(&["--udp", "--backend", "tx-ring", "--count", "10", "--rate", "1k"]);
     assert_eq!(report["schema"], "evenkeel.gen/1");
     assert_eq!((&report["interface"], &report["backend"]), (&wire.out.as_str().into(), &"tx-ring".into()));
+    assert_eq!((&report["destination"], &report["destination_port"]), (&"198.19.0.1".into(), &"9".into()), "{report}");
     let manual = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/gen.md")).unwrap();
     let (_, json) = manual.split_once("## JSON").unwrap();
     let fields = report.as_object().unwrap().keys().chain(report["senders"][0].as_object().unwrap().keys());

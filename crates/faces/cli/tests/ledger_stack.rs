@@ -47,6 +47,25 @@ fn a_rule_that_drops_every_thousandth_packet() {
     );
 }
 
+/// `shield plan` writes a rule once for each family, with one named counter for all of them.
+#[test]
+fn rules_that_share_a_named_counter() {
+    lab(
+        "ekname",
+        ["netfilter", "syslog (counter r1)", "counter of the rule"],
+        |road| {
+            let file = road.folder.path().join("rules.toml");
+            let rules = "[[rule]]\nname = \"syslog\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 514\n";
+            std::fs::write(&file, rules).expect("a file can be written");
+            let args = ["shield", "plan", &road.entry.name, "--rules", file.to_str().expect("a name in UTF-8")];
+            let plan = road.inside.run(|| std::process::Command::new(losses::EVENKEEL).args(args).output());
+            let plan = plan.expect("a namespace").expect("the program runs");
+            road.rules(&String::from_utf8_lossy(&plan.stdout));
+        },
+        |road, load| road.send_udp(BOX, 514, load),
+    );
+}
+
 #[test]
 fn a_rule_without_a_counter() {
     let rules =

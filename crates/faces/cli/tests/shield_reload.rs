@@ -100,16 +100,17 @@ fn rules_that_have_expired_are_not_told_of_as_holding() {
     let rules =
         bed.rules(&format!("{DROP_9}expires = 2026-01-01T00:00:00Z\n[[rule]]\nname = \"b\"\naction = \"pass\"\n"));
     bed.run(&rules, &[]);
-    // One is of the management allow-list.
+    // One rule holds, one has expired, one is of the management allow-list.
     let reloaded = bed.shield(&["reload", &bed.interface, "--json"]);
     let document: serde_json::Value = serde_json::from_slice(&reloaded.stdout).expect("JSON");
     assert_eq!(document["schema"], "evenkeel.shield.reload/1");
-    assert_eq!((&document["done"], &document["rules"], &document["expired"]), (&true.into(), &2.into(), &1.into()));
+    assert_eq!((&document["done"], &document["rules"], &document["expired"]), (&true.into(), &1.into(), &1.into()));
+    assert_eq!(document["built_in"], 1, "{document}");
     let list = bed.shield(&["list", "--json"]);
     let list: serde_json::Value = serde_json::from_slice(&list.stdout).expect("JSON");
     let one = &list["shields"][0];
     assert_eq!(one["interface"], bed.interface.as_str(), "{list}");
-    assert_eq!((&one["rules"], &one["failed"]), (&2.into(), &false.into()), "{list}");
+    assert_eq!((&one["rules"], &one["failed"]), (&1.into(), &false.into()), "{list}");
     let status = bed.status();
     let expired = |name: &str| {
         let rule = status["rules"].as_array().expect("rules").iter().find(|rule| rule["name"] == name);

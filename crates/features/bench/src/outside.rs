@@ -10,7 +10,7 @@ use lab::{
     LentAddress, Mac,
     boxes::{Family, Network, Target},
 };
-use traffic::{Allowance, Interface};
+use traffic::{Allowance, Interface, TrafficError};
 
 use crate::{
     BenchError,
@@ -134,6 +134,18 @@ pub fn connect_with(ports: [&str; 2], addressing: &Addressing) -> Result<Dut, Be
 /// or unable to send what programs redirect to it.
 pub fn check_ports(ports: [&str; 2], family: Family) -> Result<(), BenchError> {
     look_at(ports, family).map(drop)
+}
+
+/// Whether `ports` are there, be they up or not: a plan names no interfaces that do not exist.
+///
+/// # Errors
+/// [`BenchError::Setting`] for the same port twice; a port that is missing.
+pub fn are_there(ports: [&str; 2]) -> Result<(), BenchError> {
+    two_ports(&ports)?;
+    ports.into_iter().try_for_each(|port| match Interface::look(port) {
+        Err(missing @ TrafficError::NoInterface { .. }) => Err(missing.into()),
+        _ => Ok(()),
+    })
 }
 
 fn look_at(ports: [&str; 2], family: Family) -> Result<[Interface; 2], BenchError> {

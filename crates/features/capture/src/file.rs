@@ -73,7 +73,10 @@ impl CaptureFile {
     /// # Errors
     /// [`FileError::Open`] for what is no capture file, [`FileError::Filter`] for what is no filter.
     pub fn open(path: &Path, filter: &str) -> Result<Self, FileError> {
-        let failed = |e: &pcap::Error| FileError::Open { path: path.to_owned(), reason: words(e) };
+        // libpcap names the file too.
+        let named = format!("{}: ", path.display());
+        let said = |e: &pcap::Error| words(e).trim_start_matches(&named).to_owned();
+        let failed = |e: &pcap::Error| FileError::Open { path: path.to_owned(), reason: said(e) };
         let capture = Capture::from_file_with_precision(path, Precision::Nano).map_err(|e| failed(&e))?;
         let program = match filter.trim() {
             "" => None,

@@ -155,5 +155,10 @@ impl Outcome {
 }
 
 fn setting(change: &Change) -> Setting {
-    Setting { knob: change.knob.to_string(), from: change.knob.shown(&change.old), to: change.knob.shown(&change.new) }
+    Setting {
+        knob: change.knob.to_string(),
+        from: change.knob.shown(&change.old),
+        to: change.knob.shown(&change.new),
+        cpus: change.knob.cpus(&change.new).is_some(),
+    }
 }

@@ -83,8 +83,13 @@ pub fn fix_plan(diagnosis: &Diagnosis, selection: &Selection) -> Plan {
             None => entry.check.id.to_owned(),
         };
         if entry.outcome.changes.is_empty() {
-            plan.warnings
-                .push(format!("{name}: not a setting that can be made here: {}", entry.outcome.advice.join("; ")));
+            plan.warnings.push(match entry.outcome.advice.is_empty() {
+                true => format!(
+                    "{name}: there is no setting for it; `evenkeel doctor --only {}` tells more",
+                    entry.check.id
+                ),
+                false => format!("{name}: to be done by hand: {}", entry.outcome.advice.join("; ")),
+            });
         }
         for change in entry.outcome.changes.iter().filter(|c| !c.is_idle()) {
             match plan.changes.iter().find(|c| c.knob == change.knob) {
@@ -93,8 +98,8 @@ pub fn fix_plan(diagnosis: &Diagnosis, selection: &Selection) -> Plan {
                 Some(first) => plan.warnings.push(format!(
                     "{name} would set {} to {}, but {} was taken first",
                     change.knob,
-                    change.knob.shown(&change.new),
-                    change.knob.shown(&first.new)
+                    change.knob.told(&change.new),
+                    change.knob.told(&first.new)
                 )),
             }
         }

@@ -26,9 +26,9 @@ fn rewritten(session: &Session, step: &Step) -> Option<String> {
     (!knob.same(&now, step.ours())).then(|| {
         format!(
             "{knob}: evenkeel wrote {} (session {}), and now it is {}",
-            knob.shown(step.ours()),
+            knob.told(step.ours()),
             session.header.session,
-            knob.shown(&now)
+            knob.told(&now)
         )
     })
 }

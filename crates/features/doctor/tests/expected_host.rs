@@ -61,7 +61,7 @@ const DETUNED_VM: &[Row] = &[
     ("conntrack-table", "", Bad),
     ("linear-rules", "inet filter input", Improve),
     ("syn-cookies", "", Bad),
-    ("accept-queues", "", Bad),
+    ("accept-queues", "", Improve),
     ("neighbour-table", "ipv4", Bad),
     ("rp-filter", "", NotApplicable),
     ("xdp-programs", "ens4", Improve),

@@ -1,20 +1,70 @@
-//! Advice with what the trace knows filled in: `{target}`, `{source}`, `{destination}`, `{protocol}`, `{iface}`, `{process}`.
+//! Advice with what the trace knows filled in: `{target}`, `{targets}`, `{source}`, `{destination}`, `{protocol}`, `{iface}`, `{process}`.
 
-use model::stations::Cause;
+use model::stations::{Cause, Details, Flow, Share};
 
-/// Fills in what the largest cause knows; the rest keeps general words.
-pub(crate) fn filled(advice: &str, causes: &[Cause]) -> String {
+/// So many targets are named; `--details` lists more.
+const NAMED: usize = 3;
+
+/// What is known of whose packets ended at a place.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Known<'a> {
+    /// The causes, the largest first.
+    pub(crate) causes: &'a [Cause],
+    /// Ports and addresses, if they were asked for.
+    pub(crate) details: Option<&'a Details>,
+    /// The kernel's drop reasons were traced.
+    pub(crate) traced: bool,
+}
+
+/// Fills in what the largest cause knows; the rest keeps general words, and a sentence says so.
+pub(crate) fn filled(advice: &str, known: Known<'_>) -> String {
     if !advice.contains('{') {
         return advice.to_owned();
     }
-    let cause = causes.first();
+    let cause = known.causes.first();
+    let flow = cause.and_then(|c| c.example.as_ref());
+    // A socket that counts its own losses has its address as the reason.
+    let socket = cause.filter(|c| c.example.is_none() && c.process.is_some()).map(|c| c.reason.clone());
+    let mut open = false;
+    let mut of = |name: &str, known: Option<String>, general: &str| {
+        open |= known.is_none() && advice.contains(name);
+        known.unwrap_or_else(|| general.to_owned())
+    };
+    let listed = known.details.filter(|d| !d.targets.is_empty()).map(|d| named(&d.targets));
+    let last = || flow.map(|f| format!("{} (last asked by {}; `--details` lists all ports)", f.target(), f.source));
+    let words = [
+        ("{targets}", of("{targets}", listed.or_else(last), "the port asked for")),
+        ("{target}", of("{target}", flow.map(Flow::target).or(socket), "the port")),
+        ("{source}", of("{source}", flow.map(|f| f.source.to_string()), "a sender")),
+        ("{destination}", of("{destination}", flow.map(|f| f.destination.to_string()), "the destination")),
+    ];
+    let text = words.iter().fold(general(advice, cause), |text, (name, value)| text.replace(name, value));
+    match (open, known.traced) {
+        (false, _) => text,
+        (true, true) => format!("{text} The trace did not see whose packets they were."),
+        (true, false) => format!("{text} Whose packets they were is not known without the trace."),
+    }
+}
+
+/// Targets by their packets: `3 ports: UDP 192.0.2.1:514 (300), …`.
+fn named(targets: &[Share]) -> String {
+    let one = |s: &Share| format!("{} ({})", s.what, model::units::count(s.packets));
+    match targets {
+        [only] => only.what.clone(),
+        _ => {
+            let names = targets.iter().take(NAMED).map(one).collect::<Vec<_>>().join(", ");
+            let more = if targets.len() > NAMED { " and others" } else { "" };
+            format!("several ports: {names}{more}")
+        }
+    }
+}
+
+/// What has general words that need no excuse.
+fn general(advice: &str, cause: Option<&Cause>) -> String {
     let flow = cause.and_then(|c| c.example.as_ref());
     let of = |known: Option<String>, general: &str| known.unwrap_or_else(|| general.to_owned());
     let alone = |name: &Option<String>| name.as_ref().map(|n| n.split(" queue ").next().unwrap_or(n).to_owned());
     [
-        ("{target}", of(flow.map(model::stations::Flow::target), "that port")),
-        ("{source}", of(flow.map(|f| f.source.to_string()), "the sender")),
-        ("{destination}", of(flow.map(|f| f.destination.to_string()), "the destination")),
         ("{protocol}", of(flow.map(|f| f.protocol.clone()), "an IP protocol")),
         ("{iface}", of(cause.and_then(|c| alone(&c.interface)), "IFACE")),
         ("{process}", of(cause.and_then(|c| c.process.clone()), "The program")),
@@ -46,12 +96,29 @@ mod tests {
             destination_port: Some(53),
         };
         let cause = Cause { example: Some(flow), interface: Some("eth0 queue 3".into()), ..Cause::default() };
-        let text = "{process} on {target} from {source} by {iface}";
-        assert_eq!(filled(text, &[cause]), "The program on UDP 192.0.2.2:53 from 192.0.2.1 by eth0");
-        assert_eq!(filled(text, &[]), "The program on that port from the sender by IFACE");
+        let text = "{process} on {target} from {source} by {iface}.";
+        let of = |causes: &[Cause], traced| filled(text, Known { causes, details: None, traced });
+        assert_eq!(of(&[cause.clone()], true), "The program on UDP 192.0.2.2:53 from 192.0.2.1 by eth0.");
+        let excuse = "Whose packets they were is not known without the trace.";
+        assert_eq!(of(&[], false), format!("The program on the port from a sender by IFACE. {excuse}"));
+        assert!(!of(&[], true).contains("without the trace"), "the trace ran");
+        // Of a socket that counts by itself the address is known without a packet.
+        let socket =
+            Cause { reason: "UDP 192.0.2.2:514".into(), process: Some("syslogd[7]".into()), ..Cause::default() };
+        let known = Known { causes: &[socket], ..Known::default() };
+        assert_eq!(filled("{process} reads {target}.", known), "syslogd[7] reads UDP 192.0.2.2:514.");
+        // Several ports are not told as one.
+        let share = |what: &str, packets| Share { what: what.into(), packets };
+        let details = Details {
+            targets: vec![share("UDP 192.0.2.2:53", 20), share("UDP 192.0.2.2:514", 10)],
+            ..Details::default()
+        };
+        let known = Known { causes: &[cause], details: Some(&details), traced: true };
+        assert_eq!(filled("on {targets}", known), "on several ports: UDP 192.0.2.2:53 (20), UDP 192.0.2.2:514 (10)");
+        assert!(filled("on {targets}", Known { details: None, ..known }).contains("UDP 192.0.2.2:53 (last asked"));
         let known = Cause { reason: "VXLAN_VNI_NOT_FOUND".into(), ..Cause::default() };
         assert!(of_reason(&[known]).is_some_and(|a| a.contains("ip -d link show type vxlan")));
         assert_eq!(of_reason(&[Cause { reason: "NOT_SPECIFIED".into(), ..Cause::default() }]), None);
-        assert!(crate::places::PLACES.iter().all(|p| !filled(p.advice, &[]).contains(['{', '}'])));
+        assert!(crate::places::PLACES.iter().all(|p| !filled(p.advice, Known::default()).contains(['{', '}'])));
     }
 }

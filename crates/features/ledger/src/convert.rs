@@ -6,7 +6,7 @@ use host::{
     Root,
     neighbours::{self, Asked},
     stack::{
-        Chain, ChainKey, Counted, Link, LossClass, NicLosses, Rule, RuleKey, Socket, SocketKey, SocketKind,
+        Chain, ChainKey, Counted, Link, LossClass, NicLosses, Rule, RuleKey, Rules, Socket, SocketKey, SocketKind,
         StackCounters, Verdict, XdpCount, XdpMode,
     },
 };
@@ -187,12 +187,49 @@ pub(crate) fn rules(stack: &StackCounters) -> (Vec<RuleLoss>, Vec<RuleLoss>) {
         taken: false,
     };
     let decides = |r: &Rule| r.verdict.loses() || r.verdict == Verdict::Synproxy;
-    let counted = rules.rules.iter().filter(|(_, r)| r.exact && decides(r)).map(by_rule);
+    let counted = rules.rules.iter().filter(|(_, r)| r.exact && decides(r) && r.named.is_none()).map(by_rule);
+    let counted = counted.chain(shared_counters(rules));
     let policies = || rules.chains.iter().filter(|(_, c)| c.policy_drop);
     let counted = counted.chain(policies().filter(|(_, c)| c.policy_packets.is_some()).map(by_policy));
     let uncounted = rules.rules.iter().filter(|(_, r)| !r.exact && r.verdict.loses()).map(by_rule);
     let uncounted = uncounted.chain(policies().filter(|(_, c)| c.policy_packets.is_none()).map(by_policy));
     (counted.filter(|r| r.packets > 0).collect(), uncounted.collect())
+}
+
+/// What rules dropped that share a named counter: one loss for each counter, with the comment that all of its rules have.
+fn shared_counters(rules: &Rules) -> Vec<RuleLoss> {
+    let mut users: BTreeMap<(&str, &str, &str), Vec<(&RuleKey, &Rule)>> = BTreeMap::new();
+    for (key, rule) in &rules.rules {
+        if let Some(name) = rule.named.as_deref().filter(|_| rule.exact) {
+            users.entry((&key.chain.family, &key.chain.table, name)).or_default().push((key, rule));
+        }
+    }
+    let one = |((family, table, name), users): (_, Vec<(&RuleKey, &Rule)>)| {
+        let mut hooks: Vec<&str> = users.iter().flat_map(|(key, _)| rules.hooks(&key.chain)).collect();
+        hooks.sort_unstable();
+        hooks.dedup();
+        let comment = |rule: &Rule| {
+            let (_, rest) = rule.text.rsplit_once(" comment \"")?;
+            rest.strip_suffix('"').map(str::to_owned)
+        };
+        let first = users.first().and_then(|(_, rule)| comment(rule));
+        let first = first.filter(|f| users.iter().all(|(_, rule)| comment(rule).as_ref() == Some(f)));
+        RuleLoss {
+            hook: match hooks.as_slice() {
+                [hook] => (*hook).to_owned(),
+                _ => String::new(),
+            },
+            family: str::to_owned(family),
+            chain: str::to_owned(table),
+            rule: match first {
+                Some(comment) => format!("{comment} (counter {name})"),
+                None => format!("{} rules with the counter {name}", users.len()),
+            },
+            packets: users.first().and_then(|(_, rule)| rule.packets).unwrap_or(0),
+            taken: false,
+        }
+    };
+    users.into_iter().map(one).collect()
 }
 
 /// What arrived of other protocols between two readings.

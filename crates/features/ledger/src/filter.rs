@@ -10,7 +10,7 @@ const LONGEST: usize = 65_550;
 
 /// The filter cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[error("invalid filter `{filter}`: {reason}; the syntax is that of tcpdump, see `man pcap-filter`")]
+#[error("the filter `{filter}` is not valid: {reason} (the syntax is pcap-filter(7)'s)")]
 pub struct FilterError {
     filter: String,
     reason: String,

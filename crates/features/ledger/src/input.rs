@@ -151,7 +151,7 @@ pub struct RuleLoss {
     pub hook: String,
     /// The family: `ip`, `ip6`, `inet`, `bridge`, `netdev`, `arp`.
     pub family: String,
-    /// Table and chain, such as `filter/input`.
+    /// Table and chain, such as `filter/input`; the table alone where rules of several chains share a counter.
     pub chain: String,
     /// The rule as text.
     pub rule: String,

@@ -163,7 +163,7 @@ places! {
     "netfilter" "netfilter" Receive Ip Meant "dropped by rules or policies without a counter" [] ["NETFILTER_DROP" ANY]
         "Rules without a counter dropped them. Put `counter` before their verdict to see which: `nft -a list ruleset`.";
     "no-port" "udp" Receive Local Lost "no socket on the UDP port" ["Udp.NoPorts", "Udp6.NoPorts"] ["NO_SOCKET" UDP]
-        "No program listens on {target} (last asked by {source}). Start the service, or drop the traffic earlier if nobody wants it.";
+        "No program listens on {targets}. Start the service, or drop the traffic earlier if nobody wants it.";
     "udp-buffer" "udp" Receive Local Lost "socket buffer full" ["Udp.RcvbufErrors", "Udp6.RcvbufErrors"] ["SOCKET_RCVBUFF" UDP]
         "{process} reads {target} too slowly. Give it CPU time, or a larger buffer (SO_RCVBUF, up to net.core.rmem_max).";
     "udp-checksum" "udp" Receive Local Lost "bad UDP checksum" ["Udp.InCsumErrors", "Udp6.InCsumErrors"] ["UDP_CSUM" ANY]
@@ -177,7 +177,7 @@ places! {
     "tcp-header" "tcp" Receive Local Lost "bad TCP segment" ["Tcp.InErrs"] ["PKT_TOO_SMALL" TCP]
         "{source} sends broken TCP segments to {target}, or a SYN within a connection. Look at some: `evenkeel ledger --details`.";
     "tcp-refused" "tcp" Receive Local Harmless "no socket on the TCP port: connection refused with RST" [] []
-        "No program listens on {target} (last asked by {source}), and the sender was told so. Start the service, or look for a port scan.";
+        "No program listens on {targets}. The sender was told so. Start the service, or look for a port scan.";
     "tcp-reset" "tcp" Receive Local Harmless "RST: it ended its connection, or there was none" [] ["TCP_RESET" ANY]
         "Nothing was lost. Many of them: a scan, or {source} aborts connections to {target}.";
     "tcp-done" "tcp" Receive Local Harmless "TCP segments without data that had done their work (FIN, last ACK, late or repeated)" [] ["TCP_OLD_ACK" ANY, "TCP_RFC7323_PAWS_ACK" ANY]

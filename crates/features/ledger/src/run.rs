@@ -283,7 +283,9 @@ impl Ledger {
             ..Interval::default()
         };
         for interface in &mut interval.interfaces {
-            interface.xdp_name = interface.xdp.and_then(|x| x.program).map(program_name).unwrap_or_default();
+            let attached = || stack.links.get(&interface.index)?.xdp.first().map(|(_, id)| *id);
+            let program = interface.xdp.and_then(|x| x.program).or_else(attached);
+            interface.xdp_name = program.map(program_name).unwrap_or_default();
         }
         if let (Some(now_rings), Some(before)) = (&now.rings, &before.rings) {
             let rings = trace::rings(before, now_rings, self.netns, &now.stack.links);

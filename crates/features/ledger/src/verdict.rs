@@ -154,7 +154,7 @@ fn remarks(interval: &Interval, found: &[Found], books: &Balance, offered: u64, 
         notes.push("where counter and trace differ, both are shown; the counter's number is added up".into());
     }
     if found.iter().any(|f| f.stage.is_none()) && interval.rules.is_empty() {
-        notes.push("no rule of netfilter has a counter: the trace's number is the total".into());
+        notes.push("what netfilter dropped has no counter of its own: the trace's number is the total".into());
     }
     if found.iter().any(|f| f.stage == Some(Stage::Wire) && f.station == "softnet") {
         notes.push(

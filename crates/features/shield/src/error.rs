@@ -32,7 +32,7 @@ pub enum ShieldError {
         pid: String,
     },
     /// There is no shield there.
-    #[error("{interface} has no shield; start one with `evenkeel shield run {interface} --rules FILE`")]
+    #[error("{interface} has no shield")]
     None {
         /// The interface.
         interface: String,

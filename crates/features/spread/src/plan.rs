@@ -21,7 +21,7 @@ use crate::{
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// There is no such interface.
-    #[error("there is no interface `{name}`; this machine has {known}")]
+    #[error("there is no interface `{name}` in this network namespace; there are: {known}")]
     NoSuchNic {
         /// The name given.
         name: String,

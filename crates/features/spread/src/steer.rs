@@ -81,6 +81,9 @@ pub(crate) fn rps(nic: &Nic, options: &Options, cores: &Cores<'_>, homes: &Homes
         let (new, why) = match (on, share.is_empty()) {
             (false, _) => (CpuSet::new(), "RPS off, as asked".to_owned()),
             (true, true) => continue,
+            (true, false) if queues == 1 && homes.is_empty() => {
+                (share, "its one queue fans out over all cores: it has no interrupt of its own".to_owned())
+            }
             (true, false) if queues == 1 => (share, "its one queue fans out over the other cores".to_owned()),
             (true, false) => {
                 let own = homes.get(&(queue as u32)).copied();

@@ -341,6 +341,16 @@ impl Knob {
         }
     }
 
+    /// A value within a sentence: `CPU 0`, `CPUs 0-7`, `no CPU`; everything else as it is.
+    pub fn told(&self, value: &str) -> String {
+        match self.cpus(value).map(|set| (set.len(), set)) {
+            Some((0, _)) => "no CPU".to_owned(),
+            Some((1, set)) => format!("CPU {set}"),
+            Some((_, set)) => format!("CPUs {set}"),
+            None => value.trim().to_owned(),
+        }
+    }
+
     /// The shell command that sets the knob to `value`. Names may be those of a saved machine, so they are quoted where the
     /// shell would see more in them.
     pub fn shell(&self, value: &str) -> String {
@@ -488,6 +498,7 @@ mod tests {
         assert!(Knob::Mtu { nic: nic() }.same("1500\n", "1500"));
         assert!(!Knob::Mtu { nic: nic() }.same("1500", "15"));
         assert_eq!(irq.shown("0"), "none");
+        assert_eq!(["0", "1", "ff"].map(|mask| irq.told(mask)), ["no CPU", "CPU 0", "CPUs 0-7"]);
     }
 
     #[test]

@@ -151,10 +151,7 @@ fn a_value_that_somebody_else_wrote_stops_undo_and_is_named() {
     assert_eq!(model.values[&irq(1)], "80", "the foreign value was left alone");
     assert_eq!(model.values[&irq(0)], "1", "undo stopped there");
     let text = report.steps.last().unwrap().to_string();
-    assert!(
-        text.contains("somebody else has written 7 ") && text.contains("we wrote 1, before that it was 0-7"),
-        "{text}"
-    );
+    assert!(text.contains(" CPU 7 since") && text.contains("wrote CPU 1, before that it was CPUs 0-7"), "{text}");
 
     let mut session = journal.sessions().unwrap().remove(0);
     let report = session.undo(&writer, &mut model, UndoOptions { force: true, ..UndoOptions::default() });

@@ -30,6 +30,12 @@ pub struct GenReport {
     pub backend: String,
     /// Why this backend.
     pub backend_reason: String,
+    /// The destination addresses; none for a replay, whose frames have their own.
+    pub destination: Option<String>,
+    /// The destination ports.
+    pub destination_port: Option<String>,
+    /// The destination MAC address.
+    pub destination_mac: Option<String>,
     /// Whether each frame had a source drawn anew.
     pub random_sources: bool,
     /// How the senders waited for the time of the next packet: `even` or `sleep`; none for `max`.

@@ -351,11 +351,23 @@ fn report(
     let line = wire::size::LINE_OVERHEAD as f64;
     let bursts: u64 = tallies.iter().map(|t| t.bursts.load(Ordering::Relaxed)).sum();
     let largest = tallies.iter().map(|t| t.largest_burst.load(Ordering::Relaxed)).max().unwrap_or(0);
+    let stream = match &plan.config.origin {
+        Origin::Stream(stream) => Some(stream),
+        Origin::Replay(_) => None,
+    };
     GenReport {
         interface: plan.interface.name.clone(),
+        destination: stream.map(|s| {
+            // An address is a prefix of all its bits.
+            let all = if s.space.destinations.is_ipv6() { "/128" } else { "/32" };
+            let text = s.space.destinations.to_string();
+            text.strip_suffix(all).unwrap_or(&text).to_owned()
+        }),
+        destination_port: stream.map(|s| s.space.destination_ports.to_string()),
+        destination_mac: stream.map(|s| s.destination.to_string()),
         backend: backend.name().into(),
         backend_reason: reason,
-        random_sources: matches!(&plan.config.origin, Origin::Stream(s) if s.random_sources),
+        random_sources: stream.is_some_and(|s| s.random_sources),
         pacing: plan.pacing().map(|(pacing, _)| pacing.name().into()),
         pacing_reason: plan.pacing().map(|(_, reason)| reason.into()),
         burst_mean: (bursts > 0).then(|| handed as f64 / bursts as f64),

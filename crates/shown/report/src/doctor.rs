@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use model::doctor::{CheckRow, Finding, Report, Verdict};
+use model::doctor::{CheckRow, Finding, Report, Setting, Verdict};
 
 use crate::{
     Look, Paint,
@@ -109,6 +109,19 @@ fn painted(verdict: Verdict, text: &str) -> String {
     }
 }
 
+/// The comment behind a command. Commands write CPUs as masks: what these mean is said, so that `echo 1` is not taken for CPU 1.
+fn now(setting: &Setting) -> String {
+    let cpus = |list: &str| match list {
+        "none" => "no CPU".to_owned(),
+        one if one.chars().all(|c| c.is_ascii_digit()) => format!("CPU {one}"),
+        several => format!("CPUs {several}"),
+    };
+    match setting.cpus {
+        true => format!("  # {}; now {}", cpus(&setting.to), cpus(&setting.from)),
+        false => format!("  # now {}", setting.from),
+    }
+}
+
 /// One finding: verdict and name, what was seen, why it matters, what to do.
 fn entry(finding: &Finding, look: Look) -> String {
     let verdict = finding.verdict.as_str().to_uppercase();
@@ -128,7 +141,7 @@ fn entry(finding: &Finding, look: Look) -> String {
             out.push_str(&hanging(&front, INDENT, command, look));
         } else {
             // A command is one line however narrow the page is: it is there to be copied. Those of the settings come first.
-            let now = fix.changes.get(n).map_or_else(String::new, |setting| format!("  # now {}", setting.from));
+            let now = fix.changes.get(n).map_or_else(String::new, now);
             let _ = writeln!(out, "{front}{command}{now}");
         }
     }
@@ -170,6 +183,11 @@ fn tail(report: &Report, all: bool) -> String {
     }
     match fixable {
         0 => {}
+        // A saved machine, which nobody can change here.
+        n if report.watched_s.is_none() => {
+            let have = if n == 1 { "1 has a fix" } else { &format!("{n} have a fix") };
+            let _ = write!(text, " {have}: with --dry-run, doctor prints the commands for that machine.");
+        }
         1 => text.push_str(" 1 has a fix that `evenkeel doctor --fix` makes, and `evenkeel undo` takes back."),
         n => {
             let _ = write!(text, " {n} have a fix that `evenkeel doctor --fix` makes, and `evenkeel undo` takes back.");

@@ -24,8 +24,6 @@ pub enum ShieldRow<'a> {
     Unknown {
         /// The interface.
         interface: &'a str,
-        /// Why.
-        why: String,
     },
 }
 
@@ -42,13 +40,14 @@ pub fn shield_list(shields: &[ShieldRow<'_>], look: Look) -> String {
                 (None, _) => "nobody".to_owned(),
             };
             let counts = [status.totals.passed, status.totals.dropped].map(units::grouped);
-            let mut row = vec![status.interface.clone(), status.mode.clone(), run_by, status.rules.len().to_string()];
+            let own = status.rules.iter().filter(|rule| !rule.management).count();
+            let mut row = vec![status.interface.clone(), status.mode.clone(), run_by, own.to_string()];
             row.extend(counts);
             row.push(status.attacks.len().to_string());
             row
         }
-        ShieldRow::Unknown { interface, why } => {
-            let mut row = vec![(*interface).to_owned(), String::new(), format!("unknown: {why}")];
+        ShieldRow::Unknown { interface } => {
+            let mut row = vec![(*interface).to_owned(), String::new(), "not known".to_owned()];
             row.resize(7, String::new());
             row
         }

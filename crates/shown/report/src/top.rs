@@ -47,7 +47,11 @@ fn interfaces(interfaces: &[InterfaceRates], look: Look) -> String {
         ]
     });
     let heads = ["INTERFACE", "DRIVER", ">RX", ">RX RATE", ">TX", ">TX RATE", ">LOST"];
-    look.table_within(&heads, rows.collect(), &["DRIVER", "TX RATE", "RX RATE"])
+    let table = look.table_within(&heads, rows.collect(), &["DRIVER", "TX RATE", "RX RATE"]);
+    format!(
+        "{table}{}",
+        look.paragraph("LOST: by NIC, driver or stack. Losses in sockets and rules: `evenkeel ledger`.")
+    )
 }
 
 fn moderation(interfaces: &[InterfaceRates], look: Look) -> String {

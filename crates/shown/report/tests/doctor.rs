@@ -20,7 +20,7 @@ fn finding(check: &str, object: Option<&str>, verdict: Verdict) -> Finding {
 
 fn report() -> Report {
     let fix = Fix {
-        changes: vec![Setting { knob: "eth0 rx ring".into(), from: "512".into(), to: "4096".into() }],
+        changes: vec![Setting { knob: "eth0 rx ring".into(), from: "512".into(), to: "4096".into(), cpus: false }],
         shell: vec!["ethtool -G eth0 rx 4096".into()],
         risk: "the link pauses while the driver makes its rings anew".into(),
         gain: Some("lost in interfaces: 12.3 kpps -> 0 pps".into()),
@@ -76,6 +76,31 @@ fn only_commands_may_be_wider_than_the_page() {
             assert!(is_command || line.chars().count() <= usize::from(width), "{width}: {line}");
         }
     }
+}
+
+/// Commands write CPUs as masks: `echo 1` is CPU 0.
+#[test]
+fn masks_are_told_as_cpus() {
+    let setting =
+        |from: &str, to: &str| Setting { knob: "IRQ 64".into(), from: from.into(), to: to.into(), cpus: true };
+    let fix = Fix {
+        changes: vec![setting("0-7", "0"), setting("none", "2,4")],
+        shell: vec!["echo 1 > /proc/irq/64/smp_affinity".into(), "echo 14 > /x/rps_cpus".into()],
+        ..Fix::default()
+    };
+    let report =
+        Report { findings: vec![Finding { fix: Some(fix), ..finding("queue-irqs", None, Verdict::Bad) }], ..report() };
+    let text = doctor_text(&report, Look::plain(120), Paint::default(), false);
+    assert!(text.contains("smp_affinity  # CPU 0; now CPUs 0-7"), "{text}");
+    assert!(text.contains("rps_cpus  # CPUs 2,4; now no CPU"), "{text}");
+}
+
+/// Nobody can make the fixes of a copy.
+#[test]
+fn a_saved_machine_is_not_mended_here() {
+    let saved = Report { watched_s: None, ..report() };
+    let text = doctor_text(&saved, Look::plain(120), Paint::default(), false);
+    assert!(!text.contains("--fix") && text.contains("--dry-run"), "{text}");
 }
 
 #[test]

@@ -83,6 +83,47 @@ fn sixty_columns_have_the_whole_title_and_the_whole_cause() {
     assert!(first.contains("every 1 s  interfaces: all"), "{first}");
 }
 
+/// Heads of columns and numbers that are cut would say something else.
+#[test]
+fn the_sums_of_a_small_terminal_are_whole() {
+    let mut view = view();
+    let mut many = report(90);
+    many.receive.unexplained = -123_456;
+    view.push(many);
+    let text = drawn(&view, 60, 18);
+    for words in [" UNEXPLAINED", " DELIVERED", " 1 000 000 ", " -123 456"] {
+        assert!(text.contains(words), "`{words}` in\n{text}");
+    }
+    let text = drawn(&view, 48, 18);
+    assert!(!text.contains("EXPLAINED") && text.contains(" UNEXPL."), "{text}");
+}
+
+#[test]
+fn a_loss_higher_than_its_room_is_one_and_stays() {
+    let mut view = view();
+    view.push(report(90));
+    for _ in 0..3 {
+        let text = drawn(&view, 60, 13);
+        assert!(text.contains("no socket on") && !text.contains("(0 of"), "{text}");
+        view.key(KeyEvent::from(KeyCode::Down));
+    }
+}
+
+#[test]
+fn notes_are_shown_in_full() {
+    let mut view = view();
+    let mut noted = report(1);
+    noted.notes =
+        vec!["a note that is longer than a line of sixty columns, to its very last word".into(), "two".into()];
+    view.push(noted);
+    assert!(drawn(&view, 60, 18).contains("2 notes"));
+    assert_eq!(view.key(KeyEvent::from(KeyCode::Char('?'))), Reaction::Redraw);
+    let text = drawn(&view, 60, 18);
+    assert!(text.contains("very last word") && text.contains("- two") && text.contains("hold"), "{text}");
+    view.key(KeyEvent::from(KeyCode::Char('?')));
+    assert!(!drawn(&view, 60, 18).contains("- two"));
+}
+
 #[test]
 fn the_screen_of_a_terminal() {
     let mut view = view();

@@ -117,7 +117,7 @@ fn calm() {
     let status = ShieldStatus { attacks: Vec::new(), sources: Vec::new(), rates: Some(Rates::default()), ..attacked() };
     let text = drawn(80, 24, &status);
     assert!(!text.contains("Attacks") && !text.contains("Sources"), "{text}");
-    assert!(text.contains("Rules (8); by default: pass"), "{text}");
+    assert!(text.contains("Rules (8, 2 built-in); by default: pass"), "{text}");
 }
 
 #[test]
@@ -160,7 +160,7 @@ fn rules_that_have_expired_are_marked() {
     let mut status = attacked();
     status.rules[5].expired = true;
     let text = drawn(120, 40, &status);
-    assert!(text.contains("expired: drop") && text.contains("Rules (8, 1 expired); by default"), "{text}");
+    assert!(text.contains("expired: drop") && text.contains("Rules (8, 2 built-in, 1 expired); by default"), "{text}");
 }
 
 #[test]

@@ -197,6 +197,9 @@ pub struct Setting {
     pub from: String,
     /// The value after.
     pub to: String,
+    /// Both are sets of CPUs, as lists (`0-7`); a command may write them as masks.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cpus: bool,
 }
 
 /// A check by itself, for lists of what there is.

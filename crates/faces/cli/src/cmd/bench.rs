@@ -164,6 +164,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     let settings = config::settings(&saved.asked)?;
     let steps = run::plan_of(&saved, &settings);
     if args.dry_run {
+        benches::check_plan(&saved.asked)?;
         let plan = match args.output.as_json() {
             true => output::plan_json(&saved, &settings, &steps)?,
             false => output::plan(&saved, &settings, &steps),

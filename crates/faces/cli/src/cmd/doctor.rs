@@ -29,6 +29,9 @@ use crate::{
 pub(crate) struct DoctorArgs {
     #[command(subcommand)]
     action: Option<Action>,
+    /// None: doctor looks at all interfaces.
+    #[arg(hide = true, value_name = "NONE")]
+    stray: Option<String>,
     /// What the machine is for [default: guessed, and said].
     #[arg(long, value_enum)]
     role: Option<RoleArg>,
@@ -109,6 +112,12 @@ impl From<RoleArg> for Role {
 pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
     if let Some(Action::Compare(args)) = &args.action {
         return nodes::run_compare(args);
+    }
+    if let Some(word) = &args.stray {
+        return Err(Failure::usage(anyhow!(
+            "doctor looks at all interfaces at once: leave out `{word}`. One check on one interface: `--only rings:eth0`. Two saved runs: \
+             `evenkeel doctor compare A B`"
+        )));
     }
     if args.list {
         return list(args);

@@ -380,6 +380,9 @@ fn duration(text: &str) -> Result<Duration, String> {
 fn text(r: &GenReport) -> String {
     let mut out = format!("backend     {} ({})\n", r.backend, r.backend_reason);
     let mut line = |name: &str, value: String| out.push_str(&format!("{name:<12}{value}\n"));
+    if let (Some(to), Some(port), Some(mac)) = (&r.destination, &r.destination_port, &r.destination_mac) {
+        line("to", format!("{to} port {port}, MAC {mac}"));
+    }
     line(
         "frames",
         format!(

@@ -31,7 +31,7 @@ pub(crate) struct CompletionsArgs {
 /// Example: evenkeel man /usr/local/share/man/man1
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
-    /// The folder to write to.
+    /// The folder to write to. It is made if it is not there.
     folder: PathBuf,
 }
 
@@ -75,7 +75,8 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<Outcome, Failure> {
 pub(crate) fn man(args: &ManArgs) -> Result<Outcome, Failure> {
     let mut command = crate::command();
     command.build();
-    pages(&command, &args.folder)
+    fs::create_dir_all(&args.folder)
+        .and_then(|()| pages(&command, &args.folder))
         .with_context(|| format!("cannot write man pages to {}", args.folder.display()))
         .map_err(Failure::usage)?;
     Ok(Outcome::Fine)
@@ -139,9 +140,10 @@ mod tests {
     #[test]
     fn every_verb_has_a_page() {
         let folder = tempfile::tempdir().unwrap();
-        man(&ManArgs { folder: folder.path().to_owned() }).unwrap();
+        let made = folder.path().join("share/man1");
+        man(&ManArgs { folder: made.clone() }).unwrap();
         for page in ["evenkeel", "evenkeel-capture", "evenkeel-shield-run", "evenkeel-spread-apply"] {
-            let text = fs::read_to_string(folder.path().join(format!("{page}.1"))).expect(page);
+            let text = fs::read_to_string(made.join(format!("{page}.1"))).expect(page);
             assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH DESCRIPTION"), "{page}: {text}");
         }
     }

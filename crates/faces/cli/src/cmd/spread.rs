@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use host::{Host, Root, snapshot};
 use model::schema::Document;
-use spread::{SpreadPlan, plan};
+use spread::{PlanError, SpreadPlan, plan};
 
 use self::wish::WishArgs;
 use crate::failure::{Failure, Outcome, note_within, print};
@@ -67,8 +67,8 @@ struct PlanArgs {
 /// Does what the action says.
 pub(crate) fn run(args: SpreadArgs) -> Result<Outcome, Failure> {
     match args.action {
-        None => show_plan(&args.plan),
-        Some(Action::Plan(plan)) => show_plan(&plan),
+        None => show_plan(&args.plan, true),
+        Some(Action::Plan(plan)) => show_plan(&plan, false),
         Some(Action::Members(members)) => members::run(&members),
         Some(Action::Apply(apply)) => apply::run(&apply),
         Some(Action::Status(status)) => status::run(&status),
@@ -76,9 +76,15 @@ pub(crate) fn run(args: SpreadArgs) -> Result<Outcome, Failure> {
     }
 }
 
-fn show_plan(args: &PlanArgs) -> Result<Outcome, Failure> {
+fn show_plan(args: &PlanArgs, bare: bool) -> Result<Outcome, Failure> {
     let root = open_root(args.root.as_deref())?;
-    let planned = plan(&Host::read(&root)?, &args.wish.options(&root)?)?;
+    let planned = plan(&Host::read(&root)?, &args.wish.options(&root)?).map_err(|e| match &e {
+        // A word that is neither a command nor an interface.
+        PlanError::NoSuchNic { .. } if bare => {
+            Failure::from(e).after("The commands are plan, apply, status, watch, members")
+        }
+        _ => e.into(),
+    })?;
     if args.json {
         print_json("spread.plan", &planned)?;
     } else if args.shell {

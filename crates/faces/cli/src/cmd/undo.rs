@@ -127,6 +127,7 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
         let mut session = journal.session(&session.header.session)?;
         let name = session.header.session.clone();
         if !session.is_of_this_boot()? {
+            let name = short_name(&name);
             note(format_args!("session {name} is of an earlier boot: its settings went with that, nothing to undo"));
             continue;
         }
@@ -142,7 +143,7 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
         let options = UndoOptions { force: args.force, dry_run: args.dry_run, go_on: false, in_order: args.all };
         let report = session.undo(&writer, &mut Live, options);
         if !args.json {
-            say_report(&mut lines, &name, &report, args.dry_run);
+            say_report(&mut lines, short_name(&name), &report, args.dry_run);
         }
         let complete = report.is_complete();
         unrecorded = unrecorded.or_else(|| report.unrecorded.clone());
@@ -169,7 +170,7 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
 /// A session of another network namespace: an interface of the same name here is not the one that was changed.
 fn refuse_elsewhere(session: &Session) -> Result<(), Failure> {
     let Some(netns) = session.other_netns() else { return Ok(()) };
-    let name = &session.header.session;
+    let name = short_name(&session.header.session);
     let is_it = |path: &Path| fs::metadata(path).is_ok_and(|m| m.ino() == netns);
     let entries = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten();
     let named = entries("/run/netns").find(|e| is_it(&e.path())).map(|e| e.file_name());
@@ -236,7 +237,7 @@ fn say_report(lines: &mut Lines, session: &str, report: &UndoReport, dry_run: bo
     match report.is_complete() {
         true => lines.say(format_args!("session {session}: {settings} put back, all is as before it")),
         false => lines.say(format_args!(
-            "session {session}: stopped after {settings}; look at the last line, then `evenkeel undo --force {session}` \
+            "session {session}: stopped after {settings}; the line before this one says why. `evenkeel undo --force {session}` \
              overwrites what somebody else wrote"
         )),
     }
@@ -323,11 +324,11 @@ pub(crate) fn confirm(args: &ConfirmArgs) -> Result<Outcome, Failure> {
     let mut session = journal.session(&found.header.session)?;
     let name = session.header.session.clone();
     if !waits(&session) {
-        say(Some(&name), false, format!("Too late: session {name} was taken back."))?;
+        say(Some(&name), false, format!("Too late: session {} was taken back.", short_name(&name)))?;
         return lines.end(false, Outcome::No);
     }
     session.confirm(&writer)?;
-    say(Some(&name), true, format!("session {name} stays. Take it back: evenkeel undo {}", short_name(&name)))?;
+    say(Some(&name), true, format!("session {0} stays. Take it back: evenkeel undo {0}", short_name(&name)))?;
     lines.end(true, Outcome::Fine)
 }
 
@@ -398,6 +399,9 @@ fn guard(journal: &Journal, session: &str, seconds: u64, nics: Vec<String>) -> R
     let guardian = Guardian::arm(Root::live(), nics, seconds);
     let stays = leave_control_group().err().map_or(String::new(), |group| format!(" {group}"));
     print(&format!("armed {}{stays}\n", guardian.deadline_boottime_ms()))?;
+    // What it says goes to its log: each line says when.
+    let now = || jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z");
+    let note = |line: std::fmt::Arguments<'_>| note(format_args!("{} {line}", now()));
     match guardian.watch(journal, loaded, &mut Live) {
         Verdict::Confirmed => note(format_args!("session {session}: confirmed")),
         Verdict::UndoneAlready => note(format_args!("session {session}: undone already")),

@@ -33,8 +33,8 @@ pub(super) const CHECKS: &[Check] = &[
         group: "listen",
         asks: "Are finished connections lost because nobody takes them up in time?",
         reads: "the queue of each listening socket (sock_diag), ListenOverflows and ListenDrops of /proc/net/netstat while \
-            watched and since boot, net.core.somaxconn, net.ipv4.tcp_max_syn_backlog",
-        fix: "net.core.somaxconn and net.ipv4.tcp_max_syn_backlog = 4096",
+            watched and since boot, net.core.somaxconn",
+        fix: "net.core.somaxconn = 4096; by hand: a longer queue in the program's own listen()",
         risk: "the program must ask for a longer queue too, and be started anew; a longer queue does not make it faster",
         roles: &[],
         run: |ev| or_unknown(accept_queues(ev)),
@@ -79,13 +79,12 @@ fn accept_queues(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
     }
     let since = ev.since_when();
     let most = sysctl::number(&ev.root, "net/core/somaxconn")?;
-    let half_open = sysctl::number(&ev.root, "net/ipv4/tcp_max_syn_backlog")?;
     let small = most.is_some_and(|most| most < ACCEPT_QUEUE);
     let overflowed = |root: &Root| listen::read(root).ok()?.map(|c| c.overflows);
     let (overflows, now) = (ev.since(overflowed).unwrap_or(0), ev.grown(overflowed));
     let drops = ev.since(|root| listen::read(root).ok()?.map(|c| c.drops)).unwrap_or(0);
     let why = "A finished connection that finds the queue full is thrown away, and the client waits a second or more.";
-    let mut outcome = if overflows > 0 && now.is_none_or(|now| now > 0) {
+    let mut outcome = if overflows > 0 && now.is_some_and(|now| now > 0) {
         Outcome::bad(why)
     } else if overflows > 0 {
         Outcome::improve(why)
@@ -102,20 +101,22 @@ fn accept_queues(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
             }
             None => format!("ListenOverflows {overflows}, ListenDrops {drops} {since}"),
         })
-        .saw(format!("net.core.somaxconn = {}, net.ipv4.tcp_max_syn_backlog = {}", shown(most), shown(half_open)))
-        .holds("somaxconn", shown(most))
-        .holds("tcp_max_syn_backlog", shown(half_open));
+        .saw(format!("net.core.somaxconn = {}", shown(most)))
+        .holds("somaxconn", shown(most));
     let mut answers = full_queues(ev);
     if !outcome.verdict.is_finding() {
         answers.push(outcome);
         return Ok(answers);
     }
-    for (path, value) in [("net/core/somaxconn", most), ("net/ipv4/tcp_max_syn_backlog", half_open)] {
-        if let Some(value) = value.filter(|&value| value < ACCEPT_QUEUE) {
-            outcome = outcome.set(Knob::Sysctl { path: path.to_owned() }, value.to_string(), ACCEPT_QUEUE.to_string());
-        }
+    // The queue has the length that its program asked for, and at most this. The queue of half-open connections is another one.
+    if let Some(value) = most.filter(|&value| value < ACCEPT_QUEUE) {
+        let knob = Knob::Sysctl { path: "net/core/somaxconn".to_owned() };
+        outcome = outcome.set(knob, value.to_string(), ACCEPT_QUEUE.to_string());
     }
-    answers.push(outcome.advise("ss -ltn  # Recv-Q near Send-Q: that program takes up its connections too slowly"));
+    outcome = outcome.advise("ss -ltn  # Recv-Q near Send-Q: that program takes up its connections too slowly").advise(
+        "# Send-Q is the length of its queue: a longer one takes a larger `backlog` in that program, started anew",
+    );
+    answers.push(outcome);
     Ok(answers)
 }
 

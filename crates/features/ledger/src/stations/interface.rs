@@ -10,8 +10,8 @@ use model::stations::{
 
 use super::{Found, push, traced::Traced};
 use crate::{
-    advice::filled,
-    input::{Drop, Interface, XdpFailure},
+    advice::{Known, filled},
+    input::{Drop, Interface, Interval, XdpFailure},
     places::{Place, Stage, place},
 };
 
@@ -113,16 +113,36 @@ fn failures<'a>(interface: &'a Interface, traced: &Traced<'a>) -> impl Iterator<
     traced.interval.xdp_losses.iter().filter(|f| f.ifindex == interface.index)
 }
 
+/// The name of the shield's program in the kernel.
+const SHIELD: &str = "ek_shield";
+
+/// What to do about packets that this program's own shield dropped.
+fn by_shield(interface: &Interface) -> String {
+    format!("The rules of evenkeel's shield drop them: `evenkeel shield status {}` shows which.", interface.name)
+}
+
+/// The same where the shield is the one generic XDP program.
+pub(super) fn by_generic_shield(interval: &Interval) -> Option<String> {
+    let mut generic = interval.interfaces.iter().filter(|i| i.generic_xdp);
+    let only = generic.next().filter(|i| i.xdp_name == SHIELD)?;
+    generic.next().is_none().then(|| by_shield(only))
+}
+
 pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Found>) {
     // The trace sees what a driver dropped on a program's verdict; where the driver counts it, that is the number.
     let verdicts = traced.at("xdp-native", interface.index);
     if interface.xdp.is_none() {
         let p = place("xdp-native");
         let words = format!("{}: {}", interface.name, p.words);
-        push(found, p, Some(p.stage), interface.index, traced.loss(words, None, &verdicts, true, p));
+        let mut loss = traced.loss(words, None, &verdicts, true, p);
+        if interface.xdp_name == SHIELD {
+            loss.advice = Some(by_shield(interface));
+        }
+        push(found, p, Some(p.stage), interface.index, loss);
     }
     let mut row = row_of(interface, found);
     if let Some(done) = interface.xdp {
+        let shield = interface.xdp_name == SHIELD;
         let program = match (done.program, interface.xdp_name.as_str()) {
             (Some(id), "") => format!(" {id}"),
             (Some(id), name) => format!(" {name} (id {id})"),
@@ -137,7 +157,10 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
         });
         let of = done.program.map_or_else(String::new, |id| format!(" id {id}"));
         let aborted = failures(interface, traced).any(|f| f.among_dropped);
-        let words = format!("dropped by the XDP program{program}");
+        let words = match shield {
+            true => "dropped by evenkeel's shield".to_owned(),
+            false => format!("dropped by the XDP program{program}"),
+        };
         let failed = if done.nested { traced_xdp(interface, traced) } else { 0 };
         row(
             words,
@@ -148,6 +171,7 @@ pub(super) fn xdp(interface: &Interface, traced: &Traced<'_>, found: &mut Vec<Fo
                 _ if aborted => {
                     format!("XDP_ABORTED means an error within the program: `bpftool prog show{of}` names it.")
                 }
+                _ if shield => by_shield(interface),
                 _ => format!("The program decided so: `bpftool prog show{of}` names it."),
             },
             // An error within the program is nothing that anybody meant.
@@ -252,7 +276,8 @@ pub(super) fn backlog(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Fo
 
 /// The advice of a place for an interface.
 fn on(p: &Place, interface: &Interface) -> String {
-    filled(p.advice, &[Cause { interface: Some(interface.name.clone()), ..Cause::default() }])
+    let cause = Cause { interface: Some(interface.name.clone()), ..Cause::default() };
+    filled(p.advice, Known { causes: &[cause], details: None, traced: true })
 }
 
 /// Losses of the transmit side, interface by interface.

@@ -8,12 +8,12 @@ mod traced;
 use model::stations::{Cause, Direction, StationLoss};
 
 use self::{
-    interface::{backlog, by_interface, nic, veth_ring, xdp},
+    interface::{backlog, by_generic_shield, by_interface, nic, veth_ring, xdp},
     netfilter::netfilter,
     traced::{MOST_CAUSES, Traced, packets},
 };
 use crate::{
-    advice::{filled, of_reason},
+    advice::{Known, filled, of_reason},
     input::{Interval, SocketLoss},
     places::{HOLDS, PLACES, Place, Stage, UNNAMED, place},
 };
@@ -108,7 +108,11 @@ fn simple(p: &'static Place, traced: &Traced<'_>, found: &mut Vec<Found>) {
     if p.id == "udp-buffer" && loss.causes.is_empty() {
         // Without the trace the sockets themselves tell.
         by_socket(&mut loss, interval.sockets.iter().filter(|s| !s.packet && !s.xdp && s.packets > 0));
-        loss.advice = Some(filled(p.advice, &loss.causes));
+        let known = Known { causes: &loss.causes, details: None, traced: traced.ran };
+        loss.advice = Some(filled(p.advice, known));
+    }
+    if p.id == "xdp-generic" {
+        loss.advice = by_generic_shield(interval).or(loss.advice);
     }
     if p.id == "listen-overflow" && loss.packets > 0 {
         // The kernel frees such a request without a word.

@@ -104,7 +104,7 @@ fn which(advice: &str, interval: &Interval, here: impl Fn(&RuleLoss) -> bool) ->
         n => {
             let more = if n > MOST_RULES { format!(" and {} more", n - MOST_RULES) } else { String::new() };
             format!(
-                "It was one of {}{more}. Put `counter` before their verdict to see which: `nft -a list ruleset`.",
+                "It was one of {}{more}. Put `counter` right before the verdict of each to see which: `nft -a list ruleset`.",
                 names().collect::<Vec<_>>().join(", ")
             )
         }
@@ -113,7 +113,9 @@ fn which(advice: &str, interval: &Interval, here: impl Fn(&RuleLoss) -> bool) ->
 
 /// The command that lists a rule's chain.
 fn command(rule: &RuleLoss) -> String {
-    let (table, chain) = rule.chain.split_once('/').unwrap_or((&rule.chain, ""));
+    let Some((table, chain)) = rule.chain.split_once('/') else {
+        return format!("nft -a list table {} {}", rule.family, rule.chain);
+    };
     match rule.family.as_str() {
         old @ ("iptables" | "ip6tables") => format!("{old} -t {table} -vnL {chain} --line-numbers"),
         family => format!("nft -a list chain {family} {table} {chain}"),

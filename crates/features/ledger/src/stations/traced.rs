@@ -6,7 +6,7 @@ use model::stations::{Cause, StationLoss};
 
 use super::details::details;
 use crate::{
-    advice::filled,
+    advice::{Known, filled},
     input::{Drop, Interval, SocketLoss},
     names,
     places::Place,
@@ -74,6 +74,9 @@ impl<'a> Traced<'a> {
         let apart = (counted as f64 - traced as f64).abs() > tolerance;
         let comparable = self.ran && expects && counted > 0;
         let causes = self.causes(drops);
+        let details = details(self.interval, drops);
+        let known = Known { causes: &causes, details: details.as_ref(), traced: self.ran };
+        let advice = (!place.advice.is_empty()).then(|| filled(place.advice, known));
         StationLoss {
             place: words,
             kind: place.kind,
@@ -85,9 +88,9 @@ impl<'a> Traced<'a> {
             traced_only: over && counted == 0,
             traced: (self.ran && expects).then_some(traced),
             agrees: !(comparable && apart),
-            advice: (!place.advice.is_empty()).then(|| filled(place.advice, &causes)),
+            advice,
             causes,
-            details: details(self.interval, drops),
+            details,
             ..StationLoss::default()
         }
     }

@@ -46,8 +46,11 @@ pub struct Answer {
 /// What holds after a reload.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Reloaded {
-    /// Rules that hold, those of the management allow-list included.
+    /// Rules of the file and the command line that hold.
     pub rules: usize,
+    /// Rules of the management allow-list.
+    #[serde(default)]
+    pub built_in: usize,
     /// Rules that have expired.
     pub expired: usize,
     /// Prefixes of sets.

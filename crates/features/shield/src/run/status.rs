@@ -61,28 +61,22 @@ pub(crate) fn counted(rule: &RuleStatus, count: RuleCount) -> RuleStatus {
 }
 
 /// How many rules hold, and how many have expired.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Holding {
-    /// Those that hold.
+    /// Those of the file and the command line that hold.
     pub rules: usize,
+    /// Those of the management allow-list, which this program adds.
+    pub built_in: usize,
     /// Those that have expired.
     pub expired: usize,
-}
-
-impl Holding {
-    pub(crate) fn of(expires: impl IntoIterator<Item = Option<Timestamp>>) -> Self {
-        let now = Timestamp::now();
-        let mut holding = Self { rules: 0, expired: 0 };
-        for at in expires {
-            *(if at.is_some_and(|at| at <= now) { &mut holding.expired } else { &mut holding.rules }) += 1;
-        }
-        holding
-    }
 }
 
 impl fmt::Display for Holding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&number(self.rules, "rule", "rules"))?;
+        if self.built_in > 0 {
+            write!(f, " and {} built-in", self.built_in)?;
+        }
         if self.expired > 0 {
             write!(f, " ({} expired)", self.expired)?;
         }
@@ -179,5 +173,17 @@ pub fn unseen(interface: &str) -> ShieldError {
 
 /// How many of these rules hold.
 pub fn holding_of(rules: &[RuleStatus]) -> Holding {
-    Holding::of(rules.iter().map(|rule| rule.expires.as_deref().and_then(|at| at.parse().ok())))
+    let now = Timestamp::now();
+    let has_expired = |rule: &RuleStatus| {
+        rule.expires.as_deref().and_then(|at| at.parse::<Timestamp>().ok()).is_some_and(|at| at <= now)
+    };
+    let mut holding = Holding::default();
+    for rule in rules {
+        *(match rule {
+            rule if rule.management => &mut holding.built_in,
+            rule if has_expired(rule) => &mut holding.expired,
+            _ => &mut holding.rules,
+        }) += 1;
+    }
+    holding
 }

@@ -98,18 +98,18 @@ impl UndoReport {
 impl fmt::Display for StepReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Change { knob, old, new, .. } = &self.change;
-        let (old, new) = (knob.shown(old), knob.shown(new));
+        let (old, new) = (knob.told(old), knob.told(new));
         match &self.state {
             StepState::Restored => write!(f, "{knob}: {new} -> {old}"),
-            StepState::AlreadyOld => write!(f, "{knob}: is {old} already"),
+            StepState::AlreadyOld => write!(f, "{knob}: already {old}"),
             StepState::Gone => write!(f, "{knob}: is not there any more, nothing to put back"),
             StepState::Foreign { found } => write!(
                 f,
-                "{knob}: somebody else has written {} since (we wrote {new}, before that it was {old}); left alone",
-                knob.shown(found)
+                "{knob}: somebody else has written {} since; left alone (evenkeel wrote {new}, before that it was {old})",
+                knob.told(found)
             ),
             StepState::Forced { found } => {
-                write!(f, "{knob}: {} -> {old} (somebody else had written it; we wrote {new})", knob.shown(found))
+                write!(f, "{knob}: {} -> {old} (somebody else had written it; evenkeel wrote {new})", knob.told(found))
             }
             StepState::Superseded { by } => write!(
                 f,
@@ -217,9 +217,7 @@ fn write_back(store: &mut dyn Store, knob: &Knob, old: &str, state: StepState) -
     if knob.same(&now, old) {
         return Ok(state);
     }
-    Ok(StepState::Failed {
-        error: format!("{knob}: wrote {} back, but it reads {}", knob.shown(old), knob.shown(&now)),
-    })
+    Ok(StepState::Failed { error: format!("{knob}: wrote {} back, but it reads {}", knob.told(old), knob.told(&now)) })
 }
 
 fn failed(error: &KnobError) -> StepState {

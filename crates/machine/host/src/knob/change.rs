@@ -44,14 +44,16 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan as a shell script: the reason as a comment behind each command.
+    /// The plan as a shell script: the value before and the reason as a comment behind each command.
     pub fn to_shell(&self) -> String {
         let mut out = String::new();
         for warning in &self.warnings {
             out.push_str(&format!("# warning: {}\n", one_line(warning)));
         }
         for change in &self.changes {
-            let comment = format!("was {}: {}", change.knob.shown(&change.old), change.reason);
+            // A mask does not read as the CPUs that it means.
+            let cpus = change.knob.cpus(&change.new).map_or_else(String::new, |_| change.knob.told(&change.new) + ", ");
+            let comment = format!("{cpus}was {}: {}", change.knob.told(&change.old), change.reason);
             out.push_str(&format!("{}  # {}\n", change.shell(), one_line(&comment)));
         }
         out

@@ -132,6 +132,8 @@ pub struct Rule {
     pub verdict: Verdict,
     /// Whether the counter stands right before the verdict, so that it counts exactly what the verdict was said of.
     pub exact: bool,
+    /// The name of its counter, if that stands apart in the table. The figures are the counter's: rules that share it have the same.
+    pub named: Option<String>,
     /// The rule as text; empty when the program that prints rules is not there.
     pub text: String,
 }
@@ -255,23 +257,31 @@ pub(super) fn generation(netfilter: &mut Netlink) -> io::Result<Option<u32>> {
 /// Family, table and name of a named counter.
 type ObjectKey = (String, String, String);
 
-/// Gives each rule the figures of its named counter, if no other rule shares it.
+/// Gives each rule the figures of its named counter. Where rules share one, it counts what ended only if all of them end packets.
 fn give_named(rules: &mut Rules, named: &BTreeMap<RuleKey, String>, counters: &BTreeMap<ObjectKey, (u64, u64)>) {
     let object = |key: &RuleKey, name: &String| (key.chain.family.clone(), key.chain.table.clone(), name.clone());
-    let mut users: BTreeMap<ObjectKey, u32> = BTreeMap::new();
+    let mut users: BTreeMap<ObjectKey, Vec<bool>> = BTreeMap::new();
     for (key, name) in named {
-        *users.entry(object(key, name)).or_default() += 1;
+        let ends = rules.rules.get(key).is_some_and(|rule| rule.exact && rule.verdict.loses());
+        users.entry(object(key, name)).or_default().push(ends);
     }
     for (key, name) in named {
         let object = object(key, name);
         let Some(rule) = rules.rules.get_mut(key) else { continue };
-        match (counters.get(&object), users.get(&object)) {
-            (Some(&(bytes, packets)), Some(1)) => {
-                rule.packets = Some(packets);
-                rule.bytes = bytes;
+        let Some(&(bytes, packets)) = counters.get(&object) else {
+            rule.exact = false;
+            continue;
+        };
+        match users.get(&object).map(Vec::as_slice) {
+            Some([_]) => {}
+            Some(all) if all.iter().all(|ends| *ends) => rule.named = Some(name.clone()),
+            _ => {
+                rule.exact = false;
+                continue;
             }
-            _ => rule.exact = false,
         }
+        rule.packets = Some(packets);
+        rule.bytes = bytes;
     }
 }
 
@@ -507,6 +517,26 @@ mod tests {
         assert_eq!((before.packets, before.exact), (Some(5000), false));
         let (_, without) = rule(&[drop()]);
         assert_eq!((without.packets, without.exact, without.verdict.loses()), (None, false, true));
+    }
+
+    #[test]
+    fn rules_that_share_a_named_counter() {
+        let chain = |chain: &str| ChainKey { family: "netdev".into(), table: "t".into(), chain: chain.into() };
+        let rule = |verdict: Verdict, exact| Rule { verdict, exact, ..Rule::default() };
+        let keys: Vec<RuleKey> =
+            ["a", "b"].iter().zip(1..).map(|(c, handle)| RuleKey { chain: chain(c), handle }).collect();
+        let named = keys.iter().map(|key| (key.clone(), "r2".to_owned())).collect();
+        let counters = [(("netdev".to_owned(), "t".to_owned(), "r2".to_owned()), (600, 10))].into();
+        let given = |second: Rule| {
+            let both = [rule(Verdict::Drop, true), second];
+            let mut rules = Rules { rules: keys.iter().cloned().zip(both).collect(), ..Rules::default() };
+            give_named(&mut rules, &named, &counters);
+            rules.rules.into_values().map(|r| (r.packets, r.exact, r.named.is_some())).collect::<Vec<_>>()
+        };
+        assert_eq!(given(rule(Verdict::Drop, true)), [(Some(10), true, true); 2]);
+        // What the counter counts did not all end.
+        assert_eq!(given(rule(Verdict::Accept, true)), [(None, false, false); 2]);
+        assert_eq!(given(rule(Verdict::Drop, false)), [(None, false, false); 2]);
     }
 
     #[test]

@@ -117,6 +117,7 @@ fn parse_legacy(text: &str, family: &str, rules: &mut Rules) {
                 bytes,
                 verdict: legacy_verdict(text),
                 exact: true,
+                named: None,
                 text: text.to_owned(),
             };
             rules.rules.insert(RuleKey { chain, handle: *place }, rule);

@@ -22,6 +22,8 @@ const READABLE: u16 = 100;
 const WIDE: u16 = 120;
 /// Widths of the columns before the place of a loss: station, lost, share.
 const NUMBERS: [u16; 3] = [10, 8, 7];
+/// Width of the column before the sums.
+const SIDE: u16 = 8;
 /// Lines for the sentence on top at most, with a blank one.
 const SENTENCE_LINES: u16 = 5;
 
@@ -31,10 +33,32 @@ impl View {
             Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
         frame.render_widget(self.head(head.width), head);
         match &self.report {
+            _ if self.help => self.keys_and_notes(frame, body),
             Some(report) => self.body(frame, body, report),
             None => frame.render_widget(Paragraph::new("counting for the first interval…"), body),
         }
         frame.render_widget(self.foot(), foot);
+    }
+
+    /// What the keys do, and every note in full.
+    fn keys_and_notes(&self, frame: &mut Frame<'_>, area: Rect) {
+        let keys = [
+            ("q", "leave"),
+            ("p, space", "hold the picture; once more: go on"),
+            ("+ -", "longer, shorter intervals"),
+            ("↑ ↓", "scroll the losses"),
+            ("?", "this page; once more: back"),
+        ];
+        let mut lines = vec![Line::from("Keys".bold())];
+        lines.extend(keys.iter().map(|(key, does)| Line::from(format!("{key:<9} {does}"))));
+        lines.extend([Line::default(), Line::from("Notes".bold())]);
+        let notes = self.report.as_ref().map_or(&[][..], |r| &r.notes);
+        lines.extend(notes.iter().map(|note| Line::from(format!("- {note}"))));
+        if notes.is_empty() {
+            lines.push(Line::from("none"));
+        }
+        let area = Rect { width: area.width.min(READABLE), ..area };
+        frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }), area);
     }
 
     fn head(&self, width: u16) -> Line<'static> {
@@ -61,8 +85,12 @@ impl View {
 
     fn foot(&self) -> Line<'static> {
         let keys = " q leave  p hold  +/- interval  ↑ ↓ losses";
-        let note = self.report.as_ref().and_then(|r| r.notes.first());
-        Line::from(note.map_or_else(|| keys.to_owned(), |n| format!("{keys}   note: {n}"))).style(self.dim())
+        let more = match self.report.as_ref().map_or(0, |r| r.notes.len()) {
+            0 => "? keys".to_owned(),
+            1 => "? keys, 1 note".to_owned(),
+            n => format!("? keys, {n} notes"),
+        };
+        Line::from(format!(" {more} {keys}")).style(self.dim())
     }
 
     fn body(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) {
@@ -89,7 +117,10 @@ impl View {
         .areas(area);
         let narrow = |area: Rect| Rect { width: area.width.min(READABLE), ..area };
         frame.render_widget(Paragraph::new(said).wrap(Wrap { trim: true }), narrow(sentence));
-        frame.render_widget(if in_full { self.ways(ways) } else { self.sums(report) }, narrow(upper));
+        frame.render_widget(
+            if in_full { self.ways(ways) } else { self.sums(report, narrow(upper).width) },
+            narrow(upper),
+        );
         self.losses(frame, middle, report);
         self.advice(frame, lower, report);
     }
@@ -106,18 +137,36 @@ impl View {
     }
 
     /// The books in a line for each direction.
-    fn sums(&self, report: &LedgerReport) -> Table<'static> {
-        let row = |(name, side): (&'static str, &Side)| {
-            let numbers = [side.offered_packets(), side.delivered_packets(), side.waiting_packets(), side.lost];
-            let [offered, delivered, waiting, lost] = numbers.map(units::grouped).map(right);
-            Row::new([Text::from(name), offered, delivered, waiting, lost, right(signed(side.unexplained))])
-        };
+    fn sums(&self, report: &LedgerReport, width: u16) -> Table<'static> {
         let sides = [("receive", &report.receive), ("transmit", &report.transmit)];
-        let mut widths = vec![Constraint::Min(10)];
-        widths.extend([Constraint::Fill(1); 5]);
-        let heads = ["OFFERED", "DELIVERED", "WAITING", "LOST", "UNEXPLAINED"].map(right);
-        let heads = Row::new(std::iter::once(Text::from("PACKETS")).chain(heads)).style(self.dim());
-        Table::new(sides.map(row), widths).header(heads)
+        let numbers = |side: &Side, written: fn(u64) -> String| {
+            let of = [side.offered_packets(), side.delivered_packets(), side.waiting_packets(), side.lost];
+            let [offered, delivered, waiting, lost] = of.map(written);
+            let sign = if side.unexplained < 0 { "-" } else { "" };
+            let unexplained = format!("{sign}{}", written(side.unexplained.unsigned_abs()));
+            [offered, delivered, waiting, lost, unexplained]
+        };
+        // A head or a number that is cut would say something else: where they do not fit, they are written shorter.
+        let heads = ["OFFERED", "DELIVERED", "WAITING", "LOST", "UNEXPLAINED"];
+        let short = ["OFFERED", "DELIV.", "WAIT", "LOST", "UNEXPL."];
+        let ways: [([&str; 5], fn(u64) -> String); 3] =
+            [(heads, units::grouped), (heads, units::count), (short, units::count)];
+        let widths = |heads: &[&str; 5], written| -> [u16; 5] {
+            let rows = sides.map(|(_, side)| numbers(side, written));
+            std::array::from_fn(|i| {
+                rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0).max(heads[i].len()) as u16
+            })
+        };
+        let fits = |(heads, written): &&([&str; 5], fn(u64) -> String)| {
+            SIDE + widths(heads, *written).iter().map(|w| w + 1).sum::<u16>() <= width
+        };
+        let &(heads, written) = ways.iter().find(fits).unwrap_or(&ways[2]);
+        let mut columns = vec![Constraint::Min(SIDE)];
+        columns.extend(widths(&heads, written).map(Constraint::Min));
+        let rows = sides
+            .map(|(name, side)| Row::new(std::iter::once(Text::from(name)).chain(numbers(side, written).map(right))));
+        let heads = Row::new(std::iter::once(Text::from("PACKETS")).chain(heads.map(right))).style(self.dim());
+        Table::new(rows, columns).header(heads)
     }
 
     fn losses(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) {
@@ -125,9 +174,11 @@ impl View {
             report.stations.iter().flat_map(|s| s.losses.iter().map(move |l| (s, l))).collect();
         let height = |(_, loss): &&(&Station, &StationLoss)| height(loss, area.width);
         let lines = area.height.saturating_sub(2);
-        let last = whole(all.iter().rev().map(|row| height(&row)), lines);
+        // One that is higher than the room is shown as far as it goes.
+        let least = all.len().min(1);
+        let last = whole(all.iter().rev().map(|row| height(&row)), lines).max(least);
         let skip = usize::from(self.scroll).min(all.len() - last);
-        let room = whole(all.iter().skip(skip).map(|row| height(&row)), lines);
+        let room = whole(all.iter().skip(skip).map(|row| height(&row)), lines).max(least);
         let rows = all.iter().skip(skip).map(|(station, loss)| {
             let differs = if loss.agrees { "" } else { "!" };
             let mut cells = vec![

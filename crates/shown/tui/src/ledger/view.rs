@@ -19,6 +19,8 @@ pub struct View {
     pub(super) report: Option<LedgerReport>,
     pub(super) paused: bool,
     pub(super) colour: bool,
+    /// Keys and notes are shown instead of the books.
+    pub(super) help: bool,
     /// Losses left out above.
     pub(super) scroll: u16,
     pub(super) interval: Duration,
@@ -27,7 +29,7 @@ pub struct View {
 impl View {
     /// An empty view that is to be refreshed every `interval`.
     pub fn new(interval: Duration, colour: bool) -> Self {
-        Self { report: None, paused: false, colour, scroll: 0, interval }
+        Self { report: None, paused: false, colour, help: false, scroll: 0, interval }
     }
 
     fn step_interval(&mut self, longer: bool) {
@@ -60,6 +62,7 @@ impl Screen for View {
         }
         match key.code {
             KeyCode::Char('q') => return Reaction::Quit,
+            KeyCode::Char('?') => self.help = !self.help,
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
             KeyCode::Char('+' | '=') => self.step_interval(true),
             KeyCode::Char('-') => self.step_interval(false),

@@ -186,11 +186,15 @@ impl<R: FnMut()> View<R> {
             0 => String::new(),
             n => format!(", {n} expired"),
         };
+        let built_in = match rules.iter().filter(|rule| rule.management).count() {
+            0 => String::new(),
+            n => format!(", {n} built-in"),
+        };
         let title = match rules.len() {
             n if n > room => {
-                format!("Rules ({room} of {n}{expired}; ↑ ↓ for the others); by default: {}", status.default)
+                format!("Rules ({room} of {n}{built_in}{expired}; ↑ ↓ for more); by default: {}", status.default)
             }
-            n => format!("Rules ({n}{expired}); by default: {}", status.default),
+            n => format!("Rules ({n}{built_in}{expired}); by default: {}", status.default),
         };
         let table = Table::new(rows, widths.map(Constraint::Length))
             .header(Row::new(heads.into_iter().take(2 + numbers.len())).style(self.dim()))

@@ -32,7 +32,8 @@ const HELP: &str = " q, Ctrl-C   leave
  + / -       longer / shorter interval
  ↑ ↓ PgUp PgDn Home   move
 
- LOST    lost by NIC, driver or stack, per second
+ LOST    lost by NIC, driver or stack, per second;
+         losses in sockets and rules: evenkeel ledger
  STACK   packets that entered the stack here
  SQZ     packet work cut short, work left over
  CPU     where a queue's interrupts were handled

@@ -7,7 +7,7 @@ use ::bench::{
     dut::{Cores, Dut, DutKind, DutOptions, RuleOrder, TestPort},
     frames::{self, Replay, Traffic},
     methods::Settling,
-    outside::{Addressing, check_ports, connect_with},
+    outside::{Addressing, are_there, check_ports, connect_with},
     run::{Asked, Benches, Boxes, Ready, ResetWay, Settings, Work},
     tester::{RealTester, STAMPED_ONE_IN, TesterConfig},
 };
@@ -98,6 +98,14 @@ pub(super) fn check(asked: &Asked) -> Result<(), BenchError> {
     match &asked.boxes {
         Boxes::Lab(_) => Ok(()),
         Boxes::Ports(a, b) => check_ports([a, b], family(asked)),
+    }
+}
+
+/// Whether the ports of a plan are there.
+pub(super) fn check_plan(asked: &Asked) -> Result<(), BenchError> {
+    match &asked.boxes {
+        Boxes::Lab(_) => Ok(()),
+        Boxes::Ports(a, b) => are_there([a, b]),
     }
 }
 

@@ -5,7 +5,7 @@ use std::{sync::atomic::AtomicBool, time::Duration};
 use doctor::{Diagnosis, Selection, diagnose, fix_plan};
 use host::{
     Root,
-    journal::{Applied, Journal, Session, Writer},
+    journal::{Applied, Journal, Session, Writer, short_name},
     knob::{Change, Knob, Plan},
 };
 use serde::Serialize;
@@ -143,7 +143,7 @@ fn make(
 
 fn say(applied: &Applied) {
     for (change, read_back) in &applied.rounded {
-        let (asked, is) = (change.knob.shown(&change.new), change.knob.shown(read_back));
+        let (asked, is) = (change.knob.told(&change.new), change.knob.told(read_back));
         note(format_args!("warning: {}: {asked} was written, and it reads {is}", change.knob));
     }
     if let Some((_, why)) = applied.refused.first() {
@@ -167,8 +167,9 @@ fn report(args: &DoctorArgs, lines: &mut Lines, done: Done) -> Result<(), Failur
     match &done.session {
         None => lines.say("Nothing to set: no finding among these has a fix that is a setting."),
         Some(session) => lines.say(format_args!(
-            "\n{} written and read back. Take it back: evenkeel undo {session}{}",
+            "\n{} written and read back. Take it back: evenkeel undo {}{}",
             settings(done.written as usize),
+            short_name(session),
             state_flag(args)
         )),
     }

@@ -37,7 +37,7 @@ pub(super) struct StatusArgs {
 
 /// List the shields of this network namespace.
 ///
-/// Exit code 1: one of them has failed open or closed because nobody runs it.
+/// Exit code 1: one of them has failed open or closed because nobody runs it. Exit code 3: one of them cannot be seen from here.
 #[derive(Debug, Args)]
 pub(super) struct ListArgs {
     /// Print JSON (schema evenkeel.shield.list/1).
@@ -104,14 +104,19 @@ pub(super) fn look(interface: &str, places: &Places) -> Result<ShieldStatus, Shi
     }
 }
 
-/// What a question came to where it could not be answered: no shield is the answer "no".
-fn answered(interface: &str, error: ShieldError) -> Result<Outcome, Failure> {
+/// What a question came to where it could not be answered: no shield is the answer "no". Who `starts` one is told how.
+fn answered(interface: &str, error: ShieldError, starts: bool) -> Result<Outcome, Failure> {
     let gone = sys::packet::interface_index(interface).is_none();
     match error {
         // Of an interface that went away the shield may still be asked.
         ShieldError::None { .. } if gone => Err(Failure::lacking(port::members::unknown_interface(interface))),
         ShieldError::None { .. } => {
-            note(&error);
+            let start = if starts {
+                format!("; start one with `evenkeel shield run {interface} --rules FILE`")
+            } else {
+                String::new()
+            };
+            note(format_args!("{error}{start}"));
             Ok(Outcome::No)
         }
         error if is_denied(&error) => Err(if gone {
@@ -137,7 +142,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<Outcome, Failure> {
     let Some(interface) = &args.interface else { return list(&ListArgs { json: args.json }) };
     let now = match interval(interface, args.interval) {
         Ok(now) => now,
-        Err(error) => return answered(interface, error),
+        Err(error) => return answered(interface, error, true),
     };
     let text = match args.json {
         true => serde_json::to_string(&Document::new("shield.status", 1, &now)).map_err(Failure::internal)? + "\n",
@@ -183,6 +188,7 @@ struct Short {
     failed: bool,
     file: Option<String>,
     rules: usize,
+    built_in: usize,
     passed: u64,
     dropped: u64,
     attacks: usize,
@@ -190,12 +196,14 @@ struct Short {
 
 impl Short {
     fn of(status: &ShieldStatus) -> Self {
+        let holding = state::holding_of(&status.rules);
         Self {
             mode: status.mode.clone(),
             pid: status.pid,
             failed: status.has_failed(),
             file: status.file.clone(),
-            rules: state::holding_of(&status.rules).rules,
+            rules: holding.rules,
+            built_in: holding.built_in,
             passed: status.totals.passed,
             dropped: status.totals.dropped,
             attacks: status.attacks.len(),
@@ -224,13 +232,19 @@ pub(super) fn list(args: &ListArgs) -> Result<Outcome, Failure> {
         false => {
             let rows = looked.iter().map(|(name, status)| match status {
                 Ok(status) => ShieldRow::Known(status),
-                Err(error) => ShieldRow::Unknown { interface: name, why: error.to_string() },
+                Err(_) => ShieldRow::Unknown { interface: name },
             });
             report::shield_list(&rows.collect::<Vec<_>>(), Look::of_stdout())
         }
     };
     print(&text)?;
-    Ok(if failed { Outcome::No } else { Outcome::Fine })
+    // A table has no room for what is to be done.
+    let unseen: Vec<String> =
+        looked.iter().filter_map(|(_, status)| Some(status.as_ref().err()?.to_string())).collect();
+    match unseen.is_empty() {
+        true => Ok(if failed { Outcome::No } else { Outcome::Fine }),
+        false => Err(Failure::lacking(anyhow::anyhow!(unseen.join("\n")))),
+    }
 }
 
 pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
@@ -240,9 +254,9 @@ pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
         Ok(Some(answer)) => answer,
         Ok(None) => match state::of_pins(interface, &places) {
             Ok(_) => return Err(ShieldError::Untended { interface: interface.clone() }.into()),
-            Err(error) => return answered(interface, error),
+            Err(error) => return answered(interface, error, true),
         },
-        Err(error) => return answered(interface, error),
+        Err(error) => return answered(interface, error, true),
     };
     if answer.done || args.json {
         conclude(interface, "shield.reload", args.json, &answer)?;
@@ -262,9 +276,9 @@ pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
         Ok(Some(answer)) => return Err(Failure::lacking(anyhow::anyhow!(answer.said))),
         Ok(None) => match remove(interface, &places, args.leave) {
             Ok(answer) => answer,
-            Err(error) => return answered(interface, error),
+            Err(error) => return answered(interface, error, false),
         },
-        Err(error) => return answered(interface, error),
+        Err(error) => return answered(interface, error, false),
     };
     answer.said = match args.leave {
         true => format!("{interface}: the process has ended; the shield stays, and nobody runs it"),

@@ -46,6 +46,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// `evenkeel shield reload` does: all rules are replaced at once, and after an error the old rules stay active. A shield that an earlier
 /// process left behind (kill -9, `shield stop --leave`) is taken over: its rules stay active until the new ones are ready, and counters go on.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "evenkeel shield run [OPTIONS] <INTERFACE>\n       evenkeel shield run [OPTIONS] --between <A,B>"
+)]
 pub(super) struct RunArgs {
     #[command(flatten)]
     options: ShieldOptions,
@@ -70,6 +73,9 @@ pub(super) struct RunArgs {
 ///
 /// Put all rules into the file: --rule and --set are refused.
 #[derive(Debug, Args)]
+#[command(
+    override_usage = "evenkeel shield unit [OPTIONS] <INTERFACE>\n       evenkeel shield unit [OPTIONS] --between <A,B>"
+)]
 pub(super) struct UnitArgs {
     #[command(flatten)]
     options: ShieldOptions,

@@ -9,7 +9,7 @@ use anyhow::anyhow;
 use clap::Args;
 use host::{
     Host, Root,
-    journal::{Applied, ApplyError, Journal, Session, UndoOptions, Writer},
+    journal::{Applied, ApplyError, Journal, Session, UndoOptions, Writer, short_name},
     knob::{Change, Knob, Live, Store},
 };
 use serde::Serialize;
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
     let stop = stop_flag()?;
     let applied = make(&writer, &mut session, &root, &options, &planned, &stop)?;
     for (change, read_back) in &applied.rounded {
-        let (asked, is) = (change.knob.shown(&change.new), change.knob.shown(read_back));
+        let (asked, is) = (change.knob.told(&change.new), change.knob.told(read_back));
         caution(format_args!("{}: {asked} was written, and it reads {is}", change.knob));
     }
     if let Some((_, why)) = applied.refused.first() {
@@ -199,7 +199,7 @@ pub(crate) fn back(writer: &Writer, session: &mut Session) -> String {
             let were = if report.restored() == 1 { "was" } else { "were" };
             format!("Nothing stays changed: {} {were} put back", settings(report.restored()))
         }
-        false => format!("Not all could be put back; run evenkeel undo {}", session.header.session),
+        false => format!("Not all could be put back; run evenkeel undo {}", short_name(&session.header.session)),
     }
 }
 
@@ -219,8 +219,9 @@ fn report(args: &ApplyArgs, lines: &mut Lines, done: Report) -> Result<(), Failu
         _ if args.json => lines.say(json("spread.apply", done)?),
         None => lines.say("Nothing to change: all is as planned."),
         Some(session) => lines.say(format_args!(
-            "{} written and read back. Take it back: evenkeel undo {session}{}",
+            "{} written and read back. Take it back: evenkeel undo {}{}",
             settings(done.written as usize),
+            short_name(session),
             state_flag(args)
         )),
     }

@@ -313,7 +313,7 @@ fn sleep(interval: Duration, stop: &AtomicBool) -> bool {
 fn hold_promiscuous(args: &WatchArgs) -> Result<Vec<PacketSocket>, Failure> {
     let mut sockets = Vec::new();
     for name in args.ifaces.iter().filter(|_| args.promisc) {
-        let index = interface_index(name).ok_or_else(|| Failure::lacking(anyhow!("there is no interface `{name}`")))?;
+        let index = interface_index(name).ok_or_else(|| Failure::lacking(port::members::unknown_interface(name)))?;
         let socket = PacketSocket::open().map_err(Failure::lacking)?;
         socket.set_promiscuous(index).map_err(Failure::lacking)?;
         sockets.push(socket);
