@@ -38,6 +38,23 @@ fn what_is_wrong_is_told_by_line_and_column() {
     assert!(message.contains("rules.toml:4:10: ") && message.contains("write 10.0.0.0/8"), "{message}");
 }
 
+/// Errors are findings too, all at once: also the second rule of a name that has another fault.
+#[test]
+fn errors_are_a_document() {
+    let text = "[[rule]]\nname = \"a\"\naction = \"drop\"\n[[rule]]\nname = \"a\"\naction = \"dorp\"\n";
+    let (_folder, path) = file(text);
+    let output = shield(&["check", &path, "--json"], "");
+    assert_eq!(output.status.code(), Some(2));
+    let document: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(
+        (&document["schema"], &document["rules"]),
+        (&"evenkeel.shield.check/1".into(), &serde_json::Value::Null)
+    );
+    let findings = document["findings"].as_array().expect("findings");
+    let lines: Vec<_> = findings.iter().map(|f| (f["kind"].as_str(), f["line"].as_u64())).collect();
+    assert_eq!(lines, [(Some("error"), Some(5)), (Some("error"), Some(6))], "{document}");
+}
+
 #[test]
 fn a_rule_that_cuts_off_the_session_is_a_finding() {
     let text = "[management]\nsession = false\n[[rule]]\nname = \"a\"\naction = \"drop\"\nsource = \"10.0.0.0/8\"\n";
@@ -178,7 +195,10 @@ fn an_interface_that_is_not_there_is_told_from_one_without_a_shield() {
         for verb in ["status", "reload", "stop"] {
             let output = shield(&[verb, interface], "");
             assert_eq!(output.status.code(), Some(code), "{verb}: {output:?}");
-            assert!(String::from_utf8_lossy(&output.stderr).contains(interface), "{verb}: {output:?}");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(said.contains(interface), "{verb}: {output:?}");
+            // Who stops one does not want to start one.
+            assert_eq!(said.contains("shield run"), verb != "stop" && code == 1, "{verb}: {said}");
         }
     }
 }

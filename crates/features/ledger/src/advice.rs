@@ -98,7 +98,7 @@ mod tests {
         let cause = Cause { example: Some(flow), interface: Some("eth0 queue 3".into()), ..Cause::default() };
         let text = "{process} on {target} from {source} by {iface}.";
         let of = |causes: &[Cause], traced| filled(text, Known { causes, details: None, traced });
-        assert_eq!(of(&[cause.clone()], true), "The program on UDP 192.0.2.2:53 from 192.0.2.1 by eth0.");
+        assert_eq!(of(std::slice::from_ref(&cause), true), "The program on UDP 192.0.2.2:53 from 192.0.2.1 by eth0.");
         let excuse = "Whose packets they were is not known without the trace.";
         assert_eq!(of(&[], false), format!("The program on the port from a sender by IFACE. {excuse}"));
         assert!(!of(&[], true).contains("without the trace"), "the trace ran");

@@ -196,15 +196,18 @@ pub(crate) fn rules(stack: &StackCounters) -> (Vec<RuleLoss>, Vec<RuleLoss>) {
     (counted.filter(|r| r.packets > 0).collect(), uncounted.collect())
 }
 
+/// Rules that share a counter.
+type Users<'a> = Vec<(&'a RuleKey, &'a Rule)>;
+
 /// What rules dropped that share a named counter: one loss for each counter, with the comment that all of its rules have.
 fn shared_counters(rules: &Rules) -> Vec<RuleLoss> {
-    let mut users: BTreeMap<(&str, &str, &str), Vec<(&RuleKey, &Rule)>> = BTreeMap::new();
+    let mut users: BTreeMap<(&str, &str, &str), Users<'_>> = BTreeMap::new();
     for (key, rule) in &rules.rules {
         if let Some(name) = rule.named.as_deref().filter(|_| rule.exact) {
             users.entry((&key.chain.family, &key.chain.table, name)).or_default().push((key, rule));
         }
     }
-    let one = |((family, table, name), users): (_, Vec<(&RuleKey, &Rule)>)| {
+    let one = |((family, table, name), users): (_, Users<'_>)| {
         let mut hooks: Vec<&str> = users.iter().flat_map(|(key, _)| rules.hooks(&key.chain)).collect();
         hooks.sort_unstable();
         hooks.dedup();

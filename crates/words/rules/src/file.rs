@@ -200,15 +200,19 @@ impl Reader<'_> {
         for value in array {
             let at = value.span().start;
             let Some(entries) = self.entries(value, RULES_INSTEAD) else { continue };
+            let (line, _) = places.of(at);
+            // Also of a rule with other faults: all are told at once.
+            let named = entries.iter().find(|entry| entry.key.text == "name").and_then(|entry| entry.words.first());
+            if let Some(word) = named {
+                match names.get(&word.text) {
+                    Some(first) => self.second(word, *first),
+                    None => drop(names.insert(word.text.clone(), line)),
+                }
+            }
             match keys::rule(&entries, at) {
                 Ok((mut rule, sets)) => {
-                    let (line, _) = places.of(at);
                     rule.line = Some(line);
                     self.used.extend(sets);
-                    match names.get(&rule.name) {
-                        Some(first) => self.second(&rule, *first, &entries),
-                        None => drop(names.insert(rule.name.clone(), line)),
-                    }
                     rules.push(rule);
                 }
                 Err(faults) => self.faults.extend(faults),
@@ -225,13 +229,12 @@ impl Reader<'_> {
     }
 
     /// A second rule of a name.
-    fn second(&mut self, rule: &Rule, first: usize, entries: &[Entry]) {
-        let place = entries.iter().find(|entry| entry.key.text == "name").and_then(|entry| entry.words.first());
+    fn second(&mut self, name: &Word, first: usize) {
         let wrong = Wrong::new(
-            format!("a second rule named `{}` (the first: line {first})", rule.name),
+            format!("a second rule named `{}` (the first: line {first})", name.text),
             "give it another name: counters are kept by name",
         );
-        self.faults.push((place.map_or(0, |word: &Word| word.at), wrong));
+        self.faults.push((name.at, wrong));
     }
 
     /// Every set that a rule names is there.

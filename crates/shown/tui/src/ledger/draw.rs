@@ -149,17 +149,15 @@ impl View {
         // A head or a number that is cut would say something else: where they do not fit, they are written shorter.
         let heads = ["OFFERED", "DELIVERED", "WAITING", "LOST", "UNEXPLAINED"];
         let short = ["OFFERED", "DELIV.", "WAIT", "LOST", "UNEXPL."];
-        let ways: [([&str; 5], fn(u64) -> String); 3] =
-            [(heads, units::grouped), (heads, units::count), (short, units::count)];
+        let ways: [Sums; 3] = [(heads, units::grouped), (heads, units::count), (short, units::count)];
         let widths = |heads: &[&str; 5], written| -> [u16; 5] {
             let rows = sides.map(|(_, side)| numbers(side, written));
             std::array::from_fn(|i| {
                 rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0).max(heads[i].len()) as u16
             })
         };
-        let fits = |(heads, written): &&([&str; 5], fn(u64) -> String)| {
-            SIDE + widths(heads, *written).iter().map(|w| w + 1).sum::<u16>() <= width
-        };
+        let fits =
+            |(heads, written): &&Sums| SIDE + widths(heads, *written).iter().map(|w| w + 1).sum::<u16>() <= width;
         let &(heads, written) = ways.iter().find(fits).unwrap_or(&ways[2]);
         let mut columns = vec![Constraint::Min(SIDE)];
         columns.extend(widths(&heads, written).map(Constraint::Min));
@@ -327,6 +325,9 @@ fn whole(heights: impl Iterator<Item = u16>, lines: u16) -> usize {
         })
         .count()
 }
+
+/// The heads of the sums, and how their numbers are written.
+type Sums = ([&'static str; 5], fn(u64) -> String);
 
 /// A row of the books.
 struct Way {

@@ -12,13 +12,16 @@ use clap::Args;
 use model::{schema::Document, shield::ChallengeStatus};
 use report::Look;
 use rules::{
-    Action, RulesError,
+    Action, Problem, RulesError,
     check::{Finding, Kind, Weight},
     compile::{self, Counters, Now},
     explain, nft,
 };
 use serde::Serialize;
-use shield::run::{challenge_here, outside, session};
+use shield::{
+    ShieldError,
+    run::{challenge_here, outside, session},
+};
 use sys::privilege::{self, Remaining};
 
 use super::RuleArgs;
@@ -32,7 +35,7 @@ use crate::failure::{Failure, Outcome, note, print};
 pub(super) struct CheckArgs {
     /// File of rules (TOML).
     file: PathBuf,
-    /// Print JSON (schema evenkeel.shield.check/1).
+    /// Print JSON (schema evenkeel.shield.check/1). Errors are findings of the kind `error`.
     #[arg(long)]
     json: bool,
 }
@@ -40,8 +43,9 @@ pub(super) struct CheckArgs {
 #[derive(Serialize)]
 struct Checked {
     file: String,
-    rules: usize,
-    prefixes: usize,
+    /// None: the file has errors.
+    rules: Option<usize>,
+    prefixes: Option<usize>,
     /// How challenged SYNs would be answered on this machine; none: nothing challenges.
     challenge: Option<ChallengeStatus>,
     findings: Vec<Found>,
@@ -49,11 +53,39 @@ struct Checked {
 
 #[derive(Serialize)]
 struct Found {
-    kind: Kind,
+    kind: What,
     weight: &'static str,
     line: Option<usize>,
+    /// Of an error, in characters.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    column: Option<usize>,
     what: String,
     instead: String,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum What {
+    Found(Kind),
+    /// `error`
+    Wrong(&'static str),
+}
+
+/// The document of a file with errors.
+fn with_errors(file: String, problems: &[Problem]) -> Checked {
+    let found = |problem: &Problem| Found {
+        kind: What::Wrong("error"),
+        weight: "error",
+        line: Some(problem.line),
+        column: Some(problem.column),
+        what: problem.what.clone(),
+        instead: problem.instead.clone().unwrap_or_default(),
+    };
+    Checked { file, rules: None, prefixes: None, challenge: None, findings: problems.iter().map(found).collect() }
+}
+
+fn print_checked(body: Checked) -> Result<(), Failure> {
+    print(&(serde_json::to_string(&Document::new("shield.check", 1, body)).map_err(Failure::internal)? + "\n"))
 }
 
 fn word(weight: Weight) -> &'static str {
@@ -66,27 +98,33 @@ fn word(weight: Weight) -> &'static str {
 
 pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     let rules = RuleArgs { rules: Some(args.file.clone()), rule: Vec::new(), set: Vec::new() };
-    let file = rules.read()?;
+    let name = args.file.display().to_string();
+    let file = rules.read().or_else(|error| {
+        if let (true, ShieldError::Rules(RulesError::Rules(problems))) = (args.json, &error) {
+            print_checked(with_errors(name.clone(), problems))?;
+        }
+        Err(Failure::from(error))
+    })?;
     // What only shows when tables are made: too many rules or classes.
     compile::tables(&file.rules, &mut Counters::new(), Now::read())?;
     let mut findings = rules::check::check(&file, &session::sessions(), Now::read());
     findings.extend(outside(&file));
     let prefixes: usize = file.rules.sets.values().map(|set| set.prefixes.len()).sum();
     let worst = findings.iter().map(|finding| finding.weight).max();
-    let name = args.file.display().to_string();
     let challenges = file.rules.rules.iter().any(|rule| rule.action == Action::Challenge);
     let challenge = (challenges || !file.rules.protected.is_empty()).then(challenge_here);
     if args.json {
         let found = |Finding { kind, weight, line, what, instead }: Finding| Found {
-            kind,
+            kind: What::Found(kind),
             weight: word(weight),
             line,
+            column: None,
             what,
             instead,
         };
         let findings = findings.into_iter().map(found).collect();
-        let body = Checked { file: name, rules: file.rules.rules.len(), prefixes, challenge, findings };
-        print(&(serde_json::to_string(&Document::new("shield.check", 1, body)).map_err(Failure::internal)? + "\n"))?;
+        let (rules, prefixes) = (Some(file.rules.rules.len()), Some(prefixes));
+        print_checked(Checked { file: name, rules, prefixes, challenge, findings })?;
     } else {
         let number = |count: usize, one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
         let mut text = format!(
@@ -102,8 +140,11 @@ pub(super) fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
         if let Some(challenge) = &challenge {
             text += &format!("{name}: note: on this machine, {}\n", challenge.text());
         }
+        if file.rules.rules.is_empty() && file.rules.protected.is_empty() {
+            text += &format!("{name}: note: no rule decides about anything; the default decides about every packet\n");
+        }
         if findings.is_empty() {
-            text += "nothing found\n";
+            text += "no problems found\n";
         }
         print(&text)?;
     }
