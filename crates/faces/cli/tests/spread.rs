@@ -178,6 +178,8 @@ fn without_a_confirmation_everything_goes_back() {
     assert!(guard.records().iter().any(|r| r["record"] == "pending"), "something had been changed");
     // It notes the reversal in the journal before it tells of it.
     guard.wait_until("the guardian's word", |g| g.log().contains("no confirmation came in time"));
+    let dated = |line: &str| line.split(' ').next().is_some_and(|at| at.parse::<jiff::Timestamp>().is_ok());
+    assert!(guard.log().lines().all(dated), "every line has its time: {}", guard.log());
     let late = guard.run(&["confirm"]);
     assert_eq!(late.status.code(), Some(1), "{}", text(&late));
     let guardian = guard.guardian().unwrap();

@@ -155,6 +155,19 @@ fn xdp_verdicts_and_failed_redirects() {
     assert!(report.receive.delivered.iter().any(|e| e.handed_over && e.packets == 360), "{report:#?}");
 }
 
+/// What this program's own shield dropped is not told as a stranger's.
+#[test]
+fn the_shield_is_named() {
+    let mut entry = interface(2, 1000, 0);
+    (entry.native_xdp, entry.xdp_name) = (true, "ek_shield".into());
+    entry.xdp = Some(XdpDone { dropped: 500, program: Some(7), ..XdpDone::default() });
+    let interval = interval(vec![entry], &[("Ip.InReceives", 500), ("Ip.InDelivers", 500)], vec![]);
+    let report = report(&interval, Head::default());
+    let loss = loss(&report, "xdp");
+    assert_eq!((loss.packets, loss.kind), (500, LossKind::Meant));
+    assert!(loss.advice.as_deref().is_some_and(|a| a.contains("`evenkeel shield status eth2`")), "{loss:?}");
+}
+
 #[test]
 fn virtio_counts_what_xdp_dropped_among_its_drops() {
     let mut entry = interface(2, 1_000, 0);
