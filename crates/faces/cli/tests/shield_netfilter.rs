@@ -103,11 +103,11 @@ fn way(bed: &Bed) -> (String, String) {
 }
 
 /// SYNs of sources drawn anew, for some seconds.
-fn flood(bed: &Bed, rate: &str) -> Child {
+fn flood(bed: &Bed, host: &str, rate: &str) -> Child {
     let mac = mac(&bed.host, &bed.interface);
     let arguments =
         ["gen", bed.client_interface(), "--syn-flood", "--random-sources", "--src", "10.0.0.0/8", "--dst-port", "80"];
-    let more = ["--dst", HOST[0], "--dst-mac", &mac, "--rate", rate, "--duration", "12s"];
+    let more = ["--dst", host, "--dst-mac", &mac, "--rate", rate, "--duration", "12s"];
     let mut command = Bed::inside(&bed.client, env!("CARGO_BIN_EXE_evenkeel"));
     command.args(arguments).args(more).stdout(Stdio::null()).stderr(Stdio::null());
     command.spawn().expect("the program starts")
@@ -142,7 +142,7 @@ fn nobody_is_lost_beside_hardening() {
         both_families_connect(&bed, script);
         assert!(bed.status()["totals"]["challenged"].as_u64() >= Some(4), "a SYN and a RST each: {}", bed.status());
         // Whoever has not shown that it exists is none of the kernel's business.
-        let mut flooding = flood(&bed, "20000");
+        let mut flooding = flood(&bed, HOST[0], "20000");
         bed.wait("the flood is answered", || bed.status()["totals"]["challenged"].as_u64() > Some(5000));
         both_families_connect(&bed, "beside a flood");
         flooding.wait().expect("its end");
@@ -164,7 +164,7 @@ fn nobody_is_lost_beside_hardening_when_the_ladder_challenges() {
     ));
     bed.run(&rules, &[]);
     assert_eq!(way(&bed).0, "sources");
-    let mut flooding = flood(&bed, "40000");
+    let mut flooding = flood(&bed, HOST[0], "40000");
     let heard = || std::fs::read_to_string(&events).unwrap_or_default();
     bed.wait("it is challenged", || heard().contains("mitigating"));
     bed.wait("it is answered", || bed.status()["totals"]["challenged"].as_u64() > Some(5000));
@@ -186,10 +186,9 @@ fn a_rule_that_drops_syns_still_does() {
     bed.stop();
 }
 
-#[test]
-fn an_address_that_is_translated_leads_where_it_should() {
-    let Some(mut bed) = listening("eknfg") else { return };
-    let lab = Lab::new("eknfi").expect("a lab");
+/// A host behind the one with the shield, which forwards to it; it serves port 80.
+fn behind(bed: &Bed, tag: &str) -> (Lab, Namespace) {
+    let lab = Lab::new(tag).expect("a lab");
     let behind = lab.namespace("b").expect("a namespace");
     let names = [lab.interface("nfo"), lab.interface("nfi")];
     let (near, far) = lab.veth((&bed.host, &names[0]), (&behind, &names[1]), 1).expect("a pair");
@@ -206,6 +205,61 @@ fn an_address_that_is_translated_leads_where_it_should() {
         bed.host.set_sysctl(setting, "1").expect("a setting");
     }
     serve(&behind, 80, "back");
+    (lab, behind)
+}
+
+#[test]
+fn a_host_behind_a_router_is_protected() {
+    let Some(mut bed) = listening("eknfk") else { return };
+    let (_lab, behind) = behind(&bed, "eknfl");
+    let there = ["198.19.0.2", "2001:2:1::2"];
+    for (host, by) in there.iter().zip(HOST) {
+        Bed::ip_in(&bed.client, &format!("route add {host} via {by}"));
+    }
+    // SYNs that reach the host behind.
+    nft(&behind, "add table inet b; add chain inet b i { type filter hook input priority 0; }");
+    nft(&behind, "add rule inet b i tcp flags & (syn|ack) == syn counter");
+    let arrived = || {
+        let shown = Bed::inside(&behind, "nft").args(["-j", "list", "ruleset"]).output().expect("nft");
+        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+        let entries = shown["nftables"].as_array().expect("entries");
+        let counter = |entry: &serde_json::Value| {
+            entry["rule"]["expr"].as_array()?.iter().find_map(|part| part["counter"]["packets"].as_u64())
+        };
+        entries.iter().find_map(counter).expect("a counter")
+    };
+    let rules = bed.rules(CHALLENGE);
+    bed.run(&rules, &[]);
+    let (kind, why) = way(&bed);
+    assert_eq!(kind, "sources", "{why}");
+    assert!(why.contains("forwarding"), "{why}");
+    let connect = |when: &str| {
+        for host in there {
+            assert_eq!(five(&bed, host, "80", "10"), all("back"), "{host}, {when}: {}", bed.log());
+        }
+    };
+    connect("challenged");
+    assert!(bed.status()["totals"]["challenged"].as_u64() >= Some(4), "a SYN and a RST each: {}", bed.status());
+    both_families_connect(&bed, "to the router itself");
+    let before = arrived();
+    let mut flooding = flood(&bed, there[0], "20000");
+    bed.wait("the flood is answered", || bed.status()["totals"]["challenged"].as_u64() > Some(5000));
+    connect("beside a flood");
+    flooding.wait().expect("its end");
+    let new = arrived() - before;
+    assert!((10..100).contains(&new), "{new} SYNs reached the host behind; 10 clients connected");
+    for setting in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
+        bed.host.set_sysctl(setting, "0").expect("a setting");
+    }
+    bed.wait("it forwards no more", || way(&bed).0 == "cookies");
+    both_families_connect(&bed, "by cookies");
+    bed.stop();
+}
+
+#[test]
+fn an_address_that_is_translated_leads_where_it_should() {
+    let Some(mut bed) = listening("eknfg") else { return };
+    let (_lab, _behind) = behind(&bed, "eknfi");
     // Of the two ports only one has something of this machine that listens.
     nft(&bed.host, "add table inet n; add chain inet n p { type nat hook prerouting priority -100; }");
     for port in [80, 8080] {
@@ -225,7 +279,7 @@ fn an_address_that_is_translated_leads_where_it_should() {
     bed.run(&rules, &[]);
     assert_eq!(way(&bed).1, "nftables translates addresses at prerouting (table inet n)");
     connect(&bed, "challenged");
-    let mut flooding = flood(&bed, "20000");
+    let mut flooding = flood(&bed, HOST[0], "20000");
     bed.wait("the flood is answered", || bed.status()["totals"]["challenged"].as_u64() > Some(5000));
     connect(&bed, "beside a flood");
     flooding.wait().expect("its end");

@@ -310,6 +310,14 @@ fn what_a_router_forwards_is_left_alone() {
     bed.server.set_sysctl("net.ipv4.ip_forward", "1").unwrap();
     let action = |frame: &Frame| bed.server.run(|| bed.shield.test(&frame.bytes())).unwrap().unwrap().action;
     assert_eq!((action(&beyond), action(&syn)), (PASSED, REDIRECTED));
+    // A route that refuses: a SYN-ACK would claim a host that is not there.
+    for (kind, prefix) in
+        [("unreachable", "203.0.114.0/24"), ("prohibit", "203.0.115.0/24"), ("blackhole", "203.0.116.0/24")]
+    {
+        Bed::run(&bed.server, "ip", &["route", "add", kind, prefix]);
+        let refused = Frame { destination: prefix.replace("0/24", "7").parse().unwrap(), ..syn.clone() };
+        assert_eq!(action(&refused), PASSED, "{kind}");
+    }
     let ack = Frame { flags: ACK, options: vec![], ..beyond };
     assert_eq!(action(&ack), PASSED, "nor is a connection that crosses cut off");
     assert_eq!((bed.counts().answered, bed.counts().wrong), (1, 0));

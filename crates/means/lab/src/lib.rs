@@ -49,6 +49,8 @@ impl Lab {
     pub fn namespace(&self, role: &str) -> Result<Namespace, LabError> {
         let ns = Namespace::create(&owner::name(&self.tag, role))?;
         ns.run(|| link::set_up("lo"))??;
+        // Taken over from the machine, which forwards if it has containers.
+        ns.set_sysctl("net.ipv4.ip_forward", "0")?;
         Ok(ns)
     }
 

@@ -2,9 +2,10 @@
 //!
 //! By cookies where nothing but the kernel's TCP sees the SYN. Netfilter would see no SYN and no SYN-ACK of such a connection: its first packet is the
 //! ACK, which rules about new connections drop, and which address translation does not know. Where netfilter has rules, sources are authenticated
-//! instead, and the kernel makes the connection of the SYN that follows, with all that its rules say about it.
+//! instead, and the kernel makes the connection of the SYN that follows, with all that its rules say about it. So they are where this machine
+//! forwards: a cookie ends at a listener of this machine, and the hosts behind it would be left to the flood.
 
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use bpf::{
     XdpError, XdpMode,
@@ -87,6 +88,9 @@ fn choose(hooks: &mut Hooks, interface: &str, generic: bool, unmarked: bool) -> 
         Ok(Some(what)) => return sources(what),
         Err(error) => return sources(format!("netfilter's rules cannot be read ({error})")),
     }
+    if let Some(setting) = forwards(interface) {
+        return sources(format!("this machine forwards packets ({setting}=1), and hosts behind it are protected too"));
+    }
     match HostCookies::needs(interface) {
         Ok(()) => {}
         Err(XdpError::Kernel { function, since, .. }) => {
@@ -105,4 +109,15 @@ fn choose(hooks: &mut Hooks, interface: &str, generic: bool, unmarked: bool) -> 
     }
     let why = "no rules of netfilter stand between the interface and the sockets".to_owned();
     ChallengeStatus { way: ChallengeWay::Cookies, why }
+}
+
+/// The setting by which packets that `interface` receives go on to other hosts; none: they do not. IPv4 asks the interface, IPv6 the machine.
+fn forwards(interface: &str) -> Option<String> {
+    let first = if interface.is_empty() { "all" } else { interface };
+    let is_on = |path: String| fs::read_to_string(path).is_ok_and(|text| text.trim() == "1");
+    if is_on(format!("/proc/sys/net/ipv4/conf/{first}/forwarding")) {
+        return Some(format!("net.ipv4.conf.{first}.forwarding"));
+    }
+    let all = is_on("/proc/sys/net/ipv6/conf/all/forwarding".to_owned());
+    all.then(|| "net.ipv6.conf.all.forwarding".to_owned())
 }

@@ -79,7 +79,7 @@ impl Guard {
         self.choice.now.as_ref().filter(|_| self.cookies.is_some() || self.host.is_some())
     }
 
-    /// Answers SYNs the other way when netfilter came to have rules, or has none any more. What was done, in words.
+    /// Answers SYNs the other way when netfilter came to have rules, or forwarding began, or either ended. What was done, in words.
     ///
     /// # Errors
     /// As for [`Guard::reload`]; the way of before goes on, and it is tried again.

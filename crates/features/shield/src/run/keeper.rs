@@ -114,7 +114,7 @@ pub fn keep(
                 Ok(None) => {}
                 Ok(Some(said)) => tell(Told::Said(said)),
                 Err(error) => tell(Told::Said(format!(
-                    "the rules of netfilter have changed, and challenged SYNs are still answered as before: {error}"
+                    "challenged SYNs are still answered as before netfilter or forwarding changed; the new program failed: {error}"
                 ))),
             }
             match guard.follow_addresses() {

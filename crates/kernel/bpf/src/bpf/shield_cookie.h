@@ -11,15 +11,16 @@
  * source that sent such a RST is known, and its packets pass.
  *
  * Sources mode: the same for this machine itself, where a cookie would not do: where netfilter has rules, which have to meet the SYN
- * and the SYN-ACK of every connection, and where the kernel or the driver cannot make connections of cookies. The second SYN goes to the
- * kernel, which makes the connection by itself.
+ * and the SYN-ACK of every connection, where the kernel or the driver cannot make connections of cookies, and where packets are forwarded,
+ * whose connections are made elsewhere. The second SYN goes to the kernel, which makes the connection by itself or forwards it.
  *
  * An answer is never longer than its question by more than the 4 bytes of the MSS option that every SYN-ACK has (a factor of 1.06 at
  * most, 1 for frames of least size), and there is at most one.
  *
  * What a client and an administrator notice:
  * - Host: a cookie lasts 2 minutes (the kernel's). A client whose ACK was lost, or found the listener's queue full, gets in with the
- *   data that it sends next. What this machine forwards passes; but the listener has to be in the interface's network namespace: what is
+ *   data that it sends next. What this machine forwards passes (rules that challenge are
+ *   held in sources mode there); but the listener has to be in the interface's network namespace: what is
  *   sent on to another one by NAT (containers) looks as if it were for this machine, and must not be challenged here. Without timestamps
  *   only the MSS is kept, as with the kernel's cookies. Data in a SYN (TCP Fast Open) is not acknowledged, so that it comes again. Frames
  *   with two tags, and ACKs in fragments, make no connection this way. A SYN's checksum is not looked at. ACKs to a listener without a

@@ -142,8 +142,6 @@ static __always_inline int cookie_gateway(struct xdp_md *ctx, struct shield_pack
 		cpu->count.unknown++;
 		return XDP_DROP;
 	}
-	if (cookie_mode == SHIELD_COOKIE_SOURCES && flags == TCP_SYN && cookie_passes_by(ctx, p, cpu))
-		return -1;
 	cookie = cookie_make(&cpu->work, p, 0, 536);
 	if (cookie < 0) {
 		cpu->count.failed++;

@@ -136,8 +136,8 @@ static __always_inline bool cookie_crosses(struct xdp_md *ctx, struct shield_coo
 		__builtin_memcpy(route->ipv6_dst, p->destination, 16);
 	}
 	code = bpf_fib_lookup(ctx, route, sizeof(*route), 0);
-	return code == BPF_FIB_LKUP_RET_SUCCESS || code == BPF_FIB_LKUP_RET_NO_NEIGH || code == BPF_FIB_LKUP_RET_FRAG_NEEDED ||
-	       code == BPF_FIB_LKUP_RET_UNSUPP_LWT;
+	/* A route that refuses (unreachable, prohibit, blackhole) leads elsewhere as well: the refusal is the stack's to say. */
+	return code != BPF_FIB_LKUP_RET_NOT_FWDED && code != BPF_FIB_LKUP_RET_FWD_DISABLED;
 }
 
 /* Marks the packet for shield_ack. */
