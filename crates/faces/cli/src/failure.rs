@@ -7,7 +7,10 @@ use std::{
 };
 
 use anyhow::anyhow;
-use model::{Classified, ErrorClass, visible::visible};
+use model::{
+    Classified, ErrorClass,
+    visible::{visible, visible_plain},
+};
 
 /// A verb that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,5 +171,20 @@ pub(crate) fn note_within(text: impl Display) {
 
 /// A line on stderr; a message that nobody can hear any more is no reason to stop.
 pub(crate) fn note(line: impl Display) {
-    let _ = writeln!(io::stderr(), "{}", visible(&line.to_string()));
+    // Nothing here is coloured by us: what is, came with a name or an argument.
+    let _ = writeln!(io::stderr(), "{}", visible_plain(&line.to_string()));
+}
+
+/// Ends the process over wrong arguments, as clap does; in plain text where an argument has what a terminal would act on.
+pub(crate) fn exit_usage(error: &clap::Error) -> ! {
+    let is_acted_on = |argument: std::ffi::OsString| {
+        let text = argument.to_string_lossy();
+        // Borrowed again: nothing was escaped.
+        matches!(visible_plain(&text), std::borrow::Cow::Owned(_))
+    };
+    if std::env::args_os().any(is_acted_on) {
+        note(error.render().to_string().trim_end());
+        std::process::exit(error.exit_code());
+    }
+    error.exit()
 }

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
                     error.remove(ContextKind::Usage);
                 }
             }
-            error.exit()
+            failure::exit_usage(&error)
         }
     };
     match result {

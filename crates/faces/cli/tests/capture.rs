@@ -361,6 +361,29 @@ fn any_takes_all_interfaces_and_names_them() {
     assert!(names.lines().any(|n| n == "lo"), "{names}");
 }
 
+/// `nsenter --net` leaves /sys as it is: it shows the interfaces of another namespace.
+#[test]
+fn any_takes_the_interfaces_of_its_own_namespace() {
+    let Some(wire) = wire("anyn") else { return };
+    let child = Command::new("nsenter")
+        .args([&format!("--net=/run/netns/{}", wire.receiver.name()), env!("CARGO_BIN_EXE_evenkeel")])
+        .args(["capture", "-i", "any", "-n", "udp"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    wait_until_it_hears(&wire);
+    std::thread::sleep(Duration::from_millis(200));
+    wire.send(10, 1000);
+    std::thread::sleep(Duration::from_millis(400));
+    interrupt(&child);
+    let output = child.wait_with_output().unwrap();
+    let lines = text(&output.stdout);
+    let of = lines.lines().filter(|l| l.split(' ').nth(1) == Some(&wire.into)).count();
+    assert_eq!(of, 10, "{lines}\n{}", text(&output.stderr));
+    assert!(!text(&output.stderr).contains("without"), "{}", text(&output.stderr));
+}
+
 #[test]
 fn the_habits_of_tcpdump_get_no_misleading_tip() {
     let run = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_evenkeel")).arg("capture").args(args).output().unwrap();

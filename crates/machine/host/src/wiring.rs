@@ -2,14 +2,18 @@
 
 use std::{collections::BTreeMap, io};
 
-use nix::sys::socket::SockProtocol;
+use nix::{libc, sys::socket::SockProtocol};
 
-use crate::counters::netlink::{DUMP, Netlink, attributes};
+use crate::{
+    counters::netlink::{DUMP, Netlink, attributes},
+    picture::Nic,
+};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_GETLINK: u16 = 18;
 /// `struct ifinfomsg`: family, padding, type, index, flags, change.
 const IFINFOMSG_BYTES: usize = 16;
+const FLAGS_AT: usize = 8;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_LINK: u16 = 5;
@@ -33,6 +37,7 @@ pub struct Wiring(BTreeMap<u32, Link>);
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Link {
     name: String,
+    is_up: bool,
     /// The hardware address as /sys writes it: `02:00:00:00:00:01`; empty where there is none.
     address: String,
     kind: String,
@@ -72,6 +77,17 @@ impl Wiring {
         self.0.values().filter(on_it).map(|link| link.name.as_str()).collect()
     }
 
+    /// Those that are up, by index.
+    pub fn up(&self) -> impl Iterator<Item = &str> {
+        self.0.values().filter(|link| link.is_up).map(|link| link.name.as_str())
+    }
+
+    /// Whether an interface that /sys told of is one of these: /sys may show another network namespace.
+    pub fn has(&self, nic: &Nic) -> bool {
+        let same = |link: &Link| link.name == nic.name && nic.mac.as_ref().is_none_or(|mac| *mac == link.address);
+        self.0.get(&nic.index).is_some_and(same)
+    }
+
     /// Name and hardware address of each interface, by index.
     pub fn interfaces(&self) -> BTreeMap<u32, (String, String)> {
         self.0.iter().map(|(index, link)| (*index, (link.name.clone(), link.address.clone()))).collect()
@@ -84,7 +100,8 @@ impl Wiring {
 
 fn parse(payload: &[u8]) -> Option<(u32, Link)> {
     let index = word(payload.get(4..)?)?;
-    let mut link = Link::default();
+    let flags = word(payload.get(FLAGS_AT..)?)?;
+    let mut link = Link { is_up: flags & libc::IFF_UP as u32 != 0, ..Link::default() };
     for attribute in attributes(payload.get(IFINFOMSG_BYTES..)?) {
         let value = attribute.value();
         match attribute.kind() {
@@ -148,6 +165,8 @@ mod tests {
         for end in 0..messages[0].len() {
             let _ = parse(&messages[0][..end]);
         }
-        Wiring::read().expect("the kernel lists its interfaces");
+        assert_eq!(wiring.up().count(), 0);
+        let read = Wiring::read().expect("the kernel lists its interfaces");
+        assert!(read.up().count() <= read.interfaces().len());
     }
 }

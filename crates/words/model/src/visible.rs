@@ -33,6 +33,16 @@ pub fn visible(text: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
+/// As [`visible`], for text that has no colours of ours: those in it are somebody else's, and are escaped too.
+pub fn visible_plain(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(is_acted_on) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    text.chars().for_each(|c| push(&mut out, c));
+    Cow::Owned(out)
+}
+
 /// As [`visible`], for a piece of one line: line ends, tabs and colours are escaped too.
 pub fn visible_word(text: &str) -> Cow<'_, str> {
     if !text.chars().any(|c| c.is_ascii_control() || is_acted_on(c)) {
@@ -97,6 +107,8 @@ mod tests {
         }
         assert_eq!(visible_word("a\nb\tc\x1b[31md"), "a\\nb\\tc\\x1b[31md");
         assert!(matches!(visible_word("plain"), Cow::Borrowed(_)));
+        assert_eq!(visible_plain("a\nb\tc\x1b[31md\u{202e}"), "a\nb\tc\\x1b[31md\\u202e");
+        assert!(matches!(visible_plain("plain\n"), Cow::Borrowed(_)));
     }
 
     #[test]

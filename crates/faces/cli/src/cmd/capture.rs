@@ -22,7 +22,7 @@ use capture::{
     plan::{self, Backend, Plan, Wish},
     run::{self, Limits, Sink},
 };
-use host::{Host, Root, picture::QueueRole};
+use host::{Host, Root, picture::QueueRole, wiring::Wiring};
 use model::CpuSet;
 use port::{PacketOptions, PortError};
 use sys::{
@@ -56,8 +56,11 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
         return read::run(&config);
     }
     privilege::require(format!("capture with {}", config.mode.map_or("auto", Backend::name)), &needed(&config))?;
-    let host = Host::read(&Root::live())?;
-    let interfaces = interfaces(&config, &host)?;
+    // Of /sys only what is this namespace's: under `nsenter --net` it shows another one's interfaces.
+    let wiring = Wiring::read().context("cannot list the interfaces").map_err(Failure::lacking)?;
+    let mut host = Host::read(&Root::live())?;
+    host.nics.retain(|nic| wiring.has(nic));
+    let interfaces = interfaces(&config, &wiring)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
         // The second one ends the process, as a reader may be held up by whoever reads its pipe.
@@ -153,24 +156,23 @@ fn compile(config: &Config, name: &str) -> Result<Interface, FilterError> {
 }
 
 /// The interface that was named, or all that are up and can be captured from.
-fn interfaces(config: &Config, host: &Host) -> Result<Vec<Interface>, Failure> {
-    let is_up = |nic: &&host::picture::Nic| nic.flags & nix::libc::IFF_UP as u32 != 0;
+fn interfaces(config: &Config, wiring: &Wiring) -> Result<Vec<Interface>, Failure> {
     if config.interface != ANY {
         if sys::packet::interface_index(&config.interface).is_none() {
             return Err(port::members::unknown_interface(&config.interface).into());
         }
-        if host.nic(&config.interface).is_some_and(|nic| !is_up(&nic)) {
+        if !wiring.up().any(|name| name == config.interface) {
             return Err(PortError::InterfaceDown { interface: config.interface.clone() }.into());
         }
         return Ok(vec![compile(config, &config.interface)?]);
     }
     let mut found = Vec::new();
-    for nic in host.nics.iter().filter(is_up) {
-        match compile(config, &nic.name) {
+    for name in wiring.up() {
+        match compile(config, name) {
             Ok(interface) => found.push(interface),
             // One that cannot be captured is told of; the others go on.
             Err(error @ (FilterError::Cooked { .. } | FilterError::Open { .. })) => {
-                note(format_args!("any: without {}: {error}", nic.name));
+                note(format_args!("any: without {name}: {error}"));
             }
             Err(error) => return Err(error.into()),
         }
