@@ -97,6 +97,34 @@ fn a_journal_of_another_user_is_refused() {
     }
 }
 
+#[test]
+fn an_odd_file_hides_no_session() {
+    let state = journal("spread apply");
+    let folder = state.path().join("journal");
+    let args = ["undo", "--list", "--json", "--state", state.path().to_str().unwrap()];
+    let listed = |output: &Output| {
+        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        json["sessions"].as_array().map_or(0, Vec::len)
+    };
+    assert_eq!(listed(&run(&args)), 1);
+    let odd = folder.join("0-0.jsonl");
+    let oddities: [&dyn Fn(); 4] = [
+        &|| fs::write(&odd, "{\"bad\n").unwrap(),
+        &|| fs::write(&odd, b"\xff\n").unwrap(),
+        &|| symlink("/dev/zero", &odd).unwrap(),
+        &|| nix::unistd::mkfifo(&odd, nix::sys::stat::Mode::S_IRUSR).unwrap(),
+    ];
+    for (number, make) in oddities.iter().enumerate() {
+        make();
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(3), "{number}: {}", said(&output));
+        assert_eq!(listed(&output), 1, "{number}: {}", said(&output));
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(told.contains("0-0.jsonl") && told.contains("move the file away"), "{number}: {told}");
+        fs::remove_file(&odd).unwrap();
+    }
+}
+
 /// What a terminal would act on.
 fn acted_on(text: &str) -> Vec<char> {
     let turns = |c: char| matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
@@ -133,6 +161,28 @@ fn names_of_others_do_not_reach_the_terminal_as_commands() {
         visible += usize::from(said(&output).contains("\\x1b") || said(&output).contains("\\u001b"));
     }
     assert!(visible >= 5, "the names are seen, in {visible} of 8");
+}
+
+#[test]
+fn arguments_do_not_reach_the_terminal_as_commands() {
+    const NAME: &str = "vx\u{1b}[31m\u{1b}]0;owned\u{7}";
+    let path = format!("{NAME}.pcap");
+    for args in [
+        &["shield", "status", NAME][..],
+        &["shield", "check", NAME],
+        &["capture", "-r", &path],
+        &["capture", NAME],
+        &["report", "show", NAME],
+        &["doctor", "--root", NAME],
+        &["undo", NAME],
+        &["ledger", &format!("--{NAME}")],
+        &["gen", "lo", "--udp", "--rate", NAME],
+        &[NAME],
+    ] {
+        let output = run(args);
+        assert!(matches!(output.status.code(), Some(2 | 3)), "{args:?}: {}", said(&output));
+        assert!(acted_on(&said(&output)).is_empty(), "{args:?}: {:?}", said(&output));
+    }
 }
 
 /// A saved machine whose hostname is as long as that of the fixture that it is made of.

@@ -253,3 +253,70 @@ fn who_may_not_look_is_told_so() {
         assert!(String::from_utf8_lossy(&output.stderr).contains("root"), "{verb:?}: {output:?}");
     }
 }
+
+/// `shield` with these arguments, given up after a while, with a file as standard input.
+fn within(seconds: &str, arguments: &[&str], input: &str) -> std::process::Output {
+    let mut command = Command::new("timeout");
+    command.args([seconds, env!("CARGO_BIN_EXE_evenkeel"), "shield"]).args(arguments);
+    command.stdin(std::fs::File::open(input).expect("the input")).output().expect("timeout")
+}
+
+#[test]
+fn rules_are_not_read_from_what_has_no_end() {
+    let (folder, name) = file("[sets.bad]\nfile = \"/dev/zero\"\n");
+    for path in ["/dev/zero", "/dev/full", "/proc/kmsg", &name] {
+        for arguments in [&["check", path][..], &["plan", "lo", "--rules", path], &["run", "lo", "--rules", path]] {
+            let output = within("20", arguments, "/dev/null");
+            assert_eq!(output.status.code(), Some(2), "{path}: {output:?}");
+            assert!(String::from_utf8_lossy(&output.stderr).contains(path), "{output:?}");
+        }
+    }
+    let output = within("60", &["check", "-"], "/dev/zero");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("256 MiB"), "{output:?}");
+    // A pipe that nobody writes is waited for, and that is said.
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let output = within("1", &["check", &pipe.display().to_string()], "/dev/null");
+    assert_eq!(output.status.code(), Some(124), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("waiting for "), "{output:?}");
+}
+
+#[test]
+fn a_dash_is_the_standard_input() {
+    let (folder, name) = file("[[rule]]\nname = \"all\"\naction = \"drop\"\n");
+    let path = folder.path().join("x.pcap");
+    std::fs::write(&path, capture()).expect("a file");
+    let path = path.display().to_string();
+    for arguments in [&["check", "-"][..], &["plan", "lo", "--rules", "-"], &["explain", &path, "--rules", "-"]] {
+        let output = within("20", arguments, &name);
+        assert!(matches!(output.status.code(), Some(0 | 1)), "{output:?}");
+        assert!(output.stderr.is_empty(), "nobody is waited for: {output:?}");
+    }
+    let output = within("20", &["explain", &path, "--summary", "--rules", "-"], &name);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("1 dropped"), "{output:?}");
+    let output = within("20", &["explain", "-", "--rules", "-"], &name);
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+}
+
+#[test]
+fn a_pipe_as_the_file_of_metrics_is_refused_before_the_shield_is_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    let (_rules, name) =
+        file(&format!("protect = [\"203.0.113.0/24\"]\n[detection]\nmetrics = {{ file = \"{}\" }}\n", pipe.display()));
+    let output = shield(&["check", "--json", &name], "");
+    let json: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let found = json["findings"].as_array().expect("findings");
+    assert!(found.iter().any(|finding| finding["kind"] == "no-file"), "{json}");
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let mut command = Command::new("unshare");
+    command.args(["-n", "timeout", "20", env!("CARGO_BIN_EXE_evenkeel"), "shield", "run", "lo", "--quiet"]);
+    let output = command.args(["--xdp", "generic", "--rules", &name]).output().expect("unshare");
+    assert_eq!(output.status.code(), Some(2), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains(&pipe.display().to_string()) && !told.contains("shield up"), "{told}");
+}

@@ -16,8 +16,8 @@ use std::{
 };
 
 use mixes::{Stream, World, syn_flood, web};
-use model::shield::Totals;
 use model::shield_event::Measure;
+use model::{Classified, ErrorClass, shield::Totals};
 use rules::detect::DetectConfig;
 use rules::tables::RuleCount;
 use serde_json::Value;
@@ -168,7 +168,10 @@ fn a_pipe_or_a_foreign_folder_is_no_metrics_file() {
     let folder = tempfile::tempdir().unwrap();
     let pipe = folder.path().join("pipe");
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    in_the_way(&pipe);
+    for special in [pipe.as_path(), Path::new("/dev/null")] {
+        let refused = MetricsFile::start(special).unwrap_err();
+        assert_eq!(refused.class(), ErrorClass::Usage, "at the start: {refused}");
+    }
     assert!(pipe.exists());
     in_the_way(&folder.path().join("no/such"));
     // What a name like PATH.PID would be written through.

@@ -8,13 +8,13 @@ mod folder;
 use std::{
     ffi::OsString,
     fs::File,
-    io::{self, Read, Write},
+    io::{self, Write},
     os::fd::AsFd,
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use model::{Classified, ErrorClass};
+use model::{Classified, ErrorClass, input};
 use nix::{
     fcntl::OFlag,
     poll::{PollFd, PollFlags, PollTimeout, poll},
@@ -209,6 +209,17 @@ pub fn replace(path: &Path, bytes: &[u8], mode: u32) -> Result<(), FileError> {
 /// Goes with all that is in it when it is dropped.
 pub use tempfile::TempDir as TemporaryFolder;
 
+/// Refuses a path that leads to a pipe, a socket or a device: these cannot be replaced. Says nothing of what is not there, or cannot be seen.
+///
+/// # Errors
+/// [`FileError::NotPlain`].
+pub fn refuse_special(path: &Path) -> Result<(), FileError> {
+    match Spot::of(path).ok().and_then(|spot| spot.kind.special()) {
+        Some(what) => Err(FileError::NotPlain { path: path.to_owned(), what }),
+        None => Ok(()),
+    }
+}
+
 /// Makes a folder for temporary files, for this user alone. It is new, and goes with all that is in it when it is dropped.
 ///
 /// # Errors
@@ -294,20 +305,12 @@ pub fn append(path: &Path, mode: u32) -> Result<File, FileError> {
     Spot::of(path)?.append(path, mode)
 }
 
-/// More than any run, profile or report of ours has.
-const TEXT_MAX: u64 = 256 << 20;
-
-/// Reads a file of text that somebody saved: at most 256 MiB, so that a device or a hostile file cannot take all memory.
+/// Reads a file of text that somebody saved, see [`input::read`].
 ///
 /// # Errors
-/// The system's answer, or that there is more.
+/// As there, or that it is not text.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    let mut text = String::new();
-    File::open(path)?.take(TEXT_MAX + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > TEXT_MAX {
-        return Err(io::Error::other(format!("it has more than {} MiB", TEXT_MAX >> 20)));
-    }
-    Ok(text)
+    String::from_utf8(input::read(path)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.utf8_error()))
 }
 
 /// The type of what is open.

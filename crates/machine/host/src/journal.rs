@@ -69,6 +69,14 @@ pub enum JournalError {
         /// What is wrong.
         problem: String,
     },
+    /// Something else is where a session file would be.
+    #[error("{path} is {what}, and no journal; move the file away to go on without it")]
+    Odd {
+        /// Its path.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
     /// Somebody else could have written what is there.
     #[error(
         "the journal is refused: {0}; undo writes what it says, so it must belong to root or you; move it away, or name another folder with --state"
@@ -101,7 +109,9 @@ pub fn short_name(session: &str) -> &str {
 impl Classified for JournalError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::File { .. } | Self::Locked { .. } | Self::Damaged { .. } | Self::Foreign(_) => ErrorClass::Lacking,
+            Self::File { .. } | Self::Locked { .. } | Self::Damaged { .. } | Self::Odd { .. } | Self::Foreign(_) => {
+                ErrorClass::Lacking
+            }
             Self::NoSuchSession { .. } | Self::SeveralSessions { .. } => ErrorClass::Usage,
         }
     }
@@ -150,12 +160,24 @@ impl Journal {
 
     /// Every session, oldest first. A folder that does not exist holds none.
     pub fn sessions(&self) -> Result<Vec<Session>, JournalError> {
-        let mut sessions = Vec::new();
+        let (sessions, odd) = self.readable()?;
+        odd.into_iter().next().map_or(Ok(sessions), Err)
+    }
+
+    /// Every session that can be read, oldest first, and what is wrong with the other files.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or is refused.
+    pub fn readable(&self) -> Result<(Vec<Session>, Vec<JournalError>), JournalError> {
+        let (mut sessions, mut odd) = (Vec::new(), Vec::new());
         for path in self.files()? {
-            sessions.extend(Session::load(&path)?);
+            match Session::load(&path) {
+                Ok(session) => sessions.extend(session),
+                Err(error) => odd.push(error),
+            }
         }
         sessions.sort_by(|a, b| a.age().cmp(&b.age()));
-        Ok(sessions)
+        Ok((sessions, odd))
     }
 
     /// The session called `name`, in full or by its short name. Damage in another one's file does not matter.

@@ -9,6 +9,7 @@ pub mod cpuset;
 pub mod doctor;
 pub mod doctor_nodes;
 pub mod flood;
+pub mod input;
 pub mod ledger;
 pub mod load;
 pub mod profile;

@@ -5,6 +5,7 @@ use std::{
     path::Path,
 };
 
+use model::input;
 use toml::{
     Spanned,
     de::{DeTable, DeValue},
@@ -51,13 +52,10 @@ pub struct RuleFile {
 /// # Errors
 /// The file cannot be read, or is not a set of rules.
 pub fn read(path: &Path) -> Result<RuleFile, RulesError> {
-    let text = std::fs::read_to_string(path).map_err(|source| {
-        let source = match source.kind() {
-            std::io::ErrorKind::InvalidData => std::io::Error::other("this is not text (UTF-8), as TOML is"),
-            _ => source,
-        };
-        RulesError::Read { what: "the rules", path: path.to_owned(), source }
-    })?;
+    let text = input::read(path).and_then(|bytes| {
+        String::from_utf8(bytes).map_err(|_| std::io::Error::other("this is not text (UTF-8), as TOML is"))
+    });
+    let text = text.map_err(|source| RulesError::Read { what: "the rules", path: path.to_owned(), source })?;
     parse_in(&text, &path.display().to_string(), path.parent().unwrap_or(Path::new("")))
 }
 

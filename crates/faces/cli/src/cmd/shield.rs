@@ -6,13 +6,17 @@ mod options;
 mod run;
 mod teller;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{
+    Args, Subcommand,
+    builder::{PathBufValueParser, TypedValueParser},
+};
+use model::input;
 use rules::{Rule, file::RuleFile, flags};
 use shield::{ShieldError, run::Source};
 
-use crate::failure::{Failure, Outcome};
+use crate::failure::{Failure, Outcome, note};
 
 /// Protect this host from floods: rules in the kernel's earliest hook (XDP).
 ///
@@ -40,8 +44,8 @@ enum Action {
 /// Rules.
 #[derive(Debug, Args)]
 struct RuleArgs {
-    /// File of rules (TOML).
-    #[arg(long, short, value_name = "FILE")]
+    /// File of rules (TOML); `-` reads standard input.
+    #[arg(long, short, value_name = "FILE", value_parser = rule_file())]
     rules: Option<PathBuf>,
     /// Add a rule before those of the file: the action, then its keys, as in `drop protocol=udp source-port=53,123`. Repeatable.
     #[arg(long = "rule", value_name = "RULE", value_parser = parse_rule)]
@@ -49,6 +53,11 @@ struct RuleArgs {
     /// Add a set of prefixes from a file with one prefix per line. Rules name it as source=@NAME. Repeatable.
     #[arg(long = "set", value_name = "NAME=FILE")]
     set: Vec<String>,
+}
+
+/// The path of a file of rules. `-` goes by the name that stands for the same everywhere behind the command line.
+fn rule_file() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().map(|path| if path.as_os_str() == "-" { PathBuf::from("/dev/stdin") } else { path })
 }
 
 fn parse_rule(text: &str) -> Result<Rule, String> {
@@ -69,10 +78,16 @@ impl RuleArgs {
                     .into(),
             ));
         }
+        let sets = self.set.iter().filter_map(|set| set.split_once('=')).map(|(_, file)| Path::new(file));
+        for path in self.rules.as_deref().into_iter().chain(sets) {
+            if input::waits_for_a_writer(path) {
+                note(format_args!("waiting for {}: it is a pipe, and is read to its end", path.display()));
+            }
+        }
         // As it was typed: errors name it so.
         let file = Source { file: self.rules.clone(), ..self.source() }.read()?;
         for skipped in &file.skipped {
-            crate::failure::note(format_args!("skipped (bad-line = \"skip\"): {skipped}"));
+            note(format_args!("skipped (bad-line = \"skip\"): {skipped}"));
         }
         Ok(file)
     }

@@ -259,7 +259,8 @@ fn document<T: Serialize>(sessions: Vec<T>) -> Result<String, Failure> {
 
 fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
     let mut sessions = Vec::new();
-    for s in journal.sessions()? {
+    let (readable, odd) = journal.readable()?;
+    for s in readable {
         let state = match (s.is_of_this_boot()?, s.is_open()) {
             (false, _) => "earlier boot",
             (true, false) => "undone",
@@ -279,6 +280,8 @@ fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
     }
     let text = if json {
         document(sessions)?
+    } else if sessions.is_empty() && !odd.is_empty() {
+        "No session of the journal can be read.".to_owned()
     } else if sessions.is_empty() {
         "The journal is empty.".to_owned()
     } else {
@@ -289,7 +292,12 @@ fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
         let heads = ["SESSION", "STARTED", "VERB", "STATE", ">CHANGES", "COMMAND"];
         report::Look::of_stdout().table(&heads, rows).trim_end().to_owned()
     };
-    print(&(text + "\n")).map(|()| Outcome::Fine)
+    print(&(text + "\n"))?;
+    if odd.is_empty() {
+        return Ok(Outcome::Fine);
+    }
+    let said: Vec<String> = odd.iter().map(ToString::to_string).collect();
+    Err(Failure::lacking(anyhow!("not listed: {}", said.join("\nevenkeel: not listed: "))))
 }
 
 /// Lets a session stay that waits for a confirmation.

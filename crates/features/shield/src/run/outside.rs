@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use host::file;
 use rules::{
     check::{Finding, Kind, Weight},
     file::RuleFile,
@@ -9,16 +10,19 @@ use rules::{
 use sys::program::find;
 
 /// What on this machine stands against the file's `[detection]`.
-pub fn outside(file: &RuleFile) -> Vec<Finding> {
-    let config = &file.detection;
+pub fn outside(rules: &RuleFile) -> Vec<Finding> {
+    let config = &rules.detection;
     let mut findings = Vec::new();
     let mut warn = |kind: Kind, what: String, instead: &str| {
         findings.push(Finding { kind, weight: Weight::Warning, line: None, what, instead: instead.to_owned() });
     };
     for (key, path) in [("events", &config.events), ("metrics.file", &config.metrics.file)] {
-        if let Some(path) = path
-            && let Some(why) = no_file(path)
-        {
+        let Some(path) = path else { continue };
+        // Events go into a pipe as well; metrics replace a file.
+        let special = (key == "metrics.file").then(|| file::refuse_special(path).err()).flatten();
+        if let Some(refused) = special {
+            warn(Kind::NoFile, format!("detection.{key}: {refused}"), "`run` refuses it");
+        } else if let Some(why) = no_file(path) {
             warn(
                 Kind::NoFile,
                 format!("cannot write detection.{key} to {}: {why}", path.display()),
@@ -45,4 +49,31 @@ fn no_file(path: &Path) -> Option<&'static str> {
     }
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     (!folder.is_dir()).then_some("its folder does not exist")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_this_machine_lacks_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = |key: &str| {
+            let text = format!("protect = \"192.0.2.1\"\n[detection]\n{key}\n");
+            let rules = rules::file::parse_in(&text, "f", Path::new("")).unwrap();
+            outside(&rules).into_iter().map(|finding| finding.kind).collect::<Vec<_>>()
+        };
+        assert_eq!(told("events = \"/no/such/folder/events\""), [Kind::NoFile]);
+        assert_eq!(told(&format!("metrics.file = {:?}", folder.path())), [Kind::NoFile]);
+        assert_eq!(told("metrics.file = \"/dev/null\""), [Kind::NoFile]);
+        for program in ["/no/such/program", "no-such-program", "/etc/passwd"] {
+            assert_eq!(told(&format!("hook.run = [{program:?}]")), [Kind::NoProgram], "{program}");
+        }
+        let events = folder.path().join("events");
+        let none =
+            ["hook.run = [\"sh\", \"-c\"]", "events = \"here\"", "events = \"/dev/null\"", "baseline.learn = false"];
+        for key in none.map(str::to_owned).into_iter().chain([format!("events = {events:?}")]) {
+            assert_eq!(told(&key), Vec::<Kind>::new(), "{key}");
+        }
+    }
 }

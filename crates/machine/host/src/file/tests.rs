@@ -186,7 +186,7 @@ fn a_log_grows_and_is_not_appended_to_through_somebody_elses_link() {
 
 #[test]
 fn a_device_without_end_is_not_read_to_its_end() {
-    assert!(read_text(Path::new("/dev/zero")).unwrap_err().to_string().contains("MiB"));
+    assert!(read_text(Path::new("/dev/zero")).is_err());
     assert_eq!(read_text(Path::new("/dev/null")).unwrap(), "");
 }
 

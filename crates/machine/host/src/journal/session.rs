@@ -8,7 +8,7 @@ use std::{
     time::{SystemTime, UNIX_EPOCH},
 };
 
-use nix::fcntl::OFlag;
+use nix::{fcntl::OFlag, libc};
 use sys::owner;
 
 use super::{Header, JournalError, Outcome, Record, Writer, file_error};
@@ -80,10 +80,19 @@ impl Session {
     /// Reads a session file. A torn last line is ignored: the change it would have announced was never made. None when
     /// not even the first line is whole.
     pub(super) fn load(path: &Path) -> Result<Option<Self>, JournalError> {
-        let failed = |e| file_error("read", path, e);
+        let odd = |what| JournalError::Odd { path: path.to_path_buf(), what };
+        let failed = |e: io::Error| match e.kind() {
+            _ if e.raw_os_error() == Some(libc::ELOOP) => odd("a symbolic link"),
+            io::ErrorKind::InvalidData => odd("not text"),
+            _ => file_error("read", path, e),
+        };
         let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
         let mut file = fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).map_err(failed)?;
-        owner::trusted(path, &file.metadata().map_err(failed)?)?;
+        let meta = file.metadata().map_err(failed)?;
+        owner::trusted(path, &meta)?;
+        if !meta.is_file() {
+            return Err(odd("no regular file"));
+        }
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(failed)?;
         let whole = text.rfind('\n').map_or("", |end| &text[..end]);

@@ -1,12 +1,12 @@
 //! Set files: one prefix or address a line; what follows `#` or `;` is a comment.
 
 use std::{
-    fmt, fs, io,
+    fmt, io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
     path::{Path, PathBuf},
 };
 
-use model::{Classified, ErrorClass};
+use model::{Classified, ErrorClass, input};
 
 use crate::rule::{Prefix, PrefixSet};
 
@@ -81,7 +81,7 @@ fn list(lines: &[BadLine]) -> String {
 /// # Errors
 /// [`SetError::Read`]; [`SetError::Lines`] for bad lines that are not to be skipped.
 pub fn read_set(path: &Path, on_bad: OnBadLine) -> Result<(PrefixSet, Vec<BadLine>), SetError> {
-    let bytes = fs::read(path).map_err(|source| SetError::Read { path: path.to_owned(), source })?;
+    let bytes = input::read(path).map_err(|source| SetError::Read { path: path.to_owned(), source })?;
     parse_set(&bytes, &path.display().to_string(), on_bad)
 }
 

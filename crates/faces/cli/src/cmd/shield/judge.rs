@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use clap::Args;
 use model::{schema::Document, shield::ChallengeStatus};
 use report::Look;
@@ -24,7 +24,7 @@ use shield::{
 };
 use sys::privilege::{self, Remaining};
 
-use super::RuleArgs;
+use super::{RuleArgs, rule_file};
 use crate::failure::{Failure, Outcome, note, print};
 
 /// Check a file of rules before it does anything.
@@ -33,7 +33,8 @@ use crate::failure::{Failure, Outcome, note, print};
 /// unused set, or a rule that would cut off your ssh session. Exit code 0: nothing, or notes such as two rules that overlap.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// File of rules (TOML).
+    /// File of rules (TOML); `-` reads standard input.
+    #[arg(value_parser = rule_file())]
     file: PathBuf,
     /// Print JSON (schema evenkeel.shield.check/1). Errors are findings of the kind `error`.
     #[arg(long)]
@@ -217,6 +218,12 @@ struct Sums {
 const PIECE: usize = 1 << 16;
 
 pub(super) fn explain(args: &ExplainArgs) -> Result<Outcome, Failure> {
+    let is_standard_input = |path: &Path| path == Path::new("/dev/stdin") || path == Path::new("-");
+    if is_standard_input(&args.capture) && args.rules.rules.as_deref().is_some_and(is_standard_input) {
+        return Err(Failure::usage(anyhow!(
+            "standard input cannot be both the capture and the rules: name a file for one of them"
+        )));
+    }
     let file = args.rules.read()?;
     let mut rules = file.rules;
     let own = session::own_addresses().context("cannot list this machine's addresses").map_err(Failure::lacking)?;

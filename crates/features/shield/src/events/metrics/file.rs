@@ -46,8 +46,10 @@ impl MetricsFile {
     /// Starts the thread. The file is written when there is something to write.
     ///
     /// # Errors
-    /// [`EventError::MetricsThread`].
+    /// [`EventError::MetricsFile`] for a pipe or a device, which cannot be replaced; [`EventError::MetricsThread`].
     pub fn start(path: &Path) -> Result<Self, EventError> {
+        // Whatever else is in the way may have gone when it is written, and is told then.
+        file::refuse_special(path).map_err(|source| EventError::MetricsFile { source })?;
         let shared = Arc::new(Shared::default());
         let ((failed, failures), (end, ended)) = (channel(), channel());
         let (theirs, path) = (Arc::clone(&shared), path.to_owned());
