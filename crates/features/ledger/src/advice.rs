@@ -30,7 +30,8 @@ pub(crate) fn filled(advice: &str, known: Known<'_>) -> String {
         open |= known.is_none() && advice.contains(name);
         known.unwrap_or_else(|| general.to_owned())
     };
-    let listed = known.details.filter(|d| !d.targets.is_empty()).map(|d| named(&d.targets));
+    let asker = flow.map_or_else(String::new, |f| format!(" (last asked by {})", f.source));
+    let listed = known.details.filter(|d| !d.targets.is_empty()).map(|d| named(&d.targets) + &asker);
     let last = || flow.map(|f| format!("{} (last asked by {}; `--details` lists all ports)", f.target(), f.source));
     let words = [
         ("{targets}", of("{targets}", listed.or_else(last), "the port asked for")),
@@ -114,7 +115,10 @@ mod tests {
             ..Details::default()
         };
         let known = Known { causes: &[cause], details: Some(&details), traced: true };
-        assert_eq!(filled("on {targets}", known), "on several ports: UDP 192.0.2.2:53 (20), UDP 192.0.2.2:514 (10)");
+        assert_eq!(
+            filled("on {targets}", known),
+            "on several ports: UDP 192.0.2.2:53 (20), UDP 192.0.2.2:514 (10) (last asked by 192.0.2.1)"
+        );
         assert!(filled("on {targets}", Known { details: None, ..known }).contains("UDP 192.0.2.2:53 (last asked"));
         let known = Cause { reason: "VXLAN_VNI_NOT_FOUND".into(), ..Cause::default() };
         assert!(of_reason(&[known]).is_some_and(|a| a.contains("ip -d link show type vxlan")));

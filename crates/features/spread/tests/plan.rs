@@ -135,6 +135,18 @@ fn both_directions_of_a_queue_go_together() {
     assert_eq!(homes(&h, &p, "eth0"), [0, 0, 1, 1, 2, 2, 3, 3]);
 }
 
+/// A device without interrupts has no core of its own: all cores are not "the others".
+#[test]
+fn a_single_queue_without_an_interrupt_gets_all_cores_and_is_told_so() {
+    let mut h = host(cpus(1, 2, 1));
+    add_nic(&mut h, "ifb0", None, 1, true);
+    h.nics[0].irqs.clear();
+    let p = plan(&h, &Options { nics: vec!["ifb0".into()], ..Options::default() }).unwrap();
+    assert_eq!(mask_of(&p, &Knob::RpsCpus { nic: "ifb0".into(), queue: 0 }), Some(list("0-1")));
+    let row = p.rows.iter().find(|row| row.what == "rx 0 RPS").unwrap();
+    assert!(row.why.contains("all cores"), "{row:?}");
+}
+
 #[test]
 fn a_single_queue_gets_rps_over_the_other_cores_and_no_xps() {
     let mut h = host(cpus(1, 4, 1));
