@@ -176,7 +176,10 @@ SHOWN = {"cost": _cost_table, "bench": _bench_table, "rates": _rates_table}
 def markdown(result):
     """The whole report."""
     about = result["conditions"]
-    versions = ", ".join(f"{name} {version}" for name, version in about["versions"].items())
+    there = {name: version for name, version in about["versions"].items() if version != "absent"}
+    versions = ", ".join(f"{name} {version}" for name, version in there.items())
+    if any(table.get("earlier") for table in result["tables"].values()):
+        versions += "; those of earlier runs are in benches/results"
     text = [
         f"Measured {about['date']} with `{about['command']}` at {about['commit']}: {about['rounds']} interleaved rounds of "
         f"{about['seconds']} s, medians and (lowest-highest); windows with more than 1 % stolen time measured again.",

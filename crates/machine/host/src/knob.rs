@@ -343,12 +343,7 @@ impl Knob {
 
     /// A value within a sentence: `CPU 0`, `CPUs 0-7`, `no CPU`; everything else as it is.
     pub fn told(&self, value: &str) -> String {
-        match self.cpus(value).map(|set| (set.len(), set)) {
-            Some((0, _)) => "no CPU".to_owned(),
-            Some((1, set)) => format!("CPU {set}"),
-            Some((_, set)) => format!("CPUs {set}"),
-            None => value.trim().to_owned(),
-        }
+        self.cpus(value).map_or_else(|| value.trim().to_owned(), |set| set.told())
     }
 
     /// The shell command that sets the knob to `value`. Names may be those of a saved machine, so they are quoted where the

@@ -2,7 +2,10 @@
 
 use std::fmt::Write;
 
-use model::doctor::{CheckRow, Finding, Report, Setting, Verdict};
+use model::{
+    CpuSet,
+    doctor::{CheckRow, Finding, Report, Setting, Verdict},
+};
 
 use crate::{
     Look, Paint,
@@ -111,11 +114,8 @@ fn painted(verdict: Verdict, text: &str) -> String {
 
 /// The comment behind a command. Commands write CPUs as masks: what these mean is said, so that `echo 1` is not taken for CPU 1.
 fn now(setting: &Setting) -> String {
-    let cpus = |list: &str| match list {
-        "none" => "no CPU".to_owned(),
-        one if one.chars().all(|c| c.is_ascii_digit()) => format!("CPU {one}"),
-        several => format!("CPUs {several}"),
-    };
+    // `none` is the empty set.
+    let cpus = |list: &str| CpuSet::parse_list(list).unwrap_or_default().told();
     match setting.cpus {
         true => format!("  # {}; now {}", cpus(&setting.to), cpus(&setting.from)),
         false => format!("  # now {}", setting.from),

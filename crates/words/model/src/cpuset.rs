@@ -99,6 +99,15 @@ impl CpuSet {
         out
     }
 
+    /// The set within a sentence: `CPU 0`, `CPUs 0-7`, `no CPU`.
+    pub fn told(&self) -> String {
+        match self.len() {
+            0 => "no CPU".to_owned(),
+            1 => format!("CPU {self}"),
+            _ => format!("CPUs {self}"),
+        }
+    }
+
     /// Whether the set holds `cpu`.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)

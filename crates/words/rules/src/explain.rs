@@ -109,7 +109,8 @@ pub fn explain(rules: &Rules, path: &Path, now: Now, mut each: impl FnMut(&Expla
     }
 }
 
-/// As [`explain`], of the file `source` that errors call `path`, until `each` breaks; a file that breaks off has a summary of what came before, beside what is wrong with it.
+/// As [`explain`], of the file `source` that errors call `path`, until `each` breaks; a file that breaks off has a summary of what came
+/// before, beside what is wrong with it.
 ///
 /// # Errors
 /// The rules cannot be compiled; the file cannot be read, or holds frames of another link layer.

@@ -19,9 +19,9 @@
  *
  * What a client and an administrator notice:
  * - Host: a cookie lasts 2 minutes (the kernel's). A client whose ACK was lost, or found the listener's queue full, gets in with the
- *   data that it sends next. What this machine forwards passes (rules that challenge are
- *   held in sources mode there); but the listener has to be in the interface's network namespace: what is
- *   sent on to another one by NAT (containers) looks as if it were for this machine, and must not be challenged here. Without timestamps
+ *   data that it sends next. What this machine forwards passes (where it forwards, a challenge works in sources mode); but the listener has
+ *   to be in the interface's network namespace: what is sent on to another one by NAT (containers) looks as if it were for this machine, and
+ *   must not be challenged here. Without timestamps
  *   only the MSS is kept, as with the kernel's cookies. Data in a SYN (TCP Fast Open) is not acknowledged, so that it comes again. Frames
  *   with two tags, and ACKs in fragments, make no connection this way. A SYN's checksum is not looked at. ACKs to a listener without a
  *   right cookie get no RST.

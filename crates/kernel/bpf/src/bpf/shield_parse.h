@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* A frame's bytes to a packet as the rules see it. Nothing is believed: what does not fit into the frame, or contradicts itself, is
- * malformed. The same in Rust: crates/features/shield/src/packet.rs; tests hold the two together. */
+ * malformed. The same in Rust: crates/words/rules/src/packet.rs; tests hold the two together. */
 #pragma once
 
 #include <linux/ip.h>
