@@ -9,8 +9,10 @@ use std::{
 use anyhow::anyhow;
 use model::{
     Classified, ErrorClass,
+    schema::Document,
     visible::{visible, visible_plain},
 };
+use serde::Serialize;
 
 /// A verb that ran to its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -105,6 +107,16 @@ pub(crate) fn cannot_write(error: io::Error) -> Failure {
     Failure::lacking(anyhow::Error::from(error).context(CANNOT_WRITE))
 }
 
+/// A document as text.
+pub(crate) fn json<T: Serialize>(verb: &str, body: T) -> Result<String, Failure> {
+    serde_json::to_string_pretty(&Document::new(verb, 1, body)).map_err(Failure::internal)
+}
+
+/// Prints a document on stdout.
+pub(crate) fn print_json<T: Serialize>(verb: &str, body: T) -> Result<(), Failure> {
+    print(&(json(verb, body)? + "\n"))
+}
+
 /// Writes a whole answer that is a verdict, too: who has gone away no longer hears the words, and the exit code is as it was.
 pub(crate) fn print_verdict(text: &str, outcome: Outcome) -> Result<Outcome, Failure> {
     match print(text) {
@@ -167,6 +179,11 @@ pub(crate) fn note_within(text: impl Display) {
         // Whoever reads a pipe finds it in one line.
         false => note(text),
     }
+}
+
+/// Says a warning on stderr, within the width of a terminal.
+pub(crate) fn caution(text: impl Display) {
+    note_within(format_args!("warning: {text}"));
 }
 
 /// A line on stderr; a message that nobody can hear any more is no reason to stop.

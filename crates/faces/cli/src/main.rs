@@ -8,6 +8,7 @@ mod demo;
 mod failure;
 mod numbers;
 mod periods;
+mod signals;
 
 use std::process::ExitCode;
 

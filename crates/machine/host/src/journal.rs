@@ -3,11 +3,17 @@
 //! A journal is a folder with one file per session, each a list of JSON lines ([`record::Record`]) that is only ever
 //! appended to and synced to the disk before the change it announces is made. So at any moment, also after a crash or a
 //! `kill -9`, the file names every knob that may differ from what it was.
+//!
+//! A verb or a service that changes the machine takes the right to write ([`Journal::lock_for_changes`]), begins a [`Transaction`], puts it on
+//! trial if it is to be confirmed ([`Session::on_trial`]), and makes its plan. [`Moves`] are for what is changed now and then.
 
 mod apply;
 mod guardian;
+mod moves;
 mod record;
 mod session;
+mod transaction;
+mod trial;
 mod undo;
 
 use std::{
@@ -28,8 +34,11 @@ use sys::owner::{self, Distrust};
 
 pub use apply::{Applied, ApplyError};
 pub use guardian::{DropRate, Guardian, Verdict, drops_rose, leave_control_group};
+pub use moves::{MoveError, Moves, MovesUndone};
 pub use record::{Header, Outcome, Record};
 pub use session::{Session, Step};
+pub use transaction::{PutBack, Transaction, TransactionError, needed, settings};
+pub use trial::{Armed, TrialError, stand_guard};
 pub use undo::{StepReport, StepState, UndoOptions, UndoReport};
 
 /// The folder used when neither `--state` nor EVENKEEL_STATE names another one; the journal is its subfolder `journal`.
@@ -158,6 +167,11 @@ impl Journal {
         &self.folder
     }
 
+    /// The state folder that it lies in.
+    pub fn state(&self) -> &Path {
+        self.folder.parent().unwrap_or(&self.folder)
+    }
+
     /// Every session, oldest first. A folder that does not exist holds none.
     pub fn sessions(&self) -> Result<Vec<Session>, JournalError> {
         let (sessions, odd) = self.readable()?;
@@ -232,6 +246,13 @@ impl Journal {
     /// Takes the right to write as soon as nobody else has it; whoever has it for ten seconds is not waited for any longer.
     pub fn lock_waiting(&self) -> Result<Writer, JournalError> {
         self.lock_within(PATIENCE)
+    }
+
+    /// Takes the right to write, for changes to come: a journal that cannot be read could not take them back.
+    pub fn lock_for_changes(&self) -> Result<Writer, JournalError> {
+        let writer = self.lock()?;
+        self.sessions()?;
+        Ok(writer)
     }
 
     fn lock_within(&self, patience: Duration) -> Result<Writer, JournalError> {

@@ -1,5 +1,7 @@
 //! The journal on a model of the machine: apply, undo, crashes, and writers that are not ours.
 
+mod knobs;
+
 use std::{collections::BTreeMap, fs, io::Write};
 
 use host::{
@@ -9,62 +11,7 @@ use host::{
 };
 use proptest::prelude::*;
 
-/// A machine of IRQs whose affinities are texts. It can refuse one IRQ, and die (by error) after so many writes.
-#[derive(Debug, Clone, Default)]
-struct Model {
-    values: BTreeMap<Knob, String>,
-    refuses: Option<Knob>,
-    managed: Option<Knob>,
-}
-
-impl Store for Model {
-    fn read(&mut self, knob: &Knob) -> Result<String, KnobError> {
-        let gone = || KnobError::Gone { knob: knob.clone(), object: "model".into() };
-        self.values.get(knob).cloned().ok_or_else(gone)
-    }
-
-    fn write(&mut self, knob: &Knob, value: &str) -> Result<(), KnobError> {
-        if self.refuses.as_ref() == Some(knob) {
-            let (knob, value, object) = (knob.clone(), value.to_owned(), "model".to_owned());
-            return Err(KnobError::NotAllowed {
-                knob,
-                value,
-                object,
-                source: std::io::ErrorKind::ReadOnlyFilesystem.into(),
-            });
-        }
-        if self.managed.as_ref() == Some(knob) {
-            return Err(KnobError::Managed { knob: knob.clone(), value: value.to_owned() });
-        }
-        if matches!(knob, Knob::Ring { .. }) {
-            // A driver that makes its interrupts anew.
-            self.values
-                .iter_mut()
-                .filter(|(k, _)| matches!(k, Knob::IrqAffinity { .. }))
-                .for_each(|(_, v)| *v = "f".into());
-        }
-        self.values.insert(knob.clone(), value.to_owned());
-        Ok(())
-    }
-}
-
-fn irq(irq: u32) -> Knob {
-    Knob::IrqAffinity { irq }
-}
-
-fn change(knob: Knob, new: &str) -> Change {
-    Change { knob, old: String::new(), new: new.to_owned(), reason: "a test".into() }
-}
-
-fn machine(irqs: u32) -> Model {
-    Model { values: (0..irqs).map(|n| (irq(n), "ff".to_owned())).collect(), ..Model::default() }
-}
-
-fn journal() -> (tempfile::TempDir, Journal) {
-    let folder = tempfile::tempdir().unwrap();
-    let journal = Journal::at(Some(folder.path()));
-    (folder, journal)
-}
+use knobs::{Model, change, irq, journal, machine};
 
 /// Appends a line to the only session file, as a process that then dies would have done.
 fn append(journal: &Journal, line: &str) {

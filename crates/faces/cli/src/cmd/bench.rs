@@ -7,25 +7,21 @@ mod observer;
 mod output;
 mod progress;
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::path::PathBuf;
 
 use ::bench::{
     BenchError,
     run::{self, Keep, RunFile, Test},
 };
-use anyhow::Context;
 use clap::{Args, Subcommand, ValueEnum};
 use host::{Host, Root};
 use model::CpuSet;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sys::privilege::{self, Capability};
 
 use crate::{
     failure::{Failure, Outcome, note, print},
     numbers::number,
+    signals::{end_interrupted, stop_flag},
 };
 
 pub(crate) use output::OutputArgs;
@@ -177,12 +173,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     let new = !path.exists();
     let mut file = RunFile::create(&path)?;
     let outputs = args.output.open()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .context("cannot catch signals")
-            .map_err(Failure::internal)?;
-    }
+    let stop = stop_flag()?;
     let left = steps.iter().filter(|s| !saved.done.contains(&s.id)).count();
     let seconds: f64 = steps.iter().filter(|s| !saved.done.contains(&s.id)).map(|s| s.seconds).sum();
     note(format_args!(
@@ -220,9 +211,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     match result {
         Ok(()) => shown?,
         Err(BenchError::Interrupted) => {
-            note(format_args!("evenkeel: interrupted; {kept}"));
-            // The parent is to see that a signal ended us.
-            signal_hook::low_level::emulate_default_handler(SIGINT).map_err(Failure::internal)?;
+            end_interrupted(kept)?;
             return Ok(Outcome::No);
         }
         Err(e) if nothing => return Err(e.into()),

@@ -1,12 +1,8 @@
 //! `evenkeel demo`: arguments, progress, text, JSON and the page.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use host::{
     Host, Root,
@@ -14,7 +10,6 @@ use host::{
 };
 use indicatif::ProgressBar;
 use model::{CpuSet, run::Stage, schema::Document, units};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sys::privilege::{self, Capability};
 
 use crate::{
@@ -22,6 +17,7 @@ use crate::{
     failure::{Failure, Outcome, note, print},
     numbers::{number, packets_per_second},
     periods::steps_bar,
+    signals::{end_interrupted, stop_flag},
 };
 
 /// What the demo does to the machine needs these.
@@ -101,21 +97,14 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let config = args.validate(&host)?;
     privilege::require_root("demo", &CAPABILITIES)?;
     let page = if args.no_html { None } else { Some(Whole::open(&args.html, PUBLIC)?) };
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .context("cannot catch signals")
-            .map_err(Failure::internal)?;
-    }
+    let stop = stop_flag()?;
     let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let mut progress = Progress::new();
     let run = demo::run(&config, &host, when, &stop, &mut progress)?;
     progress.bar.finish_and_clear();
     let Some(run) = run else {
         drop(page);
-        note("evenkeel: interrupted; everything that the demo had made is gone again");
-        // The parent is to see that a signal ended us.
-        signal_hook::low_level::emulate_default_handler(SIGINT).map_err(Failure::internal)?;
+        end_interrupted("everything that the demo had made is gone again")?;
         return Ok(Outcome::No);
     };
     let text = match args.json {

@@ -14,9 +14,8 @@ use host::{Root, snapshot};
 use model::doctor::Role;
 use report::{Look, Paint, doctor_list, doctor_table, doctor_text};
 
-use super::spread::json;
 use crate::{
-    failure::{Failure, Outcome, note, print, print_verdict},
+    failure::{Failure, Outcome, json, note, print, print_verdict},
     numbers::number,
 };
 

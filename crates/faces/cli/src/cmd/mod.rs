@@ -2,6 +2,7 @@
 
 mod bench;
 mod capture;
+mod changes;
 mod clean;
 mod demo;
 mod doctor;

@@ -2,15 +2,12 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::Ordering,
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use host::{
     Host, Root,
@@ -30,6 +27,7 @@ use crate::{
     demo::describe_machine,
     failure::{Failure, Outcome, note, print},
     numbers::number,
+    signals::stop_flag,
 };
 
 /// Clocks of all CPUs and a program on them; CAP_SYSLOG shows the addresses of functions.
@@ -137,13 +135,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Outcome, Failure> {
 
 /// Samples for a time, or until a signal comes.
 fn record(options: RecorderOptions, duration: Duration) -> Result<Recording, Failure> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .context("cannot catch signals")
-            .map_err(Failure::internal)?;
-    }
+    let stop = stop_flag()?;
     let hz = options.frequency_hz;
     let mut recorder = Recorder::with(options)?;
     let bar = progress(duration, hz);

@@ -1,12 +1,8 @@
 //! `evenkeel profile sweep`: a lab box under rising load.
 
-use std::{
-    path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::{Args, Subcommand, ValueEnum};
 use host::{
     Host, Root,
@@ -15,7 +11,6 @@ use host::{
 use indicatif::ProgressBar;
 use model::{CpuSet, schema::Document, sweep::SCHEMA};
 use profile::sweep::{self, SweepBox, SweepConfig};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sys::privilege::{self, Capability};
 
 use super::profile::ProfileArgs;
@@ -24,6 +19,7 @@ use crate::{
     failure::{Failure, Outcome, note, print},
     numbers::number,
     periods::steps_bar,
+    signals::{end_interrupted, stop_flag},
 };
 
 /// A lab, its generator and the sampling need these.
@@ -149,21 +145,14 @@ impl SweepArgs {
         let config = self.config(&host)?;
         privilege::require_root("profile sweep", &CAPABILITIES)?;
         let page = self.html.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&stop))
-                .context("cannot catch signals")
-                .map_err(Failure::internal)?;
-        }
+        let stop = stop_flag()?;
         let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let mut progress = Progress::new();
         let done = sweep::run(&config, (when, describe_machine(&host)), &stop, &mut progress)?;
         progress.bar.finish_and_clear();
         let Some(sweep) = done else {
             drop(page);
-            note("evenkeel: interrupted; everything that the sweep had made is gone again");
-            // The parent is to see that a signal ended us.
-            signal_hook::low_level::emulate_default_handler(SIGINT).map_err(Failure::internal)?;
+            end_interrupted("everything that the sweep had made is gone again")?;
             return Ok(Outcome::No);
         };
         let text = if self.json {

@@ -1,21 +1,20 @@
 //! `evenkeel spread`: queue interrupts, RPS, XPS and NAPI threads spread over the cores.
 
-pub(super) mod apply;
+mod apply;
 mod members;
 mod show;
 mod status;
-pub(super) mod watch;
+mod watch;
 mod wish;
 
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use host::{Host, Root, snapshot};
-use model::schema::Document;
 use spread::{PlanError, SpreadPlan, plan};
 
 use self::wish::WishArgs;
-use crate::failure::{Failure, Outcome, note_within, print};
+use crate::failure::{Failure, Outcome, caution, print, print_json};
 
 /// Spread the packet work evenly over the cores: plan (default), apply, status, watch, members.
 ///
@@ -99,7 +98,7 @@ fn show_plan(args: &PlanArgs, bare: bool) -> Result<Outcome, Failure> {
 }
 
 /// A saved machine, or this one. Says what is wrong with a copy; refuses a /sys of another network namespace.
-pub(super) fn open_root(path: Option<&Path>) -> Result<Root, Failure> {
+fn open_root(path: Option<&Path>) -> Result<Root, Failure> {
     let Some(path) = path else {
         host::namespace::check()?;
         return Ok(Root::live());
@@ -109,21 +108,6 @@ pub(super) fn open_root(path: Option<&Path>) -> Result<Root, Failure> {
         caution(warning);
     }
     Ok(root)
-}
-
-/// A document as text.
-pub(super) fn json<T: serde::Serialize>(verb: &str, body: T) -> Result<String, Failure> {
-    serde_json::to_string_pretty(&Document::new(verb, 1, body)).map_err(Failure::internal)
-}
-
-/// Prints a document on stdout.
-pub(in crate::cmd) fn print_json<T: serde::Serialize>(verb: &str, body: T) -> Result<(), Failure> {
-    print(&(json(verb, body)? + "\n"))
-}
-
-/// Says a warning on stderr, within the width of a terminal.
-pub(super) fn caution(text: impl std::fmt::Display) {
-    note_within(format_args!("warning: {text}"));
 }
 
 /// Says the plan's warnings on stderr.

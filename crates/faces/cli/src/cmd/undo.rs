@@ -1,21 +1,15 @@
 //! `evenkeel undo` and `evenkeel confirm`: what was changed is taken back, or stays.
 
 use std::{
-    fs,
-    io::{BufRead, BufReader},
+    fs, io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
-    process::{Command, Stdio},
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use host::{
-    Root,
-    file::{PRIVATE, append},
-    journal::{
-        Guardian, Journal, Session, StepState, UndoOptions, UndoReport, Verdict, leave_control_group, short_name,
-    },
+    journal::{Journal, Session, StepState, UndoOptions, UndoReport, Verdict, settings, short_name, stand_guard},
     knob::Live,
 };
 use model::schema::Document;
@@ -243,11 +237,6 @@ fn say_report(lines: &mut Lines, session: &str, report: &UndoReport, dry_run: bo
     }
 }
 
-/// `1 setting`, `2 settings`.
-pub(crate) fn settings(count: usize) -> String {
-    format!("{count} setting{}", if count == 1 { "" } else { "s" })
-}
-
 /// The sessions that were undone, or that there are, as a document.
 fn document<T: Serialize>(sessions: Vec<T>) -> Result<String, Failure> {
     #[derive(Serialize)]
@@ -361,56 +350,12 @@ fn verb(command: &str) -> String {
     words.take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// Starts the guardian of a session, in a process and a terminal session of its own, and waits until it watches.
-pub(crate) fn start_guardian(
-    journal: &Journal,
-    session: &mut Session,
-    seconds: u64,
-    nics: &[String],
-) -> Result<(), Failure> {
-    let state = journal.folder().parent().unwrap_or_else(|| journal.folder());
-    let log = state.join("guardian.log");
-    let log = append(&log, PRIVATE).map_err(Failure::lacking)?;
-    let program = std::env::current_exe().context("cannot find this program's own file").map_err(Failure::internal)?;
-    let mut command = Command::new(program);
-    command.args(["undo", &session.header.session, "--after", &seconds.to_string(), "--state"]).arg(state);
-    for nic in nics {
-        command.args(["--nic", nic]);
-    }
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).current_dir("/");
-    let mut child =
-        command.spawn().context("cannot start the guardian of --commit-confirm").map_err(Failure::internal)?;
-    let mut line = String::new();
-    if let Some(out) = child.stdout.take() {
-        BufReader::new(out).read_line(&mut line).context("cannot hear the guardian").map_err(Failure::internal)?;
-    }
-    let mut words = line.trim().splitn(3, ' ');
-    let deadline = words.next().filter(|&word| word == "armed").and_then(|_| words.next()?.parse().ok());
-    let deadline = deadline.ok_or_else(|| {
-        let log = state.join("guardian.log");
-        Failure::internal(anyhow!("the guardian did not start, so nothing was changed; see {}", log.display()))
-    })?;
-    if let Some(group) = words.next() {
-        note(format_args!(
-            "warning: the guardian cannot leave its control group {group}: whatever ends that group (the end of your login, with \
-             KillUserProcesses=yes) ends the guardian, and the changes then stay"
-        ));
-    }
-    Ok(session.guarded(child.id(), deadline)?)
-}
-
 /// Is the guardian: away from the terminal, until the confirmation, the deadline, or rising drops.
 fn guard(journal: &Journal, session: &str, seconds: u64, nics: Vec<String>) -> Result<Outcome, Failure> {
-    nix::unistd::setsid().context("cannot leave the terminal").map_err(Failure::internal)?;
-    // Before it says that it watches: a session that it cannot read it could not take back.
-    let loaded = journal.session(session)?;
-    let guardian = Guardian::arm(Root::live(), nics, seconds);
-    let stays = leave_control_group().err().map_or(String::new(), |group| format!(" {group}"));
-    print(&format!("armed {}{stays}\n", guardian.deadline_boottime_ms()))?;
     // What it says goes to its log: each line says when.
     let now = || jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z");
     let note = |line: std::fmt::Arguments<'_>| note(format_args!("{} {line}", now()));
-    match guardian.watch(journal, loaded, &mut Live) {
+    match stand_guard(journal, session, seconds, nics, &mut Live, &mut io::stdout())? {
         Verdict::Confirmed => note(format_args!("session {session}: confirmed")),
         Verdict::UndoneAlready => note(format_args!("session {session}: undone already")),
         Verdict::Reverted { reason, report } => {

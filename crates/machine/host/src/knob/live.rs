@@ -133,6 +133,16 @@ pub trait Store {
     fn write(&mut self, knob: &Knob, value: &str) -> Result<(), KnobError>;
 }
 
+impl<S: Store + ?Sized> Store for &mut S {
+    fn read(&mut self, knob: &Knob) -> Result<String, KnobError> {
+        (**self).read(knob)
+    }
+
+    fn write(&mut self, knob: &Knob, value: &str) -> Result<(), KnobError> {
+        (**self).write(knob, value)
+    }
+}
+
 /// The running machine.
 #[derive(Debug, Default)]
 pub struct Live;

@@ -4,12 +4,11 @@ mod shield;
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
 use ::bench::flood::{FloodConfig, FloodCores, FloodWatch, Protection, Rate, kernel_modes, run_flood};
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use host::{
     Host, Root,
@@ -23,7 +22,6 @@ use model::{
     units,
 };
 use report::Look;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sys::privilege::{self, Capability};
 
 use self::shield::SHIELDS;
@@ -33,6 +31,7 @@ use crate::{
     failure::{Failure, Outcome, note, print},
     numbers::number,
     periods::steps_bar,
+    signals::{end_interrupted, stop_flag},
 };
 
 /// A lab, its programs and pinned threads need these.
@@ -171,12 +170,7 @@ pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
     privilege::require_root("bench flood", &CAPABILITIES)?;
     let saved = args.save.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
     let page = args.html.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .context("cannot catch signals")
-            .map_err(Failure::internal)?;
-    }
+    let stop = stop_flag()?;
     let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let mut progress = Progress { bar: steps_bar() };
     let done = run_flood(&config, &chosen, (when, describe_machine(&host)), &stop, &mut progress);
@@ -188,9 +182,7 @@ pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
     }
     let outcome = args.print(&run, page)?;
     if run.partial {
-        note("evenkeel: interrupted; everything that the bench had made is gone again");
-        // The parent is to see that a signal ended us.
-        signal_hook::low_level::emulate_default_handler(SIGINT).map_err(Failure::internal)?;
+        end_interrupted("everything that the bench had made is gone again")?;
     }
     Ok(outcome)
 }

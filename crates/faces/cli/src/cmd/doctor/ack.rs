@@ -12,10 +12,7 @@ use model::doctor::{Finding, Verdict};
 use serde::Serialize;
 
 use super::{DoctorArgs, with_end};
-use crate::{
-    cmd::spread::json,
-    failure::{Failure, Outcome, note, print},
-};
+use crate::failure::{Failure, Outcome, json, note, print};
 
 /// The word that takes all acknowledgements back.
 const NONE: &str = "none";
@@ -30,8 +27,7 @@ struct Done {
 
 /// The file of this machine's acknowledgements.
 pub(super) fn file(state: Option<&Path>) -> PathBuf {
-    let journal = Journal::at(state);
-    ack::path(journal.folder().parent().unwrap_or(journal.folder()))
+    ack::path(Journal::at(state).state())
 }
 
 /// What was acknowledged here; a damaged file is said and counts as none.

@@ -17,8 +17,7 @@ use report::{Look, compare_text, nodes_text};
 
 use super::with_end;
 use crate::{
-    cmd::spread::json,
-    failure::{Failure, Outcome, note_within, print_verdict},
+    failure::{Failure, Outcome, json, note_within, print_verdict},
     numbers::number,
 };
 

@@ -1,25 +1,21 @@
 //! `evenkeel spread apply`.
 
-use std::{
-    path::PathBuf,
-    sync::atomic::{AtomicBool, Ordering},
-};
+use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Args;
 use host::{
-    Host, Root,
-    journal::{Applied, ApplyError, Journal, Session, UndoOptions, Writer, short_name},
-    knob::{Change, Knob, Live, Store},
+    Host,
+    journal::{Journal, needed},
 };
 use serde::Serialize;
-use spread::{Options, SpreadPlan, plan};
-use sys::privilege::{self, Capability};
+use spread::{SpreadPlan, plan};
+use sys::privilege;
 
-use super::{caution, json, open_root, print_json, show, warn, watch::stop_flag, wish::WishArgs};
+use super::{open_root, show, warn, wish::WishArgs};
 use crate::{
-    cmd::undo::{settings, start_guardian},
-    failure::{Failure, Lines, Outcome, note, print},
+    cmd::changes::{Made, Terms},
+    failure::{Failure, Lines, Outcome, json, print, print_json},
     numbers::number,
 };
 
@@ -48,9 +44,8 @@ pub(crate) struct ApplyArgs {
 /// What was done.
 #[derive(Debug, Serialize)]
 struct Report {
-    session: Option<String>,
-    written: u32,
-    already: u32,
+    #[serde(flatten)]
+    made: Made,
     #[serde(flatten)]
     plan: SpreadPlan,
 }
@@ -74,7 +69,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
         return Ok(Outcome::Fine);
     }
     if !planned.plan.changes.is_empty() {
-        privilege::require_root("spread apply", needed(&planned))?;
+        privilege::require_root("spread apply", needed(&planned.plan.changes))?;
     }
     warn(&planned);
     // From here on a reader that has gone away changes nothing: what was asked for is done.
@@ -82,148 +77,21 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
     if !args.json && !planned.rows.is_empty() {
         lines.say(format_args!("{}\n", show::text(&planned, false).trim_end()));
     }
-    if planned.plan.changes.is_empty() {
-        report(args, &mut lines, Report { session: None, written: 0, already: 0, plan: planned })?;
-        return lines.end(false, Outcome::Fine);
-    }
-    let journal = Journal::at(args.state.as_deref());
-    let writer = journal.lock()?;
-    // A journal that cannot be read could not take back what is done now.
-    journal.sessions()?;
-    let command: Vec<String> = std::env::args().collect();
-    let mut session = Session::begin(&writer, &command.join(" "))?;
-    if let Some(seconds) = args.commit_confirm {
-        start_guardian(&journal, &mut session, seconds, &nics_of(&planned))?;
-    }
-    let stop = stop_flag()?;
-    let applied = make(&writer, &mut session, &root, &options, &planned, &stop)?;
-    for (change, read_back) in &applied.rounded {
-        let (asked, is) = (change.knob.told(&change.new), change.knob.told(read_back));
-        caution(format_args!("{}: {asked} was written, and it reads {is}", change.knob));
-    }
-    if let Some((_, why)) = applied.refused.first() {
-        let left: Vec<String> = applied.refused.iter().map(|(change, _)| change.knob.to_string()).collect();
-        caution(format_args!("{} stay as they were ({}): {why}", left.len(), left.join(", ")));
-    }
-    let name = session.header.session.clone();
-    let done = Report { session: Some(name), written: applied.written, already: applied.idle, plan: planned };
-    report(args, &mut lines, done)?;
-    if let Some(seconds) = args.commit_confirm {
-        note(format_args!(
-            "It is taken back in {seconds} s, or when drops rise, unless you run: evenkeel confirm{}",
-            state_flag(args)
-        ));
-    }
-    lines.end(true, Outcome::Fine)
-}
-
-/// The affinity of another's thread takes CAP_SYS_NICE; nothing else does.
-fn needed(planned: &SpreadPlan) -> &'static [Capability] {
-    let of_threads = |c: &Change| matches!(c.knob, Knob::NapiThreaded { .. } | Knob::NapiThreadAffinity { .. });
-    if planned.plan.changes.iter().any(of_threads) {
-        &[Capability::CAP_NET_ADMIN, Capability::CAP_SYS_NICE]
+    let terms = Terms { state: args.state.as_deref(), commit_confirm: args.commit_confirm };
+    let made = if planned.plan.changes.is_empty() {
+        Made::default()
     } else {
-        &[Capability::CAP_NET_ADMIN]
-    }
-}
-
-/// Applies the plan: the settings of the devices first, then, from a new look at the machine, all the others. For some
-/// drivers reset their queues for the former, and NAPI threads exist only once they are switched on.
-fn make(
-    writer: &Writer,
-    session: &mut Session,
-    root: &Root,
-    options: &Options,
-    planned: &SpreadPlan,
-    stop: &AtomicBool,
-) -> Result<Applied, Failure> {
-    let (device, mut others): (Vec<Change>, Vec<Change>) =
-        planned.plan.changes.iter().cloned().partition(|c| c.knob.resets_queues());
-    let mut applied = step_by_step(writer, session, &device, Session::apply, stop)?;
-    if applied.written > 0 {
-        let again = Host::read(root).map_err(Failure::from).and_then(|host| Ok(plan(&host, options)?));
-        match again {
-            Ok(again) => others = with_first_values(again.plan.changes, &others),
-            Err(failure) => return Err(failure.after(&back(writer, session))),
-        }
-    }
-    let how = if applied.written > 0 { Session::apply_after_reset } else { Session::apply };
-    applied.add(step_by_step(writer, session, &others, how, stop)?);
-    Ok(applied)
-}
-
-/// The changes that are left, with the values from before the device was set: what undo is to put back is not what the
-/// driver has made of them since. A setting that was as planned then, and is not now, had the planned value. For what no driver
-/// resets, what is there now counts.
-pub(crate) fn with_first_values(left: Vec<Change>, first: &[Change]) -> Vec<Change> {
-    let first_value = |c: &Change| {
-        let old = first.iter().find(|f| f.knob == c.knob).map_or(&c.new, |f| &f.old);
-        match c.knob {
-            Knob::IrqAffinity { .. } if c.knob.cpus(old).is_none_or(|cpus| cpus.is_empty()) => String::new(),
-            Knob::IrqAffinity { .. } | Knob::XpsCpus { .. } | Knob::RpsCpus { .. } | Knob::RpsFlowCnt { .. } => {
-                old.clone()
-            }
-            _ => String::new(),
-        }
+        let writer = Journal::at(terms.state).lock_for_changes()?;
+        let nics = planned.rows.iter().map(|r| r.nic.clone()).collect();
+        terms.make(&writer, nics, &planned.plan.changes, || Ok(plan(&Host::read(&root)?, &options)?.plan.changes))?
     };
-    let left = left.into_iter().filter(|c| !c.knob.resets_queues());
-    left.map(|c| Change { old: first_value(&c), ..c }).collect()
-}
-
-/// A way to make changes.
-pub(crate) type Apply = fn(&mut Session, &Writer, &mut dyn Store, &[Change]) -> Result<Applied, ApplyError>;
-
-/// Makes the changes one by one; a signal that asks the program to end takes all of the session back.
-pub(crate) fn step_by_step(
-    writer: &Writer,
-    session: &mut Session,
-    changes: &[Change],
-    how: Apply,
-    stop: &AtomicBool,
-) -> Result<Applied, Failure> {
-    let mut applied = Applied::default();
-    for change in changes {
-        if stop.load(Ordering::Relaxed) {
-            return Err(Failure::lacking(anyhow!("interrupted")).after(&back(writer, session)));
-        }
-        applied.add(how(session, writer, &mut Live, std::slice::from_ref(change))?);
+    let done = made.is_some();
+    match args.json {
+        true => lines.say(json("spread.apply", Report { made, plan: planned })?),
+        false => terms.say(&mut lines, &made, "Nothing to change: all is as planned."),
     }
-    Ok(applied)
-}
-
-/// Takes the session back and says how that went.
-pub(crate) fn back(writer: &Writer, session: &mut Session) -> String {
-    let report = session.undo(writer, &mut Live, UndoOptions::default());
-    match report.is_complete() {
-        true => {
-            let were = if report.restored() == 1 { "was" } else { "were" };
-            format!("Nothing stays changed: {} {were} put back", settings(report.restored()))
-        }
-        false => format!("Not all could be put back; run evenkeel undo {}", short_name(&session.header.session)),
+    if done {
+        terms.say_trial();
     }
-}
-
-fn nics_of(planned: &SpreadPlan) -> Vec<String> {
-    let mut nics: Vec<String> = planned.rows.iter().map(|r| r.nic.clone()).collect();
-    nics.sort();
-    nics.dedup();
-    nics
-}
-
-fn state_flag(args: &ApplyArgs) -> String {
-    args.state.as_ref().map_or_else(String::new, |s| format!(" --state {}", s.display()))
-}
-
-fn report(args: &ApplyArgs, lines: &mut Lines, done: Report) -> Result<(), Failure> {
-    match &done.session {
-        _ if args.json => lines.say(json("spread.apply", done)?),
-        None => lines.say("Nothing to change: all is as planned."),
-        Some(session) => lines.say(format_args!(
-            "{} written and read back. Take it back: evenkeel undo {}{}",
-            settings(done.written as usize),
-            short_name(session),
-            state_flag(args)
-        )),
-    }
-    Ok(())
+    lines.end(done, Outcome::Fine)
 }

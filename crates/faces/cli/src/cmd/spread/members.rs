@@ -9,8 +9,8 @@ use report::Look;
 use serde::Serialize;
 use spread::PlanError;
 
-use super::{open_root, print_json};
-use crate::failure::{Failure, Outcome, print};
+use super::open_root;
+use crate::failure::{Failure, Outcome, print, print_json};
 
 /// Arguments of `spread members`.
 #[derive(Debug, Args)]

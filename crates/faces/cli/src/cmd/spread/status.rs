@@ -12,8 +12,8 @@ use spread::{
     status::{StatusRow, status},
 };
 
-use super::{caution, json, open_root};
-use crate::failure::{Failure, Outcome, print_verdict};
+use super::open_root;
+use crate::failure::{Failure, Outcome, caution, json, print_verdict};
 
 /// Arguments of `spread status`.
 #[derive(Debug, Args)]

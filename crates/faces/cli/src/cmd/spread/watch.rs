@@ -1,22 +1,18 @@
 //! `evenkeel spread watch`.
 
 use std::{
-    collections::BTreeSet,
     path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use host::{
     Host,
-    journal::{ApplyError, Journal, Session, UndoOptions},
-    knob::{Change, Knob, KnobError, Live},
+    journal::{Journal, Moves},
+    knob::{Change, Live},
 };
 use model::{CpuSet, schema::Document, units};
 use report::Look;
@@ -31,10 +27,12 @@ use sys::{
     privilege::{self, Capability},
 };
 
-use super::{caution, open_root, status::seconds};
+use super::{open_root, status::seconds};
 use crate::{
-    failure::{Failure, Outcome, note, print},
+    cmd::changes::command_line,
+    failure::{Failure, Outcome, caution, note, print},
     numbers::number,
+    signals::stop_flag,
 };
 
 /// Arguments of `spread watch`.
@@ -88,12 +86,9 @@ struct Report<'a> {
     decision: &'a Decision,
 }
 
-/// The moves of this watch, so that they can be taken back.
-struct Mover<'a> {
-    journal: &'a Journal,
-    command: String,
-    sessions: Vec<String>,
-    refused: BTreeSet<Knob>,
+/// The moves of this watch, and what becomes of them at its end.
+struct Mover {
+    moves: Moves<Live>,
     keep: bool,
 }
 
@@ -117,14 +112,8 @@ pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
     }
     let stop = stop_flag()?;
     let _promiscuous = hold_promiscuous(args)?;
-    let journal = Journal::at(args.state.as_deref());
-    let mut mover = Mover {
-        journal: &journal,
-        command: std::env::args().collect::<Vec<_>>().join(" "),
-        sessions: Vec::new(),
-        refused: BTreeSet::new(),
-        keep: args.keep,
-    };
+    let moves = Moves::new(Journal::at(args.state.as_deref()), Live, command_line());
+    let mut mover = Mover { moves, keep: args.keep };
     let mut meter = Meter::start(host, allowed, args.ifaces.clone())?;
     let watched = watch(args, &mut meter, &mut mover, &stop);
     let restored = mover.end();
@@ -134,7 +123,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
     }
 }
 
-fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover<'_>, stop: &AtomicBool) -> Result<(), Failure> {
+fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover, stop: &AtomicBool) -> Result<(), Failure> {
     let settings =
         Settings { threshold_percent: f64::from(args.threshold), patience: args.patience, ..Settings::default() };
     let mut state = State::default();
@@ -148,7 +137,7 @@ fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover<'_>, stop: &Atom
         }
         let mut sample = meter.sample()?;
         for work in &mut sample.work {
-            if work.knob.as_ref().is_some_and(|k| mover.refused.contains(k)) {
+            if work.knob.as_ref().is_some_and(|k| mover.moves.is_refused(k)) {
                 work.knob = None;
             }
         }
@@ -189,61 +178,30 @@ fn said(decision: &Decision, host: &Host) -> String {
     notes.chain(decision.moves.iter().map(|m| format!("{} -> CPU {}: {}\n", m.name, m.to, m.reason))).collect()
 }
 
-impl Mover<'_> {
-    /// Makes a move in a session of its own, so that one that is refused takes back nothing else. Whether it was made.
+impl Mover {
+    /// Makes a move, or says why it is refused. Whether it was made.
     fn make(&mut self, wanted: &Move) -> Result<bool, Failure> {
         let new = wanted.knob.cpus_value(&CpuSet::single(wanted.to));
         let change = Change { knob: wanted.knob.clone(), old: String::new(), new, reason: wanted.reason.clone() };
-        let writer = self.journal.lock_waiting()?;
-        let mut session = Session::begin(&writer, &self.command)?;
-        self.sessions.push(session.header.session.clone());
-        let refused = match session.apply(&writer, &mut Live, &[change]) {
-            Ok(applied) => applied.refused.into_iter().next().map(|(_, why)| why),
-            Err(ApplyError::Undone { source, .. }) if matches!(*source, KnobError::Gone { .. }) => {
-                Some(source.to_string())
-            }
-            Err(error) => return Err(error.into()),
-        };
-        if let Some(why) = &refused {
-            caution(why);
-            self.refused.insert(wanted.knob.clone());
-        }
+        let refused = self.moves.make(change)?;
+        refused.iter().for_each(caution);
         Ok(refused.is_none())
     }
 
     /// Takes the moves back, or leaves them as they are if they are to be kept; a second call does nothing.
     fn end(&mut self) -> Result<(), Failure> {
-        let sessions = std::mem::take(&mut self.sessions);
-        if sessions.is_empty() {
-            return Ok(());
-        }
         if self.keep {
-            let moves = match sessions.len() {
+            let moves = match self.moves.keep() {
+                0 => return Ok(()),
                 1 => "1 move stays; take it back".to_owned(),
                 many => format!("{many} moves stay; take them back"),
             };
             note(format_args!("{moves}: evenkeel undo --all"));
             return Ok(());
         }
-        let writer = self.journal.lock_waiting()?;
-        // Our own sessions, last first; one that cannot be taken back does not keep the others.
-        let options = UndoOptions { in_order: true, ..UndoOptions::default() };
-        let mut left = Vec::new();
-        for name in sessions.into_iter().rev() {
-            let report = match self.journal.session(&name) {
-                Ok(mut session) => session.undo(&writer, &mut Live, options),
-                Err(error) => {
-                    left.push(error.to_string());
-                    continue;
-                }
-            };
-            report.steps.iter().for_each(note);
-            left.extend(report.unrecorded.clone());
-            if !report.is_complete() {
-                left.push(format!("session {name} still stands"));
-            }
-        }
-        match left.as_slice() {
+        let undone = self.moves.take_back()?;
+        undone.steps.iter().for_each(note);
+        match undone.left.as_slice() {
             [] => Ok(()),
             [first, ..] => Err(Failure::lacking(anyhow!(
                 "not every move was taken back, or not noted as such ({first}); see `evenkeel undo --list`"
@@ -253,7 +211,7 @@ impl Mover<'_> {
 }
 
 /// A panic, too, takes the moves back.
-impl Drop for Mover<'_> {
+impl Drop for Mover {
     fn drop(&mut self) {
         if let Err(failure) = self.end() {
             failure.report();
@@ -283,17 +241,6 @@ fn table(sample: &Sample) -> String {
         return format!("{cores}\nNo packet work was seen.\n");
     }
     format!("{cores}\n{}", look.table(&["WORK", ">RUNS ON", ">WRITTEN", ">% OF A CORE", ">PACKETS", ">EACH"], work))
-}
-
-/// Set when the process is told to stop.
-pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .context("cannot catch signals")
-            .map_err(Failure::internal)?;
-    }
-    Ok(stop)
 }
 
 /// Sleeps for an interval; false when told to stop.

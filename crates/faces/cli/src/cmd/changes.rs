@@ -1,0 +1,130 @@
+//! Changes of the machine that a verb makes at once: what `spread apply` and `doctor --fix` say about them alike.
+
+use std::{path::Path, process::Command};
+
+use anyhow::Context;
+use host::{
+    journal::{Applied, Session, Transaction, TransactionError, Writer, settings, short_name},
+    knob::{Change, Live},
+};
+use serde::Serialize;
+
+use crate::{
+    failure::{Failure, Lines, caution, note},
+    signals::stop_flag,
+};
+
+/// The command line as it was typed.
+pub(crate) fn command_line() -> String {
+    std::env::args().collect::<Vec<_>>().join(" ")
+}
+
+/// What was done, in the JSON of both verbs.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Made {
+    session: Option<String>,
+    written: u32,
+    already: u32,
+}
+
+impl Made {
+    /// Whether there was anything to make.
+    pub(crate) fn is_some(&self) -> bool {
+        self.session.is_some()
+    }
+}
+
+/// Where the journal is, and whether the changes are on trial.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms<'a> {
+    /// The state folder, if one was named.
+    pub(crate) state: Option<&'a Path>,
+    /// Seconds until the changes are taken back, unless they are confirmed.
+    pub(crate) commit_confirm: Option<u64>,
+}
+
+impl Terms<'_> {
+    /// Makes the changes, on trial if they are to be: the guardian watches the drops of `nics`.
+    pub(crate) fn make(
+        &self,
+        writer: &Writer,
+        nics: Vec<String>,
+        changes: &[Change],
+        replan: impl FnOnce() -> Result<Vec<Change>, Failure>,
+    ) -> Result<Made, Failure> {
+        let mut transaction = Transaction::begin(writer, &command_line())?;
+        if let Some(seconds) = self.commit_confirm {
+            put_on_trial(writer, &mut transaction.session, seconds, nics)?;
+        }
+        let stop = stop_flag()?;
+        let applied = transaction.make(&mut Live, changes, &stop, replan).map_err(|error| match error {
+            TransactionError::Apply(error) => error.into(),
+            TransactionError::Stopped(back) => {
+                Failure::lacking(anyhow::anyhow!("interrupted")).after(&back.to_string())
+            }
+            TransactionError::Replan(failure, back) => failure.after(&back.to_string()),
+        })?;
+        warn(&applied);
+        let session = Some(transaction.session.header.session);
+        Ok(Made { session, written: applied.written, already: applied.idle })
+    }
+
+    /// Says how what was made is taken back; `nothing` where nothing was to be made.
+    pub(crate) fn say(&self, lines: &mut Lines, made: &Made, nothing: &str) {
+        match &made.session {
+            None => lines.say(nothing),
+            Some(session) => lines.say(format_args!(
+                "{} written and read back. Take it back: evenkeel undo {}{}",
+                settings(made.written as usize),
+                short_name(session),
+                self.state_flag()
+            )),
+        }
+    }
+
+    /// Says on stderr until when what was made is to be confirmed, if it is.
+    pub(crate) fn say_trial(&self) {
+        if let Some(seconds) = self.commit_confirm {
+            note(format_args!(
+                "It is taken back in {seconds} s, or when drops rise, unless you run: evenkeel confirm{}",
+                self.state_flag()
+            ));
+        }
+    }
+
+    fn state_flag(&self) -> String {
+        self.state.map_or_else(String::new, |s| format!(" --state {}", s.display()))
+    }
+}
+
+/// Starts the guardian: this program as `undo SESSION --after SECONDS`.
+fn put_on_trial(writer: &Writer, session: &mut Session, seconds: u64, mut nics: Vec<String>) -> Result<(), Failure> {
+    let program = std::env::current_exe().context("cannot find this program's own file").map_err(Failure::internal)?;
+    let mut guardian = Command::new(program);
+    let journal = writer.journal();
+    guardian.args(["undo", &session.header.session, "--after", &seconds.to_string(), "--state"]).arg(journal.state());
+    nics.sort();
+    nics.dedup();
+    for nic in &nics {
+        guardian.args(["--nic", nic]);
+    }
+    if let Some(group) = session.on_trial(journal, guardian)?.stays_in_group {
+        note(format_args!(
+            "warning: the guardian cannot leave its control group {group}: whatever ends that group (the end of your login, with \
+             KillUserProcesses=yes) ends the guardian, and the changes then stay"
+        ));
+    }
+    Ok(())
+}
+
+/// Says what reads otherwise than it was written, and what cannot be set.
+fn warn(applied: &Applied) {
+    for (change, read_back) in &applied.rounded {
+        let (asked, is) = (change.knob.told(&change.new), change.knob.told(read_back));
+        caution(format_args!("{}: {asked} was written, and it reads {is}", change.knob));
+    }
+    if let Some((_, why)) = applied.refused.first() {
+        let left: Vec<String> = applied.refused.iter().map(|(change, _)| change.knob.to_string()).collect();
+        caution(format_args!("{} stay as they were ({}): {why}", left.len(), left.join(", ")));
+    }
+}

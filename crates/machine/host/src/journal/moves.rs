@@ -1,0 +1,124 @@
+//! Changes that come one at a time over a long while, and go together.
+
+use std::collections::BTreeSet;
+
+use model::{Classified, ErrorClass};
+
+use super::{ApplyError, Journal, JournalError, Session, StepReport, UndoOptions};
+use crate::knob::{Change, Knob, KnobError, Store};
+
+/// The moves of one watch, so that they can be taken back. When the value is dropped, those are that were neither kept nor taken back.
+#[derive(Debug)]
+pub struct Moves<S: Store> {
+    journal: Journal,
+    store: S,
+    command: String,
+    sessions: Vec<String>,
+    refused: BTreeSet<Knob>,
+}
+
+/// A move that could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum MoveError {
+    /// The journal cannot be written.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The change failed.
+    #[error(transparent)]
+    Apply(#[from] ApplyError),
+}
+
+impl Classified for MoveError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Journal(e) => e.class(),
+            Self::Apply(e) => e.class(),
+        }
+    }
+}
+
+/// What taking the moves back did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct MovesUndone {
+    /// Each step, the last move first.
+    pub steps: Vec<StepReport>,
+    /// What still stands, or was not noted as taken back, in words.
+    pub left: Vec<String>,
+}
+
+impl<S: Store> Moves<S> {
+    /// None yet; `command` is what each will be said to be made by.
+    pub fn new(journal: Journal, store: S, command: String) -> Self {
+        Self { journal, store, command, sessions: Vec::new(), refused: BTreeSet::new() }
+    }
+
+    /// Whether a move of this was refused once.
+    pub fn is_refused(&self, knob: &Knob) -> bool {
+        self.refused.contains(knob)
+    }
+
+    /// Makes a move in a session of its own, so that one that is refused takes back nothing else. Says why it was refused.
+    ///
+    /// # Errors
+    /// The journal cannot be written, or the change failed otherwise.
+    pub fn make(&mut self, change: Change) -> Result<Option<String>, MoveError> {
+        let writer = self.journal.lock_waiting()?;
+        let mut session = Session::begin(&writer, &self.command)?;
+        self.sessions.push(session.header.session.clone());
+        let knob = change.knob.clone();
+        let refused = match session.apply(&writer, &mut self.store, &[change]) {
+            Ok(applied) => applied.refused.into_iter().next().map(|(_, why)| why),
+            Err(ApplyError::Undone { source, .. }) if matches!(*source, KnobError::Gone { .. }) => {
+                Some(source.to_string())
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if refused.is_some() {
+            self.refused.insert(knob);
+        }
+        Ok(refused)
+    }
+
+    /// Lets the moves stay; says how many.
+    pub fn keep(&mut self) -> usize {
+        std::mem::take(&mut self.sessions).len()
+    }
+
+    /// Takes the moves back, last first; one that cannot be taken back does not keep the others. A second call does nothing.
+    ///
+    /// # Errors
+    /// The right to write to the journal cannot be had.
+    pub fn take_back(&mut self) -> Result<MovesUndone, JournalError> {
+        let sessions = std::mem::take(&mut self.sessions);
+        let mut undone = MovesUndone::default();
+        if sessions.is_empty() {
+            return Ok(undone);
+        }
+        let writer = self.journal.lock_waiting()?;
+        let options = UndoOptions { in_order: true, ..UndoOptions::default() };
+        for name in sessions.into_iter().rev() {
+            let report = match self.journal.session(&name) {
+                Ok(mut session) => session.undo(&writer, &mut self.store, options),
+                Err(error) => {
+                    undone.left.push(error.to_string());
+                    continue;
+                }
+            };
+            let complete = report.is_complete();
+            undone.steps.extend(report.steps);
+            undone.left.extend(report.unrecorded);
+            if !complete {
+                undone.left.push(format!("session {name} still stands"));
+            }
+        }
+        Ok(undone)
+    }
+}
+
+/// A panic, too, takes the moves back.
+impl<S: Store> Drop for Moves<S> {
+    fn drop(&mut self) {
+        // Nobody hears it here; `undo --list` shows what still stands.
+        let _ = self.take_back();
+    }
+}
