@@ -15,7 +15,7 @@ use model::{
     shield::{Fail, Totals},
     shield_event::{Happened, ShieldEvent},
 };
-use shield::run::{Asked, Guard, Places, Settings, Source};
+use shield::run::{Asked, Control, Places, Settings, Source, Xdp, xdp};
 
 const TARGET: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// How long anything may take before the test has failed.
@@ -83,7 +83,7 @@ impl Bed {
         };
         let (places, file) = (settings.places.clone(), settings.source.read().unwrap());
         happens();
-        Tended { guard: Some(Guard::start(settings, file).unwrap()), places }
+        Tended { guard: Some(xdp::start(settings, file).unwrap()), places }
     }
 
     /// And waits until a program waits.
@@ -121,12 +121,12 @@ impl Bed {
 
 /// A shield that goes when the test does, whatever becomes of it.
 struct Tended {
-    guard: Option<Guard>,
+    guard: Option<Control<Xdp>>,
     places: Places,
 }
 
 impl Tended {
-    fn guard(&mut self) -> &mut Guard {
+    fn guard(&mut self) -> &mut Control<Xdp> {
         self.guard.as_mut().unwrap()
     }
 }
@@ -148,7 +148,7 @@ fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port:
         let mut tended = bed.start_prepared();
         let over = AtomicBool::new(false);
         let (shared, guard) = (ShieldShared::open(&Places::of(&far).pins).unwrap(), tended.guard());
-        let first = guard.link().program_id();
+        let first = guard.status().program_id;
         let passed = || {
             let totals = shared.counts().totals;
             (totals.passed, totals.dropped)
@@ -180,7 +180,7 @@ fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port:
             }
             let held = Instant::now();
             assert!(events.iter().any(|e| matches!(e.what, Happened::Mitigating { shadow: false, .. })), "{events:#?}");
-            let filled = guard.link().program_id();
+            let filled = guard.status().program_id;
             assert_ne!(filled, first);
             assert!(!guard.is_prepared(), "the program that waited has the rules");
             // The one that was made for these rules follows, and the next one waits.
@@ -189,7 +189,7 @@ fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port:
                 thread::sleep(every);
                 guard.look().unwrap();
             }
-            assert_ne!(guard.link().program_id(), filled);
+            assert_ne!(guard.status().program_id, filled);
             let before = passed();
             while passed().1 < before.1 + 1000 {
                 assert!(start.elapsed() < PATIENCE, "nothing is dropped any more");
@@ -252,13 +252,13 @@ fn a_million_prefixes_are_reloaded_under_a_flood() {
         let mut tended = bed.start();
         let shared = ShieldShared::open(&Places::of(&far).pins).unwrap();
         let guard = tended.guard();
-        let count = |guard: &Guard| -> ([u64; 2], Totals, u64) {
+        let count = |guard: &Control<Xdp>| -> ([u64; 2], Totals, u64) {
             let counts = shared.counts();
             let of = |name: &str| guard.memory().counters.count(name, &counts.rules).unwrap().packets;
             (["bad", "good"].map(of), counts.totals, received())
         };
         let before = count(guard);
-        let mut programs = vec![guard.link().program_id()];
+        let mut programs = vec![guard.status().program_id];
         thread::scope(|scope| {
             let sending = scope.spawn(|| sender.run());
             while !sending.is_finished() {
@@ -267,7 +267,7 @@ fn a_million_prefixes_are_reloaded_under_a_flood() {
                 let under_way = !sender.counts().done;
                 guard.reload(&Asked::default()).unwrap();
                 if under_way {
-                    programs.push(guard.link().program_id());
+                    programs.push(guard.status().program_id);
                 }
             }
             sending.join().unwrap().unwrap();
@@ -299,7 +299,8 @@ fn rules_that_change_while_the_shield_starts_hold_as_they_were_read() {
     let path = bed.folder.path().join("rules.toml");
     let work = || {
         let mut tended = bed.start_after(|| fs::write(&path, "default = \"drop\"\n").unwrap());
-        let names = |guard: &Guard| guard.memory().rules.iter().map(|rule| rule.name.clone()).collect::<Vec<_>>();
+        let names =
+            |guard: &Control<Xdp>| guard.memory().rules.iter().map(|rule| rule.name.clone()).collect::<Vec<_>>();
         let held = names(tended.guard());
         assert!(["bad", "good"].iter().all(|name| held.iter().any(|held| held == name)), "{held:?}");
         assert_eq!(tended.guard().memory().default, "pass");

@@ -14,49 +14,43 @@ mod checksum;
 mod counts;
 mod engine;
 mod known;
-mod making;
 mod sending;
 
 use std::{
     sync::{
-        Arc, RwLock,
+        Arc, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, RecvTimeoutError},
     },
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
-use bpf::shield::StackHold;
-use jiff::Timestamp;
-use model::shield::{Fail, ShieldStatus, Totals};
+use bpf::shield::{ShieldCounts, StackHold, WatchConfig};
+use model::shield::{Fail, Totals};
 use rules::{
-    Rule,
-    compile::{Cache, Counters, Now},
+    compile::{self, Cache, Counters},
     file::RuleFile,
 };
 
 use self::{
     carrier::{Carrier, broke_off},
     counts::{Counts, Sums},
-    engine::{Engine, Memory},
-    making::Making,
+    engine::{Engine, State},
 };
-use super::{Pair, Sides, Way, bring_up, check, is_free};
+use super::{Way, is_free};
 use crate::{
     error::ShieldError,
     run::{
-        Answer, Asked, Command, Ended, Settings, Signals, Told,
-        follow::still_by,
-        keeper::{Request, tell_reload},
+        Control, DataPlane, Places, Settings,
+        control::join,
         lock::{Lock, lock},
-        status,
-        watch::{Counting, Plan, Watchman},
+        memory::Memory,
+        plane::{Coming, Standing},
+        still_by,
+        watch::Counting,
     },
 };
 
-/// How often signals, clocks and links are looked at.
-const TICK: Duration = Duration::from_millis(100);
 /// A loss that goes on is told of this often.
 const TELL: Duration = Duration::from_secs(10);
 
@@ -100,268 +94,198 @@ fn gone(index: u32) -> ShieldError {
     ShieldError::Lacking(format!("the interface of index {index} was removed, and the shield with it"))
 }
 
-/// Frames cross while this lives.
+/// Threads that carry frames both ways. Nothing crosses when it is gone.
 #[derive(Debug)]
-pub struct RingGateway {
-    settings: Settings,
-    pair: Pair,
-    engine: Arc<RwLock<Arc<Engine>>>,
-    memory: Arc<Memory>,
-    file: RuleFile,
-    /// Rules that detection adds.
-    extra: Vec<Rule>,
-    watchman: Option<Watchman>,
+pub struct Ring {
+    /// The rules that hold, as each thread asks them; none: no thread has begun.
+    engine: Option<Arc<RwLock<Arc<Engine>>>>,
+    state: Arc<State>,
     cache: Cache,
-    counters: Counters,
     /// One for each thread.
     counts: Arc<Vec<Counts>>,
-    sides: Sides,
-    loaded: Timestamp,
-    read_at: Now,
-    reloads: u64,
-    refused: Option<String>,
-    told: Losses,
-    /// What there is to say.
-    notes: Vec<String>,
     stop: Arc<AtomicBool>,
     carriers: Vec<JoinHandle<Result<(), ShieldError>>>,
     /// Of the interfaces, whatever they are called now.
     indices: [u32; 2],
-    _holds: [StackHold; 2],
-    _lock: Option<Lock>,
+    holds: Vec<StackHold>,
+    losses: Losses,
+    places: Places,
 }
 
-impl RingGateway {
-    /// Has `threads` threads carry frames in each direction, by the rules of `file`: what `settings.source` said when it was read and
-    /// judged. It is not read again until a reload.
-    ///
-    /// # Errors
-    /// Rules that are wrong or need the kernel's program, interfaces that will not do, what the kernel refuses.
-    pub fn start(settings: Settings, file: RuleFile, threads: usize) -> Result<Self, ShieldError> {
-        let Some(pair) = settings.between.clone() else {
-            return Err(ShieldError::Usage(
-                "packet rings carry frames between two interfaces: name them by --between A,B".into(),
-            ));
-        };
-        if settings.fail == Fail::Open {
-            return Err(ShieldError::Usage(
-                "--backend ring fails closed: its frames cross in this process, and nothing crosses when that is gone; leave --fail open \
-                 away, or use --backend xdp"
-                    .into(),
-            ));
-        }
-        let fresh = !settings.places.state.exists();
-        is_free(&pair, &settings.places)?;
-        settings.places.make()?;
-        let mut lock = Some(lock(&settings)?);
-        if settings.places.link().exists() {
-            return Err(ShieldError::Usage(format!(
-                "an XDP shield was left in front of {0}: end it by `evenkeel shield stop {0}`",
-                settings.interface
-            )));
-        }
-        let places = settings.places.clone();
-        Self::begin(settings, &pair, file, &mut lock, threads.max(1)).inspect_err(|_| {
-            // Whoever has the lock may remove what is there; what a process before has learned stays for the next one.
-            if fresh && lock.is_some() {
-                // The failure itself is what is told.
-                let _ = places.remove();
-            }
-        })
-    }
+/// An engine, and the tables that it is made of if nothing of those before could be used.
+pub struct Ready(Engine, Option<Cache>);
 
-    fn begin(
-        settings: Settings,
-        pair: &Pair,
-        file: RuleFile,
-        lock: &mut Option<Lock>,
-        threads: usize,
-    ) -> Result<Self, ShieldError> {
-        let (mut counters, mut cache, mut notes) =
-            (Counters::new(), Cache::expecting(&file.rules.protected), Vec::new());
-        let read_at = Now::read();
-        let memory = Arc::new(Memory::new()?);
-        let counting = Counting::Threads(2 * threads);
-        let plan = Plan::of(None, &settings.interface, &file, &settings.places, counting, &mut notes)?;
-        let made = Making { file: &file, extra: &[], watch: plan.config(None), threads: 2 * threads, holding: None };
-        let engine = made.engine(&mut counters, &mut cache, read_at, Arc::clone(&memory))?;
-        bring_up(pair, &settings.places.state)?;
-        notes.extend(check(pair, Way::Ring, false)?);
+/// Has `threads` threads carry frames in each direction, by the rules of `file`: what `settings.source` said when it was read and judged.
+///
+/// # Errors
+/// Rules that are wrong or need the kernel's program, interfaces that will not do, what the kernel refuses.
+pub fn start(settings: Settings, file: RuleFile, threads: usize) -> Result<Control<Ring>, ShieldError> {
+    let Some(pair) = &settings.between else {
+        return Err(ShieldError::Usage(
+            "packet rings carry frames between two interfaces: name them by --between A,B".into(),
+        ));
+    };
+    if settings.fail == Fail::Open {
+        return Err(ShieldError::Usage(
+            "--backend ring fails closed: its frames cross in this process, and nothing crosses when that is gone; leave --fail open \
+             away, or use --backend xdp"
+                .into(),
+        ));
+    }
+    let fresh = !settings.places.state.exists();
+    is_free(pair, &settings.places)?;
+    settings.places.make()?;
+    let mut lock = Some(lock(&settings)?);
+    if settings.places.link().exists() {
+        return Err(ShieldError::Usage(format!(
+            "an XDP shield was left in front of {0}: end it by `evenkeel shield stop {0}`",
+            settings.interface
+        )));
+    }
+    let places = settings.places.clone();
+    begin(settings, file, &mut lock, threads.max(1)).inspect_err(|_| {
+        // Whoever has the lock may remove what is there; what a process before has learned stays for the next one.
+        if fresh && lock.is_some() {
+            // The failure itself is what is told.
+            let _ = places.remove();
+        }
+    })
+}
+
+fn begin(
+    settings: Settings,
+    file: RuleFile,
+    lock: &mut Option<Lock>,
+    threads: usize,
+) -> Result<Control<Ring>, ShieldError> {
+    let notes = join(&settings, Way::Ring, false)?;
+    let plane = Ring {
+        engine: None,
+        state: Arc::new(State::new()?),
+        cache: Cache::expecting(&file.rules.protected),
+        counts: Arc::new((0..2 * threads).map(|_| Counts::default()).collect()),
+        stop: Arc::default(),
+        carriers: Vec::new(),
+        indices: [0; 2],
+        holds: Vec::new(),
+        losses: Losses::default(),
+        places: settings.places.clone(),
+    };
+    Control::begin(settings, file, plane, None, notes, lock)
+}
+
+impl Ring {
+    /// Begins to carry.
+    fn carry(&mut self, engine: &Arc<RwLock<Arc<Engine>>>, settings: &Settings) -> Result<(), ShieldError> {
+        let Some(pair) = &settings.between else { return Ok(()) };
         let [first, second] = pair.names().map(index);
-        let indices = [first?, second?];
-        let sides = Sides::start(pair, false, &settings.places.state)?;
-        let holds = [StackHold::attach(&pair.first)?, StackHold::attach(&pair.second)?];
-        let engine = Arc::new(RwLock::new(Arc::new(engine)));
-        let counts = Arc::new((0..2 * threads).map(|_| Counts::default()).collect::<Vec<_>>());
-        let stop = Arc::new(AtomicBool::new(false));
-        let mut gateway = Self {
-            pair: pair.clone(),
-            engine: Arc::clone(&engine),
-            memory,
-            file,
-            extra: Vec::new(),
-            watchman: None,
-            cache,
-            counters,
-            counts: Arc::clone(&counts),
-            sides,
-            loaded: Timestamp::now(),
-            read_at,
-            reloads: 0,
-            refused: None,
-            told: Losses::default(),
-            notes,
-            stop: Arc::clone(&stop),
-            carriers: Vec::new(),
-            indices,
-            _holds: holds,
-            _lock: lock.take(),
-            settings,
-        };
-        for (number, from) in indices.into_iter().enumerate() {
+        self.indices = [first?, second?];
+        self.holds = pair.names().into_iter().map(StackHold::attach).collect::<Result<_, _>>()?;
+        let threads = self.counts.len() / 2;
+        for (number, from) in self.indices.into_iter().enumerate() {
             let mine = number * threads..(number + 1) * threads;
-            let to = indices[1 - number];
-            let carrier = Carrier::open(from, to, mine, Arc::clone(&engine), Arc::clone(&counts), Arc::clone(&stop))?;
+            let (engine, counts, stop) = (Arc::clone(engine), Arc::clone(&self.counts), Arc::clone(&self.stop));
+            let carrier = Carrier::open(from, self.indices[1 - number], mine, engine, counts, stop)?;
             let started = thread::Builder::new().name(format!("ek-from-{number}")).spawn(move || carrier.run());
-            let started = started.map_err(|e| ShieldError::Lacking(format!("cannot start a thread: {e}")))?;
-            gateway.carriers.push(started);
+            self.carriers.push(started.map_err(|e| ShieldError::Lacking(format!("cannot start a thread: {e}")))?);
         }
-        // It is the first.
-        let _ = plan.carry_out(&mut gateway.watchman);
-        Ok(gateway)
+        Ok(())
+    }
+}
+
+impl DataPlane for Ring {
+    type Ready = Ready;
+    type Rest = ();
+    const STAYS: bool = false;
+    const SETS_PROMISCUOUS: bool = false;
+
+    fn counting(&self) -> Counting {
+        Counting::Threads(self.counts.len())
     }
 
-    /// How many rules hold.
-    pub fn rules(&self) -> status::Holding {
-        self.engine().holding()
+    fn counts(&self, slots: usize) -> ShieldCounts {
+        Sums::new(&self.counts).shield_counts(slots)
     }
 
-    fn engine(&self) -> Arc<Engine> {
-        Arc::clone(&self.engine.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    fn prepare(&mut self, coming: &Coming<'_>, counters: &mut Counters) -> Result<Ready, ShieldError> {
+        let mut elsewhere = coming.elsewhere.then(|| Cache::expecting(&coming.file.rules.protected));
+        let cache = elsewhere.as_mut().unwrap_or(&mut self.cache);
+        let tables = compile::tables_after(coming.rules, counters, coming.now, cache)?;
+        let writers = |watch: &WatchConfig| (0..self.counts.len()).map(|n| watch.writer(n)).collect();
+        let watch = coming.watch.as_ref().map(writers).transpose()?;
+        Ok(Ready(Engine::new(tables, watch.unwrap_or_default(), Arc::clone(&self.state)), elsewhere))
     }
 
-    /// Tends it until it is told to end.
-    ///
-    /// # Errors
-    /// An interface goes away, or a ring fails.
-    pub fn keep(
-        mut self,
-        requests: &Receiver<Request>,
-        signals: &Signals,
-        mut tell: impl FnMut(Told),
-    ) -> Result<Ended, ShieldError> {
-        let mut looked = Instant::now();
-        loop {
-            if signals.stop.load(Ordering::Relaxed) {
-                return self.end().map(|()| Ended::Stopped);
+    fn put(
+        &mut self,
+        Ready(engine, cache): Ready,
+        settings: &Settings,
+        _memory: &Memory,
+        _before: &Memory,
+        _notes: &mut Vec<String>,
+    ) -> Result<(), ShieldError> {
+        let engine = Arc::new(engine);
+        match &self.engine {
+            Some(holding) => *holding.write().unwrap_or_else(PoisonError::into_inner) = engine,
+            None => {
+                let first = Arc::new(RwLock::new(engine));
+                self.carry(&first, settings)?;
+                self.engine = Some(first);
             }
-            if signals.reload.swap(false, Ordering::Relaxed) {
-                tell_reload(self.reload(&Asked::default()), &mut tell);
-            }
-            match self.sides.carry() {
-                Ok(None) => {}
-                Ok(Some(said)) => tell(Told::Said(said)),
-                Err(error) => tell(Told::Said(error.to_string())),
-            }
-            if self.carriers.iter().any(JoinHandle::is_finished) {
-                self.end()?;
-                return Err(ShieldError::Lacking("a direction ended although nobody told it to".to_owned()));
-            }
-            let every = self.look_every();
-            if every.is_some_and(|every| looked.elapsed() >= every) {
-                looked = Instant::now();
-                match self.look() {
-                    Ok(seen) => {
-                        seen.events.into_iter().for_each(|event| tell(Told::Event(event)));
-                        seen.troubles.iter().for_each(|trouble| tell(Told::Said(trouble.to_string())));
-                    }
-                    Err(error) => tell(Told::Said(format!("the rules against an attack cannot be had: {error}"))),
-                }
-            }
-            self.told.news(&Sums::new(&self.counts).totals()).into_iter().for_each(|said| tell(Told::Said(said)));
-            self.follow_clock();
-            self.notes.drain(..).for_each(|said| tell(Told::Said(said)));
-            let wait = every.map_or(TICK, |every| every.saturating_sub(looked.elapsed()).min(TICK));
-            let (command, to) = match requests.recv_timeout(wait) {
-                Ok(request) => request,
-                Err(RecvTimeoutError::Timeout) => continue,
-                Err(RecvTimeoutError::Disconnected) => {
-                    thread::sleep(TICK);
-                    continue;
-                }
-            };
-            let answer = match command {
-                Command::Status => Answer::status(self.status()),
-                // Sessions with this machine do not go through a gateway.
-                Command::Reload(asked) => tell_reload(self.reload(&Asked { sessions: Vec::new(), ..asked }), &mut tell),
-                Command::Leave => Answer::new(false, "packet rings end with their process: nothing can be left"),
-                Command::Stop => {
-                    let ended = self.end();
-                    let said = ended.as_ref().map_or_else(ToString::to_string, |()| "ended".to_owned());
-                    // Who asked may have gone.
-                    let _ = to.send(Answer::new(ended.is_ok(), said));
-                    return ended.map(|()| Ended::Stopped);
-                }
-            };
-            // Who asked may have gone.
-            let _ = to.send(answer);
         }
-    }
-
-    /// How things are.
-    pub fn status(&self) -> ShieldStatus {
-        let engine = self.engine();
-        let sums = Sums::new(&self.counts);
-        ShieldStatus {
-            when: Timestamp::now().to_string(),
-            interface: self.pair.to_string(),
-            mode: "packet rings".to_owned(),
-            program_id: 0,
-            pid: Some(std::process::id()),
-            silent_s: 0.0,
-            patience_s: self.settings.patience.as_secs_f64(),
-            fail: Some(Fail::Closed),
-            file: self.settings.source.file.as_ref().map(|path| path.display().to_string()),
-            loaded: self.loaded.to_string(),
-            reloads: self.reloads,
-            refused: self.refused.clone(),
-            rules: engine.statuses(&self.counters, &sums.rules(self.counters.end())),
-            default: engine.default_word().to_owned(),
-            totals: sums.totals(),
-            rates: None,
-            sources: self.watchman.as_ref().map_or_else(Vec::new, Watchman::sources),
-            attacks: self.watchman.as_ref().map_or_else(Vec::new, |watchman| watchman.attacks.clone()),
-            challenge: None,
-            warnings: self.warnings(),
+        if let Some(cache) = cache {
+            self.cache = cache;
         }
+        Ok(())
     }
 
-    fn warnings(&self) -> Vec<String> {
-        let names = self.pair.names().into_iter().zip(self.indices);
-        names.filter_map(|(was, index)| name(index).filter(|now| now != was).map(|now| still_by(was, &now))).collect()
+    fn settle(&mut self, (): (), _: bool, _: bool, _: &mut Vec<String>) -> Result<(), ShieldError> {
+        Ok(())
     }
 
-    /// Ends the threads and puts back what was set.
+    fn follow(control: &mut Control<Self>) -> Vec<String> {
+        let totals = Sums::new(&control.plane.counts).totals();
+        control.plane.losses.news(&totals)
+    }
+
+    fn has_ended(&mut self, _: &str) -> Option<ShieldError> {
+        if !self.carriers.iter().any(JoinHandle::is_finished) {
+            return None;
+        }
+        let told = || ShieldError::Lacking("a direction ended although nobody told it to".to_owned());
+        Some(self.end().err().unwrap_or_else(told))
+    }
+
+    /// Ends the threads.
     fn end(&mut self) -> Result<(), ShieldError> {
         self.stop.store(true, Ordering::Relaxed);
-        if let Some(watchman) = &mut self.watchman {
-            // Whoever is not told now asks nobody any more.
-            let _ = watchman.sentry.end_attacks(&[]);
-        }
-        let mut result = Ok(());
-        for carrier in self.carriers.drain(..) {
-            result = result.and(carrier.join().unwrap_or_else(|_| Err(broke_off())));
-        }
-        self.watchman.iter_mut().for_each(|watchman| watchman.sentry.end_metrics());
-        result.and(self.settings.places.remove())
+        let ended = |carrier: JoinHandle<_>| carrier.join().unwrap_or_else(|_| Err(broke_off()));
+        // Each is waited for, whatever became of the other.
+        self.carriers.drain(..).map(ended).fold(Ok(()), Result::and)
+    }
+
+    fn standing(&self, _: &Settings) -> Standing {
+        Standing { mode: "packet rings".to_owned(), program_id: 0, silent_s: 0.0 }
+    }
+
+    fn promise(&self, _: &Settings) -> String {
+        let threads = self.counts.len() / 2;
+        format!("packet rings, threads in each direction: {threads}; if this process dies, nothing crosses")
+    }
+
+    fn warnings(control: &Control<Self>) -> Vec<String> {
+        let Some(pair) = control.pair() else { return Vec::new() };
+        let names = pair.names().into_iter().zip(control.plane.indices);
+        names.filter_map(|(was, index)| name(index).filter(|now| now != was).map(|now| still_by(was, &now))).collect()
     }
 }
 
-impl Drop for RingGateway {
+impl Drop for Ring {
+    /// Without [`Control::stop`], what was set is put back here.
     fn drop(&mut self) {
-        if !self.stop.load(Ordering::Relaxed) {
+        if !self.carriers.is_empty() {
             // Told by whoever starts it.
-            let _ = self.end();
+            let _ = self.end().and(self.places.remove());
         }
     }
 }

@@ -1,142 +1,370 @@
-//! The socket by which other processes talk to the one that tends a shield: a line of JSON each way.
+//! One shield and the process that controls it, whatever judges the frames.
 
-use std::{
-    fs,
-    io::{BufRead, BufReader, ErrorKind, Read, Write},
-    os::unix::net::{UnixListener, UnixStream},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-        mpsc::{self, Sender},
-    },
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
+use std::{net::IpAddr, time::Duration};
+
+use model::shield::ShieldStatus;
+use rules::{
+    Rule,
+    compile::{COUNTERS_MAX, Now},
+    file::RuleFile,
 };
 
 use super::{
-    asked::{Answer, Command},
-    keeper::Request,
+    answers::{challenge, challenges},
+    asked::Asked,
+    follow::expires_otherwise,
+    interface,
+    lock::Lock,
+    memory::Memory,
     places::Places,
+    plane::{Coming, DataPlane},
+    session,
+    settings::Settings,
+    status::{self, Holding},
+    watch::{Plan, Watchman},
 };
 use crate::{
+    between::{self, Pair, Sides, Way},
+    detect,
     error::ShieldError,
-    serving::{Desk, Within},
 };
 
-/// How often the listener looks whether it is to end.
-const TICK: Duration = Duration::from_millis(50);
-/// A million prefixes take seconds to be read.
-const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a process that has said that it ends may take to.
-const ENDING: Duration = Duration::from_secs(5);
-/// The longest request: a reload has the sessions with it that it is asked from.
-const REQUEST_MAX: u64 = 1 << 14;
-/// Who has not asked by then is not answered, and who has not read the answer by then has it no longer.
-const MANNERS: Duration = Duration::from_secs(1);
-
-/// Listens until it is dropped.
+/// A shield under control. When it is dropped a program in the kernel stays in front of the interface, without anybody who controls it;
+/// [`Control::stop`] takes it away.
 #[derive(Debug)]
-pub struct Listener {
-    stop: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
+pub struct Control<P> {
+    pub(super) settings: Settings,
+    pub(crate) plane: P,
+    pub(super) file: RuleFile,
+    pub(super) memory: Memory,
+    /// Rules that detection adds.
+    pub(super) extra: Vec<Rule>,
+    /// The machine's addresses in the allow-list.
+    own: Vec<IpAddr>,
+    pub(super) watchman: Option<Watchman>,
+    pub(super) sides: Option<Sides>,
+    read_at: Now,
+    reloads: u64,
+    refused: Option<String>,
+    /// What there is to say.
+    pub(super) notes: Vec<String>,
+    _lock: Option<Lock>,
 }
 
-impl Listener {
-    /// Listens for commands, which go to `to`.
+/// Rules that are ready, with what is to be known of them once they hold.
+struct Prepared<R> {
+    plan: Plan,
+    file: RuleFile,
+    extra: Vec<Rule>,
+    own: Vec<IpAddr>,
+    memory: Memory,
+    read_at: Now,
+    ready: R,
+}
+
+impl<P: DataPlane> Control<P> {
+    /// Has `plane` judge by the rules of `file`: what `settings.source` said when it was read and judged; it is not read again until a
+    /// reload. `memory` is what a process before this one left. The lock is taken when all is well: until then whoever has it may remove
+    /// what is there.
+    pub(crate) fn begin(
+        settings: Settings,
+        mut file: RuleFile,
+        plane: P,
+        memory: Option<Memory>,
+        mut notes: Vec<String>,
+        lock: &mut Option<Lock>,
+    ) -> Result<Self, ShieldError> {
+        notes.extend(interface::fit(&settings, &mut file)?);
+        let mut control = Self {
+            settings,
+            plane,
+            file: file.clone(),
+            memory: memory.unwrap_or_default(),
+            extra: Vec::new(),
+            own: Vec::new(),
+            watchman: None,
+            sides: None,
+            read_at: Now::read(),
+            reloads: 0,
+            refused: None,
+            notes,
+            _lock: None,
+        };
+        let prepared = control.prepare(file, None, false)?;
+        if let Some(pair) = &control.settings.between {
+            control.sides = Some(Sides::start(pair, P::SETS_PROMISCUOUS, &control.settings.places.state)?);
+        }
+        control.put(prepared)?;
+        control._lock = lock.take();
+        Ok(control)
+    }
+
+    /// Reads the rules again and puts them in the place of those that hold, all at once. After an error those that hold go on. What is
+    /// probably not meant in them, in words.
     ///
     /// # Errors
-    /// The socket cannot be made.
-    pub fn start(places: &Places, to: Sender<Request>) -> Result<Self, ShieldError> {
-        let path = places.socket();
-        let failed = |source| ShieldError::Place { operation: "listen on", path: path.clone(), source };
-        // Of a process that was killed: the lock says that there is no other.
-        let _ = fs::remove_file(&path);
-        let socket = UnixListener::bind(&path).map_err(failed)?;
-        socket.set_nonblocking(true).map_err(failed)?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
-        let listen = move || {
-            let mut desk = Desk::default();
-            while !told.load(Ordering::Relaxed) {
-                if !desk.has_room() {
-                    continue;
+    /// What is wrong with the new ones, or that they would cut off who asks; it is also kept for `status`.
+    pub fn reload(&mut self, asked: &Asked) -> Result<Vec<String>, ShieldError> {
+        // Sessions with this machine do not go through a gateway.
+        let asked = if self.settings.between.is_some() { &Asked::default() } else { asked };
+        let before = self.settings.sessions.clone();
+        let done = self.settings.source.read_again().and_then(|mut file| {
+            let warnings = asked.judge(&file)?;
+            asked.let_in(&mut self.settings.sessions);
+            self.notes.extend(interface::fit(&self.settings, &mut file)?);
+            self.hold(file, None, false).map(|()| warnings)
+        });
+        if done.is_err() {
+            self.settings.sessions = before;
+        }
+        self.refused = done.as_ref().err().map(ToString::to_string);
+        let warnings = done?;
+        self.reloads += 1;
+        let lost = self.watchman.as_mut().and_then(|watchman| watchman.sentry.follow_log());
+        self.notes.extend(lost.map(|error| error.to_string()));
+        Ok(warnings)
+    }
+
+    /// Looks for attacks, and makes hold what is to be done about them, behind the management allow-list. What happened has been told
+    /// to the log and the hook.
+    ///
+    /// # Errors
+    /// The rules against an attack cannot be had; those that hold go on.
+    pub fn look(&mut self) -> Result<detect::Seen, ShieldError> {
+        let Some(watchman) = &mut self.watchman else { return Ok(detect::Seen::default()) };
+        let counters = &self.memory.counters;
+        let mut seen = watchman.sentry.look(&self.plane.counts(counters.end()), counters);
+        watchman.note(&seen);
+        if let Err(error) = watchman.keep(&self.settings.places) {
+            self.notes.push(format!("what was learned cannot be kept for a later process: {error}"));
+        }
+        if let Some(rules) = seen.rules.take() {
+            // What is withdrawn has time.
+            let urgent = rules.iter().any(|rule| !self.extra.contains(rule));
+            if let Err(error) = self.hold(self.file.clone(), Some(rules), urgent) {
+                if let Some(watchman) = &mut self.watchman {
+                    watchman.sentry.not_held();
                 }
-                match socket.accept() {
-                    Ok((stream, _)) => {
-                        let to = to.clone();
-                        // Whoever asks badly is not answered.
-                        desk.serve("ek-answer", move || drop(serve(&stream, &to)));
-                    }
-                    Err(_) => std::thread::sleep(TICK),
-                }
+                return Err(error);
             }
+        } else {
+            self.plane.catch_up()?;
+        }
+        Ok(seen)
+    }
+
+    /// How often [`Control::look`] is to be called; none: nothing is watched.
+    pub fn look_every(&self) -> Option<Duration> {
+        self.watchman.as_ref().map(|watchman| Duration::from_millis(watchman.sentry.detector().config().every_ms))
+    }
+
+    /// Whether a program waits for the rules against an attack.
+    pub fn is_prepared(&self) -> bool {
+        self.plane.is_prepared()
+    }
+
+    /// Whether rules that hold challenge.
+    pub(super) fn challenges(&self) -> bool {
+        challenges(&self.file) || challenge(&self.extra)
+    }
+
+    /// Makes these rules hold, and against attacks `mitigations`; none: those of now go on.
+    fn hold(&mut self, file: RuleFile, mitigations: Option<Vec<Rule>>, urgent: bool) -> Result<(), ShieldError> {
+        let prepared = self.prepare(file, mitigations, urgent)?;
+        self.put(prepared)
+    }
+
+    /// Makes the rules that hold ready again, after something changed that they go by, and has them hold.
+    pub(super) fn hold_again(&mut self) -> Result<(), ShieldError> {
+        self.hold(self.file.clone(), None, false)
+    }
+
+    fn prepare(
+        &mut self,
+        file: RuleFile,
+        mitigations: Option<Vec<Rule>>,
+        urgent: bool,
+    ) -> Result<Prepared<P::Ready>, ShieldError> {
+        let (now, settings) = (self.watchman.as_ref(), &self.settings);
+        let counting = self.plane.counting();
+        let plan = Plan::of(now, &settings.interface, &file, &settings.places, counting, &mut self.notes)?;
+        let mut extra = plan.extra(now).or(mitigations).unwrap_or_else(|| self.extra.clone());
+        self.notes.extend(detect::fit(&mut extra, &file.rules));
+        self.plane.admit(settings, &file, &mut extra, &mut self.notes)?;
+        let own = own_addresses(settings)?;
+        let mut calm = file.rules.clone();
+        calm.rules.splice(0..0, file.management.all(&own, &settings.sessions));
+        let rules = detect::insert(&calm, &extra);
+        let mut memory = self.memory.clone();
+        let coming = rules.rules.iter().map(|rule| rule.name.as_str());
+        let holding = self.memory.rules.iter().map(|rule| rule.name.as_str());
+        memory.counters.make_room(coming, holding, || self.plane.counts(COUNTERS_MAX).rules);
+        let read_at = Now::read();
+        let coming = Coming {
+            settings,
+            file: &file,
+            calm: &calm,
+            rules: &rules,
+            watch: plan.config(now),
+            elsewhere: plan.is_elsewhere(),
+            urgent,
+            now: read_at,
         };
-        let thread = std::thread::Builder::new().name("ek-control".into()).spawn(listen).map_err(failed)?;
-        Ok(Self { stop, thread: Some(thread) })
+        let ready = self.plane.prepare(&coming, &mut memory.counters)?;
+        memory.rules = rules.rules.iter().map(status::rule).collect();
+        memory.default = status::verdict(rules.default).to_owned();
+        memory.file = settings.source.file.as_ref().map(|path| path.display().to_string());
+        memory.loaded = read_at.wall.to_string();
+        memory.fail = Some(settings.fail);
+        memory.patience_s = settings.patience.as_secs_f64();
+        Ok(Prepared { plan, file, extra, own, memory, read_at, ready })
     }
-}
 
-impl Drop for Listener {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            // It only answers.
-            let _ = thread.join();
+    fn put(&mut self, prepared: Prepared<P::Ready>) -> Result<(), ShieldError> {
+        let Prepared { plan, file, extra, own, memory, read_at, ready } = prepared;
+        let rest = self.plane.put(ready, &self.settings, &memory, &self.memory, &mut self.notes)?;
+        let untold = plan.carry_out(&mut self.watchman);
+        self.notes.extend(untold.iter().map(ToString::to_string));
+        let challenged = self.challenges();
+        (self.memory, self.file, self.read_at, self.extra, self.own) = (memory, file, read_at, extra, own);
+        self.plane.settle(rest, challenged, self.challenges(), &mut self.notes)
+    }
+
+    /// Carries the link state of one of two interfaces over to the other. What was done, in words.
+    ///
+    /// # Errors
+    /// An interface cannot be taken down or up.
+    pub(super) fn carry(&mut self) -> Result<Option<String>, ShieldError> {
+        self.sides.as_mut().map_or(Ok(None), Sides::carry)
+    }
+
+    /// Compiles the rules that hold again if the wall clock was set and one of them expires by it. Whether it did.
+    ///
+    /// # Errors
+    /// As for [`Control::reload`].
+    pub(super) fn follow_clock(&mut self) -> Result<bool, ShieldError> {
+        if !expires_otherwise(&self.file, self.read_at, Now::read()) {
+            return Ok(false);
+        }
+        self.hold_again().map(|()| true)
+    }
+
+    /// Makes the allow-list anew when this machine has other addresses: a shield that starts with the machine comes before them. Whether it
+    /// did.
+    ///
+    /// # Errors
+    /// As for [`Control::reload`]; it is tried again when the rules are.
+    pub(super) fn follow_addresses(&mut self) -> Result<bool, ShieldError> {
+        let now = own_addresses(&self.settings)?;
+        if now == self.own {
+            return Ok(false);
+        }
+        let rules = |own: &[IpAddr]| self.file.management.all(own, &self.settings.sessions);
+        let differ = rules(&now) != rules(&self.own);
+        self.own = now;
+        if differ {
+            self.hold_again()?;
+        }
+        Ok(differ)
+    }
+
+    /// What there is to say that nobody has asked for: once.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Leaves the shield where it is, for a process that comes.
+    pub fn leave(mut self) {
+        if let Some(watchman) = &mut self.watchman {
+            // It was kept some seconds ago.
+            let _ = watchman.keep_now(&self.settings.places);
+        }
+    }
+
+    /// Takes the shield away.
+    ///
+    /// # Errors
+    /// Something of it stays.
+    pub fn stop(mut self) -> Result<(), ShieldError> {
+        if let Some(watchman) = &mut self.watchman {
+            // What cannot be told keeps nothing from ending.
+            let _ = watchman.sentry.end_attacks(&[]);
+        }
+        let ended = self.plane.end();
+        if let Some(watchman) = &mut self.watchman {
+            watchman.sentry.end_metrics();
+        }
+        ended.and(self.settings.places.remove())
+    }
+
+    /// What is known of the rules that hold.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// The two interfaces of a gateway.
+    pub(crate) fn pair(&self) -> Option<&Pair> {
+        self.settings.between.as_ref()
+    }
+
+    /// The file that holds.
+    pub(super) fn file(&self) -> &RuleFile {
+        &self.file
+    }
+
+    /// How many rules hold.
+    pub fn holding(&self) -> Holding {
+        status::holding_of(&self.memory.rules)
+    }
+
+    /// Where it keeps what outlives its process.
+    pub fn places(&self) -> &Places {
+        &self.settings.places
+    }
+
+    /// The interface, or both as `A,B`.
+    pub fn name(&self) -> String {
+        self.settings.between.as_ref().map_or_else(|| self.settings.interface.clone(), Pair::to_string)
+    }
+
+    /// What is said when it has begun.
+    pub fn up(&self) -> String {
+        format!("{}: shield up, {}, {}", self.name(), self.holding(), self.plane.promise(&self.settings))
+    }
+
+    /// How things are.
+    pub fn status(&self) -> ShieldStatus {
+        let counts = self.plane.counts(self.memory.counters.end());
+        let standing = self.plane.standing(&self.settings);
+        let watchman = self.watchman.as_ref();
+        ShieldStatus {
+            attacks: watchman.map_or_else(Vec::new, |watchman| watchman.attacks.clone()),
+            sources: watchman.map_or_else(Vec::new, Watchman::sources),
+            challenge: self.plane.challenge().cloned(),
+            warnings: P::warnings(self),
+            reloads: self.reloads,
+            refused: self.refused.clone(),
+            pid: Some(std::process::id()),
+            ..status::of(&self.memory, standing, self.name(), &counts)
         }
     }
 }
 
-fn serve(stream: &UnixStream, to: &Sender<Request>) -> std::io::Result<()> {
-    stream.set_nonblocking(false)?;
-    let mut line = String::new();
-    BufReader::new(Within::new(stream, MANNERS).take(REQUEST_MAX)).read_line(&mut line)?;
-    let command: Command = serde_json::from_str(&line)?;
-    let (answer_to, answers) = mpsc::channel();
-    let gone = || std::io::Error::other("the shield has ended");
-    to.send((command, answer_to)).map_err(|_| gone())?;
-    let answer = answers.recv_timeout(PATIENCE).map_err(|_| gone())?;
-    let mut line = serde_json::to_vec(&answer)?;
-    line.push(b'\n');
-    Within::new(stream, MANNERS).write_all(&line)
-}
-
-/// Asks the process that tends the shield; none: nobody does.
-///
-/// # Errors
-/// It does not answer.
-pub fn ask(places: &Places, command: &Command) -> Result<Option<Answer>, ShieldError> {
-    let begun = Instant::now();
-    loop {
-        match ask_once(places, command) {
-            // It ends just now: soon nobody listens any more, or the next one does.
-            Err(error) if is_reset(&error) && begun.elapsed() < ENDING => thread::sleep(Duration::from_millis(20)),
-            answer => return answer,
-        }
+/// Makes two interfaces ready to be joined. Where a process left the gateway there, the link state goes on to be carried over.
+pub(crate) fn join(settings: &Settings, way: Way, is_left: bool) -> Result<Vec<String>, ShieldError> {
+    let Some(pair) = &settings.between else { return Ok(Vec::new()) };
+    if !is_left {
+        between::bring_up(pair, &settings.places.state)?;
     }
+    between::check(pair, way, is_left)
 }
 
-fn is_reset(error: &ShieldError) -> bool {
-    use std::io::ErrorKind::{BrokenPipe, ConnectionReset, UnexpectedEof};
-    matches!(error, ShieldError::Place { source, .. } if [BrokenPipe, ConnectionReset, UnexpectedEof].contains(&source.kind()))
-}
-
-fn ask_once(places: &Places, command: &Command) -> Result<Option<Answer>, ShieldError> {
-    let path = places.socket();
-    let failed = |source| ShieldError::Place { operation: "ask the process at", path: path.clone(), source };
-    let mut stream = match UnixStream::connect(&path) {
-        Ok(stream) => stream,
-        // Another user's: whether somebody listens cannot be known.
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(failed(error)),
-        Err(_) => return Ok(None),
-    };
-    let exchange = || -> std::io::Result<Answer> {
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(&serde_json::to_vec(command)?)?;
-        stream.write_all(b"\n")?;
-        let mut line = String::new();
-        BufReader::new(&stream).read_line(&mut line)?;
-        Ok(serde_json::from_str(&line)?)
-    };
-    let mut exchange = exchange;
-    exchange().map(Some).map_err(failed)
+/// The addresses that the allow-list is about.
+fn own_addresses(settings: &Settings) -> Result<Vec<IpAddr>, ShieldError> {
+    if settings.between.is_some() {
+        // What crosses is for others.
+        return Ok(Vec::new());
+    }
+    session::own_addresses()
+        .map_err(|error| ShieldError::Lacking(format!("cannot list this machine's addresses: {error}")))
 }

@@ -1,12 +1,10 @@
 //! What changes under a running shield: the clock, the interface and its name.
 
-use std::net::IpAddr;
-
 use bpf::shield::{CookieMode, Cookies, HostCookies, ShieldLink, SourceCookies};
 use model::shield::ChallengeStatus;
 use rules::{compile::Now, file::RuleFile};
 
-use super::{answers, guard::Guard, interface, making::own_addresses};
+use super::{answers, control::Control, interface, plane::DataPlane, xdp::Xdp};
 use crate::{
     between::{Pair, Sides},
     error::ShieldError,
@@ -16,34 +14,38 @@ use crate::{
 const CLOCK_JUMP_NS: i128 = 500_000_000;
 
 /// Whether the wall clock was set between two moments, or the machine slept, which the monotonic one does not notice.
-pub(crate) fn was_set(then: Now, now: Now) -> bool {
+fn was_set(then: Now, now: Now) -> bool {
     let offset = |now: Now| now.wall.as_nanosecond() - i128::from(now.monotonic_ns);
     (offset(now) - offset(then)).abs() > CLOCK_JUMP_NS
 }
 
 /// Whether what was compiled `then` expires at other moments if it is compiled `now`.
-fn expires_otherwise(file: &RuleFile, then: Now, now: Now) -> bool {
+pub(super) fn expires_otherwise(file: &RuleFile, then: Now, now: Now) -> bool {
     was_set(then, now) && file.rules.rules.iter().any(|rule| rule.expires.is_some())
 }
 
-impl Guard {
-    /// Compiles the rules that hold again if the wall clock was set and one of them expires by it. Whether it did.
-    ///
-    /// # Errors
-    /// As for [`Guard::reload`].
-    pub fn follow_clock(&mut self) -> Result<bool, ShieldError> {
-        if !expires_otherwise(&self.file, self.read_at, Now::read()) {
-            return Ok(false);
-        }
-        self.hold(self.file.clone(), None, false).map(|()| true)
+impl Control<Xdp> {
+    /// Looks at all that changes under the program. What was done, or could not be, in words.
+    pub(super) fn follow_interface(&mut self) -> Vec<String> {
+        let mut said = self.follow_names();
+        said.extend(self.follow_connections().err().map(|error| error.to_string()));
+        let name = self.name();
+        let before = |what: String| move |error| format!("{what} changed; the new program failed: {error}");
+        let syns = before(format!("SYNs are still answered as before {name}"));
+        said.extend(self.follow_host().unwrap_or_else(|error| Some(syns(error))));
+        let challenged = before("challenged SYNs are still answered as before netfilter or forwarding".to_owned());
+        said.extend(self.follow_challenge().unwrap_or_else(|error| Some(challenged(error))));
+        said
     }
 
     /// Forgets connections that ended, when there are so many of them that they are in the way of SYN cookies.
     ///
     /// # Errors
     /// Those that there are cannot be read.
-    pub fn follow_connections(&self) -> Result<(), ShieldError> {
-        let Some(cookies) = self.cookies.as_ref().filter(|cookies| answers::is_crowded(cookies)) else { return Ok(()) };
+    fn follow_connections(&self) -> Result<(), ShieldError> {
+        let Some(cookies) = self.plane.cookies.as_ref().filter(|cookies| answers::is_crowded(cookies)) else {
+            return Ok(());
+        };
         answers::know_connections(Some(cookies), self.challenges())
     }
 
@@ -51,13 +53,13 @@ impl Guard {
     /// another address would not be answered. What was done, in words.
     ///
     /// # Errors
-    /// As for [`Guard::reload`].
-    pub fn follow_host(&mut self) -> Result<Option<String>, ShieldError> {
-        let told = match self.cookies.as_ref().map(Cookies::mode) {
+    /// As for [`Control::reload`].
+    fn follow_host(&mut self) -> Result<Option<String>, ShieldError> {
+        let told = match self.plane.cookies.as_ref().map(Cookies::mode) {
             Some(CookieMode::Host(host) | CookieMode::Sources(SourceCookies { host, .. })) => Some(host.clone()),
             _ => None,
         };
-        let before = [&told, &self.host].into_iter().flatten();
+        let before = [&told, &self.plane.host].into_iter().flatten();
         // What cannot be read now can be the next time.
         let Some(Ok(now)) = (before.clone().count() > 0).then(|| HostCookies::of(&self.settings.interface)) else {
             return Ok(None);
@@ -66,117 +68,104 @@ impl Guard {
             return Ok(None);
         };
         if told.is_some()
-            && let Some(cookies) = &mut self.cookies
+            && let Some(cookies) = &mut self.plane.cookies
         {
-            *cookies = cookies.with(self.choice.mode(&self.settings)?);
+            *cookies = cookies.with(self.plane.choice.mode(&self.settings)?);
         }
-        self.hold(self.file.clone(), None, false)?;
-        Ok(Some(format!("{} has another {what}: SYNs are answered accordingly from now on", self.link.interface())))
-    }
-
-    /// How SYNs are answered, or would be in an attack; none: rules and ladders do not challenge, or sources are asked between two interfaces.
-    pub fn challenge(&self) -> Option<&ChallengeStatus> {
-        self.choice.now.as_ref().filter(|_| self.cookies.is_some() || self.host.is_some())
+        self.hold_again()?;
+        Ok(Some(format!(
+            "{} has another {what}: SYNs are answered accordingly from now on",
+            self.plane.interface().unwrap_or(&self.settings.interface)
+        )))
     }
 
     /// Answers SYNs the other way when netfilter came to have rules, or forwarding began, or either ended. What was done, in words.
     ///
     /// # Errors
-    /// As for [`Guard::reload`]; the way of before goes on, and it is tried again.
-    pub fn follow_challenge(&mut self) -> Result<Option<String>, ShieldError> {
+    /// As for [`Control::reload`]; the way of before goes on, and it is tried again.
+    fn follow_challenge(&mut self) -> Result<Option<String>, ShieldError> {
         if self.settings.between.is_some() {
             return Ok(None);
         }
-        if self.choice.until_ns != 0 && !self.choice.lets_handshakes_end() {
-            self.choice.until_ns = 0;
-            if !self.choice.is_cookies() {
-                self.ack = None;
+        if self.plane.choice.until_ns != 0 && !self.plane.choice.lets_handshakes_end() {
+            self.plane.choice.until_ns = 0;
+            if !self.plane.choice.is_cookies() {
+                self.plane.ack = None;
                 answers::accept_no_more(&self.settings)?;
             }
         }
-        let unmarked = || self.cookies.as_ref()?.counts().ok().map(|counts| counts.unmarked > 0);
+        let unmarked = || self.plane.cookies.as_ref()?.counts().ok().map(|counts| counts.unmarked > 0);
         let unmarked = unmarked().unwrap_or(false);
-        let next = self.choice.look(&self.settings, unmarked);
-        if next == self.choice.now {
+        let next = self.plane.choice.look(&self.settings, unmarked);
+        if next == self.plane.choice.now {
             return Ok(None);
         }
-        let before = (std::mem::replace(&mut self.choice.now, next), self.choice.until_ns, self.cookies.clone());
-        let other_way = before.0.as_ref().map(|now| now.way) != self.choice.now.as_ref().map(|now| now.way);
+        let before = (
+            std::mem::replace(&mut self.plane.choice.now, next),
+            self.plane.choice.until_ns,
+            self.plane.cookies.clone(),
+        );
+        let other_way = before.0.as_ref().map(|now| now.way) != self.plane.choice.now.as_ref().map(|now| now.way);
         if other_way
-            && (self.cookies.is_some() || self.host.is_some())
+            && (self.plane.cookies.is_some() || self.plane.host.is_some())
             && let Err(error) = self.answer_otherwise()
         {
-            (self.choice.now, self.choice.until_ns, self.cookies) = before;
+            (self.plane.choice.now, self.plane.choice.until_ns, self.plane.cookies) = before;
             return Err(error);
         }
-        Ok(self.challenge().map(ChallengeStatus::text))
+        Ok(self.plane.challenge().map(ChallengeStatus::text))
     }
 
     fn answer_otherwise(&mut self) -> Result<(), ShieldError> {
-        match self.choice.is_cookies() {
-            true => self.choice.until_ns = 0,
-            false if self.ack.is_some() => self.choice.let_handshakes_end(),
+        match self.plane.choice.is_cookies() {
+            true => self.plane.choice.until_ns = 0,
+            false if self.plane.ack.is_some() => self.plane.choice.let_handshakes_end(),
             false => {}
         }
-        if self.cookies.is_some() {
-            let cookies = answers::cookies(&self.settings, &self.choice)?;
-            if self.ack.is_none() {
-                self.ack = answers::accept(&self.settings, Some(&cookies), &self.choice)?;
+        if self.plane.cookies.is_some() {
+            let cookies = answers::cookies(&self.settings, &self.plane.choice)?;
+            if self.plane.ack.is_none() {
+                self.plane.ack = answers::accept(&self.settings, Some(&cookies), &self.plane.choice)?;
             }
-            self.cookies = Some(cookies);
+            self.plane.cookies = Some(cookies);
         }
-        self.hold(self.file.clone(), None, false)
-    }
-
-    /// Makes the allow-list anew when this machine has other addresses: a shield that starts with the machine comes before them. Whether it
-    /// did.
-    ///
-    /// # Errors
-    /// As for [`Guard::reload`]; it is tried again when the rules are.
-    pub fn follow_addresses(&mut self) -> Result<bool, ShieldError> {
-        let now = own_addresses(&self.settings)?;
-        if now == self.own {
-            return Ok(false);
-        }
-        let rules = |own: &[IpAddr]| self.file.management.all(own, &self.settings.sessions);
-        let differ = rules(&now) != rules(&self.own);
-        self.own = now;
-        if differ {
-            self.hold(self.file.clone(), None, false)?;
-        }
-        Ok(differ)
+        self.hold_again()
     }
 
     /// Goes by the new name of an interface that was renamed. What was done, in words; between two interfaces that is only said.
-    pub fn follow_names(&mut self) -> Vec<String> {
+    fn follow_names(&mut self) -> Vec<String> {
         let mut said = Vec::new();
-        let before = self.link.interface().to_owned();
-        if let Some(now) = self.link.renamed().map(ToOwned::to_owned) {
-            said.push(match &self.settings.between {
-                Some(_) => still_by(&before, &now),
-                None => match self.settings.places.rename(&now) {
-                    Ok(()) => {
-                        self.settings.interface.clone_from(&now);
-                        if let Some(watchman) = &mut self.watchman {
-                            watchman.sentry.rename(&now);
-                        }
-                        format!("{before} is called {now} now, and its shield goes by that name: `evenkeel shield status {now}`")
+        for (number, link) in self.plane.links.iter_mut().enumerate() {
+            let before = link.interface().to_owned();
+            let Some(now) = link.renamed().map(ToOwned::to_owned) else { continue };
+            // A gateway goes on under the names that it began with.
+            let renamed = match self.settings.between {
+                None if number == 0 => self.settings.places.rename(&now),
+                _ => {
+                    said.push(still_by(&before, &now));
+                    continue;
+                }
+            };
+            said.push(match renamed {
+                Ok(()) => {
+                    self.settings.interface.clone_from(&now);
+                    if let Some(watchman) = &mut self.watchman {
+                        watchman.sentry.rename(&now);
                     }
-                    Err(error) => format!("{}: {error}", still_by(&before, &now)),
-                },
+                    format!(
+                        "{before} is called {now} now, and its shield goes by that name: `evenkeel shield status {now}`"
+                    )
+                }
+                Err(error) => format!("{}: {error}", still_by(&before, &now)),
             });
-        }
-        if let Some(second) = &mut self.second {
-            let before = second.interface().to_owned();
-            said.extend(second.renamed().map(|now| still_by(&before, now)));
         }
         said
     }
 
-    /// What is not as it should be, in words, for whoever looks at the shield.
-    pub fn warnings(&self) -> Vec<String> {
+    /// What is not as it should be, in words.
+    pub(super) fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
-        for link in [Some(&self.link), self.second.as_ref()].into_iter().flatten() {
+        for link in &self.plane.links {
             let held = self.sides.as_ref().and_then(Sides::held_down).filter(|(held, _)| *held == link.interface());
             warnings.extend(match held {
                 Some((held, other)) => Some(format!(
@@ -187,14 +176,13 @@ impl Guard {
         }
         let known =
             self.settings.between.as_ref().map_or(vec![self.settings.interface.as_str()], |pair| pair.names().to_vec());
-        let links = [Some(&self.link), self.second.as_ref()].into_iter().flatten();
-        for (was, now) in known.into_iter().zip(links).map(|(was, link)| (was, link.interface())) {
+        for (was, now) in known.into_iter().zip(&self.plane.links).map(|(was, link)| (was, link.interface())) {
             if was != now {
                 warnings.push(still_by(was, now));
             }
         }
         warnings.extend(self.settings.between.as_ref().and_then(unlike_mtus));
-        let host = self.cookies.as_ref().filter(|cookies| matches!(cookies.mode(), CookieMode::Host(_)));
+        let host = self.plane.cookies.as_ref().filter(|cookies| matches!(cookies.mode(), CookieMode::Host(_)));
         let counts = host.and_then(|cookies| cookies.counts().ok()).unwrap_or_default();
         warnings.extend(left_to_the_kernel(counts.multipath));
         if self.settings.between.is_none()

@@ -2,7 +2,7 @@
 
 use std::{fmt, io::ErrorKind};
 
-use bpf::shield::{ShieldLink, ShieldShared};
+use bpf::shield::{ShieldCounts, ShieldLink, ShieldShared};
 use jiff::Timestamp;
 use model::shield::{RuleStatus, ShieldStatus};
 use rules::tables::RuleCount;
@@ -10,16 +10,15 @@ use rules::{Action, Rule, Verdict};
 
 use super::{
     follow,
-    guard::Guard,
     memory::{Memory, read_memory},
     places::Places,
-    watch::Watchman,
+    plane::Standing,
     whose::whose,
 };
 use crate::error::ShieldError;
 
 /// A verdict as a word.
-pub(crate) fn verdict(verdict: Verdict) -> &'static str {
+pub(super) fn verdict(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Pass => "pass",
         Verdict::Drop => "drop",
@@ -27,7 +26,7 @@ pub(crate) fn verdict(verdict: Verdict) -> &'static str {
 }
 
 /// A rule, its counters yet to be read.
-pub(crate) fn rule(rule: &Rule) -> RuleStatus {
+pub(super) fn rule(rule: &Rule) -> RuleStatus {
     let action = match rule.action {
         Action::Pass => "pass".to_owned(),
         Action::Drop => "drop".to_owned(),
@@ -54,7 +53,7 @@ pub(crate) fn rule(rule: &Rule) -> RuleStatus {
 }
 
 /// The rule with what it has counted, as it is now.
-pub(crate) fn counted(rule: &RuleStatus, count: RuleCount) -> RuleStatus {
+fn counted(rule: &RuleStatus, count: RuleCount) -> RuleStatus {
     let expires = rule.expires.as_deref().and_then(|at| at.parse::<Timestamp>().ok());
     let expired = expires.is_some_and(|at| at <= Timestamp::now());
     RuleStatus { expired, packets: count.packets, bytes: count.bytes, limited: count.limited, ..rule.clone() }
@@ -89,20 +88,19 @@ pub(crate) fn number(count: usize, one: &str, more: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { more })
 }
 
-fn status(memory: &Memory, link: &ShieldLink, name: String, shared: &ShieldShared, pid: Option<u32>) -> ShieldStatus {
-    let counts = shared.counts_of(memory.counters.end());
+/// Of rules and what they have counted; detection, warnings and who controls it are added by those who know.
+pub(super) fn of(memory: &Memory, standing: Standing, name: String, counts: &ShieldCounts) -> ShieldStatus {
     let rules = memory.rules.iter().map(|rule| {
         let count = memory.counters.count(&rule.name, &counts.rules).unwrap_or_default();
         counted(rule, count)
     });
-    let silent_ns = bpf::shield::monotonic_ns().saturating_sub(shared.last_beat_ns());
     ShieldStatus {
         when: Timestamp::now().to_string(),
         interface: name,
-        mode: link.mode().to_string(),
-        program_id: link.program_id(),
-        pid,
-        silent_s: silent_ns as f64 / 1e9,
+        mode: standing.mode,
+        program_id: standing.program_id,
+        pid: None,
+        silent_s: standing.silent_s,
         patience_s: memory.patience_s,
         fail: memory.fail,
         file: memory.file.clone(),
@@ -117,21 +115,6 @@ fn status(memory: &Memory, link: &ShieldLink, name: String, shared: &ShieldShare
         attacks: Vec::new(),
         challenge: None,
         warnings: Vec::new(),
-    }
-}
-
-/// Of the shield that this process tends.
-pub fn of_guard(guard: &Guard) -> ShieldStatus {
-    let (reloads, refused) = guard.reloads();
-    let watchman = guard.watchman();
-    ShieldStatus {
-        attacks: watchman.map_or_else(Vec::new, |watchman| watchman.attacks.clone()),
-        sources: watchman.map_or_else(Vec::new, Watchman::sources),
-        challenge: guard.challenge().cloned(),
-        warnings: guard.warnings(),
-        reloads,
-        refused: refused.map(ToOwned::to_owned),
-        ..status(guard.memory(), guard.link(), guard.name(), guard.shared(), Some(std::process::id()))
     }
 }
 
@@ -155,7 +138,8 @@ pub fn of_pins(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldE
         None => link.interface().to_owned(),
     };
     let warnings = follow::of_link(&link).into_iter().collect();
-    Ok(ShieldStatus { warnings, ..status(&memory, &link, name, &shared, None) })
+    let counts = shared.counts_of(memory.counters.end());
+    Ok(ShieldStatus { warnings, ..of(&memory, Standing::of(&link, &shared), name, &counts) })
 }
 
 fn none(interface: &str) -> ShieldError {

@@ -35,7 +35,7 @@ pub(crate) struct Watchman {
 
 /// Who counts what comes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Counting {
+pub enum Counting {
     /// The kernel's program, on each CPU.
     Kernel,
     /// So many threads of this process.

@@ -11,7 +11,7 @@ use report::{Look, ShieldRow};
 use serde::Serialize;
 use shield::{
     ShieldError,
-    run::{Answer, Asked, Command, Places, Reloaded, control, status as state, whose::whose},
+    run::{Answer, Asked, Command, Places, Reloaded, socket, status as state, whose::whose},
 };
 
 use crate::{
@@ -98,7 +98,7 @@ fn conclude(interface: &str, schema: &'static str, json: bool, answer: &Answer) 
 
 /// How a shield is, asked of its process or read from its pins.
 pub(super) fn look(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldError> {
-    match control::ask(places, &Command::Status)?.and_then(|answer| answer.status) {
+    match socket::ask(places, &Command::Status)?.and_then(|answer| answer.status) {
         Some(status) => Ok(status),
         None => state::of_pins(interface, places),
     }
@@ -250,7 +250,7 @@ pub(super) fn list(args: &ListArgs) -> Result<Outcome, Failure> {
 pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
     let interface = &args.interface;
     let places = Places::of(interface);
-    let answer = match control::ask(&places, &Command::Reload(Asked::here(args.force))) {
+    let answer = match socket::ask(&places, &Command::Reload(Asked::here(args.force))) {
         Ok(Some(answer)) => answer,
         Ok(None) => match state::of_pins(interface, &places) {
             Ok(_) => return Err(ShieldError::Untended { interface: interface.clone() }.into()),
@@ -271,7 +271,7 @@ pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
     let interface = &args.interface;
     let places = Places::of(interface);
     let command = if args.leave { Command::Leave } else { Command::Stop };
-    let mut answer = match control::ask(&places, &command) {
+    let mut answer = match socket::ask(&places, &command) {
         Ok(Some(answer)) if answer.done => answer,
         Ok(Some(answer)) => return Err(Failure::lacking(anyhow::anyhow!(answer.said))),
         Ok(None) => match remove(interface, &places, args.leave) {

@@ -18,10 +18,10 @@ use model::{
 };
 use shield::{
     ShieldError,
-    between::ring::RingGateway,
+    between::ring,
     run::{
-        Asked, Command, Ended, Guard, Places, Settings, Signals, Told, control::Listener, keep, keeper::Request,
-        session, status, unit as systemd,
+        Asked, Command, Control, DataPlane, Ended, Places, Request, Settings, Signals, Told, session, socket::Listener,
+        unit as systemd,
     },
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -121,42 +121,32 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         places: Places::of(&first),
         sessions: asked.sessions.clone(),
     };
-    let places = settings.places.clone();
-    let mut tended = match options.backend {
-        Backend::Xdp => Tended::Guard(Box::new(Guard::start(settings, file).map_err(say_generic)?)),
-        Backend::Ring => Tended::Ring(Box::new(RingGateway::start(settings, file, options.threads().into())?)),
-    };
+    match options.backend {
+        Backend::Xdp => tend(args, &signals, &asked, shield::run::xdp::start(settings, file).map_err(say_generic)?),
+        Backend::Ring => tend(args, &signals, &asked, ring::start(settings, file, options.threads().into())?),
+    }
+}
+
+/// Runs the shield until it ends, and shows it meanwhile.
+fn tend<P: DataPlane + 'static>(
+    args: &RunArgs,
+    signals: &Arc<Signals>,
+    asked: &Asked,
+    mut control: Control<P>,
+) -> Result<Outcome, Failure> {
+    let name = control.name();
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !args.json && !args.quiet;
     let teller = Arc::new(Teller::start(args.json));
     // Before and behind the view there is place for lines, and a terminal takes them.
     let say = |line: String| if interactive { note(line) } else { teller.say(&line) };
-    if let Tended::Guard(guard) = &mut tended {
-        guard.take_notes().into_iter().for_each(say);
-    }
+    control.take_notes().into_iter().for_each(say);
     let (to, requests) = mpsc::channel();
-    let listener = Listener::start(&places, to.clone())?;
-    match &tended {
-        Tended::Guard(guard) => {
-            say(format!(
-                "{name}: shield up, {}, {} XDP; if this process dies, it fails {} after {} s",
-                status::holding_of(&guard.memory().rules),
-                guard.link().mode(),
-                guard.memory().fail.map_or("open", Fail::word),
-                options.patience,
-            ));
-        }
-        Tended::Ring(gateway) => {
-            say(format!(
-                "{name}: shield up, {}, packet rings, threads in each direction: {}; if this process dies, nothing crosses",
-                gateway.rules(),
-                options.threads(),
-            ));
-        }
-    }
+    let listener = Listener::start(control.places(), to.clone())?;
+    say(control.up());
     ready();
     let done = Arc::new(AtomicBool::new(false));
-    let keeper = {
-        let (signals, done, leave) = (Arc::clone(&signals), Arc::clone(&done), args.leave);
+    let running = {
+        let (signals, done, leave) = (Arc::clone(signals), Arc::clone(&done), args.leave);
         // On the screen of the view there is no place for lines.
         let teller = Arc::clone(&teller);
         let tell = move |told: Told| {
@@ -165,16 +155,13 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
             }
         };
         thread::spawn(move || {
-            // Also when it breaks off: then nobody tends the shield any more, and the process is to end.
+            // Also when it breaks off: then nobody controls the shield any more, and the process is to end.
             let _done = Done(done);
-            match tended {
-                Tended::Guard(guard) => keep(*guard, &requests, &signals, leave, tell),
-                Tended::Ring(gateway) => gateway.keep(&requests, &signals, tell),
-            }
+            control.run(&requests, &signals, leave, tell)
         })
     };
     let shown = match interactive {
-        true => view(args, &to, &asked, &done),
+        true => view(args, &to, asked, &done),
         false => {
             show(args, &to, &teller, &done);
             Ok(())
@@ -182,7 +169,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     };
     signals.stop.store(true, std::sync::atomic::Ordering::Relaxed);
     drop(listener);
-    let ended = keeper.join().map_err(|_| Failure::internal(anyhow!("the thread that tends the shield broke off")));
+    let ended = running.join().map_err(|_| Failure::internal(anyhow!("the thread that controls the shield broke off")));
     let ended = ended.and_then(|ended| ended.map_err(Failure::from));
     let failed = ended.as_ref().err().or(shown.as_ref().err());
     end_soon(failed.map_or(0, Failure::exit_code));
@@ -203,21 +190,13 @@ fn say_generic(error: ShieldError) -> Failure {
     }
 }
 
-/// Says that the keeper has ended, however it did.
+/// Says that the shield has ended, however it did.
 struct Done(Arc<AtomicBool>);
 
 impl Drop for Done {
     fn drop(&mut self) {
         self.0.store(true, std::sync::atomic::Ordering::Relaxed);
     }
-}
-
-/// What is tended.
-enum Tended {
-    /// A program in the kernel.
-    Guard(Box<Guard>),
-    /// Packet rings.
-    Ring(Box<RingGateway>),
 }
 
 /// SIGHUP reloads, SIGINT and SIGTERM end.

@@ -3,13 +3,11 @@
 use std::sync::Arc;
 
 use bpf::shield::WatchWriter;
-use model::shield::RuleStatus;
-use rules::tables::{RuleCount, RuleTables};
 use rules::{
-    Rules,
-    compile::{Counters, lookup},
+    compile::lookup,
     packet::{Packet, Parsed},
     reference::Outcome,
+    tables::RuleTables,
 };
 
 use super::{
@@ -17,28 +15,25 @@ use super::{
     buckets::{Buckets, Taken},
     counts::{Counts, Total},
 };
-use crate::{detect, error::ShieldError, run::status};
+use crate::{detect, error::ShieldError};
 
 /// Rules that hold.
 #[derive(Debug)]
 pub(super) struct Engine {
     tables: RuleTables,
-    rules: Vec<RuleStatus>,
-    pub(super) names: Vec<String>,
-    default: &'static str,
     /// Count what comes to protected prefixes, one for each thread; none: nothing is protected.
     watch: Vec<WatchWriter>,
-    memory: Arc<Memory>,
+    state: Arc<State>,
 }
 
 /// What goes on when rules take the place of others, for all threads.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct State {
     asking: Asking,
     buckets: Buckets,
 }
 
-impl Memory {
+impl State {
     /// Nobody is known, and all buckets are full.
     ///
     /// # Errors
@@ -63,17 +58,9 @@ pub(super) enum Judged {
 }
 
 impl Engine {
-    /// Of `rules` and their tables; `memory` is that of the rules before. `watch` counts what comes to protected prefixes, for each thread by
-    /// its number.
-    pub(super) fn new(rules: &Rules, tables: RuleTables, watch: Vec<WatchWriter>, memory: Arc<Memory>) -> Self {
-        Self {
-            tables,
-            names: rules.rules.iter().map(|rule| rule.name.clone()).collect(),
-            default: status::verdict(rules.default),
-            rules: rules.rules.iter().map(status::rule).collect(),
-            watch,
-            memory,
-        }
+    /// Of rules' tables; `state` is that of the rules before. `watch` counts what comes to protected prefixes, for each thread by its number.
+    pub(super) fn new(tables: RuleTables, watch: Vec<WatchWriter>, state: Arc<State>) -> Self {
+        Self { tables, watch, state }
     }
 
     /// What becomes of the frame, read by the thread of this number, at CLOCK_MONOTONIC `now_ns`; counted.
@@ -117,7 +104,7 @@ impl Engine {
     fn judge_packet(&self, packet: &Packet, frame: &[u8], now: u64, counts: &Counts, strain: &mut Strain) -> Judged {
         let exceeds = |rule: usize, packet: &Packet| {
             let limit = &self.tables.rules[rule];
-            match self.memory.buckets.take(limit, packet.source, now) {
+            match self.state.buckets.take(limit, packet.source, now) {
                 Taken::Within => false,
                 Taken::Crowding => {
                     counts.add(Total::Crowded, 1);
@@ -139,7 +126,7 @@ impl Engine {
             Outcome::Pass => Judged::Pass,
             Outcome::Drop => Judged::Drop,
             Outcome::Challenge => {
-                let asked = self.memory.asking.ask(packet, frame, now, strain);
+                let asked = self.state.asking.ask(packet, frame, now, strain);
                 // As the kernel program counts: what only passes was not challenged.
                 counts.add(Total::Challenged, u64::from(asked != Asked::Pass));
                 match asked {
@@ -149,23 +136,5 @@ impl Engine {
                 }
             }
         }
-    }
-
-    /// The rules with their counters.
-    pub(super) fn statuses(&self, counters: &Counters, counted: &[RuleCount]) -> Vec<RuleStatus> {
-        let one = |rule: &RuleStatus| {
-            let count = counters.count(&rule.name, counted).unwrap_or_default();
-            status::counted(rule, count)
-        };
-        self.rules.iter().map(one).collect()
-    }
-
-    /// How many of them hold.
-    pub(super) fn holding(&self) -> status::Holding {
-        status::holding_of(&self.rules)
-    }
-
-    pub(super) fn default_word(&self) -> &'static str {
-        self.default
     }
 }

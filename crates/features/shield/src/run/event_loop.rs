@@ -1,0 +1,184 @@
+//! The event loop of a shield: commands, signals, the clock.
+
+use std::{
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::{Receiver, RecvTimeoutError, Sender},
+    },
+    time::{Duration, Instant},
+};
+
+use model::shield_event::ShieldEvent;
+use rules::file::RuleFile;
+
+use super::{
+    asked::{Answer, Asked, Command, Reloaded},
+    control::Control,
+    plane::DataPlane,
+    status::{self, Holding},
+};
+use crate::error::ShieldError;
+
+/// How often signals are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// How often the clock, addresses and what the plane stands on are looked at.
+const CARE: Duration = Duration::from_secs(1);
+
+/// A command and where its answer goes.
+pub type Request = (Command, Sender<Answer>);
+
+/// Flags that signals set.
+#[derive(Debug, Default)]
+pub struct Signals {
+    /// Read the rules again (SIGHUP).
+    pub reload: AtomicBool,
+    /// End (SIGTERM, SIGINT).
+    pub stop: AtomicBool,
+}
+
+/// What happens without having been asked for.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Told {
+    /// In words.
+    Said(String),
+    /// An attack, or what is done about it.
+    Event(ShieldEvent),
+}
+
+/// How it ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ended {
+    /// The shield was taken away.
+    Stopped,
+    /// It stays in front of the interface.
+    Left,
+}
+
+impl<P: DataPlane> Control<P> {
+    /// Runs until it is told to end. `tell` hears what happens without having been asked for. With `leave` a signal to end leaves the shield
+    /// where it is.
+    ///
+    /// # Errors
+    /// The shield ends by itself, as when its interface goes away; or parts of it stay.
+    pub fn run(
+        mut self,
+        requests: &Receiver<Request>,
+        signals: &Signals,
+        leave: bool,
+        mut tell: impl FnMut(Told),
+    ) -> Result<Ended, ShieldError> {
+        let (mut cared, mut looked) = (Instant::now(), Instant::now());
+        loop {
+            if signals.stop.load(Ordering::Relaxed) {
+                return self.end(leave);
+            }
+            if signals.reload.swap(false, Ordering::Relaxed) {
+                tell_reload(self.reload_timed(&Asked::default()), &mut tell);
+            }
+            if let Some(why) = self.plane.has_ended(&self.name()) {
+                // That it has ended is the news.
+                let _ = self.stop();
+                return Err(why);
+            }
+            let every = self.look_every();
+            if every.is_some_and(|every| looked.elapsed() >= every) {
+                looked = Instant::now();
+                match self.look() {
+                    Ok(seen) => {
+                        seen.events.into_iter().for_each(|event| tell(Told::Event(event)));
+                        seen.troubles.iter().for_each(|trouble| tell(Told::Said(trouble.to_string())));
+                    }
+                    Err(error) => tell(Told::Said(format!("cannot load the rules against an attack: {error}"))),
+                }
+            }
+            match self.carry() {
+                Ok(said) => self.notes.extend(said),
+                Err(error) => self.notes.push(error.to_string()),
+            }
+            if cared.elapsed() >= CARE {
+                cared = Instant::now();
+                let followed = P::follow(&mut self);
+                self.notes.extend(followed);
+                self.follow_machine();
+            }
+            self.take_notes().into_iter().for_each(|said| tell(Told::Said(said)));
+            let wait = every.map_or(TICK, |every| every.saturating_sub(looked.elapsed()).min(TICK));
+            let (command, to) = match requests.recv_timeout(wait) {
+                Ok(request) => request,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => {
+                    std::thread::sleep(TICK);
+                    continue;
+                }
+            };
+            let answer = match command {
+                Command::Status => Answer::status(self.status()),
+                Command::Reload(asked) => tell_reload(self.reload_timed(&asked), &mut tell),
+                Command::Leave if !P::STAYS => {
+                    Answer::new(false, "packet rings end with their process: nothing can be left")
+                }
+                Command::Stop | Command::Leave => {
+                    let ended = self.end(command == Command::Leave);
+                    let said = ended.as_ref().map_or_else(ToString::to_string, |_| "ended".to_owned());
+                    // Who asked may have gone.
+                    let _ = to.send(Answer::new(ended.is_ok(), said));
+                    return ended;
+                }
+            };
+            // Who asked may have gone.
+            let _ = to.send(answer);
+        }
+    }
+
+    fn end(self, leave: bool) -> Result<Ended, ShieldError> {
+        if leave && P::STAYS {
+            self.leave();
+            return Ok(Ended::Left);
+        }
+        self.stop().map(|()| Ended::Stopped)
+    }
+
+    fn follow_machine(&mut self) {
+        match self.follow_addresses() {
+            Ok(false) => {}
+            Ok(true) => self.notes.push("the management allow-list now has this machine's new addresses".to_owned()),
+            Err(error) => {
+                self.notes.push(format!("the management allow-list lacks this machine's new addresses: {error}"));
+            }
+        }
+        match self.follow_clock() {
+            Ok(false) => {}
+            Ok(true) => self.notes.push("the clock was set; rules that expire follow it".to_owned()),
+            Err(error) => {
+                self.notes.push(format!("the clock was set, and rules that expire do not follow it: {error}"));
+            }
+        }
+    }
+
+    fn reload_timed(&mut self, asked: &Asked) -> Answer {
+        let begun = Instant::now();
+        match self.reload(asked) {
+            Ok(warnings) => reloaded(self.holding(), self.file(), begun.elapsed(), warnings),
+            Err(error) => Answer::new(false, format!("Reload refused; the old rules stay active: {error}")),
+        }
+    }
+}
+
+/// Tells of a reload whoever listens to the process too.
+fn tell_reload(answer: Answer, tell: &mut impl FnMut(Told)) -> Answer {
+    answer.warnings.iter().chain([&answer.said]).for_each(|said| tell(Told::Said(said.clone())));
+    answer
+}
+
+/// Of a reload that was done.
+fn reloaded(holding: Holding, file: &RuleFile, took: Duration, warnings: Vec<String>) -> Answer {
+    let prefixes: usize = file.rules.sets.values().map(|set| set.prefixes.len()).sum();
+    let sets = match prefixes {
+        0 => String::new(),
+        _ => format!(", {}", status::number(prefixes, "set prefix", "set prefixes")),
+    };
+    let said = format!("Reloaded: {holding}{sets} active ({:.0} ms).", took.as_secs_f64() * 1e3);
+    let Holding { rules, built_in, expired } = holding;
+    let reloaded = Reloaded { rules, built_in, expired, prefixes, seconds: took.as_secs_f64() };
+    Answer { warnings, reloaded: Some(reloaded), ..Answer::new(true, said) }
+}

@@ -1,0 +1,150 @@
+//! What judges frames for a shield: a program in the kernel ([`super::xdp`]), or threads of this process ([`crate::between::ring`]).
+
+use std::fmt::Debug;
+
+use bpf::shield::{ShieldCounts, WatchConfig};
+use model::shield::ChallengeStatus;
+use rules::{
+    Rule, Rules,
+    compile::{Counters, Now},
+    file::RuleFile,
+};
+
+use super::{control::Control, memory::Memory, settings::Settings, watch::Counting};
+use crate::error::ShieldError;
+
+/// Rules that are to take the place of those that hold.
+#[derive(Debug)]
+pub struct Coming<'a> {
+    /// What was asked for.
+    pub settings: &'a Settings,
+    /// The file that they are from.
+    pub file: &'a RuleFile,
+    /// Those of the file, behind the management allow-list.
+    pub calm: &'a Rules,
+    /// All: also those that detection adds.
+    pub rules: &'a Rules,
+    /// Where what comes to protected prefixes is counted; none: nothing is protected.
+    pub watch: Option<WatchConfig>,
+    /// Other prefixes are protected from now on: nothing of the tables before can be used again.
+    pub elsewhere: bool,
+    /// They are against an attack that goes on.
+    pub urgent: bool,
+    /// The moment that they are compiled at.
+    pub now: Now,
+}
+
+/// How the plane stands, for `status`.
+#[derive(Debug, Clone)]
+pub struct Standing {
+    /// `native`, `generic`, `packet rings`.
+    pub mode: String,
+    /// The kernel's number of the program; 0: there is none.
+    pub program_id: u32,
+    /// Seconds since the last heartbeat.
+    pub silent_s: f64,
+}
+
+/// Judges frames. [`Control`] tells it by which rules, and does everything that has nothing to do with how.
+pub trait DataPlane: Debug + Send + Sized {
+    /// Rules that are ready to hold.
+    type Ready;
+    /// What is left to do once they hold.
+    type Rest;
+    /// Whether it stays when its process ends, for a process that comes.
+    const STAYS: bool;
+    /// Whether two interfaces have to be set promiscuous for it.
+    const SETS_PROMISCUOUS: bool;
+
+    /// Who counts what comes to protected prefixes.
+    fn counting(&self) -> Counting;
+
+    /// What has been counted in the first `slots`.
+    fn counts(&self, slots: usize) -> ShieldCounts;
+
+    /// Gets what these rules need. Of `extra`, which detection adds, it may take away what cannot be had, and says so in `notes`.
+    ///
+    /// # Errors
+    /// What the file's own rules need cannot be had.
+    fn admit(
+        &mut self,
+        _settings: &Settings,
+        _file: &RuleFile,
+        _extra: &mut Vec<Rule>,
+        _notes: &mut Vec<String>,
+    ) -> Result<(), ShieldError> {
+        Ok(())
+    }
+
+    /// Makes rules ready. Names that `counters` has not met get a slot there.
+    ///
+    /// # Errors
+    /// They cannot be compiled or loaded; those that hold go on.
+    fn prepare(&mut self, coming: &Coming<'_>, counters: &mut Counters) -> Result<Self::Ready, ShieldError>;
+
+    /// Puts rules in the place of those that hold, or begins with them. `memory` is what is known of them, `before` of those before.
+    ///
+    /// # Errors
+    /// The kernel refuses; those that hold go on.
+    fn put(
+        &mut self,
+        ready: Self::Ready,
+        settings: &Settings,
+        memory: &Memory,
+        before: &Memory,
+        notes: &mut Vec<String>,
+    ) -> Result<Self::Rest, ShieldError>;
+
+    /// Does the rest. Rules before, or those that hold now, may challenge.
+    ///
+    /// # Errors
+    /// The rules hold, but nothing can be prepared for an attack.
+    fn settle(
+        &mut self,
+        rest: Self::Rest,
+        challenged: bool,
+        challenges: bool,
+        notes: &mut Vec<String>,
+    ) -> Result<(), ShieldError>;
+
+    /// Whether a program waits for rules against an attack.
+    fn is_prepared(&self) -> bool {
+        false
+    }
+
+    /// Does what was put off while an attack was urgent.
+    ///
+    /// # Errors
+    /// The kernel refuses; what holds goes on.
+    fn catch_up(&mut self) -> Result<(), ShieldError> {
+        Ok(())
+    }
+
+    /// Looks, once a second, at what changes under it. What was done, or could not be, in words.
+    fn follow(control: &mut Control<Self>) -> Vec<String>;
+
+    /// Why it has ended by itself; none: it goes on. `name`: what the shield is called.
+    fn has_ended(&mut self, name: &str) -> Option<ShieldError>;
+
+    /// Ends it, as far as that takes more than dropping it.
+    ///
+    /// # Errors
+    /// It had failed before.
+    fn end(&mut self) -> Result<(), ShieldError> {
+        Ok(())
+    }
+
+    /// How it stands.
+    fn standing(&self, settings: &Settings) -> Standing;
+
+    /// How it works, and what becomes of frames when this process dies, in words.
+    fn promise(&self, settings: &Settings) -> String;
+
+    /// How challenged SYNs are answered; none: nothing challenges, or it is always the same.
+    fn challenge(&self) -> Option<&ChallengeStatus> {
+        None
+    }
+
+    /// What is not as it should be, in words.
+    fn warnings(control: &Control<Self>) -> Vec<String>;
+}

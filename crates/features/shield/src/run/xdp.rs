@@ -1,0 +1,372 @@
+//! The program in the kernel as a data plane: on an interface, or on both of two.
+
+use std::sync::Arc;
+
+use bpf::{
+    XdpMode,
+    shield::{
+        Between, Cookies, Heartbeat, HostCookies, Shield, ShieldAck, ShieldConfig, ShieldCounts, ShieldLink,
+        ShieldShared, monotonic_ns,
+    },
+};
+use model::shield::{ChallengeStatus, Fail};
+use rules::{Action, Rule, Rules, compile::Counters, file::RuleFile, tables::RuleTables};
+
+use super::{
+    ahead::{Ahead, Job},
+    answers::{accept, accept_no_more, accepted, challenge, challenges, cookies, know_connections},
+    challenge::Choice,
+    control::{Control, join},
+    heart::Heart,
+    interface,
+    left::Left,
+    lock::{Lock, lock},
+    machine,
+    memory::{Memory, write_memory},
+    plane::{Coming, DataPlane, Standing},
+    settings::Settings,
+    watch::Counting,
+    whose::whose,
+};
+use crate::{
+    between::{self, Pair, Way},
+    detect,
+    error::ShieldError,
+};
+
+/// The kernel's program and what goes with it. It stays when this is dropped.
+#[derive(Debug)]
+pub struct Xdp {
+    pub(super) shared: Arc<ShieldShared>,
+    /// One for each interface; none: it is not there yet.
+    pub(super) links: Vec<ShieldLink>,
+    pub(super) cookies: Option<Cookies>,
+    /// How SYNs are answered.
+    pub(super) choice: Choice,
+    /// What SYN-ACKs of the programs say that were loaded last.
+    pub(super) host: Option<HostCookies>,
+    pub(super) ack: Option<ShieldAck>,
+    ahead: Ahead,
+    _heart: Heart,
+}
+
+/// A program that is ready to be put in front of the interface.
+pub struct Ready {
+    shield: Shield,
+    rest: Rest,
+}
+
+/// What follows once it is there.
+pub struct Rest {
+    job: Job,
+    ahead: Option<Ahead>,
+    host: Option<HostCookies>,
+}
+
+/// Puts a shield with the rules of `file` in front of the interface, or takes over the one that a process left there: then its rules hold
+/// until the new ones are ready, and counters go on. `file` is what `settings.source` said when it was read and judged.
+///
+/// # Errors
+/// Rules that are wrong, an interface that has a shield or another XDP program, what the kernel refuses.
+pub fn start(settings: Settings, file: RuleFile) -> Result<Control<Xdp>, ShieldError> {
+    machine::same_clock()?;
+    let notes: Vec<String> = machine::bpf_file_system(settings.places.bpf_file_system())?.into_iter().collect();
+    let mounted = !notes.is_empty();
+    let places = settings.places.clone();
+    alone(settings, file, notes).inspect_err(|_| {
+        if mounted {
+            // The failure itself is what is told.
+            let _ = machine::unmount(places.bpf_file_system());
+        }
+    })
+}
+
+/// When nobody else has the interface.
+fn alone(settings: Settings, file: RuleFile, notes: Vec<String>) -> Result<Control<Xdp>, ShieldError> {
+    match &settings.between {
+        Some(pair) => between::is_free(pair, &settings.places)?,
+        None => whose(&settings.interface, &settings.places).map_or(Ok(()), Err)?,
+    }
+    settings.places.make()?;
+    let mut lock = Some(lock(&settings)?);
+    let left = Left::find(&settings)?;
+    let fresh = left.is_none();
+    let places = settings.places.clone();
+    begin(settings, file, left, &mut lock, notes).inspect_err(|_| {
+        // Whoever has the lock may remove what is there.
+        if fresh && lock.is_some() {
+            // The failure itself is what is told.
+            let _ = places.remove();
+        }
+    })
+}
+
+fn begin(
+    settings: Settings,
+    file: RuleFile,
+    left: Option<Left>,
+    lock: &mut Option<Lock>,
+    mut notes: Vec<String>,
+) -> Result<Control<Xdp>, ShieldError> {
+    let way = match settings.mode {
+        XdpMode::Generic => Way::Generic,
+        XdpMode::Native | XdpMode::Offload => Way::Native,
+    };
+    notes.extend(join(&settings, way, left.is_some())?);
+    let (shared, links, memory) = match left {
+        Some(Left { shared, link, second, memory, lost }) => {
+            notes.extend(lost);
+            (shared, std::iter::once(link).chain(second).collect(), Some(memory))
+        }
+        None => {
+            let mut shared = ShieldShared::create()?;
+            shared.pin(&settings.places.pins)?;
+            (Arc::new(shared), Vec::new(), None)
+        }
+    };
+    let mut choice = Choice::start(&settings);
+    if !choice.is_cookies() && accepted(&settings) {
+        choice.let_handshakes_end();
+    }
+    let plane = Xdp {
+        _heart: Heart::start(Arc::clone(&shared))?,
+        shared,
+        links,
+        cookies: None,
+        choice,
+        host: None,
+        ack: None,
+        ahead: Ahead::new(&file.rules.protected),
+    };
+    let mut control = Control::begin(settings, file, plane, memory, notes, lock)?;
+    if control.plane.ack.is_none() {
+        accept_no_more(&control.settings)?;
+    }
+    let answered = control.plane.challenge().map(ChallengeStatus::text);
+    control.notes.extend(answered);
+    Ok(control)
+}
+
+impl Xdp {
+    /// The first interface as it is called now.
+    pub(super) fn interface(&self) -> Option<&str> {
+        self.links.first().map(ShieldLink::interface)
+    }
+
+    /// The maps that go on when programs take each other's place.
+    pub fn shared(&self) -> &ShieldShared {
+        &self.shared
+    }
+
+    fn replace(&mut self, shield: &Shield) -> Result<(), ShieldError> {
+        match &mut self.links[..] {
+            [first, second] => ShieldLink::replace_both(first, second, shield)?,
+            links => links.iter_mut().try_for_each(|link| link.replace(shield))?,
+        }
+        Ok(())
+    }
+
+    /// What is to be loaded beside, once these rules hold.
+    fn job(&self, coming: &Coming<'_>, exact: Option<RuleTables>, config: ShieldConfig) -> Job {
+        let first = coming.calm.protected.first().filter(|_| coming.watch.is_some());
+        let mut template = first.map_or_else(Vec::new, |first| detect::template(&coming.file.detection, *first));
+        let mut spare = config.clone();
+        if spare.cookies.is_none() && challenge(&template) {
+            spare.cookies = cookies(coming.settings, &self.choice).ok();
+        }
+        if spare.cookies.is_none() {
+            // Where there can be no cookies, the step that asks for them says so when its time comes.
+            template.retain(|rule| rule.action != Action::Challenge);
+        }
+        let rules: Rules = coming.calm.clone();
+        Job { rules, template, exact, config, spare, shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl Control<Xdp> {
+    /// The maps that go on when programs take each other's place.
+    pub fn shared(&self) -> &ShieldShared {
+        self.plane.shared()
+    }
+}
+
+impl DataPlane for Xdp {
+    type Ready = Ready;
+    type Rest = Rest;
+    const STAYS: bool = true;
+    const SETS_PROMISCUOUS: bool = true;
+
+    fn counting(&self) -> Counting {
+        Counting::Kernel
+    }
+
+    fn counts(&self, slots: usize) -> ShieldCounts {
+        self.shared.counts_of(slots)
+    }
+
+    fn admit(
+        &mut self,
+        settings: &Settings,
+        file: &RuleFile,
+        extra: &mut Vec<Rule>,
+        notes: &mut Vec<String>,
+    ) -> Result<(), ShieldError> {
+        if self.cookies.is_some() || !(challenges(file) || challenge(extra)) {
+            return Ok(());
+        }
+        // The program that makes connections of them comes before the one that asks: an ACK that it does not find would be answered by a RST.
+        let both = cookies(settings, &self.choice).and_then(|c| Ok((accept(settings, Some(&c), &self.choice)?, c)));
+        match both {
+            Ok((ack, cookies)) => (self.ack, self.cookies) = (ack, Some(cookies)),
+            Err(error) if challenges(file) => return Err(error),
+            // What else is to be done against attacks must not wait for what cannot be.
+            Err(error) => {
+                extra.retain(|rule| rule.action != Action::Challenge);
+                notes.push(format!("SYNs of the attack are not challenged: {error}"));
+            }
+        }
+        Ok(())
+    }
+
+    fn prepare(&mut self, coming: &Coming<'_>, counters: &mut Counters) -> Result<Ready, ShieldError> {
+        let settings = coming.settings;
+        let mut elsewhere = coming.elsewhere.then(|| Ahead::new(&coming.file.rules.protected));
+        let ahead = elsewhere.as_mut().unwrap_or(&mut self.ahead);
+        let tables = ahead.tables(coming.rules, counters, coming.now)?;
+        let config = ShieldConfig {
+            heartbeat: Some(Heartbeat { timeout: settings.patience, closed: settings.fail == Fail::Closed }),
+            cookies: self.cookies.clone(),
+            watch: coming.watch.clone(),
+            between: settings.between.as_ref().map(indices).transpose()?,
+            tell: false,
+        };
+        let filled = if coming.urgent { ahead.fill(&tables)? } else { None };
+        let exact = filled.is_some().then(|| tables.clone());
+        let shield = match filled {
+            Some(shield) => shield,
+            None => Shield::load(&tables, &config, &self.shared)?,
+        };
+        let job = self.job(coming, exact, config);
+        let host = interface::host(settings, coming.file);
+        Ok(Ready { shield, rest: Rest { job, ahead: elsewhere, host } })
+    }
+
+    fn put(
+        &mut self,
+        ready: Ready,
+        settings: &Settings,
+        memory: &Memory,
+        before: &Memory,
+        notes: &mut Vec<String>,
+    ) -> Result<Rest, ShieldError> {
+        let written = write_memory(&settings.places, memory);
+        if self.links.is_empty() {
+            written?;
+            self.links = attach(&ready.shield, settings)?;
+            return Ok(ready.rest);
+        }
+        if let Err(error) = written {
+            // What is to be done against an attack does not wait for room on a disk.
+            notes.push(format!("the rules hold, but a process that takes over will not know their counters: {error}"));
+        }
+        if let Err(error) = self.replace(&ready.shield) {
+            // That the old ones go on is the news.
+            let _ = write_memory(&settings.places, before);
+            return Err(error);
+        }
+        Ok(ready.rest)
+    }
+
+    fn settle(
+        &mut self,
+        rest: Rest,
+        challenged: bool,
+        challenges: bool,
+        notes: &mut Vec<String>,
+    ) -> Result<(), ShieldError> {
+        self.host = rest.host;
+        // There are connections that the program has not seen: of the time in between, and of ports that are challenged from now on.
+        if (challenges || challenged)
+            && let Err(error) = know_connections(self.cookies.as_ref(), challenges)
+        {
+            notes.push(error.to_string());
+        }
+        if let Some(ahead) = rest.ahead {
+            self.ahead = ahead;
+        }
+        self.ahead.begin(rest.job)
+    }
+
+    fn is_prepared(&self) -> bool {
+        self.ahead.waits()
+    }
+
+    fn catch_up(&mut self) -> Result<(), ShieldError> {
+        match self.ahead.ready()? {
+            Some(shield) => self.replace(&shield),
+            None => Ok(()),
+        }
+    }
+
+    fn follow(control: &mut Control<Self>) -> Vec<String> {
+        control.follow_interface()
+    }
+
+    fn has_ended(&mut self, name: &str) -> Option<ShieldError> {
+        let gone = || ShieldError::Lacking(format!("{name} was removed, and the shield with it"));
+        (!self.links.iter().all(ShieldLink::is_alive)).then(gone)
+    }
+
+    fn standing(&self, settings: &Settings) -> Standing {
+        match self.links.first() {
+            Some(link) => Standing::of(link, &self.shared),
+            None => Standing { mode: settings.mode.to_string(), program_id: 0, silent_s: 0.0 },
+        }
+    }
+
+    fn promise(&self, settings: &Settings) -> String {
+        let (fail, patience) = (settings.fail.word(), settings.patience.as_secs_f64());
+        format!("{} XDP; if this process dies, it fails {fail} after {patience} s", settings.mode)
+    }
+
+    fn challenge(&self) -> Option<&ChallengeStatus> {
+        self.choice.now.as_ref().filter(|_| self.cookies.is_some() || self.host.is_some())
+    }
+
+    fn warnings(control: &Control<Self>) -> Vec<String> {
+        control.warnings()
+    }
+}
+
+impl Standing {
+    /// Of a program that is attached, whether or not somebody controls it.
+    pub(super) fn of(link: &ShieldLink, shared: &ShieldShared) -> Self {
+        let silent_ns = monotonic_ns().saturating_sub(shared.last_beat_ns());
+        Self { mode: link.mode().to_string(), program_id: link.program_id(), silent_s: silent_ns as f64 / 1e9 }
+    }
+}
+
+/// Puts the program in front of the interface, or of both.
+fn attach(shield: &Shield, settings: &Settings) -> Result<Vec<ShieldLink>, ShieldError> {
+    let link = shield.attach(&settings.interface, settings.mode)?;
+    let Some(pair) = &settings.between else {
+        link.pin(&settings.places.link())?;
+        return Ok(vec![link]);
+    };
+    let second = shield.attach(&pair.second, settings.mode)?;
+    // Some drivers take frames only once they run a program.
+    if settings.mode == XdpMode::Native {
+        between::takes_frames(pair)?;
+    }
+    // Where the first one is, the second one is too.
+    second.pin(&settings.places.second_link())?;
+    link.pin(&settings.places.link())?;
+    Ok(vec![link, second])
+}
+
+fn indices(pair: &Pair) -> Result<Between, ShieldError> {
+    let index = |name: &str| {
+        sys::packet::interface_index(name).ok_or_else(|| ShieldError::from(port::members::unknown_interface(name)))
+    };
+    Ok(Between { first: index(&pair.first)?, second: index(&pair.second)? })
+}
