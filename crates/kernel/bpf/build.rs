@@ -1,22 +1,29 @@
-//! Compiles every `src/bpf/*.bpf.c` with clang and writes one skeleton each to `OUT_DIR`.
+//! Compiles every `*.bpf.c` under `src` with clang and writes one skeleton each to `OUT_DIR`.
 //!
 //! Only uapi headers and libbpf's own are used: neither the running kernel's BTF nor bpftool.
 
-use std::{env, ffi::OsStr, fs, path::PathBuf};
+use std::{
+    env,
+    ffi::OsStr,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use libbpf_cargo::SkeletonBuilder;
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    let dir = PathBuf::from("src/bpf");
-    println!("cargo:rerun-if-changed={}", dir.display());
     let arch = env::var("CARGO_CFG_TARGET_ARCH").expect("cargo sets the target");
-    for entry in fs::read_dir(&dir).expect("src/bpf is readable").flatten() {
-        let path = entry.path();
-        println!("cargo:rerun-if-changed={}", path.display());
-        let Some(name) = path.file_name().and_then(|n| n.to_str()).and_then(|n| n.strip_suffix(".bpf.c")) else {
-            continue;
-        };
+    // A new program is named there.
+    println!("cargo:rerun-if-changed=src/skel.rs");
+    let mut files = Vec::new();
+    walk(Path::new("src"), &mut files);
+    for path in files {
+        let file = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+        if file.ends_with(".h") || file.ends_with(".c") {
+            println!("cargo:rerun-if-changed={}", path.display());
+        }
+        let Some(name) = file.strip_suffix(".bpf.c") else { continue };
         SkeletonBuilder::new()
             .source(&path)
             .obj(out.join(format!("{name}.o")))
@@ -24,11 +31,19 @@ fn main() {
                 OsStr::new("-Wall"),
                 OsStr::new("-Werror"),
                 OsStr::new(&format!("-mcpu={}", instructions(name))),
-                OsStr::new("-Isrc/bpf"),
+                OsStr::new("-Isrc"),
                 OsStr::new(&format!("-I/usr/include/{arch}-linux-gnu")),
             ])
             .build_and_generate(out.join(format!("{name}.skel.rs")))
             .unwrap_or_else(|e| panic!("{}: {e:#}", path.display()));
+    }
+}
+
+/// All files below `dir`.
+fn walk(dir: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())).flatten() {
+        let path = entry.path();
+        if path.is_dir() { walk(&path, files) } else { files.push(path) }
     }
 }
 

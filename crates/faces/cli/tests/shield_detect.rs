@@ -17,7 +17,7 @@ use std::{
 };
 
 use between::privileged::skip;
-use bpf::shield::{CookieMode, Cookies, HostCookies};
+use bpf::filter::{CookieMode, Cookies, HostCookies};
 use lab::{Lab, LabError, Namespace, VethEnd};
 use serde_json::Value;
 use shield::run::Places;

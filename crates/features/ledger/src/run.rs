@@ -8,10 +8,10 @@ use std::{
 };
 
 use bpf::{
+    RingSocket, RingSockets,
     drop_reasons::{DropReasons, ReasonSource},
     drops::{DropError, DropOptions, DropRead, DropTrace},
     program_name,
-    ring_sockets::{RingSocket, RingSockets},
 };
 use host::{
     Root,

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use bpf::{
+    RingKind, RingSocket,
     drop_reasons::DropReasons,
     drops::{DropCount, DropDetail, DropRead, TraceCost, XdpLoss, XdpLossKind},
-    ring_sockets::{RingKind, RingSocket},
 };
 use host::{stack::Link, symbols::KernelSymbols};
 use model::units;

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::shield::{Heartbeat, Shield, ShieldConfig, ShieldShared, Watch};
+use bpf::filter::{Heartbeat, Shield, ShieldConfig, ShieldShared, Watch};
 use rules::{
     compile::{self, Counters, Now},
     file,

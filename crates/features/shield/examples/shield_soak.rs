@@ -14,7 +14,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::shield::GatewayCookies;
+use bpf::filter::GatewayCookies;
 use cookie_bed::{Bed, PORT, SERVER, Way};
 use hurt_syn::Tried;
 use random::{Kernel, Random, Shape};

@@ -8,7 +8,7 @@ use std::{
 
 use bpf::{
     LivePace, LivePacket, LiveSender, XdpMode,
-    shield::{Shield, ShieldConfig, ShieldLink, ShieldShared, Watch},
+    filter::{Shield, ShieldConfig, ShieldLink, ShieldShared, Watch},
 };
 use lab::{Lab, Namespace, VethEnd};
 use model::shield_event::{AttackClass, Happened, Measure, ShieldEvent};

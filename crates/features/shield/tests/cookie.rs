@@ -4,7 +4,7 @@ mod cookie_bed;
 
 use std::net::TcpListener;
 
-use bpf::shield::Tested;
+use bpf::filter::Tested;
 use cookie_bed::{
     Bed, CLIENT, SERVER, Way,
     frames::{ACK, ECN, FIN, Frame, LINUX, RST, SYN, WINDOWS},

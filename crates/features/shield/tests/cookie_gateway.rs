@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::shield::{GatewayCookies, monotonic_ns};
+use bpf::filter::{GatewayCookies, monotonic_ns};
 use cookie_bed::{
     Bed, CLIENT, SERVER, Way,
     frames::{ACK, FIN, Frame, LINUX, RST, SYN, WINDOWS},

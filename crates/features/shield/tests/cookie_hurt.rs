@@ -6,7 +6,7 @@ mod random;
 
 use std::net::TcpListener;
 
-use bpf::shield::GatewayCookies;
+use bpf::filter::GatewayCookies;
 use cookie_bed::{Bed, PORT, SERVER, Way};
 use hurt_syn::{Tried, attack};
 use random::Random;

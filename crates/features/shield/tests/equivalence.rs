@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::shield::{Shield, ShieldConfig, ShieldShared};
+use bpf::filter::{Shield, ShieldConfig, ShieldShared};
 use lab::{Lab, Namespace};
 use random::{Random, Shape, privileged, rules, spec};
 use rules::{

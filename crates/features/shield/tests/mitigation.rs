@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{LivePace, LivePacket, LiveSender, XdpMode, shield::ShieldShared};
+use bpf::{LivePace, LivePacket, LiveSender, XdpMode, filter::ShieldShared};
 use lab::{Lab, Namespace, VethEnd};
 use model::{
     shield::{Fail, Totals},

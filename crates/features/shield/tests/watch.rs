@@ -4,7 +4,7 @@ mod random;
 
 use std::{collections::BTreeMap, net::Ipv4Addr};
 
-use bpf::shield::{Shield, ShieldConfig, ShieldShared, Watch, WatchCounts, WatchReading, WatchSample};
+use bpf::filter::{Shield, ShieldConfig, ShieldShared, Watch, WatchCounts, WatchReading, WatchSample};
 use random::{Random, Shape, Spec};
 use rules::{
     Prefix, Rules,

@@ -461,7 +461,7 @@ mod tests {
         let error = |code| XdpError::Map {
             program: "x",
             operation: "test",
-            source: crate::redirect::to_io(&libbpf_rs::Error::from_raw_os_error(code)),
+            source: crate::capture::redirect::to_io(&libbpf_rs::Error::from_raw_os_error(code)),
         };
         assert_eq!(error(libc::EPERM).class(), ErrorClass::Lacking);
         assert!(error(libc::EPERM).is_denied());

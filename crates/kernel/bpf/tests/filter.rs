@@ -81,7 +81,7 @@ fn target(frags: bool) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(fd) }
 }
 
-fn takes(filter: &bpf::filter::LoadedFilter, frame: &[u8]) -> bool {
+fn takes(filter: &bpf::LoadedFilter, frame: &[u8]) -> bool {
     let mut opts = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as _,
         data_in: frame.as_ptr().cast(),

@@ -6,7 +6,7 @@ use std::{env, fs, net::UdpSocket, path::PathBuf, process::Command, thread, time
 
 use bpf::{
     XdpError, XdpMode,
-    shield::{Shield, ShieldConfig, ShieldLink, ShieldShared},
+    filter::{Shield, ShieldConfig, ShieldLink, ShieldShared},
 };
 use nix::sched::{CloneFlags, unshare};
 use rules::tables::{Field, RuleAction};

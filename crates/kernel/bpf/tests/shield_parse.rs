@@ -2,7 +2,7 @@
 
 mod shield_bed;
 
-use bpf::shield::{Shield, ShieldParsed, ShieldShared};
+use bpf::filter::{Shield, ShieldParsed, ShieldShared};
 use rules::tables::{Field, RuleAction};
 use shield_bed::{DROP, Frame, PASS, Tables, privileged, tell};
 

@@ -1,4 +1,4 @@
-//! A frame as the rules see it: the kernel program's parser (`shield_parse.h`) over again, in plain Rust.
+//! A frame as the rules see it: the kernel programs' parser (`parse.h`) over again, in plain Rust.
 //!
 //! Both must agree on every frame; tests send the same bytes through both. No bytes make it panic.
 

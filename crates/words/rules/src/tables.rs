@@ -133,7 +133,7 @@ pub struct FewPrefix {
     pub number: u16,
 }
 
-/// Counters that a kernel program has for rules (SHIELD_COUNTERS of shield_rules.h).
+/// Counters that a kernel program has for rules (SHIELD_COUNTERS of its `rules.h`).
 pub const COUNTERS: usize = 8192;
 
 /// The packets that one rule applied to.

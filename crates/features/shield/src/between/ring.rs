@@ -4,7 +4,7 @@
 //! What is protected is watched as by the kernel program, by each thread that reads, and what detection asks for holds as soon as its tables are made.
 //!
 //! There is no program in the kernel: what is not carried here does not cross, so that the way is closed when this process is gone. The
-//! stack of this host is kept away from both interfaces ([`bpf::shield::StackHold`]). Frames wait up to a few milliseconds in a block of
+//! stack of this host is kept away from both interfaces ([`bpf::filter::StackHold`]). Frames wait up to a few milliseconds in a block of
 //! the ring when they come alone.
 
 pub mod asking;
@@ -25,7 +25,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::shield::{ShieldCounts, StackHold, WatchConfig};
+use bpf::filter::{ShieldCounts, StackHold, WatchConfig};
 use model::shield::{Fail, Totals};
 use rules::{
     compile::{self, Cache, Counters},

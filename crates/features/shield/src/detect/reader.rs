@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bpf::shield::{Watch, WatchCounts, WatchSample};
+use bpf::filter::{Watch, WatchCounts, WatchSample};
 use rules::packet::{Packet, Part};
 
 use super::window::{Counts, Window};

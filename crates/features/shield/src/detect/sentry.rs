@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::shield::{ShieldCounts, Watch, WatchConfig};
+use bpf::filter::{ShieldCounts, Watch, WatchConfig};
 use model::shield_event::ShieldEvent;
 use rules::detect::DetectConfig;
 use rules::tables::RuleCount;
@@ -75,7 +75,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// What [`bpf::shield::Shield::load`] is to be told; none: what it was told before.
+    /// What [`bpf::filter::Shield::load`] is to be told; none: what it was told before.
     pub fn watch(&self) -> Option<&WatchConfig> {
         self.watch.as_ref().map(Watch::config)
     }
@@ -118,7 +118,7 @@ impl Sentry {
         })
     }
 
-    /// What [`bpf::shield::Shield::load`] is to be told.
+    /// What [`bpf::filter::Shield::load`] is to be told.
     pub fn watch(&self) -> &WatchConfig {
         self.reader.watch().config()
     }

@@ -8,7 +8,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use bpf::shield::{Shield, ShieldConfig, ShieldShared, Spare};
+use bpf::filter::{Shield, ShieldConfig, ShieldShared, Spare};
 use rules::tables::RuleTables;
 use rules::{
     Prefix, Rule, Rules,

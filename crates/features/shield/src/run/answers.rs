@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use bpf::shield::{CookieMode, Cookies, ShieldAck};
+use bpf::filter::{CookieMode, Cookies, ShieldAck};
 use rules::{Action, Rule, file::RuleFile};
 
 use super::{challenge::Choice, session, settings::Settings};

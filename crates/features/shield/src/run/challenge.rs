@@ -9,7 +9,7 @@ use std::{fs, time::Duration};
 
 use bpf::{
     XdpError, XdpMode,
-    shield::{CookieMode, GatewayCookies, HostCookies, SourceCookies, monotonic_ns},
+    filter::{CookieMode, GatewayCookies, HostCookies, SourceCookies, monotonic_ns},
 };
 use host::stack::Hooks;
 use model::shield::{ChallengeStatus, ChallengeWay};

@@ -1,6 +1,6 @@
 //! What changes under a running shield: the clock, the interface and its name.
 
-use bpf::shield::{CookieMode, Cookies, HostCookies, ShieldLink, SourceCookies};
+use bpf::filter::{CookieMode, Cookies, HostCookies, ShieldLink, SourceCookies};
 use model::shield::ChallengeStatus;
 use rules::{compile::Now, file::RuleFile};
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use bpf::shield::ShieldShared;
+use bpf::filter::ShieldShared;
 
 use crate::error::ShieldError;
 

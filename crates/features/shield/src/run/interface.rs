@@ -1,6 +1,6 @@
 //! What an interface has to be like for rules to do what they say.
 
-use bpf::{XdpMode, shield::HostCookies};
+use bpf::{XdpMode, filter::HostCookies};
 use host::wiring::Peer;
 use rules::{Action, Rule, file::RuleFile};
 

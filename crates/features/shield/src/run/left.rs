@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bpf::shield::{ShieldLink, ShieldShared};
+use bpf::filter::{ShieldLink, ShieldShared};
 use rules::compile::Counters;
 
 use super::{

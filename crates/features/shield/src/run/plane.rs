@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use bpf::shield::{ShieldCounts, WatchConfig};
+use bpf::filter::{ShieldCounts, WatchConfig};
 use model::shield::ChallengeStatus;
 use rules::{
     Rule, Rules,

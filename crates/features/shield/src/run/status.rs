@@ -2,7 +2,7 @@
 
 use std::{fmt, io::ErrorKind};
 
-use bpf::shield::{ShieldCounts, ShieldLink, ShieldShared};
+use bpf::filter::{ShieldCounts, ShieldLink, ShieldShared};
 use jiff::Timestamp;
 use model::shield::{RuleStatus, ShieldStatus};
 use rules::tables::RuleCount;

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::shield::{Watch, WatchConfig};
+use bpf::filter::{Watch, WatchConfig};
 use model::{
     shield::{AttackStatus, SourceStatus},
     shield_event::{Happened, ShieldEvent},
@@ -154,7 +154,7 @@ fn learned(places: &Places) -> PathBuf {
 }
 
 fn monotonic() -> Duration {
-    Duration::from_nanos(bpf::shield::monotonic_ns())
+    Duration::from_nanos(bpf::filter::monotonic_ns())
 }
 
 impl Watchman {

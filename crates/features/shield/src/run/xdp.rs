@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bpf::{
     XdpMode,
-    shield::{
+    filter::{
         Between, Cookies, Heartbeat, HostCookies, Shield, ShieldAck, ShieldConfig, ShieldCounts, ShieldLink,
         ShieldShared, monotonic_ns,
     },

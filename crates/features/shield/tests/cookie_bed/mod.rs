@@ -15,7 +15,7 @@ use std::{
 
 use bpf::{
     LivePace, LivePacket, LiveSender, XdpMode,
-    shield::{
+    filter::{
         AckCounts, CookieCounts, CookieMode, Cookies, GatewayCookies, HostCookies, Shield, ShieldAck, ShieldConfig,
         ShieldLink, ShieldShared,
     },

@@ -2,7 +2,7 @@
 //! that is no larger than the question, or nothing. The file that uses this also has the modules `random` and `cookie_bed`.
 #![allow(unreachable_pub, reason = "a module of tests")]
 
-use bpf::shield::{CookieCounts, Tested};
+use bpf::filter::{CookieCounts, Tested};
 use rules::packet::{Packet, Parsed};
 use wire::{Ethernet, Ip, Transport};
 

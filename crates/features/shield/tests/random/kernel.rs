@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use bpf::shield::{Shield, ShieldConfig, ShieldParsed, ShieldShared, Tested};
+use bpf::filter::{Shield, ShieldConfig, ShieldParsed, ShieldShared, Tested};
 use rules::{
     Rules,
     compile::{self, Counters, Now},

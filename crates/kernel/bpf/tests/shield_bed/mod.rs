@@ -1,7 +1,7 @@
 //! What the shield's tests are made of: tables of simple rules, and frames.
 #![allow(dead_code)]
 
-use bpf::shield::ShieldConfig;
+use bpf::filter::ShieldConfig;
 use rules::tables::{Field, FieldTable, RuleAction, RuleEntry, RuleTables};
 
 pub(crate) const DROP: u32 = 1;

@@ -1,4 +1,4 @@
-//! Tables of prefixes as the kernel program walks them (bpf/shield_prefix.h): plain data, the same look-up in user space, and the
+//! Tables of prefixes as the kernel program walks them (`prefix.h`): plain data, the same look-up in user space, and the
 //! bytes of their section.
 //!
 //! The first 32 bits of an address end in a class by one look-up for most addresses, in tables small enough for the caches, where the

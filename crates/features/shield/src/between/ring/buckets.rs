@@ -1,4 +1,4 @@
-//! Limits, taken from by all threads without a lock: what `shield_limit.h` does, over again.
+//! Limits, taken from by all threads without a lock: what `limit.h` of the kernel programs does, over again.
 //!
 //! A bucket is one number, the time at which it will be full again (the generic cell rate algorithm, ITU-T I.371). Only packets within the
 //! limit write to it: what a flood exceeds is decided by reading.

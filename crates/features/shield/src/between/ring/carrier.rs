@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::shield::monotonic_ns;
+use bpf::filter::monotonic_ns;
 use port::{Frame, Group, PacketOptions, PortError, RingSource, Source, WHOLE_FRAME};
 use sys::{
     link,

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bpf::shield::ShieldCounts;
+use bpf::filter::ShieldCounts;
 use model::shield::Totals;
 use rules::compile::COUNTERS_MAX;
 use rules::tables::RuleCount;

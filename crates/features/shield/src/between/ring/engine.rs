@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bpf::shield::WatchWriter;
+use bpf::filter::WatchWriter;
 use rules::{
     compile::lookup,
     packet::{Packet, Parsed},

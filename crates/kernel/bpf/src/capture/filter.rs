@@ -1,0 +1,132 @@
+//! Capture filters for XDP: libpcap's classic BPF translated to a kernel program of its own.
+//!
+//! The translated program runs first. A frame that it takes goes on by tail call to the capturing program; any other frame passes to the
+//! stack. Loads look at the frame directly where it is linear and go through a helper where it is not; the kernel's verifier checks the
+//! result like any other program's.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::{
+    MapCore, MapFlags, MapHandle, MapType,
+    libbpf_sys::{self, bpf_insn},
+};
+use model::{Classified, ErrorClass};
+use sys::packet::Instruction;
+
+use crate::{
+    capture::redirect::to_io,
+    capture::translate::{self, TARGETS_PLACEHOLDER},
+    xdp::{XdpError, c_name},
+};
+
+const PROGRAM: &str = "filter";
+
+/// A classic filter that cannot be translated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    /// An instruction that classic BPF does not have, or that means something only on a socket.
+    #[error(
+        "the filter cannot run in XDP: its instruction {at} (code {code:#06x}, k {k:#x}) is unknown there; use another backend"
+    )]
+    Instruction {
+        /// Its place.
+        at: usize,
+        /// Its operation.
+        code: u16,
+        /// Its constant.
+        k: u32,
+    },
+    /// A jump beyond the end, or a filter that does not end in a return.
+    #[error("the filter is broken: its instruction {at} leads beyond its end")]
+    Jump {
+        /// The place of the jump.
+        at: usize,
+    },
+    /// Nothing at all, or more than the kernel's jumps can span.
+    #[error("a filter of {0} instructions cannot run in XDP: it must have 1 to 4096, and fewer if it jumps far")]
+    Length(usize),
+}
+
+impl Classified for FilterError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Instruction { .. } | Self::Length(_) => ErrorClass::Lacking,
+            Self::Jump { .. } => ErrorClass::Internal,
+        }
+    }
+}
+
+/// A translated filter, to be loaded in front of any capturing program.
+#[derive(Debug, Clone)]
+pub struct Filter {
+    insns: Vec<bpf_insn>,
+}
+
+impl Filter {
+    /// Translates a classic filter, compiled for Ethernet frames.
+    pub fn from_classic(classic: &[Instruction]) -> Result<Self, FilterError> {
+        translate::translate(classic).map(|insns| Self { insns })
+    }
+
+    /// Loads the filter in front of `target`, which has (or has not) multi-buffer support: `frags`.
+    pub fn load(&self, target: BorrowedFd<'_>, frags: bool) -> Result<LoadedFilter, XdpError> {
+        let opts = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        let load_failed = |source| XdpError::load(PROGRAM, source);
+        let targets =
+            MapHandle::create(MapType::ProgArray, Some("filter_target"), 4, 4, 1, &opts).map_err(load_failed)?;
+        let mut insns = self.insns.clone();
+        for insn in insns.iter_mut().filter(|i| i.imm == TARGETS_PLACEHOLDER && i.code == translate::LOAD_64) {
+            insn.imm = targets.as_fd().as_raw_fd();
+        }
+        let mut opts = libbpf_sys::bpf_prog_load_opts {
+            sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
+            // The kernel lets programs share a program array only if they agree in this, as libbpf sets it for its own.
+            expected_attach_type: libbpf_sys::BPF_XDP,
+            prog_flags: if frags { libbpf_sys::BPF_F_XDP_HAS_FRAGS } else { 0 },
+            ..Default::default()
+        };
+        // SAFETY: the strings end in NUL, `insns` holds as many instructions as are named, `opts` is initialised, and all outlive the
+        // call.
+        let fd = unsafe {
+            libbpf_sys::bpf_prog_load(
+                libbpf_sys::BPF_PROG_TYPE_XDP,
+                c_name(b"filter\0").as_ptr(),
+                c_name(b"Dual BSD/GPL\0").as_ptr(),
+                insns.as_ptr(),
+                insns.len() as libbpf_sys::size_t,
+                &raw mut opts,
+            )
+        };
+        if fd < 0 {
+            return Err(load_failed(libbpf_rs::Error::from_raw_os_error(-fd)));
+        }
+        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+        let program = unsafe { OwnedFd::from_raw_fd(fd) };
+        targets.update(&0u32.to_ne_bytes(), &target.as_raw_fd().to_ne_bytes(), MapFlags::ANY).map_err(|e| {
+            XdpError::Map {
+                program: PROGRAM,
+                operation: "put the target into the map filter_target",
+                source: to_io(&e),
+            }
+        })?;
+        Ok(LoadedFilter { program, _targets: targets })
+    }
+}
+
+/// A filter in the kernel.
+#[derive(Debug)]
+pub struct LoadedFilter {
+    program: OwnedFd,
+    // A program array is emptied when its last descriptor is closed: it must live as long as the program runs.
+    _targets: MapHandle,
+}
+
+impl LoadedFilter {
+    /// The program to attach instead of the capturing one.
+    pub fn entry(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+}

@@ -1,0 +1,156 @@
+//! The program at tc that makes connections of right SYN cookies (`src/filter/shield_ack.bpf.c`).
+
+use std::{
+    ffi::CString,
+    io,
+    mem::{MaybeUninit, offset_of},
+    os::{
+        fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::Path,
+    sync::OnceLock,
+};
+
+use libbpf_rs::{
+    MapHandle, libbpf_sys,
+    skel::{OpenSkel, SkelBuilder},
+};
+
+use crate::{
+    capture::redirect::{duplicate, number, per_cpu},
+    skel::shield_ack::{ShieldAckSkelBuilder, types::shield_ack_count},
+    xdp::{XdpError, interface_index, kernel_has, quiet_libbpf},
+};
+
+const PROGRAM: &str = "shield_ack";
+/// What the kernel makes connections by.
+const ASSIGN: &str = "bpf_sk_assign_tcp_reqsk";
+
+/// What became of ACKs whose cookie XDP had found right.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AckCounts {
+    /// Given to a listener, which makes a connection of it unless its queue is full.
+    pub given: u64,
+    /// For which there was no listener any more, or already a connection.
+    pub unlistened: u64,
+    /// That the kernel did not take: net.ipv4.tcp_syncookies is 0, or an option was switched off since.
+    pub refused: u64,
+}
+
+/// The program at the ingress of an interface. Dropping it takes it off, unless it is pinned.
+#[derive(Debug)]
+pub struct ShieldAck {
+    link: OwnedFd,
+    counts: MapHandle,
+}
+
+impl ShieldAck {
+    /// Whether the running kernel can do it at all.
+    ///
+    /// # Errors
+    /// [`XdpError::Kernel`] below 6.9, which has no bpf_sk_assign_tcp_reqsk.
+    pub fn needs() -> Result<(), XdpError> {
+        // All type information of the kernel is read for this, and it is asked again and again.
+        static HAS: OnceLock<bool> = OnceLock::new();
+        if *HAS.get_or_init(|| kernel_has(ASSIGN)) {
+            return Ok(());
+        }
+        Err(XdpError::Kernel {
+            feature: "a rule that challenges for this machine itself (SYN cookies)",
+            function: ASSIGN,
+            since: "6.9",
+            instead: "use `limit` rules with `per-source` beside net.ipv4.tcp_syncookies=2, or challenge on a machine in front of this one \
+                      (`--between`, which works from 6.1 on)",
+        })
+    }
+
+    /// Loads it and puts it behind all other programs at tc ingress (tcx) of `interface`.
+    ///
+    /// # Errors
+    /// As for [`ShieldAck::needs`]; [`XdpError::Load`]; [`XdpError::System`] for what else the kernel refuses.
+    pub fn attach(interface: &str) -> Result<Self, XdpError> {
+        let index = interface_index(interface)?.cast_signed();
+        let (program, counts) = load()?;
+        let opts = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        // SAFETY: the program's descriptor is borrowed for the call, and `opts` is initialised and outlives it.
+        let fd = unsafe {
+            libbpf_sys::bpf_link_create(program.as_raw_fd(), index, libbpf_sys::BPF_TCX_INGRESS, &raw const opts)
+        };
+        if fd < 0 {
+            let source = io::Error::from_raw_os_error(-fd);
+            let operation = "attach the program that ends handshakes at tc ingress";
+            return Err(XdpError::System { interface: interface.to_owned(), operation, source });
+        }
+        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+        Ok(Self { link: unsafe { OwnedFd::from_raw_fd(fd) }, counts })
+    }
+
+    /// Puts a newly loaded program in the place of the one that another process pinned as `path`. Its counts begin anew.
+    ///
+    /// # Errors
+    /// [`XdpError::Pin`] if there is none; as for [`ShieldAck::attach`].
+    pub fn take_over(path: &Path) -> Result<Self, XdpError> {
+        let name = c_path(path)?;
+        // SAFETY: the string is terminated and outlives the call.
+        let fd = unsafe { libbpf_sys::bpf_obj_get(name.as_ptr()) };
+        if fd < 0 {
+            return Err(XdpError::pin("open", path, io::Error::from_raw_os_error(-fd)));
+        }
+        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+        let link = unsafe { OwnedFd::from_raw_fd(fd) };
+        let (program, counts) = load()?;
+        // SAFETY: both descriptors are borrowed for the call; no options are given.
+        let code = unsafe { libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null()) };
+        if code < 0 {
+            return Err(XdpError::pin("replace the program of", path, io::Error::from_raw_os_error(-code)));
+        }
+        Ok(Self { link, counts })
+    }
+
+    /// Keeps it on the interface under the name `path` of a BPF file system, beyond the end of this process.
+    ///
+    /// # Errors
+    /// [`XdpError::Pin`] with the path.
+    pub fn pin(&self, path: &Path) -> Result<(), XdpError> {
+        let name = c_path(path)?;
+        // SAFETY: the descriptor is borrowed and the string is terminated; both outlive the call.
+        let code = unsafe { libbpf_sys::bpf_obj_pin(self.link.as_raw_fd(), name.as_ptr()) };
+        if code < 0 {
+            return Err(XdpError::pin("pin the program as", path, io::Error::from_raw_os_error(-code)));
+        }
+        Ok(())
+    }
+
+    /// What it did, over all CPUs.
+    ///
+    /// # Errors
+    /// [`XdpError::Map`] if the counts cannot be read.
+    pub fn counts(&self) -> Result<AckCounts, XdpError> {
+        let mut sum = AckCounts::default();
+        for count in per_cpu(&self.counts, PROGRAM, "read the map ack_counts")? {
+            let at = |offset: usize| number(count.get(offset..).unwrap_or_default());
+            sum.given += at(offset_of!(shield_ack_count, given));
+            sum.unlistened += at(offset_of!(shield_ack_count, unlistened));
+            sum.refused += at(offset_of!(shield_ack_count, refused));
+        }
+        Ok(sum)
+    }
+}
+
+fn load() -> Result<(OwnedFd, MapHandle), XdpError> {
+    ShieldAck::needs()?;
+    quiet_libbpf();
+    let failed = |source| XdpError::load(PROGRAM, source);
+    let mut object = MaybeUninit::uninit();
+    let skel = ShieldAckSkelBuilder::default().open(&mut object).map_err(failed)?.load().map_err(failed)?;
+    let program = duplicate(skel.progs.shield_ack.as_fd(), PROGRAM)?;
+    Ok((program, MapHandle::try_from(&skel.maps.ack_counts).map_err(failed)?))
+}
+
+fn c_path(path: &Path) -> Result<CString, XdpError> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|e| XdpError::pin("use", path, e.into()))
+}

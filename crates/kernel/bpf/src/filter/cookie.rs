@@ -1,0 +1,485 @@
+//! SYN cookies: how SYNs are answered, and what is remembered about it (`src/filter/cookie/cookie.h`).
+
+use std::{
+    fs, io,
+    mem::offset_of,
+    net::IpAddr,
+    os::fd::AsFd,
+    path::Path,
+    sync::{Arc, OnceLock},
+};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapType, OpenObject, libbpf_sys};
+use sys::ethtool::Ethtool;
+
+use super::{PROGRAM, ack::ShieldAck, connected::Connected};
+use crate::{
+    capture::redirect::{number, to_io},
+    skel::shield::types::{cookie_turns, rodata, shield_cookie_count, shield_cookie_cpu},
+    xdp::{XdpError, kernel_offset},
+};
+
+/// The maps, by their names in the program: the counts, and the known sources of either family.
+const COUNTS: &str = "cookie_counts";
+const V4: &str = "known_v4";
+const V6: &str = "known_v6";
+/// The connections that there may be.
+const CONNECTED: &str = "cookie_connected";
+/// Which sources are surely not known.
+const TURNS: &str = "cookie_turns";
+/// All of them.
+const ALL: [&str; 5] = [V4, V6, CONNECTED, TURNS, COUNTS];
+/// Bytes of the IPv4 and the TCP header, and of the IPv6 and the TCP header.
+const HEADERS_V4: u16 = 40;
+const HEADERS_V6: u16 = 60;
+/// MSS that every host takes (RFC 9293, 3.7.1; RFC 8200, 5).
+const MSS_MIN_V4: u16 = 536;
+const MSS_MIN_V6: u16 = 1220;
+
+/// Which of the three ways.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CookieMode {
+    /// The protected server is this host: SYNs are answered by the kernel's own cookies, and [`super::ShieldAck`] makes connections of
+    /// the ACKs that bring them back.
+    Host(HostCookies),
+    /// The protected servers are behind a gateway: sources must show that they exist before their SYNs pass.
+    Gateway(GatewayCookies),
+    /// The protected server is this host, and its kernel must see the SYN of every connection: sources must show that they exist as for
+    /// a gateway, then their SYNs pass.
+    Sources(SourceCookies),
+}
+
+/// How sources show that they exist to this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SourceCookies {
+    /// As for a gateway; never strict, as there are connections of before.
+    pub known_s: u32,
+    /// Until then (CLOCK_MONOTONIC in ns) ACKs that bring back cookies of [`CookieMode::Host`] are let in as there; 0: none are.
+    pub until_ns: u64,
+    /// How they are let in, and the interface's MAC address.
+    pub host: HostCookies,
+}
+
+/// What SYN-ACKs of this host say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostCookies {
+    /// The interface's MAC address: frames to others are left alone. None: all are taken for this host's.
+    pub mac: Option<[u8; 6]>,
+    /// TCP packets to ports where no socket is are dropped; else the stack gets and refuses them (RST), which is slow under a flood.
+    pub drop_unlistened: bool,
+    /// Timestamps are offered. Without them a connection has neither window scaling nor SACK nor ECN.
+    pub timestamps: bool,
+    /// SACK is offered.
+    pub sack: bool,
+    /// Window scaling is offered.
+    pub scaling: bool,
+    /// ECN is agreed to.
+    pub ecn: bool,
+    /// The MSS that is told to IPv4 clients, in bytes.
+    pub mss_v4: u16,
+    /// Likewise for IPv6.
+    pub mss_v6: u16,
+    /// The window of the SYN-ACK in bytes.
+    pub window: u16,
+    /// The shift of all further windows, 0 to 14.
+    pub window_shift: u8,
+}
+
+impl Default for HostCookies {
+    fn default() -> Self {
+        Self {
+            mac: None,
+            drop_unlistened: false,
+            timestamps: true,
+            sack: true,
+            scaling: true,
+            ecn: true,
+            mss_v4: 1460,
+            mss_v6: 1440,
+            window: 64_240,
+            window_shift: 7,
+        }
+    }
+}
+
+impl HostCookies {
+    /// Whether the kernel makes connections of cookies in this thread's network namespace.
+    ///
+    /// # Errors
+    /// As for [`ShieldAck::needs`]. [`XdpError::Unsupported`] if net.ipv4.tcp_syncookies is 0. [`XdpError::System`] if that cannot be read.
+    pub fn needs(interface: &str) -> Result<(), XdpError> {
+        ShieldAck::needs()?;
+        if settings("tcp_syncookies").map_err(failed_on(interface, SETTINGS))?.first() == Some(&0) {
+            return Err(XdpError::Unsupported {
+                interface: interface.to_owned(),
+                program: PROGRAM,
+                mode: crate::XdpMode::Native,
+                reason:
+                    "net.ipv4.tcp_syncookies is 0, so that the kernel makes no connection of a SYN cookie: set it to 1"
+                        .into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// As the kernel would answer on `interface`: its MAC address and MTU, and the settings net.ipv4.tcp_* of this thread's network namespace.
+    ///
+    /// # Errors
+    /// [`XdpError::System`] if something cannot be read.
+    pub fn of(interface: &str) -> Result<Self, XdpError> {
+        let failed = |operation| failed_on(interface, operation);
+        let setting = |name: &str| settings(name).map_err(failed(SETTINGS));
+        let first = |name: &str| setting(name).map(|all| all.first().copied().unwrap_or(0));
+        // Not from /sys, which may show another namespace than that of this thread.
+        let mtu = sys::xsk::interface_mtu(interface).map_err(failed("read the MTU"))?;
+        let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
+        // As tcp_select_initial_window does (net/ipv4/tcp_output.c).
+        let receive = setting("tcp_rmem")?.last().copied().unwrap_or(0).max(1 << 16);
+        let window_shift = receive.ilog2().saturating_sub(15).min(14) as u8;
+        Ok(Self {
+            mac: mac(interface).map_err(failed("read the MAC address"))?,
+            timestamps: first("tcp_timestamps")? != 0,
+            sack: first("tcp_sack")? != 0,
+            scaling: first("tcp_window_scaling")? != 0,
+            ecn: first("tcp_ecn")? != 0,
+            mss_v4: mtu.saturating_sub(HEADERS_V4).max(MSS_MIN_V4),
+            mss_v6: mtu.saturating_sub(HEADERS_V6).max(MSS_MIN_V6),
+            window_shift,
+            ..Self::default()
+        })
+    }
+}
+
+const SETTINGS: &str = "read net.ipv4.tcp_* for SYN cookies";
+
+/// The numbers of a setting net.ipv4.* of this thread's namespace.
+fn settings(name: &str) -> io::Result<Vec<u64>> {
+    let text = fs::read_to_string(format!("/proc/sys/net/ipv4/{name}"))?;
+    Ok(text.split_whitespace().filter_map(|n| n.parse().ok()).collect())
+}
+
+fn failed_on(interface: &str, operation: &'static str) -> impl FnOnce(io::Error) -> XdpError {
+    let interface = interface.to_owned();
+    move |source| XdpError::System { interface, operation, source }
+}
+
+/// The MAC address of an interface of this thread's namespace; none for those whose addresses are of another kind.
+fn mac(interface: &str) -> io::Result<Option<[u8; 6]>> {
+    let mut all = nix::ifaddrs::getifaddrs()?.filter(|a| a.interface_name == interface);
+    let mac = all.find_map(|a| a.address?.as_link_addr().and_then(nix::sys::socket::LinkAddr::addr));
+    Ok(mac.filter(|mac| *mac != [0; 6]))
+}
+
+/// How sources show that they exist to a gateway.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GatewayCookies {
+    /// Seconds that a source stays known after its last SYN.
+    pub known_s: u32,
+    /// What is not a SYN and comes from an unknown source is dropped too, connections that were there before included.
+    pub strict: bool,
+}
+
+impl Default for GatewayCookies {
+    fn default() -> Self {
+        Self { known_s: 600, strict: false }
+    }
+}
+
+/// What became of challenged packets, over all CPUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CookieCounts {
+    /// SYNs answered by a cookie (host) or a question (gateway).
+    pub answered: u64,
+    /// ACKs with a right cookie.
+    pub right: u64,
+    /// ACKs with a wrong one, dropped.
+    pub wrong: u64,
+    /// ACKs with a right one that were dropped because the driver keeps no metadata.
+    pub unmarked: u64,
+    /// Packets to where no socket is.
+    pub unlistened: u64,
+    /// SYNs to listeners of MPTCP, left to the kernel.
+    pub multipath: u64,
+    /// Packets that can belong to no handshake, dropped.
+    pub odd: u64,
+    /// SYNs that could not be answered, dropped.
+    pub failed: u64,
+    /// Sources that became known.
+    pub proved: u64,
+    /// SYNs of known sources, which passed.
+    pub known: u64,
+    /// Packets of unknown sources, dropped.
+    pub unknown: u64,
+}
+
+/// How SYNs are answered, with the maps that go on when programs are replaced.
+#[derive(Debug, Clone)]
+pub struct Cookies {
+    mode: CookieMode,
+    by_redirect: bool,
+    maps: Arc<[(&'static str, MapHandle)]>,
+}
+
+impl Cookies {
+    /// For `interface`, with room for `sources` known sources per family (all but host mode; about 80 bytes each): the ones that were not
+    /// heard of for longest make room for new ones.
+    ///
+    /// # Errors
+    /// [`XdpError::Map`] if the maps cannot be made; [`XdpError::System`] if the interface's driver cannot be asked for.
+    pub fn create(interface: &str, mode: CookieMode, sources: u32) -> Result<Self, XdpError> {
+        let room = if matches!(mode, CookieMode::Host(_)) { 1 } else { sources.max(1) };
+        let maps = [
+            new(V4, MapType::LruHash, 4, 4, room)?,
+            new(V6, MapType::LruHash, 8, 4, room)?,
+            new(CONNECTED, MapType::Array, 4, Connected::BYTES as u32, 1)?,
+            new(TURNS, MapType::Array, 4, size_of::<cookie_turns>() as u32, 1)?,
+            new(COUNTS, MapType::PercpuArray, 4, size_of::<shield_cookie_cpu>() as u32, 1)?,
+        ];
+        Ok(Self { mode, by_redirect: by_redirect(interface)?, maps: maps.into() })
+    }
+
+    /// With the maps that another process pinned under `dir`; none if there are none.
+    ///
+    /// # Errors
+    /// [`XdpError::Pin`] if they are those of another version; [`XdpError::System`] as for [`Cookies::create`].
+    pub fn open(interface: &str, mode: CookieMode, dir: &Path) -> Result<Option<Self>, XdpError> {
+        let mut maps = Vec::new();
+        for name in ALL {
+            let path = dir.join(name);
+            if !path.exists() {
+                continue;
+            }
+            let map = MapHandle::from_pinned_path(&path).map_err(|e| XdpError::pin("open", &path, to_io(&e)))?;
+            if name == COUNTS && map.value_size() as usize != size_of::<shield_cookie_cpu>() {
+                return Err(other_version(&path));
+            }
+            maps.push((name, map));
+        }
+        if maps.is_empty() {
+            return Ok(None);
+        }
+        if maps.len() < ALL.len() {
+            return Err(other_version(&dir.join(COUNTS)));
+        }
+        Ok(Some(Self { mode, by_redirect: by_redirect(interface)?, maps: maps.into() }))
+    }
+
+    /// Makes room for `sources` known sources per family, if the maps were made without; they are kept under `dir` in the place of those.
+    ///
+    /// # Errors
+    /// [`XdpError::Map`] if the maps cannot be made, [`XdpError::Pin`] with the path.
+    pub fn make_room(&mut self, sources: u32, dir: &Path) -> Result<(), XdpError> {
+        if self.map(V4)?.max_entries() > 1 {
+            return Ok(());
+        }
+        let mut maps = Vec::new();
+        for (name, map) in self.maps.iter() {
+            let path = dir.join(name);
+            if ![V4, V6].contains(name) {
+                let again = MapHandle::try_from(map).map_err(|e| failed("make room for known sources", &e))?;
+                maps.push((*name, again));
+                continue;
+            }
+            let (name, mut map) = new(name, MapType::LruHash, map.key_size(), 4, sources.max(2))?;
+            match fs::remove_file(&path) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(XdpError::pin("remove", &path, e)),
+                _ => map.pin(&path).map_err(|e| XdpError::pin("pin a map as", &path, to_io(&e)))?,
+            }
+            maps.push((name, map));
+        }
+        self.maps = maps.into();
+        Ok(())
+    }
+
+    /// The same maps, another way.
+    #[must_use]
+    pub fn with(&self, mode: CookieMode) -> Self {
+        Self { mode, ..self.clone() }
+    }
+
+    /// Keeps the maps under `dir`, which exists, in a BPF file system.
+    ///
+    /// # Errors
+    /// [`XdpError::Pin`] with the path.
+    pub fn pin(&self, dir: &Path) -> Result<(), XdpError> {
+        for (name, map) in self.maps.iter() {
+            let path = dir.join(name);
+            let mut second = MapHandle::try_from(map).map_err(|e| XdpError::pin("pin a map as", &path, to_io(&e)))?;
+            second.pin(&path).map_err(|e| XdpError::pin("pin a map as", &path, to_io(&e)))?;
+        }
+        Ok(())
+    }
+
+    /// For `interface` too: between two interfaces the program answers on both.
+    ///
+    /// # Errors
+    /// [`XdpError::System`] as for [`Cookies::create`].
+    pub fn also_for(self, interface: &str) -> Result<Self, XdpError> {
+        Ok(Self { by_redirect: self.by_redirect || by_redirect(interface)?, ..self })
+    }
+
+    /// Which of the two ways.
+    pub fn mode(&self) -> &CookieMode {
+        &self.mode
+    }
+
+    /// What became of challenged packets since the maps were made.
+    ///
+    /// # Errors
+    /// [`XdpError::Map`] if they cannot be read.
+    pub fn counts(&self) -> Result<CookieCounts, XdpError> {
+        let mut sum = CookieCounts::default();
+        for count in crate::capture::redirect::per_cpu(self.map(COUNTS)?, PROGRAM, "read the map cookie_counts")? {
+            let at = |offset: usize| number(count.get(offset..).unwrap_or_default());
+            sum.answered += at(offset_of!(shield_cookie_count, answered));
+            sum.right += at(offset_of!(shield_cookie_count, right));
+            sum.wrong += at(offset_of!(shield_cookie_count, wrong));
+            sum.unmarked += at(offset_of!(shield_cookie_count, unmarked));
+            sum.unlistened += at(offset_of!(shield_cookie_count, unlistened));
+            sum.multipath += at(offset_of!(shield_cookie_count, multipath));
+            sum.odd += at(offset_of!(shield_cookie_count, odd));
+            sum.failed += at(offset_of!(shield_cookie_count, failed));
+            sum.proved += at(offset_of!(shield_cookie_count, proved));
+            sum.known += at(offset_of!(shield_cookie_count, known));
+            sum.unknown += at(offset_of!(shield_cookie_count, unknown));
+        }
+        Ok(sum)
+    }
+
+    /// Whether a source has shown that it exists, however long ago.
+    ///
+    /// # Errors
+    /// [`XdpError::Map`] if the map cannot be read.
+    pub fn knows(&self, source: IpAddr) -> Result<bool, XdpError> {
+        let found = match source {
+            IpAddr::V4(a) => self.map(V4)?.lookup(&a.octets(), MapFlags::ANY),
+            IpAddr::V6(a) => self.map(V6)?.lookup(&key_v6(&a.octets()), MapFlags::ANY),
+        };
+        found.map(|value| value.is_some()).map_err(|e| failed("look up a known source", &e))
+    }
+
+    /// How many sources are known, of both families.
+    pub fn known(&self) -> usize {
+        self.maps.iter().filter(|(name, _)| [V4, V6].contains(name)).map(|(_, map)| map.keys().count()).sum()
+    }
+
+    /// The connections that SYNs are not answered for (host mode).
+    ///
+    /// # Errors
+    /// [`XdpError::Map`] if the map cannot be mapped.
+    pub fn connected(&self) -> Result<Connected, XdpError> {
+        Connected::of(self.map(CONNECTED)?)
+    }
+
+    /// Has the object that is about to be loaded use these maps.
+    pub(super) fn lend(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
+        for mut map in object.maps_mut() {
+            if let Some((_, ours)) = self.maps.iter().find(|(name, _)| map.name() == *name) {
+                map.set_max_entries(ours.max_entries())?;
+                map.reuse_fd(ours.as_fd())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the program's constants.
+    pub(super) fn set(&self, knobs: &mut rodata) {
+        knobs.cookie_by_redirect = self.by_redirect;
+        match &self.mode {
+            CookieMode::Host(host) => {
+                knobs.cookie_mode = 1;
+                host.set(knobs);
+            }
+            CookieMode::Gateway(gateway) => {
+                knobs.cookie_mode = 2;
+                set_known(knobs, gateway.known_s);
+                knobs.cookie_strict = gateway.strict;
+            }
+            CookieMode::Sources(sources) => {
+                knobs.cookie_mode = 3;
+                set_known(knobs, sources.known_s);
+                knobs.cookie_until_ns = sources.until_ns;
+                sources.host.set(knobs);
+            }
+        }
+    }
+
+    fn map(&self, wanted: &str) -> Result<&MapHandle, XdpError> {
+        let found = self.maps.iter().find(|(name, _)| *name == wanted);
+        found.map(|(_, map)| map).ok_or_else(|| XdpError::Setting(format!("the program has no map {wanted}")))
+    }
+}
+
+impl HostCookies {
+    fn set(&self, knobs: &mut rodata) {
+        knobs.cookie_mac_known = self.mac.is_some();
+        knobs.cookie_mac = self.mac.unwrap_or_default();
+        knobs.cookie_drop_unlistened = self.drop_unlistened;
+        knobs.cookie_mptcp_at = mptcp_at();
+        knobs.cookie_timestamps = self.timestamps;
+        knobs.cookie_sack = self.sack;
+        knobs.cookie_scaling = self.scaling;
+        knobs.cookie_ecn = self.ecn;
+        knobs.cookie_mss_v4 = self.mss_v4;
+        knobs.cookie_mss_v6 = self.mss_v6;
+        knobs.cookie_window = self.window;
+        knobs.cookie_wscale = self.window_shift.min(14);
+    }
+}
+
+fn set_known(knobs: &mut rodata, known_s: u32) {
+    // The program's seconds are of 2^30 ns, and it compares signed numbers.
+    let known_s = (u64::from(known_s) * 1_000_000_000).div_ceil(1 << 30).min(i32::MAX as u64) as u32;
+    knobs.cookie_known_s = known_s;
+    knobs.cookie_turn_shift = known_s.next_power_of_two().ilog2() as u8;
+}
+
+/// Where struct tcp_sock says that a listener takes MPTCP; 0: this kernel has none.
+fn mptcp_at() -> u16 {
+    // All type information of the kernel is read for this.
+    static AT: OnceLock<u16> = OnceLock::new();
+    *AT.get_or_init(|| kernel_offset("tcp_sock", "is_mptcp").unwrap_or(0))
+}
+
+/// The first 64 bits, in the order in which the program has them: two words as on the wire, the first above the second.
+fn key_v6(address: &[u8; 16]) -> [u8; 8] {
+    let word = |at: usize| u64::from(address[at..].first_chunk().map_or(0, |&b| u32::from_ne_bytes(b)));
+    (word(0) << 32 | word(4)).to_ne_bytes()
+}
+
+/// A veth takes XDP_TX only while its peer runs an XDP program, a redirect whenever that runs NAPI.
+fn by_redirect(interface: &str) -> Result<bool, XdpError> {
+    let refused = |source: String| XdpError::System {
+        interface: interface.to_owned(),
+        operation: "ask for the driver",
+        source: io::Error::other(source),
+    };
+    let mut ethtool = Ethtool::open().map_err(|e| refused(e.to_string()))?;
+    let driver = ethtool.driver(interface).map_err(|e| refused(e.to_string()))?;
+    Ok(driver.is_some_and(|d| d.driver == "veth"))
+}
+
+fn new(
+    name: &'static str,
+    kind: MapType,
+    key: u32,
+    value: u32,
+    entries: u32,
+) -> Result<(&'static str, MapHandle), XdpError> {
+    let opts = libbpf_sys::bpf_map_create_opts {
+        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
+        map_flags: if kind == MapType::Array { libbpf_sys::BPF_F_MMAPABLE } else { 0 },
+        ..Default::default()
+    };
+    let map = MapHandle::create(kind, Some(name), key, value, entries, &opts);
+    Ok((name, map.map_err(|e| failed("make the maps of SYN cookies", &e))?))
+}
+
+fn other_version(path: &Path) -> XdpError {
+    let why = "it was made by a version of evenkeel whose SYN cookies need others: end that one first, with `evenkeel shield stop`";
+    XdpError::pin("take over", path, io::Error::other(why))
+}
+
+fn failed(operation: &'static str, e: &libbpf_rs::Error) -> XdpError {
+    XdpError::Map { program: PROGRAM, operation, source: to_io(e) }
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Gateway and sources mode: sources that show that they exist. The same in Rust for packet rings: crates/features/shield/src/between/ring/asking.rs; a test holds
+ * the two together. */
+#pragma once
+
+#include "filter/cookie/common.h"
+#include "filter/cookie/host.h"
+
+/* Sources that have proved that they exist, with the second (coarse monotonic) of their last SYN. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} known_v4 SEC(".maps");
+
+/* Likewise per /64. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1);
+	__type(key, __u64);
+	__type(value, __u32);
+} known_v6 SEC(".maps");
+
+/* A power of two: 512 KB. */
+#define COOKIE_TURNS (1 << 19)
+
+/*
+ * When a source of that hash was last heard of, in turns of 2^cookie_turn_shift seconds, counted from 1 to 255 and over again. A flood's
+ * sources are not known: this says so at the price of one cache line, where the tables above cost a walk. Who is known has the stamp of
+ * this turn or the one before, because a turn is not shorter than cookie_known_s; stamps from days ago, and sources with the same hash,
+ * cost a look into the tables and nothing else.
+ */
+struct cookie_turns {
+	__u8 turn[COOKIE_TURNS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, __u32);
+	__type(value, struct cookie_turns);
+} cookie_turns SEC(".maps");
+
+static __always_inline __u32 cookie_now(void)
+{
+	return bpf_ktime_get_coarse_ns() >> 30;
+}
+
+/* Never 0, which is where no source was heard of yet. */
+static __always_inline __u8 cookie_turn(__u32 now)
+{
+	return 1 + (now >> cookie_turn_shift) % 255;
+}
+
+/* The place of the source's stamp. */
+static __always_inline __u8 *cookie_stamp(const struct shield_packet *p)
+{
+	__u64 hash = connected_mix(p->family == 4 ? p->source[0] : (__u64)p->source[0] << 32 | p->source[1]);
+	struct cookie_turns *turns;
+	__u32 zero = 0;
+
+	turns = bpf_map_lookup_elem(&cookie_turns, &zero);
+	/* Multiplied once more: the low half is as good as the high one then. */
+	return turns ? &turns->turn[connected_mix(hash) >> 45 & (COOKIE_TURNS - 1)] : NULL;
+}
+
+/* Whether the source may be known: without the stamp of this turn or the one before it is not. */
+static __always_inline bool cookie_may(const __u8 *stamp, __u32 now)
+{
+	__u8 turn = cookie_turn(now);
+
+	return !stamp || *stamp == turn || *stamp == (turn == 1 ? 255 : turn - 1);
+}
+
+/* Heard of now. Two CPUs that write at once, in the moment when a turn ends, may leave the turn that ended: its source is asked again early. */
+static __always_inline void cookie_heard(__u8 *stamp, __u32 now)
+{
+	if (stamp && *stamp != cookie_turn(now))
+		*stamp = cookie_turn(now);
+}
+
+static __always_inline __u32 *cookie_known(const struct shield_packet *p, const __u8 *stamp, __u32 now)
+{
+	if (!cookie_may(stamp, now))
+		return NULL;
+	if (p->family == 4) {
+		__u32 key = p->source[0];
+
+		return bpf_map_lookup_elem(&known_v4, &key);
+	}
+	__u64 key = (__u64)p->source[0] << 32 | p->source[1];
+
+	return bpf_map_lookup_elem(&known_v6, &key);
+}
+
+static __always_inline void cookie_learn(const struct shield_packet *p, __u32 now)
+{
+	if (p->family == 4) {
+		__u32 key = p->source[0];
+
+		bpf_map_update_elem(&known_v4, &key, &now, BPF_ANY);
+	} else {
+		__u64 key = (__u64)p->source[0] << 32 | p->source[1];
+
+		bpf_map_update_elem(&known_v6, &key, &now, BPF_ANY);
+	}
+}
+
+static __always_inline int cookie_gateway(struct xdp_md *ctx, struct shield_packet *p, struct shield_cookie_cpu *cpu,
+					  struct tcphdr *tcp)
+{
+	__u8 flags = p->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN);
+	__u32 now = cookie_now(), number, *seen, off;
+	struct shield_reply *reply = &cpu->work.reply;
+	__be32 seq = tcp->seq, ack = tcp->ack_seq;
+	__u8 doff = tcp->doff;
+	__u8 *stamp = cookie_stamp(p);
+	__s64 cookie;
+
+	seen = cookie_known(p, stamp, now);
+	/* Another CPU may have written a second that began since `now` was read. */
+	if (seen && (__s32)(now - *seen) < (__s32)cookie_known_s) {
+		if (flags == TCP_SYN) {
+			cpu->count.known++;
+			cookie_heard(stamp, now);
+			if ((__s32)(now - *seen) > 0)
+				*seen = now;
+		}
+		return -1;
+	}
+	if (cookie_no_source(p) || (flags & TCP_SYN && flags & (TCP_RST | TCP_FIN))) {
+		cpu->count.odd++;
+		return XDP_DROP;
+	}
+	if (flags != TCP_SYN && flags != TCP_RST) {
+		if (cookie_mode == SHIELD_COOKIE_SOURCES)
+			return cookie_begun(ctx, p, cpu, seq, ack, doff, flags);
+		if (!cookie_strict)
+			return -1;
+		cpu->count.unknown++;
+		return XDP_DROP;
+	}
+	cookie = cookie_make(&cpu->work, p, 0, 536);
+	if (cookie < 0) {
+		cpu->count.failed++;
+		return XDP_DROP;
+	}
+	number = cookie;
+	if (flags == TCP_RST) {
+		off = bpf_ntohl(seq) - number;
+		if (off != 0 && off != 0x80000000) {
+			if (!cookie_strict)
+				return -1;
+			cpu->count.unknown++;
+			return XDP_DROP;
+		}
+		cookie_learn(p, now);
+		cookie_heard(stamp, now);
+		cpu->count.proved++;
+		return XDP_DROP;
+	}
+	/* One that acknowledges less than the SYN: no client takes it for right, and connection tracking on the way lets it through as a late one. */
+	if ((__s32)(number - bpf_ntohl(seq)) > 0)
+		number += 0x80000000;
+	reply->flags = TCP_SYN | TCP_ACK;
+	reply->seq = seq;
+	reply->ack = bpf_htonl(number);
+	reply->options = 0;
+	reply->window = bpf_htons(cookie_window);
+	if (!cookie_reply(ctx, p, reply)) {
+		cpu->count.failed++;
+		return XDP_DROP;
+	}
+	cpu->count.answered++;
+	return cookie_back(ctx);
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The answer to a SYN, written over it; and what of the SYN's options the answer's timestamp remembers. */
+#pragma once
+
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+
+#include "filter/shield.h"
+
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+#define TCP_ECE 0x40
+#define TCP_CWR 0x80
+
+/* More than any header begins at: 8 extension headers of at most 2048 bytes. Lets the verifier see that offsets are small. */
+#define SHIELD_AT_MASK 0x7fff
+/* A frame on the wire is no shorter, less its FCS. */
+#define SHIELD_FRAME_MIN 60
+
+/* The timestamp of a SYN-ACK: the client's window shift, whether it does SACK and ECN, the number of its MSS. */
+#define SHIELD_STAMP_WSCALE 0x0f
+#define SHIELD_STAMP_SACK 0x10
+#define SHIELD_STAMP_ECN 0x20
+#define SHIELD_STAMP_MSS 0x3c0
+#define SHIELD_STAMP_MSS_SHIFT 6
+#define SHIELD_STAMP_MASK 0x3ff
+
+/* What a SYN offers. Timestamps as on the wire. */
+struct shield_offer {
+	__be32 tsval;
+	__be32 tsecr;
+	/* 0: not said. */
+	__u16 mss;
+	__u8 timestamps;
+	__u8 sack;
+	/* SHIELD_NO_WSCALE: none. */
+	__u8 wscale;
+	__u8 pad[3];
+};
+
+/* A SYN-ACK. All but the lengths as on the wire. */
+struct shield_reply {
+	__be32 seq;
+	__be32 ack;
+	__be32 words[5];
+	__be16 window;
+	__u8 flags;
+	/* Bytes of `words` that are sent: 0, 4, 16 or 20. */
+	__u8 options;
+};
+
+/* The MSS values that a timestamp can remember; what the client says is rounded down to one, but not below the first. */
+const __u16 shield_mss[16] = { 536,  1024, 1220, 1240, 1300, 1340, 1360, 1380,
+				      1400, 1420, 1432, 1440, 1448, 1452, 1460, 8940 };
+/* Those of the kernel's cookies (msstab of net/ipv4/syncookies.c and net/ipv6/syncookies.c). */
+const __u16 shield_kernel_mss_v4[4] = { 536, 1300, 1440, 1460 };
+const __u16 shield_kernel_mss_v6[4] = { 1220, 1420, 1440, 8940 };
+
+static __always_inline __u32 shield_mss_number(__u16 mss)
+{
+	__u32 i, at = 0;
+
+#pragma unroll
+	for (i = 8; i; i >>= 1)
+		if (mss >= shield_mss[(at + i) & 15])
+			at += i;
+	return at & 15;
+}
+
+static __always_inline __u16 shield_mss_of(__u32 number)
+{
+	return shield_mss[number & 15];
+}
+
+static __always_inline __u16 shield_kernel_mss(__u8 family, __u32 number)
+{
+	return family == 4 ? shield_kernel_mss_v4[number & 3] : shield_kernel_mss_v6[number & 3];
+}
+
+static __always_inline __u16 cookie_fold(__u64 sum)
+{
+	sum = (sum & 0xffffffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return ~sum;
+}
+
+/*
+ * Writes the answer to `p` over it: Ethernet header and tags stay, addresses and ports change places, IP options, extension headers
+ * and data go. The TCP checksum is made anew: that of a SYN from this machine (veth) need not be there yet.
+ */
+static __always_inline bool cookie_reply(struct xdp_md *ctx, const struct shield_packet *p, const struct shield_reply *reply)
+{
+	__u32 ip_at = p->ip_at & 0x3f, ip_len = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
+	__u32 tcp_len = sizeof(struct tcphdr) + reply->options, wanted, i;
+	/* All buffers: what is shortened is the last one. */
+	__u32 old = bpf_xdp_get_buff_len(ctx);
+	__u64 sum = bpf_htons(IPPROTO_TCP) + bpf_htons(tcp_len);
+	__be32 ports, offset_and_window;
+	struct ethhdr *eth;
+	__u8 mac[ETH_ALEN];
+	void *data, *end;
+	__be32 *tcp;
+
+	wanted = ip_at + ip_len + tcp_len;
+	if (wanted < SHIELD_FRAME_MIN && old >= SHIELD_FRAME_MIN)
+		wanted = SHIELD_FRAME_MIN;
+	if (wanted != old && bpf_xdp_adjust_tail(ctx, (int)wanted - (int)old))
+		return false;
+	data = (void *)(long)ctx->data;
+	end = (void *)(long)ctx->data_end;
+	eth = data;
+	if ((void *)(eth + 1) > end)
+		return false;
+	__builtin_memcpy(mac, eth->h_dest, ETH_ALEN);
+	__builtin_memcpy(eth->h_dest, eth->h_source, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, mac, ETH_ALEN);
+	if (p->family == 4) {
+		__be32 *ip = data + ip_at;
+		__u64 ip_sum;
+
+		if ((void *)(ip + 5) > end)
+			return false;
+		ip[0] = bpf_htonl(0x45000000 | (sizeof(struct iphdr) + tcp_len));
+		ip[1] = bpf_htonl(0x00004000);
+		ip[3] = p->destination[0];
+		ip[4] = p->source[0];
+		sum += (__u64)ip[3] + ip[4];
+		ip_sum = (__u64)ip[0] + ip[1] + ip[3] + ip[4] + bpf_htonl(0x40000000 | IPPROTO_TCP << 16);
+		ip[2] = bpf_htonl(0x40000000 | IPPROTO_TCP << 16);
+		((__u16 *)ip)[5] = cookie_fold(ip_sum);
+		tcp = ip + 5;
+	} else {
+		__be32 *ip = data + ip_at;
+
+		if ((void *)(ip + 10) > end)
+			return false;
+		ip[0] = bpf_htonl(0x60000000);
+		ip[1] = bpf_htonl(tcp_len << 16 | IPPROTO_TCP << 8 | 64);
+#pragma unroll
+		for (i = 0; i < 4; i++) {
+			ip[2 + i] = p->destination[i];
+			ip[6 + i] = p->source[i];
+			sum += (__u64)p->destination[i] + p->source[i];
+		}
+		tcp = ip + 10;
+	}
+	if ((void *)(tcp + 5) > end)
+		return false;
+	ports = bpf_htonl((__u32)p->destination_port << 16 | p->source_port);
+	offset_and_window = bpf_htonl((tcp_len / 4) << 28 | reply->flags << 16) | (__be32)reply->window << 16;
+	tcp[0] = ports;
+	tcp[1] = reply->seq;
+	tcp[2] = reply->ack;
+	tcp[3] = offset_and_window;
+	tcp[4] = 0;
+	sum += (__u64)ports + reply->seq + reply->ack + offset_and_window;
+#pragma unroll
+	for (i = 0; i < 5; i++) {
+		if (reply->options <= i * 4)
+			break;
+		if ((void *)(tcp + 6 + i) > end)
+			return false;
+		tcp[5 + i] = reply->words[i];
+		sum += reply->words[i];
+	}
+	((__u16 *)tcp)[8] = cookie_fold(sum);
+	return true;
+}

@@ -1,0 +1,344 @@
+//! One set of rules as a loaded program.
+
+use std::{
+    io,
+    mem::{MaybeUninit, offset_of},
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    sync::{Mutex, PoisonError, atomic::Ordering},
+    time::Duration,
+};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys, skel::SkelBuilder};
+use rules::tables::{
+    FEW, RuleTables,
+    prefixes::{PrefixLayout, TrieLayout},
+};
+use sys::map_mmap::SharedMemory;
+
+use super::{
+    PROGRAM, cookie::Cookies, layout::Layout, link::ShieldLink, shared::ShieldShared, specialise, watch::WatchConfig,
+};
+use crate::{
+    capture::redirect::{duplicate, to_io},
+    skel::shield::{
+        ShieldSkelBuilder,
+        types::{shield_prefixes, shield_told, shield_trie},
+    },
+    xdp::{XdpError, XdpMode, quiet_libbpf},
+};
+
+/// What becomes of packets when the control process is gone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// How long it may be silent; beyond it the program fails open or closed. The program's clock is up to 10 ms late.
+    pub timeout: Duration,
+    /// Closed: all but ARP and the packets that rules of the management allow-list pass are dropped. Open: everything passes.
+    pub closed: bool,
+}
+
+/// How the program is to work, apart from its rules.
+#[derive(Debug, Clone, Default)]
+pub struct ShieldConfig {
+    /// Whether the program listens to a heartbeat ([`ShieldShared::beat`]).
+    pub heartbeat: Option<Heartbeat>,
+    /// How SYNs are answered; needed if a rule asks for cookies.
+    pub cookies: Option<Cookies>,
+    /// Where what comes to each protected prefix is counted ([`super::Watch::config`]).
+    pub watch: Option<WatchConfig>,
+    /// What passes leaves by the other one of two interfaces, on both of which the program is then to be attached.
+    pub between: Option<Between>,
+    /// For [`Shield::test`]: what decides is told, at a price; and rules may ask for cookies that are not set up.
+    pub tell: bool,
+}
+
+/// The two interfaces that frames cross between.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Between {
+    /// Index of one.
+    pub first: u32,
+    /// Index of the other.
+    pub second: u32,
+}
+
+/// What parsing found ([`Tested`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShieldParsed {
+    /// A packet that rules are about.
+    Ip,
+    /// A frame of another protocol.
+    NotIp,
+    /// Cut short, or contradicts itself.
+    Malformed,
+}
+
+/// What a test run found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tested {
+    /// The program's answer: XDP_ABORTED 0, XDP_DROP 1, XDP_PASS 2, XDP_TX 3, XDP_REDIRECT 4.
+    pub action: u32,
+    /// The index of the rule that decided; none: the default, or no rule was asked.
+    pub rule: Option<usize>,
+    /// That rule asks for a cookie.
+    pub challenged: bool,
+    /// What parsing found; none if it did not come to that: the heart had stopped, and everything passes.
+    pub parsed: Option<ShieldParsed>,
+    /// The frame as the program left it.
+    pub frame: Vec<u8>,
+}
+
+/// The program as it was compiled, and the name that libbpf is to give it.
+const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shield.o"));
+const OBJECT_NAME: &str = "shield_bpf";
+
+/// Names of a loaded program's sections and mappings of them.
+pub(super) type Mapped = Vec<(&'static str, SharedMemory)>;
+
+/// A loaded program with its tables, ready to be attached.
+#[derive(Debug)]
+pub struct Shield {
+    program: OwnedFd,
+    told: Option<Mutex<SharedMemory>>,
+}
+
+impl Shield {
+    /// Loads the program for `tables`; what goes on from the one before is in `shared`.
+    ///
+    /// # Errors
+    /// [`XdpError::Setting`] for tables that contradict themselves; [`XdpError::Load`] if the kernel refuses.
+    pub fn load(tables: &RuleTables, config: &ShieldConfig, shared: &ShieldShared) -> Result<Self, XdpError> {
+        Self::load_as(&Layout::of(tables)?, tables, config, shared).map(|(shield, _)| shield)
+    }
+
+    /// Loads the program for tables that are laid out; also gives its sections, as [`Layout::sections`] has them.
+    pub(super) fn load_as(
+        layout: &Layout,
+        tables: &RuleTables,
+        config: &ShieldConfig,
+        shared: &ShieldShared,
+    ) -> Result<(Self, Mapped), XdpError> {
+        if layout.challenges && !config.tell && config.cookies.is_none() {
+            return Err(XdpError::Setting("a rule asks for SYN cookies, which are not set up".into()));
+        }
+        quiet_libbpf();
+        let failed = |source| XdpError::load(PROGRAM, source);
+        let mut object = MaybeUninit::uninit();
+        let mut open = ShieldSkelBuilder::default().open(&mut object).map_err(failed)?;
+        if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
+            knobs.shield_uses = layout.uses;
+            knobs.shield_tcp_uses = layout.tcp_uses;
+            knobs.shield_udp_uses = layout.udp_uses;
+            knobs.shield_words = layout.words;
+            knobs.shield_base = layout.base;
+            knobs.shield_mask = layout.mask;
+            knobs.shield_absent = layout.absent;
+            knobs.shield_rules_mask = layout.rules_mask;
+            knobs.shield_cpus_mask = shared.cpus() as u64 - 1;
+            knobs.shield_sources_mask = shared.source_sets() as u64 - 1;
+            knobs.shield_seed = shared.seed();
+            knobs.shield_default = u32::from(tables.default_drop);
+            knobs.shield_malformed = u32::from(tables.malformed_drop);
+            knobs.shield_tells = config.tell;
+            knobs.shield_limits = layout.limits;
+            knobs.shield_yields = layout.yields;
+            knobs.shield_dscp_matters = layout.dscp_matters;
+            for (i, few) in tables.protected_few.iter().take(FEW).enumerate() {
+                let mask = u32::MAX.checked_shl(32 - u32::from(few.len)).unwrap_or(0);
+                knobs.shield_few_mask[i] = mask.to_be();
+                knobs.shield_few_address[i] = (few.address & mask).to_be();
+                knobs.shield_few_number[i] = few.number.into();
+            }
+            if let Some(cookies) = config.cookies.as_ref().filter(|_| layout.challenges) {
+                knobs.shield_cookies = true;
+                cookies.set(knobs);
+            }
+            if let Some(watch) = &config.watch {
+                watch.set(knobs);
+            }
+            if let Some(between) = config.between {
+                knobs.shield_crosses = true;
+                knobs.shield_between_first = between.first;
+            }
+            if let Some(heartbeat) = config.heartbeat {
+                knobs.shield_beat_ns = u64::try_from(heartbeat.timeout.as_nanos()).unwrap_or(u64::MAX).max(1);
+                knobs.shield_fail_closed = heartbeat.closed;
+            }
+            let [source, destination, protected] = layout.prefixes.map(prefixes);
+            knobs.shield_source_prefixes = source;
+            knobs.shield_destination_prefixes = destination;
+            knobs.shield_protected_prefixes = protected;
+        }
+        let constants = open.maps.rodata.initial_value().unwrap_or_default();
+        let mut open = specialise::open(OBJECT_NAME, OBJECT, constants).map_err(failed)?;
+        for mut map in open.maps_mut() {
+            if let Some((_, bytes)) = layout.sections.iter().find(|(name, _)| map.name() == *name) {
+                map.set_value_size(bytes.len() as u32).map_err(failed)?;
+            }
+        }
+        shared.lend(&mut open).map_err(failed)?;
+        if let Some(cookies) = &config.cookies {
+            cookies.lend(&mut open).map_err(failed)?;
+        }
+        if let Some(watch) = &config.watch {
+            watch.lend(&mut open).map_err(failed)?;
+        }
+        let loaded = open.load().map_err(failed)?;
+        let missing = || failed(io::Error::from(io::ErrorKind::NotFound).into());
+        if let Some(between) = config.between {
+            let out = loaded.maps().find(|map| map.name() == "shield_out").ok_or_else(missing)?;
+            for (entry, index) in [(0u32, between.second), (1, between.first)] {
+                let value = index.to_ne_bytes();
+                out.update(&entry.to_ne_bytes(), &value, MapFlags::ANY).map_err(|e| XdpError::Map {
+                    program: PROGRAM,
+                    operation: "enter an interface into the map shield_out",
+                    source: to_io(&e),
+                })?;
+            }
+        }
+        let (mut told, mut sections) = (None, Vec::new());
+        for map in loaded.maps() {
+            let memory = |bytes: usize| {
+                let handle = MapHandle::try_from(&map).map_err(failed)?;
+                SharedMemory::of(handle.as_fd(), bytes, 0).map_err(|source| XdpError::Map {
+                    program: PROGRAM,
+                    operation: "map a table",
+                    source,
+                })
+            };
+            if let Some((name, bytes)) = layout.sections.iter().find(|(name, _)| map.name() == *name) {
+                let memory = memory(bytes.len())?;
+                // SAFETY: the program does not run yet, and nobody else has this mapping.
+                unsafe { memory.slice_mut(0, bytes.len()) }.copy_from_slice(bytes);
+                sections.push((*name, memory));
+            }
+            if config.tell && map.name() == ".data.sh_told" {
+                told = Some(Mutex::new(memory(size_of::<shield_told>())?));
+            }
+        }
+        let program = loaded.progs().find(|program| program.name() == "ek_shield");
+        let program = program.ok_or_else(missing)?;
+        Ok((Self { program: duplicate(program.as_fd(), PROGRAM)?, told }, sections))
+    }
+
+    /// Puts the program on `interface`, in that mode and no other.
+    ///
+    /// # Errors
+    /// See [`crate::XdpLink::attach`].
+    pub fn attach(&self, interface: &str, mode: XdpMode) -> Result<ShieldLink, XdpError> {
+        ShieldLink::attach(self, interface, mode)
+    }
+
+    /// Runs the program once on `frame`, attached or not. Counters count.
+    ///
+    /// # Errors
+    /// [`XdpError::Setting`] if the program was not loaded to tell, or for a frame of less than 14 bytes, which the kernel refuses.
+    pub fn test(&self, frame: &[u8]) -> Result<Tested, XdpError> {
+        self.test_split(frame, frame.len())
+    }
+
+    /// As [`Shield::test`], with the first `first` bytes in the frame's first buffer and the rest in further ones, as drivers hand over
+    /// frames that are larger than a buffer. The kernel itself splits what is larger than a page less 576 bytes.
+    ///
+    /// # Errors
+    /// As there; kernels before 6.18 refuse a first buffer that is not all of the frame (EINVAL).
+    pub fn test_split(&self, frame: &[u8], first: usize) -> Result<Tested, XdpError> {
+        let Some(told) = &self.told else {
+            return Err(XdpError::Setting("the shield's program was not loaded to tell what decides".into()));
+        };
+        if frame.len() < 14 {
+            return Err(XdpError::Setting(format!("a frame of {} bytes, but test runs take 14 or more", frame.len())));
+        }
+        let told = told.lock().unwrap_or_else(PoisonError::into_inner);
+        let word = |offset: usize| told.half_word(offset_of!(shield_told, parsed) + offset);
+        for at in [0, 4, 8, 12] {
+            word(at).store(0, Ordering::Relaxed);
+        }
+        let mut out = vec![0; frame.len() + 256];
+        let (action, len, _) = self.run(frame, first, &mut out, 1)?;
+        out.truncate(len);
+        let failed = word(offset_of!(shield_told, failed)).load(Ordering::Relaxed) != 0;
+        let parsed = match word(offset_of!(shield_told, parsed)).load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some(ShieldParsed::Ip),
+            2 => Some(ShieldParsed::NotIp),
+            _ => Some(ShieldParsed::Malformed),
+        };
+        debug_assert!(failed || parsed.is_some());
+        Ok(Tested {
+            action,
+            rule: (word(offset_of!(shield_told, rule)).load(Ordering::Relaxed) as usize).checked_sub(1),
+            challenged: word(offset_of!(shield_told, verdict)).load(Ordering::Relaxed) == 3,
+            parsed,
+            frame: out,
+        })
+    }
+
+    /// Runs the program `repeat` times on `frame` and gives the mean time of a run.
+    ///
+    /// # Errors
+    /// What BPF_PROG_TEST_RUN answers.
+    pub fn time(&self, frame: &[u8], repeat: u32) -> Result<Duration, XdpError> {
+        Ok(self.run(frame, frame.len(), &mut vec![0; frame.len() + 256], repeat)?.2)
+    }
+
+    fn run(&self, frame: &[u8], first: usize, out: &mut [u8], repeat: u32) -> Result<(u32, usize, Duration), XdpError> {
+        // Where the first buffer ends is said only if it is not the whole frame: kernels before 6.18 know no other.
+        let split = (first < frame.len()).then(|| libbpf_sys::xdp_md { data_end: first as u32, ..Default::default() });
+        let mut opts = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+            data_in: frame.as_ptr().cast(),
+            data_size_in: frame.len() as u32,
+            data_out: out.as_mut_ptr().cast(),
+            data_size_out: out.len() as u32,
+            repeat: i32::try_from(repeat).unwrap_or(i32::MAX),
+            ..Default::default()
+        };
+        if let Some(context) = &split {
+            opts.ctx_in = std::ptr::from_ref(context).cast();
+            opts.ctx_size_in = size_of_val(context) as u32;
+        }
+        // SAFETY: the descriptor is ours; `opts` carries its own size, and the buffers and the context are alive and of the stated lengths.
+        let code = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut opts) };
+        if code < 0 {
+            let source = io::Error::from_raw_os_error(-code);
+            return Err(XdpError::Map { program: PROGRAM, operation: "make a test run", source });
+        }
+        Ok((opts.retval, opts.data_size_out as usize, Duration::from_nanos(opts.duration.into())))
+    }
+}
+
+impl AsFd for Shield {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.program.as_fd()
+    }
+}
+
+fn prefixes(layout: PrefixLayout) -> shield_prefixes {
+    shield_prefixes {
+        v4: trie(layout.v4),
+        v6: trie(layout.v6),
+        kinds: layout.kinds,
+        lengths: layout.lengths,
+        slots: layout.slots,
+        kinds_len: layout.kinds_len,
+        lengths_len: layout.lengths_len,
+        slot_mask: layout.slot_mask,
+        hash: layout.hash.keys,
+    }
+}
+
+fn trie(layout: TrieLayout) -> shield_trie {
+    shield_trie {
+        states: layout.states,
+        top: layout.top,
+        bits: layout.bits,
+        entries: layout.entries,
+        blocks: layout.blocks,
+        runs: layout.runs,
+        entries_len: layout.entries_len,
+        blocks_len: layout.blocks_len,
+        runs_len: layout.runs_len,
+        used: layout.used,
+        wide: layout.wide,
+        deep: layout.deep,
+    }
+}

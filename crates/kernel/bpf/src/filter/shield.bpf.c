@@ -1,0 +1,361 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* The shield: each frame is parsed, counted to what is watched, and judged by the first rule that decides.
+ *
+ * One object is loaded per set of rules, with tables of its own, and takes the place of the one before in a single step; what has to
+ * go on (counters, limits, the heartbeat) is in maps that it takes over. Switches are constants to the verifier: what a set of rules
+ * does not use is not in the program that runs. */
+#include "lib/parse.h"
+#include "filter/rules.h"
+#include "lib/limit.h"
+#include "filter/watch.h"
+#if __has_include("filter/cookie/cookie.h")
+#include "filter/cookie/cookie.h"
+#endif
+#if __has_include("filter/between.h")
+#include "filter/between.h"
+#endif
+
+/* What happens to packets that no rule decides about, and to malformed ones: enum shield_action. */
+const volatile __u32 shield_default = SHIELD_PASS;
+const volatile __u32 shield_malformed = SHIELD_DROP;
+/* SYN cookies are set up; frames that pass go to another interface; the deciding rule is told. */
+const volatile bool shield_cookies = false;
+const volatile bool shield_crosses = false;
+const volatile bool shield_tells = false;
+/* Some rule is a limit; some challenge yields to the rules behind it. */
+const volatile bool shield_limits = false;
+const volatile bool shield_yields = false;
+/* For how long in ns the heartbeat may stop; 0: nobody listens to it. Whether then all but the management rules' packets are
+ * dropped. */
+const volatile __u64 shield_beat_ns = 0;
+const volatile bool shield_fail_closed = false;
+
+/* Written by user space; shared by all programs that follow each other. */
+struct shield_beat {
+	/* CLOCK_MONOTONIC in ns. */
+	__u64 at_ns;
+	/* Of the shared maps' meaning; what shield_seed is to be. */
+	__u64 version;
+	__u64 seed;
+	__u64 pad[5];
+} shield_beat SEC(".data.sh_beat") = {};
+
+/* What one run found, for tests. */
+struct shield_told {
+	/* enum shield_parsed, plus 1. */
+	__u32 parsed;
+	/* The deciding rule's index plus 1; 0: the default, or none was asked. */
+	__u32 rule;
+	/* Enum shield_action. */
+	__u32 verdict;
+	__u32 failed;
+	struct shield_packet packet;
+} shield_told SEC(".data.sh_told") = {};
+
+/* No rule decides. */
+#define SHIELD_NONE 0xffffffff
+
+/* What the search for the deciding rule takes along. */
+struct shield_search {
+	struct shield_packet packet;
+	/* The rules of the present word that apply. */
+	__u64 bits;
+	__u32 word;
+	/* Only management rules hold. */
+	__u32 closed;
+	/* The first challenge that applies and yields: its index plus 1. */
+	__u32 asked;
+};
+
+static __always_inline void shield_count(struct shield_cpu *cpu, __u16 counter, const struct shield_packet *p)
+{
+	struct shield_count *count = &cpu->rule[counter & (SHIELD_COUNTERS - 1)];
+
+	count->packets++;
+	count->bytes += p->frame_len;
+}
+
+/* Looks through the rules of one word that apply; the deciding rule's index times 4 plus its action, or SHIELD_NONE. */
+__noinline __u32 shield_search_word(struct shield_search *s)
+{
+	struct shield_rule *rule;
+	struct shield_cpu *cpu;
+	__u64 bits;
+	__u32 n, i;
+
+	if (!s)
+		return SHIELD_NONE;
+	cpu = shield_cpu();
+	bits = s->bits;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < 64 && bits; i++, bits &= bits - 1) {
+		n = (s->word & (SHIELD_WORDS - 1)) * 64 + shield_lowest(bits);
+		rule = &shield_table(shield_rules)[n & shield_rules_mask];
+		if (s->closed && !(rule->flags & SHIELD_MANAGEMENT))
+			continue;
+		if (rule->expires_ns && bpf_ktime_get_coarse_ns() >= rule->expires_ns)
+			continue;
+		shield_count(cpu, rule->counter, &s->packet);
+		if (shield_limits && rule->action == SHIELD_LIMIT) {
+			if (shield_within(rule, &s->packet, &cpu->total))
+				continue;
+			cpu->rule[rule->counter & (SHIELD_COUNTERS - 1)].limited++;
+		}
+		if (rule->flags & SHIELD_SHADOW)
+			continue;
+		if (shield_yields && rule->flags & SHIELD_YIELDS) {
+			if (!s->asked)
+				s->asked = n + 1;
+			continue;
+		}
+		return n * 4 + (rule->action & 3);
+	}
+	return SHIELD_NONE;
+}
+
+/* The deciding rule's index times 4 plus its action, or SHIELD_NONE, of the packet in `s`. */
+static __always_inline __u32 shield_decide(struct shield_search *s)
+{
+	struct shield_place place = {};
+	__u32 i, word, found;
+	__u64 words;
+
+	shield_classify(&s->packet, &place);
+	s->word = 0;
+	s->bits = shield_apply(&place, 0);
+	if (!s->bits)
+		return SHIELD_NONE;
+	if (shield_words == 1)
+		return shield_search_word(s);
+	words = s->bits;
+#pragma clang loop unroll(disable)
+	for (i = 0; i < SHIELD_WORDS && words; i++, words &= words - 1) {
+		word = shield_lowest(words);
+		if (word >= shield_words)
+			break;
+		s->word = word;
+		s->bits = shield_apply(&place, word + 1);
+		found = shield_search_word(s);
+		if (found != SHIELD_NONE)
+			return found;
+	}
+	return SHIELD_NONE;
+}
+
+static __always_inline int shield_pass(struct xdp_md *ctx, struct shield_total *total, __u32 frame_len)
+{
+	total->passed++;
+	total->passed_bytes += frame_len;
+#if __has_include("filter/between.h")
+	if (shield_crosses)
+		return shield_cross(ctx);
+#endif
+	return XDP_PASS;
+}
+
+static __always_inline int shield_drop(struct shield_total *total, __u32 frame_len)
+{
+	total->dropped++;
+	total->dropped_bytes += frame_len;
+	return XDP_DROP;
+}
+
+static __always_inline void shield_tell(enum shield_parsed parsed, const struct shield_packet *p)
+{
+	if (shield_tells) {
+		shield_told.parsed = parsed + 1;
+		shield_told.packet = *p;
+	}
+}
+
+static __always_inline void shield_tell_verdict(__u32 found, __u32 action)
+{
+	if (shield_tells) {
+		shield_told.rule = found == SHIELD_NONE ? 0 : (found >> 2) + 1;
+		shield_told.verdict = action;
+	}
+}
+
+/* A packet that a rule challenges: answered, dropped, or passed on. */
+static __always_inline int shield_ask(struct xdp_md *ctx, struct shield_total *total, const struct shield_packet *p)
+{
+#if __has_include("filter/cookie/cookie.h")
+	int answer;
+
+	if (shield_cookies) {
+		answer = shield_challenge(ctx, p);
+		if (answer >= 0) {
+			total->challenged++;
+			return answer == XDP_DROP ? shield_drop(total, p->frame_len) : answer;
+		}
+	}
+#endif
+	return shield_pass(ctx, total, p->frame_len);
+}
+
+/* The packet was watched already; only management rules hold. */
+enum shield_way { SHIELD_WATCHED = 1, SHIELD_CLOSED = 2 };
+
+/* Any frame, one step after the other. A global function: verified once, by itself. */
+__noinline int shield_any(struct xdp_md *ctx, __u32 way)
+{
+	struct shield_cpu *cpu = shield_cpu();
+	struct shield_total *total = &cpu->total;
+	struct shield_search s = { .packet = SHIELD_UNPARSED, .closed = way & SHIELD_CLOSED };
+	__u32 found, action;
+	int parsed;
+
+	parsed = shield_parse(ctx, &s.packet);
+	shield_tell(parsed, &s.packet);
+	if (parsed == SHIELD_NOT_IP) {
+		total->not_ip++;
+		/* Nobody reaches anybody without ARP, management included. */
+		if (!s.closed || s.packet.ethertype == ETH_P_ARP)
+			return shield_pass(ctx, total, s.packet.frame_len);
+		total->failed_closed++;
+		return shield_drop(total, s.packet.frame_len);
+	}
+	if (parsed == SHIELD_MALFORMED) {
+		total->malformed++;
+		if (shield_malformed == SHIELD_PASS && !s.closed)
+			return shield_pass(ctx, total, s.packet.frame_len);
+		if (s.closed)
+			total->failed_closed++;
+		return shield_drop(total, s.packet.frame_len);
+	}
+	if (watch_on && !(way & SHIELD_WATCHED))
+		shield_watch_any(&s.packet);
+	found = shield_decide(&s);
+	if (shield_yields && s.asked && (found == SHIELD_NONE ? shield_default : found & 3) == SHIELD_PASS)
+		found = (s.asked - 1) * 4 + SHIELD_CHALLENGE;
+	if (found == SHIELD_NONE) {
+		action = shield_default;
+		if (s.closed) {
+			total->failed_closed++;
+			action = SHIELD_DROP;
+		} else {
+			total->by_default++;
+		}
+	} else {
+		action = found & 3;
+	}
+	shield_tell_verdict(found, action);
+	switch (action) {
+	case SHIELD_LIMIT:
+		total->limited++;
+		return shield_drop(total, s.packet.frame_len);
+	case SHIELD_DROP:
+		return shield_drop(total, s.packet.frame_len);
+	case SHIELD_CHALLENGE:
+		return shield_ask(ctx, total, &s.packet);
+	default:
+		return shield_pass(ctx, total, s.packet.frame_len);
+	}
+}
+
+/* What is to become of a packet that shield_parse_common() knows. */
+static __always_inline int shield_settle(struct xdp_md *ctx, struct shield_total *total, const struct shield_packet *p, __u32 found, __u32 action)
+{
+	shield_tell(SHIELD_IP, p);
+	shield_tell_verdict(found, action);
+	if (action == SHIELD_DROP)
+		return shield_drop(total, p->frame_len);
+	if (action == SHIELD_CHALLENGE)
+		return shield_ask(ctx, total, p);
+	return shield_pass(ctx, total, p->frame_len);
+}
+
+/* As shield_common(), where rule `asks` is a challenge that yields to those of `bits`. */
+static __always_inline int shield_common_asked(struct xdp_md *ctx, const struct shield_packet *p, struct shield_cpu *cpu, __u32 asks, __u64 bits)
+{
+	__u32 found = SHIELD_NONE, action = shield_default, n;
+	struct shield_rule *rule;
+
+	if (bits) {
+		n = shield_lowest(bits);
+		rule = &shield_table(shield_rules)[n];
+		action = rule->action & 3;
+		if (!rule->plain)
+			return shield_any(ctx, SHIELD_WATCHED);
+		shield_count(cpu, rule->counter, p);
+		found = n * 4 + action;
+	} else if (action != SHIELD_PASS) {
+		cpu->total.by_default++;
+	}
+	shield_count(cpu, shield_table(shield_rules)[asks].counter, p);
+	if (action == SHIELD_PASS) {
+		action = SHIELD_CHALLENGE;
+		found = asks * 4 + action;
+	}
+	return shield_settle(ctx, &cpu->total, p, found, action);
+}
+
+/* A packet that shield_parse_common() knows, judged by rules of one word; limits, shadows, what expires and more than one challenge that
+ * yields go the long way. */
+static __always_inline int shield_common(struct xdp_md *ctx, const struct shield_packet *p, __u64 on)
+{
+	struct shield_cpu *cpu = shield_cpu_of(on);
+	struct shield_total *total = &cpu->total;
+	__u32 found = SHIELD_NONE, action = shield_default, n;
+	struct shield_rule *rule;
+	__u64 bits;
+
+	if (watch_on)
+		shield_watch(p, shield_protected_v4(p), on, p->protocol == IPPROTO_UDP ? WATCH_UDP : watch_tcp_kind(p->flags));
+	bits = shield_apply_common(p);
+	if (bits) {
+		n = shield_lowest(bits);
+		rule = &shield_table(shield_rules)[n];
+		action = rule->action & 3;
+		if (!rule->plain) {
+			if (shield_yields && (rule->flags & (SHIELD_YIELDS | SHIELD_SHADOW)) == SHIELD_YIELDS && !rule->expires_ns)
+				return shield_common_asked(ctx, p, cpu, n, bits & (bits - 1));
+			return shield_any(ctx, SHIELD_WATCHED);
+		}
+		shield_count(cpu, rule->counter, p);
+		found = n * 4 + action;
+	} else {
+		total->by_default++;
+	}
+	return shield_settle(ctx, total, p, found, action);
+}
+
+/* The heart has not beaten for longer than it may. The clock changes with the jiffies, which cost one load: while it beats, the clock is read only
+ * when they, the beat, or the program have changed. */
+static __always_inline bool shield_failed(struct shield_total *total)
+{
+	__u64 beat = *(volatile __u64 *)&shield_beat.at_ns, looked = (bpf_jiffies64() ^ beat) + shield_beat_ns, now;
+
+	if (total->beat_looked == looked)
+		return false;
+	now = bpf_ktime_get_coarse_ns();
+	if (now > beat && now - beat > shield_beat_ns)
+		return true;
+	total->beat_looked = looked;
+	return false;
+}
+
+SEC("xdp.frags")
+int ek_shield(struct xdp_md *ctx)
+{
+	struct shield_packet p = SHIELD_UNPARSED;
+	__u64 on = bpf_get_smp_processor_id();
+	struct shield_total *total;
+
+	if (shield_beat_ns) {
+		total = &shield_cpu_of(on)->total;
+		if (shield_failed(total)) {
+			if (shield_tells)
+				shield_told.failed = 1;
+			if (shield_fail_closed)
+				return shield_any(ctx, SHIELD_CLOSED);
+			total->failed_open++;
+			return shield_pass(ctx, total, bpf_xdp_get_buff_len(ctx));
+		}
+	}
+	if (shield_words == 1 && shield_parse_common(ctx, &p))
+		return shield_common(ctx, &p, on);
+	return shield_any(ctx, 0);
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

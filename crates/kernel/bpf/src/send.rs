@@ -1,0 +1,9 @@
+//! What sends live frames, and what counts, measures or ends them where they arrive.
+
+mod bench_clock;
+pub mod bench_rx;
+pub mod bench_tx;
+pub(crate) mod flood_end;
+pub mod r#gen;
+mod live_run;
+pub(crate) mod verdict;
