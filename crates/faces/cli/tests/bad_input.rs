@@ -5,14 +5,12 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::MutexGuard,
 };
 
-mod kept;
-
 use assert_cmd::cargo::CommandCargoExt;
-use kept::Kept;
 use nix::fcntl::{Flock, FlockArg};
+use testbed::{Kept, alone, privileged, skip, steering, unspread};
 
 fn evenkeel() -> Command {
     Command::cargo_bin("evenkeel").unwrap()
@@ -24,12 +22,6 @@ fn run(args: &[&str]) -> Output {
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures").join(name)
-}
-
-/// Says why a test does not run; in CI that is a failure.
-fn skip(why: &str) {
-    assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
-    eprintln!("skipped: {why}");
 }
 
 /// One message of one line on stderr with every word of `words`, and the exit code.
@@ -44,22 +36,18 @@ fn refused(output: &Output, code: i32, words: &[&str]) {
 
 /// Every affinity and steering mask of the machine.
 fn settings() -> Vec<(PathBuf, String)> {
-    kept::steering().into_iter().filter_map(|p| Some((p.clone(), fs::read_to_string(p).ok()?))).collect()
+    steering().into_iter().filter_map(|p| Some((p.clone(), fs::read_to_string(p).ok()?))).collect()
 }
-
-/// One machine: one test at a time.
-static MACHINE: Mutex<()> = Mutex::new(());
 
 /// The turn of a test in which `spread apply` has something to do on this machine; none, with the reason said, elsewhere.
 fn turn() -> Option<(Kept, MutexGuard<'static, ()>)> {
-    if !nix::unistd::geteuid().is_root() {
-        skip("this takes root");
+    if !privileged() {
         return None;
     }
-    let turn = MACHINE.lock().unwrap_or_else(PoisonError::into_inner);
-    let files = kept::steering();
+    let turn = alone();
+    let files = steering();
     let kept = Kept::new(files.clone());
-    kept::unspread(&files);
+    unspread(&files);
     let plan = run(&["spread", "plan", "--shell"]);
     let has_work = plan.status.success() && String::from_utf8_lossy(&plan.stdout).lines().any(|l| !l.starts_with('#'));
     if !has_work {

@@ -2,76 +2,48 @@
 
 use std::{
     io::Read,
-    process::{Child, Command, Output, Stdio},
+    process::{Command, Output},
     time::Duration,
 };
 
-use lab::{Lab, Namespace};
+use testbed::{Bed, End, Running, json, text, wait};
 
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
+
+/// Sender and receiver, joined.
 struct Wire {
-    sender: Namespace,
-    receiver: Namespace,
-    out: String,
-    into: String,
+    sender: End,
+    receiver: End,
+    _bed: Bed,
 }
 
 fn wire(tag: &str) -> Option<Wire> {
-    let made = (|| {
-        let lab = Lab::new(tag)?;
-        let (sender, receiver) = (lab.namespace("a")?, lab.namespace("b")?);
-        let (out, into) = (lab.interface(&format!("{}a", &tag[..2])), lab.interface(&format!("{}b", &tag[..2])));
-        lab.veth((&sender, &out), (&receiver, &into), 1)?;
-        Ok::<_, lab::LabError>(Wire { sender, receiver, out, into })
-    })();
-    match made {
-        Ok(wire) => Some(wire),
-        Err(e) if std::env::var_os("CI").is_none() => {
-            eprintln!("skipped: {e}");
-            None
-        }
-        Err(e) => panic!("a lab is needed: {e}"),
-    }
+    let (bed, [sender, receiver]) = Bed::pair(tag)?;
+    Some(Wire { sender, receiver, _bed: bed })
 }
 
 impl Wire {
-    fn start(&self, args: &[&str]) -> Child {
-        self.receiver
-            .run(|| {
-                Command::new(env!("CARGO_BIN_EXE_evenkeel"))
-                    .args(["capture", &self.into])
-                    .args(args)
-                    .stdout(Stdio::piped())
-                    .stderr(Stdio::piped())
-                    .spawn()
-                    .unwrap()
-            })
-            .unwrap()
+    fn start(&self, args: &[&str]) -> Running {
+        self.start_any(&[&[self.receiver.interface()], args].concat())
+    }
+
+    /// A capture that is told the interface, too.
+    fn start_any(&self, args: &[&str]) -> Running {
+        self.receiver.run(|| Running::piped(Command::new(EVENKEEL).arg("capture").args(args)))
     }
 
     fn output(&self, args: &[&str]) -> Output {
-        self.start(args).wait_with_output().unwrap()
+        self.start(args).output()
     }
 
     /// Sends `packets` UDP frames of the lab's own generator.
     fn send(&self, packets: u32, pps: u32) {
-        let status = self
-            .sender
-            .run(|| {
-                Command::new(env!("CARGO_BIN_EXE_evenkeel"))
-                    .args(["gen", &self.out, "--udp", "--backend", "tx-ring", "--size", "64"])
-                    .args(["--count", &packets.to_string(), "--rate", &pps.to_string()])
-                    .stdout(Stdio::null())
-                    .stderr(Stdio::null())
-                    .status()
-                    .unwrap()
-            })
-            .unwrap();
+        let mut generator = Command::new(EVENKEEL);
+        generator.args(["gen", self.sender.interface(), "--udp", "--backend", "tx-ring", "--size", "64"]);
+        generator.args(["--count", &packets.to_string(), "--rate", &pps.to_string()]);
+        let status = self.sender.run(|| Running::silent(&mut generator)).end();
         assert!(status.success());
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 #[test]
@@ -79,7 +51,7 @@ fn a_pipe_flows_and_its_end_is_quiet() {
     let Some(wire) = wire("pipe") else { return };
     let mut child = wire.start(&["-w", "-", "--quiet", "--mode", "packet"]);
     // The head of the file says that the sockets are open.
-    let mut stdout = child.stdout.take().unwrap();
+    let mut stdout = child.child().stdout.take().unwrap();
     let mut head = [0; 4];
     stdout.read_exact(&mut head).unwrap();
     assert_eq!(head, [0x0a, 0x0d, 0x0d, 0x0a]);
@@ -88,7 +60,7 @@ fn a_pipe_flows_and_its_end_is_quiet() {
     stdout.read_exact(&mut packets).unwrap();
     drop(stdout);
     wire.send(100, 10_000);
-    let output = child.wait_with_output().unwrap();
+    let output = child.output();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     assert!(!text(&output.stderr).contains("evenkeel:"), "{}", text(&output.stderr));
 }
@@ -97,13 +69,11 @@ fn a_pipe_flows_and_its_end_is_quiet() {
 fn json_counts_and_readers_add_up() {
     let Some(wire) = wire("json") else { return };
     let child = wire.start(&["udp", "--json", "--quiet", "--mode", "ring+fanout", "--members", "3", "--count", "500"]);
-    while child_is_deaf(&wire) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    hears(&wire, 3);
     wire.send(600, 10_000);
-    let output = child.wait_with_output().unwrap();
+    let output = child.output();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let json = json(&output);
     assert_eq!(json["schema"], "evenkeel.capture/1");
     assert_eq!((&json["packets"], &json["backend"]), (&500.into(), &"ring+fanout".into()));
     let readers = json["readers"].as_array().unwrap();
@@ -111,11 +81,12 @@ fn json_counts_and_readers_add_up() {
     assert_eq!(readers.iter().map(|r| r["packets"].as_u64().unwrap()).sum::<u64>(), 500);
 }
 
-/// Whether the receiver has no group of three running sockets yet (/proc/net/packet of its namespace).
-fn child_is_deaf(wire: &Wire) -> bool {
-    let sockets = wire.receiver.run(|| std::fs::read_to_string("/proc/thread-self/net/packet").unwrap()).unwrap();
-    let running = sockets.lines().skip(1).filter(|l| l.split_whitespace().nth(5) == Some("1")).count();
-    running < 3
+/// Waits until the receiver has so many packet sockets that receive (/proc/net/packet of its namespace).
+fn hears(wire: &Wire, sockets: usize) {
+    wait("sockets that receive", || {
+        let table = wire.receiver.read("/proc/thread-self/net/packet");
+        table.lines().skip(1).filter(|l| l.split_whitespace().nth(5) == Some("1")).count() >= sockets
+    });
 }
 
 #[test]
@@ -146,7 +117,7 @@ fn bad_input_is_named_with_its_code() {
         assert_eq!(output.status.code(), Some(code), "{args:?}: {told}");
         assert!(told.contains(word), "{args:?}: {told}");
     }
-    wire.receiver.run(|| Command::new("ip").args(["link", "set", &wire.into, "down"]).status().unwrap()).unwrap();
+    wire.receiver.link_set("down");
     let output = wire.output(&["--mode", "packet"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(text(&output.stderr).contains("is down: bring it up"), "{}", text(&output.stderr));
@@ -155,7 +126,7 @@ fn bad_input_is_named_with_its_code() {
 #[test]
 fn a_missing_capability_is_named() {
     let output = Command::new("setpriv")
-        .args(["--bounding-set=-net_raw", "--inh-caps=-net_raw", env!("CARGO_BIN_EXE_evenkeel"), "capture", "lo"])
+        .args(["--bounding-set=-net_raw", "--inh-caps=-net_raw", EVENKEEL, "capture", "lo"])
         .output()
         .expect("setpriv");
     let told = text(&output.stderr);
@@ -173,11 +144,9 @@ fn files_of_a_rotation_are_made_in_a_folder_of_another_user_and_nobody_else_read
     let base = folder.path().join("a.pcapng");
     let args = ["udp", "-w", base.to_str().unwrap(), "--rotate-count", "5", "--files", "2", "--count", "23", "--quiet"];
     let child = wire.start(&[&args[..], &["--mode", "ring+fanout", "--members", "3"]].concat());
-    while child_is_deaf(&wire) {
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    hears(&wire, 3);
     wire.send(40, 1_000);
-    let output = child.wait_with_output().unwrap();
+    let output = child.output();
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     let mut files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap()).collect();
     files.sort_by_key(std::fs::DirEntry::file_name);
@@ -200,55 +169,23 @@ fn fields(line: &str) -> Vec<String> {
 
 /// Real packets of several kinds from the sender to the receiver: ARP, TCP with data, UDP of 200 bytes, ICMP, IPv6.
 fn talk(wire: &Wire) {
-    // A lab's links have no IPv6 of their own, so that nothing chatters.
-    for (ns, interface) in [(&wire.sender, &wire.out), (&wire.receiver, &wire.into)] {
-        let allow = format!("echo 0 > /proc/sys/net/ipv6/conf/{interface}/disable_ipv6");
-        assert!(ns.run(|| Command::new("sh").args(["-c", &allow]).status().unwrap()).unwrap().success());
+    for (end, number) in [(&wire.sender, 1), (&wire.receiver, 2)] {
+        end.address(&format!("198.18.7.{number}/24"));
+        end.address(&format!("2001:2:0:7::{number}/64"));
     }
-    let add = |ns: &Namespace, interface: &str, address: &str| {
-        let mut command = Command::new("ip");
-        command.args(["address", "add", address, "dev", interface]);
-        command.args(address.contains(':').then_some("nodad"));
-        assert!(ns.run(|| command.status().unwrap()).unwrap().success());
-    };
-    for address in ["198.18.7.1/24", "2001:2:0:7::1/64"] {
-        add(&wire.sender, &wire.out, address);
-    }
-    for address in ["198.18.7.2/24", "2001:2:0:7::2/64"] {
-        add(&wire.receiver, &wire.into, address);
-    }
-    let listener = wire.receiver.run(|| std::net::TcpListener::bind("198.18.7.2:8080").unwrap()).unwrap();
-    wire.sender
-        .run(|| {
-            use std::{io::Write as _, net::*};
-            let mut stream = TcpStream::connect("198.18.7.2:8080").unwrap();
-            stream.write_all(&[b'x'; 300]).unwrap();
-            drop(listener.accept().unwrap());
-            let udp = UdpSocket::bind("198.18.7.1:4000").unwrap();
-            // Nobody listens: an ICMP message comes back.
-            udp.send_to(&[7; 200], "198.18.7.2:4001").unwrap();
-            let udp = UdpSocket::bind("[2001:2:0:7::1]:4000").unwrap();
-            udp.send_to(&[7; 1000], "[2001:2:0:7::2]:4001").unwrap();
-        })
-        .unwrap();
+    let listener = wire.receiver.run(|| std::net::TcpListener::bind("198.18.7.2:8080").unwrap());
+    wire.sender.run(|| {
+        use std::{io::Write as _, net::*};
+        let mut stream = TcpStream::connect("198.18.7.2:8080").unwrap();
+        stream.write_all(&[b'x'; 300]).unwrap();
+        drop(listener.accept().unwrap());
+        let udp = UdpSocket::bind("198.18.7.1:4000").unwrap();
+        // Nobody listens: an ICMP message comes back.
+        udp.send_to(&[7; 200], "198.18.7.2:4001").unwrap();
+        let udp = UdpSocket::bind("[2001:2:0:7::1]:4000").unwrap();
+        udp.send_to(&[7; 1000], "[2001:2:0:7::2]:4001").unwrap();
+    });
     std::thread::sleep(Duration::from_millis(300));
-}
-
-/// Waits until the receiver has a packet socket that receives.
-fn wait_until_it_hears(wire: &Wire) {
-    for _ in 0..500 {
-        let sockets = wire.receiver.run(|| std::fs::read_to_string("/proc/thread-self/net/packet").unwrap()).unwrap();
-        if sockets.lines().skip(1).any(|l| l.split_whitespace().nth(5) == Some("1")) {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    panic!("no socket after five seconds");
-}
-
-fn interrupt(child: &Child) {
-    let pid = nix::unistd::Pid::from_raw(child.id() as i32);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
 }
 
 #[test]
@@ -258,39 +195,37 @@ fn lines_say_what_those_of_tcpdump_say() {
     let file = folder.path().join("a.pcapng");
     let path = file.to_str().unwrap();
     let child = wire.start(&["-w", path, "--quiet"]);
-    wait_until_it_hears(&wire);
+    hears(&wire, 1);
     talk(&wire);
-    interrupt(&child);
-    assert!(child.wait_with_output().unwrap().status.success());
+    assert!(child.interrupt().status.success());
     let lines = |program: &str, args: &[&str]| -> Vec<String> {
         let output = Command::new(program).args(args).output().unwrap();
         assert!(output.status.success(), "{program}: {}", text(&output.stderr));
         text(&output.stdout).lines().map(str::to_owned).collect()
     };
-    let evenkeel = env!("CARGO_BIN_EXE_evenkeel");
     for filter in [&[][..], &["tcp"], &["udp", "port", "4001"]] {
         let theirs = lines("tcpdump", &[&["-n", "-S", "-t", "-r", path], filter].concat());
-        let ours = lines(evenkeel, &[&["capture", "-n", "-t", "-r", path], filter].concat());
+        let ours = lines(EVENKEEL, &[&["capture", "-n", "-t", "-r", path], filter].concat());
         assert!(theirs.len() >= 2, "{theirs:?}");
         assert_eq!(ours.len(), theirs.len(), "{ours:#?}\n{theirs:#?}");
         for (our, their) in ours.iter().zip(&theirs) {
             assert_eq!(fields(our), fields(their), "ours:   {our}\ntheirs: {their}");
         }
     }
-    let udp = lines(evenkeel, &["capture", "-t", "-r", path, "udp", "and", "dst", "port", "4001", "and", "ip"]);
+    let udp = lines(EVENKEEL, &["capture", "-t", "-r", path, "udp", "and", "dst", "port", "4001", "and", "ip"]);
     assert_eq!(udp, ["IP 198.18.7.1.4000 > 198.18.7.2.4001: UDP, length 200"]);
     // Bytes and link headers, as tcpdump shows them.
     for flags in [&["-e"][..], &["-X"], &["-XX"], &["-x"], &["-A"]] {
         let filter = ["ip", "and", "udp", "and", "dst", "port", "4001"];
         let theirs = lines("tcpdump", &[&["-n", "-t", "-r", path], flags, &filter].concat());
-        let ours = lines(evenkeel, &[&["capture", "-t", "-r", path], flags, &filter].concat());
+        let ours = lines(EVENKEEL, &[&["capture", "-t", "-r", path], flags, &filter].concat());
         // Blanks at the end of a line of bytes are nobody's field.
         let trimmed = |lines: &[String]| lines.iter().map(|l| l.trim_end().to_owned()).collect::<Vec<_>>();
         assert_eq!(trimmed(&ours), trimmed(&theirs), "{flags:?}");
     }
-    let some = lines(evenkeel, &["capture", "-r", path, "-c", "2"]);
+    let some = lines(EVENKEEL, &["capture", "-r", path, "-c", "2"]);
     assert_eq!(some.len(), 2);
-    let json = Command::new(evenkeel).args(["capture", "-r", path, "--json", "tcp"]).output().unwrap();
+    let json = Command::new(EVENKEEL).args(["capture", "-r", path, "--json", "tcp"]).output().unwrap();
     let json: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
     assert!(json["packets"].as_u64() < json["packets_read"].as_u64(), "{json}");
 }
@@ -299,11 +234,10 @@ fn lines_say_what_those_of_tcpdump_say() {
 fn a_pipe_gets_lines_and_the_end_counts() {
     let Some(wire) = wire("tail") else { return };
     let child = wire.start(&["-n", "udp"]);
-    wait_until_it_hears(&wire);
+    hears(&wire, 1);
     wire.send(50, 1000);
     std::thread::sleep(Duration::from_millis(400));
-    interrupt(&child);
-    let output = child.wait_with_output().unwrap();
+    let output = child.interrupt();
     let (lines, told) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(lines.lines().filter(|l| l.contains(": UDP, length ")).count(), 50, "{lines}");
     assert!(told.contains("50 packets captured, 50 received by filter, 0 dropped by kernel"), "{told}");
@@ -316,48 +250,38 @@ fn any_takes_all_interfaces_and_names_them() {
     let Some(wire) = wire("anyi") else { return };
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.pcapng");
-    let start = |args: &[&str]| {
-        wire.receiver
-            .run(|| {
-                Command::new(env!("CARGO_BIN_EXE_evenkeel"))
-                    .args(["capture", "-i", "any", "-n"])
-                    .args(args)
-                    .stdout(Stdio::piped())
-                    .stderr(Stdio::piped())
-                    .spawn()
-                    .unwrap()
-            })
-            .unwrap()
-    };
+    let start = |args: &[&str]| wire.start_any(&[&["-i", "any", "-n"], args].concat());
     let send = || {
         wire.send(10, 1000);
         wire.receiver
-            .run(|| std::net::UdpSocket::bind("127.0.0.1:4000").unwrap().send_to(b"abc", "127.0.0.1:4001").unwrap())
-            .unwrap();
+            .run(|| std::net::UdpSocket::bind("127.0.0.1:4000").unwrap().send_to(b"abc", "127.0.0.1:4001").unwrap());
         std::thread::sleep(Duration::from_millis(400));
     };
     let child = start(&["udp"]);
-    wait_until_it_hears(&wire);
+    hears(&wire, 1);
     std::thread::sleep(Duration::from_millis(200));
     send();
-    interrupt(&child);
-    let output = child.wait_with_output().unwrap();
+    let output = child.interrupt();
     let lines = text(&output.stdout);
     let of = |interface: &str| lines.lines().filter(|l| l.split(' ').nth(1) == Some(interface)).count();
-    assert_eq!(of(&wire.into), 10, "{lines}\n{}", text(&output.stderr));
+    assert_eq!(of(wire.receiver.interface()), 10, "{lines}\n{}", text(&output.stderr));
     assert!(of("lo") >= 1, "{lines}");
     let child = start(&["udp", "--quiet", "-w", file.to_str().unwrap()]);
-    wait_until_it_hears(&wire);
+    hears(&wire, 1);
     std::thread::sleep(Duration::from_millis(200));
     send();
-    interrupt(&child);
-    assert!(child.wait_with_output().unwrap().status.success());
+    assert!(child.interrupt().status.success());
     let output = Command::new("tshark")
         .args(["-r", file.to_str().unwrap(), "-T", "fields", "-e", "frame.interface_name"])
         .output()
         .unwrap();
     let names = text(&output.stdout);
-    assert_eq!(names.lines().filter(|n| *n == wire.into).count(), 10, "{names}{}", text(&output.stderr));
+    assert_eq!(
+        names.lines().filter(|n| *n == wire.receiver.interface()).count(),
+        10,
+        "{names}{}",
+        text(&output.stderr)
+    );
     assert!(names.lines().any(|n| n == "lo"), "{names}");
 }
 
@@ -365,28 +289,22 @@ fn any_takes_all_interfaces_and_names_them() {
 #[test]
 fn any_takes_the_interfaces_of_its_own_namespace() {
     let Some(wire) = wire("anyn") else { return };
-    let child = Command::new("nsenter")
-        .args([&format!("--net=/run/netns/{}", wire.receiver.name()), env!("CARGO_BIN_EXE_evenkeel")])
-        .args(["capture", "-i", "any", "-n", "udp"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    wait_until_it_hears(&wire);
+    let mut command = wire.receiver.command(EVENKEEL);
+    let child = Running::piped(command.args(["capture", "-i", "any", "-n", "udp"]));
+    hears(&wire, 1);
     std::thread::sleep(Duration::from_millis(200));
     wire.send(10, 1000);
     std::thread::sleep(Duration::from_millis(400));
-    interrupt(&child);
-    let output = child.wait_with_output().unwrap();
+    let output = child.interrupt();
     let lines = text(&output.stdout);
-    let of = lines.lines().filter(|l| l.split(' ').nth(1) == Some(&wire.into)).count();
+    let of = lines.lines().filter(|l| l.split(' ').nth(1) == Some(wire.receiver.interface())).count();
     assert_eq!(of, 10, "{lines}\n{}", text(&output.stderr));
     assert!(!text(&output.stderr).contains("without"), "{}", text(&output.stderr));
 }
 
 #[test]
 fn the_habits_of_tcpdump_get_no_misleading_tip() {
-    let run = |args: &[&str]| Command::new(env!("CARGO_BIN_EXE_evenkeel")).arg("capture").args(args).output().unwrap();
+    let run = |args: &[&str]| Command::new(EVENKEEL).arg("capture").args(args).output().unwrap();
     let output = run(&["-i", "lo", "-D"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(!text(&output.stderr).contains("-- -D"), "{}", text(&output.stderr));

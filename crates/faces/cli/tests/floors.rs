@@ -5,6 +5,9 @@ use std::{collections::BTreeMap, fs, path::PathBuf};
 /// These know only the words: what they show must be plain data.
 const KNOW_MODEL_ONLY: &[&str] = &["report", "tui"];
 
+/// What tests are made of is in no program.
+const FOR_TESTS: &str = "testbed";
+
 /// The folder that has a folder for each row.
 fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -53,6 +56,7 @@ fn arrows_point_downwards() {
     for (name, (folder, dependencies)) in &crates {
         let (row, from) = &drawing[name];
         assert_eq!(row, folder, "{name} lies in the folder of another row");
+        assert!(!dependencies.iter().any(|d| d == FOR_TESTS), "{name} has {FOR_TESTS} as more than a dev-dependency");
         for dependency in dependencies.iter().filter(|d| crates.contains_key(*d)) {
             let (_, to) = &drawing[dependency];
             assert!(to < from, "{name} -> {dependency} points upwards or sideways");

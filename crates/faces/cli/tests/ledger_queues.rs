@@ -2,12 +2,11 @@
 
 use std::{net::UdpSocket, path::Path};
 
-mod kept;
 mod losses;
 
-use kept::Kept;
 use losses::{BOX, FLOOD, LOADS, RECEIVER, alone, road};
 use sys::packet::{PacketSocket, RingLayout, RxRing};
+use testbed::Kept;
 
 #[test]
 fn a_socket_that_nobody_reads() {

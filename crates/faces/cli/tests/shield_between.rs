@@ -1,22 +1,52 @@
 //! `evenkeel shield run --between A,B` between a client and a server of a lab: real packets through a gateway.
 
-mod between;
-#[path = "between/replay.rs"]
+#[path = "shield_between/replay.rs"]
 mod replay;
 
 use std::{
     cell::Cell,
-    io::{ErrorKind, Read, Write},
-    net::{TcpListener, TcpStream, UdpSocket},
+    io::ErrorKind,
     thread,
     time::{Duration, Instant},
 };
 
-use between::{Bed, CLIENT, Flown, SERVER, bed, bind, said};
+use serde_json::Value;
+use testbed::{CLIENT, DROP_9, Flown, PATIENCE, SERVER, ShieldBed, bind, said};
 
-const DROP_9: &str = "[[rule]]\nname = \"nine\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 9\n";
 /// A rule against something that does not come, so that a reload changes something.
 const DROP_9_AND_11: &str = "[[rule]]\nname = \"eleven\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 11\n[[rule]]\nname = \"nine\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 9\n";
+
+fn bed(tag: &str) -> Option<ShieldBed> {
+    ShieldBed::gateway(env!("CARGO_BIN_EXE_evenkeel"), tag)
+}
+
+/// `ip` about each of the two interfaces.
+fn links(bed: &ShieldBed) -> [Value; 2] {
+    [&bed.interface, bed.second.as_ref().expect("a gateway")].map(|name| {
+        let shown = bed.ip(&format!("-json link show dev {name}"));
+        serde_json::from_str::<Value>(&shown).expect("JSON")[0].take()
+    })
+}
+
+/// The flags of both interfaces, as ip(8) calls them. The flag that the user sets is not the count that packet sockets raise.
+fn flags(bed: &ShieldBed) -> [String; 2] {
+    let text = |link: Value| {
+        let flags = link["flags"].as_array().expect("flags").iter().filter_map(Value::as_str);
+        flags.collect::<Vec<_>>().join(",")
+    };
+    links(bed).map(text)
+}
+
+fn is_up(bed: &ShieldBed, side: usize) -> bool {
+    flags(bed)[side].split(',').any(|flag| flag == "UP")
+}
+
+/// No interface is promiscuous, and none has an XDP program.
+fn nothing_stays(bed: &ShieldBed) {
+    assert!(flags(bed).iter().all(|flags| !flags.contains("PROMISC")), "{:?}", flags(bed));
+    // The kernel takes a program off when the last pin is freed, which is a moment later.
+    bed.wait("no program stays", || links(bed).iter().all(|link| link.get("xdp").is_none()));
+}
 
 #[test]
 fn frames_cross_unchanged_and_are_filtered_in_both_directions() {
@@ -29,17 +59,18 @@ fn frames_cross_unchanged_and_are_filtered_in_both_directions() {
         bed.wait("frames cross", || bed.come_through(10, 1) == 1);
         assert_eq!((bed.come_through(10, 5), bed.come_through(9, 5)), (5, 0), "{more:?}");
         assert_eq!((bed.come_back(10, 5), bed.come_back(9, 5)), (5, 0), "{more:?}");
-        assert!(bed.neighbours().contains(&bed.server_end.mac.to_string()), "{}", bed.neighbours());
+        let neighbours = bed.client.output("ip neighbour show");
+        assert!(neighbours.contains(&bed.server.link.mac.to_string()), "{neighbours}");
         assert_eq!(bed.count("nine"), 10, "{more:?}");
-        assert!(bed.flags().iter().all(|flags| flags.contains("PROMISC")) || !more.is_empty(), "{:?}", bed.flags());
+        assert!(flags(&bed).iter().all(|flags| flags.contains("PROMISC")) || !more.is_empty(), "{:?}", flags(&bed));
         assert_eq!(bed.status()["interface"], bed.pair());
 
         let second = bed.shield(&["run", "--between", &bed.pair(), "--quiet", "--rules", &rules]);
         assert_eq!(second.status.code(), Some(2), "{}", said(&second));
-        assert!(said(&second).contains(&format!("shield stop {}", bed.first)), "{}", said(&second));
+        assert!(said(&second).contains(&format!("shield stop {}", bed.interface)), "{}", said(&second));
 
         bed.stop();
-        assert!(bed.flags().iter().all(|flags| !flags.contains("PROMISC")), "{:?}", bed.flags());
+        assert!(flags(&bed).iter().all(|flags| !flags.contains("PROMISC")), "{:?}", flags(&bed));
         assert_eq!(bed.come_through(10, 3), 0, "the shield is gone");
     }
 }
@@ -69,46 +100,44 @@ fn interfaces_that_will_not_do_are_refused() {
         assert!(output.status.code() == Some(code) && said(&output).contains(why), "{why}: {}", said(&output));
         assert!(code != 3 || said(&output).lines().count() == 1, "one error: {}", said(&output));
     };
-    let (first, second) = (bed.first.as_str(), bed.second.as_str());
+    let (first, second) = (bed.interface.as_str(), bed.second.as_deref().expect("a gateway"));
     let pair = bed.pair();
     refused(&format!("{first},{first}"), &[], 2, "and itself");
     refused(first, &[], 2, "not two interfaces");
     refused(&format!("{first},ek-none0"), &[], 3, "ek-none0");
     refused(&pair, &["--backend", "ring", "--fail", "open"], 2, "nothing crosses");
 
-    bed.ip(&["link", "set", second, "mtu", "1400"]);
+    bed.ip(&format!("link set {second} mtu 1400"));
     refused(&pair, &[], 3, &format!("ip link set {first} mtu 1400"));
-    bed.ip(&["link", "set", second, "mtu", "1500"]);
+    bed.ip(&format!("link set {second} mtu 1500"));
 
-    let gateway = bed.gateway.handle();
-    gateway.set_feature(first, "rx-gro", true).unwrap();
+    bed.host.set_feature(first, "rx-gro", true).unwrap();
     for more in [&["--xdp", "generic"][..], &["--backend", "ring"]] {
         refused(&pair, more, 3, &format!("ethtool -K {first} gro off"));
     }
-    gateway.set_feature(first, "rx-gro", false).unwrap();
+    bed.host.set_feature(first, "rx-gro", false).unwrap();
 
-    bed.client.handle().set_feature(&bed.client_end.name, "rx-gro", false).unwrap();
+    bed.client.feature("rx-gro", false);
     refused(&pair, &[], 3, "does not take frames by XDP redirect");
-    bed.client.handle().set_feature(&bed.client_end.name, "rx-gro", true).unwrap();
+    bed.client.feature("rx-gro", true);
 
     // Both ends are here, and the other one can be asked.
-    bed.ip(&["link", "add", "ekbwx", "type", "veth", "peer", "name", "ekbwy"]);
-    bed.ip(&["link", "set", "ekbwx", "up"]);
+    bed.ip("link add ekbwx type veth peer name ekbwy");
+    bed.ip("link set ekbwx up");
     refused(&format!("ekbwx,{second}"), &[], 3, "ethtool -K ekbwy txvlan off tx-vlan-stag-hw-insert off");
     for more in [&["--xdp", "generic"][..], &["--backend", "ring"]] {
         refused(&format!("ekbwx,{second}"), more, 3, "ethtool -K ekbwy tso off tx-udp-segmentation off");
     }
-    bed.ip(&["link", "del", "ekbwx"]);
+    bed.ip("link del ekbwx");
 
-    let other = bed.gateway.run(|| bpf::XdpFib::attach(&[second], bpf::XdpMode::Native).unwrap()).unwrap();
+    let other = bed.host.run(|| bpf::XdpFib::attach(&[second], bpf::XdpMode::Native).unwrap());
     for more in [&[][..], &["--backend", "ring"]] {
         refused(&pair, more, 3, "already runs the XDP program `xdp_fib`");
     }
     drop(other);
-    bed.ip(&["link", "set", second, "down"]);
+    bed.ip(&format!("link set {second} down"));
     refused(&pair, &[], 3, "is down");
-    assert!(bed.flags().iter().all(|flags| !flags.contains("PROMISC")), "{:?}", bed.flags());
-    assert_eq!(bed.xdp(), ["", ""], "nothing stays");
+    nothing_stays(&bed);
 }
 
 #[test]
@@ -118,22 +147,20 @@ fn the_link_state_of_one_side_is_carried_over_and_put_back() {
         let rules = bed.rules(DROP_9);
         bed.run(&rules, more);
         assert_eq!(bed.come_through(10, 3), 3);
-        let is_up = |bed: &Bed, side: usize| bed.flags()[side].split(',').any(|flag| flag == "UP");
-        let set = |bed: &Bed, up: bool| bed.client.run(|| lab::set_link(&bed.client_end.name, up).unwrap()).unwrap();
-        set(&bed, false);
+        bed.client.link_set("down");
         bed.wait("the other side is down", || !is_up(&bed, 1));
         if more.is_empty() {
             // Not that it is to be brought up by hand.
             let warnings = bed.status()["warnings"].to_string();
             assert!(warnings.contains("is held down because") && !warnings.contains("ip link set"), "{warnings}");
         }
-        set(&bed, true);
+        bed.client.link_set("up");
         bed.wait("the other side is up again", || is_up(&bed, 1));
         bed.wait("frames cross again", || bed.come_through(10, 3) == 3);
-        set(&bed, false);
+        bed.client.link_set("down");
         bed.wait("the other side is down", || !is_up(&bed, 1));
         bed.stop();
-        assert!(is_up(&bed, 1), "put back at the end: {:?}", bed.flags());
+        assert!(is_up(&bed, 1), "put back at the end: {:?}", flags(&bed));
     }
 }
 
@@ -143,23 +170,21 @@ fn what_a_killed_process_took_down_is_up_again_with_the_next_one() {
         let Some(mut bed) = bed("ekbwk") else { return };
         let rules = bed.rules(DROP_9);
         bed.run(&rules, more);
-        let is_up = |bed: &Bed, side: usize| bed.flags()[side].split(',').any(|flag| flag == "UP");
-        let set = |bed: &Bed, up: bool| bed.client.run(|| lab::set_link(&bed.client_end.name, up).unwrap()).unwrap();
-        set(&bed, false);
+        bed.client.link_set("down");
         bed.wait("the other side is down", || !is_up(&bed, 1));
         bed.kill();
-        set(&bed, true);
+        bed.client.link_set("up");
         bed.run(&rules, more);
         bed.wait("it is up again", || is_up(&bed, 1));
         bed.wait("frames cross again", || bed.come_through(10, 3) == 3);
         // Taken down again if the link is not back in the end.
-        set(&bed, false);
+        bed.client.link_set("down");
         bed.wait("the other side is down", || !is_up(&bed, 1));
         bed.kill();
         bed.run(&rules, more);
         bed.wait("it is down still, or again", || !is_up(&bed, 1));
         bed.stop();
-        assert!(is_up(&bed, 1), "put back at the end: {:?}", bed.flags());
+        assert!(is_up(&bed, 1), "put back at the end: {:?}", flags(&bed));
     }
 }
 
@@ -194,15 +219,12 @@ fn a_killed_control_process_leaves_the_way_open_or_closed_and_another_takes_it_o
         };
         eprintln!("failed {fail} {:.2} s after kill -9", at.duration_since(killed).as_secs_f64());
         assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (through, through), "{fail}");
-        assert!(bed.flags().iter().all(|flags| flags.contains("PROMISC")), "{:?}", bed.flags());
+        assert!(flags(&bed).iter().all(|flags| flags.contains("PROMISC")), "{:?}", flags(&bed));
         bed.run(&rules, &["--fail", fail]);
         assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5), bed.come_back(10, 5)), (0, 5, 5), "{fail}");
         bed.kill();
-        let stopped = bed.shield(&["stop", &bed.pair()]);
-        assert!(stopped.status.success(), "{}", said(&stopped));
-        assert!(bed.flags().iter().all(|flags| !flags.contains("PROMISC")), "{:?}", bed.flags());
-        // The kernel takes it off when the last pin is freed, which is a moment later.
-        bed.wait("no program stays", || bed.xdp() == ["", ""]);
+        bed.shield_does(&["stop", &bed.pair()]);
+        nothing_stays(&bed);
     }
 }
 
@@ -215,16 +237,14 @@ fn no_packet_is_lost_while_rules_are_reloaded_and_the_control_process_is_replace
     let flow = bed.flow(10, Duration::from_micros(250));
     for round in 0..6 {
         bed.rules(if round % 2 == 0 { DROP_9_AND_11 } else { DROP_9 });
-        let reloaded = bed.shield(&["reload", &bed.first]);
-        assert!(reloaded.status.success(), "{}", said(&reloaded));
+        bed.reload();
     }
     for round in 0..2 {
         match round {
             0 => bed.kill(),
             _ => {
-                let left = bed.shield(&["stop", "--leave", &bed.first]);
-                assert!(left.status.success(), "{}", said(&left));
-                bed.reap();
+                bed.shield_does(&["stop", "--leave", &bed.interface]);
+                assert_eq!(bed.ended().code(), Some(0), "{}", bed.log());
             }
         }
         bed.run(&rules, &["--fail", "closed"]);
@@ -243,8 +263,7 @@ fn a_ring_is_closed_when_its_process_is_gone() {
     bed.run(&rules, &["--backend", "ring", "--threads", "2"]);
     assert_eq!(bed.come_through(10, 5), 5);
     bed.rules(&format!("[sets.unused]\nprefixes = \"192.0.2.1\"\n{DROP_9_AND_11}"));
-    let reloaded = bed.shield(&["reload", &bed.first]);
-    assert!(reloaded.status.success(), "{}", said(&reloaded));
+    let reloaded = bed.reload();
     assert!(said(&reloaded).contains("no rule names the set `unused`"), "{}", said(&reloaded));
     assert_eq!((bed.come_through(11, 5), bed.come_through(9, 5), bed.come_through(10, 5)), (0, 0, 5));
     bed.kill();
@@ -257,12 +276,12 @@ fn a_ring_is_closed_when_its_process_is_gone() {
 #[test]
 fn a_ring_begins_a_new_file_of_events_when_the_old_one_was_renamed() {
     let Some(mut bed) = bed("ekbwl") else { return };
-    let [events, old] = ["events", "old"].map(|name| bed.folder.path().join(name));
+    let [events, old] = ["events", "old"].map(|name| bed.path(name));
     let rules = bed.rules(&format!("protect = \"{SERVER}\"\ndetection.events = {events:?}\n{DROP_9}"));
     bed.run(&rules, &["--backend", "ring"]);
     std::fs::rename(&events, &old).expect("rotated");
-    let reloaded = bed.shield(&["reload", &bed.first]);
-    assert!(reloaded.status.success() && events.exists() && old.exists(), "{}", said(&reloaded));
+    bed.reload();
+    assert!(events.exists() && old.exists());
     bed.stop();
 }
 
@@ -272,7 +291,8 @@ fn the_second_interface_is_known_to_belong_to_the_shield_of_both() {
         let Some(mut bed) = bed("ekbwm") else { return };
         let rules = bed.rules(DROP_9);
         bed.run(&rules, more);
-        let (pair, second, turned) = (bed.pair(), bed.second.clone(), format!("{},{}", bed.second, bed.first));
+        let (pair, second) = (bed.pair(), bed.second.clone().expect("a gateway"));
+        let turned = format!("{second},{}", bed.interface);
         let other = ["run", "--rules", &rules, "--quiet"];
         let run: [Vec<&str>; 2] =
             [[&other[..], &[&second]].concat(), [&other[..], &["--between", &turned], more].concat()];
@@ -282,7 +302,7 @@ fn the_second_interface_is_known_to_belong_to_the_shield_of_both() {
             let output = bed.shield(&arguments);
             assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", said(&output));
             let says = said(&output);
-            let way_out = format!("shield status {}", bed.first);
+            let way_out = format!("shield status {}", bed.interface);
             assert!([&second, &pair, &way_out].iter().all(|part| says.contains(*part)), "{arguments:?}: {says}");
         }
         assert_eq!(bed.come_through(10, 3), 3);
@@ -296,22 +316,22 @@ fn rings_outlive_a_link_that_flaps_and_an_mtu_that_changes() {
     let rules = bed.rules(DROP_9);
     bed.run(&rules, &["--backend", "ring", "--threads", "2"]);
     assert_eq!(bed.come_through(10, 5), 5);
-    let (first, second) = (bed.first.clone(), bed.second.clone());
+    let (first, second) = (bed.interface.clone(), bed.second.clone().expect("a gateway"));
     // Each process that sets it takes about a millisecond: down again while rings are opened, among others.
     for _ in 0..100 {
-        bed.ip(&["link", "set", &first, "down"]);
-        bed.ip(&["link", "set", &first, "up"]);
+        bed.ip(&format!("link set {first} down"));
+        bed.ip(&format!("link set {first} up"));
     }
     bed.wait("frames cross again", || bed.come_through(10, 3) == 3);
     bed.wait("and back", || bed.come_back(10, 3) == 3);
 
     // Datagrams of two sizes by turns, each from a port of its own, so that both threads have some; how many of each come.
     let sizes = [100, 1200];
-    let come = |bed: &Bed| {
-        let receiver = bed.server.run(|| bind((SERVER, 12))).expect("a namespace");
+    let come = |bed: &ShieldBed| {
+        let receiver = bed.server.run(|| bind((SERVER, 12)));
         receiver.set_read_timeout(Some(Duration::from_millis(200))).expect("a time-out");
         for n in 0..40 {
-            let sender = bed.client.run(|| UdpSocket::bind((CLIENT, 0)).expect("a socket")).expect("a namespace");
+            let sender = bed.client.run(|| bind((CLIENT, 0)));
             sender.send_to(&vec![0; sizes[n % 2]], (SERVER, 12)).expect("sent");
         }
         let (mut bytes, mut came) = ([0; 2000], [0; 2]);
@@ -320,10 +340,9 @@ fn rings_outlive_a_link_that_flaps_and_an_mtu_that_changes() {
         }
         came
     };
-    let total = |bed: &Bed, what: &str| bed.status()["totals"][what].as_u64().expect("a number");
     bed.wait("all cross", || come(&bed) == [20, 20]);
-    bed.ip(&["link", "set", &second, "mtu", "1000"]);
-    let before = ["dropped", "passed"].map(|what| total(&bed, what));
+    bed.ip(&format!("link set {second} mtu 1000"));
+    let before = ["dropped", "passed"].map(|what| bed.total(what));
     // What was in a ring with the first one that is too large is dropped with it.
     come(&bed);
     let tries = Cell::new(1);
@@ -332,22 +351,22 @@ fn rings_outlive_a_link_that_flaps_and_an_mtu_that_changes() {
         come(&bed) == [20, 0]
     });
     let tries = tries.get();
-    bed.wait("the others are counted", || total(&bed, "dropped") >= before[0] + tries * 20);
-    let passed = total(&bed, "passed") - before[1];
+    bed.wait("the others are counted", || bed.total("dropped") >= before[0] + tries * 20);
+    let passed = bed.total("passed") - before[1];
     assert!(passed < tries * 30, "what is dropped in the end did not pass: {passed} of {tries} times 40");
     // By another name it is the same interface.
     let renamed = format!("{second}x");
-    bed.ip(&["link", "set", &second, "down"]);
-    bed.ip(&["link", "set", &second, "name", &renamed]);
-    bed.ip(&["link", "set", &renamed, "mtu", "1500"]);
-    bed.ip(&["link", "set", &renamed, "up"]);
+    bed.ip(&format!("link set {second} down"));
+    bed.ip(&format!("link set {second} name {renamed}"));
+    bed.ip(&format!("link set {renamed} mtu 1500"));
+    bed.ip(&format!("link set {renamed} up"));
     bed.wait("all cross", || come(&bed) == [20, 20]);
     bed.wait("and back", || bed.come_back(10, 3) == 3);
     let warnings = bed.status()["warnings"].to_string();
     assert!(warnings.contains(&format!("{second} is called {renamed} now")), "{warnings}");
-    bed.ip(&["link", "set", &renamed, "down"]);
-    bed.ip(&["link", "set", &renamed, "name", &second]);
-    bed.ip(&["link", "set", &second, "up"]);
+    bed.ip(&format!("link set {renamed} down"));
+    bed.ip(&format!("link set {renamed} name {second}"));
+    bed.ip(&format!("link set {second} up"));
     bed.stop();
 }
 
@@ -355,11 +374,11 @@ fn rings_outlive_a_link_that_flaps_and_an_mtu_that_changes() {
 fn the_gateway_itself_keeps_silent() {
     let Some(mut bed) = bed("ekbwg") else { return };
     let address = "198.18.0.3/24";
-    bed.ip(&["address", "add", address, "dev", &bed.first]);
+    bed.ip(&format!("address add {address} dev {}", bed.interface));
     let rules = bed.rules(DROP_9);
     // Nobody listens there, which a host says by ICMP.
-    let answers = |bed: &Bed| {
-        let socket = bed.client.run(|| UdpSocket::bind((CLIENT, 0)).expect("a socket")).expect("a namespace");
+    let answers = |bed: &ShieldBed| {
+        let socket = bed.client.run(|| bind((CLIENT, 0)));
         socket.set_read_timeout(Some(Duration::from_millis(500))).expect("a time-out");
         socket.connect(("198.18.0.3", 7)).expect("connected");
         socket.send(b"ek").expect("sent");
@@ -394,34 +413,18 @@ fn unknown_sources_show_generic_xdp_that_they_exist_and_connect_then() {
 #[test]
 fn rings_finish_checksums_that_were_left_to_a_nic() {
     let Some(mut bed) = bed("ekbwo") else { return };
-    for (ns, end) in [(&bed.client, &bed.client_end), (&bed.server, &bed.server_end)] {
-        let set = |feature: &str, on: bool| ns.handle().set_feature(&end.name, feature, on).expect("an offload");
-        set("tx-checksum-ip-generic", true);
+    for end in [&bed.client, &bed.server] {
+        end.feature("tx-checksum-ip-generic", true);
         for feature in ["tx-tcp-segmentation", "tx-tcp-ecn-segmentation", "tx-tcp-mangleid-segmentation"] {
-            set(feature, false);
+            end.feature(feature, false);
         }
     }
     let rules = bed.rules(DROP_9);
     bed.run(&rules, &["--backend", "ring"]);
     bed.wait("frames cross", || bed.come_through(10, 1) == 1);
     assert_eq!((bed.come_through(10, 5), bed.come_back(10, 5)), (5, 5));
-    assert!(connects(&bed, SERVER) && connects(&bed, CLIENT));
+    assert!(bed.connects(PATIENCE) && bed.connects_back(PATIENCE));
     bed.stop();
-}
-
-/// Whether a client of that address connects, and its bytes cross.
-fn connects(from: &Bed, to: &str) -> bool {
-    let (there, here) = if to == SERVER { (&from.server, &from.client) } else { (&from.client, &from.server) };
-    let listener = there.run(|| TcpListener::bind((to, 80)).expect("a socket")).expect("a namespace");
-    let address = listener.local_addr().expect("its address");
-    let stream = here.run(|| TcpStream::connect_timeout(&address, between::PATIENCE)).expect("a namespace");
-    stream.is_ok_and(|mut stream| {
-        let (mut accepted, _) = listener.accept().expect("a connection");
-        stream.write_all(b"ek").expect("sent");
-        let mut bytes = [0; 2];
-        accepted.read_exact(&mut bytes).expect("received");
-        bytes == *b"ek"
-    })
 }
 
 fn unknown_sources(tag: &str, more: &[&str]) {
@@ -429,9 +432,7 @@ fn unknown_sources(tag: &str, more: &[&str]) {
     let rules = bed.rules("[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n");
     bed.run(&rules, more);
     // The rule is for both directions, and so is the question to sources that nobody knows.
-    for to in [SERVER, CLIENT, SERVER] {
-        assert!(connects(&bed, to), "{to}");
-    }
-    assert_eq!(bed.status()["totals"]["challenged"].as_u64().map(|n| n >= 2), Some(true), "{}", bed.status());
+    assert!(bed.connects(PATIENCE) && bed.connects_back(PATIENCE) && bed.connects(PATIENCE));
+    assert!(bed.total("challenged") >= 2, "{}", bed.status());
     bed.stop();
 }

@@ -1,32 +1,23 @@
 //! `evenkeel shield run` against a flood of each class beside legitimate traffic: real packets in a lab. What an attack is called, how
 //! soon packets are dropped or answered, that it ends, and that nobody legitimate is hit.
 
-mod between;
-
 use std::{
     fs,
-    net::{TcpListener, TcpStream, UdpSocket},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
-    sync::{
-        Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
+    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
+    ops::Deref,
+    path::Path,
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use between::privileged::skip;
 use bpf::filter::{CookieMode, Cookies, HostCookies};
-use lab::{Lab, LabError, Namespace, VethEnd};
 use serde_json::Value;
 use shield::run::Places;
 use sys::ethtool::Ethtool;
+use testbed::{CLIENT, End, PATIENCE, SERVER, ShieldBed, alone, log, said};
 
-const CLIENT: &str = "198.18.0.1";
-const HOST: &str = "198.18.0.2";
-/// What is not there after so long will not come.
-const PATIENCE: Duration = Duration::from_secs(20);
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 /// Several times the limit of [`rules`].
 const FLOOD: &str = "60000";
 const FLOOD_TIME: &str = "2s";
@@ -42,29 +33,14 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Held by who floods: two floods at once on two cores are another test.
-static ALONE: Mutex<()> = Mutex::new(());
-
 /// A host with the shield, and the network with a client and a flooder.
-struct Bed {
-    net: Namespace,
-    host: Namespace,
-    near: VethEnd,
-    far: VethEnd,
-    folder: tempfile::TempDir,
-    child: Option<Child>,
-    // Goes last.
-    _alone: MutexGuard<'static, ()>,
-}
+struct Bed(ShieldBed);
 
-impl Drop for Bed {
-    fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        // Whatever a failed test has left pinned.
-        let _ = Self::inside(&self.host, &["shield", "stop", &self.far.name]).output();
+impl Deref for Bed {
+    type Target = ShieldBed;
+
+    fn deref(&self) -> &ShieldBed {
+        &self.0
     }
 }
 
@@ -75,93 +51,53 @@ fn bed(tag: &str, detection: &str) -> Option<Bed> {
 
 /// With keys of the file, too, and rules behind `[detection]`.
 fn bed_with(tag: &str, keys: &str, detection: &str) -> Option<Bed> {
-    if !nix::unistd::geteuid().is_root() {
-        skip("root is needed");
-        return None;
-    }
-    let mut bed = build(tag).map_err(skip).ok()?;
-    bed.run(keys, detection);
-    Some(bed)
+    let mut bed = ShieldBed::host(EVENKEEL, tag)?;
+    // It takes live frames, and answers of the shield.
+    bed.server.feature("rx-gro", true);
+    let events = bed.path("events");
+    let rules = bed.rules(&format!(
+        "{keys}\nprotect = [\"{SERVER}/32\"]\n[detection]\nevents = {events:?}\nquiet-s = 0.5\n{detection}\n"
+    ));
+    bed.run(&rules, &[]);
+    Some(Bed(bed))
 }
 
-fn build(tag: &str) -> Result<Bed, LabError> {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let lab = Lab::new(tag)?;
-    let (net, host) = (lab.namespace("n")?, lab.namespace("h")?);
-    let (near, far) = (lab.interface("sdn"), lab.interface("sdh"));
-    let (near, far) = lab.veth((&net, &near), (&host, &far), 1)?;
-    let address = |text: &str| text.parse().expect("an address");
-    for (space, end, own, other, mac) in [(&net, &near, CLIENT, HOST, far.mac), (&host, &far, HOST, CLIENT, near.mac)] {
-        space.handle().add_address(&end.name, address(own), 24)?;
-        space.handle().add_neighbour(&end.name, address(other), mac)?;
-        // It takes live frames, and answers of the shield.
-        space.handle().set_feature(&end.name, "rx-gro", true)?;
-    }
-    let folder = tempfile::tempdir().expect("a folder");
-    Ok(Bed { net, host, near, far, folder, child: None, _alone: alone })
+/// What happened so far.
+fn events(bed: &ShieldBed) -> Vec<Value> {
+    log(&bed.path("events")).lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+}
+
+/// Waits until the last attack has ended.
+fn ends(bed: &ShieldBed) {
+    bed.wait("it has ended", || events(bed).last().is_some_and(|event| event["event"] == "ended"));
+}
+
+/// Threads that serve a port until the test ends.
+fn serve(end: &End, port: u16) -> SocketAddr {
+    let listener = end.run(|| TcpListener::bind((SERVER, port)).expect("a socket"));
+    let address = listener.local_addr().expect("its address");
+    thread::spawn(move || listener.incoming().for_each(drop));
+    address
 }
 
 impl Bed {
-    /// The program inside a namespace, which shares /sys with everybody else: there is the BPF file system.
-    fn inside(space: &Namespace, arguments: &[&str]) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", space.name())).arg(env!("CARGO_BIN_EXE_evenkeel"));
-        command.args(arguments).env_remove("SSH_CONNECTION").stdin(Stdio::null());
-        command
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap_or_default()
-    }
-
-    /// Starts the shield and waits until its rules hold.
-    fn run(&mut self, keys: &str, detection: &str) {
-        let events = self.path("events");
-        let text = format!(
-            "{keys}\nprotect = [\"{HOST}/32\"]\n[detection]\nevents = {events:?}\nquiet-s = 0.5\n{detection}\n"
-        );
-        fs::write(self.path("rules.toml"), text).expect("a file");
-        let log = fs::File::create(self.path("log")).expect("a file");
-        let rules = self.path("rules.toml").display().to_string();
-        let mut command = Self::inside(&self.host, &["shield", "run", &self.far.name, "--quiet", "--rules", &rules]);
-        self.child = Some(command.stdout(Stdio::null()).stderr(log).spawn().expect("the program starts"));
-        self.wait("the rules hold", || self.read("log").contains("shield up"));
-    }
-
-    fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
-        let begun = Instant::now();
-        while !is_so() {
-            assert!(begun.elapsed() < PATIENCE, "{what}: not yet; {}{}", self.read("log"), self.read("events"));
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    /// What happened so far.
-    fn events(&self) -> Vec<Value> {
-        self.read("events").lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-    }
-
     /// A flood, to its end; how long after its first packet the first was dropped or answered.
     fn flood(&self, arguments: &[&str]) -> Option<Duration> {
-        let mut all = vec!["gen", &self.near.name, "--rate", FLOOD, "--duration", FLOOD_TIME, "--dst-mac"];
-        let mac = self.far.mac.to_string();
+        let mut all = vec!["gen", self.client.interface(), "--rate", FLOOD, "--duration", FLOOD_TIME, "--dst-mac"];
+        let mac = self.server.link.mac.to_string();
         if arguments[0] == "--pcap" {
             all.pop();
         } else {
-            all.extend([mac.as_str(), "--dst", HOST]);
+            all.extend([mac.as_str(), "--dst", SERVER]);
         }
         all.extend(arguments);
         let over = AtomicBool::new(false);
         thread::scope(|scope| {
-            let clock = scope.spawn(|| self.host.run(|| time_to_act(&self.far.name, &over)).expect("a namespace"));
+            let clock = scope.spawn(|| self.host.run(|| time_to_act(&self.interface, &over)));
             let ending = Over(&over);
             thread::sleep(Duration::from_millis(50));
-            let done = Self::inside(&self.net, &all).output().expect("the program starts");
-            assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+            let done = self.client.command(EVENKEEL).args(all).output().expect("the program starts");
+            assert!(done.status.success(), "{}", said(&done));
             drop(ending);
             clock.join().expect("a time")
         })
@@ -169,12 +105,8 @@ impl Bed {
 
     /// Frames of this kernel's sockets that found no place in the queue of the host's interface.
     fn lost_before(&self) -> u64 {
-        let path = format!("/sys/class/net/{}/statistics/tx_dropped", self.near.name);
-        let argument = format!("--net=/run/netns/{}", self.net.name());
-        // A /sys of its own, which shows this namespace.
-        let script = format!("mount -t sysfs none /sys && cat {path}");
-        let output = Command::new("nsenter").args([&argument, "unshare", "-m", "sh", "-c", &script]).output();
-        String::from_utf8(output.expect("a shell").stdout).expect("text").trim().parse().expect("a number")
+        let path = format!("/sys/class/net/{}/statistics/tx_dropped", self.client.interface());
+        self.client.read(&path).trim().parse().expect("a number")
     }
 
     /// Datagrams, one in a millisecond or so, from some source ports in turn while `work` goes on: how many there were, and how many were
@@ -188,11 +120,11 @@ impl Bed {
 
     /// The same with all that were lost, in the queue before XDP too.
     fn beside_in_all<T>(&self, ports: &[u16], work: impl FnOnce() -> T) -> (T, u64, u64) {
-        let receiver = self.host.run(|| UdpSocket::bind((HOST, 4009)).expect("a socket")).expect("a namespace");
+        let receiver = self.host.run(|| UdpSocket::bind((SERVER, 4009)).expect("a socket"));
         receiver.set_read_timeout(Some(Duration::from_millis(300))).expect("a time-out");
         let senders = ports.iter().map(|&port| {
-            let socket = self.net.run(|| UdpSocket::bind((CLIENT, port)).expect("a socket")).expect("a namespace");
-            socket.connect((HOST, 4009)).expect("connected");
+            let socket = self.client.run(|| UdpSocket::bind((CLIENT, port)).expect("a socket"));
+            socket.connect((SERVER, 4009)).expect("connected");
             socket
         });
         let senders: Vec<UdpSocket> = senders.collect();
@@ -231,14 +163,13 @@ impl Bed {
     fn fragments(&self) -> String {
         let mut file = [0xa1b2_c3d4u32, 0x0004_0002, 0, 0, 65535, 1].map(u32::to_ne_bytes).concat();
         for source in 0..=255 {
-            let mut frame = [self.far.mac.0, self.near.mac.0].concat();
+            let mut frame = [self.server.link.mac.0, self.client.link.mac.0].concat();
             frame.extend([8, 0, 0x45, 0, 0, 46, 0, 7, 0, 150, 64, 17, 0, 0, 10, 1, 2, source, 198, 18, 0, 2]);
             frame.resize(60, 0);
             file.extend([0, u32::from(source), 60, 60].map(u32::to_ne_bytes).concat());
             file.extend(frame);
         }
-        fs::write(self.path("fragments.pcap"), file).expect("a file");
-        self.path("fragments.pcap").display().to_string()
+        self.file("fragments.pcap", file)
     }
 }
 
@@ -271,23 +202,22 @@ fn time_to_act(interface: &str, over: &AtomicBool) -> Option<Duration> {
 
 #[test]
 fn each_class_is_named_answered_soon_and_withdrawn_and_a_calm_mix_is_none() {
+    let _alone = alone();
     let Some(bed) = bed("ekdta", "baseline = { learn = false }\nthreshold = { packets = 15000 }") else { return };
     let fragments = bed.fragments();
     // Calm first: datagrams, and connections to a port that is open.
-    let listener = bed.host.run(|| TcpListener::bind((HOST, 80)).expect("a socket")).expect("a namespace");
-    thread::spawn(move || listener.incoming().for_each(drop));
-    let connect =
-        || bed.net.run(|| TcpStream::connect_timeout(&format!("{HOST}:80").parse().expect("an address"), PATIENCE));
+    let address = serve(&bed.server, 80);
+    let connect = || bed.client.run(|| TcpStream::connect_timeout(&address, PATIENCE));
     // Slowly enough that datagrams are sent beside them on a fast machine too.
     let calm = || {
         (0..200).for_each(|_| {
-            drop(connect().expect("a namespace").expect("connected"));
+            drop(connect().expect("connected"));
             thread::sleep(Duration::from_millis(2));
         });
     };
     let ((), sent, lost) = bed.beside(&[4000], calm);
     assert!(sent > 50 && lost == 0, "{lost} of {sent}");
-    assert_eq!(bed.events(), [Value::Null; 0]);
+    assert_eq!(events(&bed), [Value::Null; 0]);
 
     for (class, arguments) in [
         ("few-sources", &["--udp", "--src", "10.0.0.0/30", "--flows", "4"][..]),
@@ -296,7 +226,7 @@ fn each_class_is_named_answered_soon_and_withdrawn_and_a_calm_mix_is_none() {
         ("fragments", &["--pcap", &fragments]),
         ("unknown", &["--tcp", "--src", "10.0.0.0/22", "--flows", "1024"]),
     ] {
-        let before = bed.events().len();
+        let before = events(&bed).len();
         let connects = AtomicU64::new(0);
         let work = || {
             let over = AtomicBool::new(false);
@@ -304,7 +234,7 @@ fn each_class_is_named_answered_soon_and_withdrawn_and_a_calm_mix_is_none() {
                 // As long as the flood lasts a client connects again and again.
                 let client = scope.spawn(|| {
                     while !over.load(Ordering::Relaxed) {
-                        connect().expect("a namespace").expect("connected beside the flood");
+                        connect().expect("connected beside the flood");
                         connects.fetch_add(1, Ordering::Relaxed);
                     }
                 });
@@ -316,9 +246,9 @@ fn each_class_is_named_answered_soon_and_withdrawn_and_a_calm_mix_is_none() {
             })
         };
         let (took, sent, lost) = bed.beside(&[4000], work);
-        let took = took.unwrap_or_else(|| panic!("{class}: nothing was done\n{}", bed.read("events")));
-        bed.wait("it has ended", || bed.events().last().is_some_and(|event| event["event"] == "ended"));
-        let events = bed.events().split_off(before);
+        let took = took.unwrap_or_else(|| panic!("{class}: nothing was done\n{}", log(&bed.path("events"))));
+        ends(&bed);
+        let events = events(&bed).split_off(before);
         eprintln!("{class}: {took:.0?}, {lost} of {sent} datagrams lost, {connects:?} connections");
         assert_eq!((&events[0]["event"], &events[0]["class"]), (&"began".into(), &class.into()), "{events:#?}");
         assert_eq!(events.iter().filter(|event| event["event"] == "ended").count(), 1, "{events:#?}");
@@ -337,33 +267,33 @@ fn each_class_is_named_answered_soon_and_withdrawn_and_a_calm_mix_is_none() {
 fn what_the_file_drops_stays_dropped_while_it_is_challenged() {
     let web = "[[rule]]\nname = \"web\"\nprotocol = \"tcp\"\ndestination-port = 80\naction = \"pass\"";
     let detection = format!("baseline = {{ learn = false }}\nthreshold = {{ syn = 5000 }}\n{web}");
+    let _alone = alone();
     let Some(bed) = bed_with("ekdtd", "default = \"drop\"", &detection) else { return };
     for port in [80, 5432] {
-        let listener = bed.host.run(|| TcpListener::bind((HOST, port)).expect("a socket")).expect("a namespace");
-        thread::spawn(move || listener.incoming().for_each(drop));
+        serve(&bed.server, port);
     }
     let connects = |port: u16, patience| {
-        let to = format!("{HOST}:{port}").parse().expect("an address");
-        bed.net.run(|| TcpStream::connect_timeout(&to, patience)).expect("a namespace").is_ok()
+        let to = format!("{SERVER}:{port}").parse().expect("an address");
+        bed.client.run(|| TcpStream::connect_timeout(&to, patience)).is_ok()
     };
     let short = Duration::from_millis(300);
     assert!(connects(80, PATIENCE) && !connects(5432, short), "in peace");
     thread::scope(|scope| {
         scope.spawn(|| bed.flood(&["--syn-flood", "--random-sources", "--src", "10.0.0.0/8", "--dst-port", "80"]));
-        bed.wait("it is challenged", || bed.events().iter().any(|event| event["event"] == "mitigating"));
+        bed.wait("it is challenged", || events(&bed).iter().any(|event| event["event"] == "mitigating"));
         assert!(connects(80, PATIENCE) && !connects(5432, short), "under attack");
         // In the host's network, and in front of the /sys of all, where the BPF file system is.
         let pinned = || {
             let network = fs::File::open(format!("/run/netns/{}", bed.host.name())).expect("a namespace");
             nix::sched::setns(network, nix::sched::CloneFlags::CLONE_NEWNET).expect("entered");
             let host = CookieMode::Host(HostCookies::default());
-            Cookies::open(&bed.far.name, host, &Places::of(&bed.far.name).pins).expect("its maps")
+            Cookies::open(&bed.interface, host, &Places::of(&bed.interface).pins).expect("its maps")
         };
         let cookies = || thread::scope(|scope| scope.spawn(pinned).join().expect("a thread"));
         bed.wait("its maps are there", || cookies().is_some());
         let connected = cookies().expect("pinned").connected().expect("one of them");
         bed.wait("all connections are known", || connected.is_complete());
-        bed.wait("it has ended", || bed.events().last().is_some_and(|event| event["event"] == "ended"));
+        ends(&bed);
         bed.wait("connections go by unseen", || !connected.is_complete());
     });
     assert!(connects(80, PATIENCE) && !connects(5432, short), "in peace again");
@@ -372,6 +302,7 @@ fn what_the_file_drops_stays_dropped_while_it_is_challenged() {
 #[test]
 fn rules_that_only_count_at_first_tell_what_they_would_drop_and_of_whom() {
     let detection = "baseline = { learn = false }\nthreshold = { packets = 15000 }\nshadow = { first-s = 0.5 }";
+    let _alone = alone();
     let Some(bed) = bed("ekdtb", detection) else { return };
     let flood = ["--udp", "--src", "10.0.0.0/20", "--src-port", "123", "--flows", "4096"];
     // Every second datagram of the client looks as the flood does. Sources are known when they were there for two seconds.
@@ -380,8 +311,8 @@ fn rules_that_only_count_at_first_tell_what_they_would_drop_and_of_whom() {
         bed.flood(&flood)
     };
     let (took, sent, lost) = bed.beside_in_all(&[123, 4000], work);
-    bed.wait("it has ended", || bed.events().last().is_some_and(|event| event["event"] == "ended"));
-    let events = bed.events();
+    ends(&bed);
+    let events = events(&bed);
     let words: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
     assert_eq!(words, ["began", "mitigating", "shadowed", "mitigating", "ended"], "{events:#?}");
     assert_eq!((&events[1]["shadow"], &events[3]["shadow"]), (&true.into(), &false.into()));
@@ -405,44 +336,36 @@ fn rules_that_only_count_at_first_tell_what_they_would_drop_and_of_whom() {
 
 #[test]
 fn packet_rings_between_two_interfaces_watch_too() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(mut bed) = between::bed("ekdtc") else { return };
-    let path = bed.folder.path().join("events");
+    let _alone = alone();
+    let Some(mut bed) = ShieldBed::gateway(EVENKEEL, "ekdtc") else { return };
+    let path = bed.path("events");
     let rules = bed.rules(&format!(
-        "protect = [\"{0}/32\"]\n[detection]\nevents = {path:?}\nquiet-s = 1\nbaseline = {{ learn = false }}\nthreshold = {{ packets = 15000 }}\n",
-        between::SERVER
+        "protect = [\"{SERVER}/32\"]\n[detection]\nevents = {path:?}\nquiet-s = 1\nbaseline = {{ learn = false }}\nthreshold = {{ packets = 15000 }}\n"
     ));
     bed.run(&rules, &["--backend", "ring"]);
     assert_eq!((bed.come_through(10, 5), bed.come_back(10, 5)), (5, 5));
-    let events = || -> Vec<Value> {
-        let text = between::read(&path);
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
-    };
-    let listener = bed.server.run(|| TcpListener::bind((between::SERVER, 80)).expect("a socket")).expect("a namespace");
-    let address = listener.local_addr().expect("its address");
-    thread::spawn(move || listener.incoming().for_each(drop));
-    let total = |bed: &between::Bed, what: &str| bed.status()["totals"][what].as_u64().expect("a number");
-    let mac = bed.server_end.mac.to_string();
+    let address = serve(&bed.server, 80);
+    let mac = bed.server.link.mac.to_string();
     for (class, counter, arguments) in [
         ("reflection", "dropped", &["--udp", "--src", "10.0.0.0/20", "--src-port", "123", "--flows", "4096"][..]),
         ("syn-flood", "challenged", &["--syn-flood", "--src", "10.0.0.0/16", "--flows", "65536", "--dst-port", "80"]),
     ] {
         let totals =
-            |bed: &between::Bed| ["passed", "dropped", "challenged"].map(|what| total(bed, what)).iter().sum::<u64>();
-        let (before, acted, all_before) = (events().len(), total(&bed, counter), totals(&bed));
-        let mut all = vec!["gen", &bed.client_end.name, "--rate", FLOOD, "--duration", FLOOD_TIME, "--dst-mac", &mac];
-        all.extend(["--dst", between::SERVER]);
+            |bed: &ShieldBed| ["passed", "dropped", "challenged"].map(|what| bed.total(what)).iter().sum::<u64>();
+        let (before, acted, all_before) = (events(&bed).len(), bed.total(counter), totals(&bed));
+        let mut all = vec!["gen", bed.client.interface(), "--rate", FLOOD, "--duration", FLOOD_TIME, "--dst-mac", &mac];
+        all.extend(["--dst", SERVER]);
         all.extend(arguments);
         // Datagrams of a client, as many as come while it floods; from another port than reflectors have.
         let flow = bed.flow(4009, Duration::from_millis(2));
-        let done = Bed::inside(&bed.client, &all).output().expect("the program starts");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        let connected = bed.client.run(|| TcpStream::connect_timeout(&address, PATIENCE)).expect("a namespace");
+        let done = bed.client.command(EVENKEEL).args(all).output().expect("the program starts");
+        assert!(done.status.success(), "{}", said(&done));
+        let connected = bed.client.run(|| TcpStream::connect_timeout(&address, PATIENCE));
         connected.expect("connected behind the flood");
         let flown = flow.end();
-        bed.wait("it has ended", || events().last().is_some_and(|event| event["event"] == "ended"));
+        ends(&bed);
         bed.wait("nothing is attacked", || bed.status()["attacks"] == Value::Array(Vec::new()));
-        let (events, acted) = (events().split_off(before), total(&bed, counter) - acted);
+        let (events, acted) = (events(&bed).split_off(before), bed.total(counter) - acted);
         let judged = totals(&bed) - all_before;
         eprintln!("{class}: {acted} {counter}, {} of {} datagrams came through", flown.received, flown.sent);
         let words: Vec<&str> = events.iter().filter_map(|event| event["event"].as_str()).collect();
@@ -454,11 +377,10 @@ fn packet_rings_between_two_interfaces_watch_too() {
         assert!(flown.received * 4 > flown.sent, "{} of {}", flown.received, flown.sent);
     }
     // Something else is protected, then nothing, then the same as before.
-    let text = between::read(Path::new(&rules));
-    for text in [text.replace(between::SERVER, between::CLIENT), "default = \"pass\"\n".to_owned(), text] {
+    let text = log(Path::new(&rules));
+    for text in [text.replace(SERVER, CLIENT), "default = \"pass\"\n".to_owned(), text] {
         bed.rules(&text);
-        let reloaded = bed.shield(&["reload", &bed.first]);
-        assert!(reloaded.status.success(), "{}", between::said(&reloaded));
+        bed.reload();
         assert_eq!((bed.come_through(10, 5), bed.come_back(10, 5)), (5, 5));
     }
     bed.stop();

@@ -4,7 +4,8 @@
 use std::{
     fs::{self, OpenOptions},
     io::{Read, Write},
-    net::{Shutdown, SocketAddr, TcpStream, UdpSocket},
+    net::{Shutdown, SocketAddr, TcpStream},
+    ops::{Deref, DerefMut},
     os::{
         fd::AsRawFd,
         unix::{
@@ -13,116 +14,73 @@ use std::{
         },
     },
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    process::Stdio,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use lab::{Lab, LabError, Namespace};
 use nix::{
     fcntl::{FcntlArg, OFlag, fcntl},
     mount::{MntFlags, MsFlags, mount, umount2},
-    sys::signal::{Signal, kill},
-    unistd::Pid,
+    sys::signal::Signal,
 };
 use serde_json::Value;
+use testbed::{CLIENT, PATIENCE, Running, ShieldBed, alone, bind, log, said};
 
-const CLIENT: &str = "198.18.0.1";
-const HOST: &str = "198.18.0.2";
 /// What is attacked, and protected.
 const PROTECTED: &str = "198.18.0.3";
 const METRICS: u16 = 9464;
-/// What is not there after so long will not come.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// Whoever asks properly is answered within this, whatever others do.
-const SOON: Duration = Duration::from_secs(8);
 
-/// Held by who floods: on two cores one at a time.
-static ALONE: Mutex<()> = Mutex::new(());
-
-/// A client and the host with the shield.
+/// A client and the host with the shield, which fails closed.
 struct Bed {
-    client: Namespace,
-    host: Namespace,
-    interface: String,
-    folder: tempfile::TempDir,
-    child: Option<Child>,
+    shield: ShieldBed,
+    /// What is mounted.
     full: Option<PathBuf>,
-    // Goes last.
-    _alone: MutexGuard<'static, ()>,
+}
+
+impl Deref for Bed {
+    type Target = ShieldBed;
+
+    fn deref(&self) -> &ShieldBed {
+        &self.shield
+    }
+}
+
+impl DerefMut for Bed {
+    fn deref_mut(&mut self) -> &mut ShieldBed {
+        &mut self.shield
+    }
 }
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        // Whatever a failed test has left mounted or pinned.
+        drop(self.running.take());
+        // Whatever a failed test has left mounted.
         if let Some(full) = &self.full {
             let _ = umount2(full, MntFlags::MNT_DETACH);
         }
-        let _ = self.command(&["stop", &self.interface]).output();
     }
 }
 
 fn bed(tag: &str) -> Option<Bed> {
-    let skip = |why: String| {
-        assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
-        eprintln!("skipped: {why}");
-    };
-    if !nix::unistd::geteuid().is_root() {
-        skip("root is needed".to_owned());
-        return None;
-    }
-    build(tag).map_err(|why| skip(why.to_string())).ok()
-}
-
-fn build(tag: &str) -> Result<Bed, LabError> {
-    let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let lab = Lab::new(tag)?;
-    let (client, host) = (lab.namespace("c")?, lab.namespace("h")?);
-    let (near, far) = (lab.interface("hoc"), lab.interface("hoh"));
-    let (near, far) = lab.veth((&client, &near), (&host, &far), 1)?;
-    let address = |text: &str| text.parse().expect("an address");
-    client.handle().add_address(&near.name, address(CLIENT), 24)?;
-    for text in [HOST, PROTECTED] {
-        host.handle().add_address(&far.name, address(text), 24)?;
-        client.handle().add_neighbour(&near.name, address(text), far.mac)?;
-    }
-    host.handle().add_neighbour(&far.name, address(CLIENT), near.mac)?;
-    host.run(|| lab::set_link("lo", true))??;
-    let folder = tempfile::tempdir().expect("a folder");
-    Ok(Bed { client, host, interface: far.name, folder, child: None, full: None, _alone: alone })
+    let shield = ShieldBed::host(env!("CARGO_BIN_EXE_evenkeel"), tag)?;
+    shield.server.address(&format!("{PROTECTED}/24"));
+    shield.client.knows(PROTECTED, &shield.server);
+    Some(Bed { shield, full: None })
 }
 
 impl Bed {
-    /// The program inside the host, which shares /sys with everybody else: there is the BPF file system.
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net=/run/netns/{}", self.host.name())).arg(env!("CARGO_BIN_EXE_evenkeel"));
-        command.arg("shield").args(arguments).env_remove("SSH_CONNECTION");
-        command
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.path("log")).unwrap_or_default()
-    }
-
     /// Starts the shield, which fails closed, and waits until it answers.
     fn run(&mut self, rules: &str, more: &[&str], stdout: Stdio, stderr: Stdio) {
-        let path = self.path("rules.toml");
-        fs::write(&path, rules).expect("a file");
-        let rules = path.display().to_string();
+        let rules = self.rules(rules);
         let mut command = self.command(&["run", &self.interface, "--rules", &rules, "--fail", "closed"]);
-        command.args(["--patience", "0.4"]).args(more).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
-        self.child = Some(command.spawn().expect("the program starts"));
-        self.wait("the shield answers", || self.ask().is_some_and(|status| status["pid"].is_number()));
+        command.args(["--patience", "0.4"]).args(more).stdout(stdout).stderr(stderr);
+        self.running = Some(Running::start(&mut command));
+        let answers = || {
+            let status = self.shield(&["status", &self.interface, "--json", "--interval", "0.1"]);
+            serde_json::from_slice(&status.stdout).is_ok_and(|status: Value| status["pid"].is_number())
+        };
+        self.wait("the shield answers", answers);
     }
 
     fn run_told(&mut self, rules: &str) {
@@ -130,57 +88,24 @@ impl Bed {
         self.run(rules, &["--quiet"], Stdio::null(), log.into());
     }
 
-    fn wait(&self, what: &str, is_so: impl Fn() -> bool) {
-        let begun = Instant::now();
-        while !is_so() {
-            assert!(begun.elapsed() < PATIENCE, "{what}: not yet; {}", self.log());
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn ask(&self) -> Option<Value> {
-        let output =
-            self.command(&["status", &self.interface, "--json", "--interval", "0.1"]).output().expect("started");
-        serde_json::from_slice(&output.stdout).ok()
-    }
-
-    /// The status, answered by the process itself, soon.
-    fn status(&self) -> Value {
-        let begun = Instant::now();
-        let status = self.ask().expect("a status");
-        assert!(begun.elapsed() < SOON, "answered after {:?}", begun.elapsed());
-        status
-    }
-
     /// The heart beats and has not stopped beating: a flow that no rule is about comes through, and always has.
     fn is_well(&self) {
-        assert_eq!(self.come_through(5), 5, "{}", self.log());
+        assert_eq!(self.come_through(10, 5), 5, "{}", self.log());
         let status = self.status();
         assert_eq!(status["totals"]["failed_closed"], 0, "{status}");
         assert!(status["silent_s"].as_f64().is_some_and(|silent| silent < 0.4), "{status}");
     }
 
-    fn come_through(&self, count: usize) -> usize {
-        let receiver = self.host.run(|| UdpSocket::bind((HOST, 10)).expect("a socket")).expect("a namespace");
-        receiver.set_read_timeout(Some(Duration::from_millis(300))).expect("a time-out");
-        let sender = self.client.run(|| UdpSocket::bind((CLIENT, 0)).expect("a socket")).expect("a namespace");
-        for _ in 0..count {
-            sender.send_to(b"ek", (HOST, 10)).expect("sent");
-        }
-        (0..count).take_while(|_| receiver.recv(&mut [0; 8]).is_ok()).count()
-    }
-
     /// Floods what is protected until `is_so`.
     fn attack(&self, what: &str, is_so: impl Fn() -> bool) {
-        let sender = self.client.run(|| UdpSocket::bind((CLIENT, 0)).expect("a socket")).expect("a namespace");
-        let begun = Instant::now();
-        while !is_so() {
-            assert!(begun.elapsed() < PATIENCE, "{what}: not yet; {}", self.log());
+        let sender = self.client.run(|| bind((CLIENT, 0)));
+        self.wait(what, || {
             for _ in 0..50 {
                 (0..40).for_each(|_| drop(sender.send_to(&[0; 64], (PROTECTED, 9))));
                 thread::sleep(Duration::from_millis(5));
             }
-        }
+            is_so()
+        });
     }
 
     fn is_mitigated(&self) -> bool {
@@ -210,21 +135,6 @@ impl Bed {
         while filler.write(&[0; 4096]).is_ok_and(|written| written > 0) {}
         path
     }
-
-    fn stop(&mut self) {
-        let begun = Instant::now();
-        let output = self.command(&["stop", &self.interface]).output().expect("started");
-        assert!(output.status.success() && begun.elapsed() < SOON, "{}, after {:?}", said(&output), begun.elapsed());
-        let mut child = self.child.take().expect("a running shield");
-        while child.try_wait().expect("waited").is_none() {
-            assert!(begun.elapsed() < SOON, "the process does not end");
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-fn said(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
 fn script(path: &Path, text: &str) {
@@ -249,6 +159,7 @@ fn detection(more: &str) -> String {
 
 #[test]
 fn a_control_socket_full_of_nonsense_answers_who_asks_properly() {
+    let _alone = alone();
     let Some(mut bed) = bed("ekhoa") else { return };
     bed.run_told(&many_rules(1500));
     let socket = bed.state().join("control");
@@ -273,14 +184,14 @@ fn a_control_socket_full_of_nonsense_answers_who_asks_properly() {
         })
         .collect();
     bed.is_well();
-    let reloaded = bed.command(&["reload", &bed.interface]).output().expect("started");
-    assert!(reloaded.status.success(), "{}", said(&reloaded));
+    bed.reload();
     bed.is_well();
     bed.stop();
 }
 
 #[test]
 fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
+    let _alone = alone();
     let Some(mut bed) = bed("ekhob") else { return };
     let (full, hook) = (bed.full(), bed.path("hook"));
     script(&hook, "[ $EVENKEEL_EVENT = began ] && sleep 1000\nexit 3");
@@ -291,7 +202,7 @@ fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
     )));
     let client = || {
         let to: SocketAddr = ([127, 0, 0, 1], METRICS).into();
-        bed.host.run(|| TcpStream::connect(to).expect("a connection")).expect("a namespace")
+        bed.host.run(|| TcpStream::connect(to).expect("a connection"))
     };
     let mut rude: Vec<_> = (0..20).map(|_| client()).collect();
     rude[0].write_all(&[0xff; 10_000]).expect("said");
@@ -303,19 +214,17 @@ fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
         ["cannot write to the file of events", "metrics: cannot write", "it was ended after 0.5 s", "exit code 3"];
     bed.wait("what went wrong is said", || troubles.iter().all(|trouble| bed.log().contains(trouble)));
 
-    let (mut polite, mut answer, begun) = (client(), String::new(), Instant::now());
+    let (mut polite, mut answer) = (client(), String::new());
+    polite.set_read_timeout(Some(PATIENCE)).expect("a time-out");
     polite.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("asked");
     polite.read_to_string(&mut answer).expect("answered");
-    assert!(
-        answer.starts_with("HTTP/1.1 200") && answer.contains("\nevenkeel_build_info{") && begun.elapsed() < SOON,
-        "{answer}"
-    );
+    assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\nevenkeel_build_info{"), "{answer}");
 
     // There is room again: whole lines come, and only those. Were the flood of before not over, its attack would go on
     // instead of another that begins.
     bed.wait("the attack ends", || bed.has_no_attack());
     fs::remove_file(full.join("filler")).expect("removed");
-    let events = || fs::read_to_string(full.join("events")).unwrap_or_default();
+    let events = || log(&full.join("events"));
     bed.attack("an attack is written down", || events().contains("\"mitigating\""));
     bed.wait("and its end", || events().contains("\"ended\""));
     assert!(events().lines().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{}", events());
@@ -323,13 +232,12 @@ fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
     // A hook that is missing, and a pipe that nobody reads for events.
     let path = bed.path("rules.toml");
     fs::write(&path, detection("hook = { run = [\"/no/such/hook\"] }\n")).expect("a file");
-    let reloaded = bed.command(&["reload", &bed.interface]).output().expect("started");
-    assert!(reloaded.status.success(), "{}", said(&reloaded));
+    bed.reload();
     bed.attack("the next attack is met", || bed.is_mitigated());
     bed.wait("the hook is missed", || bed.log().contains("cannot run the hook /no/such/hook"));
     nix::unistd::mkfifo(&bed.path("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
     fs::write(&path, detection(&format!("events = \"{}\"\n", bed.path("pipe").display()))).expect("a file");
-    let refused = bed.command(&["reload", &bed.interface]).output().expect("started");
+    let refused = bed.shield(&["reload", &bed.interface]);
     assert!(!refused.status.success() && said(&refused).contains("file of events"), "{}", said(&refused));
     bed.is_well();
     bed.stop();
@@ -337,6 +245,7 @@ fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
 
 #[test]
 fn an_attack_is_met_though_nothing_can_be_kept_for_a_later_process() {
+    let _alone = alone();
     let Some(mut bed) = bed("ekhod") else { return };
     bed.run_told(&detection(""));
     // A disk that takes nothing more.
@@ -348,8 +257,7 @@ fn an_attack_is_met_though_nothing_can_be_kept_for_a_later_process() {
     bed.attack("the attack is met", || bed.is_mitigated());
     bed.wait("it is told", || bed.log().contains("a process that takes over will not know"));
     bed.is_well();
-    let reloaded = bed.command(&["reload", &bed.interface]).output().expect("started");
-    assert!(reloaded.status.success(), "{}", said(&reloaded));
+    bed.reload();
     umount2(&state, MntFlags::MNT_DETACH).expect("unmounted");
     bed.full = None;
     bed.stop();
@@ -357,6 +265,7 @@ fn an_attack_is_met_though_nothing_can_be_kept_for_a_later_process() {
 
 #[test]
 fn an_attack_is_met_though_nobody_reads_what_is_said() {
+    let _alone = alone();
     let Some(mut bed) = bed("ekhoc") else { return };
     let (stdout_end, stdout) = std::io::pipe().expect("a pipe");
     let (stderr_end, stderr) = std::io::pipe().expect("a pipe");
@@ -378,21 +287,15 @@ fn an_attack_is_met_though_nobody_reads_what_is_said() {
     bed.is_well();
     // Asked to end it takes the shield away, though what it has to say still waits.
     let state = bed.state();
-    let child = bed.child.as_ref().expect("a running shield").id();
-    kill(Pid::from_raw(child.cast_signed()), Signal::SIGTERM).expect("told");
+    bed.running.as_ref().expect("a running shield").signal(Signal::SIGTERM);
     bed.wait("the shield is gone", || !state.exists());
-    let mut child = bed.child.take().expect("a running shield");
-    let begun = Instant::now();
-    while child.try_wait().expect("waited").is_none() {
-        assert!(begun.elapsed() < SOON, "the process does not end");
-        thread::sleep(Duration::from_millis(20));
-    }
-    assert_eq!(child.wait().expect("waited").code(), Some(0));
+    assert_eq!(bed.ended().code(), Some(0));
     drop((stdout_end, stderr_end));
 }
 
 #[test]
 fn a_pipe_as_the_file_of_metrics_holds_up_neither_status_nor_stop() {
+    let _alone = alone();
     let Some(mut bed) = bed("ekhof") else { return };
     // A pipe that is there at the start is refused: this one comes later.
     let (pipe, metrics) = (bed.path("pipe"), bed.path("metrics"));
@@ -402,14 +305,13 @@ fn a_pipe_as_the_file_of_metrics_holds_up_neither_status_nor_stop() {
     // In each second there is something to write.
     bed.wait("it is told", || bed.log().contains("metrics"));
     bed.is_well();
-    let stopped = bed.command(&["stop", &bed.interface]).output().expect("started");
-    assert!(stopped.status.success(), "{}", said(&stopped));
-    assert!(bed.child.take().expect("a running shield").wait().expect("its end").success(), "{}", bed.log());
+    bed.stop();
 }
 
 #[test]
 fn the_shield_goes_on_though_its_reader_is_gone_or_the_disk_behind_it_full() {
     for (json, full) in [(&["--json"][..], false), (&[], true), (&[], false)] {
+        let _alone = alone();
         let Some(mut bed) = bed("ekhoe") else { return };
         let log = || fs::File::create(bed.path("log")).expect("a file").into();
         let (why, stderr) = (if full { "No space left on device" } else { "nobody reads" }, log());
@@ -427,9 +329,7 @@ fn the_shield_goes_on_though_its_reader_is_gone_or_the_disk_behind_it_full() {
         bed.is_well();
         thread::sleep(Duration::from_millis(500));
         assert_eq!(bed.log().matches(why).count(), 1, "once: {}", bed.log());
-        let child = bed.child.as_ref().expect("a running shield").id();
-        kill(Pid::from_raw(child.cast_signed()), Signal::SIGTERM).expect("told");
-        let ended = bed.child.take().expect("a running shield").wait().expect("its end");
+        let ended = bed.running.take().expect("a running shield").stop(Signal::SIGTERM);
         assert!(ended.success() && bed.log().contains("shield removed"), "{}", bed.log());
     }
 }

@@ -1,8 +1,8 @@
 //! Interfaces on which rules would not do what they say: refused, left out or told of.
 
-mod shield_run_bed;
+use std::time::Duration;
 
-use shield_run_bed::{Bed, bed};
+use testbed::{DROP_9, SERVER, ShieldBed, said};
 
 const CHALLENGE: &str = "[[rule]]\nname = \"web\"\naction = \"challenge\"\nprotocol = \"tcp\"\ndestination-port = 80\n";
 const PROTECT: &str = "protect = [\"198.18.0.2\"]\n";
@@ -11,8 +11,24 @@ const LIMIT: &str =
 const VLAN: &str = "[[rule]]\nname = \"five\"\naction = \"drop\"\nvlan = 5\n";
 const LEFT_OUT: &str = "SYNs of an attack are not challenged, and the next step is taken at once";
 
+fn bed(tag: &str) -> Option<ShieldBed> {
+    ShieldBed::host(env!("CARGO_BIN_EXE_evenkeel"), tag)
+}
+
+/// What a start of the shield is refused with.
+fn refused(bed: &ShieldBed, interface: &str, rules: &str) -> String {
+    let output = bed.shield(&["run", interface, "--quiet", "--rules", rules]);
+    let text = said(&output);
+    assert!(output.status.code() == Some(3) && text.lines().count() == 1, "one error: {text}");
+    text
+}
+
+fn connects(bed: &ShieldBed) -> bool {
+    bed.connects(Duration::from_secs(2))
+}
+
 /// Both ends in the host's namespace, and up; the shield of the bed is to be on the first.
-fn pair_in_the_host(bed: &mut Bed) -> (String, String) {
+fn pair_in_the_host(bed: &mut ShieldBed) -> (String, String) {
     let (one, other) = (format!("{}y", bed.interface), format!("{}z", bed.interface));
     bed.ip(&format!("link add {one} type veth peer name {other}"));
     bed.ip(&format!("link set {one} up"));
@@ -27,7 +43,7 @@ fn generic_mode_authenticates_sources() {
     let rules = bed.rules(CHALLENGE);
     bed.run(&rules, &["--xdp", "generic"]);
     assert_eq!(bed.status()["challenge"]["way"], "sources");
-    assert!(bed.connects());
+    assert!(connects(&bed));
     assert_eq!(bed.status()["totals"]["challenged"], 2, "a SYN and a RST");
     bed.stop();
 }
@@ -41,16 +57,16 @@ fn where_the_kernel_takes_no_cookies_sources_are_authenticated() {
     let status = bed.status();
     assert_eq!(status["challenge"]["way"], "sources");
     assert!(status["challenge"]["why"].as_str().is_some_and(|why| why.contains("tcp_syncookies")), "{status}");
-    assert!(bed.connects());
+    assert!(connects(&bed));
     bed.stop();
 }
 
 #[test]
 fn a_veth_whose_peer_would_lose_answers_challenges_nobody() {
     let Some(mut bed) = bed("eksib") else { return };
-    bed.set_client("rx-gro", false);
+    bed.client.feature("rx-gro", false);
     let rules = bed.rules(CHALLENGE);
-    let refused = bed.refused(&bed.interface, &rules, &[]);
+    let refused = refused(&bed, &bed.interface, &rules);
     for part in ["the rule \"web\" challenges", "does not take the answers", "`ethtool -K PEER gro on`"] {
         assert!(refused.contains(part), "{part}: {refused}");
     }
@@ -58,13 +74,13 @@ fn a_veth_whose_peer_would_lose_answers_challenges_nobody() {
     bed.run(&rules, &[]);
     assert!(bed.log().contains(LEFT_OUT) && bed.log().contains("gro on"), "{}", bed.log());
     bed.stop();
-    bed.set_client("rx-gro", true);
+    bed.client.feature("rx-gro", true);
     bed.rules(CHALLENGE);
     bed.run(&rules, &[]);
-    assert!(bed.connects());
+    assert!(connects(&bed));
     assert_eq!(bed.status()["totals"]["challenged"], 1);
     assert_eq!(bed.warnings(), "[]");
-    bed.set_client("rx-gro", false);
+    bed.client.feature("rx-gro", false);
     assert!(bed.warnings().contains("does not take the answers"), "{}", bed.warnings());
 }
 
@@ -74,7 +90,7 @@ fn packets_that_come_merged_to_rules_that_count_them_are_warned_of() {
     let (one, other) = pair_in_the_host(&mut bed);
     let (gro, tso) =
         (format!("ethtool -K {one} gro off"), format!("ethtool -K {other} tso off tx-udp-segmentation off"));
-    bed.ethtool(&format!("-K {one} gro on"));
+    bed.host.output(&format!("ethtool -K {one} gro on"));
     let rules = bed.rules(LIMIT);
     bed.run(&rules, &[]);
     assert_eq!(bed.warnings(), "[]", "native");
@@ -86,13 +102,13 @@ fn packets_that_come_merged_to_rules_that_count_them_are_warned_of() {
     }
     assert!(bed.warnings().contains("few"), "{}", bed.warnings());
     for command in [&gro, &tso] {
-        bed.ethtool(command.trim_start_matches("ethtool "));
+        bed.host.output(command);
     }
     assert_eq!(bed.warnings(), "[]");
-    bed.ethtool(&format!("-K {one} gro on"));
+    bed.host.output(&format!("ethtool -K {one} gro on"));
     assert!(bed.warnings().contains(&gro) && !bed.warnings().contains(&tso), "{}", bed.warnings());
-    bed.rules("[[rule]]\nname = \"nine\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 9\n");
-    assert!(bed.shield(&["reload", &one]).status.success());
+    bed.rules(DROP_9);
+    bed.reload();
     assert_eq!(bed.warnings(), "[]", "no rule counts packets");
 }
 
@@ -105,9 +121,9 @@ fn rules_about_tags_that_stand_beside_the_frames_are_refused() {
     bed.stop();
     let (one, other) = pair_in_the_host(&mut bed);
     let way_out = format!("ethtool -K {other} txvlan off tx-vlan-stag-hw-insert off");
-    let refused = bed.refused(&one, &rules, &[]);
+    let refused = refused(&bed, &one, &rules);
     assert!(refused.contains("\"five\"") && refused.contains(&way_out), "{refused}");
-    bed.ethtool(way_out.trim_start_matches("ethtool "));
+    bed.host.output(&way_out);
     bed.run(&rules, &[]);
     assert!(!bed.log().contains("VLAN"), "{}", bed.log());
 }
@@ -117,13 +133,13 @@ fn a_mac_address_that_changes_goes_on_to_be_answered_for() {
     let Some(mut bed) = bed("eksie") else { return };
     let rules = bed.rules(CHALLENGE);
     bed.run(&rules, &[]);
-    assert!(bed.connects());
+    assert!(connects(&bed));
     assert_eq!(bed.status()["totals"]["challenged"], 1);
     let (mac, interface) = ("02:00:00:00:00:77", bed.interface.clone());
     bed.ip(&format!("link set {interface} address {mac}"));
     bed.wait("it is seen", || bed.log().contains(&format!("{interface} has another MAC address")));
-    bed.know_host(mac);
-    assert!(bed.connects());
+    bed.client.output(&format!("ip neigh replace {SERVER} lladdr {mac} dev {}", bed.client.interface()));
+    assert!(connects(&bed));
     assert_eq!(bed.status()["totals"]["challenged"], 2, "{}", bed.log());
     bed.ip(&format!("link set {interface} mtu 1400"));
     bed.wait("it is seen", || bed.log().contains(&format!("{interface} has another MTU")));

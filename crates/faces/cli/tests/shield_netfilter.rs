@@ -1,16 +1,10 @@
 //! `evenkeel shield` that challenges in front of a host with rules of netfilter: nobody is lost by them, and nobody gets past them.
 
-mod shield_run_bed;
+use std::{io::Write, net::TcpListener, process::Stdio, thread};
 
-use std::{
-    io::Write,
-    net::TcpListener,
-    process::{Child, Command, Stdio},
-    thread,
-};
+use testbed::{End, Running, ShieldBed, Space, log, said};
 
-use lab::{Lab, Namespace};
-use shield_run_bed::{Bed, bed, said};
+const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
 const CHALLENGE: &str = "[[rule]]\nname = \"web\"\naction = \"challenge\"\nprotocol = \"tcp\"\n";
 const HOST: [&str; 2] = ["198.18.0.2", "2001:2::2"];
@@ -35,17 +29,17 @@ for _ in range(5):
         print('lost', end=' ')
 ";
 
+fn bed(tag: &str) -> Option<ShieldBed> {
+    ShieldBed::host(EVENKEEL, tag)
+}
+
 /// The bed with IPv6, and something that listens at any address of the host on ports 80 and 81.
-fn listening(tag: &str) -> Option<Bed> {
+fn listening(tag: &str) -> Option<ShieldBed> {
     let bed = bed(tag)?;
-    for (space, interface, address, other) in [
-        (&bed.client, bed.client_interface(), "2001:2::1", HOST[1]),
-        (&bed.host, bed.interface.as_str(), HOST[1], "2001:2::1"),
-    ] {
-        with_ipv6(space, interface);
-        Bed::ip_in(space, &format!("address add {address}/64 dev {interface} nodad"));
-        let peer = if other == HOST[1] { mac(&bed.host, &bed.interface) } else { bed.client_mac().to_owned() };
-        Bed::ip_in(space, &format!("neigh replace {other} lladdr {peer} dev {interface}"));
+    let (client, host) = (&bed.client, &bed.server);
+    for (end, own, other, owner) in [(client, "2001:2::1", HOST[1], host), (host, HOST[1], "2001:2::1", client)] {
+        end.address(&format!("{own}/64"));
+        end.knows(other, owner);
     }
     for port in [80, 81] {
         serve(&bed.host, port, "host");
@@ -53,18 +47,9 @@ fn listening(tag: &str) -> Option<Bed> {
     Some(bed)
 }
 
-fn with_ipv6(space: &Namespace, interface: &str) {
-    space.set_sysctl(&format!("net.ipv6.conf.{interface}.disable_ipv6"), "0").expect("a setting");
-}
-
-fn mac(space: &Namespace, interface: &str) -> String {
-    let shown = Command::new("ip").args(["-n", space.name(), "-br", "link", "show", interface]).output().expect("ip");
-    said(&shown).split_whitespace().nth(2).expect("its address").to_owned()
-}
-
 /// Says four letters to whoever connects.
-fn serve(space: &Namespace, port: u16, word: &'static str) {
-    let listener = space.run(|| TcpListener::bind(("::", port)).expect("a socket")).expect("a namespace");
+fn serve(space: &Space, port: u16, word: &'static str) {
+    let listener = space.run(|| TcpListener::bind(("::", port)).expect("a socket"));
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
             // Who has gone is not told.
@@ -73,15 +58,9 @@ fn serve(space: &Namespace, port: u16, word: &'static str) {
     });
 }
 
-fn nft(space: &Namespace, script: &str) {
-    let done = Bed::inside(space, "nft").arg(script).output().expect("nft");
-    assert!(done.status.success(), "{script}: {}", said(&done));
-}
-
 /// What five connections to a port are told.
-fn five(bed: &Bed, host: &str, port: &str, patience: &str) -> String {
-    let done =
-        Bed::inside(&bed.client, "python3").args(["-c", CLIENT, host, port, patience]).output().expect("python3");
+fn five(bed: &ShieldBed, host: &str, port: &str, patience: &str) -> String {
+    let done = bed.client.command("python3").args(["-c", CLIENT, host, port, patience]).output().expect("python3");
     assert!(done.status.success(), "{}", said(&done));
     said(&done).trim().to_owned()
 }
@@ -90,35 +69,33 @@ fn all(word: &str) -> String {
     [word; 5].join(" ")
 }
 
-fn both_families_connect(bed: &Bed, when: &str) {
+fn both_families_connect(bed: &ShieldBed, when: &str) {
     for host in HOST {
         assert_eq!(five(bed, host, "80", "10"), all("host"), "{host}, {when}: {}", bed.log());
     }
 }
 
-fn way(bed: &Bed) -> (String, String) {
+fn way(bed: &ShieldBed) -> (String, String) {
     let status = bed.status();
     let word = |key: &str| status["challenge"][key].as_str().unwrap_or_default().to_owned();
     (word("way"), word("why"))
 }
 
 /// SYNs of sources drawn anew, for some seconds.
-fn flood(bed: &Bed, host: &str, rate: &str) -> Child {
-    let mac = mac(&bed.host, &bed.interface);
+fn flood(bed: &ShieldBed, host: &str, rate: &str) -> Running {
+    let mac = bed.server.link.mac.to_string();
     let arguments =
-        ["gen", bed.client_interface(), "--syn-flood", "--random-sources", "--src", "10.0.0.0/8", "--dst-port", "80"];
+        ["gen", bed.client.interface(), "--syn-flood", "--random-sources", "--src", "10.0.0.0/8", "--dst-port", "80"];
     let more = ["--dst", host, "--dst-mac", &mac, "--rate", rate, "--duration", "12s"];
-    let mut command = Bed::inside(&bed.client, env!("CARGO_BIN_EXE_evenkeel"));
-    command.args(arguments).args(more).stdout(Stdio::null()).stderr(Stdio::null());
-    command.spawn().expect("the program starts")
+    Running::silent(bed.client.command(EVENKEEL).args(arguments).args(more))
 }
 
 #[test]
 fn cookies_answer_where_nothing_stands_between() {
     let Some(mut bed) = listening("eknfa") else { return };
     // A chain without rules does nothing, and one about what is forwarded nothing here.
-    nft(&bed.host, "add table inet h; add chain inet h i { type filter hook input priority 0; }");
-    nft(&bed.host, "add chain inet h f { type filter hook forward priority 0; policy drop; }");
+    bed.host.nft("add table inet h; add chain inet h i { type filter hook input priority 0; }");
+    bed.host.nft("add chain inet h f { type filter hook forward priority 0; policy drop; }");
     let rules = bed.rules(CHALLENGE);
     bed.run(&rules, &[]);
     assert_eq!(way(&bed).0, "cookies", "{:?}", way(&bed));
@@ -131,23 +108,23 @@ fn cookies_answer_where_nothing_stands_between() {
 fn nobody_is_lost_beside_hardening() {
     for (tag, script) in [("eknfb", NEW_WITHOUT_SYN), ("eknfc", INVALID)] {
         let Some(mut bed) = listening(tag) else { return };
-        nft(&bed.host, script);
+        bed.host.nft(script);
         if script == INVALID {
-            bed.host.set_sysctl("net.netfilter.nf_conntrack_tcp_loose", "0").expect("a setting");
+            bed.host.set("net.netfilter.nf_conntrack_tcp_loose", "0");
         }
         both_families_connect(&bed, "without a shield");
         let rules = bed.rules(CHALLENGE);
         bed.run(&rules, &[]);
         assert_eq!(way(&bed), ("sources".to_owned(), "nftables filters input (table inet h)".to_owned()));
         both_families_connect(&bed, script);
-        assert!(bed.status()["totals"]["challenged"].as_u64() >= Some(4), "a SYN and a RST each: {}", bed.status());
+        assert!(bed.total("challenged") >= 4, "a SYN and a RST each: {}", bed.status());
         // Whoever has not shown that it exists is none of the kernel's business.
-        let mut flooding = flood(&bed, HOST[0], "20000");
-        bed.wait("the flood is answered", || bed.status()["totals"]["challenged"].as_u64() > Some(5000));
+        let flooding = flood(&bed, HOST[0], "20000");
+        bed.wait("the flood is answered", || bed.total("challenged") > 5000);
         both_families_connect(&bed, "beside a flood");
-        flooding.wait().expect("its end");
-        let tracked = bed.host.run(|| std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count"));
-        let tracked: u32 = tracked.expect("a namespace").expect("a number").trim().parse().expect("a number");
+        flooding.end();
+        let tracked = bed.host.read("/proc/sys/net/netfilter/nf_conntrack_count");
+        let tracked: u32 = tracked.trim().parse().expect("a number");
         assert!(tracked < 100, "{tracked} connections are tracked");
         bed.stop();
     }
@@ -156,27 +133,26 @@ fn nobody_is_lost_beside_hardening() {
 #[test]
 fn nobody_is_lost_beside_hardening_when_the_ladder_challenges() {
     let Some(mut bed) = listening("eknfd") else { return };
-    nft(&bed.host, NEW_WITHOUT_SYN);
-    let events = bed.folder.path().join("events");
+    bed.host.nft(NEW_WITHOUT_SYN);
+    let events = bed.path("events");
     let rules = bed.rules(&format!(
         "protect = [\"{}/32\"]\n[detection]\nevents = {events:?}\nbaseline = {{ learn = false }}\nthreshold = {{ syn = 5000 }}\n",
         HOST[0]
     ));
     bed.run(&rules, &[]);
     assert_eq!(way(&bed).0, "sources");
-    let mut flooding = flood(&bed, HOST[0], "40000");
-    let heard = || std::fs::read_to_string(&events).unwrap_or_default();
-    bed.wait("it is challenged", || heard().contains("mitigating"));
-    bed.wait("it is answered", || bed.status()["totals"]["challenged"].as_u64() > Some(5000));
+    let flooding = flood(&bed, HOST[0], "40000");
+    bed.wait("it is challenged", || log(&events).contains("mitigating"));
+    bed.wait("it is answered", || bed.total("challenged") > 5000);
     both_families_connect(&bed, "under attack");
-    flooding.wait().expect("its end");
+    flooding.end();
     bed.stop();
 }
 
 #[test]
 fn a_rule_that_drops_syns_still_does() {
     let Some(mut bed) = listening("eknfe") else { return };
-    nft(&bed.host, NO_SYNS_TO_81);
+    bed.host.nft(NO_SYNS_TO_81);
     let rules = bed.rules(CHALLENGE);
     bed.run(&rules, &[]);
     for host in HOST {
@@ -187,41 +163,39 @@ fn a_rule_that_drops_syns_still_does() {
 }
 
 /// A host behind the one with the shield, which forwards to it; it serves port 80.
-fn behind(bed: &Bed, tag: &str) -> (Lab, Namespace) {
-    let lab = Lab::new(tag).expect("a lab");
-    let behind = lab.namespace("b").expect("a namespace");
-    let names = [lab.interface("nfo"), lab.interface("nfi")];
-    let (near, far) = lab.veth((&bed.host, &names[0]), (&behind, &names[1]), 1).expect("a pair");
-    for (space, end, v4, v6) in
-        [(&bed.host, &near, "198.19.0.1/24", "2001:2:1::1/64"), (&behind, &far, "198.19.0.2/24", "2001:2:1::2/64")]
+fn behind(bed: &mut ShieldBed) -> End {
+    bed.add("behind");
+    let [near, far] = bed.join(["host", "behind"], 1);
+    for (end, addresses) in [(&near, ["198.19.0.1/24", "2001:2:1::1/64"]), (&far, ["198.19.0.2/24", "2001:2:1::2/64"])]
     {
-        with_ipv6(space, &end.name);
-        Bed::ip_in(space, &format!("address add {v4} dev {}", end.name));
-        Bed::ip_in(space, &format!("address add {v6} dev {} nodad", end.name));
+        addresses.iter().for_each(|address| end.address(address));
     }
-    Bed::ip_in(&behind, "route add default via 198.19.0.1");
-    Bed::ip_in(&behind, "route add default via 2001:2:1::1");
+    far.output("ip route add default via 198.19.0.1");
+    far.output("ip route add default via 2001:2:1::1");
+    forward(bed, "1");
+    serve(&far, 80, "back");
+    far
+}
+
+fn forward(bed: &ShieldBed, value: &str) {
     for setting in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
-        bed.host.set_sysctl(setting, "1").expect("a setting");
+        bed.host.set(setting, value);
     }
-    serve(&behind, 80, "back");
-    (lab, behind)
 }
 
 #[test]
 fn a_host_behind_a_router_is_protected() {
     let Some(mut bed) = listening("eknfk") else { return };
-    let (_lab, behind) = behind(&bed, "eknfl");
+    let behind = behind(&mut bed);
     let there = ["198.19.0.2", "2001:2:1::2"];
     for (host, by) in there.iter().zip(HOST) {
-        Bed::ip_in(&bed.client, &format!("route add {host} via {by}"));
+        bed.client.output(&format!("ip route add {host} via {by}"));
     }
     // SYNs that reach the host behind.
-    nft(&behind, "add table inet b; add chain inet b i { type filter hook input priority 0; }");
-    nft(&behind, "add rule inet b i tcp flags & (syn|ack) == syn counter");
+    behind.nft("add table inet b; add chain inet b i { type filter hook input priority 0; }");
+    behind.nft("add rule inet b i tcp flags & (syn|ack) == syn counter");
     let arrived = || {
-        let shown = Bed::inside(&behind, "nft").args(["-j", "list", "ruleset"]).output().expect("nft");
-        let shown: serde_json::Value = serde_json::from_slice(&shown.stdout).expect("JSON");
+        let shown: serde_json::Value = serde_json::from_str(&behind.output("nft -j list ruleset")).expect("JSON");
         let entries = shown["nftables"].as_array().expect("entries");
         let counter = |entry: &serde_json::Value| {
             entry["rule"]["expr"].as_array()?.iter().find_map(|part| part["counter"]["packets"].as_u64())
@@ -239,18 +213,16 @@ fn a_host_behind_a_router_is_protected() {
         }
     };
     connect("challenged");
-    assert!(bed.status()["totals"]["challenged"].as_u64() >= Some(4), "a SYN and a RST each: {}", bed.status());
+    assert!(bed.total("challenged") >= 4, "a SYN and a RST each: {}", bed.status());
     both_families_connect(&bed, "to the router itself");
     let before = arrived();
-    let mut flooding = flood(&bed, there[0], "20000");
-    bed.wait("the flood is answered", || bed.status()["totals"]["challenged"].as_u64() > Some(5000));
+    let flooding = flood(&bed, there[0], "20000");
+    bed.wait("the flood is answered", || bed.total("challenged") > 5000);
     connect("beside a flood");
-    flooding.wait().expect("its end");
+    flooding.end();
     let new = arrived() - before;
     assert!((10..100).contains(&new), "{new} SYNs reached the host behind; 10 clients connected");
-    for setting in ["net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding"] {
-        bed.host.set_sysctl(setting, "0").expect("a setting");
-    }
+    forward(&bed, "0");
     bed.wait("it forwards no more", || way(&bed).0 == "cookies");
     both_families_connect(&bed, "by cookies");
     bed.stop();
@@ -259,17 +231,14 @@ fn a_host_behind_a_router_is_protected() {
 #[test]
 fn an_address_that_is_translated_leads_where_it_should() {
     let Some(mut bed) = listening("eknfg") else { return };
-    let (_lab, _behind) = behind(&bed, "eknfi");
+    behind(&mut bed);
     // Of the two ports only one has something of this machine that listens.
-    nft(&bed.host, "add table inet n; add chain inet n p { type nat hook prerouting priority -100; }");
+    bed.host.nft("add table inet n; add chain inet n p { type nat hook prerouting priority -100; }");
     for port in [80, 8080] {
-        nft(&bed.host, &format!("add rule inet n p ip daddr {} tcp dport {port} dnat ip to 198.19.0.2:80", HOST[0]));
-        nft(
-            &bed.host,
-            &format!("add rule inet n p ip6 daddr {} tcp dport {port} dnat ip6 to [2001:2:1::2]:80", HOST[1]),
-        );
+        bed.host.nft(&format!("add rule inet n p ip daddr {} tcp dport {port} dnat ip to 198.19.0.2:80", HOST[0]));
+        bed.host.nft(&format!("add rule inet n p ip6 daddr {} tcp dport {port} dnat ip6 to [2001:2:1::2]:80", HOST[1]));
     }
-    let connect = |bed: &Bed, when: &str| {
+    let connect = |bed: &ShieldBed, when: &str| {
         for (host, port) in [(HOST[0], "80"), (HOST[1], "80"), (HOST[0], "8080"), (HOST[1], "8080")] {
             assert_eq!(five(bed, host, port, "10"), all("back"), "{host} {port}, {when}: {}", bed.log());
         }
@@ -279,10 +248,10 @@ fn an_address_that_is_translated_leads_where_it_should() {
     bed.run(&rules, &[]);
     assert_eq!(way(&bed).1, "nftables translates addresses at prerouting (table inet n)");
     connect(&bed, "challenged");
-    let mut flooding = flood(&bed, HOST[0], "20000");
-    bed.wait("the flood is answered", || bed.status()["totals"]["challenged"].as_u64() > Some(5000));
+    let flooding = flood(&bed, HOST[0], "20000");
+    bed.wait("the flood is answered", || bed.total("challenged") > 5000);
     connect(&bed, "beside a flood");
-    flooding.wait().expect("its end");
+    flooding.end();
     bed.stop();
 }
 
@@ -293,16 +262,16 @@ fn rules_that_come_and_go_while_it_runs_are_followed() {
     bed.run(&rules, &[]);
     assert_eq!(way(&bed).0, "cookies");
     both_families_connect(&bed, "by cookies");
-    nft(&bed.host, NEW_WITHOUT_SYN);
+    bed.host.nft(NEW_WITHOUT_SYN);
     bed.wait("the rules are seen", || way(&bed).0 == "sources");
     both_families_connect(&bed, "behind the new rules");
     // Reloads and the like keep it.
     assert!(bed.shield(&["reload", &bed.interface]).status.success());
     assert_eq!(way(&bed).0, "sources");
-    bed.killed();
+    bed.kill();
     bed.run(&rules, &[]);
     assert_eq!(way(&bed).0, "sources", "a process that takes over");
-    nft(&bed.host, "flush ruleset");
+    bed.host.nft("flush ruleset");
     bed.wait("they have gone", || way(&bed).0 == "cookies");
     both_families_connect(&bed, "by cookies again");
     bed.stop();
@@ -312,21 +281,20 @@ fn rules_that_come_and_go_while_it_runs_are_followed() {
 #[test]
 fn clients_with_a_stateful_firewall_get_in() {
     let Some(mut bed) = listening("eknfj") else { return };
-    nft(&bed.host, NEW_WITHOUT_SYN);
-    nft(&bed.client, "add table ip c; add chain ip c i { type filter hook input priority 0; policy drop; }");
-    nft(&bed.client, "add rule ip c i ct state established,related accept");
+    bed.host.nft(NEW_WITHOUT_SYN);
+    bed.client.nft("add table ip c; add chain ip c i { type filter hook input priority 0; policy drop; }");
+    bed.client.nft("add rule ip c i ct state established,related accept");
     let rules = bed.rules(CHALLENGE);
     bed.run(&rules, &[]);
     assert_eq!(way(&bed).0, "sources");
     for n in 10..18 {
         let source = format!("198.18.0.{n}");
-        Bed::ip_in(&bed.client, &format!("address add {source}/24 dev {}", bed.client_interface()));
-        Bed::ip_in(&bed.host, &format!("neigh replace {source} lladdr {} dev {}", bed.client_mac(), bed.interface));
+        bed.client.output(&format!("ip address add {source}/24 dev {}", bed.client.interface()));
+        bed.host.output(&format!("ip neigh replace {source} lladdr {} dev {}", bed.client.link.mac, bed.interface));
         let from_it = CLIENT.replace("range(5)", "range(1)");
         let from_it = from_it.replace("), float(sys.argv[3]))", &format!("), float(sys.argv[3]), ('{source}', 0))"));
         assert!(from_it.contains(&source));
-        let done =
-            Bed::inside(&bed.client, "python3").args(["-c", &from_it, HOST[0], "80", "3"]).output().expect("python3");
+        let done = bed.client.command("python3").args(["-c", &from_it, HOST[0], "80", "3"]).output().expect("python3");
         assert_eq!(said(&done).trim(), "host", "{source}");
     }
     bed.stop();
@@ -340,21 +308,21 @@ fn handshakes_under_way_end_when_the_way_changes() {
     bed.run(&rules, &[]);
     assert_eq!(way(&bed).0, "cookies");
     // Its ACKs are held back until the rules are followed; then the data brings the cookie.
-    nft(&bed.client, "add table ip c; add chain ip c o { type filter hook output priority 0; }");
-    nft(&bed.client, "add rule ip c o tcp dport 80 tcp flags & (syn|ack) == ack drop");
-    let client = Bed::inside(&bed.client, "python3")
+    bed.client.nft("add table ip c; add chain ip c o { type filter hook output priority 0; }");
+    bed.client.nft("add rule ip c o tcp dport 80 tcp flags & (syn|ack) == ack drop");
+    let client = bed
+        .client
+        .command("python3")
         .args(["-c", &CLIENT.replace("range(5)", "range(1)"), HOST[0], "80", "15"])
         .stdout(Stdio::piped())
         .spawn()
         .expect("python3");
-    bed.wait("it is answered", || bed.status()["totals"]["challenged"].as_u64() >= Some(1));
+    bed.wait("it is answered", || bed.total("challenged") >= 1);
     // One that lets it in.
-    nft(
-        &bed.host,
-        "add table inet h; add chain inet h i { type filter hook input priority 0; }; add rule inet h i counter",
-    );
+    bed.host
+        .nft("add table inet h; add chain inet h i { type filter hook input priority 0; }; add rule inet h i counter");
     bed.wait("the rules are seen", || way(&bed).0 == "sources");
-    nft(&bed.client, "delete table ip c");
+    bed.client.nft("delete table ip c");
     let done = client.wait_with_output().expect("its end");
     assert_eq!(said(&done).trim(), "host", "{}", bed.log());
     bed.stop();

@@ -1,7 +1,5 @@
 //! `evenkeel shield reload`: whom it lets in, whom it does not cut off.
 
-mod shield_run_bed;
-
 use std::{
     fs,
     net::{SocketAddr, TcpListener, TcpStream},
@@ -9,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use shield_run_bed::{Bed, DROP_9, bed, said};
+use testbed::{DROP_9, ShieldBed, json, said};
 
 const SSH: &str = "198.18.0.2:22";
 /// As sshd would say it to who comes from the client.
@@ -18,8 +16,12 @@ const SHUT: &str = "default = \"drop\"\n";
 const SHUT_FOR_ALL: &str =
     "default = \"drop\"\n[management]\nsession = false\n[sets.unused]\nprefixes = \"192.0.2.1\"\n";
 
+fn bed(tag: &str) -> Option<ShieldBed> {
+    ShieldBed::host(env!("CARGO_BIN_EXE_evenkeel"), tag)
+}
+
 /// As somebody types it in an ssh session.
-fn reload(bed: &Bed, more: &[&str]) -> Output {
+fn reload(bed: &ShieldBed, more: &[&str]) -> Output {
     let mut command = bed.command(&["reload", &bed.interface]);
     command.args(more).env("SSH_CONNECTION", SESSION).output().expect("the program starts")
 }
@@ -35,9 +37,9 @@ fn the_allow_list_goes_by_the_machines_addresses() {
     bed.ip(&format!("address add 198.18.0.2/24 dev {}", bed.interface));
     bed.wait("the allow-list is made anew", || bed.log().contains("new addresses"));
     let to: SocketAddr = SSH.parse().expect("an address");
-    let _listener = bed.host.run(|| TcpListener::bind(to).expect("a listener")).expect("a namespace");
+    let _listener = bed.host.run(|| TcpListener::bind(to).expect("a listener"));
     let gets_in = || bed.client.run(|| TcpStream::connect_timeout(&to, Duration::from_secs(3)).is_ok());
-    assert!(gets_in().expect("a namespace"), "{}", bed.log());
+    assert!(gets_in(), "{}", bed.log());
     assert_eq!(bed.come_through(10, 5), 0, "nothing else");
 }
 
@@ -45,9 +47,9 @@ fn the_allow_list_goes_by_the_machines_addresses() {
 fn who_asks_for_a_reload_is_let_in_and_not_cut_off() {
     let Some(mut bed) = bed("ekrla") else { return };
     let to: SocketAddr = SSH.parse().expect("an address");
-    let _listener = bed.host.run(|| TcpListener::bind(to).expect("a listener")).expect("a namespace");
-    let gets_in = |bed: &Bed| bed.client.run(|| TcpStream::connect_timeout(&to, Duration::from_millis(500)).is_ok());
-    let gets_in = |bed: &Bed| gets_in(bed).expect("a namespace");
+    let _listener = bed.host.run(|| TcpListener::bind(to).expect("a listener"));
+    let gets_in =
+        |bed: &ShieldBed| bed.client.run(|| TcpStream::connect_timeout(&to, Duration::from_millis(500)).is_ok());
     let rules = bed.rules(DROP_9);
     // By nobody's session, as systemd starts it.
     bed.run(&rules, &[]);
@@ -74,13 +76,13 @@ fn who_asks_for_a_reload_is_let_in_and_not_cut_off() {
     let forced = reload(&bed, &["--force"]);
     assert!(forced.status.success() && !gets_in(&bed), "{}", said(&forced));
     assert!(String::from_utf8_lossy(&forced.stderr).contains("`unused`"), "{}", said(&forced));
-    bed.killed();
+    bed.kill();
 }
 
 #[test]
 fn a_reload_begins_a_new_file_of_events_when_the_old_one_was_renamed() {
     let Some(mut bed) = bed("ekrlb") else { return };
-    let [events, old, metrics] = ["events", "old", "metrics"].map(|name| bed.folder.path().join(name));
+    let [events, old, metrics] = ["events", "old", "metrics"].map(|name| bed.path(name));
     let detection = format!("detection.events = {events:?}\ndetection.metrics.file = {metrics:?}");
     let rules = bed.rules(&format!("protect = \"198.18.0.2\"\n{detection}\n{DROP_9}"));
     bed.run(&rules, &[]);
@@ -88,9 +90,7 @@ fn a_reload_begins_a_new_file_of_events_when_the_old_one_was_renamed() {
     let reloaded = bed.shield(&["reload", &bed.interface]);
     assert!(reloaded.status.success() && events.exists() && old.exists(), "{}", said(&reloaded));
     bed.wait("there are metrics", || metrics.exists());
-    let stopped = bed.shield(&["stop", &bed.interface]);
-    assert!(stopped.status.success(), "{}", said(&stopped));
-    bed.child.take().expect("the shield").wait().expect("its end");
+    bed.stop();
     assert!(!metrics.exists(), "what they say is over");
 }
 
@@ -102,12 +102,11 @@ fn rules_that_have_expired_are_not_told_of_as_holding() {
     bed.run(&rules, &[]);
     // One rule holds, one has expired, one is of the management allow-list.
     let reloaded = bed.shield(&["reload", &bed.interface, "--json"]);
-    let document: serde_json::Value = serde_json::from_slice(&reloaded.stdout).expect("JSON");
+    let document = json(&reloaded);
     assert_eq!(document["schema"], "evenkeel.shield.reload/1");
     assert_eq!((&document["done"], &document["rules"], &document["expired"]), (&true.into(), &1.into(), &1.into()));
     assert_eq!(document["built_in"], 1, "{document}");
-    let list = bed.shield(&["list", "--json"]);
-    let list: serde_json::Value = serde_json::from_slice(&list.stdout).expect("JSON");
+    let list = json(&bed.shield(&["list", "--json"]));
     let one = &list["shields"][0];
     assert_eq!(one["interface"], bed.interface.as_str(), "{list}");
     assert_eq!((&one["rules"], &one["failed"]), (&1.into(), &false.into()), "{list}");
@@ -119,5 +118,5 @@ fn rules_that_have_expired_are_not_told_of_as_holding() {
     assert_eq!((expired("nine"), expired("b")), (Some(true), Some(false)), "{status}");
     let shown = said(&bed.shield(&["status", &bed.interface, "--interval", "0.1"]));
     assert!(shown.contains("expired: drop"), "{shown}");
-    bed.killed();
+    bed.kill();
 }

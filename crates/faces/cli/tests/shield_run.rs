@@ -1,14 +1,16 @@
 //! `evenkeel shield` in front of an interface of a lab: real packets, reloads, a control process that is killed.
 
-mod shield_run_bed;
-
 use std::{fs, os::unix::fs::MetadataExt, path::Path};
 
-use shield_run_bed::{DROP_9, bed, said};
+use testbed::{DROP_9, ShieldBed, said};
 
 const DROP_9_AND_10: &str = "[[rule]]\nname = \"ten\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 10\n[[rule]]\nname = \"nine\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 9\n";
 const ONLY_9: &str =
     "default = \"drop\"\n[[rule]]\nname = \"nine\"\naction = \"pass\"\nprotocol = \"udp\"\ndestination-port = 9\n";
+
+fn bed(tag: &str) -> Option<ShieldBed> {
+    ShieldBed::host(env!("CARGO_BIN_EXE_evenkeel"), tag)
+}
 
 #[test]
 fn rules_hold_are_reloaded_and_go() {
@@ -24,8 +26,7 @@ fn rules_hold_are_reloaded_and_go() {
     assert!(said(&second).contains(&format!("process {pid} ")), "{}", said(&second));
 
     bed.rules(DROP_9_AND_10);
-    let reloaded = bed.shield(&["reload", &bed.interface]);
-    assert!(reloaded.status.success(), "{}", said(&reloaded));
+    bed.reload();
     assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (0, 0));
     assert_eq!((bed.count("nine"), bed.count("ten")), (10, 5), "the counters of a name go on");
 
@@ -36,9 +37,7 @@ fn rules_hold_are_reloaded_and_go() {
     assert_eq!(bed.come_through(10, 5), 0, "the old rules hold");
     assert!(bed.status()["refused"].as_str().is_some_and(|why| why.contains("dorp")));
 
-    let stopped = bed.shield(&["stop", &bed.interface]);
-    assert!(stopped.status.success(), "{}", said(&stopped));
-    assert_eq!(bed.child.take().expect("the shield").wait().expect("its end").code(), Some(0));
+    bed.stop();
     assert_eq!(bed.come_through(9, 5), 5, "the shield is gone");
     assert_eq!(bed.shield(&["status", &bed.interface]).status.code(), Some(1));
 }
@@ -72,8 +71,7 @@ fn rules_are_replaced_by_others_again_and_again() {
     for round in 0..4 {
         if round > 0 {
             bed.rules(&many(round));
-            let reloaded = bed.shield(&["reload", &bed.interface]);
-            assert!(reloaded.status.success(), "{round}: {}", said(&reloaded));
+            bed.reload();
         }
         assert_eq!((bed.come_through(9, 5), bed.come_through(10, 7)), (0, 0));
         let counted = (bed.count("nine"), bed.count(&format!("ten-{round}")), bed.count(&format!("{round}-17")));
@@ -89,7 +87,7 @@ fn a_killed_control_process_leaves_the_filter_as_told_and_another_takes_it_over(
         bed.run(&rules, &["--fail", fail]);
         assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (0, 5), "{fail}");
         let before = bed.status();
-        bed.killed();
+        bed.kill();
         let failed = || bed.shield(&["status", &bed.interface, "--interval", "0.1"]).status.code() == Some(1);
         bed.wait("the shield has failed", failed);
         // The program's clock is coarser than that of status, by a tick.
@@ -106,8 +104,7 @@ fn a_killed_control_process_leaves_the_filter_as_told_and_another_takes_it_over(
         bed.run(&rules, &["--fail", fail]);
         assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (0, 5), "{fail}");
         assert_eq!(bed.count("nine"), nine + 5, "counters go on");
-        let stopped = bed.shield(&["stop", &bed.interface]);
-        assert!(stopped.status.success(), "{}", said(&stopped));
+        bed.shield_does(&["stop", &bed.interface]);
     }
 }
 
@@ -116,7 +113,7 @@ fn what_another_version_left_is_not_taken_over() {
     let Some(mut bed) = bed("ekshv") else { return };
     let rules = bed.rules("[[rule]]\nname = \"web\"\naction = \"challenge\"\ndestination-port = 80\n");
     bed.run(&rules, &[]);
-    bed.killed();
+    bed.kill();
     let namespace = fs::metadata(format!("/run/netns/{}", bed.host.name())).expect("the host");
     let pins = Path::new("/sys/fs/bpf").join(format!("evenkeel-shield-{}@{}", bed.interface, namespace.ino()));
     // As an older one that did not have it yet.
@@ -125,8 +122,7 @@ fn what_another_version_left_is_not_taken_over() {
     assert_eq!(taken.status.code(), Some(3), "{}", said(&taken));
     let why = said(&taken);
     assert!(why.contains("a version of evenkeel") && why.contains("`evenkeel shield stop`"), "{why}");
-    let stopped = bed.shield(&["stop", &bed.interface]);
-    assert!(stopped.status.success(), "{}", said(&stopped));
+    bed.shield_does(&["stop", &bed.interface]);
     assert!(!pins.exists());
     bed.run(&rules, &[]);
     assert!(bed.shield(&["stop", &bed.interface]).status.success());

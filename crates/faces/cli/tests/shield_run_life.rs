@@ -1,21 +1,23 @@
 //! What happens around a running shield: its interface goes down, away, or by another name; the machine lacks a BPF file system; a process takes
 //! over what another has learned.
 
-mod shield_run_bed;
-
 use std::{fs, os::unix::fs::MetadataExt, path::Path, process::Command, thread, time::Duration};
 
-use shield_run_bed::{Bed, DROP_9, bed, said};
+use testbed::{DROP_9, ShieldBed, said};
+
+fn bed(tag: &str) -> Option<ShieldBed> {
+    ShieldBed::host(env!("CARGO_BIN_EXE_evenkeel"), tag)
+}
 
 /// Names in a folder that have to do with an interface of the host; other tests have interfaces of that name in other namespaces.
-fn left(bed: &Bed, folder: &str, interface: &str) -> Vec<String> {
+fn left(bed: &ShieldBed, folder: &str, interface: &str) -> Vec<String> {
     let namespace = fs::metadata(format!("/run/netns/{}", bed.host.name())).expect("a namespace").ino();
     let names = fs::read_dir(folder).into_iter().flatten().flatten();
     let names = names.map(|entry| entry.file_name().to_string_lossy().into_owned());
     names.filter(|name| name.contains(&format!("shield-{interface}@{namespace}"))).collect()
 }
 
-fn nothing_is_left(bed: &Bed, interface: &str) {
+fn nothing_is_left(bed: &ShieldBed, interface: &str) {
     for folder in ["/sys/fs/bpf", "/run/evenkeel"] {
         assert_eq!(left(bed, folder, interface), Vec::<String>::new(), "in {folder}");
     }
@@ -34,7 +36,7 @@ fn an_interface_that_goes_down_is_told_of_and_has_its_filter_when_it_is_up_again
     assert!(shown.contains(&format!("warning: {interface} is down: nothing comes to the filter")), "{shown}");
     bed.ip(&format!("link set {interface} up"));
     // What the client's kernel has learned of the host is not what is tried here.
-    bed.ip(&format!("neigh replace 198.18.0.1 lladdr {} dev {interface}", bed.client_mac()));
+    bed.ip(&format!("neigh replace 198.18.0.1 lladdr {} dev {interface}", bed.client.link.mac));
     assert_eq!(bed.status()["warnings"].as_array().map(Vec::len), Some(0));
     assert_eq!((bed.come_through(9, 5), bed.come_through(10, 5)), (0, 5));
     assert_eq!(bed.count("nine"), 5);
@@ -52,14 +54,12 @@ fn an_interface_that_is_renamed_has_its_shield_by_the_new_name() {
     bed.wait("it is known by its new name", || bed.log().contains(&format!("{old} is called {new} now")));
     assert_eq!((bed.come_through(9, 5), bed.count("nine")), (0, 5));
     nothing_is_left(&bed, &old);
-    let reloaded = bed.shield(&["reload", &new]);
-    assert!(reloaded.status.success(), "{}", said(&reloaded));
+    bed.shield_does(&["reload", &new]);
     assert_eq!(bed.shield(&["status", &old, "--interval", "0.1"]).status.code(), Some(3));
-    bed.killed();
+    bed.kill();
     bed.run(&rules, &[]);
     assert_eq!((bed.come_through(9, 5), bed.count("nine")), (0, 10), "taken over, the counters go on");
-    let stopped = bed.shield(&["stop", &new]);
-    assert!(stopped.status.success(), "{}", said(&stopped));
+    bed.shield_does(&["stop", &new]);
     nothing_is_left(&bed, &new);
 }
 
@@ -70,7 +70,7 @@ fn an_interface_that_is_removed_ends_its_shield_with_nothing_left() {
     bed.run(&rules, &[]);
     let interface = bed.interface.clone();
     bed.ip(&format!("link del {interface}"));
-    let code = bed.child.take().expect("the shield").wait().expect("its end").code();
+    let code = bed.ended().code();
     assert_eq!(code, Some(3), "{}", bed.log());
     assert!(bed.log().contains(&format!("{interface} was removed")), "{}", bed.log());
     nothing_is_left(&bed, &interface);
@@ -78,11 +78,11 @@ fn an_interface_that_is_removed_ends_its_shield_with_nothing_left() {
 
 /// A shell's script in the host's network namespace, in a mount namespace of its own in which /sys/fs/bpf is a plain folder. With `first` its
 /// first process is process 1 there.
-fn without_bpf_file_system(bed: &Bed, first: bool, script: &str) -> std::process::Output {
+fn without_bpf_file_system(bed: &ShieldBed, first: bool, script: &str) -> std::process::Output {
     let apart: &[&str] = if first { &["--mount", "--pid", "--fork", "--mount-proc"] } else { &["--mount"] };
     let rules = bed.rules(DROP_9);
-    let mut command = Command::new("nsenter");
-    command.arg(format!("--net=/run/netns/{}", bed.host.name())).arg("unshare").args(apart);
+    let mut command = bed.host.command("unshare");
+    command.args(apart);
     command.args([
         "sh",
         "-c",
@@ -136,7 +136,7 @@ fn limited(metrics: &Path) -> Vec<String> {
 fn what_was_learned_outlives_the_process_and_a_reload_that_protects_something_else() {
     let Some(mut bed) = bed("ekske") else { return };
     bed.ip("link set lo up");
-    let metrics = bed.folder.path().join("metrics");
+    let metrics = bed.path("metrics");
     // Five seconds are longer than any step below takes.
     let text = |protect: &str, every: u32| {
         format!(
@@ -151,19 +151,17 @@ fn what_was_learned_outlives_the_process_and_a_reload_that_protects_something_el
     assert_eq!(limited(&metrics), Vec::<String>::new());
     bed.wait("it has learned", || limited(&metrics) == [one.clone()]);
     bed.rules(&text("\"198.18.0.3\", \"198.18.0.2\"", 100));
-    let reloaded = bed.shield(&["reload", &bed.interface]);
-    assert!(reloaded.status.success(), "the port of the metrics is its own: {}", said(&reloaded));
+    bed.reload();
     limited(&metrics);
     assert_eq!(limited(&metrics), std::slice::from_ref(&one), "that of the prefix that stays, by its name");
 
-    let left = bed.shield(&["stop", "--leave", &bed.interface]);
-    assert!(left.status.success(), "{}", said(&left));
-    bed.child.take().expect("the shield").wait().expect("its end");
+    bed.shield_does(&["stop", "--leave", &bed.interface]);
+    bed.ended();
     bed.run(&rules, &[]);
     assert_eq!(limited(&metrics), std::slice::from_ref(&one), "the next process knows it");
     bed.wait("it has learned the other one too", || limited(&metrics) == [other.clone(), one.clone()]);
 
-    bed.killed();
+    bed.kill();
     let state = format!("/run/evenkeel/{}/learned.json", self::left(&bed, "/run/evenkeel", &bed.interface)[0]);
     let text = fs::read_to_string(&state).expect("what was learned");
     fs::write(&state, &text[..text.len() / 2]).expect("damaged");
@@ -178,7 +176,7 @@ fn a_shield_whose_pins_cannot_be_seen_is_told_of_and_left_alone() {
     let Some(mut bed) = bed("ekskf") else { return };
     let rules = bed.rules(DROP_9);
     bed.run(&rules, &["--fail", "closed"]);
-    bed.killed();
+    bed.kill();
     // It has a /sys of its own.
     let elsewhere = |arguments: &[&str]| {
         let mut command = Command::new("ip");
@@ -202,7 +200,7 @@ fn counters_whose_names_are_lost_are_nobody_s() {
     let rules = bed.rules(DROP_9);
     bed.run(&rules, &[]);
     assert_eq!((bed.come_through(9, 5), bed.count("nine")), (0, 5));
-    bed.killed();
+    bed.kill();
     let memory = format!("/run/evenkeel/{}/memory.json", left(&bed, "/run/evenkeel", &bed.interface)[0]);
     fs::remove_file(memory).expect("lost");
     let status = bed.status();
@@ -211,5 +209,5 @@ fn counters_whose_names_are_lost_are_nobody_s() {
     bed.run(&rules, &[]);
     assert!(bed.log().contains("all counters begin anew"), "{}", bed.log());
     assert_eq!((bed.come_through(9, 3), bed.count("other")), (0, 3));
-    bed.killed();
+    bed.kill();
 }

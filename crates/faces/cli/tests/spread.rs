@@ -7,32 +7,15 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread,
-    time::{Duration, Instant},
+    sync::MutexGuard,
 };
 
-mod kept;
-
 use assert_cmd::cargo::CommandCargoExt;
-use kept::Kept;
 use serde_json::Value;
-
-/// One NIC: one test at a time.
-static NIC: Mutex<()> = Mutex::new(());
+use testbed::{Kept, alone, json, log, privileged, said, skip, steering, unspread, wait_telling};
 
 fn evenkeel(args: &[&str]) -> Output {
     Command::cargo_bin("evenkeel").unwrap().args(args).output().unwrap()
-}
-
-fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
-/// Says why a test does not run; in CI that is a failure.
-fn skip(why: &str) {
-    assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
-    eprintln!("skipped: {why}");
 }
 
 /// The NIC under test with every file of its affinities as they were, and a journal of its own.
@@ -48,21 +31,21 @@ struct Guard {
 impl Guard {
     /// None, with the reason said, where this cannot be tested.
     fn new() -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            skip("writing affinities takes root");
+        if !privileged() {
             return None;
         }
-        let turn = NIC.lock().unwrap_or_else(PoisonError::into_inner);
+        // One NIC: one test at a time.
+        let turn = alone();
         // Every interrupt, not only those of the NIC: a test must not touch any other.
-        let files = kept::steering();
+        let files = steering();
         let kept = Kept::new(files.clone());
-        kept::unspread(&files);
+        unspread(&files);
         let plan = evenkeel(&["spread", "plan", "--json"]);
         if !plan.status.success() {
-            skip(&text(&plan));
+            skip(said(&plan));
             return None;
         }
-        let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+        let plan = json(&plan);
         let nic = plan["rows"][0]["nic"].as_str().unwrap().to_owned();
         let before = files.into_iter().filter_map(|p| Some((p.clone(), fs::read_to_string(p).ok()?))).collect();
         Some(Self { before, state: tempfile::tempdir().unwrap(), nic, _kept: kept, _turn: turn })
@@ -83,17 +66,12 @@ impl Guard {
         self.before.iter().filter(differs).map(|(path, _)| path.as_path()).collect()
     }
 
-    /// Waits until `done` holds; fails after a minute.
     fn wait_until(&self, what: &str, done: impl Fn(&Self) -> bool) {
-        let begin = Instant::now();
-        while !done(self) {
-            assert!(begin.elapsed() < Duration::from_secs(60), "{what} did not happen; {:?}", self.log());
-            thread::sleep(Duration::from_millis(100));
-        }
+        wait_telling(what, || done(self), || self.log());
     }
 
     fn log(&self) -> String {
-        fs::read_to_string(self.state.path().join("guardian.log")).unwrap_or_default()
+        log(&self.state.path().join("guardian.log"))
     }
 
     /// Every record of the journal.
@@ -119,8 +97,8 @@ fn lives(pid: u64) -> bool {
 fn apply_then_undo_puts_every_affinity_back() {
     let Some(guard) = Guard::new() else { return };
     let applied = guard.run(&["spread", "apply", &guard.nic, "--json"]);
-    assert!(applied.status.success(), "{}", text(&applied));
-    let applied: Value = serde_json::from_slice(&applied.stdout).unwrap();
+    assert!(applied.status.success(), "{}", said(&applied));
+    let applied = json(&applied);
     let changes = applied["changes"].as_array().unwrap();
     if changes.is_empty() {
         return skip("this machine is spread already");
@@ -132,15 +110,15 @@ fn apply_then_undo_puts_every_affinity_back() {
         assert_eq!(mask(&now), mask(change["new"].as_str().unwrap()));
     }
     let again = guard.run(&["spread", "apply", &guard.nic]);
-    assert!(text(&again).contains("Nothing to change"), "{}", text(&again));
+    assert!(said(&again).contains("Nothing to change"), "{}", said(&again));
 
     let dry = guard.run(&["undo", "--dry-run"]);
-    assert_eq!(text(&dry).lines().filter(|l| l.starts_with("echo ")).count(), changes.len(), "{}", text(&dry));
+    assert_eq!(said(&dry).lines().filter(|l| l.starts_with("echo ")).count(), changes.len(), "{}", said(&dry));
     assert_eq!(guard.changed().len(), changes.len(), "a dry run changes nothing");
     let undone = guard.run(&["undo"]);
-    assert!(undone.status.success(), "{}", text(&undone));
+    assert!(undone.status.success(), "{}", said(&undone));
     assert_eq!(guard.changed(), Vec::<&Path>::new());
-    assert!(text(&guard.run(&["undo"])).contains("Nothing to undo"));
+    assert!(said(&guard.run(&["undo"])).contains("Nothing to undo"));
 }
 
 #[test]
@@ -162,8 +140,8 @@ fn a_kill_at_any_moment_of_apply_can_be_undone() {
             .unwrap();
         left_changed += guard.changed().len();
         let undone = guard.run(&["undo"]);
-        assert!(undone.status.success(), "killed at sync {n}: {}", text(&undone));
-        assert_eq!(guard.changed(), Vec::<&Path>::new(), "killed at sync {n}: {}", text(&killed));
+        assert!(undone.status.success(), "killed at sync {n}: {}", said(&undone));
+        assert_eq!(guard.changed(), Vec::<&Path>::new(), "killed at sync {n}: {}", said(&killed));
     }
     assert!(left_changed > 0, "no kill came in mid-apply");
 }
@@ -172,7 +150,7 @@ fn a_kill_at_any_moment_of_apply_can_be_undone() {
 fn without_a_confirmation_everything_goes_back() {
     let Some(guard) = Guard::new() else { return };
     let applied = guard.run(&["spread", "apply", &guard.nic, "--commit-confirm", "2"]);
-    assert!(applied.status.success(), "{}", text(&applied));
+    assert!(applied.status.success(), "{}", said(&applied));
     guard.wait_until("the reversal", |g| g.records().iter().any(|r| r["record"] == "reverted"));
     assert_eq!(guard.changed(), Vec::<&Path>::new());
     assert!(guard.records().iter().any(|r| r["record"] == "pending"), "something had been changed");
@@ -181,7 +159,7 @@ fn without_a_confirmation_everything_goes_back() {
     let dated = |line: &str| line.split(' ').next().is_some_and(|at| at.parse::<jiff::Timestamp>().is_ok());
     assert!(guard.log().lines().all(dated), "every line has its time: {}", guard.log());
     let late = guard.run(&["confirm"]);
-    assert_eq!(late.status.code(), Some(1), "{}", text(&late));
+    assert_eq!(late.status.code(), Some(1), "{}", said(&late));
     let guardian = guard.guardian().unwrap();
     guard.wait_until("the end of the guardian", |_| !lives(guardian));
 }
@@ -190,14 +168,14 @@ fn without_a_confirmation_everything_goes_back() {
 fn a_confirmation_lets_it_stay_until_undo() {
     let Some(guard) = Guard::new() else { return };
     let applied = guard.run(&["spread", "apply", &guard.nic, "--commit-confirm", "300"]);
-    assert!(applied.status.success(), "{}", text(&applied));
+    assert!(applied.status.success(), "{}", said(&applied));
     let guardian = guard.guardian().unwrap();
     assert!(lives(guardian));
     let own = nix::unistd::getsid(None).unwrap();
     let its = nix::unistd::getsid(Some(nix::unistd::Pid::from_raw(guardian as i32))).unwrap();
     assert_ne!(own, its, "the guardian must outlive the terminal");
     let confirmed = guard.run(&["confirm"]);
-    assert!(confirmed.status.success(), "{}", text(&confirmed));
+    assert!(confirmed.status.success(), "{}", said(&confirmed));
     guard.wait_until("the end of the guardian", |_| !lives(guardian));
     assert!(!guard.changed().is_empty(), "the changes stay");
     assert!(guard.run(&["undo"]).status.success());
@@ -215,11 +193,11 @@ fn undo_stops_at_a_value_that_somebody_else_wrote() {
     let third = ["0", "1", "3"].into_iter().find(|t| ![ours.trim(), old.trim()].contains(t)).unwrap();
     fs::write(&file, third).unwrap();
     let stopped = guard.run(&["undo"]);
-    assert_eq!(stopped.status.code(), Some(1), "{}", text(&stopped));
-    assert!(text(&stopped).contains("somebody else has written"), "{}", text(&stopped));
+    assert_eq!(stopped.status.code(), Some(1), "{}", said(&stopped));
+    assert!(said(&stopped).contains("somebody else has written"), "{}", said(&stopped));
     assert_eq!(fs::read_to_string(&file).unwrap().trim(), third, "left alone");
     let forced = guard.run(&["undo", "--force"]);
-    assert!(forced.status.success(), "{}", text(&forced));
+    assert!(forced.status.success(), "{}", said(&forced));
     assert_eq!(guard.changed(), Vec::<&Path>::new());
 }
 
@@ -232,14 +210,14 @@ fn every_saved_machine_is_planned_offline() {
     {
         let name = tar.to_str().unwrap();
         let plan = evenkeel(&["spread", "plan", "--root", name, "--json"]);
-        assert!(plan.status.success(), "{name}: {}", text(&plan));
-        let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+        assert!(plan.status.success(), "{name}: {}", said(&plan));
+        let plan = json(&plan);
         assert_eq!(plan["schema"], "evenkeel.spread.plan/1");
         let changes = plan["changes"].as_array().unwrap().len();
         assert!(changes > 0, "{name}");
         let shell = evenkeel(&["spread", "--root", name, "--shell"]);
-        let commands = text(&shell).lines().filter(|l| !l.starts_with('#')).count();
-        assert_eq!(commands, changes, "{name}: {}", text(&shell));
+        let commands = said(&shell).lines().filter(|l| !l.starts_with('#')).count();
+        assert_eq!(commands, changes, "{name}: {}", said(&shell));
         machines += 1;
     }
     assert!(machines >= 6, "{machines} machines");
@@ -256,8 +234,8 @@ fn wrong_usage_says_what_and_ends_with_2() {
         (vec!["undo", "no-such-session", "--state", "/nonexistent"], "no session `no-such-session`"),
     ] {
         let output = evenkeel(&args);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", text(&output));
-        assert!(text(&output).contains(words), "{args:?}: {}", text(&output));
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
+        assert!(said(&output).contains(words), "{args:?}: {}", said(&output));
     }
 }
 
@@ -272,7 +250,7 @@ fn the_sources_machine_gets_27_members_for_24_cores() {
     let doubled = members["cpus"].as_array().unwrap().iter().filter(|c| c["members"] == 2);
     let doubled: Vec<u64> = doubled.map(|c| c["cpu"].as_u64().unwrap()).collect();
     assert_eq!(doubled, [0, 11, 23], "the first, the last physical core, the last");
-    let near = text(&evenkeel(&["spread", "members", "eth1", "--root", saved]));
+    let near = said(&evenkeel(&["spread", "members", "eth1", "--root", saved]));
     assert!(near.contains("15 members for 12 CPUs of node 1"), "{near}");
 }
 
@@ -280,13 +258,13 @@ fn the_sources_machine_gets_27_members_for_24_cores() {
 fn a_long_plan_is_short_as_a_table_and_whole_on_demand() {
     let saved = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/mlx5-64q-128cpu.tar");
     let saved = saved.to_str().unwrap();
-    let table = text(&evenkeel(&["spread", "plan", "--root", saved]));
+    let table = said(&evenkeel(&["spread", "plan", "--root", saved]));
     assert!(
         table.contains("enp129s0np0: 64 queues on 64 CPUs: 32 cores and 32 second threads of its node 1"),
         "{table}"
     );
     assert!(table.contains("rxtx 0-31 IRQ 201-232") && table.lines().count() < 20, "{table}");
-    let full = text(&evenkeel(&["spread", "plan", "--full", "--root", saved]));
+    let full = said(&evenkeel(&["spread", "plan", "--full", "--root", saved]));
     assert_eq!(full.lines().filter(|l| l.starts_with("en")).count(), 136 + 2, "{full}");
     assert!(full.contains("0,4,8,…,124 (32)"), "{full}");
 }
@@ -297,7 +275,7 @@ fn a_guardian_reverts_with_a_relative_state_folder() {
     let mut apply = Command::cargo_bin("evenkeel").unwrap();
     apply.current_dir(guard.state()).args(["spread", "apply", &guard.nic, "--commit-confirm", "3", "--state", "."]);
     let applied = apply.output().unwrap();
-    assert!(applied.status.success(), "{}", text(&applied));
+    assert!(applied.status.success(), "{}", said(&applied));
     guard.wait_until("the reversal", |g| g.records().iter().any(|r| r["record"] == "reverted"));
     assert_eq!(guard.changed(), Vec::<&Path>::new());
     assert!(guard.records().iter().any(|r| r["record"] == "reverted" && r["complete"] == true));
@@ -325,12 +303,12 @@ fn a_reader_that_went_away_stops_neither_apply_nor_undo() {
 fn a_dead_guardian_is_seen() {
     let Some(guard) = Guard::new() else { return };
     assert!(guard.run(&["spread", "apply", &guard.nic, "--commit-confirm", "300"]).status.success());
-    assert!(text(&guard.run(&["undo", "--list"])).contains("awaits confirm"));
+    assert!(said(&guard.run(&["undo", "--list"])).contains("awaits confirm"));
     let guardian = guard.guardian().unwrap();
     let pid = nix::unistd::Pid::from_raw(guardian as i32);
     nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
     guard.wait_until("the end of the guardian", |_| !lives(guardian));
-    let list = text(&guard.run(&["undo", "--list"]));
+    let list = said(&guard.run(&["undo", "--list"]));
     assert!(list.contains("its guardian is dead"), "{list}");
     // A session is taken back by its short name, and tells when it began and what made it.
     let listed: serde_json::Value = serde_json::from_slice(&guard.run(&["undo", "--list", "--json"]).stdout).unwrap();
@@ -355,11 +333,11 @@ fn a_signal_in_mid_apply_takes_all_of_it_back() {
         .args(["spread", "apply", &guard.nic, "--state", guard.state()])
         .output()
         .unwrap();
-    assert_eq!(guard.changed(), Vec::<&Path>::new(), "{}", text(&output));
+    assert_eq!(guard.changed(), Vec::<&Path>::new(), "{}", said(&output));
     let announced = guard.records().iter().filter(|r| r["record"] == "pending").count();
     if announced > 0 {
-        assert_eq!((announced, output.status.code()), (1, Some(3)), "{}", text(&output));
-        assert!(text(&output).contains("interrupted. Nothing stays changed: 1 setting"), "{}", text(&output));
+        assert_eq!((announced, output.status.code()), (1, Some(3)), "{}", said(&output));
+        assert!(said(&output).contains("interrupted. Nothing stays changed: 1 setting"), "{}", said(&output));
     }
 }
 
@@ -385,8 +363,8 @@ fn a_sys_of_another_namespace_is_refused() {
     ] {
         let net = format!("--net=/run/netns/{}", namespace.0);
         let foreign = Command::new("nsenter").arg(&net).arg(program).args(&args).output().unwrap();
-        assert_eq!(foreign.status.code(), Some(3), "{args:?}: {}", text(&foreign));
-        assert!(text(&foreign).contains(&format!("ip netns exec {}", namespace.0)), "{args:?}: {}", text(&foreign));
+        assert_eq!(foreign.status.code(), Some(3), "{args:?}: {}", said(&foreign));
+        assert!(said(&foreign).contains(&format!("ip netns exec {}", namespace.0)), "{args:?}: {}", said(&foreign));
     }
     assert!(!tar.exists());
     let own = Command::new("ip").args(["netns", "exec", &namespace.0, program, "doctor", "--only", "rings"]).output();
@@ -401,7 +379,7 @@ fn odd_copies_are_told() {
     nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
     for verb in [vec!["spread", "plan"], vec!["doctor"], vec!["spread", "members"]] {
         let output = evenkeel(&[&verb[..], &["--root", pipe.to_str().unwrap()]].concat());
-        assert_eq!(output.status.code(), Some(2), "{verb:?}: {}", text(&output));
+        assert_eq!(output.status.code(), Some(2), "{verb:?}: {}", said(&output));
     }
     let copy = folder.path().join("copy");
     let put = |file: &str, content: &str| {
@@ -420,11 +398,11 @@ fn odd_copies_are_told() {
     }
     let root = copy.to_str().unwrap();
     let members = evenkeel(&["spread", "members", "--root", root]);
-    assert!(members.status.success() && text(&members).contains("format 99"), "{}", text(&members));
+    assert!(members.status.success() && said(&members).contains("format 99"), "{}", said(&members));
     put("proc/interrupts", "\u{1b}[31mnothing\n");
     let garbled = evenkeel(&["spread", "plan", "--root", root]);
-    assert_eq!(garbled.status.code(), Some(2), "{}", text(&garbled));
-    assert!(text(&garbled).contains("proc/interrupts") && !text(&garbled).contains('\u{1b}'), "{}", text(&garbled));
+    assert_eq!(garbled.status.code(), Some(2), "{}", said(&garbled));
+    assert!(said(&garbled).contains("proc/interrupts") && !said(&garbled).contains('\u{1b}'), "{}", said(&garbled));
 }
 
 /// A namespace of this test with one interface, deleted at the end.
@@ -444,8 +422,8 @@ fn a_session_of_another_namespace_is_undone_only_there() {
     let namespace = Namespace(format!("eku{}", std::process::id()));
     let ip = |args: &[&str]| {
         let output = Command::new("ip").args(args).output().unwrap();
-        assert!(output.status.success(), "ip {args:?}: {}", text(&output));
-        text(&output)
+        assert!(output.status.success(), "ip {args:?}: {}", said(&output));
+        said(&output)
     };
     ip(&["netns", "add", &namespace.0]);
     ip(&["-n", &namespace.0, "link", "add", "eku0", "type", "veth", "peer", "name", "eku1"]);
@@ -459,8 +437,8 @@ fn a_session_of_another_namespace_is_undone_only_there() {
     inside(&["spread", "apply", "eku0", "--rps", "on"]);
     assert_ne!(rps(), before);
     let outside = evenkeel(&[&["undo"], &state[..]].concat());
-    assert_eq!(outside.status.code(), Some(3), "{}", text(&outside));
-    assert!(text(&outside).contains(&format!("ip netns exec {} evenkeel undo", namespace.0)), "{}", text(&outside));
+    assert_eq!(outside.status.code(), Some(3), "{}", said(&outside));
+    assert!(said(&outside).contains(&format!("ip netns exec {} evenkeel undo", namespace.0)), "{}", said(&outside));
     assert_ne!(rps(), before, "the session stands");
     assert!(inside(&["undo"]).contains("1 setting put back"));
     assert_eq!(rps(), before);

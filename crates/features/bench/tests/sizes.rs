@@ -1,10 +1,5 @@
 //! What tshark, and sockets of the kernel behind a router, see of the bench's frames: sizes, fragments, checksums.
 
-mod common;
-
-#[path = "../../../means/lab/tests/tcpdump/mod.rs"]
-mod tcpdump;
-
 use std::{
     fs::File,
     net::UdpSocket,
@@ -14,14 +9,13 @@ use std::{
 
 use bench::frames::{Replay, Traffic, fragmented, imix, lay_out, rfc2544};
 use bpf::bench_tx::{BenchEntry, BenchPace, BenchSender};
-use common::privileged;
 use lab::{
     BoxKind, BoxSpec, Lab, Namespace, TestBox,
     boxes::{Family, Sink},
 };
 use model::bench::FrameSpec;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
-use tcpdump::{Tcpdump, tshark};
+use testbed::{Tcpdump, privileged, tshark};
 use wire::{FlowKey, FrameSize, Kind, Mac, Template};
 
 struct Bed {
@@ -63,16 +57,12 @@ impl Bed {
     fn captured(&self, frames: [u64; 2], send: impl FnOnce()) -> [PathBuf; 2] {
         let [near, far] = self.ends();
         let looks = [(far, frames[0], "forward.pcap"), (near, frames[1], "backward.pcap")];
-        let mut dumps: Vec<Tcpdump> = looks
-            .iter()
-            .map(|((ns, interface), count, name)| {
-                let more = ["-Q", "in", "udp or tcp or ip proto 17 or ip6 proto 44"];
-                Tcpdump::start(ns, interface, &self.folder.path().join(name), *count, &more)
-            })
-            .collect();
+        let dumps = looks.map(|((ns, interface), count, name)| {
+            let more = ["-c", &count.to_string(), "-Q", "in", "udp or tcp or ip proto 17 or ip6 proto 44"];
+            Tcpdump::start(ns, interface, &self.folder.path().join(name), &more)
+        });
         send();
-        dumps.iter_mut().for_each(Tcpdump::finish);
-        ["forward.pcap", "backward.pcap"].map(|name| self.folder.path().join(name))
+        dumps.map(Tcpdump::finish)
     }
 }
 

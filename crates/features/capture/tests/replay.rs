@@ -9,7 +9,7 @@ use capture::{
     plan::{Backend, FANOUT_NAMES},
     run::{Limits, Sink, run},
 };
-use common::{Packet, capture, limits, mixture, read_pcapng, replay, sources, wire, write_pcap};
+use common::{Packet, capture, limits, mixture, packets, read_pcapng, replay, sources, tcpdump, wire, write_pcap};
 use sys::packet::FanoutAlgorithm;
 
 fn sorted(mut packets: Vec<Packet>) -> Vec<Packet> {
@@ -28,8 +28,8 @@ fn every_backend_captures_what_tcpdump_captures() {
     for backend in Backend::ALL {
         let ours = dir.path().join(format!("{backend}.pcapng"));
         // AF_XDP takes the packets before tcpdump's socket can see them.
-        let tcpdump = (backend != Backend::Xdp)
-            .then(|| common::Tcpdump::start(&wire, dir.path().join(format!("{backend}.tcpdump.pcap"))));
+        let theirs = dir.path().join(format!("{backend}.tcpdump.pcap"));
+        let tcpdump = (backend != Backend::Xdp).then(|| tcpdump(&wire, &theirs));
         let tuning = Tuning::default();
         let members = if backend.is_fanout() { 3 } else { 1 };
         let make = || sources(&wire, backend, members, &tuning, "");
@@ -42,7 +42,7 @@ fn every_backend_captures_what_tcpdump_captures() {
         assert_eq!((report.packets(), report.dropped()), (sent.len() as u64, 0), "{backend}");
         let ours = read_pcapng(&ours);
         if let Some(tcpdump) = tcpdump {
-            let theirs = sorted(tcpdump.packets(&sent));
+            let theirs = sorted(packets(tcpdump, &theirs, &sent));
             assert!(theirs == sent, "{backend}: tcpdump has {} packets, and not those that were sent", theirs.len());
         }
         assert!(sorted(ours) == sent, "{backend}: the file has something else than was sent");
@@ -61,13 +61,7 @@ fn a_ring_whose_last_block_still_fills_is_as_fast_as_a_socket() {
     let rate = |backend| {
         let limits =
             Limits { duration: Some(Duration::from_millis(950)), held_back: Duration::from_secs(1), ..limits() };
-        run(
-            wire.receiver.run(|| sources(&wire, backend, 1, &tuning, "")).unwrap(),
-            Sink::Count,
-            limits,
-            &stop,
-            |_, _| (),
-        )
+        run(wire.receiver.run(|| sources(&wire, backend, 1, &tuning, "")), Sink::Count, limits, &stop, |_, _| ())
     };
     let (socket, ring) = std::thread::scope(|scope| {
         let sender = scope.spawn(|| replay(&wire, &file, 20_000));

@@ -27,8 +27,7 @@ fn a_slow_reader_finds_its_losses_marked() {
     let (flood, last) = (dir.path().join("flood.pcap"), dir.path().join("last.pcap"));
     write_pcap(&flood, &mixture(500));
     write_pcap(&last, &mixture(2));
-    let mut source =
-        wire.receiver.run(|| RingSource::open(&options(&wire, Vec::new()), small_ring())).unwrap().unwrap();
+    let mut source = wire.receiver.run(|| RingSource::open(&options(&wire, Vec::new()), small_ring())).unwrap();
     replay(&wire, &flood, 20_000);
     let (mut seen, mut marked, mut file) = (0u64, 0u64, Vec::new());
     let mut read = |source: &mut RingSource| {
@@ -59,26 +58,21 @@ fn an_interface_that_vanishes_leaves_a_whole_file() {
     let file = dir.path().join("in.pcap");
     write_pcap(&file, &mixture(100));
     for backend in [Backend::Packet, Backend::Ring] {
-        for command in [["link", "set", &wire.into, "down"], ["link", "set", &wire.into, "up"]] {
-            if command[3] == "up" {
-                wire.receiver.run(|| Command::new("ip").args(command).status().unwrap()).unwrap();
-                continue;
-            }
-            let ours = dir.path().join(format!("{backend}.pcapng"));
-            let make = || sources(&wire, backend, 1, &Tuning::default(), "");
-            let report = capture(&wire, make, &ours, limits(), || {
-                replay(&wire, &file, 10_000);
-                wire.receiver.run(|| Command::new("ip").args(command).status().unwrap()).unwrap();
-                std::thread::sleep(Duration::from_millis(500));
-            });
-            assert!(
-                matches!(report.failure, Some(RunError::Port(PortError::Vanished { .. }))),
-                "{backend}: {:?}",
-                report.failure
-            );
-            assert_eq!(report.failure.unwrap().class(), ErrorClass::Lacking);
-            assert_eq!(read_pcapng(&ours).len(), 100, "{backend}");
-        }
+        let ours = dir.path().join(format!("{backend}.pcapng"));
+        let make = || sources(&wire, backend, 1, &Tuning::default(), "");
+        let report = capture(&wire, make, &ours, limits(), || {
+            replay(&wire, &file, 10_000);
+            wire.receiver.link_set("down");
+            std::thread::sleep(Duration::from_millis(500));
+        });
+        assert!(
+            matches!(report.failure, Some(RunError::Port(PortError::Vanished { .. }))),
+            "{backend}: {:?}",
+            report.failure
+        );
+        assert_eq!(report.failure.unwrap().class(), ErrorClass::Lacking);
+        assert_eq!(read_pcapng(&ours).len(), 100, "{backend}");
+        wire.receiver.link_set("up");
     }
 }
 
@@ -126,19 +120,16 @@ fn a_number_of_packets_is_exact() {
 #[test]
 fn a_smaller_buffer_than_asked_for_is_said_or_refused() {
     let Some(wire) = wire("buffer") else { return };
-    let (said, refused) = wire
-        .receiver
-        .run(|| {
-            // Without CAP_NET_ADMIN net.core.rmem_max is the limit.
-            sys::privilege::drop_all_but(&[sys::privilege::Capability::CAP_NET_RAW]).unwrap();
-            let mut tuning = Tuning::default();
-            tuning.plain.buffer_bytes = 1 << 30;
-            let opened: Vec<_> = sources(&wire, Backend::Packet, 1, &tuning, "").into_iter().map(|(s, _)| s).collect();
-            let said = open::notes(&opened, &wire.into, &tuning).unwrap();
-            tuning.buffer_required = true;
-            (said, open::notes(&opened, &wire.into, &tuning).unwrap_err())
-        })
-        .unwrap();
+    let (said, refused) = wire.receiver.run(|| {
+        // Without CAP_NET_ADMIN net.core.rmem_max is the limit.
+        sys::privilege::drop_all_but(&[sys::privilege::Capability::CAP_NET_RAW]).unwrap();
+        let mut tuning = Tuning::default();
+        tuning.plain.buffer_bytes = 1 << 30;
+        let opened: Vec<_> = sources(&wire, Backend::Packet, 1, &tuning, "").into_iter().map(|(s, _)| s).collect();
+        let said = open::notes(&opened, wire.receiver.interface(), &tuning).unwrap();
+        tuning.buffer_required = true;
+        (said, open::notes(&opened, wire.receiver.interface(), &tuning).unwrap_err())
+    });
     for text in [&said[0], &refused.to_string()] {
         assert!(text.contains("instead of 1073741824") && text.contains("net.core.rmem_max"), "{text}");
     }

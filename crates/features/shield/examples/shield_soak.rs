@@ -45,13 +45,13 @@ fn main() -> ExitCode {
         eprintln!("usage: shield_soak SECONDS [SEED]");
         return ExitCode::from(2);
     };
-    if !random::privileged() {
+    if !testbed::privileged() {
         return ExitCode::from(3);
     }
     let splits = random::splits();
     let host = Bed::new("soakh", Way::Host(|_| ())).expect("a lab");
     let gateway = Bed::new("soakg", Way::Gateway(GatewayCookies::default())).expect("a lab");
-    let listen = |address| host.server.run(|| TcpListener::bind((address, PORT))).expect("a namespace");
+    let listen = |address| host.server.run(|| TcpListener::bind((address, PORT)));
     let _listeners = SERVER.map(|address| listen(address).expect("a listener"));
     let (begun, mut done, mut seed) = (Instant::now(), Done::default(), first);
     while begun.elapsed() < Duration::from_secs(seconds) {

@@ -126,14 +126,17 @@ mod tests {
     #[test]
     fn a_byte_now_and_then_does_not_buy_time() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let begun = Instant::now();
         let drip = thread::spawn(move || {
-            while theirs.write_all(b"x").is_ok() && begun.elapsed() < Duration::from_secs(3) {
+            // Were time bought, all of them would be read, and then the end.
+            for _ in 0..500 {
+                if theirs.write_all(b"x").is_err() {
+                    return;
+                }
                 thread::sleep(Duration::from_millis(20));
             }
         });
         let ended = Within::new(&ours, Duration::from_millis(200)).read_to_end(&mut Vec::new());
-        assert!(ended.is_err() && begun.elapsed() < Duration::from_secs(1), "{ended:?} after {:?}", begun.elapsed());
+        assert!(ended.is_err(), "{ended:?}");
         drop(ours);
         drip.join().unwrap();
     }
@@ -141,9 +144,8 @@ mod tests {
     #[test]
     fn who_never_reads_is_left() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let begun = Instant::now();
         let ended = Within::new(&ours, Duration::from_millis(200)).write_all(&vec![0; 8 << 20]);
-        assert!(ended.is_err() && begun.elapsed() < Duration::from_secs(1), "{ended:?} after {:?}", begun.elapsed());
+        assert!(ended.is_err(), "{ended:?}");
     }
 
     #[test]
@@ -154,9 +156,6 @@ mod tests {
             desk.serve("ek-test", || thread::sleep(Duration::from_millis(100)));
         }
         assert!(!desk.has_room());
-        let begun = Instant::now();
-        while !desk.has_room() {
-            assert!(begun.elapsed() < Duration::from_secs(5));
-        }
+        testbed::wait("room for one more", || desk.has_room());
     }
 }

@@ -10,7 +10,6 @@ use bpf::{
     LivePace, LivePacket, LiveSender, XdpMode,
     filter::{Shield, ShieldConfig, ShieldLink, ShieldShared, Watch},
 };
-use lab::{Lab, Namespace, VethEnd};
 use model::shield_event::{AttackClass, Happened, Measure, ShieldEvent};
 use rules::{
     Prefix, Rules,
@@ -18,6 +17,7 @@ use rules::{
     detect::{DetectConfig, StepConfig},
 };
 use shield::detect::{self, Sentry};
+use testbed::End;
 
 const TARGET: [u8; 4] = [198, 18, 0, 2];
 /// How long anything may take before the test has failed.
@@ -31,24 +31,14 @@ struct Bed {
     sentry: Sentry,
     counters: Counters,
     base: Rules,
-    flooder: Namespace,
-    _target: Namespace,
-    near: VethEnd,
-    far: VethEnd,
-    _lab: Lab,
+    near: End,
+    far: End,
+    _bed: testbed::Bed,
 }
 
 impl Bed {
     fn new(tag: &str, steps: &[StepConfig]) -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            assert!(std::env::var_os("CI").is_none(), "floods in a lab need root, and CI must have it");
-            eprintln!("skipped: a lab needs root");
-            return None;
-        }
-        let lab = Lab::new(tag).unwrap();
-        let (flooder, target) = (lab.namespace("flooder").unwrap(), lab.namespace("target").unwrap());
-        let names = (lab.interface("f"), lab.interface("t"));
-        let (near, far) = lab.veth((&flooder, &names.0), (&target, &names.1), 1).unwrap();
+        let (bed, [near, far]) = testbed::Bed::pair(tag)?;
         let mut config = DetectConfig { quiet_s: 0.5, ..DetectConfig::default() };
         config.threshold = [(Measure::Packets, 20_000.0)].into();
         for class in [
@@ -62,13 +52,12 @@ impl Bed {
         }
         let protected = vec![Prefix { address: Ipv4Addr::from(TARGET).into(), len: 32 }];
         let base = Rules { protected: protected.clone(), ..Rules::default() };
-        let sentry = Sentry::start(&far.name, config, &protected, Watch::create(1).unwrap()).unwrap();
+        let sentry = Sentry::start(far.interface(), config, &protected, Watch::create(1).unwrap()).unwrap();
         let shared = ShieldShared::create().unwrap();
         let mut counters = Counters::new();
         let shield = load(&base, &mut counters, &sentry, &shared);
-        let interface = far.name.clone();
-        let link = target.run(move || shield.attach(&interface, XdpMode::Native)).unwrap().unwrap();
-        Some(Self { link, shared, sentry, counters, base, flooder, _target: target, near, far, _lab: lab })
+        let link = far.run(|| shield.attach(far.interface(), XdpMode::Native)).unwrap();
+        Some(Self { link, shared, sentry, counters, base, near, far, _bed: bed })
     }
 
     /// Looks every 0.1 s, and does as the sentry says, until `done`.
@@ -99,9 +88,8 @@ impl Bed {
             frames.iter().map(|f| LivePacket { headers: &f[..header_len], frame_len: f.len() }).collect();
         let pace =
             LivePace { pps: Some(100_000.0), count: None, duration: PATIENCE, nap: Some(Duration::from_millis(5)) };
-        let near = self.near.name.clone();
-        let sender =
-            self.flooder.run(|| LiveSender::load(&near, frames[0].clone(), &cycle, None, pace)).unwrap().unwrap();
+        let load = || LiveSender::load(self.near.interface(), frames[0].clone(), &cycle, None, pace);
+        let sender = self.near.run(load).unwrap();
         let began = Instant::now();
         let mut events = thread::scope(|scope| {
             let sending = scope.spawn(|| sender.run());
@@ -122,7 +110,7 @@ impl Bed {
 
     /// A frame of IPv4 to the target.
     fn frame(&self, source: u32, protocol: u8, fragment: u16, transport: &[u8]) -> Vec<u8> {
-        let mut frame = [self.far.mac.0, self.near.mac.0].concat();
+        let mut frame = [self.far.link.mac.0, self.near.link.mac.0].concat();
         let len = (20 + transport.len()) as u16;
         let mut header = vec![8, 0, 0x45, 0];
         header.extend(len.to_be_bytes());

@@ -27,17 +27,17 @@ struct Server {
 impl Server {
     fn new(tag: &str) -> Option<Self> {
         let bed = Bed::new(tag, Way::Host(|_| ()))?;
-        let listen = |address| bed.server.run(|| TcpListener::bind((address, cookie_bed::PORT))).unwrap().unwrap();
+        let listen = |address| bed.server.run(|| TcpListener::bind((address, cookie_bed::PORT))).unwrap();
         let listeners = SERVER.iter().map(|a| listen(*a)).collect();
         Some(Self { bed, _listeners: listeners })
     }
 
     fn test(&self, bytes: &[u8]) -> Tested {
-        self.bed.server.run(|| self.bed.shield.test(bytes)).unwrap().unwrap()
+        self.bed.server.run(|| self.bed.shield.test(bytes)).unwrap()
     }
 
     fn syn(&self, family: usize) -> Frame {
-        Frame::new(self.bed.far.mac, self.bed.near.mac, CLIENT[family], SERVER[family])
+        Frame::new(self.bed.server.link.mac, self.bed.client.link.mac, CLIENT[family], SERVER[family])
     }
 
     /// The answer to a SYN, every byte of it checked that does not hang on options.

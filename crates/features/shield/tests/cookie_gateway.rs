@@ -11,10 +11,11 @@ use bpf::filter::{GatewayCookies, monotonic_ns};
 use cookie_bed::{
     Bed, CLIENT, SERVER, Way,
     frames::{ACK, FIN, Frame, LINUX, RST, SYN, WINDOWS},
-    spoofed, talk, wait_until,
+    spoofed, talk,
 };
 use rules::packet::{Packet, Parsed};
 use shield::between::ring::asking::{Asked, Asking, Strain};
+use testbed::wait;
 
 const DROP: u32 = 1;
 const PASS: u32 = 2;
@@ -30,15 +31,15 @@ fn a_client_becomes_known_and_keeps_every_option() {
         let to = bed.echo(SERVER[family]);
         let source = CLIENT[family].parse().unwrap();
         assert!(!bed.cookies.knows(source).unwrap());
-        let (resent, before) = (Bed::counter(&bed.client, "TcpRetransSegs"), bed.counts());
+        let (resent, before) = (bed.client.counter("TcpRetransSegs"), bed.counts());
         let mut stream = bed.connect(to).unwrap();
         talk(&mut stream);
         let counts = bed.counts();
         assert!(bed.cookies.knows(source).unwrap());
         assert_eq!((counts.answered - before.answered, counts.proved - before.proved), (1, 1));
-        let resent_once = Bed::counter(&bed.client, "TcpRetransSegs") - resent;
+        let resent_once = bed.client.counter("TcpRetransSegs") - resent;
         assert_eq!(resent_once, 1, "its SYN came twice");
-        let text = Bed::run(&bed.server, "ss", &["-tieOHn", "state", "established", "sport", "=", "80"]);
+        let text = bed.server.output("ss -tieOHn state established sport = 80");
         for word in [" ts ", " sack ", " wscale:"] {
             assert!(text.contains(word), "{text}");
         }
@@ -46,7 +47,7 @@ fn a_client_becomes_known_and_keeps_every_option() {
         talk(&mut bed.connect(to).unwrap());
         let after = bed.counts();
         assert_eq!((after.answered, after.known), (counts.answered, counts.known + 1));
-        assert_eq!(Bed::counter(&bed.client, "TcpRetransSegs") - resent, resent_once);
+        assert_eq!(bed.client.counter("TcpRetransSegs") - resent, resent_once);
     }
     assert_eq!(bed.cookies.known(), 2);
 }
@@ -56,14 +57,14 @@ fn spoofed_sources_never_become_known() {
     let Some(bed) = gateway("ckspoof", false) else { return };
     let to = bed.echo(SERVER[0]);
     bed.flood(2000, 20_000, 10_000.0);
-    wait_until("all are answered", || bed.counts().answered + 100 > 20_000);
+    wait("all are answered", || bed.counts().answered + 100 > 20_000);
     assert_eq!((bed.cookies.known(), bed.counts().proved), (0, 0));
-    assert_eq!(Bed::counter(&bed.server, "TcpPassiveOpens"), 0);
-    assert_eq!(Bed::counter(&bed.server, "TcpExtTCPReqQFullDrop"), 0);
+    assert_eq!(bed.server.counter("TcpPassiveOpens"), 0);
+    assert_eq!(bed.server.counter("TcpExtTCPReqQFullDrop"), 0);
     // Resets of guessed numbers.
     let resets: Vec<_> = (0..2000u32)
         .map(|n| {
-            let frame = Frame::new(bed.far.mac, bed.near.mac, &spoofed(n).to_string(), SERVER[0]);
+            let frame = Frame::new(bed.server.link.mac, bed.client.link.mac, &spoofed(n).to_string(), SERVER[0]);
             let seq = n.wrapping_mul(0x9e37_79b1);
             Frame { flags: RST, seq, options: vec![], ..frame }.bytes()
         })
@@ -79,9 +80,9 @@ fn spoofed_sources_never_become_known() {
 fn the_question_and_its_answer_frame_by_frame() {
     for strict in [false, true] {
         let Some(bed) = gateway("ckframes", strict) else { return };
-        let test = |bytes: &[u8]| bed.server.run(|| bed.shield.test(bytes)).unwrap().unwrap();
+        let test = |bytes: &[u8]| bed.server.run(|| bed.shield.test(bytes)).unwrap();
         for family in 0..2 {
-            let mut syn = Frame::new(bed.far.mac, bed.near.mac, CLIENT[family], SERVER[family]);
+            let mut syn = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[family], SERVER[family]);
             syn.tags = vec![100, 200];
             syn.data = vec![1; 500];
             let other = if strict { DROP } else { PASS };
@@ -115,8 +116,8 @@ fn a_source_stays_known_while_its_syns_come_and_is_asked_again_later() {
     // Turns of four seconds: half the time the stamp is that of the turn before.
     let known_s = 3;
     let Some(bed) = Bed::new("ckturns", Way::Gateway(GatewayCookies { known_s, strict: true })) else { return };
-    let test = |frame: &Frame| bed.server.run(|| bed.shield.test(&frame.bytes())).unwrap().unwrap();
-    let syn = Frame::new(bed.far.mac, bed.near.mac, CLIENT[0], SERVER[0]);
+    let test = |frame: &Frame| bed.server.run(|| bed.shield.test(&frame.bytes())).unwrap();
+    let syn = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[0], SERVER[0]);
     // The program's seconds are 2^30 ns long, and one that has begun does not count.
     let second = Duration::from_nanos(1 << 30);
     let prove = || {
@@ -157,7 +158,7 @@ fn packet_rings_ask_as_the_kernel_program_does() {
         let Parsed::Ip(packet) = Packet::parse(bytes) else { panic!("{bytes:02x?}") };
         asking.ask(&packet, bytes, monotonic_ns(), &mut Strain::default())
     };
-    let in_kernel = |bytes: &[u8]| bed.server.run(|| bed.shield.test(bytes)).unwrap().unwrap();
+    let in_kernel = |bytes: &[u8]| bed.server.run(|| bed.shield.test(bytes)).unwrap();
     // Both: the frame without its cookie, and that cookie.
     let questions = |bytes: &[u8]| {
         let Asked::Question(question) = asked(bytes) else { panic!("{bytes:02x?}") };
@@ -175,7 +176,7 @@ fn packet_rings_ask_as_the_kernel_program_does() {
         for tags in [vec![], vec![100], vec![100, 200]] {
             for (options, data) in [(LINUX.to_vec(), 0), (WINDOWS.to_vec(), 700), (vec![], 0)] {
                 let port = 1024 + tags.len() as u16;
-                let base = Frame::new(bed.far.mac, bed.near.mac, CLIENT[family], SERVER[family]);
+                let base = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[family], SERVER[family]);
                 let syn = Frame { tags: tags.clone(), options, data: vec![1; data], ports: (port, 80), ..base };
                 let [kernel, ring] = questions(&syn.bytes());
                 assert_eq!((&kernel.0, kernel.1), (&ring.0, ring.1), "{syn:?}");
@@ -194,7 +195,7 @@ fn packet_rings_ask_as_the_kernel_program_does() {
         for source in
             ["224.0.0.1", "127.0.0.1", "0.0.0.1", "255.255.255.255", "ff02::1", "::1", "::", "::ffff:192.0.2.1"]
         {
-            let base = Frame::new(bed.far.mac, bed.near.mac, CLIENT[family], SERVER[family]);
+            let base = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[family], SERVER[family]);
             let Ok(source) = source.parse::<std::net::IpAddr>() else { panic!("{source}") };
             if source.is_ipv4() == base.source.is_ipv4() {
                 let frame = Frame { source, ..base }.bytes();
@@ -202,7 +203,7 @@ fn packet_rings_ask_as_the_kernel_program_does() {
             }
         }
         // Each knows who answered it.
-        let syn = Frame::new(bed.far.mac, bed.near.mac, CLIENT[family], SERVER[family]);
+        let syn = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[family], SERVER[family]);
         let [(.., kernel), (.., ring)] = questions(&syn.bytes());
         let answer = |seq| Frame { flags: RST, seq, options: vec![], ..syn.clone() }.bytes();
         assert_eq!((in_kernel(&answer(kernel)).action, asked(&answer(ring))), (DROP, Asked::Drop));

@@ -16,19 +16,20 @@ use std::{
 use cookie_bed::{
     Bed, CLIENT, PORT, SERVER, Way, at, echo_on,
     frames::{ACK, Frame, RST},
-    talk, wait_until,
+    talk,
 };
 use nix::sys::socket::{
     AddressFamily, Backlog, SockFlag, SockType, SockaddrStorage, bind, connect, listen, setsockopt, socket, sockopt,
 };
+use testbed::{End, Running, wait, wait_for};
 
 /// XDP_PASS and XDP_REDIRECT.
 const PASSED: u32 = 2;
 const REDIRECTED: u32 = 4;
 
 /// What `ss -tie` says of the only established connection of a namespace.
-fn ss(ns: &lab::Namespace) -> String {
-    Bed::run(ns, "ss", &["-tieOHn", "state", "established"])
+fn ss(end: &End) -> String {
+    end.output("ss -tieOHn state established")
 }
 
 fn host(tag: &str) -> Option<Bed> {
@@ -42,8 +43,8 @@ fn words<'a>(text: &'a str, wanted: &[&str]) -> Vec<&'a str> {
 #[test]
 fn connections_keep_their_options() {
     let Some(bed) = host("ckoptions") else { return };
-    assert_eq!(Bed::run(&bed.server, "nft", &["list", "ruleset"]).trim(), "", "no netfilter");
-    let setting = bed.server.run(|| std::fs::read_to_string("/proc/sys/net/ipv4/tcp_syncookies")).unwrap().unwrap();
+    assert_eq!(bed.server.output("nft list ruleset").trim(), "", "no netfilter");
+    let setting = bed.server.read("/proc/sys/net/ipv4/tcp_syncookies");
     assert_eq!(setting.trim(), "1", "the kernel's default");
     for (family, mss) in [(0, 1448), (1, 1428)] {
         let to = bed.echo(SERVER[family]);
@@ -69,7 +70,7 @@ fn connections_keep_their_options() {
     let (counts, acks) = (bed.counts(), bed.acks());
     assert_eq!((counts.answered, counts.right, counts.wrong), (2, 2, 0));
     assert_eq!((acks.given, acks.refused, acks.unlistened), (2, 0, 0));
-    assert_eq!(Bed::counter(&bed.server, "TcpExtSyncookiesSent"), 0, "the kernel has answered none itself");
+    assert_eq!(bed.server.counter("TcpExtSyncookiesSent"), 0, "the kernel has answered none itself");
 }
 
 /// A client that is told to offer no timestamps gets none of what they carry; the MSS comes from the cookie alone.
@@ -81,8 +82,8 @@ fn without_timestamps_the_mss_remains() {
     // The client's MSS, and what the kernel's cookie (its table) and our timestamp make of it.
     for (advertised, plain, stamped) in [("1460", 1460, 1460 - 12), ("1350", 1300, 1340 - 12), ("700", 536, 536 - 12)] {
         for (timestamps, mss) in [("0", plain), ("1", stamped)] {
-            Bed::run(&bed.client, "ip", &["route", "replace", &route, "dev", &bed.near.name, "advmss", advertised]);
-            bed.client.set_sysctl("net.ipv4.tcp_timestamps", timestamps).unwrap();
+            bed.client.output(&format!("ip route replace {route} dev {} advmss {advertised}", bed.client.interface()));
+            bed.client.set("net.ipv4.tcp_timestamps", timestamps);
             let mut stream = bed.connect(to).unwrap();
             talk(&mut stream);
             let text = ss(&bed.server);
@@ -92,7 +93,7 @@ fn without_timestamps_the_mss_remains() {
             assert_eq!(found.len(), all.len(), "{text}");
             assert!(found.contains(&wanted.as_str()), "{advertised}, timestamps {timestamps}: {text}");
             drop(stream);
-            wait_until("the connection ends", || ss(&bed.server).is_empty());
+            wait("the connection ends", || ss(&bed.server).is_empty());
         }
     }
     assert_eq!(bed.acks().given, 6);
@@ -119,9 +120,9 @@ fn two_hundred_clients_connect_beside_a_flood() {
     assert!(counts.answered > 100_000, "{counts:?}");
     assert_eq!((counts.wrong, counts.failed, bed.acks().given), (0, 0, 200), "{counts:?}");
     for name in ["TcpExtSyncookiesSent", "TcpExtTCPReqQFullDrop", "TcpExtTCPReqQFullDoCookies"] {
-        assert_eq!(Bed::counter(&bed.server, name), 0, "{name}: the flood has reached no listener");
+        assert_eq!(bed.server.counter(name), 0, "{name}: the flood has reached no listener");
     }
-    assert_eq!(Bed::counter(&bed.server, "TcpPassiveOpens"), 200);
+    assert_eq!(bed.server.counter("TcpPassiveOpens"), 200);
 }
 
 fn tcp_socket() -> OwnedFd {
@@ -138,7 +139,7 @@ fn listener(bed: &Bed, shared: bool, backlog: i32) -> TcpListener {
         listen(&fd, Backlog::new(backlog).unwrap()).unwrap();
         TcpListener::from(fd)
     };
-    bed.server.run(make).unwrap()
+    bed.server.run(make)
 }
 
 #[test]
@@ -172,7 +173,7 @@ fn who_finds_the_queue_full_gets_in_later() {
     for stream in &mut streams {
         stream.write_all(b"keel").unwrap();
     }
-    wait_until("the queue overflows", || Bed::counter(&bed.server, "TcpExtListenOverflows") > 0);
+    wait("the queue overflows", || bed.server.counter("TcpExtListenOverflows") > 0);
     echo_on(listener);
     for stream in &mut streams {
         stream.set_read_timeout(Some(cookie_bed::PATIENCE)).unwrap();
@@ -190,22 +191,19 @@ fn a_port_may_be_used_again_at_once() {
     let to = SockaddrStorage::from(at(SERVER[0]));
     let from: SocketAddr = format!("{}:40777", CLIENT[0]).parse().unwrap();
     for round in 0..3 {
-        let stream = bed
-            .client
-            .run(|| {
-                let fd = tcp_socket();
-                bind(fd.as_raw_fd(), &SockaddrStorage::from(from)).unwrap();
-                connect(fd.as_raw_fd(), &to).unwrap_or_else(|e| panic!("round {round}: {e}"));
-                TcpStream::from(fd)
-            })
-            .unwrap();
+        let stream = bed.client.run(|| {
+            let fd = tcp_socket();
+            bind(fd.as_raw_fd(), &SockaddrStorage::from(from)).unwrap();
+            connect(fd.as_raw_fd(), &to).unwrap_or_else(|e| panic!("round {round}: {e}"));
+            TcpStream::from(fd)
+        });
         let (server, peer) = listener.accept().unwrap();
         assert_eq!(peer, from);
         drop(server);
         let mut stream = stream;
         assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "the server closes first");
         drop(stream);
-        wait_until("TIME-WAIT", || Bed::run(&bed.server, "ss", &["-tnH", "state", "time-wait"]).contains("40777"));
+        wait("TIME-WAIT", || bed.server.output("ss -tnH state time-wait").contains("40777"));
     }
     assert_eq!(bed.counts().answered, 1, "only the first was ours to answer");
 }
@@ -222,9 +220,9 @@ fn a_syn_of_a_connection_that_is_there_goes_to_the_kernel() {
         let from = stream.local_addr().unwrap();
         assert!(connected.may(to, from), "the program noted it, under the same bit as we look at");
         let asked = |port| {
-            let frame = Frame::new(bed.far.mac, bed.near.mac, CLIENT[family], SERVER[family]);
+            let frame = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[family], SERVER[family]);
             let syn = Frame { ports: (port, PORT), ..frame }.bytes();
-            bed.server.run(|| bed.shield.test(&syn).unwrap().action).unwrap()
+            bed.server.run(|| bed.shield.test(&syn).unwrap().action)
         };
         let other = from.port() ^ 1;
         for _ in 0..50 {
@@ -254,9 +252,9 @@ fn segments_behind_the_first_ack_arrive_with_it() {
     let Some(bed) = host("ckbehind") else { return };
     let listener = listener(&bed, false, 8);
     let source = "198.18.0.100";
-    bed.server.add_neighbour(&bed.far.name, source.parse().unwrap(), bed.near.mac).unwrap();
-    let syn = Frame::new(bed.far.mac, bed.near.mac, source, SERVER[0]);
-    let answer = bed.server.run(|| bed.shield.test(&syn.bytes())).unwrap().unwrap().frame;
+    bed.server.knows(source, &bed.client);
+    let syn = Frame::new(bed.server.link.mac, bed.client.link.mac, source, SERVER[0]);
+    let answer = bed.server.run(|| bed.shield.test(&syn.bytes())).unwrap().frame;
     let ack = Frame { flags: ACK | 8, ..syn.finish(&Frame::read(&answer)) };
     let segments = (0..8u32).map(|n| Frame { data: vec![n as u8; 40], seq: ack.seq + 40 * n, ..ack.clone() }.bytes());
     bed.send(&segments.collect::<Vec<_>>(), 8, 1e6);
@@ -266,16 +264,6 @@ fn segments_behind_the_first_ack_arrive_with_it() {
     stream.read_exact(&mut bytes).unwrap();
     assert_eq!(bytes, (0..8u8).flat_map(|n| [n; 40]).collect::<Vec<_>>());
     assert_eq!((bed.counts().right, bed.counts().wrong, bed.acks().given), (1, 0, 1));
-}
-
-/// A program that is ended with the test.
-struct Ended(std::process::Child);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// A server that listens for MPTCP, as those in Go do unasked: no connection can be made of a cookie for it, and its clients get in all the same.
@@ -290,9 +278,8 @@ while True:
     c.sendall(c.recv(64))
 ";
     let Some(bed) = host("ckmptcp") else { return };
-    let start = || std::process::Command::new("python3").args(["-c", SERVES]).spawn().expect("python3 is installed");
-    let _server = Ended(bed.server.run(start).unwrap());
-    wait_until("a server", || Bed::run(&bed.server, "ss", &["-tlnH"]).contains(":80"));
+    let _server = Running::start(bed.server.command("python3").args(["-c", SERVES]));
+    wait("a server", || bed.server.output("ss -tlnH").contains(":80"));
     for _ in 0..3 {
         talk(&mut bed.connect(at(SERVER[0])).unwrap());
     }
@@ -303,18 +290,18 @@ while True:
 #[test]
 fn what_a_router_forwards_is_left_alone() {
     let Some(bed) = host("ckroute") else { return };
-    let _listener = bed.server.run(|| TcpListener::bind(("0.0.0.0", PORT)).unwrap()).unwrap();
-    let syn = Frame::new(bed.far.mac, bed.near.mac, CLIENT[0], SERVER[0]);
+    let _listener = bed.server.run(|| TcpListener::bind(("0.0.0.0", PORT)).unwrap());
+    let syn = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[0], SERVER[0]);
     let beyond = Frame { destination: "203.0.113.7".parse().unwrap(), ..syn.clone() };
-    Bed::run(&bed.server, "ip", &["route", "add", "203.0.113.0/24", "via", CLIENT[0]]);
-    bed.server.set_sysctl("net.ipv4.ip_forward", "1").unwrap();
-    let action = |frame: &Frame| bed.server.run(|| bed.shield.test(&frame.bytes())).unwrap().unwrap().action;
+    bed.server.output(&format!("ip route add 203.0.113.0/24 via {}", CLIENT[0]));
+    bed.server.set("net.ipv4.ip_forward", "1");
+    let action = |frame: &Frame| bed.server.run(|| bed.shield.test(&frame.bytes())).unwrap().action;
     assert_eq!((action(&beyond), action(&syn)), (PASSED, REDIRECTED));
     // A route that refuses: a SYN-ACK would claim a host that is not there.
     for (kind, prefix) in
         [("unreachable", "203.0.114.0/24"), ("prohibit", "203.0.115.0/24"), ("blackhole", "203.0.116.0/24")]
     {
-        Bed::run(&bed.server, "ip", &["route", "add", kind, prefix]);
+        bed.server.output(&format!("ip route add {kind} {prefix}"));
         let refused = Frame { destination: prefix.replace("0/24", "7").parse().unwrap(), ..syn.clone() };
         assert_eq!(action(&refused), PASSED, "{kind}");
     }
@@ -331,23 +318,18 @@ fn data_in_the_first_ack_arrives() {
     listener.set_nonblocking(true).unwrap();
     for (number, tags) in [vec![], vec![0]].into_iter().enumerate() {
         let source = format!("198.18.0.{}", 100 + number);
-        bed.server.add_neighbour(&bed.far.name, source.parse().unwrap(), bed.near.mac).unwrap();
-        let mut syn = Frame::new(bed.far.mac, bed.near.mac, &source, SERVER[0]);
+        bed.server.knows(&source, &bed.client);
+        let mut syn = Frame::new(bed.server.link.mac, bed.client.link.mac, &source, SERVER[0]);
         // A client of TCP Fast Open sends data with its SYN, and again if it is not acknowledged.
         syn.data = b"fast open".to_vec();
         syn.tags = tags;
-        let answer = bed.server.run(|| bed.shield.test(&syn.bytes())).unwrap().unwrap().frame;
+        let answer = bed.server.run(|| bed.shield.test(&syn.bytes())).unwrap().frame;
         let answer = Frame::read(&answer);
         assert_eq!(answer.ack, syn.seq + 1);
         bed.send(&[syn.bytes()], 2, 1000.0);
         let ack = Frame { data: b"keel".to_vec(), flags: ACK | 8, ..syn.finish(&answer) };
         bed.send(&[ack.bytes()], 2, 1000.0);
-        let mut accepted = None;
-        wait_until("it is accepted", || {
-            accepted = listener.accept().ok();
-            accepted.is_some()
-        });
-        let (mut stream, peer) = accepted.unwrap();
+        let (mut stream, peer) = wait_for("it is accepted", || listener.accept().ok());
         assert_eq!(peer, format!("{source}:40000").parse().unwrap());
         stream.set_nonblocking(false).unwrap();
         stream.set_read_timeout(Some(cookie_bed::PATIENCE)).unwrap();

@@ -16,7 +16,7 @@ const FRAMES: u64 = 20_000;
 #[test]
 fn a_host_answers_syns_and_nothing_else_and_never_by_more() {
     let Some(bed) = Bed::new("ckhurt", Way::Host(|_| ())) else { return };
-    let listen = |address| bed.server.run(|| TcpListener::bind((address, PORT))).unwrap().unwrap();
+    let listen = |address| bed.server.run(|| TcpListener::bind((address, PORT))).unwrap();
     let _listeners = SERVER.map(listen);
     let mut tried = Tried::default();
     attack(&bed, &mut Random(11), FRAMES, random::splits(), &mut tried).unwrap();

@@ -5,12 +5,10 @@ mod random;
 use std::{
     io::Write as _,
     process::{Command, Stdio},
-    time::{Duration, Instant},
 };
 
 use bpf::filter::{Shield, ShieldConfig, ShieldShared};
-use lab::{Lab, Namespace};
-use random::{Random, Shape, privileged, rules, spec};
+use random::{Random, Shape, rules, spec};
 use rules::{
     Rules,
     compile::{self, Counters, Now},
@@ -18,6 +16,7 @@ use rules::{
     reference::{self, Outcome},
 };
 use sys::packet::{Batch, PacketSocket};
+use testbed::{End, wait};
 
 /// Rule sets, and packets sent through each: 100,000 pairs.
 const RULE_SETS: usize = 50;
@@ -26,8 +25,6 @@ const PACKETS: usize = 2000;
 const BURST: usize = 500;
 /// Bytes of the Ethernet header and one tag that a veth of the usual MTU takes beside the packet.
 const FRAME_MAX: usize = 1514;
-/// How long packets may take from one end of a veth to the other.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Protocol of the frame behind all others of a rule set, which no rule is about (for experiments, IEEE 802).
 const LAST: u16 = 0x88b5;
@@ -35,10 +32,8 @@ const XDP_PASS: u32 = 2;
 
 /// A veth pair: frames go in at one end, and what nftables lets through is seen at the other.
 struct Bed {
-    _lab: Lab,
-    _outside: Namespace,
-    inside: Namespace,
-    interface: String,
+    _bed: testbed::Bed,
+    inside: End,
     sender: pcap::Capture<pcap::Active>,
     /// One for IPv4, one for IPv6, one for [`LAST`]: sockets for a protocol are served behind the ingress hook, those for all
     /// protocols (as bound ones are) before it.
@@ -47,28 +42,24 @@ struct Bed {
 }
 
 impl Bed {
-    fn build() -> Self {
-        let lab = Lab::new("equiv").unwrap();
-        let (outside, inside) = (lab.namespace("out").unwrap(), lab.namespace("in").unwrap());
-        let (a, b) = (lab.interface("ea"), lab.interface("eb"));
-        lab.veth((&outside, &a), (&inside, &b), 1).unwrap();
-        let sender = outside.run(|| pcap::Capture::from_device(&a[..]).unwrap().open().unwrap()).unwrap();
+    fn build() -> Option<Self> {
+        let (bed, [outside, inside]) = testbed::Bed::pair("equiv")?;
+        let open = || pcap::Capture::from_device(outside.interface()).unwrap().open().unwrap();
+        let sender = outside.run(open);
         let receivers = [0x0800, 0x86dd, LAST].map(|protocol| {
-            inside
-                .run(|| {
-                    let socket = PacketSocket::open_for(protocol).unwrap();
-                    socket.set_receive_buffer(16 << 20).unwrap();
-                    socket
-                })
-                .unwrap()
+            inside.run(|| {
+                let socket = PacketSocket::open_for(protocol).unwrap();
+                socket.set_receive_buffer(16 << 20).unwrap();
+                socket
+            })
         });
-        Self { _lab: lab, _outside: outside, inside, interface: b, sender, receivers, batch: Batch::new(64, 64) }
+        Some(Self { _bed: bed, inside, sender, receivers, batch: Batch::new(64, 64) })
     }
 
     /// Replaces the rules of nftables.
     fn load(&self, rules: &Rules, now: Now) {
-        let script = nft::script(rules, &self.interface, now).unwrap();
-        let output = self.inside.run(|| nft(&["-f", "-"], &script)).unwrap();
+        let script = nft::script(rules, self.inside.interface(), now).unwrap();
+        let output = self.inside.run(|| nft(&["-f", "-"], &script));
         assert!(output.1.is_empty(), "{}\n{script}", output.1);
     }
 
@@ -81,11 +72,7 @@ impl Bed {
             for frame in burst.iter().chain([&last]) {
                 self.sender.sendpacket(&frame[..]).unwrap();
             }
-            let start = Instant::now();
-            while !self.receive(&mut arrived) {
-                assert!(start.elapsed() < PATIENCE, "the last frame does not arrive");
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            wait("the last frame", || self.receive(&mut arrived));
             self.receive(&mut arrived);
         }
         arrived
@@ -114,7 +101,7 @@ impl Bed {
 
     /// Packets that each rule has counted, and the default.
     fn counted(&self, rules: &Rules) -> Vec<u64> {
-        let (out, error) = self.inside.run(|| nft(&["-j", "list", "counters"], "")).unwrap();
+        let (out, error) = self.inside.run(|| nft(&["-j", "list", "counters"], ""));
         assert!(error.is_empty(), "{error}");
         let listed: serde_json::Value = serde_json::from_str(&out).unwrap();
         let of = |name: &str| {
@@ -156,10 +143,7 @@ fn numbered(random: &mut Random, rules: &Rules, number: usize) -> Vec<u8> {
 
 #[test]
 fn nftables_the_kernel_program_and_the_interpreter_decide_alike() {
-    if !privileged() {
-        return;
-    }
-    let mut bed = Bed::build();
+    let Some(mut bed) = Bed::build() else { return };
     let mut random = Random(5);
     let now = Now::read();
     let shape = Shape { challenges: false, ..Shape::default() };

@@ -23,7 +23,7 @@ fn must(seed: u64, result: Result<(), String>) {
 
 #[test]
 fn the_kernel_decides_as_the_rules_say() {
-    if !random::privileged() {
+    if !testbed::privileged() {
         return;
     }
     let (mut frames, mut decided) = (0, 0);
@@ -44,7 +44,7 @@ fn the_kernel_decides_as_the_rules_say() {
 
 #[test]
 fn frames_cut_at_every_length() {
-    if !random::privileged() {
+    if !testbed::privileged() {
         return;
     }
     for seed in 100..105 {
@@ -63,7 +63,7 @@ fn frames_cut_at_every_length() {
 
 #[test]
 fn frames_with_changed_bytes() {
-    if !random::privileged() {
+    if !testbed::privileged() {
         return;
     }
     for seed in 200..210 {
@@ -79,7 +79,7 @@ fn frames_with_changed_bytes() {
 
 #[test]
 fn frames_of_several_buffers() {
-    if !random::privileged() || !random::splits() {
+    if !testbed::privileged() || !random::splits() {
         return;
     }
     for seed in 300..306 {
@@ -105,7 +105,7 @@ fn frames_of_several_buffers() {
 
 #[test]
 fn no_rules_and_rules_without_conditions() {
-    if !random::privileged() {
+    if !testbed::privileged() {
         return;
     }
     let watch = |n| Rule { name: format!("r{n}"), shadow: true, ..Rule::default() };
@@ -122,7 +122,7 @@ fn no_rules_and_rules_without_conditions() {
 
 #[test]
 fn addresses_among_hundreds_of_thousands_of_prefixes() {
-    if !random::privileged() {
+    if !testbed::privileged() {
         return;
     }
     // One prefix of 24 to 32 bits in each of so many /20, so that neither those nor the /22 say the class of all addresses.

@@ -12,7 +12,7 @@ use std::{
     path::Path,
     process::{Command, Stdio},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use mixes::{Stream, World, syn_flood, web};
@@ -25,9 +25,7 @@ use shield::{
     detect::Detector,
     events::metrics::{self, Metrics, MetricsFile, MetricsServer, Notation},
 };
-
-/// What is not there after so long will not come.
-const PATIENCE: Duration = Duration::from_secs(20);
+use testbed::wait;
 
 const CALM: Stream = Stream { pps: 20_000, make: web };
 
@@ -122,14 +120,6 @@ fn an_attack_changes_values_and_no_labels() {
     assert!(matches!(attacks[..], [one] if one.contains("class=\"syn-flood\"")), "{attacks:?}");
 }
 
-fn wait(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "{what}: not yet");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn the_file_is_replaced_whole_and_removed_at_the_end() {
     let folder = tempfile::tempdir().unwrap();
@@ -154,11 +144,7 @@ fn in_the_way(path: &Path) {
         file.set(of(&world().detector));
         file.failures().count()
     };
-    let begun = Instant::now();
-    while told() == 0 {
-        assert!(begun.elapsed() < PATIENCE, "it is told");
-        thread::sleep(Duration::from_millis(10));
-    }
+    wait("it is told", || told() > 0);
     assert_eq!((0..5).map(|_| (told(), thread::sleep(Duration::from_millis(20))).0).sum::<usize>(), 0, "once");
     file.remove();
 }

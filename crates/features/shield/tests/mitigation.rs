@@ -10,39 +10,28 @@ use std::{
 };
 
 use bpf::{LivePace, LivePacket, LiveSender, XdpMode, filter::ShieldShared};
-use lab::{Lab, Namespace, VethEnd};
 use model::{
     shield::{Fail, Totals},
-    shield_event::{Happened, ShieldEvent},
+    shield_event::Happened,
 };
 use shield::run::{Asked, Control, Places, Settings, Source, Xdp, xdp};
+use testbed::{End, wait, wait_for};
 
 const TARGET: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
-/// How long anything may take before the test has failed.
+/// How long packets are sent at most.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A flooder and a target; the shield of the target is made in its namespace.
 struct Bed {
-    flooder: Namespace,
-    target: Namespace,
-    near: VethEnd,
-    far: VethEnd,
-    folder: tempfile::TempDir,
-    _lab: Lab,
+    near: End,
+    far: End,
+    bed: testbed::Bed,
 }
 
 impl Bed {
     fn new(tag: &str) -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            assert!(std::env::var_os("CI").is_none(), "floods in a lab need root, and CI must have it");
-            eprintln!("skipped: a lab needs root");
-            return None;
-        }
-        let lab = Lab::new(tag).unwrap();
-        let (flooder, target) = (lab.namespace("flooder").unwrap(), lab.namespace("target").unwrap());
-        let names = (lab.interface("f"), lab.interface("t"));
-        let (near, far) = lab.veth((&flooder, &names.0), (&target, &names.1), 1).unwrap();
-        Some(Self { flooder, target, near, far, folder: tempfile::tempdir().unwrap(), _lab: lab })
+        let (bed, [near, far]) = testbed::Bed::pair(tag)?;
+        Some(Self { near, far, bed })
     }
 
     /// Rules with a set of so many prefixes of 10.0.0.0/8 and behind it, which are dropped.
@@ -52,13 +41,13 @@ impl Bed {
             // Every second /29: they do not merge.
             let _ = writeln!(set, "{}/29", Ipv4Addr::from(0x0a00_0000 + n * 16));
         }
-        fs::write(self.folder.path().join("bad.txt"), set).unwrap();
+        self.bed.file("bad.txt", set);
         let text = format!(
             "protect = [\"{TARGET}/32\"]\n{more}\n[sets.bad]\nfile = \"bad.txt\"\nprefixes = [\"192.0.2.0/24\"]\n\n\
              [[rule]]\nname = \"bad\"\naction = \"drop\"\nsource = [\"@bad\"]\n\n\
              [[rule]]\nname = \"good\"\naction = \"pass\"\nsource = \"201.0.0.1\"\n"
         );
-        fs::write(self.folder.path().join("rules.toml"), text).unwrap();
+        self.bed.file("rules.toml", text);
     }
 
     /// Starts the shield; to be called in the target's namespace.
@@ -72,13 +61,13 @@ impl Bed {
         let none = None::<&str>;
         nix::mount::mount(none, "/sys/fs/bpf", Some("bpf"), nix::mount::MsFlags::empty(), none).unwrap();
         let settings = Settings {
-            interface: self.far.name.clone(),
+            interface: self.far.interface().to_owned(),
             between: None,
             mode: XdpMode::Native,
-            source: Source { file: Some(self.folder.path().join("rules.toml")), ..Source::default() },
+            source: Source { file: Some(self.bed.path("rules.toml")), ..Source::default() },
             fail: Fail::Open,
             patience: Duration::from_secs(5),
-            places: Places::of(&self.far.name),
+            places: Places::of(self.far.interface()),
             sessions: Vec::new(),
         };
         let (places, file) = (settings.places.clone(), settings.source.read().unwrap());
@@ -89,12 +78,10 @@ impl Bed {
     /// And waits until a program waits.
     fn start_prepared(&self) -> Tended {
         let mut tended = self.start();
-        let start = Instant::now();
-        while !tended.guard().is_prepared() {
-            assert!(start.elapsed() < PATIENCE, "no program waits");
-            thread::sleep(Duration::from_millis(20));
+        wait("a program waits", || {
             tended.guard().look().unwrap();
-        }
+            tended.guard().is_prepared()
+        });
         tended
     }
 
@@ -103,13 +90,13 @@ impl Bed {
         let cycle: Vec<LivePacket<'_>> =
             frames.iter().map(|frame| LivePacket { headers: frame, frame_len: frame.len() }).collect();
         let pace = LivePace { pps: Some(pps), count, duration: PATIENCE, nap: Some(Duration::from_millis(2)) };
-        let near = self.near.name.clone();
-        self.flooder.run(|| LiveSender::load(&near, frames[0].clone(), &cycle, None, pace)).unwrap().unwrap()
+        let load = || LiveSender::load(self.near.interface(), frames[0].clone(), &cycle, None, pace);
+        self.near.run(load).unwrap()
     }
 
     /// UDP to the target.
     fn frame(&self, source: u32, from_port: u16) -> Vec<u8> {
-        let mut frame = [self.far.mac.0, self.near.mac.0].concat();
+        let mut frame = [self.far.link.mac.0, self.near.link.mac.0].concat();
         frame.extend([8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 17, 0, 0]);
         frame.extend(source.to_be_bytes());
         frame.extend(TARGET.octets());
@@ -143,11 +130,10 @@ fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port:
     let Some(bed) = Bed::new(tag) else { return };
     bed.rules(prefixes, &format!("[detection]\nquiet-s = 0.5\nthreshold = {{ packets = 20000 }}\n{ladder}"));
     let sender = bed.sender(sources, from_port, 100_000.0, None);
-    let far = bed.far.name.clone();
     let work = || {
         let mut tended = bed.start_prepared();
         let over = AtomicBool::new(false);
-        let (shared, guard) = (ShieldShared::open(&Places::of(&far).pins).unwrap(), tended.guard());
+        let (shared, guard) = (ShieldShared::open(&Places::of(bed.far.interface()).pins).unwrap(), tended.guard());
         let first = guard.status().program_id;
         let passed = || {
             let totals = shared.counts().totals;
@@ -166,35 +152,29 @@ fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port:
                 let began = until(&|| passed().0 > before + 50);
                 (began, until(&|| passed().1 > 0))
             });
-            let start = Instant::now();
-            let mut events: Vec<ShieldEvent> = Vec::new();
             let every = guard.look_every().unwrap();
-            let mut told = start;
-            while events.is_empty() {
-                assert!(start.elapsed() < PATIENCE);
+            let mut told = Instant::now();
+            let events = wait_for("an attack", || {
                 thread::sleep(every);
                 told = Instant::now();
                 let seen = guard.look().unwrap();
                 assert!(seen.troubles.is_empty(), "{:?}", seen.troubles);
-                events.extend(seen.events);
-            }
+                (!seen.events.is_empty()).then_some(seen.events)
+            });
             let held = Instant::now();
             assert!(events.iter().any(|e| matches!(e.what, Happened::Mitigating { shadow: false, .. })), "{events:#?}");
             let filled = guard.status().program_id;
             assert_ne!(filled, first);
             assert!(!guard.is_prepared(), "the program that waited has the rules");
             // The one that was made for these rules follows, and the next one waits.
-            while !guard.is_prepared() {
-                assert!(start.elapsed() < PATIENCE);
+            wait("the next program waits", || {
                 thread::sleep(every);
                 guard.look().unwrap();
-            }
+                guard.is_prepared()
+            });
             assert_ne!(guard.status().program_id, filled);
             let before = passed();
-            while passed().1 < before.1 + 1000 {
-                assert!(start.elapsed() < PATIENCE, "nothing is dropped any more");
-                thread::sleep(every);
-            }
+            wait("the flood is dropped still", || passed().1 >= before.1 + 1000);
             assert!(passed().0 <= before.0 + 100, "{before:?}, then {:?}", passed());
             over.store(true, Ordering::Relaxed);
             sender.stop();
@@ -209,7 +189,7 @@ fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port:
         });
         drop(tended);
     };
-    bed.target.run(work).unwrap();
+    bed.far.run(work);
 }
 
 /// Prefixes beside which mitigations are made; an unoptimised build is slow with a million.
@@ -247,10 +227,9 @@ fn a_million_prefixes_are_reloaded_under_a_flood() {
     // Of the last prefix of the set, and of none.
     let (bad, good) = (0x0a00_0000 + 999_999 * 16 + 3, 0xc900_0001);
     let sender = bed.sender(&[bad, good], 5000, 40_000.0, Some(2 * EACH));
-    let far = bed.far.name.clone();
     let work = || {
         let mut tended = bed.start();
-        let shared = ShieldShared::open(&Places::of(&far).pins).unwrap();
+        let shared = ShieldShared::open(&Places::of(bed.far.interface()).pins).unwrap();
         let guard = tended.guard();
         let count = |guard: &Control<Xdp>| -> ([u64; 2], Totals, u64) {
             let counts = shared.counts();
@@ -289,14 +268,14 @@ fn a_million_prefixes_are_reloaded_under_a_flood() {
         assert_eq!(after.2 - before.2, good, "IPv4 packets that the stack has received");
         drop(tended);
     };
-    bed.target.run(work).unwrap();
+    bed.far.run(work);
 }
 
 #[test]
 fn rules_that_change_while_the_shield_starts_hold_as_they_were_read() {
     let Some(bed) = Bed::new("mitc") else { return };
     bed.rules(1, "");
-    let path = bed.folder.path().join("rules.toml");
+    let path = bed.bed.path("rules.toml");
     let work = || {
         let mut tended = bed.start_after(|| fs::write(&path, "default = \"drop\"\n").unwrap());
         let names =
@@ -309,7 +288,7 @@ fn rules_that_change_while_the_shield_starts_hold_as_they_were_read() {
         assert!(!names(tended.guard()).iter().any(|name| name == "bad"));
         drop(tended);
     };
-    bed.target.run(work).unwrap();
+    bed.far.run(work);
 }
 
 /// IPv4 packets that came to this namespace's stack (RFC 4293, ipSystemStatsInReceives).
@@ -324,7 +303,7 @@ fn received() -> u64 {
 impl Bed {
     /// The same set without its n-th line.
     fn rules_without(&self, n: usize) {
-        let path = self.folder.path().join("bad.txt");
+        let path = self.bed.path("bad.txt");
         let text = fs::read_to_string(&path).unwrap();
         let at = text.match_indices('\n').nth(n).map_or(0, |(at, _)| at + 1);
         let end = at + text[at..].find('\n').map_or(0, |end| end + 1);

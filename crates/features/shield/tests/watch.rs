@@ -56,7 +56,7 @@ fn udp(source: u32, ports: (u16, u16)) -> Vec<u8> {
 
 #[test]
 fn counters_and_samples_are_what_came() {
-    if !random::privileged() {
+    if !testbed::privileged() {
         return;
     }
     let mut random = Random(5);
@@ -118,7 +118,7 @@ fn count(counts: &mut WatchCounts, packet: &Packet, frame_len: usize) {
 
 #[test]
 fn threads_count_as_the_kernel_program_does() {
-    if !random::privileged() {
+    if !testbed::privileged() {
         return;
     }
     let mut random = Random(6);
@@ -168,7 +168,7 @@ fn threads_count_as_the_kernel_program_does() {
 
 #[test]
 fn sources_are_estimated_for_each_reading_by_itself() {
-    if !random::privileged() {
+    if !testbed::privileged() {
         return;
     }
     let rules = Rules { protected: vec![net([198, 18, 0, 0], 24), net([198, 19, 0, 0], 24)], ..Rules::default() };
@@ -191,7 +191,7 @@ fn sources_are_estimated_for_each_reading_by_itself() {
 
 #[test]
 fn a_flow_is_new_once_on_each_cpu() {
-    if !random::privileged() {
+    if !testbed::privileged() {
         return;
     }
     let rules = Rules { protected: vec![net([198, 18, 0, 0], 24)], ..Rules::default() };
@@ -207,7 +207,7 @@ fn a_flow_is_new_once_on_each_cpu() {
 
 #[test]
 fn a_sample_is_one_in_so_many_when_much_comes() {
-    if !random::privileged() {
+    if !testbed::privileged() {
         return;
     }
     let rules = Rules { protected: vec![net([198, 18, 0, 0], 24)], ..Rules::default() };

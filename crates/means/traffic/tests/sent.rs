@@ -1,8 +1,5 @@
 //! What tcpdump and tshark see of the frames that each backend sends, in a lab.
 
-#[path = "../../../means/lab/tests/tcpdump/mod.rs"]
-mod tcpdump;
-
 use std::{
     collections::HashMap,
     fs,
@@ -12,68 +9,47 @@ use std::{
     time::Duration,
 };
 
-use lab::{Lab, Namespace, VethEnd};
-use tcpdump::{Tcpdump, tshark};
+use testbed::{End, Tcpdump, tshark};
 use traffic::{
     Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Pacing, Plan, Rate, Recording,
     ReplayConfig, StreamConfig, Timing, TrafficError,
 };
 use wire::{FrameSize, IMIX, Kind, Mac, Tag};
 
-/// Whether this may run; says why not, and fails in CI.
-fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: network namespaces take root");
-    }
-    root
-}
-
 /// Two namespaces with a veth pair between them.
 struct Bed {
-    sender: Namespace,
-    receiver: Namespace,
-    from: VethEnd,
-    to: VethEnd,
-    folder: tempfile::TempDir,
-    _lab: Lab,
+    bed: testbed::Bed,
+    from: End,
+    to: End,
 }
 
 impl Bed {
-    fn new(tag: &str, napi: bool) -> Self {
-        let lab = Lab::new(tag).unwrap();
-        let (sender, receiver) = (lab.namespace("tx").unwrap(), lab.namespace("rx").unwrap());
-        let (a, b) = (lab.interface("a"), lab.interface("b"));
-        let (from, to) = lab.veth((&sender, &a), (&receiver, &b), 1).unwrap();
+    fn new(tag: &str, napi: bool) -> Option<Self> {
+        let (bed, [from, to]) = testbed::Bed::pair(tag)?;
         if napi {
-            receiver.set_feature(&b, "rx-gro", true).unwrap();
+            to.feature("rx-gro", true);
         }
-        Self { sender, receiver, from, to, folder: tempfile::tempdir().unwrap(), _lab: lab }
+        Some(Self { bed, from, to })
     }
 
     fn send(&self, config: GenConfig) -> Result<GenReport, TrafficError> {
-        self.sender
-            .run(|| {
-                let interface = Interface::look(&self.from.name)?;
-                assert!(interface.in_lab && !interface.default_route);
-                traffic::run(&Plan::new(config, interface)?, &AtomicBool::new(false), |_| ())
-            })
-            .unwrap()
+        self.from.run(|| {
+            let interface = Interface::look(self.from.interface())?;
+            assert!(interface.in_lab && !interface.default_route);
+            traffic::run(&Plan::new(config, interface)?, &AtomicBool::new(false), |_| ())
+        })
     }
 
     /// Sends with tcpdump on the other side, which writes the first `count` frames.
     fn send_and_capture(&self, config: GenConfig, count: u64) -> (GenReport, PathBuf) {
-        let file = self.folder.path().join("seen.pcap");
-        let mut tcpdump = Tcpdump::start(&self.receiver, &self.to.name, &file, count, &["--time-stamp-precision=nano"]);
-        let report = self.send(config).unwrap();
-        tcpdump.finish();
-        (report, file)
+        let more = ["-c", &count.to_string(), "--time-stamp-precision=nano"];
+        let tcpdump = Tcpdump::start(&self.to, self.to.interface(), &self.bed.path("seen.pcap"), &more);
+        (self.send(config).unwrap(), tcpdump.finish())
     }
 
     fn config(&self, origin: Origin, backend: Backend, count: u64) -> GenConfig {
         GenConfig {
-            interface: self.from.name.clone(),
+            interface: self.from.interface().to_owned(),
             origin,
             rate: Rate::Packets(5_000.0),
             duration: Duration::from_secs(60),
@@ -111,10 +87,7 @@ const BACKENDS: [Backend; 3] = [Backend::XdpLive, Backend::TxRing, Backend::Xdp]
 
 #[test]
 fn a_syn_flood_is_what_was_asked_for() {
-    if !privileged() {
-        return;
-    }
-    let bed = Bed::new("gensyn", true);
+    let Some(bed) = Bed::new("gensyn", true) else { return };
     for backend in BACKENDS {
         let (report, file) = bed.send_and_capture(
             bed.config(stream(Kind::TcpSyn, false, 100, &[FrameSize::MIN], [None; 2]), backend, 300),
@@ -139,7 +112,7 @@ fn a_syn_flood_is_what_was_asked_for() {
         let mut flows: HashMap<Vec<String>, u32> = HashMap::new();
         for row in &rows {
             assert_eq!(row[..4], ["60", "1", "1", "0x0002"], "{backend:?} {row:?}");
-            assert_eq!(row[8..], [bed.from.mac.to_string().as_str(), "02:00:00:00:00:02", "0"]);
+            assert_eq!(row[8..], [bed.from.link.mac.to_string().as_str(), "02:00:00:00:00:02", "0"]);
             *flows.entry(row[4..8].to_vec()).or_default() += 1;
             let source: std::net::Ipv4Addr = row[4].parse().unwrap();
             assert_eq!(u32::from(source) >> 10, 0xc612_0400 >> 10);
@@ -158,10 +131,7 @@ fn a_syn_flood_is_what_was_asked_for() {
 
 #[test]
 fn sizes_tags_and_ipv6_are_what_was_asked_for() {
-    if !privileged() {
-        return;
-    }
-    let bed = Bed::new("genudp", true);
+    let Some(bed) = Bed::new("genudp", true) else { return };
     let qinq = [Some(Tag { protocol: 0x88a8, control: 30 }), Some(Tag { protocol: 0x8100, control: 40 })];
     for backend in BACKENDS {
         let sizes = [FrameSize::with_fcs(128), FrameSize::with_fcs(1518)];
@@ -194,11 +164,8 @@ fn sizes_tags_and_ipv6_are_what_was_asked_for() {
 
 #[test]
 fn a_file_is_replayed_byte_for_byte_over_and_over() {
-    if !privileged() {
-        return;
-    }
-    let bed = Bed::new("genpcap", true);
-    let source = bed.folder.path().join("source.pcap");
+    let Some(bed) = Bed::new("genpcap", true) else { return };
+    let source = bed.bed.path("source.pcap");
     // Frames of every kind of content, lengths from the least on, gaps of 0.1 ms.
     let frames: Vec<Vec<u8>> = (0..50usize)
         .map(|i| {
@@ -348,10 +315,7 @@ fn damaged_and_forbidden_files_are_refused_by_packet_number() {
 
 #[test]
 fn a_peer_without_napi_is_named_and_auto_takes_the_ring() {
-    if !privileged() {
-        return;
-    }
-    let bed = Bed::new("gennapi", false);
+    let Some(bed) = Bed::new("gennapi", false) else { return };
     let config = |backend| {
         let mut c = bed.config(stream(Kind::TcpSyn, false, 5, &[FrameSize::MIN], [None; 2]), Backend::TxRing, 10);
         c.backend = backend;
@@ -365,10 +329,7 @@ fn a_peer_without_napi_is_named_and_auto_takes_the_ring() {
 
 #[test]
 fn several_senders_share_the_count_and_the_flows() {
-    if !privileged() {
-        return;
-    }
-    let bed = Bed::new("gencpus", true);
+    let Some(bed) = Bed::new("gencpus", true) else { return };
     let online = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
     let cpus: model::CpuSet = (0..1024u32).filter(|&c| online.is_set(c as usize).unwrap_or(false)).take(2).collect();
     for backend in [Backend::XdpLive, Backend::TxRing] {
@@ -387,10 +348,7 @@ fn several_senders_share_the_count_and_the_flows() {
 
 #[test]
 fn senders_that_sleep_send_all_and_say_what_it_cost() {
-    if !privileged() {
-        return;
-    }
-    let bed = Bed::new("genpace", true);
+    let Some(bed) = Bed::new("genpace", true) else { return };
     for backend in BACKENDS {
         for pacing in [Pacing::Even, Pacing::Sleep] {
             let mut config = bed.config(stream(Kind::Udp, false, 20, &[FrameSize::MIN], [None; 2]), backend, 300);
@@ -411,10 +369,7 @@ fn senders_that_sleep_send_all_and_say_what_it_cost() {
 /// Far more than any machine sends: what went and what was given up are together the whole schedule.
 #[test]
 fn what_a_sender_cannot_send_in_its_time_is_given_up() {
-    if !privileged() {
-        return;
-    }
-    let bed = Bed::new("genlate", true);
+    let Some(bed) = Bed::new("genlate", true) else { return };
     for backend in BACKENDS {
         let (pps, seconds) = (4e7, 0.3);
         let mut config = bed.config(stream(Kind::Udp, false, 20, &IMIX, [None; 2]), backend, 1);
@@ -431,47 +386,37 @@ fn what_a_sender_cannot_send_in_its_time_is_given_up() {
 
 #[test]
 fn an_interface_that_goes_in_mid_run_is_named_and_nothing_stays() {
-    if !privileged() {
-        return;
-    }
     for backend in BACKENDS {
-        let bed = Bed::new("genvan", true);
+        let Some(bed) = Bed::new("genvan", true) else { return };
         let mut config = bed.config(stream(Kind::TcpSyn, false, 5, &[FrameSize::MIN], [None; 2]), backend, 1);
         (config.count, config.duration) = (None, Duration::from_secs(3600));
         let error = std::thread::scope(|scope| {
             scope.spawn(|| {
                 std::thread::sleep(Duration::from_millis(300));
-                let args = ["link", "del", bed.from.name.as_str()];
-                assert!(bed.sender.run(|| Command::new("ip").args(args).status()).unwrap().unwrap().success());
+                bed.from.output(&format!("ip link del {}", bed.from.interface()));
             });
             bed.send(config).unwrap_err()
         });
         assert!(matches!(error, TrafficError::Vanished { .. }), "{backend:?}: {error}");
         assert_eq!(model::Classified::class(&error).exit_code(), 3);
-        let left = bed.sender.run(|| fs::read_dir("/sys/class/net").unwrap().flatten().count()).unwrap();
+        let left = bed.from.run(|| fs::read_dir("/sys/class/net").unwrap().flatten().count());
         assert_eq!(left, 1, "only lo is left");
     }
 }
 
 #[test]
 fn a_stop_ends_an_endless_run() {
-    if !privileged() {
-        return;
-    }
-    let bed = Bed::new("genstop", true);
+    let Some(bed) = Bed::new("genstop", true) else { return };
     for backend in BACKENDS {
         let mut config = bed.config(stream(Kind::TcpSyn, false, 5, &[FrameSize::MIN], [None; 2]), backend, 1);
         config.count = None;
         config.duration = Duration::from_secs(3600);
         let stop = AtomicBool::new(true);
-        let report = bed
-            .sender
-            .run(|| {
-                let plan = Plan::new(config, Interface::look(&bed.from.name)?)?;
-                traffic::run(&plan, &stop, |_| ())
-            })
-            .unwrap()
-            .unwrap();
+        let run = || {
+            let plan = Plan::new(config, Interface::look(bed.from.interface())?)?;
+            traffic::run(&plan, &stop, |_| ())
+        };
+        let report = bed.from.run(run).unwrap();
         assert!(report.stopped && report.elapsed_s < 3600.0);
     }
 }

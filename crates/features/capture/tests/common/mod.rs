@@ -4,9 +4,9 @@
 
 use std::{
     fs::File,
-    io::{BufWriter, Read},
-    path::{Path, PathBuf},
-    process::{Child, Command, Stdio},
+    io::BufWriter,
+    path::Path,
+    process::Command,
     sync::atomic::{AtomicBool, Ordering},
     time::Duration,
 };
@@ -20,39 +20,25 @@ use capture::{
     run::{Limits, Report, Sink},
 };
 use etherparse::PacketBuilder;
-use lab::{Lab, Namespace};
 use pcap_file::pcap::{PcapPacket, PcapReader, PcapWriter};
 use port::{PacketOptions, WHOLE_FRAME};
 use sys::packet::Instruction;
+use testbed::{Bed, End, Tcpdump, wait};
 
 /// A packet as it is compared: length on the wire, bytes.
 pub(crate) type Packet = (u32, Vec<u8>);
 
 /// Sender and receiver, joined.
 pub(crate) struct Wire {
-    pub(crate) sender: Namespace,
-    pub(crate) receiver: Namespace,
-    pub(crate) out: String,
-    pub(crate) into: String,
+    pub(crate) sender: End,
+    pub(crate) receiver: End,
+    _bed: Bed,
 }
 
 /// A wire of its own; none, with the reason on stderr, where the machine does not allow it (in CI that is a failure).
 pub(crate) fn wire(tag: &str) -> Option<Wire> {
-    let made = (|| {
-        let lab = Lab::new(tag)?;
-        let (sender, receiver) = (lab.namespace("a")?, lab.namespace("b")?);
-        let (out, into) = (lab.interface(&format!("{}a", &tag[..2])), lab.interface(&format!("{}b", &tag[..2])));
-        lab.veth((&sender, &out), (&receiver, &into), 1)?;
-        Ok::<_, lab::LabError>(Wire { sender, receiver, out, into })
-    })();
-    match made {
-        Ok(wire) => Some(wire),
-        Err(e) if std::env::var_os("CI").is_none() => {
-            eprintln!("skipped: {e}");
-            None
-        }
-        Err(e) => panic!("a lab is needed: {e}"),
-    }
+    let (bed, [sender, receiver]) = Bed::pair(tag)?;
+    Some(Wire { sender, receiver, _bed: bed })
 }
 
 /// Packets of mixed sizes, IPv4 and IPv6, TCP and UDP, some with VLAN tags.
@@ -97,17 +83,8 @@ pub(crate) fn write_pcap(path: &Path, packets: &[Vec<u8>]) {
 
 /// Replays a file from the sender.
 pub(crate) fn replay(wire: &Wire, file: &Path, pps: u32) {
-    let output = wire
-        .sender
-        .run(|| {
-            Command::new("tcpreplay")
-                .args(["-q", "-i", &wire.out, "--pps", &pps.to_string()])
-                .arg(file)
-                .output()
-                .expect("tcpreplay is installed")
-        })
-        .unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let (interface, file) = (wire.sender.interface(), file.display());
+    wire.sender.output(&format!("tcpreplay -q -i {interface} --pps {pps} {file}"));
 }
 
 /// The packets of a pcap file.
@@ -130,58 +107,21 @@ pub(crate) fn read_pcapng(path: &Path) -> Vec<Packet> {
 }
 
 /// A tcpdump that writes everything it sees.
-pub(crate) struct Tcpdump(Child, PathBuf);
-
-impl Tcpdump {
-    pub(crate) fn start(wire: &Wire, file: PathBuf) -> Self {
-        let mut child = wire
-            .receiver
-            .run(|| {
-                Command::new("tcpdump")
-                    .args(["-i", &wire.into, "-B", "65536", "-U", "-w"])
-                    .arg(&file)
-                    .stderr(Stdio::piped())
-                    .spawn()
-                    .expect("tcpdump is installed")
-            })
-            .unwrap();
-        // It says "listening on" once its socket is open.
-        let mut text = Vec::new();
-        let stderr = child.stderr.as_mut().unwrap();
-        let mut byte = [0];
-        while !String::from_utf8_lossy(&text).contains("listening") && stderr.read(&mut byte).unwrap() == 1 {
-            text.push(byte[0]);
-        }
-        Self(child, file)
-    }
-
-    /// Stops it, once its file holds as much as `sent`, or after 30 s: what it has not written when the signal comes, it throws
-    /// away.
-    pub(crate) fn packets(mut self, sent: &[Packet]) -> Vec<Packet> {
-        // The sizes of the headers of file and packet, pcap-savefile(5).
-        let expected = 24 + sent.iter().map(|(_, bytes)| 16 + bytes.len() as u64).sum::<u64>();
-        let begun = std::time::Instant::now();
-        while self.1.metadata().map_or(0, |m| m.len()) < expected && begun.elapsed() < Duration::from_secs(30) {
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        std::thread::sleep(Duration::from_millis(100)); // so that a packet too many would be seen
-        nix::sys::signal::kill(nix::unistd::Pid::from_raw(self.0.id() as i32), nix::sys::signal::Signal::SIGINT)
-            .unwrap();
-        self.0.wait().unwrap();
-        read_pcap(&self.1)
-    }
+pub(crate) fn tcpdump(wire: &Wire, file: &Path) -> Tcpdump {
+    Tcpdump::start_with(&wire.receiver, file, &["-i", wire.receiver.interface(), "-B", "65536", "-U"])
 }
 
-impl Drop for Tcpdump {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+/// Its packets, once its file holds as much as `sent`: what it has not written when it is stopped, it throws away.
+pub(crate) fn packets(tcpdump: Tcpdump, file: &Path, sent: &[Packet]) -> Vec<Packet> {
+    // The sizes of the headers of file and packet, pcap-savefile(5).
+    let expected = 24 + sent.iter().map(|(_, bytes)| 16 + bytes.len() as u64).sum::<u64>();
+    wait("all packets in tcpdump's file", || file.metadata().is_ok_and(|file| file.len() >= expected));
+    read_pcap(&tcpdump.stop())
 }
 
 pub(crate) fn options(wire: &Wire, filter: Vec<Instruction>) -> PacketOptions {
     PacketOptions {
-        interface: wire.into.clone(),
+        interface: wire.receiver.interface().to_owned(),
         filter,
         snaplen: WHOLE_FRAME,
         promiscuous: true,
@@ -199,7 +139,7 @@ pub(crate) fn sources(
 ) -> Vec<(AnySource, Option<u32>)> {
     let plan = Plan { backend, readers: vec![None; members], node: None };
     let place = if backend.is_xdp() { Place::Xdp } else { Place::Socket };
-    let filter = filter::compile(&wire.into, filter, WHOLE_FRAME, place).unwrap();
+    let filter = filter::compile(wire.receiver.interface(), filter, WHOLE_FRAME, place).unwrap();
     let opened = open::open(&plan, &options(wire, filter.program), tuning).unwrap();
     opened.into_iter().map(|s| (s, None)).collect()
 }
@@ -209,7 +149,7 @@ pub(crate) fn section(wire: &Wire) -> Section {
         hardware: "test".into(),
         os: "Linux".into(),
         application: "evenkeel".into(),
-        interfaces: vec![capture::pcapng::Captured { name: wire.into.clone(), link_type: 1 }],
+        interfaces: vec![capture::pcapng::Captured { name: wire.receiver.interface().to_owned(), link_type: 1 }],
         filter: String::new(),
         snaplen: WHOLE_FRAME,
     }
@@ -231,25 +171,16 @@ pub(crate) fn capture(
     let opened = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let run = scope.spawn(|| {
-            wire.receiver
-                .run(|| {
-                    let sources = make();
-                    let target = Target::File(file.to_owned(), Rotation::default());
-                    let output = Output::open(target, section(wire)).unwrap();
-                    opened.store(true, Ordering::SeqCst);
-                    capture::run::run(
-                        sources,
-                        Sink::Pcapng { output: Box::new(output), interfaces: Vec::new() },
-                        limits,
-                        &stop,
-                        |_, _| {},
-                    )
-                })
-                .unwrap()
+            wire.receiver.run(|| {
+                let sources = make();
+                let target = Target::File(file.to_owned(), Rotation::default());
+                let output = Output::open(target, section(wire)).unwrap();
+                opened.store(true, Ordering::SeqCst);
+                let sink = Sink::Pcapng { output: Box::new(output), interfaces: Vec::new() };
+                capture::run::run(sources, sink, limits, &stop, |_, _| {})
+            })
         });
-        while !opened.load(Ordering::SeqCst) && !run.is_finished() {
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait("the capture has begun", || opened.load(Ordering::SeqCst) || run.is_finished());
         meanwhile();
         stop.store(true, Ordering::SeqCst);
         run.join().unwrap()

@@ -8,9 +8,8 @@ pub mod frames;
 use std::{
     io::{Read, Write},
     net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream},
-    process::Command,
     thread::{self, JoinHandle},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bpf::{
@@ -20,14 +19,14 @@ use bpf::{
         ShieldLink, ShieldShared,
     },
 };
-use lab::{Lab, Namespace, VethEnd};
 use rules::tables::{RuleAction, RuleEntry, RuleTables};
+use testbed::End;
 
 pub const CLIENT: [&str; 2] = ["198.18.0.1", "2001:2::1"];
 pub const SERVER: [&str; 2] = ["198.18.0.2", "2001:2::2"];
 pub const PORT: u16 = 80;
 
-/// How long anything may take before the test has failed.
+/// How long packets are sent, and answers waited for.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 pub struct Bed {
@@ -37,21 +36,9 @@ pub struct Bed {
     pub shield: Shield,
     pub cookies: Cookies,
     _shared: ShieldShared,
-    pub client: Namespace,
-    pub server: Namespace,
-    pub near: VethEnd,
-    pub far: VethEnd,
-    _lab: Lab,
-}
-
-/// A lab, or none without privilege; in CI that is a failure.
-pub fn lab(tag: &str) -> Option<Lab> {
-    if nix::unistd::geteuid().is_root() {
-        return Some(Lab::new(tag).unwrap());
-    }
-    assert!(std::env::var_os("CI").is_none(), "the tests of SYN cookies need root, and CI must have it");
-    eprintln!("skipped: a lab needs root");
-    None
+    pub client: End,
+    pub server: End,
+    _bed: testbed::Bed,
 }
 
 /// Which way, changed by a test from what fits the interface.
@@ -62,25 +49,19 @@ pub enum Way {
 
 impl Bed {
     pub fn new(tag: &str, way: Way) -> Option<Self> {
-        let lab = lab(tag)?;
-        let (client, server) = (lab.namespace("client").unwrap(), lab.namespace("server").unwrap());
-        let (near, far) = (lab.interface("c"), lab.interface("s"));
-        let (near, far) = lab.veth((&client, &near), (&server, &far), 1).unwrap();
-        for (ns, end, addresses) in [(&client, &near, CLIENT), (&server, &far, SERVER)] {
-            ns.set_feature(&end.name, "rx-gro", true).unwrap();
-            for (address, len) in addresses.iter().zip([16, 64]) {
-                ns.add_address(&end.name, address.parse().unwrap(), len).unwrap();
+        let (bed, [client, server]) = testbed::Bed::pair(tag)?;
+        for (end, own, others, other) in [(&client, CLIENT, SERVER, &server), (&server, SERVER, CLIENT, &client)] {
+            end.feature("rx-gro", true);
+            for (address, len) in own.iter().zip([16, 64]) {
+                end.address(&format!("{address}/{len}"));
             }
+            others.iter().for_each(|address| end.knows(address, other));
             // The timing of tests hangs on no congestion control's probes.
-            ns.set_sysctl("net.ipv4.tcp_congestion_control", "reno").unwrap();
+            end.set("net.ipv4.tcp_congestion_control", "reno");
         }
-        for i in 0..2 {
-            client.add_neighbour(&near.name, SERVER[i].parse().unwrap(), far.mac).unwrap();
-            server.add_neighbour(&far.name, CLIENT[i].parse().unwrap(), near.mac).unwrap();
-        }
-        let interface = far.name.clone();
-        let (link, ack, shield, cookies, shared) = server.run(move || protect(&interface, way)).unwrap();
-        Some(Self { link, ack, shield, cookies, _shared: shared, client, server, near, far, _lab: lab })
+        let interface = server.interface().to_owned();
+        let (link, ack, shield, cookies, shared) = server.run(move || protect(&interface, way));
+        Some(Self { link, ack, shield, cookies, _shared: shared, client, server, _bed: bed })
     }
 
     pub fn counts(&self) -> CookieCounts {
@@ -93,30 +74,15 @@ impl Bed {
 
     /// A connection from the client.
     pub fn connect(&self, to: SocketAddr) -> std::io::Result<TcpStream> {
-        self.client.run(|| TcpStream::connect_timeout(&to, PATIENCE)).unwrap()
+        self.client.run(|| TcpStream::connect_timeout(&to, PATIENCE))
     }
 
     /// Listens at the server and echoes on every connection what comes first.
     pub fn echo(&self, address: &str) -> SocketAddr {
-        let listener = self.server.run(|| TcpListener::bind((address, PORT))).unwrap().unwrap();
+        let listener = self.server.run(|| TcpListener::bind((address, PORT))).unwrap();
         let to = listener.local_addr().unwrap();
         echo_on(listener);
         to
-    }
-
-    /// What a program says when it runs in a namespace.
-    pub fn run(ns: &Namespace, program: &str, args: &[&str]) -> String {
-        let output = ns.run(|| Command::new(program).args(args).output()).unwrap();
-        let output = output.unwrap_or_else(|e| panic!("{program} is installed: {e}"));
-        assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    }
-
-    /// A counter of /proc/net/snmp or netstat, by `nstat`'s name.
-    pub fn counter(ns: &Namespace, name: &str) -> u64 {
-        let text = Self::run(ns, "nstat", &["-asz", name]);
-        let line = text.lines().find(|l| l.starts_with(name)).unwrap_or_else(|| panic!("nstat knows {name}: {text}"));
-        line.split_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number")
     }
 }
 
@@ -144,15 +110,6 @@ pub fn talk(stream: &mut TcpStream) {
     let mut bytes = [0; 4];
     stream.read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"keel");
-}
-
-/// Waits until `done`.
-pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !done() {
-        assert!(started.elapsed() < PATIENCE, "{what} within {PATIENCE:?}");
-        thread::sleep(Duration::from_millis(5));
-    }
 }
 
 pub fn at(address: &str) -> SocketAddr {
@@ -186,14 +143,15 @@ impl Bed {
         let cycle: Vec<_> = frames.iter().map(|f| LivePacket { headers: f, frame_len: f.len() }).collect();
         let nap = Some(Duration::from_millis(1));
         let pace = LivePace { pps: Some(pps), count: Some(count), duration: PATIENCE, nap };
-        let run = || LiveSender::load(&self.near.name, frames[0].clone(), &cycle, None, pace)?.run();
-        self.client.run(run).unwrap().unwrap();
+        let run = || LiveSender::load(self.client.interface(), frames[0].clone(), &cycle, None, pace)?.run();
+        self.client.run(run).unwrap();
     }
 
     /// SYNs without options from sources that do not exist, `spoofed(0)` the first.
     pub fn flood(&self, sources: u32, count: u64, pps: f64) {
         let syn = |n| {
-            let syn = frames::Frame::new(self.far.mac, self.near.mac, &spoofed(n).to_string(), SERVER[0]);
+            let syn =
+                frames::Frame::new(self.server.link.mac, self.client.link.mac, &spoofed(n).to_string(), SERVER[0]);
             let mut bytes = frames::Frame { options: vec![], seq: n << 16, ..syn }.bytes();
             bytes.resize(60, 0);
             bytes

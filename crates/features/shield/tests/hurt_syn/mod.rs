@@ -40,7 +40,7 @@ pub struct Tried {
 pub fn attack(bed: &Bed, random: &mut Random, frames: u64, splits: bool, tried: &mut Tried) -> Result<(), String> {
     let before = (bed.counts(), tried.answered, tried.finished);
     let run = || (0..frames).try_for_each(|_| one(bed, random, splits, tried));
-    bed.server.run(run).map_err(|error| error.to_string())??;
+    bed.server.run(run)?;
     let CookieCounts { answered, right, .. } = bed.counts();
     let counted = (answered - before.0.answered, right - before.0.right);
     let seen = (tried.answered - before.1, tried.finished - before.2);
@@ -77,7 +77,7 @@ fn one(bed: &Bed, random: &mut Random, splits: bool, tried: &mut Tried) -> Resul
 /// A segment for the server: a SYN nine times of ten, with options that clients send or random ones.
 fn question(bed: &Bed, random: &mut Random) -> Frame {
     let family = random.below(2);
-    let mut frame = Frame::new(bed.far.mac, bed.near.mac, CLIENT[family], SERVER[family]);
+    let mut frame = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[family], SERVER[family]);
     frame.tags = (0..random.pick(&[0, 0, 0, 1, 1, 2])).map(|_| random.next() as u16).collect();
     frame.ports.0 = random.next() as u16;
     (frame.seq, frame.ack) = (random.next() as u32 & 0x7fff_ffff, random.next() as u32);

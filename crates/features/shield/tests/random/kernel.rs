@@ -45,16 +45,6 @@ pub fn splits() -> bool {
     refused.is_none()
 }
 
-/// Whether the kernel program can be run: as root. In CI it must.
-pub fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: this test takes root");
-    }
-    root
-}
-
 /// Rules, and the kernel program loaded with them.
 pub struct Kernel {
     pub rules: Rules,

@@ -9,7 +9,7 @@ mod rules;
 
 pub use bytes::Spec;
 pub use frames::{frame, hurt, spec};
-pub use kernel::{Kernel, LINEAR_MAX, privileged, splits};
+pub use kernel::{Kernel, LINEAR_MAX, splits};
 pub use rules::{Shape, rules};
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

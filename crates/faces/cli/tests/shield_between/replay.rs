@@ -6,56 +6,21 @@
 use std::{
     collections::BTreeMap,
     fs,
-    io::{BufRead, BufReader},
-    path::{Path, PathBuf},
-    process::{Child, Stdio},
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
 
-use lab::{Namespace, VethEnd};
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
 use sys::packet_tx::{TxLayout, TxRing};
+use testbed::{DROP_9, End, Tcpdump};
 
-use crate::between::{Bed, bed};
+use crate::bed;
 
 /// What the rules drop ends so.
 const DROPPED: &[u8] = b"to be dropped";
-const RULES: &str = "[[rule]]\nname = \"nine\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 9\n";
 const MTU: usize = 1500;
 /// Between two rounds of the mix in each direction.
 const PAUSE: Duration = Duration::from_millis(5);
-
-/// A tcpdump that writes to a file.
-struct Tap {
-    child: Child,
-    file: PathBuf,
-}
-
-impl Tap {
-    fn start(bed: &Bed, namespace: &Namespace, interface: &str, direction: &str) -> Self {
-        let file = bed.folder.path().join(format!("{interface}-{direction}.pcap"));
-        let mut command = Bed::inside(namespace, "tcpdump");
-        command.args(["-i", interface, "-Q", direction, "-Z", "root", "-B", "32768", "-s", "0", "-w"]).arg(&file);
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("tcpdump starts");
-        let said = BufReader::new(child.stderr.take().expect("its words"));
-        let mut lines = said.lines().map_while(Result::ok);
-        assert!(lines.any(|line| line.contains("listening on")), "tcpdump listens");
-        // It goes on to say what it lost, and must not find its pipe closed.
-        thread::spawn(move || lines.for_each(|line| eprintln!("tcpdump: {line}")));
-        Self { child, file }
-    }
-
-    /// Ends it; the frames that it saw, with how often it saw them.
-    fn frames(mut self) -> BTreeMap<Vec<u8>, usize> {
-        kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGINT).expect("tcpdump is there");
-        self.child.wait().expect("its end");
-        read(&self.file)
-    }
-}
 
 /// The frames of a file of libpcap in this machine's byte order.
 fn read(path: &Path) -> BTreeMap<Vec<u8>, usize> {
@@ -179,9 +144,9 @@ fn is_dropped(frame: &[u8]) -> bool {
 }
 
 /// Sends rounds of the mix; how many frames that makes.
-fn send(namespace: &Namespace, end: &VethEnd, to: [u8; 6], time: Duration) -> usize {
+fn send(end: &End, to: [u8; 6], time: Duration) -> usize {
     let layout = TxLayout { slots: 64, frame_max: MTU + 18, qdisc_bypass: false };
-    let mut ring = namespace.run(|| TxRing::open(end.index, layout).expect("a ring")).expect("a namespace");
+    let mut ring = end.run(|| TxRing::open(end.link.index, layout).expect("a ring"));
     let (begun, mut round, mut sent) = (Instant::now(), 0, 0);
     while begun.elapsed() < time {
         for frame in mix(round, to) {
@@ -216,18 +181,22 @@ fn replay(tag: &str, more: &[&str]) {
     let Some(mut bed) = bed(tag) else { return };
     let seconds = std::env::var("EVENKEEL_REPLAY_SECONDS").map_or(2.0, |text| text.parse().expect("seconds"));
     let time = Duration::from_secs_f64(seconds);
-    let rules = bed.rules(RULES);
+    let rules = bed.rules(DROP_9);
     bed.run(&rules, more);
-    let taps = [(&bed.client, &bed.client_end), (&bed.server, &bed.server_end)]
-        .map(|(namespace, end)| ["out", "in"].map(|direction| Tap::start(&bed, namespace, &end.name, direction)));
+    let taps = [&bed.client, &bed.server].map(|end| {
+        ["out", "in"].map(|direction| {
+            let file = bed.path(&format!("{}-{direction}.pcap", end.interface()));
+            Tcpdump::start(end, end.interface(), &file, &["-Q", direction])
+        })
+    });
     let sent = thread::scope(|scope| {
-        let there = scope.spawn(|| send(&bed.client, &bed.client_end, bed.server_end.mac.0, time));
-        let back = scope.spawn(|| send(&bed.server, &bed.server_end, [2, 0, 0, 0, 0, 0x55], time));
+        let there = scope.spawn(|| send(&bed.client, bed.server.link.mac.0, time));
+        let back = scope.spawn(|| send(&bed.server, [2, 0, 0, 0, 0, 0x55], time));
         [there.join().expect("sent"), back.join().expect("sent")]
     });
-    // What waits in rings and in buffers of tcpdump.
+    // What waits in rings.
     thread::sleep(Duration::from_millis(1500));
-    let [[client_out, client_in], [server_out, server_in]] = taps.map(|taps| taps.map(Tap::frames));
+    let [[client_out, client_in], [server_out, server_in]] = taps.map(|taps| taps.map(|tap| read(&tap.stop())));
     let counted = |frames: &BTreeMap<_, usize>| frames.values().sum::<usize>();
     assert!(
         counted(&client_out) >= sent[0] && counted(&server_out) >= sent[1],
@@ -235,7 +204,7 @@ fn replay(tag: &str, more: &[&str]) {
     );
     eprintln!("{} frames there and {} back in {seconds} s, {more:?}", counted(&client_out), counted(&server_out));
     assert!(client_out.keys().any(|frame| is_dropped(frame)));
-    eprintln!("{}", crate::between::read(&bed.folder.path().join("log")));
+    eprintln!("{}", bed.log());
     compare("there", &client_out, &server_in);
     compare("back", &server_out, &client_in);
     bed.stop();

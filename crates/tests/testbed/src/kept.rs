@@ -13,7 +13,8 @@ const KEEPER: &str = r#"trap "" HUP INT TERM; cat
 while [ $# -gt 0 ]; do [ "$(cat "$1")" = "$2" ] || printf %s "$2" > "$1"; shift 2; done"#;
 
 /// Files of `/proc` and `/sys` as they were when this was made; they are that again when it is dropped, or its process dies.
-pub(crate) struct Kept {
+#[derive(Debug)]
+pub struct Kept {
     keeper: Child,
     /// None once dropped. No other program inherits it.
     alive: Option<ChildStdin>,
@@ -21,7 +22,7 @@ pub(crate) struct Kept {
 
 impl Kept {
     /// Keeps the files among `paths` that can be read.
-    pub(crate) fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
+    pub fn new(paths: impl IntoIterator<Item = PathBuf>) -> Self {
         let mut keeper = Command::new("sh");
         keeper.args(["-c", KEEPER, "sh"]).stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
         for path in paths {
@@ -35,8 +36,7 @@ impl Kept {
     }
 
     /// Keeps one file and gives it `value` meanwhile.
-    #[allow(dead_code, reason = "not every test that keeps settings sets one")]
-    pub(crate) fn set(path: &Path, value: &str) -> Self {
+    pub fn set(path: &Path, value: &str) -> Self {
         let kept = Self::new([path.to_path_buf()]);
         fs::write(path, value).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         kept
@@ -51,8 +51,7 @@ impl Drop for Kept {
 }
 
 /// Every affinity and steering mask of the machine: the files of each interrupt and of each queue.
-#[allow(dead_code, reason = "not every test that keeps settings keeps these")]
-pub(crate) fn steering() -> Vec<PathBuf> {
+pub fn steering() -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> =
         fs::read_dir("/proc/irq").expect("/proc").flatten().map(|e| e.path().join("smp_affinity")).collect();
     for nic in fs::read_dir("/sys/class/net").expect("/sys").flatten() {
@@ -66,8 +65,7 @@ pub(crate) fn steering() -> Vec<PathBuf> {
 
 /// Gives the machine the steering it was started with (every interrupt anywhere, no RPS), so that there is something to spread also
 /// where somebody has spread before.
-#[allow(dead_code, reason = "not every test that keeps settings spreads")]
-pub(crate) fn unspread(files: &[PathBuf]) {
+pub fn unspread(files: &[PathBuf]) {
     let anywhere = fs::read_to_string("/proc/irq/default_smp_affinity").expect("/proc");
     for path in files {
         // The kernel refuses it for interrupts that it manages itself.

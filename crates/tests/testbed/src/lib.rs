@@ -1,0 +1,25 @@
+//! What tests are made of, for all crates alike: a test says what it builds, does and expects, and nothing else.
+//!
+//! A [`Bed`] is namespaces joined by veth pairs, with what is attached to them gone when it is dropped. [`wait`] is the only way to wait, and
+//! no test asserts how long something took. A [`Running`] program ends with its test. A [`ShieldBed`] is a client, a host and the shield
+//! between them. [`Kept`] settings of the machine are put back even if the test is killed. Witnesses are programs of others: tcpdump, tshark.
+//!
+//! Only as a dev-dependency: what is here panics when something is not as expected.
+
+mod bed;
+mod kept;
+mod program;
+mod shield;
+mod skip;
+mod sshd;
+mod wait;
+mod witness;
+
+pub use bed::{Bed, End, Space};
+pub use kept::{Kept, steering, unspread};
+pub use program::{Running, json, log, said, text};
+pub use shield::{CLIENT, DROP_9, Flow, Flown, SERVER, ShieldBed, bind};
+pub use skip::{alone, installed, privileged, skip};
+pub use sshd::Sshd;
+pub use wait::{PATIENCE, wait, wait_for, wait_telling};
+pub use witness::{Tcpdump, matching, tshark};

@@ -1,0 +1,129 @@
+//! Programs that a test starts, and what they say.
+
+use std::{
+    fs,
+    io::Read,
+    path::Path,
+    process::{Child, Command, ExitStatus, Output, Stdio},
+    thread,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+
+use crate::wait_for;
+
+/// A program that a test has started. It does not outlive the value.
+#[derive(Debug)]
+pub struct Running(Child);
+
+impl Running {
+    /// Starts a program that has nothing to say.
+    pub fn silent(command: &mut Command) -> Self {
+        Self::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))
+    }
+
+    /// Starts a program whose errors go to the file `log`, which is begun anew.
+    pub fn logged(command: &mut Command, log: &Path) -> Self {
+        Self::start(command.stdout(Stdio::null()).stderr(fs::File::create(log).expect("a file")))
+    }
+
+    /// Starts a program whose outputs are pipes.
+    pub fn piped(command: &mut Command) -> Self {
+        Self::start(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))
+    }
+
+    /// Starts a program with the input and outputs that the command has.
+    pub fn start(command: &mut Command) -> Self {
+        Self(command.spawn().unwrap_or_else(|e| panic!("{:?}: {e}", command.get_program())))
+    }
+
+    /// Its process, for its pipes.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.0
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid().cast_signed()), signal).expect("the program is there");
+    }
+
+    /// How it has ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().expect("a child")
+    }
+
+    /// Waits until it ends by itself.
+    #[track_caller]
+    pub fn end(mut self) -> ExitStatus {
+        wait_for("the end of a program", || self.ended())
+    }
+
+    /// Sends it a signal, and waits until it ends.
+    #[track_caller]
+    pub fn stop(self, signal: Signal) -> ExitStatus {
+        self.signal(signal);
+        self.end()
+    }
+
+    /// Waits until it ends by itself; what it said, where its outputs are pipes.
+    pub fn output(mut self) -> Output {
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        thread::scope(|scope| {
+            if let Some(mut pipe) = self.0.stderr.take() {
+                let stderr = &mut stderr;
+                scope.spawn(move || pipe.read_to_end(stderr).expect("its errors"));
+            }
+            if let Some(mut pipe) = self.0.stdout.take() {
+                pipe.read_to_end(&mut stdout).expect("its output");
+            }
+        });
+        Output { status: self.end(), stdout, stderr }
+    }
+
+    /// Interrupts it, and waits until it ends; what it said.
+    pub fn interrupt(self) -> Output {
+        self.signal(Signal::SIGINT);
+        self.output()
+    }
+
+    /// Kills it (`SIGKILL`).
+    pub fn kill(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// All that a program said, on both outputs.
+pub fn said(output: &Output) -> String {
+    text(&output.stdout) + &text(&output.stderr)
+}
+
+/// Bytes as text.
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// What a file holds; nothing if it is not there yet.
+pub fn log(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The JSON document that a program printed.
+#[track_caller]
+pub fn json(output: &Output) -> serde_json::Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("no JSON ({e}): {}", said(output)))
+}

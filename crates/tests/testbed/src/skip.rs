@@ -1,0 +1,37 @@
+//! What a test lacks on this machine: said, and in CI a failure.
+
+use std::{
+    fmt::Display,
+    path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+/// Says that a test does not run, and why. CI must have what tests need.
+pub fn skip(why: impl Display) {
+    assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
+    eprintln!("skipped: {why}");
+}
+
+/// Whether this is root, as namespaces and kernel programs need it; said if not.
+pub fn privileged() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        skip("this takes root");
+    }
+    root
+}
+
+/// Whether these programs are there, by their paths; said if not.
+pub fn installed(programs: &[&str]) -> bool {
+    let missing = programs.iter().find(|path| !Path::new(path).exists());
+    if let Some(path) = missing {
+        skip(format!("{path} is missing (tools/setup test installs it)"));
+    }
+    missing.is_none()
+}
+
+/// The turn of a test that needs the cores or the machine's settings for itself, among the tests of its process.
+pub fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,66 @@
+//! A real sshd in a namespace, and keys for it.
+
+use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+};
+
+use crate::{Running, Space, installed, log, privileged, wait_telling};
+
+const SSHD: &str = "/usr/sbin/sshd";
+
+/// An sshd that listens. It does not outlive the value.
+#[derive(Debug)]
+pub struct Sshd {
+    log: PathBuf,
+    _running: Running,
+}
+
+impl Sshd {
+    /// Whether one can be started here; said if not.
+    pub fn can_run() -> bool {
+        privileged() && installed(&[SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen"])
+    }
+
+    /// Makes the keys of hosts and users in a folder: `host`, `user`.
+    pub fn keys(folder: &Path) {
+        for key in ["host", "user"] {
+            let mut keygen = Command::new("ssh-keygen");
+            keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", "ek", "-f"]).arg(folder.join(key));
+            assert!(keygen.status().expect("ssh-keygen starts").success());
+        }
+        fs::copy(folder.join("user.pub"), folder.join("authorized")).expect("a file");
+        fs::set_permissions(folder.join("authorized"), fs::Permissions::from_mode(0o600)).expect("its mode");
+    }
+
+    /// Starts one at an address and a port with the keys of a folder, which gets its files; `name` tells those of several apart.
+    #[track_caller]
+    pub fn start(space: &Space, name: &str, address: &str, port: u16, folder: &Path) -> Self {
+        // Without PAM sshd refuses an account whose password is locked.
+        let locked = log(Path::new("/etc/shadow")).lines().any(|line| line.starts_with("root:!"));
+        let config = format!(
+            "Port {port}\nListenAddress {address}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
+             UsePAM {}\nPasswordAuthentication no\nPermitRootLogin prohibit-password\nPrintMotd no\n",
+            folder.join("host").display(),
+            folder.join("authorized").display(),
+            if locked { "yes" } else { "no" },
+        );
+        let file = folder.join(format!("{name}.config"));
+        fs::write(&file, config).expect("a file");
+        // sshd wants a folder in /run that is its own: in a /run that only this one sees.
+        let script = format!("mount -t tmpfs none /run && mkdir /run/sshd && exec {SSHD} -D -e -f \"$0\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).arg(&file).stdin(Stdio::null());
+        let path = folder.join(format!("{name}.log"));
+        let running = space.run(|| Running::logged(&mut command, &path));
+        wait_telling("sshd listens", || log(&path).contains("Server listening"), || log(&path));
+        Self { log: path, _running: running }
+    }
+
+    /// What it has said.
+    pub fn log(&self) -> String {
+        log(&self.log)
+    }
+}

@@ -1,0 +1,39 @@
+//! Waiting for a condition. How long something takes is nothing that a test asserts.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+/// What is not there after so long will not come.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Waits until `is_so`.
+#[track_caller]
+pub fn wait(what: &str, is_so: impl FnMut() -> bool) {
+    wait_telling(what, is_so, String::new);
+}
+
+/// Waits until `is_so`; if it never is, the test fails with what is `told`, such as a log.
+#[track_caller]
+pub fn wait_telling(what: &str, mut is_so: impl FnMut() -> bool, told: impl FnOnce() -> String) {
+    let begun = Instant::now();
+    while !is_so() {
+        if begun.elapsed() > PATIENCE {
+            panic!("{what}: not yet; {}", told());
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Waits until there is something, and gives it.
+#[track_caller]
+pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let mut found = None;
+    wait(what, || {
+        found = look();
+        found.is_some()
+    });
+    found.expect("waited for")
+}
