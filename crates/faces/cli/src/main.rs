@@ -4,7 +4,6 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod cmd;
-mod demo;
 mod failure;
 mod numbers;
 mod periods;

@@ -1,7 +1,10 @@
 //! `evenkeel demo`: arguments, progress, text, JSON and the page.
 
+mod sampling;
+
 use std::{path::PathBuf, time::Duration};
 
+use ::demo::{DemoConfig, Watch};
 use anyhow::anyhow;
 use clap::Args;
 use host::{
@@ -10,10 +13,11 @@ use host::{
 };
 use indicatif::ProgressBar;
 use model::{CpuSet, run::Stage, schema::Document, units};
+use rig::cores;
 use sys::privilege::{self, Capability};
 
+use self::sampling::Sampler;
 use crate::{
-    demo::{self, DemoConfig},
     failure::{Failure, Outcome, note, print},
     numbers::{number, packets_per_second},
     periods::steps_bar,
@@ -66,29 +70,9 @@ impl DemoArgs {
         {
             return Err(Failure::usage(anyhow!("--rate takes 1000 to 50000000 packets/s, not {rate}")));
         }
-        let allowed = allowed_cpus().map_err(Failure::internal)?;
-        let free = host.cpus.iter().filter(|c| c.online && !c.isolated).map(|c| c.id).collect::<CpuSet>();
-        let usable = free.intersection(&allowed);
-        let cpus = match &self.cpus {
-            None => usable,
-            Some(wanted) => {
-                let online = host.online().intersection(&allowed);
-                let missing = wanted.difference(&online);
-                if wanted.is_empty() || !missing.is_empty() {
-                    let what = if wanted.is_empty() { "names no CPU".into() } else { format!("names CPU {missing}") };
-                    return Err(Failure::usage(anyhow!("--cpus {what}, but online are {online}")));
-                }
-                wanted.clone()
-            }
-        };
+        let cpus = cores::usable(host, self.cpus.as_ref())?;
         Ok(DemoConfig { duration: Duration::from_secs_f64(self.seconds), repeats: self.repeats, pps: self.rate, cpus })
     }
-}
-
-/// The CPUs on which this process may run (a container may have fewer than are online).
-pub(crate) fn allowed_cpus() -> nix::Result<CpuSet> {
-    let set = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0))?;
-    Ok((0..nix::sched::CpuSet::count() as u32).filter(|&cpu| set.is_set(cpu as usize).unwrap_or(false)).collect())
 }
 
 /// Runs the demo.
@@ -100,7 +84,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let stop = stop_flag()?;
     let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let mut progress = Progress::new();
-    let run = demo::run(&config, &host, when, &stop, &mut progress)?;
+    let run = ::demo::run(&config, &host, when, &stop, &mut Sampler::default(), &mut progress)?;
     progress.bar.finish_and_clear();
     let Some(run) = run else {
         drop(page);
@@ -131,7 +115,7 @@ impl Progress {
     }
 }
 
-impl demo::Watch for Progress {
+impl Watch for Progress {
     fn step(&mut self, name: &str, number: usize, of: usize) {
         self.bar.set_length(of as u64);
         self.bar.set_position(number as u64 - 1);

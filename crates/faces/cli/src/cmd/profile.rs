@@ -24,7 +24,6 @@ use report::{Look, ProfileView, comparison_text, profile_text};
 use sys::privilege::{self, Capability};
 
 use crate::{
-    demo::describe_machine,
     failure::{Failure, Outcome, note, print},
     numbers::number,
     signals::stop_flag,
@@ -110,7 +109,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Outcome, Failure> {
             per_packet,
             set_apart: SetApart::Nobody,
             keep_stacks: args.flamegraph.is_some(),
-            machine: describe_machine(&host),
+            machine: rig::machine::describe(&host),
         },
         args.duration,
     )?;

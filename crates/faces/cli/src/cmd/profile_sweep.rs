@@ -11,11 +11,11 @@ use host::{
 use indicatif::ProgressBar;
 use model::{CpuSet, schema::Document, sweep::SCHEMA};
 use profile::sweep::{self, SweepBox, SweepConfig};
+use rig::{cores, machine};
 use sys::privilege::{self, Capability};
 
 use super::profile::ProfileArgs;
 use crate::{
-    demo::describe_machine,
     failure::{Failure, Outcome, note, print},
     numbers::number,
     periods::steps_bar,
@@ -120,20 +120,7 @@ impl SweepArgs {
         if !(0.2..=60.0).contains(&self.seconds) {
             return Err(Failure::usage(anyhow!("--seconds takes 0.2 to 60, not {}", self.seconds)));
         }
-        let allowed = super::demo::allowed_cpus().map_err(Failure::internal)?;
-        let free = host.cpus.iter().filter(|c| c.online && !c.isolated).map(|c| c.id).collect::<CpuSet>();
-        let cpus = match &self.cpus {
-            None => free.intersection(&allowed),
-            Some(wanted) => {
-                let online = host.online().intersection(&allowed);
-                let missing = wanted.difference(&online);
-                if wanted.is_empty() || !missing.is_empty() {
-                    let what = if wanted.is_empty() { "names no CPU".into() } else { format!("names CPU {missing}") };
-                    return Err(Failure::usage(anyhow!("--cpus {what}, but online are {online}")));
-                }
-                wanted.clone()
-            }
-        };
+        let cpus = cores::usable(host, self.cpus.as_ref())?;
         let what = self.what.choice();
         let compared = sweep::configurations(what).to_vec();
         let duration = Duration::from_secs_f64(self.seconds);
@@ -148,7 +135,7 @@ impl SweepArgs {
         let stop = stop_flag()?;
         let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let mut progress = Progress::new();
-        let done = sweep::run(&config, (when, describe_machine(&host)), &stop, &mut progress)?;
+        let done = sweep::run(&config, (when, machine::describe(&host)), &stop, &mut progress)?;
         progress.bar.finish_and_clear();
         let Some(sweep) = done else {
             drop(page);

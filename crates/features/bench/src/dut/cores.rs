@@ -2,8 +2,9 @@
 
 use model::{
     CpuSet,
-    run::{Arrangement, CoreRole, Sharing},
+    run::{Arrangement, Sharing},
 };
+use rig::cores::role;
 
 use crate::BenchError;
 
@@ -50,7 +51,6 @@ impl Cores {
 
     /// In the words of a report; `outside` is a box on another machine.
     pub fn arrangement(&self, outside: bool) -> Arrangement {
-        let role = |cpus: &[u32], does: &str| CoreRole { cpus: cpus.iter().copied().collect(), does: does.to_owned() };
         if outside {
             let receives = "receiving, by the interrupts of the ports (see their affinity)";
             let roles = vec![role(&self.tester[..1], "sender"), role(&self.receiver, receives)];

@@ -2,8 +2,9 @@
 
 use model::{
     CpuSet,
-    run::{Arrangement, CoreRole, Sharing},
+    run::{Arrangement, Sharing},
 };
+use rig::cores::role;
 
 use crate::BenchError;
 
@@ -84,8 +85,10 @@ impl FloodCores {
                 None => does.push((cpu, vec![what])),
             }
         }
-        let role = |(cpu, all): (u32, Vec<&str>)| CoreRole { cpus: [cpu].into_iter().collect(), does: all.join(", ") };
-        Arrangement { sharing: Sharing::Apart, roles: does.into_iter().map(role).collect() }
+        Arrangement {
+            sharing: Sharing::Apart,
+            roles: does.into_iter().map(|(cpu, all)| role(&[cpu], &all.join(", "))).collect(),
+        }
     }
 }
 

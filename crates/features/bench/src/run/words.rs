@@ -5,10 +5,9 @@ use model::{
     units,
 };
 
-use super::asked::WIRE;
+use rig::window::STEAL_LIMIT_PERCENT;
 
-/// Steal above this is worth a word, in percent of all cores.
-const STEAL_PERCENT: f64 = 2.0;
+use super::asked::WIRE;
 
 /// The main result of each mode at its smallest frames, and what stands out.
 pub(super) fn conclusion(run: &BenchRun) -> String {
@@ -77,7 +76,7 @@ pub(super) fn notes(run: &BenchRun) -> Vec<String> {
         notes.extend(notes_of_mode(mode));
     }
     let steal = trials(run).map(|t| t.observed.steal_percent).fold(0.0, f64::max);
-    if steal > STEAL_PERCENT {
+    if steal > STEAL_LIMIT_PERCENT {
         notes.push(format!(
             "The hypervisor took up to {steal:.0} % of the CPU time for other guests: figures of this run are lower than the \
              machine alone would give, and vary more"

@@ -1,19 +1,11 @@
 //! A configuration built: the box, its settings, its readers.
 
-use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::{Duration, Instant},
-};
+use std::time::Instant;
 
 use lab::{BoxSpec, Lab, TestBox, boxes::Napi};
 use model::run::Sharing;
-use port::{
-    Group, PacketOptions, PacketSource, PlainReading, PortError, RingSource, Source, TapOptions, TapSource, WHOLE_FRAME,
-};
+use port::{Group, PacketOptions, PacketSource, PlainReading, RingSource, TapOptions, TapSource, WHOLE_FRAME};
+use rig::readers::{PLAIN_BUFFER_BYTES, Readers};
 use sys::packet::{Fanout, FanoutAlgorithm, RingLayout};
 
 use super::{
@@ -21,17 +13,14 @@ use super::{
     plan::{Configuration, Cores, Reading, Side, Tweak},
 };
 
-/// How long a reader waits before it looks at its stop flag.
-const TURN: Duration = Duration::from_millis(50);
-/// The socket buffer of a plain socket: what a user gets who never heard of tuning (net.core.rmem_default).
-const PLAIN_BUFFER_BYTES: u32 = 212_992;
 /// The members of a fanout group, and the ring of each.
 const RINGS: usize = 2;
 const RING: RingLayout = RingLayout { block_bytes: 1 << 18, blocks: 64, retire_ms: 60, rx_hash: false, node: None };
 
 /// A box ready for load.
 pub(super) struct Bed {
-    readers: Vec<Reader>,
+    /// None: the box forwards, and counters tell.
+    readers: Option<Readers>,
     pub(super) made: TestBox,
 }
 
@@ -71,7 +60,7 @@ impl Bed {
                 Tweak::Rules(rules) => made.load_rules(rules)?,
             }
         }
-        let cpu = cores.of_box;
+        let cpu = [cores.of_box];
         let options = PacketOptions {
             interface: entry.name.clone(),
             filter: Vec::new(),
@@ -80,26 +69,24 @@ impl Bed {
             ignore_outgoing: true,
         };
         let readers = match configuration.reading {
-            Reading::Forwarded => Vec::new(),
+            Reading::Forwarded => None,
             Reading::Packet => {
                 let plain = PlainReading { batch: 1, buffer_bytes: PLAIN_BUFFER_BYTES };
-                vec![Reader::start(namespace.run(|| PacketSource::open(&options, plain))??, cpu)]
+                Some(Readers::start(vec![namespace.run(|| PacketSource::open(&options, plain))??], &cpu))
             }
             Reading::RingFanout => {
                 let fanout =
                     Fanout { algorithm: FanoutAlgorithm::Hash, defrag: false, rollover: false, ignore_outgoing: true };
                 let group = Group { fanout, members: RINGS, program: None };
-                let sources = namespace.run(|| RingSource::open_group(&options, RING, &group))??;
-                sources.into_iter().map(|s| Reader::start(s, cpu)).collect()
+                Some(Readers::start(namespace.run(|| RingSource::open_group(&options, RING, &group))??, &cpu))
             }
             Reading::Tap => {
                 let mut options = TapOptions::new(&entry.name);
                 options.promiscuous = true;
-                let sources = namespace.run(|| TapSource::open(&options, 1))??;
-                sources.into_iter().map(|s| Reader::start(s, cpu)).collect()
+                Some(Readers::start(namespace.run(|| TapSource::open(&options, 1))??, &cpu))
             }
         };
-        if let (Napi::Threads(cpus), false) = (&napi, readers.is_empty()) {
+        if let (Napi::Threads(cpus), false) = (&napi, readers.is_none()) {
             // An XDP program that comes may have made new threads.
             namespace.thread_napi(&entry.name, cpus)?;
         }
@@ -114,60 +101,18 @@ impl Bed {
     pub(super) fn counts(&self) -> Result<Counts, SweepError> {
         let counters = self.made.counters()?;
         let offered = (counters.sender.at, counters.offered());
-        let forwarded = match &self.readers[..] {
-            readers @ [_, ..] => (Instant::now(), readers.iter().map(|r| r.count.load(Ordering::Relaxed)).sum()),
-            [] => (counters.receiver.map_or(counters.entry.at, |r| r.at), counters.forwarded()),
+        let forwarded = match &self.readers {
+            Some(readers) => (Instant::now(), readers.counted()),
+            None => (counters.receiver.map_or(counters.entry.at, |r| r.at), counters.forwarded()),
         };
         Ok(Counts { offered, forwarded })
     }
 
     /// Ends the readers, and says whether one failed on the way.
     pub(super) fn finish(self) -> Result<(), SweepError> {
-        self.readers.into_iter().try_for_each(Reader::finish)
-    }
-}
-
-/// A thread that counts the frames of a source.
-struct Reader {
-    stop: Arc<AtomicBool>,
-    count: Arc<AtomicU64>,
-    thread: Option<JoinHandle<Result<(), SweepError>>>,
-}
-
-impl Reader {
-    fn start<S: Source + 'static>(source: S, cpu: u32) -> Self {
-        let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let (stopped, counted) = (Arc::clone(&stop), Arc::clone(&count));
-        let thread = thread::spawn(move || {
-            sys::affinity::pin_current_thread(cpu).map_err(|source| SweepError::Pin { what: "reader", cpu, source })?;
-            Ok(read(source, &stopped, &counted)?)
-        });
-        Self { stop, count, thread: Some(thread) }
-    }
-
-    fn finish(mut self) -> Result<(), SweepError> {
-        self.stop.store(true, Ordering::Relaxed);
-        match self.thread.take().map(JoinHandle::join) {
-            Some(ended) => ended.map_err(|_| SweepError::Panicked("reader"))?,
-            None => Ok(()),
+        if let Some(readers) = self.readers {
+            readers.finish()?;
         }
+        Ok(())
     }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        self.stop.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-fn read<S: Source>(mut source: S, stop: &AtomicBool, count: &AtomicU64) -> Result<(), PortError> {
-    let mut total = 0;
-    while !stop.load(Ordering::Relaxed) {
-        total += source.count(TURN)?.packets;
-        count.store(total, Ordering::Relaxed);
-    }
-    Ok(())
 }

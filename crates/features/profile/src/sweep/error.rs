@@ -17,16 +17,9 @@ pub enum SweepError {
     /// The receiver of a capture failed.
     #[error(transparent)]
     Port(#[from] port::PortError),
-    /// A thread cannot run where it is to.
-    #[error("cannot run the {what} on CPU {cpu}: {source}; name other CPUs with --cpus")]
-    Pin {
-        /// What it does.
-        what: &'static str,
-        /// The CPU.
-        cpu: u32,
-        /// What the kernel answered.
-        source: std::io::Error,
-    },
+    /// A reader could not do its work.
+    #[error(transparent)]
+    Readers(#[from] rig::readers::ReadersError),
     /// Nothing at all came through the box.
     #[error("the generator ran, but no load came through the {0} without loss: there is nothing to sweep")]
     Nothing(String),
@@ -45,8 +38,9 @@ impl Classified for SweepError {
             Self::Traffic(e) => e.class(),
             Self::Record(e) => e.class(),
             Self::Port(e) => e.class(),
+            Self::Readers(e) => e.class(),
             Self::NoCpu => ErrorClass::Usage,
-            Self::Pin { .. } | Self::Nothing(_) => ErrorClass::Lacking,
+            Self::Nothing(_) => ErrorClass::Lacking,
             Self::Panicked(_) => ErrorClass::Internal,
         }
     }

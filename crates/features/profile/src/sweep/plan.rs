@@ -5,8 +5,9 @@ use std::fmt;
 use lab::boxes::{BoxKind, RuleForm, Ruleset};
 use model::{
     CpuSet,
-    run::{Arrangement, CoreRole, Sharing},
+    run::{Arrangement, Sharing},
 };
+use rig::cores::role;
 
 /// The rules of the firewall: as many as the sources had in theirs, roughly.
 const RULES: u32 = 25;
@@ -273,7 +274,6 @@ impl Cores {
 
     /// In the words of a report.
     pub fn arrangement(&self, what: SweepBox) -> Arrangement {
-        let role = |cpu: u32, does: &str| CoreRole { cpus: [cpu].into_iter().collect(), does: does.to_owned() };
         let of_box = match (self.sharing(), what.captures()) {
             (Sharing::Inline, true) => "the box, in the generator's soft interrupts; reader",
             (Sharing::Inline, false) => "the box, in the generator's soft interrupts",
@@ -282,7 +282,7 @@ impl Cores {
         };
         Arrangement {
             sharing: self.sharing(),
-            roles: vec![role(self.generator, "generator"), role(self.of_box, of_box)],
+            roles: vec![role(&[self.generator], "generator"), role(&[self.of_box], of_box)],
         }
     }
 }

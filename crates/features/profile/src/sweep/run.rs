@@ -3,7 +3,6 @@
 use std::{
     ops::Range,
     sync::atomic::{AtomicBool, Ordering},
-    thread,
     time::{Duration, Instant},
 };
 
@@ -14,6 +13,8 @@ use model::{
     sources,
     sweep::{Setup, Step, Sweep},
 };
+
+use rig::window::pause;
 
 use crate::{Party, PerPacket, Recorder, RecorderOptions, SetApart};
 
@@ -31,8 +32,6 @@ const FREQUENCY_HZ: u32 = 997;
 
 /// How long the load is on before a measurement begins.
 const WARM_UP: Duration = Duration::from_millis(150);
-/// The longest slice of a pause between two looks at the stop flag.
-const SLICE: Duration = Duration::from_millis(50);
 /// A trial of a search takes so long at most, and so does the generator's ceiling.
 const TRIAL: Duration = Duration::from_millis(300);
 const CEILING: Duration = Duration::from_secs(1);
@@ -300,16 +299,4 @@ impl Measure<'_> {
 fn trial(before: &Counts, after: &Counts) -> Trial {
     let (offered_pps, forwarded_pps) = after.rates(before);
     Trial { offered_pps, forwarded_pps }
-}
-
-/// Sleeps, but not longer than until `stop` is set.
-fn pause(duration: Duration, stop: &AtomicBool) {
-    let end = Instant::now() + duration;
-    while !stop.load(Ordering::Relaxed) {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        thread::sleep(left.min(SLICE));
-    }
 }

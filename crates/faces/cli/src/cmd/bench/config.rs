@@ -13,13 +13,12 @@ use anyhow::anyhow;
 use host::Host;
 use lab::boxes::Family;
 use model::{
-    CpuSet,
     bench::{BenchRun, FrameSpec, Status},
     sources,
 };
 
 use super::{BenchArgs, OrderArg};
-use crate::{demo::describe_machine, failure::Failure};
+use crate::failure::Failure;
 
 /// The boxes that are built when none is named: the study's three modes.
 const DEFAULT_DUTS: [DutKind; 3] = [DutKind::Router, DutKind::Stateful, DutKind::Stateless];
@@ -50,7 +49,7 @@ pub(super) fn begin(args: &BenchArgs, host: &Host) -> Result<Saved, Failure> {
             when: run::now(),
             ended: None,
             version: env!("CARGO_PKG_VERSION").into(),
-            machine: describe_machine(host),
+            machine: rig::machine::describe(host),
             setup: super::benches::setup(&asked, &settings)?,
             modes: Vec::new(),
             status: Status::Partial { reason: "it has not begun".into(), begun: None },
@@ -102,7 +101,7 @@ fn asked(args: &BenchArgs, host: &Host) -> Result<(Asked, Vec<String>), Failure>
         }
         .into(),
         bridged: args.bridged,
-        cpus: cpus(args.cpus.as_ref(), host)?,
+        cpus: rig::cores::usable(host, args.cpus.as_ref())?,
     };
     let mut remarks: Vec<String> = frames::least_note(family).into_iter().collect();
     asked.frames = frames(args, &asked, &mut remarks)?;
@@ -169,21 +168,6 @@ fn frames(args: &BenchArgs, asked: &Asked, remarks: &mut Vec<String>) -> Result<
         frames::lay_out(frame, &rehearsal)?;
     }
     Ok(all)
-}
-
-fn cpus(wanted: Option<&CpuSet>, host: &Host) -> Result<CpuSet, Failure> {
-    let allowed = crate::cmd::demo::allowed_cpus().map_err(Failure::internal)?;
-    let Some(wanted) = wanted else {
-        let free = host.cpus.iter().filter(|c| c.online && !c.isolated).map(|c| c.id).collect::<CpuSet>();
-        return Ok(free.intersection(&allowed));
-    };
-    let online = host.online().intersection(&allowed);
-    let missing = wanted.difference(&online);
-    if wanted.is_empty() || !missing.is_empty() {
-        let what = if wanted.is_empty() { "names no CPU".into() } else { format!("names CPU {missing}") };
-        return Err(Failure::usage(anyhow!("--cpus {what}, but online are {online}")));
-    }
-    Ok(wanted.clone())
 }
 
 #[cfg(test)]

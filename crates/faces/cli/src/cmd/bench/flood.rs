@@ -22,12 +22,11 @@ use model::{
     units,
 };
 use report::Look;
+use rig::{cores, machine};
 use sys::privilege::{self, Capability};
 
 use self::shield::SHIELDS;
 use crate::{
-    cmd::demo::allowed_cpus,
-    demo::describe_machine,
     failure::{Failure, Outcome, note, print},
     numbers::number,
     periods::steps_bar,
@@ -173,7 +172,7 @@ pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
     let stop = stop_flag()?;
     let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let mut progress = Progress { bar: steps_bar() };
-    let done = run_flood(&config, &chosen, (when, describe_machine(&host)), &stop, &mut progress);
+    let done = run_flood(&config, &chosen, (when, machine::describe(&host)), &stop, &mut progress);
     progress.bar.finish_and_clear();
     let run = done?;
     if let (Some(file), Some(path)) = (saved, &args.save) {
@@ -222,19 +221,7 @@ pub(crate) fn load(path: &Path) -> Result<FloodRun, Failure> {
 impl FloodArgs {
     /// Checks everything that can be checked before anything is made.
     fn config(&self, host: &Host) -> Result<FloodConfig, Failure> {
-        let allowed = allowed_cpus().map_err(Failure::internal)?;
-        let free = host.cpus.iter().filter(|c| c.online && !c.isolated).map(|c| c.id).collect::<CpuSet>();
-        let cpus = match &self.cpus {
-            None => free.intersection(&allowed),
-            Some(wanted) => {
-                let online = host.online().intersection(&allowed);
-                let missing = wanted.difference(&online);
-                if !missing.is_empty() {
-                    return Err(Failure::usage(anyhow!("--cpus names CPU {missing}, but online are {online}")));
-                }
-                wanted.clone()
-            }
-        };
+        let cpus = cores::usable(host, self.cpus.as_ref())?;
         let cores = FloodCores::split(&cpus)?;
         Ok(FloodConfig {
             rates: self.rates.clone(),

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use lab::{Lab, LabError, Mac, Namespace, VethEnd};
 use sys::ethtool::EthtoolError;
 
-use super::measure::lost_in_queues;
+use crate::measure::lost_in_queues;
 
 /// The server's address: of the network that RFC 2544 sets aside for measurements.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
@@ -58,7 +58,7 @@ impl Bed {
 
 /// Counters of the lab that could not be read.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum BedError {
+pub enum BedError {
     /// The namespace could not be entered.
     #[error(transparent)]
     Lab(#[from] LabError),

@@ -1,44 +1,7 @@
-//! What is counted around a stage: the load of every core, and every place on the lab's wire that can lose a frame.
+//! Every place on the lab's wire that can lose a frame.
 
-use host::{
-    counters::{Counters, CountersError, Sampler, delta},
-    picture::Host,
-};
-use model::{CoreLoad, Ledger, Loss};
+use model::{Ledger, Loss};
 use sys::ethtool::{Ethtool, EthtoolError};
-
-/// The load of every core between two moments.
-#[derive(Debug)]
-pub(crate) struct LoadMeter<'a> {
-    host: &'a Host,
-    sampler: Sampler,
-    begin: Counters,
-}
-
-impl<'a> LoadMeter<'a> {
-    /// Opens the counters and takes the first reading.
-    pub(crate) fn start(host: &'a Host) -> Result<Self, CountersError> {
-        let mut sampler = Sampler::open()?;
-        let begin = sampler.read()?;
-        Ok(Self { host, sampler, begin })
-    }
-
-    /// The loads since the start.
-    pub(crate) fn finish(mut self) -> Result<Vec<CoreLoad>, CountersError> {
-        let end = self.sampler.read()?;
-        Ok(delta(self.host, &self.begin, &end).cores.into_iter().map(|c| c.load).collect())
-    }
-}
-
-/// Steal time as a share of all cores' time, in percent.
-pub(crate) fn steal_percent(cores: &[CoreLoad]) -> f64 {
-    cores.iter().map(|c| c.steal_percent).sum::<f64>() / cores.len().max(1) as f64
-}
-
-/// Busy nanoseconds of all cores together in a second.
-pub(crate) fn busy_ns_per_second(cores: &[CoreLoad]) -> f64 {
-    cores.iter().map(CoreLoad::busy_percent).sum::<f64>() * 1e7
-}
 
 /// Frames that a veth end took into its queues and then lost: no memory for a socket buffer, a damaged frame (drivers/net/veth.c,
 /// ethtool statistic `rx_queue_N_drops`). Read in the namespace of the calling thread.

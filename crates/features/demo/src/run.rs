@@ -3,29 +3,30 @@
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use bpf::{XdpDrop, XdpMode, XmitDrops};
 use host::picture::Host;
 use lab::Lab;
 use model::{
-    CpuSet,
-    run::{Cost, DemoRun, Generator, Repeats, Sharing, Stage},
+    CpuSet, Loss,
+    run::{Cost, DemoRun, Generator, Repeats, Sharing, Stage, Work},
     sources, units,
 };
-
-use super::{
-    bed::Bed,
-    flood::{FRAME_BYTES, Flood, FloodResult},
+use rig::{
     machine,
-    measure::{Counted, LoadMeter, busy_ns_per_second, steal_percent},
-    plan::{Cores, StagePlan},
-    readers::Readers,
-    sampling::Sampling,
-    words,
+    window::{LoadMeter, busy_ns_per_second, pause, steal_percent, undisturbed},
 };
-use crate::failure::Failure;
+
+use crate::{
+    bed::Bed,
+    error::DemoError,
+    flood::{FRAME_BYTES, Flood, FloodResult},
+    measure::Counted,
+    plan::{Cores, StagePlan},
+    readers, words,
+};
 
 /// How long the flood runs before loads are measured.
 const WARM_UP: Duration = Duration::from_millis(300);
@@ -33,13 +34,9 @@ const WARM_UP: Duration = Duration::from_millis(300);
 const SHARE_APART: f64 = 0.9;
 /// … and where it shares them with the receivers, and a frame of a sender that sleeps between bursts costs several times as much.
 const SHARE_INLINE: f64 = 0.1;
-/// A measurement during which the hypervisor took more than this from us is repeated, up to [`STEAL_TRIES`] times.
-const STEAL_LIMIT_PERCENT: f64 = 2.0;
-const STEAL_TRIES: u32 = 3;
-
 /// What the user asked for.
 #[derive(Debug, Clone)]
-pub(crate) struct DemoConfig {
+pub struct DemoConfig {
     /// How long each measurement takes.
     pub duration: Duration,
     /// Measurements per stage.
@@ -51,21 +48,37 @@ pub(crate) struct DemoConfig {
 }
 
 /// What happens, for those who watch.
-pub(crate) trait Watch {
+pub trait Watch {
     /// A step begins: its name, its number, how many there are.
     fn step(&mut self, name: &str, number: usize, of: usize);
     /// A stage is finished.
     fn stage(&mut self, stage: &Stage);
 }
 
+/// Samples what the CPU time of a stage goes to.
+pub trait Sampling {
+    /// Does everything that takes time.
+    fn prepare(&mut self);
+    /// The window begins.
+    fn begin(&mut self);
+    /// The window is over.
+    fn end(&mut self);
+    /// What was found, or a note that says why there is nothing.
+    fn finish(&mut self) -> (Option<Work>, Option<String>);
+}
+
 /// Measures the ceiling and every stage. `stop` ends it early, with none.
-pub(crate) fn run(
+///
+/// # Errors
+/// What the lab, the generator or a way to receive lack.
+pub fn run(
     config: &DemoConfig,
     host: &Host,
     when: String,
     stop: &AtomicBool,
+    sampling: &mut impl Sampling,
     watch: &mut impl Watch,
-) -> Result<Option<DemoRun>, Failure> {
+) -> Result<Option<DemoRun>, DemoError> {
     let cores = Cores::split(&config.cpus, &host.cpus);
     let plans = cores.stages();
     let lab = Lab::new("demo")?;
@@ -83,7 +96,10 @@ pub(crate) fn run(
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            measured.push(measure_undisturbed(config, host, &lab, &cores, plan, pps, stop)?);
+            let once = || measure(config, host, &lab, &cores, plan, pps, stop, sampling);
+            let (mut stage, disturbed) = undisturbed(once, |stage| stage.steal_percent)?;
+            stage.notes.extend(disturbed);
+            measured.push(stage);
         }
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
@@ -106,7 +122,7 @@ pub(crate) fn run(
 
 /// How fast the senders are when each frame ends in XDP, the cheapest receiver there is, on the sender's own core: there
 /// the load throttles itself, so that nothing is lost and what was sent has arrived.
-fn ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &AtomicBool) -> Result<Generator, Failure> {
+fn ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &AtomicBool) -> Result<Generator, DemoError> {
     let bed = Bed::build_inline(lab, cores.senders.len())?;
     let server = &bed.server_end.name;
     let drop_all = bed.server.run(|| XdpDrop::attach(server, XdpMode::Native))??;
@@ -130,32 +146,6 @@ fn ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &AtomicBool) -> R
     })
 }
 
-/// One measurement, repeated when another guest of the machine took our CPU time.
-fn measure_undisturbed(
-    config: &DemoConfig,
-    host: &Host,
-    lab: &Lab,
-    cores: &Cores,
-    plan: &StagePlan,
-    pps: f64,
-    stop: &AtomicBool,
-) -> Result<Stage, Failure> {
-    let mut stage = measure(config, host, lab, cores, plan, pps, stop)?;
-    for _ in 1..STEAL_TRIES {
-        if stage.steal_percent <= STEAL_LIMIT_PERCENT {
-            return Ok(stage);
-        }
-        stage = measure(config, host, lab, cores, plan, pps, stop)?;
-    }
-    if stage.steal_percent > STEAL_LIMIT_PERCENT {
-        stage.notes.push(format!(
-            "the hypervisor took {:.1} % of the CPU time from this machine in each of {STEAL_TRIES} tries",
-            stage.steal_percent
-        ));
-    }
-    Ok(stage)
-}
-
 fn measure(
     config: &DemoConfig,
     host: &Host,
@@ -164,13 +154,14 @@ fn measure(
     plan: &StagePlan,
     pps: f64,
     stop: &AtomicBool,
-) -> Result<Stage, Failure> {
+    sampling: &mut impl Sampling,
+) -> Result<Stage, DemoError> {
     let bed = Bed::build(lab, &plan.queue_cpus)?;
-    let readers = bed.server.run(|| Readers::start(plan, &bed.server_end.name))??;
+    let receiving = bed.server.run(|| readers::open(plan, &bed.server_end.name))??;
     let wire = bed.attacker.run(|| XmitDrops::attach(&bed.attacker_end.name))??;
     let flood = Flood::load(&bed, &cores.senders, Some(pps), config.duration + WARM_UP)?;
     // Last, so that it knows the names of all programs.
-    let mut sampling = Sampling::prepare();
+    sampling.prepare();
     let (sent, window) = flood.run(&bed, stop, || {
         pause(WARM_UP, stop);
         sampling.begin();
@@ -181,17 +172,17 @@ fn measure(
         loads
     })?;
     let loads = window?;
-    let mode = readers.mode();
-    let got = readers.finish()?;
+    receiving.readers.settle();
+    let (delivered, lost) = receiving.readers.finish()?;
     let counted = Counted {
         offered: sent.sent,
-        delivered: got.delivered,
+        delivered,
         refused: wire.refused()?,
         lost_in_queues: bed.lost_in_queues()?,
-        capture: got.losses,
+        capture: vec![Loss { place: receiving.place.to_owned(), packets: lost }],
     };
     let seconds = sent.seconds.max(1e-9);
-    let (offered_pps, delivered_pps) = (sent.sent as f64 / seconds, got.delivered as f64 / seconds);
+    let (offered_pps, delivered_pps) = (sent.sent as f64 / seconds, delivered as f64 / seconds);
     let spent = busy_ns_per_second(&loads) - sent.cpu_ns as f64 / seconds;
     let per = |rate: f64| (rate > 0.0).then(|| spent.max(0.0) / rate);
     let (work, unsampled) = sampling.finish();
@@ -203,7 +194,7 @@ fn measure(
         what: plan.what.into(),
         backend: plan.mode.into(),
         arrangement: cores.arrangement(plan),
-        attached_mode: mode,
+        attached_mode: receiving.mode,
         repeats: Repeats { count: 1, lowest_pps: delivered_pps, highest_pps: delivered_pps },
         offered_pps,
         delivered_pps,
@@ -214,19 +205,6 @@ fn measure(
         work,
         notes,
     })
-}
-
-/// Sleeps, but not longer than until `stop` is set.
-fn pause(duration: Duration, stop: &AtomicBool) {
-    const SLICE: Duration = Duration::from_millis(50);
-    let end = Instant::now() + duration;
-    while !stop.load(Ordering::Relaxed) {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        thread::sleep(left.min(SLICE));
-    }
 }
 
 /// What a reader should know of the flood itself.

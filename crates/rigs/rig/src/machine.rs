@@ -6,7 +6,7 @@ use host::picture::Host;
 use model::run::Machine;
 
 /// Reads it from /proc and /sys; what cannot be read is said to be unknown.
-pub(crate) fn describe(host: &Host) -> Machine {
+pub fn describe(host: &Host) -> Machine {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let product = fs::read_to_string("/sys/class/dmi/id/product_name").unwrap_or_default();

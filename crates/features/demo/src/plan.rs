@@ -3,8 +3,9 @@
 use host::picture::Cpu;
 use model::{
     CpuSet,
-    run::{Arrangement, CoreRole, Sharing, keys},
+    run::{Arrangement, Sharing, keys},
 };
+use rig::cores::role;
 
 /// From this many cores on the generator gets cores of its own.
 const CORES_FOR_APART: usize = 4;
@@ -80,7 +81,6 @@ impl Cores {
 
     /// Which core does what in `stage`.
     pub(crate) fn arrangement(&self, stage: &StagePlan) -> Arrangement {
-        let role = |cpus: &[u32], does: &str| CoreRole { cpus: cpus.iter().copied().collect(), does: does.to_owned() };
         Arrangement {
             sharing: self.sharing,
             roles: vec![

@@ -14,13 +14,10 @@ use std::{
 use bpf::{LivePace, LivePacket, LiveSender, XdpError};
 use lab::LabError;
 use nix::time::{ClockId, clock_gettime};
-use sys::interrupt::InterruptibleThread;
+use sys::{affinity::pin_current_thread, interrupt::InterruptibleThread};
 use wire::{FlowKey, FrameSize, Kind, Template, WireError};
 
-use super::{
-    bed::{Bed, SERVER},
-    readers::pin,
-};
+use crate::bed::{Bed, SERVER};
 
 /// The length of a frame without its checksum, in bytes: the smallest that Ethernet has.
 pub(crate) const FRAME_BYTES: usize = 60;
@@ -33,7 +30,7 @@ const TCP_SEQUENCE: u32 = 0x0001_0000;
 
 /// A flood that could not be sent.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum FloodError {
+pub enum FloodError {
     /// The frames could not be made.
     #[error("cannot make the frames of the flood: {0}")]
     Frames(#[from] WireError),
@@ -116,7 +113,7 @@ impl Flood {
                     scope.spawn(move || -> Result<u64, FloodError> {
                         let (cpu, sender) = &senders[i];
                         bed.attacker.enter()?;
-                        pin(*cpu).map_err(|source| FloodError::Pin { cpu: *cpu, source })?;
+                        pin_current_thread(*cpu).map_err(|source| FloodError::Pin { cpu: *cpu, source })?;
                         let _ = nix::sys::prctl::set_timerslack(1);
                         // The receiver takes until every sender has spoken or ended.
                         let _ = tell.send((i, InterruptibleThread::current().map_err(FloodError::Signals)?));

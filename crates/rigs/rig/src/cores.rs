@@ -1,0 +1,96 @@
+//! The CPUs of a measurement, and who has which.
+
+use std::io;
+
+use host::{Host, picture::Cpu};
+use model::{Classified, CpuSet, ErrorClass, run::CoreRole};
+use nix::{sched, unistd::Pid};
+
+/// CPUs that a measurement cannot have.
+#[derive(Debug, thiserror::Error)]
+pub enum CoresError {
+    /// The set that was asked for is empty.
+    #[error("--cpus names no CPU, but online are {online}")]
+    None {
+        /// Those that are online, as far as this process may run there.
+        online: CpuSet,
+    },
+    /// Some that were asked for are not online, or not allowed to this process.
+    #[error("--cpus names CPU {missing}, but online are {online}")]
+    Missing {
+        /// Which.
+        missing: CpuSet,
+        /// Those that are online, as far as this process may run there.
+        online: CpuSet,
+    },
+    /// The kernel does not say where this process may run.
+    #[error("cannot read where this process may run: {0}")]
+    Affinity(#[source] io::Error),
+}
+
+impl Classified for CoresError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::None { .. } | Self::Missing { .. } => ErrorClass::Usage,
+            Self::Affinity(_) => ErrorClass::Internal,
+        }
+    }
+}
+
+/// The CPUs that were asked for; without a wish all that are online, not isolated, and allowed to this process: a container may have fewer
+/// than are online.
+///
+/// # Errors
+/// CPUs that cannot be had.
+pub fn usable(host: &Host, wanted: Option<&CpuSet>) -> Result<CpuSet, CoresError> {
+    let set = sched::sched_getaffinity(Pid::from_raw(0)).map_err(|e| CoresError::Affinity(e.into()))?;
+    let allowed = (0..sched::CpuSet::count() as u32).filter(|&cpu| set.is_set(cpu as usize).unwrap_or(false));
+    choose(&host.cpus, wanted, &allowed.collect())
+}
+
+fn choose(cpus: &[Cpu], wanted: Option<&CpuSet>, allowed: &CpuSet) -> Result<CpuSet, CoresError> {
+    let Some(wanted) = wanted else {
+        let free = cpus.iter().filter(|c| c.online && !c.isolated).map(|c| c.id).collect::<CpuSet>();
+        return Ok(free.intersection(allowed));
+    };
+    let online = cpus.iter().filter(|c| c.online).map(|c| c.id).collect::<CpuSet>().intersection(allowed);
+    let missing = wanted.difference(&online);
+    match (wanted.is_empty(), missing.is_empty()) {
+        (true, _) => Err(CoresError::None { online }),
+        (false, false) => Err(CoresError::Missing { missing, online }),
+        (false, true) => Ok(wanted.clone()),
+    }
+}
+
+/// What some CPUs do, for an arrangement.
+pub fn role(cpus: &[u32], does: &str) -> CoreRole {
+    CoreRole { cpus: cpus.iter().copied().collect(), does: does.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use host::picture::FULL_CAPACITY;
+
+    use super::*;
+
+    #[test]
+    fn isolated_cpus_are_taken_only_if_named() {
+        let cpu = |id, online, isolated| Cpu {
+            id,
+            package: 0,
+            core: id,
+            siblings: [id].into_iter().collect(),
+            node: 0,
+            online,
+            isolated,
+            capacity: FULL_CAPACITY,
+        };
+        let cpus = vec![cpu(0, true, false), cpu(1, true, true), cpu(2, false, false), cpu(3, true, false)];
+        let list = |text: &str| text.parse::<CpuSet>().unwrap();
+        let chosen = |wanted: Option<&str>| choose(&cpus, wanted.map(list).as_ref(), &list("0-2"));
+        assert_eq!(chosen(None).unwrap(), list("0"), "online, not isolated, allowed");
+        assert_eq!(chosen(Some("0-1")).unwrap(), list("0-1"));
+        assert!(matches!(chosen(Some("1-3")), Err(CoresError::Missing { missing, .. }) if missing == list("2-3")));
+        assert!(matches!(chosen(Some("")), Err(CoresError::None { .. })));
+    }
+}

@@ -1,0 +1,9 @@
+//! What every measurement needs, whatever it measures.
+//!
+//! [`machine`] describes where it was made; [`cores`] chooses the CPUs and says who has which; [`readers`] counts the frames of any source on
+//! cores of their own; [`window`] is the stretch of time in between: waited for, its core loads read, made again when a hypervisor took part of it.
+
+pub mod cores;
+pub mod machine;
+pub mod readers;
+pub mod window;

@@ -1,0 +1,134 @@
+//! Readers: each counts the frames of one source on a core of its own.
+
+use std::{
+    io,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use model::{Classified, ErrorClass};
+use port::{PortError, Source};
+use sys::affinity::pin_current_thread;
+
+/// How long a reader waits before it looks at its stop flag.
+const TURN: Duration = Duration::from_millis(50);
+/// The socket buffer of a plain socket: what a user gets who never heard of tuning (net.core.rmem_default).
+pub const PLAIN_BUFFER_BYTES: u32 = 212_992;
+
+/// The frames that one reader has counted, on a cache line of its own.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Count(AtomicU64);
+
+/// A reader that could not do its work.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadersError {
+    /// The port failed.
+    #[error(transparent)]
+    Port(#[from] PortError),
+    /// The thread could not be pinned.
+    #[error("cannot pin a reader to CPU {cpu}: {source}; name other CPUs with --cpus")]
+    Pin {
+        /// The CPU.
+        cpu: u32,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// The thread panicked.
+    #[error("a reader panicked")]
+    Panicked,
+}
+
+impl Classified for ReadersError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Port(e) => e.class(),
+            Self::Pin { .. } => ErrorClass::Lacking,
+            Self::Panicked => ErrorClass::Internal,
+        }
+    }
+}
+
+/// Readers at work. They end when this is dropped.
+#[derive(Debug)]
+pub struct Readers {
+    stop: Arc<AtomicBool>,
+    counts: Arc<Vec<Count>>,
+    threads: Vec<JoinHandle<Result<u64, ReadersError>>>,
+}
+
+impl Readers {
+    /// Starts one for each source, on the CPUs in turn.
+    pub fn start<S: Source + 'static>(sources: Vec<S>, cpus: &[u32]) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let counts: Arc<Vec<Count>> = Arc::new(sources.iter().map(|_| Count::default()).collect());
+        let threads = sources
+            .into_iter()
+            .enumerate()
+            .zip(cpus.iter().copied().cycle())
+            .map(|((i, source), cpu)| {
+                let (stop, counts) = (Arc::clone(&stop), Arc::clone(&counts));
+                thread::spawn(move || {
+                    pin_current_thread(cpu).map_err(|source| ReadersError::Pin { cpu, source })?;
+                    Ok(read(source, &stop, &counts[i].0)?)
+                })
+            })
+            .collect();
+        Self { stop, counts, threads }
+    }
+
+    /// The frames that all have counted so far.
+    pub fn counted(&self) -> u64 {
+        self.counts.iter().map(|c| c.0.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Waits until nothing more arrives.
+    pub fn settle(&self) {
+        let mut seen = self.counted();
+        loop {
+            thread::sleep(4 * TURN);
+            let now = self.counted();
+            if now == seen {
+                return;
+            }
+            seen = now;
+        }
+    }
+
+    /// Ends them. The frames that they counted, and those that were lost for want of room.
+    ///
+    /// # Errors
+    /// One of them could not do its work.
+    pub fn finish(mut self) -> Result<(u64, u64), ReadersError> {
+        self.stop.store(true, Ordering::Relaxed);
+        let mut lost = 0;
+        for thread in self.threads.drain(..) {
+            lost += thread.join().map_err(|_| ReadersError::Panicked)??;
+        }
+        Ok((self.counted(), lost))
+    }
+}
+
+impl Drop for Readers {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            // Nobody asks for its result any more.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Counts frames until told to stop; gives how many were lost for want of room.
+fn read<S: Source>(mut source: S, stop: &AtomicBool, count: &AtomicU64) -> Result<u64, PortError> {
+    let mut total = 0;
+    while !stop.load(Ordering::Relaxed) {
+        total += source.count(TURN)?.packets;
+        count.store(total, Ordering::Relaxed);
+    }
+    Ok(source.stats()?.dropped)
+}

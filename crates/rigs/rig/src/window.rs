@@ -1,0 +1,113 @@
+//! The stretch of time that is measured.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use host::{
+    counters::{Counters, CountersError, Sampler, delta},
+    picture::Host,
+};
+use model::CoreLoad;
+
+/// From this share of the CPU time on that a hypervisor took, in percent, a measurement says more about others than about us.
+pub const STEAL_LIMIT_PERCENT: f64 = 2.0;
+/// Measurements that were disturbed are made so many times at most.
+pub const STEAL_TRIES: u32 = 3;
+/// How soon a wait notices that it is to end.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// Waits, but not longer than until `stop` is set.
+pub fn pause(duration: Duration, stop: &AtomicBool) {
+    let end = Instant::now() + duration;
+    while !stop.load(Ordering::Relaxed) {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return;
+        }
+        thread::sleep(left.min(SLICE));
+    }
+}
+
+/// Measures until the hypervisor took no more than [`STEAL_LIMIT_PERCENT`] of the time (`steal_of`, in percent), at most [`STEAL_TRIES`] times.
+/// With a note if it took more in each of them.
+///
+/// # Errors
+/// Those of `measure`.
+pub fn undisturbed<T, E>(
+    mut measure: impl FnMut() -> Result<T, E>,
+    steal_of: impl Fn(&T) -> f64,
+) -> Result<(T, Option<String>), E> {
+    let mut measured = measure()?;
+    for _ in 1..STEAL_TRIES {
+        if steal_of(&measured) <= STEAL_LIMIT_PERCENT {
+            break;
+        }
+        measured = measure()?;
+    }
+    let steal = steal_of(&measured);
+    let note = (steal > STEAL_LIMIT_PERCENT).then(|| {
+        format!("the hypervisor took {steal:.1} % of the CPU time from this machine in each of {STEAL_TRIES} tries")
+    });
+    Ok((measured, note))
+}
+
+/// The load of every core between two moments.
+#[derive(Debug)]
+pub struct LoadMeter<'a> {
+    host: &'a Host,
+    sampler: Sampler,
+    begin: Counters,
+}
+
+impl<'a> LoadMeter<'a> {
+    /// Opens the counters and takes the first reading.
+    ///
+    /// # Errors
+    /// /proc/stat cannot be read.
+    pub fn start(host: &'a Host) -> Result<Self, CountersError> {
+        let mut sampler = Sampler::open()?;
+        let begin = sampler.read()?;
+        Ok(Self { host, sampler, begin })
+    }
+
+    /// The loads since the start.
+    ///
+    /// # Errors
+    /// /proc/stat cannot be read.
+    pub fn finish(mut self) -> Result<Vec<CoreLoad>, CountersError> {
+        let end = self.sampler.read()?;
+        Ok(delta(self.host, &self.begin, &end).cores.into_iter().map(|c| c.load).collect())
+    }
+}
+
+/// Steal time as a share of all cores' time, in percent.
+pub fn steal_percent(cores: &[CoreLoad]) -> f64 {
+    cores.iter().map(|c| c.steal_percent).sum::<f64>() / cores.len().max(1) as f64
+}
+
+/// Busy nanoseconds of all cores together in a second.
+pub fn busy_ns_per_second(cores: &[CoreLoad]) -> f64 {
+    cores.iter().map(CoreLoad::busy_percent).sum::<f64>() * 1e7
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use super::*;
+
+    #[test]
+    fn a_disturbed_measurement_is_made_again_and_told_of_only_if_all_were() {
+        let run = |steals: &[f64]| {
+            let mut left = steals.iter().copied();
+            let (last, note) = undisturbed(|| Ok::<_, Infallible>(left.next().unwrap()), |steal| *steal).unwrap();
+            (last, note.is_some(), left.count())
+        };
+        assert_eq!(run(&[0.0, 9.0, 9.0]), (0.0, false, 2));
+        assert_eq!(run(&[9.0, 8.0, 1.0]), (1.0, false, 0));
+        assert_eq!(run(&[9.0, 8.0, 7.0]), (7.0, true, 0));
+    }
+}
