@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use host::{
     Root,
+    interface::Link,
     neighbours::{self, Asked},
     stack::{
-        Chain, ChainKey, Counted, Link, LossClass, NicLosses, Rule, RuleKey, Rules, Socket, SocketKey, SocketKind,
-        StackCounters, Verdict, XdpCount, XdpMode,
+        Chain, ChainKey, Counted, LossClass, NicLosses, Rule, RuleKey, Rules, Socket, SocketKey, SocketKind,
+        StackCounters, Verdict, XdpCount,
     },
 };
+use model::xdp::XdpMode;
 use sys::ethtool::Ethtool;
 
 use crate::input::{Interface, NicLoss, QdiscDone, RuleLoss, SocketLoss, XdpDone};

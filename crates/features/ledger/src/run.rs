@@ -232,7 +232,7 @@ impl Ledger {
             }
             notes.push(format!("{name} went away"));
         }
-        let names = |links: &BTreeMap<u32, host::stack::Link>| -> BTreeSet<u32> { links.keys().copied().collect() };
+        let names = |links: &BTreeMap<u32, host::interface::Link>| -> BTreeSet<u32> { links.keys().copied().collect() };
         for index in names(&self.last.stack.links).difference(&names(&now.stack.links)) {
             let name = &self.last.stack.links[index].name;
             notes.push(format!(

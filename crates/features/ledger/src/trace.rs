@@ -7,7 +7,7 @@ use bpf::{
     drop_reasons::DropReasons,
     drops::{DropCount, DropDetail, DropRead, TraceCost, XdpLoss, XdpLossKind},
 };
-use host::{stack::Link, symbols::KernelSymbols};
+use host::{interface::Link, symbols::KernelSymbols};
 use model::units;
 
 use crate::{

@@ -1,6 +1,6 @@
 //! What offloads of an interface, or of the other end of a veth, keep from a program at XDP: tags beside the frames, and packets that were merged.
 
-use host::wiring::{Peer, Wiring};
+use host::interface::{Peer, Wiring};
 use sys::ethtool::Ethtool;
 
 use crate::error::ShieldError;

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::CStr,
-    fmt, io, mem,
+    io, mem,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
@@ -12,26 +12,7 @@ use libbpf_rs::{
 };
 use model::{Classified, ErrorClass};
 
-/// Where on the way of a frame the program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum XdpMode {
-    /// In the driver, before a socket buffer exists.
-    Native,
-    /// In the stack, on a finished socket buffer: works everywhere and saves nothing.
-    Generic,
-    /// In the hardware.
-    Offload,
-}
-
-impl fmt::Display for XdpMode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Native => "native",
-            Self::Generic => "generic",
-            Self::Offload => "offload",
-        })
-    }
-}
+pub use model::xdp::XdpMode;
 
 /// The XDP program that an interface runs.
 #[derive(Debug, Clone, PartialEq, Eq)]

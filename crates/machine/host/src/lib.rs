@@ -9,12 +9,14 @@
 
 pub mod counters;
 pub mod file;
+pub mod interface;
 pub mod journal;
 pub mod knob;
 pub mod members;
 pub mod namespace;
 pub mod neighbours;
 pub mod netdev;
+pub mod netlink;
 pub mod picture;
 pub mod placement;
 pub mod read;
@@ -24,7 +26,6 @@ pub mod setting;
 pub mod snapshot;
 pub mod stack;
 pub mod symbols;
-pub mod wiring;
 
 pub use picture::Host;
 pub use read::HostError;

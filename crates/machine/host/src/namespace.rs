@@ -7,7 +7,7 @@ use std::{collections::BTreeMap, fs, io, os::unix::fs::MetadataExt, path::Path, 
 
 use model::{Classified, ErrorClass};
 
-use crate::{root::Root, wiring::Wiring};
+use crate::{interface::Wiring, root::Root};
 
 /// An interface may come or go between two readings: so often is looked again.
 const TRIES: u32 = 4;

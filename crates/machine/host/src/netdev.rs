@@ -5,7 +5,7 @@ use std::io;
 use nix::sys::socket::SockProtocol;
 use serde::{Deserialize, Serialize};
 
-use crate::counters::netlink::{DUMP, GENL_HEADER_BYTES, Netlink, ONE, attributes, push_attribute};
+use crate::netlink::{DUMP, GENL_HEADER_BYTES, Netlink, ONE, attributes, push_attribute};
 
 /// Commands and attributes of include/uapi/linux/netdev.h.
 const CMD_DEV_GET: u8 = 1;

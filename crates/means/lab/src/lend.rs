@@ -8,12 +8,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
+use host::netlink::{Netlink, route};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::{
     RouteNetlinkMessage,
     address::{AddressAttribute, AddressHeaderFlags, AddressMessage, CacheInfo},
-    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState},
+    neighbour::{NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage},
 };
+use nix::sys::socket::SockProtocol;
 use wire::Mac;
 
 use crate::{
@@ -49,7 +51,7 @@ impl LentAddress {
         let failed = || failed("lend the address", &what);
         let index = index_of(interface)?;
         let message = message(index, address, prefix_len);
-        match rtnl::request(RouteNetlinkMessage::NewAddress(message.clone()), NLM_F_CREATE | NLM_F_EXCL) {
+        match rtnl::request(&RouteNetlinkMessage::NewAddress(message.clone()), NLM_F_CREATE | NLM_F_EXCL) {
             Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(None),
             other => other.map_err(failed())?,
         }
@@ -58,9 +60,9 @@ impl LentAddress {
         let renewer = thread::Builder::new().name("ek-lend".into()).spawn(move || {
             while stopped.recv_timeout(RENEWAL) == Err(RecvTimeoutError::Timeout) {
                 // When the interface is gone there is nothing to renew.
-                let _ = rtnl::request(RouteNetlinkMessage::NewAddress(message.clone()), NLM_F_CREATE | NLM_F_REPLACE);
+                let _ = rtnl::request(&RouteNetlinkMessage::NewAddress(message.clone()), NLM_F_CREATE | NLM_F_REPLACE);
             }
-            let _ = rtnl::request(RouteNetlinkMessage::DelAddress(message), 0);
+            let _ = rtnl::request(&RouteNetlinkMessage::DelAddress(message), 0);
         });
         let renewer = Some(renewer.map_err(failed())?);
         Ok(Some(Self { interface: interface.to_owned(), address, stop: Some(stop), renewer }))
@@ -114,7 +116,7 @@ pub fn resolve(interface: &str, address: IpAddr, patience: Duration) -> Result<O
     let mut ask = Instant::now();
     loop {
         if Instant::now() >= ask {
-            let asked = rtnl::request(RouteNetlinkMessage::NewNeighbour(question(index, address)), NLM_F_CREATE);
+            let asked = rtnl::request(&RouteNetlinkMessage::NewNeighbour(question(index, address)), NLM_F_CREATE);
             asked.map_err(failed("ask for the neighbour", format_args!("{address} on {interface}")))?;
             ask += ASK_AGAIN;
         }
@@ -147,18 +149,7 @@ fn neighbour_address(address: IpAddr) -> NeighbourAddress {
 
 /// The neighbour's MAC address if the kernel knows it.
 fn known(index: u32, address: IpAddr) -> io::Result<Option<Mac>> {
-    let mut all = NeighbourMessage::default();
-    all.header.family = family(address);
-    let answers = rtnl::ask(RouteNetlinkMessage::GetNeighbour(all), NLM_F_DUMP)?;
-    let wanted = NeighbourAttribute::Destination(neighbour_address(address));
-    Ok(answers.into_iter().find_map(|message| match message {
-        RouteNetlinkMessage::NewNeighbour(n) if n.header.ifindex == index && n.attributes.contains(&wanted) => {
-            let failed = matches!(n.header.state, NeighbourState::Incomplete | NeighbourState::Failed);
-            n.attributes.iter().filter(|_| !failed).find_map(|a| match a {
-                NeighbourAttribute::LinkLayerAddress(bytes) => Some(Mac(*bytes.first_chunk()?)),
-                _ => None,
-            })
-        }
-        _ => None,
-    }))
+    let all = route::neighbours(&mut Netlink::open(SockProtocol::NetlinkRoute)?)?;
+    let found = all.into_iter().find(|n| n.ifindex == index && n.address == address && n.is_usable());
+    Ok(found.and_then(|n| Some(Mac(*n.lladdr.first_chunk()?))))
 }

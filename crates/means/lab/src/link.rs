@@ -63,7 +63,7 @@ pub(crate) fn create_veth(name: &str, peer: &str, peer_ns: &Namespace, queues: u
         LinkInfo::Kind(InfoKind::Veth),
         LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(there))),
     ]));
-    rtnl::request(RouteNetlinkMessage::NewLink(here), NLM_F_CREATE | NLM_F_EXCL)
+    rtnl::request(&RouteNetlinkMessage::NewLink(here), NLM_F_CREATE | NLM_F_EXCL)
         .map_err(failed("create the veth pair", format_args!("{name} - {peer}")))
 }
 
@@ -73,7 +73,7 @@ pub(crate) fn set_up(name: &str) -> Result<(), LabError> {
     message.header.index = index_of(name)?;
     message.header.flags = LinkFlags::Up;
     message.header.change_mask = LinkFlags::Up;
-    rtnl::request(RouteNetlinkMessage::SetLink(message), 0).map_err(failed("set up the interface", name))
+    rtnl::request(&RouteNetlinkMessage::SetLink(message), 0).map_err(failed("set up the interface", name))
 }
 
 /// Waits until an interface whose both ends are up is ready to send.
@@ -106,7 +106,7 @@ pub(crate) fn set_down(name: &str) -> Result<(), LabError> {
     let mut message = LinkMessage::default();
     message.header.index = index_of(name)?;
     message.header.change_mask = LinkFlags::Up;
-    rtnl::request(RouteNetlinkMessage::SetLink(message), 0).map_err(failed("set down the interface", name))
+    rtnl::request(&RouteNetlinkMessage::SetLink(message), 0).map_err(failed("set down the interface", name))
 }
 
 /// Stops the kernel from sending IPv6 packets of its own on the interface.
@@ -141,7 +141,7 @@ pub(crate) fn add_address(name: &str, address: IpAddr, prefix_len: u8) -> Result
     // At once, without asking first whether somebody has it.
     message.header.flags = AddressHeaderFlags::Nodad;
     message.attributes = vec![AddressAttribute::Local(address), AddressAttribute::Address(address)];
-    rtnl::request(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
+    rtnl::request(&RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
         .map_err(failed("add the address", address))?;
     match address {
         IpAddr::V6(address) => wait_until_local(name, address),
@@ -184,7 +184,7 @@ pub(crate) fn add_neighbour(name: &str, address: IpAddr, mac: Mac) -> Result<(),
     };
     message.attributes =
         vec![NeighbourAttribute::Destination(destination), NeighbourAttribute::LinkLayerAddress(mac.0.to_vec())];
-    rtnl::request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
+    rtnl::request(&RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
         .map_err(failed("add the neighbour", address))
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn add_route(name: &str, to: Network, gateway: IpAddr) -> Result<(), 
         RouteAttribute::Gateway(gateway.into()),
         RouteAttribute::Oif(index_of(name)?),
     ];
-    rtnl::request(RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
+    rtnl::request(&RouteNetlinkMessage::NewRoute(message), NLM_F_CREATE | NLM_F_EXCL)
         .map_err(failed("add the route", format_args!("{to} via {gateway}")))
 }
 
@@ -216,7 +216,7 @@ pub(crate) fn create_bridge(name: &str) -> Result<(), LabError> {
             LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::MulticastSnooping(false)])),
         ]),
     ];
-    rtnl::request(RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
+    rtnl::request(&RouteNetlinkMessage::NewLink(message), NLM_F_CREATE | NLM_F_EXCL)
         .map_err(failed("create the bridge", name))
 }
 
@@ -225,7 +225,7 @@ pub(crate) fn set_controller(name: &str, bridge: &str) -> Result<(), LabError> {
     let mut message = LinkMessage::default();
     message.header.index = index_of(name)?;
     message.attributes = vec![LinkAttribute::Controller(index_of(bridge)?)];
-    rtnl::request(RouteNetlinkMessage::SetLink(message), 0)
+    rtnl::request(&RouteNetlinkMessage::SetLink(message), 0)
         .map_err(failed("make a port", format_args!("{name} of {bridge}")))
 }
 
@@ -237,7 +237,7 @@ pub(crate) fn add_bridge_entry(port: &str, mac: Mac) -> Result<(), LabError> {
     message.header.state = NeighbourState::Noarp;
     message.header.flags = NeighbourFlags::Controller;
     message.attributes = vec![NeighbourAttribute::LinkLayerAddress(mac.0.to_vec())];
-    rtnl::request(RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
+    rtnl::request(&RouteNetlinkMessage::NewNeighbour(message), NLM_F_CREATE | NLM_F_REPLACE)
         .map_err(failed("add the bridge entry", format_args!("{mac} behind {port}")))
 }
 

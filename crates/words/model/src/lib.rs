@@ -24,6 +24,7 @@ pub mod sweep;
 pub mod top;
 pub mod units;
 pub mod visible;
+pub mod xdp;
 
 pub use class::{Classified, ErrorClass};
 pub use cpuset::{CpuSet, CpuSetError};

@@ -22,7 +22,7 @@ use capture::{
     plan::{self, Backend, Plan, Wish},
     run::{self, Limits, Sink},
 };
-use host::{Host, Root, picture::QueueRole, wiring::Wiring};
+use host::{Host, Root, interface::Wiring, picture::QueueRole};
 use model::CpuSet;
 use port::{PacketOptions, PortError};
 use sys::{

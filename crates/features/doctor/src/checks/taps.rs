@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use host::setting::{
     Missing,
     packet_sockets::{self, PacketSocket},
-    xdp::{self, XdpMode},
+    xdp,
 };
+use model::xdp::XdpMode;
 
 use super::or_unknown;
 use crate::{
@@ -59,8 +60,7 @@ fn programs(ev: &Evidence) -> Result<Vec<Outcome>, Missing> {
                 (Outcome::improve(why).advise(advice), "generic")
             }
             XdpMode::Native => (Outcome::good("The program runs in the driver, before the stack."), "native"),
-            XdpMode::Offloaded => (Outcome::good("The program runs in the card."), "offloaded"),
-            XdpMode::Several => (Outcome::good("Several programs are attached."), "several"),
+            XdpMode::Offload => (Outcome::good("The program runs in the card."), "offloaded"),
         };
         let saw = format!("program {} ({name}), {mode} mode: it sees every packet before the stack does", program.id);
         outcome.on(&program.nic).saw(saw).holds("XDP program", format!("{name} ({mode})"))

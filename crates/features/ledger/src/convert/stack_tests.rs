@@ -1,6 +1,6 @@
 //! From the counters of the stack to the input of the arithmetic.
 
-use host::stack::{Link, Socket};
+use host::{interface::Link, stack::Socket};
 
 use super::*;
 

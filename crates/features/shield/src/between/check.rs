@@ -1,7 +1,7 @@
 //! What two interfaces must be like for frames to cross between them unchanged.
 
 use bpf::XdpError;
-use host::wiring::Peer;
+use host::interface::Peer;
 use sys::{link, xsk::interface_mtu};
 
 use super::Pair;

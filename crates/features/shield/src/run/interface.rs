@@ -1,7 +1,7 @@
 //! What an interface has to be like for rules to do what they say.
 
 use bpf::{XdpMode, filter::HostCookies};
-use host::wiring::Peer;
+use host::interface::Peer;
 use rules::{Action, Rule, file::RuleFile};
 
 use super::{answers, settings::Settings};

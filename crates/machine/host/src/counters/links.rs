@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, io};
 
 use nix::sys::socket::SockProtocol;
 
-use super::netlink::{DUMP, Netlink, attributes};
+use crate::netlink::{DUMP, Netlink, attributes};
 
 const RTM_NEWSTATS: u16 = 92;
 const RTM_GETSTATS: u16 = 94;
@@ -141,7 +141,7 @@ mod tests {
     fn a_message_of_the_kernel() {
         let mut payload = vec![0; 12];
         payload[4..8].copy_from_slice(&9u32.to_ne_bytes());
-        super::super::netlink::push_attribute(&mut payload, IFLA_STATS_LINK_64, &5u64.to_ne_bytes());
+        crate::netlink::push_attribute(&mut payload, IFLA_STATS_LINK_64, &5u64.to_ne_bytes());
         let (index, stats) = parse(&payload).expect("a link");
         assert_eq!((index, stats.rx_packets), (9, 5));
         assert_eq!(parse(&payload[..10]), None);

@@ -4,7 +4,6 @@
 
 mod delta;
 mod links;
-pub(crate) mod netlink;
 mod qstats;
 mod queues;
 mod sampler;

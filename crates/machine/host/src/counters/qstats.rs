@@ -5,10 +5,8 @@ use std::{collections::BTreeMap, io};
 
 use nix::sys::socket::SockProtocol;
 
-use super::{
-    netlink::{DUMP, GENL_HEADER_BYTES, Netlink, attributes, push_attribute},
-    queues::QueueCounters,
-};
+use super::queues::QueueCounters;
+use crate::netlink::{DUMP, GENL_HEADER_BYTES, Netlink, attributes, push_attribute};
 
 const NETDEV_CMD_QSTATS_GET: u8 = 12;
 const QSTATS_IFINDEX: u16 = 1;

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Missing, asked};
 use crate::{
-    counters::netlink::{GENL_HEADER_BYTES, Netlink, ONE, attributes, push_attribute},
+    netlink::{GENL_HEADER_BYTES, Netlink, ONE, attributes, push_attribute},
     root::Root,
 };
 

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Missing, asked};
 use crate::{
-    counters::netlink::{DUMP, Netlink, attributes},
+    netlink::{Netlink, attributes},
     root::Root,
 };
 
-const RTM_GETQDISC: u16 = 38;
-const RTM_NEWQDISC: u16 = 36;
+/// RTM_NEWQDISC, RTM_DELQDISC, RTM_GETQDISC
+const QDISC: [u16; 3] = [36, 37, 38];
 const TCA_KIND: u16 = 1;
 /// `struct tcmsg`: family and padding, ifindex, handle, parent, info.
 const TCMSG_BYTES: usize = 20;
@@ -39,10 +39,7 @@ pub fn read(root: &Root) -> Result<Vec<Qdisc>, Missing> {
     asked(root, "qdiscs", || {
         let failed = |e: std::io::Error| Missing(format!("cannot list the queueing disciplines: {e}"));
         let mut netlink = Netlink::open(SockProtocol::NetlinkRoute).map_err(failed)?;
-        let mut found = Vec::new();
-        let each = |kind, payload: &[u8]| found.extend((kind == RTM_NEWQDISC).then(|| parse(payload)).flatten());
-        netlink.ask(RTM_GETQDISC, DUMP, &[0; TCMSG_BYTES], each).map_err(failed)?;
-        Ok(found)
+        netlink.dump(QDISC, TCMSG_BYTES, parse).map_err(failed)
     })
 }
 

@@ -5,7 +5,7 @@ use std::{fs, io};
 use nix::sys::socket::SockProtocol;
 
 use super::nft::{self, Chain, ChainKey, Rules};
-use crate::counters::netlink::Netlink;
+use crate::netlink::Netlink;
 
 /// Tables of the old kind that exist, by their family's program.
 const OLD_TABLES: [(&str, &str); 2] =

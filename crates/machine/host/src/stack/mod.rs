@@ -6,7 +6,6 @@
 
 mod conntrack;
 mod hooks;
-mod links;
 mod nft;
 mod nft_text;
 mod nic;
@@ -22,7 +21,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use conntrack::Conntrack;
 pub use hooks::Hooks;
-pub use links::{Link, PortState, XdpMode};
 pub use nft::{Chain, ChainKey, Rule, RuleKey, Rules, Verdict};
 pub use nic::{NicLoss, NicLosses, QueueLosses};
 pub use nic_names::{Counted, LossClass, XdpCount};
@@ -33,7 +31,7 @@ pub(crate) use sockets::listeners;
 pub use sockets::{Owner, PacketTap, Socket, SocketKey, SocketKind, Sockets};
 pub use unread::Source;
 
-use crate::root::Root;
+use crate::{interface::Link, root::Root};
 
 /// Everything that the stack of one network namespace counted, at one moment or (from [`StackCounters::since`]) in an
 /// interval.
@@ -153,17 +151,6 @@ fn by_key<K: Ord + Clone, T: Clone>(
         (key.clone(), counted)
     };
     now.iter().map(one).collect()
-}
-
-/// The text in front of the first zero byte.
-fn text(bytes: &[u8]) -> String {
-    let end = bytes.iter().position(|&b| b == 0).unwrap_or(bytes.len());
-    String::from_utf8_lossy(&bytes[..end]).into_owned()
-}
-
-/// A word in the machine's order.
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes.get(at..at.checked_add(4)?)?.try_into().ok().map(u32::from_ne_bytes)
 }
 
 #[cfg(test)]

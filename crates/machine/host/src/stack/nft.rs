@@ -3,7 +3,7 @@
 
 use std::{collections::BTreeMap, io};
 
-use crate::counters::netlink::{DUMP, Netlink, attributes};
+use crate::netlink::{DUMP, Netlink, attributes, text};
 
 /// NFNL_SUBSYS_NFTABLES << 8
 const SUBSYSTEM: u16 = 10 << 8;
@@ -333,7 +333,7 @@ fn be64(bytes: &[u8]) -> Option<u64> {
 }
 
 fn parse_table(payload: &[u8]) -> Option<((String, String), u64)> {
-    let name = super::text(&attribute(payload, TABLE)?);
+    let name = text(&attribute(payload, TABLE)?);
     let handle = attribute(payload, TABLE_HANDLE).and_then(|v| be64(&v))?;
     Some(((family(*payload.first()?), name), handle))
 }
@@ -345,14 +345,14 @@ fn parse_chain(payload: &[u8]) -> Option<(ChainKey, Chain)> {
     for attribute in attributes(payload.get(NFGENMSG_BYTES..)?) {
         let value = attribute.value();
         match attribute.kind() {
-            TABLE => key.table = super::text(value),
-            CHAIN_NAME => key.chain = super::text(value),
-            CHAIN_TYPE => chain.kind = super::text(value),
+            TABLE => key.table = text(value),
+            CHAIN_NAME => key.chain = text(value),
+            CHAIN_TYPE => chain.kind = text(value),
             CHAIN_POLICY => chain.policy_drop = be32(value) == Some(0),
             CHAIN_HOOK => {
                 chain.hook = nested(value, HOOK_NUM).and_then(|v| be32(&v)).map(|n| hook(number, n));
                 chain.priority = nested(value, HOOK_PRIORITY).and_then(|v| be32(&v)).unwrap_or(0) as i32;
-                chain.device = nested(value, HOOK_DEV).map(|v| super::text(&v));
+                chain.device = nested(value, HOOK_DEV).map(|v| text(&v));
             }
             _ => {}
         }
@@ -367,8 +367,8 @@ fn parse_rule(payload: &[u8]) -> Option<(RuleKey, Rule, Option<String>)> {
     for attribute in attributes(payload.get(NFGENMSG_BYTES..)?) {
         let value = attribute.value();
         match attribute.kind() {
-            TABLE => chain.table = super::text(value),
-            RULE_CHAIN => chain.chain = super::text(value),
+            TABLE => chain.table = text(value),
+            RULE_CHAIN => chain.chain = text(value),
             RULE_HANDLE => handle = be64(value)?,
             RULE_EXPRESSIONS => expressions(value, &mut rule, &mut named),
             _ => {}
@@ -381,7 +381,7 @@ fn parse_rule(payload: &[u8]) -> Option<(RuleKey, Rule, Option<String>)> {
 fn expressions(bytes: &[u8], rule: &mut Rule, named: &mut Option<String>) {
     let mut counted = false;
     for element in attributes(bytes) {
-        let name = nested(element.value(), EXPR_NAME).map(|v| super::text(&v)).unwrap_or_default();
+        let name = nested(element.value(), EXPR_NAME).map(|v| text(&v)).unwrap_or_default();
         let data = nested(element.value(), EXPR_DATA).unwrap_or_default();
         match name.as_str() {
             "counter" => {
@@ -390,7 +390,7 @@ fn expressions(bytes: &[u8], rule: &mut Rule, named: &mut Option<String>) {
                 counted = true;
             }
             "objref" if nested(&data, OBJREF_TYPE).and_then(|v| be32(&v)) == Some(OBJ_COUNTER) => {
-                *named = nested(&data, OBJREF_NAME).map(|v| super::text(&v));
+                *named = nested(&data, OBJREF_NAME).map(|v| text(&v));
                 counted = true;
             }
             "immediate" => {
@@ -410,7 +410,7 @@ fn expressions(bytes: &[u8], rule: &mut Rule, named: &mut Option<String>) {
             }
             // A target of iptables' own, by iptables-nft.
             "target" => {
-                let target = nested(&data, TARGET_NAME).map(|v| super::text(&v)).unwrap_or_default();
+                let target = nested(&data, TARGET_NAME).map(|v| text(&v)).unwrap_or_default();
                 match target_verdict(&target) {
                     Some(verdict) => {
                         rule.verdict = verdict;
@@ -437,7 +437,7 @@ fn target_verdict(target: &str) -> Option<Verdict> {
 }
 
 fn verdict_of(bytes: &[u8]) -> Verdict {
-    let chain = || nested(bytes, VERDICT_CHAIN).map(|v| super::text(&v)).unwrap_or_default();
+    let chain = || nested(bytes, VERDICT_CHAIN).map(|v| text(&v)).unwrap_or_default();
     match nested(bytes, VERDICT_CODE).and_then(|v| be32(&v)).map(|code| code as i32) {
         Some(0) => Verdict::Drop,
         Some(1) => Verdict::Accept,
@@ -458,7 +458,7 @@ fn parse_object(payload: &[u8]) -> Option<(ObjectKey, (u64, u64))> {
     let (table, name) = (attribute(payload, TABLE)?, attribute(payload, OBJ_NAME)?);
     let data = attribute(payload, OBJ_DATA)?;
     let figure = |kind| nested(&data, kind).and_then(|v| be64(&v)).unwrap_or(0);
-    let key = (family(*payload.first()?), super::text(&table), super::text(&name));
+    let key = (family(*payload.first()?), text(&table), text(&name));
     Some((key, (figure(COUNTER_BYTES), figure(COUNTER_PACKETS))))
 }
 
@@ -467,7 +467,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::counters::netlink::push_attribute;
+    use crate::netlink::push_attribute;
 
     fn nest(attributes: &[(u16, &[u8])]) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, io};
 
-use crate::counters::netlink::{DUMP, Netlink, attributes};
+use crate::netlink::{DUMP, Netlink, attributes, text};
 
 const RTM_GETQDISC: u16 = 38;
 const RTM_NEWQDISC: u16 = 36;
@@ -122,7 +122,7 @@ fn parse(payload: &[u8], class: bool) -> Option<(QdiscKey, Qdisc)> {
     let mut qdisc = Qdisc::default();
     for attribute in attributes(payload.get(TCMSG_BYTES..)?) {
         match attribute.kind() {
-            TCA_KIND => qdisc.kind = super::text(attribute.value()),
+            TCA_KIND => qdisc.kind = text(attribute.value()),
             TCA_STATS2 => stats2(attribute.value(), &mut qdisc),
             _ => {}
         }
@@ -158,7 +158,7 @@ fn stats2(bytes: &[u8], qdisc: &mut Qdisc) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::netlink::push_attribute;
+    use crate::netlink::push_attribute;
 
     fn message() -> Vec<u8> {
         let mut basic = 6_000u64.to_ne_bytes().to_vec();

@@ -8,7 +8,7 @@ use sys::ethtool::Ethtool;
 use super::{
     StackCounters,
     conntrack::Conntrack,
-    links, nft,
+    nft,
     nft::RuleKey,
     nft_text,
     nic::Nics,
@@ -17,7 +17,7 @@ use super::{
     qdisc, sockets,
     unread::{Source, Unread},
 };
-use crate::{counters::netlink::Netlink, root::Root};
+use crate::{interface, netlink::Netlink, root::Root};
 
 /// The texts of rules, or why there are none.
 type Texts = Result<BTreeMap<RuleKey, String>, String>;
@@ -77,7 +77,7 @@ impl StackReader {
     }
 
     fn interfaces(&mut self, now: &mut StackCounters, unread: &mut Unread) {
-        match self.route.as_mut().map_err(|e| copy(e)).and_then(links::read) {
+        match self.route.as_mut().map_err(|e| copy(e)).and_then(interface::links) {
             Ok(links) => now.links = links,
             Err(e) => unread.miss(Source::Links, format!("the interfaces cannot be listed (RTM_GETLINK): {e}")),
         }

@@ -11,7 +11,7 @@ use nix::sys::socket::SockProtocol;
 
 use super::unread::{Source, Unread};
 use crate::{
-    counters::netlink::{DUMP, Netlink, attributes},
+    netlink::{DUMP, Netlink, attributes, u32_at},
     root::Root,
 };
 
@@ -250,7 +250,7 @@ fn parse_inet(payload: &[u8], udp: bool) -> Option<(SocketKey, Socket)> {
             _ => IpAddr::V6(Ipv6Addr::from(bytes)),
         }
     };
-    let word = |at: usize| super::u32_at(header, at).unwrap_or(0);
+    let word = |at: usize| u32_at(header, at).unwrap_or(0);
     let mut socket = Socket::new(kind);
     socket.local = Some(SocketAddr::new(address(8), port(4)));
     socket.remote = Some(SocketAddr::new(address(24), port(6))).filter(|a| a.port() != 0);
@@ -281,14 +281,14 @@ fn packet(diag: &mut Netlink, all: &mut Sockets) -> io::Result<()> {
 
 fn parse_packet(payload: &[u8]) -> Option<(SocketKey, Socket)> {
     let header = payload.get(..PACKET_DIAG_MSG_BYTES)?;
-    let word = |at: usize| super::u32_at(header, at).unwrap_or(0);
+    let word = |at: usize| u32_at(header, at).unwrap_or(0);
     let mut socket = Socket::new(SocketKind::Packet);
     socket.inode = word(4);
     let mut tap = PacketTap { ethertype: u16::from_ne_bytes([header[2], header[3]]), ..PacketTap::default() };
     let mut version = 0;
     for attribute in attributes(&payload[PACKET_DIAG_MSG_BYTES..]) {
         let value = attribute.value();
-        let word = |at: usize| super::u32_at(value, at).unwrap_or(0);
+        let word = |at: usize| u32_at(value, at).unwrap_or(0);
         match attribute.kind() {
             PACKET_DIAG_INFO => {
                 socket.ifindex = word(0);
@@ -310,7 +310,7 @@ fn parse_packet(payload: &[u8]) -> Option<(SocketKey, Socket)> {
 }
 
 fn memory(value: &[u8], socket: &mut Socket) {
-    let word = |index: usize| super::u32_at(value, index * 4).unwrap_or(0);
+    let word = |index: usize| u32_at(value, index * 4).unwrap_or(0);
     socket.receive_memory = word(RMEM_ALLOC);
     socket.receive_buffer = word(RCVBUF);
     socket.drops = word(DROPS).into();
@@ -358,7 +358,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::counters::netlink::push_attribute;
+    use crate::netlink::push_attribute;
 
     fn memory_words(rmem: u32, rcvbuf: u32, drops: u32) -> Vec<u8> {
         [rmem, rcvbuf, 0, 0, 0, 0, 0, 0, drops].map(u32::to_ne_bytes).concat()

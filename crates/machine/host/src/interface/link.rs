@@ -2,24 +2,30 @@
 
 use std::{collections::BTreeMap, io};
 
-use crate::counters::{
-    LinkStats,
-    netlink::{DUMP, Netlink, attributes},
+use model::xdp::XdpMode;
+
+use crate::{
+    counters::LinkStats,
+    netlink::{Netlink, attributes, text, u32_at},
 };
 
-const RTM_NEWLINK: u16 = 16;
-const RTM_GETLINK: u16 = 18;
+/// RTM_NEWLINK, RTM_DELLINK, RTM_GETLINK
+pub(crate) const LINK: [u16; 3] = [16, 17, 18];
 /// `struct ifinfomsg`: family, padding, type, index, flags, change.
 const IFINFOMSG_BYTES: usize = 16;
 const IFF_UP: u32 = 1;
 
+const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_LINK: u16 = 5;
 const IFLA_QDISC: u16 = 6;
 const IFLA_MASTER: u16 = 10;
 const IFLA_OPERSTATE: u16 = 16;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_STATS64: u16 = 23;
 const IFLA_PROMISCUITY: u16 = 30;
+const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_XDP: u16 = 43;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
@@ -30,17 +36,6 @@ const IFLA_XDP_PROG_ID: u16 = 4;
 const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_XDP_HW_PROG_ID: u16 = 7;
-
-/// Where an XDP program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum XdpMode {
-    /// In the driver, before a socket buffer is made.
-    Native,
-    /// In the stack, on a socket buffer (`xdpgeneric`).
-    Generic,
-    /// On the NIC.
-    Offload,
-}
 
 /// What the spanning tree lets a bridge port do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -65,6 +60,14 @@ pub struct Link {
     pub name: String,
     /// The kind of a virtual one, such as `veth` or `bridge`; empty for hardware.
     pub kind: String,
+    /// The hardware address as /sys writes it: `02:00:00:00:00:01`; empty where there is none.
+    pub address: String,
+    /// Bytes of the largest packet.
+    pub mtu: u32,
+    /// The index of the other end, or of what it sits on.
+    pub lower: Option<u32>,
+    /// That one is in another network namespace, where the index is its.
+    pub elsewhere: bool,
     /// Whether it is set up.
     pub up: bool,
     /// Whether it can carry packets: up, with a carrier (IF_OPER_UP, or unknown as for a loopback).
@@ -95,28 +98,27 @@ impl Link {
 ///
 /// # Errors
 /// When the kernel refuses.
-pub(super) fn read(route: &mut Netlink) -> io::Result<BTreeMap<u32, Link>> {
-    let mut links = BTreeMap::new();
-    route.ask(RTM_GETLINK, DUMP, &[0; IFINFOMSG_BYTES], |kind, payload| {
-        if kind == RTM_NEWLINK {
-            links.extend(parse(payload));
-        }
-    })?;
-    Ok(links)
+pub fn links(route: &mut Netlink) -> io::Result<BTreeMap<u32, Link>> {
+    Ok(route.dump(LINK, IFINFOMSG_BYTES, parse)?.into_iter().collect())
 }
 
-fn parse(payload: &[u8]) -> Option<(u32, Link)> {
-    let index = super::u32_at(payload, 4)?;
-    let flags = super::u32_at(payload, 8)?;
+/// Index and interface of a message about one.
+pub(crate) fn parse(payload: &[u8]) -> Option<(u32, Link)> {
+    let index = u32_at(payload, 4)?;
+    let flags = u32_at(payload, 8)?;
     let mut link = Link { up: flags & IFF_UP != 0, ..Link::default() };
     for attribute in attributes(payload.get(IFINFOMSG_BYTES..)?) {
         let value = attribute.value();
         match attribute.kind() {
-            IFLA_IFNAME => link.name = super::text(value),
-            IFLA_QDISC => link.qdisc = super::text(value),
+            IFLA_ADDRESS => link.address = value.iter().map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(":"),
+            IFLA_IFNAME => link.name = text(value),
+            IFLA_MTU => link.mtu = u32_at(value, 0).unwrap_or(0),
+            IFLA_LINK => link.lower = u32_at(value, 0),
+            IFLA_LINK_NETNSID => link.elsewhere = true,
+            IFLA_QDISC => link.qdisc = text(value),
             // The flag IFF_PROMISC shows only what a user asked for, not the kernel's own wishes (a bridge's, a tap's).
-            IFLA_PROMISCUITY => link.promiscuous = super::u32_at(value, 0).is_some_and(|n| n > 0),
-            IFLA_MASTER => link.master = super::u32_at(value, 0),
+            IFLA_PROMISCUITY => link.promiscuous = u32_at(value, 0).is_some_and(|n| n > 0),
+            IFLA_MASTER => link.master = u32_at(value, 0),
             // IF_OPER_UNKNOWN or IF_OPER_UP
             IFLA_OPERSTATE => link.running = link.up && matches!(value.first(), Some(0 | 6)),
             IFLA_STATS64 => link.stats = LinkStats::parse(value),
@@ -132,8 +134,8 @@ fn link_info(bytes: &[u8], link: &mut Link) {
     let mut bridge = false;
     for attribute in attributes(bytes) {
         match attribute.kind() {
-            IFLA_INFO_KIND => link.kind = super::text(attribute.value()),
-            IFLA_INFO_SLAVE_KIND => bridge = super::text(attribute.value()) == "bridge",
+            IFLA_INFO_KIND => link.kind = text(attribute.value()),
+            IFLA_INFO_SLAVE_KIND => bridge = text(attribute.value()) == "bridge",
             IFLA_INFO_SLAVE_DATA if bridge => {
                 let state = attributes(attribute.value()).find(|a| a.kind() == IFLA_BRPORT_STATE);
                 link.bridge_port = state.map(|a| match a.value().first() {
@@ -153,7 +155,7 @@ fn xdp(bytes: &[u8]) -> Vec<(XdpMode, u32)> {
     let mut programs = Vec::new();
     let (mut attached, mut only) = (0, None);
     for attribute in attributes(bytes) {
-        let id = super::u32_at(attribute.value(), 0);
+        let id = u32_at(attribute.value(), 0);
         let mode = match attribute.kind() {
             IFLA_XDP_ATTACHED => {
                 attached = attribute.value().first().copied().unwrap_or(0);
@@ -187,7 +189,7 @@ fn xdp(bytes: &[u8]) -> Vec<(XdpMode, u32)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::counters::netlink::push_attribute;
+    use crate::netlink::push_attribute;
 
     fn nested(attributes: &[(u16, &[u8])]) -> Vec<u8> {
         let mut bytes = Vec::new();

@@ -1,0 +1,96 @@
+//! Which interfaces belong together: the two ends of a veth, and VLAN devices with the interface that they sit on (netlink).
+
+use std::{collections::BTreeMap, io};
+
+use nix::sys::socket::SockProtocol;
+
+use super::{Link, links};
+use crate::{netlink::Netlink, picture::Nic};
+
+/// The other end of a veth.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Peer {
+    /// In this network namespace, by this name.
+    Here(String),
+    /// In another one, where it cannot be asked.
+    Elsewhere,
+}
+
+/// The interfaces of a network namespace by index.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wiring(BTreeMap<u32, Link>);
+
+impl Wiring {
+    /// Of the caller's network namespace.
+    ///
+    /// # Errors
+    /// When the kernel refuses the list.
+    pub fn read() -> io::Result<Self> {
+        Ok(Self(links(&mut Netlink::open(SockProtocol::NetlinkRoute)?)?))
+    }
+
+    /// The other end of a veth; none: it is none, or not there.
+    pub fn peer(&self, name: &str) -> Option<Peer> {
+        let (_, link) = self.find(name).filter(|(_, link)| link.kind == "veth")?;
+        let here = link.lower.filter(|_| !link.elsewhere).and_then(|to| self.0.get(&to));
+        Some(here.map_or(Peer::Elsewhere, |peer| Peer::Here(peer.name.clone())))
+    }
+
+    /// The VLAN devices on an interface.
+    pub fn vlans(&self, name: &str) -> Vec<&str> {
+        let Some((index, _)) = self.find(name) else { return Vec::new() };
+        let on_it = |link: &&Link| link.kind == "vlan" && !link.elsewhere && link.lower == Some(index);
+        self.0.values().filter(on_it).map(|link| link.name.as_str()).collect()
+    }
+
+    /// Those that are up, by index.
+    pub fn up(&self) -> impl Iterator<Item = &str> {
+        self.0.values().filter(|link| link.up).map(|link| link.name.as_str())
+    }
+
+    /// Whether an interface that /sys told of is one of these: /sys may show another network namespace.
+    pub fn has(&self, nic: &Nic) -> bool {
+        let same = |link: &Link| link.name == nic.name && nic.mac.as_ref().is_none_or(|mac| *mac == link.address);
+        self.0.get(&nic.index).is_some_and(same)
+    }
+
+    /// Name and hardware address of each interface, by index.
+    pub fn interfaces(&self) -> BTreeMap<u32, (String, String)> {
+        self.0.iter().map(|(index, link)| (*index, (link.name.clone(), link.address.clone()))).collect()
+    }
+
+    fn find(&self, name: &str) -> Option<(u32, &Link)> {
+        self.0.iter().find(|(_, link)| link.name == name).map(|(index, link)| (*index, link))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(name: &str, kind: &str, lower: u32, elsewhere: bool) -> Link {
+        Link { name: name.into(), kind: kind.into(), lower: Some(lower), elsewhere, ..Link::default() }
+    }
+
+    #[test]
+    fn ends_of_a_veth_and_devices_on_an_interface_are_found() {
+        let links = [
+            link("eth0", "", 2, false),
+            link("eth0.5", "vlan", 2, false),
+            link("a", "veth", 5, false),
+            link("b", "veth", 4, false),
+            // It has the index of another one here.
+            link("c", "veth", 2, true),
+            link("c.7", "vlan", 6, false),
+            link("gone.8", "vlan", 2, true),
+        ];
+        let wiring = Wiring((2..).zip(links).collect());
+        assert_eq!(wiring.peer("a"), Some(Peer::Here("b".into())));
+        assert_eq!(wiring.peer("c"), Some(Peer::Elsewhere));
+        assert_eq!((wiring.peer("eth0"), wiring.peer("none")), (None, None));
+        assert_eq!((wiring.vlans("eth0"), wiring.vlans("c"), wiring.vlans("a")), (vec!["eth0.5"], vec!["c.7"], vec![]));
+        assert_eq!(wiring.up().count(), 0);
+        let read = Wiring::read().expect("the kernel lists its interfaces");
+        assert!(read.up().count() <= read.interfaces().len());
+    }
+}
