@@ -30,7 +30,7 @@ fn main() {
             .clang_args([
                 OsStr::new("-Wall"),
                 OsStr::new("-Werror"),
-                OsStr::new(&format!("-mcpu={}", instructions(name))),
+                OsStr::new(&format!("-mcpu={}", instructions(&path))),
                 OsStr::new("-Isrc"),
                 OsStr::new(&format!("-I/usr/include/{arch}-linux-gnu")),
             ])
@@ -47,8 +47,10 @@ fn walk(dir: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The set of instructions: 32-bit ones make the shield's machine code a fourteenth shorter. The verifier refuses `drops` with them, so that all
-/// others have the oldest, whatever the compiler's own choice is.
-fn instructions(program: &str) -> &'static str {
-    if program == "shield" { "v3" } else { "v1" }
+/// The set of instructions that the program names (`clang: -mcpu=`). All others have the oldest, whatever the compiler's own choice is: the verifier
+/// refuses some programs with newer ones.
+fn instructions(program: &Path) -> String {
+    let text = fs::read_to_string(program).unwrap_or_else(|e| panic!("{}: {e}", program.display()));
+    let named = text.split_once("clang: -mcpu=").and_then(|(_, rest)| rest.split_whitespace().next());
+    named.unwrap_or("v1").to_owned()
 }

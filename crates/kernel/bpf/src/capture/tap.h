@@ -6,8 +6,7 @@
  * them which segment (modulo the number of segments). A record may run past the nominal end of its segment into the slack
  * behind it; the next one then begins in the next segment.
  */
-#ifndef EVENKEEL_TAP_H
-#define EVENKEEL_TAP_H
+#pragma once
 
 #include <linux/types.h>
 
@@ -45,5 +44,3 @@ struct tap_control {
 	__u64 tail; /* the reader's: everything before it may be overwritten */
 	__u64 pad1[15];
 } __attribute__((aligned(128)));
-
-#endif

@@ -8,7 +8,7 @@ use rules::tables::{
 use super::room;
 use crate::{skel::shield::types::shield_rule, xdp::XdpError};
 
-/// SHIELD_TICKS_SHIFT of src/lib/limit.h.
+/// LIMIT_TICKS_SHIFT of src/lib/limit.h.
 const TICKS_SHIFT: u32 = 6;
 /// Enum shield_flags.
 const SHADOW: u8 = 1;

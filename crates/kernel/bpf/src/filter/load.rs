@@ -22,7 +22,7 @@ use crate::{
     capture::redirect::{duplicate, to_io},
     skel::shield::{
         ShieldSkelBuilder,
-        types::{shield_prefixes, shield_told, shield_trie},
+        types::{prefix_table, prefix_trie, shield_told},
     },
     xdp::{XdpError, XdpMode, quiet_libbpf},
 };
@@ -312,8 +312,8 @@ impl AsFd for Shield {
     }
 }
 
-fn prefixes(layout: PrefixLayout) -> shield_prefixes {
-    shield_prefixes {
+fn prefixes(layout: PrefixLayout) -> prefix_table {
+    prefix_table {
         v4: trie(layout.v4),
         v6: trie(layout.v6),
         kinds: layout.kinds,
@@ -326,8 +326,8 @@ fn prefixes(layout: PrefixLayout) -> shield_prefixes {
     }
 }
 
-fn trie(layout: TrieLayout) -> shield_trie {
-    shield_trie {
+fn trie(layout: TrieLayout) -> prefix_trie {
+    prefix_trie {
         states: layout.states,
         top: layout.top,
         bits: layout.bits,

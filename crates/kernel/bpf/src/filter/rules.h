@@ -5,7 +5,9 @@
  * Up to 64 rules a row is one word. With more, a row begins with a word that says which of the others are not zero. */
 #pragma once
 
-#include "filter/shield.h"
+#include "filter/addresses.h"
+#include "lib/parse.h"
+#include "lib/verifier.h"
 
 /* Rules that counters are kept for: those that hold and as many that follow them, or that are gone and may come back. */
 #define SHIELD_COUNTERS 8192
@@ -84,7 +86,7 @@ __u16 shield_detail_class[4] SEC(".data.sh_detail") = {};
 __u16 shield_header_class[4] SEC(".data.sh_header") = {};
 __u16 shield_vlan_class[4] SEC(".data.sh_vlan") = {};
 __u16 shield_length_class[4] SEC(".data.sh_length") = {};
-/* Where a row is one word: the rows of packets that shield_parse_common() knows, for all fields but addresses, ports and length, joined. By TCP
+/* Where a row is one word: the rows of packets that parse_common() knows, for all fields but addresses, ports and length, joined. By TCP
  * flags, of UDP, and by DSCP. */
 #define SHIELD_COMMON_UDP 256
 #define SHIELD_COMMON_DSCP 257
@@ -97,7 +99,7 @@ struct shield_counts {
 
 /* Which fields any rule asks for, by enum shield_field. */
 const volatile bool shield_uses[SHIELD_FIELDS] = {};
-/* Which fields of packets that shield_parse_common() knows any rule about TCP asks for, and any about UDP. */
+/* Which fields of packets that parse_common() knows any rule about TCP asks for, and any about UDP. */
 const volatile bool shield_tcp_uses[SHIELD_FIELDS] = {};
 const volatile bool shield_udp_uses[SHIELD_FIELDS] = {};
 /* Whether the rows by DSCP differ; if not, they are in the others. */
@@ -113,23 +115,6 @@ const volatile __u64 shield_rules_mask = 0;
 /* Possible CPUs, rounded up to a power of two, less one. */
 const volatile __u64 shield_cpus_mask = 0;
 
-#if __has_include("lib/prefix.h")
-#include "lib/prefix.h"
-#else
-static __always_inline __u32 shield_source_class(const struct shield_packet *p)
-{
-	return 0;
-}
-static __always_inline __u32 shield_destination_class(const struct shield_packet *p)
-{
-	return 0;
-}
-static __always_inline __u32 shield_protected(const struct shield_packet *p)
-{
-	return 0;
-}
-#endif
-
 /* Words from one row to the next. */
 static __always_inline __u64 shield_stride(void)
 {
@@ -138,7 +123,7 @@ static __always_inline __u64 shield_stride(void)
 
 static __always_inline struct shield_cpu *shield_cpu_of(__u64 cpu)
 {
-	return (struct shield_cpu *)shield_table(shield_counts) + (cpu & shield_cpus_mask);
+	return (struct shield_cpu *)resized(shield_counts) + (cpu & shield_cpus_mask);
 }
 
 static __always_inline struct shield_cpu *shield_cpu(void)
@@ -166,8 +151,8 @@ struct shield_place {
 #define SHIELD_CLASS(field, table, value)                                                             \
 	do {                                                                                          \
 		if (shield_uses[field])                                                               \
-			place->at[field] = shield_times(                                              \
-				shield_base[field] + (shield_table(table)[value] & shield_mask[field]), \
+			place->at[field] = times(                                              \
+				shield_base[field] + (resized(table)[value] & shield_mask[field]), \
 				shield_stride());                                                     \
 	} while (0)
 
@@ -177,25 +162,25 @@ struct shield_place {
 			__u64 class = shield_absent[field];                                           \
                                                                                                       \
 			if (p->has_ports)                                                             \
-				class = shield_table(table)[value];                                   \
-			place->at[field] = shield_times(shield_base[field] + (class & shield_mask[field]), \
+				class = resized(table)[value];                                   \
+			place->at[field] = times(shield_base[field] + (class & shield_mask[field]), \
 							shield_stride());                             \
 		}                                                                                     \
 	} while (0)
 
-static __always_inline void shield_classify(const struct shield_packet *p, struct shield_place *place)
+static __always_inline void shield_classify(const struct packet *p, struct shield_place *place)
 {
 	if (shield_uses[SHIELD_SOURCE])
 		place->at[SHIELD_SOURCE] =
-			shield_times(shield_source_class(p) & shield_mask[SHIELD_SOURCE], shield_stride());
+			times(shield_source_class(p) & shield_mask[SHIELD_SOURCE], shield_stride());
 	if (shield_uses[SHIELD_DESTINATION])
 		place->at[SHIELD_DESTINATION] =
-			shield_times(shield_destination_class(p) & shield_mask[SHIELD_DESTINATION], shield_stride());
-	SHIELD_PORT(SHIELD_SOURCE_PORT, shield_source_port_class, shield_low(p->source_port, 0xffff));
-	SHIELD_PORT(SHIELD_DESTINATION_PORT, shield_destination_port_class, shield_low(p->destination_port, 0xffff));
+			times(shield_destination_class(p) & shield_mask[SHIELD_DESTINATION], shield_stride());
+	SHIELD_PORT(SHIELD_SOURCE_PORT, shield_source_port_class, low_bits(p->source_port, 0xffff));
+	SHIELD_PORT(SHIELD_DESTINATION_PORT, shield_destination_port_class, low_bits(p->destination_port, 0xffff));
 	SHIELD_CLASS(SHIELD_KIND, shield_kind_class, p->family == 6 ? 256 + p->protocol : p->protocol);
 	SHIELD_CLASS(SHIELD_DETAIL, shield_detail_class, p->detail & 1023);
-	SHIELD_CLASS(SHIELD_HEADER, shield_header_class, shield_low(p->dscp | p->fragment << 6, 255));
+	SHIELD_CLASS(SHIELD_HEADER, shield_header_class, low_bits(p->dscp | p->fragment << 6, 255));
 	SHIELD_CLASS(SHIELD_VLAN, shield_vlan_class, p->vlan & 8191);
 	SHIELD_CLASS(SHIELD_LENGTH, shield_length_class, p->len);
 }
@@ -207,42 +192,42 @@ static __always_inline __u64 shield_apply(const struct shield_place *place, __u6
 	int i;
 
 	if (shield_uses[SHIELD_SOURCE])
-		bits &= shield_table(shield_source_rows)[place->at[SHIELD_SOURCE] + word];
+		bits &= resized(shield_source_rows)[place->at[SHIELD_SOURCE] + word];
 	if (shield_uses[SHIELD_DESTINATION])
-		bits &= shield_table(shield_destination_rows)[place->at[SHIELD_DESTINATION] + word];
+		bits &= resized(shield_destination_rows)[place->at[SHIELD_DESTINATION] + word];
 #pragma clang loop unroll(full)
 	for (i = SHIELD_SOURCE_PORT; i < SHIELD_FIELDS; i++)
 		if (shield_uses[i])
-			bits &= shield_table(shield_rows)[place->at[i] + word];
+			bits &= resized(shield_rows)[place->at[i] + word];
 	return bits;
 }
 
-#define SHIELD_ROW(field, value) shield_table(shield_rows)[shield_base[field] + ((value) & shield_mask[field])]
+#define SHIELD_ROW(field, value) resized(shield_rows)[shield_base[field] + ((value) & shield_mask[field])]
 
-/* `bits` AND the rows of those fields of a packet that shield_parse_common() knows, where a row is one word. */
-static __always_inline __u64 shield_apply_fields(const struct shield_packet *p, const volatile bool *uses, __u64 bits)
+/* `bits` AND the rows of those fields of a packet that parse_common() knows, where a row is one word. */
+static __always_inline __u64 shield_apply_fields(const struct packet *p, const volatile bool *uses, __u64 bits)
 {
 	if (uses[SHIELD_SOURCE])
-		bits &= shield_table(shield_source_rows)[shield_source_class(p) & shield_mask[SHIELD_SOURCE]];
+		bits &= resized(shield_source_rows)[shield_source_class(p) & shield_mask[SHIELD_SOURCE]];
 	if (uses[SHIELD_DESTINATION])
-		bits &= shield_table(shield_destination_rows)[shield_destination_class(p) & shield_mask[SHIELD_DESTINATION]];
+		bits &= resized(shield_destination_rows)[shield_destination_class(p) & shield_mask[SHIELD_DESTINATION]];
 	if (uses[SHIELD_SOURCE_PORT])
-		bits &= SHIELD_ROW(SHIELD_SOURCE_PORT, shield_table(shield_source_port_class)[shield_low(p->source_port, 0xffff)]);
+		bits &= SHIELD_ROW(SHIELD_SOURCE_PORT, resized(shield_source_port_class)[low_bits(p->source_port, 0xffff)]);
 	if (uses[SHIELD_DESTINATION_PORT])
-		bits &= SHIELD_ROW(SHIELD_DESTINATION_PORT, shield_table(shield_destination_port_class)[shield_low(p->destination_port, 0xffff)]);
+		bits &= SHIELD_ROW(SHIELD_DESTINATION_PORT, resized(shield_destination_port_class)[low_bits(p->destination_port, 0xffff)]);
 	if (uses[SHIELD_LENGTH])
-		bits &= SHIELD_ROW(SHIELD_LENGTH, shield_table(shield_length_class)[shield_low(p->len, 0xffff)]);
+		bits &= SHIELD_ROW(SHIELD_LENGTH, resized(shield_length_class)[low_bits(p->len, 0xffff)]);
 	return bits;
 }
 
-/* The rules that apply to a packet that shield_parse_common() knows, where a row is one word. */
-static __always_inline __u64 shield_apply_common(const struct shield_packet *p)
+/* The rules that apply to a packet that parse_common() knows, where a row is one word. */
+static __always_inline __u64 shield_apply_common(const struct packet *p)
 {
 	__u64 bits = ~0ULL;
 
 	if (shield_dscp_matters)
-		bits = shield_table(shield_common_rows)[SHIELD_COMMON_DSCP + (p->dscp & 63)];
+		bits = resized(shield_common_rows)[SHIELD_COMMON_DSCP + (p->dscp & 63)];
 	if (p->protocol == IPPROTO_TCP)
-		return shield_apply_fields(p, shield_tcp_uses, bits & shield_table(shield_common_rows)[p->flags]);
-	return shield_apply_fields(p, shield_udp_uses, bits & shield_table(shield_common_rows)[SHIELD_COMMON_UDP]);
+		return shield_apply_fields(p, shield_tcp_uses, bits & resized(shield_common_rows)[p->flags]);
+	return shield_apply_fields(p, shield_udp_uses, bits & resized(shield_common_rows)[SHIELD_COMMON_UDP]);
 }

@@ -29,7 +29,7 @@ use crate::{
     capture::redirect::to_io,
     skel::shield::{
         ShieldSkelBuilder,
-        types::{shield_beat, shield_bucket, shield_sources},
+        types::{limit_bucket, limit_sources, shield_beat},
     },
     xdp::{XdpError, quiet_libbpf},
 };
@@ -73,8 +73,8 @@ impl ShieldShared {
         for mut map in open.open_object_mut().maps_mut() {
             let size = match map.name().to_str() {
                 Some(COUNTS) => cpus * CPU_BYTES,
-                Some(BUCKETS) => COUNTERS * size_of::<shield_bucket>(),
-                Some(SOURCES) => SOURCE_SETS * size_of::<shield_sources>(),
+                Some(BUCKETS) => COUNTERS * size_of::<limit_bucket>(),
+                Some(SOURCES) => SOURCE_SETS * size_of::<limit_sources>(),
                 _ => continue,
             };
             map.set_value_size(size as u32).map_err(failed)?;
@@ -154,8 +154,8 @@ impl ShieldShared {
             let map = MapHandle::from_pinned_path(&path).map_err(|e| XdpError::pin("open", &path, to_io(&e)))?;
             let expected = match name {
                 COUNTS => cpus * CPU_BYTES,
-                BUCKETS => COUNTERS * size_of::<shield_bucket>(),
-                SOURCES => SOURCE_SETS * size_of::<shield_sources>(),
+                BUCKETS => COUNTERS * size_of::<limit_bucket>(),
+                SOURCES => SOURCE_SETS * size_of::<limit_sources>(),
                 _ => size_of::<shield_beat>(),
             };
             if map.value_size() as usize != expected {

@@ -4,17 +4,14 @@
  * all programs that follow each other. */
 #pragma once
 
-#include "filter/shield.h"
+#include "filter/addresses.h"
+#include "lib/parse.h"
+#include "lib/verifier.h"
 
 /* Powers of two. */
 #define WATCH_REGISTERS 512
 #define WATCH_FLOWS 4096
 #define WATCH_SAMPLES 1024
-
-#define WATCH_TCP_SYN 0x02
-#define WATCH_TCP_ACK 0x10
-/* linux/in6.h and linux/icmpv6.h do not go with linux/in.h everywhere. */
-#define WATCH_ICMPV6 58
 
 /* Of each packet one kind is counted. A SYN is one without ACK. */
 enum watch_kind { WATCH_SYN, WATCH_SYN_ACK, WATCH_TCP, WATCH_UDP, WATCH_ICMP, WATCH_OTHER, WATCH_KINDS };
@@ -41,7 +38,7 @@ struct watch_slot {
 struct watch_sample {
 	/* Its number among the samples of the CPU, from 1; written last. */
 	__u64 sequence;
-	/* As in struct shield_packet. */
+	/* As in struct packet. */
 	__u32 source[4];
 	__u32 destination[4];
 	/* Of the prefix, from 0. */
@@ -100,12 +97,12 @@ static __always_inline __u64 watch_mix(__u64 value)
 
 static __always_inline __u32 watch_tcp_kind(__u8 flags)
 {
-	if (!(flags & WATCH_TCP_SYN))
+	if (!(flags & TCP_SYN))
 		return WATCH_TCP;
-	return flags & WATCH_TCP_ACK ? WATCH_SYN_ACK : WATCH_SYN;
+	return flags & TCP_ACK ? WATCH_SYN_ACK : WATCH_SYN;
 }
 
-static __always_inline __u32 watch_kind(const struct shield_packet *p)
+static __always_inline __u32 watch_kind(const struct packet *p)
 {
 	switch (p->protocol) {
 	case IPPROTO_TCP:
@@ -113,14 +110,14 @@ static __always_inline __u32 watch_kind(const struct shield_packet *p)
 	case IPPROTO_UDP:
 		return WATCH_UDP;
 	case IPPROTO_ICMP:
-	case WATCH_ICMPV6:
+	case PROTOCOL_ICMPV6:
 		return WATCH_ICMP;
 	default:
 		return WATCH_OTHER;
 	}
 }
 
-static __always_inline void watch_write_sample(struct watch_cpu *cpu, const struct shield_packet *p, __u32 number)
+static __always_inline void watch_write_sample(struct watch_cpu *cpu, const struct packet *p, __u32 number)
 {
 	__u64 sequence = cpu->samples + 1;
 	struct watch_sample *to = &cpu->ring[sequence & (WATCH_SAMPLES - 1)];
@@ -147,7 +144,7 @@ static __always_inline void watch_write_sample(struct watch_cpu *cpu, const stru
 
 /* Counts a packet to the protected prefix `protected` (as shield_protected() tells it: number + 1; 0: none, nothing is done), of that
  * enum watch_kind, on the CPU `on`. To be called before any rule decides, so that an attack does not seem to end when it is dropped. */
-static __always_inline void shield_watch(const struct shield_packet *p, __u32 protected, __u64 on, __u32 kind)
+static __always_inline void shield_watch(const struct packet *p, __u32 protected, __u64 on, __u32 kind)
 {
 	__u32 number = protected - 1;
 	struct watch_slot *slot;
@@ -159,13 +156,13 @@ static __always_inline void shield_watch(const struct shield_packet *p, __u32 pr
 	if (!watch_on || !protected)
 		return;
 	at = on & watch_cpus_mask;
-	cpu = &shield_table(watch_cpus)[at];
-	slot = &shield_table(watch_slots)[shield_times(at, watch_prefixes_mask + 1) + (number & watch_prefixes_mask)];
+	cpu = &resized(watch_cpus)[at];
+	slot = &resized(watch_slots)[times(at, watch_prefixes_mask + 1) + (number & watch_prefixes_mask)];
 	slot->packets++;
 	slot->bytes += p->frame_len;
 	if (kind < WATCH_KINDS)
 		slot->kinds[kind]++;
-	if (p->fragment != SHIELD_WHOLE)
+	if (p->fragment != FRAGMENT_NONE)
 		slot->fragments++;
 
 	/* IPv6 sources by their /64: a host has all of it. */
@@ -173,7 +170,7 @@ static __always_inline void shield_watch(const struct shield_packet *p, __u32 pr
 	source = watch_mix(source);
 	source = watch_mix(source);
 	at = (cpu->generation & 1) * WATCH_REGISTERS + (source & (WATCH_REGISTERS - 1));
-	largest = &slot->largest[shield_low(at, 2 * WATCH_REGISTERS - 1)];
+	largest = &slot->largest[low_bits(at, 2 * WATCH_REGISTERS - 1)];
 	if (*largest < (__u32)(source >> 32))
 		*largest = source >> 32;
 
@@ -193,7 +190,7 @@ static __always_inline void shield_watch(const struct shield_packet *p, __u32 pr
 }
 
 /* The same for any packet, the prefix looked up. A global function: verified once, by itself. */
-__noinline int shield_watch_any(const struct shield_packet *p)
+__noinline int shield_watch_any(const struct packet *p)
 {
 	if (p)
 		shield_watch(p, shield_protected(p), bpf_get_smp_processor_id(), watch_kind(p));

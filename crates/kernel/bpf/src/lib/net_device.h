@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* What tells a network device: its index, and the namespace in which that index is unique. Fields are found at load time (CO-RE). */
-#ifndef EVENKEEL_NET_DEVICE_H
-#define EVENKEEL_NET_DEVICE_H
+#pragma once
 
 struct ns_common {
 	unsigned int inum;
@@ -20,5 +19,3 @@ struct net_device {
 	possible_net_t nd_net;
 	const unsigned char *dev_addr;
 } __attribute__((preserve_access_index));
-
-#endif

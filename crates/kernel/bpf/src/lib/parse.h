@@ -1,39 +1,93 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
-/* A frame's bytes to a packet as the rules see it. Nothing is believed: what does not fit into the frame, or contradicts itself, is
+/* A frame's bytes to a packet. Nothing is believed: what does not fit into the frame, or contradicts itself, is
  * malformed. The same in Rust: crates/words/rules/src/packet.rs; tests hold the two together. */
 #pragma once
+
+#include <stdbool.h>
 
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/tcp.h>
 
-#include "filter/shield.h"
+#include "lib/cursor.h"
 
-#define SHIELD_TAGS 2
-#define SHIELD_EXTENSIONS 8
-#define SHIELD_ICMPV6 58
-#define SHIELD_UDPLITE 136
-#define SHIELD_MORE_FRAGMENTS 0x2000
-#define SHIELD_FRAGMENT_OFFSET 0x1fff
+#define EXTENSIONS_MAX 8
+/* linux/in6.h and linux/icmpv6.h do not go with linux/in.h everywhere. */
+#define PROTOCOL_ICMPV6 58
+#define PROTOCOL_UDPLITE 136
+#define MORE_FRAGMENTS 0x2000
+#define FRAGMENT_OFFSET 0x1fff
 
-struct shield_tag {
+/* Flags of TCP. */
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+#define TCP_ECE 0x40
+#define TCP_CWR 0x80
+
+#define VLAN_NONE 4096
+#define DETAIL_NONE 768
+
+/* What parsing found. */
+enum parsed { PARSED_IP, PARSED_NOT_IP, PARSED_MALFORMED };
+
+enum fragment { FRAGMENT_NONE, FRAGMENT_FIRST, FRAGMENT_LATER };
+
+/* A packet as programs look at it. Numbers in host order, addresses as on the wire. */
+struct packet {
+	/* IPv4 in the first word. */
+	__u32 source[4];
+	__u32 destination[4];
+	__u16 source_port;
+	__u16 destination_port;
+	/* IPv4's total length, IPv6's payload length plus 40. */
+	__u16 len;
+	/* VLAN id of the outermost tag, or VLAN_NONE. */
+	__u16 vlan;
+	/* 4 or 6. */
+	__u8 family;
+	/* Behind all extension headers. */
+	__u8 protocol;
+	/* Of TCP; the type of ICMP and ICMPv6 likewise. */
+	__u8 flags;
+	/* enum fragment. */
+	__u8 fragment;
+	__u8 dscp;
+	/* It has ports: TCP, UDP, UDP-Lite, SCTP or DCCP, and not a later fragment. */
+	bool has_ports;
+	/* `flags` was read. */
+	bool has_flags;
+	__u8 pad;
+	/* Where the IP header and the transport header begin, in bytes from the start of the frame. */
+	__u16 ip_at;
+	__u16 transport_at;
+	/* EtherType behind the tags. */
+	__u16 ethertype;
+	/* The flags of TCP; 256 and the type of ICMP; 512 and that of ICMPv6; DETAIL_NONE. */
+	__u16 detail;
+	/* Of the frame without FCS. */
+	__u32 frame_len;
+};
+
+struct vlan_tag {
 	__be16 id;
 	__be16 ethertype;
 };
 
-static __always_inline bool shield_is_tag(__u16 ethertype)
+static __always_inline bool is_tag(__u16 ethertype)
 {
 	return ethertype == ETH_P_8021Q || ethertype == ETH_P_8021AD;
 }
 
 /* Of the whole frame, all its buffers. The helper is called only where the first buffer is not enough. */
-static __always_inline bool shield_frame_holds(struct xdp_md *ctx, const struct shield_packet *p, __u32 bytes)
+static __always_inline bool frame_holds(struct xdp_md *ctx, const struct packet *p, __u32 bytes)
 {
 	return p->frame_len >= bytes || bpf_xdp_get_buff_len(ctx) >= bytes;
 }
 
 /* Ports, flags and types; `left` is what the IP packet has from the transport header on. */
-static __always_inline enum shield_parsed shield_transport(struct shield_packet *p, struct cursor c, __u32 left)
+static __always_inline enum parsed parse_transport(struct packet *p, struct cursor c, __u32 left)
 {
 	struct tcphdr *tcp;
 	__be16 *ports;
@@ -44,58 +98,58 @@ static __always_inline enum shield_parsed shield_transport(struct shield_packet 
 	case IPPROTO_TCP:
 		tcp = cursor_take(&c, sizeof(*tcp));
 		if (!tcp || left < sizeof(*tcp))
-			return SHIELD_MALFORMED;
+			return PARSED_MALFORMED;
 		bytes = (__u8 *)tcp;
 		need = (bytes[12] >> 4) * 4;
 		if (need < sizeof(*tcp) || need > left)
-			return SHIELD_MALFORMED;
+			return PARSED_MALFORMED;
 		p->source_port = bpf_ntohs(tcp->source);
 		p->destination_port = bpf_ntohs(tcp->dest);
 		p->has_ports = true;
 		p->has_flags = true;
 		p->flags = bytes[13];
 		p->detail = bytes[13];
-		return SHIELD_IP;
+		return PARSED_IP;
 	case IPPROTO_UDP:
-	case SHIELD_UDPLITE:
+	case PROTOCOL_UDPLITE:
 	case IPPROTO_SCTP:
 	case IPPROTO_DCCP:
-		need = p->protocol == IPPROTO_UDP || p->protocol == SHIELD_UDPLITE ? 8 : 4;
+		need = p->protocol == IPPROTO_UDP || p->protocol == PROTOCOL_UDPLITE ? 8 : 4;
 		ports = cursor_take(&c, 2 * sizeof(*ports));
 		if (!ports || left < need)
-			return SHIELD_MALFORMED;
+			return PARSED_MALFORMED;
 		p->source_port = bpf_ntohs(ports[0]);
 		p->destination_port = bpf_ntohs(ports[1]);
 		p->has_ports = true;
-		return SHIELD_IP;
+		return PARSED_IP;
 	case IPPROTO_ICMP:
-	case SHIELD_ICMPV6:
+	case PROTOCOL_ICMPV6:
 		if ((p->protocol == IPPROTO_ICMP) != (p->family == 4))
-			return SHIELD_IP;
+			return PARSED_IP;
 		bytes = cursor_take(&c, 4);
 		if (!bytes || left < 4)
-			return SHIELD_MALFORMED;
+			return PARSED_MALFORMED;
 		p->has_flags = true;
 		p->flags = bytes[0];
 		p->detail = (p->family == 4 ? 256 : 512) + bytes[0];
-		return SHIELD_IP;
+		return PARSED_IP;
 	default:
-		return SHIELD_IP;
+		return PARSED_IP;
 	}
 }
 
-static __always_inline enum shield_parsed shield_ipv4(struct xdp_md *ctx, struct shield_packet *p, struct cursor c)
+static __always_inline enum parsed parse_ipv4(struct xdp_md *ctx, struct packet *p, struct cursor c)
 {
 	struct iphdr *ip = cursor_take(&c, sizeof(*ip));
 	__u32 header, len;
 	__u16 offset;
 
 	if (!ip || ip->version != 4)
-		return SHIELD_MALFORMED;
+		return PARSED_MALFORMED;
 	header = ip->ihl * 4;
 	len = bpf_ntohs(ip->tot_len);
-	if (header < sizeof(*ip) || len < header || !shield_frame_holds(ctx, p, p->ip_at + len))
-		return SHIELD_MALFORMED;
+	if (header < sizeof(*ip) || len < header || !frame_holds(ctx, p, p->ip_at + len))
+		return PARSED_MALFORMED;
 	p->family = 4;
 	p->source[0] = ip->saddr;
 	p->destination[0] = ip->daddr;
@@ -104,35 +158,35 @@ static __always_inline enum shield_parsed shield_ipv4(struct xdp_md *ctx, struct
 	p->dscp = ip->tos >> 2;
 	p->transport_at = p->ip_at + header;
 	offset = bpf_ntohs(ip->frag_off);
-	if (offset & SHIELD_FRAGMENT_OFFSET) {
-		p->fragment = SHIELD_LATER;
-		return SHIELD_IP;
+	if (offset & FRAGMENT_OFFSET) {
+		p->fragment = FRAGMENT_LATER;
+		return PARSED_IP;
 	}
-	if (offset & SHIELD_MORE_FRAGMENTS)
-		p->fragment = SHIELD_FIRST;
+	if (offset & MORE_FRAGMENTS)
+		p->fragment = FRAGMENT_FIRST;
 	c.pos = (void *)ip + header;
-	return shield_transport(p, c, len - header);
+	return parse_transport(p, c, len - header);
 }
 
 /* Extension headers that are walked: hop-by-hop options, routing, fragment, authentication, destination options (RFC 8200). */
-static __always_inline bool shield_is_extension(__u8 header)
+static __always_inline bool is_extension(__u8 header)
 {
 	return header == IPPROTO_HOPOPTS || header == IPPROTO_ROUTING || header == IPPROTO_FRAGMENT ||
 	       header == IPPROTO_AH || header == IPPROTO_DSTOPTS;
 }
 
-static __always_inline enum shield_parsed shield_ipv6(struct xdp_md *ctx, struct shield_packet *p, struct cursor c)
+static __always_inline enum parsed parse_ipv6(struct xdp_md *ctx, struct packet *p, struct cursor c)
 {
 	struct ipv6hdr *ip = cursor_take(&c, sizeof(*ip));
 	__u32 len, left, header, i;
 	__u8 *bytes;
 
 	if (!ip || ip->version != 6)
-		return SHIELD_MALFORMED;
+		return PARSED_MALFORMED;
 	left = bpf_ntohs(ip->payload_len);
 	len = left + sizeof(*ip);
-	if (!shield_frame_holds(ctx, p, p->ip_at + len))
-		return SHIELD_MALFORMED;
+	if (!frame_holds(ctx, p, p->ip_at + len))
+		return PARSED_MALFORMED;
 	p->family = 6;
 	__builtin_memcpy(p->source, &ip->saddr, sizeof(p->source));
 	__builtin_memcpy(p->destination, &ip->daddr, sizeof(p->destination));
@@ -141,10 +195,10 @@ static __always_inline enum shield_parsed shield_ipv6(struct xdp_md *ctx, struct
 	p->dscp = ip->priority << 2 | ip->flow_lbl[0] >> 6;
 	p->transport_at = p->ip_at + sizeof(*ip);
 #pragma clang loop unroll(disable)
-	for (i = 0; i < SHIELD_EXTENSIONS && shield_is_extension(p->protocol); i++) {
+	for (i = 0; i < EXTENSIONS_MAX && is_extension(p->protocol); i++) {
 		bytes = cursor_take(&c, 8);
 		if (!bytes)
-			return SHIELD_MALFORMED;
+			return PARSED_MALFORMED;
 		if (p->protocol == IPPROTO_FRAGMENT)
 			header = 8;
 		else if (p->protocol == IPPROTO_AH)
@@ -152,70 +206,70 @@ static __always_inline enum shield_parsed shield_ipv6(struct xdp_md *ctx, struct
 		else
 			header = (bytes[1] + 1) * 8;
 		if (left < header)
-			return SHIELD_MALFORMED;
+			return PARSED_MALFORMED;
 		if (p->protocol == IPPROTO_FRAGMENT) {
 			if (bytes[2] | (bytes[3] & 0xf8))
-				p->fragment = SHIELD_LATER;
+				p->fragment = FRAGMENT_LATER;
 			else if (bytes[3] & 1)
-				p->fragment = SHIELD_FIRST;
+				p->fragment = FRAGMENT_FIRST;
 		}
 		left -= header;
 		p->transport_at += header;
 		p->protocol = bytes[0];
-		if (p->fragment == SHIELD_LATER)
-			return SHIELD_IP;
+		if (p->fragment == FRAGMENT_LATER)
+			return PARSED_IP;
 		c.pos = (void *)bytes + header;
 	}
-	if (shield_is_extension(p->protocol))
-		return SHIELD_MALFORMED;
-	return shield_transport(p, c, left);
+	if (is_extension(p->protocol))
+		return PARSED_MALFORMED;
+	return parse_transport(p, c, left);
 }
 
-#define SHIELD_UNPARSED ((struct shield_packet){ .vlan = SHIELD_VLAN_NONE, .detail = SHIELD_DETAIL_NONE })
+#define UNPARSED ((struct packet){ .vlan = VLAN_NONE, .detail = DETAIL_NONE })
 
-/* What the frame is: enum shield_parsed. `p` is SHIELD_UNPARSED before. A global function: verified once, by itself. */
-__noinline int shield_parse(struct xdp_md *ctx, struct shield_packet *p)
+/* What the frame is: enum parsed. `p` is UNPARSED before. A global function: verified once, by itself. */
+__noinline int parse_frame(struct xdp_md *ctx, struct packet *p)
 {
 	struct cursor c = { .pos = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
-	enum shield_parsed parsed = SHIELD_NOT_IP;
-	struct shield_tag *tag, third;
+	enum parsed parsed = PARSED_NOT_IP;
+	struct vlan_tag *tag, third;
 	struct ethhdr *eth;
 	__u16 ethertype;
 
 	if (!p)
-		return SHIELD_MALFORMED;
+		return PARSED_MALFORMED;
 	p->frame_len = (__u64)c.end - (__u64)c.pos;
 	eth = cursor_take(&c, sizeof(*eth));
 	if (!eth)
-		return SHIELD_MALFORMED;
+		return PARSED_MALFORMED;
 	ethertype = bpf_ntohs(eth->h_proto);
 	p->ip_at = sizeof(*eth);
-	if (shield_is_tag(ethertype)) {
+	if (is_tag(ethertype)) {
 		tag = cursor_take(&c, sizeof(*tag));
 		if (!tag)
-			return SHIELD_MALFORMED;
+			return PARSED_MALFORMED;
 		p->vlan = bpf_ntohs(tag->id) & 0xfff;
 		ethertype = bpf_ntohs(tag->ethertype);
 		p->ip_at += sizeof(*tag);
-		if (shield_is_tag(ethertype)) {
+		if (is_tag(ethertype)) {
 			tag = cursor_take(&c, sizeof(*tag));
 			if (!tag)
-				return SHIELD_MALFORMED;
+				return PARSED_MALFORMED;
 			ethertype = bpf_ntohs(tag->ethertype);
 			p->ip_at += sizeof(*tag);
-			if (shield_is_tag(ethertype)) {
+			if (is_tag(ethertype)) {
 				/* The stack takes off any number of priority tags: what is behind them would reach it unseen. */
 				if (!p->vlan || !(tag->id & bpf_htons(0xfff)) || bpf_xdp_load_bytes(ctx, p->ip_at, &third, sizeof(third)) ||
 				    !(third.id & bpf_htons(0xfff)))
-					return SHIELD_MALFORMED;
+					return PARSED_MALFORMED;
 			}
 		}
 	}
 	p->ethertype = ethertype;
 	if (ethertype == ETH_P_IP)
-		parsed = shield_ipv4(ctx, p, c);
+		parsed = parse_ipv4(ctx, p, c);
 	else if (ethertype == ETH_P_IPV6)
-		parsed = shield_ipv6(ctx, p, c);
+		parsed = parse_ipv6(ctx, p, c);
 	/* More than the first buffer. */
 	if (p->frame_len < (__u32)p->ip_at + p->len)
 		p->frame_len = (__u32)p->ip_at + p->len;
@@ -223,8 +277,8 @@ __noinline int shield_parse(struct xdp_md *ctx, struct shield_packet *p)
 }
 
 /* The frame that nearly all are, in one look: IPv4 without options, tags or fragments, TCP or UDP, all in the first buffer. False: it is
- * another one, or something is wrong with it, and shield_parse() is to say what. */
-static __always_inline bool shield_parse_common(struct xdp_md *ctx, struct shield_packet *p)
+ * another one, or something is wrong with it, and parse_frame() is to say what. */
+static __always_inline bool parse_common(struct xdp_md *ctx, struct packet *p)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct iphdr *ip = data + sizeof(struct ethhdr);
@@ -236,7 +290,7 @@ static __always_inline bool shield_parse_common(struct xdp_md *ctx, struct shiel
 	/* struct ethhdr is packed: its member would be loaded byte by byte. */
 	if (((__be16 *)ip)[-1] != bpf_htons(ETH_P_IP) || *(__u8 *)ip != 0x45)
 		return false;
-	if (ip->frag_off & bpf_htons(SHIELD_MORE_FRAGMENTS | SHIELD_FRAGMENT_OFFSET))
+	if (ip->frag_off & bpf_htons(MORE_FRAGMENTS | FRAGMENT_OFFSET))
 		return false;
 	len = bpf_ntohs(ip->tot_len);
 	if (sizeof(struct ethhdr) + len > frame_len)

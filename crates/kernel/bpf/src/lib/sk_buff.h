@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /* The parts of a socket buffer and of a socket that tell who lost what. Fields are found at load time (CO-RE). */
-#ifndef EVENKEEL_SK_BUFF_H
-#define EVENKEEL_SK_BUFF_H
+#pragma once
 
 #include "lib/net_device.h"
 
@@ -51,5 +50,3 @@ struct skb_shared_info {
 	unsigned short gso_size;
 	unsigned short gso_segs;
 } __attribute__((preserve_access_index));
-
-#endif

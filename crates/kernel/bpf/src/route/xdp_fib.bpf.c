@@ -5,7 +5,7 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 
-#include "lib/common.h"
+#include "lib/cursor.h"
 
 #define FIB_AF_INET 2
 #define FIB_AF_INET6 10

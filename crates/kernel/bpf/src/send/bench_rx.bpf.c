@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "lib/cursor.h"
 #include "send/bench_sig.h"
 
 /* Buckets of a delay: 64 for each power of two of nanoseconds, up to the longest. */

@@ -4,7 +4,7 @@
 #include <linux/ip.h>
 #include <linux/tcp.h>
 
-#include "lib/common.h"
+#include "lib/cursor.h"
 
 /* The clients' prefix, in network order. */
 const volatile __u32 flood_network = 0;

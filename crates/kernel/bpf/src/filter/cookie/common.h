@@ -2,7 +2,7 @@
 /* What both modes of SYN cookies have in common: settings, counters, what is worked with, and the cookie itself. */
 #pragma once
 
-#include "filter/shield.h"
+#include "lib/parse.h"
 #include "filter/cookie/ack.h"
 #include "filter/cookie/connected.h"
 #include "filter/cookie/reply.h"
@@ -66,7 +66,7 @@ struct shield_cookie_count {
 
 /* What is worked with, here rather than on the stack: the caller's frame is large already. */
 struct shield_cookie_work {
-	struct shield_packet packet;
+	struct packet packet;
 	struct shield_ack ack;
 	struct shield_offer offer;
 	struct shield_reply reply;
@@ -100,7 +100,7 @@ struct {
 __u32 cookie_zero;
 
 /* An address that nobody may send from: multicast, none, loopback, IPv4's broadcast, IPv4 within IPv6. */
-static __always_inline bool cookie_no_source(const struct shield_packet *p)
+static __always_inline bool cookie_no_source(const struct packet *p)
 {
 	__u8 first = p->source[0];
 
@@ -112,7 +112,7 @@ static __always_inline bool cookie_no_source(const struct shield_packet *p)
 }
 
 /* An address that nobody connects to: a group, all, nobody, this machine by its own word alone. */
-static __always_inline bool cookie_no_destination(const struct shield_packet *p)
+static __always_inline bool cookie_no_destination(const struct packet *p)
 {
 	__u8 first = p->destination[0];
 
@@ -123,7 +123,7 @@ static __always_inline bool cookie_no_destination(const struct shield_packet *p)
 	return !p->destination[0] && !p->destination[1] && !p->destination[2];
 }
 
-static __always_inline bool cookie_to_itself(const struct shield_packet *p)
+static __always_inline bool cookie_to_itself(const struct packet *p)
 {
 	return p->source_port == p->destination_port && p->source[0] == p->destination[0] && p->source[1] == p->destination[1] &&
 	       p->source[2] == p->destination[2] && p->source[3] == p->destination[3];
@@ -135,7 +135,7 @@ static __always_inline int cookie_back(struct xdp_md *ctx)
 }
 
 /* The kernel's cookies are made of a packet from client to server; here it is. */
-static __always_inline void cookie_addresses(struct shield_cookie_work *w, const struct shield_packet *p)
+static __always_inline void cookie_addresses(struct shield_cookie_work *w, const struct packet *p)
 {
 	if (p->family == 4) {
 		w->ip.saddr = p->source[0];
@@ -149,7 +149,7 @@ static __always_inline void cookie_addresses(struct shield_cookie_work *w, const
 }
 
 /* The kernel's cookie: in the low 32 bits the number, above it the MSS that it stands for. Negative when the kernel has no cookies. */
-static __always_inline __s64 cookie_make(struct shield_cookie_work *w, const struct shield_packet *p, __be32 seq, __u16 mss)
+static __always_inline __s64 cookie_make(struct shield_cookie_work *w, const struct packet *p, __be32 seq, __u16 mss)
 {
 	cookie_addresses(w, p);
 	w->tcp.seq = seq;

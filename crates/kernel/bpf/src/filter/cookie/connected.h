@@ -9,7 +9,7 @@
  */
 #pragma once
 
-#include "filter/shield.h"
+#include "lib/parse.h"
 
 /* A power of two: 128 KB. */
 #define CONNECTED_BITS (1 << 20)
@@ -69,7 +69,7 @@ static __always_inline __u64 connected_address(__u8 family, const __u32 *address
 }
 
 /* Of addresses and ports. */
-static __always_inline __u64 connected_hash(const struct shield_packet *p)
+static __always_inline __u64 connected_hash(const struct packet *p)
 {
 	__u64 hash = connected_mix(connected_address(p->family, p->source));
 
@@ -78,13 +78,13 @@ static __always_inline __u64 connected_hash(const struct shield_packet *p)
 }
 
 /* The bit of a connection, the same for both families as in bpf::filter::Connected. */
-static __always_inline __u32 connected_bit(const struct shield_packet *p)
+static __always_inline __u32 connected_bit(const struct packet *p)
 {
 	return connected_hash(p) >> 44;
 }
 
 /* Whether there may be such a connection. */
-static __always_inline bool connected_may(const struct shield_packet *p)
+static __always_inline bool connected_may(const struct packet *p)
 {
 	__u32 zero = 0, bit = connected_bit(p) & (CONNECTED_BITS - 1);
 	struct connected_bits *bits = bpf_map_lookup_elem(&cookie_connected, &zero);
@@ -93,7 +93,7 @@ static __always_inline bool connected_may(const struct shield_packet *p)
 }
 
 /* There is one. */
-static __always_inline void connected_note(const struct shield_packet *p)
+static __always_inline void connected_note(const struct packet *p)
 {
 	__u32 zero = 0, bit = connected_bit(p) & (CONNECTED_BITS - 1);
 	struct connected_bits *bits = bpf_map_lookup_elem(&cookie_connected, &zero);
@@ -103,7 +103,7 @@ static __always_inline void connected_note(const struct shield_packet *p)
 }
 
 /* The connection is let in with these numbers, both in host order. */
-static __always_inline void connected_begins(struct connected_fresh *fresh, const struct shield_packet *p, __u32 seq, __u32 ack)
+static __always_inline void connected_begins(struct connected_fresh *fresh, const struct packet *p, __u32 seq, __u32 ack)
 {
 	__u64 hash = connected_mix(connected_hash(p) ^ ack);
 	struct connected_fresh *slot = &fresh[hash >> 32 & (CONNECTED_FRESH - 1)];
@@ -114,7 +114,7 @@ static __always_inline void connected_begins(struct connected_fresh *fresh, cons
 }
 
 /* Whether this comes behind the ACK of a connection that has just been let in. */
-static __always_inline bool connected_began(struct connected_fresh *fresh, const struct shield_packet *p, __u32 seq, __u32 ack)
+static __always_inline bool connected_began(struct connected_fresh *fresh, const struct packet *p, __u32 seq, __u32 ack)
 {
 	__u64 hash = connected_mix(connected_hash(p) ^ ack);
 	struct connected_fresh *slot = &fresh[hash >> 32 & (CONNECTED_FRESH - 1)];
@@ -124,7 +124,7 @@ static __always_inline bool connected_began(struct connected_fresh *fresh, const
 }
 
 /* What names a destination among those that are remembered. Never 0. */
-static __always_inline __u64 connected_key(const struct shield_packet *p)
+static __always_inline __u64 connected_key(const struct packet *p)
 {
 	return connected_address(p->family, p->destination) << 17 ^ ((__u64)p->destination_port << 1 | 1);
 }
@@ -135,7 +135,7 @@ static __always_inline struct connected_listener *connected_slot(struct connecte
 }
 
 /* Whether the destination was listened to in this tick of the clock. */
-static __always_inline bool connected_listens(struct connected_listener *listeners, const struct shield_packet *p)
+static __always_inline bool connected_listens(struct connected_listener *listeners, const struct packet *p)
 {
 	__u64 key = connected_key(p);
 	struct connected_listener *slot = connected_slot(listeners, key);
@@ -143,7 +143,7 @@ static __always_inline bool connected_listens(struct connected_listener *listene
 	return slot->key == key && slot->jiffies == bpf_jiffies64();
 }
 
-static __always_inline void connected_listening(struct connected_listener *listeners, const struct shield_packet *p)
+static __always_inline void connected_listening(struct connected_listener *listeners, const struct packet *p)
 {
 	__u64 key = connected_key(p);
 	struct connected_listener *slot = connected_slot(listeners, key);

@@ -39,7 +39,7 @@ __noinline int shield_challenge_packet(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct shield_cookie_cpu *cpu;
-	struct shield_packet *p;
+	struct packet *p;
 	struct ethhdr *eth = data;
 	struct tcphdr *tcp;
 	__u32 zero = 0;
@@ -84,7 +84,7 @@ __noinline int shield_challenge_packet(struct xdp_md *ctx)
 }
 
 /* What becomes of a packet that a rule challenges: an XDP action, or -1: it may pass. */
-static __always_inline int shield_challenge(struct xdp_md *ctx, const struct shield_packet *p)
+static __always_inline int shield_challenge(struct xdp_md *ctx, const struct packet *p)
 {
 	struct shield_cookie_cpu *cpu;
 	__u32 zero = 0;

@@ -55,7 +55,7 @@ static __always_inline __u8 cookie_turn(__u32 now)
 }
 
 /* The place of the source's stamp. */
-static __always_inline __u8 *cookie_stamp(const struct shield_packet *p)
+static __always_inline __u8 *cookie_stamp(const struct packet *p)
 {
 	__u64 hash = connected_mix(p->family == 4 ? p->source[0] : (__u64)p->source[0] << 32 | p->source[1]);
 	struct cookie_turns *turns;
@@ -81,7 +81,7 @@ static __always_inline void cookie_heard(__u8 *stamp, __u32 now)
 		*stamp = cookie_turn(now);
 }
 
-static __always_inline __u32 *cookie_known(const struct shield_packet *p, const __u8 *stamp, __u32 now)
+static __always_inline __u32 *cookie_known(const struct packet *p, const __u8 *stamp, __u32 now)
 {
 	if (!cookie_may(stamp, now))
 		return NULL;
@@ -95,7 +95,7 @@ static __always_inline __u32 *cookie_known(const struct shield_packet *p, const 
 	return bpf_map_lookup_elem(&known_v6, &key);
 }
 
-static __always_inline void cookie_learn(const struct shield_packet *p, __u32 now)
+static __always_inline void cookie_learn(const struct packet *p, __u32 now)
 {
 	if (p->family == 4) {
 		__u32 key = p->source[0];
@@ -108,7 +108,7 @@ static __always_inline void cookie_learn(const struct shield_packet *p, __u32 no
 	}
 }
 
-static __always_inline int cookie_gateway(struct xdp_md *ctx, struct shield_packet *p, struct shield_cookie_cpu *cpu,
+static __always_inline int cookie_gateway(struct xdp_md *ctx, struct packet *p, struct shield_cookie_cpu *cpu,
 					  struct tcphdr *tcp)
 {
 	__u8 flags = p->flags & (TCP_SYN | TCP_ACK | TCP_RST | TCP_FIN);

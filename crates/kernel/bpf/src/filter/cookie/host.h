@@ -57,7 +57,7 @@ __noinline int cookie_options(struct xdp_md *ctx, struct shield_offer *offer, __
 }
 
 /* Whether `number` is a cookie of the last two minutes for the client's sequence number `seq`, its SYN's. Both in host order. */
-static __always_inline bool cookie_is_right(struct shield_cookie_work *w, const struct shield_packet *p, __u32 seq, __u32 number)
+static __always_inline bool cookie_is_right(struct shield_cookie_work *w, const struct packet *p, __u32 seq, __u32 number)
 {
 	cookie_addresses(w, p);
 	w->tcp.seq = bpf_htonl(seq + 1);
@@ -84,7 +84,7 @@ static __always_inline bool cookie_is_multipath(struct bpf_sock *sk)
 
 /* The state of the socket that the packet is for: that of a connection if there is one, otherwise BPF_TCP_LISTEN, or COOKIE_MULTIPATH; 0:
  * none at all. */
-static __always_inline int cookie_socket(struct xdp_md *ctx, struct shield_cookie_work *w, const struct shield_packet *p)
+static __always_inline int cookie_socket(struct xdp_md *ctx, struct shield_cookie_work *w, const struct packet *p)
 {
 	struct bpf_sock_tuple *tuple = &w->tuple;
 	struct bpf_sock *sk;
@@ -116,7 +116,7 @@ static __always_inline int cookie_socket(struct xdp_md *ctx, struct shield_cooki
  * Whether the packet crosses this machine, which is a router, to another one. A listener at any address looks as if it were there for it.
  * Where nothing is forwarded, the stack drops what is not for it, and so may we.
  */
-static __always_inline bool cookie_crosses(struct xdp_md *ctx, struct shield_cookie_work *w, const struct shield_packet *p)
+static __always_inline bool cookie_crosses(struct xdp_md *ctx, struct shield_cookie_work *w, const struct packet *p)
 {
 	struct bpf_fib_lookup *route = &w->route;
 	long code;
@@ -166,7 +166,7 @@ static __always_inline __u32 stamp_rest(__u32 cookie)
 }
 
 /* Answers a SYN with a cookie. */
-static __always_inline int cookie_answer(struct xdp_md *ctx, struct shield_packet *p, struct shield_cookie_cpu *cpu,
+static __always_inline int cookie_answer(struct xdp_md *ctx, struct packet *p, struct shield_cookie_cpu *cpu,
 					 __be32 seq, __u8 doff, __u8 flags)
 {
 	struct shield_offer *offer = &cpu->work.offer;
@@ -219,7 +219,7 @@ static __always_inline int cookie_answer(struct xdp_md *ctx, struct shield_packe
 }
 
 /* Finds out what MSS a right cookie stands for: its number in the kernel's table (0 to 3) is added to it, and only 0 to 3 is right. */
-static __always_inline __u32 cookie_mss_of(struct shield_cookie_work *w, const struct shield_packet *p, __u32 seq, __u32 number)
+static __always_inline __u32 cookie_mss_of(struct shield_cookie_work *w, const struct packet *p, __u32 seq, __u32 number)
 {
 	if (cookie_is_right(w, p, seq, number + 2))
 		return cookie_is_right(w, p, seq, number + 3) ? 0 : 1;
@@ -227,7 +227,7 @@ static __always_inline __u32 cookie_mss_of(struct shield_cookie_work *w, const s
 }
 
 /* Looks at a first ACK, which may bring data, and marks it for shield_ack. */
-static __always_inline int cookie_finish(struct xdp_md *ctx, struct shield_packet *p, struct shield_cookie_cpu *cpu,
+static __always_inline int cookie_finish(struct xdp_md *ctx, struct packet *p, struct shield_cookie_cpu *cpu,
 					 __be32 seq_be, __be32 ack_be, __u8 doff)
 {
 	__u32 seq = bpf_ntohl(seq_be) - 1, number = bpf_ntohl(ack_be) - 1;
@@ -283,7 +283,7 @@ static __always_inline int cookie_finish(struct xdp_md *ctx, struct shield_packe
 }
 
 /* Whether the packet crosses this machine. Asked once a tick for a destination that it does not cross to. */
-static __always_inline bool cookie_passes_by(struct xdp_md *ctx, const struct shield_packet *p, struct shield_cookie_cpu *cpu)
+static __always_inline bool cookie_passes_by(struct xdp_md *ctx, const struct packet *p, struct shield_cookie_cpu *cpu)
 {
 	if (connected_listens(cpu->listeners, p))
 		return false;
@@ -297,14 +297,14 @@ static __always_inline bool cookie_passes_by(struct xdp_md *ctx, const struct sh
  * Sources mode: what a source that is not known yet sends beside SYNs and RSTs. It passes: to a connection that was there before, or to
  * nothing. But an ACK that ends a handshake which host mode began is let in as there.
  */
-static __always_inline int cookie_begun(struct xdp_md *ctx, struct shield_packet *p, struct shield_cookie_cpu *cpu,
+static __always_inline int cookie_begun(struct xdp_md *ctx, struct packet *p, struct shield_cookie_cpu *cpu,
 					__be32 seq_be, __be32 ack_be, __u8 doff, __u8 flags)
 {
 	__u32 seq = bpf_ntohl(seq_be) - 1, number = bpf_ntohl(ack_be) - 1;
 
 	if (!cookie_until_ns || bpf_ktime_get_coarse_ns() >= cookie_until_ns)
 		return -1;
-	if ((flags != TCP_ACK && flags != (TCP_ACK | TCP_FIN)) || p->fragment != SHIELD_WHOLE || p->ip_at > sizeof(struct ethhdr) + 4)
+	if ((flags != TCP_ACK && flags != (TCP_ACK | TCP_FIN)) || p->fragment != FRAGMENT_NONE || p->ip_at > sizeof(struct ethhdr) + 4)
 		return -1;
 	if (cookie_socket(ctx, &cpu->work, p) != BPF_TCP_LISTEN || cookie_passes_by(ctx, p, cpu))
 		return -1;
@@ -313,7 +313,7 @@ static __always_inline int cookie_begun(struct xdp_md *ctx, struct shield_packet
 	return cookie_finish(ctx, p, cpu, seq_be, ack_be, doff);
 }
 
-static __always_inline int cookie_host(struct xdp_md *ctx, struct shield_packet *p, struct shield_cookie_cpu *cpu,
+static __always_inline int cookie_host(struct xdp_md *ctx, struct packet *p, struct shield_cookie_cpu *cpu,
 				       struct tcphdr *tcp)
 {
 	__be32 seq = tcp->seq, ack = tcp->ack_seq;
@@ -347,7 +347,7 @@ static __always_inline int cookie_host(struct xdp_md *ctx, struct shield_packet 
 			connected_listening(cpu->listeners, p);
 		}
 	}
-	later = p->fragment != SHIELD_WHOLE;
+	later = p->fragment != FRAGMENT_NONE;
 	switch (flags) {
 	case TCP_SYN:
 		return cookie_answer(ctx, p, cpu, seq, doff, p->flags);

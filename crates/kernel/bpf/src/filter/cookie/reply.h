@@ -2,18 +2,7 @@
 /* The answer to a SYN, written over it; and what of the SYN's options the answer's timestamp remembers. */
 #pragma once
 
-#include <linux/ip.h>
-#include <linux/ipv6.h>
-#include <linux/tcp.h>
-
-#include "filter/shield.h"
-
-#define TCP_FIN 0x01
-#define TCP_SYN 0x02
-#define TCP_RST 0x04
-#define TCP_ACK 0x10
-#define TCP_ECE 0x40
-#define TCP_CWR 0x80
+#include "lib/parse.h"
 
 /* More than any header begins at: 8 extension headers of at most 2048 bytes. Lets the verifier see that offsets are small. */
 #define SHIELD_AT_MASK 0x7fff
@@ -93,7 +82,7 @@ static __always_inline __u16 cookie_fold(__u64 sum)
  * Writes the answer to `p` over it: Ethernet header and tags stay, addresses and ports change places, IP options, extension headers
  * and data go. The TCP checksum is made anew: that of a SYN from this machine (veth) need not be there yet.
  */
-static __always_inline bool cookie_reply(struct xdp_md *ctx, const struct shield_packet *p, const struct shield_reply *reply)
+static __always_inline bool cookie_reply(struct xdp_md *ctx, const struct packet *p, const struct shield_reply *reply)
 {
 	__u32 ip_at = p->ip_at & 0x3f, ip_len = p->family == 4 ? sizeof(struct iphdr) : sizeof(struct ipv6hdr);
 	__u32 tcp_len = sizeof(struct tcphdr) + reply->options, wanted, i;

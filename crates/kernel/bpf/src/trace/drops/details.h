@@ -4,8 +4,7 @@
  * the drop. Only when asked for; only of drops that are looked at, so that it is within their budget (trace/drops/gate.h). All memory is there
  * from the start; when there are more flows than room, those that were not seen for longest make room.
  */
-#ifndef EVENKEEL_DROP_DETAILS_H
-#define EVENKEEL_DROP_DETAILS_H
+#pragma once
 
 #include "trace/drops/packet.h"
 
@@ -105,5 +104,3 @@ static __always_inline void keep_details(void *ctx, const struct detail_key *key
 	copy_packet(value, skb);
 	bpf_map_update_elem(&details, key, value, BPF_NOEXIST);
 }
-
-#endif

@@ -10,8 +10,7 @@
  *
  * The distance is drawn from 1 to twice its mean, so that drops that come in a regular pattern are not always missed.
  */
-#ifndef EVENKEEL_DROP_GATE_H
-#define EVENKEEL_DROP_GATE_H
+#pragma once
 
 #include "lib/common.h"
 
@@ -164,5 +163,3 @@ next:
 	slot->every = every;
 	slot->countdown = every > 1 ? 1 + bpf_get_prandom_u32() % (2 * every - 1) : 1;
 }
-
-#endif

@@ -3,8 +3,7 @@
  * What a dropped packet was: its addresses and ports, and of TCP whether it carried data. Read from where the kernel's headers of the
  * socket buffer point to; what is not there, or was never set, stays zero. All reads are fault-proof and of a fixed length.
  */
-#ifndef EVENKEEL_DROP_PACKET_H
-#define EVENKEEL_DROP_PACKET_H
+#pragma once
 
 #include "lib/common.h"
 #include "lib/sk_buff.h"
@@ -155,5 +154,3 @@ static __always_inline int is_for_device(struct sk_buff *skb)
 		return 0;
 	return own[0] == wanted[0] && own[1] == wanted[1] && own[2] == wanted[2];
 }
-
-#endif
