@@ -1,6 +1,10 @@
 //! A shield as text.
 
-use model::{shield::ShieldStatus, units};
+use model::{
+    counters::{Counter, Row},
+    shield::{ShieldStatus, Totals},
+    units,
+};
 
 use crate::table::Look;
 
@@ -94,31 +98,20 @@ pub fn shield_text(status: &ShieldStatus, look: Look) -> String {
     for warning in &status.warnings {
         text += &look.paragraph(&format!("warning: {warning}"));
     }
-    let t = &status.totals;
-    let rates = status.rates.unwrap_or_default();
-    let row = |what: &str, packets: u64, pps: Option<f64>| {
-        vec![what.to_owned(), units::grouped(packets), pps.map_or_else(String::new, units::pps)]
+    let row = |counter: &Counter<Totals>| {
+        let (count, rate) = ((counter.get)(&status.totals), status.rates.unwrap_or_default().of(counter.name));
+        let what = match counter.row {
+            Row::Always(what) => what,
+            Row::IfAny(what) if count > 0 => what,
+            _ => return None,
+        };
+        let what = what.replace("{default}", &status.default);
+        Some((rate.is_none(), vec![what, units::grouped(count), rate.map_or_else(String::new, units::pps)]))
     };
-    let mut rows = vec![
-        row("passed", t.passed, Some(rates.passed_pps)),
-        row("dropped", t.dropped, Some(rates.dropped_pps)),
-        row("  by limits", t.limited, Some(rates.limited_pps)),
-        row("challenged", t.challenged, Some(rates.challenged_pps)),
-        row(&format!("by default ({})", status.default), t.by_default, None),
-        row("malformed", t.malformed, None),
-        row("not IP", t.not_ip, None),
-    ];
-    for (what, packets) in [
-        ("  SYNs to come again", t.unanswered),
-        ("lost unjudged: ring full", t.missed),
-        ("passed while failed open", t.failed_open),
-        ("dropped while failed closed", t.failed_closed),
-        ("limits forgotten for room", t.crowded),
-    ] {
-        if packets > 0 {
-            rows.push(row(what, packets, None));
-        }
-    }
+    // Those with a rate come first.
+    let mut rows: Vec<_> = Totals::COUNTERS.iter().filter_map(row).collect();
+    rows.sort_by_key(|(is_last, _)| *is_last);
+    let rows = rows.into_iter().map(|(_, row)| row);
     text += "\n";
     text += &look.table(&["FRAMES", ">SINCE THE START", ">RATE"], rows);
     text += "\n";

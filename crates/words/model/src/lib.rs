@@ -3,6 +3,9 @@
 //! This crate holds words only: plain data that every floor above may exchange, save and render. Nothing here reads a
 //! file or a clock.
 
+#[macro_use]
+pub mod counters;
+
 pub mod bench;
 pub mod class;
 pub mod cpuset;
@@ -18,6 +21,7 @@ pub mod schema;
 pub mod share;
 pub mod shield;
 pub mod shield_event;
+mod shield_totals;
 pub mod sources;
 pub mod stations;
 pub mod sweep;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::shield_totals::Totals;
+
 /// What becomes of packets when the control process is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -143,42 +145,6 @@ impl RuleStatus {
     }
 }
 
-/// Counters of all packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Totals {
-    /// Frames that went on.
-    pub passed: u64,
-    /// Bytes of them.
-    pub passed_bytes: u64,
-    /// Frames that ended at the shield.
-    pub dropped: u64,
-    /// Bytes of them.
-    pub dropped_bytes: u64,
-    /// Packets that no rule decided about.
-    pub by_default: u64,
-    /// Frames that contradict themselves.
-    pub malformed: u64,
-    /// Frames that are not IP.
-    pub not_ip: u64,
-    /// Packets that a limit dropped.
-    pub limited: u64,
-    /// Packets that were challenged.
-    pub challenged: u64,
-    /// Of those that were dropped: SYNs that are only answered when they come again, as more came than could be answered (packet rings).
-    #[serde(default)]
-    pub unanswered: u64,
-    /// Frames that were lost unjudged because a packet ring was full.
-    #[serde(default)]
-    pub missed: u64,
-    /// Frames that passed because the shield had failed open.
-    pub failed_open: u64,
-    /// Frames that were dropped because the shield had failed closed.
-    pub failed_closed: u64,
-    /// Sources that took the place of another whose limit was in use: more came than are told apart, and the other begins anew.
-    #[serde(default)]
-    pub crowded: u64,
-}
-
 /// Per second of an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Rates {
@@ -210,6 +176,17 @@ impl Rates {
             dropped_bps: 8.0 * per_s(earlier.dropped_bytes, later.dropped_bytes),
             challenged_pps: per_s(earlier.challenged, later.challenged),
             limited_pps: per_s(earlier.limited, later.limited),
+        }
+    }
+
+    /// Packets per second of the counter of that name, where there is a rate of it.
+    pub fn of(&self, counter: &str) -> Option<f64> {
+        match counter {
+            "passed" => Some(self.passed_pps),
+            "dropped" => Some(self.dropped_pps),
+            "challenged" => Some(self.challenged_pps),
+            "limited" => Some(self.limited_pps),
+            _ => None,
         }
     }
 }

@@ -38,47 +38,16 @@ pub fn metrics(
 }
 
 fn of_frames(families: &mut Vec<Family>, interface: &str, totals: &Totals) {
-    let by_verdict = |family: Family, passed: u64, dropped: u64| {
-        family
-            .with(&[("interface", interface), ("verdict", "passed")], passed)
-            .with(&[("interface", interface), ("verdict", "dropped")], dropped)
-    };
-    let frames = Family::new(Kind::Counter, "evenkeel_shield_frames", "Frames, passed and dropped.");
-    families.push(by_verdict(frames, totals.passed, totals.dropped));
-    let bytes = "Bytes of the frames without FCS, passed and dropped.";
-    let bytes = Family::new(Kind::Counter, "evenkeel_shield_frame_bytes", bytes).in_bytes();
-    families.push(by_verdict(bytes, totals.passed_bytes, totals.dropped_bytes));
-    let counters = [
-        ("evenkeel_shield_default_frames", "Frames that no rule decided about.", totals.by_default),
-        ("evenkeel_shield_malformed_frames", "Frames that are cut short or contradict themselves.", totals.malformed),
-        ("evenkeel_shield_other_frames", "Frames that are not IP.", totals.not_ip),
-        ("evenkeel_shield_limited_frames", "Frames that a limit dropped.", totals.limited),
-        ("evenkeel_shield_challenged_frames", "Frames that were challenged.", totals.challenged),
-        (
-            "evenkeel_shield_unanswered_frames",
-            "SYNs that are answered only when they come again (packet rings).",
-            totals.unanswered,
-        ),
-        ("evenkeel_shield_missed_frames", "Frames lost unjudged because a packet ring was full.", totals.missed),
-        (
-            "evenkeel_shield_failed_open_frames",
-            "Frames that passed while nobody tended the shield.",
-            totals.failed_open,
-        ),
-        (
-            "evenkeel_shield_failed_closed_frames",
-            "Frames that were dropped while nobody tended the shield.",
-            totals.failed_closed,
-        ),
-        (
-            "evenkeel_shield_forgotten_sources",
-            "Sources whose limit began anew because there was no room for another one.",
-            totals.crowded,
-        ),
-    ];
-    for (name, help, value) in counters {
-        families.push(Family::new(Kind::Counter, name, help).with(&[("interface", interface)], value));
+    let mut frames: Vec<Family> = Vec::new();
+    for counter in Totals::COUNTERS {
+        let labels: Vec<_> = [("interface", interface)].into_iter().chain(counter.label).collect();
+        let at = frames.iter().position(|family| family.is(counter.metric)).unwrap_or_else(|| {
+            frames.push(Family::of(counter));
+            frames.len() - 1
+        });
+        frames[at].add(&labels, (counter.get)(totals));
     }
+    families.extend(frames);
 }
 
 fn of_rules(families: &mut Vec<Family>, interface: &str, rules: &[(String, RuleCount)]) {

@@ -27,20 +27,7 @@ pub(super) fn read(memory: &SharedMemory, cpus: usize, slots: usize) -> ShieldCo
     let word = |at: usize| memory.word(at).load(Ordering::Relaxed);
     let mut counts = ShieldCounts { rules: vec![RuleCount::default(); slots.min(COUNTERS)], totals: Totals::default() };
     for cpu in (0..cpus).map(|cpu| cpu * CPU_BYTES) {
-        let total = |field: usize| word(cpu + field);
-        let t = &mut counts.totals;
-        t.passed += total(offset_of!(shield_total, passed));
-        t.passed_bytes += total(offset_of!(shield_total, passed_bytes));
-        t.dropped += total(offset_of!(shield_total, dropped));
-        t.dropped_bytes += total(offset_of!(shield_total, dropped_bytes));
-        t.by_default += total(offset_of!(shield_total, by_default));
-        t.malformed += total(offset_of!(shield_total, malformed));
-        t.not_ip += total(offset_of!(shield_total, not_ip));
-        t.limited += total(offset_of!(shield_total, limited));
-        t.challenged += total(offset_of!(shield_total, challenged));
-        t.failed_open += total(offset_of!(shield_total, failed_open));
-        t.failed_closed += total(offset_of!(shield_total, failed_closed));
-        t.crowded += total(offset_of!(shield_total, crowded));
+        counts.totals += totals(|field| word(cpu + field));
         for (n, rule) in counts.rules.iter_mut().enumerate() {
             let at = cpu + offset_of!(shield_counts, rule) + n * size_of::<shield_count>();
             *rule += RuleCount {
@@ -52,3 +39,13 @@ pub(super) fn read(memory: &SharedMemory, cpus: usize, slots: usize) -> ShieldCo
     }
     counts
 }
+
+/// Reads one CPU's counters of all packets by the offsets of their fields.
+macro_rules! read_totals {
+    ($(#[$meta:meta])* pub struct Totals { $($field:ident: $unit:ident $metric:literal $help:literal $({ $($more:tt)* })?;)+ }) => {
+        fn totals(word: impl Fn(usize) -> u64) -> Totals {
+            Totals { $($field: word(offset_of!(shield_total, $field)),)+ }
+        }
+    };
+}
+model::shield_totals!(read_totals);

@@ -44,7 +44,7 @@ struct shield_count {
 	__u64 pad;
 };
 
-/* What became of the packets of one CPU. */
+/* What became of the packets of one CPU: the counters of model::shield_totals!, by their names. */
 struct shield_total {
 	__u64 passed;
 	__u64 passed_bytes;
@@ -65,7 +65,10 @@ struct shield_total {
 	__u64 crowded;
 	/* When shield_failed() last saw the heart beat, as a number that changes with the time and the beat. */
 	__u64 beat_looked;
-	__u64 pad[3];
+	/* Counted by packet rings alone. */
+	__u64 unanswered;
+	__u64 missed;
+	__u64 pad;
 };
 
 struct shield_cpu {

@@ -20,7 +20,7 @@ use sys::{
 use super::{
     asking::Strain,
     checksum,
-    counts::{Counts, Total},
+    counts::Counts,
     engine::{Engine, Judged},
     gone, name,
     sending::{Asker, Sender},
@@ -184,7 +184,7 @@ impl Way {
         let mut strain = Strain::default();
         let ended = self.carry_on(thread, counts, engine, ends, &mut strain);
         self.sender.give_up(counts);
-        counts.add(Total::Unanswered, strain.take_unanswered());
+        counts.totals.unanswered.add(strain.take_unanswered());
         // Of a ring that has gone there is nothing to be had.
         let _ = self.count_missed(counts);
         ended
@@ -224,7 +224,7 @@ impl Way {
             self.asker.flush(counts)?;
             if looked.elapsed() >= LOOK {
                 self.count_missed(counts)?;
-                counts.add(Total::Unanswered, strain.take_unanswered());
+                counts.totals.unanswered.add(strain.take_unanswered());
                 looked = Instant::now();
             }
             if let Some(error) = failed {
@@ -238,7 +238,7 @@ impl Way {
 impl Way {
     fn count_missed(&mut self, counts: &Counts) -> Result<(), ShieldError> {
         let all = self.source.stats()?.dropped;
-        counts.add(Total::Missed, all - std::mem::replace(&mut self.missed, all));
+        counts.totals.missed.add(all - std::mem::replace(&mut self.missed, all));
         Ok(())
     }
 }

@@ -7,35 +7,51 @@ use model::shield::Totals;
 use rules::compile::COUNTERS_MAX;
 use rules::tables::RuleCount;
 
-/// What a thread counts of frames at large.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Total {
-    Passed,
-    PassedBytes,
-    Dropped,
-    DroppedBytes,
-    ByDefault,
-    Malformed,
-    NotIp,
-    Limited,
-    Challenged,
-    /// Of those dropped: SYNs of unknown sources that are answered when they come again.
-    Unanswered,
-    /// Came while the ring was full.
-    Missed,
-    /// Sources that took the place of another in the table of limits.
-    Crowded,
+/// One number of one thread, which alone writes.
+#[derive(Debug, Default)]
+pub(super) struct Place(AtomicU64);
+
+impl Place {
+    pub(super) fn add(&self, n: u64) {
+        self.0.store(self.get() + n, Ordering::Relaxed);
+    }
+
+    fn take(&self, n: u64) {
+        self.0.store(self.get().saturating_sub(n), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
-const TOTALS: usize = Total::Crowded as usize + 1;
+/// Makes a place of each counter of all packets.
+macro_rules! places {
+    ($(#[$meta:meta])* pub struct Totals { $($field:ident: $unit:ident $metric:literal $help:literal $({ $($more:tt)* })?;)+ }) => {
+        /// What a thread counts of frames at large.
+        #[derive(Debug, Default)]
+        #[allow(dead_code, reason = "some are counted by the kernel program alone")]
+        pub(super) struct Places {
+            $(pub(super) $field: Place,)+
+        }
+
+        impl Places {
+            fn read(&self) -> Totals {
+                Totals { $($field: self.$field.get(),)+ }
+            }
+        }
+    };
+}
+model::shield_totals!(places);
+
 /// Packets, bytes, those beyond the limit.
 const OF_RULE: usize = 3;
 
 /// Of one thread, which alone writes.
 #[derive(Debug)]
 pub(super) struct Counts {
-    rules: Vec<[AtomicU64; OF_RULE]>,
-    totals: [AtomicU64; TOTALS],
+    rules: Vec<[Place; OF_RULE]>,
+    pub(super) totals: Places,
 }
 
 impl Default for Counts {
@@ -44,33 +60,24 @@ impl Default for Counts {
     }
 }
 
-fn add(place: &AtomicU64, n: u64) {
-    place.store(place.load(Ordering::Relaxed) + n, Ordering::Relaxed);
-}
-
 impl Counts {
-    pub(super) fn add(&self, total: Total, n: u64) {
-        add(&self.totals[total as usize], n);
-    }
-
     /// Frames that passed the rules did not leave in the end: they count as dropped, and no more as passed.
     pub(super) fn refused(&self, frames: usize, bytes: usize) {
-        for (from, to, n) in [(Total::Passed, Total::Dropped, frames), (Total::PassedBytes, Total::DroppedBytes, bytes)]
-        {
-            let place = &self.totals[from as usize];
-            place.store(place.load(Ordering::Relaxed).saturating_sub(n as u64), Ordering::Relaxed);
-            self.add(to, n as u64);
+        let (t, frames, bytes) = (&self.totals, frames as u64, bytes as u64);
+        for (from, to, n) in [(&t.passed, &t.dropped, frames), (&t.passed_bytes, &t.dropped_bytes, bytes)] {
+            from.take(n);
+            to.add(n);
         }
     }
 
     pub(super) fn rule(&self, slot: u16, bytes: u64) {
         let [packets, all, _] = &self.rules[usize::from(slot)];
-        add(packets, 1);
-        add(all, bytes);
+        packets.add(1);
+        all.add(bytes);
     }
 
     pub(super) fn limited(&self, slot: u16) {
-        add(&self.rules[usize::from(slot)][2], 1);
+        self.rules[usize::from(slot)][2].add(1);
     }
 }
 
@@ -84,7 +91,7 @@ impl<'a> Sums<'a> {
 
     /// What has been counted in the first `slots`.
     pub(super) fn rules(&self, slots: usize) -> Vec<RuleCount> {
-        let of = |slot: usize, n: usize| self.0.iter().map(|c| c.rules[slot][n].load(Ordering::Relaxed)).sum();
+        let of = |slot: usize, n: usize| self.0.iter().map(|c| c.rules[slot][n].get()).sum();
         let rule = |slot| RuleCount { packets: of(slot, 0), bytes: of(slot, 1), limited: of(slot, 2) };
         (0..slots.min(COUNTERS_MAX)).map(rule).collect()
     }
@@ -94,27 +101,9 @@ impl<'a> Sums<'a> {
         ShieldCounts { rules: self.rules(slots), totals: self.totals() }
     }
 
-    fn of(&self, total: Total) -> u64 {
-        self.0.iter().map(|c| c.totals[total as usize].load(Ordering::Relaxed)).sum()
-    }
-
     pub(super) fn totals(&self) -> Totals {
-        let of = |total: Total| self.of(total);
-        Totals {
-            passed: of(Total::Passed),
-            passed_bytes: of(Total::PassedBytes),
-            dropped: of(Total::Dropped),
-            dropped_bytes: of(Total::DroppedBytes),
-            by_default: of(Total::ByDefault),
-            malformed: of(Total::Malformed),
-            not_ip: of(Total::NotIp),
-            limited: of(Total::Limited),
-            challenged: of(Total::Challenged),
-            unanswered: of(Total::Unanswered),
-            missed: of(Total::Missed),
-            failed_open: 0,
-            failed_closed: 0,
-            crowded: of(Total::Crowded),
-        }
+        let mut sum = Totals::default();
+        self.0.iter().for_each(|counts| sum += counts.totals.read());
+        sum
     }
 }

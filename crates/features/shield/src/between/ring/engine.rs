@@ -13,7 +13,7 @@ use rules::{
 use super::{
     asking::{Asked, Asking, Question, Strain},
     buckets::{Buckets, Taken},
-    counts::{Counts, Total},
+    counts::Counts,
 };
 use crate::{detect, error::ShieldError};
 
@@ -74,11 +74,11 @@ impl Engine {
     ) -> Judged {
         let judged = match Packet::parse(frame) {
             Parsed::NotIp => {
-                counts.add(Total::NotIp, 1);
+                counts.totals.not_ip.add(1);
                 Judged::Pass
             }
             Parsed::Malformed(_) => {
-                counts.add(Total::Malformed, 1);
+                counts.totals.malformed.add(1);
                 if self.tables.malformed_drop { Judged::Drop } else { Judged::Pass }
             }
             Parsed::Ip(packet) => {
@@ -92,12 +92,12 @@ impl Engine {
             }
         };
         let (frames, bytes) = match judged {
-            Judged::Pass => (Total::Passed, Total::PassedBytes),
-            Judged::Drop => (Total::Dropped, Total::DroppedBytes),
+            Judged::Pass => (&counts.totals.passed, &counts.totals.passed_bytes),
+            Judged::Drop => (&counts.totals.dropped, &counts.totals.dropped_bytes),
             Judged::Question(_) => return judged,
         };
-        counts.add(frames, 1);
-        counts.add(bytes, frame.len() as u64);
+        frames.add(1);
+        bytes.add(frame.len() as u64);
         judged
     }
 
@@ -107,12 +107,12 @@ impl Engine {
             match self.state.buckets.take(limit, packet.source, now) {
                 Taken::Within => false,
                 Taken::Crowding => {
-                    counts.add(Total::Crowded, 1);
+                    counts.totals.crowded.add(1);
                     false
                 }
                 Taken::Not => {
                     counts.limited(limit.counter);
-                    counts.add(Total::Limited, 1);
+                    counts.totals.limited.add(1);
                     true
                 }
             }
@@ -120,7 +120,7 @@ impl Engine {
         let counted = |rule: usize| counts.rule(self.tables.rules[rule].counter, frame.len() as u64);
         let (rule, outcome) = lookup::search(&self.tables, packet, now, exceeds, counted);
         if rule.is_none() {
-            counts.add(Total::ByDefault, 1);
+            counts.totals.by_default.add(1);
         }
         match outcome {
             Outcome::Pass => Judged::Pass,
@@ -128,7 +128,7 @@ impl Engine {
             Outcome::Challenge => {
                 let asked = self.state.asking.ask(packet, frame, now, strain);
                 // As the kernel program counts: what only passes was not challenged.
-                counts.add(Total::Challenged, u64::from(asked != Asked::Pass));
+                counts.totals.challenged.add(u64::from(asked != Asked::Pass));
                 match asked {
                     Asked::Pass => Judged::Pass,
                     Asked::Drop => Judged::Drop,

@@ -11,11 +11,7 @@ use sys::{
     xsk::interface_mtu,
 };
 
-use super::{
-    asking::Question,
-    counts::{Counts, Total},
-    gone, name,
-};
+use super::{asking::Question, counts::Counts, gone, name};
 use crate::error::ShieldError;
 
 /// Frames that are sent in one go: a driver that finds its queue full loses them.
@@ -151,9 +147,9 @@ impl Asker {
             Err(e) => return Err(ShieldError::Lacking(format!("cannot send by {}: {e}", self.name))),
         };
         if lost > 0 {
-            counts.add(Total::Dropped, lost as u64);
+            counts.totals.dropped.add(lost as u64);
             // Which ones nobody tells.
-            counts.add(Total::DroppedBytes, (bytes * lost / waiting) as u64);
+            counts.totals.dropped_bytes.add((bytes * lost / waiting) as u64);
         }
         Ok(())
     }

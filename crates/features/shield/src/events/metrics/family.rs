@@ -2,6 +2,8 @@
 
 use std::fmt::{Display, Write as _};
 
+use model::counters::{Counter, Unit};
+
 /// Which notation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notation {
@@ -55,6 +57,16 @@ pub(super) type Labels<'a> = [(&'a str, &'a str)];
 impl Family {
     pub(super) fn new(kind: Kind, name: &'static str, help: &'static str) -> Self {
         Self { name, kind, unit: None, help, samples: Vec::new() }
+    }
+
+    /// Of a counter in a table.
+    pub(super) fn of<T>(counter: &Counter<T>) -> Self {
+        let family = Self::new(Kind::Counter, counter.metric, counter.help);
+        if counter.unit == Unit::Bytes { family.in_bytes() } else { family }
+    }
+
+    pub(super) fn is(&self, name: &str) -> bool {
+        self.name == name
     }
 
     /// In bytes, as its name says.

@@ -1,0 +1,94 @@
+//! Tables of counters: what each counts, its unit, its metric and its row of text in one place, from which sums, JSON, metrics and text come.
+
+/// What a counter counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Frames, or the packets in them.
+    Frames,
+    /// Bytes.
+    Bytes,
+    /// Sources of packets.
+    Sources,
+}
+
+/// The row of a counter in text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Row {
+    /// It has none.
+    Hidden,
+    /// It is always there.
+    Always(&'static str),
+    /// It is there once something was counted.
+    IfAny(&'static str),
+}
+
+/// One counter of the struct `T`.
+#[derive(Debug, Clone, Copy)]
+pub struct Counter<T> {
+    /// Its field in Rust, C and JSON.
+    pub name: &'static str,
+    /// Its unit.
+    pub unit: Unit,
+    /// The name of its metric. Counters that share one differ in their label.
+    pub metric: &'static str,
+    /// What is counted, in a sentence: the help of the metric.
+    pub help: &'static str,
+    /// Name and value of the metric's label.
+    pub label: Option<(&'static str, &'static str)>,
+    /// Its row in text.
+    pub row: Row,
+    /// Reads it.
+    pub get: fn(&T) -> u64,
+}
+
+impl<T> Counter<T> {
+    /// A counter without a label and a row.
+    #[must_use]
+    pub const fn new(
+        name: &'static str,
+        unit: Unit,
+        metric: &'static str,
+        help: &'static str,
+        get: fn(&T) -> u64,
+    ) -> Self {
+        Self { name, unit, metric, help, label: None, row: Row::Hidden, get }
+    }
+}
+
+/// Defines a struct of counters with its table, `COUNTERS`, and its sum (`+=`).
+///
+/// A counter is `name: Unit "metric" "help"`, and in braces what differs from [`Counter::new`].
+#[macro_export]
+macro_rules! counters {
+    (
+        $(#[$meta:meta])*
+        pub struct $struct:ident {
+            $($field:ident: $unit:ident $metric:literal $help:literal $({ $($key:ident: $value:expr),+ })?;)+
+        }
+    ) => {
+        $(#[$meta])*
+        pub struct $struct {
+            $(#[doc = $help] pub $field: u64,)+
+        }
+
+        impl $struct {
+            /// All of them.
+            pub const COUNTERS: &'static [$crate::counters::Counter<Self>] = &[$($crate::counters::Counter {
+                $($($key: $value,)+)?
+                ..$crate::counters::Counter::new(
+                    stringify!($field),
+                    $crate::counters::Unit::$unit,
+                    $metric,
+                    $help,
+                    |of: &Self| of.$field,
+                )
+            }),+];
+        }
+
+        impl std::ops::AddAssign for $struct {
+            fn add_assign(&mut self, other: Self) {
+                $(self.$field += other.$field;)+
+            }
+        }
+    };
+}
