@@ -68,7 +68,8 @@ struct shield_total {
 	/* Counted by packet rings alone. */
 	__u64 unanswered;
 	__u64 missed;
-	__u64 pad;
+	/* From or to port 0, which nobody uses. */
+	__u64 portless;
 };
 
 struct shield_cpu {
