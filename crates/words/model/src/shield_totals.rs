@@ -43,8 +43,6 @@ macro_rules! shield_totals {
                 crowded: Sources "evenkeel_shield_forgotten_sources"
                     "Sources whose limit began anew because there was no room for another one."
                     { row: IfAny("limits forgotten for room") };
-                portless: Frames "evenkeel_shield_portless_frames" "Packets from or to port 0, which nobody uses."
-                    { row: IfAny("from or to port 0") };
             }
         }
     };

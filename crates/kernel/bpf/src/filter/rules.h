@@ -68,8 +68,7 @@ struct shield_total {
 	/* Counted by packet rings alone. */
 	__u64 unanswered;
 	__u64 missed;
-	/* From or to port 0, which nobody uses. */
-	__u64 portless;
+	__u64 pad;
 };
 
 struct shield_cpu {

@@ -294,8 +294,6 @@ static __always_inline int shield_common(struct xdp_md *ctx, const struct packet
 	struct shield_rule *rule;
 	__u64 bits;
 
-	if (!p->source_port || !p->destination_port)
-		total->portless++;
 	if (watch_on)
 		shield_watch(p, shield_protected_v4(p), on, p->protocol == IPPROTO_UDP ? WATCH_UDP : watch_tcp_kind(p->flags));
 	bits = shield_apply_common(p);
