@@ -5,12 +5,10 @@ use std::{
     process::{Command, Output},
 };
 
+use testbed::{privileged, text};
+
 fn evenkeel(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(args).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The exit code, and what was said on stderr; nothing may be on stdout.
@@ -18,15 +16,6 @@ fn refused(args: &[&str]) -> (i32, String) {
     let output = evenkeel(args);
     assert!(output.stdout.is_empty(), "{args:?}: {}", text(&output.stdout));
     (output.status.code().unwrap(), text(&output.stderr))
-}
-
-fn is_root() -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return true;
-    }
-    assert!(std::env::var_os("CI").is_none(), "the bench needs root, and CI must have it");
-    eprintln!("skipped: the bench needs root");
-    false
 }
 
 #[test]
@@ -63,7 +52,7 @@ fn what_makes_no_sense_is_named_before_anything_is_made() {
 
 #[test]
 fn files_that_cannot_be_written_are_named_before_the_run() {
-    if !is_root() {
+    if !privileged() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -85,7 +74,7 @@ fn files_that_cannot_be_written_are_named_before_the_run() {
 
 #[test]
 fn ports_that_are_not_there_are_named_and_leave_nothing() {
-    if !is_root() {
+    if !privileged() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -1,21 +1,11 @@
 //! `evenkeel bench --ports A,B` on real packets, from a namespace that has the ports and nothing else: a box of known rate, IPv4 and IPv6.
 
-#[path = "../../../features/bench/tests/outside_bed/mod.rs"]
-mod outside_bed;
-
-use std::{
-    fs,
-    path::Path,
-    process::{Child, Command, Stdio},
-    sync::{Mutex, PoisonError},
-    thread,
-    time::{Duration, Instant},
-};
+use std::{fs, path::Path, process::Command};
 
 use bench::outside::Addressing;
 use lab::boxes::Family;
-use outside_bed::{Bed, bed, output};
 use serde_json::Value;
+use testbed::{PortsBed, Running, alone, wait_for};
 
 /// The box lets so many packets through, of both directions together, and so many at once.
 const RATE: f64 = 20_000.0;
@@ -24,25 +14,15 @@ const TRIAL_S: f64 = 0.3;
 /// Runs until one is not kept from its work by somebody else on this machine.
 const RUNS: u32 = 4;
 
-/// A process that does not outlive the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// How XDP programs are attached to the tester's ports now, in the words of the program ip: `xdp` in the driver, `xdpgeneric` in the stack.
-fn attached(bed: &Bed) -> Vec<String> {
-    let links: Value = serde_json::from_str(&output(&bed.tester, "ip -json link show")).expect("JSON");
+fn attached(bed: &PortsBed) -> Vec<String> {
+    let links: Value = serde_json::from_str(&bed.tester.output("ip -json link show")).expect("JSON");
     let of_ports = links.as_array().expect("links").iter().filter(|l| bed.names().iter().any(|&n| l["ifname"] == n));
     of_ports.filter(|l| l["xdp"].is_object()).map(|l| l["xdp"]["mode"].to_string()).collect()
 }
 
 /// A short run from inside of the tester's namespace: its exit code, what it said, and the modes in which the ports had XDP programs.
-fn bench(bed: &Bed, family: Family, file: &Path) -> (i32, String, Vec<String>) {
+fn bench(bed: &PortsBed, family: Family, file: &Path) -> (i32, String, Vec<String>) {
     let (said, ports) = (file.with_extension("err"), bed.names().join(","));
     // With real-time priority: other tests of this machine do not make the trials void.
     let mut command = Command::new("chrt");
@@ -52,36 +32,27 @@ fn bench(bed: &Bed, family: Family, file: &Path) -> (i32, String, Vec<String>) {
     if family == Family::V6 {
         command.arg("--ipv6");
     }
-    command.stdout(Stdio::null()).stderr(fs::File::create(&said).expect("a file"));
-    let child = bed.tester.run(|| command.spawn()).expect("a namespace").expect("the program");
-    let mut running = Running(child);
-    let (begun, mut modes) = (Instant::now(), Vec::new());
-    let status = loop {
-        if let Some(status) = running.0.try_wait().expect("a child") {
-            break status;
-        }
+    let mut running = bed.tester.run(|| Running::logged(&mut command, &said));
+    let mut modes = Vec::new();
+    let status = wait_for("the end of the run", || {
         let now = attached(bed);
         if now.len() == 2 {
             modes = now;
         }
-        assert!(begun.elapsed() < Duration::from_secs(90), "it does not end");
-        thread::sleep(Duration::from_millis(20));
-    };
+        running.ended()
+    });
     let said = fs::read_to_string(&said).expect("what it said");
     (status.code().expect("an exit code"), said, modes)
 }
 
 fn measured(tag: &str, family: Family) {
-    static CORES: Mutex<()> = Mutex::new(());
-    let _cores = CORES.lock().unwrap_or_else(PoisonError::into_inner);
-    let Some(bed) = bed(tag) else { return };
-    bed.tell(&Addressing::routed(family));
-    output(&bed.inside, "nft add table inet ekknown");
-    output(&bed.inside, "nft add chain inet ekknown forward { type filter hook forward priority 10 ; }");
-    output(
-        &bed.inside,
-        &format!("nft add rule inet ekknown forward limit rate over {RATE}/second burst {AT_ONCE} packets drop"),
-    );
+    let _cores = alone();
+    let Some(bed) = PortsBed::new(tag) else { return };
+    bed.tell(&Addressing::routed(family).set_up());
+    bed.inside.nft("add table inet ekknown");
+    bed.inside.nft("add chain inet ekknown forward { type filter hook forward priority 10 ; }");
+    bed.inside
+        .nft(&format!("add rule inet ekknown forward limit rate over {RATE}/second burst {AT_ONCE} packets drop"));
     let folder = tempfile::tempdir().expect("a folder");
     let mut seen = Vec::new();
     for run in 0..RUNS {
@@ -129,13 +100,13 @@ fn a_box_between_two_ports_is_measured_by_ipv6() {
 
 #[test]
 fn a_port_that_cannot_be_used_is_named_before_anything_is_said_or_made() {
-    let Some(bed) = bed("down") else { return };
+    let Some(bed) = PortsBed::new("down") else { return };
     let [a, b] = bed.names();
-    output(&bed.tester, &format!("ip link set {b} down"));
+    bed.ports[1].link_set("down");
     let folder = tempfile::tempdir().expect("a folder");
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
     command.args(["bench", "--ports", &format!("{a},{b}"), "--save"]).arg(folder.path().join("run.json"));
-    let out = bed.tester.run(|| command.output()).expect("a namespace").expect("the program");
+    let out = bed.tester.run(|| command.output()).expect("the program");
     let said = String::from_utf8_lossy(&out.stderr);
     assert_eq!(out.status.code(), Some(3), "{said}");
     assert!(said.contains(&format!("{b} is down")), "{said}");

@@ -4,22 +4,15 @@ use std::{
     fs,
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread,
-    time::{Duration, Instant},
+    process::{Command, Output},
+    sync::MutexGuard,
+    time::Instant,
 };
 
-use nix::{
-    sys::signal::{Signal, kill},
-    unistd::Pid,
-};
+use nix::sys::signal::Signal;
 use serde_json::Value;
+use testbed::{PATIENCE, Running, json, text, turn, wait};
 
-/// Only one bench at a time can have the cores.
-static CORES: Mutex<()> = Mutex::new(());
-/// A trial that is not there after so long will not come.
-const PATIENCE: Duration = Duration::from_secs(60);
 /// The shortest run with two boxes: every kind of step, few and short trials. A loss of 50 % is fine, so that a busy machine makes no
 /// difference to what is shown here.
 const SHORT: [&str; 12] = [
@@ -37,27 +30,8 @@ const SHORT: [&str; 12] = [
     "50%",
 ];
 
-fn is_root() -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return true;
-    }
-    assert!(std::env::var_os("CI").is_none(), "the bench needs root, and CI must have it");
-    eprintln!("skipped: the bench needs root");
-    false
-}
-
 fn evenkeel(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(args).output().unwrap()
-}
-
-/// A run in a process of its own, which does not outlive the test.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// A run that has begun, and has the cores for itself.
@@ -70,21 +44,14 @@ struct Begun {
 
 /// A short run that has made so many trials; none, and a word why, without the privilege.
 fn begin(trials: usize) -> Option<Begun> {
-    if !is_root() {
-        return None;
-    }
-    let cores = CORES.lock().unwrap_or_else(PoisonError::into_inner);
+    let cores = turn()?;
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("run.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
     command.arg("bench").args(SHORT).arg("--save").arg(&file);
-    let child = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let child = Running::silent(&mut command);
     wait_for(&file, trials);
     Some(Begun { child, file, folder, _cores: cores })
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 fn read(file: &Path) -> Value {
@@ -102,14 +69,8 @@ fn trials(run: &Value) -> Vec<Value> {
 
 /// Waits until the file holds so many trials.
 fn wait_for(file: &Path, count: usize) {
-    let begun = Instant::now();
-    while begun.elapsed() < PATIENCE {
-        if fs::read(file).is_ok_and(|b| serde_json::from_slice(&b).is_ok_and(|run| trials(&run).len() >= count)) {
-            return;
-        }
-        thread::sleep(Duration::from_millis(20));
-    }
-    panic!("no {count} trials in {} after {PATIENCE:?}", file.display());
+    let holds = |run: Value| trials(&run).len() >= count;
+    wait("trials in the file", || fs::read(file).is_ok_and(|b| serde_json::from_slice(&b).is_ok_and(holds)));
 }
 
 fn namespaces() -> Vec<String> {
@@ -135,9 +96,8 @@ fn go_on(file: &Path, more: &[&str]) -> Output {
 
 #[test]
 fn a_run_that_was_killed_is_gone_on_with_and_keeps_its_trials() {
-    let Some(Begun { mut child, file, folder, _cores }) = begin(2) else { return };
-    child.0.kill().unwrap();
-    child.0.wait().unwrap();
+    let Some(Begun { child, file, folder, _cores }) = begin(2) else { return };
+    child.kill();
     let killed = read(&file);
     let before = trials(&killed);
     assert_eq!(killed["schema"], "evenkeel.bench/1");
@@ -147,7 +107,7 @@ fn a_run_that_was_killed_is_gone_on_with_and_keeps_its_trials() {
 
     let page = folder.path().join("page.html");
     let output = go_on(&file, &["--json", "--html", page.to_str().unwrap()]);
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let told = json(&output);
     let run = read(&file);
     assert_eq!((&told["status"]["status"], &run["status"]["status"]), (&"complete".into(), &"complete".into()));
     let after = trials(&run);
@@ -183,15 +143,14 @@ fn shown_and_compared(file: &Path, folder: &Path) {
     assert!(fs::read_to_string(&csv).unwrap().lines().count() > 4);
     let output = evenkeel(&["report", "compare", run, run, "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let told = json(&output);
     assert_eq!((&told["schema"], &told["runs"][0]), (&"evenkeel.bench.compare/1".into(), &run.into()));
 }
 
 #[test]
 fn an_interrupted_run_says_partial_and_leaves_nothing_behind() {
-    let Some(Begun { mut child, file, folder, _cores }) = begin(1) else { return };
-    kill(Pid::from_raw(child.0.id() as i32), Signal::SIGINT).unwrap();
-    let status = child.0.wait().unwrap();
+    let Some(Begun { child, file, folder, _cores }) = begin(1) else { return };
+    let status = child.stop(Signal::SIGINT);
     assert_eq!(status.signal(), Some(Signal::SIGINT as i32), "{status}");
     let run = read(&file);
     assert_eq!(run["status"]["status"], "partial");

@@ -1,23 +1,9 @@
 //! The demo from outside, on the real kernel: the ledgers close, the page stands alone, nothing stays. Needs root.
 
-use std::{
-    fs,
-    process::{Command, Stdio},
-    thread,
-    time::Duration,
-};
+use std::{fs, process::Command};
 
 use assert_cmd::cargo::cargo_bin;
-
-/// Whether this process may run the demo; without it the tests are skipped with a word, and in CI they fail.
-fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        assert!(std::env::var_os("CI").is_none(), "the tests of the demo need root, and CI must have it");
-        eprintln!("skipped: the demo needs root");
-    }
-    root
-}
+use testbed::{Running, json, privileged, said, wait};
 
 /// The namespaces of the process with that id.
 fn namespaces_of(pid: u32) -> Vec<String> {
@@ -39,12 +25,12 @@ fn every_ledger_closes_and_the_page_stands_alone() {
     let page = folder.path().join("page.html");
     let mut child = demo();
     child.args(["demo", "--seconds", "0.5", "--repeats", "1", "--rate", "200000", "--json", "--html"]).arg(&page);
-    let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let pid = child.id();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let child = Running::piped(&mut child);
+    let pid = child.pid();
+    let output = child.output();
+    assert!(output.status.success(), "{}", said(&output));
 
-    let run: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let run = json(&output);
     assert_eq!(run["schema"], "evenkeel.demo/1");
     let stages = run["stages"].as_array().unwrap();
     assert_eq!(stages.len(), 8);
@@ -67,13 +53,10 @@ fn ctrl_c_leaves_nothing_and_ends_by_the_signal() {
     let folder = tempfile::tempdir().unwrap();
     let mut child = demo();
     child.args(["demo", "--seconds", "30"]).current_dir(folder.path());
-    let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let pid = child.id();
-    while namespaces_of(pid).len() < 2 {
-        thread::sleep(Duration::from_millis(20));
-    }
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid as i32), nix::sys::signal::Signal::SIGINT).unwrap();
-    let status = child.wait().unwrap();
+    let child = Running::silent(&mut child);
+    let pid = child.pid();
+    wait("its namespaces", || namespaces_of(pid).len() >= 2);
+    let status = child.stop(nix::sys::signal::Signal::SIGINT);
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(2));
     assert_eq!(namespaces_of(pid), Vec::<String>::new());
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "no half page stays");
@@ -86,13 +69,10 @@ fn what_a_killed_demo_left_goes_with_the_next_start() {
     }
     let mut child = demo();
     child.args(["demo", "--seconds", "30", "--no-html"]);
-    let mut child = child.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let pid = child.id();
-    while namespaces_of(pid).len() < 2 {
-        thread::sleep(Duration::from_millis(20));
-    }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let child = Running::silent(&mut child);
+    let pid = child.pid();
+    wait("its namespaces", || namespaces_of(pid).len() >= 2);
+    child.kill();
     assert_eq!(namespaces_of(pid).len(), 2, "kill -9 leaves the names");
     // Another lab may have cleared them in the meantime: all the same.
     lab::Lab::new("after").unwrap();
@@ -112,7 +92,7 @@ fn wrong_arguments_are_refused_before_anything_is_made() {
         }
         let output = demo().arg("demo").args(arguments).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
-        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        let text = said(&output);
         assert!(text.contains(says), "{arguments:?}: {text}");
     }
 }

@@ -6,55 +6,40 @@ use std::{
     fs,
     path::Path,
     process::{Command, Output},
-    thread,
-    time::{Duration, Instant},
 };
 
 use assert_cmd::cargo::CommandCargoExt;
 use serde_json::Value;
+use testbed::{Bed, Running, Space, json, privileged, said, text, wait};
 
 fn evenkeel(args: &[&str]) -> Output {
     Command::cargo_bin("evenkeel").unwrap().args(args).output().unwrap()
 }
 
-fn text(output: &Output) -> String {
-    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
-}
-
 fn stdout(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn json(output: &Output) -> Value {
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(output)))
+    text(&output.stdout)
 }
 
 fn fixture(name: &str) -> String {
     format!("{}/../../../fixtures/{name}.tar", env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Says why a test does not run; in CI that is a failure.
-fn skip(why: &str) {
-    assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
-    eprintln!("skipped: {why}");
-}
-
 #[test]
 fn a_saved_machine_is_examined() {
     let found = evenkeel(&["doctor", "--root", &fixture("dual-socket-24cpu")]);
-    assert_eq!(found.status.code(), Some(1), "findings: {}", text(&found));
-    let said = stdout(&found);
-    assert!(said.contains("rings (eth0)") && said.contains("ethtool -G eth0 rx 4096  # now 512"), "{said}");
-    assert!(said.contains("role server (guessed"), "{said}");
-    assert!(!said.contains("GOOD"), "good ones are a count: {said}");
-    assert!(text(&found).contains("saved by an earlier evenkeel"), "{}", text(&found));
+    assert_eq!(found.status.code(), Some(1), "findings: {}", said(&found));
+    let shown = stdout(&found);
+    assert!(shown.contains("rings (eth0)") && shown.contains("ethtool -G eth0 rx 4096  # now 512"), "{shown}");
+    assert!(shown.contains("role server (guessed"), "{shown}");
+    assert!(!shown.contains("GOOD"), "good ones are a count: {shown}");
+    assert!(said(&found).contains("saved by an earlier evenkeel"), "{}", said(&found));
 
     let document = json(&evenkeel(&["doctor", "--root", &fixture("dual-socket-24cpu"), "--json", "--role", "router"]));
     assert_eq!(document["schema"], "evenkeel.doctor/1");
     assert_eq!((document["role"].as_str(), document["role_guessed"].as_bool()), (Some("router"), Some(false)));
     let fine = evenkeel(&["doctor", "--root", &fixture("single-queue-vm"), "--only", "rings", "--all"]);
-    assert_eq!(fine.status.code(), Some(0), "nothing to change: {}", text(&fine));
-    assert!(stdout(&fine).contains("GOOD"), "{}", text(&fine));
+    assert_eq!(fine.status.code(), Some(0), "nothing to change: {}", said(&fine));
+    assert!(stdout(&fine).contains("GOOD"), "{}", said(&fine));
 }
 
 #[test]
@@ -72,13 +57,13 @@ fn a_copy_of_a_later_version_is_named() {
         fs::write(path, content).unwrap();
     }
     let found = evenkeel(&["doctor", "--root", folder.path().to_str().unwrap()]);
-    assert!(text(&found).contains("saved by a later evenkeel (format 99"), "{}", text(&found));
-    assert!(found.status.code() == Some(0) || found.status.code() == Some(1), "{}", text(&found));
+    assert!(said(&found).contains("saved by a later evenkeel (format 99"), "{}", said(&found));
+    assert!(found.status.code() == Some(0) || found.status.code() == Some(1), "{}", said(&found));
 }
 
 #[test]
 fn wrong_usage_is_said() {
-    for (args, code, said) in [
+    for (args, code, shown) in [
         (&["doctor", "--only", "ring"][..], 2, "did you mean `rings`?"),
         (&["doctor", "--root", "/ek-missing"], 2, "--root takes a tar written by `evenkeel snapshot`"),
         (&["doctor", "--root", &fixture("shared-irq"), "--fix"], 2, "--dry-run prints the commands for it"),
@@ -86,8 +71,8 @@ fn wrong_usage_is_said() {
         (&["doctor", "--root", &fixture("shared-irq"), "--only", "rings:nosuch"], 3, "`nosuch`"),
     ] {
         let output = evenkeel(args);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", text(&output));
-        assert!(text(&output).contains(said), "{args:?}: {}", text(&output));
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", said(&output));
+        assert!(said(&output).contains(shown), "{args:?}: {}", said(&output));
     }
 }
 
@@ -95,13 +80,13 @@ fn wrong_usage_is_said() {
 fn a_dry_run_is_a_shell_script() {
     let output =
         evenkeel(&["doctor", "--root", &fixture("mlx5-64q-128cpu"), "--fix", "rings", "far-node", "--dry-run"]);
-    assert!(output.status.success(), "{}", text(&output));
-    let said = stdout(&output);
-    assert!(said.contains("ethtool -G enp129s0np0 rx 4096"), "{said}");
-    assert!(said.contains("> /proc/irq/"), "{said}");
-    assert!(said.lines().all(|l| ["ethtool ", "echo ", "#"].iter().any(|p| l.starts_with(p))), "{said}");
-    let parsed = Command::new("sh").arg("-nc").arg(&said).output().unwrap();
-    assert!(parsed.status.success(), "{}", text(&parsed));
+    assert!(output.status.success(), "{}", said(&output));
+    let shown = stdout(&output);
+    assert!(shown.contains("ethtool -G enp129s0np0 rx 4096"), "{shown}");
+    assert!(shown.contains("> /proc/irq/"), "{shown}");
+    assert!(shown.lines().all(|l| ["ethtool ", "echo ", "#"].iter().any(|p| l.starts_with(p))), "{shown}");
+    let parsed = Command::new("sh").arg("-nc").arg(&shown).output().unwrap();
+    assert!(parsed.status.success(), "{}", said(&parsed));
 }
 
 #[test]
@@ -119,8 +104,8 @@ fn the_live_machine_is_watched_and_examined() {
 /// Without a privilege it says what it could not read, and examines the rest.
 #[test]
 fn without_root_the_rest_is_examined() {
-    if !nix::unistd::geteuid().is_root() {
-        return skip("becoming nobody takes root");
+    if !privileged() {
+        return;
     }
     let program = assert_cmd::cargo::cargo_bin("evenkeel");
     // The build's folder may not be open to others.
@@ -144,56 +129,46 @@ fn without_root_the_rest_is_examined() {
     }
 }
 
-/// A namespace of its own with a veth pair in it; gone when dropped.
-struct Ns(String);
+/// A namespace of its own with a veth pair in it.
+struct Ns {
+    space: Space,
+    bed: Bed,
+}
 
 impl Ns {
     fn new(tag: &str) -> Option<Self> {
-        if !nix::unistd::geteuid().is_root() {
-            skip("a network namespace takes root");
-            return None;
-        }
-        let name = format!("ekdoc{tag}{}", std::process::id());
-        let ns = Self(name);
-        ns.must("ip", &["netns", "add", &ns.0]);
-        ns.must("ip", &["-n", &ns.0, "link", "add", "ekd0", "up", "type", "veth", "peer", "name", "ekd1"]);
-        ns.must("ip", &["-n", &ns.0, "link", "set", "ekd1", "up"]);
-        Some(ns)
-    }
-
-    fn must(&self, program: &str, args: &[&str]) -> Output {
-        let output = Command::new(program).args(args).output().unwrap();
-        assert!(output.status.success(), "{program} {args:?}: {}", text(&output));
-        output
+        let bed = Bed::new(tag, &["box"])?;
+        let space = bed.space("box");
+        space.output("ip link add ekd0 up type veth peer name ekd1");
+        space.output("ip link set ekd1 up");
+        Some(Self { space, bed })
     }
 
     fn shell(&self, script: &str) {
-        self.must("ip", &["netns", "exec", &self.0, "sh", "-ec", script]);
+        let done = self.space.run(|| Command::new("sh").args(["-ec", script]).output().unwrap());
+        assert!(done.status.success(), "{script}: {}", said(&done));
     }
 
     fn evenkeel(&self, args: &[&str]) -> Output {
-        let program = assert_cmd::cargo::cargo_bin("evenkeel");
-        Command::new("ip").args(["netns", "exec", &self.0]).arg(program).args(args).output().unwrap()
+        self.space.run(|| evenkeel(args))
     }
 
     /// Every setting of the machine and of the namespace, out of a snapshot; what only counts is left out.
-    fn settings(&self, folder: &Path, name: &str) -> BTreeMap<String, String> {
-        let file = folder.join(name);
+    fn settings(&self, name: &str) -> BTreeMap<String, String> {
+        let (file, open) = (self.bed.path(name), self.bed.path(&format!("{name}.d")));
         let output = self.evenkeel(&["snapshot", file.to_str().unwrap()]);
-        assert!(output.status.success(), "{}", text(&output));
-        let open = folder.join(format!("{name}.d"));
+        assert!(output.status.success(), "{}", said(&output));
         fs::create_dir(&open).unwrap();
-        self.must("tar", &["xf", file.to_str().unwrap(), "-C", open.to_str().unwrap()]);
+        self.space.output(&format!("tar xf {} -C {}", file.display(), open.display()));
         let mut files = BTreeMap::new();
         gather(&open, &open, &mut files);
         assert!(files.len() > 100, "{} files", files.len());
         files
     }
-}
 
-impl Drop for Ns {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
+    /// A folder for journals.
+    fn state(&self) -> String {
+        self.bed.path("state").display().to_string()
     }
 }
 
@@ -244,18 +219,16 @@ const CHECKS: [&str; 3] = ["accounting", "tcp-buffers", "irq-suspension"];
 
 #[test]
 fn fix_and_undo_leave_the_machine_exactly_as_it_was() {
-    let Some(ns) = Ns::new("a") else { return };
+    let Some(ns) = Ns::new("doca") else { return };
     ns.shell(DETUNE);
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state");
-    let state = state.to_str().unwrap();
+    let state = &ns.state();
     let only = CHECKS.join(",");
     let found = json(&ns.evenkeel(&["doctor", "--role", "server", "--only", &only, "--json"]));
     let improve: Vec<&Value> =
         found["findings"].as_array().unwrap().iter().filter(|f| f["verdict"] == "improve").collect();
     assert_eq!(improve.len(), 3, "{found:#}");
 
-    let before = ns.settings(folder.path(), "before");
+    let before = ns.settings("before");
     let fix = [
         "doctor",
         "--role",
@@ -271,7 +244,7 @@ fn fix_and_undo_leave_the_machine_exactly_as_it_was() {
         "irq-suspension",
     ];
     let fixed = ns.evenkeel(&fix);
-    assert!(fixed.status.success(), "{}", text(&fixed));
+    assert!(fixed.status.success(), "{}", said(&fixed));
     let fixed = json(&fixed);
     assert_eq!(
         (fixed["schema"].as_str(), fixed["written"].as_u64()),
@@ -282,7 +255,7 @@ fn fix_and_undo_leave_the_machine_exactly_as_it_was() {
     let gain = fixed["gain"].as_array().unwrap();
     assert!(gain[0].as_str().is_some_and(|g| g.contains("before") && g.contains("after")), "{gain:?}");
 
-    let during = ns.settings(folder.path(), "during");
+    let during = ns.settings("during");
     let changed = differing(&before, &during);
     let expected = ["net/netfilter/nf_conntrack_acct", "net/ipv4/tcp_rmem", "net/ekd0/gro_flush_timeout"];
     assert!(
@@ -290,32 +263,30 @@ fn fix_and_undo_leave_the_machine_exactly_as_it_was() {
         "exactly what was fixed differs: {changed:?}"
     );
     let again = ns.evenkeel(&["doctor", "--role", "server", "--only", &only]);
-    assert_eq!(again.status.code(), Some(0), "nothing is left to find: {}", text(&again));
+    assert_eq!(again.status.code(), Some(0), "nothing is left to find: {}", said(&again));
 
     let undone = ns.evenkeel(&["undo", "--state", state]);
-    assert!(undone.status.success(), "{}", text(&undone));
-    let after = ns.settings(folder.path(), "after");
+    assert!(undone.status.success(), "{}", said(&undone));
+    let after = ns.settings("after");
     assert_eq!(differing(&before, &after), Vec::<&str>::new(), "all is as it was");
 }
 
 /// What somebody has seen and accepts no longer makes the doctor end with 1, until it is taken back.
 #[test]
 fn a_finding_can_be_acknowledged() {
-    let Some(ns) = Ns::new("e") else { return };
+    let Some(ns) = Ns::new("doce") else { return };
     ns.shell(DETUNE);
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().join("state");
-    let state = state.to_str().unwrap();
+    let state = &ns.state();
     let doctor = |more: &[&str]| ns.evenkeel(&[&["doctor", "--role", "server", "--state", state], more].concat());
     let only = ["--only", "accounting", "--json"];
     assert_eq!(doctor(&only).status.code(), Some(1));
     let acknowledged = doctor(&["--json", "--ack", "accounting"]);
-    assert!(acknowledged.status.success(), "{}", text(&acknowledged));
+    assert!(acknowledged.status.success(), "{}", said(&acknowledged));
     let acknowledged = json(&acknowledged);
     assert_eq!(acknowledged["schema"], "evenkeel.doctor.ack/1");
     assert_eq!(acknowledged["accepted"][0]["check"], "accounting");
     let seen = doctor(&only);
-    assert_eq!(seen.status.code(), Some(0), "{}", text(&seen));
+    assert_eq!(seen.status.code(), Some(0), "{}", said(&seen));
     assert_eq!(json(&seen)["findings"][0]["verdict"], "acknowledged");
     assert!(doctor(&["--ack", "none"]).status.success());
     assert_eq!(doctor(&only).status.code(), Some(1));
@@ -324,31 +295,26 @@ fn a_finding_can_be_acknowledged() {
 
 #[test]
 fn unconfirmed_fixes_are_taken_back() {
-    let Some(ns) = Ns::new("b") else { return };
+    let Some(ns) = Ns::new("docb") else { return };
     ns.shell(DETUNE);
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().to_str().unwrap();
-    let acct = || {
-        let output = ns.must("ip", &["netns", "exec", &ns.0, "cat", "/proc/sys/net/netfilter/nf_conntrack_acct"]);
-        stdout(&output).trim().to_owned()
-    };
+    let state = &ns.state();
     let fixed = ns.evenkeel(&["doctor", "--state", state, "--commit-confirm", "1", "--fix", "accounting"]);
-    assert!(fixed.status.success(), "{}", text(&fixed));
-    assert!(text(&fixed).contains("unless you run: evenkeel confirm"), "{}", text(&fixed));
-    let begin = Instant::now();
-    while acct() != "1" {
-        assert!(begin.elapsed() < Duration::from_secs(60), "nothing took it back");
-        thread::sleep(Duration::from_millis(100));
-    }
+    assert!(fixed.status.success(), "{}", said(&fixed));
+    assert!(said(&fixed).contains("unless you run: evenkeel confirm"), "{}", said(&fixed));
+    let acct = || ns.space.read("/proc/sys/net/netfilter/nf_conntrack_acct");
+    wait("the setting is taken back", || acct().trim() == "1");
 }
 
 /// What the answers of a copy of an earlier version have in common is said once.
 #[test]
 fn what_an_old_copy_lacks_is_one_line() {
-    let said = stdout(&evenkeel(&["doctor", "--root", &fixture("four-drivers")]));
-    let unknown: Vec<&str> = said.lines().skip_while(|l| *l != "Unknown:").collect();
-    assert!(unknown.len() < 8, "{said}");
-    assert!(unknown.iter().any(|l| l.contains("answers of") && l.contains("this copy lacks what they read")), "{said}");
+    let shown = stdout(&evenkeel(&["doctor", "--root", &fixture("four-drivers")]));
+    let unknown: Vec<&str> = shown.lines().skip_while(|l| *l != "Unknown:").collect();
+    assert!(unknown.len() < 8, "{shown}");
+    assert!(
+        unknown.iter().any(|l| l.contains("answers of") && l.contains("this copy lacks what they read")),
+        "{shown}"
+    );
     let all = stdout(&evenkeel(&["doctor", "--root", &fixture("four-drivers"), "--all"]));
     assert!(all.contains("UNKNOWN  clock-source"), "{all}");
 }
@@ -357,38 +323,26 @@ fn what_an_old_copy_lacks_is_one_line() {
 /// the check sees that, and the gain of its fix is measured.
 #[test]
 fn the_gain_of_a_fix_is_measured() {
-    let Some(ns) = Ns::new("d") else { return };
+    let Some(ns) = Ns::new("docd") else { return };
     ns.shell(
         "ip addr add 198.18.0.1/24 dev ekd0; ip addr add 198.19.0.1/24 dev ekd1
         for name in all ekd0 ekd1; do echo 1 > /proc/sys/net/ipv4/conf/$name/rp_filter; done",
     );
-    let mac = ns.must("ip", &["netns", "exec", &ns.0, "cat", "/sys/class/net/ekd0/address"]);
-    let program = assert_cmd::cargo::cargo_bin("evenkeel");
-    let mut sender = Command::new("ip")
-        .args(["netns", "exec", &ns.0])
-        .arg(&program)
-        .args(["gen", "ekd1", "--udp", "--rate", "2000", "--duration", "60", "--src", "198.19.0.9"])
-        .args(["--dst", "198.18.0.1", "--dst-mac", stdout(&mac).trim()])
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().to_str().unwrap();
+    let mac = ns.space.read("/sys/class/net/ekd0/address");
+    let mut generator = Command::cargo_bin("evenkeel").unwrap();
+    generator.args(["gen", "ekd1", "--udp", "--rate", "2000", "--duration", "60", "--src", "198.19.0.9"]);
+    generator.args(["--dst", "198.18.0.1", "--dst-mac", mac.trim()]);
+    let sender = ns.space.run(|| Running::silent(&mut generator));
+    let state = &ns.state();
     let dropped = || {
         let found = json(&ns.evenkeel(&["doctor", "--role", "router", "--only", "rp-filter:ekd0", "--json"]));
         found["findings"][0]["verdict"].as_str().map(str::to_owned)
     };
-    let begin = Instant::now();
-    let mut verdict = dropped();
-    while verdict.as_deref() != Some("bad") && begin.elapsed() < Duration::from_secs(40) {
-        verdict = dropped();
-    }
+    wait("it drops", || dropped().as_deref() == Some("bad"));
     let fixed = ns.evenkeel(&["doctor", "--state", state, "--json", "--measure", "1", "--fix", "rp-filter"]);
     let again = dropped();
-    let _ = sender.kill();
-    let _ = sender.wait();
-    assert_eq!(verdict.as_deref(), Some("bad"), "it drops now");
-    assert!(fixed.status.success(), "{}", text(&fixed));
+    drop(sender);
+    assert!(fixed.status.success(), "{}", said(&fixed));
     let gain = json(&fixed)["gain"].to_string();
     let line = gain
         .split('"')
@@ -402,21 +356,15 @@ fn the_gain_of_a_fix_is_measured() {
 /// A program that takes up no connection: its full queue is found, by its port.
 #[test]
 fn a_full_accept_queue_is_found() {
-    let ns = match lab::Lab::new("docq").and_then(|lab| Ok((lab.namespace("a")?, lab))) {
-        Ok((ns, _lab)) => ns,
-        Err(e) => return skip(&e.to_string()),
-    };
-    let found = ns
-        .run(|| {
-            assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
-            fs::write("/proc/sys/net/core/somaxconn", "2").unwrap();
-            let listener = std::net::TcpListener::bind("127.0.0.1:7001").unwrap();
-            let connections = [0; 3].map(|_| std::net::TcpStream::connect("127.0.0.1:7001").unwrap());
-            let found = evenkeel(&["doctor", "--only", "accept-queues", "--json"]);
-            drop((listener, connections));
-            json(&found)
-        })
-        .unwrap();
+    let Some(ns) = Ns::new("docq") else { return };
+    let found = ns.space.run(|| {
+        fs::write("/proc/sys/net/core/somaxconn", "2").unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:7001").unwrap();
+        let connections = [0; 3].map(|_| std::net::TcpStream::connect("127.0.0.1:7001").unwrap());
+        let found = evenkeel(&["doctor", "--only", "accept-queues", "--json"]);
+        drop((listener, connections));
+        json(&found)
+    });
     let full = found["findings"].as_array().unwrap().iter().find(|f| f["object"] == "port 7001");
     let full = full.unwrap_or_else(|| panic!("{found:#}"));
     assert_eq!(full["verdict"], "bad");
@@ -426,25 +374,19 @@ fn a_full_accept_queue_is_found() {
 /// A short queue of the program's own choice: no setting of the machine makes it longer.
 #[test]
 fn an_overflow_with_a_long_limit_has_no_setting() {
-    let ns = match lab::Lab::new("docr").and_then(|lab| Ok((lab.namespace("a")?, lab))) {
-        Ok((ns, _lab)) => ns,
-        Err(e) => return skip(&e.to_string()),
-    };
-    let found = ns
-        .run(|| {
-            assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
-            fs::write("/proc/sys/net/core/somaxconn", "4096").unwrap();
-            fs::write("/proc/sys/net/ipv4/tcp_max_syn_backlog", "128").unwrap();
-            let listener = std::net::TcpListener::bind("127.0.0.1:7002").unwrap();
-            nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(1).unwrap()).unwrap();
-            let to = "127.0.0.1:7002".parse().unwrap();
-            let wait = std::time::Duration::from_millis(200);
-            let connections = [0; 4].map(|_| std::net::TcpStream::connect_timeout(&to, wait).ok());
-            let found = evenkeel(&["doctor", "--only", "accept-queues", "--json"]);
-            drop((listener, connections));
-            json(&found)
-        })
-        .unwrap();
+    let Some(ns) = Ns::new("docr") else { return };
+    let found = ns.space.run(|| {
+        fs::write("/proc/sys/net/core/somaxconn", "4096").unwrap();
+        fs::write("/proc/sys/net/ipv4/tcp_max_syn_backlog", "128").unwrap();
+        let listener = std::net::TcpListener::bind("127.0.0.1:7002").unwrap();
+        nix::sys::socket::listen(&listener, nix::sys::socket::Backlog::new(1).unwrap()).unwrap();
+        let to = "127.0.0.1:7002".parse().unwrap();
+        let wait = std::time::Duration::from_millis(200);
+        let connections = [0; 4].map(|_| std::net::TcpStream::connect_timeout(&to, wait).ok());
+        let found = evenkeel(&["doctor", "--only", "accept-queues", "--json"]);
+        drop((listener, connections));
+        json(&found)
+    });
     let finding = found["findings"].as_array().unwrap().iter().find(|f| f["object"].is_null());
     let finding = finding.unwrap_or_else(|| panic!("{found:#}"));
     assert!(["bad", "improve"].contains(&finding["verdict"].as_str().unwrap()), "{found:#}");
@@ -453,13 +395,12 @@ fn an_overflow_with_a_long_limit_has_no_setting() {
 
 #[test]
 fn a_finding_without_a_knob_is_advice() {
-    let Some(ns) = Ns::new("c") else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let state = folder.path().to_str().unwrap();
+    let Some(ns) = Ns::new("docc") else { return };
+    let state = &ns.state();
     let output = ns.evenkeel(&["doctor", "--state", state, "--fix", "preemption"]);
-    assert!(output.status.success(), "{}", text(&output));
-    assert!(stdout(&output).contains("Nothing to set"), "{}", text(&output));
-    assert!(!folder.path().join("journal").exists(), "no session without a change");
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(stdout(&output).contains("Nothing to set"), "{}", said(&output));
+    assert!(!ns.bed.path("state/journal").exists(), "no session without a change");
 }
 
 /// The table of docs/doctor.md is what the program lists.

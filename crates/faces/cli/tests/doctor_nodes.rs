@@ -2,45 +2,24 @@
 
 use std::{
     fs,
-    net::{IpAddr, Ipv4Addr},
+    net::Ipv4Addr,
     os::unix::fs::PermissionsExt,
-    path::{Path, PathBuf},
-    process::{Child, Command, Output, Stdio},
-    thread,
-    time::{Duration, Instant},
+    path::PathBuf,
+    process::{Command, Output},
 };
 
-use lab::{Lab, Namespace};
+use testbed::{Bed, End, Sshd, json};
 
 const PORT: u16 = 2222;
-const SSHD: &str = "/usr/sbin/sshd";
 /// The end of each node, under the same name everywhere.
 const IFACE: &str = "ekn";
 
-/// Why the test cannot run here.
-fn lacking() -> Option<String> {
-    if !nix::unistd::geteuid().is_root() {
-        return Some("it takes root, for namespaces".into());
-    }
-    let missing = [SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen"].into_iter().find(|path| !Path::new(path).exists());
-    missing.map(|path| format!("{path} is missing (tools/setup test installs it)"))
-}
-
-/// A daemon that is ended, with what it started, when the value is dropped.
-struct Sshd(Child);
-
-impl Drop for Sshd {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// Keys, configuration and three nodes that a fourth namespace reaches.
 struct World {
-    folder: tempfile::TempDir,
-    control: Namespace,
-    nodes: Vec<(Namespace, Sshd)>,
+    // The daemons go before their namespaces.
+    _daemons: Vec<Sshd>,
+    nodes: Vec<End>,
+    bed: Bed,
 }
 
 fn address(node: u8, host: u8) -> Ipv4Addr {
@@ -52,43 +31,27 @@ fn target(node: u8) -> String {
 }
 
 impl World {
-    fn new(tag: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = |name: &str| folder.path().join(name);
-        for key in ["host", "user"] {
-            let mut keygen = Command::new("ssh-keygen");
-            keygen.args(["-q", "-t", "ed25519", "-N", "", "-C", "ek", "-f"]).arg(path(key));
-            assert!(keygen.status().expect("ssh-keygen starts").success());
+    fn new(tag: &str) -> Option<Self> {
+        if !Sshd::can_run() {
+            return None;
         }
-        fs::copy(path("user.pub"), path("authorized")).unwrap();
-        fs::set_permissions(path("authorized"), fs::Permissions::from_mode(0o600)).unwrap();
-        let lab = Lab::new(tag).expect("a lab");
-        let control = lab.namespace("control").expect("a namespace");
-        let nodes = (1..=3u8).map(|n| node(&lab, &control, n, folder.path())).collect();
-        let world = Self { folder, control, nodes };
-        for n in 1..=3 {
-            world.wait_for(n);
+        let bed = Bed::new(tag, &["control", "n1", "n2", "n3"])?;
+        let folder = bed.path("");
+        Sshd::keys(&folder);
+        let (mut nodes, mut daemons) = (Vec::new(), Vec::new());
+        for n in 1..=3u8 {
+            let role = format!("n{n}");
+            let [control, node] = bed.join_named(["control", &role], [&format!("ekc{n}"), IFACE], 1);
+            control.address(&format!("{}/30", address(n, 1)));
+            node.address(&format!("{}/30", address(n, 2)));
+            daemons.push(Sshd::start(&node, &role, &address(n, 2).to_string(), PORT, &folder));
+            nodes.push(node);
         }
-        world
+        Some(Self { _daemons: daemons, nodes, bed })
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
-    }
-
-    /// Until the daemon answers: it may take a while to start on a busy machine.
-    fn wait_for(&self, node: u8) {
-        let end = Instant::now() + Duration::from_secs(20);
-        let to = (IpAddr::V4(address(node, 2)), PORT).into();
-        let connect = || std::net::TcpStream::connect_timeout(&to, Duration::from_millis(500)).is_ok();
-        while !self.control.run(connect).expect("the namespace") {
-            assert!(Instant::now() < end, "node {node} does not answer; sshd said:\n{}", self.log(node));
-            thread::sleep(Duration::from_millis(50));
-        }
-    }
-
-    fn log(&self, node: u8) -> String {
-        fs::read_to_string(self.path(&format!("log{node}"))).unwrap_or_default()
+        self.bed.path(name)
     }
 
     /// Runs the program in the namespace from which the nodes are reached.
@@ -100,52 +63,13 @@ impl World {
             "StrictHostKeyChecking=accept-new".to_owned(),
             "IdentitiesOnly=yes".to_owned(),
         ];
-        self.control
-            .run(|| {
-                let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
-                command.arg("doctor").args(arguments);
-                for option in &options {
-                    command.arg("--ssh-option").arg(option);
-                }
-                command.output().expect("the program starts")
-            })
-            .expect("the namespace")
+        let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
+        command.arg("doctor").args(arguments);
+        for option in &options {
+            command.arg("--ssh-option").arg(option);
+        }
+        self.bed.space("control").run(|| command.output().expect("the program starts"))
     }
-}
-
-/// A namespace with an address, a way to `control`, and an sshd.
-fn node(lab: &Lab, control: &Namespace, n: u8, folder: &Path) -> (Namespace, Sshd) {
-    let ns = lab.namespace(&format!("n{n}")).expect("a namespace");
-    let here = format!("ekc{n}");
-    lab.veth((control, &here), (&ns, IFACE), 1).expect("a veth pair");
-    control.add_address(&here, address(n, 1).into(), 30).expect("an address");
-    ns.add_address(IFACE, address(n, 2).into(), 30).expect("an address");
-    let path = |name: &str| folder.join(name).display().to_string();
-    // Without PAM sshd refuses an account whose password is locked.
-    let locked = fs::read_to_string("/etc/shadow").unwrap_or_default().lines().any(|l| l.starts_with("root:!"));
-    let config = format!(
-        "Port {PORT}\nListenAddress {}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
-         UsePAM {}\nPasswordAuthentication no\nPermitRootLogin prohibit-password\nPrintMotd no\n",
-        address(n, 2),
-        path("host"),
-        path("authorized"),
-        if locked { "yes" } else { "no" },
-    );
-    let file = folder.join(format!("sshd{n}"));
-    fs::write(&file, config).unwrap();
-    let log = fs::File::create(folder.join(format!("log{n}"))).unwrap();
-    // sshd wants a folder in /run that is its own: in a /run that only this daemon sees.
-    let script = format!("mount -t tmpfs none /run && mkdir /run/sshd && exec {SSHD} -D -e -f \"$0\"");
-    let child = ns.run(|| {
-        let mut sh = Command::new("sh");
-        sh.args(["-c", &script]).arg(&file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn()
-    });
-    (ns, Sshd(child.expect("the namespace").expect("sh starts")))
-}
-
-fn json(output: &Output) -> serde_json::Value {
-    let said = String::from_utf8_lossy(&output.stderr);
-    serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("no JSON ({e}); it said: {said}"))
 }
 
 /// The outliers whose value goes by that name: node, value, usual value, fix.
@@ -157,14 +81,8 @@ fn outliers<'a>(of: &'a serde_json::Value, subject: &str) -> Vec<[&'a str; 4]> {
 
 #[test]
 fn the_detuned_node_is_found() {
-    if let Some(why) = lacking() {
-        assert!(std::env::var_os("CI").is_none(), "this cannot be skipped in CI: {why}");
-        eprintln!("skipped: {why}");
-        return;
-    }
-    let world = World::new("ssh");
-    let (detuned, _) = &world.nodes[1];
-    detuned.run(|| fs::write("/proc/sys/net/ipv4/tcp_sack", "0")).expect("the namespace").expect("the sysctl");
+    let Some(world) = World::new("ssh") else { return };
+    world.nodes[1].set("net.ipv4.tcp_sack", "0");
     let program = env!("CARGO_BIN_EXE_evenkeel");
     let all = [target(1), target(2), target(3)].join(",");
     let guilty = target(2);

@@ -7,20 +7,12 @@ use std::{
     process::{Command, Output},
 };
 
+use testbed::{privileged, said};
+
 const SOMEBODY: u32 = 65533;
 
 fn run(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(args).output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
-
-fn is_root() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "CI must not skip what takes root");
-    root
 }
 
 /// A folder as /tmp is.
@@ -32,7 +24,7 @@ fn for_all() -> tempfile::TempDir {
 
 #[test]
 fn no_verb_writes_through_a_link_that_somebody_else_planted() {
-    if !is_root() {
+    if !privileged() {
         return;
     }
     let (planted, ours) = (for_all(), tempfile::tempdir().unwrap());
@@ -80,7 +72,7 @@ fn journal(command: &str) -> tempfile::TempDir {
 
 #[test]
 fn a_journal_of_another_user_is_refused() {
-    if !is_root() {
+    if !privileged() {
         return;
     }
     let state = journal("spread apply");

@@ -4,12 +4,12 @@
 use std::{
     io::{BufRead, BufReader, Read},
     net::UdpSocket,
-    process::{Command, Output, Stdio},
+    process::{Command, Output},
     thread,
     time::Duration,
 };
 
-use lab::{Lab, Namespace};
+use testbed::{Bed, Running, Space, said, text};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -17,20 +17,11 @@ fn evenkeel(args: &[&str]) -> Output {
     Command::new(EVENKEEL).arg("ledger").args(args).output().expect("the program runs")
 }
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 /// A namespace of its own; none, and a word why, without the privilege.
-fn namespace(tag: &str) -> Option<Namespace> {
-    match Lab::new(tag).and_then(|lab| lab.namespace("box")) {
-        Ok(namespace) => Some(namespace),
-        Err(e) => {
-            assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {e}");
-            eprintln!("skipped: {e}");
-            None
-        }
-    }
+fn namespace(tag: &str) -> Option<(Bed, Space)> {
+    let bed = Bed::new(tag, &["box"])?;
+    let space = bed.space("box");
+    Some((bed, space))
 }
 
 #[test]
@@ -42,18 +33,18 @@ fn what_cannot_be_is_refused_in_one_message() {
         (&["--interval", "0"], 2, "from 0.1 to 3600 seconds"),
     ] {
         let output = evenkeel(args);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", stderr(&output));
-        assert!(stderr(&output).contains(words), "{args:?}: {}", stderr(&output));
+        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", said(&output));
+        assert!(said(&output).contains(words), "{args:?}: {}", said(&output));
     }
 }
 
 #[test]
 fn a_quiet_box_says_so_and_a_loss_is_a_finding_only_when_asked() {
-    let Some(namespace) = namespace("ekledger") else { return };
-    let run = |args: &[&str]| namespace.run(|| evenkeel(args)).expect("a namespace");
+    let Some((_bed, namespace)) = namespace("ekledger") else { return };
+    let run = |args: &[&str]| namespace.run(|| evenkeel(args));
     let quiet = run(&["--once", "--interval", "0.3", "--check"]);
-    assert_eq!(quiet.status.code(), Some(0), "{}", stderr(&quiet));
-    assert!(String::from_utf8_lossy(&quiet.stdout).contains("Quiet"), "{}", String::from_utf8_lossy(&quiet.stdout));
+    assert_eq!(quiet.status.code(), Some(0), "{}", said(&quiet));
+    assert!(text(&quiet.stdout).contains("Quiet"), "{}", said(&quiet));
     // Datagrams to a port that nobody listens on, for as long as the ledger may take.
     let lossy = |args: &[&str]| {
         thread::scope(|s| {
@@ -65,16 +56,16 @@ fn a_quiet_box_says_so_and_a_loss_is_a_finding_only_when_asked() {
                     thread::sleep(Duration::from_millis(5));
                 }
             };
-            namespace.run(send).expect("a namespace");
+            namespace.run(send);
             counting.join().expect("no panic")
         })
     };
     let asked = lossy(&["lo", "--once", "--check"]);
-    assert_eq!(asked.status.code(), Some(1), "{}", stderr(&asked));
-    let text = String::from_utf8_lossy(&asked.stdout).into_owned();
+    assert_eq!(asked.status.code(), Some(1), "{}", said(&asked));
+    let text = text(&asked.stdout);
     assert!(text.contains("no socket on the UDP port") && text.contains("What to do"), "{text}");
     let plain = lossy(&["--json", "--count", "2", "--interval", "0.3", "--no-trace"]);
-    assert_eq!(plain.status.code(), Some(0), "{}", stderr(&plain));
+    assert_eq!(plain.status.code(), Some(0), "{}", said(&plain));
     let lines: Vec<model::stations::LedgerReport> = plain
         .stdout
         .split(|&b| b == b'\n')
@@ -87,23 +78,16 @@ fn a_quiet_box_says_so_and_a_loss_is_a_finding_only_when_asked() {
 
 #[test]
 fn an_interface_that_goes_away_ends_it_with_one_message() {
-    let Some(namespace) = namespace("ekledgone") else { return };
-    let ip = |args: &str| {
-        let run = || Command::new("ip").args(args.split(' ')).status().expect("the program ip").success();
-        assert!(namespace.run(run).expect("a namespace"), "ip {args}");
-    };
-    ip("link add ekgone type veth peer name ekgonep");
-    let start = || {
-        let mut ledger = Command::new(EVENKEEL);
-        ledger.args(["ledger", "ekgone", "--once", "--interval", "1"]).stderr(Stdio::piped()).stdout(Stdio::null());
-        ledger.spawn().expect("the program runs")
-    };
-    let mut ledger = namespace.run(start).expect("a namespace");
-    let mut said = BufReader::new(ledger.stderr.take().expect("a pipe"));
+    let Some((_bed, namespace)) = namespace("ekledgone") else { return };
+    namespace.output("ip link add ekgone type veth peer name ekgonep");
+    let mut command = Command::new(EVENKEEL);
+    command.args(["ledger", "ekgone", "--once", "--interval", "1"]);
+    let mut ledger = namespace.run(|| Running::piped(&mut command));
+    let mut stderr = BufReader::new(ledger.child().stderr.take().expect("a pipe"));
     let mut text = String::new();
-    assert_ne!(said.read_line(&mut text).expect("text"), 0, "it does not start");
-    ip("link del ekgone");
-    said.read_to_string(&mut text).expect("text");
-    assert_eq!(ledger.wait().expect("it ends").code(), Some(3), "{text}");
+    assert_ne!(stderr.read_line(&mut text).expect("text"), 0, "it does not start");
+    namespace.output("ip link del ekgone");
+    stderr.read_to_string(&mut text).expect("text");
+    assert_eq!(ledger.end().code(), Some(3), "{text}");
     assert!(text.contains("ekgone went away"), "{text}");
 }

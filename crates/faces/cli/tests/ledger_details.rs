@@ -1,15 +1,11 @@
 //! `evenkeel ledger --details`: whose packets were dropped, one of them, and the kernel's way to the drop; with a filter.
 
-use std::{
-    net::UdpSocket,
-    process::{Command, Stdio},
-    thread,
-    time::Duration,
-};
+use std::{net::UdpSocket, process::Command, thread, time::Duration};
 
 mod losses;
 
-use losses::{BOX, EVENKEEL, LOADS, Load, SENDER, alone, road};
+use losses::{BOX, EVENKEEL, LOADS, Load, SENDER, road};
+use testbed::{Running, alone, said, text};
 
 /// A few packets, slow enough for any machine.
 const FEW: Load = Load { rate: "1k", duration: "500ms" };
@@ -63,9 +59,9 @@ fn a_filter_leaves_the_others_out() {
         "the advice is of what was asked for: {loss:#?}"
     );
     let text =
-        road.inside.run(|| Command::new(EVENKEEL).args(["ledger", "--once", "--filter", "port of call"]).output());
-    let output = text.expect("a namespace").expect("the program runs");
-    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+        road.entry.run(|| Command::new(EVENKEEL).args(["ledger", "--once", "--filter", "port of call"]).output());
+    let output = text.expect("the program runs");
+    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
 }
 
 #[test]
@@ -84,22 +80,18 @@ fn a_flood_is_sampled_and_its_port_still_named() {
 fn an_interrupt_shows_what_was_counted() {
     let _alone = alone();
     let Some(road) = road("eksigi") else { return };
-    let start = || {
-        let mut ledger = Command::new(EVENKEEL);
-        ledger.args(["ledger", "-i", "60", "--once", "--details"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        ledger.spawn().expect("the program runs")
-    };
-    let ledger = road.inside.run(start).expect("a namespace");
-    let socket = road.sender.run(|| UdpSocket::bind((SENDER, 0))).expect("a namespace").expect("a port");
+    let mut ledger = Command::new(EVENKEEL);
+    ledger.args(["ledger", "-i", "60", "--once", "--details"]);
+    let ledger = road.entry.run(|| Running::piped(&mut ledger));
+    let socket = road.from.run(|| UdpSocket::bind((SENDER, 0))).expect("a port");
     // Until it has started and counted some.
     for _ in 0..300 {
         socket.send_to(b"nobody", (BOX, 7009)).expect("sent");
         thread::sleep(Duration::from_millis(10));
     }
-    assert!(Command::new("kill").args(["-INT", &ledger.id().to_string()]).status().expect("kill").success());
-    let output = ledger.wait_with_output().expect("it ends");
-    let text = String::from_utf8_lossy(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = ledger.interrupt();
+    let text = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
     for words in ["no socket on the UDP port", "UDP 198.18.0.2:7009", "0x0000:", "dropped in:"] {
         assert!(text.contains(words), "{words}: {text}");
     }

@@ -7,7 +7,8 @@ use bpf::{XdpDrop, XdpMode};
 
 mod losses;
 
-use losses::{BOX, LOADS, Load, RECEIVER, Road, SENDER, alone, road};
+use losses::{BOX, LOADS, Load, RECEIVER, Road, SENDER, road};
+use testbed::{alone, skip};
 
 /// A load that any machine carries.
 const EASY: Load = LOADS[0];
@@ -28,7 +29,7 @@ fn from_inside(road: &Road, port: u16, bytes: usize) -> u64 {
             let _ = socket.send_to(&vec![0; bytes], (RECEIVER, port));
         }
     };
-    road.inside.run(send).expect("a namespace");
+    road.entry.run(send);
     2_000
 }
 
@@ -38,7 +39,7 @@ fn a_rule_behind_routing_loses_each_packet_once() {
         let rules = format!(
             "table ip ekt {{\n chain way {{\n type filter hook postrouting priority 0;\n udp dport 9 {counter} drop\n }}\n }}\n"
         );
-        let Some((found, sent)) = lab("ekpost", |road| road.rules(&rules), |road| road.send_udp(RECEIVER, 9, EASY))
+        let Some((found, sent)) = lab("ekpost", |road| road.entry.nft(&rules), |road| road.send_udp(RECEIVER, 9, EASY))
         else {
             return;
         };
@@ -53,7 +54,7 @@ fn a_rule_for_what_is_sent_here_is_on_the_transmit_side() {
         road.send_udp(RECEIVER, 9, EASY);
         from_inside(road, 77, 18)
     };
-    let Some((found, sent)) = lab("ekoutp", |road| road.rules(rules), both) else { return };
+    let Some((found, sent)) = lab("ekoutp", |road| road.entry.nft(rules), both) else { return };
     found.holds("netfilter", "output hook", "NETFILTER_DROP", sent);
     assert!(found.report.receive.lost * 1000 <= sent, "{}", found.shown());
     assert!(found.report.transmit.lost.abs_diff(sent) * 1000 <= sent, "{}", found.shown());
@@ -85,7 +86,7 @@ fn a_neighbour_that_does_not_answer() {
 #[test]
 fn a_route_that_refuses() {
     let prepare = |road: &Road| {
-        road.run("ip", "route add blackhole 203.0.113.0/24");
+        road.entry.output("ip route add blackhole 203.0.113.0/24");
     };
     let Some((found, sent)) = lab("ekhole", prepare, |road| road.send_udp("203.0.113.9", 9, EASY)) else { return };
     found.holds("ip", "a route refuses it", "NOT_SPECIFIED", sent);
@@ -94,7 +95,7 @@ fn a_route_that_refuses() {
 #[test]
 fn a_device_whose_other_end_is_down_loses_each_packet_once() {
     let prepare = |road: &Road| {
-        losses::run_in(&road.receiver, "ip", &format!("link set {} down", road.to.name));
+        road.to.output(&format!("ip link set {} down", road.to.interface()));
     };
     let Some((found, sent)) = lab("ekpeer", prepare, |road| road.send_udp(RECEIVER, 9, EASY)) else { return };
     found.holds("transmit", "not sent by the device", "tx_dropped", sent);
@@ -110,7 +111,7 @@ fn the_table_of_connections_refuses_what_is_invalid() {
         frame[38..40].copy_from_slice(&2_000u16.to_be_bytes());
         road.send_frame(&frame, EASY)
     };
-    let Some((found, sent)) = lab("ekinva", |road| road.rules(rules), send) else { return };
+    let Some((found, sent)) = lab("ekinva", |road| road.entry.nft(rules), send) else { return };
     found.holds("netfilter", "ct state", "counter", sent);
 }
 
@@ -119,10 +120,10 @@ fn generic_xdp_without_a_loss_changes_nothing() {
     let _alone = alone();
     let Some(road) = road("ekxgen") else { return };
     // On the way out, where it sees nothing of what comes in.
-    let attach = || XdpDrop::attach(&road.exit.name, XdpMode::Generic);
-    let program = match road.inside.run(attach).expect("a namespace") {
+    let attach = || XdpDrop::attach(road.exit.interface(), XdpMode::Generic);
+    let program = match road.entry.run(attach) {
         Ok(program) => program,
-        Err(e) => return losses::skip(e),
+        Err(e) => return skip(e),
     };
     let (found, sent) = road.measure(|| road.send_udp(RECEIVER, 9, EASY));
     found.closes();

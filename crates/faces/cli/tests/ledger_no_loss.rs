@@ -4,40 +4,25 @@
 use std::{
     io::{Read, Write},
     net::{TcpListener, TcpStream},
-    process::{Child, Command, Stdio},
+    process::Command,
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use model::stations::LossKind;
+use nix::sys::signal::Signal;
 
 mod losses;
 
-use losses::{BOX, Found, LOADS, Load, RECEIVER, Road, SENDER, alone, road};
+use losses::{BOX, Found, LOADS, Load, RECEIVER, Road, SENDER, road};
+use testbed::{Running, Tcpdump, alone, wait_for};
 
 /// A few packets, slow enough for any machine.
 const FEW: Load = Load { rate: "1k", duration: "500ms" };
 const HTTP: u16 = 7080;
 
-/// A program that ends with its value.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn connect(road: &Road, port: u16) -> TcpStream {
-    let begun = Instant::now();
-    loop {
-        match road.sender.run(|| TcpStream::connect((BOX, port))).expect("a namespace") {
-            Ok(stream) => return stream,
-            Err(e) => assert!(begun.elapsed() < Duration::from_secs(20), "no server: {e}"),
-        }
-        thread::sleep(Duration::from_millis(50));
-    }
+    wait_for("a server", || road.from.run(|| TcpStream::connect((BOX, port))).ok())
 }
 
 /// Packets that ended in one way.
@@ -58,14 +43,10 @@ fn is_advised(found: &Found) {
 fn a_healthy_web_server_loses_nothing() {
     let _alone = alone();
     let Some(road) = road("ekhttp") else { return };
-    let folder = road.folder.path().to_owned();
-    std::fs::write(folder.join("page"), [b'x'; 3000]).expect("a file");
-    let serve = || {
-        let mut server = Command::new("python3");
-        server.args(["-m", "http.server", &HTTP.to_string(), "--bind", BOX, "--directory"]).arg(&folder);
-        server.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("python3 is installed")
-    };
-    let _server = Running(road.inside.run(serve).expect("a namespace"));
+    road.file("page", [b'x'; 3000]);
+    let mut server = Command::new("python3");
+    server.args(["-m", "http.server", &HTTP.to_string(), "--bind", BOX, "--directory"]).arg(road.path(""));
+    let _server = road.entry.run(|| Running::silent(&mut server));
     drop(connect(&road, HTTP));
     thread::sleep(Duration::from_millis(300));
     let (found, answers) = road.measure(|| {
@@ -89,10 +70,10 @@ fn a_healthy_web_server_loses_nothing() {
 fn a_scan_loses_nothing() {
     let _alone = alone();
     let Some(road) = road("ekscan") else { return };
-    let _listener = road.inside.run(|| TcpListener::bind((BOX, 7020))).expect("a namespace").expect("a port");
+    let _listener = road.entry.run(|| TcpListener::bind((BOX, 7020))).expect("a port");
     // The sender's kernel knows nothing of these connections and resets each.
     let (found, sent) = road.measure(|| {
-        let mac = road.entry.mac.to_string();
+        let mac = road.entry.link.mac.to_string();
         let syns = |ports: &str| {
             let what = ["--syn-flood", "--src", SENDER, "--src-port", "10000-10199", "--dst", BOX, "--dst-port", ports];
             road.generate(&[&what[..], &["--dst-mac", &mac, "--count", "200"]].concat(), FEW)
@@ -112,7 +93,7 @@ fn a_scan_loses_nothing() {
 fn data_that_a_program_did_not_read_are_lost() {
     let _alone = alone();
     let Some(road) = road("ekunrd") else { return };
-    let listener = road.inside.run(|| TcpListener::bind((BOX, 7030))).expect("a namespace").expect("a port");
+    let listener = road.entry.run(|| TcpListener::bind((BOX, 7030))).expect("a port");
     let (found, closed) = road.measure(|| {
         for _ in 0..20 {
             let mut client = connect(&road, 7030);
@@ -133,27 +114,13 @@ fn data_that_a_program_did_not_read_are_lost() {
 fn a_stopped_tap_loses_copies_and_no_packets() {
     let _alone = alone();
     let Some(road) = road("ektaps") else { return };
-    let entry = &road.entry.name;
-    let file = road.folder.path().join("copies.pcap");
-    let start = || {
-        let mut tap = Command::new("tcpdump");
-        tap.args(["-i", entry, "-B", "4", "-s", "200", "-w"]).arg(&file).stdout(Stdio::null()).stderr(Stdio::piped());
-        tap.spawn().expect("tcpdump is installed")
-    };
-    let mut tap = Running(road.inside.run(start).expect("a namespace"));
-    let mut said = tap.0.stderr.take().expect("a pipe");
-    let mut text = Vec::new();
-    while !text.ends_with(b"listening on") {
-        let mut byte = [0];
-        assert_eq!(said.read(&mut byte).expect("text"), 1, "{}", String::from_utf8_lossy(&text));
-        text.push(byte[0]);
-    }
+    let options = ["-i", road.entry.interface(), "-B", "4", "-s", "200"];
+    let tap = Tcpdump::start_with(&road.entry, &road.path("copies.pcap"), &options);
     thread::sleep(Duration::from_millis(300));
-    let pid = tap.0.id().to_string();
-    let signal = |name: &str| Command::new("kill").args([name, &pid]).status().expect("kill").success();
-    assert!(signal("-STOP"));
+    let pid = tap.running().pid();
+    tap.running().signal(Signal::SIGSTOP);
     let (found, sent) = road.measure(|| road.send_udp(RECEIVER, 9, LOADS[0]));
-    assert!(signal("-CONT"));
+    tap.running().signal(Signal::SIGCONT);
     found.lost_nothing();
     assert!(found.report.copies_lost > sent / 2 && found.report.delivered >= sent, "{}", found.shown());
     assert_eq!(found.report.copies_lost, of_kind(&found, LossKind::Copy), "{}", found.shown());
@@ -165,10 +132,10 @@ fn a_stopped_tap_loses_copies_and_no_packets() {
 fn what_a_dead_next_hop_keeps_waits_and_is_lost_then() {
     let _alone = alone();
     let Some(road) = road("ekdead") else { return };
-    let mac = road.entry.mac.to_string();
+    let mac = road.entry.link.mac.to_string();
     let what = ["--udp", "--src", SENDER, "--src-port", "5000", "--dst-port", "9", "--dst-mac", &mac, "--count", "50"];
     // The next hop is asked three times and then given up: in the second interval, or in the third on a slow machine.
-    road.set(&format!("net/ipv4/neigh/{}/retrans_time_ms", road.exit.name), "1500");
+    road.entry.set(&format!("net/ipv4/neigh/{}/retrans_time_ms", road.exit.interface()), "1500");
     let (found, sent) = road.measure(|| road.generate(&[&what[..], &["--dst", "198.19.0.78"]].concat(), FEW));
     let waiting: u64 = found.report.transmit.waiting.iter().map(|e| e.packets).sum();
     // The questions themselves go past IP, and hide as many.
@@ -191,14 +158,14 @@ fn what_a_dead_next_hop_keeps_waits_and_is_lost_then() {
 fn a_vlan_without_an_interface_and_a_foreign_address_of_ipv6_are_named() {
     let _alone = alone();
     let Some(road) = road("ekvlan") else { return };
-    let mac = road.entry.mac.to_string();
+    let mac = road.entry.link.mac.to_string();
     let count = ["--dst-mac", &mac, "--count", "100", "--src-port", "5000"];
     let tagged = ["--udp", "--src", SENDER, "--dst", BOX, "--vlan", "77"];
     let (found, sent) = road.measure(|| road.generate(&[&count[..], &tagged].concat(), FEW));
     found.holds("ethernet", "VLAN", "OTHERHOST", sent);
     assert_eq!(found.packets("ethernet", "another host"), 0, "{}", found.shown());
-    road.set(&format!("net/ipv6/conf/{}/disable_ipv6", road.entry.name), "0");
-    road.run("ip", &format!("-6 addr add 2001:2:0:9::2/64 dev {} nodad", road.entry.name));
+    road.entry.set(&format!("net/ipv6/conf/{}/disable_ipv6", road.entry.interface()), "0");
+    road.entry.output(&format!("ip -6 addr add 2001:2:0:9::2/64 dev {} nodad", road.entry.interface()));
     let six = ["--udp", "--ipv6", "--src", "2001:2:0:9::1", "--dst", "2001:2:0:9::77"];
     let (found, sent) = road.measure(|| road.generate(&[&count[..], &six].concat(), FEW));
     found.holds("ip", "IPv6: not an address", "", sent);

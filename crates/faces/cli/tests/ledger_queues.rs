@@ -4,16 +4,16 @@ use std::{net::UdpSocket, path::Path};
 
 mod losses;
 
-use losses::{BOX, FLOOD, LOADS, RECEIVER, alone, road};
+use losses::{BOX, FLOOD, LOADS, RECEIVER, road};
 use sys::packet::{PacketSocket, RingLayout, RxRing};
-use testbed::Kept;
+use testbed::{Kept, alone, skip};
 
 #[test]
 fn a_socket_that_nobody_reads() {
     let _alone = alone();
     let Some(road) = road("eksock") else { return };
     for load in LOADS {
-        let socket = road.inside.run(|| UdpSocket::bind((BOX, 7010))).expect("a namespace").expect("a port");
+        let socket = road.entry.run(|| UdpSocket::bind((BOX, 7010))).expect("a port");
         socket.set_nonblocking(true).expect("a socket");
         let read = |most: u64| (0..most).take_while(|_| socket.recv(&mut [0; 64]).is_ok()).count() as u64;
         let (found, arrived) = road.measure(|| {
@@ -32,8 +32,8 @@ fn a_ring_whose_reader_sleeps() {
     for load in LOADS {
         let layout = RingLayout { block_bytes: 4096, blocks: 4, retire_ms: 60_000, rx_hash: false, node: None };
         let open = || RxRing::new(PacketSocket::open()?, layout);
-        let ring = road.inside.run(open).expect("a namespace").expect("a ring");
-        ring.socket().bind(road.entry.index).expect("the interface");
+        let ring = road.entry.run(open).expect("a ring");
+        ring.socket().bind(road.entry.link.index).expect("the interface");
         let (found, arrived) = road.measure(|| {
             ring.socket().take_statistics().expect("its statistics"); // what an earlier try left
             road.send_udp(RECEIVER, 9, load)
@@ -48,10 +48,10 @@ fn a_ring_whose_reader_sleeps() {
 fn a_token_bucket_that_is_full() {
     let _alone = alone();
     let Some(road) = road("ektbf") else { return };
-    let exit = &road.exit.name;
-    road.run("tc", &format!("qdisc add dev {exit} root tbf rate 2mbit burst 2000 limit 20000"));
+    let exit = road.exit.interface();
+    road.entry.output(&format!("tc qdisc add dev {exit} root tbf rate 2mbit burst 2000 limit 20000"));
     let dropped = || {
-        let text = road.run("tc", &format!("-s qdisc show dev {exit}"));
+        let text = road.entry.output(&format!("tc -s qdisc show dev {exit}"));
         let words = text.split_once("(dropped ").expect("tc tells losses").1;
         words.split(',').next().and_then(|n| n.parse::<u64>().ok()).expect("a number")
     };
@@ -70,22 +70,20 @@ fn a_backlog_that_is_full() {
     let _alone = alone();
     let Some(road) = road("ekback") else { return };
     if std::thread::available_parallelism().is_ok_and(|n| n.get() < 2) {
-        return losses::skip("a backlog is filled from another CPU");
+        return skip("a backlog is filled from another CPU");
     }
     // Packets go to the other core, where they wait for each other.
-    let path = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", road.entry.name);
+    let path = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", road.entry.interface());
     let write = || std::fs::write(Path::new(&path), "2");
-    road.inside.run(write).expect("a namespace").expect("RPS can be set");
+    road.entry.run(write).expect("RPS can be set");
     // Each packet is looked at so often there that it takes longer than sending one.
     let looks: String = (0..500).map(|i| format!("  ip saddr 10.0.{}.{} drop\n", i / 250, i % 250)).collect();
-    road.rules(&format!(
-        "table ip ekt {{\n chain way {{\n  type filter hook prerouting priority 0;\n{looks} }}\n }}\n"
-    ));
+    road.entry
+        .nft(&format!("table ip ekt {{\n chain way {{\n  type filter hook prerouting priority 0;\n{looks} }}\n }}\n"));
     // A veth that finds no room at its peer counts the frame as its own loss.
     let refused = || {
-        let path = format!("/sys/class/net/{}/statistics/tx_dropped", road.from.name);
-        let text = road.sender.run(|| std::fs::read_to_string(path)).expect("a namespace").expect("a counter");
-        text.trim().parse::<u64>().expect("a number")
+        let path = format!("/sys/class/net/{}/statistics/tx_dropped", road.from.interface());
+        road.from.read(&path).trim().parse::<u64>().expect("a number")
     };
     let _short = Kept::set(Path::new("/proc/sys/net/core/netdev_max_backlog"), "16");
     let (found, lost) = road.measure(|| {

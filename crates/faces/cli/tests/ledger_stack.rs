@@ -9,7 +9,8 @@ use std::{
 
 mod losses;
 
-use losses::{BOX, LOADS, Load, RECEIVER, Road, SENDER, alone, road};
+use losses::{BOX, LOADS, Load, RECEIVER, Road, SENDER, road};
+use testbed::{alone, text};
 
 /// Builds a box, lets `lose` send packets that it loses while the ledger counts, and looks them up. `lose` gives back how
 /// many were lost.
@@ -42,7 +43,7 @@ fn a_rule_that_drops_every_thousandth_packet() {
     lab(
         "ekrule",
         ["netfilter", "numgen inc mod 1000 0", "counter"],
-        |road| road.rules(rule),
+        |road| road.entry.nft(rule),
         |road, load| road.send_udp(RECEIVER, 9, load).div_ceil(1000),
     );
 }
@@ -54,13 +55,12 @@ fn rules_that_share_a_named_counter() {
         "ekname",
         ["netfilter", "syslog (counter r1)", "counter of the rule"],
         |road| {
-            let file = road.folder.path().join("rules.toml");
             let rules = "[[rule]]\nname = \"syslog\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 514\n";
-            std::fs::write(&file, rules).expect("a file can be written");
-            let args = ["shield", "plan", &road.entry.name, "--rules", file.to_str().expect("a name in UTF-8")];
-            let plan = road.inside.run(|| std::process::Command::new(losses::EVENKEEL).args(args).output());
-            let plan = plan.expect("a namespace").expect("the program runs");
-            road.rules(&String::from_utf8_lossy(&plan.stdout));
+            let file = road.file("rules.toml", rules);
+            let args = ["shield", "plan", road.entry.interface(), "--rules", &file];
+            let plan = road.entry.run(|| std::process::Command::new(losses::EVENKEEL).args(args).output());
+            let plan = plan.expect("the program runs");
+            road.entry.nft(&text(&plan.stdout));
         },
         |road, load| road.send_udp(BOX, 514, load),
     );
@@ -73,7 +73,7 @@ fn a_rule_without_a_counter() {
     lab(
         "ekmute",
         ["netfilter", "", "NETFILTER_DROP"],
-        |road| road.rules(rules),
+        |road| road.entry.nft(rules),
         |road, load| road.send_udp(BOX, 7, load),
     );
 }
@@ -111,7 +111,7 @@ fn a_bad_udp_checksum() {
         |road, load| {
             let mut frame = road.udp_frame(SENDER, BOX, 7003);
             frame[41] ^= 0x55;
-            let socket = road.inside.run(|| UdpSocket::bind((BOX, 7003))).expect("a namespace").expect("a port");
+            let socket = road.entry.run(|| UdpSocket::bind((BOX, 7003))).expect("a port");
             socket.set_read_timeout(Some(Duration::from_millis(20))).expect("a socket");
             let sent = AtomicBool::new(false);
             thread::scope(|scope| {
@@ -121,22 +121,15 @@ fn a_bad_udp_checksum() {
                         assert!(socket.recv(&mut [0; 64]).is_err());
                     }
                 });
-                let before = full(road);
+                let before = road.entry.counter("UdpRcvbufErrors");
                 let arrived = road.send_frame(&frame, load);
                 thread::sleep(Duration::from_millis(50));
                 sent.store(true, Ordering::Relaxed);
                 // What found no room while the reader was behind has been lost for another reason.
-                arrived - (full(road) - before)
+                arrived - (road.entry.counter("UdpRcvbufErrors") - before)
             })
         },
     );
-}
-
-/// Datagrams that found a full socket buffer in the box (`nstat`'s UdpRcvbufErrors).
-fn full(road: &Road) -> u64 {
-    let text = road.run("nstat", "-asz UdpRcvbufErrors");
-    let line = text.lines().find(|line| line.starts_with("UdpRcvbufErrors")).expect("the counter");
-    line.split_ascii_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number")
 }
 
 #[test]
@@ -151,7 +144,7 @@ fn a_martian_source() {
 
 #[test]
 fn a_source_that_the_reverse_path_refuses() {
-    let prepare = |road: &Road| road.set(&format!("net/ipv4/conf/{}/rp_filter", road.entry.name), "1");
+    let prepare = |road: &Road| road.entry.set(&format!("net/ipv4/conf/{}/rp_filter", road.entry.interface()), "1");
     lab("ekrpf", ["ip", "rp_filter", "IPReversePathFilter"], prepare, |road, load| {
         road.send_frame(&road.udp_frame("203.0.113.5", BOX, 9), load)
     });

@@ -6,7 +6,8 @@ use bpf::{XdpDrop, XdpMode};
 
 mod losses;
 
-use losses::{BOX, LOADS, Road, alone, road};
+use losses::{BOX, LOADS, Road, road};
+use testbed::{alone, said, skip};
 
 #[test]
 fn a_program_that_drops() {
@@ -16,10 +17,10 @@ fn a_program_that_drops() {
         [(XdpMode::Native, "by the XDP program xdp_drop (id "), (XdpMode::Generic, "by the generic XDP program")]
     {
         let Some(road) = road("ekxdrop") else { return };
-        let attach = || XdpDrop::attach(&road.entry.name, mode);
-        let program = match road.inside.run(attach).expect("a namespace") {
+        let attach = || XdpDrop::attach(road.entry.interface(), mode);
+        let program = match road.entry.run(attach) {
             Ok(program) => program,
-            Err(e) => return losses::skip(e),
+            Err(e) => return skip(e),
         };
         for load in LOADS {
             let frames = || program.counts().expect("its counts").frames;
@@ -35,9 +36,9 @@ fn a_program_that_drops() {
 
 /// Attaches a program that redirects everything to an interface of the box.
 fn redirect(road: &Road, target: &str) {
-    let source = road.folder.path().join("redirect.c");
-    let object = road.folder.path().join("redirect.o");
-    let index = road.run("cat", &format!("/sys/class/net/{target}/ifindex"));
+    let source = road.path("redirect.c");
+    let object = road.path("redirect.o");
+    let index = road.entry.output(&format!("cat /sys/class/net/{target}/ifindex"));
     // bpf_redirect is helper 23 (include/uapi/linux/bpf.h).
     let program = format!(
         "__attribute__((section(\"xdp\"), used)) int ek_redirect(void *context)\n\
@@ -49,18 +50,18 @@ fn redirect(road: &Road, target: &str) {
     let built =
         Command::new("clang").args(["-O2", "-g", "-target", "bpf", "-c"]).arg(&source).arg("-o").arg(&object).status();
     assert!(built.expect("clang is installed").success());
-    // Not inside the box, where no bpffs is mounted.
-    let set =
-        format!("-n {} link set dev {} xdpdrv obj {} sec xdp", road.inside.name(), road.entry.name, object.display());
-    let output = Command::new("ip").args(set.split(' ')).output().expect("the program ip");
-    assert!(output.status.success(), "ip {set}: {}", String::from_utf8_lossy(&output.stderr));
+    // Not with a /sys of its own, where no bpffs is mounted.
+    let mut ip = road.entry.command("ip");
+    ip.args(["link", "set", "dev", road.entry.interface(), "xdpdrv", "obj"]).arg(&object).args(["sec", "xdp"]);
+    let output = ip.output().expect("the program ip");
+    assert!(output.status.success(), "{}", said(&output));
 }
 
 #[test]
 fn a_redirect_into_a_device_that_is_down() {
     let _alone = alone();
     let Some(road) = road("ekxdown") else { return };
-    road.run("ip", "link add ekdown type veth peer name ekdownp");
+    road.entry.output("ip link add ekdown type veth peer name ekdownp");
     redirect(&road, "ekdown");
     for load in LOADS {
         let (found, lost) = road.measure(|| {
@@ -74,7 +75,7 @@ fn a_redirect_into_a_device_that_is_down() {
 
 /// Frames that the program saw (`ethtool -S`, veth's own count).
 fn seen(road: &Road) -> u64 {
-    let text = road.run("ethtool", &format!("-S {}", road.entry.name));
+    let text = road.entry.output(&format!("ethtool -S {}", road.entry.interface()));
     let line = text.lines().find(|line| line.contains("rx_queue_0_xdp_packets")).expect("the counter");
     line.rsplit(' ').next().and_then(|n| n.parse().ok()).expect("a number")
 }

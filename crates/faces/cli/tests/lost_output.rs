@@ -7,14 +7,9 @@ use std::{
 };
 
 use assert_cmd::cargo::CommandCargoExt;
+use testbed::{Bed, privileged, text};
 
 const CANNOT: &str = "evenkeel: cannot write to the standard output: No space left on device";
-
-/// Says why a test does not run; in CI that is a failure.
-fn skip(why: &str) {
-    assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
-    eprintln!("skipped: {why}");
-}
 
 fn to(stdout: Stdio, args: &[&str]) -> Output {
     let mut command = Command::cargo_bin("evenkeel").unwrap();
@@ -111,8 +106,8 @@ fn a_lost_answer_is_told_by_every_verb() {
 
 #[test]
 fn a_lost_measurement_is_told_too() {
-    if !nix::unistd::geteuid().is_root() {
-        return skip("measuring takes root");
+    if !privileged() {
+        return;
     }
     let folder = tempfile::tempdir().unwrap();
     for line in [
@@ -135,25 +130,16 @@ fn a_lost_measurement_is_told_too() {
 
 #[test]
 fn what_changes_the_machine_is_done_all_the_same() {
-    if !nix::unistd::geteuid().is_root() {
-        return skip("namespaces take root");
-    }
-    let namespace = Namespace(format!("eklo{}", std::process::id()));
-    let ip = |line: String| {
-        let output = Command::new("ip").args(words(&line)).output().unwrap();
-        assert!(output.status.success(), "ip {line}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8_lossy(&output.stdout).into_owned()
-    };
-    ip(format!("netns add {}", namespace.0));
-    ip(format!("-n {} link add eklo0 type veth peer name eklo1", namespace.0));
-    let rps = || ip(format!("netns exec {} cat /sys/class/net/eklo0/queues/rx-0/rps_cpus", namespace.0));
+    let Some(bed) = Bed::new("lost", &["box"]) else { return };
+    let space = bed.space("box");
+    space.output("ip link add eklo0 type veth peer name eklo1");
+    let rps = || space.read("/sys/class/net/eklo0/queues/rx-0/rps_cpus");
     let (state, before) = (tempfile::tempdir().unwrap(), rps());
-    let evenkeel = Command::cargo_bin("evenkeel").unwrap().get_program().to_str().unwrap().to_owned();
     let lost = |line: &str, stdout: Stdio| {
-        let state = state.path().display();
-        let line = format!("netns exec {} {evenkeel} {line} --state {state}", namespace.0);
-        let output = Command::new("ip").args(words(&line)).stdout(stdout).stderr(Stdio::piped()).output().unwrap();
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        let mut command = Command::cargo_bin("evenkeel").unwrap();
+        command.args(words(line)).arg("--state").arg(state.path()).stdout(stdout).stderr(Stdio::piped());
+        let output = space.run(|| command.output().unwrap());
+        let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(3), "{line}: {stderr}");
         assert!(stderr.contains("cannot write to the standard output: "), "{line}: {stderr}");
         assert!(stderr.contains("was done all the same") && !stderr.contains("panicked"), "{line}: {stderr}");
@@ -174,13 +160,4 @@ fn what_changes_the_machine_is_done_all_the_same() {
     lost("confirm", closed());
     lost("undo", full());
     assert_eq!(rps(), before);
-}
-
-/// A namespace of this test, deleted at the end.
-struct Namespace(String);
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
-    }
 }

@@ -1,8 +1,7 @@
 //! `evenkeel profile` on lab boxes whose work is known, against perf, and its bad input.
 
 use std::{
-    process::{Child, Command, Output, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
+    process::{Command, Output},
     time::Duration,
 };
 
@@ -14,41 +13,15 @@ use model::{
     profile::{Class, LockCaller, Profile},
     schema::Document,
 };
-
-/// Two profiles at once would see each other's boxes.
-fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use testbed::{Running, alone, installed, skip, text};
 
 fn evenkeel() -> Command {
     Command::new(env!("CARGO_BIN_EXE_evenkeel"))
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 /// A box; none without the privilege, which is a failure in CI.
 fn build(tag: &str, spec: &BoxSpec) -> Option<TestBox> {
-    match Lab::new(tag).and_then(|lab| TestBox::build(&lab, spec)) {
-        Ok(made) => Some(made),
-        Err(e) if std::env::var_os("CI").is_none() => {
-            eprintln!("skipped: {e}");
-            None
-        }
-        Err(e) => panic!("a lab is needed: {e}"),
-    }
-}
-
-/// A process that is ended when the test is.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+    Lab::new(tag).and_then(|lab| TestBox::build(&lab, spec)).map_err(skip).ok()
 }
 
 /// Floods the box through live frames, a sender on each of these CPUs.
@@ -62,10 +35,8 @@ fn flood_by(lab_box: &TestBox, backend: &str, cpus: &str) -> Running {
     command
         .args(["gen", &sender.end.name, "--udp", "--backend", backend, "--rate", "max", "--duration", "60s"])
         .args(["--cpus", cpus, "--dst-mac", &target.mac.to_string()])
-        .args(["--src", &target.sources.to_string(), "--dst", &target.destinations.to_string()])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    Running(sender.namespace.run(|| command.spawn().unwrap()).unwrap())
+        .args(["--src", &target.sources.to_string(), "--dst", &target.destinations.to_string()]);
+    sender.namespace.run(|| Running::silent(&mut command)).unwrap()
 }
 
 /// A profile taken in the namespace of the box.
@@ -149,8 +120,7 @@ fn socket_locks(profile: &Profile) -> (u64, u64) {
 fn senders_wait_for_the_lock_of_a_socket_and_not_for_those_of_rings_in_a_fanout_group() {
     let _alone = alone();
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
-        eprintln!("skipped: one CPU does not wait for another");
-        return;
+        return eprintln!("skipped: one CPU does not wait for another");
     }
     let spec = BoxSpec { queues: 2, ..BoxSpec::new(BoxKind::Capture) };
     let Some(lab_box) = build("prcap", &spec) else { return };
@@ -158,8 +128,7 @@ fn senders_wait_for_the_lock_of_a_socket_and_not_for_those_of_rings_in_a_fanout_
     let captured = |mode: &[&str]| {
         let mut command = evenkeel();
         command.args(["capture", &interface, "--count-only", "--quiet", "--mode"]).args(mode);
-        command.stdout(Stdio::null()).stderr(Stdio::null());
-        let _capture = Running(lab_box.entry().0.run(|| command.spawn().unwrap()).unwrap());
+        let _capture = lab_box.entry().0.run(|| Running::silent(&mut command)).unwrap();
         let _flood = flood_by(&lab_box, "tx-ring", "0,1");
         std::thread::sleep(Duration::from_millis(500));
         profile(&lab_box, "4999")
@@ -190,21 +159,14 @@ fn perf_finds_the_same_functions() {
     let Some(router) = build("prperf", &BoxSpec::new(BoxKind::Router)) else { return };
     let _flood = flood(&router, "0");
     let folder = tempfile::tempdir().unwrap();
-    let perf = Command::new("perf")
-        .args(["record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", "997", "-o", "perf.data", "--", "sleep", "2"])
-        .current_dir(folder.path())
-        .stderr(Stdio::null())
-        .spawn();
-    let mut perf = match perf {
-        Ok(perf) => Running(perf),
-        Err(e) => {
-            assert!(std::env::var_os("CI").is_none(), "perf is needed: {e}");
-            eprintln!("skipped: perf: {e}");
-            return;
-        }
-    };
+    if !installed(&["/usr/bin/perf"]) {
+        return;
+    }
+    let mut perf = Command::new("perf");
+    perf.args(["record", "-q", "-a", "-g", "-e", "cpu-clock", "-F", "997", "-o", "perf.data", "--", "sleep", "2"]);
+    let perf = Running::silent(perf.current_dir(folder.path()));
     let ours = profile(&router, "997");
-    perf.0.wait().unwrap();
+    perf.end();
     let theirs = perf_report(folder.path());
     let idle = |name: &&String| !name.contains("halt") && !name.contains("idle");
     let theirs: Vec<&String> = theirs.iter().filter(idle).take(12).collect();

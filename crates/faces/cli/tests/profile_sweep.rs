@@ -5,19 +5,15 @@ use std::{
     process::{Command, Output},
 };
 
+use testbed::{json, privileged, text};
+
 fn sweep(args: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(["profile", "sweep"]).args(args).output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
 #[test]
 fn two_steps_of_each_box_end_with_figures_that_hold_together() {
-    if !nix::unistd::geteuid().is_root() {
-        assert!(std::env::var_os("CI").is_none(), "a sweep needs root, and CI must have it");
-        eprintln!("skipped: a sweep needs root");
+    if !privileged() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -34,7 +30,7 @@ fn two_steps_of_each_box_end_with_figures_that_hold_together() {
         let output =
             sweep(&["--box", name, "--steps", "2", "--seconds", "0.2", "--repeats", "2", "--json", "--html", html]);
         assert_eq!(output.status.code(), Some(0), "{name}: {}", text(&output.stderr));
-        let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        let json = json(&output);
         assert_eq!((&json["schema"], &json["box"]), (&"evenkeel.sweep/1".into(), &name.into()));
         let setups = json["setups"].as_array().unwrap();
         assert_eq!(setups.iter().map(|s| s["key"].as_str().unwrap()).collect::<Vec<_>>(), ["standard", "optimised"]);

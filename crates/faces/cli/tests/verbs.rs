@@ -7,13 +7,10 @@ use std::{
 };
 
 use assert_cmd::cargo::CommandCargoExt;
+use testbed::{privileged, text};
 
 fn run(line: &str) -> Output {
     Command::cargo_bin("evenkeel").unwrap().args(line.split(' ')).stdin(Stdio::null()).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The verbs below `path`, by the help.
@@ -99,8 +96,7 @@ fn folder() -> tempfile::TempDir {
 
 #[test]
 fn json_is_json_or_refused() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: measuring takes root");
+    if !privileged() {
         return;
     }
     let folder = folder();
@@ -146,8 +142,7 @@ fn json_is_json_or_refused() {
 
 #[test]
 fn an_interface_that_is_not_there_is_3_in_every_verb() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: this takes root");
+    if !privileged() {
         return;
     }
     let folder = folder();
@@ -195,8 +190,7 @@ fn every_verb_is_in_the_help_and_has_one() {
 
 #[test]
 fn the_labs_of_killed_runs_are_cleaned_and_no_others() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: this takes root");
+    if !privileged() {
         return;
     }
     let ip = |args: &[&str]| Command::new("ip").args(["netns"]).args(args).output().unwrap();

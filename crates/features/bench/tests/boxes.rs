@@ -8,9 +8,10 @@ use bench::{
     BenchError, Drain, Dut, Load, Order, Stamping, Tester,
     tester::{RealTester, TesterConfig},
 };
-use common::{Manners, RelayBox, alone, cores, privileged, token_bucket};
+use common::{Manners, RelayBox, cores, token_bucket};
 use lab::{Lab, boxes::Family};
 use model::bench::{Delays, FrameSpec, Trial};
+use testbed::turn;
 
 fn order(load: Load, seconds: f64) -> Order {
     Order {
@@ -52,10 +53,7 @@ fn plain(order: &Order) -> impl Fn(&mut RealTester<'_>) -> Trial {
 
 #[test]
 fn a_bucket_keeps_a_burst_of_its_depth() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("kntbf").unwrap();
     let dut = token_bucket(&lab, Family::V4, 10_000, 60, 200);
     // At its own rate nothing is lost, however long it takes.
@@ -69,10 +67,7 @@ fn a_bucket_keeps_a_burst_of_its_depth() {
 
 #[test]
 fn a_relay_delays_reorders_and_duplicates() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("knrelay").unwrap();
     let calm = order(Load::Pps(2_000.0), 0.3);
     let slow = RelayBox::start(&lab, Manners { delay: Duration::from_millis(2), ..Manners::default() });
@@ -99,10 +94,7 @@ fn a_relay_delays_reorders_and_duplicates() {
 
 #[test]
 fn a_relay_dies_and_chokes() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("kndies").unwrap();
     let mortal = RelayBox::start(&lab, Manners::default());
     let die = || -> Result<(), BenchError> {

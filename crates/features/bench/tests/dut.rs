@@ -5,9 +5,10 @@ mod common;
 use std::{collections::BTreeSet, process::Command, time::Duration};
 
 use bench::{Cores, Dut, DutKind, DutOptions, ResetKind, RuleOrder, TestPort};
-use common::{alone, cores, privileged};
+use common::cores;
 use lab::{BoxKind, BoxSpec, Lab, TestBox, boxes::Family};
 use model::bench::Direction;
+use testbed::turn;
 
 fn dut(lab: &Lab, kind: DutKind, family: Family, order: RuleOrder, cores: &Cores) -> Dut {
     Dut::lab(lab, kind, &DutOptions { family, rules: 25, order, cores }).unwrap()
@@ -31,10 +32,7 @@ fn napi_threads(interface: &str) -> (BTreeSet<String>, BTreeSet<i64>) {
 
 #[test]
 fn each_kind_has_two_ports_and_says_what_it_is() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("dutkinds").unwrap();
     let cores = cores();
     for kind in DutKind::ALL {
@@ -60,10 +58,7 @@ fn each_kind_has_two_ports_and_says_what_it_is() {
 
 #[test]
 fn the_box_has_rings_and_the_ends_have_threads_on_their_cores() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("dutcores").unwrap();
     if common::cores().of_box == [0] {
         eprintln!("skipped: one CPU has no core for the box");
@@ -89,10 +84,7 @@ fn the_box_has_rings_and_the_ends_have_threads_on_their_cores() {
 
 #[test]
 fn rules_are_in_the_order_asked_for() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("dutrules").unwrap();
     let cores = cores();
     for (order, per_side) in [(RuleOrder::Study, 12), (RuleOrder::Rfc2544, 0)] {
@@ -110,10 +102,7 @@ fn rules_are_in_the_order_asked_for() {
 
 #[test]
 fn what_cannot_be_benched_or_reset_is_refused() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("dutbad").unwrap();
     let cores = cores();
     let ends = TestBox::build(&lab, &BoxSpec::new(BoxKind::Capture)).unwrap();

@@ -6,10 +6,10 @@ mod known;
 use std::{sync::atomic::AtomicBool, time::Duration};
 
 use bench::{Load, methods};
-use common::{alone, privileged};
 use known::{Before, believed, bench, goal, one_way, order, router, rule};
 use lab::Lab;
 use model::bench::{Goal, Throughput, Verdict};
+use testbed::turn;
 
 /// How close the search is to come, as a share of the rate.
 const WIDTH: f64 = 0.02;
@@ -25,10 +25,7 @@ fn search(dut: &bench::Dut, goals: &[Goal], ceiling_pps: f64) -> Throughput {
 
 /// More than the rule lets through can never be found; less is, when the machine is kept from its work, so that this is tried again.
 fn limited_to(rate: u32) {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("rate").unwrap();
     let dut = router(&lab);
     let pps = f64::from(rate);
@@ -75,10 +72,7 @@ fn losing_one_in(n: u32, loss_ratio: f64, ceiling_pps: f64, longest_s: f64) -> T
 
 #[test]
 fn one_in_a_thousand_is_0_1_percent_and_not_nothing() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let fine = losing_one_in(1000, 0.001, 20_000.0, 4.0);
     assert_eq!(fine.found[0].lower_pps, Some(20_000.0), "{fine:#?}");
     has_none(&losing_one_in(1000, 0.0, 20_000.0, 1.0));
@@ -86,10 +80,7 @@ fn one_in_a_thousand_is_0_1_percent_and_not_nothing() {
 
 #[test]
 fn one_in_400_and_one_in_700_are_more_than_0_1_percent_at_every_load() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     for n in [400, 700] {
         has_none(&losing_one_in(n, 0.001, 50_000.0, 1.0));
     }
@@ -103,10 +94,7 @@ fn has_none(found: &Throughput) {
 
 #[test]
 fn every_loss_is_counted() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("loss").unwrap();
     let dut = router(&lab);
     let mut tester = one_way(&dut, 3);

@@ -10,10 +10,11 @@ use bench::{
     methods::{Answer, Bench},
     search::{BurstOrder, LatencyOrder, RecoveryOrder, ResetOrder},
 };
-use common::{Manners, RelayBox, alone, privileged, token_bucket};
+use common::{Manners, RelayBox, token_bucket};
 use known::{believed, bench, goal, one_way, order};
 use lab::{Lab, boxes::Family};
 use model::bench::Verdict;
+use testbed::turn;
 
 const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
@@ -40,10 +41,7 @@ fn until<T: std::fmt::Debug>(mut make: impl FnMut() -> Answer<T>, fine: impl Fn(
 /// The queue holds 150 frames; it lets 5000 a second go, so that some leave while the burst comes.
 #[test]
 fn the_longest_burst_is_what_the_queue_holds() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("kaburst").unwrap();
     let dut = token_bucket(&lab, Family::V4, 5000, 60, 150);
     let settings = BurstOrder { longest: ms(10), repeats: 3, width: 0.02 };
@@ -55,10 +53,7 @@ fn the_longest_burst_is_what_the_queue_holds() {
 
 #[test]
 fn a_delay_of_two_milliseconds_is_measured_within_five_percent() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("kadelay").unwrap();
     let slow = RelayBox::start(&lab, Manners { delay: ms(2), ..Manners::default() });
     let settings = LatencyOrder {
@@ -86,10 +81,7 @@ fn a_delay_of_two_milliseconds_is_measured_within_five_percent() {
 
 #[test]
 fn a_box_that_dies_for_three_seconds_is_reset_in_three_seconds() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("kareset").unwrap();
     let mortal = RelayBox::start(&lab, Manners::default());
     let settings = ResetOrder { load: 0.5, after: ms(300), trial: ms(4000), repeats: 1 };
@@ -108,10 +100,7 @@ fn a_box_that_dies_for_three_seconds_is_reset_in_three_seconds() {
 
 #[test]
 fn a_box_that_drops_for_a_second_after_overload_recovers_in_a_second() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("karecov").unwrap();
     let choking = RelayBox::start(&lab, Manners { choke: Some((10_000, ms(1000))), ..Manners::default() });
     let settings = RecoveryOrder { overload: 2.0, overloaded: ms(300), after: 0.15, watched: ms(1500), repeats: 1 };
@@ -124,10 +113,7 @@ fn a_box_that_drops_for_a_second_after_overload_recovers_in_a_second() {
 /// It loses nothing, ever: what comes faster than it goes out is held, and comes out when nothing is sent any more.
 #[test]
 fn a_box_with_deep_buffers_is_found_at_its_rate() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("kadeep").unwrap();
     let deep = RelayBox::start(&lab, Manners { pace: Some(5000), ..Manners::default() });
     let goals = [goal(0.001, 0.05)];
@@ -144,10 +130,7 @@ fn a_box_with_deep_buffers_is_found_at_its_rate() {
 
 #[test]
 fn what_is_left_of_a_trial_is_waited_for_and_spoils_the_next_one_otherwise() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("kaleft").unwrap();
     let deep = RelayBox::start(&lab, Manners { pace: Some(5000), ..Manners::default() });
     let mut tester = one_way(&deep.dut, 1);
@@ -174,10 +157,7 @@ fn what_is_left_of_a_trial_is_waited_for_and_spoils_the_next_one_otherwise() {
 
 #[test]
 fn a_long_way_is_no_buffer() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("kaway").unwrap();
     let far = RelayBox::start(&lab, Manners { delay: ms(50), ..Manners::default() });
     let mut tester = one_way(&far.dut, 1);

@@ -1,8 +1,6 @@
 //! A box at two ports of a namespace: found by ARP and neighbour discovery, and nothing left behind.
 
-mod outside_bed;
-
-use std::{sync::atomic::AtomicBool, thread, time::Duration};
+use std::{sync::atomic::AtomicBool, time::Duration};
 
 use bench::{
     BenchError, Cores, Drain, Dut, Load, Order, Stamping, Tester,
@@ -11,10 +9,10 @@ use bench::{
 };
 use lab::{Mac, boxes::Family};
 use model::bench::{FrameSpec, Trial};
-use outside_bed::{Bed, bed, output};
+use testbed::{PortsBed, wait};
 
-fn found(bed: &Bed, family: Family) -> Result<Dut, BenchError> {
-    bed.tester.run(|| connect(bed.names(), family)).expect("a namespace to enter")
+fn found(bed: &PortsBed, family: Family) -> Result<Dut, BenchError> {
+    bed.tester.run(|| connect(bed.names(), family))
 }
 
 fn macs(dut: &Dut) -> [Mac; 2] {
@@ -23,12 +21,12 @@ fn macs(dut: &Dut) -> [Mac; 2] {
 
 #[test]
 fn a_router_is_found_and_its_addresses_are_given_back() {
-    let Some(bed) = bed("found") else { return };
-    bed.tell(&Addressing::routed(Family::V4));
+    let Some(bed) = PortsBed::new("found") else { return };
+    bed.tell(&Addressing::routed(Family::V4).set_up());
     let dut = found(&bed, Family::V4).expect("a box that answers");
-    assert_eq!(macs(&dut), [bed.entries[0].mac, bed.entries[1].mac]);
+    assert_eq!(macs(&dut), [bed.entries[0].link.mac, bed.entries[1].link.mac]);
     let [first, second] = dut.ports();
-    assert_eq!(first.target.source_mac, bed.ports[0].mac);
+    assert_eq!(first.target.source_mac, bed.ports[0].link.mac);
     assert_eq!((first.target.destinations, first.target.sources), (second.target.sources, second.target.destinations));
     assert_eq!((dut.key(), dut.family()), ("ports", Family::V4));
     assert!(dut.settings()[0].contains("gateway 198.18.0.1"), "{:?}", dut.settings());
@@ -65,9 +63,9 @@ fn trial(dut: &Dut) -> Result<Trial, BenchError> {
 
 #[test]
 fn units_come_through_both_ways() {
-    let Some(bed) = bed("units") else { return };
-    bed.tell(&Addressing::routed(Family::V4));
-    let made = bed.tester.run(|| connect(bed.names(), Family::V4).and_then(|dut| trial(&dut))).expect("a namespace");
+    let Some(bed) = PortsBed::new("units") else { return };
+    bed.tell(&Addressing::routed(Family::V4).set_up());
+    let made = bed.tester.run(|| connect(bed.names(), Family::V4).and_then(|dut| trial(&dut)));
     let made = made.expect("a trial");
     assert_eq!((made.void.as_deref(), made.total().lost()), (None, 0), "{made:?}");
     assert!(made.counts.iter().all(|c| c.received >= 150 && c.looped == 0), "{made:?}");
@@ -76,9 +74,9 @@ fn units_come_through_both_ways() {
 
 #[test]
 fn an_address_that_was_there_stays() {
-    let Some(bed) = bed("stays") else { return };
-    bed.tell(&Addressing::routed(Family::V4));
-    output(&bed.tester, &format!("ip addr add 198.18.0.2/16 dev {}", bed.ports[0].name));
+    let Some(bed) = PortsBed::new("stays") else { return };
+    bed.tell(&Addressing::routed(Family::V4).set_up());
+    bed.tester.output(&format!("ip addr add 198.18.0.2/16 dev {}", bed.ports[0].interface()));
     drop(found(&bed, Family::V4).expect("a box that answers"));
     let left = bed.addresses();
     assert!(left.contains("198.18.0.2/16") && !left.contains("198.19.0.2"), "{left}");
@@ -86,12 +84,12 @@ fn an_address_that_was_there_stays() {
 
 #[test]
 fn a_router_of_ipv6_is_found() {
-    let Some(bed) = bed("six") else { return };
+    let Some(bed) = PortsBed::new("six") else { return };
     let off = found(&bed, Family::V6).expect_err("IPv6 is off").to_string();
     assert!(off.contains("IPv6 is off on") && off.contains("disable_ipv6=0"), "{off}");
-    bed.tell(&Addressing::routed(Family::V6));
+    bed.tell(&Addressing::routed(Family::V6).set_up());
     let dut = found(&bed, Family::V6).expect("a box that answers");
-    assert_eq!(macs(&dut), [bed.entries[0].mac, bed.entries[1].mac]);
+    assert_eq!(macs(&dut), [bed.entries[0].link.mac, bed.entries[1].link.mac]);
     assert_eq!(dut.family(), Family::V6);
     drop(dut);
     assert_eq!(bed.addresses(), "");
@@ -99,18 +97,18 @@ fn a_router_of_ipv6_is_found() {
 
 #[test]
 fn a_bridge_is_not_asked() {
-    let Some(bed) = bed("layer2") else { return };
+    let Some(bed) = PortsBed::new("layer2") else { return };
     let addressing = Addressing::bridged(Family::V4);
-    let dut = bed.tester.run(|| connect_with(bed.names(), &addressing)).expect("a namespace").expect("a box");
-    assert_eq!(macs(&dut), [bed.ports[1].mac, bed.ports[0].mac]);
+    let dut = bed.tester.run(|| connect_with(bed.names(), &addressing)).expect("a box");
+    assert_eq!(macs(&dut), [bed.ports[1].link.mac, bed.ports[0].link.mac]);
     assert_eq!(bed.addresses(), "");
 }
 
 #[test]
 fn what_is_wrong_is_named_and_nothing_stays() {
-    let Some(bed) = bed("wrong") else { return };
+    let Some(bed) = PortsBed::new("wrong") else { return };
     let wrong = |ports: [&str; 2]| {
-        let told = bed.tester.run(|| connect(ports, Family::V4)).expect("a namespace").expect_err("refused");
+        let told = bed.tester.run(|| connect(ports, Family::V4)).expect_err("refused");
         assert_eq!(bed.addresses(), "");
         told.to_string()
     };
@@ -122,19 +120,17 @@ fn what_is_wrong_is_named_and_nothing_stays() {
     let loopback = wrong([a, "lo"]);
     assert!(loopback.contains("lo takes no frames"), "{loopback}");
 
-    bed.inside.set_feature(&bed.entries[1].name, "rx-gro", false).expect("an offload");
+    bed.entries[1].feature("rx-gro", false);
     let idle = wrong([a, b]);
     assert!(idle.contains(b) && idle.contains("NAPI"), "{idle}");
-    bed.inside.set_feature(&bed.entries[1].name, "rx-gro", true).expect("an offload");
+    bed.entries[1].feature("rx-gro", true);
 
-    output(&bed.inside, &format!("ip link set {} down", bed.entries[0].name));
+    bed.entries[0].link_set("down");
     // The kernel takes its time to tell.
-    while output(&bed.tester, &format!("ip -o link show {a}")).contains("LOWER_UP") {
-        thread::sleep(Duration::from_millis(20));
-    }
+    wait("no carrier", || !bed.tester.output(&format!("ip -o link show {a}")).contains("LOWER_UP"));
     let cut = wrong([a, b]);
     assert!(cut.contains(a) && cut.contains("carrier"), "{cut}");
-    output(&bed.tester, &format!("ip link set {b} down"));
+    bed.tester.output(&format!("ip link set {b} down"));
     let down = wrong([b, a]);
     assert!(down.contains(b) && down.contains("is down"), "{down}");
 }

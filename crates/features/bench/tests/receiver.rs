@@ -1,7 +1,5 @@
 //! Sender and receiver over real interfaces: every unit that was sent is counted as what it is, for each kind of frame and box.
 
-mod common;
-
 use std::{thread, time::Duration};
 
 use bench::{
@@ -12,9 +10,9 @@ use bpf::{
     BenchReceiver, BenchRxConfig, BenchRxCounts, Echo, XdpMode,
     bench_tx::{BenchPace, BenchProbe, BenchSender, BenchTxCounts},
 };
-use common::privileged;
 use lab::{Lab, boxes::Family};
 use model::{CpuSet, bench::FrameSpec};
+use testbed::privileged;
 
 const TAG: u16 = 0x5a30;
 

@@ -1,7 +1,5 @@
 //! A capture file of voice and data, sent through a stateful filter by the tester.
 
-mod common;
-
 use std::{fs::File, path::Path, sync::atomic::AtomicBool, time::Duration};
 
 use bench::{
@@ -9,10 +7,10 @@ use bench::{
     frames::{Replay, Traffic},
     tester::{RealTester, TesterConfig},
 };
-use common::privileged;
 use lab::{Lab, boxes::Family};
 use model::CpuSet;
 use pcap_file::pcap::{PcapPacket, PcapWriter};
+use testbed::privileged;
 use wire::{FlowKey, FrameSize, Kind, Mac, Template};
 
 /// Calls of both sides and a download with its acknowledgements, one packet of each in turn.

@@ -11,9 +11,10 @@ use bench::{
     BenchError, Drain, Dut, DutKind, DutOptions, Load, Observer, Order, Probes, RuleOrder, Stamping, Tester, frames,
     tester::{RealTester, TesterConfig},
 };
-use common::{alone, cores, privileged};
+use common::cores;
 use lab::{Lab, boxes::Family};
 use model::bench::{FrameSpec, Observation, Trial};
+use testbed::turn;
 
 fn dut(lab: &Lab, kind: DutKind, family: Family) -> Dut {
     let cores = cores();
@@ -55,10 +56,7 @@ fn assert_sent(trial: &Trial, ordered: u64) {
 
 #[test]
 fn all_that_is_sent_both_ways_arrives() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     for (kind, family) in [
         (DutKind::Wire, Family::V4),
         (DutKind::Wire, Family::V6),
@@ -96,10 +94,7 @@ fn all_that_is_sent_both_ways_arrives() {
 
 #[test]
 fn probes_come_back_with_and_without_a_load() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     for (kind, family) in [(DutKind::Wire, Family::V4), (DutKind::Router, Family::V6), (DutKind::Stateful, Family::V4)]
     {
         let lab = Lab::new("tester").unwrap();
@@ -123,10 +118,7 @@ fn probes_come_back_with_and_without_a_load() {
 
 #[test]
 fn a_burst_is_counted_and_steps_follow() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("tester").unwrap();
     let dut = dut(&lab, DutKind::Wire, Family::V4);
     let mut tester = RealTester::new(&dut, &cores(), TesterConfig { flows: 3, both_ways: true }, None).unwrap();
@@ -157,10 +149,7 @@ impl Observer for Counted<'_> {
 
 #[test]
 fn the_box_is_watched_when_asked_for_and_what_is_done_meanwhile_is_done() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("tester").unwrap();
     let dut = dut(&lab, DutKind::Wire, Family::V4);
     let calls = std::cell::Cell::new((0, 0));
@@ -195,10 +184,7 @@ fn the_box_is_watched_when_asked_for_and_what_is_done_meanwhile_is_done() {
 
 #[test]
 fn what_the_receive_ring_lost_is_named() {
-    if !privileged() {
-        return;
-    }
-    let _alone = alone();
+    let Some(_alone) = turn() else { return };
     let lab = Lab::new("testring").unwrap();
     let dut = dut(&lab, DutKind::Router, Family::V4);
     if dut.rings(&cores()).is_none() {

@@ -6,9 +6,11 @@ use std::{
     path::PathBuf,
     process::{Command, Stdio},
     sync::atomic::{AtomicU32, Ordering},
+    thread,
 };
 
 use lab::{Lab, LabError, Namespace, NamespaceHandle, VethEnd};
+use nix::sched::{CloneFlags, unshare};
 
 use crate::{privileged, said, skip};
 
@@ -218,5 +220,21 @@ impl End {
         let mut lines = table.lines().filter_map(|line| line.split_once(':'));
         let (_, numbers) = lines.find(|(name, _)| name.trim() == self.interface()).expect("the interface");
         numbers.split_ascii_whitespace().nth(1).and_then(|number| number.parse().ok()).expect("a number")
+    }
+}
+
+/// Runs `test` as root in a network namespace that goes with its thread, whose loopback is up and whose /sys is the machine's. A failure in
+/// there fails the test.
+pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
+    if !privileged() {
+        return;
+    }
+    let run = thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).expect("a namespace");
+        lab::set_link("lo", true).expect("the loopback");
+        test();
+    });
+    if let Err(panic) = run.join() {
+        std::panic::resume_unwind(panic);
     }
 }

@@ -35,3 +35,8 @@ pub fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+/// The turn of a test that needs root as well; none, and a word why, without.
+pub fn turn() -> Option<MutexGuard<'static, ()>> {
+    privileged().then(alone)
+}

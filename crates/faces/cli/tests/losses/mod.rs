@@ -3,16 +3,14 @@
 #![allow(dead_code, reason = "each test file uses a part of it")]
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
-    net::IpAddr,
-    process::{Child, Command, Stdio},
-    sync::{Mutex, MutexGuard, PoisonError},
-    thread::JoinHandle,
+    fs,
+    ops::Deref,
+    process::{Command, Output, Stdio},
     time::Instant,
 };
 
-use lab::{Lab, LabError, Namespace, VethEnd};
 use model::stations::{LedgerReport, StationLoss};
+use testbed::{Bed, End, Running, log, said, text, wait_telling};
 
 pub(crate) const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -34,125 +32,63 @@ pub(crate) const FLOOD: Load = Load { rate: "max", duration: "1s" };
 /// How long a ledger counts, in seconds.
 const INTERVAL_S: f64 = 2.5;
 
-/// One test at a time: each fills the cores.
-pub(crate) fn alone() -> MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// What a loss, and the rest that nothing explains, may be apart from the truth.
 pub(crate) const PRECISION: f64 = 0.001;
 
-/// Says why a test does not run; in CI that is a failure.
-pub(crate) fn skip(why: impl std::fmt::Display) {
-    assert!(std::env::var_os("CI").is_none(), "skipped, which CI must not: {why}");
-    eprintln!("skipped: {why}");
+/// Sender, box and receiver in a row, each in a namespace. The box routes between its two interfaces, `entry` and `exit`.
+pub(crate) struct Road {
+    pub(crate) from: End,
+    pub(crate) entry: End,
+    pub(crate) exit: End,
+    pub(crate) to: End,
+    bed: Bed,
 }
 
-/// Sender, box and receiver in a row, each in a namespace. The box routes between its two interfaces.
-pub(crate) struct Road {
-    pub(crate) sender: Namespace,
-    pub(crate) inside: Namespace,
-    pub(crate) receiver: Namespace,
-    pub(crate) from: VethEnd,
-    pub(crate) entry: VethEnd,
-    pub(crate) exit: VethEnd,
-    pub(crate) to: VethEnd,
-    pub(crate) folder: tempfile::TempDir,
+impl Deref for Road {
+    type Target = Bed;
+
+    fn deref(&self) -> &Bed {
+        &self.bed
+    }
 }
 
 /// Builds the road; none, and a word why, without the privilege.
 pub(crate) fn road(tag: &str) -> Option<Road> {
-    road_with(tag, 1)
-}
-
-/// The same with so many queues on each interface.
-pub(crate) fn road_with(tag: &str, queues: u32) -> Option<Road> {
-    build(tag, queues).map_err(skip).ok()
-}
-
-fn build(tag: &str, queues: u32) -> Result<Road, LabError> {
-    let lab = Lab::new(tag)?;
-    let (sender, inside, receiver) = (lab.namespace("a")?, lab.namespace("b")?, lab.namespace("c")?);
-    let name = |end: &str| lab.interface(&format!("{}{end}", &tag[tag.len() - 2..]));
-    let (from, entry) = lab.veth((&sender, &name("a")), (&inside, &name("b")), queues)?;
-    let (exit, to) = lab.veth((&inside, &name("c")), (&receiver, &name("d")), queues)?;
-    let address = |text: &str| text.parse::<IpAddr>().expect("an address");
-    let ends = [
-        (&sender, &from, SENDER, BOX, entry.mac),
-        (&inside, &entry, BOX, SENDER, from.mac),
-        (&inside, &exit, BOX_OUT, RECEIVER, to.mac),
-        (&receiver, &to, RECEIVER, BOX_OUT, exit.mac),
-    ];
-    for (namespace, end, own, other, mac) in ends {
-        namespace.add_address(&end.name, address(own), 24)?;
-        namespace.add_neighbour(&end.name, address(other), mac)?;
+    let bed = Bed::new(tag, &["sender", "box", "receiver"])?;
+    let ([from, entry], [exit, to]) = (bed.join(["sender", "box"], 1), bed.join(["box", "receiver"], 1));
+    for (end, own, other, owner) in [
+        (&from, SENDER, BOX, &entry),
+        (&entry, BOX, SENDER, &from),
+        (&exit, BOX_OUT, RECEIVER, &to),
+        (&to, RECEIVER, BOX_OUT, &exit),
+    ] {
+        end.address(&format!("{own}/24"));
+        end.knows(other, owner);
     }
-    let road = Road { sender, inside, receiver, from, entry, exit, to, folder: tempfile::tempdir().expect("a folder") };
-    road.set("net/ipv4/ip_forward", "1");
-    for namespace in [&road.sender, &road.receiver] {
-        let via = if namespace.name() == road.sender.name() { BOX } else { BOX_OUT };
-        run_in(namespace, "ip", &format!("route add default via {via}"));
+    entry.set("net.ipv4.ip_forward", "1");
+    for (end, via) in [(&from, BOX), (&to, BOX_OUT)] {
+        end.output(&format!("ip route add default via {via}"));
     }
     // The receiver swallows everything without an answer.
-    load_rules(
-        &road.receiver,
-        "table ip ekt {\n chain in {\n type filter hook prerouting priority -300;\n drop\n }\n }\n",
-    );
-    Ok(road)
+    to.nft("table ip ekt {\n chain in {\n type filter hook prerouting priority -300;\n drop\n }\n }\n");
+    Some(Road { from, entry, exit, to, bed })
 }
 
 impl Road {
-    /// Sets a sysctl of the box.
-    pub(crate) fn set(&self, path: &str, value: &str) {
-        let path = format!("/proc/sys/{path}");
-        let wrote = self.inside.run(|| std::fs::write(&path, value)).expect("the box is there");
-        wrote.unwrap_or_else(|e| panic!("{path}: {e}"));
-    }
-
-    /// Gives the box netfilter rules.
-    pub(crate) fn rules(&self, rules: &str) {
-        load_rules(&self.inside, rules);
-    }
-
-    /// Runs a program in the box.
-    pub(crate) fn run(&self, program: &str, args: &str) -> String {
-        run_in(&self.inside, program, args)
-    }
-
     /// `evenkeel gen` from the sender with these arguments; the number of frames that arrived at the box.
     pub(crate) fn generate(&self, what: &[&str], load: Load) -> u64 {
-        let before = self.arrived();
-        let fixed = [
-            "gen",
-            &self.from.name,
-            "--rate",
-            load.rate,
-            "--duration",
-            load.duration,
-            "--backend",
-            "tx-ring",
-            "--cpus",
-            "0",
-        ];
-        let output = self.sender.run(|| Command::new(EVENKEEL).args(fixed).args(what).output()).expect("a namespace");
-        let output = output.expect("the program runs");
-        assert!(output.status.success(), "{what:?}: {}", String::from_utf8_lossy(&output.stderr));
-        self.arrived() - before
-    }
-
-    /// Frames that the box's entry has received (/proc/net/dev).
-    pub(crate) fn arrived(&self) -> u64 {
-        let read = || std::fs::read_to_string("/proc/thread-self/net/dev");
-        let table = self.inside.run(read).expect("a namespace").expect("/proc is mounted");
-        let mut lines = table.lines().filter_map(|line| line.split_once(':'));
-        let (_, numbers) = lines.find(|(name, _)| name.trim() == self.entry.name).expect("the interface");
-        numbers.split_ascii_whitespace().nth(1).and_then(|n| n.parse().ok()).expect("a number")
+        let before = self.entry.received();
+        let mut command = Command::new(EVENKEEL);
+        command.args(["gen", self.from.interface(), "--rate", load.rate, "--duration", load.duration]);
+        command.args(["--backend", "tx-ring", "--cpus", "0"]).args(what);
+        let output = self.from.run(|| command.output()).expect("the program runs");
+        assert!(output.status.success(), "{what:?}: {}", said(&output));
+        self.entry.received() - before
     }
 
     /// Small UDP datagrams of one flow to a port of an address; the number that arrived at the box.
     pub(crate) fn send_udp(&self, to: &str, port: u16, load: Load) -> u64 {
-        let (mac, port) = (self.entry.mac.to_string(), port.to_string());
+        let (mac, port) = (self.entry.link.mac.to_string(), port.to_string());
         let what =
             ["--udp", "--src", SENDER, "--dst", to, "--src-port", "5000", "--dst-port", &port, "--dst-mac", &mac];
         self.generate(&what, load)
@@ -160,16 +96,14 @@ impl Road {
 
     /// One frame as it is, again and again; the number that arrived at the box.
     pub(crate) fn send_frame(&self, frame: &[u8], load: Load) -> u64 {
-        let file = self.folder.path().join("frame.pcap");
-        std::fs::write(&file, pcap(frame)).expect("a file can be written");
-        self.generate(&["--pcap", file.to_str().expect("a name in UTF-8")], load)
+        self.generate(&["--pcap", &self.file("frame.pcap", pcap(frame))], load)
     }
 
     /// A UDP frame for the box or beyond, for tests to damage.
     pub(crate) fn udp_frame(&self, source: &str, destination: &str, port: u16) -> Vec<u8> {
         let template = wire::Template {
-            destination: self.entry.mac,
-            source: self.from.mac,
+            destination: self.entry.link.mac,
+            source: self.from.link.mac,
             tags: [None; 2],
             kind: wire::Kind::Udp,
         };
@@ -191,11 +125,11 @@ impl Road {
     /// The same with more arguments for the ledger.
     pub(crate) fn measure_with<T>(&self, args: &[&str], work: impl Fn() -> T) -> (Found, T) {
         for _ in 0..3 {
-            let ledger = self.ledger(INTERVAL_S, args);
+            let ledger = self.ledger(args);
             let begun = Instant::now();
             let result = work();
             let in_time = begun.elapsed().as_secs_f64() < INTERVAL_S - 0.3;
-            let found = ledger.finish();
+            let found = Found::of(&ledger.output(), &log(&self.path("ledger")));
             if in_time {
                 return (found, result);
             }
@@ -205,50 +139,15 @@ impl Road {
     }
 
     /// Starts `evenkeel ledger` in the box and comes back once it counts.
-    fn ledger(&self, seconds: f64, args: &[&str]) -> Counting {
-        let run = || {
-            Command::new(EVENKEEL)
-                .args(["ledger", "--json", "--once", "--check", "--interval", &seconds.to_string()])
-                .args(args)
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .spawn()
-        };
-        let mut child = self.inside.run(run).expect("a namespace").expect("the program runs");
-        let mut stdout = child.stdout.take().expect("a pipe");
-        let out = std::thread::spawn(move || {
-            let mut text = String::new();
-            stdout.read_to_string(&mut text).map(|_| text)
-        });
-        let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
-        let mut said = String::new();
-        while !said.contains("counting") {
-            assert_ne!(stderr.read_line(&mut said).expect("text"), 0, "the ledger does not start: {said}");
-        }
-        let err = std::thread::spawn(move || {
-            let mut rest = String::new();
-            let _ = stderr.read_to_string(&mut rest);
-            said + &rest
-        });
-        Counting { child, out: Some(out), err: Some(err) }
+    fn ledger(&self, args: &[&str]) -> Running {
+        let path = self.path("ledger");
+        let mut command = Command::new(EVENKEEL);
+        command.args(["ledger", "--json", "--once", "--check", "--interval", &INTERVAL_S.to_string()]).args(args);
+        command.stdout(Stdio::piped()).stderr(fs::File::create(&path).expect("a file"));
+        let running = self.entry.run(|| Running::start(&mut command));
+        wait_telling("the ledger counts", || log(&path).contains("counting"), || log(&path));
+        running
     }
-}
-
-fn load_rules(namespace: &Namespace, rules: &str) {
-    let load = || {
-        let mut nft = Command::new("nft").args(["-f", "-"]).stdin(Stdio::piped()).spawn().expect("the program nft");
-        nft.stdin.take().expect("a pipe").write_all(rules.as_bytes()).expect("nft reads");
-        nft.wait().expect("nft ends").success()
-    };
-    assert!(namespace.run(load).expect("a namespace"), "{rules}");
-}
-
-/// Runs a program in a namespace.
-pub(crate) fn run_in(namespace: &Namespace, program: &str, args: &str) -> String {
-    let output =
-        namespace.run(|| Command::new(program).args(args.split(' ')).output()).expect("a namespace").expect(program);
-    assert!(output.status.success(), "{program} {args}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
 }
 
 /// A capture file of one frame (pcap, microseconds, Ethernet).
@@ -256,32 +155,6 @@ fn pcap(frame: &[u8]) -> Vec<u8> {
     let length = frame.len() as u32;
     let words = [0xa1b2_c3d4, 0x0004_0002, 0, 0, 65_535, 1, 0, 0, length, length];
     words.iter().flat_map(|word: &u32| word.to_ne_bytes()).chain(frame.iter().copied()).collect()
-}
-
-/// A ledger under way.
-struct Counting {
-    child: Child,
-    out: Option<JoinHandle<std::io::Result<String>>>,
-    err: Option<JoinHandle<String>>,
-}
-
-impl Counting {
-    /// What it found.
-    fn finish(mut self) -> Found {
-        let status = self.child.wait().expect("it ends");
-        let err = self.err.take().and_then(|e| e.join().ok()).unwrap_or_default();
-        let out = self.out.take().expect("taken once").join().expect("no panic").expect("text");
-        assert!(matches!(status.code(), Some(0 | 1)), "{status}: {err}");
-        let report = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}"));
-        Found { report, finding: status.code() == Some(1) }
-    }
-}
-
-impl Drop for Counting {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// What a ledger found.
@@ -292,6 +165,13 @@ pub(crate) struct Found {
 }
 
 impl Found {
+    fn of(output: &Output, errors: &str) -> Self {
+        let code = output.status.code();
+        assert!(matches!(code, Some(0 | 1)), "{code:?}: {errors}");
+        let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(&output.stdout)));
+        Self { report, finding: code == Some(1) }
+    }
+
     /// The losses of a station whose place contains `place`.
     pub(crate) fn at(&self, station: &str, place: &str) -> Vec<&StationLoss> {
         let losses = self.report.stations.iter().filter(|s| s.name == station).flat_map(|s| &s.losses);

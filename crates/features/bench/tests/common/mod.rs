@@ -4,35 +4,15 @@
 
 pub mod relay;
 
-use std::{
-    process::Command,
-    sync::{Mutex, MutexGuard, PoisonError},
-};
-
 use bench::{Cores, Dut};
 use lab::{
     BoxKind, BoxSpec, Lab, TestBox,
     boxes::{Family, Napi},
 };
 use model::run::Sharing;
+use testbed::Space;
 
 pub use relay::{Manners, RelayBox};
-
-/// Whether this may run; says why not, and fails in CI.
-pub fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: namespaces and kernel programs take root");
-    }
-    root
-}
-
-/// One test at a time: all send from the same core.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static ONE: Mutex<()> = Mutex::new(());
-    ONE.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The cores of this machine.
 pub fn cores() -> Cores {
@@ -50,13 +30,6 @@ fn router(lab: &Lab, family: Family) -> TestBox {
     TestBox::build(lab, &BoxSpec { family, napi, ..BoxSpec::new(BoxKind::Router) }).unwrap()
 }
 
-/// Runs a program inside of the box.
-fn inside(of: &TestBox, program: &str, args: &[&str]) {
-    let run = || Command::new(program).args(args).output();
-    let output = of.inside().unwrap().namespace.run(run).unwrap().unwrap_or_else(|e| panic!("{program}: {e}"));
-    assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 /// Sends `pps` packets of `frame_len` bytes (in memory, without FCS) per second out of its second port, and keeps `packets` more waiting.
 /// What comes back is not held up.
 ///
@@ -66,11 +39,7 @@ pub fn token_bucket(lab: &Lab, family: Family, pps: u64, frame_len: u64, packets
     let made = router(lab, family);
     let exit = made.inside().unwrap().exit.as_ref().unwrap().name.clone();
     let (rate, limit) = (format!("{}bit", pps * frame_len * 8), format!("{}", packets * frame_len));
-    let bucket = (2 * frame_len).to_string();
-    inside(
-        &made,
-        "tc",
-        &["qdisc", "add", "dev", &exit, "root", "tbf", "rate", &rate, "burst", &bucket, "limit", &limit],
-    );
+    let qdisc = format!("tc qdisc add dev {exit} root tbf rate {rate} burst {} limit {limit}", 2 * frame_len);
+    Space::of(&made.inside().unwrap().namespace).output(&qdisc);
     Dut::from_box(made).unwrap()
 }
