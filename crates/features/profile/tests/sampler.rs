@@ -1,7 +1,7 @@
 //! Samples and names together, on real packets: what the kernel does for them is found by the names of its functions.
 
 use std::{
-    net::{IpAddr, Ipv4Addr, UdpSocket},
+    net::{Ipv4Addr, UdpSocket},
     thread,
     time::{Duration, Instant},
 };
@@ -11,22 +11,19 @@ use host::{
     Root,
     symbols::{KernelSymbols, SymbolError},
 };
-use lab::{Lab, LabError};
 use model::{Classified, ErrorClass};
+use testbed::{Bed, privileged};
 
 /// Sends datagrams from one namespace to a socket in another that nobody reads, for a second, from one CPU.
-fn flood(name: &'static str, cpu: u32) -> Result<u64, LabError> {
-    let lab = Lab::new("sampler")?;
-    let (a, b) = (lab.namespace("a")?, lab.namespace("b")?);
-    let (near, far) = (lab.interface("a"), lab.interface("b"));
-    let (near_end, far_end) = lab.veth((&a, &near), (&b, &far), 1)?;
+fn flood(name: &'static str, cpu: u32) -> u64 {
+    let (_bed, [a, b]) = Bed::pair("sampler").expect("root");
     let (from, to) = (Ipv4Addr::new(198, 18, 0, 1), Ipv4Addr::new(198, 18, 0, 2));
-    a.add_address(&near, IpAddr::V4(from), 24)?;
-    b.add_address(&far, IpAddr::V4(to), 24)?;
-    a.add_neighbour(&near, IpAddr::V4(to), far_end.mac)?;
-    b.add_neighbour(&far, IpAddr::V4(from), near_end.mac)?;
-    let sink = b.run(|| UdpSocket::bind((to, 9)).unwrap())?;
-    let source = a.run(|| UdpSocket::bind((from, 0)).unwrap())?;
+    for (end, own, other, owner) in [(&a, from, to, &b), (&b, to, from, &a)] {
+        end.address(&format!("{own}/24"));
+        end.knows(&other.to_string(), owner);
+    }
+    let sink = b.run(|| UdpSocket::bind((to, 9)).unwrap());
+    let source = a.run(|| UdpSocket::bind((from, 0)).unwrap());
     let sender = move || {
         sys::affinity::pin_current_thread(cpu).unwrap();
         let end = Instant::now() + Duration::from_secs(1);
@@ -40,7 +37,7 @@ fn flood(name: &'static str, cpu: u32) -> Result<u64, LabError> {
     };
     let sent = thread::Builder::new().name(name.to_owned()).spawn(sender).unwrap().join().unwrap();
     drop(sink);
-    Ok(sent)
+    sent
 }
 
 /// Samples in whose stack a function of this name lies.
@@ -49,23 +46,14 @@ fn within(all: &[StackCount], symbols: &KernelSymbols, function: &str) -> u64 {
     all.iter().filter(has).map(|c| c.samples).sum()
 }
 
-fn is_root() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: this test takes root");
-    }
-    root
-}
-
 #[test]
 fn a_flood_over_a_veth_is_seen_in_the_functions_that_carry_it() {
-    if !is_root() {
+    if !privileged() {
         return;
     }
     let cpu = 0;
     let mut profile = CpuProfile::open(&ProfileOptions { frequency_hz: 1999, cpus: vec![cpu] }).unwrap();
-    let sent = flood("ek-floods", cpu).unwrap();
+    let sent = flood("ek-floods", cpu);
     assert!(sent > 0);
     let all = profile.read().unwrap();
     let symbols = KernelSymbols::load(&Root::live()).unwrap();
@@ -86,7 +74,7 @@ fn a_flood_over_a_veth_is_seen_in_the_functions_that_carry_it() {
 
 #[test]
 fn a_bpf_program_that_came_later_is_in_the_table_read_again() {
-    if !is_root() {
+    if !privileged() {
         return;
     }
     let mut symbols = KernelSymbols::load(&Root::live()).unwrap();
@@ -107,7 +95,7 @@ fn a_bpf_program_that_came_later_is_in_the_table_read_again() {
 
 #[test]
 fn without_privilege_the_hidden_table_is_an_error_that_says_so() {
-    if !is_root() {
+    if !privileged() {
         return;
     }
     let loaded = thread::spawn(|| {

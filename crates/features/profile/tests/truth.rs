@@ -16,20 +16,12 @@ use profile::{
     Recorder, RecorderOptions,
     sweep::{self, SweepBox, SweepConfig, Watch},
 };
+use testbed::privileged;
 
 /// Points of a percent that both may differ; half of what was stolen comes on top, in which no sample is taken.
 const TOLERANCE: f64 = 5.0;
 /// How often /proc/stat is read: as often as it counts.
 const EVERY: Duration = Duration::from_millis(10);
-
-fn is_root() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: this test takes root");
-    }
-    root
-}
 
 fn online() -> CpuSet {
     fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim().parse().unwrap()
@@ -114,7 +106,7 @@ impl Watch for Measured {
 
 #[test]
 fn a_sweep_agrees_with_proc_stat_at_every_load() {
-    if !is_root() {
+    if !privileged() {
         return;
     }
     let cpus = online();
@@ -141,7 +133,7 @@ fn a_sweep_agrees_with_proc_stat_at_every_load() {
 
 #[test]
 fn a_profile_agrees_with_proc_stat_at_three_loads() {
-    if !is_root() {
+    if !privileged() {
         return;
     }
     let cpu = online().iter().last().unwrap();

@@ -10,6 +10,7 @@ use nix::{
 };
 use proptest::{prelude::*, test_runner::TestRunner};
 use sys::tun::Tap;
+use testbed::privileged;
 use wire::{Ethernet, FlowKey, FrameSize, Ip, Kind, Mac, Sum, Template};
 
 /// Verdicts of include/uapi/linux/bpf.h.
@@ -24,16 +25,6 @@ const SIGNATURE: usize = 18;
 
 const NEAR: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const FAR: Mac = Mac([2, 0, 0, 0, 0, 2]);
-
-/// Whether this may run; says why not, and fails in CI.
-fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: loading kernel programs takes root");
-    }
-    root
-}
 
 /// A receiver on a TAP device that is never up: a program that is attached somewhere is run by BPF_PROG_TEST_RUN without waiting for RCU.
 struct Bench {

@@ -8,22 +8,13 @@ use std::{
 };
 
 use bpf::bench_tx::{BenchEntry, BenchPace, BenchProbe, BenchRings, BenchSender, PROBE_FLOW, SIGNATURE_BYTES};
+use testbed::privileged;
 use wire::{Ethernet, FlowKey, FrameSize, Ip, Kind, Mac, Template};
 
 /// Verdicts of include/uapi/linux/bpf.h.
 const XDP_DROP: u32 = 1;
 const XDP_REDIRECT: u32 = 4;
 const HOUR: Duration = Duration::from_secs(3600);
-
-/// Whether this may run; says why not, and fails in CI.
-fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: loading kernel programs takes root");
-    }
-    root
-}
 
 fn unpaced() -> BenchPace {
     BenchPace { tag: 0x5a01, steps: vec![(None, HOUR)], count: None, stamp_every: 3, probe: None }

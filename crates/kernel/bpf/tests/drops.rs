@@ -5,7 +5,7 @@ mod bed;
 
 use std::{net::UdpSocket, os::fd::AsRawFd, os::unix::fs::MetadataExt, time::Duration};
 
-use bed::{Bed, in_namespace, privileged};
+use bed::{Bed, in_namespace};
 use bpf::{
     LivePace, LivePacket, LiveSender,
     drop_reasons::{DropReasons, ReasonSource},
@@ -16,6 +16,7 @@ use nix::{
     mount::{MsFlags, mount},
     sched::{CloneFlags, unshare},
 };
+use testbed::privileged;
 use wire::{FlowKey, FrameSize, Kind, Mac, Template};
 
 /// Looks at every event, whatever else the machine drops meanwhile.
@@ -36,9 +37,6 @@ fn packets(counts: &[DropCount]) -> u64 {
 
 #[test]
 fn datagrams_without_a_socket_are_counted_exactly() {
-    if !privileged() {
-        return;
-    }
     in_namespace(|bed| {
         let trace = DropTrace::open(&exact()).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -60,9 +58,6 @@ fn datagrams_without_a_socket_are_counted_exactly() {
 
 #[test]
 fn a_full_receive_buffer_names_its_socket() {
-    if !privileged() {
-        return;
-    }
     in_namespace(|bed| {
         let trace = DropTrace::open(&exact()).unwrap();
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -83,9 +78,6 @@ fn a_full_receive_buffer_names_its_socket() {
 
 #[test]
 fn more_sockets_than_there_is_room_for_cost_their_names_only() {
-    if !privileged() {
-        return;
-    }
     in_namespace(|bed| {
         let trace = DropTrace::open(&exact()).unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -110,9 +102,6 @@ fn more_sockets_than_there_is_room_for_cost_their_names_only() {
 
 #[test]
 fn a_firewalls_drops_agree_with_its_counter_and_the_filter_keeps_others_out() {
-    if !privileged() {
-        return;
-    }
     in_namespace(|bed| {
         bed.run(
             "nft",
@@ -158,9 +147,6 @@ fn flood(bed: &Bed, count: u64) -> u64 {
 
 #[test]
 fn a_flood_is_sampled_and_its_total_is_known() {
-    if !privileged() {
-        return;
-    }
     in_namespace(|bed| {
         bed.add_veth(true);
         let trace = DropTrace::open(&DropOptions { budget_ppm: 100, ..DropOptions::default() }).unwrap();
@@ -198,9 +184,6 @@ fn a_flood_is_sampled_and_its_total_is_known() {
 
 #[test]
 fn a_regular_mixture_is_sampled_without_bias() {
-    if !privileged() {
-        return;
-    }
     const ROUNDS: u64 = 60_000;
     in_namespace(|bed| {
         let trace = DropTrace::open(&DropOptions { every: Some(64), ..DropOptions::default() }).unwrap();
@@ -228,9 +211,6 @@ fn a_regular_mixture_is_sampled_without_bias() {
 
 #[test]
 fn what_xdp_loses_is_counted() {
-    if !privileged() {
-        return;
-    }
     in_namespace(|bed| {
         bed.add_veth(true);
         let trace = DropTrace::open(&exact()).unwrap();

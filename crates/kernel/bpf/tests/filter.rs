@@ -13,6 +13,7 @@ use proptest::{
     test_runner::{Config, TestRunner},
 };
 use sys::packet::Instruction;
+use testbed::privileged;
 
 /// What the program behind the filter returns, so that it is told from XDP_PASS.
 const TAKEN: u32 = libbpf_sys::XDP_TX;
@@ -38,15 +39,6 @@ const FILTERS: [&str; 19] = [
     "ip[(ip[8] & 15) - 10] > 100",
     "ether[100:4] < 0x20000000 or ip[ip[8]:2] > ip[10:2]",
 ];
-
-fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test needs root");
-    if !root {
-        eprintln!("skipped: loading kernel programs needs root");
-    }
-    root
-}
 
 fn compile(text: &str) -> (BpfProgram, Vec<Instruction>) {
     let program = Capture::dead(Linktype::ETHERNET).and_then(|c| c.compile(text, true)).expect(text);

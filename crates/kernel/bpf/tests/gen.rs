@@ -8,6 +8,7 @@ use std::{
 };
 
 use bpf::{LivePace, LivePacket, LiveSender, RandomSources};
+use testbed::privileged;
 use wire::{Ethernet, FlowKey, FrameSize, IMIX, Ip, Kind, Mac, Template, Transport};
 
 /// Verdicts of include/uapi/linux/bpf.h.
@@ -15,16 +16,6 @@ const XDP_DROP: u32 = 1;
 const XDP_REDIRECT: u32 = 4;
 
 const UNPACED: LivePace = LivePace { pps: None, count: None, duration: Duration::from_secs(3600), nap: None };
-
-/// Whether this may run; says why not, and fails in CI.
-fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: loading kernel programs takes root");
-    }
-    root
-}
 
 fn frames(kind: Kind, sizes: &[FrameSize], ipv6: bool, n: u16) -> (Template, Vec<Vec<u8>>) {
     let t = Template { destination: Mac([2, 0, 0, 0, 0, 2]), source: Mac([2, 0, 0, 0, 0, 1]), tags: [None; 2], kind };

@@ -9,16 +9,7 @@ use std::{
 
 use bpf::{CpuProfile, ProfileError, ProfileOptions, StackCount};
 use model::{Classified, ErrorClass};
-
-/// Whether this may run; says why not, and fails in CI.
-fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: this test takes root");
-    }
-    root
-}
+use testbed::privileged;
 
 fn options(frequency_hz: u32, cpus: &[u32]) -> ProfileOptions {
     ProfileOptions { frequency_hz, cpus: cpus.to_vec() }

@@ -1,31 +1,14 @@
 //! What a packet ring lost, against what its owner is told.
 
-use std::{mem, net::UdpSocket, process::Command, thread};
+use std::{mem, net::UdpSocket};
 
 use bpf::{RingKind, RingSockets};
-use nix::sched::{CloneFlags, unshare};
 use sys::packet::{PacketSocket, RingLayout, RxRing};
-
-/// Whether this may run; says why not, and fails in CI.
-fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: this test takes root");
-    }
-    root
-}
 
 #[test]
 fn a_ring_that_nobody_reads() {
-    if !privileged() {
-        return;
-    }
     const PACKETS: u64 = 2_000;
-    // A namespace belongs to a thread and goes with it.
-    thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+    testbed::in_namespace(move || {
         let receiver = UdpSocket::bind("127.0.0.1:0").unwrap();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.connect(receiver.local_addr().unwrap()).unwrap();
@@ -73,7 +56,5 @@ fn a_ring_that_nobody_reads() {
         let afresh = RingSockets::open().unwrap().read().unwrap();
         let afresh = afresh.into_iter().find(|s| s.inode == ours.inode).expect("it is still there");
         assert_eq!((afresh.received, afresh.lost), (0, 0), "sums go with who made them");
-    })
-    .join()
-    .unwrap();
+    });
 }

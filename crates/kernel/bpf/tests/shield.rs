@@ -6,7 +6,8 @@ use std::{thread::sleep, time::Duration};
 
 use bpf::filter::{Heartbeat, Shield, ShieldConfig, ShieldParsed, ShieldShared, Tested, monotonic_ns};
 use rules::tables::{Field, RuleAction, RuleEntry};
-use shield_bed::{DROP, Frame, PASS, Tables, privileged, tell};
+use shield_bed::{DROP, Frame, PASS, Tables, tell};
+use testbed::privileged;
 
 /// Action and deciding rule.
 fn verdict(shield: &Shield, frame: &Frame) -> (u32, Option<usize>) {

@@ -8,9 +8,8 @@ use bpf::{
     XdpError, XdpMode,
     filter::{Shield, ShieldConfig, ShieldLink, ShieldShared},
 };
-use nix::sched::{CloneFlags, unshare};
 use rules::tables::{Field, RuleAction};
-use shield_bed::{Tables, privileged};
+use shield_bed::Tables;
 
 const PORT: u16 = 7777;
 /// Where the other process finds what this one pinned.
@@ -24,19 +23,14 @@ fn run(command: &str) {
 
 /// Runs in a network namespace that has the pair ekA (198.18.0.1) and ekB (198.18.0.2), which is a neighbour that nobody answers for.
 fn in_namespace(test: fn()) {
-    if !privileged() {
-        return;
-    }
-    let body = move || {
-        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+    testbed::in_namespace(move || {
         run("ip link add ekA type veth peer name ekB");
         run("ip addr add 198.18.0.1/24 dev ekA");
         run("ip link set ekA up");
         run("ip link set ekB up");
         run("ip neigh add 198.18.0.2 lladdr 02:00:00:00:00:02 dev ekA");
         test();
-    };
-    thread::spawn(body).join().unwrap();
+    });
 }
 
 /// A program that counts datagrams to [`PORT`] under `counter` and drops them.
@@ -173,7 +167,7 @@ fn two_interfaces_are_replaced_both_or_not_at_all() {
 
 #[test]
 fn maps_are_pinned_all_or_none() {
-    if !privileged() {
+    if !testbed::privileged() {
         return;
     }
     let pins = Pins(PathBuf::from(format!("/sys/fs/bpf/ek-half-{}", std::process::id())));

@@ -4,7 +4,8 @@ mod shield_bed;
 
 use bpf::filter::{Shield, ShieldParsed, ShieldShared};
 use rules::tables::{Field, RuleAction};
-use shield_bed::{DROP, Frame, PASS, Tables, privileged, tell};
+use shield_bed::{DROP, Frame, PASS, Tables, tell};
+use testbed::privileged;
 
 fn all_kinds() -> Vec<(&'static str, Frame)> {
     let tags = vec![(0x88a8, 100), (0x8100, 200)];

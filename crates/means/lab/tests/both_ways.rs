@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeMap,
     net::IpAddr,
-    process::{Command, Stdio},
+    process::Command,
     thread,
     time::{Duration, Instant},
 };
@@ -13,18 +13,14 @@ use lab::{
     BoxKind, BoxSpec, Lab, TestBox,
     boxes::{Family, Napi, Network, Place, PortCounters, RuleForm, Ruleset, Sink, Target},
 };
+use testbed::{Tcpdump, privileged, text, wait_telling};
 use wire::{FlowKey, Kind, Template};
 
 const COUNT: u64 = 2_000;
 
 /// A lab, or none without privilege; in CI that is a failure.
 fn lab(tag: &str) -> Option<Lab> {
-    if nix::unistd::geteuid().is_root() {
-        return Some(Lab::new(tag).unwrap());
-    }
-    assert!(std::env::var_os("CI").is_none(), "the tests of the lab need root, and CI must have it");
-    eprintln!("skipped: a lab needs root");
-    None
+    privileged().then(|| Lab::new(tag).unwrap())
 }
 
 fn host(network: Network, number: u32) -> IpAddr {
@@ -99,21 +95,14 @@ fn what_goes_in_at_either_end_comes_out_at_the_other() {
             });
             // IPv6 interfaces say a few words of their own when they come up.
             let slack = if family == Family::V6 { 10 } else { 0 };
-            let started = Instant::now();
-            loop {
+            let all_through = || {
                 let ((sent, got), (sent_back, got_back)) = (through(a, b, &before), through(b, a, &swapped));
-                if got.abs_diff(sent) <= slack
-                    && got_back.abs_diff(sent_back) <= slack
-                    && sent.min(sent_back) > COUNT / 2
-                {
-                    break;
-                }
-                assert!(
-                    started.elapsed() < Duration::from_secs(3),
-                    "{kind:?} {family:?}: {got} of {sent} forward, {got_back} of {sent_back} backward"
-                );
-                thread::sleep(Duration::from_millis(10));
-            }
+                let whole = got.abs_diff(sent) <= slack && got_back.abs_diff(sent_back) <= slack;
+                whole && sent.min(sent_back) > COUNT / 2
+            };
+            wait_telling("all come out", all_through, || {
+                format!("{kind:?} {family:?}: {:?}, {:?}", through(a, b, &before), through(b, a, &swapped))
+            });
             if kind == BoxKind::XdpFib {
                 let (sent, sent_back) = (through(a, b, &before).0, through(b, a, &swapped).0);
                 let counts = made.fib_counts().unwrap().unwrap();
@@ -124,33 +113,14 @@ fn what_goes_in_at_either_end_comes_out_at_the_other() {
     }
 }
 
-/// What `tcpdump` sees of `frames` at the other end, one line each, by the text of its verbose output.
+/// What `tcpdump` sees of `count` frames at the other end, by the text of its verbose output.
 fn seen(from: &Place, to: &Place, frame: &(Vec<u8>, usize), count: usize) -> String {
-    let number = count.to_string();
-    let dump = to
-        .namespace
-        .run(|| {
-            let args = ["-lnnev", "-i", &to.end.name, "-c", &number, "udp port 7"];
-            Command::new("tcpdump").args(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()
-        })
-        .unwrap()
-        .expect("tcpdump is installed");
-    let mut dump = dump;
-    wait_until_it_listens(&mut dump);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let more = ["-c", &count.to_string(), "udp port 7"];
+    let tcpdump = Tcpdump::start(&to.namespace, &to.end.name, file.path(), &more);
     send(from, frame, count as u64, 1_000.0);
-    let started = Instant::now();
-    while dump.try_wait().unwrap().is_none() && started.elapsed() < Duration::from_secs(3) {
-        thread::sleep(Duration::from_millis(10));
-    }
-    let _ = dump.kill();
-    String::from_utf8_lossy(&dump.wait_with_output().unwrap().stdout).into_owned()
-}
-
-fn wait_until_it_listens(dump: &mut std::process::Child) {
-    use std::io::{BufRead, BufReader};
-    let stderr = dump.stderr.take().unwrap();
-    let found = BufReader::new(stderr).lines().map_while(Result::ok).any(|l| l.contains("listening on"));
-    assert!(found, "tcpdump does not listen");
+    let shown = Command::new("tcpdump").args(["-lnnev", "-r"]).arg(tcpdump.finish()).output().unwrap();
+    text(&shown.stdout)
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use std::{
     net::IpAddr,
-    process::Command,
     time::{Duration, Instant},
 };
 
@@ -12,18 +11,14 @@ use lab::{
     boxes::{BoxCounters, Family, Napi, Network, RuleForm, Ruleset, Sink, TABLE, Target},
 };
 use serde_json::Value;
+use testbed::{Space, privileged};
 use wire::{FlowKey, Kind, Template};
 
 const COUNT: u64 = 2_000;
 
 /// A lab, or none without privilege; in CI that is a failure.
 fn lab(tag: &str) -> Option<Lab> {
-    if nix::unistd::geteuid().is_root() {
-        return Some(Lab::new(tag).unwrap());
-    }
-    assert!(std::env::var_os("CI").is_none(), "the tests of the lab need root, and CI must have it");
-    eprintln!("skipped: a lab needs root");
-    None
+    privileged().then(|| Lab::new(tag).unwrap())
 }
 
 /// A host of a network.
@@ -88,11 +83,8 @@ fn burst(of: &TestBox, wanted: impl Fn(u64) -> u64) -> Burst {
 
 /// Received packets and those dropped for another's MAC address, by `ip -s -s -j link` in a namespace.
 fn ip_link(place: &lab::Namespace, interface: &str, key: &str) -> u64 {
-    let output = Command::new("ip")
-        .args(["-n", place.name(), "-s", "-j", "link", "show", interface])
-        .output()
-        .expect("iproute2 is installed");
-    let value: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let shown = Space::of(place).output(&format!("ip -s -j link show {interface}"));
+    let value: Value = serde_json::from_str(&shown).unwrap();
     value[0]["stats64"]["rx"][key].as_u64().unwrap()
 }
 
@@ -132,8 +124,8 @@ fn what_goes_in_comes_out() {
                 let accepted = made.accepted().unwrap().unwrap();
                 assert!(accepted.abs_diff(entered) <= slack, "{kind:?} {family:?}: {accepted} of {entered}");
                 let inside = &made.inside().unwrap().namespace;
-                let tracked = inside.run(|| std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_count"));
-                let tracked: u64 = tracked.unwrap().unwrap().trim().parse().unwrap();
+                let tracked = Space::of(inside).read("/proc/sys/net/netfilter/nf_conntrack_count");
+                let tracked: u64 = tracked.trim().parse().unwrap();
                 let expected = if kind == BoxKind::Firewall(LINEAR) { 0..=0 } else { 100..=110 };
                 assert!(expected.contains(&tracked), "{kind:?}: {tracked} connections");
             } else {
@@ -173,7 +165,7 @@ fn what_a_rule_drops_is_missing_behind_the_box() {
     let made = TestBox::build(&lab, &spec(&BoxKind::Firewall(LINEAR), Family::V4, Napi::Inline)).unwrap();
     let rule = format!("insert rule inet {TABLE} forward numgen inc mod 10 0 drop");
     let inside = &made.inside().unwrap().namespace;
-    assert!(inside.run(|| Command::new("nft").arg(&rule).status().unwrap().success()).unwrap());
+    Space::of(inside).nft(&rule);
     // Numbers 0, 10, 20 … of those that entered are dropped.
     let behind = |entered: u64| entered - entered.div_ceil(10);
     let Burst { entered, got, .. } = burst(&made, behind);

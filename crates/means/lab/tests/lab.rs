@@ -9,16 +9,7 @@ use std::{
 };
 
 use lab::Lab;
-
-/// Whether this process may build labs; without it the tests are skipped with a word, and in CI they fail.
-fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    if !root {
-        assert!(std::env::var_os("CI").is_none(), "the tests of the lab need root, and CI must have it");
-        eprintln!("skipped: a lab needs root");
-    }
-    root
-}
+use testbed::privileged;
 
 #[test]
 fn two_hosts_talk_over_a_veth_and_vanish() {

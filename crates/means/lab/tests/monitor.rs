@@ -1,11 +1,12 @@
 //! What `ip` and `nft` change in a namespace is heard, of each kind and IP version, and what cannot be heard is told. Needs root.
 
 use std::{
+    cell::RefCell,
     collections::BTreeSet,
     io::Write,
     net::IpAddr,
     process::{Command, Stdio},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use host::{
@@ -16,28 +17,19 @@ use host::{
         route::{self, Address, Hop, Neighbour, Prefix, Route, RouteKind, Rule, RuleAction},
     },
 };
-use lab::Lab;
 use nix::sys::socket::SockProtocol;
 use serde_json::Value;
-
-/// A change that was not heard by then is not heard at all.
-const PATIENCE: Duration = Duration::from_secs(10);
+use testbed::{Bed, wait, wait_telling};
 
 /// Runs `test` in a namespace of its own that has a veth pair ekm0 - ekm1, both up, or not at all without privilege; in CI that is a failure.
 fn within(tag: &str, test: impl FnOnce() + Send) {
-    if !nix::unistd::geteuid().is_root() {
-        assert!(std::env::var_os("CI").is_none(), "the tests of the monitor need root, and CI must have it");
-        return eprintln!("skipped: namespaces need root");
-    }
-    let lab = Lab::new(tag).unwrap();
-    let namespace = lab.namespace("m").unwrap();
-    let ready = || {
+    let Some(bed) = Bed::new(tag, &["m"]) else { return };
+    bed.space("m").run(|| {
         ip("link add ekm0 type veth peer name ekm1");
         ip("link set ekm0 up");
         ip("link set ekm1 up");
         test();
-    };
-    namespace.run(ready).unwrap();
+    });
 }
 
 fn run(program: &str, arguments: &str) -> Vec<u8> {
@@ -58,17 +50,18 @@ fn prefix(text: &str) -> Prefix {
 
 /// Everything heard so far, until `done`.
 fn hear(monitor: &mut Monitor, what: &str, mut done: impl FnMut(&Event) -> bool) {
-    let (begun, mut heard, mut found) = (Instant::now(), Vec::new(), false);
-    while !found {
-        assert!(begun.elapsed() < PATIENCE, "{what}: only {heard:?} was heard");
+    let (heard, mut found) = (RefCell::new(Vec::new()), false);
+    let hears = || {
         monitor.wait(Duration::from_millis(100)).unwrap();
         monitor
             .read(|event| {
                 found |= done(&event);
-                heard.push(event);
+                heard.borrow_mut().push(event);
             })
             .unwrap();
-    }
+        found
+    };
+    wait_telling(what, hears, || format!("only {:?} was heard", heard.borrow()));
 }
 
 /// Runs `ip` and waits until a change of this kind tells of an object that is as `is_it` says.
@@ -290,16 +283,16 @@ fn a_storm_is_heard_whole_where_there_is_room() {
     within("mst", || {
         let mut monitor = Monitor::open().unwrap();
         add_routes(1000);
-        let (mut heard, begun) = (BTreeSet::new(), Instant::now());
-        while heard.len() < 1000 {
-            assert!(begun.elapsed() < PATIENCE, "only {} were heard", heard.len());
+        let mut heard = BTreeSet::new();
+        wait("all of them are heard", || {
             monitor
                 .read(|event| {
                     assert_ne!(event, Event::Lost);
                     heard.extend(route(&event).filter(|(_, r)| r.kind == RouteKind::Blackhole).map(|(_, r)| r.to));
                 })
                 .unwrap();
-        }
+            heard.len() >= 1000
+        });
     });
 }
 
@@ -319,11 +312,7 @@ fn what_is_read_is_what_ip_lists() {
         }
         // Until IPv6 has its own addresses and routes for good.
         let settled = || !listed("-j -6 addr show tentative").iter().any(|i| i["addr_info"][0].is_object());
-        let begun = Instant::now();
-        while !settled() {
-            assert!(begun.elapsed() < PATIENCE, "duplicate address detection ends");
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        wait("duplicate address detection ends", settled);
         let netlink = &mut Netlink::open(SockProtocol::NetlinkRoute).unwrap();
         let texts = |values: &mut dyn Iterator<Item = String>| values.collect::<BTreeSet<String>>();
 

@@ -5,14 +5,15 @@ mod world;
 use std::{
     io::{BufRead, BufReader},
     net::UdpSocket,
-    process::{Command, Stdio},
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+    process::Command,
+    time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
 use bpf::{TapStamp, XdpDrop, XdpMode, XdpPass};
 use port::{PortError, Source, TapOptions, TapSource, XdpOptions, XdpSource, XdpWait};
 use sys::{packet::Instruction, xsk::BusyPoll};
-use world::{ADDRESS, RECEIVER, World, datagram, privileged, read, send, within};
+use testbed::{Running, wait, wait_for};
+use world::{ADDRESS, RECEIVER, World, datagram, read, send, within};
 
 /// Frames of every length from the shortest to that of the MTU, in steps that are no multiple of anything.
 fn all_lengths(longest: usize) -> Vec<Vec<u8>> {
@@ -41,10 +42,7 @@ fn read_all(sources: &mut [impl Source], wanted: usize) -> Vec<Vec<u8>> {
 
 #[test]
 fn every_frame_arrives_as_it_was_sent() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(1);
+    let Some(world) = World::new(1) else { return };
     let frames = all_lengths(1514);
     {
         let mut sources = tap(&world, &TapOptions::new(RECEIVER), 8);
@@ -68,10 +66,7 @@ fn every_frame_arrives_as_it_was_sent() {
 
 #[test]
 fn a_tap_keeps_the_right_bytes_at_every_length_that_it_copies_by_words() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(1);
+    let Some(world) = World::new(1) else { return };
     let frames: Vec<_> = (60..=300).enumerate().map(|(n, len)| datagram(n as u32, len)).collect();
     let mut sources = tap(&world, &TapOptions::new(RECEIVER), 1);
     send(&mut world.sink(0), &frames);
@@ -88,10 +83,7 @@ fn a_tap_keeps_the_right_bytes_at_every_length_that_it_copies_by_words() {
 
 #[test]
 fn generic_mode_is_only_taken_when_asked_for_and_said() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(1);
+    let Some(world) = World::new(1) else { return };
     let frames = all_lengths(1514);
     let mode = XdpMode::Generic;
     {
@@ -105,19 +97,15 @@ fn generic_mode_is_only_taken_when_asked_for_and_said() {
     send(&mut world.sink(0), &frames);
     assert_eq!(read_all(&mut sources, frames.len()), frames);
     // The loopback has no native mode: that is said, and nothing else is tried.
-    world.set("lo", &["up"]);
     let error = world.receiver(|| TapSource::open(&TapOptions::new("lo"), 1)).expect_err("no native mode");
     assert!(matches!(error, PortError::Unsupported { .. }) && error.to_string().contains("generic mode"), "{error}");
 }
 
 #[test]
 fn the_largest_frames_of_the_largest_mtu_arrive() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(1);
-    for (end, mtu) in [(world::SENDER, "3400"), (RECEIVER, "3400")] {
-        world.set(end, &["mtu", mtu]);
+    let Some(world) = World::new(1) else { return };
+    for end in [&world.from, &world.to] {
+        end.link_set("mtu 3400");
     }
     let frames = all_lengths(3414);
     {
@@ -132,19 +120,14 @@ fn the_largest_frames_of_the_largest_mtu_arrive() {
 
 #[test]
 fn an_mtu_beyond_af_xdp_is_refused_and_the_tap_can_do_it() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(1);
-    world.set(world::SENDER, &["mtu", "9000"]);
-    world.set(RECEIVER, &["mtu", "9000"]);
+    let Some(world) = World::new(1) else { return };
+    world.from.link_set("mtu 9000");
+    world.to.link_set("mtu 9000");
     let error = world.receiver(|| XdpSource::open(&XdpOptions::new(RECEIVER), 1)).expect_err("too large");
     assert!(error.to_string().contains("MTU of 9000"), "{error}");
     let text = vec![0x5a; 8900];
-    let socket = within(&world.to().replace('b', "a"), || {
-        Command::new("ip").args(["address", "add", "198.18.0.1/24", "dev", world::SENDER]).status().expect("ip");
-        UdpSocket::bind("198.18.0.1:0").expect("a socket")
-    });
+    world.from.address("198.18.0.1/24");
+    let socket = world.from.run(|| UdpSocket::bind("198.18.0.1:0").expect("a socket"));
     let mut sources = tap(&world, &TapOptions::new(RECEIVER), 1);
     socket.send_to(&text, (ADDRESS, 4444)).expect("send");
     let jumbo = read(&mut sources[0], 3).into_iter().find(|kept| kept.wire_len == 8900 + 42).expect("the jumbo frame");
@@ -153,10 +136,7 @@ fn an_mtu_beyond_af_xdp_is_refused_and_the_tap_can_do_it() {
 
 #[test]
 fn the_snap_length_cuts_frames_and_leaves_their_length() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(1);
+    let Some(world) = World::new(1) else { return };
     let frames = all_lengths(1514);
     let check = |kept: Vec<world::Kept>| {
         assert_eq!(kept.len(), frames.len());
@@ -176,10 +156,7 @@ fn the_snap_length_cuts_frames_and_leaves_their_length() {
 
 #[test]
 fn frames_carry_the_time_of_their_arrival() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(1);
+    let Some(world) = World::new(1) else { return };
     let now = || SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_nanos() as u64;
     for stamp in [TapStamp::PerPoll, TapStamp::PerFrame] {
         let mut sources = tap(&world, &TapOptions { stamp, ..TapOptions::new(RECEIVER) }, 1);
@@ -197,10 +174,7 @@ fn frames_carry_the_time_of_their_arrival() {
 
 #[test]
 fn every_queue_is_captured_by_however_many_readers() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(2);
+    let Some(world) = World::new(2) else { return };
     let frames: Vec<_> = (0..64).map(|n| datagram(n, 100)).collect();
     let (first, second) = frames.split_at(32);
     for readers in [1, 2, 7] {
@@ -226,10 +200,7 @@ fn heard(socket: &UdpSocket) -> usize {
 
 #[test]
 fn the_stack_hears_what_passes_and_not_what_is_consumed() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(1);
+    let Some(world) = World::new(1) else { return };
     let socket = world.receiver(|| UdpSocket::bind((ADDRESS, 4444))).expect("a socket");
     let frames: Vec<_> = (0..50).map(|n| datagram(n, 100)).collect();
     for (consume, expected) in [(false, 50), (true, 0)] {
@@ -255,10 +226,7 @@ fn longer_than_500() -> Vec<Instruction> {
 
 #[test]
 fn what_the_filter_rejects_goes_to_the_stack() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(1);
+    let Some(world) = World::new(1) else { return };
     let socket = world.receiver(|| UdpSocket::bind((ADDRESS, 4444))).expect("a socket");
     let frames: Vec<_> = (0..40).map(|n| datagram(n, if n % 4 == 0 { 900 } else { 100 })).collect();
     let wanted: Vec<_> = frames.iter().filter(|f| f.len() > 500).cloned().collect();
@@ -277,10 +245,7 @@ fn what_the_filter_rejects_goes_to_the_stack() {
 
 #[test]
 fn another_program_is_named_and_left_alone() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(1);
+    let Some(world) = World::new(1) else { return };
     let _drop = world.receiver(|| XdpDrop::attach(RECEIVER, XdpMode::Native)).expect("a program");
     let errors = [
         world.receiver(|| TapSource::open(&TapOptions::new(RECEIVER), 1)).expect_err("occupied"),
@@ -295,10 +260,7 @@ fn another_program_is_named_and_left_alone() {
 
 #[test]
 fn a_queue_with_another_socket_is_refused() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(2);
+    let Some(world) = World::new(2) else { return };
     let options = XdpOptions::new(RECEIVER);
     let _pass = world.receiver(|| XdpPass::attach(RECEIVER, XdpMode::Native)).expect("a program");
     let _sink = world.receiver(|| {
@@ -316,12 +278,9 @@ fn a_queue_with_another_socket_is_refused() {
 
 #[test]
 fn offered_is_delivered_and_dropped() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(1);
+    let Some(world) = World::new(1) else { return };
     let frames: Vec<_> = (0..6000).map(|n| datagram(n, 1514)).collect();
-    let before = world.arrived();
+    let before = world.to.received();
     {
         let mut sources = tap(&world, &TapOptions { ring_bytes: 2 << 20, ..TapOptions::new(RECEIVER) }, 1);
         send(&mut world.sink(0), &frames[..5000]);
@@ -336,32 +295,29 @@ fn offered_is_delivered_and_dropped() {
         kept.extend(read(&mut sources[0], 999));
         let stats = sources[0].stats().expect("statistics");
         assert_eq!(stats.delivered, kept.len() as u64);
-        assert_eq!(stats.delivered + stats.dropped, world.arrived() - before);
+        assert_eq!(stats.delivered + stats.dropped, world.to.received() - before);
     }
-    let before = world.arrived();
+    let before = world.to.received();
     let mut sources = xdp(&world, &XdpOptions { frames: 64, ..XdpOptions::new(RECEIVER) }, 1);
     send(&mut world.sink(0), &frames);
     let kept = read(&mut sources[0], frames.len());
     let stats = sources[0].stats().expect("statistics");
     assert!(stats.dropped > 0 && kept.len() as u64 == stats.delivered, "{stats:?}");
-    assert_eq!(stats.delivered + stats.dropped, world.arrived() - before);
+    assert_eq!(stats.delivered + stats.dropped, world.to.received() - before);
     let counts = sources[0].redirect_counts().expect("counts").expect("attached");
     assert_eq!(counts.redirected, stats.delivered + stats.dropped);
 }
 
 #[test]
 fn counting_counts_what_reading_reads() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(1);
+    let Some(world) = World::new(1) else { return };
     let frames: Vec<_> = (0..500).map(|n| datagram(n, 60)).collect();
     fn counted(mut source: impl Source) -> u64 {
-        let start = Instant::now();
         let mut sum = 0;
-        while sum < 500 && start.elapsed() < Duration::from_secs(3) {
+        wait("all of them", || {
             sum += source.count(Duration::from_millis(20)).expect("count").packets;
-        }
+            sum >= 500
+        });
         sum
     }
     let source = tap(&world, &TapOptions::new(RECEIVER), 1).remove(0);
@@ -374,30 +330,21 @@ fn counting_counts_what_reading_reads() {
 
 #[test]
 fn an_interface_that_vanishes_is_an_error() {
-    if !privileged() {
-        return;
-    }
     fn until_error(source: &mut impl Source) -> PortError {
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(5) {
-            if let Err(e) = source.receive(Duration::from_millis(50), |_| {}) {
-                return e;
-            }
-        }
-        panic!("no error within 5 s");
+        wait_for("an error", || source.receive(Duration::from_millis(50), |_| {}).err())
     }
-    let world = World::new(1);
+    let Some(world) = World::new(1) else { return };
     let mut source = tap(&world, &TapOptions::new(RECEIVER), 1).remove(0);
-    world.set(RECEIVER, &["down"]);
+    world.to.link_set("down");
     assert!(matches!(until_error(&mut source), PortError::Vanished { .. }));
     drop(source);
-    world.set(RECEIVER, &["up"]);
+    world.to.link_set("up");
     let mut source = tap(&world, &TapOptions::new(RECEIVER), 1).remove(0);
     world.delete_link();
     assert!(matches!(until_error(&mut source), PortError::Vanished { .. }));
     for wait in [XdpWait::Nap(Duration::from_micros(100)), XdpWait::Poll] {
         for queues in [1, 2] {
-            let world = World::new(queues);
+            let Some(world) = World::new(queues) else { return };
             let mut source = xdp(&world, &XdpOptions { wait, ..XdpOptions::new(RECEIVER) }, 1).remove(0);
             world.delete_link();
             assert!(matches!(until_error(&mut source), PortError::Vanished { .. }));
@@ -407,10 +354,7 @@ fn an_interface_that_vanishes_is_an_error() {
 
 #[test]
 fn nothing_arrives_after_the_intake_is_closed() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(1);
+    let Some(world) = World::new(1) else { return };
     let frames = [datagram(1, 60), datagram(2, 60)];
     // Keeps NAPI running on the receiving end once the captures are off.
     let mut sources = tap(&world, &TapOptions::new(RECEIVER), 1);
@@ -442,24 +386,15 @@ fn hold_until_killed() {
 
 #[test]
 fn a_killed_process_leaves_no_program_behind() {
-    if !privileged() {
-        return;
-    }
-    let world = World::new(1);
+    let Some(world) = World::new(1) else { return };
     for backend in ["tap", "xdp"] {
-        let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["--exact", "hold_until_killed", "--nocapture"])
-            .env("EK_HOLD_IN", world.to())
-            .env("EK_HOLD_BACKEND", backend)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("a child");
-        let said = BufReader::new(child.stderr.take().expect("stderr")).lines().map_while(Result::ok);
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command.args(["--exact", "hold_until_killed", "--nocapture"]);
+        let mut holder = Running::piped(command.env("EK_HOLD_IN", world.to.name()).env("EK_HOLD_BACKEND", backend));
+        let said = BufReader::new(holder.child().stderr.take().expect("stderr")).lines().map_while(Result::ok);
         assert!(said.into_iter().any(|line| line == "holding"), "{backend}: the child did not open it");
         assert!(world.shows_xdp(), "{backend}: not attached");
-        child.kill().expect("kill");
-        child.wait().expect("the child's end");
+        holder.kill();
         assert!(!world.shows_xdp(), "{backend}: still attached");
     }
 }

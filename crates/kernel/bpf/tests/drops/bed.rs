@@ -1,18 +1,6 @@
 //! A network namespace that goes with its thread, and what the kernel counts in it.
 
-use std::{fs, os::unix::fs::MetadataExt, process::Command, thread};
-
-use nix::sched::{CloneFlags, unshare};
-
-/// Whether this may run; says why not, and fails in CI.
-pub(crate) fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: this test takes root");
-    }
-    root
-}
+use std::{fs, os::unix::fs::MetadataExt, process::Command};
 
 /// A namespace with its loopback up, entered by this thread.
 pub(crate) struct Bed {
@@ -25,16 +13,11 @@ pub(crate) struct Bed {
 
 /// Runs `test` in a new namespace. A failure in there fails the test.
 pub(crate) fn in_namespace(test: impl FnOnce(&mut Bed) + Send + 'static) {
-    let run = thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+    testbed::in_namespace(move || {
         let netns = fs::metadata("/proc/thread-self/ns/net").unwrap().ino() as u32;
         let mut bed = Bed { netns, left: "ekleft".into(), right: "ekright".into(), left_index: 0, right_index: 0 };
-        bed.run("ip", "link set lo up");
         test(&mut bed);
     });
-    if let Err(panic) = run.join() {
-        std::panic::resume_unwind(panic);
-    }
 }
 
 impl Bed {

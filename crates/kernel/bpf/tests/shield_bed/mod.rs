@@ -12,16 +12,6 @@ pub(crate) fn tell() -> ShieldConfig {
     ShieldConfig { tell: true, ..Default::default() }
 }
 
-/// Whether this may run; says why not, and fails in CI.
-pub(crate) fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test takes root, and CI must not skip it");
-    if !root {
-        eprintln!("skipped: this test takes root");
-    }
-    root
-}
-
 const VALUES: [usize; 7] = [65_536, 65_536, 512, 769, 192, 4097, 65_536];
 
 /// Tables of rules, each a list of values for some fields.

@@ -4,7 +4,6 @@
 
 use std::{
     fs::File,
-    process::Command,
     sync::atomic::{AtomicU32, Ordering},
     thread,
     time::{Duration, Instant},
@@ -13,6 +12,7 @@ use std::{
 use nix::sched::{CloneFlags, setns};
 use port::{Frame, Source, XdpSink, XdpSinkOptions};
 use sys::xsk::CopyMode;
+use testbed::{Bed, End};
 
 /// The name of the receiving end, in its own namespace.
 pub(crate) const RECEIVER: &str = "ekrx";
@@ -23,98 +23,42 @@ pub(crate) const ADDRESS: &str = "198.18.0.2";
 
 /// The two namespaces; they go when it is dropped.
 pub(crate) struct World {
-    from: String,
-    to: String,
-}
-
-/// Whether this test can run: in CI it must.
-pub(crate) fn privileged() -> bool {
-    let root = nix::unistd::geteuid().is_root();
-    assert!(root || std::env::var_os("CI").is_none(), "this test needs root");
-    if !root {
-        eprintln!("skipped: namespaces and XDP need root");
-    }
-    root
-}
-
-fn ip(args: &[&str]) {
-    let done = Command::new("ip").args(args).output().expect("the program ip");
-    assert!(done.status.success(), "ip {args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    pub(crate) from: End,
+    pub(crate) to: End,
+    _bed: Bed,
 }
 
 impl World {
-    pub(crate) fn new(queues: u32) -> Self {
+    /// None, and a word why, without the privilege.
+    pub(crate) fn new(queues: u32) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let tag = format!("ek{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let world = Self { from: format!("{tag}a"), to: format!("{tag}b") };
-        let queues = queues.to_string();
-        let (from, to) = (&*world.from, &*world.to);
-        ip(&["netns", "add", from]);
-        ip(&["netns", "add", to]);
-        for ns in [from, to] {
-            // No router solicitations between the frames that are counted.
-            ip(&["netns", "exec", ns, "sysctl", "-qw", "net.ipv6.conf.default.disable_ipv6=1"]);
-        }
-        let q = ["numtxqueues", &queues, "numrxqueues", &queues];
-        let ends = ["type", "veth", "peer", "name", RECEIVER, "netns", to];
-        ip(&[&["-n", from, "link", "add", SENDER], &q[..], &ends[..], &q[..]].concat());
-        ip(&["-n", to, "link", "set", RECEIVER, "address", "02:00:00:00:00:0b"]);
-        ip(&["-n", to, "address", "add", "198.18.0.2/24", "dev", RECEIVER]);
-        world.set(SENDER, &["up"]);
-        world.set(RECEIVER, &["up"]);
-        world
-    }
-
-    /// `ip link set` on one of the ends.
-    pub(crate) fn set(&self, end: &str, what: &[&str]) {
-        let ns = if end == SENDER { &self.from } else { &self.to };
-        ip(&[&["-n", ns, "link", "set", end], what].concat());
+        let bed = Bed::new(&format!("port{}", NEXT.fetch_add(1, Ordering::Relaxed)), &["a", "b"])?;
+        let [from, to] = bed.join_named(["a", "b"], [SENDER, RECEIVER], queues);
+        to.link_set("address 02:00:00:00:00:0b");
+        to.address(&format!("{ADDRESS}/24"));
+        Some(Self { from, to, _bed: bed })
     }
 
     /// Removes the pair.
     pub(crate) fn delete_link(&self) {
-        ip(&["-n", &self.from, "link", "delete", SENDER]);
+        self.from.output(&format!("ip link delete {SENDER}"));
     }
 
     /// Runs `f` where the frames arrive.
     pub(crate) fn receiver<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
-        within(&self.to, f)
+        self.to.run(f)
     }
 
     /// A sink at the sending end.
     pub(crate) fn sink(&self, queue: u32) -> XdpSink {
         let interface = SENDER.to_owned();
         let options = XdpSinkOptions { interface, queue, frames: 256, frame_bytes: 4096, copy: CopyMode::Copy };
-        within(&self.from, || XdpSink::open(&options)).expect("a sink")
-    }
-
-    /// Frames that the receiving end has counted.
-    pub(crate) fn arrived(&self) -> u64 {
-        let text =
-            Command::new("ip").args(["-n", &self.to, "-s", "-j", "link", "show", RECEIVER]).output().expect("ip");
-        let text = String::from_utf8(text.stdout).expect("text");
-        let rx = text.split("\"rx\":").nth(1).expect("rx");
-        let packets = rx.split("\"packets\":").nth(1).expect("packets");
-        packets.split(',').next().expect("a number").parse().expect("a number")
+        self.from.run(|| XdpSink::open(&options)).expect("a sink")
     }
 
     /// The XDP program on the receiving end as ip shows it.
     pub(crate) fn shows_xdp(&self) -> bool {
-        let done = Command::new("ip").args(["-n", &self.to, "link", "show", RECEIVER]).output().expect("ip");
-        String::from_utf8_lossy(&done.stdout).contains("prog/xdp")
-    }
-
-    /// The name of the receiving namespace.
-    pub(crate) fn to(&self) -> &str {
-        &self.to
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        for ns in [&self.from, &self.to] {
-            let _ = Command::new("ip").args(["netns", "delete", ns]).status();
-        }
+        self.to.output(&format!("ip link show {RECEIVER}")).contains("prog/xdp")
     }
 }
 
