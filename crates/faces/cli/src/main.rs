@@ -8,6 +8,7 @@ mod failure;
 mod numbers;
 mod periods;
 mod signals;
+mod time;
 
 use std::process::ExitCode;
 

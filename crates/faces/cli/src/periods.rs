@@ -10,22 +10,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::failure::{Failure, print};
 
-/// The shortest interval: below it the kernel's CPU times, which count ticks of 10 ms, say nothing, and a reading is a large part of
-/// it.
-const SHORTEST_S: f64 = 0.1;
-const LONGEST_S: f64 = 3600.0;
 /// A signal is seen after so long at most.
 const LOOK: Duration = Duration::from_millis(50);
-
-/// The length of an interval out of an argument, in seconds.
-pub(crate) fn seconds(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
-    if (SHORTEST_S..=LONGEST_S).contains(&number) {
-        Ok(number)
-    } else {
-        Err(format!("an interval is from {SHORTEST_S} to {LONGEST_S} seconds"))
-    }
-}
 
 /// Prints what `answer` has to say at the end of each interval, `count` times or without end. It is told whether it is the first.
 pub(crate) fn print_each(
@@ -74,15 +60,6 @@ pub(crate) fn steps_bar() -> ProgressBar {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn an_interval_is_a_number_within_bounds() {
-        assert_eq!(seconds("0.1"), Ok(0.1));
-        assert_eq!(seconds("3600"), Ok(3600.0));
-        for wrong in ["0.09", "3601", "-1", "NaN", "x", ""] {
-            assert!(seconds(wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn as_many_answers_are_asked_for_as_were_wanted() {

@@ -6,15 +6,29 @@ use std::{
 };
 
 use anyhow::Context;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::failure::{Failure, note};
 
+/// What a second signal does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Second {
+    /// It ends the process at once: there is nothing to put back, and the verb may be held up.
+    Ends,
+    /// Nothing: what was changed or made is being put back.
+    IsIgnored,
+}
+
 /// Set when the process is told to stop: by Ctrl-C, by a service manager, or by the end of its terminal.
-pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Failure> {
+pub(crate) fn stop_flag(second: Second) -> Result<Arc<AtomicBool>, Failure> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
+        // The parent is to see that a signal ended us.
+        let ends = match second {
+            Second::Ends => signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop)).map(drop),
+            Second::IsIgnored => Ok(()),
+        };
+        ends.and_then(|()| signal_hook::flag::register(signal, Arc::clone(&stop)))
             .context("cannot catch signals")
             .map_err(Failure::internal)?;
     }

@@ -212,7 +212,7 @@ fn bad_input_is_named() {
     let broken = file("broken.json", r#"{"schema": "evenkeel.profile/1", "seconds": "#);
     let damaged = file("damaged.json", r#"{"schema": "evenkeel.profile/1", "seconds": 3}"#);
     for (args, says) in [
-        (vec!["--duration", "soon"], "no time"),
+        (vec!["--duration", "soon"], "--duration"),
         (vec!["--frequency", "0"], "samples per second from 1 to 10000"),
         (vec!["--compare", &other, &other], "what can be compared is `evenkeel.profile/1`"),
         (vec!["--compare", &newer, &other], "evenkeel.profile/99"),

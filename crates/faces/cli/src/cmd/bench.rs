@@ -7,7 +7,7 @@ mod observer;
 mod output;
 mod progress;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, time::Duration};
 
 use ::bench::{
     BenchError,
@@ -18,10 +18,11 @@ use host::{Host, Root};
 use model::CpuSet;
 use sys::privilege::{self, Capability};
 
+use crate::time::within;
 use crate::{
     failure::{Failure, Outcome, note, print},
     numbers::number,
-    signals::{end_interrupted, stop_flag},
+    signals::{Second, end_interrupted, stop_flag},
 };
 
 pub(crate) use output::OutputArgs;
@@ -103,9 +104,9 @@ pub(crate) struct BenchArgs {
     /// Loss that still passes, such as 0.1% or 0.001 [default: the preset's].
     #[arg(long, value_name = "RATIO", value_parser = config::ratio, help_heading = "Tests")]
     loss_ratio: Option<f64>,
-    /// Seconds of a full-length trial [default: the preset's].
-    #[arg(long, hide_short_help = true, value_name = "S", value_parser = number::<f64>("a number of seconds", "60", ..), help_heading = "Tests")]
-    trial: Option<f64>,
+    /// Length of a full-length trial, 100ms to 1h [default: the preset's].
+    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = within("100ms", "1h"), help_heading = "Tests")]
+    trial: Option<Duration>,
     /// Full-length trials at each load [default: the preset's].
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = number::<u32>("a number of trials", "3", 1..=1000), help_heading = "Tests")]
     repeats: Option<u32>,
@@ -173,7 +174,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
     let new = !path.exists();
     let mut file = RunFile::create(&path)?;
     let outputs = args.output.open()?;
-    let stop = stop_flag()?;
+    let stop = stop_flag(Second::IsIgnored)?;
     let left = steps.iter().filter(|s| !saved.done.contains(&s.id)).count();
     let seconds: f64 = steps.iter().filter(|s| !saved.done.contains(&s.id)).map(|s| s.seconds).sum();
     note(format_args!(

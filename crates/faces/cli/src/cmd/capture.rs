@@ -4,13 +4,7 @@ mod args;
 mod read;
 mod show;
 
-use std::{
-    io::IsTerminal,
-    os::fd::BorrowedFd,
-    path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{io::IsTerminal, os::fd::BorrowedFd, path::PathBuf, sync::atomic::AtomicBool, time::Duration};
 
 use anyhow::{Context, anyhow};
 use capture::{
@@ -34,6 +28,7 @@ pub(crate) use args::CaptureArgs;
 use args::{ANY, Config};
 
 use crate::failure::{Failure, Outcome, note};
+use crate::signals::{Second, stop_flag};
 
 /// How long each backend is tried by `--mode auto`.
 const TRIAL: Duration = Duration::from_millis(500);
@@ -61,14 +56,8 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     let mut host = Host::read(&Root::live())?;
     host.nics.retain(|nic| wiring.has(nic));
     let interfaces = interfaces(&config, &wiring)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
-        // The second one ends the process, as a reader may be held up by whoever reads its pipe.
-        signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .context("cannot catch signals")
-            .map_err(Failure::internal)?;
-    }
+    // A reader may be held up by whoever reads its pipe.
+    let stop = stop_flag(Second::Ends)?;
     let (backend, choice) = match config.mode {
         Some(backend) => (backend, None),
         None => {

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::{
     failure::{Failure, Lines, caution, note},
-    signals::stop_flag,
+    signals::{Second, stop_flag},
 };
 
 /// The command line as it was typed.
@@ -56,7 +56,7 @@ impl Terms<'_> {
         if let Some(seconds) = self.commit_confirm {
             put_on_trial(writer, &mut transaction.session, seconds, nics)?;
         }
-        let stop = stop_flag()?;
+        let stop = stop_flag(Second::IsIgnored)?;
         let applied = transaction.make(&mut Live, changes, &stop, replan).map_err(|error| match error {
             TransactionError::Apply(error) => error.into(),
             TransactionError::Stopped(back) => {

@@ -17,11 +17,12 @@ use rig::cores;
 use sys::privilege::{self, Capability};
 
 use self::sampling::Sampler;
+use crate::time::within;
 use crate::{
     failure::{Failure, Outcome, note, print},
     numbers::{number, packets_per_second},
     periods::steps_bar,
-    signals::{end_interrupted, stop_flag},
+    signals::{Second, end_interrupted, stop_flag},
 };
 
 /// What the demo does to the machine needs these.
@@ -35,9 +36,9 @@ const CAPABILITIES: [Capability; 4] =
 /// charts goes to the current folder.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// Seconds per measurement.
-    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = number::<f64>("a number of seconds", "2", ..))]
-    seconds: f64,
+    /// How long each measurement takes, 200ms to 10m.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = within("200ms", "10m"))]
+    seconds: Duration,
     /// Measurements per stage. The one with the median rate is shown, with the range of all.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = number::<u32>("a number of measurements", "3", 1..=99))]
     repeats: u32,
@@ -62,16 +63,13 @@ pub(crate) struct DemoArgs {
 impl DemoArgs {
     /// Checks everything that can be checked before anything is made.
     fn validate(&self, host: &Host) -> Result<DemoConfig, Failure> {
-        if !(0.2..=600.0).contains(&self.seconds) {
-            return Err(Failure::usage(anyhow!("--seconds takes 0.2 to 600, not {}", self.seconds)));
-        }
         if let Some(rate) = self.rate
             && !(1000.0..=5e7).contains(&rate)
         {
             return Err(Failure::usage(anyhow!("--rate takes 1000 to 50000000 packets/s, not {rate}")));
         }
         let cpus = cores::usable(host, self.cpus.as_ref())?;
-        Ok(DemoConfig { duration: Duration::from_secs_f64(self.seconds), repeats: self.repeats, pps: self.rate, cpus })
+        Ok(DemoConfig { duration: self.seconds, repeats: self.repeats, pps: self.rate, cpus })
     }
 }
 
@@ -81,7 +79,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let config = args.validate(&host)?;
     privilege::require_root("demo", &CAPABILITIES)?;
     let page = if args.no_html { None } else { Some(Whole::open(&args.html, PUBLIC)?) };
-    let stop = stop_flag()?;
+    let stop = stop_flag(Second::IsIgnored)?;
     let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let mut progress = Progress::new();
     let run = ::demo::run(&config, &host, when, &stop, &mut Sampler::default(), &mut progress)?;

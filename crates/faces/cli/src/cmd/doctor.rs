@@ -14,10 +14,8 @@ use host::{Root, snapshot};
 use model::doctor::Role;
 use report::{Look, Paint, doctor_list, doctor_table, doctor_text};
 
-use crate::{
-    failure::{Failure, Outcome, json, note, print, print_verdict},
-    numbers::number,
-};
+use crate::failure::{Failure, Outcome, json, note, print, print_verdict};
+use crate::time::seconds_within;
 
 /// Check this machine's settings for packets: what is wrong, the evidence, why it matters, and the fix.
 ///
@@ -55,11 +53,11 @@ pub(crate) struct DoctorArgs {
     /// Print the shell commands of the fixes and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Take the fixes back after SECONDS unless `evenkeel confirm` comes, or earlier when drops rise.
-    #[arg(long, value_name = "SECONDS", requires = "fix", value_parser = number::<u64>("a number of seconds", "60", 1..=86_400))]
+    /// Take the fixes back after this time unless `evenkeel confirm` comes, or earlier when drops rise.
+    #[arg(long, value_name = "TIME", requires = "fix", value_parser = seconds_within("1s", "24h"))]
     commit_confirm: Option<u64>,
-    /// Watch the counters for SECONDS before and after the fixes, and say what they brought.
-    #[arg(long, value_name = "SECONDS", requires = "fix", value_parser = number::<u64>("a number of seconds", "10", 1..=600))]
+    /// Watch the counters for this time before and after the fixes, and say what they brought.
+    #[arg(long, value_name = "TIME", requires = "fix", value_parser = seconds_within("1s", "10m"))]
     measure: Option<u64>,
     /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
     #[arg(long, value_name = "DIR")]

@@ -6,7 +6,6 @@ use std::{
     io::{self, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
-    sync::{Arc, atomic::AtomicBool},
     time::Duration,
 };
 
@@ -22,6 +21,8 @@ use traffic::{
 };
 use wire::{FrameSize, IMIX, Kind, Mac, Tag, ethernet::ether_type};
 
+use crate::signals::{Second, stop_flag};
+use crate::time::time;
 use crate::{
     failure::{Failure, Outcome, cannot_write, note, print},
     numbers::number,
@@ -114,7 +115,7 @@ pub(crate) struct GenArgs {
     #[arg(long, requires = "pcap", conflicts_with = "rate", help_heading = "How fast and how long")]
     original: bool,
     /// When to stop: 10, 10s, 500ms or 2m; at most a day.
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = duration, help_heading = "How fast and how long")]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time, help_heading = "How fast and how long")]
     duration: Duration,
     /// Stop after so many frames, if that is sooner.
     #[arg(long, value_name = "N", value_parser = number::<u64>("a number of frames", "1000000", ..), help_heading = "How fast and how long")]
@@ -203,10 +204,7 @@ pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
             units::grouped(recording.frames.len() as u64)
         ));
     }
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(Failure::internal)?;
-    }
+    let stop = stop_flag(Second::Ends)?;
     let (backend, _) = traffic::backend::choose(&plan)?;
     privilege::require(format!("gen with {}", backend.name()), backend.needs())?;
     let ready = traffic::prepare(&plan)?;
@@ -362,21 +360,6 @@ impl GenArgs {
     }
 }
 
-/// Reads 10, 10s, 1.5s, 500ms or 2m.
-fn duration(text: &str) -> Result<Duration, String> {
-    let text = text.trim();
-    let (number, unit) = match text {
-        t if t.ends_with("ms") => (&t[..t.len() - 2], 1e-3),
-        t if t.ends_with('s') => (&t[..t.len() - 1], 1.0),
-        t if t.ends_with('m') => (&t[..t.len() - 1], 60.0),
-        t => (t, 1.0),
-    };
-    let value = number.trim().parse::<f64>().ok().filter(|v| v.is_finite() && *v >= 0.0);
-    value
-        .and_then(|v| Duration::try_from_secs_f64(v * unit).ok())
-        .ok_or_else(|| "write a time such as 10, 10s, 500ms or 2m".to_owned())
-}
-
 fn text(r: &GenReport) -> String {
     let mut out = format!("backend     {} ({})\n", r.backend, r.backend_reason);
     let mut line = |name: &str, value: String| out.push_str(&format!("{name:<12}{value}\n"));
@@ -477,16 +460,5 @@ mod tests {
         assert_eq!(signed_percent(4e-6), "0.000 %");
         assert_eq!(signed_percent(-1e-5), "-0.001 %");
         assert_eq!(signed_percent(0.0125), "+1.250 %");
-    }
-
-    #[test]
-    fn durations_are_read_with_their_units() {
-        assert_eq!(duration("10"), Ok(Duration::from_secs(10)));
-        assert_eq!(duration("5.5s"), Ok(Duration::from_millis(5500)));
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        for bad in ["", "s", "-1", "inf", "1h", "ms"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
     }
 }

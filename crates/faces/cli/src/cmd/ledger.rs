@@ -1,23 +1,20 @@
 //! `evenkeel ledger`: every packet delivered, lost at a named place, or unexplained.
 
-use std::{
-    io::IsTerminal,
-    path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{io::IsTerminal, path::PathBuf, sync::atomic::AtomicBool, time::Duration};
 
 use ::ledger::{Filter, Ledger, Options};
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use model::{schema::Document, stations::LedgerReport};
 use report::{Look, Paint};
 use tui::{ledger::View, live::live};
 
+use crate::signals::{Second, stop_flag};
+use crate::time::interval;
 use crate::{
     failure::{Failure, Outcome, note},
     numbers::number,
-    periods::{print_each_until, seconds},
+    periods::print_each_until,
 };
 
 /// With --check: this much may stay unexplained.
@@ -41,9 +38,9 @@ pub(crate) struct LedgerArgs {
     /// Count for one interval, print it as text and end.
     #[arg(long, conflicts_with = "count")]
     once: bool,
-    /// Length of an interval in seconds (0.1 to 3600).
-    #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
-    interval: f64,
+    /// Length of an interval, 100ms to 1h.
+    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
     /// End after so many intervals; 0 for no end.
     #[arg(long, short = 'n', value_name = "N", value_parser = number::<u64>("a number of intervals", "10", ..))]
     count: Option<u64>,
@@ -76,11 +73,11 @@ pub(crate) fn run(args: &LedgerArgs) -> Result<Outcome, Failure> {
             root.display()
         )));
     }
-    let interval = Duration::from_secs_f64(args.interval);
+    let interval = args.interval;
     let filter = args.filter.as_deref().map(Filter::compile).transpose()?;
     let details = args.details || filter.is_some();
     let options = Options { interfaces: args.interfaces.clone(), trace: !args.no_trace, details, filter };
-    let stop = stopped_by_signals()?;
+    let stop = stop_flag(Second::Ends)?;
     let mut ledger = Ledger::open(options)?;
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let mut found = false;
@@ -92,7 +89,7 @@ pub(crate) fn run(args: &LedgerArgs) -> Result<Outcome, Failure> {
     if interactive && !args.once && !args.json {
         watch(args, interval, &mut next, &stop)?;
     } else {
-        note(format_args!("counting for {} s", args.interval));
+        note(format_args!("counting for {} s", args.interval.as_secs_f64()));
         let count = args.count.unwrap_or(1);
         print(args, interval, &mut next, (count > 0).then_some(count), &stop)?;
     }
@@ -100,20 +97,6 @@ pub(crate) fn run(args: &LedgerArgs) -> Result<Outcome, Failure> {
 }
 
 type Next<'a> = &'a mut dyn FnMut() -> Result<LedgerReport, ::ledger::LedgerError>;
-
-/// Set by the signals that end it. What was counted until then is shown.
-fn stopped_by_signals() -> Result<Arc<AtomicBool>, Failure> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
-        // A second one ends it at once.
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))
-            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
-            .with_context(|| format!("cannot listen to signal {signal}"))
-            .map_err(Failure::internal)?;
-    }
-    Ok(stop)
-}
 
 /// The live view.
 fn watch(args: &LedgerArgs, interval: Duration, next: Next<'_>, stop: &AtomicBool) -> Result<(), Failure> {

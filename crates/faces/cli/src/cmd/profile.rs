@@ -23,18 +23,17 @@ use profile::{PerPacket, Recorder, RecorderOptions, Recording, SetApart, compare
 use report::{Look, ProfileView, comparison_text, profile_text};
 use sys::privilege::{self, Capability};
 
+use crate::time::within;
 use crate::{
     failure::{Failure, Outcome, note, print},
     numbers::number,
-    signals::stop_flag,
+    signals::{Second, stop_flag},
 };
 
 /// Clocks of all CPUs and a program on them; CAP_SYSLOG shows the addresses of functions.
 const CAPABILITIES: [Capability; 3] = [Capability::CAP_BPF, Capability::CAP_PERFMON, Capability::CAP_SYSLOG];
 /// The time between two readings of the samples.
 const POLL: Duration = Duration::from_secs(2);
-const SHORTEST: Duration = Duration::from_millis(100);
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// Show what the CPU time goes to, by class of work: memory management, interrupts, IP, netfilter, locks …
 ///
@@ -43,7 +42,7 @@ const LONGEST: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, Args)]
 pub(crate) struct ProfileArgs {
     /// How long to sample: 5, 5s, 500ms or 2m. Ctrl-C ends it earlier.
-    #[arg(long, short, value_name = "TIME", default_value = "5s", value_parser = duration)]
+    #[arg(long, short, value_name = "TIME", default_value = "5s", value_parser = within("100ms", "24h"))]
     duration: Duration,
     /// Samples per second and CPU (1 to 10000).
     #[arg(long, short = 'F', value_name = "HZ", default_value_t = 199, value_parser = number::<u32>("samples per second", "199", 1..=10_000))]
@@ -75,21 +74,6 @@ pub(crate) struct ProfileArgs {
     /// Compare two saved profiles; measure nothing.
     #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["cpus", "per", "per_core", "verbose", "save", "flamegraph"])]
     compare: Option<Vec<PathBuf>>,
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let (number, unit) = text.split_at(text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len()));
-    let scale = match unit {
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        _ => return Err(format!("`{text}` is no time; write 5, 5s, 500ms or 2m")),
-    };
-    let seconds: f64 = number.parse().map_err(|_| format!("`{text}` is no time; write 5, 5s, 500ms or 2m"))?;
-    Duration::try_from_secs_f64(seconds * scale)
-        .ok()
-        .filter(|d| (SHORTEST..=LONGEST).contains(d))
-        .ok_or_else(|| format!("a profile takes 100ms to a day, not {text}"))
 }
 
 /// Samples and shows, or compares.
@@ -134,7 +118,7 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Outcome, Failure> {
 
 /// Samples for a time, or until a signal comes.
 fn record(options: RecorderOptions, duration: Duration) -> Result<Recording, Failure> {
-    let stop = stop_flag()?;
+    let stop = stop_flag(Second::Ends)?;
     let hz = options.frequency_hz;
     let mut recorder = Recorder::with(options)?;
     let bar = progress(duration, hz);
@@ -200,19 +184,4 @@ fn saved(path: &Path) -> Result<Profile, Failure> {
         None => return Err(Failure::usage(anyhow!("{shown} is no profile: it names no schema; {how}"))),
     }
     serde_json::from_value(value).map_err(|e| Failure::usage(anyhow!("the profile {shown} is damaged: {e}; {how}")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_have_units_and_limits() {
-        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
-        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
-        for bad in ["", "0", "-1", "nan", "1e99", "5 parsecs", "99h", "10ms"] {
-            assert!(duration(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -2,7 +2,6 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::anyhow;
 use clap::{Args, Subcommand, ValueEnum};
 use host::{
     Host, Root,
@@ -15,11 +14,12 @@ use rig::{cores, machine};
 use sys::privilege::{self, Capability};
 
 use super::profile::ProfileArgs;
+use crate::time::within;
 use crate::{
     failure::{Failure, Outcome, note, print},
     numbers::number,
     periods::steps_bar,
-    signals::{end_interrupted, stop_flag},
+    signals::{Second, end_interrupted, stop_flag},
 };
 
 /// A lab, its generator and the sampling need these.
@@ -65,8 +65,8 @@ struct SweepArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = number::<u32>("a number of repeats", "5", 1..=20))]
     repeats: u32,
     /// Seconds per load and configuration (0.2 to 60).
-    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = number::<f64>("a number of seconds", "1", ..))]
-    seconds: f64,
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = within("200ms", "1m"))]
+    seconds: Duration,
     /// CPUs to use, such as 2,3: the last one is the box's, the one before it the generator's [default: all that are online
     /// and not isolated].
     #[arg(long, value_name = "LIST")]
@@ -117,13 +117,10 @@ pub(crate) fn run(verb: &ProfileVerb) -> Result<Outcome, Failure> {
 impl SweepArgs {
     /// Checks everything that can be checked before anything is made.
     fn config(&self, host: &Host) -> Result<SweepConfig, Failure> {
-        if !(0.2..=60.0).contains(&self.seconds) {
-            return Err(Failure::usage(anyhow!("--seconds takes 0.2 to 60, not {}", self.seconds)));
-        }
         let cpus = cores::usable(host, self.cpus.as_ref())?;
         let what = self.what.choice();
         let compared = sweep::configurations(what).to_vec();
-        let duration = Duration::from_secs_f64(self.seconds);
+        let duration = self.seconds;
         Ok(SweepConfig { what, steps: self.steps, duration, repeats: self.repeats, cpus, compared })
     }
 
@@ -132,7 +129,7 @@ impl SweepArgs {
         let config = self.config(&host)?;
         privilege::require_root("profile sweep", &CAPABILITIES)?;
         let page = self.html.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
-        let stop = stop_flag()?;
+        let stop = stop_flag(Second::IsIgnored)?;
         let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let mut progress = Progress::new();
         let done = sweep::run(&config, (when, machine::describe(&host)), &stop, &mut progress)?;

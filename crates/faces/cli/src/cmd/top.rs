@@ -3,24 +3,21 @@
 mod meter;
 mod settings;
 
-use std::{
-    io::IsTerminal,
-    path::PathBuf,
-    sync::{Arc, atomic::AtomicBool},
-    time::Duration,
-};
+use std::{io::IsTerminal, path::PathBuf, time::Duration};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::Args;
 use model::{schema::Document, top::TopSample};
 use report::Look;
 use tui::top::{Filter, View, live};
 
 use self::meter::Meter;
+use crate::signals::{Second, stop_flag};
+use crate::time::interval;
 use crate::{
     failure::{Failure, Outcome},
     numbers::number,
-    periods::{print_each, seconds},
+    periods::print_each,
 };
 
 /// Show packets, losses and load per interface, queue and core.
@@ -36,9 +33,9 @@ pub(crate) struct TopArgs {
     /// Measure one interval, print it as text and end.
     #[arg(long, conflicts_with = "count")]
     once: bool,
-    /// Length of an interval in seconds (0.1 to 3600).
-    #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
-    interval: f64,
+    /// Length of an interval, 100ms to 1h.
+    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
     /// End after so many intervals; 0 for no end.
     #[arg(long, short = 'n', value_name = "N", value_parser = number::<u64>("a number of intervals", "10", ..))]
     count: Option<u64>,
@@ -67,7 +64,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
             root.display()
         )));
     }
-    let interval = Duration::from_secs_f64(args.interval);
+    let interval = args.interval;
     let mut meter = Meter::open(args.interfaces.clone())?;
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if interactive && !args.once && !args.json {
@@ -81,13 +78,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
 
 /// The live view.
 fn watch(args: &TopArgs, interval: Duration, meter: &mut Meter) -> Result<(), Failure> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
-    let stop = Arc::new(AtomicBool::new(false));
-    for signal in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
-        signal_hook::flag::register(signal, Arc::clone(&stop))
-            .with_context(|| format!("cannot listen to signal {signal}"))
-            .map_err(Failure::internal)?;
-    }
+    let stop = stop_flag(Second::Ends)?;
     let filter = if args.all || !args.interfaces.is_empty() { Filter::All } else { Filter::Busy };
     let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let count = args.count.filter(|&n| n > 0);
@@ -117,18 +108,5 @@ fn leave_out_idle(sample: &mut TopSample) {
     let idle = before - sample.interfaces.len();
     if idle > 0 {
         sample.notes.push(format!("{idle} idle interface(s) not shown; --all shows them"));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_interval_has_its_limits() {
-        assert_eq!(seconds("0.5"), Ok(0.5));
-        for bad in ["0", "-1", "nan", "inf", "1h", "4000"] {
-            assert!(seconds(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -26,11 +26,12 @@ use rig::{cores, machine};
 use sys::privilege::{self, Capability};
 
 use self::shield::SHIELDS;
+use crate::time::within;
 use crate::{
     failure::{Failure, Outcome, note, print},
     numbers::number,
     periods::steps_bar,
-    signals::{end_interrupted, stop_flag},
+    signals::{Second, end_interrupted, stop_flag},
 };
 
 /// A lab, its programs and pinned threads need these.
@@ -98,15 +99,15 @@ pub(crate) struct FloodArgs {
         help_heading = "The clients"
     )]
     per_second: u32,
-    /// Milliseconds from the beginning of a connection to its answer (10 to 60000).
+    /// How long a connection may take to its answer, 10ms to 1m.
     #[arg(
         long,
-        value_name = "MS",
-        default_value_t = 900,
-        value_parser = number::<u64>("a time in milliseconds", "900", 10..=60_000),
+        value_name = "TIME",
+        default_value = "900ms",
+        value_parser = within("10ms", "1m"),
         help_heading = "The clients"
     )]
-    patience: u64,
+    patience: Duration,
     /// Run the clients on the flood's core: an upper bound, since the flood pauses while they send.
     #[arg(long, hide_short_help = true, help_heading = "The clients")]
     beside_flood: bool,
@@ -169,7 +170,7 @@ pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
     privilege::require_root("bench flood", &CAPABILITIES)?;
     let saved = args.save.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
     let page = args.html.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
-    let stop = stop_flag()?;
+    let stop = stop_flag(Second::IsIgnored)?;
     let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let mut progress = Progress { bar: steps_bar() };
     let done = run_flood(&config, &chosen, (when, machine::describe(&host)), &stop, &mut progress);
@@ -227,7 +228,7 @@ impl FloodArgs {
             rates: self.rates.clone(),
             connects: self.connects,
             connects_per_s: f64::from(self.per_second),
-            patience: Duration::from_millis(self.patience),
+            patience: self.patience,
             head_start: HEAD_START,
             ipv6: self.ipv6,
             cores: if self.beside_flood { cores.with_clients_beside_the_flood() } else { cores },

@@ -15,6 +15,7 @@ use model::CpuSet;
 use port::WHOLE_FRAME;
 use serde::{Deserialize, Serialize};
 
+use crate::time::within;
 use crate::{failure::Failure, numbers::number};
 
 /// Capture packets: as lines, to a pcapng file, or only counted.
@@ -42,9 +43,9 @@ pub(crate) struct CaptureArgs {
     /// Stop after this number of packets.
     #[arg(short, long, value_name = "N", help_heading = "What to capture", value_parser = number::<u64>("a number of packets", "1000", ..))]
     count: Option<u64>,
-    /// Stop after this time in seconds.
-    #[arg(long, value_name = "SECONDS", help_heading = "What to capture", value_parser = number::<f64>("a number of seconds", "10", ..))]
-    duration: Option<f64>,
+    /// Stop after this time.
+    #[arg(long, value_name = "TIME", help_heading = "What to capture", value_parser = within("1ms", "8760h"))]
+    duration: Option<Duration>,
     /// Keep at most this number of bytes of each packet, 16 to 262144 [default: 262144, whole packets].
     #[arg(short, long, value_name = "BYTES", help_heading = "What to capture", value_parser = number::<u32>("a number of bytes", "96", ..))]
     snaplen: Option<u32>,
@@ -454,11 +455,7 @@ impl CaptureArgs {
         if args.json && target == Some(Target::Stdout) {
             return Err(wrong("--json and -w - both want standard output"));
         }
-        let duration = match args.duration {
-            None => None,
-            Some(s) if s.is_finite() && s > 0.0 => Some(Duration::from_secs_f64(s.min(1e9))),
-            Some(s) => return Err(wrong(format!("--duration {s}: a number of seconds above 0 is needed"))),
-        };
+        let duration = args.duration;
         if args.count == Some(0) {
             return Err(wrong("--count 0 captures nothing"));
         }
@@ -523,7 +520,7 @@ mod tests {
         let none = CaptureArgs::default;
         let read = || CaptureArgs { read: Some("x.pcap".into()), ..none() };
         assert!(message(CaptureArgs { mode: Some("ring".into()), ..read() }).contains("--mode"));
-        assert!(message(CaptureArgs { duration: Some(1.0), ..read() }).contains("--duration"));
+        assert!(message(CaptureArgs { duration: Some(Duration::from_secs(1)), ..read() }).contains("--duration"));
         let any = || CaptureArgs { interface: Some(ANY.into()), ..none() };
         assert!(any().validate().is_ok());
         assert!(message(CaptureArgs { mode: Some("tap".into()), ..any() }).contains("`any`"));
@@ -577,7 +574,6 @@ mod tests {
         assert!(message(CaptureArgs { mode: some("ring+fanout"), fanout: some("x"), ..eth0() }).contains("rollover"));
         assert!(message(CaptureArgs { block_size: some("3Q"), ..eth0() }).contains("unknown unit"));
         assert!(message(CaptureArgs { cpus: some("3-1"), ..eth0() }).contains("backwards"));
-        assert!(message(CaptureArgs { duration: Some(-1.0), ..eth0() }).contains("above 0"));
         assert!(message(CaptureArgs { files: Some(3), ..eth0() }).contains("--rotate-size"));
         assert!(message(CaptureArgs::default()).contains("which interface"));
     }

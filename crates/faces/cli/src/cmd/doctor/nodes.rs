@@ -16,6 +16,7 @@ use model::{
 use report::{Look, compare_text, nodes_text};
 
 use super::with_end;
+use crate::time::seconds_within;
 use crate::{
     failure::{Failure, Outcome, json, note_within, print_verdict},
     numbers::number,
@@ -47,7 +48,7 @@ pub(super) struct NodesArgs {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::<u16>("a number of machines", "16", 1..=256))]
     parallel: u16,
     /// How long one machine may take, in seconds.
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = number::<u64>("a number of seconds", "30", 1..=3600))]
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = seconds_within("1s", "1h"))]
     timeout: u64,
 }
 

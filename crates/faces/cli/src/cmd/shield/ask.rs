@@ -14,10 +14,8 @@ use shield::{
     run::{Answer, Asked, Command, Places, Reloaded, socket, status as state, whose::whose},
 };
 
-use crate::{
-    failure::{Failure, Outcome, note, print},
-    periods::seconds,
-};
+use crate::failure::{Failure, Outcome, note, print};
+use crate::time::interval;
 
 /// Show the shield of an interface: rules, counters, rates, and who runs it.
 ///
@@ -27,9 +25,9 @@ use crate::{
 pub(super) struct StatusArgs {
     /// The interface.
     interface: Option<String>,
-    /// Length of the interval for rates in seconds (0.1 to 3600).
-    #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
-    interval: f64,
+    /// Length of the interval for rates, 100ms to 1h.
+    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
     /// Print JSON (schema evenkeel.shield.status/1; without an interface evenkeel.shield.list/1).
     #[arg(long)]
     json: bool,
@@ -140,7 +138,7 @@ fn is_denied(error: &ShieldError) -> bool {
 
 pub(super) fn status(args: &StatusArgs) -> Result<Outcome, Failure> {
     let Some(interface) = &args.interface else { return list(&ListArgs { json: args.json }) };
-    let now = match interval(interface, args.interval) {
+    let now = match rates_over(interface, args.interval) {
         Ok(now) => now,
         Err(error) => return answered(interface, error, true),
     };
@@ -153,12 +151,12 @@ pub(super) fn status(args: &StatusArgs) -> Result<Outcome, Failure> {
 }
 
 /// How the shield is after an interval, with the rates in it.
-fn interval(interface: &str, seconds: f64) -> Result<ShieldStatus, ShieldError> {
+fn rates_over(interface: &str, interval: Duration) -> Result<ShieldStatus, ShieldError> {
     let places = Places::of(interface);
     let before = look(interface, &places)?;
-    thread::sleep(Duration::from_secs_f64(seconds));
+    thread::sleep(interval);
     let mut now = look(interface, &places)?;
-    with_rates(&mut now, &before, seconds);
+    with_rates(&mut now, &before, interval.as_secs_f64());
     Ok(now)
 }
 

@@ -1,10 +1,13 @@
 //! What a shield is to be: the options that `shield run` and `shield unit` share.
 
+use std::time::Duration;
+
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use shield::between::Pair;
 
 use super::RuleArgs;
+use crate::time::within;
 use crate::{failure::Failure, numbers::number};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -54,9 +57,9 @@ pub(super) struct ShieldOptions {
     /// What happens to packets when this process dies. Default: open; with --backend ring always closed.
     #[arg(long, value_enum)]
     pub(super) fail: Option<FailArg>,
-    /// Fail this many seconds after the process died or hung (0.3 to 60).
-    #[arg(long, value_name = "SECONDS", default_value_t = 0.7, value_parser = patience)]
-    pub(super) patience: f64,
+    /// Fail so long after the process died or hung, 300ms to 1m.
+    #[arg(long, value_name = "TIME", default_value = "0.7", value_parser = within("300ms", "1m"))]
+    pub(super) patience: Duration,
 }
 
 fn pair(text: &str) -> Result<Pair, String> {
@@ -95,9 +98,4 @@ impl ShieldOptions {
     pub(super) fn file_name(&self) -> String {
         self.rules.rules.as_ref().map_or_else(|| "--rule".to_owned(), |path| path.display().to_string())
     }
-}
-
-fn patience(text: &str) -> Result<f64, String> {
-    let number = text.parse::<f64>().ok().filter(|number| (0.3..=60.0).contains(number));
-    number.ok_or_else(|| "write 0.3 to 60 seconds".to_owned())
 }

@@ -32,10 +32,8 @@ use super::{
     options::{Backend, FailArg, Mode, ShieldOptions},
     teller::{Teller, end_soon},
 };
-use crate::{
-    failure::{Failure, Outcome, note, print},
-    periods::seconds,
-};
+use crate::failure::{Failure, Outcome, note, print};
+use crate::time::interval;
 
 /// How long a status may take that its own process is asked for.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -52,9 +50,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(super) struct RunArgs {
     #[command(flatten)]
     options: ShieldOptions,
-    /// Interval of the view in seconds (0.1 to 3600).
-    #[arg(long, short, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
-    interval: f64,
+    /// Interval of the view, 100ms to 1h.
+    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
     /// Print JSON (schema evenkeel.shield.status/1), one document per line and interval. The shield goes on when nobody reads it any more.
     #[arg(long)]
     json: bool,
@@ -117,7 +115,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
             (Some(FailArg::Open), _) | (None, Backend::Xdp) => Fail::Open,
             (Some(FailArg::Closed), _) | (None, Backend::Ring) => Fail::Closed,
         },
-        patience: Duration::from_secs_f64(options.patience),
+        patience: options.patience,
         places: Places::of(&first),
         sessions: asked.sessions.clone(),
     };
@@ -255,7 +253,7 @@ fn view(args: &RunArgs, to: &mpsc::Sender<Request>, asked: &Asked, done: &Arc<At
     let mut samples = Samples { to, last: None };
     let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let reload = || drop(to.send((Command::Reload(asked.clone()), mpsc::channel().0)));
-    let view = tui::shield::View::new(Duration::from_secs_f64(args.interval), colour, args.leave, reload);
+    let view = tui::shield::View::new(args.interval, colour, args.leave, reload);
     let gone = || Failure::lacking(anyhow!("the shield has ended")).message();
     let next = || samples.next().ok_or_else(|| Gone(gone()));
     match tui::live::live(view, next, done, None) {
@@ -266,7 +264,7 @@ fn view(args: &RunArgs, to: &mpsc::Sender<Request>, asked: &Asked, done: &Arc<At
 
 /// JSON lines, text, or nothing, until `done`.
 fn show(args: &RunArgs, to: &mpsc::Sender<Request>, teller: &Teller, done: &Arc<AtomicBool>) {
-    let interval = Duration::from_secs_f64(args.interval);
+    let interval = args.interval;
     let mut samples = Samples { to, last: None };
     samples.next();
     let mut next = Instant::now() + interval;
@@ -342,8 +340,8 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
             options.threads().to_string(),
         ]);
     }
-    if (options.patience - 0.7).abs() > 1e-9 {
-        words.extend(["--patience".to_owned(), options.patience.to_string()]);
+    if options.patience != Duration::from_millis(700) {
+        words.extend(["--patience".to_owned(), options.patience.as_secs_f64().to_string()]);
     }
     let rings = options.backend == Backend::Ring;
     print(&systemd::text(&program, &options.name(), &words, rings, &file.detection))?;

@@ -13,10 +13,10 @@ use spread::{SpreadPlan, plan};
 use sys::privilege;
 
 use super::{open_root, show, warn, wish::WishArgs};
+use crate::time::seconds_within;
 use crate::{
     cmd::changes::{Made, Terms},
     failure::{Failure, Lines, Outcome, json, print, print_json},
-    numbers::number,
 };
 
 /// Arguments of `spread apply`.
@@ -27,8 +27,8 @@ pub(crate) struct ApplyArgs {
     /// Print the shell commands and change nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Take everything back after SECONDS unless `evenkeel confirm` comes, or earlier when drops rise.
-    #[arg(long, value_name = "SECONDS", value_parser = number::<u64>("a number of seconds", "60", 1..=86_400))]
+    /// Take everything back after this time unless `evenkeel confirm` comes, or earlier when drops rise.
+    #[arg(long, value_name = "TIME", value_parser = seconds_within("1s", "24h"))]
     commit_confirm: Option<u64>,
     /// Refused here: promiscuity by membership ends with the process that holds it (see `spread watch --promisc`).
     #[arg(long, hide = true)]

@@ -14,6 +14,7 @@ use spread::{
 
 use super::open_root;
 use crate::failure::{Failure, Outcome, caution, json, print_verdict};
+use crate::time::within;
 
 /// Arguments of `spread status`.
 #[derive(Debug, Args)]
@@ -21,8 +22,8 @@ pub(crate) struct StatusArgs {
     /// Interfaces. Without any: every one that has queue interrupts.
     #[arg(value_name = "IFACE")]
     ifaces: Vec<String>,
-    /// Seconds over which interrupts are counted.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    /// How long interrupts are counted, 50ms to 1h.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = within("50ms", "1h"))]
     interval: Duration,
     /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
     #[arg(long, value_name = "DIR")]
@@ -30,15 +31,6 @@ pub(crate) struct StatusArgs {
     /// Print JSON (schema evenkeel.spread.status/1).
     #[arg(long)]
     json: bool,
-}
-
-/// Parses a positive number of seconds.
-pub(super) fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds: f64 = text.parse().map_err(|_| format!("`{text}` is not a number of seconds"))?;
-    if !(0.05..=3600.0).contains(&seconds) {
-        return Err("it must lie between 0.05 and 3600 seconds".to_owned());
-    }
-    Ok(Duration::from_secs_f64(seconds))
 }
 
 #[derive(Debug, Serialize)]

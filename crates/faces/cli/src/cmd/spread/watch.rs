@@ -27,12 +27,13 @@ use sys::{
     privilege::{self, Capability},
 };
 
-use super::{open_root, status::seconds};
+use super::open_root;
+use crate::time::within;
 use crate::{
     cmd::changes::command_line,
     failure::{Failure, Outcome, caution, note, print},
     numbers::number,
-    signals::stop_flag,
+    signals::{Second, stop_flag},
 };
 
 /// Arguments of `spread watch`.
@@ -53,8 +54,8 @@ pub(crate) struct WatchArgs {
     /// Samples in a row that a core must be hot before work leaves it.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = number::<u32>("a number of samples", "3", 1..))]
     patience: u32,
-    /// Seconds per sample.
-    #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
+    /// How long a sample takes, 50ms to 1h.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = within("50ms", "1h"))]
     interval: Duration,
     /// Stop after N samples [default: at Ctrl-C].
     #[arg(long, value_name = "N", conflicts_with = "once", value_parser = number::<u64>("a number of samples", "60", ..))]
@@ -110,7 +111,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
             "irqbalance (process {pid}) is running and will rewrite what is moved; stop it: systemctl disable --now irqbalance"
         ));
     }
-    let stop = stop_flag()?;
+    let stop = stop_flag(Second::IsIgnored)?;
     let _promiscuous = hold_promiscuous(args)?;
     let moves = Moves::new(Journal::at(args.state.as_deref()), Live, command_line());
     let mut mover = Mover { moves, keep: args.keep };
