@@ -88,6 +88,7 @@ pub fn run(
     let share = if cores.sharing == Sharing::Apart { SHARE_APART } else { SHARE_INLINE };
     let pps = config.pps.unwrap_or(generator.ceiling_pps * share);
 
+    let shared = Shared { config, host, lab: &lab, cores: &cores, stop };
     let mut stages = Vec::with_capacity(plans.len());
     for (i, plan) in plans.iter().enumerate() {
         watch.step(plan.name, i + 2, steps);
@@ -96,7 +97,7 @@ pub fn run(
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            let once = || measure(config, host, &lab, &cores, plan, pps, stop, sampling);
+            let once = || measure(&shared, plan, pps, sampling);
             let (mut stage, disturbed) = undisturbed(once, |stage| stage.steal_percent)?;
             stage.notes.extend(disturbed);
             measured.push(stage);
@@ -146,16 +147,17 @@ fn ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &AtomicBool) -> R
     })
 }
 
-fn measure(
-    config: &DemoConfig,
-    host: &Host,
-    lab: &Lab,
-    cores: &Cores,
-    plan: &StagePlan,
-    pps: f64,
-    stop: &AtomicBool,
-    sampling: &mut impl Sampling,
-) -> Result<Stage, DemoError> {
+/// What every measurement of a run shares.
+struct Shared<'a> {
+    config: &'a DemoConfig,
+    host: &'a Host,
+    lab: &'a Lab,
+    cores: &'a Cores,
+    stop: &'a AtomicBool,
+}
+
+fn measure(shared: &Shared<'_>, plan: &StagePlan, pps: f64, sampling: &mut impl Sampling) -> Result<Stage, DemoError> {
+    let &Shared { config, host, lab, cores, stop } = shared;
     let bed = Bed::build(lab, &plan.queue_cpus)?;
     let receiving = bed.server.run(|| readers::open(plan, &bed.server_end.name))??;
     let wire = bed.attacker.run(|| XmitDrops::attach(&bed.attacker_end.name))??;
