@@ -234,8 +234,7 @@ fn a_unit_warns_of_rules_that_it_cannot_see() {
 
 #[test]
 fn who_may_not_look_is_told_so() {
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("skipped: becoming another user needs root");
+    if !testbed::privileged() {
         return;
     }
     // As after the first shield: nobody else may look there.

@@ -12,7 +12,7 @@ use std::{
 
 use assert_cmd::cargo::CommandCargoExt;
 use serde_json::Value;
-use testbed::{Kept, alone, json, log, privileged, said, skip, steering, unspread, wait_telling};
+use testbed::{Bed, Kept, alone, json, log, privileged, said, skip, steering, unspread, wait_telling};
 
 fn evenkeel(args: &[&str]) -> Output {
     Command::cargo_bin("evenkeel").unwrap().args(args).output().unwrap()
@@ -344,12 +344,8 @@ fn a_signal_in_mid_apply_takes_all_of_it_back() {
 /// `nsenter --net` leaves /sys as it is: what would be read and written is another namespace's.
 #[test]
 fn a_sys_of_another_namespace_is_refused() {
-    if !nix::unistd::geteuid().is_root() {
-        return skip("namespaces take root");
-    }
-    let namespace = Namespace(format!("ekns{}", std::process::id()));
-    let made = Command::new("ip").args(["netns", "add", &namespace.0]).status().unwrap();
-    assert!(made.success());
+    let Some(bed) = Bed::new("spreadns", &["a"]) else { return };
+    let space = bed.space("a");
     let program = Command::cargo_bin("evenkeel").unwrap();
     let program = program.get_program().to_str().unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -361,13 +357,12 @@ fn a_sys_of_another_namespace_is_refused() {
         vec!["doctor"],
         vec!["snapshot", tar.to_str().unwrap()],
     ] {
-        let net = format!("--net=/run/netns/{}", namespace.0);
-        let foreign = Command::new("nsenter").arg(&net).arg(program).args(&args).output().unwrap();
+        let foreign = space.command(program).args(&args).output().unwrap();
         assert_eq!(foreign.status.code(), Some(3), "{args:?}: {}", said(&foreign));
-        assert!(said(&foreign).contains(&format!("ip netns exec {}", namespace.0)), "{args:?}: {}", said(&foreign));
+        assert!(said(&foreign).contains(&format!("ip netns exec {}", space.name())), "{args:?}: {}", said(&foreign));
     }
     assert!(!tar.exists());
-    let own = Command::new("ip").args(["netns", "exec", &namespace.0, program, "doctor", "--only", "rings"]).output();
+    let own = Command::new("ip").args(["netns", "exec", space.name(), program, "doctor", "--only", "rings"]).output();
     assert_eq!(own.unwrap().status.code(), Some(0));
 }
 
@@ -405,40 +400,25 @@ fn odd_copies_are_told() {
     assert!(said(&garbled).contains("proc/interrupts") && !said(&garbled).contains('\u{1b}'), "{}", said(&garbled));
 }
 
-/// A namespace of this test with one interface, deleted at the end.
-struct Namespace(String);
-
-impl Drop for Namespace {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.0]).output();
-    }
-}
-
 #[test]
 fn a_session_of_another_namespace_is_undone_only_there() {
-    if !nix::unistd::geteuid().is_root() {
-        return skip("namespaces take root");
-    }
-    let namespace = Namespace(format!("eku{}", std::process::id()));
-    let ip = |args: &[&str]| {
-        let output = Command::new("ip").args(args).output().unwrap();
-        assert!(output.status.success(), "ip {args:?}: {}", said(&output));
+    let Some(bed) = Bed::new("spreadu", &["a"]) else { return };
+    let space = bed.space("a");
+    space.output("ip link add eku0 type veth peer name eku1");
+    let state = bed.path("state");
+    let state = ["--state", state.to_str().unwrap()];
+    let inside = |args: &[&str]| {
+        let output = space.run(|| evenkeel(&[args, &state].concat()));
+        assert!(output.status.success(), "{args:?}: {}", said(&output));
         said(&output)
     };
-    ip(&["netns", "add", &namespace.0]);
-    ip(&["-n", &namespace.0, "link", "add", "eku0", "type", "veth", "peer", "name", "eku1"]);
-    let state = tempfile::tempdir().unwrap();
-    let state = ["--state", state.path().to_str().unwrap()];
-    let program = Command::cargo_bin("evenkeel").unwrap();
-    let program = program.get_program().to_str().unwrap();
-    let inside = |args: &[&str]| ip(&[&["netns", "exec", &namespace.0, program], args, &state].concat());
-    let rps = || ip(&["netns", "exec", &namespace.0, "cat", "/sys/class/net/eku0/queues/rx-0/rps_cpus"]);
+    let rps = || space.read("/sys/class/net/eku0/queues/rx-0/rps_cpus");
     let before = rps();
     inside(&["spread", "apply", "eku0", "--rps", "on"]);
     assert_ne!(rps(), before);
     let outside = evenkeel(&[&["undo"], &state[..]].concat());
     assert_eq!(outside.status.code(), Some(3), "{}", said(&outside));
-    assert!(said(&outside).contains(&format!("ip netns exec {} evenkeel undo", namespace.0)), "{}", said(&outside));
+    assert!(said(&outside).contains(&format!("ip netns exec {} evenkeel undo", space.name())), "{}", said(&outside));
     assert_ne!(rps(), before, "the session stands");
     assert!(inside(&["undo"]).contains("1 setting put back"));
     assert_eq!(rps(), before);
