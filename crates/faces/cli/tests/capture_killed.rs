@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use bpf::xdp::attached;
+use bpf::link::attached;
 use testbed::{Bed, Running, wait};
 
 #[test]

@@ -27,5 +27,7 @@ pub use spare::Spare;
 pub use watch::{Watch, WatchConfig, WatchCounts, WatchReading, WatchSample};
 pub use watch_writer::WatchWriter;
 
-/// The program's name.
-const PROGRAM: &str = "ek_shield";
+use crate::program::Program;
+
+/// The program.
+const PROGRAM: Program = Program("ek_shield");

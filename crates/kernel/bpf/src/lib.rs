@@ -16,12 +16,14 @@
 
 mod bytes;
 mod capture;
+mod counters;
 pub mod filter;
+pub mod link;
+mod program;
 mod route;
 mod send;
 mod skel;
 mod trace;
-pub mod xdp;
 
 pub use capture::{
     fanout,
@@ -29,6 +31,8 @@ pub use capture::{
     redirect::{RedirectCounts, XskRedirect},
     tap::{self, Tap, TapCounts, TapFrame, TapReader, TapSettings, TapStamp},
 };
+pub use link::{Attached, XdpError, XdpLink, XdpMode, program_name};
+pub use program::ProgramError;
 pub use route::xdp_fib::{FibCounts, XdpFib};
 pub use send::{
     bench_rx::{self, BenchDelays, BenchReceiver, BenchRxConfig, BenchRxCounts, ClockCost, Echo},
@@ -44,4 +48,3 @@ pub use trace::{
     ring_sockets::{RingKind, RingSocket, RingSockets, RingSocketsError},
     xmit_drops::XmitDrops,
 };
-pub use xdp::{Attached, XdpError, XdpLink, XdpMode, program_name};

@@ -129,7 +129,7 @@ fn what_is_pinned_is_taken_over_by_another_process() {
         assert!(!pins.0.exists());
         // The kernel lets go of what had the name a little later.
         for _ in 0..500 {
-            if bpf::xdp::attached("ekB").unwrap().is_none() {
+            if bpf::link::attached("ekB").unwrap().is_none() {
                 break;
             }
             thread::sleep(Duration::from_millis(10));
@@ -156,7 +156,11 @@ fn two_interfaces_are_replaced_both_or_not_at_all() {
         let refused = ShieldLink::replace_both(&mut first, &mut second, &programs[0]).unwrap_err().to_string();
         assert!(refused.contains("ekD") && !refused.contains("put back"), "{refused}");
         assert_eq!(first.program_id(), before);
-        assert_eq!(bpf::xdp::attached("ekB").unwrap().map(|now| now.id), Some(before), "the first has its old program");
+        assert_eq!(
+            bpf::link::attached("ekB").unwrap().map(|now| now.id),
+            Some(before),
+            "the first has its old program"
+        );
         assert!(first.is_alive() && first.is_here() && !second.is_alive());
         run("ip link set ekB name ekE");
         assert_eq!((first.renamed(), second.renamed()), (Some("ekE"), None));

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use bpf::{Filter, XdpError};
+use bpf::{Filter, ProgramError, XdpError};
 use nix::net::if_::InterfaceFlags;
 use sys::packet::{Instruction, PacketSocket};
 
@@ -95,16 +95,15 @@ pub(crate) fn explain_xdp(backend: &'static str, interface: &str, error: XdpErro
         ref e if e.is_denied() => {
             PortError::Privilege { backend, interface: name, capability: "CAP_BPF and CAP_NET_ADMIN" }
         }
-        XdpError::Setting(reason) => PortError::Setting { backend, reason },
-        XdpError::System { operation, source, .. } | XdpError::Map { operation, source, .. } => {
+        XdpError::Program(ProgramError::Setting(reason)) => PortError::Setting { backend, reason },
+        XdpError::System { operation, source, .. } | XdpError::Program(ProgramError::Map { operation, source, .. }) => {
             PortError::System { backend, interface: name, operation: operation.to_owned(), source }
         }
         other @ (XdpError::Occupied { .. }
-        | XdpError::Kernel { .. }
         | XdpError::NoNative { .. }
         | XdpError::Unsupported { .. }
-        | XdpError::Load { .. }
-        | XdpError::Pin { .. }) => PortError::Unsupported { backend, interface: name, reason: other.to_string() },
+        | XdpError::Pin { .. }
+        | XdpError::Program(_)) => PortError::Unsupported { backend, interface: name, reason: other.to_string() },
     }
 }
 

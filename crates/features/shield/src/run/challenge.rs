@@ -8,7 +8,7 @@
 use std::{fs, time::Duration};
 
 use bpf::{
-    XdpError, XdpMode,
+    ProgramError, XdpError, XdpMode,
     filter::{CookieMode, GatewayCookies, HostCookies, SourceCookies, monotonic_ns},
 };
 use host::stack::Hooks;
@@ -93,7 +93,7 @@ fn choose(hooks: &mut Hooks, interface: &str, generic: bool, unmarked: bool) -> 
     }
     match HostCookies::needs(interface) {
         Ok(()) => {}
-        Err(XdpError::Kernel { function, since, .. }) => {
+        Err(XdpError::Program(ProgramError::Kernel { function, since, .. })) => {
             return sources(format!(
                 "this kernel makes no connections of SYN cookies for a program (that takes {function}, Linux {since})"
             ));

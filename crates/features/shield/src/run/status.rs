@@ -148,7 +148,7 @@ fn none(interface: &str) -> ShieldError {
 
 /// For a user who may not look: every user may see that an interface runs no XDP program at all.
 pub fn unseen(interface: &str) -> ShieldError {
-    match bpf::xdp::attached(interface) {
+    match bpf::link::attached(interface) {
         Ok(None) => ShieldError::Unseen { interface: interface.to_owned(), program: None },
         Ok(Some(attached)) => ShieldError::Unseen { interface: interface.to_owned(), program: Some(attached.id) },
         Err(error) => error.into(),

@@ -20,7 +20,7 @@ pub fn whose(interface: &str, places: &Places) -> Option<ShieldError> {
         return None;
     }
     // An interface that is gone, or may not be asked, runs nothing of ours.
-    let attached = bpf::xdp::attached(interface).ok().flatten().filter(|attached| attached.name == PROGRAM)?;
+    let attached = bpf::link::attached(interface).ok().flatten().filter(|attached| attached.name == PROGRAM)?;
     Some(ShieldError::Hidden { interface: interface.to_owned(), id: attached.id, path: places.pins.clone() })
 }
 

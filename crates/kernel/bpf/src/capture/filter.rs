@@ -14,12 +14,12 @@ use model::{Classified, ErrorClass};
 use sys::packet::Instruction;
 
 use crate::{
-    capture::redirect::to_io,
     capture::translate::{self, TARGETS_PLACEHOLDER},
-    xdp::{XdpError, c_name},
+    link::XdpError,
+    program::{Program, to_io},
 };
 
-const PROGRAM: &str = "filter";
+const PROGRAM: Program = Program("filter");
 
 /// A classic filter that cannot be translated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -74,7 +74,7 @@ impl Filter {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
             ..Default::default()
         };
-        let load_failed = |source| XdpError::load(PROGRAM, source);
+        let load_failed = |source| PROGRAM.refused(source);
         let targets =
             MapHandle::create(MapType::ProgArray, Some("filter_target"), 4, 4, 1, &opts).map_err(load_failed)?;
         let mut insns = self.insns.clone();
@@ -93,25 +93,21 @@ impl Filter {
         let fd = unsafe {
             libbpf_sys::bpf_prog_load(
                 libbpf_sys::BPF_PROG_TYPE_XDP,
-                c_name(b"filter\0").as_ptr(),
-                c_name(b"Dual BSD/GPL\0").as_ptr(),
+                c"filter".as_ptr(),
+                c"Dual BSD/GPL".as_ptr(),
                 insns.as_ptr(),
                 insns.len() as libbpf_sys::size_t,
                 &raw mut opts,
             )
         };
         if fd < 0 {
-            return Err(load_failed(libbpf_rs::Error::from_raw_os_error(-fd)));
+            return Err(load_failed(libbpf_rs::Error::from_raw_os_error(-fd)).into());
         }
         // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
         let program = unsafe { OwnedFd::from_raw_fd(fd) };
-        targets.update(&0u32.to_ne_bytes(), &target.as_raw_fd().to_ne_bytes(), MapFlags::ANY).map_err(|e| {
-            XdpError::Map {
-                program: PROGRAM,
-                operation: "put the target into the map filter_target",
-                source: to_io(&e),
-            }
-        })?;
+        targets
+            .update(&0u32.to_ne_bytes(), &target.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+            .map_err(|e| PROGRAM.failed("put the target into the map filter_target", to_io(&e)))?;
         Ok(LoadedFilter { program, _targets: targets })
     }
 }

@@ -5,26 +5,26 @@ use std::{
     os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
 };
 
-use libbpf_rs::{
-    MapCore, MapFlags, MapHandle,
-    skel::{OpenSkel, SkelBuilder},
-};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 
 use crate::{
     capture::filter::Filter,
+    counters::per_cpu,
+    link::{XdpError, XdpLink, XdpMode},
+    program::{Program, to_io},
     skel::xsk_redirect::{XskRedirectSkelBuilder, types::xsk_count},
-    xdp::{XdpError, XdpLink, XdpMode, quiet_libbpf},
 };
 
-const PROGRAM: &str = "xsk_redirect";
+const PROGRAM: Program = Program("xsk_redirect");
 
-/// What the program did with the frames of all queues since it was attached.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RedirectCounts {
-    /// Frames whose queue had a socket.
-    pub redirected: u64,
-    /// Frames of a queue without a socket, which went on to the stack.
-    pub passed: u64,
+per_cpu! {
+    /// What the program did with the frames of all queues since it was attached.
+    pub struct RedirectCounts of xsk_count {
+        /// Frames whose queue had a socket.
+        redirected,
+        /// Frames of a queue without a socket, which went on to the stack.
+        passed,
+    }
 }
 
 /// The loaded program, on an interface once [`XskRedirect::attach`] was called; off again when dropped.
@@ -41,20 +41,19 @@ pub struct XskRedirect {
 impl XskRedirect {
     /// Loads the program for `queues` receive queues; with a filter, only the frames that it takes are redirected.
     pub fn load(queues: u32, filter: Option<&Filter>) -> Result<Self, XdpError> {
-        quiet_libbpf();
-        let failed = |source| XdpError::load(PROGRAM, source);
+        let failed = |source| PROGRAM.refused(source);
         let mut object = MaybeUninit::uninit();
-        let mut open = XskRedirectSkelBuilder::default().open(&mut object).map_err(failed)?;
+        let mut open = PROGRAM.open::<XskRedirectSkelBuilder>(&mut object)?;
         open.maps.xsk_sockets.set_max_entries(queues.max(1)).map_err(failed)?;
-        let skel = open.load().map_err(failed)?;
-        let program = duplicate(skel.progs.xsk_redirect.as_fd(), PROGRAM)?;
+        let skel = PROGRAM.load(open)?;
+        let program = PROGRAM.descriptor(skel.progs.xsk_redirect.as_fd())?;
         let filter = filter.map(|f| f.load(program.as_fd(), false)).transpose()?;
         Ok(Self {
             link: None,
             filter,
             program,
-            sockets: MapHandle::try_from(&skel.maps.xsk_sockets).map_err(failed)?,
-            counts: MapHandle::try_from(&skel.maps.xsk_counts).map_err(failed)?,
+            sockets: PROGRAM.map(&skel.maps.xsk_sockets)?,
+            counts: PROGRAM.map(&skel.maps.xsk_counts)?,
         })
     }
 
@@ -63,7 +62,7 @@ impl XskRedirect {
         let fd = socket.as_raw_fd().to_ne_bytes();
         self.sockets
             .update(&queue.to_ne_bytes(), &fd, MapFlags::ANY)
-            .map_err(|e| map_error("put a socket into the map xsk_sockets", &e))
+            .map_err(|e| PROGRAM.failed("put a socket into the map xsk_sockets", to_io(&e)).into())
     }
 
     /// Attaches the program. See [`XdpLink::attach`] for what is refused.
@@ -85,48 +84,6 @@ impl XskRedirect {
 
     /// What it did so far, over all CPUs.
     pub fn counts(&self) -> Result<RedirectCounts, XdpError> {
-        let mut sum = RedirectCounts::default();
-        for count in per_cpu(&self.counts, PROGRAM, "read the map xsk_counts")? {
-            let (redirected, rest) = count.split_at(size_of::<xsk_count>() / 2);
-            sum.redirected += number(redirected);
-            sum.passed += number(rest);
-        }
-        Ok(sum)
+        Ok(PROGRAM.sum(&self.counts, "read the map xsk_counts")?)
     }
-}
-
-/// The values that all CPUs have under key 0 of a per-CPU array.
-pub(crate) fn per_cpu(
-    map: &MapHandle,
-    program: &'static str,
-    operation: &'static str,
-) -> Result<Vec<Vec<u8>>, XdpError> {
-    map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).map(Option::unwrap_or_default).map_err(|e| XdpError::Map {
-        program,
-        operation,
-        source: to_io(&e),
-    })
-}
-
-/// The native-endian 64-bit number at the beginning of `bytes`.
-pub(crate) fn number(bytes: &[u8]) -> u64 {
-    bytes.first_chunk().map_or(0, |&b| u64::from_ne_bytes(b))
-}
-
-/// A second descriptor for `program`, which outlives its skeleton.
-pub(crate) fn duplicate(fd: BorrowedFd<'_>, program: &'static str) -> Result<OwnedFd, XdpError> {
-    fd.try_clone_to_owned().map_err(|source| XdpError::Map { program, operation: "duplicate the descriptor", source })
-}
-
-/// A libbpf error as an I/O error, with its number where that decides what class of error it is: libbpf-rs keeps the number to itself.
-pub(crate) fn to_io(e: &libbpf_rs::Error) -> std::io::Error {
-    match e.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => std::io::Error::from_raw_os_error(libc::EPERM),
-        libbpf_rs::ErrorKind::OutOfMemory => std::io::Error::from_raw_os_error(libc::ENOMEM),
-        _ => std::io::Error::other(e.to_string()),
-    }
-}
-
-fn map_error(operation: &'static str, e: &libbpf_rs::Error) -> XdpError {
-    XdpError::Map { program: PROGRAM, operation, source: to_io(e) }
 }

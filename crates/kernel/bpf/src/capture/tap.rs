@@ -7,23 +7,23 @@ use std::{
 };
 
 use libbpf_rs::{
-    Link, MapHandle,
+    Link,
     libbpf_sys::{XDP_DROP, XDP_PASS},
-    skel::{OpenSkel, SkelBuilder},
 };
 use sys::map_mmap::SharedMemory;
 
 use crate::{
     capture::filter::{Filter, LoadedFilter},
-    capture::redirect::duplicate,
+    link::{XdpError, XdpLink, XdpMode},
+    program::Program,
     skel::tap::{
         TapSkelBuilder,
         types::{tap_control, tap_record, tap_segment},
     },
-    xdp::{XdpError, XdpLink, XdpMode, quiet_libbpf},
 };
 
-const PROGRAM: &str = "tap";
+const PROGRAM: Program = Program("tap");
+const MAPPING: &str = "map the rings";
 /// Bytes of records in a segment, by the size of its slack (src/capture/tap.h).
 const SEGMENT: u64 = (size_of::<tap_segment>() - size_of::<tap_record>() - SNAPLEN_MAX as usize) as u64;
 const HEADER: usize = size_of::<tap_record>();
@@ -39,7 +39,7 @@ pub fn ring_cpus() -> Result<usize, XdpError> {
     let online = online.and_then(|text| model::CpuSet::parse_list(text.trim()).ok());
     match online.and_then(|set| set.iter().next_back()) {
         Some(highest) => Ok(highest as usize + 1),
-        None => libbpf_rs::num_possible_cpus().map_err(|source| XdpError::load(PROGRAM, source)),
+        None => libbpf_rs::num_possible_cpus().map_err(|source| PROGRAM.refused(source).into()),
     }
 }
 
@@ -96,19 +96,18 @@ impl Tap {
     pub fn load(settings: TapSettings, filter: Option<&Filter>) -> Result<Self, XdpError> {
         if !(1..=SNAPLEN_MAX).contains(&settings.snaplen) {
             let text = format!("the tap keeps 1 to {SNAPLEN_MAX} bytes of a frame, not {}", settings.snaplen);
-            return Err(XdpError::Setting(text));
+            return Err(XdpError::setting(text));
         }
-        quiet_libbpf();
-        let failed = |source| XdpError::load(PROGRAM, source);
+        let failed = |source| PROGRAM.refused(source);
         let cpus = ring_cpus()? as u32;
         let segments = (settings.ring_bytes as u64).div_ceil(SEGMENT).next_power_of_two().max(2);
         let elements = u32::try_from(segments)
             .ok()
             .and_then(|s| s.checked_mul(cpus))
-            .ok_or_else(|| XdpError::Setting(format!("{segments} MiB for each of {cpus} CPUs are too much")))?;
+            .ok_or_else(|| XdpError::setting(format!("{segments} MiB for each of {cpus} CPUs are too much")))?;
 
         let mut object = MaybeUninit::uninit();
-        let mut open = TapSkelBuilder::default().open(&mut object).map_err(failed)?;
+        let mut open = PROGRAM.open::<TapSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             knobs.snaplen = settings.snaplen;
             knobs.rings = cpus;
@@ -127,29 +126,16 @@ impl Tap {
             }
         }
         open.progs.tap_poll_end.set_autoload(settings.stamp == TapStamp::PerPoll);
-        let skel = open.load().map_err(failed)?;
-        let program = duplicate(skel.progs.tap.as_fd(), PROGRAM)?;
+        let skel = PROGRAM.load(open)?;
+        let program = PROGRAM.descriptor(skel.progs.tap.as_fd())?;
         let poll_end = match settings.stamp {
             TapStamp::PerPoll => Some(skel.progs.tap_poll_end.attach_raw_tracepoint("napi_poll").map_err(failed)?),
             TapStamp::PerFrame => None,
         };
         let filter = filter.map(|f| f.load(program.as_fd(), true)).transpose()?;
-        let map = |handle: MapHandle, bytes: usize| {
-            SharedMemory::of(handle.as_fd(), bytes, 0).map_err(|source| XdpError::Map {
-                program: PROGRAM,
-                operation: "map the rings",
-                source,
-            })
-        };
         let shared = Shared {
-            control: map(
-                MapHandle::try_from(&skel.maps.tap_control).map_err(failed)?,
-                (cpus as usize + 1) * size_of::<tap_control>(),
-            )?,
-            rings: map(
-                MapHandle::try_from(&skel.maps.tap_ring).map_err(failed)?,
-                elements as usize * size_of::<tap_segment>(),
-            )?,
+            control: PROGRAM.memory(&skel.maps.tap_control, (cpus as usize + 1) * size_of::<tap_control>(), MAPPING)?,
+            rings: PROGRAM.memory(&skel.maps.tap_ring, elements as usize * size_of::<tap_segment>(), MAPPING)?,
             segments,
             ringless: cpus as usize * size_of::<tap_control>(),
         };

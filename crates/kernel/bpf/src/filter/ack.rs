@@ -3,7 +3,7 @@
 use std::{
     ffi::CString,
     io,
-    mem::{MaybeUninit, offset_of},
+    mem::MaybeUninit,
     os::{
         fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
         unix::ffi::OsStrExt,
@@ -12,30 +12,29 @@ use std::{
     sync::OnceLock,
 };
 
-use libbpf_rs::{
-    MapHandle, libbpf_sys,
-    skel::{OpenSkel, SkelBuilder},
-};
+use libbpf_rs::{MapHandle, libbpf_sys};
 
 use crate::{
-    capture::redirect::{duplicate, number, per_cpu},
+    counters::per_cpu,
+    link::{XdpError, interface_index},
+    program::{Program, ProgramError, kernel_has},
     skel::shield_ack::{ShieldAckSkelBuilder, types::shield_ack_count},
-    xdp::{XdpError, interface_index, kernel_has, quiet_libbpf},
 };
 
-const PROGRAM: &str = "shield_ack";
+const PROGRAM: Program = Program("shield_ack");
 /// What the kernel makes connections by.
 const ASSIGN: &str = "bpf_sk_assign_tcp_reqsk";
 
-/// What became of ACKs whose cookie XDP had found right.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct AckCounts {
-    /// Given to a listener, which makes a connection of it unless its queue is full.
-    pub given: u64,
-    /// For which there was no listener any more, or already a connection.
-    pub unlistened: u64,
-    /// That the kernel did not take: net.ipv4.tcp_syncookies is 0, or an option was switched off since.
-    pub refused: u64,
+per_cpu! {
+    /// What became of ACKs whose cookie XDP had found right.
+    pub struct AckCounts of shield_ack_count {
+        /// Given to a listener, which makes a connection of it unless its queue is full.
+        given,
+        /// For which there was no listener any more, or already a connection.
+        unlistened,
+        /// That the kernel did not take: net.ipv4.tcp_syncookies is 0, or an option was switched off since.
+        refused,
+    }
 }
 
 /// The program at the ingress of an interface. Dropping it takes it off, unless it is pinned.
@@ -49,26 +48,26 @@ impl ShieldAck {
     /// Whether the running kernel can do it at all.
     ///
     /// # Errors
-    /// [`XdpError::Kernel`] below 6.9, which has no bpf_sk_assign_tcp_reqsk.
+    /// [`crate::ProgramError::Kernel`] below 6.9, which has no bpf_sk_assign_tcp_reqsk.
     pub fn needs() -> Result<(), XdpError> {
         // All type information of the kernel is read for this, and it is asked again and again.
         static HAS: OnceLock<bool> = OnceLock::new();
         if *HAS.get_or_init(|| kernel_has(ASSIGN)) {
             return Ok(());
         }
-        Err(XdpError::Kernel {
+        Err(ProgramError::Kernel {
             feature: "a rule that challenges for this machine itself (SYN cookies)",
             function: ASSIGN,
             since: "6.9",
             instead: "use `limit` rules with `per-source` beside net.ipv4.tcp_syncookies=2, or challenge on a machine in front of this one \
                       (`--between`, which works from 6.1 on)",
-        })
+        }.into())
     }
 
     /// Loads it and puts it behind all other programs at tc ingress (tcx) of `interface`.
     ///
     /// # Errors
-    /// As for [`ShieldAck::needs`]; [`XdpError::Load`]; [`XdpError::System`] for what else the kernel refuses.
+    /// As for [`ShieldAck::needs`]; [`crate::ProgramError::Load`]; [`XdpError::System`] for what else the kernel refuses.
     pub fn attach(interface: &str) -> Result<Self, XdpError> {
         let index = interface_index(interface)?.cast_signed();
         let (program, counts) = load()?;
@@ -128,27 +127,18 @@ impl ShieldAck {
     /// What it did, over all CPUs.
     ///
     /// # Errors
-    /// [`XdpError::Map`] if the counts cannot be read.
+    /// [`crate::ProgramError::Map`] if the counts cannot be read.
     pub fn counts(&self) -> Result<AckCounts, XdpError> {
-        let mut sum = AckCounts::default();
-        for count in per_cpu(&self.counts, PROGRAM, "read the map ack_counts")? {
-            let at = |offset: usize| number(count.get(offset..).unwrap_or_default());
-            sum.given += at(offset_of!(shield_ack_count, given));
-            sum.unlistened += at(offset_of!(shield_ack_count, unlistened));
-            sum.refused += at(offset_of!(shield_ack_count, refused));
-        }
-        Ok(sum)
+        Ok(PROGRAM.sum(&self.counts, "read the map ack_counts")?)
     }
 }
 
 fn load() -> Result<(OwnedFd, MapHandle), XdpError> {
     ShieldAck::needs()?;
-    quiet_libbpf();
-    let failed = |source| XdpError::load(PROGRAM, source);
     let mut object = MaybeUninit::uninit();
-    let skel = ShieldAckSkelBuilder::default().open(&mut object).map_err(failed)?.load().map_err(failed)?;
-    let program = duplicate(skel.progs.shield_ack.as_fd(), PROGRAM)?;
-    Ok((program, MapHandle::try_from(&skel.maps.ack_counts).map_err(failed)?))
+    let skel = PROGRAM.load(PROGRAM.open::<ShieldAckSkelBuilder>(&mut object)?)?;
+    let program = PROGRAM.descriptor(skel.progs.shield_ack.as_fd())?;
+    Ok((program, PROGRAM.map(&skel.maps.ack_counts)?))
 }
 
 fn c_path(path: &Path) -> Result<CString, XdpError> {

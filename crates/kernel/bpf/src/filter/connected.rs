@@ -2,7 +2,6 @@
 
 use std::{
     net::{IpAddr, SocketAddr},
-    os::fd::AsFd,
     sync::atomic::Ordering,
 };
 
@@ -10,7 +9,7 @@ use libbpf_rs::MapHandle;
 use sys::map_mmap::SharedMemory;
 
 use super::PROGRAM;
-use crate::xdp::XdpError;
+use crate::link::XdpError;
 
 /// CONNECTED_BITS.
 const BITS: usize = 1 << 20;
@@ -29,9 +28,7 @@ impl Connected {
     pub(super) const BYTES: usize = COMPLETE + 64;
 
     pub(super) fn of(map: &MapHandle) -> Result<Self, XdpError> {
-        let failed =
-            |source| XdpError::Map { program: PROGRAM, operation: "map the connections of SYN cookies", source };
-        SharedMemory::of(map.as_fd(), Self::BYTES, 0).map(Self).map_err(failed)
+        Ok(Self(PROGRAM.memory(map, Self::BYTES, "map the connections of SYN cookies")?))
     }
 
     /// Notes that there is a connection.

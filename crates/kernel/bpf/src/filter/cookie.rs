@@ -2,7 +2,6 @@
 
 use std::{
     fs, io,
-    mem::offset_of,
     net::IpAddr,
     os::fd::AsFd,
     path::Path,
@@ -14,9 +13,10 @@ use sys::ethtool::Ethtool;
 
 use super::{PROGRAM, ack::ShieldAck, connected::Connected};
 use crate::{
-    capture::redirect::{number, to_io},
+    counters::per_cpu,
+    link::XdpError,
+    program::{kernel_offset, to_io},
     skel::shield::types::{cookie_turns, rodata, shield_cookie_count, shield_cookie_cpu},
-    xdp::{XdpError, kernel_offset},
 };
 
 /// The maps, by their names in the program: the counts, and the known sources of either family.
@@ -112,7 +112,7 @@ impl HostCookies {
         if settings("tcp_syncookies").map_err(failed_on(interface, SETTINGS))?.first() == Some(&0) {
             return Err(XdpError::Unsupported {
                 interface: interface.to_owned(),
-                program: PROGRAM,
+                program: PROGRAM.0,
                 mode: crate::XdpMode::Native,
                 reason:
                     "net.ipv4.tcp_syncookies is 0, so that the kernel makes no connection of a SYN cookie: set it to 1"
@@ -185,31 +185,32 @@ impl Default for GatewayCookies {
     }
 }
 
-/// What became of challenged packets, over all CPUs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct CookieCounts {
-    /// SYNs answered by a cookie (host) or a question (gateway).
-    pub answered: u64,
-    /// ACKs with a right cookie.
-    pub right: u64,
-    /// ACKs with a wrong one, dropped.
-    pub wrong: u64,
-    /// ACKs with a right one that were dropped because the driver keeps no metadata.
-    pub unmarked: u64,
-    /// Packets to where no socket is.
-    pub unlistened: u64,
-    /// SYNs to listeners of MPTCP, left to the kernel.
-    pub multipath: u64,
-    /// Packets that can belong to no handshake, dropped.
-    pub odd: u64,
-    /// SYNs that could not be answered, dropped.
-    pub failed: u64,
-    /// Sources that became known.
-    pub proved: u64,
-    /// SYNs of known sources, which passed.
-    pub known: u64,
-    /// Packets of unknown sources, dropped.
-    pub unknown: u64,
+per_cpu! {
+    /// What became of challenged packets, over all CPUs.
+    pub struct CookieCounts of shield_cookie_count {
+        /// SYNs answered by a cookie (host) or a question (gateway).
+        answered,
+        /// ACKs with a right cookie.
+        right,
+        /// ACKs with a wrong one, dropped.
+        wrong,
+        /// ACKs with a right one that were dropped because the driver keeps no metadata.
+        unmarked,
+        /// Packets to where no socket is.
+        unlistened,
+        /// SYNs to listeners of MPTCP, left to the kernel.
+        multipath,
+        /// Packets that can belong to no handshake, dropped.
+        odd,
+        /// SYNs that could not be answered, dropped.
+        failed,
+        /// Sources that became known.
+        proved,
+        /// SYNs of known sources, which passed.
+        known,
+        /// Packets of unknown sources, dropped.
+        unknown,
+    }
 }
 
 /// How SYNs are answered, with the maps that go on when programs are replaced.
@@ -225,7 +226,7 @@ impl Cookies {
     /// heard of for longest make room for new ones.
     ///
     /// # Errors
-    /// [`XdpError::Map`] if the maps cannot be made; [`XdpError::System`] if the interface's driver cannot be asked for.
+    /// [`crate::ProgramError::Map`] if the maps cannot be made; [`XdpError::System`] if the interface's driver cannot be asked for.
     pub fn create(interface: &str, mode: CookieMode, sources: u32) -> Result<Self, XdpError> {
         let room = if matches!(mode, CookieMode::Host(_)) { 1 } else { sources.max(1) };
         let maps = [
@@ -267,7 +268,7 @@ impl Cookies {
     /// Makes room for `sources` known sources per family, if the maps were made without; they are kept under `dir` in the place of those.
     ///
     /// # Errors
-    /// [`XdpError::Map`] if the maps cannot be made, [`XdpError::Pin`] with the path.
+    /// [`crate::ProgramError::Map`] if the maps cannot be made, [`XdpError::Pin`] with the path.
     pub fn make_room(&mut self, sources: u32, dir: &Path) -> Result<(), XdpError> {
         if self.map(V4)?.max_entries() > 1 {
             return Ok(());
@@ -326,30 +327,15 @@ impl Cookies {
     /// What became of challenged packets since the maps were made.
     ///
     /// # Errors
-    /// [`XdpError::Map`] if they cannot be read.
+    /// [`crate::ProgramError::Map`] if they cannot be read.
     pub fn counts(&self) -> Result<CookieCounts, XdpError> {
-        let mut sum = CookieCounts::default();
-        for count in crate::capture::redirect::per_cpu(self.map(COUNTS)?, PROGRAM, "read the map cookie_counts")? {
-            let at = |offset: usize| number(count.get(offset..).unwrap_or_default());
-            sum.answered += at(offset_of!(shield_cookie_count, answered));
-            sum.right += at(offset_of!(shield_cookie_count, right));
-            sum.wrong += at(offset_of!(shield_cookie_count, wrong));
-            sum.unmarked += at(offset_of!(shield_cookie_count, unmarked));
-            sum.unlistened += at(offset_of!(shield_cookie_count, unlistened));
-            sum.multipath += at(offset_of!(shield_cookie_count, multipath));
-            sum.odd += at(offset_of!(shield_cookie_count, odd));
-            sum.failed += at(offset_of!(shield_cookie_count, failed));
-            sum.proved += at(offset_of!(shield_cookie_count, proved));
-            sum.known += at(offset_of!(shield_cookie_count, known));
-            sum.unknown += at(offset_of!(shield_cookie_count, unknown));
-        }
-        Ok(sum)
+        Ok(PROGRAM.sum(self.map(COUNTS)?, "read the map cookie_counts")?)
     }
 
     /// Whether a source has shown that it exists, however long ago.
     ///
     /// # Errors
-    /// [`XdpError::Map`] if the map cannot be read.
+    /// [`crate::ProgramError::Map`] if the map cannot be read.
     pub fn knows(&self, source: IpAddr) -> Result<bool, XdpError> {
         let found = match source {
             IpAddr::V4(a) => self.map(V4)?.lookup(&a.octets(), MapFlags::ANY),
@@ -366,7 +352,7 @@ impl Cookies {
     /// The connections that SYNs are not answered for (host mode).
     ///
     /// # Errors
-    /// [`XdpError::Map`] if the map cannot be mapped.
+    /// [`crate::ProgramError::Map`] if the map cannot be mapped.
     pub fn connected(&self) -> Result<Connected, XdpError> {
         Connected::of(self.map(CONNECTED)?)
     }
@@ -406,7 +392,7 @@ impl Cookies {
 
     fn map(&self, wanted: &str) -> Result<&MapHandle, XdpError> {
         let found = self.maps.iter().find(|(name, _)| *name == wanted);
-        found.map(|(_, map)| map).ok_or_else(|| XdpError::Setting(format!("the program has no map {wanted}")))
+        found.map(|(_, map)| map).ok_or_else(|| XdpError::setting(format!("the program has no map {wanted}")))
     }
 }
 
@@ -481,5 +467,5 @@ fn other_version(path: &Path) -> XdpError {
 }
 
 fn failed(operation: &'static str, e: &libbpf_rs::Error) -> XdpError {
-    XdpError::Map { program: PROGRAM, operation, source: to_io(e) }
+    PROGRAM.failed(operation, to_io(e)).into()
 }

@@ -6,18 +6,15 @@ use std::{
     os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
 };
 
-use libbpf_rs::{
-    libbpf_sys,
-    skel::{OpenSkel, SkelBuilder},
-};
+use libbpf_rs::libbpf_sys;
 
 use crate::{
-    capture::redirect::duplicate,
+    link::{XdpError, interface_index},
+    program::{Program, ProgramError, kernel_has},
     skel::shield_hold::ShieldHoldSkelBuilder,
-    xdp::{XdpError, interface_index, kernel_has, quiet_libbpf},
 };
 
-const PROGRAM: &str = "shield_hold";
+const PROGRAM: Program = Program("shield_hold");
 /// What the kernel attaches links at tc by. The older programs at tc (clsact) stay when their process is killed, and would keep this
 /// host's stack away for good.
 const TCX: &str = "tcx_link_attach";
@@ -33,22 +30,21 @@ impl StackHold {
     /// In front of all other programs at tc (tcx) of `interface`.
     ///
     /// # Errors
-    /// [`XdpError::Kernel`] below 6.6, which has no tcx; [`XdpError::Load`]; [`XdpError::System`] for what else the kernel refuses.
+    /// [`crate::ProgramError::Kernel`] below 6.6, which has no tcx; [`crate::ProgramError::Load`]; [`XdpError::System`] for what else the kernel refuses.
     pub fn attach(interface: &str) -> Result<Self, XdpError> {
         let index = interface_index(interface)?.cast_signed();
         if !kernel_has(TCX) {
-            return Err(XdpError::Kernel {
+            return Err(ProgramError::Kernel {
                 feature: "`--backend ring`",
                 function: TCX,
                 since: "6.6",
                 instead: "use `--backend xdp`, with `--xdp generic` where the driver has no XDP",
-            });
+            }
+            .into());
         }
-        quiet_libbpf();
-        let failed = |source| XdpError::load(PROGRAM, source);
         let mut object = MaybeUninit::uninit();
-        let skel = ShieldHoldSkelBuilder::default().open(&mut object).map_err(failed)?.load().map_err(failed)?;
-        let program = duplicate(skel.progs.shield_hold.as_fd(), PROGRAM)?;
+        let skel = PROGRAM.load(PROGRAM.open::<ShieldHoldSkelBuilder>(&mut object)?)?;
+        let program = PROGRAM.descriptor(skel.progs.shield_hold.as_fd())?;
         let attach = |at| {
             let opts = libbpf_sys::bpf_link_create_opts {
                 sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,

@@ -6,7 +6,7 @@ use rules::tables::{
 };
 
 use super::room;
-use crate::{skel::shield::types::shield_rule, xdp::XdpError};
+use crate::{link::XdpError, skel::shield::types::shield_rule};
 
 /// LIMIT_TICKS_SHIFT of src/lib/limit.h.
 const TICKS_SHIFT: u32 = 6;
@@ -74,7 +74,7 @@ pub(super) struct Layout {
 
 impl Layout {
     /// # Errors
-    /// [`XdpError::Setting`] for tables that contradict themselves: the program would read beyond them.
+    /// [`crate::ProgramError::Setting`] for tables that contradict themselves: the program would read beyond them.
     pub(super) fn of(tables: &RuleTables) -> Result<Self, XdpError> {
         Self::build(tables, 0)
     }
@@ -319,7 +319,7 @@ fn rule_bytes(rule: &RuleEntry) -> [u8; size_of::<shield_rule>()] {
 }
 
 fn check(tables: &RuleTables) -> Result<(), XdpError> {
-    let bad = |what: String| Err(XdpError::Setting(format!("the shield's tables contradict themselves: {what}")));
+    let bad = |what: String| Err(XdpError::setting(format!("the shield's tables contradict themselves: {what}")));
     let words = tables.words;
     if !(1..=WORDS_MAX).contains(&words) || tables.rules.len() > words * 64 {
         return bad(format!("{} rules in rows of {words} words", tables.rules.len()));

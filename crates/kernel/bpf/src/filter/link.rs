@@ -13,10 +13,7 @@ use std::{
 use libbpf_rs::libbpf_sys;
 
 use super::{PROGRAM, load::Shield};
-use crate::{
-    capture::redirect::duplicate,
-    xdp::{XdpError, XdpLink, XdpMode},
-};
+use crate::link::{XdpError, XdpLink, XdpMode};
 
 /// A program on an interface. Dropping it takes the program off, unless it is pinned.
 #[derive(Debug)]
@@ -30,7 +27,7 @@ pub struct ShieldLink {
 impl ShieldLink {
     pub(super) fn attach(shield: &Shield, interface: &str, mode: XdpMode) -> Result<Self, XdpError> {
         let link = XdpLink::attach(shield.as_fd(), PROGRAM, interface, mode)?;
-        Ok(Self { link, interface: interface.to_owned(), program: Some(duplicate(shield.as_fd(), PROGRAM)?) })
+        Ok(Self { link, interface: interface.to_owned(), program: Some(PROGRAM.descriptor(shield.as_fd())?) })
     }
 
     /// Puts `shield` in the place of the program that runs. Each packet sees the old one or the new one.
@@ -38,7 +35,7 @@ impl ShieldLink {
     /// # Errors
     /// [`XdpError::System`] with what the kernel answers; the old program then goes on.
     pub fn replace(&mut self, shield: &Shield) -> Result<(), XdpError> {
-        let program = duplicate(shield.as_fd(), PROGRAM)?;
+        let program = PROGRAM.descriptor(shield.as_fd())?;
         self.update(program)
     }
 
@@ -50,7 +47,7 @@ impl ShieldLink {
     /// [`XdpError::System`] of the interface that refused; where the other one could not be put back, that is said too.
     pub fn replace_both(first: &mut Self, second: &mut Self, shield: &Shield) -> Result<(), XdpError> {
         let before = match &first.program {
-            Some(program) => Some(duplicate(program.as_fd(), PROGRAM)?),
+            Some(program) => Some(PROGRAM.descriptor(program.as_fd())?),
             None => libbpf_rs::Program::fd_from_id(first.link.program_id()).ok(),
         };
         first.replace(shield)?;

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys, skel::SkelBuilder};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys};
 use rules::tables::{
     FEW, RuleTables,
     prefixes::{PrefixLayout, TrieLayout},
@@ -19,12 +19,12 @@ use super::{
     PROGRAM, cookie::Cookies, layout::Layout, link::ShieldLink, shared::ShieldShared, specialise, watch::WatchConfig,
 };
 use crate::{
-    capture::redirect::{duplicate, to_io},
+    link::{XdpError, XdpMode},
+    program::to_io,
     skel::shield::{
         ShieldSkelBuilder,
         types::{prefix_table, prefix_trie, shield_told},
     },
-    xdp::{XdpError, XdpMode, quiet_libbpf},
 };
 
 /// What becomes of packets when the control process is gone.
@@ -104,7 +104,7 @@ impl Shield {
     /// Loads the program for `tables`; what goes on from the one before is in `shared`.
     ///
     /// # Errors
-    /// [`XdpError::Setting`] for tables that contradict themselves; [`XdpError::Load`] if the kernel refuses.
+    /// [`crate::ProgramError::Setting`] for tables that contradict themselves; [`crate::ProgramError::Load`] if the kernel refuses.
     pub fn load(tables: &RuleTables, config: &ShieldConfig, shared: &ShieldShared) -> Result<Self, XdpError> {
         Self::load_as(&Layout::of(tables)?, tables, config, shared).map(|(shield, _)| shield)
     }
@@ -117,12 +117,11 @@ impl Shield {
         shared: &ShieldShared,
     ) -> Result<(Self, Mapped), XdpError> {
         if layout.challenges && !config.tell && config.cookies.is_none() {
-            return Err(XdpError::Setting("a rule asks for SYN cookies, which are not set up".into()));
+            return Err(XdpError::setting("a rule asks for SYN cookies, which are not set up".to_owned()));
         }
-        quiet_libbpf();
-        let failed = |source| XdpError::load(PROGRAM, source);
+        let failed = |source| PROGRAM.refused(source);
         let mut object = MaybeUninit::uninit();
-        let mut open = ShieldSkelBuilder::default().open(&mut object).map_err(failed)?;
+        let mut open = PROGRAM.open::<ShieldSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             knobs.shield_uses = layout.uses;
             knobs.shield_tcp_uses = layout.tcp_uses;
@@ -187,22 +186,15 @@ impl Shield {
             let out = loaded.maps().find(|map| map.name() == "shield_out").ok_or_else(missing)?;
             for (entry, index) in [(0u32, between.second), (1, between.first)] {
                 let value = index.to_ne_bytes();
-                out.update(&entry.to_ne_bytes(), &value, MapFlags::ANY).map_err(|e| XdpError::Map {
-                    program: PROGRAM,
-                    operation: "enter an interface into the map shield_out",
-                    source: to_io(&e),
-                })?;
+                out.update(&entry.to_ne_bytes(), &value, MapFlags::ANY)
+                    .map_err(|e| PROGRAM.failed("enter an interface into the map shield_out", to_io(&e)))?;
             }
         }
         let (mut told, mut sections) = (None, Vec::new());
         for map in loaded.maps() {
             let memory = |bytes: usize| {
                 let handle = MapHandle::try_from(&map).map_err(failed)?;
-                SharedMemory::of(handle.as_fd(), bytes, 0).map_err(|source| XdpError::Map {
-                    program: PROGRAM,
-                    operation: "map a table",
-                    source,
-                })
+                SharedMemory::of(handle.as_fd(), bytes, 0).map_err(|source| PROGRAM.failed("map a table", source))
             };
             if let Some((name, bytes)) = layout.sections.iter().find(|(name, _)| map.name() == *name) {
                 let memory = memory(bytes.len())?;
@@ -216,7 +208,7 @@ impl Shield {
         }
         let program = loaded.progs().find(|program| program.name() == "ek_shield");
         let program = program.ok_or_else(missing)?;
-        Ok((Self { program: duplicate(program.as_fd(), PROGRAM)?, told }, sections))
+        Ok((Self { program: PROGRAM.descriptor(program.as_fd())?, told }, sections))
     }
 
     /// Puts the program on `interface`, in that mode and no other.
@@ -230,7 +222,7 @@ impl Shield {
     /// Runs the program once on `frame`, attached or not. Counters count.
     ///
     /// # Errors
-    /// [`XdpError::Setting`] if the program was not loaded to tell, or for a frame of less than 14 bytes, which the kernel refuses.
+    /// [`crate::ProgramError::Setting`] if the program was not loaded to tell, or for a frame of less than 14 bytes, which the kernel refuses.
     pub fn test(&self, frame: &[u8]) -> Result<Tested, XdpError> {
         self.test_split(frame, frame.len())
     }
@@ -242,10 +234,10 @@ impl Shield {
     /// As there; kernels before 6.18 refuse a first buffer that is not all of the frame (EINVAL).
     pub fn test_split(&self, frame: &[u8], first: usize) -> Result<Tested, XdpError> {
         let Some(told) = &self.told else {
-            return Err(XdpError::Setting("the shield's program was not loaded to tell what decides".into()));
+            return Err(XdpError::setting("the shield's program was not loaded to tell what decides".to_owned()));
         };
         if frame.len() < 14 {
-            return Err(XdpError::Setting(format!("a frame of {} bytes, but test runs take 14 or more", frame.len())));
+            return Err(XdpError::setting(format!("a frame of {} bytes, but test runs take 14 or more", frame.len())));
         }
         let told = told.lock().unwrap_or_else(PoisonError::into_inner);
         let word = |offset: usize| told.half_word(offset_of!(shield_told, parsed) + offset);
@@ -300,7 +292,7 @@ impl Shield {
         let code = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut opts) };
         if code < 0 {
             let source = io::Error::from_raw_os_error(-code);
-            return Err(XdpError::Map { program: PROGRAM, operation: "make a test run", source });
+            return Err(PROGRAM.failed("make a test run", source).into());
         }
         Ok((opts.retval, opts.data_size_out as usize, Duration::from_nanos(opts.duration.into())))
     }

@@ -15,7 +15,7 @@ use std::{
 
 use libbpf_rs::{
     MapCore, MapHandle, OpenObject,
-    skel::{OpenSkel, Skel, SkelBuilder},
+    skel::{OpenSkel, Skel},
 };
 use nix::time::{ClockId, clock_gettime};
 use rules::tables::COUNTERS;
@@ -26,12 +26,12 @@ use super::{
     counts::{CPU_BYTES, ShieldCounts, read},
 };
 use crate::{
-    capture::redirect::to_io,
+    link::XdpError,
+    program::{ProgramError, to_io},
     skel::shield::{
         ShieldSkelBuilder,
         types::{limit_bucket, limit_sources, shield_beat},
     },
-    xdp::{XdpError, quiet_libbpf},
 };
 
 const COUNTS: &str = ".data.sh_counts";
@@ -60,13 +60,12 @@ impl ShieldShared {
     /// New ones; the heart has beaten once.
     ///
     /// # Errors
-    /// [`XdpError::Load`] if the kernel refuses.
+    /// [`crate::ProgramError::Load`] if the kernel refuses.
     pub fn create() -> Result<Self, XdpError> {
-        quiet_libbpf();
-        let failed = |source| XdpError::load(PROGRAM, source);
+        let failed = |source| PROGRAM.refused(source);
         let cpus = cpus()?;
         let mut object = MaybeUninit::uninit();
-        let mut open = ShieldSkelBuilder::default().open(&mut object).map_err(failed)?;
+        let mut open = PROGRAM.open::<ShieldSkelBuilder>(&mut object)?;
         for mut program in open.open_object_mut().progs_mut() {
             program.set_autoload(false);
         }
@@ -79,7 +78,7 @@ impl ShieldShared {
             };
             map.set_value_size(size as u32).map_err(failed)?;
         }
-        let skel = open.load().map_err(failed)?;
+        let skel = PROGRAM.load(open)?;
         let mut maps = Vec::new();
         for map in skel.object().maps() {
             if let Some(&name) = SHARED.iter().find(|&&name| map.name() == name) {
@@ -146,7 +145,6 @@ impl ShieldShared {
     /// # Errors
     /// [`XdpError::Pin`] if one is missing or of a version of evenkeel that had other ones.
     pub fn open(dir: &Path) -> Result<Self, XdpError> {
-        quiet_libbpf();
         let cpus = cpus()?;
         let mut maps = Vec::new();
         for name in SHARED {
@@ -173,12 +171,8 @@ impl ShieldShared {
     fn of(maps: Vec<(&'static str, MapHandle)>, cpus: usize) -> Result<Self, XdpError> {
         let map = |wanted: &str, bytes: usize, operation| {
             let found = maps.iter().find(|(name, _)| *name == wanted);
-            let (_, map) = found.ok_or_else(|| XdpError::Setting(format!("the program has no map {wanted}")))?;
-            SharedMemory::of(map.as_fd(), bytes, 0).map_err(|source| XdpError::Map {
-                program: PROGRAM,
-                operation,
-                source,
-            })
+            let (_, map) = found.ok_or_else(|| ProgramError::Setting(format!("the program has no map {wanted}")))?;
+            SharedMemory::of(map.as_fd(), bytes, 0).map_err(|source| PROGRAM.failed(operation, source))
         };
         let counts = map(COUNTS, cpus * CPU_BYTES, "map the counters")?;
         let beat = map(BEAT, size_of::<shield_beat>(), "map the heartbeat")?;
@@ -257,5 +251,5 @@ fn other_version(path: &Path) -> XdpError {
 
 /// Possible CPUs, rounded up to a power of two.
 fn cpus() -> Result<usize, XdpError> {
-    libbpf_rs::num_possible_cpus().map(usize::next_power_of_two).map_err(|e| XdpError::load(PROGRAM, e))
+    libbpf_rs::num_possible_cpus().map(usize::next_power_of_two).map_err(|e| PROGRAM.refused(e).into())
 }

@@ -16,7 +16,7 @@ use super::{
     room,
     shared::ShieldShared,
 };
-use crate::xdp::XdpError;
+use crate::link::XdpError;
 
 /// The sections of the source's and the destination's prefixes.
 const PREFIXES: [&str; 2] = [".data.shield_src", ".data.shield_dst"];
@@ -67,7 +67,7 @@ impl Spare {
     /// (the same `Arc`) cost nothing.
     ///
     /// # Errors
-    /// [`XdpError::Setting`] for tables that contradict themselves.
+    /// [`crate::ProgramError::Setting`] for tables that contradict themselves.
     pub fn fill(mut self, tables: &RuleTables) -> Result<Option<Shield>, XdpError> {
         let same = (tables.default_drop, tables.malformed_drop) == (self.default_drop, self.malformed_drop)
             && tables.protected == self.protected

@@ -16,8 +16,9 @@ use sys::map_mmap::SharedMemory;
 
 use super::{PROGRAM, WatchWriter};
 use crate::{
+    link::XdpError,
+    program::quiet_libbpf,
     skel::shield::types::{rodata, watch_cpu, watch_sample, watch_slot},
-    xdp::{XdpError, quiet_libbpf},
 };
 
 /// Registers of a sketch, two of which are in a slot.
@@ -58,17 +59,14 @@ impl WatchConfig {
     /// Counts as CPU `number` does.
     ///
     /// # Errors
-    /// [`XdpError::Setting`] if there is no such CPU here; [`XdpError::Map`] if the maps cannot be mapped.
+    /// [`crate::ProgramError::Setting`] if there is no such CPU here; [`crate::ProgramError::Map`] if the maps cannot be mapped.
     pub fn writer(&self, number: usize) -> Result<WatchWriter, XdpError> {
         if number >= self.cpus {
-            return Err(XdpError::Setting(format!("{number} is none of {} who count", self.cpus)));
+            return Err(XdpError::setting(format!("{number} is none of {} who count", self.cpus)));
         }
         let memory = |i: usize| {
-            SharedMemory::of(self.maps[i].as_fd(), self.sizes[i] as usize, 0).map_err(|source| XdpError::Map {
-                program: PROGRAM,
-                operation: "map the watch's counters",
-                source,
-            })
+            SharedMemory::of(self.maps[i].as_fd(), self.sizes[i] as usize, 0)
+                .map_err(|source| PROGRAM.failed("map the watch's counters", source))
         };
         Ok(WatchWriter::new(memory(0)?, memory(1)?, number, self.prefixes, self.seed))
     }
@@ -168,9 +166,9 @@ impl Watch {
     /// Makes the maps for `prefixes` protected prefixes: about 4.2 KB for each on each CPU.
     ///
     /// # Errors
-    /// [`XdpError::Setting`] for no prefix or more than 4,096; [`XdpError::Load`] with what the kernel answers.
+    /// [`crate::ProgramError::Setting`] for no prefix or more than 4,096; [`crate::ProgramError::Load`] with what the kernel answers.
     pub fn create(prefixes: usize) -> Result<Self, XdpError> {
-        let cpus = libbpf_rs::num_possible_cpus().map_err(|source| XdpError::load(PROGRAM, source))?;
+        let cpus = libbpf_rs::num_possible_cpus().map_err(|e| PROGRAM.refused(e))?;
         Self::create_for(prefixes, cpus)
     }
 
@@ -180,7 +178,7 @@ impl Watch {
     /// As for [`Watch::create`].
     pub fn create_for(prefixes: usize, writers: usize) -> Result<Self, XdpError> {
         quiet_libbpf();
-        let failed = |source| XdpError::load(PROGRAM, source);
+        let failed = |source| PROGRAM.refused(source);
         let cpus = writers.next_power_of_two();
         let sizes = sizes(prefixes, cpus)?;
         let opts = libbpf_sys::bpf_map_create_opts {
@@ -198,19 +196,16 @@ impl Watch {
     fn of(maps: &[MapHandle; 2], prefixes: usize, cpus: usize) -> Result<Self, XdpError> {
         let sizes = sizes(prefixes, cpus)?;
         let memory = |i: usize| {
-            SharedMemory::of(maps[i].as_fd(), sizes[i] as usize, 0).map_err(|source| XdpError::Map {
-                program: PROGRAM,
-                operation: "map the watch's counters",
-                source,
-            })
+            SharedMemory::of(maps[i].as_fd(), sizes[i] as usize, 0)
+                .map_err(|source| PROGRAM.failed("map the watch's counters", source))
         };
         let (slots, of_cpus) = (memory(0)?, memory(1)?);
         let descriptor = |i: usize| {
-            maps[i].as_fd().try_clone_to_owned().map(Arc::new).map_err(|source| XdpError::Map {
-                program: PROGRAM,
-                operation: "duplicate a descriptor",
-                source,
-            })
+            maps[i]
+                .as_fd()
+                .try_clone_to_owned()
+                .map(Arc::new)
+                .map_err(|source| PROGRAM.failed("duplicate a descriptor", source))
         };
         let seed = of_cpus.word(offset_of!(watch_cpu, seed)).load(Ordering::Relaxed);
         let rounded = prefixes.next_power_of_two();
@@ -382,13 +377,13 @@ fn estimate(largest: &[u32]) -> f64 {
 fn sizes(prefixes: usize, cpus: usize) -> Result<[u32; 2], XdpError> {
     const PREFIXES_MAX: usize = 4096;
     if !(1..=PREFIXES_MAX).contains(&prefixes) {
-        return Err(XdpError::Setting(format!(
+        return Err(XdpError::setting(format!(
             "{prefixes} protected prefixes, but 1 to {PREFIXES_MAX} can be watched"
         )));
     }
     let slots = prefixes.next_power_of_two() * cpus * size_of::<watch_slot>();
     let slots = i32::try_from(slots).map_err(|_| {
-        XdpError::Setting(format!(
+        XdpError::setting(format!(
             "{prefixes} protected prefixes on {cpus} CPUs need more than 2 GB: name fewer, shorter ones"
         ))
     })?;

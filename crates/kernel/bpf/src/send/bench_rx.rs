@@ -1,32 +1,28 @@
 //! The bench's receiver on a port: counts units, tells duplicates, reordering and loss apart, and measures delays.
 
 use std::{
-    io,
     mem::{MaybeUninit, offset_of},
-    os::fd::{AsFd, AsRawFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     sync::atomic::Ordering,
 };
 
-use libbpf_rs::{
-    MapCore, MapFlags, MapHandle, libbpf_sys,
-    skel::{OpenSkel, SkelBuilder},
-};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use sys::map_mmap::SharedMemory;
 use wire::Mac;
 
 use crate::{
     bytes::word64,
-    capture::redirect::{duplicate, per_cpu, to_io},
+    link::{XdpError, XdpLink, XdpMode},
+    program::{Program, to_io},
     skel::bench_rx::{
         BenchRxSkelBuilder,
         types::{bench_count, bench_histogram, bench_shared},
     },
-    xdp::{XdpError, XdpLink, XdpMode, quiet_libbpf},
 };
 
 pub use crate::send::bench_clock::{ClockCost, clock};
 
-const PROGRAM: &str = "ek_bench_rx";
+const PROGRAM: Program = Program("ek_bench_rx");
 /// No tag has more than 16 bits.
 const NO_TAG: u32 = 1 << 16;
 /// BENCH_SUB_BITS of src/send/bench_rx.bpf.c; the test of the histogram holds the two together.
@@ -172,7 +168,7 @@ impl BenchReceiver {
     /// Loads a receiver and puts it on `interface` of this thread's namespace.
     ///
     /// # Errors
-    /// [`XdpError::Setting`] for counts out of bounds; what [`XdpLink::attach`] refuses.
+    /// [`crate::ProgramError::Setting`] for counts out of bounds; what [`XdpLink::attach`] refuses.
     pub fn attach(interface: &str, mode: XdpMode, config: &BenchRxConfig) -> Result<Self, XdpError> {
         let mut receiver = Self::load(config)?;
         receiver.link = Some(XdpLink::attach(receiver.program.as_fd(), PROGRAM, interface, mode)?);
@@ -182,20 +178,19 @@ impl BenchReceiver {
     /// Loads a receiver without an interface, for [`BenchReceiver::try_frame`].
     ///
     /// # Errors
-    /// [`XdpError::Setting`] for counts out of bounds.
+    /// [`crate::ProgramError::Setting`] for counts out of bounds.
     pub fn load(config: &BenchRxConfig) -> Result<Self, XdpError> {
         let BenchRxConfig { tag, before, flows, fragments, echo, silence, gap_times } = *config;
         let flows_max = if fragments > 1 { FLOWS_MAX / SLOTS } else { FLOWS_MAX };
         if !(1..=flows_max).contains(&flows) || !(1..=FRAGMENTS_MAX).contains(&fragments) {
-            return Err(XdpError::Setting(format!(
+            return Err(XdpError::setting(format!(
                 "a receiver tells 1 to {flows_max} flows and 1 to {FRAGMENTS_MAX} fragments of a datagram apart, not {flows} flows of \
                  {fragments} fragments"
             )));
         }
-        quiet_libbpf();
-        let failed = |source| XdpError::load(PROGRAM, source);
+        let failed = |source| PROGRAM.refused(source);
         let mut object = MaybeUninit::uninit();
-        let mut open = BenchRxSkelBuilder::default().open(&mut object).map_err(failed)?;
+        let mut open = PROGRAM.open::<BenchRxSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             knobs.bench_flow_count = flows;
             knobs.bench_fragment_count = fragments;
@@ -212,11 +207,9 @@ impl BenchReceiver {
         if fragments > 1 {
             open.maps.bench_parts.set_max_entries(flows * SLOTS).map_err(failed)?;
         }
-        let skel = open.load().map_err(failed)?;
+        let skel = PROGRAM.load(open)?;
         let handle = |map| MapHandle::try_from(map).map_err(failed);
-        let shared = handle(&skel.maps.bss)?;
-        let shared = SharedMemory::of(shared.as_fd(), size_of::<bench_shared>(), 0)
-            .map_err(|source| XdpError::Map { program: PROGRAM, operation: "map the shared state", source })?;
+        let shared = PROGRAM.memory(&skel.maps.bss, size_of::<bench_shared>(), "map the shared state")?;
         shared.half_word(offset_of!(bench_shared, tag)).store(tag.into(), Ordering::Relaxed);
         let before = before.map_or(NO_TAG, u32::from);
         shared.half_word(offset_of!(bench_shared, before)).store(before, Ordering::Relaxed);
@@ -224,7 +217,7 @@ impl BenchReceiver {
         Ok(Self {
             link: None,
             fragments: fragments > 1,
-            program: duplicate(skel.progs.ek_bench_rx.as_fd(), PROGRAM)?,
+            program: PROGRAM.descriptor(skel.progs.ek_bench_rx.as_fd())?,
             shared,
             counts: handle(&skel.maps.bench_counts)?,
             delays: handle(&skel.maps.bench_delays)?,
@@ -248,12 +241,9 @@ impl BenchReceiver {
         }
         for map in [&self.counts, &self.delays, &self.ipdv] {
             let zeros: Vec<Vec<u8>> =
-                per_cpu(map, PROGRAM, "read the counts")?.iter().map(|value| vec![0; value.len()]).collect();
-            map.update_percpu(&0u32.to_ne_bytes(), &zeros, MapFlags::ANY).map_err(|e| XdpError::Map {
-                program: PROGRAM,
-                operation: "clear the counts",
-                source: to_io(&e),
-            })?;
+                PROGRAM.per_cpu(map, "read the counts")?.iter().map(|value| vec![0; value.len()]).collect();
+            map.update_percpu(&0u32.to_ne_bytes(), &zeros, MapFlags::ANY)
+                .map_err(|e| PROGRAM.failed("clear the counts", to_io(&e)))?;
         }
         Ok(())
     }
@@ -270,7 +260,7 @@ impl BenchReceiver {
     pub fn counts(&self) -> Result<BenchRxCounts, XdpError> {
         let mut sum = BenchRxCounts::default();
         let mut begun = 0;
-        for raw in per_cpu(&self.counts, PROGRAM, "read the counts")? {
+        for raw in PROGRAM.per_cpu(&self.counts, "read the counts")? {
             let word = |offset| word64(&raw, offset);
             sum.frames += word(offset_of!(bench_count, frames));
             sum.units += word(offset_of!(bench_count, units));
@@ -316,8 +306,8 @@ impl BenchReceiver {
     /// # Errors
     /// When the kernel refuses to read a map.
     pub fn jitter_ns(&self) -> Result<Option<f64>, XdpError> {
-        let counts = per_cpu(&self.counts, PROGRAM, "read the counts")?;
-        let ipdv = per_cpu(&self.ipdv, PROGRAM, "read the delays")?;
+        let counts = PROGRAM.per_cpu(&self.counts, "read the counts")?;
+        let ipdv = PROGRAM.per_cpu(&self.ipdv, "read the delays")?;
         let (mut sum, mut weights) = (0.0, 0.0);
         for (count, ipdv) in counts.iter().zip(&ipdv) {
             let weight = word64(ipdv, offset_of!(bench_histogram, samples)) as f64;
@@ -341,30 +331,13 @@ impl BenchReceiver {
     /// # Errors
     /// What BPF_PROG_TEST_RUN answers: EINVAL for less than an Ethernet header.
     pub fn try_frame(&self, frame: &[u8]) -> Result<(u32, Vec<u8>), XdpError> {
-        let mut out = vec![0u8; frame.len()];
-        let mut opts = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
-            data_in: frame.as_ptr().cast(),
-            data_size_in: frame.len() as u32,
-            data_out: out.as_mut_ptr().cast(),
-            data_size_out: out.len() as u32,
-            repeat: 1,
-            ..Default::default()
-        };
-        // SAFETY: the descriptor is ours; `opts` carries its own size, and both buffers are alive and of the stated lengths.
-        let code = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut opts) };
-        if code < 0 {
-            let source = io::Error::from_raw_os_error(-code);
-            return Err(XdpError::Map { program: PROGRAM, operation: "test", source });
-        }
-        out.truncate(opts.data_size_out as usize);
-        Ok((opts.retval, out))
+        Ok(PROGRAM.test(&self.program, frame)?)
     }
 }
 
 fn histogram(map: &MapHandle) -> Result<BenchDelays, XdpError> {
     let mut sum = BenchDelays::default();
-    for raw in per_cpu(map, PROGRAM, "read the delays")? {
+    for raw in PROGRAM.per_cpu(map, "read the delays")? {
         sum.add(&raw);
     }
     Ok(sum)

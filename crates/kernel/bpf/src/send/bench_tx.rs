@@ -12,25 +12,22 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libbpf_rs::{
-    MapCore, MapFlags, MapHandle, MapMut,
-    skel::{OpenSkel, SkelBuilder},
-};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, MapMut};
 use sys::{affinity::set_nice, interrupt::InterruptibleThread, map_mmap::SharedMemory};
 
 use crate::{
-    capture::redirect::duplicate,
+    link::{XdpError, interface_index},
+    program::Program,
     send::live_run::{Anchor, LiveRun, no_xmit, rate},
     skel::bench_tx::{
         BenchTxSkelBuilder,
         types::{bench_tx_state, bench_tx_step},
     },
-    xdp::{XdpError, interface_index, quiet_libbpf},
 };
 
 use table::Table;
 
-const PROGRAM: &str = "ek_bench_tx";
+const PROGRAM: Program = Program("ek_bench_tx");
 /// BENCH_PROBE of src/send/bench_sig.h.
 pub const PROBE_FLOW: u32 = u32::MAX;
 /// Length of the signature (struct bench_sig).
@@ -177,7 +174,7 @@ pub struct BenchSender {
 
 /// Makes the ring of `cpu`, whose thread goes before other work of normal scheduling.
 fn ring(map: &MapMut<'_>, cpu: u32, frames: u32, program: BorrowedFd<'_>) -> Result<(), XdpError> {
-    let map_failed = |operation| move |source| XdpError::Map { program: PROGRAM, operation, source };
+    let map_failed = |operation| move |source| PROGRAM.failed(operation, source);
     let value = [frames.to_ne_bytes(), program.as_raw_fd().to_ne_bytes()].concat();
     map.update(&cpu.to_ne_bytes(), &value, MapFlags::ANY)
         .map_err(io::Error::other)
@@ -208,7 +205,7 @@ impl BenchSender {
     /// Loads a program that sends `entries` in order, over and over.
     ///
     /// # Errors
-    /// [`XdpError::Setting`] for no entries, offsets or lengths out of bounds, a lap that ends within a unit, or a pace that cannot be kept.
+    /// [`crate::ProgramError::Setting`] for no entries, offsets or lengths out of bounds, a lap that ends within a unit, or a pace that cannot be kept.
     pub fn load(entries: &[BenchEntry], pace: BenchPace) -> Result<Self, XdpError> {
         Self::load_behind(None, entries, pace)
     }
@@ -218,14 +215,12 @@ impl BenchSender {
     /// # Errors
     /// As [`BenchSender::load`], and when a ring cannot be made on its CPU.
     pub fn load_behind(rings: Option<BenchRings>, entries: &[BenchEntry], pace: BenchPace) -> Result<Self, XdpError> {
-        quiet_libbpf();
         let probe = pace.probe.as_ref().map(|p| &p.entry);
         let layout = Table::of(entries, probe)?;
         check(&pace, rings)?;
-        let failed = |source| XdpError::load(PROGRAM, source);
-        let map_failed = |operation| move |source| XdpError::Map { program: PROGRAM, operation, source };
+        let failed = |source| PROGRAM.refused(source);
         let mut object = MaybeUninit::uninit();
-        let mut open = BenchTxSkelBuilder::default().open(&mut object).map_err(failed)?;
+        let mut open = PROGRAM.open::<BenchTxSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             knobs.bench_header_len = layout.header_len as u64;
             knobs.bench_stride = layout.stride as u64;
@@ -252,21 +247,17 @@ impl BenchSender {
         open.maps.data_bench_tx.set_value_size(layout.bytes() as u32).map_err(failed)?;
         open.progs.ek_bench_tx.set_autoload(!layout.plain);
         open.progs.ek_bench_plain.set_autoload(layout.plain);
-        let skel = open.load().map_err(failed)?;
-        let table = MapHandle::try_from(&skel.maps.data_bench_tx).map_err(failed)?;
-        let table =
-            SharedMemory::of(table.as_fd(), layout.bytes(), 0).map_err(map_failed("map the table of frames"))?;
-        let state = MapHandle::try_from(&skel.maps.bss).map_err(failed)?;
-        let state =
-            SharedMemory::of(state.as_fd(), size_of::<bench_tx_state>(), 0).map_err(map_failed("map the counters"))?;
-        let devices = MapHandle::try_from(&skel.maps.bench_tx_device).map_err(failed)?;
+        let skel = PROGRAM.load(open)?;
+        let table = PROGRAM.memory(&skel.maps.data_bench_tx, layout.bytes(), "map the table of frames")?;
+        let state = PROGRAM.memory(&skel.maps.bss, size_of::<bench_tx_state>(), "map the counters")?;
+        let devices = PROGRAM.map(&skel.maps.bench_tx_device)?;
         if let Some(rings) = rings {
             let [first, second] = rings.cpus;
             ring(&skel.maps.bench_tx_ring0, first, rings.frames, skel.progs.ek_bench_ring0.as_fd())?;
             ring(&skel.maps.bench_tx_ring1, second, rings.frames, skel.progs.ek_bench_ring1.as_fd())?;
         }
         let program = if layout.plain { &skel.progs.ek_bench_plain } else { &skel.progs.ek_bench_tx };
-        let program = duplicate(program.as_fd(), PROGRAM)?;
+        let program = PROGRAM.descriptor(program.as_fd())?;
         let anchor = Anchor::hold(program.as_fd(), PROGRAM)?;
         let mut directions = [false; 2];
         entries.iter().chain(probe).for_each(|e| directions[usize::from(e.direction & 1)] = true);
@@ -294,7 +285,7 @@ impl BenchSender {
     /// Makes it ready for another trial with the same entries, numbers from the start again.
     ///
     /// # Errors
-    /// [`XdpError::Setting`] for a pace that cannot be kept, or a probe longer than what was loaded.
+    /// [`crate::ProgramError::Setting`] for a pace that cannot be kept, or a probe longer than what was loaded.
     pub fn rearm(&mut self, pace: BenchPace) -> Result<(), XdpError> {
         let steps = check(&pace, self.rings)?;
         if let Some(probe) = &pace.probe {
@@ -347,16 +338,13 @@ impl BenchSender {
     /// Sends until all steps are through, the count is reached or [`BenchSender::stop`] was called.
     ///
     /// # Errors
-    /// [`XdpError::Setting`] if a direction has no device, and what BPF_PROG_TEST_RUN answers.
+    /// [`crate::ProgramError::Setting`] if a direction has no device, and what BPF_PROG_TEST_RUN answers.
     pub fn run(&self) -> Result<(), XdpError> {
         if let Some(way) = (0..2).find(|&way| self.directions[way] && !self.ready[way]) {
-            return Err(XdpError::Setting(format!("direction {way} of the sender has no device")));
+            return Err(XdpError::setting(format!("direction {way} of the sender has no device")));
         }
-        let thread = InterruptibleThread::current().map_err(|source| XdpError::Map {
-            program: PROGRAM,
-            operation: "install the signal handler",
-            source,
-        })?;
+        let thread =
+            InterruptibleThread::current().map_err(|source| PROGRAM.failed("install the signal handler", source))?;
         thread::scope(|scope| {
             scope.spawn(|| self.watch(thread));
             let result = self.send();
@@ -478,7 +466,7 @@ fn pending_max(pps: f64, rings: Option<BenchRings>) -> u64 {
 }
 
 fn check(pace: &BenchPace, rings: Option<BenchRings>) -> Result<Vec<Step>, XdpError> {
-    let bad = |text: String| Err(XdpError::Setting(text));
+    let bad = |text: String| Err(XdpError::setting(text));
     if pace.stamp_every == 0 {
         return bad("one unit in 0 cannot be stamped: 1 stamps all".into());
     }

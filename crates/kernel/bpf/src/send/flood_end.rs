@@ -6,23 +6,21 @@ use std::{
     os::fd::AsFd,
 };
 
-use libbpf_rs::{
-    MapHandle,
-    skel::{OpenSkel, SkelBuilder},
-};
+use libbpf_rs::MapHandle;
 use sys::packet::Instruction;
 
 use crate::{
+    bytes::word64,
     capture::filter::{Filter, LoadedFilter},
-    capture::redirect::{number, per_cpu},
+    link::{XdpError, XdpLink, XdpMode},
+    program::Program,
     skel::{
         flood_end::{FloodEndSkelBuilder, types::flood_end_count},
         xdp_drop::{XdpDropSkelBuilder, types::drop_count},
     },
-    xdp::{XdpError, XdpLink, XdpMode, quiet_libbpf},
 };
 
-const PROGRAM: &str = "flood_end";
+const PROGRAM: Program = Program("flood_end");
 
 const _: () = assert!(size_of::<flood_end_count>() == 4 * size_of::<u64>());
 const _: () = assert!(size_of::<drop_count>() == 2 * size_of::<u64>());
@@ -42,11 +40,10 @@ impl FloodEnd {
     /// Attaches it natively; packets to `network` with that prefix length pass, and so do those of the other IP version.
     ///
     /// # Errors
-    /// See [`XdpLink::attach`]; [`XdpError::Setting`] for a prefix that is too long.
+    /// See [`XdpLink::attach`]; [`crate::ProgramError::Setting`] for a prefix that is too long.
     pub fn attach(interface: &str, network: IpAddr, prefix_len: u8) -> Result<Self, XdpError> {
-        quiet_libbpf();
         if prefix_len > if network.is_ipv4() { 32 } else { 128 } {
-            return Err(XdpError::Setting(format!("{network}/{prefix_len} is no prefix")));
+            return Err(XdpError::setting(format!("{network}/{prefix_len} is no prefix")));
         }
         match network {
             IpAddr::V4(network) => Self::ipv4(interface, network, prefix_len),
@@ -57,29 +54,27 @@ impl FloodEnd {
     /// What goes to others ends, SYN-ACK or not.
     fn ipv4(interface: &str, network: Ipv4Addr, prefix_len: u8) -> Result<Self, XdpError> {
         let mask = u32::MAX.checked_shl(32 - u32::from(prefix_len)).unwrap_or(0);
-        let failed = |source| XdpError::load(PROGRAM, source);
         let mut object = MaybeUninit::uninit();
-        let mut open = FloodEndSkelBuilder::default().open(&mut object).map_err(failed)?;
+        let mut open = PROGRAM.open::<FloodEndSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             knobs.flood_mask = mask.to_be();
             knobs.flood_network = (network.to_bits() & mask).to_be();
         }
-        let skel = open.load().map_err(failed)?;
+        let skel = PROGRAM.load(open)?;
         let link = XdpLink::attach(skel.progs.flood_end.as_fd(), PROGRAM, interface, XdpMode::Native)?;
-        let counts = MapHandle::try_from(&skel.maps.flood_counts).map_err(failed)?;
+        let counts = PROGRAM.map(&skel.maps.flood_counts)?;
         Ok(Self { _link: link, _filter: None, counts, syn_acks: 1 })
     }
 
     /// SYN-ACKs to others end; all else passes, and there is no more than a few resets of it.
     fn ipv6(interface: &str, network: Ipv6Addr, prefix_len: u8) -> Result<Self, XdpError> {
         let filter = Filter::from_classic(&syn_acks_to_others(network, prefix_len))
-            .map_err(|e| XdpError::Setting(e.to_string()))?;
-        let failed = |source| XdpError::load(PROGRAM, source);
+            .map_err(|e| XdpError::setting(e.to_string()))?;
         let mut object = MaybeUninit::uninit();
-        let skel = XdpDropSkelBuilder::default().open(&mut object).map_err(failed)?.load().map_err(failed)?;
+        let skel = PROGRAM.load(PROGRAM.open::<XdpDropSkelBuilder>(&mut object)?)?;
         let filter = filter.load(skel.progs.xdp_drop.as_fd(), true)?;
         let link = XdpLink::attach(filter.entry(), PROGRAM, interface, XdpMode::Native)?;
-        let counts = MapHandle::try_from(&skel.maps.drop_counts).map_err(failed)?;
+        let counts = PROGRAM.map(&skel.maps.drop_counts)?;
         Ok(Self { _link: link, _filter: Some(filter), counts, syn_acks: 0 })
     }
 
@@ -88,8 +83,8 @@ impl FloodEnd {
     /// # Errors
     /// The kernel does not give the map.
     pub fn syn_acks(&self) -> Result<u64, XdpError> {
-        let counts = per_cpu(&self.counts, PROGRAM, "read the map of counts")?;
-        Ok(counts.iter().map(|count| count.get(8 * self.syn_acks..).map_or(0, number)).sum())
+        let counts = PROGRAM.per_cpu(&self.counts, "read the map of counts")?;
+        Ok(counts.iter().map(|count| word64(count, 8 * self.syn_acks)).sum())
     }
 }
 

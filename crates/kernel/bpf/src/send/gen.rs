@@ -9,22 +9,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libbpf_rs::{
-    MapCore, MapFlags, MapHandle, libbpf_sys,
-    skel::{OpenSkel, SkelBuilder},
-};
+use libbpf_rs::{MapCore, MapFlags, libbpf_sys};
 use sys::map_mmap::SharedMemory;
 
 use crate::{
-    capture::redirect::duplicate,
+    link::{XdpError, interface_index},
+    program::Program,
     send::live_run::{Anchor, LiveRun, no_xmit, rate},
     skel::r#gen::{GenSkelBuilder, types::gen_state},
-    xdp::{XdpError, interface_index, quiet_libbpf},
 };
 
 pub use crate::send::live_run::{HEADER_MAX, LIVE_FRAME_MAX, PACED_PPS_MAX};
 
-const PROGRAM: &str = "ek_gen";
+const PROGRAM: Program = Program("ek_gen");
 /// The largest table, in bytes.
 const TABLE_MAX: usize = 1 << 28;
 /// Frames between two looks at signals and the scheduler: the most that the kernel takes (TEST_XDP_MAX_BATCH), and the fastest of 16 to
@@ -111,7 +108,7 @@ impl LiveSender {
     /// whose sequence number must be a multiple of 65536) the lower half of each sequence number counts the packets, and the checksum follows.
     ///
     /// # Errors
-    /// [`XdpError::Setting`] for an empty or uneven cycle, lengths out of bounds or a rate above [`PACED_PPS_MAX`].
+    /// [`crate::ProgramError::Setting`] for an empty or uneven cycle, lengths out of bounds or a rate above [`PACED_PPS_MAX`].
     pub fn load(
         interface: &str,
         frame: Vec<u8>,
@@ -125,7 +122,7 @@ impl LiveSender {
     /// As [`LiveSender::load`], with sources drawn anew for each packet.
     ///
     /// # Errors
-    /// As there, and [`XdpError::Setting`] for offsets beyond the headers.
+    /// As there, and [`crate::ProgramError::Setting`] for offsets beyond the headers.
     pub fn load_with(
         interface: &str,
         frame: Vec<u8>,
@@ -134,12 +131,11 @@ impl LiveSender {
         random: Option<RandomSources>,
         pace: LivePace,
     ) -> Result<Self, XdpError> {
-        quiet_libbpf();
         let index = interface_index(interface)?;
         let table = Table::lay_out(&frame, cycle, tcp_offset)?;
-        let failed = |source| XdpError::load(PROGRAM, source);
+        let failed = |source| PROGRAM.refused(source);
         let mut object = MaybeUninit::uninit();
-        let mut open = GenSkelBuilder::default().open(&mut object).map_err(failed)?;
+        let mut open = PROGRAM.open::<GenSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
             knobs.gen_header_len = table.header_len as u64;
             knobs.gen_stride = table.stride as u64;
@@ -164,24 +160,18 @@ impl LiveSender {
             bss.gen_state.random = random.seed;
         }
         open.maps.data_gen_table.set_value_size(table.bytes.len() as u32).map_err(failed)?;
-        let skel = open.load().map_err(failed)?;
+        let skel = PROGRAM.load(open)?;
         let key = 0u32.to_ne_bytes();
-        skel.maps.data_gen_table.update(&key, &table.bytes, MapFlags::ANY).map_err(|e| XdpError::Map {
-            program: PROGRAM,
-            operation: "fill the table of packets",
-            source: io::Error::other(e),
-        })?;
+        skel.maps
+            .data_gen_table
+            .update(&key, &table.bytes, MapFlags::ANY)
+            .map_err(|e| PROGRAM.failed("fill the table of packets", io::Error::other(e)))?;
         skel.maps
             .gen_device
             .update(&key, &index.to_ne_bytes(), MapFlags::ANY)
             .map_err(|e| no_xmit(interface, PROGRAM, &e))?;
-        let state = MapHandle::try_from(&skel.maps.bss).map_err(failed)?;
-        let state = SharedMemory::of(state.as_fd(), size_of::<gen_state>(), 0).map_err(|source| XdpError::Map {
-            program: PROGRAM,
-            operation: "map the counters",
-            source,
-        })?;
-        let program = duplicate(skel.progs.ek_gen.as_fd(), PROGRAM)?;
+        let state = PROGRAM.memory(&skel.maps.bss, size_of::<gen_state>(), "map the counters")?;
+        let program = PROGRAM.descriptor(skel.progs.ek_gen.as_fd())?;
         let anchor = match (pace.nap, pace.pps) {
             (Some(_), Some(_)) => Some(Anchor::hold(program.as_fd(), PROGRAM)?),
             _ => None,
@@ -307,7 +297,7 @@ impl SourcePlaces {
         // The last 32 bits of an IPv4 source, or of the first half of an IPv6 one, or of all of it.
         let address = ip + if v4 || random.networks { 12 } else { 20 };
         if random.bits > 32 || checksum + 2 > headers.len() || address + 4 > transport {
-            return Err(XdpError::Setting(format!(
+            return Err(XdpError::setting(format!(
                 "{} random bits in a source address with the IP header at {ip} and the transport header at {transport} of {} bytes of headers",
                 random.bits,
                 headers.len()
@@ -330,7 +320,7 @@ struct Table {
 
 impl Table {
     fn lay_out(frame: &[u8], cycle: &[LivePacket<'_>], tcp_offset: Option<usize>) -> Result<Self, XdpError> {
-        let bad = |text: String| Err(XdpError::Setting(text));
+        let bad = |text: String| Err(XdpError::setting(text));
         let Some(first) = cycle.first() else { return bad("a cycle of no packets cannot be sent".into()) };
         let header_len = first.headers.len();
         if !(8..=HEADER_MAX).contains(&header_len) || tcp_offset.is_some_and(|o| o + 20 > header_len) {

@@ -8,7 +8,10 @@ use std::{
 use libbpf_rs::libbpf_sys;
 use sys::tun::Tap;
 
-use crate::xdp::{XdpError, XdpLink, XdpMode};
+use crate::{
+    link::{XdpError, XdpLink, XdpMode},
+    program::Program,
+};
 
 /// PACE_RATE_SHIFT of src/lib/pace.h; the tests of the rate of both senders hold the two together.
 const RATE_SHIFT: u32 = 40;
@@ -22,7 +25,7 @@ pub const PACED_PPS_MAX: f64 = 5e7;
 /// A program and the frame that each of its runs gets.
 #[derive(Debug)]
 pub(crate) struct LiveRun {
-    pub(crate) name: &'static str,
+    pub(crate) name: Program,
     pub(crate) program: OwnedFd,
     pub(crate) frame: Vec<u8>,
 }
@@ -48,7 +51,7 @@ impl LiveRun {
         if code < 0 && code != -libc::EINTR {
             let source = io::Error::from_raw_os_error(-code);
             let operation = "run with BPF_F_TEST_XDP_LIVE_FRAMES (kernel 5.18 or newer, CAP_NET_ADMIN and CAP_BPF)";
-            return Err(XdpError::Map { program: self.name, operation, source });
+            return Err(self.name.failed(operation, source).into());
         }
         Ok(())
     }
@@ -58,24 +61,7 @@ impl LiveRun {
     /// # Errors
     /// What BPF_PROG_TEST_RUN answers.
     pub(crate) fn try_once(&self) -> Result<(u32, Vec<u8>), XdpError> {
-        let mut out = vec![0u8; self.frame.len()];
-        let mut opts = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
-            data_in: self.frame.as_ptr().cast(),
-            data_size_in: self.frame.len() as u32,
-            data_out: out.as_mut_ptr().cast(),
-            data_size_out: out.len() as u32,
-            repeat: 1,
-            ..Default::default()
-        };
-        // SAFETY: the descriptor is ours; `opts` carries its own size, and both buffers are alive and of the stated lengths.
-        let code = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut opts) };
-        if code < 0 {
-            let source = io::Error::from_raw_os_error(-code);
-            return Err(XdpError::Map { program: self.name, operation: "test", source });
-        }
-        out.truncate(opts.data_size_out as usize);
-        Ok((opts.retval, out))
+        Ok(self.name.test(&self.program, &self.frame)?)
     }
 }
 
@@ -91,7 +77,7 @@ pub(crate) struct Anchor {
 }
 
 impl Anchor {
-    pub(crate) fn hold(program: BorrowedFd<'_>, name: &'static str) -> Result<Self, XdpError> {
+    pub(crate) fn hold(program: BorrowedFd<'_>, name: Program) -> Result<Self, XdpError> {
         let tap = Tap::create("ekgen%d").map_err(|source| XdpError::System {
             interface: "/dev/net/tun".into(),
             operation: "make a TAP device to hold the program, which a sender that sleeps needs,",
@@ -109,12 +95,12 @@ pub(crate) fn rate(pps: Option<f64>) -> Result<u64, XdpError> {
             Ok(((pps * (1u64 << RATE_SHIFT) as f64 / 1e9).round() as u64).max(1))
         }
         Some(pps) => {
-            Err(XdpError::Setting(format!("a sender paces above 0 and up to {PACED_PPS_MAX:.0} packets/s, not {pps}")))
+            Err(XdpError::setting(format!("a sender paces above 0 and up to {PACED_PPS_MAX:.0} packets/s, not {pps}")))
         }
     }
 }
 
-pub(crate) fn no_xmit(interface: &str, program: &'static str, e: &libbpf_rs::Error) -> XdpError {
+pub(crate) fn no_xmit(interface: &str, program: Program, e: &libbpf_rs::Error) -> XdpError {
     let reason = format!("its driver cannot transmit redirected frames (no ndo_xdp_xmit): {e}");
-    XdpError::Unsupported { interface: interface.to_owned(), program, mode: XdpMode::Native, reason }
+    XdpError::Unsupported { interface: interface.to_owned(), program: program.0, mode: XdpMode::Native, reason }
 }

@@ -5,24 +5,29 @@ use std::{
     os::fd::{AsFd, OwnedFd},
 };
 
-use libbpf_rs::{
-    MapHandle,
-    skel::{OpenSkel, SkelBuilder},
-};
+use libbpf_rs::MapHandle;
 
 use crate::{
-    capture::redirect::{duplicate, number, per_cpu},
-    skel::{xdp_drop::XdpDropSkelBuilder, xdp_pass::XdpPassSkelBuilder},
-    xdp::{XdpError, XdpLink, XdpMode, quiet_libbpf},
+    counters::per_cpu,
+    link::{XdpError, XdpLink, XdpMode},
+    program::Program,
+    skel::{
+        xdp_drop::{XdpDropSkelBuilder, types::drop_count},
+        xdp_pass::XdpPassSkelBuilder,
+    },
 };
 
-/// What [`XdpDrop`] has ended so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct DropCounts {
-    /// Frames.
-    pub frames: u64,
-    /// Their bytes without FCS.
-    pub bytes: u64,
+const DROP: Program = Program("xdp_drop");
+const PASS: Program = Program("xdp_pass");
+
+per_cpu! {
+    /// What [`XdpDrop`] has ended so far.
+    pub struct DropCounts of drop_count {
+        /// Frames.
+        frames,
+        /// Their bytes without FCS.
+        bytes,
+    }
 }
 
 /// Counts and ends every frame of an interface, until it is dropped.
@@ -35,23 +40,15 @@ pub struct XdpDrop {
 impl XdpDrop {
     /// Loads and attaches it. See [`XdpLink::attach`] for what is refused.
     pub fn attach(interface: &str, mode: XdpMode) -> Result<Self, XdpError> {
-        quiet_libbpf();
-        let failed = |source| XdpError::load("xdp_drop", source);
         let mut object = MaybeUninit::uninit();
-        let skel = XdpDropSkelBuilder::default().open(&mut object).map_err(failed)?.load().map_err(failed)?;
-        let link = XdpLink::attach(skel.progs.xdp_drop.as_fd(), "xdp_drop", interface, mode)?;
-        Ok(Self { link, counts: MapHandle::try_from(&skel.maps.drop_counts).map_err(failed)? })
+        let skel = DROP.load(DROP.open::<XdpDropSkelBuilder>(&mut object)?)?;
+        let link = XdpLink::attach(skel.progs.xdp_drop.as_fd(), DROP, interface, mode)?;
+        Ok(Self { link, counts: DROP.map(&skel.maps.drop_counts)? })
     }
 
     /// What it has ended so far, over all CPUs.
     pub fn counts(&self) -> Result<DropCounts, XdpError> {
-        let mut sum = DropCounts::default();
-        for count in per_cpu(&self.counts, "xdp_drop", "read the map drop_counts")? {
-            let (frames, bytes) = count.split_at(size_of::<u64>());
-            sum.frames += number(frames);
-            sum.bytes += number(bytes);
-        }
-        Ok(sum)
+        Ok(DROP.sum(&self.counts, "read the map drop_counts")?)
     }
 
     /// The attached program.
@@ -71,12 +68,10 @@ pub struct XdpPass {
 impl XdpPass {
     /// Loads and attaches it. See [`XdpLink::attach`] for what is refused.
     pub fn attach(interface: &str, mode: XdpMode) -> Result<Self, XdpError> {
-        quiet_libbpf();
-        let failed = |source| XdpError::load("xdp_pass", source);
         let mut object = MaybeUninit::uninit();
-        let skel = XdpPassSkelBuilder::default().open(&mut object).map_err(failed)?.load().map_err(failed)?;
-        let program = duplicate(skel.progs.xdp_pass.as_fd(), "xdp_pass")?;
-        let link = XdpLink::attach(program.as_fd(), "xdp_pass", interface, mode)?;
+        let skel = PASS.load(PASS.open::<XdpPassSkelBuilder>(&mut object)?)?;
+        let program = PASS.descriptor(&skel.progs.xdp_pass)?;
+        let link = XdpLink::attach(program.as_fd(), PASS, interface, mode)?;
         Ok(Self { link, _program: program })
     }
 

@@ -12,7 +12,7 @@ use std::{
 
 use libbpf_rs::libbpf_sys;
 
-use crate::xdp::quiet_libbpf;
+use crate::program::quiet_libbpf;
 
 mod hints;
 

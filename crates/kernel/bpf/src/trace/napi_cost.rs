@@ -5,16 +5,13 @@ use std::{
     time::Duration,
 };
 
-use libbpf_rs::{
-    Link, MapCore, MapFlags, MapHandle, ProgramMut,
-    skel::{OpenSkel, SkelBuilder},
-};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramMut, skel::OpenSkel};
 use model::{Classified, ErrorClass};
 
 use crate::{
     bytes::{word32, word64},
+    program::open,
     skel::napi_cost::{NapiCostSkelBuilder, types::napi_cost as Raw},
-    xdp::quiet_libbpf,
 };
 
 const _: () = assert!(size_of::<Raw>() == 48);
@@ -101,9 +98,8 @@ impl NapiCosts {
     /// # Errors
     /// When a privilege or the kernel's BTF is missing, or the kernel lacks a tracepoint.
     pub fn attach() -> Result<Self, NapiCostError> {
-        quiet_libbpf();
         let mut object = MaybeUninit::uninit();
-        let open = NapiCostSkelBuilder::default().open(&mut object).map_err(NapiCostError::Load)?;
+        let open = open::<NapiCostSkelBuilder>(&mut object).map_err(NapiCostError::Load)?;
         let mut skel = open.load().map_err(NapiCostError::Load)?;
         let attach = |tracepoint: &'static str, program: &mut ProgramMut<'_>| {
             program.attach().map_err(|source| NapiCostError::Attach { tracepoint, source })

@@ -12,20 +12,17 @@ use std::{
     time::Duration,
 };
 
-use libbpf_rs::{
-    Link, MapCore, MapFlags, MapHandle,
-    skel::{OpenSkel, SkelBuilder},
-};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, skel::OpenSkel};
 use model::{Classified, ErrorClass};
 use sys::perf::{CpuClock, PerfError};
 
 use crate::{
     bytes::{word32, word64},
+    program::open,
     skel::profile::{
         ProfileSkelBuilder,
         types::{seen as Seen, taken as Taken},
     },
-    xdp::quiet_libbpf,
 };
 
 /// A stack is cut behind this many of its innermost frames.
@@ -159,9 +156,8 @@ impl CpuProfile {
         let period = options.period();
         let clocks =
             options.cpus.iter().map(|&cpu| CpuClock::open(cpu, period)).collect::<Result<Vec<_>, PerfError>>()?;
-        quiet_libbpf();
         let mut object = MaybeUninit::uninit();
-        let open = ProfileSkelBuilder::default().open(&mut object).map_err(ProfileError::Load)?;
+        let open = open::<ProfileSkelBuilder>(&mut object).map_err(ProfileError::Load)?;
         let skel = open.load().map_err(ProfileError::Load)?;
         let handle = |map| MapHandle::try_from(map).map_err(ProfileError::Load);
         let tables = [handle(&skel.maps.counts_a)?, handle(&skel.maps.counts_b)?];

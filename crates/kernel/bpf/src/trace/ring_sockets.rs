@@ -9,15 +9,12 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use libbpf_rs::{
-    Iter, Link, ProgramMut,
-    skel::{OpenSkel, SkelBuilder},
-};
+use libbpf_rs::{Iter, Link, ProgramMut, skel::OpenSkel};
 use model::{Classified, ErrorClass};
 
 use crate::{
+    program::open,
     skel::ring_sockets::{RingSocketsSkelBuilder, types::ring_socket as Raw},
-    xdp::quiet_libbpf,
 };
 
 const ROW: usize = size_of::<Raw>();
@@ -108,9 +105,8 @@ impl RingSockets {
     }
 
     fn load(adds_up: bool) -> Result<Self, RingSocketsError> {
-        quiet_libbpf();
         let mut object = MaybeUninit::uninit();
-        let mut open = RingSocketsSkelBuilder::default().open(&mut object).map_err(RingSocketsError::Load)?;
+        let mut open = open::<RingSocketsSkelBuilder>(&mut object).map_err(RingSocketsError::Load)?;
         open.progs.on_getsockopt.set_autoload(adds_up);
         let skel = open.load().map_err(RingSocketsError::Load)?;
         let link = skel.progs.list_rings.attach().map_err(RingSocketsError::Load)?;

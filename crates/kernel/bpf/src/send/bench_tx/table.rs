@@ -4,9 +4,9 @@ use std::mem::offset_of;
 
 use super::{BenchEntry, PROBE_FLOW, SIGNATURE_BYTES};
 use crate::{
+    link::XdpError,
     send::live_run::{HEADER_MAX, LIVE_FRAME_MAX},
     skel::bench_tx::types::bench_tx_entry,
-    xdp::XdpError,
 };
 
 /// What lies before the headers of an entry.
@@ -46,14 +46,14 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn of(entries: &[BenchEntry], probe: Option<&BenchEntry>) -> Result<Self, XdpError> {
-        let bad = |text: String| Err(XdpError::Setting(text));
+        let bad = |text: String| Err(XdpError::setting(text));
         match entries.last() {
             None => return bad("a lap of no frames cannot be sent".into()),
             Some(last) if last.more => return bad("the lap ends within a unit".into()),
             Some(_) => {}
         }
         for (i, e) in entries.iter().chain(probe).enumerate() {
-            check(e).map_err(|reason| XdpError::Setting(format!("frame {i} of the lap {reason}")))?;
+            check(e).map_err(|reason| XdpError::setting(format!("frame {i} of the lap {reason}")))?;
         }
         let all = || entries.iter().chain(probe);
         let header_len = all().map(|e| e.frame.len()).max().unwrap_or_default().max(8);
@@ -134,13 +134,13 @@ impl Table {
 
     /// Puts the probe behind the lap.
     pub(super) fn write_probe(&self, probe: &BenchEntry, table: &mut [u8]) -> Result<(), XdpError> {
-        check(probe).map_err(|reason| XdpError::Setting(format!("the probe {reason}")))?;
+        check(probe).map_err(|reason| XdpError::setting(format!("the probe {reason}")))?;
         let fits = probe.frame.len() <= self.header_len
             && usize::from(probe.frame_len) <= self.frame_max
             && (self.sizes_vary || usize::from(probe.frame_len) == self.frame_max)
             && self.uniform.is_none_or(|uniform| is_plain(probe) && place(probe) == uniform);
         if !fits {
-            return Err(XdpError::Setting("the probe differs from the one that the sender was loaded with".into()));
+            return Err(XdpError::setting("the probe differs from the one that the sender was loaded with".to_owned()));
         }
         self.write_entry(probe, PROBE_FLOW, &mut table[self.table_len()..]);
         Ok(())

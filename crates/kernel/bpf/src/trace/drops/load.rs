@@ -9,15 +9,15 @@ use std::{
 use libbpf_rs::{
     Link, MapCore, MapFlags, MapHandle, ProgramInput, ProgramMut,
     btf::{Btf, types},
-    skel::{OpenSkel, SkelBuilder},
+    skel::OpenSkel,
 };
 use nix::time::{ClockId, clock_gettime};
 use sys::map_mmap::SharedMemory;
 
 use super::{DropError, DropOptions, DropTrace, RawCpu, slots};
 use crate::{
+    program::{self, verifier_said},
     skel::drops::{DropsSkel, DropsSkelBuilder},
-    xdp::{quiet_libbpf, verifier_said},
 };
 
 const MAX_SCOPES: usize = 1024;
@@ -34,13 +34,12 @@ pub(super) fn open(options: &DropOptions) -> Result<DropTrace, DropError> {
     if options.only.len() > MAX_SCOPES {
         return Err(DropError::TooManyInterfaces(options.only.len()));
     }
-    quiet_libbpf();
     let btf = Btf::from_vmlinux().map_err(DropError::NoBtf)?;
     let arguments = drop_arguments(&btf)?;
     let mut unavailable = Vec::new();
 
     let mut object = MaybeUninit::uninit();
-    let mut open = DropsSkelBuilder::default().open(&mut object).map_err(load_error)?;
+    let mut open = program::open::<DropsSkelBuilder>(&mut object).map_err(load_error)?;
     let cpus = libbpf_rs::num_possible_cpus().map_err(load_error)?;
     open.maps.drop_cpus.set_max_entries(cpus as u32).map_err(load_error)?;
     if options.details > 0 {

@@ -1,16 +1,14 @@
-//! XDP programs on an interface: attached by a link that ends with its owner, in the mode that was asked for and no other.
+//! Programs on an interface: attached by a link that ends with its owner, in the mode that was asked for and no other.
 
 use std::{
-    ffi::CStr,
     io, mem,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
 };
 
-use libbpf_rs::{
-    btf::{Btf, types},
-    libbpf_sys,
-};
+use libbpf_rs::libbpf_sys;
 use model::{Classified, ErrorClass};
+
+use crate::program::{Program, ProgramError, class_of};
 
 pub use model::xdp::XdpMode;
 
@@ -25,7 +23,7 @@ pub struct Attached {
     pub mode: XdpMode,
 }
 
-/// An XDP program that could not be loaded, attached or asked.
+/// An XDP program that could not be loaded, attached or asked; one at tc likewise.
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
     /// There is no such interface.
@@ -68,41 +66,6 @@ pub enum XdpError {
         /// Why, and the way out.
         reason: String,
     },
-    /// The program or its maps could not be loaded.
-    #[error("cannot load the kernel program `{program}`: {source}{}{log}", privilege_hint(source))]
-    Load {
-        /// The program.
-        program: &'static str,
-        /// The last lines of what the kernel's verifier said, after `; the kernel's verifier: `; empty if it said nothing.
-        log: String,
-        /// What the kernel or libbpf answered.
-        source: libbpf_rs::Error,
-    },
-    /// The running kernel is too old for it.
-    #[error(
-        "{feature} needs {function} of Linux {since} and later, which this kernel ({}) does not have: {instead}",
-        release()
-    )]
-    Kernel {
-        /// What was asked for.
-        feature: &'static str,
-        /// The kernel's function that is missing.
-        function: &'static str,
-        /// The first version that has it.
-        since: &'static str,
-        /// What can be used instead.
-        instead: &'static str,
-    },
-    /// A map of a loaded program could not be used.
-    #[error("cannot {operation} of the kernel program `{program}`: {source}")]
-    Map {
-        /// The program.
-        program: &'static str,
-        /// What was tried, and with which map.
-        operation: &'static str,
-        /// What the kernel answered.
-        source: io::Error,
-    },
     /// The kernel refused for another reason.
     #[error("cannot {operation} on {interface}: {source}")]
     System {
@@ -123,78 +86,42 @@ pub enum XdpError {
         /// What the kernel answered, or why it was refused.
         source: io::Error,
     },
-    /// A setting out of its bounds.
-    #[error("{0}")]
-    Setting(String),
+    /// The program could not be loaded or used.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
 }
 
 impl XdpError {
-    /// A load that failed just now on this thread.
-    pub(crate) fn load(program: &'static str, source: libbpf_rs::Error) -> Self {
-        Self::Load { program, log: VERIFIER_LOG.take(), source }
-    }
-
     pub(crate) fn pin(operation: &'static str, path: &std::path::Path, source: io::Error) -> Self {
         Self::Pin { operation, path: path.to_owned(), source }
+    }
+
+    pub(crate) fn setting(text: String) -> Self {
+        ProgramError::Setting(text).into()
     }
 
     /// A privilege was missing (EPERM).
     pub fn is_denied(&self) -> bool {
         match self {
-            Self::Load { source, .. } => source.kind() == libbpf_rs::ErrorKind::PermissionDenied,
-            Self::Map { source, .. } | Self::System { source, .. } | Self::Pin { source, .. } => {
-                source.kind() == io::ErrorKind::PermissionDenied
-            }
+            Self::Program(e) => e.is_denied(),
+            Self::System { source, .. } | Self::Pin { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
             _ => false,
         }
-    }
-}
-
-fn privilege_hint(e: &libbpf_rs::Error) -> &'static str {
-    if e.kind() == libbpf_rs::ErrorKind::PermissionDenied {
-        ". It needs CAP_BPF, CAP_NET_ADMIN and for some programs CAP_PERFMON: run as root"
-    } else {
-        ""
     }
 }
 
 impl Classified for XdpError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::Setting(_) => ErrorClass::Usage,
-            Self::NoInterface { .. } | Self::Occupied { .. } | Self::NoNative { .. } | Self::Unsupported { .. } => {
-                ErrorClass::Lacking
-            }
-            Self::Load { source, .. } if source.kind() == libbpf_rs::ErrorKind::PermissionDenied => ErrorClass::Lacking,
-            Self::Load { .. } => ErrorClass::Internal,
-            Self::Pin { .. } | Self::Kernel { .. } => ErrorClass::Lacking,
-            Self::Map { source, .. } | Self::System { source, .. } => match source.raw_os_error() {
-                Some(libc::EPERM | libc::ENOMEM | libc::ENODEV) => ErrorClass::Lacking,
-                _ => ErrorClass::Internal,
-            },
+            Self::NoInterface { .. }
+            | Self::Occupied { .. }
+            | Self::NoNative { .. }
+            | Self::Unsupported { .. }
+            | Self::Pin { .. } => ErrorClass::Lacking,
+            Self::System { source, .. } => class_of(source),
+            Self::Program(e) => e.class(),
         }
     }
-}
-
-/// Whether the running kernel has a function of that name, which its type information tells; where that cannot be read, it may have it.
-pub(crate) fn kernel_has(function: &str) -> bool {
-    Btf::from_vmlinux().map_or(true, |btf| btf.type_by_name::<types::Func<'_>>(function).is_some())
-}
-
-/// Where the running kernel has a member of a structure, in bytes; none: nowhere, or its type information cannot be read.
-pub(crate) fn kernel_offset(structure: &str, member: &str) -> Option<u16> {
-    let btf = Btf::from_vmlinux().ok()?;
-    let of = btf.type_by_name::<types::Struct<'_>>(structure)?;
-    let found = of.iter().find(|m| m.name.is_some_and(|name| name == member))?;
-    match found.attr {
-        types::MemberAttr::Normal { offset } => u16::try_from(offset / 8).ok(),
-        types::MemberAttr::BitField { .. } => None,
-    }
-}
-
-/// The version of the running kernel.
-fn release() -> String {
-    std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "?".into(), |text| text.trim().to_owned())
 }
 
 /// The index of an interface of this thread's network namespace.
@@ -254,9 +181,9 @@ impl XdpLink {
     ///
     /// # Errors
     /// [`XdpError::Occupied`] if any XDP program runs there, [`XdpError::Unsupported`] if the driver cannot do `mode`.
-    pub fn attach(
+    pub(crate) fn attach(
         program: BorrowedFd<'_>,
-        name: &'static str,
+        name: Program,
         interface: &str,
         mode: XdpMode,
     ) -> Result<Self, XdpError> {
@@ -366,10 +293,10 @@ impl AsFd for XdpLink {
     }
 }
 
-fn attach_error(errno: i32, program: &'static str, interface: &str, mode: XdpMode) -> XdpError {
+fn attach_error(errno: i32, program: Program, interface: &str, mode: XdpMode) -> XdpError {
     let interface = interface.to_owned();
     let reason = match errno {
-        libc::EOPNOTSUPP if mode == XdpMode::Native => return XdpError::NoNative { interface, program },
+        libc::EOPNOTSUPP if mode == XdpMode::Native => return XdpError::NoNative { interface, program: program.0 },
         libc::EOPNOTSUPP => "its driver has no such mode".to_owned(),
         libc::ERANGE | libc::EINVAL | libc::EMSGSIZE | libc::E2BIG | libc::ENOSPC => format!(
             "its driver refused its present settings ({}), mostly an MTU above about 3500 bytes, LRO, or too few \
@@ -382,71 +309,5 @@ fn attach_error(errno: i32, program: &'static str, interface: &str, mode: XdpMod
             return XdpError::System { interface, operation: "attach an XDP program", source };
         }
     };
-    XdpError::Unsupported { interface, program, mode, reason }
-}
-
-thread_local! {
-    /// What the verifier said of the last program that it refused on this thread.
-    static VERIFIER_LOG: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
-}
-
-/// Sends libbpf's own messages to nowhere, as what matters comes back as an error; the end of a verifier's log is kept for that error.
-pub(crate) fn quiet_libbpf() {
-    #[allow(clippy::needless_pass_by_value, reason = "libbpf-rs wants this signature")]
-    fn keep(_: libbpf_rs::PrintLevel, message: String) {
-        if let Some(log) = verifier_log(&message) {
-            VERIFIER_LOG.set(log);
-        }
-    }
-    VERIFIER_LOG.take();
-    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, keep)));
-}
-
-/// The end of the verifier's log of a load that failed just now on this thread; empty if it said nothing.
-pub(crate) fn verifier_said() -> String {
-    VERIFIER_LOG.take()
-}
-
-/// The last three lines of the verifier's log in a message of libbpf, without its statistics.
-fn verifier_log(message: &str) -> Option<String> {
-    let (_, log) = message.split_once("BEGIN PROG LOAD LOG --")?;
-    let log = log.split("-- END PROG LOAD LOG").next().unwrap_or(log);
-    let said: Vec<&str> =
-        log.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("processed ")).collect();
-    let last = &said[said.len().saturating_sub(3)..];
-    (!last.is_empty()).then(|| format!("; the kernel's verifier: {}", last.join(" / ")))
-}
-
-/// A C string of a fixed name.
-pub(crate) fn c_name(name: &'static [u8]) -> &'static CStr {
-    CStr::from_bytes_with_nul(name).unwrap_or(c"")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_end_of_a_verifiers_log_is_told() {
-        let message = "libbpf: prog 'x': -- BEGIN PROG LOAD LOG --\n0: a\n1: b\n2: c\nR1 invalid mem access\n\
-             processed 3 insns (limit 1000000)\n-- END PROG LOAD LOG --\n";
-        assert_eq!(
-            verifier_log(message).as_deref(),
-            Some("; the kernel's verifier: 1: b / 2: c / R1 invalid mem access")
-        );
-        assert_eq!(verifier_log("libbpf: prog 'x': BPF program load failed: -EPERM\n"), None);
-    }
-
-    #[test]
-    fn a_refusal_by_privilege_stays_one() {
-        let error = |code| XdpError::Map {
-            program: "x",
-            operation: "test",
-            source: crate::capture::redirect::to_io(&libbpf_rs::Error::from_raw_os_error(code)),
-        };
-        assert_eq!(error(libc::EPERM).class(), ErrorClass::Lacking);
-        assert!(error(libc::EPERM).is_denied());
-        assert_eq!(error(libc::ENOMEM).class(), ErrorClass::Lacking);
-        assert_eq!(error(libc::EINVAL).class(), ErrorClass::Internal);
-    }
+    XdpError::Unsupported { interface, program: program.0, mode, reason }
 }

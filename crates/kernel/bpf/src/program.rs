@@ -1,0 +1,280 @@
+//! Loading kernel programs: one way to open and load each, and to say what failed.
+
+use std::{
+    io,
+    mem::MaybeUninit,
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use libbpf_rs::{
+    ErrorKind, MapCore, MapFlags, MapHandle, OpenObject,
+    btf::{Btf, types},
+    libbpf_sys,
+    skel::{OpenSkel, SkelBuilder},
+};
+use model::{Classified, ErrorClass};
+use sys::map_mmap::SharedMemory;
+
+use crate::counters::PerCpu;
+
+/// A kernel program that could not be loaded, or one of its maps not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProgramError {
+    /// The program or its maps could not be loaded.
+    #[error("cannot load the kernel program `{program}`: {source}{}{log}", privilege_hint(source))]
+    Load {
+        /// The program.
+        program: &'static str,
+        /// The last lines of what the kernel's verifier said, after `; the kernel's verifier: `; empty if it said nothing.
+        log: String,
+        /// What the kernel or libbpf answered.
+        source: libbpf_rs::Error,
+    },
+    /// The running kernel is too old for it.
+    #[error(
+        "{feature} needs {function} of Linux {since} and later, which this kernel ({}) does not have: {instead}",
+        release()
+    )]
+    Kernel {
+        /// What was asked for.
+        feature: &'static str,
+        /// The kernel's function that is missing.
+        function: &'static str,
+        /// The first version that has it.
+        since: &'static str,
+        /// What can be used instead.
+        instead: &'static str,
+    },
+    /// A map of a loaded program could not be used.
+    #[error("cannot {operation} of the kernel program `{program}`: {source}")]
+    Map {
+        /// The program.
+        program: &'static str,
+        /// What was tried, and with which map.
+        operation: &'static str,
+        /// What the kernel answered.
+        source: io::Error,
+    },
+    /// A setting out of its bounds.
+    #[error("{0}")]
+    Setting(String),
+}
+
+impl ProgramError {
+    /// A privilege was missing (EPERM).
+    pub fn is_denied(&self) -> bool {
+        match self {
+            Self::Load { source, .. } => source.kind() == ErrorKind::PermissionDenied,
+            Self::Map { source, .. } => source.kind() == io::ErrorKind::PermissionDenied,
+            Self::Kernel { .. } | Self::Setting(_) => false,
+        }
+    }
+}
+
+impl Classified for ProgramError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Setting(_) => ErrorClass::Usage,
+            Self::Kernel { .. } => ErrorClass::Lacking,
+            Self::Load { .. } if self.is_denied() => ErrorClass::Lacking,
+            Self::Load { .. } => ErrorClass::Internal,
+            Self::Map { source, .. } => class_of(source),
+        }
+    }
+}
+
+/// What the kernel lacks, and what is our own fault.
+pub(crate) fn class_of(refused: &io::Error) -> ErrorClass {
+    match refused.raw_os_error() {
+        Some(libc::EPERM | libc::ENOMEM | libc::ENODEV) => ErrorClass::Lacking,
+        _ => ErrorClass::Internal,
+    }
+}
+
+fn privilege_hint(e: &libbpf_rs::Error) -> &'static str {
+    if e.kind() == ErrorKind::PermissionDenied {
+        ". It needs CAP_BPF, CAP_NET_ADMIN and for some programs CAP_PERFMON: run as root"
+    } else {
+        ""
+    }
+}
+
+/// The version of the running kernel.
+fn release() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "?".into(), |text| text.trim().to_owned())
+}
+
+/// Opens a program's skeleton, whose constants and maps can then be set.
+pub(crate) fn open<'o, B>(object: &'o mut MaybeUninit<OpenObject>) -> libbpf_rs::Result<B::Output>
+where
+    B: SkelBuilder<'o> + Default,
+{
+    quiet_libbpf();
+    B::default().open(object)
+}
+
+/// A kernel program, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Program(pub(crate) &'static str);
+
+impl Program {
+    /// As [`open`].
+    pub(crate) fn open<'o, B>(self, object: &'o mut MaybeUninit<OpenObject>) -> Result<B::Output, ProgramError>
+    where
+        B: SkelBuilder<'o> + Default,
+    {
+        open::<B>(object).map_err(|e| self.refused(e))
+    }
+
+    /// Loads it into the kernel.
+    pub(crate) fn load<'o, O: OpenSkel<'o>>(self, open: O) -> Result<O::Output, ProgramError> {
+        open.load().map_err(|e| self.refused(e))
+    }
+
+    /// A map that outlives the skeleton.
+    pub(crate) fn map<M>(self, map: M) -> Result<MapHandle, ProgramError>
+    where
+        MapHandle: TryFrom<M, Error = libbpf_rs::Error>,
+    {
+        MapHandle::try_from(map).map_err(|e| self.refused(e))
+    }
+
+    /// The first `bytes` of a map that can be mapped, as memory.
+    pub(crate) fn memory<M>(self, map: M, bytes: usize, operation: &'static str) -> Result<SharedMemory, ProgramError>
+    where
+        MapHandle: TryFrom<M, Error = libbpf_rs::Error>,
+    {
+        SharedMemory::of(self.map(map)?.as_fd(), bytes, 0).map_err(|e| self.failed(operation, e))
+    }
+
+    /// A descriptor of the program that outlives the skeleton.
+    pub(crate) fn descriptor(self, program: impl AsFd) -> Result<OwnedFd, ProgramError> {
+        program.as_fd().try_clone_to_owned().map_err(|e| self.failed("duplicate the descriptor", e))
+    }
+
+    /// The values that all CPUs have under key 0 of a per-CPU array.
+    pub(crate) fn per_cpu(self, map: &MapHandle, operation: &'static str) -> Result<Vec<Vec<u8>>, ProgramError> {
+        let read = map.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY);
+        read.map(Option::unwrap_or_default).map_err(|e| self.failed(operation, to_io(&e)))
+    }
+
+    /// The counters of a per-CPU array, over all CPUs.
+    pub(crate) fn sum<C: PerCpu>(self, map: &MapHandle, operation: &'static str) -> Result<C, ProgramError> {
+        let mut sum = C::default();
+        self.per_cpu(map, operation)?.iter().for_each(|raw| sum.add(raw));
+        Ok(sum)
+    }
+
+    /// Runs the loaded program once on `frame`, and gives its verdict and what it made of the frame.
+    pub(crate) fn test(self, program: impl AsFd, frame: &[u8]) -> Result<(u32, Vec<u8>), ProgramError> {
+        let mut out = vec![0u8; frame.len()];
+        let mut opts = libbpf_sys::bpf_test_run_opts {
+            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+            data_in: frame.as_ptr().cast(),
+            data_size_in: frame.len() as u32,
+            data_out: out.as_mut_ptr().cast(),
+            data_size_out: out.len() as u32,
+            repeat: 1,
+            ..Default::default()
+        };
+        // SAFETY: the descriptor is alive; `opts` carries its own size, and both buffers are alive and of the stated lengths.
+        let code = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &raw mut opts) };
+        if code < 0 {
+            return Err(self.failed("test", io::Error::from_raw_os_error(-code)));
+        }
+        out.truncate(opts.data_size_out as usize);
+        Ok((opts.retval, out))
+    }
+
+    /// A load that failed just now on this thread.
+    pub(crate) fn refused(self, source: libbpf_rs::Error) -> ProgramError {
+        ProgramError::Load { program: self.0, log: VERIFIER_LOG.take(), source }
+    }
+
+    /// Something that could not be done with a map.
+    pub(crate) fn failed(self, operation: &'static str, source: io::Error) -> ProgramError {
+        ProgramError::Map { program: self.0, operation, source }
+    }
+}
+
+/// A libbpf error as an I/O error, with its number where that decides what class of error it is: libbpf-rs keeps the number to itself.
+pub(crate) fn to_io(e: &libbpf_rs::Error) -> io::Error {
+    match e.kind() {
+        ErrorKind::PermissionDenied => io::Error::from_raw_os_error(libc::EPERM),
+        ErrorKind::OutOfMemory => io::Error::from_raw_os_error(libc::ENOMEM),
+        _ => io::Error::other(e.to_string()),
+    }
+}
+
+/// Whether the running kernel has a function of that name, which its type information tells; where that cannot be read, it may have it.
+pub(crate) fn kernel_has(function: &str) -> bool {
+    Btf::from_vmlinux().map_or(true, |btf| btf.type_by_name::<types::Func<'_>>(function).is_some())
+}
+
+/// Where the running kernel has a member of a structure, in bytes; none: nowhere, or its type information cannot be read.
+pub(crate) fn kernel_offset(structure: &str, member: &str) -> Option<u16> {
+    let btf = Btf::from_vmlinux().ok()?;
+    let of = btf.type_by_name::<types::Struct<'_>>(structure)?;
+    let found = of.iter().find(|m| m.name.is_some_and(|name| name == member))?;
+    match found.attr {
+        types::MemberAttr::Normal { offset } => u16::try_from(offset / 8).ok(),
+        types::MemberAttr::BitField { .. } => None,
+    }
+}
+
+thread_local! {
+    /// What the verifier said of the last program that it refused on this thread.
+    static VERIFIER_LOG: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
+}
+
+/// Sends libbpf's own messages to nowhere, as what matters comes back as an error; the end of a verifier's log is kept for that error.
+pub(crate) fn quiet_libbpf() {
+    #[allow(clippy::needless_pass_by_value, reason = "libbpf-rs wants this signature")]
+    fn keep(_: libbpf_rs::PrintLevel, message: String) {
+        if let Some(log) = verifier_log(&message) {
+            VERIFIER_LOG.set(log);
+        }
+    }
+    VERIFIER_LOG.take();
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Warn, keep)));
+}
+
+/// The end of the verifier's log of a load that failed just now on this thread; empty if it said nothing.
+pub(crate) fn verifier_said() -> String {
+    VERIFIER_LOG.take()
+}
+
+/// The last three lines of the verifier's log in a message of libbpf, without its statistics.
+fn verifier_log(message: &str) -> Option<String> {
+    let (_, log) = message.split_once("BEGIN PROG LOAD LOG --")?;
+    let log = log.split("-- END PROG LOAD LOG").next().unwrap_or(log);
+    let said: Vec<&str> =
+        log.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with("processed ")).collect();
+    let last = &said[said.len().saturating_sub(3)..];
+    (!last.is_empty()).then(|| format!("; the kernel's verifier: {}", last.join(" / ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_end_of_a_verifiers_log_is_told() {
+        let message = "libbpf: prog 'x': -- BEGIN PROG LOAD LOG --\n0: a\n1: b\n2: c\nR1 invalid mem access\n\
+             processed 3 insns (limit 1000000)\n-- END PROG LOAD LOG --\n";
+        assert_eq!(
+            verifier_log(message).as_deref(),
+            Some("; the kernel's verifier: 1: b / 2: c / R1 invalid mem access")
+        );
+        assert_eq!(verifier_log("libbpf: prog 'x': BPF program load failed: -EPERM\n"), None);
+    }
+
+    #[test]
+    fn a_refusal_by_privilege_stays_one() {
+        let error = |code| Program("x").failed("test", to_io(&libbpf_rs::Error::from_raw_os_error(code)));
+        assert_eq!(error(libc::EPERM).class(), ErrorClass::Lacking);
+        assert!(error(libc::EPERM).is_denied());
+        assert_eq!(error(libc::ENOMEM).class(), ErrorClass::Lacking);
+        assert_eq!(error(libc::EINVAL).class(), ErrorClass::Internal);
+    }
+}
