@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::CpuSet;
+pub use model::top::Coalescing;
 use serde::{Deserialize, Serialize};
 
 /// The whole machine at one moment.
@@ -227,24 +228,6 @@ pub struct Channels {
     pub combined: u32,
     /// Combined channels at most.
     pub combined_max: u32,
-}
-
-/// Interrupt coalescing (`ethtool -c`). The kernel says 0 for a field that the driver does not have; none is one that was
-/// not asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Coalescing {
-    /// Adaptive receive moderation.
-    pub adaptive_rx: Option<bool>,
-    /// Adaptive transmit moderation.
-    pub adaptive_tx: Option<bool>,
-    /// Microseconds to wait after a received frame.
-    pub rx_usecs: Option<u32>,
-    /// Frames to wait for.
-    pub rx_frames: Option<u32>,
-    /// Microseconds to wait after a transmitted frame.
-    pub tx_usecs: Option<u32>,
-    /// Frames to wait for.
-    pub tx_frames: Option<u32>,
 }
 
 /// An offload or other feature.

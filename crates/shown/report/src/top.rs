@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use model::{
-    top::{CoalescingShown, CoreRates, InterfaceRates, QueueRates, TopSample},
+    top::{Coalescing, CoreRates, InterfaceRates, QueueRates, TopSample},
     units,
 };
 
@@ -61,7 +61,7 @@ fn moderation(interfaces: &[InterfaceRates], look: Look) -> String {
 }
 
 /// Interrupt coalescing in a few letters: `rx adaptive 8us/32f tx 16us`.
-pub fn coalescing(c: &CoalescingShown) -> String {
+pub fn coalescing(c: &Coalescing) -> String {
     let side = |name: &str, adaptive: Option<bool>, usecs: Option<u32>, frames: Option<u32>| {
         let limits: Vec<String> =
             [usecs.map(|n| format!("{n}us")), frames.map(|n| format!("{n}f"))].into_iter().flatten().collect();

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use model::{
     CoreLoad, CpuSet,
-    top::{CoalescingShown, CoreRates, DropRate, InterfaceRates, QueueRates, TopSample},
+    top::{Coalescing, CoreRates, DropRate, InterfaceRates, QueueRates, TopSample},
 };
 use ratatui::{
     Terminal,
@@ -38,7 +38,7 @@ fn sample(cpus: u32, load: f64) -> TopSample {
             pps: 56_000.0,
         }],
         queues: (0..cpus).map(queue).collect(),
-        coalescing: Some(CoalescingShown { adaptive_rx: Some(true), rx_usecs: Some(8), ..CoalescingShown::default() }),
+        coalescing: Some(Coalescing { adaptive_rx: Some(true), rx_usecs: Some(8), ..Coalescing::default() }),
         ..InterfaceRates::default()
     };
     let veth =

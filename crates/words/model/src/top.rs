@@ -47,7 +47,7 @@ pub struct InterfaceRates {
     /// The queues, by number.
     pub queues: Vec<QueueRates>,
     /// Interrupt coalescing, when the driver says.
-    pub coalescing: Option<CoalescingShown>,
+    pub coalescing: Option<Coalescing>,
 }
 
 impl InterfaceRates {
@@ -104,9 +104,10 @@ pub struct QueueRates {
     pub affinity: Option<CpuSet>,
 }
 
-/// Interrupt coalescing as the driver reports it; a field that it does not have is none.
+/// Interrupt coalescing as the driver reports it (`ethtool -c`). The kernel says 0 for a field that the driver does not have; none is one that was
+/// not asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct CoalescingShown {
+pub struct Coalescing {
     /// Adaptive receive moderation.
     pub adaptive_rx: Option<bool>,
     /// Adaptive transmit moderation.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::{
     CoreLoad,
-    top::{CoalescingShown, CoreRates, DropRate, InterfaceRates, QueueRates, TopSample},
+    top::{CoreRates, DropRate, InterfaceRates, QueueRates, TopSample},
 };
 
 use super::{Counters, CpuTime, Interrupts, LinkCounters, LinkStats, QueueCounters};
@@ -116,14 +116,7 @@ fn interface(
         tx_bps: 8.0 * rate.between(b.tx_bytes, n.tx_bytes),
         drops: drops(rate, b, n),
         queues: queues(rate, host, nic, before, now, irqs),
-        coalescing: nic.and_then(|n| n.coalescing).map(|c| CoalescingShown {
-            adaptive_rx: c.adaptive_rx,
-            adaptive_tx: c.adaptive_tx,
-            rx_usecs: c.rx_usecs,
-            rx_frames: c.rx_frames,
-            tx_usecs: c.tx_usecs,
-            tx_frames: c.tx_frames,
-        }),
+        coalescing: nic.and_then(|n| n.coalescing),
     }
 }
 

@@ -9,7 +9,7 @@ use model::{
         keys,
     },
     sources,
-    top::{CoalescingShown, CoreRates, DropRate, InterfaceRates, QueueRates, TopSample},
+    top::{Coalescing, CoreRates, DropRate, InterfaceRates, QueueRates, TopSample},
 };
 
 /// What the CPU time of a stage went to.
@@ -180,12 +180,12 @@ pub fn sample(cpus: u32) -> TopSample {
             DropRate { place: "driver or stack (rx_dropped)".into(), counter: "rx_dropped".into(), pps: 13.0 },
         ],
         queues: queues.collect(),
-        coalescing: Some(CoalescingShown {
+        coalescing: Some(Coalescing {
             adaptive_rx: Some(true),
             rx_usecs: Some(8),
             rx_frames: Some(32),
             tx_usecs: Some(16),
-            ..CoalescingShown::default()
+            ..Coalescing::default()
         }),
         ..InterfaceRates::default()
     };
