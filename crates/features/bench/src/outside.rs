@@ -143,7 +143,7 @@ pub fn check_ports(ports: [&str; 2], family: Family) -> Result<(), BenchError> {
 pub fn are_there(ports: [&str; 2]) -> Result<(), BenchError> {
     two_ports(&ports)?;
     ports.into_iter().try_for_each(|port| match Interface::look(port) {
-        Err(missing @ TrafficError::NoInterface { .. }) => Err(missing.into()),
+        Err(missing @ TrafficError::NoInterface(_)) => Err(missing.into()),
         _ => Ok(()),
     })
 }

@@ -3,7 +3,6 @@
 use std::{
     collections::BTreeMap,
     fs, io,
-    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
@@ -100,7 +99,7 @@ impl Classified for AckError {
 
 /// The file in this state folder for the network namespace of this process.
 pub fn path(state: &Path) -> PathBuf {
-    let netns = fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino());
+    let netns = host::namespace::own().unwrap_or(0);
     state.join(format!("doctor-ack-{netns}.json"))
 }
 

@@ -2,8 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    os::unix::fs::MetadataExt,
     time::{Duration, Instant, SystemTime},
 };
 
@@ -15,6 +13,7 @@ use bpf::{
 };
 use host::{
     Root,
+    interface::NoInterface,
     stack::{StackCounters, StackReader},
     symbols::KernelSymbols,
 };
@@ -41,14 +40,9 @@ const FLOWS: u32 = 8_192;
 /// The ledger cannot be kept.
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
-    /// An interface that was asked for is not there.
-    #[error("there is no interface `{name}` in this network namespace; there are: {there}")]
-    NoInterface {
-        /// The name asked for.
-        name: String,
-        /// The names there are.
-        there: String,
-    },
+    /// There is no interface of that name here.
+    #[error(transparent)]
+    NoInterface(#[from] NoInterface),
     /// All interfaces that were asked for have gone away.
     #[error("{0} went away: there is nothing left to keep books of")]
     Gone(String),
@@ -63,7 +57,7 @@ pub enum LedgerError {
 impl Classified for LedgerError {
     fn class(&self) -> ErrorClass {
         match self {
-            Self::NoInterface { .. } | Self::Gone(_) | Self::Counters(_) => ErrorClass::Lacking,
+            Self::NoInterface(_) | Self::Gone(_) | Self::Counters(_) => ErrorClass::Lacking,
             Self::Trace(e) => e.class(),
         }
     }
@@ -144,7 +138,7 @@ impl Ledger {
             })
             .ok();
         let rings = RingSockets::open().map_err(|e| lacking.push(e.to_string())).ok();
-        let netns = fs::metadata("/proc/thread-self/ns/net").map_or(0, |m| m.ino() as u32);
+        let netns = host::namespace::own().map_or(0, |netns| netns as u32);
         let mut ledger = Self {
             reader: StackReader::open(),
             hostname: root.read_trimmed("proc/sys/kernel/hostname").unwrap_or_default(),
@@ -165,8 +159,7 @@ impl Ledger {
         for name in options.interfaces {
             let links = &ledger.last.stack.links;
             let Some((&index, link)) = links.iter().find(|(_, l)| l.name == name) else {
-                let there = links.values().map(|l| l.name.as_str()).collect::<Vec<_>>().join(", ");
-                return Err(LedgerError::NoInterface { name, there });
+                return Err(NoInterface::among(&name, links.values().map(|l| l.name.as_str())).into());
             };
             ledger.wanted.insert(index, link.name.clone());
         }

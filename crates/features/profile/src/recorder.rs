@@ -6,6 +6,7 @@ use bpf::{CpuProfile, ProfileError, ProfileOptions, StackCount};
 use host::{
     Root, RootError,
     counters::{Counters, CountersError, CpuTime, Sampler},
+    interface::NoInterface,
     symbols::{KernelSymbols, Symbol, SymbolError},
 };
 use model::{
@@ -58,14 +59,9 @@ pub enum RecordError {
     /// The frequency is out of range.
     #[error("{0} samples per second are not possible; 1 to {MAX_HZ} are")]
     Frequency(u32),
-    /// An interface does not exist.
-    #[error("there is no interface `{name}` in this network namespace{hint}")]
-    NoInterface {
-        /// Its name.
-        name: String,
-        /// `; did you mean …?`, `; there are: …` or nothing.
-        hint: String,
-    },
+    /// There is no interface of that name here.
+    #[error(transparent)]
+    NoInterface(#[from] NoInterface),
 }
 
 impl Classified for RecordError {
@@ -77,7 +73,7 @@ impl Classified for RecordError {
             Self::Online(e) => e.class(),
             Self::List(_) => ErrorClass::Internal,
             Self::Offline { .. } | Self::NoCpu | Self::Frequency(_) => ErrorClass::Usage,
-            Self::NoInterface { .. } => ErrorClass::Lacking,
+            Self::NoInterface(e) => e.class(),
         }
     }
 }
@@ -171,7 +167,7 @@ impl Recorder {
         if let PerPacket::Interfaces(names) = &options.per_packet
             && let Some(name) = names.iter().find(|n| counters.links.values().all(|l| l.name != **n))
         {
-            return Err(RecordError::NoInterface { name: name.clone(), hint: port::members::instead_of(name) });
+            return Err(NoInterface::here(name).into());
         }
         // Everything that takes time comes before the first sample.
         let before = KernelSymbols::load(&root)?;

@@ -107,7 +107,10 @@ pub enum ShieldError {
     /// Events or metrics.
     #[error(transparent)]
     Event(#[from] crate::events::EventError),
-    /// An interface, or a packet ring on one.
+    /// There is no interface of that name here.
+    #[error(transparent)]
+    NoInterface(#[from] host::interface::NoInterface),
+    /// A packet ring on an interface.
     #[error(transparent)]
     Port(#[from] port::PortError),
     /// The kernel program.
@@ -119,9 +122,8 @@ impl Classified for ShieldError {
     fn class(&self) -> ErrorClass {
         match self {
             // As in every verb: what the machine lacks.
-            Self::Xdp(bpf::XdpError::NoInterface { .. }) | Self::Port(port::PortError::NoInterface { .. }) => {
-                ErrorClass::Lacking
-            }
+            Self::Xdp(bpf::XdpError::NoInterface { .. }) => ErrorClass::Lacking,
+            Self::NoInterface(error) => error.class(),
             Self::Xdp(error) => error.class(),
             Self::Event(error) => error.class(),
             Self::Port(error) => error.class(),

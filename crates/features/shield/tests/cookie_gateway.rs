@@ -7,12 +7,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::filter::{GatewayCookies, monotonic_ns};
+use bpf::filter::GatewayCookies;
 use cookie_bed::{
     Bed, CLIENT, SERVER, Way,
     frames::{ACK, FIN, Frame, LINUX, RST, SYN, WINDOWS},
     spoofed, talk,
 };
+use model::clock::monotonic_ns;
 use rules::packet::{Packet, Parsed};
 use shield::between::ring::asking::{Asked, Asking, Strain};
 use testbed::wait;

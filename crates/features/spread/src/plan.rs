@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use host::{
     Host,
+    interface::NoInterface,
     knob::{Change, Direction, Knob, Plan},
     picture::{IrqSource, Nic, QueueRole},
     placement::{Layout, NicLayout, Wanted, has_queue_irqs, isolated, ports, usable, why_unplaced},
@@ -20,14 +21,9 @@ use crate::{
 /// Wishes that this machine cannot fulfil.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// There is no such interface.
-    #[error("there is no interface `{name}` in this network namespace; there are: {known}")]
-    NoSuchNic {
-        /// The name given.
-        name: String,
-        /// The names there are.
-        known: String,
-    },
+    /// There is no interface of that name here.
+    #[error(transparent)]
+    NoInterface(#[from] NoInterface),
     /// Nothing to spread.
     #[error("no network card is up here{}; name an interface (such as a veth) to steer it by RPS", of_down(.down))]
     NoPorts {
@@ -63,7 +59,7 @@ impl Classified for PlanError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::NoSuchCpu { .. } | Self::NoCpus { .. } => ErrorClass::Usage,
-            Self::NoSuchNic { .. } | Self::NoPorts { .. } => ErrorClass::Lacking,
+            Self::NoInterface(_) | Self::NoPorts { .. } => ErrorClass::Lacking,
         }
     }
 }
@@ -179,16 +175,13 @@ fn chosen<'a>(host: &'a Host, options: &Options) -> Result<Vec<&'a Nic>, PlanErr
         }
         return Ok(nics);
     }
-    let known = || host.nics.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ");
     let mut names: Vec<&String> = Vec::new();
     options.nics.iter().for_each(|n| {
         if !names.contains(&n) {
             names.push(n);
         }
     });
-    let find =
-        |name: &String| host.nic(name).ok_or_else(|| PlanError::NoSuchNic { name: name.clone(), known: known() });
-    names.into_iter().map(find).collect()
+    names.into_iter().map(|name| Ok(host.named(name)?)).collect()
 }
 
 /// The CPUs that may do network work: online, not isolated, named by --cpus, not named by --except.

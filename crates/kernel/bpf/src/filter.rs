@@ -22,7 +22,7 @@ pub use counts::ShieldCounts;
 pub use hold::StackHold;
 pub use link::ShieldLink;
 pub use load::{Between, Heartbeat, Shield, ShieldConfig, ShieldParsed, Tested};
-pub use shared::{ShieldShared, monotonic_ns};
+pub use shared::ShieldShared;
 pub use spare::Spare;
 pub use watch::{Watch, WatchConfig, WatchCounts, WatchReading, WatchSample};
 pub use watch_writer::WatchWriter;

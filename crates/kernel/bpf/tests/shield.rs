@@ -4,7 +4,8 @@ mod shield_bed;
 
 use std::{thread::sleep, time::Duration};
 
-use bpf::filter::{Heartbeat, Shield, ShieldConfig, ShieldParsed, ShieldShared, Tested, monotonic_ns};
+use bpf::filter::{Heartbeat, Shield, ShieldConfig, ShieldParsed, ShieldShared, Tested};
+use model::clock::monotonic_ns;
 use rules::tables::{Field, RuleAction, RuleEntry};
 use shield_bed::{DROP, Frame, PASS, Tables, tell};
 use testbed::privileged;

@@ -11,6 +11,8 @@ use crate::{interface::Wiring, root::Root};
 
 /// An interface may come or go between two readings: so often is looked again.
 const TRIES: u32 = 4;
+/// This thread's own.
+const OWN: &str = "/proc/thread-self/ns/net";
 const PAUSE: Duration = Duration::from_millis(25);
 
 /// /sys is another network namespace's.
@@ -52,7 +54,7 @@ pub fn check() -> Result<(), OtherNamespace> {
             thread::sleep(PAUSE);
         }
     }
-    Err(OtherNamespace { name: own_name(Path::new("/run/netns")).unwrap_or_default() })
+    Err(OtherNamespace { name: own_name() })
 }
 
 /// Index, name and address of each interface, as /sys has them.
@@ -66,10 +68,22 @@ fn by_files(root: &Root) -> Option<BTreeMap<u32, (String, String)>> {
     Some(root.list("sys/class/net").ok()?.into_iter().filter_map(one).collect())
 }
 
+/// The number of this thread's network namespace: the inode of its /proc/PID/ns/net.
+///
+/// # Errors
+/// /proc cannot be read.
+pub fn own() -> io::Result<u64> {
+    Ok(fs::metadata(OWN)?.ino())
+}
+
 /// The name that `ip netns` has for this thread's namespace.
-fn own_name(folder: &Path) -> io::Result<Option<String>> {
+pub fn own_name() -> Option<String> {
+    name_in(Path::new("/run/netns")).unwrap_or_default()
+}
+
+fn name_in(folder: &Path) -> io::Result<Option<String>> {
     let identity = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino()));
-    let own = identity(Path::new("/proc/thread-self/ns/net"))?;
+    let own = identity(Path::new(OWN))?;
     let is_own = |entry: &fs::DirEntry| identity(&entry.path()).is_ok_and(|other| other == own);
     let found = fs::read_dir(folder)?.flatten().find(is_own);
     Ok(found.map(|entry| entry.file_name().to_string_lossy().into_owned()))

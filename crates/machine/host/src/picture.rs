@@ -6,6 +6,8 @@ use model::CpuSet;
 pub use model::top::Coalescing;
 use serde::{Deserialize, Serialize};
 
+use crate::interface::NoInterface;
+
 /// The whole machine at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Host {
@@ -262,6 +264,14 @@ impl Host {
     /// The interface called `name`.
     pub fn nic(&self, name: &str) -> Option<&Nic> {
         self.nics.iter().find(|n| n.name == name)
+    }
+
+    /// The interface called `name`.
+    ///
+    /// # Errors
+    /// There is none; names like it, or all, are told.
+    pub fn named(&self, name: &str) -> Result<&Nic, NoInterface> {
+        self.nic(name).ok_or_else(|| NoInterface::among(name, self.nics.iter().map(|nic| nic.name.as_str())))
     }
 
     /// The interrupt with that number.

@@ -20,6 +20,9 @@ pub enum LabError {
         /// The cause.
         source: io::Error,
     },
+    /// There is no interface of that name in the namespace.
+    #[error(transparent)]
+    NoInterface(#[from] host::interface::NoInterface),
     /// A request to the kernel about a link, an address or a neighbour failed.
     #[error("cannot {what} {object}: {source}{}", hint(.source))]
     Link {

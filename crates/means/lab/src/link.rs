@@ -42,7 +42,7 @@ pub(crate) fn failed(what: &'static str, object: impl fmt::Display) -> impl FnOn
 }
 
 pub(crate) fn index_of(name: &str) -> Result<u32, LabError> {
-    nix::net::if_::if_nametoindex(name).map_err(|e| failed("find the interface", name)(e.into()))
+    Ok(host::interface::index(name)?)
 }
 
 /// Makes a veth pair, one end here and the other in `peer_ns`.

@@ -2,19 +2,15 @@
 
 use std::io;
 
+use host::interface::NoInterface;
 use model::{Classified, ErrorClass};
 
 /// A port that could not be opened, or that failed while it was read.
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
     /// There is no interface of that name here.
-    #[error("there is no interface `{interface}` in this network namespace{hint}")]
-    NoInterface {
-        /// The name that was asked for.
-        interface: String,
-        /// `; did you mean …?`, `; there are: …` or nothing.
-        hint: String,
-    },
+    #[error(transparent)]
+    NoInterface(#[from] NoInterface),
     /// The interface is down, so that nothing can arrive.
     #[error("the interface {interface} is down: bring it up with `ip link set {interface} up`")]
     InterfaceDown {
@@ -73,7 +69,7 @@ impl Classified for PortError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Setting { .. } => ErrorClass::Usage,
-            Self::NoInterface { .. }
+            Self::NoInterface(_)
             | Self::InterfaceDown { .. }
             | Self::Vanished { .. }
             | Self::Privilege { .. }

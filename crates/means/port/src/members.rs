@@ -2,7 +2,8 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 
-use sys::packet::{FANOUT_MAX_MEMBERS, Fanout, Instruction, PacketError, PacketSocket, interface_index};
+use host::interface;
+use sys::packet::{FANOUT_MAX_MEMBERS, Fanout, Instruction, PacketError, PacketSocket};
 
 use crate::PortError;
 
@@ -66,26 +67,7 @@ impl PacketOptions {
 
     /// The interface's index, or an error that lists names like it.
     pub(crate) fn index(&self) -> Result<u32, PortError> {
-        interface_index(&self.interface).ok_or_else(|| unknown_interface(&self.interface))
-    }
-}
-
-/// The error for an interface that does not exist, with names that look like it.
-pub fn unknown_interface(name: &str) -> PortError {
-    PortError::NoInterface { interface: name.to_owned(), hint: instead_of(name) }
-}
-
-/// What is said behind the name of an interface that does not exist: names that look like it, or else those there are.
-pub fn instead_of(name: &str) -> String {
-    let all: Vec<String> = nix::net::if_::if_nameindex()
-        .map(|list| list.iter().map(|i| i.name().to_string_lossy().into_owned()).collect())
-        .unwrap_or_default();
-    let near: Vec<&str> =
-        all.iter().map(String::as_str).filter(|n| strsim::damerau_levenshtein(n, name) <= 2).collect();
-    match (near.is_empty(), all.is_empty()) {
-        (false, _) => format!("; did you mean {}?", near.join(" or ")),
-        (true, false) => format!("; there are: {}", all.join(", ")),
-        (true, true) => String::new(),
+        Ok(interface::index(&self.interface)?)
     }
 }
 

@@ -11,6 +11,7 @@ use std::{
 };
 
 use bpf::{RedirectCounts, XdpMode, XskRedirect};
+use host::interface::NoInterface;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sys::{
     packet::{Instruction, PacketSocket},
@@ -19,7 +20,6 @@ use sys::{
 
 use crate::{
     Counted, Frame, PortError, Source, SourceStats,
-    members::unknown_interface,
     xdp_common::{CHECK_EVERY, Pace, companion, deal, explain_xdp, filter, keeps_tags, now_ns, up_interface},
 };
 
@@ -271,7 +271,7 @@ fn check(options: &XdpOptions) -> Result<u32, PortError> {
     }
     let interface = &options.interface;
     let mtu = interface_mtu(interface).map_err(|source| match source.raw_os_error() {
-        Some(libc::ENODEV) | None => unknown_interface(interface),
+        Some(libc::ENODEV) | None => NoInterface::here(interface).into(),
         Some(_) => PortError::System {
             backend: BACKEND,
             interface: interface.clone(),

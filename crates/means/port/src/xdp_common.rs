@@ -6,17 +6,15 @@ use std::{
 };
 
 use bpf::{Filter, ProgramError, XdpError};
+use host::interface::NoInterface;
 use nix::net::if_::InterfaceFlags;
 use sys::packet::{Instruction, PacketSocket};
 
-use crate::{
-    PortError,
-    members::{explain, unknown_interface},
-};
+use crate::{PortError, members::explain};
 
 /// The index of an interface that is up.
 pub(crate) fn up_interface(interface: &str) -> Result<u32, PortError> {
-    let index = sys::packet::interface_index(interface).ok_or_else(|| unknown_interface(interface))?;
+    let index = host::interface::index(interface)?;
     let mut addresses = nix::ifaddrs::getifaddrs().into_iter().flatten();
     match addresses.find(|a| a.interface_name == interface) {
         Some(a) if !a.flags.contains(InterfaceFlags::IFF_UP) => {
@@ -91,7 +89,7 @@ pub(crate) fn filter(
 pub(crate) fn explain_xdp(backend: &'static str, interface: &str, error: XdpError) -> PortError {
     let name = interface.to_owned();
     match error {
-        XdpError::NoInterface { .. } => unknown_interface(interface),
+        XdpError::NoInterface { .. } => NoInterface::here(interface).into(),
         ref e if e.is_denied() => {
             PortError::Privilege { backend, interface: name, capability: "CAP_BPF and CAP_NET_ADMIN" }
         }

@@ -2,6 +2,7 @@
 
 use std::{io, net::IpAddr, path::PathBuf};
 
+use host::interface::NoInterface;
 use model::{Classified, ErrorClass};
 
 /// A stream that cannot or must not be sent, or that failed on the way.
@@ -53,14 +54,9 @@ pub enum TrafficError {
         /// The interface.
         interface: String,
     },
-    /// There is no such interface.
-    #[error("there is no interface `{interface}` in this network namespace{hint}")]
-    NoInterface {
-        /// Its name.
-        interface: String,
-        /// `; did you mean …?`, `; there are: …` or nothing.
-        hint: String,
-    },
+    /// There is no interface of that name here.
+    #[error(transparent)]
+    NoInterface(#[from] NoInterface),
     /// The interface is down.
     #[error("the interface {interface} is down: bring it up with `ip link set {interface} up`")]
     Down {
@@ -168,7 +164,7 @@ impl Classified for TrafficError {
             | Self::Damaged { .. }
             | Self::Wire(_)
             | Self::Ring(Tx::WrongFormat { .. } | Tx::TooLong) => ErrorClass::Usage,
-            Self::NoInterface { .. }
+            Self::NoInterface(_)
             | Self::Down { .. }
             | Self::NoCarrier { .. }
             | Self::Vanished { .. }

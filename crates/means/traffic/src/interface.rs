@@ -1,7 +1,8 @@
 //! The interface that is sent on, and its own counters.
 
-use std::{fs, os::unix::fs::MetadataExt, path::PathBuf};
+use std::fs;
 
+use host::interface::{self, NoInterface};
 use nix::{ifaddrs::getifaddrs, net::if_::InterfaceFlags, sys::socket::LinkAddr};
 use wire::Mac;
 
@@ -39,8 +40,8 @@ impl Interface {
     /// # Errors
     /// [`TrafficError::NoInterface`], [`TrafficError::Down`], and [`TrafficError::Read`] if /sys does not show this namespace.
     pub fn look(name: &str) -> Result<Self, TrafficError> {
-        let index = nix::net::if_::if_nametoindex(name).map_err(|_| unknown(name))?;
-        let link = Link::of(name)?.ok_or_else(|| unknown(name))?;
+        let index = interface::index(name)?;
+        let link = Link::of(name)?.ok_or_else(|| NoInterface::here(name))?;
         if !link.flags.contains(InterfaceFlags::IFF_UP) {
             return Err(TrafficError::Down { interface: name.to_owned() });
         }
@@ -61,7 +62,7 @@ impl Interface {
 
     /// Whether it is still there, the same one, and up.
     pub fn is_alive(&self) -> bool {
-        nix::net::if_::if_nametoindex(self.name.as_str()) == Ok(self.index)
+        interface::index(&self.name) == Ok(self.index)
             && matches!(Link::of(&self.name), Ok(Some(link)) if link.flags.contains(InterfaceFlags::IFF_UP))
     }
 
@@ -72,13 +73,8 @@ impl Interface {
     pub fn counters(&self) -> Result<TxCounters, TrafficError> {
         let table =
             fs::read_to_string(COUNTERS).map_err(|source| TrafficError::Read { path: COUNTERS.into(), source })?;
-        tx_counters(&table, &self.name).ok_or_else(|| unknown(&self.name))
+        Ok(tx_counters(&table, &self.name).ok_or_else(|| NoInterface::here(&self.name))?)
     }
-}
-
-/// The error for an interface that is not there, with those that are.
-fn unknown(name: &str) -> TrafficError {
-    TrafficError::NoInterface { interface: name.to_owned(), hint: port::members::instead_of(name) }
 }
 
 /// The counters of this thread's network namespace, where /sys/class/net may show another one.
@@ -139,13 +135,7 @@ fn is_default_v6(table: &str, interface: &str) -> bool {
 
 /// Whether this thread is in a namespace with a name such as `lab` and the benchmarks give.
 fn in_lab() -> bool {
-    let id = |path: PathBuf| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
-    let Some(here) = id("/proc/thread-self/ns/net".into()) else { return false };
-    fs::read_dir("/run/netns")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .any(|entry| is_of_a_lab(&entry.file_name().to_string_lossy()) && id(entry.path()) == Some(here))
+    host::namespace::own_name().is_some_and(|name| is_of_a_lab(&name))
 }
 
 /// `ek-PID-START-…` of a lab and `ekb-PID-…` of the benchmarks. A name that only begins alike is somebody else's.

@@ -16,7 +16,11 @@ use capture::{
     plan::{self, Backend, Plan, Wish},
     run::{self, Limits, Sink},
 };
-use host::{Host, Root, interface::Wiring, picture::QueueRole};
+use host::{
+    Host, Root,
+    interface::{self, Wiring},
+    picture::QueueRole,
+};
 use model::CpuSet;
 use port::{PacketOptions, PortError};
 use sys::{
@@ -147,9 +151,7 @@ fn compile(config: &Config, name: &str) -> Result<Interface, FilterError> {
 /// The interface that was named, or all that are up and can be captured from.
 fn interfaces(config: &Config, wiring: &Wiring) -> Result<Vec<Interface>, Failure> {
     if config.interface != ANY {
-        if sys::packet::interface_index(&config.interface).is_none() {
-            return Err(port::members::unknown_interface(&config.interface).into());
-        }
+        interface::index(&config.interface)?;
         if !wiring.up().any(|name| name == config.interface) {
             return Err(PortError::InterfaceDown { interface: config.interface.clone() }.into());
         }

@@ -79,7 +79,7 @@ fn show_plan(args: &PlanArgs, bare: bool) -> Result<Outcome, Failure> {
     let root = open_root(args.root.as_deref())?;
     let planned = plan(&Host::read(&root)?, &args.wish.options(&root)?).map_err(|e| match &e {
         // A word that is neither a command nor an interface.
-        PlanError::NoSuchNic { .. } if bare => {
+        PlanError::NoInterface(_) if bare => {
             Failure::from(e).after("The commands are plan, apply, status, watch, members")
         }
         _ => e.into(),

@@ -1,7 +1,7 @@
 //! What two interfaces must be like for frames to cross between them unchanged.
 
 use bpf::XdpError;
-use host::interface::Peer;
+use host::interface::{self, Peer};
 use sys::{link, xsk::interface_mtu};
 
 use super::Pair;
@@ -28,9 +28,7 @@ pub enum Way {
 pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<Vec<String>, ShieldError> {
     let mut notes = Vec::new();
     for name in pair.names() {
-        if sys::packet::interface_index(name).is_none() {
-            return Err(port::members::unknown_interface(name).into());
-        }
+        interface::index(name)?;
         let failed = |e: std::io::Error| ShieldError::Lacking(format!("cannot read the flags of {name}: {e}"));
         if !ours && !link::flags(name).map_err(failed)?.up {
             return Err(port::PortError::InterfaceDown { interface: name.to_owned() }.into());

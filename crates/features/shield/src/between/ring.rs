@@ -26,6 +26,7 @@ use std::{
 };
 
 use bpf::filter::{ShieldCounts, StackHold, WatchConfig};
+use host::interface::{index, name_of};
 use model::shield::{Fail, Totals};
 use rules::{
     compile::{self, Cache, Counters},
@@ -77,16 +78,6 @@ impl Losses {
         );
         [(missed, lost), (unanswered, waits)].into_iter().filter(|(n, _)| *n > 0).map(|(_, said)| said).collect()
     }
-}
-
-/// An interface's index, by which it is known as long as it exists.
-fn index(name: &str) -> Result<u32, ShieldError> {
-    sys::packet::interface_index(name).ok_or_else(|| port::members::unknown_interface(name).into())
-}
-
-/// Its name, which may change; none: it is gone.
-fn name(index: u32) -> Option<String> {
-    nix::net::if_::if_indextoname(index).ok()?.into_string().ok()
 }
 
 /// What is told of an interface that is gone.
@@ -276,7 +267,9 @@ impl DataPlane for Ring {
     fn warnings(control: &Control<Self>) -> Vec<String> {
         let Some(pair) = control.pair() else { return Vec::new() };
         let names = pair.names().into_iter().zip(control.plane.indices);
-        names.filter_map(|(was, index)| name(index).filter(|now| now != was).map(|now| still_by(was, &now))).collect()
+        names
+            .filter_map(|(was, index)| name_of(index).filter(|now| now != was).map(|now| still_by(was, &now)))
+            .collect()
     }
 }
 

@@ -9,10 +9,13 @@ use std::{fs, time::Duration};
 
 use bpf::{
     ProgramError, XdpError, XdpMode,
-    filter::{CookieMode, GatewayCookies, HostCookies, SourceCookies, monotonic_ns},
+    filter::{CookieMode, GatewayCookies, HostCookies, SourceCookies},
 };
 use host::stack::Hooks;
-use model::shield::{ChallengeStatus, ChallengeWay};
+use model::{
+    clock::monotonic_ns,
+    shield::{ChallengeStatus, ChallengeWay},
+};
 
 use super::settings::Settings;
 use crate::error::ShieldError;

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeSet,
     fs,
     io::ErrorKind,
-    os::unix::fs::{DirBuilderExt, MetadataExt},
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
@@ -37,7 +37,7 @@ impl Places {
     pub fn under(interface: &str, bpffs: &Path, run: &Path) -> Self {
         // Files in a BPF file system have no dots, names of VLAN interfaces do. Other namespaces may have interfaces of the same name;
         // which one is the machine's first cannot be asked without CAP_SYS_PTRACE, so that the number is always part of the name.
-        let namespace = fs::metadata("/proc/thread-self/ns/net").map_or(0, |data| data.ino());
+        let namespace = host::namespace::own().unwrap_or(0);
         let interface = interface.split(',').next().unwrap_or(interface);
         let key = format!("{}@{namespace}", interface.replace('.', "%"));
         Self { pins: bpffs.join(format!("evenkeel-shield-{key}")), state: run.join(format!("shield-{key}")) }

@@ -154,7 +154,7 @@ fn learned(places: &Places) -> PathBuf {
 }
 
 fn monotonic() -> Duration {
-    Duration::from_nanos(bpf::filter::monotonic_ns())
+    Duration::from_nanos(model::clock::monotonic_ns())
 }
 
 impl Watchman {

@@ -6,10 +6,13 @@ use bpf::{
     XdpMode,
     filter::{
         Between, Cookies, Heartbeat, HostCookies, Shield, ShieldAck, ShieldConfig, ShieldCounts, ShieldLink,
-        ShieldShared, monotonic_ns,
+        ShieldShared,
     },
 };
-use model::shield::{ChallengeStatus, Fail};
+use model::{
+    clock::monotonic_ns,
+    shield::{ChallengeStatus, Fail},
+};
 use rules::{Action, Rule, Rules, compile::Counters, file::RuleFile, tables::RuleTables};
 
 use super::{
@@ -365,8 +368,5 @@ fn attach(shield: &Shield, settings: &Settings) -> Result<Vec<ShieldLink>, Shiel
 }
 
 fn indices(pair: &Pair) -> Result<Between, ShieldError> {
-    let index = |name: &str| {
-        sys::packet::interface_index(name).ok_or_else(|| ShieldError::from(port::members::unknown_interface(name)))
-    };
-    Ok(Between { first: index(&pair.first)?, second: index(&pair.second)? })
+    Ok(Between { first: host::interface::index(&pair.first)?, second: host::interface::index(&pair.second)? })
 }

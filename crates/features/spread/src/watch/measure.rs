@@ -2,8 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
-    os::unix::fs::MetadataExt,
     time::{Duration, Instant},
 };
 
@@ -90,7 +88,7 @@ impl Meter {
     pub fn start(host: Host, allowed: CpuSet, nics: Vec<String>) -> Result<Self, MeterError> {
         let (root, costs) = (Root::live(), NapiCosts::attach()?);
         let before = Reading::take(&root, &costs)?;
-        let netns = fs::metadata("/proc/self/ns/net").map_err(MeterError::Namespace)?.ino();
+        let netns = host::namespace::own().map_err(MeterError::Namespace)?;
         Ok(Self { root, host, costs, allowed, nics, before, age: 0, netns, irq_of: BTreeMap::new() })
     }
 

@@ -17,7 +17,6 @@ use libbpf_rs::{
     MapCore, MapHandle, OpenObject,
     skel::{OpenSkel, Skel},
 };
-use nix::time::{ClockId, clock_gettime};
 use rules::tables::COUNTERS;
 use sys::{map_mmap::SharedMemory, owner::trusted_folder};
 
@@ -181,7 +180,7 @@ impl ShieldShared {
 
     /// The heart beats: to be called more often than the heartbeat's timeout.
     pub fn beat(&self) {
-        self.word(offset_of!(shield_beat, at_ns)).store(monotonic_ns(), Ordering::Relaxed);
+        self.word(offset_of!(shield_beat, at_ns)).store(model::clock::monotonic_ns(), Ordering::Relaxed);
     }
 
     /// CLOCK_MONOTONIC in nanoseconds of the last beat.
@@ -231,12 +230,6 @@ impl ShieldShared {
     fn word(&self, offset: usize) -> &std::sync::atomic::AtomicU64 {
         self.beat.word(offset)
     }
-}
-
-/// CLOCK_MONOTONIC in nanoseconds, as the program reads it.
-pub fn monotonic_ns() -> u64 {
-    let now = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap_or_else(|_| nix::sys::time::TimeSpec::new(0, 0));
-    now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64
 }
 
 /// A map's file: names in a BPF file system have no dots.

@@ -8,9 +8,7 @@ mod socket;
 
 pub use batch::{Batch, Received};
 pub use ring::{Block, RingFrame, RingLayout, RxRing};
-pub use socket::{
-    FANOUT_MAX_MEMBERS, Fanout, FanoutAlgorithm, Instruction, PacketSocket, Readiness, Statistics, interface_index,
-};
+pub use socket::{FANOUT_MAX_MEMBERS, Fanout, FanoutAlgorithm, Instruction, PacketSocket, Readiness, Statistics};
 
 use std::io;
 

@@ -1,7 +1,6 @@
 //! A packet socket: opened silent, set up, then bound.
 
 use std::{
-    ffi::CString,
     io, mem,
     os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd},
     time::Duration,
@@ -97,14 +96,6 @@ pub enum Readiness {
     Nothing,
     /// The socket reports an error: the interface went down or away.
     Failed,
-}
-
-/// The index of an interface of this network namespace; none when there is no such interface.
-pub fn interface_index(name: &str) -> Option<u32> {
-    let name = CString::new(name).ok()?;
-    // SAFETY: `name` is a NUL-terminated string that lives through the call, which only reads it.
-    let index = unsafe { libc::if_nametoindex(name.as_ptr()) };
-    (index != 0).then_some(index)
 }
 
 /// An AF_PACKET socket of type SOCK_RAW.

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::{self, Read, Write},
-    os::unix::fs::{MetadataExt, OpenOptionsExt},
+    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
     time::{SystemTime, UNIX_EPOCH},
 };
@@ -12,7 +12,7 @@ use nix::{fcntl::OFlag, libc};
 use sys::owner;
 
 use super::{Header, JournalError, Outcome, Record, Writer, file_error};
-use crate::knob::Change;
+use crate::{knob::Change, namespace};
 
 /// One change of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl Session {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
                 Err(e) => return Err(file_error("write", &path, e)),
             }
-            let (boot_id, command, netns) = (boot_id.clone(), command.to_owned(), netns());
+            let (boot_id, command, netns) = (boot_id.clone(), command.to_owned(), namespace::own().ok());
             let header = Header { session, started_unix_ns, boot_id, pid, command, netns };
             break Self { header, steps: Vec::new(), guardian: None, confirmed: false, reverted: None, path };
         };
@@ -211,7 +211,7 @@ impl Session {
     /// The network namespace whose settings this session changed, when that is not ours and a step still stands there.
     pub fn other_netns(&self) -> Option<u64> {
         let stands_there = self.steps.iter().any(|s| s.undone.is_none() && s.change.knob.is_of_netns());
-        self.header.netns.filter(|&theirs| stands_there && netns().is_some_and(|ours| ours != theirs))
+        self.header.netns.filter(|&theirs| stands_there && namespace::own().ok().is_some_and(|ours| ours != theirs))
     }
 
     /// Whether the guardian's process is there (and not another one under its number).
@@ -224,11 +224,6 @@ impl Session {
     pub fn awaits_confirmation(&self) -> bool {
         self.guardian.is_some() && !self.confirmed && self.reverted.is_none() && self.is_open()
     }
-}
-
-/// The inode of this thread's network namespace.
-fn netns() -> Option<u64> {
-    fs::metadata("/proc/thread-self/ns/net").ok().map(|m| m.ino())
 }
 
 fn boot_id() -> Result<String, JournalError> {

@@ -1,10 +1,11 @@
 //! Header split: whether a NIC puts headers and data of TCP into different buffers (`ethtool -g`, "TCP data split").
 
-use nix::{net::if_::if_nametoindex, sys::socket::SockProtocol};
+use nix::sys::socket::SockProtocol;
 use serde::{Deserialize, Serialize};
 
 use super::{Missing, asked};
 use crate::{
+    interface,
     netlink::{GENL_HEADER_BYTES, Netlink, ONE, attributes, push_attribute},
     root::Root,
 };
@@ -35,7 +36,7 @@ pub enum HeaderSplit {
 pub fn read(root: &Root, nic: &str) -> Result<HeaderSplit, Missing> {
     asked(root, &format!("header-split/{nic}"), || {
         let failed = |e: std::io::Error| Missing(format!("cannot ask {nic} for header split: {e}"));
-        let index = if_nametoindex(nic).map_err(|e| failed(e.into()))?;
+        let index = interface::index(nic).map_err(|e| Missing(e.to_string()))?;
         let mut netlink = Netlink::open(SockProtocol::NetlinkGeneric).map_err(failed)?;
         // Before 5.6 there is no such family: no driver had the setting either.
         let Some(family) = netlink.family("ethtool").map_err(failed)? else { return Ok(HeaderSplit::None) };

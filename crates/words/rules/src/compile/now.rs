@@ -1,7 +1,7 @@
 //! The moment at which rules are compiled or asked, on both clocks.
 
 use jiff::Timestamp;
-use nix::time::{ClockId, clock_gettime};
+use model::clock::monotonic_ns;
 
 /// One moment on the wall clock, by which rules expire, and on the kernel program's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,10 +15,8 @@ pub struct Now {
 impl Now {
     /// Reads both clocks.
     pub fn read() -> Self {
-        // Linux has had this clock always, and it counts from 0 up.
-        let time = clock_gettime(ClockId::CLOCK_MONOTONIC)
-            .map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64);
-        Self { wall: Timestamp::now(), monotonic_ns: time }
+        let monotonic_ns = monotonic_ns();
+        Self { wall: Timestamp::now(), monotonic_ns }
     }
 
     /// When the monotonic clock will be where the wall clock says `at`; 1, which has been long ago, if it is past; never 0.

@@ -233,7 +233,7 @@ impl CaptureArgs {
                 self.interface = Some(words.remove(0));
             }
         } else if let (Some(one), Some(other)) = (&self.interface, words.first())
-            && sys::packet::interface_index(other).is_some()
+            && host::interface::exists(other)
         {
             return Err(wrong(format!("two interfaces, {one} and {other}; name one, or `any`")));
         }

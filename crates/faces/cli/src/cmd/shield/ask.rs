@@ -104,10 +104,10 @@ pub(super) fn look(interface: &str, places: &Places) -> Result<ShieldStatus, Shi
 
 /// What a question came to where it could not be answered: no shield is the answer "no". Who `starts` one is told how.
 fn answered(interface: &str, error: ShieldError, starts: bool) -> Result<Outcome, Failure> {
-    let gone = sys::packet::interface_index(interface).is_none();
+    let gone = host::interface::index(interface).err();
     match error {
         // Of an interface that went away the shield may still be asked.
-        ShieldError::None { .. } if gone => Err(Failure::lacking(port::members::unknown_interface(interface))),
+        ShieldError::None { .. } if gone.is_some() => Err(gone.map_or_else(|| error.into(), Failure::from)),
         ShieldError::None { .. } => {
             let start = if starts {
                 format!("; start one with `evenkeel shield run {interface} --rules FILE`")
@@ -117,11 +117,7 @@ fn answered(interface: &str, error: ShieldError, starts: bool) -> Result<Outcome
             note(format_args!("{error}{start}"));
             Ok(Outcome::No)
         }
-        error if is_denied(&error) => Err(if gone {
-            Failure::lacking(port::members::unknown_interface(interface))
-        } else {
-            state::unseen(interface).into()
-        }),
+        error if is_denied(&error) => Err(gone.map_or_else(|| state::unseen(interface).into(), Failure::from)),
         error => Err(error.into()),
     }
 }

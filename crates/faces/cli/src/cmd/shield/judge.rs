@@ -169,9 +169,7 @@ pub(super) struct PlanArgs {
 
 pub(super) fn plan(args: &PlanArgs) -> Result<Outcome, Failure> {
     let file = args.rules.read()?;
-    if sys::packet::interface_index(&args.interface).is_none() {
-        return Err(Failure::lacking(port::members::unknown_interface(&args.interface)));
-    }
+    host::interface::index(&args.interface)?;
     let own = session::own_addresses().context("cannot list this machine's addresses").map_err(Failure::lacking)?;
     let mut rules = file.rules.clone();
     rules.rules.splice(0..0, file.management.all(&own, &session::sessions()));

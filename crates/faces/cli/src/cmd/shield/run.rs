@@ -98,9 +98,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
     )?;
     let first = options.first();
-    if sys::packet::interface_index(&first).is_none() {
-        return Err(Failure::lacking(port::members::unknown_interface(&first)));
-    }
+    host::interface::index(&first)?;
     let signals = Arc::new(Signals::default());
     catch(&signals)?;
     let settings = Settings {

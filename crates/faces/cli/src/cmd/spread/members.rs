@@ -7,7 +7,6 @@ use clap::Args;
 use host::{Host, members::fanout_members};
 use report::Look;
 use serde::Serialize;
-use spread::PlanError;
 
 use super::open_root;
 use crate::failure::{Failure, Outcome, print, print_json};
@@ -48,13 +47,7 @@ pub(crate) fn run(args: &MembersArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&open_root(args.root.as_deref())?)?;
     let node = match &args.iface {
         None => None,
-        Some(name) => match host.nic(name) {
-            Some(nic) => nic.node,
-            None => {
-                let known = host.nics.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ");
-                return Err(PlanError::NoSuchNic { name: name.clone(), known }.into());
-            }
-        },
+        Some(name) => host.named(name)?.node,
     };
     // As in capture: a node without a CPU that is online counts as none.
     let node = node.filter(|node| host.cpus.iter().any(|c| c.node == *node && c.online));

@@ -7,10 +7,7 @@ use host::{Host, counters::interrupts, journal::Journal};
 use model::CpuSet;
 use report::Look;
 use serde::Serialize;
-use spread::{
-    PlanError,
-    status::{StatusRow, status},
-};
+use spread::status::{StatusRow, status};
 
 use super::open_root;
 use crate::failure::{Failure, Outcome, caution, json, print_verdict};
@@ -44,10 +41,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Outcome, Failure> {
     let root = open_root(None)?;
     let host = Host::read(&root)?;
     for name in &args.ifaces {
-        if host.nic(name).is_none() {
-            let known = host.nics.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ");
-            return Err(PlanError::NoSuchNic { name: name.clone(), known }.into());
-        }
+        host.named(name)?;
     }
     let journal = Journal::at(args.state.as_deref());
     let mut sessions = journal.sessions()?;

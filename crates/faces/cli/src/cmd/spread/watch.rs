@@ -10,7 +10,7 @@ use std::{
 use anyhow::anyhow;
 use clap::Args;
 use host::{
-    Host,
+    Host, interface,
     journal::{Journal, Moves},
     knob::{Change, Live},
 };
@@ -18,12 +18,12 @@ use model::{CpuSet, schema::Document, units};
 use report::Look;
 use serde::Serialize;
 use spread::{
-    Options, PlanError,
+    Options,
     plan::allowed,
     watch::{Decision, Meter, Move, Note, Sample, Settings, State, decide},
 };
 use sys::{
-    packet::{PacketSocket, interface_index},
+    packet::PacketSocket,
     privilege::{self, Capability},
 };
 
@@ -96,9 +96,8 @@ struct Mover {
 /// Watches until Ctrl-C, the count, or a failure; the moves are taken back in each case, unless they are to be kept.
 pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&open_root(None)?)?;
-    if let Some(name) = args.ifaces.iter().find(|n| host.nic(n).is_none()) {
-        let known = host.nics.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(PlanError::NoSuchNic { name: name.clone(), known }.into());
+    for name in &args.ifaces {
+        host.named(name)?;
     }
     let except = args.except.clone().unwrap_or_default();
     let allowed = allowed(&host, &Options { cpus: args.cpus.clone(), except, ..Options::default() })?;
@@ -261,7 +260,7 @@ fn sleep(interval: Duration, stop: &AtomicBool) -> bool {
 fn hold_promiscuous(args: &WatchArgs) -> Result<Vec<PacketSocket>, Failure> {
     let mut sockets = Vec::new();
     for name in args.ifaces.iter().filter(|_| args.promisc) {
-        let index = interface_index(name).ok_or_else(|| Failure::lacking(port::members::unknown_interface(name)))?;
+        let index = interface::index(name)?;
         let socket = PacketSocket::open().map_err(Failure::lacking)?;
         socket.set_promiscuous(index).map_err(Failure::lacking)?;
         sockets.push(socket);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use host::{
     Host, HostError, Root,
     counters::{Counters, CountersError, Sampler, delta},
+    interface::NoInterface,
 };
 use model::{Classified, ErrorClass, top::TopSample};
 
@@ -21,13 +22,8 @@ pub(crate) enum MeterError {
     #[error(transparent)]
     Host(#[from] HostError),
     /// An interface that was asked for is not there.
-    #[error("there is no interface `{name}` in this network namespace; there are: {there}")]
-    NoInterface {
-        /// The name asked for.
-        name: String,
-        /// The names there are.
-        there: String,
-    },
+    #[error(transparent)]
+    NoInterface(#[from] NoInterface),
 }
 
 impl Classified for MeterError {
@@ -35,7 +31,7 @@ impl Classified for MeterError {
         match self {
             Self::Counters(e) => e.class(),
             Self::Host(e) => e.class(),
-            Self::NoInterface { .. } => ErrorClass::Lacking,
+            Self::NoInterface(e) => e.class(),
         }
     }
 }
@@ -58,8 +54,7 @@ impl Meter {
         let mut sampler = Sampler::open()?;
         let last = sampler.read()?;
         if let Some(name) = wanted.iter().find(|w| !last.links.values().any(|l| l.name == **w)) {
-            let there = last.links.values().map(|l| l.name.as_str()).collect::<Vec<_>>().join(", ");
-            return Err(MeterError::NoInterface { name: name.clone(), there });
+            return Err(NoInterface::among(name, last.links.values().map(|l| l.name.as_str())).into());
         }
         Ok(Self { sampler, root, host, pictured: Instant::now(), last, wanted })
     }

@@ -5,7 +5,7 @@ use model::schema::Document;
 use report::Look;
 use serde::Serialize;
 
-use super::{TopArgs, meter::MeterError};
+use super::TopArgs;
 use crate::failure::{Failure, Outcome, print};
 
 #[derive(Serialize)]
@@ -20,9 +20,8 @@ pub(super) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
         None => Root::live(),
     };
     let host = Host::read(&root)?;
-    if let Some(name) = args.interfaces.iter().find(|name| host.nic(name).is_none()) {
-        let there = host.nics.iter().map(|nic| nic.name.as_str()).collect::<Vec<_>>().join(", ");
-        return Err(MeterError::NoInterface { name: name.clone(), there }.into());
+    for name in &args.interfaces {
+        host.named(name)?;
     }
     let wanted = |nic: &&Nic| args.interfaces.is_empty() || args.interfaces.contains(&nic.name);
     let interfaces: Vec<&Nic> = host.nics.iter().filter(wanted).collect();

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::filter::monotonic_ns;
+use model::clock::monotonic_ns;
 use port::{Frame, Group, PacketOptions, PortError, RingSource, Source, WHOLE_FRAME};
 use sys::{
     link,
@@ -22,7 +22,7 @@ use super::{
     checksum,
     counts::Counts,
     engine::{Engine, Judged},
-    gone, name,
+    gone, name_of,
     sending::{Asker, Sender},
 };
 use crate::error::ShieldError;
@@ -82,7 +82,7 @@ impl Carrier {
 
     fn ways(&self) -> Result<Vec<Way>, ShieldError> {
         let options = PacketOptions {
-            interface: name(self.from).ok_or_else(|| gone(self.from))?,
+            interface: name_of(self.from).ok_or_else(|| gone(self.from))?,
             filter: Vec::new(),
             snaplen: WHOLE_FRAME,
             promiscuous: true,
@@ -142,7 +142,7 @@ impl Carrier {
     fn ways_again(&self) -> Result<Option<Vec<Way>>, ShieldError> {
         let mut tries = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            let flags = name(self.from).and_then(|name| link::flags(&name).ok()).ok_or_else(|| gone(self.from))?;
+            let flags = name_of(self.from).and_then(|name| link::flags(&name).ok()).ok_or_else(|| gone(self.from))?;
             if flags.up {
                 match self.ways() {
                     Ok(ways) => return Ok(Some(ways)),

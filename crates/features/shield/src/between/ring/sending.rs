@@ -11,7 +11,7 @@ use sys::{
     xsk::interface_mtu,
 };
 
-use super::{asking::Question, counts::Counts, gone, name};
+use super::{asking::Question, counts::Counts, gone, name_of};
 use crate::error::ShieldError;
 
 /// Frames that are sent in one go: a driver that finds its queue full loses them.
@@ -51,7 +51,7 @@ pub(super) struct Asker {
 impl Sender {
     pub(super) fn open(index: u32) -> Result<Self, ShieldError> {
         let lacking = |what: String| ShieldError::Lacking(what);
-        let interface = name(index).ok_or_else(|| gone(index))?;
+        let interface = name_of(index).ok_or_else(|| gone(index))?;
         let mtu = interface_mtu(&interface).map_err(|e| lacking(format!("cannot read the MTU of {interface}: {e}")))?;
         let frame_max = mtu as usize + ETHERNET_LEN;
         let layout = TxLayout { slots: SLOTS, frame_max: frame_max + TAG_LEN, qdisc_bypass: true };
@@ -106,7 +106,7 @@ impl Sender {
             return Ok(());
         }
         self.looked = Instant::now();
-        let mtu = name(self.index).ok_or_else(|| gone(self.index)).map(|name| interface_mtu(&name));
+        let mtu = name_of(self.index).ok_or_else(|| gone(self.index)).map(|name| interface_mtu(&name));
         let grown = mtu?.is_ok_and(|mtu| mtu as usize + ETHERNET_LEN > self.frame_max);
         if grown && self.flush(true, counts)? { self.reopen(counts) } else { Ok(()) }
     }
@@ -127,7 +127,7 @@ impl Sender {
 
 impl Asker {
     pub(super) fn open(index: u32) -> Result<Self, ShieldError> {
-        let interface = name(index).ok_or_else(|| gone(index))?;
+        let interface = name_of(index).ok_or_else(|| gone(index))?;
         let batch = PacketBatch::open(index, Question::MAX, IN_FLIGHT)
             .map_err(|e| ShieldError::Lacking(format!("cannot send frames by {interface}: {e}")))?;
         Ok(Self { batch, name: interface })

@@ -11,7 +11,6 @@ use libbpf_rs::{
     btf::{Btf, types},
     skel::OpenSkel,
 };
-use nix::time::{ClockId, clock_gettime};
 use sys::map_mmap::SharedMemory;
 
 use super::{DropError, DropOptions, DropTrace, RawCpu, slots};
@@ -81,7 +80,7 @@ pub(super) fn open(options: &DropOptions) -> Result<DropTrace, DropError> {
         cpus: memory,
         cpu_count: cpus,
         program,
-        opened_ns: monotonic_ns(),
+        opened_ns: model::clock::monotonic_ns(),
         pass_ns,
         fixed: options.every.is_some_and(|n| n > 1),
         tells_receiver: arguments >= WITH_SOCKET,
@@ -178,10 +177,6 @@ fn calibrate(skel: &DropsSkel<'_>, memory: &SharedMemory, cpus: usize) -> Result
         memory.word(slots::overhead(cpu)).store(overhead, Ordering::Relaxed);
     }
     Ok(u32::try_from(pass_ns).unwrap_or(u32::MAX))
-}
-
-pub(super) fn monotonic_ns() -> u64 {
-    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |t| t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64)
 }
 
 fn load_error(source: libbpf_rs::Error) -> DropError {

@@ -5,7 +5,7 @@ use std::{mem::offset_of, os::fd::AsRawFd, sync::atomic::Ordering, time::Duratio
 use libbpf_rs::libbpf_sys;
 use sys::map_mmap::SharedMemory;
 
-use super::{CORE_REASONS, DropError, DropRead, DropTrace, RawCpu, RawSlot, load::monotonic_ns};
+use super::{CORE_REASONS, DropError, DropRead, DropTrace, RawCpu, RawSlot};
 
 /// Slots that count real events; the one behind them is for calibration.
 const EVENT_SLOTS: usize = 259;
@@ -45,7 +45,7 @@ pub(super) fn clear(memory: &SharedMemory) {
 
 /// Adds what the CPUs counted to `read`.
 pub(super) fn read(trace: &DropTrace, read: &mut DropRead) -> Result<(), DropError> {
-    let now = monotonic_ns();
+    let now = model::clock::monotonic_ns();
     let mut reasons = [(0u64, 0u64); SLOT_OTHER + 1];
     let word = |at: usize| trace.cpus.word(at).load(Ordering::Relaxed);
     let cost = &mut read.cost;
