@@ -229,10 +229,8 @@ impl XdpLink {
         if index == 0 {
             return Err(io::Error::other("its interface is gone"));
         }
-        let name = nix::net::if_::if_indextoname(index)
-            .map_err(|_| io::Error::other(format!("its interface {index} is in another network namespace")))?
-            .to_string_lossy()
-            .into_owned();
+        let name = sys::link::name_of(index)
+            .ok_or_else(|| io::Error::other(format!("its interface {index} is in another network namespace")))?;
         match attached(&name).map_err(io::Error::other)? {
             Some(now) if now.id == info.prog_id => Ok((Self { link, mode: now.mode, program_id: info.prog_id }, name)),
             _ => Err(io::Error::other(format!("{name} runs another XDP program"))),
@@ -262,7 +260,7 @@ impl XdpLink {
 
     /// The name that the interface has now; none: it is gone, or in another network namespace.
     pub(crate) fn interface_name(&self) -> Option<String> {
-        nix::net::if_::if_indextoname(self.interface_index()?).ok()?.into_string().ok()
+        sys::link::name_of(self.interface_index()?)
     }
 
     fn interface_index(&self) -> Option<u32> {

@@ -16,6 +16,12 @@ pub struct LinkFlags {
     pub promiscuous: bool,
 }
 
+/// The name of an interface, which may change; none: it is gone, or in another network namespace.
+pub fn name_of(index: u32) -> Option<String> {
+    // The library takes the kernel's refusal for an empty name.
+    nix::net::if_::if_indextoname(index).ok()?.into_string().ok().filter(|name| !name.is_empty())
+}
+
 /// Reads the flags (SIOCGIFFLAGS).
 ///
 /// # Errors
@@ -98,5 +104,11 @@ mod tests {
         assert!(flags("lo").is_ok());
         assert_eq!(flags("ek-none0").unwrap_err().raw_os_error(), Some(libc::ENODEV));
         assert!(flags("a-name-that-is-too-long").is_err());
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_has_no_name() {
+        let index = nix::net::if_::if_nametoindex("lo").unwrap();
+        assert_eq!((name_of(index).as_deref(), name_of(i32::MAX as u32)), (Some("lo"), None));
     }
 }

@@ -1,7 +1,7 @@
 //! Names and numbers of interfaces, and what is said of a name that nobody has.
 
 use model::{Classified, ErrorClass};
-use nix::net::if_::{if_indextoname, if_nameindex, if_nametoindex};
+use nix::net::if_::{if_nameindex, if_nametoindex};
 
 /// A name that is this far from the one given may have been meant.
 const NEAR: usize = 2;
@@ -58,11 +58,7 @@ pub fn exists(name: &str) -> bool {
     if_nametoindex(name).is_ok()
 }
 
-/// The name of an interface, which may change; none: it is gone.
-pub fn name_of(index: u32) -> Option<String> {
-    // The library takes the kernel's refusal for an empty name.
-    if_indextoname(index).ok()?.into_string().ok().filter(|name| !name.is_empty())
-}
+pub use sys::link::name_of;
 
 #[cfg(test)]
 mod tests {
