@@ -7,7 +7,7 @@ use std::{
 };
 
 use assert_cmd::cargo::CommandCargoExt;
-use testbed::{Bed, privileged, text};
+use testbed::{Bed, privileged, text, wait};
 
 const CANNOT: &str = "evenkeel: cannot write to the standard output: No space left on device";
 
@@ -160,4 +160,10 @@ fn what_changes_the_machine_is_done_all_the_same() {
     lost("confirm", closed());
     lost("undo", full());
     assert_eq!(rps(), before);
+    // The guardian looks once a second. Without its journal it would stay until its time is over.
+    let folder = state.path().to_str().unwrap();
+    let is_its = |process: fs::DirEntry| {
+        fs::read_to_string(process.path().join("cmdline")).is_ok_and(|line| line.split('\0').any(|word| word == folder))
+    };
+    wait("the end of the guardian", || !fs::read_dir("/proc").unwrap().flatten().any(is_its));
 }
