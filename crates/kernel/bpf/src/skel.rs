@@ -1,4 +1,4 @@
-//! The skeletons that libbpf-cargo generated from `src/bpf/*.bpf.c`.
+//! The skeletons that libbpf-cargo generated from every `*.bpf.c` of this crate.
 
 macro_rules! skeleton {
     ($name:ident, $file:literal) => {

@@ -20,7 +20,7 @@ const XDP_REDIRECT: u32 = 4;
 
 const TAG: u16 = 0x1234;
 const PROBE: u32 = u32::MAX;
-/// Bytes of a signature, src/bpf/bench_sig.h.
+/// Bytes of a signature, src/send/bench_sig.h.
 const SIGNATURE: usize = 18;
 
 const NEAR: Mac = Mac([2, 0, 0, 0, 0, 1]);

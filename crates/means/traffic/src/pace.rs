@@ -12,7 +12,7 @@ use crate::{
     replay::{Recording, Timing},
 };
 
-/// A sender that is further behind its schedule gives the rest up instead of sending a longer burst, as src/bpf/gen.bpf.c does.
+/// A sender that is further behind its schedule gives the rest up instead of sending a longer burst, as gen.bpf.c of the crate bpf does.
 const LAG_MAX_NS: u64 = (1 << 27) - 1;
 /// Packets between two system calls when all are due.
 const BATCH: usize = 64;

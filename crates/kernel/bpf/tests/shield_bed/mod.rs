@@ -1,5 +1,5 @@
 //! What the shield's tests are made of: tables of simple rules, and frames.
-#![allow(dead_code)]
+#![allow(dead_code, reason = "each test file takes what it needs of this")]
 
 use bpf::filter::ShieldConfig;
 use rules::tables::{Field, FieldTable, RuleAction, RuleEntry, RuleTables};
