@@ -122,6 +122,7 @@ impl CaptureFile {
                         data: packet.data,
                         vlan: None,
                         unfinished: false,
+                        judged: None,
                         lost_before: 0,
                     });
                     return Ok(true);

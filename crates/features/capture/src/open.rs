@@ -1,6 +1,6 @@
 //! From a plan to open sources.
 
-use bpf::XdpMode;
+use bpf::{TapPlace, XdpMode};
 use port::{
     FanoutProgram, Group, PacketOptions, PacketSource, PlainReading, PortError, RingSource, TapOptions, TapSource,
     XdpOptions, XdpSource,
@@ -43,6 +43,8 @@ pub struct Tuning {
     pub xdp_mode: XdpMode,
     /// Frames captured by `tap` end there instead of passing on.
     pub consume: bool,
+    /// Which frames `tap` sees on an interface that has a shield.
+    pub place: TapPlace,
 }
 
 impl Default for Tuning {
@@ -58,6 +60,7 @@ impl Default for Tuning {
             fanout: Fanout { algorithm: FanoutAlgorithm::Hash, defrag: false, rollover: false, ignore_outgoing: false },
             xdp_mode: XdpMode::Native,
             consume: false,
+            place: TapPlace::Before,
         }
     }
 }
@@ -146,6 +149,7 @@ pub fn open(plan: &Plan, options: &PacketOptions, tuning: &Tuning) -> Result<Vec
                 promiscuous: options.promiscuous,
                 mode: tuning.xdp_mode,
                 consume: tuning.consume,
+                place: tuning.place,
                 numa_node: plan.node,
                 ..TapOptions::new(&options.interface)
             };

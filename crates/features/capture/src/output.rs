@@ -388,6 +388,7 @@ mod tests {
                 data: &[0; 60],
                 vlan: None,
                 unfinished: false,
+                judged: None,
                 lost_before: 0,
             };
             pcapng::packet(&mut out.bytes, &frame, 0, 1 << 18);

@@ -121,7 +121,7 @@ fn split(timestamp_ns: u64) -> [u8; 8] {
 const EPB_FRAME: usize = 32;
 
 /// Appends a packet of the interface with that number. A VLAN tag that the kernel took out goes back behind the addresses, then the whole is cut to
-/// `snaplen`; losses before the packet are marked on it (epb_dropcount, and a comment that Wireshark shows).
+/// `snaplen`. Losses before the packet and the verdict of a filter are marked on it: epb_dropcount, epb_verdict, and comments that Wireshark shows.
 #[inline]
 pub fn packet(out: &mut Vec<u8>, frame: &Frame<'_>, interface: u32, snaplen: u32) {
     let snaplen = snaplen as usize;
@@ -137,7 +137,7 @@ pub fn packet(out: &mut Vec<u8>, frame: &Frame<'_>, interface: u32, snaplen: u32
     let tag_len = if tag.is_some() { 4 } else { 0 };
     let kept = (frame.data.len() + tag_len).min(snaplen.max(16));
     let pad = padding(kept);
-    let marks = frame.lost_before != 0;
+    let marks = frame.lost_before != 0 || frame.judged.is_some();
     let total = EPB_FRAME + kept + pad;
     out.reserve(total);
     let mut head = [0u8; 28];
@@ -162,16 +162,24 @@ pub fn packet(out: &mut Vec<u8>, frame: &Frame<'_>, interface: u32, snaplen: u32
         out.extend_from_slice(&(total as u32).to_le_bytes());
         return;
     }
-    mark(out, frame.lost_before);
+    mark(out, frame);
     let total = (out.len() - start + 4) as u32;
     out[start + 4..start + 8].copy_from_slice(&total.to_le_bytes());
     out.extend_from_slice(&total.to_le_bytes());
 }
 
-#[cold]
-fn mark(out: &mut Vec<u8>, lost: u32) {
-    option(out, 4, &u64::from(lost).to_le_bytes());
-    option(out, 1, format!("{lost} packets lost before this one").as_bytes());
+fn mark(out: &mut Vec<u8>, frame: &Frame<'_>) {
+    if frame.lost_before != 0 {
+        option(out, 4, &u64::from(frame.lost_before).to_le_bytes());
+        option(out, 1, format!("{} packets lost before this one", frame.lost_before).as_bytes());
+    }
+    if let Some(judged) = frame.judged {
+        // Type 2: what an XDP program returned, in 8 bytes.
+        let mut value = [0; 9];
+        (value[0], value[1]) = (2, judged.verdict.action_number());
+        option(out, 7, &value);
+        option(out, 1, judged.text.as_bytes());
+    }
     end_of_options(out);
 }
 
@@ -249,6 +257,7 @@ mod tests {
             data: &data,
             vlan: None,
             unfinished: false,
+            judged: None,
             lost_before: 42,
         };
         packet(&mut out, &frame, 0, 262_144);
@@ -272,7 +281,7 @@ mod tests {
             let mut whole = data.clone();
             let mut wire_len = data.len() as u32 + more;
             let frame = Frame {
-                timestamp_ns: ts, wire_len, data: &data, unfinished: false, lost_before: lost,
+                timestamp_ns: ts, wire_len, data: &data, unfinished: false, judged: None, lost_before: lost,
                 vlan: tag.map(|(tpid, tci)| VlanTag { tpid, tci }),
             };
             if let (Some((tpid, tci)), true) = (tag, data.len() >= 12) {

@@ -9,7 +9,6 @@ use bpf::{
     RingSocket, RingSockets,
     drop_reasons::{DropReasons, ReasonSource},
     drops::{DropError, DropOptions, DropRead, DropTrace},
-    program_name,
 };
 use host::{
     Root,
@@ -278,7 +277,7 @@ impl Ledger {
         for interface in &mut interval.interfaces {
             let attached = || stack.links.get(&interface.index)?.xdp.first().map(|(_, id)| *id);
             let program = interface.xdp.and_then(|x| x.program).or_else(attached);
-            interface.xdp_name = program.map(program_name).unwrap_or_default();
+            interface.xdp_name = program.map(bpf::chain::judge_name).unwrap_or_default();
         }
         if let (Some(now_rings), Some(before)) = (&now.rings, &before.rings) {
             let rings = trace::rings(before, now_rings, self.netns, &now.stack.links);

@@ -55,8 +55,9 @@ impl Bed {
         let sentry = Sentry::start(far.interface(), config, &protected, Watch::create(1).unwrap()).unwrap();
         let shared = ShieldShared::create().unwrap();
         let mut counters = Counters::new();
-        let shield = load(&base, &mut counters, &sentry, &shared);
-        let link = far.run(|| shield.attach(far.interface(), XdpMode::Native)).unwrap();
+        let mut link = far.run(|| ShieldLink::take(far.interface(), XdpMode::Native)).unwrap();
+        let shield = load(&base, &mut counters, &sentry, &shared, &link);
+        far.run(|| link.put(&shield)).unwrap();
         Some(Self { link, shared, sentry, counters, base, near, far, _bed: bed })
     }
 
@@ -72,8 +73,8 @@ impl Bed {
             if let Some(mitigations) = seen.rules {
                 let took = Instant::now();
                 let rules = detect::insert(&self.base, &mitigations);
-                let shield = load(&rules, &mut self.counters, &self.sentry, &self.shared);
-                self.link.replace(&shield).unwrap();
+                let shield = load(&rules, &mut self.counters, &self.sentry, &self.shared, &self.link);
+                self.link.put(&shield).unwrap();
                 println!("{} ms to compile, load and replace", took.elapsed().as_millis());
             }
             events.extend(seen.events);
@@ -126,9 +127,10 @@ impl Bed {
     }
 }
 
-fn load(rules: &Rules, counters: &mut Counters, sentry: &Sentry, shared: &ShieldShared) -> Shield {
+fn load(rules: &Rules, counters: &mut Counters, sentry: &Sentry, shared: &ShieldShared, link: &ShieldLink) -> Shield {
     let tables = compile::tables(rules, counters, Now::read()).unwrap();
-    let config = ShieldConfig { watch: Some(sentry.watch().clone()), ..ShieldConfig::default() };
+    let config =
+        ShieldConfig { watch: Some(sentry.watch().clone()), seats: vec![link.maps()], ..ShieldConfig::default() };
     Shield::load(&tables, &config, shared).unwrap()
 }
 

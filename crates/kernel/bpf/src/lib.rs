@@ -5,6 +5,7 @@
 //! attaches it by a link that ends with the handle, and reads its counters. A foreign program on an interface is never displaced: that is an
 //! [`XdpError`].
 //!
+//! * [`chain`] lets several programs share an interface.
 //! * [`filter`] ends what rules do not let pass: the shield's program.
 //! * `capture` diverts frames: to AF_XDP sockets ([`XskRedirect`]), into a mapped ring ([`tap`]), to the members of a [`fanout`] group.
 //! * `route` forwards them: [`XdpFib`], by look-up.
@@ -16,6 +17,7 @@
 
 mod bytes;
 mod capture;
+pub mod chain;
 mod counters;
 pub mod filter;
 pub mod link;
@@ -29,7 +31,7 @@ pub use capture::{
     fanout,
     filter::{Filter, FilterError, LoadedFilter},
     redirect::{RedirectCounts, XskRedirect},
-    tap::{self, Tap, TapCounts, TapFrame, TapReader, TapSettings, TapStamp},
+    tap::{self, Tap, TapCounts, TapFrame, TapPlace, TapReader, TapSettings, TapStamp},
 };
 pub use link::{Attached, XdpError, XdpLink, XdpMode, program_name};
 pub use program::ProgramError;

@@ -12,6 +12,9 @@ use crate::program::{Program, ProgramError, class_of};
 
 pub use model::xdp::XdpMode;
 
+/// What the names of chains' resident programs begin with, in all versions.
+pub(crate) const CHAIN: &str = "ek_chain";
+
 /// The XDP program that an interface runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attached {
@@ -21,6 +24,28 @@ pub struct Attached {
     pub name: String,
     /// Its mode.
     pub mode: XdpMode,
+}
+
+impl Attached {
+    /// How to get rid of it, for messages.
+    fn way_out(&self, interface: &str) -> String {
+        match self.name.as_str() {
+            "xdp_dispatcher" => format!(
+                "libxdp's dispatcher runs other tools' programs there; list them with `xdp-loader status {interface}`, and unload them with \
+                 `xdp-loader unload {interface} --all`"
+            ),
+            chain if chain.starts_with(CHAIN) => {
+                "it is evenkeel's own, for a shield or a capture on this interface: end that one first".to_owned()
+            }
+            "" => format!(
+                "detach it first (`ip link set dev {interface} xdp off`, or end the process that holds its link); its name takes CAP_SYS_ADMIN: \
+                 if it is evenkeel's own chain, joining it takes that too"
+            ),
+            _ => format!(
+                "detach it first (`ip link set dev {interface} xdp off`, or end the process that holds its link)"
+            ),
+        }
+    }
 }
 
 /// An XDP program that could not be loaded, attached or asked; one at tc likewise.
@@ -34,11 +59,43 @@ pub enum XdpError {
     },
     /// Somebody else's program runs there, and is left alone.
     #[error(
-        "{interface} already runs the XDP program `{}` (id {}, {} mode), which is left alone: \
-         detach it first (`ip link set dev {interface} xdp off`, or end the process that holds its link)",
-        attached.name, attached.id, attached.mode
+        "{interface} already runs the XDP program `{}` (id {}, {} mode), which is left alone: {}",
+        attached.name, attached.id, attached.mode, attached.way_out(interface)
     )]
     Occupied {
+        /// The interface.
+        interface: String,
+        /// What it runs.
+        attached: Attached,
+    },
+    /// The place in the interface's chain has an owner.
+    #[error("{interface} has {place} already (program {id}): end that one first")]
+    Taken {
+        /// The interface.
+        interface: String,
+        /// Who sits there, in words.
+        place: &'static str,
+        /// The id of its program.
+        id: u32,
+    },
+    /// The interface's chain runs in another mode.
+    #[error("{interface} runs evenkeel's chain in {runs} mode, for {users}: join it in that mode, not in {asked} mode")]
+    OtherMode {
+        /// The interface.
+        interface: String,
+        /// The mode in which it runs.
+        runs: XdpMode,
+        /// The mode that was asked for.
+        asked: XdpMode,
+        /// Who is in it, in words.
+        users: String,
+    },
+    /// Another version of this program made the interface's chain.
+    #[error(
+        "{interface} runs the chain `{}` (program {}) of another version of evenkeel, which this one cannot join: end what that version runs \
+         on {interface} first", attached.name, attached.id
+    )]
+    OtherChain {
         /// The interface.
         interface: String,
         /// What it runs.
@@ -115,6 +172,9 @@ impl Classified for XdpError {
         match self {
             Self::NoInterface { .. }
             | Self::Occupied { .. }
+            | Self::Taken { .. }
+            | Self::OtherMode { .. }
+            | Self::OtherChain { .. }
             | Self::NoNative { .. }
             | Self::Unsupported { .. }
             | Self::Pin { .. } => ErrorClass::Lacking,
@@ -156,7 +216,7 @@ pub fn program_name(id: u32) -> String {
 }
 
 /// The id and the name of a loaded program; 0 and nothing if they may not be read.
-fn program_info(program: BorrowedFd<'_>) -> (u32, String) {
+pub(crate) fn program_info(program: BorrowedFd<'_>) -> (u32, String) {
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = mem::size_of_val(&info) as u32;
     // SAFETY: `info` is a plain struct of the given length without pointers set, so that the kernel writes into it alone.
@@ -237,17 +297,6 @@ impl XdpLink {
         }
     }
 
-    /// Looks again which program the link has.
-    pub(crate) fn refresh(&mut self, interface: &str) -> Result<(), XdpError> {
-        let info = link_info(self.link.as_fd()).map_err(|source| XdpError::System {
-            interface: interface.to_owned(),
-            operation: "ask for the XDP program",
-            source,
-        })?;
-        self.program_id = info.prog_id;
-        Ok(())
-    }
-
     /// The mode in which the kernel says that it runs.
     pub fn mode(&self) -> XdpMode {
         self.mode
@@ -275,7 +324,7 @@ impl XdpLink {
     }
 }
 
-fn link_info(link: BorrowedFd<'_>) -> io::Result<libbpf_sys::bpf_link_info> {
+pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<libbpf_sys::bpf_link_info> {
     let mut info = libbpf_sys::bpf_link_info::default();
     let mut len = mem::size_of_val(&info) as u32;
     // SAFETY: `info` is a plain struct of the given length without pointers set, so that the kernel writes into it alone.

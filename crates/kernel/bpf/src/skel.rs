@@ -21,6 +21,9 @@ macro_rules! skeleton {
 skeleton!(bench_clock, "/bench_clock.skel.rs");
 skeleton!(bench_rx, "/bench_rx.skel.rs");
 skeleton!(bench_tx, "/bench_tx.skel.rs");
+skeleton!(chain, "/chain.skel.rs");
+skeleton!(chain_cross, "/chain_cross.skel.rs");
+skeleton!(chain_none, "/chain_none.skel.rs");
 skeleton!(drops, "/drops.skel.rs");
 skeleton!(flood_end, "/flood_end.skel.rs");
 skeleton!(r#gen, "/gen.skel.rs");

@@ -34,10 +34,11 @@ fn in_namespace(test: fn()) {
 }
 
 /// A program that counts datagrams to [`PORT`] under `counter` and drops them.
-fn dropping(counter: u16, shared: &ShieldShared) -> Shield {
+fn dropping(counter: u16, shared: &ShieldShared, links: &[&ShieldLink]) -> Shield {
     let mut tables = Tables::new(1);
     tables.rule(0, RuleAction::Drop).when(Field::DestinationPort, &[PORT.into()]).set(|r| r.counter = counter);
-    Shield::load(&tables.build(), &ShieldConfig::default(), shared).unwrap()
+    let seats = links.iter().map(|link| link.maps()).collect();
+    Shield::load(&tables.build(), &ShieldConfig { seats, ..ShieldConfig::default() }, shared).unwrap()
 }
 
 fn send(datagrams: usize) {
@@ -65,19 +66,23 @@ impl Drop for Pins {
 fn a_program_is_replaced_without_a_gap() {
     in_namespace(|| {
         let shared = ShieldShared::create().unwrap();
-        let programs = [dropping(0, &shared), dropping(1, &shared)];
-        let mut link = programs[0].attach("ekB", XdpMode::Native).unwrap();
+        let mut link = ShieldLink::take("ekB", XdpMode::Native).unwrap();
+        let programs = [dropping(0, &shared, &[&link]), dropping(1, &shared, &[&link])];
+        assert_eq!(bpf::link::attached("ekB").unwrap(), None, "nothing is there before the first program");
+        link.put(&programs[0]).unwrap();
         assert_eq!((link.mode(), link.interface()), (XdpMode::Native, "ekB"));
-        match programs[1].attach("ekB", XdpMode::Native) {
-            Err(XdpError::Occupied { attached, .. }) => assert_eq!(attached.name, "ek_shield"),
+        match ShieldLink::take("ekB", XdpMode::Native) {
+            Err(XdpError::Taken { id, .. }) => assert_eq!(id, link.program_id()),
             other => panic!("{other:?}"),
         }
+        let refused = link.put(&dropping(0, &shared, &[])).unwrap_err().to_string();
+        assert!(refused.contains("not loaded for the chain of ekB"), "{refused}");
         let mut sent = 0;
         for turn in 0..20 {
             send(50);
             sent += 50;
             let id = link.program_id();
-            link.replace(&programs[(turn + 1) % 2]).unwrap();
+            link.put(&programs[(turn + 1) % 2]).unwrap();
             assert_ne!(link.program_id(), id);
         }
         // A veth's other end is served before the sender's system call returns, or shortly after.
@@ -104,9 +109,10 @@ fn what_is_pinned_is_taken_over_by_another_process() {
         let pins = Pins(bpffs.join("one"));
         let _all = Pins(bpffs);
         let mut shared = ShieldShared::create().unwrap();
-        let shield = dropping(0, &shared);
+        let mut link = ShieldLink::take("ekB", XdpMode::Native).unwrap();
+        let shield = dropping(0, &shared, &[&link]);
         shared.pin(&pins.0).unwrap();
-        let link = shield.attach("ekB", XdpMode::Native).unwrap();
+        link.put(&shield).unwrap();
         link.pin(&pins.0.join("link")).unwrap();
         send(3);
         let id = link.program_id();
@@ -147,20 +153,16 @@ fn two_interfaces_are_replaced_both_or_not_at_all() {
         run("ip link add ekC type veth peer name ekD");
         run("ip link set ekD up");
         let shared = ShieldShared::create().unwrap();
-        let programs = [dropping(0, &shared), dropping(1, &shared)];
-        let [mut first, mut second] = ["ekB", "ekD"].map(|name| programs[0].attach(name, XdpMode::Native).unwrap());
-        ShieldLink::replace_both(&mut first, &mut second, &programs[1]).unwrap();
+        let [mut first, mut second] = ["ekB", "ekD"].map(|name| ShieldLink::take(name, XdpMode::Native).unwrap());
+        let programs = [0, 1].map(|counter| dropping(counter, &shared, &[&first, &second]));
+        ShieldLink::put_both(&mut first, &mut second, &programs[0]).unwrap();
+        ShieldLink::put_both(&mut first, &mut second, &programs[1]).unwrap();
         assert_eq!(first.program_id(), second.program_id());
         let before = first.program_id();
         run("ip link del ekC");
-        let refused = ShieldLink::replace_both(&mut first, &mut second, &programs[0]).unwrap_err().to_string();
+        let refused = ShieldLink::put_both(&mut first, &mut second, &programs[0]).unwrap_err().to_string();
         assert!(refused.contains("ekD") && !refused.contains("put back"), "{refused}");
         assert_eq!(first.program_id(), before);
-        assert_eq!(
-            bpf::link::attached("ekB").unwrap().map(|now| now.id),
-            Some(before),
-            "the first has its old program"
-        );
         assert!(first.is_alive() && first.is_here() && !second.is_alive());
         run("ip link set ekB name ekE");
         assert_eq!((first.renamed(), second.renamed()), (Some("ekE"), None));
@@ -202,6 +204,6 @@ fn the_other_process() {
     let mut link = ShieldLink::open(&dir.join("link")).unwrap();
     assert_eq!((link.mode(), link.interface()), (XdpMode::Native, "ekB"));
     assert_eq!(link.program_id().to_string(), env::var("EK_SHIELD_TEST_ID").unwrap());
-    link.replace(&dropping(1, &shared)).unwrap();
+    link.put(&dropping(1, &shared, &[&link])).unwrap();
     println!("taken over");
 }

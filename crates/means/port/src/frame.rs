@@ -1,5 +1,7 @@
 //! What every backend hands over: frames, and counts of what it lost.
 
+use model::verdict::Verdict;
+
 /// An 802.1Q or 802.1ad tag that the kernel took out of the frame (include/uapi/linux/if_packet.h, TP_STATUS_VLAN_VALID).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct VlanTag {
@@ -7,6 +9,15 @@ pub struct VlanTag {
     pub tpid: u16,
     /// Priority, DEI and VLAN id.
     pub tci: u16,
+}
+
+/// What a filter made of a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Judged<'a> {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// The verdict in words, with the name of the rule: `shield: dropped by rule "bad-port"`.
+    pub text: &'a str,
 }
 
 /// One received frame, borrowed from the ring or the buffer of its backend.
@@ -22,6 +33,8 @@ pub struct Frame<'a> {
     pub vlan: Option<VlanTag>,
     /// The transport checksum was left to a NIC that has not seen the frame: it is that of the pseudo-header alone. Only rings tell.
     pub unfinished: bool,
+    /// What the interface's shield made of it, as far as it was asked: only the tap tells.
+    pub judged: Option<Judged<'a>>,
     /// Frames that this source lost between the frame before and this one, as far as the backend can tell; mostly 0.
     pub lost_before: u32,
 }

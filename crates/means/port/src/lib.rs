@@ -14,7 +14,7 @@ mod xdp_common;
 pub mod xdp_sink;
 
 pub use error::PortError;
-pub use frame::{Frame, SourceStats, VlanTag};
+pub use frame::{Frame, Judged, SourceStats, VlanTag};
 pub use members::{FanoutProgram, Group, PacketOptions, WHOLE_FRAME};
 pub use packet::{PacketSource, PlainReading};
 pub use ring::RingSource;

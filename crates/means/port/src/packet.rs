@@ -118,6 +118,7 @@ impl Source for PacketSource {
                 data: packet.data,
                 vlan: packet.vlan.map(|(tpid, tci)| VlanTag { tpid, tci }),
                 unfinished: false,
+                judged: None,
                 lost_before,
             });
         }

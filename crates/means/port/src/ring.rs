@@ -161,6 +161,7 @@ impl Source for RingSource {
                     data: frame.data,
                     vlan: frame.vlan.map(|(tpid, tci)| VlanTag { tpid, tci }),
                     unfinished: frame.unfinished,
+                    judged: None,
                     lost_before: losses.before(&frame),
                 });
             }

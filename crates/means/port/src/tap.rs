@@ -1,17 +1,22 @@
 //! The tap: an XDP program copies frames into memory shared with us; the interface stays on the stack, or with `consume` the frames end.
 
 use std::{
+    collections::HashMap,
     mem,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
-use bpf::{Tap, TapReader, TapSettings, TapStamp, XdpMode};
+use bpf::{
+    Tap, TapPlace, TapReader, TapSettings, TapStamp, XdpMode,
+    chain::{RuleNames, Seat},
+};
+use model::verdict::Verdict;
 use nix::time::{ClockId, clock_gettime};
 use sys::packet::{Instruction, PacketSocket};
 
 use crate::{
-    Counted, Frame, PortError, Source, SourceStats,
+    Counted, Frame, Judged, PortError, Source, SourceStats,
     xdp_common::{Pace, companion, deal, explain_xdp, filter, keeps_tags, up_interface},
 };
 
@@ -30,6 +35,8 @@ pub struct TapOptions {
     pub snaplen: u32,
     /// Join promiscuous mode, for as long as a source is open.
     pub promiscuous: bool,
+    /// Which frames it sees where the interface has a shield.
+    pub place: TapPlace,
     /// Native or generic. Nothing falls back from one to the other.
     pub mode: XdpMode,
     /// End captured frames here instead of letting them pass.
@@ -52,6 +59,7 @@ impl TapOptions {
             filter: Vec::new(),
             snaplen: bpf::tap::SNAPLEN_MAX,
             promiscuous: false,
+            place: TapPlace::default(),
             mode: XdpMode::Native,
             consume: false,
             ring_bytes: default_ring_bytes(),
@@ -76,6 +84,28 @@ struct Attachment {
     companion: PacketSocket,
 }
 
+/// Verdicts in words. They are few, and each is put into words once; names may come to stand for other rules, so that they are read again each
+/// second.
+#[derive(Debug)]
+struct Words {
+    names: Option<Arc<RuleNames>>,
+    known: HashMap<Verdict, String>,
+    until_ns: u64,
+}
+
+impl Words {
+    fn of(&mut self, verdict: Verdict, now_ns: u64) -> &str {
+        if now_ns >= self.until_ns {
+            self.known.clear();
+            self.until_ns = now_ns + 1_000_000_000;
+        }
+        self.known.entry(verdict).or_insert_with(|| {
+            let name = verdict.counter().and_then(|counter| self.names.as_ref()?.get(counter));
+            format!("shield: {}", verdict.text(name.as_deref()))
+        })
+    }
+}
+
 impl Attachment {
     fn with<T>(&self, f: impl FnOnce(&mut Tap) -> T) -> T {
         f(&mut self.tap.lock().unwrap_or_else(PoisonError::into_inner))
@@ -88,6 +118,7 @@ pub struct TapSource {
     attachment: Arc<Attachment>,
     interface: String,
     rings: Vec<TapReader>,
+    words: Words,
     pace: Pace,
     tai_ahead_ns: u64,
     /// Losses that the next frame is to carry, whichever ring it comes from.
@@ -105,6 +136,7 @@ impl TapSource {
         keeps_tags(BACKEND, interface)?;
         let companion = companion(options.promiscuous, BACKEND, interface, index)?;
         let settings = TapSettings {
+            place: options.place,
             snaplen: options.snaplen.min(bpf::tap::SNAPLEN_MAX),
             ring_bytes: options.ring_bytes,
             consume: options.consume,
@@ -112,10 +144,11 @@ impl TapSource {
             numa_node: options.numa_node,
         };
         let filter = filter(&options.filter, BACKEND, interface)?;
-        let mut tap = Tap::load(settings, filter.as_ref()).map_err(explain)?;
+        let mut tap = Tap::load(interface, options.mode, settings, filter.as_ref()).map_err(explain)?;
         let rings = tap.take_readers();
-        tap.attach(interface, options.mode).map_err(explain)?;
-        let mode = tap.link().map_or(options.mode, bpf::XdpLink::mode);
+        tap.attach().map_err(explain)?;
+        let mode = tap.seat().map_or(options.mode, Seat::mode);
+        let names = tap.seat().map(Seat::rule_names).transpose().map_err(explain)?.map(Arc::new);
         let attachment = Arc::new(Attachment { tap: Mutex::new(tap), mode, companion });
         let tai_ahead_ns = tai_ahead_ns();
         Ok(deal(rings, readers)
@@ -124,6 +157,7 @@ impl TapSource {
                 attachment: Arc::clone(&attachment),
                 interface: interface.clone(),
                 rings,
+                words: Words { names: names.clone(), known: HashMap::new(), until_ns: 0 },
                 pace: Pace::new(options.nap),
                 tai_ahead_ns,
                 unmarked: 0,
@@ -167,7 +201,7 @@ impl TapSource {
     fn alive(&self) -> bool {
         // Who cannot be asked by its name (any more) may have got another one.
         let up = || self.attachment.companion.is_up(&self.interface).unwrap_or(true);
-        self.attachment.with(|tap| tap.link().is_none_or(|link| link.is_alive() && up()))
+        self.attachment.with(|tap| tap.seat().is_none_or(|seat| seat.is_alive() && up()))
     }
 }
 
@@ -179,7 +213,7 @@ impl Source for TapSource {
     fn receive<F: FnMut(Frame<'_>)>(&mut self, timeout: Duration, mut each: F) -> Result<usize, PortError> {
         self.wait(timeout, |this| {
             let ahead = this.tai_ahead_ns;
-            let unmarked = &mut this.unmarked;
+            let (unmarked, words) = (&mut this.unmarked, &mut this.words);
             let frames = this.rings.iter_mut().map(|ring| {
                 let found = ring.read(TURN, |frame| {
                     let lost = frame.lost_before + mem::take(unmarked);
@@ -189,6 +223,7 @@ impl Source for TapSource {
                         data: frame.data,
                         vlan: None,
                         unfinished: false,
+                        judged: frame.verdict.map(|verdict| Judged { verdict, text: words.of(verdict, frame.tai_ns) }),
                         lost_before: u32::try_from(lost).unwrap_or(u32::MAX),
                     });
                 });

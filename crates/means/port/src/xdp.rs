@@ -369,7 +369,15 @@ impl Source for XdpSource {
                 socket.receive(batch, |data| {
                     let kept = &data[..data.len().min(snaplen)];
                     let wire_len = data.len() as u32;
-                    each(Frame { timestamp_ns, wire_len, data: kept, vlan: None, unfinished: false, lost_before: 0 });
+                    each(Frame {
+                        timestamp_ns,
+                        wire_len,
+                        data: kept,
+                        vlan: None,
+                        unfinished: false,
+                        judged: None,
+                        lost_before: 0,
+                    });
                 }) as usize
             });
             frames.sum()

@@ -98,6 +98,9 @@ pub(crate) fn explain_xdp(backend: &'static str, interface: &str, error: XdpErro
             PortError::System { backend, interface: name, operation: operation.to_owned(), source }
         }
         other @ (XdpError::Occupied { .. }
+        | XdpError::Taken { .. }
+        | XdpError::OtherMode { .. }
+        | XdpError::OtherChain { .. }
         | XdpError::NoNative { .. }
         | XdpError::Unsupported { .. }
         | XdpError::Pin { .. }

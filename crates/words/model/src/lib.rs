@@ -28,6 +28,7 @@ pub mod stations;
 pub mod sweep;
 pub mod top;
 pub mod units;
+pub mod verdict;
 pub mod visible;
 pub mod xdp;
 

@@ -150,6 +150,9 @@ impl Writer {
                 0
             }
         };
+        if let Some(judged) = frame.judged {
+            let _ = write!(out, " [{}]", judged.text);
+        }
         out.push(b'\n');
         if let Some(bytes) = self.shown.bytes {
             let begin = if bytes.link { 0 } else { begin.min(frame.data.len()) };
@@ -253,6 +256,7 @@ mod tests {
             data,
             vlan: None,
             unfinished: false,
+            judged: None,
             lost_before: 0,
         };
         let mut out = Vec::new();

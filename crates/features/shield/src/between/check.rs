@@ -33,7 +33,7 @@ pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<Vec<String>, ShieldErr
         if !ours && !link::flags(name).map_err(failed)?.up {
             return Err(port::PortError::InterfaceDown { interface: name.to_owned() }.into());
         }
-        if !ours && let Some(attached) = bpf::link::attached(name)? {
+        if !ours && let Some(attached) = bpf::link::attached(name)?.filter(|it| !bpf::chain::is_chain(&it.name)) {
             return Err(XdpError::Occupied { interface: name.to_owned(), attached }.into());
         }
         notes.extend(features(name, way)?);

@@ -212,8 +212,8 @@ fn changed(before: &HostCookies, now: &HostCookies) -> &'static str {
 /// What is wrong with the interface of a shield.
 pub(super) fn of_link(link: &ShieldLink) -> Option<String> {
     let name = link.interface();
-    if !link.is_alive() {
-        return Some(format!("{name} is gone, and the filter with it"));
+    if let Some(why) = link.why_ended() {
+        return Some(format!("{why}, and the filter is gone with it"));
     }
     if !link.is_here() {
         return Some(format!(

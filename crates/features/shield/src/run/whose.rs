@@ -2,11 +2,10 @@
 
 use std::fs;
 
+use bpf::chain::{self, Place};
+
 use super::places::Places;
 use crate::{between, error::ShieldError};
-
-/// The kernel's program has this name on an interface.
-const PROGRAM: &str = "ek_shield";
 
 /// What there is to say of an interface that has no pins of its own here: it belongs to the shield of another one, or runs a program whose pins
 /// are elsewhere; none: neither.
@@ -20,8 +19,9 @@ pub fn whose(interface: &str, places: &Places) -> Option<ShieldError> {
         return None;
     }
     // An interface that is gone, or may not be asked, runs nothing of ours.
-    let attached = bpf::link::attached(interface).ok().flatten().filter(|attached| attached.name == PROGRAM)?;
-    Some(ShieldError::Hidden { interface: interface.to_owned(), id: attached.id, path: places.pins.clone() })
+    let attached = bpf::link::attached(interface).ok().flatten()?;
+    let (_, id) = chain::users(attached.id).into_iter().find(|(place, _)| *place == Place::Filter)?;
+    Some(ShieldError::Hidden { interface: interface.to_owned(), id, path: places.pins.clone() })
 }
 
 /// The shield that has the interface too: another one's second, or one that goes by this name while `places` are of another.

@@ -41,8 +41,10 @@ use crate::{
 #[derive(Debug)]
 pub struct Xdp {
     pub(super) shared: Arc<ShieldShared>,
-    /// One for each interface; none: it is not there yet.
+    /// Its place on each interface; none: no program was loaded yet.
     pub(super) links: Vec<ShieldLink>,
+    /// Programs are in these places.
+    attached: bool,
     pub(super) cookies: Option<Cookies>,
     /// How SYNs are answered.
     pub(super) choice: Choice,
@@ -134,6 +136,7 @@ fn begin(
     let plane = Xdp {
         _heart: Heart::start(Arc::clone(&shared))?,
         shared,
+        attached: !links.is_empty(),
         links,
         cookies: None,
         choice,
@@ -163,8 +166,27 @@ impl Xdp {
 
     fn replace(&mut self, shield: &Shield) -> Result<(), ShieldError> {
         match &mut self.links[..] {
-            [first, second] => ShieldLink::replace_both(first, second, shield)?,
-            links => links.iter_mut().try_for_each(|link| link.replace(shield))?,
+            [first, second] => ShieldLink::put_both(first, second, shield)?,
+            links => links.iter_mut().try_for_each(|link| link.put(shield))?,
+        }
+        Ok(())
+    }
+
+    /// Takes the shield's places, as the first program has to be loaded for them.
+    fn take(&mut self, settings: &Settings) -> Result<(), ShieldError> {
+        if self.links.is_empty() {
+            let first = ShieldLink::take(&settings.interface, settings.mode)?;
+            let second = settings.between.as_ref().map(|pair| ShieldLink::take(&pair.second, settings.mode));
+            self.links = std::iter::once(Ok(first)).chain(second).collect::<Result<_, _>>()?;
+        }
+        Ok(())
+    }
+
+    /// Tells captures beside the names of the rules.
+    fn name(&self, counters: &Counters) -> Result<(), ShieldError> {
+        for link in &self.links {
+            let names = link.rule_names()?;
+            counters.slots().for_each(|(name, slot)| names.set(slot, name));
         }
         Ok(())
     }
@@ -233,6 +255,7 @@ impl DataPlane for Xdp {
 
     fn prepare(&mut self, coming: &Coming<'_>, counters: &mut Counters) -> Result<Ready, ShieldError> {
         let settings = coming.settings;
+        self.take(settings)?;
         let mut elsewhere = coming.elsewhere.then(|| Ahead::new(&coming.file.rules.protected));
         let ahead = elsewhere.as_mut().unwrap_or(&mut self.ahead);
         let tables = ahead.tables(coming.rules, counters, coming.now)?;
@@ -241,6 +264,7 @@ impl DataPlane for Xdp {
             cookies: self.cookies.clone(),
             watch: coming.watch.clone(),
             between: settings.between.as_ref().map(indices).transpose()?,
+            seats: self.links.iter().map(ShieldLink::maps).collect(),
             tell: false,
         };
         let filled = if coming.urgent { ahead.fill(&tables)? } else { None };
@@ -263,9 +287,11 @@ impl DataPlane for Xdp {
         notes: &mut Vec<String>,
     ) -> Result<Rest, ShieldError> {
         let written = write_memory(&settings.places, memory);
-        if self.links.is_empty() {
+        self.name(&memory.counters)?;
+        if !self.attached {
             written?;
-            self.links = attach(&ready.shield, settings)?;
+            attach(&mut self.links, &ready.shield, settings)?;
+            self.attached = true;
             return Ok(ready.rest);
         }
         if let Err(error) = written {
@@ -316,8 +342,8 @@ impl DataPlane for Xdp {
     }
 
     fn has_ended(&mut self, name: &str) -> Option<ShieldError> {
-        let gone = || ShieldError::Lacking(format!("{name} was removed, and the shield with it"));
-        (!self.links.iter().all(ShieldLink::is_alive)).then(gone)
+        let why = self.links.iter().find_map(ShieldLink::why_ended)?;
+        Some(ShieldError::Lacking(format!("{why}, and the shield of {name} has ended")))
     }
 
     fn standing(&self, settings: &Settings) -> Standing {
@@ -350,21 +376,16 @@ impl Standing {
 }
 
 /// Puts the program in front of the interface, or of both.
-fn attach(shield: &Shield, settings: &Settings) -> Result<Vec<ShieldLink>, ShieldError> {
-    let link = shield.attach(&settings.interface, settings.mode)?;
-    let Some(pair) = &settings.between else {
-        link.pin(&settings.places.link())?;
-        return Ok(vec![link]);
-    };
-    let second = shield.attach(&pair.second, settings.mode)?;
+fn attach(links: &mut [ShieldLink], shield: &Shield, settings: &Settings) -> Result<(), ShieldError> {
+    links.iter_mut().try_for_each(|link| link.put(shield))?;
     // Some drivers take frames only once they run a program.
-    if settings.mode == XdpMode::Native {
+    if let (Some(pair), XdpMode::Native) = (&settings.between, settings.mode) {
         between::takes_frames(pair)?;
     }
+    let names = [settings.places.link(), settings.places.second_link()];
     // Where the first one is, the second one is too.
-    second.pin(&settings.places.second_link())?;
-    link.pin(&settings.places.link())?;
-    Ok(vec![link, second])
+    links.iter_mut().zip(names).rev().try_for_each(|(link, name)| link.pin(&name))?;
+    Ok(())
 }
 
 fn indices(pair: &Pair) -> Result<Between, ShieldError> {

@@ -129,9 +129,11 @@ fn protect(interface: &str, way: Way) -> (ShieldLink, Option<ShieldAck>, Shield,
     let rule = RuleEntry { action: RuleAction::Challenge, ..RuleEntry::default() };
     let tables = RuleTables { words: 1, rules: vec![rule], malformed_drop: true, ..RuleTables::default() };
     let shared = ShieldShared::create().unwrap();
-    let config = ShieldConfig { cookies: Some(cookies.clone()), tell: true, ..ShieldConfig::default() };
+    let mut link = ShieldLink::take(interface, XdpMode::Native).unwrap();
+    let seats = vec![link.maps()];
+    let config = ShieldConfig { cookies: Some(cookies.clone()), seats, tell: true, ..ShieldConfig::default() };
     let shield = Shield::load(&tables, &config, &shared).unwrap();
-    let link = shield.attach(interface, XdpMode::Native).unwrap();
+    link.put(&shield).unwrap();
     // There is no connection yet.
     cookies.connected().unwrap().renew(|| Ok::<_, ()>(Vec::new())).unwrap();
     (link, ack, shield, cookies, shared)

@@ -1,7 +1,7 @@
 //! Capture filters for XDP: libpcap's classic BPF translated to a kernel program of its own.
 //!
-//! The translated program runs first. A frame that it takes goes on by tail call to the capturing program; any other frame passes to the
-//! stack. Loads look at the frame directly where it is linear and go through a helper where it is not; the kernel's verifier checks the
+//! The translated program runs first. A frame that it takes goes on by tail call to the capturing program; any other frame goes on in the
+//! interface's chain, or passes to the stack. Loads look at the frame directly where it is linear and go through a helper where it is not; the kernel's verifier checks the
 //! result like any other program's.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -14,7 +14,8 @@ use model::{Classified, ErrorClass};
 use sys::packet::Instruction;
 
 use crate::{
-    capture::translate::{self, TARGETS_PLACEHOLDER},
+    capture::translate::{self, End},
+    chain::{Place, SeatMaps},
     link::XdpError,
     program::{Program, to_io},
 };
@@ -68,18 +69,39 @@ impl Filter {
         translate::translate(classic).map(|insns| Self { insns })
     }
 
-    /// Loads the filter in front of `target`, which has (or has not) multi-buffer support: `frags`.
+    /// Loads the filter in front of `target`, which has (or has not) multi-buffer support: `frags`. Other frames pass.
     pub fn load(&self, target: BorrowedFd<'_>, frags: bool) -> Result<LoadedFilter, XdpError> {
+        self.load_with(target, None, frags, None)
+    }
+
+    /// As [`Filter::load`]; frames that it does not take go to the program `skipped` if there is one, or on to what is behind `place` in a chain.
+    pub(crate) fn load_with(
+        &self,
+        target: BorrowedFd<'_>,
+        skipped: Option<BorrowedFd<'_>>,
+        frags: bool,
+        chain: Option<(Place, &SeatMaps)>,
+    ) -> Result<LoadedFilter, XdpError> {
         let opts = libbpf_sys::bpf_map_create_opts {
             sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
             ..Default::default()
         };
         let load_failed = |source| PROGRAM.refused(source);
         let targets =
-            MapHandle::create(MapType::ProgArray, Some("filter_target"), 4, 4, 1, &opts).map_err(load_failed)?;
+            MapHandle::create(MapType::ProgArray, Some("filter_target"), 4, 4, 2, &opts).map_err(load_failed)?;
         let mut insns = self.insns.clone();
-        for insn in insns.iter_mut().filter(|i| i.imm == TARGETS_PLACEHOLDER && i.code == translate::LOAD_64) {
-            insn.imm = targets.as_fd().as_raw_fd();
+        let end = insns.len();
+        for at in End::TARGETS {
+            insns[end - at].imm = targets.as_fd().as_raw_fd();
+        }
+        // Without a chain: the entry that is empty.
+        let (rest, index) =
+            chain.map_or((targets.as_fd().as_raw_fd(), 1), |(place, maps)| (maps.rests(), place as i32));
+        (insns[end - End::REST].imm, insns[end - End::REST_INDEX].imm) = (rest, index);
+        if chain.is_some_and(|(place, _)| place == Place::Crossing) {
+            // It has been sent to another interface already; nothing is behind, as behind the last place.
+            insns[end - End::REST_INDEX].imm = Place::End as i32;
+            insns[end - End::VERDICT].imm = libbpf_sys::XDP_REDIRECT as i32;
         }
         let mut opts = libbpf_sys::bpf_prog_load_opts {
             sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
@@ -105,9 +127,12 @@ impl Filter {
         }
         // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
         let program = unsafe { OwnedFd::from_raw_fd(fd) };
-        targets
-            .update(&0u32.to_ne_bytes(), &target.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
-            .map_err(|e| PROGRAM.failed("put the target into the map filter_target", to_io(&e)))?;
+        for (at, target) in (0u32..).zip([Some(target), skipped]) {
+            let Some(target) = target else { continue };
+            targets
+                .update(&at.to_ne_bytes(), &target.as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+                .map_err(|e| PROGRAM.failed("put the target into the map filter_target", to_io(&e)))?;
+        }
         Ok(LoadedFilter { program, _targets: targets })
     }
 }

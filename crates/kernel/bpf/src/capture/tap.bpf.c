@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
 /*
- * Copies each frame into a ring of its CPU that user space has mapped, then lets it pass to the stack, or ends it.
+ * Copies each frame into a ring of its CPU that user space has mapped, then hands it on to the places behind in the chain, or ends it.
  *
  * One writer per ring: an XDP program runs in softirq context (or with softirqs off), which does not nest on a CPU. One reader. No socket
  * buffer, no system call, no lock; per frame the program writes the frame's bytes and one cache line of control.
  */
-#include <stdbool.h>
-
 #include "lib/common.h"
+
 #include "capture/tap.h"
+#include "chain/place.h"
 
 /* How many bytes of a frame are kept, 1 to TAP_SNAPLEN_MAX. */
 const volatile __u32 snaplen = 65535;
@@ -18,8 +18,10 @@ const volatile __u32 segment_mask = 0;
 const volatile __u32 rings = 1;
 /* Take the time once per NAPI poll instead of for each frame: it is the dearest part of keeping a small frame. */
 const volatile __u32 stamp_per_poll = 0;
-/* What becomes of a captured frame: XDP_PASS or XDP_DROP. */
-const volatile __u32 verdict = XDP_PASS;
+/* A captured frame ends here instead of going on. */
+const volatile bool consume = false;
+/* Enum chain_place: before the filter or behind it. */
+const volatile __u32 tap_place = CHAIN_BEFORE;
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -84,14 +86,13 @@ int tap_poll_end(void *ctx)
 }
 
 /* A frame that this program can neither keep nor hide. */
-static __noinline int without_ring(void)
+static __noinline void without_ring(void)
 {
 	__u32 spare = rings;
 	struct tap_control *ctl = bpf_map_lookup_elem(&tap_control, &spare);
 
 	if (ctl)
 		__sync_fetch_and_add(&ctl->lost, 1);
-	return verdict;
 }
 
 /* The longest record whose bytes are copied by words. Beyond it the helper's one call is cheaper than the loop. */
@@ -132,8 +133,8 @@ static __always_inline bool copy_words(struct xdp_md *ctx, struct tap_record *re
 	return true;
 }
 
-SEC("xdp.frags")
-int tap(struct xdp_md *ctx)
+/* Keeps a copy of the frame, if there is room. */
+static __always_inline void record(struct xdp_md *ctx)
 {
 	__u32 cpu = bpf_get_smp_processor_id();
 	struct tap_control *ctl = bpf_map_lookup_elem(&tap_control, &cpu);
@@ -141,11 +142,15 @@ int tap(struct xdp_md *ctx)
 	struct tap_record *rec;
 	__u64 head, next, wire, end;
 	__u32 len, index, off;
+	struct chain_cpu *line = chain_cpu_of(&chain_state, cpu);
 
-	if (cpu >= rings)
-		return without_ring();
+	if (cpu >= rings) {
+		line->ask = 0;
+		without_ring();
+		return;
+	}
 	if (!ctl)
-		return verdict; /* the map has a block for each ring */
+		return; /* the map has a block for each ring */
 	wire = bpf_xdp_get_buff_len(ctx);
 	len = wire < snaplen ? wire : snaplen;
 	/* The verifier wants to see 1 <= len <= TAP_SNAPLEN_MAX. */
@@ -177,11 +182,52 @@ int tap(struct xdp_md *ctx)
 	rec->kept = len;
 	rec->lost = ctl->lost;
 	ctl->records++;
-	publish(ctl, next);
-	return verdict;
+	if (!chain_on || consume) {
+		rec->verdict = 0;
+		publish(ctl, next);
+	} else if (tap_place == CHAIN_BEFORE) {
+		/* Whoever sees the new head sees that its frame has no verdict yet. */
+		rec->verdict = line->verdict;
+		line->verdict = 0;
+		publish(ctl, next);
+		line->ask = 1;
+	} else {
+		rec->verdict = line->passed;
+		line->passed = 0;
+		publish(ctl, next);
+	}
+	return;
 lost:
 	ctl->lost++;
-	return verdict;
+	if (tap_place == CHAIN_BEFORE)
+		line->ask = 0;
+}
+
+SEC("xdp.frags")
+int tap(struct xdp_md *ctx)
+{
+	record(ctx);
+	if (consume)
+		return XDP_DROP;
+	chain_go_on(ctx, tap_place);
+	return XDP_PASS;
+}
+
+/* A frame before the filter that the capture does not want: nobody is to be told its verdict. */
+SEC("xdp.frags")
+int tap_skip(struct xdp_md *ctx)
+{
+	chain_cpu_of(&chain_state, bpf_get_smp_processor_id())->ask = 0;
+	chain_go_on(ctx, tap_place);
+	return XDP_PASS;
+}
+
+/* A frame that has been sent to another interface already. */
+SEC("xdp.frags")
+int tap_cross(struct xdp_md *ctx)
+{
+	record(ctx);
+	return consume ? XDP_DROP : XDP_REDIRECT;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

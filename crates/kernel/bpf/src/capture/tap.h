@@ -21,7 +21,9 @@ struct tap_record {
 	__u64 tai_ns; /* CLOCK_TAI at which the program saw the frame */
 	__u32 wire_len; /* length of the frame in bytes */
 	__u32 kept; /* bytes of it that follow */
-	__u64 lost; /* frames this CPU had lost when the record was written */
+	__u32 lost; /* frames this CPU had lost when the record was written, modulo 2^32 */
+	/* a word as in chain/chain.h: before the filter what became of the frame of the record before; behind it why this one passed; 0: not told */
+	__u32 verdict;
 };
 
 /* One segment of a CPU's ring, an element of the array; the records lie one behind the other from `first` on. */

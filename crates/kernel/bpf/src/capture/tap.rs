@@ -2,19 +2,21 @@
 
 use std::{
     mem::{MaybeUninit, offset_of},
-    os::fd::{AsFd, OwnedFd},
-    sync::{Arc, atomic::Ordering},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
-use libbpf_rs::{
-    Link,
-    libbpf_sys::{XDP_DROP, XDP_PASS},
-};
+use libbpf_rs::{Link, skel::OpenSkel};
+use model::verdict::Verdict;
 use sys::map_mmap::SharedMemory;
 
 use crate::{
     capture::filter::{Filter, LoadedFilter},
-    link::{XdpError, XdpLink, XdpMode},
+    chain::{self, ChainState, Place, Seat, SeatMaps},
+    link::{XdpError, XdpMode},
     program::Program,
     skel::tap::{
         TapSkelBuilder,
@@ -54,14 +56,26 @@ pub enum TapStamp {
     PerFrame,
 }
 
+/// Which frames a tap sees on an interface that has a shield.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TapPlace {
+    /// All that come.
+    #[default]
+    Before,
+    /// Those that the shield lets through.
+    Behind,
+}
+
 /// How the tap is to work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TapSettings {
+    /// Which frames it sees.
+    pub place: TapPlace,
     /// Bytes of each frame that are kept, 1 to [`SNAPLEN_MAX`].
     pub snaplen: u32,
     /// Bytes of each CPU's ring, rounded up to a power of two MiB, at least 2 MiB.
     pub ring_bytes: usize,
-    /// End captured frames here instead of letting them pass to the stack.
+    /// End captured frames here instead of letting them go on.
     pub consume: bool,
     /// When a frame gets its time.
     pub stamp: TapStamp,
@@ -72,11 +86,14 @@ pub struct TapSettings {
 /// The loaded program, on an interface once [`Tap::attach`] was called; off again when dropped.
 #[derive(Debug)]
 pub struct Tap {
-    link: Option<XdpLink>,
+    /// None: it was detached.
+    seat: Option<Seat>,
+    /// One for each of its places.
+    programs: Vec<OwnedFd>,
     /// Keeps the program that sees the end of NAPI polls.
     _poll_end: Option<Link>,
-    filter: Option<LoadedFilter>,
-    program: OwnedFd,
+    /// Keeps what filters go on to.
+    _filters: Vec<LoadedFilter>,
     shared: Arc<Shared>,
     cpus: u32,
 }
@@ -88,12 +105,26 @@ struct Shared {
     segments: u64,
     /// Where the control block of the CPUs without a ring is.
     ringless: usize,
+    chain: ChainState,
+    place: TapPlace,
+    /// Captured frames go on, and may have a verdict.
+    judged: bool,
+    /// Nothing comes any more.
+    detached: AtomicBool,
 }
 
 impl Tap {
-    /// Loads the program with a ring for each CPU up to the highest that is online; with a filter, only the frames that it takes are captured, and the others
-    /// pass to the stack.
-    pub fn load(settings: TapSettings, filter: Option<&Filter>) -> Result<Self, XdpError> {
+    /// Takes its place in the chain of `interface`, and loads the program with a ring for each CPU up to the highest that is online; with a
+    /// filter, only the frames that it takes are captured, and the others go on.
+    ///
+    /// # Errors
+    /// See [`Seat::take`]; what the kernel refuses.
+    pub fn load(
+        interface: &str,
+        mode: XdpMode,
+        settings: TapSettings,
+        filter: Option<&Filter>,
+    ) -> Result<Self, XdpError> {
         if !(1..=SNAPLEN_MAX).contains(&settings.snaplen) {
             let text = format!("the tap keeps 1 to {SNAPLEN_MAX} bytes of a frame, not {}", settings.snaplen);
             return Err(XdpError::setting(text));
@@ -106,6 +137,14 @@ impl Tap {
             .and_then(|s| s.checked_mul(cpus))
             .ok_or_else(|| XdpError::setting(format!("{segments} MiB for each of {cpus} CPUs are too much")))?;
 
+        let places = match settings.place {
+            TapPlace::Before => &[Place::Before][..],
+            // Where two interfaces are shielded, what passes at this one leaves by the other.
+            TapPlace::Behind => &[Place::Behind, Place::Crossing],
+        };
+        let place = places[0];
+        let seat = Seat::take(interface, mode, places)?;
+        let maps = seat.maps();
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<TapSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
@@ -113,8 +152,11 @@ impl Tap {
             knobs.rings = cpus;
             knobs.segment_mask = segments as u32 - 1;
             knobs.stamp_per_poll = u32::from(settings.stamp == TapStamp::PerPoll);
-            knobs.verdict = if settings.consume { XDP_DROP } else { XDP_PASS };
+            knobs.consume = settings.consume;
+            knobs.tap_place = place as u32;
+            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
         }
+        maps.lend(open.open_object_mut(), "ek_rests", chain::STATE).map_err(failed)?;
         open.maps.tap_ring.set_max_entries(elements).map_err(failed)?;
         // The last is for the losses of CPUs without a ring.
         open.maps.tap_control.set_max_entries(cpus + 1).map_err(failed)?;
@@ -127,36 +169,63 @@ impl Tap {
         }
         open.progs.tap_poll_end.set_autoload(settings.stamp == TapStamp::PerPoll);
         let skel = PROGRAM.load(open)?;
-        let program = PROGRAM.descriptor(skel.progs.tap.as_fd())?;
         let poll_end = match settings.stamp {
             TapStamp::PerPoll => Some(skel.progs.tap_poll_end.attach_raw_tracepoint("napi_poll").map_err(failed)?),
             TapStamp::PerFrame => None,
         };
-        let filter = filter.map(|f| f.load(program.as_fd(), true)).transpose()?;
+        let mut filters = Vec::new();
+        // The filter, if there is one, runs in the place, and the tap's program behind it.
+        let mut entry = |place, tap: BorrowedFd<'_>, skipped| {
+            let Some(filter) = filter else { return Ok(PROGRAM.descriptor(tap)?) };
+            let loaded = filter.load_with(tap, skipped, true, Some((place, &maps)))?;
+            let program = PROGRAM.descriptor(loaded.entry())?;
+            filters.push(loaded);
+            Ok::<_, XdpError>(program)
+        };
+        let skipped = (place == Place::Before && !settings.consume).then(|| skel.progs.tap_skip.as_fd());
+        let mut programs = vec![entry(place, skel.progs.tap.as_fd(), skipped)?];
+        if settings.place == TapPlace::Behind {
+            programs.push(entry(Place::Crossing, skel.progs.tap_cross.as_fd(), None)?);
+        }
         let shared = Shared {
+            chain: maps.state()?,
+            place: settings.place,
+            judged: !settings.consume,
+            detached: AtomicBool::new(false),
             control: PROGRAM.memory(&skel.maps.tap_control, (cpus as usize + 1) * size_of::<tap_control>(), MAPPING)?,
             rings: PROGRAM.memory(&skel.maps.tap_ring, elements as usize * size_of::<tap_segment>(), MAPPING)?,
             segments,
             ringless: cpus as usize * size_of::<tap_control>(),
         };
-        Ok(Self { link: None, _poll_end: poll_end, filter, program, shared: Arc::new(shared), cpus })
+        Ok(Self { seat: Some(seat), programs, _poll_end: poll_end, _filters: filters, shared: Arc::new(shared), cpus })
     }
 
-    /// Attaches the program. See [`XdpLink::attach`] for what is refused.
-    pub fn attach(&mut self, interface: &str, mode: XdpMode) -> Result<(), XdpError> {
-        let entry = self.filter.as_ref().map_or(self.program.as_fd(), LoadedFilter::entry);
-        self.link = Some(XdpLink::attach(entry, PROGRAM, interface, mode)?);
-        Ok(())
+    /// Puts the program in its place. See [`Seat::put`] for what is refused.
+    pub fn attach(&mut self) -> Result<(), XdpError> {
+        if self.shared.judged {
+            self.shared.chain.want(self.shared.place == TapPlace::Behind, true);
+        }
+        let programs: Vec<_> = self.programs.iter().map(AsFd::as_fd).collect();
+        let put = self.seat.iter_mut().try_for_each(|seat| seat.put(&programs));
+        if put.is_err() {
+            self.shared.chain.want(self.shared.place == TapPlace::Behind, false);
+        }
+        put
     }
 
     /// Takes the program off; what it wrote stays readable.
     pub fn detach(&mut self) {
-        self.link = None;
+        let Some(seat) = self.seat.take() else { return };
+        if self.shared.judged {
+            self.shared.chain.want(self.shared.place == TapPlace::Behind, false);
+        }
+        drop(seat);
+        self.shared.detached.store(true, Ordering::Release);
     }
 
-    /// The attached program; nothing before [`Tap::attach`].
-    pub fn link(&self) -> Option<&XdpLink> {
-        self.link.as_ref()
+    /// Its place in the interface's chain; none: it was detached.
+    pub fn seat(&self) -> Option<&Seat> {
+        self.seat.as_ref()
     }
 
     /// The readers of the rings, one per ring, in the order of the CPUs. Nothing but the first call gets any, so that a
@@ -175,6 +244,8 @@ pub struct TapFrame<'a> {
     pub wire_len: u32,
     /// Frames that this CPU lost between the one before and this one.
     pub lost_before: u64,
+    /// What the interface's shield made of it, or why it let it pass; none: nobody judged it.
+    pub verdict: Option<Verdict>,
     /// The bytes that were kept.
     pub data: &'a [u8],
 }
@@ -199,11 +270,22 @@ pub struct TapReader {
     lost: u64,
     unmarked: u64,
     kept: u64,
+    /// The position behind a frame that has waited for its verdict since the look before.
+    waited: Option<u64>,
 }
 
 impl TapReader {
     fn new(shared: Arc<Shared>, cpu: u32) -> Self {
-        Self { shared, cpu, control: cpu as usize * size_of::<tap_control>(), tail: 0, lost: 0, unmarked: 0, kept: 0 }
+        Self {
+            shared,
+            cpu,
+            control: cpu as usize * size_of::<tap_control>(),
+            tail: 0,
+            lost: 0,
+            unmarked: 0,
+            kept: 0,
+            waited: None,
+        }
     }
 
     /// The CPU whose frames these are.
@@ -227,23 +309,29 @@ impl TapReader {
         }
         let mut frames = 0;
         while tail != head && frames < most {
-            let segment = u64::from(self.cpu) * self.shared.segments + (tail / SEGMENT) % self.shared.segments;
-            let at = segment as usize * size_of::<tap_segment>() + (tail % SEGMENT) as usize;
+            let at = self.at(tail);
             // SAFETY: the program has published everything before `head`, and leaves it alone until our tail has passed it.
             let header = unsafe { self.shared.rings.slice(at, HEADER) };
             let kept = half(header, offset_of!(tap_record, kept)) as usize;
-            let lost = word(header, offset_of!(tap_record, lost));
+            let segment_end = (tail | (SEGMENT - 1)) + 1;
+            let next = (tail + (HEADER + kept).next_multiple_of(8) as u64).min(segment_end);
+            let (tai_ns, wire_len) =
+                (word(header, offset_of!(tap_record, tai_ns)), half(header, offset_of!(tap_record, wire_len)));
+            // The program writes the lower half.
+            let lost = half(header, offset_of!(tap_record, lost)).wrapping_sub(self.lost as u32);
+            let own = half(header, offset_of!(tap_record, verdict));
+            let Some(verdict) = self.verdict(own, next, head) else { break };
             each(TapFrame {
-                tai_ns: word(header, offset_of!(tap_record, tai_ns)),
-                wire_len: half(header, offset_of!(tap_record, wire_len)),
-                lost_before: lost.wrapping_sub(self.lost),
+                tai_ns,
+                wire_len,
+                lost_before: lost.into(),
+                verdict: Verdict::of(verdict),
                 // SAFETY: as above.
                 data: unsafe { self.shared.rings.slice(at + HEADER, kept) },
             });
-            self.lost = lost;
+            self.lost += u64::from(lost);
             self.kept += 1;
-            let segment_end = (tail | (SEGMENT - 1)) + 1;
-            tail = (tail + (HEADER + kept).next_multiple_of(8) as u64).min(segment_end);
+            tail = next;
             frames += 1;
             // Room is given back in steps, so that a slow `each` does not hold the whole ring.
             if frames % 4096 == 0 {
@@ -254,6 +342,34 @@ impl TapReader {
             self.release(tail);
         }
         frames
+    }
+
+    /// The verdict on the frame whose record ends at `next` and holds `own`; none: it may be known at the next look.
+    fn verdict(&mut self, own: u32, next: u64, head: u64) -> Option<u32> {
+        if self.shared.place == TapPlace::Behind || !self.shared.judged {
+            return Some(own);
+        }
+        if next != head {
+            // The next record has brought it.
+            // SAFETY: the program has published everything before `head`, and leaves it alone until our tail has passed it.
+            let following = unsafe { self.shared.rings.slice(self.at(next), HEADER) };
+            return Some(half(following, offset_of!(tap_record, verdict)));
+        }
+        // It is still in the state of the CPU, unless another frame has come meanwhile.
+        let verdict = self.shared.chain.verdict(self.cpu);
+        let now = self.shared.control.word(self.control + offset_of!(tap_control, head)).load(Ordering::Acquire);
+        let last_look = self.waited == Some(next) || self.shared.detached.load(Ordering::Acquire);
+        if now == head && (verdict != 0 || last_look) {
+            return Some(verdict);
+        }
+        self.waited = Some(next);
+        None
+    }
+
+    /// Where a position is in the mapping.
+    fn at(&self, position: u64) -> usize {
+        let segment = u64::from(self.cpu) * self.shared.segments + (position / SEGMENT) % self.shared.segments;
+        segment as usize * size_of::<tap_segment>() + (position % SEGMENT) as usize
     }
 
     /// Frames lost at the end of what was read so far, which no frame has carried yet; each is told once.

@@ -11,8 +11,18 @@ use crate::capture::filter::FilterError;
 
 /// BPF_LD | BPF_DW | BPF_IMM: an instruction of two slots.
 pub(crate) const LOAD_64: u8 = 0x18;
-/// Stands for the descriptor of the program array until the filter is loaded.
-pub(crate) const TARGETS_PLACEHOLDER: i32 = 0x7fff_0001;
+/// Where the end of a translated filter has what is known only when it is loaded, counted from its end.
+pub(crate) struct End;
+
+impl End {
+    /// The descriptor of the filter's own program array, twice.
+    pub(crate) const TARGETS: [usize; 2] = [16, 11];
+    /// The descriptor of the array with what follows, and the index there.
+    pub(crate) const REST: usize = 6;
+    pub(crate) const REST_INDEX: usize = 4;
+    /// The verdict where nothing follows.
+    pub(crate) const VERDICT: usize = 2;
+}
 
 const R0: u8 = 0;
 const R1: u8 = 1;
@@ -188,14 +198,23 @@ impl Translation {
         }
     }
 
+    /// Calls entry `index` of a program array, and goes on here if it is empty.
+    fn tail_call(&mut self, index: i32) {
+        self.emit(ALU64 | MOV | REG, R1, CTX, 0, 0);
+        self.emit(LOAD_64, R2, libbpf_sys::BPF_PSEUDO_MAP_FD as u8, 0, 0);
+        self.emit(0, 0, 0, 0, 0);
+        self.emit(ALU64 | MOV, R3, 0, 0, index);
+        self.emit(JMP | CALL, 0, 0, 0, libbpf_sys::BPF_FUNC_tail_call as i32);
+    }
+
+    /// Where frames go that are taken, and those that are not: to the entries of the filter's own array, and where these are empty (its owner
+    /// was killed this moment) to what follows in the chain.
     fn epilogue(&mut self) -> (usize, usize) {
         let accept = self.insns.len();
-        self.emit(ALU64 | MOV | REG, R1, CTX, 0, 0);
-        self.emit(LOAD_64, R2, libbpf_sys::BPF_PSEUDO_MAP_FD as u8, 0, TARGETS_PLACEHOLDER);
-        self.emit(0, 0, 0, 0, 0);
-        self.emit(ALU64 | MOV, R3, 0, 0, 0);
-        self.emit(JMP | CALL, 0, 0, 0, libbpf_sys::BPF_FUNC_tail_call as i32);
+        self.tail_call(0);
         let reject = self.insns.len();
+        self.tail_call(1);
+        self.tail_call(0);
         self.emit(ALU64 | MOV, R0, 0, 0, libbpf_sys::XDP_PASS as i32);
         self.emit(JMP | EXIT, 0, 0, 0, 0);
         (accept, reject)

@@ -14,8 +14,14 @@ struct {
 	__type(value, __u32);
 } shield_out SEC(".maps");
 
+/* Beside the verdict: the frame crosses, and came by the first or the second interface. To ask again where it came by takes four loads. */
+#define SHIELD_CROSSES_FIRST (1 << 8)
+#define SHIELD_CROSSES_SECOND (1 << 9)
+
 /* To the other interface; dropped, never to this host's stack, if that one is gone. */
 static __always_inline int shield_cross(struct xdp_md *ctx)
 {
-	return bpf_redirect_map(&shield_out, ctx->ingress_ifindex != shield_between_first, XDP_DROP);
+	bool second = ctx->ingress_ifindex != shield_between_first;
+
+	return bpf_redirect_map(&shield_out, second, XDP_DROP) | (second ? SHIELD_CROSSES_SECOND : SHIELD_CROSSES_FIRST);
 }

@@ -15,11 +15,10 @@ use rules::tables::{
 };
 use sys::map_mmap::SharedMemory;
 
-use super::{
-    PROGRAM, cookie::Cookies, layout::Layout, link::ShieldLink, shared::ShieldShared, specialise, watch::WatchConfig,
-};
+use super::{PROGRAM, cookie::Cookies, layout::Layout, shared::ShieldShared, specialise, watch::WatchConfig};
 use crate::{
-    link::{XdpError, XdpMode},
+    chain::SeatMaps,
+    link::XdpError,
     program::to_io,
     skel::shield::{
         ShieldSkelBuilder,
@@ -47,6 +46,8 @@ pub struct ShieldConfig {
     pub watch: Option<WatchConfig>,
     /// What passes leaves by the other one of two interfaces, on both of which the program is then to be attached.
     pub between: Option<Between>,
+    /// The places in chains that the program is for ([`ShieldLink::maps`]): one, or two with `between`, in its order. None: for test runs.
+    pub seats: Vec<SeatMaps>,
     /// For [`Shield::test`]: what decides is told, at a price; and rules may ask for cookies that are not set up.
     pub tell: bool,
 }
@@ -97,6 +98,7 @@ pub(super) type Mapped = Vec<(&'static str, SharedMemory)>;
 #[derive(Debug)]
 pub struct Shield {
     program: OwnedFd,
+    seats: Vec<SeatMaps>,
     told: Option<Mutex<SharedMemory>>,
 }
 
@@ -157,6 +159,9 @@ impl Shield {
                 knobs.shield_crosses = true;
                 knobs.shield_between_first = between.first;
             }
+            if !config.seats.is_empty() {
+                (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
+            }
             if let Some(heartbeat) = config.heartbeat {
                 knobs.shield_beat_ns = u64::try_from(heartbeat.timeout.as_nanos()).unwrap_or(u64::MAX).max(1);
                 knobs.shield_fail_closed = heartbeat.closed;
@@ -174,6 +179,10 @@ impl Shield {
             }
         }
         shared.lend(&mut open).map_err(failed)?;
+        let of_chain = [("ek_rests", ".data.chain"), ("chain_rests_2nd", ".data.chain_2nd")];
+        for (seat, (rests, state)) in config.seats.iter().zip(of_chain) {
+            seat.lend(&mut open, rests, state).map_err(failed)?;
+        }
         if let Some(cookies) = &config.cookies {
             cookies.lend(&mut open).map_err(failed)?;
         }
@@ -208,15 +217,12 @@ impl Shield {
         }
         let program = loaded.progs().find(|program| program.name() == "ek_shield");
         let program = program.ok_or_else(missing)?;
-        Ok((Self { program: PROGRAM.descriptor(program.as_fd())?, told }, sections))
+        Ok((Self { program: PROGRAM.descriptor(program.as_fd())?, seats: config.seats.clone(), told }, sections))
     }
 
-    /// Puts the program on `interface`, in that mode and no other.
-    ///
-    /// # Errors
-    /// See [`crate::XdpLink::attach`].
-    pub fn attach(&self, interface: &str, mode: XdpMode) -> Result<ShieldLink, XdpError> {
-        ShieldLink::attach(self, interface, mode)
+    /// Whether it was loaded for that place.
+    pub(super) fn is_for(&self, seat: &SeatMaps) -> bool {
+        self.seats.iter().any(|other| other.is(seat))
     }
 
     /// Runs the program once on `frame`, attached or not. Counters count.

@@ -6,6 +6,7 @@
  * does not use is not in the program that runs.
  *
  * clang: -mcpu=v3 (32-bit instructions make the machine code a fourteenth shorter) */
+#include "chain/place.h"
 #include "filter/between.h"
 #include "filter/cookie/cookie.h"
 #include "filter/limits.h"
@@ -49,6 +50,10 @@ struct shield_told {
 	__u32 failed;
 	struct packet packet;
 } shield_told SEC(".data.sh_told") = {};
+
+/* The chain of the other one of two interfaces. */
+CHAIN_ARRAY(chain_rests_2nd, CHAIN_PLACES);
+struct chain_state chain_state_2nd SEC(".data.chain_2nd") = {};
 
 /* No rule decides. */
 #define SHIELD_NONE 0xffffffff
@@ -140,6 +145,75 @@ static __always_inline __u32 shield_decide(struct shield_search *s)
 	return SHIELD_NONE;
 }
 
+/* For shield_tell_captures(): a rule challenges, and what comes of it is not known yet; and what has come of it. Said in two steps, as what
+ * answers needs nearly all of the stack, and the rule would have to be kept on it meanwhile. */
+#define SHIELD_PENDING 7
+#define SHIELD_ASKED 0xfffffffe
+
+/* Tells the captures beside why the frame has this verdict, by rule `found`. */
+__noinline int shield_tell_captures(struct xdp_md *ctx, __u32 why, __u32 found, __u32 verdict)
+{
+	struct chain_state *state = &chain_state;
+	struct chain_cpu *cpu;
+	__u32 action = verdict & 7, word;
+	bool passes = action == XDP_PASS;
+
+	if (action == XDP_REDIRECT) {
+		/* What does not cross is an answer. */
+		passes = verdict & (SHIELD_CROSSES_FIRST | SHIELD_CROSSES_SECOND);
+		if (!passes)
+			action = XDP_TX;
+	}
+	word = CHAIN_WORD(why & 15, action, 0);
+	if (shield_crosses && ctx->ingress_ifindex != shield_between_first)
+		state = &chain_state_2nd;
+	cpu = chain_cpu_of(state, bpf_get_smp_processor_id());
+	if (found == SHIELD_ASKED)
+		word += cpu->passed & 0xffff;
+	else if (found != SHIELD_NONE)
+		word += resized(shield_rules)[(found >> 2) & shield_rules_mask].counter + 1;
+	if (verdict == SHIELD_PENDING) {
+		cpu->passed = word;
+		return 0;
+	}
+	if (cpu->ask) {
+		cpu->verdict = word;
+		cpu->ask = 0;
+	}
+	cpu->passed = passes ? word : 0;
+	return 0;
+}
+
+/* The rule that was found, as it was put away. */
+static __always_inline __u32 shield_found(const struct shield_search *s)
+{
+	return *(const volatile __u32 *)&s->word;
+}
+
+/* Why rule `found`, or the default, decides. */
+static __always_inline enum chain_why shield_why(__u32 found, __u32 closed)
+{
+	if (found != SHIELD_NONE)
+		return CHAIN_RULE;
+	return closed ? CHAIN_NO_HEARTBEAT : CHAIN_DEFAULT;
+}
+
+/* The end of each way through the program. */
+static __always_inline int shield_end(struct xdp_md *ctx, enum chain_why why, __u32 found, int verdict)
+{
+	__u64 wanted;
+
+	if (!chain_on)
+		return verdict;
+	/* Both words of both chains. */
+	wanted = *(volatile __u64 *)&chain_state.before;
+	if (shield_crosses)
+		wanted |= *(volatile __u64 *)&chain_state_2nd.before;
+	if (__builtin_expect(wanted != 0, 0))
+		shield_tell_captures(ctx, why, found, verdict);
+	return verdict;
+}
+
 static __always_inline int shield_pass(struct xdp_md *ctx, struct shield_total *total, __u32 frame_len)
 {
 	total->passed++;
@@ -172,19 +246,22 @@ static __always_inline void shield_tell_verdict(__u32 found, __u32 action)
 	}
 }
 
-/* A packet that a rule challenges: answered, dropped, or passed on. */
-static __always_inline int shield_ask(struct xdp_md *ctx, struct shield_total *total, const struct packet *p)
+/* A packet that rule `found` challenges: answered, dropped, or passed on. */
+static __always_inline int shield_ask(struct xdp_md *ctx, struct shield_total *total, const struct packet *p, __u32 found)
 {
 	int answer;
 
+	shield_end(ctx, CHAIN_CHALLENGE, found, SHIELD_PENDING);
 	if (shield_cookies) {
 		answer = shield_challenge(ctx, p);
 		if (answer >= 0) {
 			total->challenged++;
-			return answer == XDP_DROP ? shield_drop(total, p->frame_len) : answer;
+			if (answer == XDP_DROP)
+				shield_drop(total, p->frame_len);
+			return shield_end(ctx, CHAIN_CHALLENGE, SHIELD_ASKED, answer);
 		}
 	}
-	return shield_pass(ctx, total, p->frame_len);
+	return shield_end(ctx, CHAIN_CHALLENGE, SHIELD_ASKED, shield_pass(ctx, total, p->frame_len));
 }
 
 /* The packet was watched already; only management rules hold. */
@@ -205,17 +282,17 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 		total->not_ip++;
 		/* Nobody reaches anybody without ARP, management included. */
 		if (!s.closed || s.packet.ethertype == ETH_P_ARP)
-			return shield_pass(ctx, total, s.packet.frame_len);
+			return shield_end(ctx, CHAIN_NOT_IP, SHIELD_NONE, shield_pass(ctx, total, s.packet.frame_len));
 		total->failed_closed++;
-		return shield_drop(total, s.packet.frame_len);
+		return shield_end(ctx, CHAIN_NO_HEARTBEAT, SHIELD_NONE, shield_drop(total, s.packet.frame_len));
 	}
 	if (parsed == PARSED_MALFORMED) {
 		total->malformed++;
 		if (shield_malformed == SHIELD_PASS && !s.closed)
-			return shield_pass(ctx, total, s.packet.frame_len);
+			return shield_end(ctx, CHAIN_MALFORMED, SHIELD_NONE, shield_pass(ctx, total, s.packet.frame_len));
 		if (s.closed)
 			total->failed_closed++;
-		return shield_drop(total, s.packet.frame_len);
+		return shield_end(ctx, CHAIN_MALFORMED, SHIELD_NONE, shield_drop(total, s.packet.frame_len));
 	}
 	if (watch_on && !(way & SHIELD_WATCHED))
 		shield_watch_any(&s.packet);
@@ -234,16 +311,18 @@ __noinline int shield_any(struct xdp_md *ctx, __u32 way)
 		action = found & 3;
 	}
 	shield_tell_verdict(found, action);
+	/* Kept where there is room already, and read from there: the stack is full. */
+	s.word = found;
 	switch (action) {
 	case SHIELD_LIMIT:
 		total->limited++;
-		return shield_drop(total, s.packet.frame_len);
+		return shield_end(ctx, CHAIN_LIMIT, shield_found(&s), shield_drop(total, s.packet.frame_len));
 	case SHIELD_DROP:
-		return shield_drop(total, s.packet.frame_len);
+		return shield_end(ctx, shield_why(shield_found(&s), s.closed), shield_found(&s), shield_drop(total, s.packet.frame_len));
 	case SHIELD_CHALLENGE:
-		return shield_ask(ctx, total, &s.packet);
+		return shield_ask(ctx, total, &s.packet, shield_found(&s));
 	default:
-		return shield_pass(ctx, total, s.packet.frame_len);
+		return shield_end(ctx, shield_why(shield_found(&s), s.closed), shield_found(&s), shield_pass(ctx, total, s.packet.frame_len));
 	}
 }
 
@@ -253,10 +332,10 @@ static __always_inline int shield_settle(struct xdp_md *ctx, struct shield_total
 	shield_tell(PARSED_IP, p);
 	shield_tell_verdict(found, action);
 	if (action == SHIELD_DROP)
-		return shield_drop(total, p->frame_len);
+		return shield_end(ctx, shield_why(found, false), found, shield_drop(total, p->frame_len));
 	if (action == SHIELD_CHALLENGE)
-		return shield_ask(ctx, total, p);
-	return shield_pass(ctx, total, p->frame_len);
+		return shield_ask(ctx, total, p, found);
+	return shield_end(ctx, shield_why(found, false), found, shield_pass(ctx, total, p->frame_len));
 }
 
 /* As shield_common(), where rule `asks` is a challenge that yields to those of `bits`. */
@@ -329,8 +408,8 @@ static __always_inline bool shield_failed(struct shield_total *total)
 	return false;
 }
 
-SEC("xdp.frags")
-int ek_shield(struct xdp_md *ctx)
+/* The verdict on a frame. */
+static __always_inline int shield_judge(struct xdp_md *ctx)
 {
 	struct packet p = UNPARSED;
 	__u64 on = bpf_get_smp_processor_id();
@@ -344,12 +423,38 @@ int ek_shield(struct xdp_md *ctx)
 			if (shield_fail_closed)
 				return shield_any(ctx, SHIELD_CLOSED);
 			total->failed_open++;
-			return shield_pass(ctx, total, bpf_xdp_get_buff_len(ctx));
+			return shield_end(ctx, CHAIN_NO_HEARTBEAT, SHIELD_NONE, shield_pass(ctx, total, bpf_xdp_get_buff_len(ctx)));
 		}
 	}
 	if (shield_words == 1 && parse_common(ctx, &p))
 		return shield_common(ctx, &p, on);
 	return shield_any(ctx, 0);
+}
+
+SEC("xdp.frags")
+int ek_shield(struct xdp_md *ctx)
+{
+	int verdict = shield_judge(ctx);
+
+	if (!shield_crosses) {
+		if (verdict == XDP_PASS)
+			chain_go_on(ctx, CHAIN_FILTER);
+		return verdict;
+	}
+	if (!chain_on || (verdict & 7) != XDP_REDIRECT)
+		return verdict & 7;
+	/* Two calls, each by an array that is a constant to the kernel: one by either would be a jump by a pointer, which costs ten times as
+	 * much. What differs in the two branches keeps the compiler from making them one. */
+	if (verdict & SHIELD_CROSSES_FIRST) {
+		asm volatile("r0 = 1" ::: "r0");
+		bpf_tail_call(ctx, &ek_rests, CHAIN_CROSSING);
+		asm volatile("r0 = 1" ::: "r0");
+	} else if (verdict & SHIELD_CROSSES_SECOND) {
+		asm volatile("r0 = 2" ::: "r0");
+		bpf_tail_call(ctx, &chain_rests_2nd, CHAIN_CROSSING);
+		asm volatile("r0 = 2" ::: "r0");
+	}
+	return XDP_REDIRECT;
 }
 
 char _license[] SEC("license") = "Dual BSD/GPL";

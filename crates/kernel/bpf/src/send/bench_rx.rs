@@ -12,7 +12,8 @@ use wire::Mac;
 
 use crate::{
     bytes::word64,
-    link::{XdpError, XdpLink, XdpMode},
+    chain::AtEnd,
+    link::{XdpError, XdpMode},
     program::{Program, to_io},
     skel::bench_rx::{
         BenchRxSkelBuilder,
@@ -154,7 +155,7 @@ impl BenchDelays {
 /// The loaded receiver, on an interface once attached; off again when dropped.
 #[derive(Debug)]
 pub struct BenchReceiver {
-    link: Option<XdpLink>,
+    link: Option<AtEnd>,
     /// Units may have several frames.
     fragments: bool,
     program: OwnedFd,
@@ -168,10 +169,10 @@ impl BenchReceiver {
     /// Loads a receiver and puts it on `interface` of this thread's namespace.
     ///
     /// # Errors
-    /// [`crate::ProgramError::Setting`] for counts out of bounds; what [`XdpLink::attach`] refuses.
+    /// [`crate::ProgramError::Setting`] for counts out of bounds; what [`AtEnd::attach`] refuses.
     pub fn attach(interface: &str, mode: XdpMode, config: &BenchRxConfig) -> Result<Self, XdpError> {
         let mut receiver = Self::load(config)?;
-        receiver.link = Some(XdpLink::attach(receiver.program.as_fd(), PROGRAM, interface, mode)?);
+        receiver.link = Some(AtEnd::attach(receiver.program.as_fd(), PROGRAM, interface, mode)?);
         Ok(receiver)
     }
 
@@ -249,7 +250,7 @@ impl BenchReceiver {
     }
 
     /// The attached program; none after [`BenchReceiver::load`].
-    pub fn link(&self) -> Option<&XdpLink> {
+    pub fn link(&self) -> Option<&AtEnd> {
         self.link.as_ref()
     }
 

@@ -8,8 +8,9 @@ use std::{
 use libbpf_rs::MapHandle;
 
 use crate::{
+    chain::AtEnd,
     counters::per_cpu,
-    link::{XdpError, XdpLink, XdpMode},
+    link::{XdpError, XdpMode},
     program::Program,
     skel::{
         xdp_drop::{XdpDropSkelBuilder, types::drop_count},
@@ -33,16 +34,16 @@ per_cpu! {
 /// Counts and ends every frame of an interface, until it is dropped.
 #[derive(Debug)]
 pub struct XdpDrop {
-    link: XdpLink,
+    link: AtEnd,
     counts: MapHandle,
 }
 
 impl XdpDrop {
-    /// Loads and attaches it. See [`XdpLink::attach`] for what is refused.
+    /// Loads and attaches it. See [`AtEnd::attach`] for what is refused.
     pub fn attach(interface: &str, mode: XdpMode) -> Result<Self, XdpError> {
         let mut object = MaybeUninit::uninit();
         let skel = DROP.load(DROP.open::<XdpDropSkelBuilder>(&mut object)?)?;
-        let link = XdpLink::attach(skel.progs.xdp_drop.as_fd(), DROP, interface, mode)?;
+        let link = AtEnd::attach(skel.progs.xdp_drop.as_fd(), DROP, interface, mode)?;
         Ok(Self { link, counts: DROP.map(&skel.maps.drop_counts)? })
     }
 
@@ -52,7 +53,7 @@ impl XdpDrop {
     }
 
     /// The attached program.
-    pub fn link(&self) -> &XdpLink {
+    pub fn link(&self) -> &AtEnd {
         &self.link
     }
 }
@@ -61,22 +62,22 @@ impl XdpDrop {
 /// an XDP program: this one is there for its own sake.
 #[derive(Debug)]
 pub struct XdpPass {
-    link: XdpLink,
+    link: AtEnd,
     _program: OwnedFd,
 }
 
 impl XdpPass {
-    /// Loads and attaches it. See [`XdpLink::attach`] for what is refused.
+    /// Loads and attaches it. See [`AtEnd::attach`] for what is refused.
     pub fn attach(interface: &str, mode: XdpMode) -> Result<Self, XdpError> {
         let mut object = MaybeUninit::uninit();
         let skel = PASS.load(PASS.open::<XdpPassSkelBuilder>(&mut object)?)?;
         let program = PASS.descriptor(&skel.progs.xdp_pass)?;
-        let link = XdpLink::attach(program.as_fd(), PASS, interface, mode)?;
+        let link = AtEnd::attach(program.as_fd(), PASS, interface, mode)?;
         Ok(Self { link, _program: program })
     }
 
     /// The attached program.
-    pub fn link(&self) -> &XdpLink {
+    pub fn link(&self) -> &AtEnd {
         &self.link
     }
 }

@@ -96,6 +96,11 @@ impl Counters {
         self.slots.iter().filter_map(|(name, slot)| Some((name.as_str(), slot.count(counted)?)))
     }
 
+    /// All names with their slots, by name.
+    pub fn slots(&self) -> impl Iterator<Item = (&str, u16)> {
+        self.slots.iter().map(|(name, slot)| (name.as_str(), slot.number))
+    }
+
     /// Sees to it that each of the rules `coming` can have a slot. If there are not enough, names that are neither among these nor among
     /// those that are `holding` lose theirs; `counted` reads what has been counted in each slot, and is asked only then.
     pub fn make_room<'a>(

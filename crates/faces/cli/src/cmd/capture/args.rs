@@ -3,7 +3,7 @@
 use std::{fs, path::PathBuf, time::Duration};
 
 use anyhow::{Context, anyhow};
-use bpf::XdpMode;
+use bpf::{TapPlace, XdpMode};
 use capture::{
     open::Tuning,
     output::{Rotation, Target},
@@ -129,6 +129,12 @@ pub(crate) struct CaptureArgs {
     /// too.
     #[arg(long, help_heading = "Backend")]
     consume: bool,
+    /// With --mode tap, where the interface has a shield: capture what comes to it, with its verdicts [default].
+    #[arg(long, conflicts_with = "behind", help_heading = "Backend")]
+    before: bool,
+    /// With --mode tap, where the interface has a shield: capture what it lets through.
+    #[arg(long, help_heading = "Backend")]
+    behind: bool,
     /// With --mode auto: try tap too, which attaches an XDP program for the trial (some NICs restart their link for it).
     #[arg(long, help_heading = "Backend")]
     try_xdp: bool,
@@ -265,6 +271,8 @@ impl CaptureArgs {
             ("mode", self.mode.is_some()),
             ("cpus", self.cpus.is_some()),
             ("consume", self.consume),
+            ("before", self.before),
+            ("behind", self.behind),
             ("try-xdp", self.try_xdp),
             ("xdp-mode", self.xdp_mode.is_some()),
             ("fanout", self.fanout.is_some()),
@@ -336,7 +344,7 @@ impl CaptureArgs {
         use Backend::{Packet, PacketFanout, Ring, RingFanout, Tap, Xdp};
         let (plain, rings) = ([Packet, PacketFanout], [Ring, RingFanout]);
         let (groups, programs) = ([PacketFanout, RingFanout], [Xdp, Tap]);
-        let table: [(&str, bool, &[Backend]); 11] = [
+        let table: [(&str, bool, &[Backend]); 13] = [
             ("block-size", self.block_size.is_some(), &rings),
             ("blocks", self.blocks.is_some(), &rings),
             ("retire-ms", self.retire_ms.is_some(), &rings),
@@ -348,6 +356,8 @@ impl CaptureArgs {
             ("rollover", self.rollover, &groups),
             ("consume", self.consume, &programs),
             ("xdp-mode", self.xdp_mode.is_some(), &programs),
+            ("before", self.before, &[Tap]),
+            ("behind", self.behind, &[Tap]),
         ];
         match table.into_iter().find(|(_, given, backends)| *given && !backends.contains(&backend)) {
             Some((option, _, backends)) => {
@@ -418,6 +428,9 @@ impl CaptureArgs {
             })?;
         }
         tuning.consume = args.consume;
+        if args.behind {
+            tuning.place = TapPlace::Behind;
+        }
         tuning.xdp_mode = match args.xdp_mode.as_deref() {
             None | Some("native") => XdpMode::Native,
             Some("generic") => XdpMode::Generic,
@@ -430,8 +443,14 @@ impl CaptureArgs {
             Some("auto") => None,
             Some(name) => Some(name.parse()?),
         };
-        if let Some(backend) = mode {
-            args.check_backend(backend)?;
+        match mode {
+            Some(backend) => args.check_backend(backend)?,
+            None if args.before || args.behind => {
+                return Err(wrong(
+                    "--before and --behind are for --mode tap: the other backends see what the shield lets through",
+                ));
+            }
+            None => {}
         }
         args.check_any(mode)?;
         let cpus = args.cpus.as_deref().map(CpuSet::parse_list).transpose();

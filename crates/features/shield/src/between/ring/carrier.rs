@@ -272,8 +272,15 @@ mod tests {
     #[test]
     fn a_tag_that_was_taken_out_is_put_back() {
         let data: Vec<u8> = (0..20).collect();
-        let frame =
-            |vlan| Frame { timestamp_ns: 0, wire_len: 20, data: &data, vlan, unfinished: false, lost_before: 0 };
+        let frame = |vlan| Frame {
+            timestamp_ns: 0,
+            wire_len: 20,
+            data: &data,
+            vlan,
+            unfinished: false,
+            judged: None,
+            lost_before: 0,
+        };
         assert_eq!(whole(&frame(None), &mut Vec::new()), data);
         let mut scratch = Vec::new();
         let tagged = whole(&frame(Some(VlanTag { tpid: 0x88a8, tci: 0x2005 })), &mut scratch);

@@ -1,0 +1,62 @@
+//! A program that ends frames: alone on its interface, or behind all others of a chain.
+
+use std::os::fd::BorrowedFd;
+
+use super::{Place, Seat, is_chain};
+use crate::{
+    link::{XdpError, XdpLink, XdpMode, attached},
+    program::Program,
+};
+
+/// A program that ends what comes to it. Dropping it takes it off.
+#[derive(Debug)]
+pub enum AtEnd {
+    /// It is the interface's one program, as nobody else needs the interface: a jump less for each frame.
+    Alone(XdpLink),
+    /// It sees what all others in the interface's chain let pass.
+    InChain(Seat),
+}
+
+impl AtEnd {
+    /// Puts the program on `interface`, or in the last place of the chain that it runs.
+    ///
+    /// # Errors
+    /// Those of [`XdpLink::attach`] and [`Seat::take`].
+    pub(crate) fn attach(
+        program: BorrowedFd<'_>,
+        name: Program,
+        interface: &str,
+        mode: XdpMode,
+    ) -> Result<Self, XdpError> {
+        if attached(interface)?.is_none_or(|runs| !is_chain(&runs.name)) {
+            return XdpLink::attach(program, name, interface, mode).map(Self::Alone);
+        }
+        let mut seat = Seat::take(interface, mode, &[Place::End])?;
+        seat.put(&[program])?;
+        Ok(Self::InChain(seat))
+    }
+
+    /// The mode in which the kernel says that it runs.
+    pub fn mode(&self) -> XdpMode {
+        match self {
+            Self::Alone(link) => link.mode(),
+            Self::InChain(seat) => seat.mode(),
+        }
+    }
+
+    /// Whether the interface still exists and runs it.
+    pub fn is_alive(&self) -> bool {
+        match self {
+            Self::Alone(link) => link.is_alive(),
+            Self::InChain(seat) => seat.is_alive(),
+        }
+    }
+
+    /// The id of the program.
+    pub fn program_id(&self) -> u32 {
+        match self {
+            Self::Alone(link) => link.program_id(),
+            Self::InChain(seat) => seat.program_id(),
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! A feature's place in an interface's chain: taken, filled, emptied, handed on.
+
+use std::{
+    ffi::CString,
+    fs::{self, File},
+    io,
+    os::{
+        fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd},
+        unix::ffi::OsStrExt,
+    },
+    path::{Path, PathBuf},
+    sync::{Arc, atomic::Ordering},
+    thread::sleep,
+    time::Duration,
+};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject, libbpf_sys};
+use nix::fcntl::{Flock, FlockArg};
+
+use super::{
+    ENTRY, PROGRAM, Place, RuleNames, is_chain,
+    maps::{Maps, NAMES, RESTS, cross, lend, link_of, none, put},
+    raw,
+    state::{ChainState, STATE, state_cpus},
+};
+use crate::{
+    link::{Attached, XdpError, XdpLink, XdpMode, attached, interface_index, program_info},
+    program::to_io,
+};
+
+/// How often, and how long, a place is looked at again that its killed owner has not left yet.
+const AGAIN: (u32, Duration) = (50, Duration::from_millis(10));
+
+/// A place in the chain of an interface, or several. Dropping it empties them, unless it is pinned.
+#[derive(Debug)]
+pub struct Seat {
+    spots: Vec<Spot>,
+    interface: String,
+    mode: XdpMode,
+    link: On,
+    maps: SeatMaps,
+    names: MapHandle,
+    state: ChainState,
+    pinned: bool,
+}
+
+#[derive(Debug)]
+struct Spot {
+    place: Place,
+    map: MapHandle,
+    /// What stands in the place when it is left; none: it is pinned, and stays as it is.
+    none: Option<OwnedFd>,
+}
+
+/// Whether the chain runs already.
+#[derive(Debug)]
+enum On {
+    /// It goes on the interface with the first program.
+    NotYet(OwnedFd),
+    Link(XdpLink),
+}
+
+/// What a program has to be loaded with that is to sit in a place.
+#[derive(Debug, Clone)]
+pub struct SeatMaps(Arc<Held>);
+
+#[derive(Debug)]
+struct Held {
+    rests: MapHandle,
+    state: MapHandle,
+}
+
+impl SeatMaps {
+    /// Has an object that is about to be loaded use these maps, under these names.
+    pub(crate) fn lend(&self, object: &mut OpenObject, rests: &str, state: &str) -> libbpf_rs::Result<()> {
+        lend(object, rests, &self.0.rests)?;
+        lend(object, state, &self.0.state)
+    }
+
+    /// What `chain_cpus_mask` of such a program is to be.
+    pub(crate) fn cpus_mask() -> Result<u64, XdpError> {
+        Ok(state_cpus()? as u64 - 1)
+    }
+
+    /// Whether both are of one place.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    /// The descriptor of what follows behind each place, by [`Place`].
+    pub(crate) fn rests(&self) -> i32 {
+        raw(&self.0.rests)
+    }
+
+    pub(crate) fn state(&self) -> Result<ChainState, XdpError> {
+        ChainState::of(&self.0.state)
+    }
+}
+
+impl Seat {
+    /// Takes a place in the chain of `interface`; where there is none, one is made, which goes on the interface with the first program.
+    ///
+    /// # Errors
+    /// [`XdpError::Occupied`] by a program that is no chain, [`XdpError::Taken`], [`XdpError::OtherMode`], [`XdpError::OtherChain`];
+    /// what the kernel refuses.
+    pub fn take(interface: &str, mode: XdpMode, places: &[Place]) -> Result<Self, XdpError> {
+        let _turn = turn(interface)?;
+        let index = interface_index(interface)?;
+        let (mut maps, link) = match attached(interface)? {
+            None => {
+                let (maps, entry) = Maps::create()?;
+                for other in Place::ALL.into_iter().filter(|other| !places.contains(other)) {
+                    leave(maps.get(other.map())?, &none(other, maps.get(RESTS)?)?);
+                }
+                (maps, On::NotYet(entry))
+            }
+            Some(runs) => {
+                let (maps, link) = find(interface, index, mode, places, runs)?;
+                (maps, On::Link(link))
+            }
+        };
+        let held = Held { rests: maps.take(RESTS)?, state: maps.take(STATE)? };
+        let spot = |place: &Place| {
+            Ok::<_, XdpError>(Spot {
+                place: *place,
+                map: maps.take(place.map())?,
+                none: Some(none(*place, &held.rests)?),
+            })
+        };
+        let spots = places.iter().map(spot).collect::<Result<_, _>>()?;
+        let (names, state) = (maps.take(NAMES)?, ChainState::of(&held.state)?);
+        let maps = SeatMaps(Arc::new(held));
+        Ok(Self { spots, interface: interface.to_owned(), mode, link, maps, names, state, pinned: false })
+    }
+
+    /// What a program for this place has to be loaded with.
+    pub fn maps(&self) -> SeatMaps {
+        self.maps.clone()
+    }
+
+    /// Puts a program in the place, or in the place of the one that is there: each frame sees one of them. The first one of a chain puts
+    /// the chain on the interface. `programs`: one for each place that was taken, filled from the last one on.
+    ///
+    /// # Errors
+    /// [`XdpError::System`] with what the kernel answers, and those of [`XdpLink::attach`]; what was there goes on.
+    pub fn put(&mut self, programs: &[BorrowedFd<'_>]) -> Result<(), XdpError> {
+        if !self.is_alive() {
+            let source = io::Error::from_raw_os_error(libc::ENOLINK);
+            return Err(system(&self.interface, "replace the program", source));
+        }
+        for (spot, program) in self.spots.iter().zip(programs).rev() {
+            put(&spot.map, 0, *program).map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
+            self.state.user(spot.place).store(program_info(*program).0, Ordering::Relaxed);
+            if spot.place == Place::Crossing {
+                let cross = cross(&spot.map)?;
+                put(&self.maps.0.rests, Place::Crossing as u32, cross.as_fd())
+                    .map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
+            }
+        }
+        if let On::NotYet(entry) = &self.link {
+            let _turn = turn(&self.interface)?;
+            let link = XdpLink::attach(entry.as_fd(), PROGRAM, &self.interface, self.mode)?;
+            self.mode = link.mode();
+            self.link = On::Link(link);
+        }
+        Ok(())
+    }
+
+    /// Takes the programs out of the places. No frame is in one of them any more afterwards.
+    fn empty(&self) {
+        for spot in &self.spots {
+            self.state.user(spot.place).store(0, Ordering::Relaxed);
+            if spot.place == Place::Crossing {
+                let _ = self.maps.0.rests.delete(&(Place::Crossing as u32).to_ne_bytes());
+            }
+            // That it is empty already is as good.
+            let _ = spot.map.delete(&0u32.to_ne_bytes());
+            if let Some(none) = &spot.none {
+                leave(&spot.map, none);
+            }
+        }
+    }
+
+    /// The id of the program in the first place; 0: none.
+    pub fn program_id(&self) -> u32 {
+        self.spots.first().and_then(|spot| sits(&spot.map)).unwrap_or(0)
+    }
+
+    /// The names of the rules of this interface's shield.
+    ///
+    /// # Errors
+    /// They cannot be mapped.
+    pub fn rule_names(&self) -> Result<RuleNames, XdpError> {
+        RuleNames::of(&self.names)
+    }
+
+    /// The mode in which the kernel says that the chain runs.
+    pub fn mode(&self) -> XdpMode {
+        self.mode
+    }
+
+    /// The interface.
+    pub fn interface(&self) -> &str {
+        &self.interface
+    }
+
+    /// The link of the chain; none: it is on no interface yet.
+    fn link(&self) -> Option<&XdpLink> {
+        match &self.link {
+            On::NotYet(_) => None,
+            On::Link(link) => Some(link),
+        }
+    }
+
+    /// Whether the interface still exists and runs the chain, or the chain waits for its first program.
+    pub fn is_alive(&self) -> bool {
+        self.link().is_none_or(XdpLink::is_alive)
+    }
+
+    /// Why the chain is not alive, in words; none: it is.
+    pub fn why_ended(&self) -> Option<String> {
+        if self.is_alive() {
+            return None;
+        }
+        Some(match attached(&self.interface) {
+            Err(_) => format!("{} was removed", self.interface),
+            Ok(None) => {
+                format!("another tool took evenkeel's program off {} (as `bpftool link detach` does)", self.interface)
+            }
+            Ok(Some(Attached { id, name, .. })) => format!(
+                "another tool took evenkeel's program off {} (as `bpftool link detach` does); it runs the XDP program `{name}` (id {id}) now",
+                self.interface
+            ),
+        })
+    }
+
+    /// The name that the interface has now; none: it is gone, or in another network namespace.
+    pub fn interface_name(&self) -> Option<String> {
+        match self.link() {
+            Some(link) => link.interface_name(),
+            None => Some(self.interface.clone()),
+        }
+    }
+
+    /// It goes by the interface's new name from now on.
+    pub(crate) fn rename(&mut self, name: String) {
+        self.interface = name;
+    }
+
+    /// Keeps the place as it is, and the chain, beyond the end of this process, under `path` and names that begin with it, in a BPF file
+    /// system; `path` itself comes last. Of several places that were taken, the first one.
+    ///
+    /// # Errors
+    /// [`XdpError::Pin`] with the path; a chain that is not on its interface yet cannot be kept.
+    pub fn pin(&mut self, path: &Path) -> Result<(), XdpError> {
+        let (On::Link(link), Some(spot)) = (&self.link, self.spots.first()) else {
+            return Err(XdpError::pin("pin the program as", path, io::ErrorKind::NotConnected.into()));
+        };
+        let [place, rests, state, names] = &beside(path);
+        let all = [
+            (spot.map.as_fd(), place.as_path()),
+            (self.maps.0.rests.as_fd(), rests),
+            (self.maps.0.state.as_fd(), state),
+            (self.names.as_fd(), names),
+            (link.as_fd(), path),
+        ];
+        for (n, (fd, path)) in all.iter().enumerate() {
+            let name = c_path(path)?;
+            // SAFETY: the descriptor is borrowed and the string is terminated; both outlive the call.
+            let code = unsafe { libbpf_sys::bpf_obj_pin(raw(fd), name.as_ptr()) };
+            if code < 0 {
+                // The first failure is what is told.
+                for (_, path) in &all[..n] {
+                    let _ = fs::remove_file(path);
+                }
+                return Err(XdpError::pin("pin the program as", path, io::Error::from_raw_os_error(-code)));
+            }
+        }
+        self.pinned = true;
+        Ok(())
+    }
+
+    /// Takes the names away: place and chain go with the last process that holds them.
+    ///
+    /// # Errors
+    /// [`XdpError::Pin`] with the path.
+    pub fn unpin(path: &Path) -> Result<(), XdpError> {
+        let remove = |path: &Path| fs::remove_file(path).map_err(|source| XdpError::pin("remove", path, source));
+        remove(path)?;
+        beside(path).iter().try_for_each(|path| remove(path))
+    }
+
+    /// The place that another process pinned as `path`, on an interface of this network namespace.
+    ///
+    /// # Errors
+    /// [`XdpError::Pin`] if there is none, its interface is gone, or another version pinned it.
+    pub fn open(path: &Path, place: Place) -> Result<Self, XdpError> {
+        let link = XdpLink::adopt(open_pin(path)?).map_err(|source| XdpError::pin("take over", path, source))?;
+        let (link, interface) = link;
+        let [map, rests, state, names] = beside(path);
+        let open = |path: &Path| MapHandle::from_pinned_path(path).map_err(|e| XdpError::pin("open", path, to_io(&e)));
+        let held = Held { rests: open(&rests)?, state: open(&state)? };
+        let (names, state) = (open(&names)?, ChainState::of(&held.state)?);
+        let spots = vec![Spot { place, map: open(&map)?, none: None }];
+        let (mode, link, maps) = (link.mode(), On::Link(link), SeatMaps(Arc::new(held)));
+        Ok(Self { spots, interface, mode, link, maps, names, state, pinned: true })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if !self.pinned {
+            self.empty();
+        }
+    }
+}
+
+/// Leaves something in a place whose descriptor is about to be closed.
+fn leave(map: &MapHandle, none: &OwnedFd) {
+    // Without it, only whoever comes in the next milliseconds is worse off.
+    let _ = put(map, 0, none.as_fd());
+}
+
+/// The chain that `interface` runs already, and its maps as far as `places` need them.
+fn find(
+    interface: &str,
+    index: u32,
+    mode: XdpMode,
+    places: &[Place],
+    runs: Attached,
+) -> Result<(Maps, XdpLink), XdpError> {
+    let name = interface.to_owned();
+    if !is_chain(&runs.name) {
+        return Err(XdpError::Occupied { interface: name, attached: runs });
+    }
+    if runs.name != ENTRY {
+        return Err(XdpError::OtherChain { interface: name, attached: runs });
+    }
+    if runs.mode != mode {
+        let users = super::users_in_words(runs.id);
+        return Err(XdpError::OtherMode { users, interface: name, runs: runs.mode, asked: mode });
+    }
+    let own = |name: &str| places.iter().any(|place| place.map() == name);
+    let maps = Maps::of(runs.id, |name| own(name) || [RESTS, STATE, NAMES].contains(&name))?;
+    let link = link_of(runs.id, index);
+    let link = link.map_err(|e| system(interface, "find the chain's link (which takes CAP_SYS_ADMIN)", e))?;
+    let (link, _) = XdpLink::adopt(link).map_err(|e| system(interface, "join the chain", e))?;
+    for place in places {
+        free(interface, *place, maps.get(place.map())?)?;
+    }
+    Ok((maps, link))
+}
+
+/// Waits until a place is free that its owner is just leaving.
+fn free(interface: &str, place: Place, map: &MapHandle) -> Result<(), XdpError> {
+    let mut by = 0;
+    for _ in 0..AGAIN.0 {
+        let Some(id) = sits(map) else { return Ok(()) };
+        by = id;
+        sleep(AGAIN.1);
+    }
+    Err(XdpError::Taken { interface: interface.to_owned(), place: place.words(), id: by })
+}
+
+/// The id of the program in a place.
+fn sits(map: &MapHandle) -> Option<u32> {
+    let id = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
+    Some(u32::from_ne_bytes(id.try_into().ok()?))
+}
+
+/// Those who join and leave chains of this network namespace do it one after the other.
+fn turn(interface: &str) -> Result<Flock<File>, XdpError> {
+    let namespace = File::open("/proc/thread-self/ns/net");
+    let failed = |e| system(interface, "wait for others that join its chain", e);
+    let file = namespace.map_err(failed)?;
+    Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, errno)| failed(errno.into()))
+}
+
+fn system(interface: &str, operation: &'static str, source: io::Error) -> XdpError {
+    XdpError::System { interface: interface.to_owned(), operation, source }
+}
+
+/// The names beside that of the link: of the place, of what follows, of the state, and of the rules' names.
+fn beside(path: &Path) -> [PathBuf; 4] {
+    ["place", "rests", "state", "names"].map(|what| {
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push("_");
+        name.push(what);
+        path.with_file_name(name)
+    })
+}
+
+fn open_pin(path: &Path) -> Result<OwnedFd, XdpError> {
+    let name = c_path(path)?;
+    // SAFETY: the string is terminated and outlives the call.
+    let fd = unsafe { libbpf_sys::bpf_obj_get(name.as_ptr()) };
+    if fd < 0 {
+        return Err(XdpError::pin("open", path, io::Error::from_raw_os_error(-fd)));
+    }
+    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn c_path(path: &Path) -> Result<CString, XdpError> {
+    CString::new(path.as_os_str().as_bytes()).map_err(|e| XdpError::pin("use", path, e.into()))
+}

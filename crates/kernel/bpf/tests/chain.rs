@@ -1,0 +1,419 @@
+//! Several programs on one interface, each in its place: filled, emptied and left while frames come.
+
+mod shield_bed;
+
+use std::{
+    env,
+    io::{BufRead, BufReader},
+    net::UdpSocket,
+    process::{Child, Command, Stdio},
+    sync::atomic::{AtomicBool, AtomicU64, Ordering},
+    thread,
+    time::Duration,
+};
+
+use bpf::{
+    Tap, TapPlace, TapReader, TapSettings, TapStamp, XdpDrop, XdpError, XdpMode, XdpPass,
+    chain::{self, Place},
+    filter::{Between, Shield, ShieldConfig, ShieldLink, ShieldShared},
+    link::attached,
+};
+use model::verdict::{Verdict, Why, XdpAction};
+use rules::tables::{Field, RuleAction};
+use shield_bed::Tables;
+
+/// Datagrams to the first port are dropped, to the second one passed by a rule, to all others by default.
+const DROPPED: u16 = 7777;
+const PASSED: u16 = 7778;
+const OTHER: u16 = 7779;
+/// The other process's part in a test.
+const PART: &str = "EK_CHAIN_TEST_PART";
+
+fn run(command: &str) {
+    let mut words = command.split(' ');
+    let status = Command::new(words.next().unwrap()).args(words).status().unwrap();
+    assert!(status.success(), "{command}");
+}
+
+/// Runs in a network namespace that has the pair ekA (198.18.0.1) and ekB, behind which is a neighbour that nobody answers for, and no IPv6.
+fn in_namespace(test: fn()) {
+    testbed::in_namespace(move || {
+        std::fs::write("/proc/sys/net/ipv6/conf/all/disable_ipv6", "1").unwrap();
+        std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").unwrap();
+        run("ip link add ekA type veth peer name ekB");
+        run("ip addr add 198.18.0.1/24 dev ekA");
+        run("ip link set ekA up");
+        run("ip link set ekB up");
+        run("ip neigh add 198.18.0.2 lladdr 02:00:00:00:00:02 dev ekA");
+        test();
+    });
+}
+
+/// How often places are filled and emptied; EK_CHAIN_TURNS says otherwise.
+fn turns(usual: u64) -> u64 {
+    env::var("EK_CHAIN_TURNS").ok().and_then(|turns| turns.parse().ok()).unwrap_or(usual)
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    for _ in 0..1000 {
+        if is_so() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    panic!("waited in vain: {what}");
+}
+
+/// A shield in its place on ekB.
+struct Filter {
+    link: ShieldLink,
+    shared: ShieldShared,
+}
+
+impl Filter {
+    fn new() -> Self {
+        let (mut link, shared) = (ShieldLink::take("ekB", XdpMode::Native).unwrap(), ShieldShared::create().unwrap());
+        link.put(&program(&link, &shared)).unwrap();
+        let names = link.rule_names().unwrap();
+        names.set(0, "nothing-here");
+        names.set(1, "welcome");
+        Self { link, shared }
+    }
+
+    /// Packets that were dropped and passed by rule, and passed by default.
+    fn counted(&self) -> [u64; 3] {
+        let counts = self.shared.counts();
+        [counts.rules[0].packets, counts.rules[1].packets, counts.totals.by_default]
+    }
+}
+
+fn program(link: &ShieldLink, shared: &ShieldShared) -> Shield {
+    let mut tables = Tables::new(2);
+    tables.rule(0, RuleAction::Drop).when(Field::DestinationPort, &[DROPPED.into()]).set(|r| r.counter = 0);
+    tables.rule(1, RuleAction::Pass).when(Field::DestinationPort, &[PASSED.into()]).set(|r| r.counter = 1);
+    let config = ShieldConfig { seats: vec![link.maps()], ..ShieldConfig::default() };
+    Shield::load(&tables.build(), &config, shared).unwrap()
+}
+
+fn tap(place: TapPlace) -> Result<(Tap, Vec<TapReader>), XdpError> {
+    let settings = TapSettings {
+        place,
+        snaplen: 128,
+        ring_bytes: 4 << 20,
+        consume: false,
+        stamp: TapStamp::PerFrame,
+        numa_node: None,
+    };
+    let mut tap = Tap::load("ekB", XdpMode::Native, settings, None)?;
+    tap.attach()?;
+    let readers = tap.take_readers();
+    Ok((tap, readers))
+}
+
+/// The sender's number in each frame that the tap has seen, with its verdict.
+fn read(readers: &mut [TapReader]) -> Vec<(u64, Option<Verdict>)> {
+    let mut seen = Vec::new();
+    for reader in readers {
+        loop {
+            let found = reader.read(usize::MAX, |frame| {
+                assert_eq!(frame.lost_before, 0);
+                let number = frame.data[42..50].first_chunk().map_or(0, |bytes| u64::from_be_bytes(*bytes));
+                seen.push((number, frame.verdict));
+            });
+            if found == 0 {
+                break;
+            }
+        }
+    }
+    seen
+}
+
+fn send(port: u16, numbers: std::ops::Range<u64>) {
+    let socket = UdpSocket::bind("198.18.0.1:0").unwrap();
+    for number in numbers {
+        let mut payload = [0; 18];
+        payload[..8].copy_from_slice(&number.to_be_bytes());
+        socket.send_to(&payload, ("198.18.0.2", port)).unwrap();
+    }
+}
+
+/// Sends numbered datagrams to that port, in one go after the other, while `work` is done; gives how many.
+fn beside_traffic(port: u16, work: impl FnOnce()) -> u64 {
+    let (stop, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let namespace = std::fs::File::open("/proc/thread-self/ns/net").unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            nix::sched::setns(&namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let mut cpu = nix::sched::CpuSet::new();
+            cpu.set(0).unwrap();
+            nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &cpu).unwrap();
+            while !stop.load(Ordering::Relaxed) {
+                let from = sent.load(Ordering::Relaxed);
+                send(port, from..from + 50);
+                sent.store(from + 50, Ordering::Relaxed);
+                thread::sleep(Duration::from_micros(500));
+            }
+        });
+        /// The sender ends also when the work fails.
+        struct Stop<'a>(&'a AtomicBool);
+        impl Drop for Stop<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Ordering::Relaxed);
+            }
+        }
+        let _stop = Stop(&stop);
+        work();
+    });
+    sent.into_inner()
+}
+
+#[test]
+fn captures_before_and_behind_say_what_became_of_each_frame() {
+    in_namespace(|| {
+        let filter = Filter::new();
+        let (_before, mut before) = tap(TapPlace::Before).unwrap();
+        let (behind_tap, mut behind) = tap(TapPlace::Behind).unwrap();
+        for turn in 0..20 {
+            send(DROPPED, 3 * turn..3 * turn + 1);
+            send(PASSED, 3 * turn + 1..3 * turn + 2);
+            send(OTHER, 3 * turn + 2..3 * turn + 3);
+        }
+        until("all are counted", || filter.counted() == [20, 20, 20]);
+        let by_number = |mut seen: Vec<(u64, Option<Verdict>)>| {
+            seen.sort_by_key(|(number, _)| *number);
+            seen
+        };
+        // The verdict on the last frame of a CPU is known at the second look.
+        let mut seen = Vec::new();
+        until("all are read", || {
+            seen.extend(read(&mut before));
+            seen.len() == 60
+        });
+        let names = filter.link.rule_names().unwrap();
+        let told = |verdict: Option<Verdict>| {
+            let verdict = verdict.expect("a verdict");
+            (verdict.action(), verdict.why(), verdict.counter().and_then(|counter| names.get(counter)))
+        };
+        for (number, verdict) in by_number(seen) {
+            let expected = match number % 3 {
+                0 => (XdpAction::Drop, Why::Rule, Some("nothing-here".to_owned())),
+                1 => (XdpAction::Pass, Why::Rule, Some("welcome".to_owned())),
+                _ => (XdpAction::Pass, Why::Default, None),
+            };
+            assert_eq!(told(verdict), expected, "frame {number}");
+        }
+        let passed = by_number(read(&mut behind));
+        let numbers: Vec<u64> = passed.iter().map(|(number, _)| *number).collect();
+        assert_eq!(numbers, (0..60).filter(|number| number % 3 != 0).collect::<Vec<_>>());
+        assert!(passed.iter().all(|(_, verdict)| told(*verdict).0 == XdpAction::Pass));
+        let users = chain::users(attached("ekB").unwrap().unwrap().id);
+        let places: Vec<Place> = users.iter().map(|(place, _)| *place).collect();
+        assert_eq!(places, [Place::Before, Place::Filter, Place::Behind, Place::Crossing]);
+        assert_eq!(chain::judge_name(attached("ekB").unwrap().unwrap().id), "ek_shield");
+        // Two in one place: refused by name.
+        match tap(TapPlace::Behind) {
+            Err(XdpError::Taken { place, .. }) => assert!(place.contains("capture"), "{place}"),
+            other => panic!("{other:?}"),
+        }
+        drop(behind_tap);
+        tap(TapPlace::Behind).expect("it is free again");
+    });
+}
+
+#[test]
+fn places_are_filled_and_emptied_and_no_frame_is_lost_or_seen_twice() {
+    in_namespace(|| {
+        let mut filter = Filter::new();
+        let end = XdpDrop::attach("ekB", XdpMode::Native).unwrap();
+        let mut seen = 0;
+        let sent = beside_traffic(PASSED, || {
+            for turn in 0..turns(50) {
+                let place = if turn % 2 == 0 { TapPlace::Before } else { TapPlace::Behind };
+                let (tap, mut readers) = tap(place).unwrap();
+                thread::sleep(Duration::from_millis(2));
+                drop(tap);
+                let mut numbers: Vec<u64> = read(&mut readers).into_iter().map(|(number, _)| number).collect();
+                numbers.sort_unstable();
+                assert!(numbers.windows(2).all(|pair| pair[1] == pair[0] + 1), "turn {turn}: {numbers:?}");
+                seen += numbers.len();
+                filter.link.put(&program(&filter.link, &filter.shared)).unwrap();
+            }
+        });
+        until("the last frames have come", || filter.counted()[1] >= sent);
+        assert_eq!(filter.counted(), [0, sent, 0]);
+        assert_eq!(end.counts().unwrap().frames, sent);
+        assert!(seen > 200, "the captures have seen {seen}");
+    });
+}
+
+#[test]
+fn a_filter_comes_and_goes_between_two_captures() {
+    in_namespace(|| {
+        let (_before, mut before) = tap(TapPlace::Before).unwrap();
+        let (_behind, mut behind) = tap(TapPlace::Behind).unwrap();
+        let end = XdpDrop::attach("ekB", XdpMode::Native).unwrap();
+        let (mut came, mut went) = (Vec::new(), Vec::new());
+        let sent = beside_traffic(PASSED, || {
+            for _ in 0..turns(20) {
+                let filter = Filter::new();
+                thread::sleep(Duration::from_millis(1));
+                drop(filter);
+                came.extend(read(&mut before));
+                went.extend(read(&mut behind));
+            }
+        });
+        until("the last frames have come", || {
+            came.extend(read(&mut before));
+            went.extend(read(&mut behind));
+            came.len() as u64 >= sent && went.len() as u64 >= sent
+        });
+        for seen in [&came, &went] {
+            let mut numbers: Vec<u64> = seen.iter().map(|(number, _)| *number).collect();
+            numbers.sort_unstable();
+            assert_eq!(numbers, (0..sent).collect::<Vec<_>>());
+            let judged = seen.iter().filter_map(|(_, verdict)| *verdict);
+            assert!(judged.clone().count() > 100 && judged.clone().count() < seen.len());
+            assert!(
+                judged.map(|verdict| (verdict.action(), verdict.counter())).all(|it| it == (XdpAction::Pass, Some(1)))
+            );
+        }
+        assert_eq!(end.counts().unwrap().frames, sent);
+    });
+}
+
+#[test]
+fn a_capture_behind_sees_what_crosses_between_two_interfaces() {
+    in_namespace(|| {
+        run("ip link add ekC type veth peer name ekD");
+        run("ip link set ekC up");
+        run("ip link set ekD up");
+        let mut links = ["ekB", "ekD"].map(|name| ShieldLink::take(name, XdpMode::Native).unwrap());
+        let shared = ShieldShared::create().unwrap();
+        let index = |name| bpf::link::interface_index(name).unwrap();
+        let mut tables = Tables::new(1);
+        tables.rule(0, RuleAction::Drop).when(Field::DestinationPort, &[DROPPED.into()]).set(|r| r.counter = 0);
+        let config = ShieldConfig {
+            seats: links.iter().map(ShieldLink::maps).collect(),
+            between: Some(Between { first: index("ekB"), second: index("ekD") }),
+            ..ShieldConfig::default()
+        };
+        let shield = Shield::load(&tables.build(), &config, &shared).unwrap();
+        let [first, second] = &mut links;
+        ShieldLink::put_both(first, second, &shield).unwrap();
+        // What crosses arrives at the other end of the second interface, which takes it while it runs a program.
+        let arrived = XdpDrop::attach("ekC", XdpMode::Native).unwrap();
+        send(OTHER, 0..5);
+        let (behind_tap, mut behind) = tap(TapPlace::Behind).unwrap();
+        send(DROPPED, 5..10);
+        send(OTHER, 10..15);
+        until("they have crossed", || arrived.counts().unwrap().frames == 10);
+        drop(behind_tap);
+        send(OTHER, 15..20);
+        until("they have crossed", || arrived.counts().unwrap().frames == 15);
+        let seen = read(&mut behind);
+        assert_eq!(seen.iter().map(|(number, _)| *number).collect::<Vec<_>>(), (10..15).collect::<Vec<_>>());
+        let told = |verdict: Verdict| (verdict.action(), verdict.why());
+        assert!(seen.iter().all(|(_, verdict)| verdict.map(told) == Some((XdpAction::Redirect, Why::Default))));
+    });
+}
+
+/// This test binary again, as another process of this namespace.
+fn other(part: &str) -> Child {
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "the_other_process", "--include-ignored", "--nocapture"])
+        .env(PART, part)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stdout.as_mut().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("in its place")), "{part}");
+    child
+}
+
+#[test]
+fn a_place_whose_owner_was_killed_is_empty_and_the_others_go_on() {
+    in_namespace(|| {
+        for part in ["before", "behind", "end"] {
+            // The one that is killed has made the chain.
+            let mut child = other(part);
+            let filter = Filter::new();
+            let (_tap, mut readers) = tap(if part == "before" { TapPlace::Behind } else { TapPlace::Before }).unwrap();
+            let sent = beside_traffic(PASSED, || {
+                thread::sleep(Duration::from_millis(100));
+                child.kill().unwrap();
+                child.wait().unwrap();
+                let place = match part {
+                    "before" => Place::Before,
+                    "behind" => Place::Behind,
+                    _ => Place::End,
+                };
+                let entry = attached("ekB").unwrap().unwrap().id;
+                until("the place is empty", || chain::users(entry).iter().all(|(other, _)| *other != place));
+                other(part).kill().expect("the place is free again");
+            });
+            until("the last frames have come", || filter.counted()[1] >= sent);
+            assert_eq!(filter.counted(), [0, sent, 0], "{part}");
+            assert_eq!(read(&mut readers).len() as u64, sent, "{part}");
+        }
+        until("the chain goes with its last user", || attached("ekB").unwrap().is_none());
+    });
+}
+
+#[test]
+#[ignore = "the second process of the test above"]
+fn the_other_process() {
+    let part = env::var(PART).unwrap_or_default();
+    let _held: Box<dyn std::any::Any> = match part.as_str() {
+        "before" => Box::new(tap(TapPlace::Before).unwrap()),
+        "behind" => Box::new(tap(TapPlace::Behind).unwrap()),
+        // A receiver joins a chain, and makes none.
+        "end" => {
+            let first = attached("ekB").unwrap().is_none().then(|| tap(TapPlace::Before).unwrap());
+            let end = XdpDrop::attach("ekB", XdpMode::Native).unwrap();
+            drop(first);
+            Box::new(end)
+        }
+        _ => return,
+    };
+    println!("in its place");
+    thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn who_is_in_the_way_is_named() {
+    in_namespace(|| {
+        let foreign = XdpPass::attach("ekB", XdpMode::Native).unwrap();
+        match tap(TapPlace::Before) {
+            Err(XdpError::Occupied { attached, .. }) => assert_eq!(attached.name, "xdp_pass"),
+            other => panic!("{other:?}"),
+        }
+        assert_eq!(attached("ekB").unwrap().unwrap().id, foreign.link().program_id(), "it is left alone");
+        drop(foreign);
+        let filter = Filter::new();
+        match ShieldLink::take("ekB", XdpMode::Generic) {
+            Err(XdpError::OtherMode { runs, asked, users, .. }) => {
+                assert_eq!((runs, asked), (XdpMode::Native, XdpMode::Generic));
+                assert!(users.contains("a shield"), "{users}");
+            }
+            other => panic!("{other:?}"),
+        }
+        assert!(filter.link.why_ended().is_none());
+        // Another tool takes the resident program off; the interface is still there.
+        let entry = attached("ekB").unwrap().unwrap().id;
+        let links = Command::new("bpftool").args(["-j", "link", "show"]).output().unwrap();
+        let links: serde_json::Value = serde_json::from_slice(&links.stdout).unwrap();
+        let link = links.as_array().unwrap().iter().find(|link| link["prog_id"] == entry).expect("the chain's link");
+        run(&format!("bpftool link detach id {}", link["id"]));
+        assert!(!filter.link.is_alive());
+        let why = filter.link.why_ended().unwrap();
+        assert!(why.contains("another tool") && !why.contains("it runs"), "{why}");
+        let foreign = XdpPass::attach("ekB", XdpMode::Native).unwrap();
+        let why = filter.link.why_ended().unwrap();
+        assert!(why.contains("`xdp_pass`"), "{why}");
+        drop(filter);
+        assert!(attached("ekB").unwrap().is_some_and(|it| it.id == foreign.link().program_id()));
+        run("ip link del ekA");
+        let gone = ShieldLink::take("ekB", XdpMode::Native);
+        assert!(matches!(gone, Err(XdpError::NoInterface { .. })), "{gone:?}");
+    });
+}
