@@ -1,10 +1,13 @@
 """The tables in Markdown, and around them the whole of BENCHMARKS.md."""
 
+import pathlib
 import statistics
 
 from .contenders import BUFFER_MIB, RING_FRAME_BYTES
 from .reasons import REASONS
 
+# Measured by hand, from two commits' programs.
+CHAIN = pathlib.Path(__file__).parents[1] / "chain.md"
 MARK = {True: "yes", False: "**no**", None: ""}
 
 
@@ -263,7 +266,8 @@ def document(result, command):
     """The whole of BENCHMARKS.md. `command` repeats the run."""
     virtual = result["conditions"]["virtual"]
     machine = "The machine is virtual: other tenants share its processors and caches." if virtual else "It is one machine."
-    text = [INTRODUCTION.format(command=command, buffer=BUFFER_MIB, machine=machine), "## Results", markdown(result), _missed(result)]
+    head = INTRODUCTION.format(command=command, buffer=BUFFER_MIB, machine=machine)
+    text = [head, "## Results", markdown(result), CHAIN.read_text().strip(), _missed(result)]
     return "\n\n".join(text) + "\n"
 
 

@@ -18,6 +18,7 @@ use bpf::{
     filter::{Between, Shield, ShieldConfig, ShieldLink, ShieldShared},
     link::attached,
 };
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use model::verdict::{Verdict, Why, XdpAction};
 use rules::tables::{Field, RuleAction};
 use shield_bed::Tables;
@@ -99,7 +100,8 @@ fn tap(place: TapPlace) -> Result<(Tap, Vec<TapReader>), XdpError> {
     let settings = TapSettings {
         place,
         snaplen: 128,
-        ring_bytes: 4 << 20,
+        // A turn may take long beside other tests.
+        ring_bytes: 16 << 20,
         consume: false,
         stamp: TapStamp::PerFrame,
         numa_node: None,
@@ -151,7 +153,7 @@ fn beside_traffic(port: u16, work: impl FnOnce()) -> u64 {
                 let from = sent.load(Ordering::Relaxed);
                 send(port, from..from + 50);
                 sent.store(from + 50, Ordering::Relaxed);
-                thread::sleep(Duration::from_micros(500));
+                thread::sleep(Duration::from_millis(1));
             }
         });
         /// The sender ends also when the work fails.
@@ -243,6 +245,42 @@ fn places_are_filled_and_emptied_and_no_frame_is_lost_or_seen_twice() {
         assert_eq!(filter.counted(), [0, sent, 0]);
         assert_eq!(end.counts().unwrap().frames, sent);
         assert!(seen > 200, "the captures have seen {seen}");
+    });
+}
+
+#[test]
+fn frames_go_on_from_a_place_only_while_somebody_is_behind_it() {
+    in_namespace(|| {
+        // The number of maps' entries that are filled with what goes on, those that are kept left out.
+        let going_on = || {
+            let entry = attached("ekB").unwrap().unwrap().id;
+            let json = |args: &[&str]| {
+                let said = Command::new("bpftool").arg("-j").args(args).output().unwrap();
+                serde_json::from_slice::<serde_json::Value>(&said.stdout).unwrap()
+            };
+            let program = json(&["prog", "show", "id", &entry.to_string()]);
+            let maps = program["map_ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32);
+            let rests =
+                maps.map(|id| MapHandle::from_map_id(id).unwrap()).find(|map| map.name() == "ek_rests").unwrap();
+            let filled = |place: &Place| {
+                rests.lookup(&(*place as u32).to_ne_bytes(), MapFlags::ANY).unwrap_or_default().is_some()
+            };
+            Place::ALL.into_iter().filter(filled).collect::<Vec<_>>()
+        };
+        let (before, _readers) = tap(TapPlace::Before).unwrap();
+        assert_eq!(going_on(), []);
+        let filter = Filter::new();
+        assert_eq!(going_on(), [Place::Before]);
+        let (behind, _readers) = tap(TapPlace::Behind).unwrap();
+        assert_eq!(going_on(), [Place::Before, Place::Filter, Place::Crossing]);
+        drop(filter);
+        assert_eq!(going_on(), [Place::Before, Place::Filter, Place::Crossing]);
+        drop(behind);
+        assert_eq!(going_on(), []);
+        let end = XdpDrop::attach("ekB", XdpMode::Native).unwrap();
+        assert_eq!(going_on(), [Place::Before, Place::Filter, Place::Behind, Place::Route, Place::Link]);
+        drop(before);
+        drop(end);
     });
 }
 

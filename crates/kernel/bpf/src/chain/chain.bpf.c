@@ -4,7 +4,7 @@
  *
  * A place is a program array of its own. Calls by a constant index are jumps that the kernel writes into the code when a place is filled
  * and takes out when it is emptied: an empty place costs next to nothing. A program that lets a frame pass calls the ek_rest_* here for the
- * places behind its own. The kernel empties an array with its last user: so a place whose owner was killed is empty, and the others go on.
+ * places behind its own, unless all of them are empty. The kernel empties an array with its last user: so a place whose owner was killed is empty, and the others go on.
  */
 #include "lib/common.h"
 
@@ -17,7 +17,7 @@ CHAIN_ARRAY(ek_crossing, 1);
 CHAIN_ARRAY(ek_route, 1);
 CHAIN_ARRAY(ek_link, 1);
 CHAIN_ARRAY(ek_end, 1);
-CHAIN_ARRAY(ek_rests, CHAIN_PLACES);
+CHAIN_ARRAY(ek_rests, CHAIN_RESTS);
 
 struct chain_state chain_state SEC(".data.chain") = {};
 

@@ -17,7 +17,11 @@ enum chain_place {
 };
 
 /* A program array of one entry is a place: so the kernel empties it with its owner. What follows behind each place is another array, which
- * every user holds, by enum chain_place. */
+ * every user holds: by enum chain_place what is called, nothing while all places behind are empty; and the same programs again, from
+ * CHAIN_KEPT on, for whoever fills one. */
+#define CHAIN_KEPT CHAIN_PLACES
+#define CHAIN_RESTS (2 * CHAIN_PLACES)
+
 #define CHAIN_ARRAY(name, entries)                     \
 	struct {                                       \
 		__uint(type, BPF_MAP_TYPE_PROG_ARRAY); \

@@ -21,14 +21,19 @@ use crate::{
 /// Rules' names by counter, and what follows behind each place.
 pub(super) const NAMES: &str = "ek_names";
 pub(super) const RESTS: &str = "ek_rests";
+/// Where the programs of [`RESTS`] are kept while nothing calls them: CHAIN_KEPT.
+const KEPT: u32 = Place::ALL.len() as u32;
+
+/// The programs that go on behind each place.
+pub(super) type Rests = Vec<(Place, OwnedFd)>;
 
 /// Descriptors of a chain's maps. Whoever keeps that of a place which is not his own keeps it filled when its owner dies.
 #[derive(Default)]
 pub(super) struct Maps(Vec<(String, MapHandle)>);
 
 impl Maps {
-    /// New ones, and the resident program, which runs nowhere yet.
-    pub(super) fn create() -> Result<(Self, OwnedFd), XdpError> {
+    /// New ones, the resident program, which runs nowhere yet, and what follows behind each place.
+    pub(super) fn create() -> Result<(Self, OwnedFd, Rests), XdpError> {
         let failed = |source| PROGRAM.refused(source);
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<ChainSkelBuilder>(&mut object)?;
@@ -46,8 +51,10 @@ impl Maps {
             (Place::Route, skel.progs.ek_rest_route.as_fd()),
             (Place::Link, skel.progs.ek_rest_link.as_fd()),
         ];
+        let mut kept = Rests::new();
         for (place, program) in rests {
-            put(maps.get(RESTS)?, place as u32, program).map_err(|e| PROGRAM.failed("fill a map", e))?;
+            put(maps.get(RESTS)?, KEPT + place as u32, program).map_err(|e| PROGRAM.failed("fill a map", e))?;
+            kept.push((place, PROGRAM.descriptor(program)?));
         }
         // The resident program does not use them, but by it they are found.
         for name in [STATE, NAMES, RESTS, Place::Crossing.map()] {
@@ -58,7 +65,7 @@ impl Maps {
                 return Err(PROGRAM.failed("bind a map to the resident program", source).into());
             }
         }
-        Ok((maps, entry))
+        Ok((maps, entry, kept))
     }
 
     /// Those of the resident program with that id, of which `wanted` likes the name. Others are not opened.
@@ -107,6 +114,27 @@ impl Maps {
         let at = at.ok_or_else(|| XdpError::setting(format!("the chain has no map {name}")))?;
         Ok(self.0.swap_remove(at).1)
     }
+}
+
+/// What follows behind each place, of a chain that runs.
+///
+/// # Errors
+/// CAP_SYS_ADMIN is missing.
+pub(super) fn kept(rests: &MapHandle) -> Result<Rests, XdpError> {
+    let mut kept = Rests::new();
+    for place in Place::ALL {
+        if let Some(id) = sits(rests, KEPT + place as u32) {
+            let program = libbpf_rs::Program::fd_from_id(id);
+            kept.push((place, program.map_err(|e| PROGRAM.failed("open (which takes CAP_SYS_ADMIN)", to_io(&e)))?));
+        }
+    }
+    Ok(kept)
+}
+
+/// The id of the program at `at` of an array of programs.
+pub(super) fn sits(map: &MapHandle, at: u32) -> Option<u32> {
+    let id = map.lookup(&at.to_ne_bytes(), MapFlags::ANY).ok()??;
+    Some(u32::from_ne_bytes(id.try_into().ok()?))
 }
 
 /// Loads what stands in a place until the kernel has emptied it.

@@ -12,7 +12,7 @@ const volatile bool chain_on = false;
 const volatile __u64 chain_cpus_mask = 0;
 
 /* Named as in the chain: libbpf gives a map the name of the one that it stands for. */
-CHAIN_ARRAY(ek_rests, CHAIN_PLACES);
+CHAIN_ARRAY(ek_rests, CHAIN_RESTS);
 struct chain_state chain_state SEC(".data.chain") = {};
 
 static __always_inline struct chain_cpu *chain_cpu_of(struct chain_state *state, __u64 cpu)

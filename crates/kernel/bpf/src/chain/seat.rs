@@ -14,12 +14,12 @@ use std::{
     time::Duration,
 };
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject, libbpf_sys};
+use libbpf_rs::{MapCore, MapHandle, OpenObject, libbpf_sys};
 use nix::fcntl::{Flock, FlockArg};
 
 use super::{
     ENTRY, PROGRAM, Place, RuleNames, is_chain,
-    maps::{Maps, NAMES, RESTS, cross, lend, link_of, none, put},
+    maps::{Maps, NAMES, RESTS, Rests, cross, kept, lend, link_of, none, put, sits},
     raw,
     state::{ChainState, STATE, state_cpus},
 };
@@ -41,6 +41,8 @@ pub struct Seat {
     maps: SeatMaps,
     names: MapHandle,
     state: ChainState,
+    /// What goes on behind each place is called since the first program was put here; before: these programs.
+    rests: Option<Rests>,
     pinned: bool,
 }
 
@@ -106,17 +108,18 @@ impl Seat {
     pub fn take(interface: &str, mode: XdpMode, places: &[Place]) -> Result<Self, XdpError> {
         let _turn = turn(interface)?;
         let index = interface_index(interface)?;
-        let (mut maps, link) = match attached(interface)? {
+        let (mut maps, link, rests) = match attached(interface)? {
             None => {
-                let (maps, entry) = Maps::create()?;
+                let (maps, entry, rests) = Maps::create()?;
                 for other in Place::ALL.into_iter().filter(|other| !places.contains(other)) {
                     leave(maps.get(other.map())?, &none(other, maps.get(RESTS)?)?);
                 }
-                (maps, On::NotYet(entry))
+                (maps, On::NotYet(entry), rests)
             }
             Some(runs) => {
                 let (maps, link) = find(interface, index, mode, places, runs)?;
-                (maps, On::Link(link))
+                let rests = kept(maps.get(RESTS)?)?;
+                (maps, On::Link(link), rests)
             }
         };
         let held = Held { rests: maps.take(RESTS)?, state: maps.take(STATE)? };
@@ -130,7 +133,8 @@ impl Seat {
         let spots = places.iter().map(spot).collect::<Result<_, _>>()?;
         let (names, state) = (maps.take(NAMES)?, ChainState::of(&held.state)?);
         let maps = SeatMaps(Arc::new(held));
-        Ok(Self { spots, interface: interface.to_owned(), mode, link, maps, names, state, pinned: false })
+        let (interface, rests) = (interface.to_owned(), Some(rests));
+        Ok(Self { spots, interface, mode, link, maps, names, state, rests, pinned: false })
     }
 
     /// What a program for this place has to be loaded with.
@@ -148,6 +152,7 @@ impl Seat {
             let source = io::Error::from_raw_os_error(libc::ENOLINK);
             return Err(system(&self.interface, "replace the program", source));
         }
+        let _turn = self.rests.as_ref().map(|_| turn(&self.interface)).transpose()?;
         for (spot, program) in self.spots.iter().zip(programs).rev() {
             put(&spot.map, 0, *program).map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
             self.state.user(spot.place).store(program_info(*program).0, Ordering::Relaxed);
@@ -157,13 +162,40 @@ impl Seat {
                     .map_err(|e| system(&self.interface, "fill a place of the chain", e))?;
             }
         }
+        self.call_rests()?;
         if let On::NotYet(entry) = &self.link {
-            let _turn = turn(&self.interface)?;
             let link = XdpLink::attach(entry.as_fd(), PROGRAM, &self.interface, self.mode)?;
             self.mode = link.mode();
             self.link = On::Link(link);
         }
         Ok(())
+    }
+
+    /// Has the places before go on to these. Once; those who leave take it back.
+    fn call_rests(&mut self) -> Result<(), XdpError> {
+        let Some(rests) = &self.rests else { return Ok(()) };
+        let last = self.spots.iter().map(|spot| spot.place).filter(|place| *place != Place::Crossing);
+        let last = last.map(|place| place as u32).max().unwrap_or(0);
+        for (place, program) in rests.iter().filter(|(place, _)| (*place as u32) < last) {
+            put(&self.maps.0.rests, *place as u32, program.as_fd())
+                .map_err(|e| system(&self.interface, "have the places before go on to this one", e))?;
+        }
+        self.rests = None;
+        Ok(())
+    }
+
+    /// Takes back what goes on from a place behind which nobody is any more. Who was killed counts as being there: that costs little.
+    fn end_rests(&self) {
+        // Without the turn, others may just be coming.
+        let Ok(_turn) = turn(&self.interface) else { return };
+        let chain = Place::ALL.into_iter().filter(|place| *place != Place::Crossing);
+        for place in chain.rev() {
+            // It may be empty already.
+            let _ = self.maps.0.rests.delete(&(place as u32).to_ne_bytes());
+            if self.state.user(place).load(Ordering::Relaxed) != 0 {
+                break;
+            }
+        }
     }
 
     /// Takes the programs out of the places. No frame is in one of them any more afterwards.
@@ -179,11 +211,12 @@ impl Seat {
                 leave(&spot.map, none);
             }
         }
+        self.end_rests();
     }
 
     /// The id of the program in the first place; 0: none.
     pub fn program_id(&self) -> u32 {
-        self.spots.first().and_then(|spot| sits(&spot.map)).unwrap_or(0)
+        self.spots.first().and_then(|spot| sits(&spot.map, 0)).unwrap_or(0)
     }
 
     /// The names of the rules of this interface's shield.
@@ -303,7 +336,7 @@ impl Seat {
         let (names, state) = (open(&names)?, ChainState::of(&held.state)?);
         let spots = vec![Spot { place, map: open(&map)?, none: None }];
         let (mode, link, maps) = (link.mode(), On::Link(link), SeatMaps(Arc::new(held)));
-        Ok(Self { spots, interface, mode, link, maps, names, state, pinned: true })
+        Ok(Self { spots, interface, mode, link, maps, names, state, rests: None, pinned: true })
     }
 }
 
@@ -355,17 +388,11 @@ fn find(
 fn free(interface: &str, place: Place, map: &MapHandle) -> Result<(), XdpError> {
     let mut by = 0;
     for _ in 0..AGAIN.0 {
-        let Some(id) = sits(map) else { return Ok(()) };
+        let Some(id) = sits(map, 0) else { return Ok(()) };
         by = id;
         sleep(AGAIN.1);
     }
     Err(XdpError::Taken { interface: interface.to_owned(), place: place.words(), id: by })
-}
-
-/// The id of the program in a place.
-fn sits(map: &MapHandle) -> Option<u32> {
-    let id = map.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).ok()??;
-    Some(u32::from_ne_bytes(id.try_into().ok()?))
 }
 
 /// Those who join and leave chains of this network namespace do it one after the other.
