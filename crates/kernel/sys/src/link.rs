@@ -1,4 +1,4 @@
-//! Flags of interfaces of this thread's network namespace (netdevice(7)): read, and two of them set.
+//! Flags and MTU of interfaces of this thread's network namespace (netdevice(7)): read, and two of the flags set.
 
 use std::{
     io, mem,
@@ -30,6 +30,20 @@ pub fn flags(interface: &str) -> io::Result<LinkFlags> {
     let flags = read(&socket()?, &mut request(interface)?)?;
     let has = |flag: i32| flags & flag != 0;
     Ok(LinkFlags { up: has(libc::IFF_UP), running: has(libc::IFF_RUNNING), promiscuous: has(libc::IFF_PROMISC) })
+}
+
+/// Reads the MTU in bytes (SIOCGIFMTU).
+///
+/// # Errors
+/// ENODEV if there is no such interface.
+pub fn mtu(interface: &str) -> io::Result<u32> {
+    let mut request = request(interface)?;
+    // SAFETY: the request is an initialised ifreq with a name that ends in NUL, and outlives the call.
+    if unsafe { libc::ioctl(socket()?.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: SIOCGIFMTU has just filled this member.
+    Ok(unsafe { request.ifr_ifru.ifru_mtu }.max(0).cast_unsigned())
 }
 
 /// Brings an interface up or takes it down.

@@ -15,7 +15,7 @@ use host::interface::NoInterface;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sys::{
     packet::{Instruction, PacketSocket},
-    xsk::{BusyPoll, CopyMode, XskError, XskReceiver, XskSettings, interface_mtu},
+    xsk::{BusyPoll, CopyMode, XskError, XskReceiver, XskSettings},
 };
 
 use crate::{
@@ -270,7 +270,7 @@ fn check(options: &XdpOptions) -> Result<u32, PortError> {
         None => {}
     }
     let interface = &options.interface;
-    let mtu = interface_mtu(interface).map_err(|source| match source.raw_os_error() {
+    let mtu = sys::link::mtu(interface).map_err(|source| match source.raw_os_error() {
         Some(libc::ENODEV) | None => NoInterface::here(interface).into(),
         Some(_) => PortError::System {
             backend: BACKEND,

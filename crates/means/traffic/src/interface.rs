@@ -48,8 +48,8 @@ impl Interface {
         if !link.flags.contains(InterfaceFlags::IFF_RUNNING) {
             return Err(TrafficError::NoCarrier { interface: name.to_owned() });
         }
-        let mtu = sys::xsk::interface_mtu(name)
-            .map_err(|source| TrafficError::Read { path: format!("the MTU of {name}"), source })?;
+        let mtu =
+            sys::link::mtu(name).map_err(|source| TrafficError::Read { path: format!("the MTU of {name}"), source })?;
         Ok(Self {
             name: name.to_owned(),
             index,

@@ -1,7 +1,5 @@
 //! A port of the tester.
 
-use std::{fs, io};
-
 use lab::{
     LabError, Mac, NamespaceHandle,
     boxes::{PortCounters, Target},
@@ -83,10 +81,8 @@ impl TestPort {
     /// # Errors
     /// When the interface is gone.
     pub fn mtu(&self) -> Result<u32, BenchError> {
-        let path = format!("/sys/class/net/{}/mtu", self.interface);
-        let failed = |e: io::Error| BenchError::Machine(format!("cannot read the MTU of {}: {e}", self.interface));
-        let text = self.run(|| fs::read_to_string(path))?.map_err(failed)?;
-        text.trim().parse().map_err(|e| failed(io::Error::new(io::ErrorKind::InvalidData, e)))
+        let failed = |e| BenchError::Machine(format!("cannot read the MTU of {}: {e}", self.interface));
+        self.run(|| sys::link::mtu(&self.interface))?.map_err(failed)
     }
 
     /// Sets the link up or down.

@@ -2,7 +2,7 @@
 
 use bpf::XdpError;
 use host::interface::{self, Peer};
-use sys::{link, xsk::interface_mtu};
+use sys::link;
 
 use super::Pair;
 use crate::{
@@ -38,9 +38,8 @@ pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<Vec<String>, ShieldErr
         }
         notes.extend(features(name, way)?);
     }
-    let mtu = |name: &str| {
-        interface_mtu(name).map_err(|e| ShieldError::Lacking(format!("cannot read the MTU of {name}: {e}")))
-    };
+    let mtu =
+        |name: &str| link::mtu(name).map_err(|e| ShieldError::Lacking(format!("cannot read the MTU of {name}: {e}")));
     let (first, second) = (mtu(&pair.first)?, mtu(&pair.second)?);
     if first != second {
         let (larger, smaller) = if first > second { (&pair.first, &pair.second) } else { (&pair.second, &pair.first) };

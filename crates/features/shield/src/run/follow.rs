@@ -233,7 +233,7 @@ pub(crate) fn still_by(before: &str, now: &str) -> String {
 
 /// XDP hands a frame to the other interface whatever its size, and that drops what is larger than it takes.
 fn unlike_mtus(pair: &Pair) -> Option<String> {
-    let [Ok(first), Ok(second)] = pair.names().map(sys::xsk::interface_mtu) else { return None };
+    let [Ok(first), Ok(second)] = pair.names().map(sys::link::mtu) else { return None };
     (first != second).then(|| {
         let (small, large) = if first < second { (first, &pair.second) } else { (second, &pair.first) };
         format!(

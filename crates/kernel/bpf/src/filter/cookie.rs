@@ -131,7 +131,7 @@ impl HostCookies {
         let setting = |name: &str| settings(name).map_err(failed(SETTINGS));
         let first = |name: &str| setting(name).map(|all| all.first().copied().unwrap_or(0));
         // Not from /sys, which may show another namespace than that of this thread.
-        let mtu = sys::xsk::interface_mtu(interface).map_err(failed("read the MTU"))?;
+        let mtu = sys::link::mtu(interface).map_err(failed("read the MTU"))?;
         let mtu = u16::try_from(mtu).unwrap_or(u16::MAX);
         // As tcp_select_initial_window does (net/ipv4/tcp_output.c).
         let receive = setting("tcp_rmem")?.last().copied().unwrap_or(0).max(1 << 16);

@@ -4,7 +4,7 @@ mod ring;
 mod socket;
 mod umem;
 
-pub use socket::{XskReceiver, XskSender, interface_mtu};
+pub use socket::{XskReceiver, XskSender};
 pub use umem::Umem;
 
 use std::io;

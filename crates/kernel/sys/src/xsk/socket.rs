@@ -365,29 +365,3 @@ impl XskSender {
         self.base.statistics()
     }
 }
-
-/// The MTU in bytes of an interface of this thread's network namespace (netdevice(7), SIOCGIFMTU).
-pub fn interface_mtu(interface: &str) -> io::Result<u32> {
-    // SAFETY: all zeros are a valid ifreq.
-    let mut request: libc::ifreq = unsafe { mem::zeroed() };
-    // One place is left for the NUL.
-    if interface.len() >= request.ifr_name.len() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    for (place, byte) in request.ifr_name.iter_mut().zip(interface.bytes()) {
-        *place = byte as libc::c_char;
-    }
-    // SAFETY: no memory is involved.
-    let fd = unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-    // SAFETY: the request is an initialised ifreq with a name that ends in NUL, and outlives the call.
-    if unsafe { libc::ioctl(fd.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: SIOCGIFMTU has just filled this member.
-    Ok(unsafe { request.ifr_ifru.ifru_mtu }.max(0).cast_unsigned())
-}

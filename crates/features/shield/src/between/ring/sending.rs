@@ -6,9 +6,9 @@ use std::{
 };
 
 use sys::{
+    link,
     packet_batch::{BATCH, PacketBatch},
     packet_tx::{PacketTxError, TxLayout, TxRing},
-    xsk::interface_mtu,
 };
 
 use super::{asking::Question, counts::Counts, gone, name_of};
@@ -52,7 +52,7 @@ impl Sender {
     pub(super) fn open(index: u32) -> Result<Self, ShieldError> {
         let lacking = |what: String| ShieldError::Lacking(what);
         let interface = name_of(index).ok_or_else(|| gone(index))?;
-        let mtu = interface_mtu(&interface).map_err(|e| lacking(format!("cannot read the MTU of {interface}: {e}")))?;
+        let mtu = link::mtu(&interface).map_err(|e| lacking(format!("cannot read the MTU of {interface}: {e}")))?;
         let frame_max = mtu as usize + ETHERNET_LEN;
         let layout = TxLayout { slots: SLOTS, frame_max: frame_max + TAG_LEN, qdisc_bypass: true };
         let ring = TxRing::open(index, layout)
@@ -106,7 +106,7 @@ impl Sender {
             return Ok(());
         }
         self.looked = Instant::now();
-        let mtu = name_of(self.index).ok_or_else(|| gone(self.index)).map(|name| interface_mtu(&name));
+        let mtu = name_of(self.index).ok_or_else(|| gone(self.index)).map(|name| link::mtu(&name));
         let grown = mtu?.is_ok_and(|mtu| mtu as usize + ETHERNET_LEN > self.frame_max);
         if grown && self.flush(true, counts)? { self.reopen(counts) } else { Ok(()) }
     }
