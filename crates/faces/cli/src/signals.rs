@@ -37,6 +37,6 @@ pub(crate) fn stop_flag(second: Second) -> Result<Arc<AtomicBool>, Failure> {
 
 /// Says what became of what the verb was at, and ends the process as the signal would have: the parent is to see that a signal ended us.
 pub(crate) fn end_interrupted(left: impl Display) -> Result<(), Failure> {
-    note(format_args!("evenkeel: interrupted; {left}"));
+    note(format_args!("evenkeel: interrupted. {left}"));
     signal_hook::low_level::emulate_default_handler(SIGINT).map_err(Failure::internal)
 }

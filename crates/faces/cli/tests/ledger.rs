@@ -28,7 +28,6 @@ fn namespace(tag: &str) -> Option<(Bed, Space)> {
 fn what_cannot_be_is_refused_in_one_message() {
     for (args, code, words) in [
         (&["ek-no-such", "--once"][..], 3, "there is no interface `ek-no-such`"),
-        (&["--root", "/tmp", "--once"], 2, "a saved machine"),
         (&["--filter", "no filter at all", "--once"], 2, "no filter at all"),
         (&["--interval", "0"], 2, "--interval"),
     ] {

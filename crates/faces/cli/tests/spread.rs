@@ -230,7 +230,6 @@ fn wrong_usage_says_what_and_ends_with_2() {
         (vec!["spread", "--cpus", "0-8000"], "there is no CPU"),
         (vec!["spread", "--cpus", "3-1"], "runs backwards"),
         (vec!["spread", "--coalesce", "rx-usecs=many"], "is not a number"),
-        (vec!["spread", "apply", "--promisc"], "membership"),
         (vec!["undo", "no-such-session", "--state", "/nonexistent"], "no session `no-such-session`"),
     ] {
         let output = evenkeel(&args);

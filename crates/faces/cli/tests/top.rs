@@ -41,7 +41,7 @@ fn text_without_a_terminal_ends_by_itself() {
 #[test]
 fn wrong_use_says_what_and_ends_with_2() {
     for (arguments, says) in [
-        (["--root", "x.tar"].as_slice(), "rates need a live machine"),
+        (["--root", "x.tar"].as_slice(), "--settings"),
         (["--interval", "0"].as_slice(), "--interval"),
         (["--once", "--count", "2"].as_slice(), "cannot be used with"),
     ] {

@@ -200,7 +200,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         true => "Nothing was measured".to_owned(),
         false => {
             let path = path.display();
-            format!("the partial run is in {path}; continue with `evenkeel bench --resume {path}`")
+            format!("The partial run is in {path}; continue with `evenkeel bench --resume {path}`")
         }
     };
     // A run without a single figure has nothing to show: the error says it all.

@@ -97,12 +97,14 @@ impl Terms<'_> {
     }
 }
 
-/// Starts the guardian: this program as `undo SESSION --after SECONDS`.
+/// Starts the guardian: this program as `guardian SESSION --after SECONDS`.
 fn put_on_trial(writer: &Writer, session: &mut Session, seconds: u64, mut nics: Vec<String>) -> Result<(), Failure> {
     let program = std::env::current_exe().context("cannot find this program's own file").map_err(Failure::internal)?;
     let mut guardian = Command::new(program);
     let journal = writer.journal();
-    guardian.args(["undo", &session.header.session, "--after", &seconds.to_string(), "--state"]).arg(journal.state());
+    guardian
+        .args(["guardian", &session.header.session, "--after", &seconds.to_string(), "--state"])
+        .arg(journal.state());
     nics.sort();
     nics.dedup();
     for nic in &nics {

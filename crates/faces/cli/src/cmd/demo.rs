@@ -86,7 +86,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     progress.bar.finish_and_clear();
     let Some(run) = run else {
         drop(page);
-        end_interrupted("everything that the demo had made is gone again")?;
+        end_interrupted("Everything that the demo had made is gone again")?;
         return Ok(Outcome::No);
     };
     let text = match args.json {

@@ -1,9 +1,8 @@
 //! `evenkeel ledger`: every packet delivered, lost at a named place, or unexplained.
 
-use std::{io::IsTerminal, path::PathBuf, sync::atomic::AtomicBool, time::Duration};
+use std::{io::IsTerminal, sync::atomic::AtomicBool, time::Duration};
 
 use ::ledger::{Filter, Ledger, Options};
-use anyhow::anyhow;
 use clap::Args;
 use model::{schema::Document, stations::LedgerReport};
 use report::{Look, Paint};
@@ -60,19 +59,10 @@ pub(crate) struct LedgerArgs {
     /// no finding, nor are copies for packet taps.
     #[arg(long)]
     check: bool,
-    /// Not possible: a saved machine loses no packets.
-    #[arg(long, hide = true, value_name = "PATH")]
-    root: Option<PathBuf>,
 }
 
 /// Counts and shows.
 pub(crate) fn run(args: &LedgerArgs) -> Result<Outcome, Failure> {
-    if let Some(root) = &args.root {
-        return Err(Failure::usage(anyhow!(
-            "{} is a saved machine: it holds counters of one moment, and a ledger needs an interval of a live machine; leave out --root",
-            root.display()
-        )));
-    }
     let interval = args.interval;
     let filter = args.filter.as_deref().map(Filter::compile).transpose()?;
     let details = args.details || filter.is_some();

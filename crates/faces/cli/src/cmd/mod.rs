@@ -44,6 +44,8 @@ pub(crate) enum Verb {
     Snapshot(snapshot::SnapshotArgs),
     #[command(hide = true)]
     Frames(r#gen::FramesArgs),
+    #[command(hide = true)]
+    Guardian(undo::GuardianArgs),
     Completions(meta::CompletionsArgs),
     Man(meta::ManArgs),
 }
@@ -70,6 +72,7 @@ impl Verb {
             Self::Undo(args) => undo::run(&args),
             Self::Confirm(args) => undo::confirm(&args),
             Self::Frames(args) => r#gen::frames(&args),
+            Self::Guardian(args) => undo::guard(args),
             Self::Clean(args) => clean::run(&args),
             Self::Completions(args) => meta::completions(&args),
             Self::Man(args) => meta::man(&args),

@@ -136,7 +136,7 @@ impl SweepArgs {
         progress.bar.finish_and_clear();
         let Some(sweep) = done else {
             drop(page);
-            end_interrupted("everything that the sweep had made is gone again")?;
+            end_interrupted("Everything that the sweep had made is gone again")?;
             return Ok(Outcome::No);
         };
         let text = if self.json {

@@ -5,7 +5,6 @@ mod settings;
 
 use std::{io::IsTerminal, path::PathBuf, time::Duration};
 
-use anyhow::anyhow;
 use clap::Args;
 use model::{schema::Document, top::TopSample};
 use report::Look;
@@ -49,7 +48,7 @@ pub(crate) struct TopArgs {
     #[arg(long, conflicts_with_all = ["once", "count", "all"])]
     settings: bool,
     /// With --settings: those of a saved machine (`evenkeel snapshot`).
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", requires = "settings")]
     root: Option<PathBuf>,
 }
 
@@ -57,12 +56,6 @@ pub(crate) struct TopArgs {
 pub(crate) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
     if args.settings {
         return settings::run(args);
-    }
-    if let Some(root) = &args.root {
-        return Err(Failure::usage(anyhow!(
-            "{} is a saved machine: it holds counters of one moment, and rates need a live machine; leave out --root, or add --settings",
-            root.display()
-        )));
     }
     let interval = args.interval;
     let mut meter = Meter::open(args.interfaces.clone())?;

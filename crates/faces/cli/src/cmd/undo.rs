@@ -46,12 +46,22 @@ pub(crate) struct UndoArgs {
     /// Print JSON (schema evenkeel.undo/1).
     #[arg(long)]
     json: bool,
-    /// Be the guardian of SESSION for so many seconds (what --commit-confirm starts).
-    #[arg(long, hide = true, requires = "session")]
-    after: Option<u64>,
-    /// An interface whose drops the guardian watches.
-    #[arg(long, hide = true)]
+}
+
+/// Be the guardian of a session, which `--commit-confirm` starts: take it back unless it is confirmed in time, or earlier when drops rise.
+#[derive(Debug, Args)]
+pub(crate) struct GuardianArgs {
+    /// The session.
+    session: String,
+    /// Seconds within which the confirmation has to come.
+    #[arg(long)]
+    after: u64,
+    /// Interfaces whose drops are watched.
+    #[arg(long)]
     nic: Vec<String>,
+    /// Where the journal is kept.
+    #[arg(long)]
+    state: PathBuf,
 }
 
 /// Confirm the changes of `spread apply --commit-confirm` or `doctor --fix --commit-confirm`, so that they stay.
@@ -95,9 +105,6 @@ struct Listed {
 /// Takes sessions back.
 pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
     let journal = Journal::at(args.state.as_deref());
-    if let (Some(seconds), Some(session)) = (args.after, &args.session) {
-        return guard(&journal, session, seconds, args.nic.clone());
-    }
     if args.list {
         return list(&journal, args.json);
     }
@@ -350,12 +357,13 @@ fn verb(command: &str) -> String {
     words.take(2).collect::<Vec<_>>().join(" ")
 }
 
-/// Is the guardian: away from the terminal, until the confirmation, the deadline, or rising drops.
-fn guard(journal: &Journal, session: &str, seconds: u64, nics: Vec<String>) -> Result<Outcome, Failure> {
+/// Stands guard: away from the terminal, until the confirmation, the deadline, or rising drops.
+pub(crate) fn guard(args: GuardianArgs) -> Result<Outcome, Failure> {
+    let (journal, session) = (Journal::at(Some(&args.state)), args.session.as_str());
     // What it says goes to its log: each line says when.
     let now = || jiff::Zoned::now().strftime("%Y-%m-%dT%H:%M:%S%:z");
     let note = |line: std::fmt::Arguments<'_>| note(format_args!("{} {line}", now()));
-    match stand_guard(journal, session, seconds, nics, &mut Live, &mut io::stdout())? {
+    match stand_guard(&journal, session, args.after, args.nic, &mut Live, &mut io::stdout())? {
         Verdict::Confirmed => note(format_args!("session {session}: confirmed")),
         Verdict::UndoneAlready => note(format_args!("session {session}: undone already")),
         Verdict::Reverted { reason, report } => {

@@ -182,7 +182,7 @@ pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
     }
     let outcome = args.print(&run, page)?;
     if run.partial {
-        end_interrupted("everything that the bench had made is gone again")?;
+        end_interrupted("Everything that the bench had made is gone again")?;
     }
     Ok(outcome)
 }

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use anyhow::anyhow;
 use clap::Args;
 use host::{
     Host,
@@ -30,9 +29,6 @@ pub(crate) struct ApplyArgs {
     /// Take everything back after this time unless `evenkeel confirm` comes, or earlier when drops rise.
     #[arg(long, value_name = "TIME", value_parser = seconds_within("1s", "24h"))]
     commit_confirm: Option<u64>,
-    /// Refused here: promiscuity by membership ends with the process that holds it (see `spread watch --promisc`).
-    #[arg(long, hide = true)]
-    promisc: bool,
     /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
@@ -52,12 +48,6 @@ struct Report {
 
 /// Makes the plan and applies it.
 pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
-    if args.promisc {
-        return Err(Failure::usage(anyhow!(
-            "promiscuous mode is held by membership and ends with the process that holds it, so `apply`, which ends at \
-             once, cannot set it; `evenkeel spread watch --promisc` and `evenkeel capture` hold it while they run"
-        )));
-    }
     let root = open_root(None)?;
     let options = args.wish.options(&root)?;
     let planned = plan(&Host::read(&root)?, &options)?;
