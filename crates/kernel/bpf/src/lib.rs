@@ -13,7 +13,7 @@
 //!   [`XdpPass`] are the barest receivers.
 //! * `trace` watches: [`drops`], [`XmitDrops`], [`RingSockets`], [`NapiCosts`], [`CpuProfile`].
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "the room of kernel programs: libbpf's calls, and memory shared with them")]
 
 mod bytes;
 mod capture;

@@ -10,7 +10,9 @@ macro_rules! skeleton {
             clippy::all,
             clippy::pedantic,
             clippy::undocumented_unsafe_blocks,
-            rust_2018_idioms
+            clippy::allow_attributes_without_reason,
+            rust_2018_idioms,
+            reason = "generated"
         )]
         pub(crate) mod $name {
             include!(concat!(env!("OUT_DIR"), $file));

@@ -1,6 +1,6 @@
 //! The translated filter says of every frame what libpcap's own interpreter says of it.
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "libpcap's interpreter and the kernel's run of a bare program")]
 
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 

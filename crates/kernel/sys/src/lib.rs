@@ -5,7 +5,7 @@
 //! * The process: [`privilege`] (rights checked, and given up for good), [`owner`] (who can change a file), [`program`] (where root's programs are
 //!   looked for).
 
-#![allow(unsafe_code)]
+#![allow(unsafe_code, reason = "the room of system calls")]
 
 pub mod affinity;
 pub mod bpf_program;

@@ -1,7 +1,5 @@
 //! Memory shared with the kernel: BPF arrays (BPF_F_MMAPABLE) and rings of sockets.
 
-#![allow(unsafe_code)]
-
 use std::{
     io,
     num::NonZeroUsize,
@@ -114,7 +112,7 @@ impl SharedMemory {
     ///
     /// # Safety
     /// Nobody else reads or writes them while the slice is alive.
-    #[allow(clippy::mut_from_ref)]
+    #[allow(clippy::mut_from_ref, reason = "the memory is the kernel's too; who may write is the caller's promise")]
     pub unsafe fn slice_mut(&self, offset: usize, bytes: usize) -> &mut [u8] {
         let at = self.at(offset, bytes, 1);
         // SAFETY: inside, as `at` checked; initialised, as mappings are; ours alone, as the caller promises.

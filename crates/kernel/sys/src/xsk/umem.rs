@@ -59,7 +59,7 @@ impl Umem {
     ///
     /// # Safety
     /// The frame is ours, and nobody else holds it.
-    #[allow(clippy::mut_from_ref)]
+    #[allow(clippy::mut_from_ref, reason = "the memory is the kernel's too; who may write is the caller's promise")]
     pub(super) unsafe fn frame_mut(&self, address: u64) -> Option<&mut [u8]> {
         let range = self.range(address, self.frame_bytes)?;
         // SAFETY: as this function's own.
