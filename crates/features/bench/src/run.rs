@@ -20,9 +20,9 @@ mod tests;
 mod words;
 
 pub use asked::{Asked, Boxes, PORTS, Test, WIRE};
-pub use carry::{Benches, Progress, Ready, ResetWay, Watch, Work, carry_out, plan_of};
+pub use carry::{Benches, Progress, Ready, Watch, Work, carry_out, plan_of};
 pub use file::{Begun, Keep, NAME, RunFile, Saved, load, load_run};
-pub use measure::Settings;
+pub use measure::{ResetWay, Settings};
 pub use plan::{Step, StepId, What, duration_words, seconds, steps};
 pub use words::answered;
 

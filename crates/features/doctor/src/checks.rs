@@ -19,7 +19,7 @@ mod taps;
 
 use host::setting::Missing;
 
-use crate::check::{Check, Outcome};
+use crate::{check::Check, outcome::Outcome};
 
 /// The groups, in the order in which a report of equally grave findings shows them.
 const GROUPS: &[&[Check]] = &[

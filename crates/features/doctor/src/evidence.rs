@@ -21,7 +21,7 @@ use model::{
 
 use crate::{
     ack::{self, Accepted, Acknowledged, Since},
-    check::Outcome,
+    outcome::Outcome,
     rewritten, role,
 };
 

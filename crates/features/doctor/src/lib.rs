@@ -9,6 +9,7 @@ pub mod checks;
 pub mod compare;
 pub mod evidence;
 pub mod nodes;
+pub mod outcome;
 pub mod place;
 pub mod plan;
 pub mod rewritten;
@@ -16,8 +17,9 @@ pub mod role;
 
 use model::doctor::{CheckRow, CouldNot, Report};
 
-pub use check::{Check, Outcome};
+pub use check::Check;
 pub use evidence::{Evidence, Watched};
+pub use outcome::Outcome;
 pub use plan::{SelectError, Selection, fix_plan};
 
 /// The answer of one check about one object.
@@ -61,7 +63,7 @@ pub fn diagnose(evidence: &Evidence, only: &Selection) -> Diagnosis {
         role_guessed: evidence.role_guessed,
         role_why: evidence.role_why.clone(),
         watched_s: evidence.watched.as_ref().map(|w| w.rates.interval_s),
-        findings: entries.iter().map(|e| e.outcome.finding(e.check)).collect(),
+        findings: entries.iter().map(|e| e.check.finding(&e.outcome)).collect(),
         could_not: evidence.all_could_not().into_iter().map(|(what, why)| CouldNot { what, why }).collect(),
     };
     Diagnosis { entries, report }

@@ -2,9 +2,10 @@
 //! with a link to each.
 
 use bpf::FloodEnd;
-use lab::{Lab, Namespace, NamespaceHandle, VethEnd};
+use lab::{Lab, Namespace, VethEnd};
+use model::CpuSet;
 
-use super::{addresses::Addresses, cores::FloodCores, protection::Layout, relay::Relay};
+use super::{addresses::Addresses, cores::FloodCores, kernel::command, protection::Layout, relay::Relay};
 use crate::BenchError;
 
 /// NETIF_F_ALL_TSO (include/linux/netdev_features.h).
@@ -82,7 +83,10 @@ impl Bed {
         net.thread_napi(&near.name, &[cores.generator])?;
         net.prefer_napi(&near.name)?;
         let relay = match &gate {
-            Some(gate) if layout == Layout::BetweenRings => Some(Relay::new(&lab, &net, &near, gate, cores)?),
+            Some(gate) if layout == Layout::BetweenRings => {
+                steer(gate, cores)?;
+                Some(Relay::new(&lab, &net, &near, cores)?)
+            }
             _ => None,
         };
         let bed = Self { end, net, host, near, far, gate, relay, _lab: lab };
@@ -131,15 +135,13 @@ fn prepare(ns: &Namespace, end: &VethEnd, napi: bool) -> Result<(), BenchError> 
     Ok(())
 }
 
-/// Runs a program in a namespace; its error text is the error.
-pub(super) fn command(ns: &NamespaceHandle, program: &str, arguments: &[&str]) -> Result<String, BenchError> {
-    let shown = || format!("{program} {}", arguments.join(" "));
-    let output = ns
-        .run(|| sys::program::command(program).args(arguments).output())?
-        .map_err(|error| BenchError::Machine(format!("cannot run `{}`: {error}; install {program}", shown())))?;
-    if !output.status.success() {
-        let why = String::from_utf8_lossy(&output.stderr);
-        return Err(BenchError::Machine(format!("`{}` in the lab: {}", shown(), why.trim())));
+/// Has one CPU receive what comes to a gateway whose ends run no NAPI, in both directions: else the core that sends does (RPS).
+fn steer(gate: &Gate, cores: &FloodCores) -> Result<(), BenchError> {
+    let mask = [cores.receive].into_iter().collect::<CpuSet>().to_mask();
+    for end in [&gate.outer, &gate.inner] {
+        let path = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", end.name);
+        let written = gate.ns.run(|| std::fs::write(&path, &mask))?;
+        written.map_err(|error| BenchError::Machine(format!("cannot write {mask} to {path}: {error}")))?;
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(())
 }

@@ -6,7 +6,6 @@ use lab::NamespaceHandle;
 
 use super::{
     addresses::Addresses,
-    bed::command,
     protection::{Counter, Place, Protecting, Protection},
 };
 use crate::BenchError;
@@ -185,6 +184,19 @@ pub(super) fn load(host: &NamespaceHandle, rules: &str) -> Result<(), BenchError
         true => Ok(()),
         false => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
     }
+}
+
+/// Runs a program in a namespace; its error text is the error.
+pub(super) fn command(ns: &NamespaceHandle, program: &str, arguments: &[&str]) -> Result<String, BenchError> {
+    let shown = || format!("{program} {}", arguments.join(" "));
+    let output = ns
+        .run(|| sys::program::command(program).args(arguments).output())?
+        .map_err(|error| BenchError::Machine(format!("cannot run `{}`: {error}; install {program}", shown())))?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(BenchError::Machine(format!("`{}` in the lab: {}", shown(), why.trim())));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 #[cfg(test)]

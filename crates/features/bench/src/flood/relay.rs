@@ -3,9 +3,8 @@
 //! all on the flood's core. At the gateway they and the clients' packets then wait in the backlog of the receiving core.
 
 use lab::{Lab, Namespace, VethEnd};
-use model::CpuSet;
 
-use super::{bed::Gate, cores::FloodCores, kernel::load};
+use super::{cores::FloodCores, kernel::load};
 use crate::BenchError;
 
 pub(super) struct Relay {
@@ -14,13 +13,7 @@ pub(super) struct Relay {
 }
 
 impl Relay {
-    pub(super) fn new(
-        lab: &Lab,
-        net: &Namespace,
-        near: &VethEnd,
-        gate: &Gate,
-        cores: &FloodCores,
-    ) -> Result<Self, BenchError> {
+    pub(super) fn new(lab: &Lab, net: &Namespace, near: &VethEnd, cores: &FloodCores) -> Result<Self, BenchError> {
         let (entry, exit) = lab.veth((net, &lab.interface("fx")), (net, &lab.interface("fy")), 1)?;
         net.set_feature(&exit.name, "rx-gro", true)?;
         net.thread_napi(&exit.name, &[cores.generator])?;
@@ -35,18 +28,6 @@ impl Relay {
             exit.name, near.name
         );
         load(net, &rules)?;
-        // What comes without NAPI is received by the core that sends, unless told otherwise (RPS): in both directions.
-        for end in [&gate.outer, &gate.inner] {
-            steer(&gate.ns, end, cores.receive)?;
-        }
         Ok(Self { entry })
     }
-}
-
-/// Has one CPU receive what comes to an end of a veth that runs no NAPI.
-fn steer(ns: &Namespace, end: &VethEnd, cpu: u32) -> Result<(), BenchError> {
-    let path = format!("/sys/class/net/{}/queues/rx-0/rps_cpus", end.name);
-    let mask = [cpu].into_iter().collect::<CpuSet>().to_mask();
-    ns.run(|| std::fs::write(&path, &mask))?
-        .map_err(|error| BenchError::Machine(format!("cannot write {mask} to {path}: {error}")))
 }

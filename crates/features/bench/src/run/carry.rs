@@ -9,20 +9,12 @@ use model::bench::{Mode, Point, Status, Trial};
 
 use super::{
     file::{Begun, Keep, Saved},
-    measure::{self, Settings},
+    measure::{self, ResetWay, Settings},
     plan::{self, Step, StepId, What},
     remember::Remembering,
     words,
 };
 use crate::{BenchError, Tester};
-
-/// Something that brings the box to its knees for a moment, for the test of resets.
-pub struct ResetWay<'a> {
-    /// What it does, such as `link of the second port down and up`.
-    pub what: String,
-    /// Does it.
-    pub act: Box<dyn Fn() -> Result<(), BenchError> + Sync + 'a>,
-}
 
 /// A box that stands, with a tester at its ports.
 pub struct Ready<'a> {

@@ -4,7 +4,7 @@ use std::{sync::atomic::AtomicBool, time::Duration};
 
 use model::bench::{Goal, Point, Verdict};
 
-use super::{Asked, Test, carry::ResetWay, plan::What};
+use super::{Asked, Test, plan::What};
 use crate::{
     BenchError, Tester,
     methods::{self, Answer, Bench},
@@ -20,6 +20,14 @@ const TYPICAL_BOX_PPS: f64 = 7e5;
 const CEILING_TRIALS: f64 = 6.0;
 /// Trials of one search for a burst.
 const BURST_TRIALS: f64 = 6.0;
+
+/// Something that brings the box to its knees for a moment, for the test of resets.
+pub struct ResetWay<'a> {
+    /// What it does, such as `link of the second port down and up`.
+    pub what: String,
+    /// Does it.
+    pub act: Box<dyn Fn() -> Result<(), BenchError> + Sync + 'a>,
+}
 
 /// How the steps of a run are measured.
 #[derive(Debug, Clone, PartialEq)]

@@ -9,11 +9,7 @@ use host::setting::{
 use model::{CpuSet, doctor::Role};
 
 use super::or_unknown;
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-    place,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome, place};
 
 /// So many processes are looked at: those with the most CPU time.
 const MOST: usize = 8;

@@ -3,10 +3,7 @@
 use host::knob::Knob;
 use model::doctor::Role;
 
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
 /// What a socket may ask for on a machine like any other, and on a fast or busy one, in bytes.
 const BUFFER: u64 = 4 << 20;

@@ -10,10 +10,7 @@ use host::{
 };
 
 use super::or_unknown;
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
 /// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[

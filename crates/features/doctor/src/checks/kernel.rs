@@ -11,11 +11,7 @@ use host::{
 use model::doctor::Role;
 
 use super::or_unknown;
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-    place,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome, place};
 
 /// Drivers of cards that are older than NAPI, or whose driver does not use it to any good.
 const OLD_DRIVERS: [&str; 12] = [

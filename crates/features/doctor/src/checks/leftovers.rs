@@ -7,10 +7,7 @@ use host::{
 use model::doctor::Role;
 
 use super::or_unknown;
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
 /// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[

@@ -7,10 +7,7 @@ use host::{
 };
 
 use super::or_unknown_of;
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
 /// The kernel's own length of a transmit queue for Ethernet, in packets.
 const QUEUE_LENGTH: u64 = 1000;

@@ -8,10 +8,7 @@ use host::{
 use model::doctor::Role;
 
 use super::or_unknown;
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
 /// The kernel's own limit of an accept queue since Linux 5.4.
 const ACCEPT_QUEUE: i64 = 4096;

@@ -9,7 +9,7 @@ use host::{
 };
 use model::CpuSet;
 
-use crate::{check::Outcome, evidence::Evidence, place};
+use crate::{evidence::Evidence, outcome::Outcome, place};
 
 /// The queues of one interface, as they are and as they should be.
 struct Queues<'a> {

@@ -13,10 +13,7 @@ use host::{
 use model::doctor::Role;
 
 use super::or_unknown;
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
 /// Leaving a state takes longer than the gap between packets of a busy link: from here on a state counts as deep, in
 /// microseconds.

@@ -5,11 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use host::{knob::Knob, picture::Nic};
 
 use super::placing;
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-    place,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome, place};
 
 /// The busiest queue or core may have so many times the mean; with two of them less, for one alone has twice the mean.
 const UNEVEN: f64 = 2.0;

@@ -11,10 +11,7 @@ use host::{
 use model::doctor::Role;
 
 use super::or_unknown_of;
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
 /// A ring that holds a burst of this many frames is large enough for most; beyond it the ring no longer fits the cache.
 const LARGE_RING: u32 = 4096;

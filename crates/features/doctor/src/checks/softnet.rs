@@ -8,10 +8,7 @@ use host::{
 };
 use model::doctor::Role;
 
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
 /// A backlog of so many packets is the fix for one that overflows.
 const LARGE_BACKLOG: u64 = 10_000;

@@ -10,10 +10,7 @@ use host::{
 use model::doctor::Role;
 
 use super::or_unknown;
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
 /// Jumbo frames.
 const JUMBO: u32 = 9000;

@@ -7,11 +7,7 @@ use host::{
 };
 use model::{CpuSet, doctor::Role};
 
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-    place,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome, place};
 
 /// The checks of this group.
 pub(super) const CHECKS: &[Check] = &[

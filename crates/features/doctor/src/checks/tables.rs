@@ -6,10 +6,7 @@ use host::{
 };
 
 use super::or_unknown;
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
 /// Rules in a row from which on one lookup is worth its while.
 const RUN: usize = 8;

@@ -10,10 +10,7 @@ use host::setting::{
 use model::xdp::XdpMode;
 
 use super::or_unknown;
-use crate::{
-    check::{Check, Outcome},
-    evidence::Evidence,
-};
+use crate::{check::Check, evidence::Evidence, outcome::Outcome};
 
 /// Programs that ask for every packet and let a filter in the kernel keep all but a few away from them.
 const FILTERED: [&str; 8] =
