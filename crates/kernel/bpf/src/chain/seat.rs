@@ -41,7 +41,7 @@ pub struct Seat {
     maps: SeatMaps,
     names: MapHandle,
     state: ChainState,
-    /// What goes on behind each place is called since the first program was put here; before: these programs.
+    /// The programs that are to be called behind each place, until the first program is put here; none: they are called.
     rests: Option<Rests>,
     pinned: bool,
 }
