@@ -119,7 +119,6 @@ fn an_unknown_interface_is_answered_with_those_there_are() {
         refused(&run(&args), 3, &["no interface `ek-none` in this network namespace", "lo"]);
     }
     refused(&run(&["spread", "plan", "ek-none", "--root", saved]), 3, &["ek-none", "eth0, eth1"]);
-    refused(&run(&["top", "--root", saved]), 2, &["saved machine", "leave out --root"]);
 }
 
 /// A word that is no command, an argument that is spelled like another one, a file that is not there.
