@@ -4,12 +4,11 @@ use model::{Classified, ErrorClass};
 use thiserror::Error;
 
 /// Why a run cannot begin or go on.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Error)]
 pub enum BenchError {
-    /// A setting that makes no sense, with the way out.
     #[error("{0}")]
     Setting(String),
-    /// The file of the run cannot be written.
     #[error("{0}; --save names the file of the run")]
     Save(#[from] host::file::FileError),
     /// The lab refused.
@@ -21,16 +20,12 @@ pub enum BenchError {
     /// The traffic cannot be made.
     #[error(transparent)]
     Traffic(#[from] traffic::TrafficError),
-    /// A part of the tester ended without saying why.
     #[error("the {0} ended unexpectedly")]
     Panicked(&'static str),
-    /// What watches the box failed.
     #[error("what watches the box under test failed: {0}")]
     Observer(String),
-    /// The machine or the box under test lacks something.
     #[error("{0}")]
     Machine(String),
-    /// The user asked to stop.
     #[error("interrupted")]
     Interrupted,
 }

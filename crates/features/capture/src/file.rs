@@ -7,34 +7,15 @@ use pcap::{Capture, Linktype, Offline, Precision};
 use port::Frame;
 
 /// A capture file that cannot be read.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// It is none, or cannot be opened.
     #[error("cannot read {path}: {reason}")]
-    Open {
-        /// The file.
-        path: PathBuf,
-        /// What libpcap says.
-        reason: String,
-    },
-    /// The filter is wrong.
+    Open { path: PathBuf, reason: String },
     #[error("the filter `{filter}` is not valid: {reason} (the syntax is pcap-filter(7)'s)")]
-    Filter {
-        /// The filter.
-        filter: String,
-        /// What libpcap says.
-        reason: String,
-    },
-    /// It breaks off.
+    Filter { filter: String, reason: String },
     #[error("{path} is damaged after packet {good}: {reason}")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Packets that could be read.
-        good: u64,
-        /// What libpcap says.
-        reason: String,
-    },
+    Damaged { path: PathBuf, good: u64, reason: String },
 }
 
 impl Classified for FileError {

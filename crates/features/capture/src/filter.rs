@@ -5,36 +5,22 @@ use pcap::Capture;
 use sys::packet::Instruction;
 
 /// A filter that could not be compiled.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum FilterError {
-    /// The text is no filter.
     #[error("the filter `{filter}` is not valid: {reason} (the syntax is pcap-filter(7)'s)")]
-    Syntax {
-        /// The text.
-        filter: String,
-        /// What libpcap says.
-        reason: String,
-    },
-    /// libpcap cannot open the interface, which it needs to know how it carries packets.
+    Syntax { filter: String, reason: String },
     #[error("cannot open {interface} to compile the filter: {reason}")]
-    Open {
-        /// The interface.
-        interface: String,
-        /// What libpcap says.
-        reason: String,
-    },
-    /// libpcap can only take packets of this interface in a cooked form, whose header we do not make.
+    Open { interface: String, reason: String },
     #[error(
         "{interface} cannot be captured here: its packets have no link header that a capture file can name (libpcap's link type is \
          {link_type}, a cooked one); use `tcpdump -i {interface}`"
     )]
     Cooked {
-        /// The interface.
         interface: String,
         /// The link type, LINKTYPE_LINUX_SLL (113) or LINKTYPE_LINUX_SLL2 (276).
         link_type: u16,
     },
-    /// libpcap gave something else than instructions.
     #[error("libpcap compiled `{0}` to something that is no classic BPF program")]
     Output(String),
 }

@@ -16,38 +16,18 @@ use model::{Classified, ErrorClass};
 use crate::pcapng::{self, EPB, Section, Totals};
 
 /// An output that failed.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
     /// A file could not be made.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The standard output could not be taken.
     #[error("cannot create {path}: {source}", path = path.display())]
-    Create {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// Writing failed.
+    Create { path: PathBuf, source: io::Error },
     #[error("cannot write to {path}: {source}; {kept} packets are in it, whole", path = path.display())]
-    Write {
-        /// The file.
-        path: PathBuf,
-        /// Packets that are in the file.
-        kept: u64,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// An old file of the ring could not be removed.
+    Write { path: PathBuf, kept: u64, source: io::Error },
     #[error("cannot remove {path}: {source}", path = path.display())]
-    Remove {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// The reader of the pipe has gone.
+    Remove { path: PathBuf, source: io::Error },
     #[error("the reader of the output has gone")]
     Closed(#[source] io::Error),
 }

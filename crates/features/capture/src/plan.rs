@@ -73,36 +73,17 @@ impl FromStr for Backend {
 }
 
 /// A request that cannot be planned.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// No such backend.
     #[error("there is no backend `{name}`; there are {known}")]
-    UnknownBackend {
-        /// What was asked for.
-        name: String,
-        /// The names that exist.
-        known: String,
-    },
-    /// A CPU of the list is not there or is offline.
+    UnknownBackend { name: String, known: String },
     #[error("CPU {cpu} is not online here; online are {online}")]
-    NoSuchCpu {
-        /// The CPU.
-        cpu: u32,
-        /// Those that are online.
-        online: CpuSet,
-    },
-    /// The list of CPUs is empty.
+    NoSuchCpu { cpu: u32, online: CpuSet },
     #[error("the list of CPUs is empty")]
     NoCpus,
-    /// More than one reader without fanout.
     #[error("{backend} has one reader, not {members}: take {backend}+fanout for several")]
-    OneReader {
-        /// The backend.
-        backend: Backend,
-        /// What was asked for.
-        members: usize,
-    },
-    /// A number of members that no group can have.
+    OneReader { backend: Backend, members: usize },
     #[error("a fanout group has 1 to {FANOUT_MAX_MEMBERS} members, not {0}")]
     Members(usize),
 }

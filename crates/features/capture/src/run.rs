@@ -31,6 +31,7 @@ const FLUSH: Duration = Duration::from_millis(200);
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// A capture that ended by a failure.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A source failed.
@@ -39,21 +40,13 @@ pub enum RunError {
     /// The output failed.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// A reader could not go to its CPU.
     #[error(
         "cannot run a reader on CPU {cpu}: {source}: it is offline, or a cpuset keeps this process from it; choose others with --cpus \
          (`taskset -p $$` shows those of your shell)"
     )]
-    Pin {
-        /// The CPU.
-        cpu: u32,
-        /// What the kernel says.
-        source: nix::Error,
-    },
-    /// A thread could not be started.
+    Pin { cpu: u32, source: nix::Error },
     #[error("cannot start a reader: {0}")]
     Spawn(#[source] io::Error),
-    /// A reader panicked.
     #[error("a reader of the capture panicked: this is a fault of evenkeel")]
     Panicked,
 }

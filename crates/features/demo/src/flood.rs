@@ -29,9 +29,9 @@ const NAP: Duration = Duration::from_micros(50);
 const TCP_SEQUENCE: u32 = 0x0001_0000;
 
 /// A flood that could not be sent.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum FloodError {
-    /// The frames could not be made.
     #[error("cannot make the frames of the flood: {0}")]
     Frames(#[from] WireError),
     /// The kernel program did not run.
@@ -40,18 +40,10 @@ pub enum FloodError {
     /// The lab could not be entered.
     #[error(transparent)]
     Lab(#[from] LabError),
-    /// A sender could not be pinned.
     #[error("cannot pin a sender to CPU {cpu}: {source}; name other CPUs with --cpus")]
-    Pin {
-        /// The CPU.
-        cpu: u32,
-        /// What the kernel answered.
-        source: std::io::Error,
-    },
-    /// A signal handler could not be set.
+    Pin { cpu: u32, source: std::io::Error },
     #[error("cannot set the signal handler that ends a sender: {0}")]
     Signals(#[source] std::io::Error),
-    /// A sender's thread panicked.
     #[error("a sender of the flood panicked")]
     Panicked,
 }

@@ -58,37 +58,18 @@ pub struct Acknowledged {
 }
 
 /// The file of acknowledgements cannot be used.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum AckError {
-    /// It cannot be read.
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It holds something else.
+    Read { path: PathBuf, source: io::Error },
     #[error("{} is damaged ({why}); `evenkeel doctor --ack none` removes it", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// What does not fit.
-        why: String,
-    },
+    Damaged { path: PathBuf, why: String },
     /// It cannot be written.
     #[error(transparent)]
     Write(#[from] FileError),
-    /// Its folder cannot be made, or it cannot be removed.
     #[error("cannot {operation} {}: {source}; run as root, or name a folder of your own with --state", path.display())]
-    Folder {
-        /// What was tried.
-        operation: &'static str,
-        /// On what.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    Folder { operation: &'static str, path: PathBuf, source: io::Error },
 }
 
 impl Classified for AckError {

@@ -44,68 +44,37 @@ pub struct NodesOptions {
 }
 
 /// What can go wrong with one machine, or with the list of them.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum NodesError {
-    /// Nobody was named.
     #[error(
         "there is no machine to ask: name them with --nodes a,b,c, or one in each line of a file with --nodes-file"
     )]
     Nobody,
-    /// Not a name that ssh takes.
     #[error("`{0}` is no machine's name (host, user@host or ssh://user@host:port)")]
     BadName(String),
-    /// The list cannot be read.
     #[error("cannot read the list of machines {}: {source}", path.display())]
-    List {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// The program to copy cannot be read.
+    List { path: PathBuf, source: std::io::Error },
     #[error("cannot read {} to copy it: {source}", path.display())]
-    Copy {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// ssh does not start.
+    Copy { path: PathBuf, source: std::io::Error },
     #[error("cannot run ssh: {0} (the Debian package is openssh-client)")]
     Start(std::io::Error),
-    /// It took too long.
     #[error("no answer within {} s{said}; --timeout gives it more", .timeout.as_secs())]
-    TimedOut {
-        /// The time it had.
-        timeout: Duration,
-        /// What ssh said meanwhile.
-        said: String,
-    },
-    /// ssh failed.
+    TimedOut { timeout: Duration, said: String },
     #[error("ssh failed: {0}")]
     Refused(String),
-    /// There is no such program there.
     #[error(
         "there is no `{0}` there: install it, name its path with --program, or give --copy to have it copied for the moment"
     )]
     Missing(String),
-    /// The copy did not work.
     #[error("the copied program could not be run: {0}")]
     NotCopied(String),
-    /// The program there failed.
     #[error("evenkeel failed there with exit code {code}: {said}")]
-    Failed {
-        /// Its exit code.
-        code: i32,
-        /// What it said.
-        said: String,
-    },
-    /// The answer is of another kind or version.
+    Failed { code: i32, said: String },
     #[error(
         "it answers `{0}`, and this program reads `{SCHEMA}`: install the same version there, or give --copy with another --program"
     )]
     WrongSchema(String),
-    /// The answer is no JSON of ours.
     #[error("its answer is not a report: {0}")]
     Garbled(String),
 }

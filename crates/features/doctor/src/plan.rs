@@ -6,12 +6,11 @@ use model::{Classified, ErrorClass};
 use crate::{Diagnosis, checks};
 
 /// A name that is no check's.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum SelectError {
-    /// There is no such check.
     #[error("there is no check `{name}`{}; `evenkeel doctor --list` names all", hint(.near))]
     NoSuchCheck {
-        /// What was given.
         name: String,
         /// A check whose name is like it.
         near: Option<&'static str>,

@@ -37,15 +37,14 @@ const LEAST_SKEW: Duration = Duration::from_micros(200);
 const FLOWS: u32 = 8_192;
 
 /// The ledger cannot be kept.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// There is no interface of that name here.
     #[error(transparent)]
     NoInterface(#[from] NoInterface),
-    /// All interfaces that were asked for have gone away.
     #[error("{0} went away: there is nothing left to keep books of")]
     Gone(String),
-    /// The counters cannot be read at all.
     #[error("cannot read the counters of the network stack: {0}; the ledger needs a mounted /proc and netlink")]
     Counters(String),
     /// The trace broke down.

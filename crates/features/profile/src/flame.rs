@@ -11,12 +11,11 @@ use crate::{
 };
 
 /// A flame graph could not be drawn.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum FlameError {
-    /// There was nothing to draw.
     #[error("no flame graph: every sample found the CPU idle")]
     Empty,
-    /// The library refused.
     #[error("cannot draw the flame graph: {0}")]
     Draw(#[from] std::io::Error),
 }

@@ -28,6 +28,7 @@ pub const MAX_HZ: u32 = 10_000;
 const MOST_SEEN: usize = 50_000;
 
 /// A profile could not be recorded.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// No samples.
@@ -39,24 +40,18 @@ pub enum RecordError {
     /// No counters.
     #[error(transparent)]
     Counters(#[from] CountersError),
-    /// The online CPUs are unknown.
     #[error("cannot learn which CPUs are online: {0}")]
     Online(#[from] RootError),
-    /// The kernel's list of online CPUs is none.
     #[error("{ONLINE} holds no list of CPUs: {0}")]
     List(#[from] CpuSetError),
-    /// A CPU cannot be sampled.
     #[error("CPU {missing} is not online; online are {online}")]
     Offline {
         /// The CPUs that were asked for and are not there.
         missing: CpuSet,
-        /// Those that are.
         online: CpuSet,
     },
-    /// No CPU was named.
     #[error("the list of CPUs is empty; name at least one")]
     NoCpu,
-    /// The frequency is out of range.
     #[error("{0} samples per second are not possible; 1 to {MAX_HZ} are")]
     Frequency(u32),
     /// There is no interface of that name here.

@@ -15,48 +15,19 @@ use host::file::{self, FileError, PUBLIC};
 use model::{Classified, ErrorClass, schema::Document, shield_event::ShieldEvent};
 
 /// An event or a metric that could not be told.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
-    /// The file of events.
     #[error("cannot {operation} the file of events {path}: {source}")]
-    Log {
-        /// What was tried.
-        operation: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The hook.
+    Log { operation: &'static str, path: PathBuf, source: io::Error },
     #[error("cannot run the hook {program} for the event `{event}`: {reason}")]
-    Hook {
-        /// The program.
-        program: String,
-        /// The event's name.
-        event: &'static str,
-        /// Why not, or how it ended.
-        reason: String,
-    },
-    /// The metrics' file.
+    Hook { program: String, event: &'static str, reason: String },
     #[error("metrics: {source}")]
-    MetricsFile {
-        /// Why not.
-        source: FileError,
-    },
-    /// The thread that writes the metrics' file.
+    MetricsFile { source: FileError },
     #[error("cannot start the thread that writes metrics: {source}")]
-    MetricsThread {
-        /// Why not.
-        source: io::Error,
-    },
-    /// The metrics' port.
+    MetricsThread { source: io::Error },
     #[error("cannot answer for metrics on 127.0.0.1:{port}: {source}; choose another port")]
-    MetricsPort {
-        /// The port.
-        port: u16,
-        /// Why not.
-        source: io::Error,
-    },
+    MetricsPort { port: u16, source: io::Error },
 }
 
 impl Classified for EventError {

@@ -19,36 +19,21 @@ use crate::{
 };
 
 /// Wishes that this machine cannot fulfil.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
     /// There is no interface of that name here.
     #[error(transparent)]
     NoInterface(#[from] NoInterface),
-    /// Nothing to spread.
     #[error("no network card is up here{}; name an interface (such as a veth) to steer it by RPS", of_down(.down))]
-    NoPorts {
-        /// Cards that are down.
-        down: Vec<String>,
-    },
-    /// A CPU that the machine does not have.
+    NoPorts { down: Vec<String> },
     #[error("there is no CPU {cpu}: this machine has {known}")]
-    NoSuchCpu {
-        /// The number given.
-        cpu: u32,
-        /// The CPUs there are.
-        known: CpuSet,
-    },
-    /// No CPU is left.
+    NoSuchCpu { cpu: u32, known: CpuSet },
     #[error(
         "no CPU is left for network work: online are {online}, {} isolated; widen --cpus or shorten --except",
         if isolated.is_empty() { "none".to_owned() } else { isolated.to_string() }
     )]
-    NoCpus {
-        /// The CPUs that are online.
-        online: CpuSet,
-        /// The CPUs that are isolated.
-        isolated: CpuSet,
-    },
+    NoCpus { online: CpuSet, isolated: CpuSet },
 }
 
 fn of_down(names: &[String]) -> String {

@@ -49,96 +49,36 @@ impl Attached {
 }
 
 /// An XDP program that could not be loaded, attached or asked; one at tc likewise.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum XdpError {
-    /// There is no such interface.
     #[error("there is no interface `{interface}` in this network namespace")]
-    NoInterface {
-        /// Its name.
-        interface: String,
-    },
-    /// Somebody else's program runs there, and is left alone.
+    NoInterface { interface: String },
     #[error(
         "{interface} already runs the XDP program `{}` (id {}, {} mode), which is left alone: {}",
         attached.name, attached.id, attached.mode, attached.way_out(interface)
     )]
-    Occupied {
-        /// The interface.
-        interface: String,
-        /// What it runs.
-        attached: Attached,
-    },
-    /// The place in the interface's chain has an owner.
+    Occupied { interface: String, attached: Attached },
     #[error("{interface} has {place} already (program {id}): end that one first")]
-    Taken {
-        /// The interface.
-        interface: String,
-        /// Who sits there, in words.
-        place: &'static str,
-        /// The id of its program.
-        id: u32,
-    },
-    /// The interface's chain runs in another mode.
+    Taken { interface: String, place: &'static str, id: u32 },
     #[error("{interface} runs evenkeel's chain in {runs} mode, for {users}: join it in that mode, not in {asked} mode")]
-    OtherMode {
-        /// The interface.
-        interface: String,
-        /// The mode in which it runs.
-        runs: XdpMode,
-        /// The mode that was asked for.
-        asked: XdpMode,
-        /// Who is in it, in words.
-        users: String,
-    },
-    /// Another version of this program made the interface's chain.
+    OtherMode { interface: String, runs: XdpMode, asked: XdpMode, users: String },
     #[error(
         "{interface} runs the chain `{}` (program {}) of another version of evenkeel, which this one cannot join: end what that version runs \
          on {interface} first", attached.name, attached.id
     )]
-    OtherChain {
-        /// The interface.
-        interface: String,
-        /// What it runs.
-        attached: Attached,
-    },
-    /// The driver knows no XDP.
+    OtherChain { interface: String, attached: Attached },
     #[error(
         "the driver of {interface} cannot run the XDP program `{program}` in native mode; generic mode works on every interface, more slowly"
     )]
-    NoNative {
-        /// The interface.
-        interface: String,
-        /// The program.
-        program: &'static str,
-    },
-    /// The driver cannot run the program in this mode.
+    NoNative { interface: String, program: &'static str },
     #[error("{interface} cannot run the XDP program `{program}` in {mode} mode: {reason}")]
-    Unsupported {
-        /// The interface.
-        interface: String,
-        /// The program.
-        program: &'static str,
-        /// The mode that was asked for.
-        mode: XdpMode,
-        /// Why, and the way out.
-        reason: String,
-    },
-    /// The kernel refused for another reason.
+    Unsupported { interface: String, program: &'static str, mode: XdpMode, reason: String },
     #[error("cannot {operation} on {interface}: {source}")]
-    System {
-        /// The interface.
-        interface: String,
-        /// What was tried.
-        operation: &'static str,
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// A name in a BPF file system could not be made or used.
+    System { interface: String, operation: &'static str, source: io::Error },
     #[error("cannot {operation} {}: {source}", path.display())]
     Pin {
-        /// What was tried.
         operation: &'static str,
-        /// The name.
         path: std::path::PathBuf,
         /// What the kernel answered, or why it was refused.
         source: io::Error,

@@ -18,44 +18,28 @@ use sys::map_mmap::SharedMemory;
 use crate::counters::PerCpu;
 
 /// A kernel program that could not be loaded, or one of its maps not be used.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ProgramError {
-    /// The program or its maps could not be loaded.
     #[error("cannot load the kernel program `{program}`: {source}{}{log}", privilege_hint(source))]
     Load {
-        /// The program.
         program: &'static str,
         /// The last lines of what the kernel's verifier said, after `; the kernel's verifier: `; empty if it said nothing.
         log: String,
-        /// What the kernel or libbpf answered.
         source: libbpf_rs::Error,
     },
-    /// The running kernel is too old for it.
     #[error(
         "{feature} needs {function} of Linux {since} and later, which this kernel ({}) does not have: {instead}",
         release()
     )]
-    Kernel {
-        /// What was asked for.
-        feature: &'static str,
-        /// The kernel's function that is missing.
-        function: &'static str,
-        /// The first version that has it.
-        since: &'static str,
-        /// What can be used instead.
-        instead: &'static str,
-    },
-    /// A map of a loaded program could not be used.
+    Kernel { feature: &'static str, function: &'static str, since: &'static str, instead: &'static str },
     #[error("cannot {operation} of the kernel program `{program}`: {source}")]
     Map {
-        /// The program.
         program: &'static str,
         /// What was tried, and with which map.
         operation: &'static str,
-        /// What the kernel answered.
         source: io::Error,
     },
-    /// A setting out of its bounds.
     #[error("{0}")]
     Setting(String),
 }

@@ -36,40 +36,19 @@ const F_UNSUPPORTED: i32 = 1;
 const ARENA_BYTES: usize = 1 << 20;
 
 /// What can go wrong with an ethtool request.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum EthtoolError {
-    /// No socket or no memory to ask with.
     #[error("cannot prepare ethtool requests: {0}")]
     Open(io::Error),
-    /// There is no such interface in this network namespace.
     #[error("there is no interface `{0}` in this network namespace (`ip link` lists them)")]
     NoInterface(String),
-    /// The driver refuses the feature.
     #[error("{iface}: the driver cannot change `{feature}`")]
-    Fixed {
-        /// The interface.
-        iface: String,
-        /// The feature.
-        feature: String,
-    },
-    /// The kernel knows no such feature.
+    Fixed { iface: String, feature: String },
     #[error("{iface}: the kernel has no feature `{feature}` (`ethtool -k {iface}` lists them)")]
-    NoFeature {
-        /// The interface.
-        iface: String,
-        /// The feature.
-        feature: String,
-    },
-    /// The kernel or the driver refused.
+    NoFeature { iface: String, feature: String },
     #[error("{iface}: cannot {operation}: {source}{}", hint(source))]
-    Refused {
-        /// The interface.
-        iface: String,
-        /// What was to be done.
-        operation: &'static str,
-        /// Why not.
-        source: io::Error,
-    },
+    Refused { iface: String, operation: &'static str, source: io::Error },
 }
 
 fn hint(source: &io::Error) -> &'static str {

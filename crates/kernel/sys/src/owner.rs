@@ -17,30 +17,15 @@ pub fn others_change(uid: u32, gid: u32, mode: u32) -> bool {
 }
 
 /// Why a file or folder is not to be trusted.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {
-    /// It belongs to another user.
     #[error("{} belongs to user {uid}, who could change it", path.display())]
-    Owner {
-        /// File or folder.
-        path: PathBuf,
-        /// Its owner.
-        uid: u32,
-    },
-    /// Its mode lets others write to it.
+    Owner { path: PathBuf, uid: u32 },
     #[error("other users can write to {} (mode {mode:04o})", path.display())]
-    Mode {
-        /// File or folder.
-        path: PathBuf,
-        /// Permission bits.
-        mode: u32,
-    },
-    /// It is a link, a pipe, or something else that is not expected there.
+    Mode { path: PathBuf, mode: u32 },
     #[error("{} is no plain file or folder", path.display())]
-    Kind {
-        /// Path.
-        path: PathBuf,
-    },
+    Kind { path: PathBuf },
 }
 
 /// Looks at what is open or was looked up as `path`: it belongs to root or this user, and nobody else can write to it.

@@ -13,42 +13,25 @@ pub use socket::{FANOUT_MAX_MEMBERS, Fanout, FanoutAlgorithm, Instruction, Packe
 use std::io;
 
 /// A step of AF_PACKET receive that failed.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
-    /// socket(2) failed; EPERM when CAP_NET_RAW is missing.
     #[error("cannot open a packet socket: {0}")]
     Open(#[source] io::Error),
-    /// A socket option was refused.
     #[error("cannot set {option} on a packet socket: {source}")]
     Option {
         /// The option by its kernel name, with the value where it matters.
         option: String,
-        /// What the kernel answered.
         source: io::Error,
     },
-    /// bind(2) failed.
     #[error("cannot bind a packet socket to interface index {index}: {source}")]
-    Bind {
-        /// The interface's index.
-        index: u32,
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// A ring layout that the kernel does not take.
+    Bind { index: u32, source: io::Error },
     #[error("cannot make a ring of this layout: {0}")]
     Layout(String),
-    /// mmap(2) failed.
     #[error("cannot map a packet ring of {bytes} bytes: {source}")]
-    Map {
-        /// The size of the ring.
-        bytes: usize,
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// poll(2) failed.
+    Map { bytes: usize, source: io::Error },
     #[error("cannot wait for packets: {0}")]
     Poll(#[source] io::Error),
-    /// recvmmsg(2) failed.
     #[error("cannot receive packets: {0}")]
     Receive(#[source] io::Error),
 }

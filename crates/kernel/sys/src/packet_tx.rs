@@ -16,49 +16,25 @@ const STATUS: usize = mem::offset_of!(libc::tpacket2_hdr, tp_status);
 const LEN: usize = mem::offset_of!(libc::tpacket2_hdr, tp_len);
 
 /// A step of AF_PACKET transmit that failed.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum PacketTxError {
-    /// socket(2) failed; EPERM when CAP_NET_RAW is missing.
     #[error("cannot open a packet socket: {0}")]
     Open(#[source] io::Error),
-    /// A socket option was refused.
     #[error("cannot set {option} on a packet socket: {source}")]
-    Option {
-        /// The option by its kernel name.
-        option: &'static str,
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// bind(2) failed.
+    Option { option: &'static str, source: io::Error },
     #[error("cannot bind a packet socket to interface index {index}: {source}")]
-    Bind {
-        /// The interface's index.
-        index: u32,
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// mmap(2) failed.
+    Bind { index: u32, source: io::Error },
     #[error("cannot map a transmit ring of {bytes} bytes: {source}")]
-    Map {
-        /// The size of the ring.
-        bytes: usize,
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// send(2) failed for another reason than a full queue.
+    Map { bytes: usize, source: io::Error },
     #[error("cannot send from a transmit ring: {0}")]
     Send(#[source] io::Error),
-    /// A frame is longer than the MTU allows (EMSGSIZE).
     #[error("the kernel refused a frame that is longer than the MTU, Ethernet header and one 802.1Q tag allow")]
     TooLong,
-    /// The kernel did not take a frame (TP_STATUS_WRONG_FORMAT): longer than MTU and Ethernet header, or shorter than the latter.
     #[error(
         "the kernel refused a frame of {len} bytes: it is longer than the MTU allows, or shorter than an Ethernet header"
     )]
-    WrongFormat {
-        /// The frame's length in bytes.
-        len: u32,
-    },
+    WrongFormat { len: u32 },
 }
 
 /// Size and kind of a transmit ring.

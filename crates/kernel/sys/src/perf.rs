@@ -16,63 +16,33 @@ use perf_event_open_sys::{self as perf_sys, bindings};
 const SHORTEST: Duration = Duration::from_micros(10);
 
 /// Why a clock cannot be had.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum PerfError {
-    /// A period that is no clock's.
     #[error("a clock cannot tick every {period:?}: the kernel takes 10 us (100000 Hz) to 1 h")]
-    Period {
-        /// What was asked for.
-        period: Duration,
-    },
-    /// The kernel does not let this process look at a whole CPU.
+    Period { period: Duration },
     #[error(
         "the kernel refuses the sampling clock of CPU {cpu} ({source}; kernel.perf_event_paranoid = {paranoid}): run as root, \
          or with CAP_PERFMON; if root is refused too, a container's seccomp filter or security module forbids \
          perf_event_open"
     )]
-    Denied {
-        /// The CPU.
-        cpu: u32,
-        /// What /proc/sys/kernel/perf_event_paranoid says.
-        paranoid: String,
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// This process or the machine has no descriptor left.
+    Denied { cpu: u32, paranoid: String, source: io::Error },
     #[error(
         "no file descriptor left for the sampling clock of CPU {cpu} ({source}): one is needed per CPU; raise the limit \
          (`ulimit -n`, or fs.file-max for the whole machine), or name fewer CPUs"
     )]
-    Descriptors {
-        /// The CPU.
-        cpu: u32,
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// There is no such CPU, or it is offline.
+    Descriptors { cpu: u32, source: io::Error },
     #[error("CPU {cpu} has no sampling clock: there is no such CPU, or it is offline ({source}); {online}")]
     NoCpu {
-        /// The CPU.
         cpu: u32,
         /// Which CPUs are online, as a sentence.
         online: String,
-        /// What the kernel answered.
         source: io::Error,
     },
-    /// The kernel has no perf events at all.
     #[error("this kernel has no sampling clock ({source}): it takes CONFIG_PERF_EVENTS")]
-    Unsupported {
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// Anything else.
+    Unsupported { source: io::Error },
     #[error("cannot open the sampling clock of CPU {cpu}: {source}")]
-    Other {
-        /// The CPU.
-        cpu: u32,
-        /// What the kernel answered.
-        source: io::Error,
-    },
+    Other { cpu: u32, source: io::Error },
 }
 
 impl Classified for PerfError {

@@ -16,9 +16,9 @@ use nix::{
 pub use caps::Capability;
 
 /// A capability that is missing or that cannot be dropped.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum PrivilegeError {
-    /// It is missing.
     #[error(
         "{what} needs {missing}: run as root; or give it to the program for the members of a group only: \
          `chgrp GROUP $(which evenkeel)`, `chmod 0750 $(which evenkeel)`, `setcap {lower}+ep $(which evenkeel)`",
@@ -27,7 +27,6 @@ pub enum PrivilegeError {
     Missing {
         /// What for, such as `capture with ring`.
         what: String,
-        /// Which.
         missing: Vec<Capability>,
     },
     /// It is missing, or the user's right to write the kernel's settings, for which capabilities given by `setcap` are not
@@ -37,29 +36,15 @@ pub enum PrivilegeError {
         names(needed), if *is_root { ", with these capabilities: this container or service took some from root" } else { "" }
     )]
     NotRoot {
-        /// What for, such as `spread apply`.
         what: String,
-        /// The capabilities that it takes.
         needed: Vec<Capability>,
         /// The user is root, but without them.
         is_root: bool,
     },
-    /// The kernel refused something else.
     #[error("cannot {operation} this process: {source}")]
-    Refused {
-        /// What was tried.
-        operation: &'static str,
-        /// What went wrong.
-        source: io::Error,
-    },
-    /// The kernel refused to say or to drop.
+    Refused { operation: &'static str, source: io::Error },
     #[error("cannot {operation} the capabilities of this process: {source}")]
-    Kernel {
-        /// `read` or `drop`.
-        operation: &'static str,
-        /// What went wrong.
-        source: caps::errors::CapsError,
-    },
+    Kernel { operation: &'static str, source: caps::errors::CapsError },
 }
 
 impl Classified for PrivilegeError {

@@ -54,23 +54,15 @@ pub struct LinkCounters {
 }
 
 /// What can go wrong when counters are read.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CountersError {
-    /// A file of the kernel cannot be read.
     #[error("cannot read {path}: {source}; rates need a mounted /proc")]
-    Read {
-        /// The file.
-        path: &'static str,
-        /// Why.
-        source: io::Error,
-    },
-    /// A netlink socket cannot be opened.
+    Read { path: &'static str, source: io::Error },
     #[error("cannot open a netlink socket: {0}; rates are read by netlink, which this sandbox or kernel refuses")]
     Netlink(#[source] io::Error),
-    /// The kernel does not give the counters of the interfaces.
     #[error("the kernel refuses interface statistics (RTM_GETSTATS): {0}")]
     Links(#[source] io::Error),
-    /// The kernel does not give the names of the interfaces.
     #[error("cannot list the interfaces: {0}")]
     Names(#[source] io::Error),
 }

@@ -33,52 +33,25 @@ pub const PRIVATE: u32 = 0o600;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A file that cannot be written.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    /// The system refused.
     #[error("cannot write {}: {source}{}", path.display(), hint(source))]
-    Io {
-        /// Path as it was given.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// The path leads through a link that others can change.
+    Io { path: PathBuf, source: io::Error },
     #[error(
         "cannot write {}: {} is a link in a folder that other users can write to; name the file that it points to",
         path.display(), link.display()
     )]
-    ForeignLink {
-        /// Path as it was given.
-        path: PathBuf,
-        /// The link.
-        link: PathBuf,
-    },
-    /// The path names a pipe or device of another user.
+    ForeignLink { path: PathBuf, link: PathBuf },
     #[error(
         "cannot write {}: it is a {what} that belongs to another user, in a folder that other users can write to",
         path.display()
     )]
-    Foreign {
-        /// Path as it was given.
-        path: PathBuf,
-        /// `pipe`, `device`, `file`.
-        what: &'static str,
-    },
-    /// Only a plain file can be replaced.
+    Foreign { path: PathBuf, what: &'static str },
     #[error("cannot write {}: it is a {what}; name a plain file", path.display())]
-    NotPlain {
-        /// Path as it was given.
-        path: PathBuf,
-        /// `pipe`, `device`, `block device`, `socket`.
-        what: &'static str,
-    },
-    /// A pipe without a reader would wait for ever.
+    NotPlain { path: PathBuf, what: &'static str },
     #[error("cannot write {}: no process reads this pipe; start the reader first", path.display())]
-    NoReader {
-        /// Path as it was given.
-        path: PathBuf,
-    },
+    NoReader { path: PathBuf },
 }
 
 impl FileError {

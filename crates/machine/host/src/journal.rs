@@ -50,63 +50,25 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_millis(50);
 
 /// The journal could not do its work.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// A file operation failed.
     #[error("cannot {operation} {path}: {source}; {}", way_out(source))]
-    File {
-        /// What was tried.
-        operation: &'static str,
-        /// On which file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// Somebody else is writing.
+    File { operation: &'static str, path: PathBuf, source: io::Error },
     #[error("another evenkeel ({holder}) is changing this machine; wait until it ends")]
-    Locked {
-        /// The process that holds the lock.
-        holder: String,
-    },
-    /// A file is damaged beyond a torn last line.
+    Locked { holder: String },
     #[error("{path}, line {line}, is not a journal record ({problem}); move the file away to go on without it")]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// What is wrong.
-        problem: String,
-    },
-    /// Something else is where a session file would be.
+    Damaged { path: PathBuf, line: usize, problem: String },
     #[error("{path} is {what}, and no journal; move the file away to go on without it")]
-    Odd {
-        /// Its path.
-        path: PathBuf,
-        /// What it is.
-        what: &'static str,
-    },
-    /// Somebody else could have written what is there.
+    Odd { path: PathBuf, what: &'static str },
     #[error(
         "the journal is refused: {0}; undo writes what it says, so it must belong to root or you; move it away, or name another folder with --state"
     )]
     Foreign(#[from] Distrust),
-    /// Several sessions have that short name.
     #[error("`{session}` is the short name of several sessions; give the full one: {full}")]
-    SeveralSessions {
-        /// The short name.
-        session: String,
-        /// The full ones.
-        full: String,
-    },
-    /// No session has that name.
+    SeveralSessions { session: String, full: String },
     #[error("there is no session `{session}` in {folder}; `evenkeel undo --list` shows them")]
-    NoSuchSession {
-        /// The name.
-        session: String,
-        /// The journal.
-        folder: PathBuf,
-    },
+    NoSuchSession { session: String, folder: PathBuf },
 }
 
 /// The short name of a session: the last six digits of its nanoseconds. It says the same session as long as no other one ends in them.

@@ -31,19 +31,13 @@ const QUEUE_NAPI_ID: u16 = 4;
 const QUEUE_TYPE_RX: u32 = 0;
 
 /// What can go wrong with the `netdev` family.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum NetdevError {
-    /// No netlink socket.
     #[error("cannot open a netlink socket: {0}")]
     Open(io::Error),
-    /// The kernel answered with an error.
     #[error("cannot {operation} over netlink: {source}{}", hint(source))]
-    Refused {
-        /// What was to be done.
-        operation: &'static str,
-        /// Why not.
-        source: io::Error,
-    },
+    Refused { operation: &'static str, source: io::Error },
 }
 
 fn hint(source: &io::Error) -> &'static str {

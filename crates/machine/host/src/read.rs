@@ -17,21 +17,13 @@ use crate::{
 };
 
 /// What can go wrong while the machine is read.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {
-    /// A file that every machine has is missing or unreadable.
     #[error("cannot learn the machine: {0}")]
     Root(#[from] RootError),
-    /// A file that must be understood holds something else.
     #[error("{path} holds `{}`, which is not {expected}; if this is a saved copy, save it again", printable(.text))]
-    Garbled {
-        /// The file.
-        path: String,
-        /// The beginning of its text.
-        text: String,
-        /// What belongs there.
-        expected: &'static str,
-    },
+    Garbled { path: String, text: String, expected: &'static str },
 }
 
 impl Classified for HostError {

@@ -25,39 +25,23 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 const MAX_COPY_BYTES: u64 = 512 << 20;
 
 /// What can go wrong with a [`Root`].
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
-    /// The saved copy cannot be opened.
     #[error("cannot open {}: {source}; --root takes a tar written by `evenkeel snapshot`, or its unpacked folder", path.display())]
-    Open {
-        /// The copy.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The saved copy is not a readable tar.
+    Open { path: PathBuf, source: io::Error },
     #[error("{} is not a complete plain tar ({why}); if it is compressed, unpack it first, if it is cut off, save it again", path.display())]
-    NotATar {
-        /// The copy.
-        path: PathBuf,
-        /// What does not fit.
-        why: String,
-    },
-    /// The tar or folder holds neither proc/ nor sys/.
+    NotATar { path: PathBuf, why: String },
     #[error("{} holds neither proc/ nor sys/: it was not written by `evenkeel snapshot`", .0.display())]
     NotASnapshot(PathBuf),
-    /// There is no such file.
     #[error("{0} does not exist{1}")]
     NotFound(String, &'static str),
-    /// The file is there but could not be read.
     #[error("cannot read {path}: {source}{}", hint(source))]
     Read {
         /// The file, as it is called on the live machine or in the copy.
         path: String,
-        /// Why.
         source: io::Error,
     },
-    /// A path that could leave the root.
     #[error("`{0}` is not a path below the root")]
     BadPath(String),
 }

@@ -24,12 +24,11 @@ const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 const RELOAD_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
 /// Why kernel addresses have no names.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum SymbolError {
-    /// The list cannot be read.
     #[error("no names for kernel functions: {0}; it takes a kernel with CONFIG_KALLSYMS and a mounted /proc")]
     Read(#[from] RootError),
-    /// Every address in the list is zero.
     #[error(
         "no names for kernel functions: the kernel hides their addresses (every one in /proc/kallsyms is zero; \
          kernel.kptr_restrict = {kptr_restrict}, kernel.perf_event_paranoid = {paranoid}); {}",
@@ -38,15 +37,10 @@ pub enum SymbolError {
     Hidden {
         /// What /proc/sys/kernel/kptr_restrict says; `unknown` where it cannot be read.
         kptr_restrict: String,
-        /// What /proc/sys/kernel/perf_event_paranoid says.
         paranoid: String,
     },
-    /// The list has no function.
     #[error("no names for kernel functions: /proc/kallsyms has no line that is one ({lines} lines)")]
-    Empty {
-        /// How many lines it has.
-        lines: usize,
-    },
+    Empty { lines: usize },
 }
 
 /// kernel/ksyms_common.c, kallsyms_show_value(): with 2 nobody sees them, with 1 who has CAP_SYSLOG, with 0 also everybody

@@ -6,133 +6,61 @@ use host::interface::NoInterface;
 use model::{Classified, ErrorClass};
 
 /// A stream that cannot or must not be sent, or that failed on the way.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum TrafficError {
-    /// A text that is no rate, range, size or prefix.
     #[error("`{text}` is no {what}: {expected}")]
-    Text {
-        /// The text.
-        text: String,
-        /// What it should be.
-        what: &'static str,
-        /// What it should look like.
-        expected: &'static str,
-    },
-    /// Settings that contradict each other or that nothing can send.
+    Text { text: String, what: &'static str, expected: &'static str },
     #[error("{0}")]
     Setting(String),
-    /// A destination that the sending rules do not allow.
     #[error(
         "{destination}{origin} is outside of 198.18.0.0/15 and 2001:2::/48, which are set aside for tests (RFC 2544, RFC 5180, RFC 6815): \
          if that network is yours to load, name it with --allow-destination {destination}/{}", if .destination.is_ipv4() { 32 } else { 128 }
     )]
     Destination {
-        /// The destination.
         destination: IpAddr,
         /// Where it comes from, such as ` (packet 7 of FILE)`, or nothing.
         origin: String,
     },
-    /// A frame of a capture file that is not IP.
     #[error(
         "packet {packet} of {} is not IP (EtherType 0x{ether_type:04x}), so that no rule can say whom it reaches: \
          leave it out of the file, send inside a lab, or allow it with --allow-non-ip", path.display()
     )]
-    NotIp {
-        /// The file.
-        path: PathBuf,
-        /// The packet's number, from 1.
-        packet: u64,
-        /// Its EtherType.
-        ether_type: u16,
-    },
-    /// An interface that others depend on.
+    NotIp { path: PathBuf, packet: u64, ether_type: u16 },
     #[error(
         "{interface} carries the default route of this machine: test traffic there needs the networks that it may reach, \
          named with --allow-destination PREFIX"
     )]
-    LiveInterface {
-        /// The interface.
-        interface: String,
-    },
+    LiveInterface { interface: String },
     /// There is no interface of that name here.
     #[error(transparent)]
     NoInterface(#[from] NoInterface),
-    /// The interface is down.
     #[error("the interface {interface} is down: bring it up with `ip link set {interface} up`")]
-    Down {
-        /// The interface.
-        interface: String,
-    },
-    /// Nothing is at the other end.
+    Down { interface: String },
     #[error(
         "the interface {interface} has no carrier, so that frames would go nowhere: bring up the other end (of a veth: its peer), or plug the cable in"
     )]
-    NoCarrier {
-        /// The interface.
-        interface: String,
-    },
-    /// The interface is gone or down in the middle of a run.
+    NoCarrier { interface: String },
     #[error(
         "the interface {interface} went away or was taken down in mid-run, after {handed} frames were handed to it"
     )]
     Vanished {
-        /// The interface.
         interface: String,
         /// Frames handed to the kernel until then.
         handed: u64,
     },
-    /// The interface cannot do the backend.
     #[error("{backend} cannot send on {interface}: {reason}")]
-    Unsupported {
-        /// The backend.
-        backend: &'static str,
-        /// The interface.
-        interface: String,
-        /// Why, and the way out.
-        reason: String,
-    },
-    /// A capture file that cannot be read.
+    Unsupported { backend: &'static str, interface: String, reason: String },
     #[error("cannot read {}: {reason}", path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// A capture file that breaks off or is malformed.
+    File { path: PathBuf, reason: String },
     #[error("{} is damaged behind packet {good}: {reason}", path.display())]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// Packets that could be read before.
-        good: u64,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A CPU that is not there.
+    Damaged { path: PathBuf, good: u64, reason: String },
     #[error("there is no CPU {cpu} to send from: this machine has {online}")]
-    NoCpu {
-        /// The CPU.
-        cpu: u32,
-        /// Those that are online.
-        online: model::CpuSet,
-    },
-    /// A CPU that a sender cannot run on.
+    NoCpu { cpu: u32, online: model::CpuSet },
     #[error("cannot run a sender on CPU {cpu}: {source}")]
-    Cpu {
-        /// The CPU.
-        cpu: u32,
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// A file of the kernel that cannot be read.
+    Cpu { cpu: u32, source: io::Error },
     #[error("cannot read {path}: {source}")]
-    Read {
-        /// The path.
-        path: String,
-        /// What the kernel answered.
-        source: io::Error,
-    },
+    Read { path: String, source: io::Error },
     /// A packet that cannot be built.
     #[error(transparent)]
     Wire(#[from] wire::WireError),
@@ -145,7 +73,6 @@ pub enum TrafficError {
     /// The AF_XDP sink failed.
     #[error(transparent)]
     Port(#[from] port::PortError),
-    /// A sender's thread panicked.
     #[error("a sender stopped by a fault of its own: {0}")]
     Panic(String),
 }

@@ -7,23 +7,20 @@ use model::{Classified, CpuSet, ErrorClass, run::CoreRole};
 use nix::{sched, unistd::Pid};
 
 /// CPUs that a measurement cannot have.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CoresError {
-    /// The set that was asked for is empty.
     #[error("--cpus names no CPU, but online are {online}")]
     None {
         /// Those that are online, as far as this process may run there.
         online: CpuSet,
     },
-    /// Some that were asked for are not online, or not allowed to this process.
     #[error("--cpus names CPU {missing}, but online are {online}")]
     Missing {
-        /// Which.
         missing: CpuSet,
         /// Those that are online, as far as this process may run there.
         online: CpuSet,
     },
-    /// The kernel does not say where this process may run.
     #[error("cannot read where this process may run: {0}")]
     Affinity(#[source] io::Error),
 }

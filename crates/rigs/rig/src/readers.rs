@@ -25,20 +25,14 @@ pub const PLAIN_BUFFER_BYTES: u32 = 212_992;
 struct Count(AtomicU64);
 
 /// A reader that could not do its work.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ReadersError {
     /// The port failed.
     #[error(transparent)]
     Port(#[from] PortError),
-    /// The thread could not be pinned.
     #[error("cannot pin a reader to CPU {cpu}: {source}; name other CPUs with --cpus")]
-    Pin {
-        /// The CPU.
-        cpu: u32,
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// The thread panicked.
+    Pin { cpu: u32, source: io::Error },
     #[error("a reader panicked")]
     Panicked,
 }

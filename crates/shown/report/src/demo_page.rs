@@ -10,9 +10,9 @@ use model::{
 use crate::{charts, demo_text};
 
 /// What can go wrong when a page is built.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum PageError {
-    /// The template refuses what it was given.
     #[error("cannot build the page: {0}; this is a fault of evenkeel")]
     Template(#[from] askama::Error),
 }

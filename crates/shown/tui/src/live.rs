@@ -43,9 +43,9 @@ pub trait Screen {
 }
 
 /// What can end the live view.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError<E: Classified + 'static> {
-    /// The terminal cannot be used.
     #[error("cannot use the terminal: {0}; `--once` prints plain text")]
     Terminal(#[from] io::Error),
     /// No sample could be taken.

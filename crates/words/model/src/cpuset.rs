@@ -8,18 +8,15 @@ use serde::{Deserialize, Serialize};
 pub const MAX_CPU: u32 = 8191;
 
 /// A text that is not a set of CPUs.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CpuSetError {
-    /// A part of a list is no number and no range.
     #[error("`{0}` is not a CPU number or a range such as 0-3")]
     NotANumber(String),
-    /// A range runs backwards.
     #[error("the range `{0}` runs backwards")]
     Backwards(String),
-    /// A number is beyond [`MAX_CPU`].
     #[error("CPU {0} is beyond the highest possible, {MAX_CPU}")]
     TooHigh(u64),
-    /// A mask holds something other than hexadecimal words.
     #[error("`{0}` is not a CPU mask in hexadecimal words")]
     NotAMask(String),
 }

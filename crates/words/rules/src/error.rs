@@ -40,79 +40,41 @@ fn lines(problems: &[Problem]) -> String {
 }
 
 /// Rules that cannot be read, understood or compiled: where, why, and what to do.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RulesError {
-    /// Files of rules or sets say what cannot be understood.
     #[error("{}", lines(.0))]
     Rules(Vec<Problem>),
-    /// A file cannot be read.
     #[error("cannot read {what} from {}: {source}", path.display())]
-    Read {
-        /// What it was to hold.
-        what: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// More rules than rows have bits.
+    Read { what: &'static str, path: PathBuf, source: io::Error },
     #[error(
         "{given} rules, but the kernel's tables have room for {max}: join rules that do the same, or put their prefixes into one set"
     )]
     TooManyRules {
         /// How many there are, the management allow-list included.
         given: usize,
-        /// How many there may be.
         max: usize,
     },
-    /// A rule names a set that is not there.
     #[error(
         "rule \"{rule}\" names the set \"{set}\", which does not exist: define it under [sets], or correct the name"
     )]
-    UnknownSet {
-        /// The rule's name.
-        rule: String,
-        /// The set's name.
-        set: String,
-    },
-    /// The values of a field fall into more classes than a table can number.
+    UnknownSet { rule: String, set: String },
     #[error(
         "the rules divide the {field} into {classes} classes, and a table can number {max}: use fewer different conditions on it"
     )]
-    TooManyClasses {
-        /// The field, in words.
-        field: &'static str,
-        /// How many classes there would be.
-        classes: usize,
-        /// How many there may be.
-        max: usize,
-    },
-    /// No hash table holds the IPv6 prefixes of a field.
+    TooManyClasses { field: &'static str, classes: usize, max: usize },
     #[error(
         "the {prefixes} IPv6 prefixes in the {field} do not fit a hash table: split the set, or use shorter prefixes"
     )]
     Crowded {
-        /// The field, in words.
         field: &'static str,
         /// How many prefixes are longer than 32 bits.
         prefixes: usize,
     },
-    /// No counter is left for a rule.
     #[error("no counter is left for rule \"{rule}\": all {capacity} are in use")]
-    NoCounter {
-        /// The rule's name.
-        rule: String,
-        /// Counters there are.
-        capacity: usize,
-    },
-    /// A saved capture cannot be opened or read.
+    NoCounter { rule: String, capacity: usize },
     #[error("cannot read the capture {}: {reason}", path.display())]
-    Capture {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
+    Capture { path: PathBuf, reason: String },
 }
 
 impl Classified for RulesError {

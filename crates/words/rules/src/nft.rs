@@ -25,16 +25,13 @@ const SOURCES_MAX: u32 = 65_535;
 const COMMENT_MAX: usize = 120;
 
 /// Why rules have no nftables form.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NftError {
-    /// A rule answers SYNs.
     #[error(
         "rule \"{rule}\" challenges: nftables answers SYNs only behind connection tracking (synproxy), not at ingress; leave the rule out or make it drop or limit"
     )]
-    Challenge {
-        /// The rule's name.
-        rule: String,
-    },
+    Challenge { rule: String },
 }
 
 impl Classified for NftError {

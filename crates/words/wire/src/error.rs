@@ -1,27 +1,13 @@
 //! Why bytes are not the packet they should be.
 
 /// Bytes that are no such header, or a packet that cannot be built.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
-    /// The bytes end inside the header.
     #[error("{what} needs {need} bytes, and there are {have}")]
-    Truncated {
-        /// The header.
-        what: &'static str,
-        /// Bytes that it needs.
-        need: usize,
-        /// Bytes that there are.
-        have: usize,
-    },
-    /// A field of the header contradicts the format.
+    Truncated { what: &'static str, need: usize, have: usize },
     #[error("{what}: {why}")]
-    Malformed {
-        /// The header.
-        what: &'static str,
-        /// The contradiction.
-        why: &'static str,
-    },
-    /// A frame size below what the headers need, or above what the format can hold.
+    Malformed { what: &'static str, why: &'static str },
     #[error("a frame of {size} bytes with FCS cannot be built: with these headers it has {min} to {max}")]
     Size {
         /// The size asked for, in bytes with FCS.
@@ -31,15 +17,8 @@ pub enum WireError {
         /// The largest size, in bytes with FCS.
         max: usize,
     },
-    /// Source and destination of different families.
     #[error("source {source_address} and destination {destination_address} are not of one IP version")]
-    Families {
-        /// The source.
-        source_address: std::net::IpAddr,
-        /// The destination.
-        destination_address: std::net::IpAddr,
-    },
-    /// Text that is no MAC address.
+    Families { source_address: std::net::IpAddr, destination_address: std::net::IpAddr },
     #[error("`{0}` is not a MAC address such as 02:00:00:00:00:01")]
     Mac(String),
 }

@@ -3,6 +3,7 @@
 use model::{Classified, ErrorClass};
 
 /// A sweep that could not be made.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
     /// The lab could not be built.
@@ -20,13 +21,10 @@ pub enum SweepError {
     /// A reader could not do its work.
     #[error(transparent)]
     Readers(#[from] rig::readers::ReadersError),
-    /// Nothing at all came through the box.
     #[error("the generator ran, but no load came through the {0} without loss: there is nothing to sweep")]
     Nothing(String),
-    /// No CPU is left.
     #[error("a sweep needs at least one CPU")]
     NoCpu,
-    /// A thread panicked.
     #[error("the {0} of the sweep stopped by a fault of its own")]
     Panicked(&'static str),
 }

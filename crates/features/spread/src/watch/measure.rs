@@ -18,6 +18,7 @@ use super::decide::{Core, Sample, Work};
 use crate::plan::role_text;
 
 /// The measurement failed.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum MeterError {
     /// The kernel programs failed.
@@ -26,10 +27,8 @@ pub enum MeterError {
     /// The machine could not be read.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The own network namespace is not to be seen.
     #[error("cannot tell this network namespace (/proc/self/ns/net): {0}; is /proc mounted?")]
     Namespace(std::io::Error),
-    /// A counter could not be read.
     #[error("cannot measure the load of the cores: {0}")]
     Root(#[from] RootError),
 }

@@ -23,27 +23,15 @@ use crate::{
 const PROGRAM: Program = Program("filter");
 
 /// A classic filter that cannot be translated.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FilterError {
-    /// An instruction that classic BPF does not have, or that means something only on a socket.
     #[error(
         "the filter cannot run in XDP: its instruction {at} (code {code:#06x}, k {k:#x}) is unknown there; use another backend"
     )]
-    Instruction {
-        /// Its place.
-        at: usize,
-        /// Its operation.
-        code: u16,
-        /// Its constant.
-        k: u32,
-    },
-    /// A jump beyond the end, or a filter that does not end in a return.
+    Instruction { at: usize, code: u16, k: u32 },
     #[error("the filter is broken: its instruction {at} leads beyond its end")]
-    Jump {
-        /// The place of the jump.
-        at: usize,
-    },
-    /// Nothing at all, or more than the kernel's jumps can span.
+    Jump { at: usize },
     #[error("a filter of {0} instructions cannot run in XDP: it must have 1 to 4096, and fewer if it jumps far")]
     Length(usize),
 }

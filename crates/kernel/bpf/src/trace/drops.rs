@@ -34,48 +34,32 @@ const _: () = assert!(size_of::<RawKey>() == 40 && size_of::<RawValue>() == 72 &
 const CORE_REASONS: u32 = 256;
 
 /// The tracing could not be started or read.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum DropError {
-    /// The kernel's own types are not to be had.
     #[error(
         "cannot read the kernel's type information (BTF, /sys/kernel/btf/vmlinux): {0}; tracing drops takes a kernel built \
          with CONFIG_DEBUG_INFO_BTF, as Debian's are since 11. The counters of /proc and /sys still tell how many were lost"
     )]
     NoBtf(libbpf_rs::Error),
-    /// The kernel has no such tracepoint, or one of another form.
     #[error("cannot trace dropped packets: {0}")]
     NoTracepoint(String),
-    /// The programs could not be loaded.
     #[error("cannot load the kernel programs `drops`: {source}{hint}{log}")]
     Load {
-        /// What the kernel or libbpf answered.
         source: libbpf_rs::Error,
         /// What to do about it; may be empty.
         hint: &'static str,
         /// The end of the verifier's log; may be empty.
         log: String,
     },
-    /// A program could not be attached to its tracepoint.
     #[error("cannot attach to the tracepoint {tracepoint}: {source}; drops cannot be traced without it")]
-    Attach {
-        /// The tracepoint.
-        tracepoint: &'static str,
-        /// What the kernel answered.
-        source: libbpf_rs::Error,
-    },
-    /// More interfaces were named than can be told apart.
+    Attach { tracepoint: &'static str, source: libbpf_rs::Error },
     #[error(
         "{0} interfaces were named to trace drops of; at most 1024 can be: name namespaces instead, or none for all"
     )]
     TooManyInterfaces(usize),
-    /// The counts could not be read.
     #[error("cannot {operation} of the kernel programs `drops`: {source}")]
-    Read {
-        /// What was tried.
-        operation: &'static str,
-        /// What the kernel answered.
-        source: libbpf_rs::Error,
-    },
+    Read { operation: &'static str, source: libbpf_rs::Error },
 }
 
 impl Classified for DropError {

@@ -17,23 +17,16 @@ use crate::{
 const _: () = assert!(size_of::<Raw>() == 48);
 
 /// The measurement could not be started or read.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum NapiCostError {
-    /// A program could not be loaded.
     #[error(
         "cannot load the kernel program `napi_cost`: {0}; it takes CAP_BPF and CAP_PERFMON (run as root) and a kernel \
          with BTF (/sys/kernel/btf/vmlinux, in Debian's kernels since 11)"
     )]
     Load(libbpf_rs::Error),
-    /// A program could not be attached to its tracepoint.
     #[error("cannot attach to the tracepoint {tracepoint}: {source}; this kernel cannot be measured this way")]
-    Attach {
-        /// The tracepoint.
-        tracepoint: &'static str,
-        /// What the kernel answered.
-        source: libbpf_rs::Error,
-    },
-    /// The counts could not be read.
+    Attach { tracepoint: &'static str, source: libbpf_rs::Error },
     #[error("cannot read the costs of NAPI instances from the kernel: {0}")]
     Read(libbpf_rs::Error),
 }

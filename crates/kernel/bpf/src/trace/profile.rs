@@ -54,9 +54,9 @@ impl ProfileOptions {
 }
 
 /// The profile could not be started or read.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// The program could not be loaded.
     #[error(
         "cannot load the kernel program `profile`: {0}; it takes CAP_BPF and CAP_PERFMON (run as root) and a kernel from \
          6.1 on with CONFIG_BPF_EVENTS"
@@ -65,15 +65,8 @@ pub enum ProfileError {
     /// A clock could not be opened.
     #[error(transparent)]
     Clock(#[from] PerfError),
-    /// The program could not be hung on a clock.
     #[error("cannot attach the kernel program `profile` to the clock of CPU {cpu}: {source}")]
-    Attach {
-        /// The CPU.
-        cpu: u32,
-        /// What the kernel answered.
-        source: libbpf_rs::Error,
-    },
-    /// The samples could not be read.
+    Attach { cpu: u32, source: libbpf_rs::Error },
     #[error("cannot read the samples of the profile from the kernel: {0}")]
     Read(#[source] libbpf_rs::Error),
 }

@@ -22,15 +22,14 @@ const _: () = assert!(ROW == 88);
 const AF_PACKET: u32 = 17;
 
 /// The sockets could not be listed.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RingSocketsError {
-    /// The program could not be loaded.
     #[error(
         "cannot load the kernel program `ring_sockets`: {0}; what AF_PACKET rings and AF_XDP sockets lose is known only to \
          their owners without it. It takes CAP_BPF and CAP_PERFMON (run as root) and a kernel of 5.11 or later with BTF"
     )]
     Load(libbpf_rs::Error),
-    /// The walk over the open files failed.
     #[error("cannot walk over the open files of all processes (BPF iterator task_file): {0}")]
     Walk(String),
 }

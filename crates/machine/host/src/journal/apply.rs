@@ -29,44 +29,17 @@ impl Applied {
 }
 
 /// A list of changes that could not be made to its end.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum ApplyError {
-    /// The journal failed; what had been changed before it was put back.
     #[error("{source}. {}", put_back(*.restored))]
-    Journal {
-        /// What the journal could not do.
-        source: JournalError,
-        /// How many changes were put back.
-        restored: usize,
-    },
-    /// The journal failed, and so did putting the changes back.
+    Journal { source: JournalError, restored: usize },
     #[error("{source}. Putting the earlier changes back failed too ({problem}); run `evenkeel undo {session}`")]
-    JournalStuck {
-        /// What the journal could not do.
-        source: JournalError,
-        /// The session.
-        session: String,
-        /// What could not be put back.
-        problem: Box<KnobError>,
-    },
-    /// A knob could not be read or written; what had been changed before it was put back.
+    JournalStuck { source: JournalError, session: String, problem: Box<KnobError> },
     #[error("{source}. {}", put_back(*.restored))]
-    Undone {
-        /// The knob that failed.
-        source: Box<KnobError>,
-        /// How many changes were put back.
-        restored: usize,
-    },
-    /// A knob failed, and so did putting the others back.
+    Undone { source: Box<KnobError>, restored: usize },
     #[error("{source}. Putting the earlier changes back failed too ({problem}); run `evenkeel undo {session}`")]
-    Stuck {
-        /// The knob that failed.
-        source: Box<KnobError>,
-        /// The session.
-        session: String,
-        /// Why undoing stopped.
-        problem: String,
-    },
+    Stuck { source: Box<KnobError>, session: String, problem: String },
 }
 
 impl Classified for ApplyError {

@@ -19,6 +19,7 @@ use crate::{
 const ARMED: &str = "armed";
 
 /// A session that could not be put on trial: nothing of it is changed yet.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
     /// The journal failed.
@@ -27,20 +28,10 @@ pub enum TrialError {
     /// The guardian's log cannot be written.
     #[error(transparent)]
     Log(#[from] FileError),
-    /// The process did not start, or is cut off.
     #[error("cannot {operation}: {source}")]
-    Process {
-        /// What was tried.
-        operation: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The process said something else than that it watches.
+    Process { operation: &'static str, source: io::Error },
     #[error("the guardian did not start, so nothing was changed; see {}", log.display())]
-    Silent {
-        /// What it left there.
-        log: PathBuf,
-    },
+    Silent { log: PathBuf },
 }
 
 impl Classified for TrialError {

@@ -9,93 +9,37 @@ use sys::ethtool::EthtoolError;
 use super::{Knob, ethtool};
 
 /// A knob that could not be read or written.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum KnobError {
-    /// The interface, queue, interrupt or thread is not there (any more).
     #[error("{knob}: {object} is not there; was the interface or its driver removed?")]
     Gone {
-        /// The knob.
         knob: Knob,
         /// The file or object that is missing.
         object: String,
     },
-    /// It has a name that leads elsewhere.
     #[error("the setting is refused: {problem}")]
     Name {
         /// The name, and what is wrong with it.
         problem: String,
     },
-    /// Reading failed.
     #[error("cannot read {knob} ({object}): {source}")]
-    Read {
-        /// The knob.
-        knob: Knob,
-        /// The file or object.
-        object: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The kernel keeps the affinity of this interrupt to itself.
+    Read { knob: Knob, object: String, source: io::Error },
     #[error(
         "cannot set {knob} to {value}: the kernel manages this affinity itself (managed interrupts; the driver spreads \
          them when it is loaded), so that nobody can write it; `ethtool -L` changes how many there are"
     )]
-    Managed {
-        /// The knob.
-        knob: Knob,
-        /// The value that was refused.
-        value: String,
-    },
-    /// Writing is not allowed.
+    Managed { knob: Knob, value: String },
     #[error("cannot set {knob} to {value} ({object}): {source}; run as root, with /proc and /sys writable")]
-    NotAllowed {
-        /// The knob.
-        knob: Knob,
-        /// The value that was refused.
-        value: String,
-        /// The file or object.
-        object: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// The kernel or the driver refused the value.
+    NotAllowed { knob: Knob, value: String, object: String, source: io::Error },
     #[error("cannot set {knob} to {value} ({object}): {source}; {hint}")]
-    Write {
-        /// The knob.
-        knob: Knob,
-        /// The value that was refused.
-        value: String,
-        /// The file or object.
-        object: String,
-        /// What the kernel said.
-        source: io::Error,
-        /// What that usually means.
-        hint: &'static str,
-    },
-    /// ethtool refused.
+    Write { knob: Knob, value: String, object: String, source: io::Error, hint: &'static str },
     #[error("cannot reach {knob}: {source}")]
-    Ethtool {
-        /// The knob.
-        knob: Knob,
-        /// What it said.
-        source: EthtoolError,
-    },
-    /// The driver does not have this setting.
+    Ethtool { knob: Knob, source: EthtoolError },
     #[error("the driver does not have the setting {knob}; leave it out")]
-    Unsupported {
-        /// The knob.
-        knob: Knob,
-    },
-    /// A value that this knob cannot hold.
+    Unsupported { knob: Knob },
     #[error("`{value}` is not a value for {knob}: {expected} is")]
-    Value {
-        /// The knob.
-        knob: Knob,
-        /// The value.
-        value: String,
-        /// What it should look like.
-        expected: &'static str,
-    },
+    Value { knob: Knob, value: String, expected: &'static str },
 }
 
 impl Classified for KnobError {

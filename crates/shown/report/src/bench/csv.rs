@@ -17,12 +17,11 @@ pub enum BenchCsv {
 }
 
 /// What can go wrong when CSV is written.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CsvError {
-    /// The writer refuses a row.
     #[error("cannot write the rows of the run as CSV: {0}; this is a fault of evenkeel")]
     Write(#[from] ::csv::Error),
-    /// It is no text.
     #[error("the CSV of the run is not UTF-8; this is a fault of evenkeel")]
     Text,
 }

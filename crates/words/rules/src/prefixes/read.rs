@@ -43,17 +43,11 @@ impl fmt::Display for BadLine {
 }
 
 /// Why a set file gives no set.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum SetError {
-    /// It cannot be read.
     #[error("cannot read the set file {path}: {source}")]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// Lines are wrong.
+    Read { path: PathBuf, source: io::Error },
     #[error("{}", list(.lines))]
     Lines {
         /// Each of them, in the file's order.
