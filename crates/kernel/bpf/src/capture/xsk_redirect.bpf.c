@@ -18,12 +18,7 @@ struct {
 	__type(value, __u32);
 } xsk_sockets SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct xsk_count);
-} xsk_counts SEC(".maps");
+PER_CPU(struct xsk_count, xsk_counts);
 
 SEC("xdp")
 int xsk_redirect(struct xdp_md *ctx)

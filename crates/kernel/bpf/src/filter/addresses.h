@@ -14,7 +14,7 @@ const volatile struct prefix_table shield_source_prefixes;
 const volatile struct prefix_table shield_destination_prefixes;
 const volatile struct prefix_table shield_protected_prefixes;
 
-__noinline __u32 prefix_v6_probe(__u32 which, __u64 high, __u64 low, __u32 len)
+__noinline __u32 shield_v6_probe(__u32 which, __u64 high, __u64 low, __u32 len)
 {
 	if (which == SHIELD_SOURCE)
 		return prefix_v6_find(shield_source_data, &shield_source_prefixes, high, low, len);
@@ -25,20 +25,21 @@ __noinline __u32 prefix_v6_probe(__u32 which, __u64 high, __u64 low, __u32 len)
 
 static __always_inline __u32 shield_source_class(const struct packet *packet)
 {
-	return prefix_class(shield_source_data, &shield_source_prefixes, SHIELD_SOURCE, packet->family, packet->source);
+	return prefix_class(shield_source_data, &shield_source_prefixes, shield_v6_probe, SHIELD_SOURCE, packet->family,
+			    packet->source);
 }
 
 static __always_inline __u32 shield_destination_class(const struct packet *packet)
 {
-	return prefix_class(shield_destination_data, &shield_destination_prefixes, SHIELD_DESTINATION, packet->family,
-			    packet->destination);
+	return prefix_class(shield_destination_data, &shield_destination_prefixes, shield_v6_probe, SHIELD_DESTINATION,
+			    packet->family, packet->destination);
 }
 
 /* The number of the protected prefix plus 1; 0: none. */
 static __always_inline __u32 shield_protected(const struct packet *packet)
 {
-	return prefix_class(shield_protected_data, &shield_protected_prefixes, SHIELD_FIELDS, packet->family,
-			    packet->destination);
+	return prefix_class(shield_protected_data, &shield_protected_prefixes, shield_v6_probe, SHIELD_FIELDS,
+			    packet->family, packet->destination);
 }
 
 /* Up to four protected prefixes of IPv4, the longest first, as on the wire; number + 1, or 0: unused. If there are none, those of IPv4 are in

@@ -45,12 +45,7 @@ struct shield_ack_count {
 	__u64 refused;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct shield_ack_count);
-} ack_counts SEC(".maps");
+PER_CPU(struct shield_ack_count, ack_counts);
 
 /* The socket that the packet is for: the connection if there is one. */
 static __always_inline struct bpf_sock *socket_of(struct __sk_buff *skb, const struct shield_ack *ack)

@@ -194,13 +194,13 @@ static __always_inline __u32 prefix_v6_find(const void *data, const volatile str
 	return 0;
 }
 
-/* prefix_v6_find() in the program's table of that number, which the program defines: a function of its own, verified once, as the loop
- * over lengths around it would multiply its paths. */
-__noinline __u32 prefix_v6_probe(__u32 which, __u64 high, __u64 low, __u32 len);
+/* The program's prefix_v6_find() in its table of that number: a function of its own, verified once, as the loop over lengths around it would
+ * multiply its paths. */
+typedef __u32 (*prefix_v6_probe)(__u32 which, __u64 high, __u64 low, __u32 len);
 
 /* Longer prefixes of IPv6, the longest first; `number` is what the first 32 bits say. */
-static __always_inline __u32 prefix_v6_long(const void *data, const volatile struct prefix_table *p, __u32 which,
-					    const __u32 *address, __u32 number)
+static __always_inline __u32 prefix_v6_long(const void *data, const volatile struct prefix_table *p, prefix_v6_probe probe,
+					    __u32 which, const __u32 *address, __u32 number)
 {
 	const struct prefix_kind *kind;
 	__u64 high, low;
@@ -223,22 +223,22 @@ static __always_inline __u32 prefix_v6_long(const void *data, const volatile str
 		len = *(const __u8 *)(data + p->lengths + at);
 		if (len == PREFIX_LIST_END)
 			break;
-		class = prefix_v6_probe(which, high, low, len);
+		class = probe(which, high, low, len);
 		if (class)
 			return class - 1;
 	}
 	return kind->class;
 }
 
-static __always_inline __u32 prefix_class(const void *data, const volatile struct prefix_table *p, __u32 which,
-					  __u8 family, const __u32 *address)
+static __always_inline __u32 prefix_class(const void *data, const volatile struct prefix_table *p, prefix_v6_probe probe,
+					  __u32 which, __u8 family, const __u32 *address)
 {
 	__u32 class = 0;
 
 	if (family == 4)
 		class = trie_find(data, &p->v4, low_bits(bpf_ntohl(address[0]), 0xffffffff));
 	else if (p->v6.used)
-		class = prefix_v6_long(data, p, which, address,
+		class = prefix_v6_long(data, p, probe, which, address,
 				       trie_find(data, &p->v6, low_bits(bpf_ntohl(address[0]), 0xffffffff)));
 	forget(class, address[0]);
 	return class;

@@ -28,12 +28,7 @@ struct fib_count {
 	__u64 elsewhere;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct fib_count);
-} fib_counts SEC(".maps");
+PER_CPU(struct fib_count, fib_counts);
 
 /* The interfaces that frames may leave by, under their own index. */
 struct {

@@ -103,19 +103,10 @@ struct bench_datagram {
 	__u32 epoch;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct bench_count);
-} bench_counts SEC(".maps");
+PER_CPU(struct bench_count, bench_counts);
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct bench_histogram);
-} bench_delays SEC(".maps"), bench_ipdv SEC(".maps");
+PER_CPU(struct bench_histogram, bench_delays);
+PER_CPU(struct bench_histogram, bench_ipdv);
 
 /* Resized by user space to bench_flow_count + 1; the last is that of the probes. */
 struct {

@@ -20,12 +20,7 @@ struct flood_end_count {
 	__u64 others;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct flood_end_count);
-} flood_counts SEC(".maps");
+PER_CPU(struct flood_end_count, flood_counts);
 
 SEC("xdp")
 int flood_end(struct xdp_md *ctx)

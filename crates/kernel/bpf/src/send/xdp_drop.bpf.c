@@ -8,12 +8,7 @@ struct drop_count {
 	__u64 bytes;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct drop_count);
-} drop_counts SEC(".maps");
+PER_CPU(struct drop_count, drop_counts);
 
 SEC("xdp.frags")
 int xdp_drop(struct xdp_md *ctx)

@@ -69,12 +69,7 @@ struct per_cpu {
 	__u32 pad;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct per_cpu);
-} here SEC(".maps");
+PER_CPU(struct per_cpu, here);
 
 /* Polls that found no room in `costs`. */
 __u64 untracked;

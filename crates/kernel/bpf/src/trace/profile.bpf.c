@@ -58,20 +58,10 @@ struct taken {
 	__u64 no_room;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct taken);
-} taken SEC(".maps");
+PER_CPU(struct taken, taken);
 
 /* Where a key is put together: too large for the stack of a program. The clock does not interrupt itself. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct seen);
-} scratch SEC(".maps");
+PER_CPU(struct seen, scratch);
 
 SEC("perf_event")
 int sample_cpu(struct bpf_perf_event_data *ctx)

@@ -12,12 +12,7 @@
 const volatile int xmit_ifindex = 0;
 const volatile __u32 xmit_netns = 0;
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u64);
-} xmit_refused SEC(".maps");
+PER_CPU(__u64, xmit_refused);
 
 SEC("tp_btf/xdp_devmap_xmit")
 int BPF_PROG(on_xmit, const struct net_device *from, const struct net_device *to, int sent, int drops, int err)

@@ -89,12 +89,7 @@ struct shield_cookie_cpu {
 	struct shield_cookie_work work;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct shield_cookie_cpu);
-} cookie_counts SEC(".maps");
+PER_CPU(struct shield_cookie_cpu, cookie_counts);
 
 /* Always 0, which the verifier does not know: loops over options then have the same state in each round. */
 __u32 cookie_zero;

@@ -47,12 +47,7 @@ struct {
 	__type(value, struct detail_value);
 } details SEC(".maps");
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct detail_value);
-} detail_room SEC(".maps");
+PER_CPU(struct detail_value, detail_room);
 
 static __always_inline void copy_packet(struct detail_value *value, struct sk_buff *skb)
 {

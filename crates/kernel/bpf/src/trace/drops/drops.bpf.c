@@ -319,93 +319,74 @@ static __always_inline void count_loss(struct drop_cpu *cpu, const struct xdp_lo
 		cpu->untracked += frames;
 }
 
-SEC("tp_btf/xdp_exception")
-int BPF_PROG(on_exception, const struct net_device *dev, const struct bpf_prog *prog, __u32 action)
+/* A loss that is told for each frame: counted only where the gate lets a look through. */
+static __always_inline int look_at_loss(__u32 slot_number, struct xdp_loss_key key, const struct net_device *dev,
+					const struct bpf_prog *prog)
 {
 	struct drop_cpu *cpu = drop_this_cpu();
-	struct xdp_loss_key key = { .kind = XDP_EXCEPTION };
 	struct drop_slot *slot;
 	__u64 begin;
 
 	if (!cpu)
 		return 0;
-	slot = &cpu->slots[SLOT_XDP_EXCEPTION];
+	slot = &cpu->slots[slot_number];
 	if (!drop_gate(slot))
 		return 0;
 	begin = bpf_ktime_get_ns();
-	key.action = action;
 	key.program = BPF_CORE_READ(prog, aux, id);
 	key.netns = BPF_CORE_READ(dev, nd_net.net, ns.inum);
 	key.ifindex = BPF_CORE_READ(dev, ifindex);
 	count_loss(cpu, &key, drop_weight(slot, begin));
 	drop_settle(cpu, slot, begin);
 	return 0;
+}
+
+SEC("tp_btf/xdp_exception")
+int BPF_PROG(on_exception, const struct net_device *dev, const struct bpf_prog *prog, __u32 action)
+{
+	struct xdp_loss_key key = { .kind = XDP_EXCEPTION, .action = action };
+
+	return look_at_loss(SLOT_XDP_EXCEPTION, key, dev, prog);
 }
 
 SEC("tp_btf/xdp_redirect_err")
 int BPF_PROG(on_redirect_err, const struct net_device *dev, const struct bpf_prog *prog, const void *to, int error, int map_type,
 	     __u32 map, __u32 index)
 {
-	struct drop_cpu *cpu = drop_this_cpu();
-	struct xdp_loss_key key = { .kind = XDP_REDIRECT_ERR };
-	struct drop_slot *slot;
-	__u64 begin;
+	struct xdp_loss_key key = { .kind = XDP_REDIRECT_ERR, .error = error, .target = index, .map = map };
 
-	if (!cpu)
-		return 0;
-	slot = &cpu->slots[SLOT_XDP_REDIRECT_ERR];
-	if (!drop_gate(slot))
-		return 0;
-	begin = bpf_ktime_get_ns();
-	key.error = error;
-	key.target = index;
-	key.map = map;
-	key.program = BPF_CORE_READ(prog, aux, id);
-	key.netns = BPF_CORE_READ(dev, nd_net.net, ns.inum);
-	key.ifindex = BPF_CORE_READ(dev, ifindex);
-	count_loss(cpu, &key, drop_weight(slot, begin));
-	drop_settle(cpu, slot, begin);
-	return 0;
+	return look_at_loss(SLOT_XDP_REDIRECT_ERR, key, dev, prog);
 }
 
 /* The four below fire once per bulk of frames, so that counting all of them costs little. */
 
-SEC("tp_btf/xdp_devmap_xmit")
-int BPF_PROG(on_devmap_xmit, const struct net_device *from, const struct net_device *to, int sent, int dropped, int error)
+static __always_inline int count_bulk(__u32 kind, const struct net_device *from, const struct net_device *to, int dropped, int error)
 {
+	struct xdp_loss_key key = { .kind = kind, .error = error };
 	struct drop_cpu *cpu;
-	struct xdp_loss_key key = { .kind = XDP_DEVMAP_XMIT };
 
 	if (dropped <= 0)
 		return 0;
 	cpu = drop_this_cpu();
 	if (!cpu)
 		return 0;
-	key.error = error;
 	key.netns = BPF_CORE_READ(from, nd_net.net, ns.inum);
 	key.ifindex = BPF_CORE_READ(from, ifindex);
-	key.target = BPF_CORE_READ(to, ifindex);
+	key.target = from == to ? key.ifindex : BPF_CORE_READ(to, ifindex);
 	count_loss(cpu, &key, dropped);
 	return 0;
+}
+
+SEC("tp_btf/xdp_devmap_xmit")
+int BPF_PROG(on_devmap_xmit, const struct net_device *from, const struct net_device *to, int sent, int dropped, int error)
+{
+	return count_bulk(XDP_DEVMAP_XMIT, from, to, dropped, error);
 }
 
 SEC("tp_btf/xdp_bulk_tx")
 int BPF_PROG(on_bulk_tx, const struct net_device *dev, int sent, int dropped, int error)
 {
-	struct drop_cpu *cpu;
-	struct xdp_loss_key key = { .kind = XDP_BULK_TX };
-
-	if (dropped <= 0)
-		return 0;
-	cpu = drop_this_cpu();
-	if (!cpu)
-		return 0;
-	key.error = error;
-	key.netns = BPF_CORE_READ(dev, nd_net.net, ns.inum);
-	key.ifindex = BPF_CORE_READ(dev, ifindex);
-	key.target = key.ifindex;
-	count_loss(cpu, &key, dropped);
-	return 0;
+	return count_bulk(XDP_BULK_TX, dev, dev, dropped, error);
 }
 
 SEC("tp_btf/xdp_cpumap_enqueue")
