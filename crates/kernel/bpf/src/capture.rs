@@ -4,4 +4,4 @@ pub mod fanout;
 pub(crate) mod filter;
 pub(crate) mod redirect;
 pub mod tap;
-mod translate;
+pub(crate) mod translate;

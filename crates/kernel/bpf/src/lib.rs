@@ -29,9 +29,10 @@ mod trace;
 
 pub use capture::{
     fanout,
-    filter::{Filter, FilterError, LoadedFilter},
+    filter::{Filter, LoadedFilter},
     redirect::{RedirectCounts, XskRedirect},
     tap::{self, Tap, TapCounts, TapFrame, TapPlace, TapReader, TapSettings, TapStamp},
+    translate::FilterError,
 };
 pub use link::{Attached, XdpError, XdpLink, XdpMode, program_name};
 pub use program::ProgramError;

@@ -8,7 +8,7 @@ use std::{
 use libbpf_rs::libbpf_sys;
 use model::{Classified, ErrorClass};
 
-use crate::program::{Program, ProgramError, class_of};
+use crate::program::{Program, ProgramError, class_of, opts};
 
 pub use model::xdp::XdpMode;
 
@@ -93,6 +93,11 @@ impl XdpError {
         Self::Pin { operation, path: path.to_owned(), source }
     }
 
+    pub(crate) fn system(interface: &str, operation: &'static str, errno: i32) -> Self {
+        let source = io::Error::from_raw_os_error(errno);
+        Self::System { interface: interface.to_owned(), operation, source }
+    }
+
     pub(crate) fn setting(text: String) -> Self {
         ProgramError::Setting(text).into()
     }
@@ -129,19 +134,20 @@ pub fn interface_index(interface: &str) -> Result<u32, XdpError> {
     nix::net::if_::if_nametoindex(interface).map_err(|_| XdpError::NoInterface { interface: interface.to_owned() })
 }
 
+/// The kernel's answer about XDP on `interface`.
+pub(crate) fn query(interface: &str, operation: &'static str) -> Result<libbpf_sys::bpf_xdp_query_opts, XdpError> {
+    let index = interface_index(interface)?.cast_signed();
+    let mut opts = opts!(bpf_xdp_query_opts {});
+    // SAFETY: `opts` is initialised, carries its own size and outlives the call, which only writes into it.
+    match unsafe { libbpf_sys::bpf_xdp_query(index, 0, &raw mut opts) } {
+        code if code < 0 => Err(XdpError::system(interface, operation, -code)),
+        _ => Ok(opts),
+    }
+}
+
 /// The XDP program that `interface` runs, if it runs one.
 pub fn attached(interface: &str) -> Result<Option<Attached>, XdpError> {
-    let index = interface_index(interface)?.cast_signed();
-    let mut opts = libbpf_sys::bpf_xdp_query_opts {
-        sz: mem::size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
-        ..Default::default()
-    };
-    // SAFETY: `opts` is initialised, carries its own size and outlives the call, which only writes into it.
-    let code = unsafe { libbpf_sys::bpf_xdp_query(index, 0, &raw mut opts) };
-    if code < 0 {
-        let source = io::Error::from_raw_os_error(-code);
-        return Err(XdpError::System { interface: interface.to_owned(), operation: "ask for the XDP program", source });
-    }
+    let opts = query(interface, "ask for the XDP program")?;
     let found = [
         (opts.drv_prog_id, XdpMode::Native),
         (opts.skb_prog_id, XdpMode::Generic),
@@ -196,19 +202,8 @@ impl XdpLink {
             XdpMode::Generic => libbpf_sys::XDP_FLAGS_SKB_MODE,
             XdpMode::Offload => libbpf_sys::XDP_FLAGS_HW_MODE,
         };
-        let opts = libbpf_sys::bpf_link_create_opts {
-            sz: mem::size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-            flags,
-            ..Default::default()
-        };
-        // SAFETY: the program's descriptor is borrowed for the call, and `opts` is initialised and outlives it.
-        let fd =
-            unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), index, libbpf_sys::BPF_XDP, &raw const opts) };
-        if fd < 0 {
-            return Err(attach_error(-fd, name, interface, mode));
-        }
-        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-        let link = unsafe { OwnedFd::from_raw_fd(fd) };
+        let link = create_link(program, index, libbpf_sys::BPF_XDP, flags)
+            .map_err(|errno| attach_error(errno, name, interface, mode))?;
         let (program_id, _) = program_info(program);
         let mode = match attached(interface)? {
             Some(now) if now.id == program_id => now.mode,
@@ -264,6 +259,22 @@ impl XdpLink {
     }
 }
 
+/// Attaches a program by a link, or gives the kernel's error number.
+pub(crate) fn create_link(
+    program: BorrowedFd<'_>,
+    index: i32,
+    at: libbpf_sys::bpf_attach_type,
+    flags: u32,
+) -> Result<OwnedFd, i32> {
+    let opts = opts!(bpf_link_create_opts { flags });
+    // SAFETY: the program's descriptor is borrowed for the call, and `opts` is initialised and outlives it.
+    match unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), index, at, &raw const opts) } {
+        fd if fd < 0 => Err(-fd),
+        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+        fd => Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
+    }
+}
+
 pub(crate) fn link_info(link: BorrowedFd<'_>) -> io::Result<libbpf_sys::bpf_link_info> {
     let mut info = libbpf_sys::bpf_link_info::default();
     let mut len = mem::size_of_val(&info) as u32;
@@ -291,10 +302,7 @@ fn attach_error(errno: i32, program: Program, interface: &str, mode: XdpMode) ->
             io::Error::from_raw_os_error(errno)
         ),
         libc::EBUSY | libc::EEXIST => "another XDP program came first".to_owned(),
-        _ => {
-            let source = io::Error::from_raw_os_error(errno);
-            return XdpError::System { interface, operation: "attach an XDP program", source };
-        }
+        _ => return XdpError::system(&interface, "attach an XDP program", errno),
     };
     XdpError::Unsupported { interface, program: program.0, mode, reason }
 }

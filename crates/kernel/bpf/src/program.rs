@@ -4,6 +4,7 @@ use std::{
     io,
     mem::MaybeUninit,
     os::fd::{AsFd, AsRawFd, OwnedFd},
+    time::Duration,
 };
 
 use libbpf_rs::{
@@ -97,6 +98,27 @@ where
     B::default().open(object)
 }
 
+/// One of libbpf's structs of options, each of which carries its own size.
+macro_rules! opts {
+    ($struct:ident { $($field:ident $(: $value:expr)?),* $(,)? }) => {
+        libbpf_rs::libbpf_sys::$struct {
+            sz: size_of::<libbpf_rs::libbpf_sys::$struct>() as libbpf_rs::libbpf_sys::size_t,
+            $($field $(: $value)?,)*
+            ..Default::default()
+        }
+    };
+}
+pub(crate) use opts;
+
+/// The outcome of a test run.
+pub(crate) struct Ran {
+    pub(crate) verdict: u32,
+    /// As the program left it.
+    pub(crate) frame: Vec<u8>,
+    /// The mean of all runs.
+    pub(crate) time: Duration,
+}
+
 /// A kernel program, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Program(pub(crate) &'static str);
@@ -149,25 +171,43 @@ impl Program {
         Ok(sum)
     }
 
-    /// Runs the loaded program once on `frame`, and gives its verdict and what it made of the frame.
+    /// Runs the loaded program once on `frame`, and gives its verdict and the frame as it left it.
     pub(crate) fn test(self, program: impl AsFd, frame: &[u8]) -> Result<(u32, Vec<u8>), ProgramError> {
-        let mut out = vec![0u8; frame.len()];
-        let mut opts = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        let ran = self.run(program, frame, frame.len(), frame.len(), 1)?;
+        Ok((ran.verdict, ran.frame))
+    }
+
+    /// Runs the loaded program `repeat` times on `frame`, of which the first `first` bytes are in its first buffer. There is room for `room` bytes
+    /// of what it makes of the frame.
+    pub(crate) fn run(
+        self,
+        program: impl AsFd,
+        frame: &[u8],
+        first: usize,
+        room: usize,
+        repeat: i32,
+    ) -> Result<Ran, ProgramError> {
+        let mut out = vec![0u8; room];
+        let mut opts = opts!(bpf_test_run_opts {
             data_in: frame.as_ptr().cast(),
             data_size_in: frame.len() as u32,
             data_out: out.as_mut_ptr().cast(),
             data_size_out: out.len() as u32,
-            repeat: 1,
-            ..Default::default()
-        };
-        // SAFETY: the descriptor is alive; `opts` carries its own size, and both buffers are alive and of the stated lengths.
+            repeat,
+        });
+        // Where the first buffer ends is said only if it is not the whole frame: kernels before 6.18 know no other.
+        let split = (first < frame.len()).then(|| libbpf_sys::xdp_md { data_end: first as u32, ..Default::default() });
+        if let Some(context) = &split {
+            opts.ctx_in = std::ptr::from_ref(context).cast();
+            opts.ctx_size_in = size_of_val(context) as u32;
+        }
+        // SAFETY: the descriptor is alive; `opts` carries its own size, and the buffers and the context are alive and of the stated lengths.
         let code = unsafe { libbpf_sys::bpf_prog_test_run_opts(program.as_fd().as_raw_fd(), &raw mut opts) };
         if code < 0 {
-            return Err(self.failed("test", io::Error::from_raw_os_error(-code)));
+            return Err(self.failed("make a test run", io::Error::from_raw_os_error(-code)));
         }
         out.truncate(opts.data_size_out as usize);
-        Ok((opts.retval, out))
+        Ok(Ran { verdict: opts.retval, frame: out, time: Duration::from_nanos(opts.duration.into()) })
     }
 
     /// A load that failed just now on this thread.

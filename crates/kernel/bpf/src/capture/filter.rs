@@ -10,40 +10,16 @@ use libbpf_rs::{
     MapCore, MapFlags, MapHandle, MapType,
     libbpf_sys::{self, bpf_insn},
 };
-use model::{Classified, ErrorClass};
 use sys::packet::Instruction;
 
 use crate::{
-    capture::translate::{self, End},
+    capture::translate::{self, End, FilterError},
     chain::{Place, SeatMaps},
     link::XdpError,
-    program::{Program, to_io},
+    program::{Program, opts, to_io},
 };
 
 const PROGRAM: Program = Program("filter");
-
-/// A classic filter that cannot be translated.
-#[allow(missing_docs, reason = "the messages say it")]
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum FilterError {
-    #[error(
-        "the filter cannot run in XDP: its instruction {at} (code {code:#06x}, k {k:#x}) is unknown there; use another backend"
-    )]
-    Instruction { at: usize, code: u16, k: u32 },
-    #[error("the filter is broken: its instruction {at} leads beyond its end")]
-    Jump { at: usize },
-    #[error("a filter of {0} instructions cannot run in XDP: it must have 1 to 4096, and fewer if it jumps far")]
-    Length(usize),
-}
-
-impl Classified for FilterError {
-    fn class(&self) -> ErrorClass {
-        match self {
-            Self::Instruction { .. } | Self::Length(_) => ErrorClass::Lacking,
-            Self::Jump { .. } => ErrorClass::Internal,
-        }
-    }
-}
 
 /// A translated filter, to be loaded in front of any capturing program.
 #[derive(Debug, Clone)]
@@ -70,11 +46,8 @@ impl Filter {
         frags: bool,
         chain: Option<(Place, &SeatMaps)>,
     ) -> Result<LoadedFilter, XdpError> {
-        let opts = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-            ..Default::default()
-        };
         let load_failed = |source| PROGRAM.refused(source);
+        let opts = opts!(bpf_map_create_opts {});
         let targets =
             MapHandle::create(MapType::ProgArray, Some("filter_target"), 4, 4, 2, &opts).map_err(load_failed)?;
         let mut insns = self.insns.clone();
@@ -91,13 +64,11 @@ impl Filter {
             insns[end - End::REST_INDEX].imm = Place::End as i32;
             insns[end - End::VERDICT].imm = libbpf_sys::XDP_REDIRECT as i32;
         }
-        let mut opts = libbpf_sys::bpf_prog_load_opts {
-            sz: size_of::<libbpf_sys::bpf_prog_load_opts>() as libbpf_sys::size_t,
+        let mut opts = opts!(bpf_prog_load_opts {
             // The kernel lets programs share a program array only if they agree in this, as libbpf sets it for its own.
             expected_attach_type: libbpf_sys::BPF_XDP,
             prog_flags: if frags { libbpf_sys::BPF_F_XDP_HAS_FRAGS } else { 0 },
-            ..Default::default()
-        };
+        });
         // SAFETY: the strings end in NUL, `insns` holds as many instructions as are named, `opts` is initialised, and all outlive the
         // call.
         let fd = unsafe {

@@ -4,10 +4,31 @@
 //! by zero reject the frame, and shifts by 32 and more give 0, all as in libpcap's own interpreter.
 
 use libbpf_rs::libbpf_sys::{self, bpf_insn};
-
+use model::{Classified, ErrorClass};
 use sys::packet::Instruction;
 
-use crate::capture::filter::FilterError;
+/// A classic filter that cannot be translated.
+#[allow(missing_docs, reason = "the messages say it")]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FilterError {
+    #[error(
+        "the filter cannot run in XDP: its instruction {at} (code {code:#06x}, k {k:#x}) is unknown there; use another backend"
+    )]
+    Instruction { at: usize, code: u16, k: u32 },
+    #[error("the filter is broken: its instruction {at} leads beyond its end")]
+    Jump { at: usize },
+    #[error("a filter of {0} instructions cannot run in XDP: it must have 1 to 4096, and fewer if it jumps far")]
+    Length(usize),
+}
+
+impl Classified for FilterError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::Instruction { .. } | Self::Length(_) => ErrorClass::Lacking,
+            Self::Jump { .. } => ErrorClass::Internal,
+        }
+    }
+}
 
 /// BPF_LD | BPF_DW | BPF_IMM: an instruction of two slots.
 pub(crate) const LOAD_64: u8 = 0x18;

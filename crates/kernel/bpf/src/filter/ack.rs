@@ -16,7 +16,7 @@ use libbpf_rs::{MapHandle, libbpf_sys};
 
 use crate::{
     counters::per_cpu,
-    link::{XdpError, interface_index},
+    link::{XdpError, create_link, interface_index},
     program::{Program, ProgramError, kernel_has},
     skel::shield_ack::{ShieldAckSkelBuilder, types::shield_ack_count},
 };
@@ -71,21 +71,10 @@ impl ShieldAck {
     pub fn attach(interface: &str) -> Result<Self, XdpError> {
         let index = interface_index(interface)?.cast_signed();
         let (program, counts) = load()?;
-        let opts = libbpf_sys::bpf_link_create_opts {
-            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-            ..Default::default()
-        };
-        // SAFETY: the program's descriptor is borrowed for the call, and `opts` is initialised and outlives it.
-        let fd = unsafe {
-            libbpf_sys::bpf_link_create(program.as_raw_fd(), index, libbpf_sys::BPF_TCX_INGRESS, &raw const opts)
-        };
-        if fd < 0 {
-            let source = io::Error::from_raw_os_error(-fd);
-            let operation = "attach the program that ends handshakes at tc ingress";
-            return Err(XdpError::System { interface: interface.to_owned(), operation, source });
-        }
-        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-        Ok(Self { link: unsafe { OwnedFd::from_raw_fd(fd) }, counts })
+        let operation = "attach the program that ends handshakes at tc ingress";
+        let link = create_link(program.as_fd(), index, libbpf_sys::BPF_TCX_INGRESS, 0)
+            .map_err(|errno| XdpError::system(interface, operation, errno))?;
+        Ok(Self { link, counts })
     }
 
     /// Puts a newly loaded program in the place of the one that another process pinned as `path`. Its counts begin anew.

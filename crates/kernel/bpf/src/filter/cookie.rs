@@ -15,7 +15,7 @@ use super::{PROGRAM, ack::ShieldAck, connected::Connected};
 use crate::{
     counters::per_cpu,
     link::XdpError,
-    program::{kernel_offset, to_io},
+    program::{kernel_offset, opts, to_io},
     skel::shield::types::{cookie_turns, rodata, shield_cookie_count, shield_cookie_cpu},
 };
 
@@ -452,11 +452,8 @@ fn new(
     value: u32,
     entries: u32,
 ) -> Result<(&'static str, MapHandle), XdpError> {
-    let opts = libbpf_sys::bpf_map_create_opts {
-        sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-        map_flags: if kind == MapType::Array { libbpf_sys::BPF_F_MMAPABLE } else { 0 },
-        ..Default::default()
-    };
+    let map_flags = if kind == MapType::Array { libbpf_sys::BPF_F_MMAPABLE } else { 0 };
+    let opts = opts!(bpf_map_create_opts { map_flags });
     let map = MapHandle::create(kind, Some(name), key, value, entries, &opts);
     Ok((name, map.map_err(|e| failed("make the maps of SYN cookies", &e))?))
 }

@@ -1,15 +1,14 @@
 //! This host's stack kept away from an interface whose frames packet sockets carry.
 
 use std::{
-    io,
     mem::MaybeUninit,
-    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
 };
 
 use libbpf_rs::libbpf_sys;
 
 use crate::{
-    link::{XdpError, interface_index},
+    link::{XdpError, create_link, interface_index},
     program::{Program, ProgramError, kernel_has},
     skel::shield_hold::ShieldHoldSkelBuilder,
 };
@@ -46,20 +45,8 @@ impl StackHold {
         let skel = PROGRAM.load(PROGRAM.open::<ShieldHoldSkelBuilder>(&mut object)?)?;
         let program = PROGRAM.descriptor(skel.progs.shield_hold.as_fd())?;
         let attach = |at| {
-            let opts = libbpf_sys::bpf_link_create_opts {
-                sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
-                flags: libbpf_sys::BPF_F_BEFORE,
-                ..Default::default()
-            };
-            // SAFETY: the program's descriptor is borrowed for the call, and `opts` is initialised and outlives it.
-            let fd = unsafe { libbpf_sys::bpf_link_create(program.as_raw_fd(), index, at, &raw const opts) };
-            if fd < 0 {
-                let source = io::Error::from_raw_os_error(-fd);
-                let operation = "keep this host's stack away by a program at tc";
-                return Err(XdpError::System { interface: interface.to_owned(), operation, source });
-            }
-            // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
-            Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+            create_link(program.as_fd(), index, at, libbpf_sys::BPF_F_BEFORE)
+                .map_err(|errno| XdpError::system(interface, "keep this host's stack away by a program at tc", errno))
         };
         Ok(Self { _links: [attach(libbpf_sys::BPF_TCX_INGRESS)?, attach(libbpf_sys::BPF_TCX_EGRESS)?] })
     }

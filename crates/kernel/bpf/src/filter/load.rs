@@ -3,12 +3,12 @@
 use std::{
     io,
     mem::{MaybeUninit, offset_of},
-    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    os::fd::{AsFd, BorrowedFd, OwnedFd},
     sync::{Mutex, PoisonError, atomic::Ordering},
     time::Duration,
 };
 
-use libbpf_rs::{MapCore, MapFlags, MapHandle, libbpf_sys};
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use rules::tables::{
     FEW, RuleTables,
     prefixes::{PrefixLayout, TrieLayout},
@@ -90,6 +90,8 @@ pub struct Tested {
 /// The program as it was compiled, and the name that libbpf is to give it.
 const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/shield.o"));
 const OBJECT_NAME: &str = "shield_bpf";
+/// Bytes by which an answer can be longer than the frame in a test run.
+const ROOM: usize = 256;
 
 /// Names of a loaded program's sections and mappings of them.
 pub(super) type Mapped = Vec<(&'static str, SharedMemory)>;
@@ -250,9 +252,7 @@ impl Shield {
         for at in [0, 4, 8, 12] {
             word(at).store(0, Ordering::Relaxed);
         }
-        let mut out = vec![0; frame.len() + 256];
-        let (action, len, _) = self.run(frame, first, &mut out, 1)?;
-        out.truncate(len);
+        let ran = PROGRAM.run(&self.program, frame, first, frame.len() + ROOM, 1)?;
         let failed = word(offset_of!(shield_told, failed)).load(Ordering::Relaxed) != 0;
         let parsed = match word(offset_of!(shield_told, parsed)).load(Ordering::Relaxed) {
             0 => None,
@@ -262,11 +262,11 @@ impl Shield {
         };
         debug_assert!(failed || parsed.is_some());
         Ok(Tested {
-            action,
+            action: ran.verdict,
             rule: (word(offset_of!(shield_told, rule)).load(Ordering::Relaxed) as usize).checked_sub(1),
             challenged: word(offset_of!(shield_told, verdict)).load(Ordering::Relaxed) == 3,
             parsed,
-            frame: out,
+            frame: ran.frame,
         })
     }
 
@@ -275,32 +275,8 @@ impl Shield {
     /// # Errors
     /// What BPF_PROG_TEST_RUN answers.
     pub fn time(&self, frame: &[u8], repeat: u32) -> Result<Duration, XdpError> {
-        Ok(self.run(frame, frame.len(), &mut vec![0; frame.len() + 256], repeat)?.2)
-    }
-
-    fn run(&self, frame: &[u8], first: usize, out: &mut [u8], repeat: u32) -> Result<(u32, usize, Duration), XdpError> {
-        // Where the first buffer ends is said only if it is not the whole frame: kernels before 6.18 know no other.
-        let split = (first < frame.len()).then(|| libbpf_sys::xdp_md { data_end: first as u32, ..Default::default() });
-        let mut opts = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
-            data_in: frame.as_ptr().cast(),
-            data_size_in: frame.len() as u32,
-            data_out: out.as_mut_ptr().cast(),
-            data_size_out: out.len() as u32,
-            repeat: i32::try_from(repeat).unwrap_or(i32::MAX),
-            ..Default::default()
-        };
-        if let Some(context) = &split {
-            opts.ctx_in = std::ptr::from_ref(context).cast();
-            opts.ctx_size_in = size_of_val(context) as u32;
-        }
-        // SAFETY: the descriptor is ours; `opts` carries its own size, and the buffers and the context are alive and of the stated lengths.
-        let code = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut opts) };
-        if code < 0 {
-            let source = io::Error::from_raw_os_error(-code);
-            return Err(PROGRAM.failed("make a test run", source).into());
-        }
-        Ok((opts.retval, opts.data_size_out as usize, Duration::from_nanos(opts.duration.into())))
+        let repeat = i32::try_from(repeat).unwrap_or(i32::MAX);
+        Ok(PROGRAM.run(&self.program, frame, frame.len(), frame.len() + ROOM, repeat)?.time)
     }
 }
 

@@ -9,11 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use libbpf_rs::{MapCore, MapFlags, libbpf_sys};
+use libbpf_rs::{MapCore, MapFlags};
 use sys::map_mmap::SharedMemory;
 
 use crate::{
-    link::{XdpError, interface_index},
+    link::{XdpError, interface_index, query},
     program::Program,
     send::live_run::{Anchor, LiveRun, no_xmit, rate},
     skel::r#gen::{GenSkelBuilder, types::gen_state},
@@ -266,18 +266,8 @@ impl LiveSender {
 pub fn takes_redirected_frames(interface: &str) -> Result<Option<bool>, XdpError> {
     /// NETDEV_XDP_ACT_NDO_XMIT (include/uapi/linux/netdev.h).
     const NDO_XMIT: u64 = 4;
-    let index = interface_index(interface)?.cast_signed();
-    let mut opts = libbpf_sys::bpf_xdp_query_opts {
-        sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
-        ..Default::default()
-    };
-    // SAFETY: `opts` is initialised, carries its own size and outlives the call, which only writes into it.
-    let code = unsafe { libbpf_sys::bpf_xdp_query(index, 0, &raw mut opts) };
-    if code < 0 {
-        let source = io::Error::from_raw_os_error(-code);
-        return Err(XdpError::System { interface: interface.to_owned(), operation: "ask for XDP features", source });
-    }
-    Ok((opts.feature_flags != 0).then_some(opts.feature_flags & NDO_XMIT != 0))
+    let features = query(interface, "ask for XDP features")?.feature_flags;
+    Ok((features != 0).then_some(features & NDO_XMIT != 0))
 }
 
 /// Where in a frame that is which changes with the source.

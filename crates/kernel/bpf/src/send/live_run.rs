@@ -10,7 +10,7 @@ use sys::tun::Tap;
 
 use crate::{
     link::{XdpError, XdpLink, XdpMode},
-    program::Program,
+    program::{Program, opts},
 };
 
 /// PACE_RATE_SHIFT of src/lib/pace.h; the tests of the rate of both senders hold the two together.
@@ -36,15 +36,13 @@ impl LiveRun {
     /// # Errors
     /// What BPF_PROG_TEST_RUN answers.
     pub(crate) fn send(&self, repeat: i32, batch: u32) -> Result<(), XdpError> {
-        let mut opts = libbpf_sys::bpf_test_run_opts {
-            sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,
+        let mut opts = opts!(bpf_test_run_opts {
             data_in: self.frame.as_ptr().cast(),
             data_size_in: self.frame.len() as u32,
             repeat,
             flags: libbpf_sys::BPF_F_TEST_XDP_LIVE_FRAMES,
             batch_size: batch,
-            ..Default::default()
-        };
+        });
         // SAFETY: the descriptor is ours; `opts` carries its own size and points at the frame, which is alive and of the
         // stated length; the call reads the frame and writes into `opts` only.
         let code = unsafe { libbpf_sys::bpf_prog_test_run_opts(self.program.as_raw_fd(), &raw mut opts) };
