@@ -24,7 +24,7 @@ pub use link::ShieldLink;
 pub use load::{Between, Heartbeat, Shield, ShieldConfig, ShieldParsed, Tested};
 pub use shared::ShieldShared;
 pub use spare::Spare;
-pub use watch::{Watch, WatchConfig, WatchCounts, WatchReading, WatchSample};
+pub use watch::{Watch, WatchConfig, WatchReading, WatchSample};
 pub use watch_writer::WatchWriter;
 
 use crate::program::Program;

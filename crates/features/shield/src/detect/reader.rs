@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bpf::filter::{Watch, WatchCounts, WatchSample};
+use bpf::filter::{Watch, WatchSample};
 use rules::packet::{Packet, Part};
 
 use super::window::{Counts, Window};
@@ -14,7 +14,7 @@ const VLAN_NONE: u16 = 4096;
 #[derive(Debug)]
 pub struct Reader {
     watch: Watch,
-    before: Vec<WatchCounts>,
+    before: Vec<Counts>,
     last: Instant,
 }
 
@@ -31,25 +31,7 @@ impl Reader {
         let now = Instant::now();
         let time: Duration = now - self.last;
         self.last = now;
-        let prefixes = reading
-            .counts
-            .iter()
-            .zip(&self.before)
-            .zip(&reading.sources)
-            .map(|((now, before), &sources)| Counts {
-                packets: now.packets.saturating_sub(before.packets),
-                bytes: now.bytes.saturating_sub(before.bytes),
-                syn: now.syn.saturating_sub(before.syn),
-                syn_ack: now.syn_ack.saturating_sub(before.syn_ack),
-                tcp: now.tcp.saturating_sub(before.tcp),
-                udp: now.udp.saturating_sub(before.udp),
-                icmp: now.icmp.saturating_sub(before.icmp),
-                other: now.other.saturating_sub(before.other),
-                fragments: now.fragments.saturating_sub(before.fragments),
-                new_flows: now.new_flows.saturating_sub(before.new_flows),
-                sources,
-            })
-            .collect();
+        let prefixes = reading.counts.iter().zip(&self.before).map(|(now, before)| now.since(before)).collect();
         self.before = reading.counts;
         let samples = reading.samples.iter().map(|s| (s.prefix, packet_of(s))).collect();
         Window { time, prefixes, samples, applied: Vec::new() }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+pub use model::PrefixCounts as Counts;
 use model::shield_event::Measure;
 use rules::packet::Packet;
 
@@ -17,64 +18,6 @@ pub struct Window {
     /// What the rules of mitigations applied to since the last look, by name, in packets; of a limit what exceeded it. In shadow, what
     /// would have been so.
     pub applied: Vec<(String, u64)>,
-}
-
-/// What came to one prefix.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Counts {
-    /// Packets.
-    pub packets: u64,
-    /// Bytes of frames without FCS.
-    pub bytes: u64,
-    /// TCP SYN without ACK.
-    pub syn: u64,
-    /// TCP SYN with ACK.
-    pub syn_ack: u64,
-    /// Other TCP.
-    pub tcp: u64,
-    /// UDP.
-    pub udp: u64,
-    /// ICMP and ICMPv6.
-    pub icmp: u64,
-    /// Other protocols.
-    pub other: u64,
-    /// Fragments, each also counted in its protocol.
-    pub fragments: u64,
-    /// Packets of flows that were not seen lately.
-    pub new_flows: u64,
-    /// Distinct sources, by a sketch with an error of about 4 %.
-    pub sources: f64,
-}
-
-impl Counts {
-    /// What has a limit, in packets or bits.
-    pub fn measure(&self, measure: Measure) -> u64 {
-        match measure {
-            Measure::Packets => self.packets,
-            Measure::Bits => self.bytes * 8,
-            Measure::Syn => self.syn,
-            Measure::SynAck => self.syn_ack,
-            Measure::Udp => self.udp,
-            Measure::Icmp => self.icmp,
-            Measure::Fragments => self.fragments,
-            Measure::NewFlows => self.new_flows,
-        }
-    }
-
-    /// Adds a later look; of the sources the larger number stays.
-    pub fn add(&mut self, other: &Self) {
-        self.packets += other.packets;
-        self.bytes += other.bytes;
-        self.syn += other.syn;
-        self.syn_ack += other.syn_ack;
-        self.tcp += other.tcp;
-        self.udp += other.udp;
-        self.icmp += other.icmp;
-        self.other += other.other;
-        self.fragments += other.fragments;
-        self.new_flows += other.new_flows;
-        self.sources = self.sources.max(other.sources);
-    }
 }
 
 /// Rates per second in the order of [`Measure::ALL`].

@@ -12,12 +12,13 @@ use std::{
 };
 
 use libbpf_rs::{MapHandle, MapType, OpenObject, libbpf_sys};
+use model::PrefixCounts;
 use sys::map_mmap::SharedMemory;
 
 use super::{PROGRAM, WatchWriter};
 use crate::{
     link::XdpError,
-    program::quiet_libbpf,
+    program::{opts, quiet_libbpf},
     skel::shield::types::{rodata, watch_cpu, watch_sample, watch_slot},
 };
 
@@ -83,31 +84,6 @@ impl WatchConfig {
     }
 }
 
-/// What has come to one prefix since the maps were made.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct WatchCounts {
-    /// Packets.
-    pub packets: u64,
-    /// Bytes of their frames without FCS.
-    pub bytes: u64,
-    /// TCP SYN without ACK.
-    pub syn: u64,
-    /// TCP SYN with ACK.
-    pub syn_ack: u64,
-    /// Other TCP.
-    pub tcp: u64,
-    /// UDP.
-    pub udp: u64,
-    /// ICMP and ICMPv6.
-    pub icmp: u64,
-    /// Other protocols.
-    pub other: u64,
-    /// Fragments, each also counted in its protocol.
-    pub fragments: u64,
-    /// Packets of a flow that is not among the 4,096 or so that its CPU saw last.
-    pub new_flows: u64,
-}
-
 /// A packet that was picked at random, as the rules see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct WatchSample {
@@ -136,10 +112,8 @@ pub struct WatchSample {
 /// One reading.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct WatchReading {
-    /// By the number of the prefix: all since the maps were made.
-    pub counts: Vec<WatchCounts>,
-    /// By the number of the prefix: distinct sources since the last reading, estimated (standard error 4.4 %). IPv6 by /64.
-    pub sources: Vec<f64>,
+    /// By the number of the prefix: packets since the maps were made, sources since the last reading.
+    pub counts: Vec<PrefixCounts>,
     /// Samples since the last reading, up to 1,024 from each CPU.
     pub samples: Vec<WatchSample>,
 }
@@ -181,11 +155,7 @@ impl Watch {
         let failed = |source| PROGRAM.refused(source);
         let cpus = writers.next_power_of_two();
         let sizes = sizes(prefixes, cpus)?;
-        let opts = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
-            map_flags: libbpf_sys::BPF_F_MMAPABLE,
-            ..Default::default()
-        };
+        let opts = opts!(bpf_map_create_opts { map_flags: libbpf_sys::BPF_F_MMAPABLE });
         let map = |i: usize| MapHandle::create(MapType::Array, Some(MAPS[i].1), 4, sizes[i], 1, &opts).map_err(failed);
         let watch = Self::of(&[map(0)?, map(1)?], prefixes, cpus)?;
         let seed = RandomState::new().hash_one(0) | 1;
@@ -245,7 +215,7 @@ impl Watch {
         let mut largest = vec![0u32; REGISTERS];
         for prefix in 0..self.prefixes {
             largest.fill(0);
-            let mut counts = WatchCounts::default();
+            let mut counts = PrefixCounts::default();
             for (cpu, packets) in per_cpu.iter_mut().enumerate() {
                 let slot = cpu * self.config.prefixes + prefix;
                 let came = self.add(slot, &mut counts);
@@ -256,8 +226,7 @@ impl Watch {
                     self.merge(slot, old, &mut largest);
                 }
             }
-            reading.counts.push(counts);
-            reading.sources.push(estimate(&largest));
+            reading.counts.push(PrefixCounts { sources: estimate(&largest), ..counts });
         }
         for (cpu, packets) in per_cpu.into_iter().enumerate() {
             let came = packets - self.packets[cpu];
@@ -271,7 +240,7 @@ impl Watch {
     }
 
     /// Adds a slot's counters to `counts`; gives its packets.
-    fn add(&self, slot: usize, counts: &mut WatchCounts) -> u64 {
+    fn add(&self, slot: usize, counts: &mut PrefixCounts) -> u64 {
         let at = |offset: usize| self.slots.word(slot * size_of::<watch_slot>() + offset).load(Ordering::Relaxed);
         let kinds: [u64; KINDS] = std::array::from_fn(|kind| at(offset_of!(watch_slot, kinds) + kind * 8));
         let packets = at(offset_of!(watch_slot, packets));
