@@ -39,7 +39,6 @@ fn main() {
     }
 }
 
-/// All files below `dir`.
 fn walk(dir: &Path, files: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(dir).unwrap_or_else(|e| panic!("{}: {e}", dir.display())).flatten() {
         let path = entry.path();

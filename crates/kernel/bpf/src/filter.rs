@@ -29,5 +29,4 @@ pub use watch_writer::WatchWriter;
 
 use crate::program::Program;
 
-/// The program.
 const PROGRAM: Program = Program("ek_shield");

@@ -83,7 +83,6 @@ pub enum XdpError {
         /// What the kernel answered, or why it was refused.
         source: io::Error,
     },
-    /// The program could not be loaded or used.
     #[error(transparent)]
     Program(#[from] ProgramError),
 }
@@ -237,7 +236,7 @@ impl XdpLink {
         self.mode
     }
 
-    /// Whether the interface still exists.
+    /// True if the interface still exists.
     pub fn is_alive(&self) -> bool {
         self.interface_index().is_some()
     }

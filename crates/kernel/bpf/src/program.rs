@@ -84,7 +84,6 @@ fn privilege_hint(e: &libbpf_rs::Error) -> &'static str {
     }
 }
 
-/// The version of the running kernel.
 fn release() -> String {
     std::fs::read_to_string("/proc/sys/kernel/osrelease").map_or_else(|_| "?".into(), |text| text.trim().to_owned())
 }
@@ -110,7 +109,6 @@ macro_rules! opts {
 }
 pub(crate) use opts;
 
-/// The outcome of a test run.
 pub(crate) struct Ran {
     pub(crate) verdict: u32,
     /// As the program left it.
@@ -119,12 +117,10 @@ pub(crate) struct Ran {
     pub(crate) time: Duration,
 }
 
-/// A kernel program, by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Program(pub(crate) &'static str);
 
 impl Program {
-    /// As [`open`].
     pub(crate) fn open<'o, B>(self, object: &'o mut MaybeUninit<OpenObject>) -> Result<B::Output, ProgramError>
     where
         B: SkelBuilder<'o> + Default,
@@ -132,7 +128,6 @@ impl Program {
         open::<B>(object).map_err(|e| self.refused(e))
     }
 
-    /// Loads it into the kernel.
     pub(crate) fn load<'o, O: OpenSkel<'o>>(self, open: O) -> Result<O::Output, ProgramError> {
         open.load().map_err(|e| self.refused(e))
     }
@@ -230,7 +225,7 @@ pub(crate) fn to_io(e: &libbpf_rs::Error) -> io::Error {
     }
 }
 
-/// Whether the running kernel has a function of that name, which its type information tells; where that cannot be read, it may have it.
+/// True if the running kernel has a function of that name, which its type information tells; where that cannot be read, it may have it.
 pub(crate) fn kernel_has(function: &str) -> bool {
     Btf::from_vmlinux().map_or(true, |btf| btf.type_by_name::<types::Func<'_>>(function).is_some())
 }

@@ -24,7 +24,6 @@ fn exact() -> DropOptions {
     DropOptions { budget_ppm: 1_000_000, ..DropOptions::default() }
 }
 
-/// The drops of one reason in this namespace.
 fn of_reason(trace: &DropTrace, bed: &Bed, reason: &str) -> Vec<DropCount> {
     let number = DropReasons::load().number(reason).expect("a reason of this kernel");
     let counts = trace.read().unwrap().counts;

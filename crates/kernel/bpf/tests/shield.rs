@@ -10,7 +10,6 @@ use rules::tables::{Field, RuleAction, RuleEntry};
 use shield_bed::{DROP, Frame, PASS, Tables, tell};
 use testbed::privileged;
 
-/// Action and deciding rule.
 fn verdict(shield: &Shield, frame: &Frame) -> (u32, Option<usize>) {
     let Tested { action, rule, parsed, .. } = shield.test(&frame.bytes()).unwrap();
     assert_eq!(parsed, Some(ShieldParsed::Ip));

@@ -437,7 +437,6 @@ impl Ethtool {
         })
     }
 
-    /// Makes the request that lies in the arena.
     fn again(&mut self, iface: &str, operation: &'static str) -> Result<i32, EthtoolError> {
         let no_interface = || EthtoolError::NoInterface(iface.to_owned());
         if iface.is_empty() || iface.len() >= libc::IFNAMSIZ || iface.contains('\0') {

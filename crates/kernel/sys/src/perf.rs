@@ -142,7 +142,7 @@ mod tests {
 
     const PERIOD: Duration = Duration::from_millis(1);
 
-    /// Whether clocks may be opened here; says why not, and fails in CI.
+    /// True if clocks may be opened here; says why not, and fails in CI.
     fn privileged() -> bool {
         match CpuClock::open(0, PERIOD) {
             Err(e @ PerfError::Denied { .. }) => {

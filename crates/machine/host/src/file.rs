@@ -286,7 +286,6 @@ pub fn read_text(path: &Path) -> io::Result<String> {
     String::from_utf8(input::read(path)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e.utf8_error()))
 }
 
-/// The type of what is open.
 fn type_of(file: &impl AsFd) -> io::Result<SFlag> {
     let mode = fstat(file).map_err(io::Error::from)?.st_mode;
     Ok(SFlag::from_bits_truncate(mode & SFlag::S_IFMT.bits()))

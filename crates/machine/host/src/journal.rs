@@ -191,7 +191,6 @@ impl Journal {
         later
     }
 
-    /// The session files, by name.
     fn files(&self) -> Result<Vec<PathBuf>, JournalError> {
         self.check_owner()?;
         let entries = match fs::read_dir(&self.folder) {

@@ -124,7 +124,7 @@ pub enum Knob {
         /// The transmit queue.
         queue: u32,
     },
-    /// Whether NAPI runs in kernel threads (0, 1).
+    /// NAPI runs in kernel threads (0, 1).
     NapiThreaded {
         /// The interface.
         nic: String,
@@ -273,7 +273,7 @@ impl Knob {
         })
     }
 
-    /// Whether the knob belongs to a network namespace; interrupts, threads and socket flows are the machine's.
+    /// True if the knob belongs to a network namespace; interrupts, threads and socket flows are the machine's.
     pub fn is_of_netns(&self) -> bool {
         !matches!(
             self,
@@ -285,7 +285,7 @@ impl Knob {
         )
     }
 
-    /// Whether some drivers make their queues, interrupts or NAPI threads anew when this is written, so that what was set on
+    /// True if some drivers make their queues, interrupts or NAPI threads anew when this is written, so that what was set on
     /// those is lost.
     pub fn resets_queues(&self) -> bool {
         matches!(
@@ -324,7 +324,7 @@ impl Knob {
         }
     }
 
-    /// Whether two values mean the same: CPU sets as sets, everything else as text without the white space around it.
+    /// True if two values mean the same: CPU sets as sets, everything else as text without the white space around it.
     pub fn same(&self, one: &str, other: &str) -> bool {
         match (self.cpus(one), self.cpus(other)) {
             (Some(one), Some(other)) => one == other,

@@ -1,4 +1,4 @@
-//! Whether files and sockets tell of the same network namespace.
+//! The network namespace that files tell of, compared with that of sockets.
 //!
 //! /sys shows the namespace that it was mounted in, sockets that of the process. `ip netns exec` mounts /sys anew; `nsenter --net` does
 //! not, and whoever reads both mixes up two machines.
@@ -11,7 +11,6 @@ use crate::{interface::Wiring, root::Root};
 
 /// An interface may come or go between two readings: so often is looked again.
 const TRIES: u32 = 4;
-/// This thread's own.
 const OWN: &str = "/proc/thread-self/ns/net";
 const PAUSE: Duration = Duration::from_millis(25);
 

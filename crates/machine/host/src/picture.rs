@@ -45,9 +45,9 @@ pub struct Cpu {
     pub siblings: CpuSet,
     /// The NUMA node.
     pub node: u32,
-    /// Whether the CPU is online.
+    /// The CPU is online.
     pub online: bool,
-    /// Whether it is isolated from the scheduler (isolcpus=, nohz_full=).
+    /// It is isolated from the scheduler (isolcpus=, nohz_full=).
     pub isolated: bool,
     /// How much it computes in the same time as the machine's fastest CPU, which has [`FULL_CAPACITY`].
     #[serde(default = "full_capacity")]
@@ -95,7 +95,7 @@ pub struct Nic {
     pub irq_source: IrqSource,
     /// The NAPI instances, on kernels that list them (6.8 and later).
     pub napis: Vec<Napi>,
-    /// Whether NAPI runs in kernel threads; none when the kernel has no such setting.
+    /// NAPI runs in kernel threads; none when the kernel has no such setting.
     pub threaded: Option<bool>,
     /// Ring sizes in descriptors.
     pub rings: Option<Rings>,
@@ -253,7 +253,7 @@ pub struct Rss {
 }
 
 impl Nic {
-    /// Whether it is switched on (`ip link set up`); its cable may be out all the same.
+    /// True if it is switched on (`ip link set up`); its cable may be out all the same.
     pub fn is_up(&self) -> bool {
         const IFF_UP: u32 = 1;
         self.flags & IFF_UP != 0

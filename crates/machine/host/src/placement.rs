@@ -56,7 +56,7 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Whether it has to be written: it can be, and it may go elsewhere now.
+    /// True if it has to be written: it can be, and it may go elsewhere now.
     pub fn moves(&self) -> bool {
         self.irq.is_some_and(|irq| !irq.managed && irq.affinity != CpuSet::single(self.cpu))
     }
@@ -77,7 +77,7 @@ pub fn ports(host: &Host) -> Vec<&Nic> {
     host.nics.iter().filter(|nic| nic.is_up() && (nic.bus.is_some() || has_queue_irqs(nic))).collect()
 }
 
-/// Whether an interrupt is known to serve a queue of this interface.
+/// True if an interrupt is known to serve a queue of this interface.
 pub fn has_queue_irqs(nic: &Nic) -> bool {
     nic.irqs.iter().any(|i| i.role != QueueRole::Control)
 }

@@ -59,7 +59,7 @@ const CONTROL: [&str; 40] = [
     "health", "ptp", "aeq", "ceq", "aeqceq", "nq", "sp", "safety", "wol", "lpi", "other", "xdp", "eq", "temp",
 ];
 
-/// Whether the name says that the interrupt is this interface's.
+/// True if the name says that the interrupt is this interface's.
 pub fn belongs(action: &str, owner: &Owner<'_>) -> bool {
     let ends = |rest: &str| rest.is_empty() || !rest.starts_with(|c: char| c.is_ascii_alphanumeric());
     let begins = |name: &str, front: &str| !front.is_empty() && name.strip_prefix(front).is_some_and(ends);

@@ -51,7 +51,7 @@ fn hint(source: &io::Error) -> &'static str {
 }
 
 impl RootError {
-    /// Whether the file is absent, or present but without an answer (sysfs says EINVAL for the speed of a link that is
+    /// True if the file is absent, or present but without an answer (sysfs says EINVAL for the speed of a link that is
     /// down, EOPNOTSUPP or ENODEV for what a driver lacks).
     pub fn is_absent(&self) -> bool {
         match self {
@@ -133,7 +133,7 @@ impl Root {
         Self(Arc::new(Source::Memory(tree)))
     }
 
-    /// Whether this is the running machine, so that system calls may be asked for what files do not say.
+    /// True if this is the running machine, so that system calls may be asked for what files do not say.
     pub fn is_live(&self) -> bool {
         matches!(*self.0, Source::Live | Source::Recording(_))
     }
@@ -229,7 +229,7 @@ impl Root {
         target.map(|t| t.to_string_lossy().into_owned()).map_err(|source| self.failed(rel, source))
     }
 
-    /// Whether a file or folder is there (links are followed). A recording does not keep it: read what must be kept.
+    /// True if a file or folder is there (links are followed). A recording does not keep it: read what must be kept.
     pub fn exists(&self, rel: &str) -> bool {
         check(rel).is_ok()
             && match &*self.0 {

@@ -49,7 +49,7 @@ impl model::Classified for Missing {
 /// A file that each copy with these readings holds, whatever the machine is.
 const MARK: &str = "proc/sys/net/ipv4/ip_forward";
 
-/// Whether the absence of a file says that the machine lacks the thing: always on the live machine, and in copies that hold
+/// True if the absence of a file says that the machine lacks the thing: always on the live machine, and in copies that hold
 /// these readings at all.
 ///
 /// # Errors
@@ -103,7 +103,7 @@ fn asked<T: Serialize + DeserializeOwned>(
     serde_json::from_str(&text).map_err(|e| Missing(format!("{path} in the saved copy is garbled: {e}")))
 }
 
-/// Whether there is a route to everywhere (IPv4).
+/// True if there is a route to everywhere (IPv4).
 ///
 /// # Errors
 /// When the routes cannot be read, or a copy does not tell. (It keeps the answer and not the routes: they hold addresses.)

@@ -20,7 +20,6 @@ use crate::{
 
 /// What a copy holds: 1 what the picture needs, 2 what the doctor's checks read as well. A copy without a number is of 1.
 pub const FORMAT: u32 = 2;
-/// Where a copy says its number.
 const FORMAT_FILE: &str = "evenkeel/format";
 
 /// What whoever plans with a copy should know: that it was saved by a later version of this program, or is damaged.

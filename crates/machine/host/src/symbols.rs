@@ -16,7 +16,6 @@ use model::{Classified, ErrorClass};
 
 use crate::root::{Root, RootError};
 
-/// Where the kernel lists its symbols.
 const KALLSYMS: &str = "proc/kallsyms";
 /// No function is larger than this, in bytes: what lies farther behind the last symbol has no name here.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
@@ -155,7 +154,7 @@ impl KernelSymbols {
         self.table.entries.iter().filter(|e| !e.end).count()
     }
 
-    /// Whether none is known; never, since such a list is refused.
+    /// True if none is known; never, since such a list is refused.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

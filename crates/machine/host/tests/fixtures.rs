@@ -40,7 +40,6 @@ fn read(name: &str) -> Host {
     Host::read(&Root::open(&fixtures().join(format!("{name}.tar"))).unwrap()).unwrap()
 }
 
-/// The picture in a few lines.
 fn summary(host: &Host) -> String {
     let mut out = format!("{} {} irqbalance {:?}\n", host.hostname, host.kernel, host.irqbalance_pid);
     let of = |which: &dyn Fn(&host::picture::Cpu) -> bool| -> CpuSet {

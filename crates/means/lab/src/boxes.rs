@@ -50,7 +50,6 @@ pub struct Place {
     pub end: VethEnd,
 }
 
-/// An interface where it is.
 type At<'a> = (&'a Namespace, &'a VethEnd);
 
 /// The namespace of the box itself, and its interfaces.

@@ -12,7 +12,6 @@ pub enum LabError {
     BadTag(String),
     #[error("cannot {what} the network namespace {name}: {source}{}", hint(.source))]
     Namespace { what: &'static str, name: String, source: io::Error },
-    /// There is no interface of that name in the namespace.
     #[error(transparent)]
     NoInterface(#[from] host::interface::NoInterface),
     #[error("cannot {what} {object}: {source}{}", hint(.source))]
@@ -21,10 +20,8 @@ pub enum LabError {
     Setting { path: String, value: String, source: io::Error },
     #[error("cannot pin the NAPI threads of {interface}: {why}")]
     Napi { interface: String, why: String },
-    /// An offload could not be switched.
     #[error(transparent)]
     Ethtool(#[from] sys::ethtool::EthtoolError),
-    /// A kernel program of a box could not be loaded or attached.
     #[error(transparent)]
     Xdp(#[from] bpf::XdpError),
     #[error("cannot run `nft {what}`, which a firewall of the lab needs: {said}")]

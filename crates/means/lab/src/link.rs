@@ -67,7 +67,6 @@ pub(crate) fn create_veth(name: &str, peer: &str, peer_ns: &Namespace, queues: u
         .map_err(failed("create the veth pair", format_args!("{name} - {peer}")))
 }
 
-/// Sets an interface up.
 pub(crate) fn set_up(name: &str) -> Result<(), LabError> {
     let mut message = LinkMessage::default();
     message.header.index = index_of(name)?;
@@ -101,7 +100,6 @@ pub(crate) fn wait_until_ready(name: &str) -> Result<(), LabError> {
     set_up(name)
 }
 
-/// Sets an interface down.
 pub(crate) fn set_down(name: &str) -> Result<(), LabError> {
     let mut message = LinkMessage::default();
     message.header.index = index_of(name)?;
@@ -118,7 +116,6 @@ pub(crate) fn silence(name: &str) -> Result<(), LabError> {
     }
 }
 
-/// Reads index and MAC address of an interface.
 pub(crate) fn describe(name: &str) -> Result<VethEnd, LabError> {
     let path = format!("/sys/class/net/{name}/address");
     let text = fs::read_to_string(&path).map_err(failed("read", &path))?;
@@ -128,7 +125,6 @@ pub(crate) fn describe(name: &str) -> Result<VethEnd, LabError> {
     Ok(VethEnd { name: name.to_owned(), index: index_of(name)?, mac })
 }
 
-/// Adds an address to an interface.
 pub(crate) fn add_address(name: &str, address: IpAddr, prefix_len: u8) -> Result<(), LabError> {
     if address.is_ipv6() {
         let path = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
@@ -172,7 +168,6 @@ fn wait_until_local(name: &str, address: Ipv6Addr) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Adds a permanent neighbour.
 pub(crate) fn add_neighbour(name: &str, address: IpAddr, mac: Mac) -> Result<(), LabError> {
     let mut message = NeighbourMessage::default();
     message.header.family = family(address);
@@ -220,7 +215,6 @@ pub(crate) fn create_bridge(name: &str) -> Result<(), LabError> {
         .map_err(failed("create the bridge", name))
 }
 
-/// Makes an interface a port of a bridge.
 pub(crate) fn set_controller(name: &str, bridge: &str) -> Result<(), LabError> {
     let mut message = LinkMessage::default();
     message.header.index = index_of(name)?;
@@ -241,7 +235,6 @@ pub(crate) fn add_bridge_entry(port: &str, mac: Mac) -> Result<(), LabError> {
         .map_err(failed("add the bridge entry", format_args!("{mac} behind {port}")))
 }
 
-/// Switches an offload on or off.
 pub(crate) fn set_feature(name: &str, feature: &str, on: bool) -> Result<(), LabError> {
     let mut ethtool = Ethtool::open()?;
     Ok(ethtool.set_feature(name, feature, on)?)

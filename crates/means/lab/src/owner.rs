@@ -56,7 +56,7 @@ fn owner(name: &str) -> Option<(u32, u64)> {
     Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
 }
 
-/// Whether the process of that pid and start time is known to have ended. What cannot be read, for want of descriptors say, may
+/// True if the process of that pid and start time is known to have ended. What cannot be read, for want of descriptors say, may
 /// be alive.
 fn is_gone(pid: u32, started: u64) -> bool {
     match stat(pid) {

@@ -21,7 +21,6 @@ fn lab(tag: &str) -> Option<Lab> {
     privileged().then(|| Lab::new(tag).unwrap())
 }
 
-/// A host of a network.
 fn host(network: Network, number: u32) -> IpAddr {
     match network.address {
         _ if [32, 128].contains(&network.prefix_len) => network.address,
@@ -48,11 +47,9 @@ fn frames(target: &Target) -> (Vec<Vec<u8>>, Template) {
 
 /// What became of a burst.
 struct Burst {
-    /// Frames offered.
     sent: u64,
     /// Frames that entered the box: a queue may overflow on a busy machine.
     entered: u64,
-    /// Frames behind the box.
     got: u64,
 }
 

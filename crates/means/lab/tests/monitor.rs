@@ -296,7 +296,6 @@ fn a_storm_is_heard_whole_where_there_is_room() {
     });
 }
 
-/// What `ip -j` lists.
 fn listed(arguments: &str) -> Vec<Value> {
     serde_json::from_slice(&run("ip", arguments)).unwrap()
 }

@@ -9,7 +9,6 @@ use model::{Classified, ErrorClass};
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum PortError {
-    /// There is no interface of that name here.
     #[error(transparent)]
     NoInterface(#[from] NoInterface),
     #[error("the interface {interface} is down: bring it up with `ip link set {interface} up`")]

@@ -58,7 +58,7 @@ impl RingSource {
         }
     }
 
-    /// Whether more than `blocks` blocks of frames wait: then they come faster than they are taken.
+    /// True if more than `blocks` blocks of frames wait: then they come faster than they are taken.
     pub fn holds(&self, blocks: usize) -> bool {
         self.ring.holds(blocks)
     }

@@ -197,7 +197,7 @@ impl TapSource {
         }
     }
 
-    /// Whether the interface is still there and up, or another source of ours has ended the capture.
+    /// True if the interface is still there and up, or another source of ours has ended the capture.
     fn alive(&self) -> bool {
         // Who cannot be asked by its name (any more) may have got another one.
         let up = || self.attachment.companion.is_up(&self.interface).unwrap_or(true);

@@ -176,7 +176,7 @@ impl XdpSource {
         self.attachment.mode
     }
 
-    /// Whether the NIC writes the frames itself, for all queues of this source.
+    /// True if the NIC writes the frames itself, for all queues of this source.
     pub fn is_zero_copy(&self) -> bool {
         self.sockets.iter().all(XskReceiver::is_zero_copy)
     }

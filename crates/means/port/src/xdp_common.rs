@@ -49,7 +49,7 @@ pub fn keeps_tags(backend: &'static str, interface: &str) -> Result<(), PortErro
     }
 }
 
-/// Whether a driver whose feature rx-vlan-hw-parse is on takes tags out before XDP. These have the feature for show.
+/// True if a driver whose feature rx-vlan-hw-parse is on takes tags out before XDP. These have the feature for show.
 fn may_strip(driver: &str) -> bool {
     !matches!(driver, "veth" | "virtio_net" | "tun")
 }
@@ -125,7 +125,6 @@ const PLENTY: usize = 2048;
 const WELCOME: usize = 1024;
 /// Frames in one look below which the traffic is thin, and a prompt answer worth more.
 const FEW: usize = 32;
-/// The longest a reader sleeps.
 const LONGEST_NAP: Duration = Duration::from_micros(800);
 /// How often an idle reader looks whether its interface is still there.
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(100);
@@ -143,7 +142,6 @@ impl Pace {
         }
     }
 
-    /// Remembers what a look found.
     pub(crate) fn after_look(&mut self, found: usize) {
         self.found = found;
         self.nap = match found {
@@ -153,7 +151,7 @@ impl Pace {
         };
     }
 
-    /// Whether it is time for the things that need not be done at each look.
+    /// True if it is time for the things that need not be done at each look.
     pub(crate) fn time_for_checks(&mut self) -> bool {
         let due = self.checked.elapsed() >= CHECK_EVERY;
         if due {

@@ -87,7 +87,7 @@ impl XdpSink {
         self.submitted - u64::from(self.socket.outstanding())
     }
 
-    /// Whether the NIC reads the frames itself.
+    /// True if the NIC reads the frames itself.
     pub fn is_zero_copy(&self) -> bool {
         self.socket.is_zero_copy()
     }

@@ -15,9 +15,7 @@ use crate::{
     plan::{Backend, Frames, Origin, Plan},
 };
 
-/// Slots of a transmit ring.
 const RING_SLOTS: usize = 512;
-/// Frames of an AF_XDP socket.
 const XDP_FRAMES: u32 = 2048;
 /// How long the last frames of an AF_XDP socket may take.
 const DRAIN: Duration = Duration::from_millis(200);

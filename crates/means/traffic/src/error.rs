@@ -32,7 +32,6 @@ pub enum TrafficError {
          named with --allow-destination PREFIX"
     )]
     LiveInterface { interface: String },
-    /// There is no interface of that name here.
     #[error(transparent)]
     NoInterface(#[from] NoInterface),
     #[error("the interface {interface} is down: bring it up with `ip link set {interface} up`")]
@@ -61,16 +60,12 @@ pub enum TrafficError {
     Cpu { cpu: u32, source: io::Error },
     #[error("cannot read {path}: {source}")]
     Read { path: String, source: io::Error },
-    /// A packet that cannot be built.
     #[error(transparent)]
     Wire(#[from] wire::WireError),
-    /// The live-frame sender failed.
     #[error(transparent)]
     Live(#[from] bpf::XdpError),
-    /// The transmit ring failed.
     #[error(transparent)]
     Ring(#[from] sys::packet_tx::PacketTxError),
-    /// The AF_XDP sink failed.
     #[error(transparent)]
     Port(#[from] port::PortError),
     #[error("a sender stopped by a fault of its own: {0}")]

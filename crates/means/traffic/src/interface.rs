@@ -19,9 +19,9 @@ pub struct Interface {
     pub mac: Mac,
     /// Its MTU in bytes.
     pub mtu: u32,
-    /// Whether the default route of IPv4 or IPv6 leads through it.
+    /// The default route of IPv4 or IPv6 leads through it.
     pub default_route: bool,
-    /// Whether it lies in a namespace that a lab of this program made (`ek-PID-START-…`, or `ekb-PID-…` for its benchmarks).
+    /// It lies in a namespace that a lab of this program made (`ek-PID-START-…`, or `ekb-PID-…` for its benchmarks).
     pub in_lab: bool,
 }
 
@@ -60,7 +60,7 @@ impl Interface {
         })
     }
 
-    /// Whether it is still there, the same one, and up.
+    /// True if it is still there, the same one, and up.
     pub fn is_alive(&self) -> bool {
         interface::index(&self.name) == Ok(self.index)
             && matches!(Link::of(&self.name), Ok(Some(link)) if link.flags.contains(InterfaceFlags::IFF_UP))
@@ -89,7 +89,6 @@ fn tx_counters(table: &str, interface: &str) -> Option<TxCounters> {
     Some(TxCounters { packets, dropped })
 }
 
-/// What netdevice(7) tells without /sys.
 struct Link {
     flags: InterfaceFlags,
     mac: Mac,
@@ -133,7 +132,7 @@ fn is_default_v6(table: &str, interface: &str) -> bool {
     })
 }
 
-/// Whether this thread is in a namespace with a name such as `lab` and the benchmarks give.
+/// True if this thread is in a namespace with a name such as `lab` and the benchmarks give.
 fn in_lab() -> bool {
     host::namespace::own_name().is_some_and(|name| is_of_a_lab(&name))
 }

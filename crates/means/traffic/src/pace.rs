@@ -63,7 +63,6 @@ pub(crate) enum Feed<'p> {
 }
 
 impl<'p> Feed<'p> {
-    /// The feed of sender `i`.
     pub(crate) fn of(plan: &'p Plan, timing: Option<Timing>, i: usize) -> Self {
         let pps = plan.pps_of_one();
         match (&plan.frames, timing) {

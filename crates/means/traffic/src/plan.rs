@@ -109,7 +109,7 @@ pub struct GenConfig {
     pub seed: u64,
     /// Whom it may reach.
     pub allowance: Allowance,
-    /// Whether the transmit ring goes through the qdisc instead of past it.
+    /// The transmit ring goes through the qdisc instead of past it.
     pub qdisc: bool,
 }
 

@@ -33,17 +33,17 @@ impl Prefix {
         Some(Self { address, len })
     }
 
-    /// Whether it is of IPv6.
+    /// True if it is of IPv6.
     pub fn is_ipv6(&self) -> bool {
         self.address.is_ipv6()
     }
 
-    /// Whether it holds `address`.
+    /// True if it holds `address`.
     pub fn contains(&self, address: IpAddr) -> bool {
         address.is_ipv6() == self.is_ipv6() && Self::new(address, self.len).is_some_and(|p| p.address == self.address)
     }
 
-    /// Whether it holds all of `other`.
+    /// True if it holds all of `other`.
     pub fn covers(&self, other: &Self) -> bool {
         other.len >= self.len && self.contains(other.address)
     }
@@ -121,7 +121,7 @@ impl Ports {
         self.first + (index % self.count()) as u16
     }
 
-    /// Whether it holds `port`.
+    /// True if it holds `port`.
     pub fn contains(&self, port: u16) -> bool {
         (self.first..=self.last).contains(&port)
     }

@@ -50,7 +50,7 @@ pub struct Recording {
     pub frames: Vec<(u64, Vec<u8>)>,
     /// When the next round begins: a mean gap behind the last frame, in nanoseconds from the first.
     pub span_ns: u64,
-    /// Whether all frames bear the same time, so that the file says nothing about their rate.
+    /// All frames bear the same time, so that the file says nothing about their rate.
     pub timeless: bool,
     /// Frames that the capture had cut short, and that are sent so.
     pub cut_short: u64,
@@ -176,7 +176,7 @@ impl Recording {
         }
     }
 
-    /// Whether every frame may be sent on `interface`.
+    /// True if every frame may be sent on `interface`.
     ///
     /// # Errors
     /// The first frame that may not, by its number.

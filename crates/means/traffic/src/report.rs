@@ -36,7 +36,7 @@ pub struct GenReport {
     pub destination_port: Option<String>,
     /// The destination MAC address.
     pub destination_mac: Option<String>,
-    /// Whether each frame had a source drawn anew.
+    /// Each frame had a source drawn anew.
     pub random_sources: bool,
     /// How the senders waited for the time of the next packet: `even` or `sleep`; none for `max`.
     pub pacing: Option<String>,
@@ -68,7 +68,7 @@ pub struct GenReport {
     pub achieved_l1_bps: f64,
     /// Achieved over offered rate, less one; none for `max`. Below zero is too slow.
     pub pacing_error: Option<f64>,
-    /// Whether the run was stopped before its duration or count.
+    /// The run was stopped before its duration or count.
     pub stopped: bool,
     /// Each sender.
     pub senders: Vec<SenderReport>,

@@ -9,7 +9,7 @@ use crate::{TrafficError, interface::Interface, range::Prefix};
 pub struct Allowance {
     /// Networks that the user named.
     pub named: Vec<Prefix>,
-    /// Whether frames that are not IP may be sent outside of a lab.
+    /// Frames that are not IP may be sent outside of a lab.
     pub non_ip: bool,
 }
 
@@ -24,7 +24,7 @@ fn test_networks() -> impl Iterator<Item = Prefix> {
 }
 
 impl Allowance {
-    /// Whether anything may be sent on `interface` at all.
+    /// True if anything may be sent on `interface` at all.
     ///
     /// # Errors
     /// [`TrafficError::LiveInterface`] for the default route's interface unless networks are named.
@@ -35,7 +35,7 @@ impl Allowance {
         Ok(())
     }
 
-    /// Whether all of `destinations` may be reached through `interface`.
+    /// True if all of `destinations` may be reached through `interface`.
     ///
     /// # Errors
     /// [`TrafficError::Destination`].
@@ -46,7 +46,7 @@ impl Allowance {
         Err(TrafficError::Destination { destination: destinations.first(), origin: format!(" (of {destinations})") })
     }
 
-    /// Whether `destination` may be reached through `interface`; `origin` says where it comes from.
+    /// True if `destination` may be reached through `interface`; `origin` says where it comes from.
     ///
     /// # Errors
     /// [`TrafficError::Destination`].

@@ -249,13 +249,13 @@ impl ShieldBed {
         (0..count).take_while(|_| receiver.recv(&mut [0; 8]).is_ok()).count()
     }
 
-    /// Whether the client connects to port 80 within `time`, and a byte crosses.
+    /// True if the client connects to port 80 within `time`, and a byte crosses.
     #[track_caller]
     pub fn connects(&self, time: Duration) -> bool {
         connect((&self.client, &self.server, SERVER), time)
     }
 
-    /// Whether the server connects to the client's, likewise.
+    /// True if the server connects to the client's, likewise.
     #[track_caller]
     pub fn connects_back(&self, time: Duration) -> bool {
         connect((&self.server, &self.client, CLIENT), time)

@@ -12,7 +12,7 @@ pub fn skip(why: impl Display) {
     eprintln!("skipped: {why}");
 }
 
-/// Whether this is root, as namespaces and kernel programs need it; said if not.
+/// True if this is root, as namespaces and kernel programs need it; said if not.
 pub fn privileged() -> bool {
     let root = nix::unistd::geteuid().is_root();
     if !root {
@@ -21,7 +21,7 @@ pub fn privileged() -> bool {
     root
 }
 
-/// Whether these programs are there, by their paths; said if not.
+/// True if these programs are there, by their paths; said if not.
 pub fn installed(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|path| !Path::new(path).exists());
     if let Some(path) = missing {

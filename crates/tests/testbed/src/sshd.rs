@@ -19,7 +19,7 @@ pub struct Sshd {
 }
 
 impl Sshd {
-    /// Whether one can be started here; said if not.
+    /// True if one can be started here; said if not.
     pub fn can_run() -> bool {
         privileged() && installed(&[SSHD, "/usr/bin/ssh", "/usr/bin/ssh-keygen"])
     }

@@ -39,7 +39,7 @@ pub struct Found {
     pub seconds: f64,
 }
 
-/// Whether a throughput is the box's.
+/// The standing of a throughput: the box's own, or not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "verdict")]
 pub enum Verdict {
@@ -58,7 +58,7 @@ pub enum Verdict {
         least_pps: f64,
         /// Units of the longest trial there.
         units: u64,
-        /// Whether so many can judge the goal: otherwise the box may meet it at a lower load, and nobody can tell.
+        /// They are enough to judge the goal: otherwise the box may meet it at a lower load, and nobody can tell.
         judged: bool,
     },
     /// No trial could be believed.
@@ -73,7 +73,7 @@ pub enum Verdict {
 pub struct Throughput {
     /// One for each goal.
     pub found: Vec<Found>,
-    /// Whether it is the box's.
+    /// It is the box's.
     pub verdict: Verdict,
     /// What the search did, step by step, in words.
     pub steps: Vec<String>,
@@ -116,7 +116,7 @@ pub struct BackToBack {
     pub implied_buffer_s: f64,
     /// The same without the units that were forwarded meanwhile (RFC 9004, corrected); none without a throughput.
     pub corrected_buffer_s: Option<f64>,
-    /// Whether the longest burst that was tried passed: then it is a lower bound.
+    /// The longest burst that was tried passed: then it is a lower bound.
     pub tester_limited: bool,
 }
 
@@ -288,7 +288,7 @@ pub struct Setup {
     pub preset: String,
     /// The goals, the main one first.
     pub goals: Vec<Goal>,
-    /// Whether units go both ways at once.
+    /// Units go both ways at once.
     pub both_ways: bool,
     /// 4 or 6.
     pub ip_version: u8,
@@ -313,7 +313,7 @@ pub struct Setup {
     pub stamps: Stamps,
 }
 
-/// Whether a run is whole.
+/// The completeness of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "status")]
 pub enum Status {
@@ -361,7 +361,7 @@ pub struct PublishedRate {
     pub on: String,
     /// Frames per second.
     pub pps: f64,
-    /// Whether that is one direction only.
+    /// That is one direction only.
     pub per_direction: bool,
     /// Who, when.
     pub citation: String,
@@ -382,7 +382,7 @@ pub struct BenchRun {
     pub setup: Setup,
     /// Each mode of the box.
     pub modes: Vec<Mode>,
-    /// Whether it is whole.
+    /// It is whole.
     pub status: Status,
     /// What others have published.
     pub sources: Vec<PublishedRate>,

@@ -105,7 +105,7 @@ impl CpuSet {
         }
     }
 
-    /// Whether the set holds `cpu`.
+    /// True if the set holds `cpu`.
     pub fn contains(&self, cpu: u32) -> bool {
         self.0.contains(&cpu)
     }
@@ -125,7 +125,7 @@ impl CpuSet {
         self.0.len()
     }
 
-    /// Whether the set holds no CPU.
+    /// True if the set holds no CPU.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

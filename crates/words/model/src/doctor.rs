@@ -35,7 +35,7 @@ impl Role {
         }
     }
 
-    /// Whether packets pass through the machine rather than end on it.
+    /// True if packets pass through the machine rather than end on it.
     pub fn forwards(self) -> bool {
         matches!(self, Self::Router | Self::Firewall)
     }
@@ -82,7 +82,7 @@ impl Verdict {
         }
     }
 
-    /// Whether something should change.
+    /// True if something should change.
     pub fn is_finding(self) -> bool {
         matches!(self, Self::Bad | Self::Improve)
     }
@@ -124,7 +124,7 @@ impl Report {
         self.findings.iter().filter(|f| f.verdict == verdict).count()
     }
 
-    /// Whether anything should change.
+    /// True if anything should change.
     pub fn has_findings(&self) -> bool {
         self.findings.iter().any(|f| f.verdict.is_finding())
     }

@@ -56,7 +56,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Whether those that have it do not all agree.
+    /// True if those that have it do not all agree.
     pub fn differs(&self) -> bool {
         let mut there = self.cells.iter().flatten();
         let first = there.next();

@@ -157,7 +157,7 @@ impl FloodPoint {
         (!busy.is_empty()).then(|| busy.iter().sum())
     }
 
-    /// Whether the clients noticed nothing of the flood.
+    /// True if the clients noticed nothing of the flood.
     pub fn is_untouched(&self) -> bool {
         self.clients.success_ratio() >= UNTOUCHED_SUCCESS
             && self.clients.connect.as_ref().is_some_and(|c| c.p99_ns <= UNTOUCHED_P99_NS)
@@ -197,7 +197,7 @@ pub struct FloodRun {
     pub setup: FloodSetup,
     /// The protections.
     pub modes: Vec<FloodMode>,
-    /// Whether it was broken off.
+    /// It was broken off.
     pub partial: bool,
 }
 

@@ -54,7 +54,7 @@ fn is_standard_input(found: &Metadata) -> bool {
     own.is_ok_and(|own: libc::stat| own.st_dev == found.dev() && own.st_ino == found.ino())
 }
 
-/// Whether reading `path` waits for somebody to write: a pipe with a name, not one that is open already (`/dev/stdin`, `<(...)`).
+/// True if reading `path` waits for somebody to write: a pipe with a name, not one that is open already (`/dev/stdin`, `<(...)`).
 pub fn waits_for_a_writer(path: &Path) -> bool {
     // What a process has open has no path that leads to it.
     fs::canonicalize(path).and_then(fs::metadata).is_ok_and(|found| found.file_type().is_fifo())

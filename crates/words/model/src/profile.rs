@@ -137,7 +137,7 @@ impl Class {
         }
     }
 
-    /// Whether the CPU did something for us in this time.
+    /// True if the CPU did something for us in this time.
     pub fn is_busy(self) -> bool {
         !matches!(self, Self::Idle | Self::Steal)
     }
@@ -271,7 +271,7 @@ pub struct ClassDifference {
     pub b_percent: f64,
     /// Two standard errors of the difference of these shares, in percentage points.
     pub percent_error: f64,
-    /// Whether the shares differ by more than that.
+    /// The shares differ by more than that.
     pub percent_differs: bool,
     /// Nanoseconds per packet in the first profile.
     pub a_ns: Option<f64>,
@@ -279,7 +279,7 @@ pub struct ClassDifference {
     pub b_ns: Option<f64>,
     /// Two standard errors of the difference of the costs per packet, in nanoseconds; packets count as exact.
     pub ns_error: Option<f64>,
-    /// Whether the costs differ by more than that; none without packets in both.
+    /// The costs differ by more than that; none without packets in both.
     pub ns_differs: Option<bool>,
 }
 

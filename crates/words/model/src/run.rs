@@ -38,13 +38,13 @@ pub struct Generator {
 }
 
 impl Generator {
-    /// Whether the generator was the limit: `offered_pps` is within 5 % of its ceiling or above it.
+    /// True if the generator was the limit: `offered_pps` is within 5 % of its ceiling or above it.
     pub fn limits(&self, offered_pps: f64) -> bool {
         offered_pps >= 0.95 * self.ceiling_pps
     }
 }
 
-/// Whether the generator and the receiving work share a core.
+/// The sharing of a core by the generator and the receiving work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
@@ -76,7 +76,7 @@ pub struct CoreRole {
 /// Which core does what in a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrangement {
-    /// Whether generator and receive work share a core.
+    /// Generator and receive work share a core.
     pub sharing: Sharing,
     /// The work of each core.
     pub roles: Vec<CoreRole>,

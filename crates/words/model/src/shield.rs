@@ -102,7 +102,7 @@ impl ChallengeStatus {
 }
 
 impl ShieldStatus {
-    /// Whether the shield has failed: nobody tends it, and its patience is over.
+    /// True if the shield has failed: nobody tends it, and its patience is over.
     pub fn has_failed(&self) -> bool {
         self.silent_s > self.patience_s
     }

@@ -160,7 +160,7 @@ pub enum LossKind {
 }
 
 impl LossKind {
-    /// Whether the books count it as lost.
+    /// True if the books count it as lost.
     pub fn is_loss(self) -> bool {
         matches!(self, Self::Lost | Self::Meant)
     }
@@ -181,7 +181,7 @@ impl LossKind {
 pub struct StationLoss {
     /// Where and why, such as `socket buffer full`.
     pub place: String,
-    /// Whether that is a loss.
+    /// That is a loss.
     #[serde(default)]
     pub kind: LossKind,
     /// How many: the counter's word, or the trace's where no counter exists.
@@ -420,7 +420,7 @@ impl LedgerReport {
         if self.offered == 0 { 0.0 } else { self.unexplained.unsigned_abs() as f64 / self.offered as f64 }
     }
 
-    /// Whether no packet moved and none was lost.
+    /// True if no packet moved and none was lost.
     pub fn is_quiet(&self) -> bool {
         self.offered == 0 && self.lost == 0 && self.waiting == 0 && self.copies_lost == 0
     }

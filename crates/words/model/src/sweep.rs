@@ -107,7 +107,7 @@ pub struct Gain {
     pub lowest: f64,
     /// The highest of them, more what the search cannot tell.
     pub highest: f64,
-    /// Whether the measurements bear a verdict: both ends lie on one side of 1, and both ceilings held when they were offered again.
+    /// The measurements bear a verdict: both ends lie on one side of 1, and both ceilings held when they were offered again.
     pub told: bool,
 }
 

@@ -28,7 +28,7 @@ pub struct InterfaceRates {
     pub name: String,
     /// Its driver, when known.
     pub driver: Option<String>,
-    /// Whether it has no hardware of its own (lo, veth, bridges, tunnels …).
+    /// It has no hardware of its own (lo, veth, bridges, tunnels …).
     pub is_virtual: bool,
     /// The operational state of the link, such as `up`, when known.
     pub state: Option<String>,
@@ -62,7 +62,7 @@ impl InterfaceRates {
         self.drops.iter().fold(0.0, |sum, d| sum + d.pps)
     }
 
-    /// Whether nothing moved and nothing was lost.
+    /// True if nothing moved and nothing was lost.
     pub fn is_idle(&self) -> bool {
         self.traffic_pps() == 0.0 && self.drops.is_empty()
     }

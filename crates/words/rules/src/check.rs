@@ -93,7 +93,6 @@ fn found(kind: Kind, weight: Weight, rule: Option<&Rule>, what: String, instead:
     Finding { kind, weight, line: rule.and_then(|rule| rule.line), what, instead: instead.to_owned() }
 }
 
-/// A rule as messages name it.
 fn named(rule: &Rule) -> String {
     match rule.line {
         Some(line) => format!("`{}` (line {line})", rule.name),
@@ -258,7 +257,6 @@ fn order(rules: &Rules, now: Now) -> Vec<Finding> {
     findings
 }
 
-/// Sets that no rule names.
 fn sets(rules: &Rules) -> Vec<Finding> {
     let places = rules.rules.iter().flat_map(|rule| rule.when.source.iter().chain(&rule.when.destination));
     let used: BTreeSet<&str> = places
@@ -295,7 +293,7 @@ fn tcp(session: &Session, flags: u8) -> Packet {
     }
 }
 
-/// Whether the rules would end this session, or keep the administrator from beginning another.
+/// True if the rules would end this session, or keep the administrator from beginning another.
 fn cut_off(file: &RuleFile, session: &Session, now: Now) -> Option<Finding> {
     let with = |session_of: Option<&Session>| {
         let mut rules = file.rules.clone();

@@ -40,7 +40,7 @@ pub struct DetectConfig {
 /// Limits from what is usual.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BaselineConfig {
-    /// Whether limits are learned at all. Default true.
+    /// Limits are learned at all. Default true.
     pub learn: bool,
     /// The limit is this many times what is usual. Default 5.
     pub factor: f64,
@@ -52,7 +52,7 @@ pub struct BaselineConfig {
     pub floor: BTreeMap<Measure, f64>,
 }
 
-/// Whether and for how long mitigations only count.
+/// The time in which mitigations only count.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ShadowConfig {
     /// This long, in seconds; then they act. 0 (default): they act at once.
@@ -65,7 +65,7 @@ pub struct ShadowConfig {
 }
 
 impl ShadowConfig {
-    /// Whether steps ever only count.
+    /// True if steps may only count.
     pub fn is_used(&self) -> bool {
         self.only || self.first_s > 0.0
     }

@@ -29,10 +29,8 @@ const BASELINE: &[&str] = &["learn", "factor", "memory-s", "after-s", "floor"];
 const SHADOW: &[&str] = &["first-s", "only", "legitimate-max"];
 const STEPS: &[&str] =
     &["limit-per-source", "limit", "challenge", "drop-sources", "drop-ports", "drop-fragments", "drop"];
-/// What a ladder looks like.
 const LADDER_INSTEAD: &str =
     "write steps as tables: [{ do = \"challenge\" }, { do = \"limit-per-source\", pps = 500 }]";
-/// The greatest burst.
 const BURST_MAX: f64 = 1e9;
 
 /// What the table says; faults are noted.
@@ -187,7 +185,6 @@ impl Reader<'_> {
         })
     }
 
-    /// A rate or a burst of whole packets.
     fn packets(&mut self, value: &Value<'_>, key: &str) -> Option<u64> {
         let number = self.rate(value, key)?;
         if number == 0.0 {

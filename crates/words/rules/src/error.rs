@@ -66,11 +66,7 @@ pub enum RulesError {
     #[error(
         "the {prefixes} IPv6 prefixes in the {field} do not fit a hash table: split the set, or use shorter prefixes"
     )]
-    Crowded {
-        field: &'static str,
-        /// How many prefixes are longer than 32 bits.
-        prefixes: usize,
-    },
+    Crowded { field: &'static str, prefixes: usize },
     #[error("no counter is left for rule \"{rule}\": all {capacity} are in use")]
     NoCounter { rule: String, capacity: usize },
     #[error("cannot read the capture {}: {reason}", path.display())]

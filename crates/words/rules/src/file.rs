@@ -25,13 +25,10 @@ use crate::{
     error::{Problem, RulesError},
 };
 
-/// Tables and keys of the file.
 const TOP: &[&str] = &["default", "malformed", "protect", "management", "detection", "sets", "rule"];
 /// So many unknown names get a proposal.
 const NEAREST_MAX: usize = 20;
-/// What a list of rules looks like.
 const RULES_INSTEAD: &str = "begin each rule by a line [[rule]]";
-/// What the table of sets looks like.
 const SETS_INSTEAD: &str = "write [sets.NAME] with file = \"…\" or prefixes = [\"…\"]";
 
 /// What a file says: the rules, and what is to be known before they can be put in front of an interface.
@@ -226,7 +223,6 @@ impl Reader<'_> {
         rules
     }
 
-    /// A second rule of a name.
     fn second(&mut self, name: &Word, first: usize) {
         let wrong = Wrong::new(
             format!("a second rule named `{}` (the first: line {first})", name.text),
@@ -251,7 +247,6 @@ impl Reader<'_> {
     }
 }
 
-/// The prefixes of a set.
 pub(crate) fn sorted(mut prefixes: Vec<Prefix>) -> PrefixSet {
     prefixes.sort_unstable();
     prefixes.dedup();

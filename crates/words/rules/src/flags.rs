@@ -52,7 +52,6 @@ pub fn rule(text: &str) -> Result<Rule, RulesError> {
     Ok(rule)
 }
 
-/// Words with their byte offsets.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     text.split_whitespace().map(move |word| (word.as_ptr() as usize - text.as_ptr() as usize, word))
 }

@@ -114,13 +114,11 @@ impl Draft<'_> {
         self.entries.iter().find(|entry| entry.key.text == key).map_or(&[], |entry| &entry.words)
     }
 
-    /// All values of `key`, each of which `read` understands.
     fn all<T>(&mut self, key: &str, read: impl Fn(&str) -> Result<T, Wrong>) -> Vec<T> {
         let read: Vec<_> = self.words(key).iter().map(|word| (word.at, read(&word.text))).collect();
         read.into_iter().filter_map(|(at, value)| value.map_err(|wrong| self.faults.push((at, wrong))).ok()).collect()
     }
 
-    /// The one value of `key`.
     fn one<T>(&mut self, key: &str, read: impl Fn(&str) -> Result<T, Wrong>) -> Option<T> {
         if let Some(second) = self.words(key).get(1) {
             let at = second.at;
@@ -175,7 +173,6 @@ pub fn rule(entries: &[Entry], at: usize) -> Result<(Rule, SetNames), Vec<Fault>
     Ok((rule, sets))
 }
 
-/// The name of a rule.
 fn name(text: &str) -> Result<String, Wrong> {
     let bad =
         |why: &str| Err(Wrong::new(format!("`{text}` cannot be a name: {why}"), "write letters, digits and - _ . : /"));
@@ -259,7 +256,6 @@ fn never_true(draft: &mut Draft<'_>, when: &Match) {
     }
 }
 
-/// The action, and whether it is only counted.
 fn action(draft: &mut Draft<'_>, at: usize) -> (Action, bool) {
     let known = |text: &str| match ACTIONS.contains(&text) {
         true => Ok(text.to_owned()),

@@ -10,7 +10,6 @@ use super::{
     words::{self, Wrong},
 };
 
-/// The port of ssh.
 const SSH: u16 = 22;
 /// ICMPv6: router and neighbour discovery (RFC 4861), without which no address is found.
 const NEIGHBOURS: std::ops::RangeInclusive<u8> = 133..=136;
@@ -24,7 +23,7 @@ pub struct Management {
     pub to: Vec<Prefix>,
     /// To which TCP ports; that of the session at the start is added.
     pub ports: BTreeSet<u16>,
-    /// Whether the peer of the session at the start is let in.
+    /// The peer of the session at the start is let in.
     pub session: bool,
 }
 

@@ -40,7 +40,6 @@ impl Classified for NftError {
     }
 }
 
-/// Family of IP within the script.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Family {
     V4,
@@ -55,7 +54,6 @@ impl Family {
         }
     }
 
-    /// What nftables calls its header.
     fn header(self) -> &'static str {
         match self {
             Self::V4 => "ip",

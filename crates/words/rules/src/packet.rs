@@ -57,7 +57,7 @@ pub struct Packet {
     pub tcp_flags: Option<u8>,
     /// Type of ICMP (protocol 1 over IPv4) and of ICMPv6 (58 over IPv6); none in later fragments.
     pub icmp_type: Option<u8>,
-    /// Whether it is a fragment.
+    /// It is a fragment.
     pub part: Part,
     /// Differentiated services code point, 0 to 63.
     pub dscp: u8,

@@ -15,7 +15,6 @@ use super::{
 
 pub(super) type Value<'i> = Spanned<DeValue<'i>>;
 
-/// Reads values; what is wrong with one is noted with its place.
 pub(super) struct Reader<'f> {
     pub(super) faults: &'f mut Vec<Fault>,
 }

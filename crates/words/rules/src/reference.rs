@@ -108,7 +108,7 @@ pub fn protected(rules: &Rules, packet: &Packet) -> Option<usize> {
     holding.max_by_key(|(number, prefix)| (prefix.len, std::cmp::Reverse(*number))).map(|(number, _)| number)
 }
 
-/// Whether the packet is what the conditions ask for. A set that does not exist holds nothing.
+/// True if the packet is what the conditions ask for. A set that does not exist holds nothing.
 pub fn applies(rules: &Rules, when: &Match, packet: &Packet) -> bool {
     let within = |places: &[Place], address| {
         places.is_empty()

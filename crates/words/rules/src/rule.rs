@@ -118,7 +118,7 @@ pub struct Match {
     pub icmp_type: Vec<u8>,
     /// Length of the IP packet in bytes: IPv4's total length, IPv6's payload length plus 40.
     pub length: Vec<RangeInclusive<u16>>,
-    /// Whether it is a fragment.
+    /// It is a fragment.
     pub fragment: Option<Fragment>,
     /// Differentiated services code point, 0 to 63.
     pub dscp: Vec<u8>,

@@ -20,7 +20,7 @@ pub struct SetSource {
     pub prefixes: Vec<Prefix>,
     /// Files of prefixes, one on a line.
     pub files: Vec<PathBuf>,
-    /// Whether lines that are no prefixes are passed over (and told), not refused.
+    /// Lines that are no prefixes are passed over (and told), not refused.
     pub skip_bad: bool,
     /// Byte offset of the set's name.
     pub at: usize,
@@ -68,7 +68,7 @@ impl SetSource {
     }
 }
 
-/// Whether a set can be called so.
+/// True if a set can be called so.
 ///
 /// # Errors
 /// Why not.
@@ -80,7 +80,6 @@ pub fn name(text: &str) -> Result<(), Wrong> {
     Ok(())
 }
 
-/// Bad lines that are named one by one.
 const NAMED: usize = 20;
 
 /// Reads a set; relative files are found from `folder`. Also the lines that were passed over.

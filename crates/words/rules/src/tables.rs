@@ -109,9 +109,9 @@ pub struct RuleTables {
     pub fields: [Option<FieldTable>; 7],
     /// The rules, in their order.
     pub rules: Vec<RuleEntry>,
-    /// Whether what no rule decides about is dropped.
+    /// What no rule decides about is dropped.
     pub default_drop: bool,
-    /// Whether malformed packets are dropped.
+    /// Malformed packets are dropped.
     pub malformed_drop: bool,
     /// Protected prefixes: destination to number + 1 of what is watched; none: nothing is.
     pub protected: Option<AddressTable>,

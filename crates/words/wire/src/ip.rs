@@ -90,7 +90,7 @@ pub struct Fragment {
     pub id: u32,
     /// Where this part begins, in bytes.
     pub offset: u32,
-    /// Whether parts follow.
+    /// Parts follow.
     pub more: bool,
 }
 
@@ -242,17 +242,17 @@ impl<'a> Ip<'a> {
         self.payload
     }
 
-    /// Whether the packet states more bytes than there are.
+    /// True if the packet states more bytes than there are.
     pub fn is_cut_short(&self) -> bool {
         self.cut_short
     }
 
-    /// Whether the header's checksum is right; always so for IPv6, which has none.
+    /// True if the header's checksum is right; always so for IPv6, which has none.
     pub fn is_checksum_right(&self) -> bool {
         self.source.is_ipv6() || Sum::new().bytes(self.header).finish() == 0
     }
 
-    /// Whether the checksum of the UDP, TCP or ICMP payload is right; none for fragments, packets cut short, other protocols, and
+    /// True if the checksum of the UDP, TCP or ICMP payload is right; none for fragments, packets cut short, other protocols, and
     /// UDP over IPv4 without a checksum.
     pub fn is_payload_checksum_right(&self) -> Option<bool> {
         if self.fragment.is_some() || self.cut_short {

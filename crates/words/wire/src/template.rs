@@ -16,9 +16,7 @@ use crate::{
     transport::{TCP_LEN, TcpHeader, UDP_LEN, UdpHeader, tcp_flags},
 };
 
-/// The hop limit of a built packet.
 const HOPS: u8 = 64;
-/// The window of a built TCP segment.
 const WINDOW: u16 = 64240;
 /// IPv4: do not fragment.
 const DONT_FRAGMENT: u16 = 0x4000;

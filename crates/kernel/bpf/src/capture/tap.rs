@@ -109,7 +109,6 @@ struct Shared {
     place: TapPlace,
     /// Captured frames go on, and may have a verdict.
     judged: bool,
-    /// Nothing comes any more.
     detached: AtomicBool,
 }
 
@@ -366,7 +365,6 @@ impl TapReader {
         None
     }
 
-    /// Where a position is in the mapping.
     fn at(&self, position: u64) -> usize {
         let segment = u64::from(self.cpu) * self.shared.segments + (position / SEGMENT) % self.shared.segments;
         segment as usize * size_of::<tap_segment>() + (position % SEGMENT) as usize

@@ -41,7 +41,6 @@ impl End {
     /// The descriptor of the array with what follows, and the index there.
     pub(crate) const REST: usize = 6;
     pub(crate) const REST_INDEX: usize = 4;
-    /// The verdict where nothing follows.
     pub(crate) const VERDICT: usize = 2;
 }
 
@@ -99,7 +98,6 @@ enum Label {
 
 struct Translation {
     insns: Vec<bpf_insn>,
-    /// Jumps whose distance is not known yet.
     jumps: Vec<(usize, Label)>,
 }
 
@@ -267,7 +265,6 @@ const TAX: u32 = 0x07;
 const TXA: u32 = 0x87;
 const NEG: u8 = 0x80;
 
-/// Translates a whole filter.
 pub(crate) fn translate(classic: &[Instruction]) -> Result<Vec<bpf_insn>, FilterError> {
     if !(1..=4096).contains(&classic.len()) {
         return Err(FilterError::Length(classic.len()));

@@ -45,7 +45,7 @@ pub struct ShieldAck {
 }
 
 impl ShieldAck {
-    /// Whether the running kernel can do it at all.
+    /// True if the running kernel can do it at all.
     ///
     /// # Errors
     /// [`crate::ProgramError::Kernel`] below 6.9, which has no bpf_sk_assign_tcp_reqsk.

@@ -37,7 +37,7 @@ impl Connected {
         self.0.word(bit / 64 * 8).fetch_or(1 << (bit % 64), Ordering::Relaxed);
     }
 
-    /// Whether there may be such a connection.
+    /// True if there may be such a connection.
     pub fn may(&self, local: SocketAddr, peer: SocketAddr) -> bool {
         let bit = bit(local, peer);
         self.0.word(bit / 64 * 8).load(Ordering::Relaxed) >> (bit % 64) & 1 != 0
@@ -63,12 +63,12 @@ impl Connected {
         self.0.word(COMPLETE).store(0, Ordering::Release);
     }
 
-    /// Whether the program takes what has no bit for no connection, and does not look it up.
+    /// True if the program takes what has no bit for no connection, and does not look it up.
     pub fn is_complete(&self) -> bool {
         self.0.word(COMPLETE).load(Ordering::Acquire) != 0
     }
 
-    /// Whether so many bits are set, those of connections that ended included, that it is time to [`Connected::renew`] them.
+    /// True if so many bits are set, those of connections that ended included, that it is time to [`Connected::renew`] them.
     pub fn is_crowded(&self) -> bool {
         self.filled() > CROWDED
     }

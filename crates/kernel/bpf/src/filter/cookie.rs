@@ -23,11 +23,9 @@ use crate::{
 const COUNTS: &str = "cookie_counts";
 const V4: &str = "known_v4";
 const V6: &str = "known_v6";
-/// The connections that there may be.
 const CONNECTED: &str = "cookie_connected";
 /// Which sources are surely not known.
 const TURNS: &str = "cookie_turns";
-/// All of them.
 const ALL: [&str; 5] = [V4, V6, CONNECTED, TURNS, COUNTS];
 /// Bytes of the IPv4 and the TCP header, and of the IPv6 and the TCP header.
 const HEADERS_V4: u16 = 40;
@@ -103,7 +101,7 @@ impl Default for HostCookies {
 }
 
 impl HostCookies {
-    /// Whether the kernel makes connections of cookies in this thread's network namespace.
+    /// True if the kernel makes connections of cookies in this thread's network namespace.
     ///
     /// # Errors
     /// As for [`ShieldAck::needs`]. [`XdpError::Unsupported`] if net.ipv4.tcp_syncookies is 0. [`XdpError::System`] if that cannot be read.
@@ -332,7 +330,7 @@ impl Cookies {
         Ok(PROGRAM.sum(self.map(COUNTS)?, "read the map cookie_counts")?)
     }
 
-    /// Whether a source has shown that it exists, however long ago.
+    /// True if a source has shown that it exists, however long ago.
     ///
     /// # Errors
     /// [`crate::ProgramError::Map`] if the map cannot be read.
@@ -368,7 +366,6 @@ impl Cookies {
         Ok(())
     }
 
-    /// Sets the program's constants.
     pub(super) fn set(&self, knobs: &mut rodata) {
         knobs.cookie_by_redirect = self.by_redirect;
         match &self.mode {

@@ -45,13 +45,11 @@ const SPARE_CLASSES: usize = 64;
 
 const _: () = assert!(size_of::<shield_rule>() == 32);
 
-/// Names of sections and their bytes.
 pub(super) type Sections = Vec<(&'static str, Vec<u8>)>;
 
 /// What is written into the program before it is loaded, and into its sections before it is attached.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    /// Name and bytes of each section.
     pub(super) sections: Sections,
     pub(super) uses: [bool; FIELDS],
     pub(super) words: u64,

@@ -127,7 +127,7 @@ impl ShieldLink {
         self.seat.program_id()
     }
 
-    /// Whether the interface still exists and runs the program.
+    /// True if the interface still exists and runs the program.
     pub fn is_alive(&self) -> bool {
         self.seat.is_alive()
     }
@@ -147,7 +147,7 @@ impl ShieldLink {
         Some(self.seat.interface())
     }
 
-    /// Whether this network namespace has the interface: it may have been moved to another one, where the program goes on.
+    /// True if this network namespace has the interface: it may have been moved to another one, where the program goes on.
     pub fn is_here(&self) -> bool {
         self.seat.interface_name().is_some()
     }

@@ -38,7 +38,7 @@ pub struct Heartbeat {
 /// How the program is to work, apart from its rules.
 #[derive(Debug, Clone, Default)]
 pub struct ShieldConfig {
-    /// Whether the program listens to a heartbeat ([`ShieldShared::beat`]).
+    /// The program listens to a heartbeat ([`ShieldShared::beat`]).
     pub heartbeat: Option<Heartbeat>,
     /// How SYNs are answered; needed if a rule asks for cookies.
     pub cookies: Option<Cookies>,
@@ -222,7 +222,7 @@ impl Shield {
         Ok((Self { program: PROGRAM.descriptor(program.as_fd())?, seats: config.seats.clone(), told }, sections))
     }
 
-    /// Whether it was loaded for that place.
+    /// True if it was loaded for that place.
     pub(super) fn is_for(&self, seat: &SeatMaps) -> bool {
         self.seats.iter().any(|other| other.is(seat))
     }

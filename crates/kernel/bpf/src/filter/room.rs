@@ -56,7 +56,6 @@ pub(super) fn layout(v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> (Prefi
     (layout, end.next_multiple_of(64) + 64)
 }
 
-/// Whether these tables have room there.
 pub(super) fn fits(layout: &PrefixLayout, v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> bool {
     let trie = |at: &TrieLayout, table: &V4Prefixes| {
         table.entries.len() <= at.entries_len as usize
@@ -74,12 +73,10 @@ pub(super) fn fits(layout: &PrefixLayout, v4: Option<&V4Prefixes>, v6: Option<&V
         })
 }
 
-/// Writes the IPv4 half.
 pub(super) fn fill_v4(layout: &PrefixLayout, v4: Option<&V4Prefixes>, section: &mut [u8]) {
     fill_trie(&layout.v4, v4, section);
 }
 
-/// Writes the IPv6 half.
 pub(super) fn fill_v6(layout: &PrefixLayout, v6: Option<&V6Prefixes>, section: &mut [u8]) {
     fill_trie(&layout.v6, v6.map(|v6| &v6.first), section);
     let Some(v6) = v6 else {

@@ -198,12 +198,10 @@ impl ShieldShared {
         read(&self.counts, self.cpus, slots)
     }
 
-    /// The name and the descriptor of each.
     pub(super) fn maps(&self) -> impl Iterator<Item = (&'static str, BorrowedFd<'_>, u32)> {
         self.maps.iter().map(|(name, map)| (*name, map.as_fd(), map.value_size()))
     }
 
-    /// Entries of the counters, a power of two.
     pub(super) fn cpus(&self) -> usize {
         self.cpus
     }

@@ -18,7 +18,6 @@ use super::{
 };
 use crate::link::XdpError;
 
-/// The sections of the source's and the destination's prefixes.
 const PREFIXES: [&str; 2] = [".data.shield_src", ".data.shield_dst"];
 
 /// The two halves of an address table.
@@ -30,7 +29,6 @@ pub struct Spare {
     shield: Shield,
     shape: Layout,
     sections: Mapped,
-    /// What is in the sections of prefixes.
     held: [Halves; 2],
     protected: Option<AddressTable>,
     protected_few: Vec<FewPrefix>,

@@ -103,7 +103,7 @@ fn write(file: &[u8], constants: &[u8]) -> Result<Vec<u8>, String> {
     Ok(out)
 }
 
-/// Whether instructions depend on the running kernel's types (`struct btf_ext_header` of libbpf: the last pair of its fields).
+/// True if instructions depend on the running kernel's types (`struct btf_ext_header` of libbpf: the last pair of its fields).
 fn is_relocated(section: &Section, file: &[u8]) -> bool {
     let word =
         |bytes: &[u8], at: usize| bytes.get(at..at + 4).and_then(|b| Some(u32::from_ne_bytes(*b.first_chunk()?)));

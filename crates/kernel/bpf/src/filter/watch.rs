@@ -24,7 +24,6 @@ use crate::{
 
 /// Registers of a sketch, two of which are in a slot.
 pub(super) const REGISTERS: usize = size_of::<[u32; 512]>() / size_of::<u32>();
-/// Samples in a CPU's ring.
 pub(super) const SAMPLES: usize = (size_of::<watch_cpu>() - offset_of!(watch_cpu, ring)) / size_of::<watch_sample>();
 /// Samples that each CPU is to take between two readings: half of what its ring holds, as rates change.
 const SAMPLES_WANTED: u64 = SAMPLES as u64 / 2;
@@ -126,9 +125,7 @@ pub struct Watch {
     cpus: SharedMemory,
     /// Prefixes that are watched, the rounding not counted.
     prefixes: usize,
-    /// Samples read of each CPU.
     read: Vec<u64>,
-    /// Packets of all prefixes at the last reading, by CPU.
     packets: Vec<u64>,
     /// Packets of each slot at the last reading, and whether more had come by then than at the one before. A slot where none came in
     /// two readings has two empty sketches.
@@ -342,7 +339,6 @@ fn estimate(largest: &[u32]) -> f64 {
     largest.len() as f64 * used / distances
 }
 
-/// Bytes of both maps.
 fn sizes(prefixes: usize, cpus: usize) -> Result<[u32; 2], XdpError> {
     const PREFIXES_MAX: usize = 4096;
     if !(1..=PREFIXES_MAX).contains(&prefixes) {

@@ -78,7 +78,7 @@ impl WatchWriter {
         }
     }
 
-    /// Whether it is not among the flows that were noted last; now it is.
+    /// True if it is not among the flows that were noted last; now it is.
     fn is_new_flow(&self, packet: &WatchSample, source: u64) -> bool {
         let (from, to) = packet.ports.unwrap_or_default();
         let mut flow = source ^ u64::from(packet.protocol);

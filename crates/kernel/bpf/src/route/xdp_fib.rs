@@ -12,7 +12,6 @@ use crate::{
 };
 
 const PROGRAM: Program = Program("xdp_fib");
-/// The entries of the map fib_ports.
 const PORTS_MAX: usize = 8;
 
 per_cpu! {

@@ -150,7 +150,7 @@ pub struct BenchTxCounts {
     pub started_ns: u64,
     /// CLOCK_MONOTONIC when the present (in the end: the last) step began.
     pub switched_ns: u64,
-    /// Whether count or duration is reached, or the sender was stopped.
+    /// Count or duration is reached, or the sender was stopped.
     pub done: bool,
 }
 
@@ -448,7 +448,6 @@ impl BenchSender {
     }
 }
 
-/// A step as the program has it.
 struct Step {
     rate: u64,
     unit_ns: u64,

@@ -22,7 +22,6 @@ use crate::{
 pub use crate::send::live_run::{HEADER_MAX, LIVE_FRAME_MAX, PACED_PPS_MAX};
 
 const PROGRAM: Program = Program("ek_gen");
-/// The largest table, in bytes.
 const TABLE_MAX: usize = 1 << 28;
 /// Frames between two looks at signals and the scheduler: the most that the kernel takes (TEST_XDP_MAX_BATCH), and the fastest of 16 to
 /// 256 as measured on veth.
@@ -86,7 +85,7 @@ pub struct LiveCounts {
     pub bursts: u64,
     /// Frames of the largest of them.
     pub largest_burst: u64,
-    /// Whether count or duration is reached, or the sender was stopped.
+    /// Count or duration is reached, or the sender was stopped.
     pub done: bool,
 }
 
@@ -257,7 +256,7 @@ impl LiveSender {
     }
 }
 
-/// Whether frames can be sent to `interface` by XDP redirect; none when the kernel (before 6.3) cannot tell.
+/// True if frames can be sent to `interface` by XDP redirect; none when the kernel (before 6.3) cannot tell.
 ///
 /// A veth takes them only while its peer runs NAPI.
 ///

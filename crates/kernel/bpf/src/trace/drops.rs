@@ -223,7 +223,7 @@ impl DropTrace {
         &self.unavailable
     }
 
-    /// Whether the kernel says which socket would have received a packet (from 6.11 on).
+    /// True if the kernel says which socket would have received a packet (from 6.11 on).
     pub fn tells_receiver(&self) -> bool {
         self.tells_receiver
     }

@@ -62,7 +62,6 @@ pub enum ProfileError {
          6.1 on with CONFIG_BPF_EVENTS"
     )]
     Load(#[source] libbpf_rs::Error),
-    /// A clock could not be opened.
     #[error(transparent)]
     Clock(#[from] PerfError),
     #[error("cannot attach the kernel program `profile` to the clock of CPU {cpu}: {source}")]
@@ -126,7 +125,6 @@ pub struct CpuProfile {
     // The links first: nothing counts any more when the tables go.
     _links: Vec<Link>,
     tables: [MapHandle; 2],
-    /// Which of the tables counts.
     counting: usize,
     active: MapHandle,
     taken: MapHandle,

@@ -21,7 +21,6 @@ pub(crate) fn in_namespace(test: impl FnOnce(&mut Bed) + Send + 'static) {
 }
 
 impl Bed {
-    /// Runs a program in the namespace; gives its output.
     pub(crate) fn run(&self, program: &str, arguments: &str) -> String {
         let arguments: Vec<&str> = if program == "nft" { vec![arguments] } else { arguments.split(' ').collect() };
         let output = Command::new(program).args(&arguments).output().unwrap();
@@ -43,7 +42,6 @@ impl Bed {
         self.right_index = nix::net::if_::if_nametoindex(self.right.as_str()).unwrap();
     }
 
-    /// A counter of /proc/net/snmp.
     pub(crate) fn snmp(&self, protocol: &str, name: &str) -> u64 {
         let text = fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
         let mut lines = text.lines().filter_map(|l| l.strip_prefix(&format!("{protocol}: ")));

@@ -17,7 +17,6 @@ pub struct Batch {
     control: Vec<[u64; CONTROL_WORDS]>,
     data: Vec<u8>,
     snaplen: usize,
-    /// Bytes from one buffer to the next.
     stride: usize,
 }
 

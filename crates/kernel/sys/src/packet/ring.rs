@@ -120,12 +120,12 @@ impl RxRing {
         &self.socket
     }
 
-    /// Whether the next block has been handed over.
+    /// True if the next block has been handed over.
     pub fn ready(&self) -> bool {
         self.holds(0)
     }
 
-    /// Whether more than `blocks` blocks have been handed over and wait; false if there are no more than that.
+    /// True if more than `blocks` blocks have been handed over and wait; false if there are no more than that.
     pub fn holds(&self, blocks: usize) -> bool {
         if blocks >= self.blocks {
             return false;
@@ -213,12 +213,12 @@ impl Block<'_> {
         self.frames
     }
 
-    /// Whether it holds none (a block retired by time may).
+    /// True if it holds none (a block retired by time may).
     pub fn is_empty(&self) -> bool {
         self.frames == 0
     }
 
-    /// Whether packets were lost since the statistics were read last, as of the moment this block was closed.
+    /// True if packets were lost since the statistics were read last, as of the moment this block was closed.
     pub fn losing(&self) -> bool {
         self.losing
     }

@@ -291,7 +291,7 @@ impl PacketSocket {
         Ok(Statistics { packets: s.tp_packets, drops: s.tp_drops, freezes: s.tp_freeze_q_cnt })
     }
 
-    /// Whether `interface`, of the network namespace that the socket was made in, is up (netdevice(7), SIOCGIFFLAGS).
+    /// True if `interface`, of the network namespace that the socket was made in, is up (netdevice(7), SIOCGIFFLAGS).
     pub fn is_up(&self, interface: &str) -> io::Result<bool> {
         // SAFETY: all zeros are a valid ifreq.
         let mut request: libc::ifreq = unsafe { mem::zeroed() };

@@ -17,7 +17,6 @@ pub(super) struct Descriptor {
     pub(super) options: u32,
 }
 
-/// What a ring can hold.
 pub(super) trait Entry: Copy {}
 impl Entry for Descriptor {}
 impl Entry for u64 {}

@@ -242,7 +242,7 @@ impl XskReceiver {
         }
     }
 
-    /// Whether the NIC writes into the UMEM itself.
+    /// True if the NIC writes into the UMEM itself.
     pub fn is_zero_copy(&self) -> bool {
         self.base.zero_copy
     }
@@ -355,7 +355,7 @@ impl XskSender {
         self.base.poll(libc::POLLOUT, timeout)
     }
 
-    /// Whether the NIC reads the UMEM itself.
+    /// True if the NIC reads the UMEM itself.
     pub fn is_zero_copy(&self) -> bool {
         self.base.zero_copy
     }

@@ -29,18 +29,15 @@ impl Umem {
         self.frame_bytes
     }
 
-    /// Where it begins.
     pub(super) fn address(&self) -> u64 {
         self.memory.address()
     }
 
-    /// The addresses of all frames, as the rings want them.
     pub(super) fn addresses(&self) -> impl Iterator<Item = u64> + use<> {
         let bytes = u64::from(self.frame_bytes);
         (0..u64::from(self.frames)).map(move |n| n * bytes)
     }
 
-    /// The address of the frame that holds `address`.
     pub(super) fn frame_of(&self, address: u64) -> u64 {
         address & !u64::from(self.frame_bytes - 1)
     }

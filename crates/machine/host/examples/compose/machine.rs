@@ -7,18 +7,15 @@ use model::CpuSet;
 use serde::Deserialize;
 use serde_json::json;
 
-/// A description.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Machine {
     hostname: String,
     kernel: String,
-    /// Whether irqbalance runs.
     #[serde(default)]
     irqbalance: bool,
     cpus: Cpus,
     nics: Vec<Nic>,
-    /// Interrupts of other devices.
     #[serde(default)]
     irqs: Vec<Line>,
     /// How many nftables rules each drop one address, one after the other.
@@ -72,7 +69,6 @@ struct Nic {
     mtu: u32,
     rx: u32,
     tx: u32,
-    /// Whether the kernel has a setting for threaded NAPI.
     #[serde(default)]
     threaded: Option<bool>,
     /// The name of the interrupts' chip; one that ends with `MSIX` is followed by the PCI address.
@@ -81,16 +77,12 @@ struct Nic {
     /// The names of its message-signalled interrupts; `{0..8}` stands for eight of them.
     #[serde(default)]
     vectors: Vec<String>,
-    /// The number of the first.
     #[serde(default)]
     first_irq: u32,
     /// The interrupt line of a device without them.
     line: Option<u32>,
-    /// Ring sizes now and at most.
     rings: Option<[u32; 2]>,
-    /// Combined channels now and at most.
     combined: Option<[u32; 2]>,
-    /// Slots of the RSS table.
     #[serde(default)]
     rss_slots: u32,
     /// The id of the first NAPI instance, on kernels that list them.
@@ -99,7 +91,6 @@ struct Nic {
     rx_usecs: Option<u32>,
     #[serde(default)]
     features: BTreeMap<String, bool>,
-    /// The driver's own counters.
     #[serde(default)]
     statistics: BTreeMap<String, u64>,
     /// Any other files below the interface's folder.
@@ -132,7 +123,6 @@ struct Cpu {
 }
 
 impl Machine {
-    /// The files of the machine.
     pub(crate) fn compose(&self) -> Tree {
         let mut files = Files::default();
         let cpus = self.cpus.all();

@@ -53,7 +53,6 @@ impl LinkStats {
         stats
     }
 
-    /// The counters in the order of the kernel's structure.
     fn slots(&mut self) -> [&mut u64; 25] {
         [
             &mut self.rx_packets,
@@ -104,7 +103,6 @@ impl Links {
         Netlink::open(SockProtocol::NetlinkRoute).map(Self)
     }
 
-    /// The counters by interface index.
     pub(super) fn read(&mut self) -> io::Result<BTreeMap<u32, LinkStats>> {
         let mut body = [0; IF_STATS_MSG_BYTES];
         body[8..].copy_from_slice(&(1u32 << (IFLA_STATS_LINK_64 - 1)).to_ne_bytes());

@@ -23,7 +23,6 @@ const QSTATS_TX_HW_DROPS: u16 = 24;
 const QUEUE_TYPE_RX: u64 = 0;
 const SCOPE_QUEUE: u32 = 1;
 
-/// The counters of one interface's queues.
 pub(super) type Queues = BTreeMap<u32, QueueCounters>;
 
 #[derive(Debug)]

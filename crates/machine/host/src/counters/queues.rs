@@ -18,7 +18,7 @@ pub struct QueueCounters {
 }
 
 impl QueueCounters {
-    /// Whether nothing is counted.
+    /// True if nothing is counted.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -126,7 +126,7 @@ impl QueueNames {
         Self { columns, names: names.len() }
     }
 
-    /// Whether no statistic counts a queue.
+    /// True if no statistic counts a queue.
     pub fn is_empty(&self) -> bool {
         self.columns.is_empty()
     }

@@ -40,7 +40,6 @@ pub struct Sampler {
     values: Vec<u64>,
 }
 
-/// An interface that was seen before.
 #[derive(Debug)]
 struct Named {
     name: String,
@@ -183,7 +182,6 @@ impl Kept {
         Ok(Self { path, file, buffer: vec![0; 16 << 10] })
     }
 
-    /// The text of now.
     fn read(&mut self) -> Result<&str, CountersError> {
         let failed = |source| CountersError::Read { path: self.path, source };
         let mut filled = 0;

@@ -37,7 +37,6 @@ pub struct Folder {
     shown: PathBuf,
 }
 
-/// Type of what stands at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Missing,

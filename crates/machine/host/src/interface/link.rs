@@ -68,11 +68,11 @@ pub struct Link {
     pub lower: Option<u32>,
     /// That one is in another network namespace, where the index is its.
     pub elsewhere: bool,
-    /// Whether it is set up.
+    /// It is set up.
     pub up: bool,
-    /// Whether it can carry packets: up, with a carrier (IF_OPER_UP, or unknown as for a loopback).
+    /// It can carry packets: up, with a carrier (IF_OPER_UP, or unknown as for a loopback).
     pub running: bool,
-    /// Whether it takes frames for any address.
+    /// It takes frames for any address.
     pub promiscuous: bool,
     /// The index of the bridge or bond it belongs to.
     pub master: Option<u32>,

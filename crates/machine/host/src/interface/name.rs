@@ -53,7 +53,7 @@ pub fn index(name: &str) -> Result<u32, NoInterface> {
     if_nametoindex(name).map_err(|_| NoInterface::here(name))
 }
 
-/// Whether there is an interface of that name in this thread's network namespace.
+/// True if there is an interface of that name in this thread's network namespace.
 pub fn exists(name: &str) -> bool {
     if_nametoindex(name).is_ok()
 }

@@ -48,7 +48,7 @@ impl Wiring {
         self.0.values().filter(|link| link.up).map(|link| link.name.as_str())
     }
 
-    /// Whether an interface that /sys told of is one of these: /sys may show another network namespace.
+    /// True if an interface that /sys told of is one of these: /sys may show another network namespace.
     pub fn has(&self, nic: &Nic) -> bool {
         let same = |link: &Link| link.name == nic.name && nic.mac.as_ref().is_none_or(|mac| *mac == link.address);
         self.0.get(&nic.index).is_some_and(same)

@@ -45,7 +45,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(3);
 /// How often the guardian looks.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Whether drops rose: more than twice the rate before, and by more than 100 per second.
+/// True if drops rose: more than twice the rate before, and by more than 100 per second.
 pub fn drops_rose(before: DropRate, now: DropRate) -> bool {
     now.per_second > before.per_second * 2.0 + NOISE_PER_SECOND
 }

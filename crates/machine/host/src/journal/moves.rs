@@ -52,7 +52,7 @@ impl<S: Store> Moves<S> {
         Self { journal, store, command, sessions: Vec::new(), refused: BTreeSet::new() }
     }
 
-    /// Whether a move of this was refused once.
+    /// True if a move of this was refused once.
     pub fn is_refused(&self, knob: &Knob) -> bool {
         self.refused.contains(knob)
     }

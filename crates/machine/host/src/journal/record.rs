@@ -79,7 +79,7 @@ pub enum Record {
     Reverted {
         /// Why.
         reason: String,
-        /// Whether everything was put back.
+        /// Everything was put back.
         #[serde(default = "yes")]
         complete: bool,
     },

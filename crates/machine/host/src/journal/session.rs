@@ -193,12 +193,12 @@ impl Session {
         fs::OpenOptions::new().write(true).open(&self.path)?.set_len(whole as u64)
     }
 
-    /// Whether the session belongs to this boot; the knobs of an earlier one are gone with it.
+    /// True if the session belongs to this boot; the knobs of an earlier one are gone with it.
     pub fn is_of_this_boot(&self) -> Result<bool, JournalError> {
         Ok(self.header.boot_id == boot_id()?)
     }
 
-    /// Whether a step may still differ from what it was.
+    /// True if a step may still differ from what it was.
     pub fn is_open(&self) -> bool {
         self.steps.iter().any(|s| s.undone.is_none())
     }
@@ -214,13 +214,13 @@ impl Session {
         self.header.netns.filter(|&theirs| stands_there && namespace::own().ok().is_some_and(|ours| ours != theirs))
     }
 
-    /// Whether the guardian's process is there (and not another one under its number).
+    /// True if the guardian's process is there (and not another one under its number).
     pub fn guardian_lives(&self) -> bool {
         let command = self.guardian.and_then(|pid| fs::read_to_string(format!("/proc/{pid}/cmdline")).ok());
         command.is_some_and(|text| text.split('\0').any(|word| word == self.header.session))
     }
 
-    /// Whether a guardian waits for a confirmation of this session.
+    /// True if a guardian waits for a confirmation of this session.
     pub fn awaits_confirmation(&self) -> bool {
         self.guardian.is_some() && !self.confirmed && self.reverted.is_none() && self.is_open()
     }

@@ -49,7 +49,7 @@ pub enum TransactionError<E> {
 pub struct PutBack {
     /// How many settings were put back.
     pub restored: usize,
-    /// Whether nothing stays changed.
+    /// Nothing stays changed.
     pub complete: bool,
     /// The session.
     pub session: String,
@@ -129,7 +129,6 @@ impl<'a> Transaction<'a> {
     }
 }
 
-/// A way to make changes.
 type Apply = fn(&mut Session, &Writer, &mut dyn Store, &[Change]) -> Result<Applied, ApplyError>;
 
 /// The changes that are left, with the values from before the device was set: what undo is to put back is not what the

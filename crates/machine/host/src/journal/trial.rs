@@ -22,10 +22,8 @@ const ARMED: &str = "armed";
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum TrialError {
-    /// The journal failed.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The guardian's log cannot be written.
     #[error(transparent)]
     Log(#[from] FileError),
     #[error("cannot {operation}: {source}")]

@@ -73,7 +73,7 @@ pub struct UndoReport {
 }
 
 impl StepState {
-    /// Whether the knob is not as it was.
+    /// True if the knob is not as it was.
     fn is_left(&self) -> bool {
         matches!(self, Self::Foreign { .. } | Self::Failed { .. } | Self::Superseded { .. })
     }
@@ -84,7 +84,7 @@ impl StepState {
 }
 
 impl UndoReport {
-    /// Whether it went through to the session's beginning.
+    /// True if it went through to the session's beginning.
     pub fn is_complete(&self) -> bool {
         !self.steps.iter().any(|s| s.state.is_left())
     }

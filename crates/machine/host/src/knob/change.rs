@@ -18,7 +18,7 @@ pub struct Change {
 }
 
 impl Change {
-    /// Whether the change would leave the knob as it is.
+    /// True if the change would leave the knob as it is.
     pub fn is_idle(&self) -> bool {
         self.knob.same(&self.old, &self.new)
     }

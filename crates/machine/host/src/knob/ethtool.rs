@@ -4,7 +4,6 @@ use sys::ethtool::{Ethtool, EthtoolError};
 
 use super::{CoalesceField, Direction, Knob, KnobError};
 
-/// Reads a knob of ethtool.
 pub(super) fn read(knob: &Knob) -> Result<String, KnobError> {
     let (nic, mut tool) = open(knob)?;
     let failed = |error| from_ethtool(knob, error);
@@ -35,7 +34,6 @@ pub(super) fn read(knob: &Knob) -> Result<String, KnobError> {
     value.ok_or_else(|| unsupported(knob))
 }
 
-/// Writes a knob of ethtool.
 pub(super) fn write(knob: &Knob, value: &str) -> Result<(), KnobError> {
     let (nic, mut tool) = open(knob)?;
     let failed = |error| from_ethtool(knob, error);

@@ -52,7 +52,7 @@ impl Classified for KnobError {
 }
 
 impl KnobError {
-    /// Whether this is an interrupt that cannot be directed: the kernel manages it, or its controller has no say in it. (EINVAL
+    /// True if this is an interrupt that cannot be directed: the kernel manages it, or its controller has no say in it. (EINVAL
     /// also says that no CPU of the mask is online; which is no reason to fail for the others either.)
     pub fn is_fixed_irq(&self) -> bool {
         match self {

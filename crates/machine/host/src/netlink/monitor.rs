@@ -86,7 +86,6 @@ pub struct Monitor {
     buffer: Vec<u8>,
 }
 
-/// One socket.
 #[derive(Debug)]
 struct Listener {
     socket: OwnedFd,

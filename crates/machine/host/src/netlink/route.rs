@@ -181,7 +181,7 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Whether it matches every packet.
+    /// True if it matches every packet.
     pub fn is_for_all(&self) -> bool {
         let Self { from: None, to: None, iif: None, oif: None, is_partial: false, .. } = self else { return false };
         true
@@ -202,12 +202,12 @@ pub struct Neighbour {
 }
 
 impl Neighbour {
-    /// Whether it was asked for and has not answered yet.
+    /// True if it was asked for and has not answered yet.
     pub fn is_asked(&self) -> bool {
         self.state & NUD_INCOMPLETE != 0
     }
 
-    /// Whether packets can be sent to it.
+    /// True if packets can be sent to it.
     pub fn is_usable(&self) -> bool {
         self.state & (NUD_INCOMPLETE | NUD_FAILED) == 0 && !self.lladdr.is_empty()
     }
@@ -245,7 +245,6 @@ pub fn neighbours(route: &mut Netlink) -> io::Result<Vec<Neighbour>> {
     route.dump(NEIGHBOUR, NDMSG_BYTES, neighbour)
 }
 
-/// An address by its bytes.
 fn ip(bytes: &[u8]) -> Option<IpAddr> {
     match bytes.len() {
         4 => Some(Ipv4Addr::from(*bytes.first_chunk()?).into()),
@@ -330,7 +329,6 @@ pub(super) fn route(message: &[u8]) -> Option<Route> {
     Some(route)
 }
 
-/// The hops of a route that has several.
 fn hops(mut rest: &[u8]) -> Option<Vec<Hop>> {
     let mut hops = Vec::new();
     while let Some(head) = rest.first_chunk::<RTNEXTHOP_BYTES>() {

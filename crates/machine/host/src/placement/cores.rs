@@ -67,12 +67,12 @@ impl<'a> Cores<'a> {
         &self.allowed
     }
 
-    /// Whether the allowed CPUs lie on several NUMA nodes.
+    /// True if the allowed CPUs lie on several NUMA nodes.
     pub fn has_nodes(&self) -> bool {
         self.nodes.len() > 1
     }
 
-    /// Whether an allowed CPU lies on this node.
+    /// True if an allowed CPU lies on this node.
     pub fn has_cpus_on(&self, node: u32) -> bool {
         self.nodes.contains(node)
     }
@@ -112,7 +112,6 @@ impl<'a> Cores<'a> {
         Some(placement)
     }
 
-    /// A queue more on this CPU.
     pub(super) fn placement(&self, cpu: &Cpu, node: Option<u32>) -> Placement {
         Placement {
             cpu: cpu.id,
@@ -126,7 +125,7 @@ impl<'a> Cores<'a> {
         self.cpus.iter().copied().find(|c| c.id == id)
     }
 
-    /// Whether it is the first thread of its core, of those that are allowed.
+    /// True if it is the first thread of its core, of those that are allowed.
     pub(super) fn is_first(&self, cpu: &Cpu) -> bool {
         cpu.siblings.iter().find(|&s| self.allowed.contains(s)).is_none_or(|first| first == cpu.id)
     }

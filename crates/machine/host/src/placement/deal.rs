@@ -10,12 +10,9 @@ use model::CpuSet;
 use super::cores::{Cores, Placement};
 use crate::picture::Cpu;
 
-/// Queues of one NIC that want a CPU each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Want {
-    /// The NIC's node, when it is known.
     pub(super) node: Option<u32>,
-    /// How many queues.
     pub(super) queues: u32,
 }
 

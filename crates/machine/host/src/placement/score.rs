@@ -7,9 +7,7 @@ use super::cores::Cores;
 /// What one NIC has of a layout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Part {
-    /// Different CPUs.
     cpus: u32,
-    /// Different physical cores.
     physical: u32,
     /// The distances from the NIC's node, summed over its queues.
     distance: u64,
@@ -17,7 +15,6 @@ struct Part {
     capacity: u64,
 }
 
-/// What a layout is worth.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Score {
     /// The sum of the squares of the CPUs' numbers of queues: the smaller, the more even.
@@ -50,7 +47,7 @@ impl Score {
         }
     }
 
-    /// Whether nothing about it is worse than about the other.
+    /// True if nothing about it is worse than about the other.
     pub(super) fn is_as_good_as(&self, other: &Self) -> bool {
         let part = |(one, other): (&Part, &Part)| {
             one.cpus >= other.cpus

@@ -69,7 +69,7 @@ fn masks(host: &Host, homes: &[u32]) -> Vec<CpuSet> {
     masks
 }
 
-/// Whether what is set serves as well as `masks`: every online CPU has a queue, no nearer one can be had, and no queue has more
+/// True if what is set serves as well as `masks`: every online CPU has a queue, no nearer one can be had, and no queue has more
 /// CPUs than it need.
 fn is_as_good(host: &Host, homes: &[u32], now: &[&CpuSet], masks: &[CpuSet]) -> bool {
     let cpus: BTreeMap<u32, &Cpu> = host.cpus.iter().map(|c| (c.id, c)).collect();
@@ -101,7 +101,7 @@ pub struct Thread<'a> {
     pub pid: u32,
     /// The queue that it serves.
     pub queue: u32,
-    /// Whether only the order of the ids says so.
+    /// Only the order of the ids says so.
     pub guessed: bool,
     /// The CPU of that queue.
     pub cpu: u32,

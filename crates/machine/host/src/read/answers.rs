@@ -45,7 +45,6 @@ pub struct Answers {
     pub statistics: BTreeMap<String, u64>,
 }
 
-/// Where the file of an interface lies in a copy.
 fn path(nic: &str) -> String {
     format!("ethtool/{nic}.json")
 }

@@ -86,7 +86,6 @@ fn queues(root: &Root, base: &str) -> (Vec<RxQueue>, Vec<TxQueue>) {
     (rx.collect(), tx.collect())
 }
 
-/// The device behind an interface.
 #[derive(Debug, Default)]
 pub(super) struct Device {
     pub(super) driver: Option<String>,

@@ -1,4 +1,4 @@
-//! Whether the machine is a guest, and of what.
+//! The hypervisor whose guest the machine is, if it is one.
 
 use super::{Missing, text};
 use crate::root::Root;

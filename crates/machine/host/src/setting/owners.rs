@@ -68,7 +68,6 @@ pub fn read(root: &Root, most: usize) -> Result<Vec<Owner>, Missing> {
     Ok(owners)
 }
 
-/// The sockets that receive, by inode.
 fn sockets(root: &Root) -> Result<BTreeMap<u64, &'static str>, Missing> {
     let mut found = BTreeMap::new();
     for (file, kind) in [("tcp", "tcp"), ("tcp6", "tcp"), ("udp", "udp"), ("udp6", "udp")] {

@@ -18,7 +18,7 @@ pub struct PacketSocket {
     pub ifindex: u32,
     /// The process that holds it, with its name; none when it could not be found (another privilege).
     pub owner: Option<(u32, String)>,
-    /// Whether that process has mapped a ring of it; none when this could not be seen.
+    /// That process has mapped a ring of it; none when this could not be seen.
     pub ring: Option<bool>,
 }
 

@@ -77,7 +77,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether the packet ends here.
+    /// True if the packet ends here.
     pub fn loses(&self) -> bool {
         matches!(self, Self::Drop | Self::Reject)
     }
@@ -115,7 +115,7 @@ pub struct Chain {
     pub kind: String,
     /// The interface it is bound to (family `netdev`).
     pub device: Option<String>,
-    /// Whether packets that reach its end are lost. The kernel does not count them.
+    /// Packets that reach its end are lost. The kernel does not count them.
     pub policy_drop: bool,
     /// Packets that met the policy, for chains of the old kind; none otherwise.
     pub policy_packets: Option<u64>,
@@ -130,7 +130,7 @@ pub struct Rule {
     pub bytes: u64,
     /// What it decides.
     pub verdict: Verdict,
-    /// Whether the counter stands right before the verdict, so that it counts exactly what the verdict was said of.
+    /// The counter stands right before the verdict, so that it counts exactly what the verdict was said of.
     pub exact: bool,
     /// The name of its counter, if that stands apart in the table. The figures are the counter's: rules that share it have the same.
     pub named: Option<String>,
@@ -450,7 +450,6 @@ fn verdict_of(bytes: &[u8]) -> Verdict {
     }
 }
 
-/// A named counter: bytes and packets.
 fn parse_object(payload: &[u8]) -> Option<(ObjectKey, (u64, u64))> {
     if attribute(payload, OBJ_TYPE).and_then(|v| be32(&v)) != Some(OBJ_COUNTER) {
         return None;

@@ -17,7 +17,7 @@ pub struct NicLoss {
     pub class: LossClass,
     /// How it relates to the counters of the interface.
     pub counted: Counted,
-    /// Whether on the transmit side.
+    /// On the transmit side.
     pub tx: bool,
     /// How many packets.
     pub packets: u64,
@@ -101,7 +101,6 @@ struct Names {
     columns: Vec<(usize, Option<u32>, Meaning)>,
 }
 
-/// Asks the drivers.
 #[derive(Debug, Default)]
 pub(super) struct Nics {
     known: BTreeMap<(u32, String), Names>,

@@ -57,12 +57,10 @@ pub enum XdpCount {
     XmitErrors,
 }
 
-/// What a statistic counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// A loss: its class, its relation to the interface's counters, and whether on the transmit side.
     Loss(LossClass, Counted, bool),
-    /// What XDP did.
     Xdp(XdpCount),
 }
 
@@ -293,7 +291,7 @@ fn meaning(driver: &str, name: &str) -> Option<(Option<u32>, Meaning)> {
     })
 }
 
-/// Whether the name fits, with the number at `#`.
+/// True if the name fits, with the number at `#`.
 fn fits(pattern: &str, name: &str) -> Option<Option<u32>> {
     let Some((before, after)) = pattern.split_once('#') else { return (pattern == name).then_some(None) };
     let number = name.strip_prefix(before)?.strip_suffix(after)?;

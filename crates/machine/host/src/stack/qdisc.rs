@@ -26,7 +26,7 @@ const CLASSFUL: [&str; 6] = ["htb", "hfsc", "drr", "qfq", "cbq", "ets"];
 pub struct QdiscKey {
     /// The interface's index.
     pub ifindex: u32,
-    /// Whether it is a class.
+    /// It is a class.
     pub class: bool,
     /// Its handle, major number in the upper 16 bits; 0 for one that nobody configured.
     pub handle: u32,
@@ -35,12 +35,12 @@ pub struct QdiscKey {
 }
 
 impl QdiscKey {
-    /// Whether it stands at the top of its interface's transmit side. Losses further down are counted there as well.
+    /// True if it stands at the top of its interface's transmit side. Losses further down are counted there as well.
     pub fn is_root(&self) -> bool {
         !self.class && self.parent == TC_H_ROOT
     }
 
-    /// Whether it is the `ingress` or `clsact` discipline, whose losses are verdicts of tc filters.
+    /// True if it is the `ingress` or `clsact` discipline, whose losses are verdicts of tc filters.
     pub fn is_ingress(&self) -> bool {
         !self.class && self.parent == TC_H_INGRESS
     }

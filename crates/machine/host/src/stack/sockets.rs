@@ -125,7 +125,7 @@ impl Socket {
         }
     }
 
-    /// Whether its process is worth the search.
+    /// True if its process is worth the search.
     pub(super) fn matters(&self) -> bool {
         // UDP with another end is a client's, made and closed at every question to a name server.
         let server = self.kind == SocketKind::Udp && self.remote.is_none();

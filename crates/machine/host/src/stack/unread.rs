@@ -41,10 +41,8 @@ impl fmt::Display for Source {
     }
 }
 
-/// Gathers what a reading lacks.
 #[derive(Debug, Default)]
 pub(super) struct Unread {
-    /// What, and why, in words.
     pub(super) notes: Vec<String>,
     /// The sources of which nothing, or not everything, was read.
     pub(super) missed: BTreeSet<Source>,

@@ -23,7 +23,6 @@ pub(super) fn load(inside: &Inside, rules: &Ruleset, accepted: &Network) -> Resu
     inside.namespace.run(|| nft(&["-j", "-f", "-"], &text).map(|_| ()))?
 }
 
-/// Takes the rules away again.
 pub(super) fn unload(namespace: &Namespace) -> Result<(), LabError> {
     namespace.run(|| nft(&["delete", "table", "inet", TABLE], "").map(|_| ()))?
 }
@@ -88,7 +87,6 @@ fn address(n: u32, ip: &str) -> String {
     if ip == "ip" { v4.to_string() } else { Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(n)).to_string() }
 }
 
-/// Runs `nft` in the namespace of the calling thread.
 fn nft(args: &[&str], input: &str) -> Result<Output, LabError> {
     let failed = |said: String| LabError::Nft { what: args.join(" "), said };
     let mut child = sys::program::command("nft")

@@ -27,7 +27,6 @@ pub(super) fn furnish(of: &TestBox) -> Result<(), LabError> {
     namespace.run(|| set_forwarding(family, true))?
 }
 
-/// One side of the router.
 struct Side<'a> {
     end: &'a VethEnd,
     own: std::net::IpAddr,

@@ -24,12 +24,12 @@ pub enum BoxKind {
 }
 
 impl BoxKind {
-    /// Whether there is a receiver behind the box.
+    /// True if there is a receiver behind the box.
     pub fn forwards(&self) -> bool {
         self.routes() || *self == Self::Bridge
     }
 
-    /// Whether it forwards by IP address.
+    /// True if it forwards by IP address.
     pub fn routes(&self) -> bool {
         matches!(self, Self::Router | Self::Firewall(_) | Self::XdpFib)
     }
@@ -40,7 +40,7 @@ impl BoxKind {
 pub struct Ruleset {
     /// How many rules (in a set: addresses, and the rule that accepts), at least 1.
     pub rules: u32,
-    /// Whether the last rule asks for the state of the connection, which makes the kernel track every flow.
+    /// The last rule asks for the state of the connection, which makes the kernel track every flow.
     pub stateful: bool,
     /// How the others are written.
     pub form: RuleForm,

@@ -14,11 +14,8 @@ use port::{Frame, Source, XdpSink, XdpSinkOptions};
 use sys::xsk::CopyMode;
 use testbed::{Bed, End};
 
-/// The name of the receiving end, in its own namespace.
 pub(crate) const RECEIVER: &str = "ekrx";
-/// The name of the sending end, in its own namespace.
 pub(crate) const SENDER: &str = "ektx";
-/// The address of the receiving end.
 pub(crate) const ADDRESS: &str = "198.18.0.2";
 
 /// The two namespaces; they go when it is dropped.
@@ -39,17 +36,14 @@ impl World {
         Some(Self { from, to, _bed: bed })
     }
 
-    /// Removes the pair.
     pub(crate) fn delete_link(&self) {
         self.from.output(&format!("ip link delete {SENDER}"));
     }
 
-    /// Runs `f` where the frames arrive.
     pub(crate) fn receiver<T: Send>(&self, f: impl FnOnce() -> T + Send) -> T {
         self.to.run(f)
     }
 
-    /// A sink at the sending end.
     pub(crate) fn sink(&self, queue: u32) -> XdpSink {
         let interface = SENDER.to_owned();
         let options = XdpSinkOptions { interface, queue, frames: 256, frame_bytes: 4096, copy: CopyMode::Copy };
@@ -62,7 +56,6 @@ impl World {
     }
 }
 
-/// Runs `f` on a thread in the namespace `ns`.
 pub(crate) fn within<T: Send>(ns: &str, f: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let inside = scope.spawn(|| {
@@ -108,7 +101,6 @@ pub(crate) fn send(sink: &mut XdpSink, frames: &[Vec<u8>]) {
     assert_eq!(sink.flush(Duration::from_secs(5)).expect("flush"), 0, "frames are still out");
 }
 
-/// What was kept of a frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Kept {
     pub(crate) wire_len: u32,

@@ -28,7 +28,7 @@ pub struct Value {
     pub error: Option<f64>,
     /// Repetitions that it rests on.
     pub repeats: u32,
-    /// Whether the value is only a least one: the tester was the limit.
+    /// The value is only a least one: the tester was the limit.
     pub at_least: bool,
 }
 
@@ -96,7 +96,7 @@ pub struct Change {
     pub ratio: Option<f64>,
     /// How likely chance alone is to make a difference as large (Welch's test); none where no means are compared.
     pub probability: Option<f64>,
-    /// Whether it is one.
+    /// It is one.
     pub judgement: Judgement,
 }
 
@@ -204,7 +204,6 @@ fn of_search(found: &Found, throughput: &Throughput) -> Option<Value> {
     Some(Value { value, low: Some(value), high, error: None, repeats: found.trials, at_least })
 }
 
-/// What was measured once.
 fn once(value: f64) -> Value {
     Value { value, low: None, high: None, error: None, repeats: 1, at_least: false }
 }
@@ -274,7 +273,7 @@ fn welch(a: &Value, b: &Value) -> Option<f64> {
     Some(2.0 * student(freedom)?.cdf(-t))
 }
 
-/// Whether two brackets have nothing in common; none where one is no bracket.
+/// True if two brackets have nothing in common; none where one is no bracket.
 fn brackets_apart(a: &Value, b: &Value) -> Option<bool> {
     let (low_a, low_b) = (a.low?, b.low?);
     let below = |high: Option<f64>, low: f64| high.is_some_and(|h| h < low);

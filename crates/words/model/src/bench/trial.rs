@@ -163,7 +163,7 @@ pub struct Aftermath {
     pub late_after_ns: u64,
     /// How long after the last unit was sent something still arrived, in nanoseconds, as far as the looks at the counters tell.
     pub drained_ns: u64,
-    /// Whether it went on arriving until waiting was given up: the box is not empty.
+    /// It went on arriving until waiting was given up: the box is not empty.
     pub never_empty: bool,
     /// Units of the trial before that arrived in this one.
     pub leftover: u64,

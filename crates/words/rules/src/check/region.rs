@@ -45,7 +45,7 @@ impl Ranges {
         Self::of(prefixes.into_iter().map(range).collect())
     }
 
-    /// Whether the range that could hold `from` also reaches `to`.
+    /// True if the range that could hold `from` also reaches `to`.
     fn holds_range(&self, (from, to): &(Key, Key)) -> bool {
         let behind = self.0.partition_point(|range| range.0 <= *from);
         behind > 0 && self.0[behind - 1].1 >= *to
@@ -64,7 +64,6 @@ impl Ranges {
     }
 }
 
-/// What a rule applies to; a field without ranges says nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Region {
     /// In the order of what is quickly looked at.
@@ -146,12 +145,10 @@ impl<'a> Regions<'a> {
 }
 
 impl Region {
-    /// Whether no packet is within it.
     pub(super) fn is_empty(&self) -> bool {
         self.fields.iter().flatten().any(|ranges| ranges.0.is_empty())
     }
 
-    /// Whether every packet of `other` is one of this.
     pub(super) fn holds(&self, other: &Self) -> bool {
         let (mine, its) = (self.flags, other.flags);
         mine.mask & its.mask == mine.mask
@@ -163,7 +160,6 @@ impl Region {
             })
     }
 
-    /// Whether there may be a packet that is of both.
     pub(super) fn meets(&self, other: &Self) -> bool {
         (self.flags.value ^ other.flags.value) & self.flags.mask & other.flags.mask == 0
             && self.fields.iter().zip(&other.fields).all(|(mine, its)| match (mine, its) {

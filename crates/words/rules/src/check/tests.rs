@@ -21,7 +21,7 @@ fn rules(bodies: &[&str]) -> String {
     text
 }
 
-/// Whether `b` never applies behind `a`.
+/// True if `b` never applies behind `a`.
 fn void(a: &str, b: &str) -> bool {
     let text = rules(&[a, b, "source = \"@s\"\nsource-port = 1\naction = \"limit\"\nrate = 1"]);
     let file = file::parse(&text, "rules.toml").unwrap();

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use crate::error::RulesError;
 
-/// Distinct rows and their classes, in the order in which they were met.
 pub(super) struct Rows {
     words: usize,
     classes: HashMap<Box<[u64]>, usize>,
@@ -16,7 +15,6 @@ impl Rows {
         Self { words, classes: HashMap::new(), rows: Vec::new() }
     }
 
-    /// The class of this row, a new one if it was not met before.
     pub(super) fn class(&mut self, row: &[u64]) -> usize {
         debug_assert_eq!(row.len(), self.words);
         if let Some(&class) = self.classes.get(row) {
@@ -28,19 +26,16 @@ impl Rows {
         class
     }
 
-    /// All rows, one behind the other.
     pub(super) fn into_rows(self) -> Vec<u64> {
         self.rows
     }
 }
 
-/// The class as the tables have it.
 pub(super) fn narrow(class: usize, field: &'static str) -> Result<u16, RulesError> {
     let max = usize::from(u16::MAX) + 1;
     u16::try_from(class).map_err(|_| RulesError::TooManyClasses { field, classes: class + 1, max })
 }
 
-/// Sets or clears the bit of a rule.
 pub(super) fn set(row: &mut [u64], rule: usize, on: bool) {
     let bit = 1 << (rule % 64);
     if on {

@@ -97,7 +97,6 @@ pub(super) fn reason(rules: &Rules, explained: &Explained) -> String {
     out
 }
 
-/// A rule that applied and did not decide.
 fn passed_by(rule: &Rule) -> String {
     let would = match rule.action {
         Action::Pass => "pass",

@@ -13,7 +13,6 @@ const IPV6_LEN: u16 = 40;
 
 /// A rule's conditions in one family.
 pub(super) struct Found {
-    /// Expressions, of which at most one is true of a packet.
     pub(super) alternatives: Vec<String>,
     /// Definitions of the sets that they name.
     pub(super) sets: Vec<String>,

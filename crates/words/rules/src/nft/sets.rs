@@ -18,12 +18,13 @@ pub(super) struct Sets<'a> {
 
 /// What a condition on an address comes to in one family.
 pub(super) enum Within {
-    /// No address fulfils it.
     Nothing,
-    /// Every one does.
     All,
     /// Those of this set, which is to be defined so.
-    Set { name: String, definition: String },
+    Set {
+        name: String,
+        definition: String,
+    },
 }
 
 impl Sets<'_> {
@@ -65,7 +66,7 @@ impl Sets<'_> {
     }
 }
 
-/// Whether `outer` holds all of `inner`, of the same family.
+/// True if `outer` holds all of `inner`, of the same family.
 fn holds(outer: &Prefix, inner: &Prefix) -> bool {
     let differ = match (outer.address, inner.address) {
         (IpAddr::V4(a), IpAddr::V4(b)) => u128::from(a.to_bits() ^ b.to_bits()) << 96,

@@ -54,7 +54,6 @@ fn close(open: &mut Vec<(u64, u16)>, at: u64, begin: &mut impl FnMut(u64, u16)) 
     }
 }
 
-/// A table of runs as [`runs`] makes them.
 pub(super) fn table(runs: &[(u32, u16)]) -> V4Prefixes {
     let States { bytes: states, wide, deep } = states(runs);
     let mut table = V4Prefixes {
@@ -136,7 +135,6 @@ fn level(runs: &[(u32, u16)], bits: u32, usual: u16) -> Vec<u8> {
     states
 }
 
-/// How many of them are [`STATE_FURTHER`].
 fn further(states: &[u8]) -> usize {
     // None has its upper bit set but these.
     states.iter().map(|byte| (byte & four(STATE_FURTHER)).count_ones() as usize).sum()
@@ -170,7 +168,7 @@ fn run_at(runs: &[(u32, u16)], mut at: usize, address: u64) -> usize {
     at
 }
 
-/// Whether the run at hand goes on to `end`.
+/// True if the run at hand goes on to `end`.
 fn is_one(runs: &[(u32, u16)], at: usize, end: u64) -> bool {
     runs.get(at + 1).is_none_or(|run| u64::from(run.0) >= end)
 }

@@ -248,9 +248,9 @@ pub struct TrieLayout {
     pub blocks_len: u32,
     /// See above.
     pub runs_len: u32,
-    /// Whether there is a table.
+    /// There is a table.
     pub used: u32,
-    /// Whether the states of /16 are looked at.
+    /// The states of /16 are looked at.
     pub wide: u32,
     /// Where the states of /22 are; 0: they are not there.
     pub deep: u32,
@@ -279,7 +279,6 @@ pub struct PrefixLayout {
     pub hash: V6Hash,
 }
 
-/// A section under construction.
 struct Section(Vec<u8>);
 
 impl Section {

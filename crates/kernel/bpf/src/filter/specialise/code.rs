@@ -19,7 +19,6 @@ pub(super) struct Code<'a> {
     /// Those that load what only the kernel or the loader knows.
     pub(super) foreign: BTreeSet<usize>,
     pub(super) constants: &'a [u8],
-    /// Where functions begin.
     pub(super) entries: Vec<usize>,
 }
 
@@ -166,7 +165,7 @@ impl Code<'_> {
         }
     }
 
-    /// Whether it loads two halves of a number, and nothing else.
+    /// True if it loads two halves of a number, and nothing else.
     fn is_number(&self, at: usize) -> bool {
         !self.addresses.contains_key(&at) && !self.foreign.contains(&at) && self.insns[at].src() == 0
     }

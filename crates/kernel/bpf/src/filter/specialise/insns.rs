@@ -22,7 +22,6 @@ pub(super) const JMP32: u8 = 6;
 pub(super) const ALU64: u8 = 7;
 /// Of `code`: the source is a register.
 pub(super) const X: u8 = 8;
-/// Of ALU and jumps: the operation.
 pub(super) const OPERATION: u8 = 0xf0;
 pub(super) const ADD: u8 = 0x00;
 pub(super) const SUB: u8 = 0x10;

@@ -2,7 +2,6 @@
 
 use super::insns::*;
 
-/// What a register holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Known {
     Value(u64),
@@ -52,12 +51,11 @@ pub(super) fn neutral(insn: Insn) -> Insn {
     }
 }
 
-/// What both hold.
 pub(super) fn meet(one: Registers, other: Registers) -> Registers {
     std::array::from_fn(|register| one[register].filter(|known| other[register] == Some(*known)))
 }
 
-/// Whether a branch is taken; none: unknown, or no branch.
+/// True if a branch is taken; none: unknown, or no branch.
 pub(super) fn decide(insn: Insn, known: &Registers) -> Option<bool> {
     if !insn.compares() {
         return None;

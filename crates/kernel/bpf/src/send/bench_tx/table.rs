@@ -30,7 +30,6 @@ pub(super) struct Table {
     pub(super) frame_max: usize,
     pub(super) sizes_vary: bool,
     pub(super) fragments: bool,
-    /// There is one entry.
     pub(super) single: bool,
     /// Frames of the unit that has most.
     pub(super) longest_unit: u32,
@@ -100,7 +99,6 @@ impl Table {
         Ok(made)
     }
 
-    /// Bytes of all entries without the probe.
     pub(super) fn table_len(&self) -> usize {
         self.stride * self.entries
     }
@@ -132,7 +130,6 @@ impl Table {
         }
     }
 
-    /// Puts the probe behind the lap.
     pub(super) fn write_probe(&self, probe: &BenchEntry, table: &mut [u8]) -> Result<(), XdpError> {
         check(probe).map_err(|reason| XdpError::setting(format!("the probe {reason}")))?;
         let fits = probe.frame.len() <= self.header_len
@@ -187,12 +184,11 @@ fn add_to_checksum(headers: &mut [u8], at: u8, sum: u64) {
     headers[at..at + 2].copy_from_slice(&(!(sum as u16)).to_ne_bytes());
 }
 
-/// Offsets of signature and checksum.
 fn place(e: &BenchEntry) -> (u8, u8) {
     (e.signature_at, e.checksum_at)
 }
 
-/// Whether the checksum covers one signature and nothing else varies.
+/// True if the checksum covers one signature and nothing else varies.
 fn is_plain(e: &BenchEntry) -> bool {
     (e.checksum_times == 1 || e.checksum_at == 0) && e.id_at == 0 && e.id6_at == 0
 }

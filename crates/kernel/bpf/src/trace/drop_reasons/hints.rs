@@ -18,7 +18,6 @@ pub fn explain(name: &str) -> Option<Explanation> {
     TABLE.get(name).copied()
 }
 
-/// The table of all reasons.
 static TABLE: LazyLock<BTreeMap<&str, Explanation>> =
     LazyLock::new(|| include_str!("hints.txt").lines().filter_map(row).collect());
 

@@ -43,7 +43,6 @@ pub struct DropDetail {
     pub stack: Vec<u64>,
 }
 
-/// All details.
 pub(super) fn read(map: &MapHandle) -> Result<Vec<DropDetail>, DropError> {
     let failed = |source| DropError::Read { operation: "read the map details", source };
     let mut details = Vec::new();

@@ -44,7 +44,7 @@ impl DropKind {
         }
     }
 
-    /// Whether it is a TCP segment without payload.
+    /// True if it is a TCP segment without payload.
     pub fn is_bare_tcp(self) -> bool {
         matches!(self, Self::TcpReset | Self::TcpSyn | Self::TcpFin | Self::TcpBare)
     }

@@ -28,7 +28,6 @@ pub(super) fn overhead(cpu: usize) -> usize {
     cpu * size_of::<RawCpu>() + offset_of!(RawCpu, overhead_ns)
 }
 
-/// Looks and their time, over all CPUs.
 pub(super) fn looks(memory: &SharedMemory, cpus: usize) -> (u64, u64) {
     let word = |cpu: usize, field: usize| memory.word(cpu * size_of::<RawCpu>() + field).load(Ordering::Relaxed);
     (0..cpus).fold((0, 0), |sum, cpu| {
