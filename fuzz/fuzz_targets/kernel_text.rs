@@ -2,7 +2,11 @@
 
 #![no_main]
 
-use host::{counters, read::parse_interrupts, role::role_of};
+use host::{
+    counters,
+    read::parse_interrupts,
+    role::{self, Owner},
+};
 use libfuzzer_sys::fuzz_target;
 
 const DRIVERS: [&str; 6] = ["virtio_net", "mlx5_core", "ena", "gve", "vmxnet3", "ixgbe"];
@@ -11,7 +15,8 @@ fuzz_target!(|text: &str| {
     for irq in parse_interrupts(text) {
         for action in &irq.actions {
             for driver in DRIVERS {
-                let _ = role_of(action, "eth0", Some(driver));
+                let owner = Owner { nic: "eth0", driver, ..Owner::default() };
+                let _ = (role::belongs(action, &owner), role::meaning(action, &owner));
             }
         }
     }
