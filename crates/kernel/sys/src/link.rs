@@ -1,11 +1,11 @@
-//! Flags and MTU of interfaces of this thread's network namespace (netdevice(7)): read, and two of the flags set.
+//! Flags, MTU and MAC address of interfaces of this thread's network namespace (netdevice(7)): read, and two of the flags set.
 
 use std::{
     io, mem,
     os::fd::{AsRawFd, FromRawFd, OwnedFd},
 };
 
-/// What an interface says of itself.
+/// Flags of an interface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LinkFlags {
     /// It was brought up (IFF_UP).
@@ -27,7 +27,7 @@ pub fn name_of(index: u32) -> Option<String> {
 /// # Errors
 /// ENODEV if there is no such interface.
 pub fn flags(interface: &str) -> io::Result<LinkFlags> {
-    let flags = read(&socket()?, &mut request(interface)?)?;
+    let flags = flags_of(&ask(interface, libc::SIOCGIFFLAGS)?);
     let has = |flag: i32| flags & flag != 0;
     Ok(LinkFlags { up: has(libc::IFF_UP), running: has(libc::IFF_RUNNING), promiscuous: has(libc::IFF_PROMISC) })
 }
@@ -37,13 +37,21 @@ pub fn flags(interface: &str) -> io::Result<LinkFlags> {
 /// # Errors
 /// ENODEV if there is no such interface.
 pub fn mtu(interface: &str) -> io::Result<u32> {
-    let mut request = request(interface)?;
-    // SAFETY: the request is an initialised ifreq with a name that ends in NUL, and outlives the call.
-    if unsafe { libc::ioctl(socket()?.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
+    let request = ask(interface, libc::SIOCGIFMTU)?;
     // SAFETY: SIOCGIFMTU has just filled this member.
     Ok(unsafe { request.ifr_ifru.ifru_mtu }.max(0).cast_unsigned())
+}
+
+/// Reads the MAC address (SIOCGIFHWADDR); none for an interface whose addresses are of another kind.
+///
+/// # Errors
+/// ENODEV if there is no such interface.
+pub fn mac(interface: &str) -> io::Result<Option<[u8; 6]>> {
+    let request = ask(interface, libc::SIOCGIFHWADDR)?;
+    // SAFETY: SIOCGIFHWADDR has just filled this member.
+    let address = unsafe { request.ifr_ifru.ifru_hwaddr };
+    let octets = std::array::from_fn(|i| address.sa_data[i] as u8);
+    Ok(matches!(address.sa_family, libc::ARPHRD_ETHER | libc::ARPHRD_LOOPBACK).then_some(octets))
 }
 
 /// Brings an interface up or takes it down.
@@ -63,27 +71,35 @@ pub fn set_promiscuous(interface: &str, promiscuous: bool) -> io::Result<()> {
 }
 
 fn set(interface: &str, flag: i32, on: bool) -> io::Result<()> {
-    let (socket, mut request) = (socket()?, request(interface)?);
-    let before = read(&socket, &mut request)?;
+    let mut request = ask(interface, libc::SIOCGIFFLAGS)?;
+    let before = flags_of(&request);
     let after = if on { before | flag } else { before & !flag };
     if after == before {
         return Ok(());
     }
     request.ifr_ifru.ifru_flags = after as libc::c_short;
-    // SAFETY: the request is an initialised ifreq with a name that ends in NUL, and outlives the call.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw mut request) } < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(())
+    ioctl(libc::SIOCSIFFLAGS, &mut request)
 }
 
-fn read(socket: &OwnedFd, request: &mut libc::ifreq) -> io::Result<i32> {
+/// The flags in the answer to SIOCGIFFLAGS.
+fn flags_of(request: &libc::ifreq) -> i32 {
+    // SAFETY: SIOCGIFFLAGS fills this member, and zeros are valid too.
+    i32::from(unsafe { request.ifr_ifru.ifru_flags })
+}
+
+fn ask(interface: &str, code: libc::Ioctl) -> io::Result<libc::ifreq> {
+    let mut request = request(interface)?;
+    ioctl(code, &mut request)?;
+    Ok(request)
+}
+
+/// Makes one of the requests of this file, all of which take an ifreq.
+fn ioctl(code: libc::Ioctl, request: &mut libc::ifreq) -> io::Result<()> {
     // SAFETY: the request is an initialised ifreq with a name that ends in NUL, and outlives the call.
-    if unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFFLAGS, std::ptr::from_mut(request)) } < 0 {
-        return Err(io::Error::last_os_error());
+    match unsafe { libc::ioctl(socket()?.as_raw_fd(), code, std::ptr::from_mut(request)) } {
+        code if code < 0 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
     }
-    // SAFETY: SIOCGIFFLAGS has just filled this member.
-    Ok(i32::from(unsafe { request.ifr_ifru.ifru_flags }))
 }
 
 fn socket() -> io::Result<OwnedFd> {
@@ -116,6 +132,7 @@ mod tests {
     #[test]
     fn flags_are_read_and_what_is_not_there_is_an_error() {
         assert!(flags("lo").is_ok());
+        assert_eq!(mac("lo").ok(), Some(Some([0; 6])));
         assert_eq!(flags("ek-none0").unwrap_err().raw_os_error(), Some(libc::ENODEV));
         assert!(flags("a-name-that-is-too-long").is_err());
     }

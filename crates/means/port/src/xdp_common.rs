@@ -7,7 +7,6 @@ use std::{
 
 use bpf::{Filter, ProgramError, XdpError};
 use host::interface::NoInterface;
-use nix::net::if_::InterfaceFlags;
 use sys::packet::{Instruction, PacketSocket};
 
 use crate::{PortError, members::explain};
@@ -15,11 +14,8 @@ use crate::{PortError, members::explain};
 /// The index of an interface that is up.
 pub(crate) fn up_interface(interface: &str) -> Result<u32, PortError> {
     let index = host::interface::index(interface)?;
-    let mut addresses = nix::ifaddrs::getifaddrs().into_iter().flatten();
-    match addresses.find(|a| a.interface_name == interface) {
-        Some(a) if !a.flags.contains(InterfaceFlags::IFF_UP) => {
-            Err(PortError::InterfaceDown { interface: interface.to_owned() })
-        }
+    match sys::link::flags(interface) {
+        Ok(flags) if !flags.up => Err(PortError::InterfaceDown { interface: interface.to_owned() }),
         _ => Ok(index),
     }
 }

@@ -3,7 +3,6 @@
 use std::fs;
 
 use host::interface::{self, NoInterface};
-use nix::{ifaddrs::getifaddrs, net::if_::InterfaceFlags, sys::socket::LinkAddr};
 use wire::Mac;
 
 use crate::TrafficError;
@@ -41,20 +40,19 @@ impl Interface {
     /// [`TrafficError::NoInterface`], [`TrafficError::Down`], and [`TrafficError::Read`] if /sys does not show this namespace.
     pub fn look(name: &str) -> Result<Self, TrafficError> {
         let index = interface::index(name)?;
-        let link = Link::of(name)?.ok_or_else(|| NoInterface::here(name))?;
-        if !link.flags.contains(InterfaceFlags::IFF_UP) {
+        let unread = |what| move |source| TrafficError::Read { path: format!("the {what} of {name}"), source };
+        let flags = sys::link::flags(name).map_err(unread("flags"))?;
+        if !flags.up {
             return Err(TrafficError::Down { interface: name.to_owned() });
         }
-        if !link.flags.contains(InterfaceFlags::IFF_RUNNING) {
+        if !flags.running {
             return Err(TrafficError::NoCarrier { interface: name.to_owned() });
         }
-        let mtu =
-            sys::link::mtu(name).map_err(|source| TrafficError::Read { path: format!("the MTU of {name}"), source })?;
         Ok(Self {
             name: name.to_owned(),
             index,
-            mac: link.mac,
-            mtu,
+            mac: Mac(sys::link::mac(name).map_err(unread("MAC address"))?.unwrap_or_default()),
+            mtu: sys::link::mtu(name).map_err(unread("MTU"))?,
             default_route: has_default_route(name),
             in_lab: in_lab(),
         })
@@ -62,8 +60,7 @@ impl Interface {
 
     /// True if it is still there, the same one, and up.
     pub fn is_alive(&self) -> bool {
-        interface::index(&self.name) == Ok(self.index)
-            && matches!(Link::of(&self.name), Ok(Some(link)) if link.flags.contains(InterfaceFlags::IFF_UP))
+        interface::index(&self.name) == Ok(self.index) && sys::link::flags(&self.name).is_ok_and(|flags| flags.up)
     }
 
     /// Its transmit counters now.
@@ -87,27 +84,6 @@ fn tx_counters(table: &str, interface: &str) -> Option<TxCounters> {
     let packets = numbers.next()?.parse().ok()?;
     let dropped = numbers.nth(1)?.parse().ok()?;
     Some(TxCounters { packets, dropped })
-}
-
-struct Link {
-    flags: InterfaceFlags,
-    mac: Mac,
-}
-
-impl Link {
-    /// None if there is no such interface.
-    fn of(name: &str) -> Result<Option<Self>, TrafficError> {
-        let all =
-            getifaddrs().map_err(|e| TrafficError::Read { path: "the list of interfaces".into(), source: e.into() })?;
-        let mut link = None;
-        for entry in all.filter(|entry| entry.interface_name == name) {
-            let link = link.get_or_insert(Self { flags: entry.flags, mac: Mac::default() });
-            if let Some(mac) = entry.address.as_ref().and_then(|a| a.as_link_addr()).and_then(LinkAddr::addr) {
-                link.mac = Mac(mac);
-            }
-        }
-        Ok(link)
-    }
 }
 
 fn has_default_route(interface: &str) -> bool {

@@ -135,7 +135,7 @@ impl HostCookies {
         let receive = setting("tcp_rmem")?.last().copied().unwrap_or(0).max(1 << 16);
         let window_shift = receive.ilog2().saturating_sub(15).min(14) as u8;
         Ok(Self {
-            mac: mac(interface).map_err(failed("read the MAC address"))?,
+            mac: sys::link::mac(interface).map_err(failed("read the MAC address"))?.filter(|mac| *mac != [0; 6]),
             timestamps: first("tcp_timestamps")? != 0,
             sack: first("tcp_sack")? != 0,
             scaling: first("tcp_window_scaling")? != 0,
@@ -159,13 +159,6 @@ fn settings(name: &str) -> io::Result<Vec<u64>> {
 fn failed_on(interface: &str, operation: &'static str) -> impl FnOnce(io::Error) -> XdpError {
     let interface = interface.to_owned();
     move |source| XdpError::System { interface, operation, source }
-}
-
-/// The MAC address of an interface of this thread's namespace; none for those whose addresses are of another kind.
-fn mac(interface: &str) -> io::Result<Option<[u8; 6]>> {
-    let mut all = nix::ifaddrs::getifaddrs()?.filter(|a| a.interface_name == interface);
-    let mac = all.find_map(|a| a.address?.as_link_addr().and_then(nix::sys::socket::LinkAddr::addr));
-    Ok(mac.filter(|mac| *mac != [0; 6]))
 }
 
 /// How sources show that they exist to a gateway.
