@@ -11,7 +11,7 @@ use std::{
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{PATIENCE, Running, json, text, turn, wait};
+use testbed::{Running, WAIT_TIMEOUT, json, text, turn, wait};
 
 /// The shortest run with two boxes: every kind of step, few and short trials. A loss of 50 % is fine, so that a busy machine makes no
 /// difference to what is shown here.
@@ -88,7 +88,7 @@ fn go_on(file: &Path, more: &[&str]) -> Output {
         let (code, told) = (output.status.code(), text(&output.stderr));
         match code {
             Some(0 | 1) => return output,
-            Some(3) if begun.elapsed() < PATIENCE => {}
+            Some(3) if begun.elapsed() < WAIT_TIMEOUT => {}
             _ => panic!("{code:?}: {told}"),
         }
     }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testbed::{CLIENT, DROP_9, Flown, PATIENCE, SERVER, ShieldBed, bind, said};
+use testbed::{CLIENT, DROP_9, Flown, SERVER, ShieldBed, WAIT_TIMEOUT, bind, said};
 
 /// A rule against something that does not come, so that a reload changes something.
 const DROP_9_AND_11: &str = "[[rule]]\nname = \"eleven\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 11\n[[rule]]\nname = \"nine\"\naction = \"drop\"\nprotocol = \"udp\"\ndestination-port = 9\n";
@@ -423,7 +423,7 @@ fn rings_finish_checksums_that_were_left_to_a_nic() {
     bed.run(&rules, &["--backend", "ring"]);
     bed.wait("frames cross", || bed.come_through(10, 1) == 1);
     assert_eq!((bed.come_through(10, 5), bed.come_back(10, 5)), (5, 5));
-    assert!(bed.connects(PATIENCE) && bed.connects_back(PATIENCE));
+    assert!(bed.connects(WAIT_TIMEOUT) && bed.connects_back(WAIT_TIMEOUT));
     bed.stop();
 }
 
@@ -432,7 +432,7 @@ fn unknown_sources(tag: &str, more: &[&str]) {
     let rules = bed.rules("[[rule]]\nname = \"syn\"\naction = \"challenge\"\nprotocol = \"tcp\"\n");
     bed.run(&rules, more);
     // The rule is for both directions, and so is the question to sources that nobody knows.
-    assert!(bed.connects(PATIENCE) && bed.connects_back(PATIENCE) && bed.connects(PATIENCE));
+    assert!(bed.connects(WAIT_TIMEOUT) && bed.connects_back(WAIT_TIMEOUT) && bed.connects(WAIT_TIMEOUT));
     assert!(bed.total("challenged") >= 2, "{}", bed.status());
     bed.stop();
 }

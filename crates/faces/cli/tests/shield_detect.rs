@@ -15,7 +15,7 @@ use bpf::filter::{CookieMode, Cookies, HostCookies};
 use serde_json::Value;
 use shield::run::Places;
 use sys::ethtool::Ethtool;
-use testbed::{CLIENT, End, PATIENCE, SERVER, ShieldBed, alone, log, said};
+use testbed::{CLIENT, End, SERVER, ShieldBed, WAIT_TIMEOUT, alone, log, said};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 /// Several times the limit of [`rules`].
@@ -207,7 +207,7 @@ fn each_class_is_named_answered_soon_and_withdrawn_and_a_calm_mix_is_none() {
     let fragments = bed.fragments();
     // Calm first: datagrams, and connections to a port that is open.
     let address = serve(&bed.server, 80);
-    let connect = || bed.client.run(|| TcpStream::connect_timeout(&address, PATIENCE));
+    let connect = || bed.client.run(|| TcpStream::connect_timeout(&address, WAIT_TIMEOUT));
     // Slowly enough that datagrams are sent beside them on a fast machine too.
     let calm = || {
         (0..200).for_each(|_| {
@@ -277,11 +277,11 @@ fn what_the_file_drops_stays_dropped_while_it_is_challenged() {
         bed.client.run(|| TcpStream::connect_timeout(&to, patience)).is_ok()
     };
     let short = Duration::from_millis(300);
-    assert!(connects(80, PATIENCE) && !connects(5432, short), "in peace");
+    assert!(connects(80, WAIT_TIMEOUT) && !connects(5432, short), "in peace");
     thread::scope(|scope| {
         scope.spawn(|| bed.flood(&["--syn-flood", "--random-sources", "--src", "10.0.0.0/8", "--dst-port", "80"]));
         bed.wait("it is challenged", || events(&bed).iter().any(|event| event["event"] == "mitigating"));
-        assert!(connects(80, PATIENCE) && !connects(5432, short), "under attack");
+        assert!(connects(80, WAIT_TIMEOUT) && !connects(5432, short), "under attack");
         // In the host's network, and in front of the /sys of all, where the BPF file system is.
         let pinned = || {
             let network = fs::File::open(format!("/run/netns/{}", bed.host.name())).expect("a namespace");
@@ -296,7 +296,7 @@ fn what_the_file_drops_stays_dropped_while_it_is_challenged() {
         ends(&bed);
         bed.wait("connections go by unseen", || !connected.is_complete());
     });
-    assert!(connects(80, PATIENCE) && !connects(5432, short), "in peace again");
+    assert!(connects(80, WAIT_TIMEOUT) && !connects(5432, short), "in peace again");
 }
 
 #[test]
@@ -360,7 +360,7 @@ fn packet_rings_between_two_interfaces_watch_too() {
         let flow = bed.flow(4009, Duration::from_millis(2));
         let done = bed.client.command(EVENKEEL).args(all).output().expect("the program starts");
         assert!(done.status.success(), "{}", said(&done));
-        let connected = bed.client.run(|| TcpStream::connect_timeout(&address, PATIENCE));
+        let connected = bed.client.run(|| TcpStream::connect_timeout(&address, WAIT_TIMEOUT));
         connected.expect("connected behind the flood");
         let flown = flow.end();
         ends(&bed);

@@ -25,7 +25,7 @@ use nix::{
     sys::signal::Signal,
 };
 use serde_json::Value;
-use testbed::{CLIENT, PATIENCE, Running, ShieldBed, alone, bind, log, said};
+use testbed::{CLIENT, Running, ShieldBed, WAIT_TIMEOUT, alone, bind, log, said};
 
 /// What is attacked, and protected.
 const PROTECTED: &str = "198.18.0.3";
@@ -215,7 +215,7 @@ fn a_bad_hook_a_full_disk_and_rude_clients_do_not_hold_up_the_shield() {
     bed.wait("what went wrong is said", || troubles.iter().all(|trouble| bed.log().contains(trouble)));
 
     let (mut polite, mut answer) = (client(), String::new());
-    polite.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+    polite.set_read_timeout(Some(WAIT_TIMEOUT)).expect("a time-out");
     polite.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("asked");
     polite.read_to_string(&mut answer).expect("answered");
     assert!(answer.starts_with("HTTP/1.1 200") && answer.contains("\nevenkeel_build_info{"), "{answer}");

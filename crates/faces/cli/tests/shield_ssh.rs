@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use testbed::{CLIENT, PATIENCE, Running, SERVER, ShieldBed, Sshd, log, wait_telling};
+use testbed::{CLIENT, Running, SERVER, ShieldBed, Sshd, WAIT_TIMEOUT, log, wait_telling};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 /// The client once more, under addresses that the host has never met.
@@ -130,7 +130,7 @@ impl Session {
             BufReader::new(stdout).lines().map_while(Result::ok).try_for_each(|line| tell.send(line))
         });
         let mut session = Self { ssh, lines };
-        session.echo("hello", PATIENCE);
+        session.echo("hello", WAIT_TIMEOUT);
         session
     }
 
@@ -149,7 +149,7 @@ impl Session {
         let mut times: Vec<Duration> = (0..KEYSTROKES)
             .map(|n| {
                 thread::sleep(Duration::from_millis(20));
-                self.echo(&n.to_string(), PATIENCE)
+                self.echo(&n.to_string(), WAIT_TIMEOUT)
             })
             .collect();
         times.sort_unstable();
@@ -181,10 +181,10 @@ fn a_session_and_new_logins_stay_usable_beside_a_syn_flood() {
     eprintln!("a new login took {took:?}");
     let answer = bed.client.run(|| {
         let to: SocketAddr = format!("{SERVER}:{WEB}").parse().expect("an address");
-        let mut stream = std::net::TcpStream::connect_timeout(&to, PATIENCE).expect("the web port answers");
+        let mut stream = std::net::TcpStream::connect_timeout(&to, WAIT_TIMEOUT).expect("the web port answers");
         let mut text = String::new();
         stream.read_to_string(&mut text).map(|_| text)
     });
     assert_eq!(answer.expect("an answer"), "ek");
-    session.echo("bye", PATIENCE);
+    session.echo("bye", WAIT_TIMEOUT);
 }

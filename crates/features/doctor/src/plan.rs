@@ -97,8 +97,8 @@ pub fn fix_plan(diagnosis: &Diagnosis, selection: &Selection) -> Plan {
                 Some(first) => plan.warnings.push(format!(
                     "{name} would set {} to {}, but {} was taken first",
                     change.knob,
-                    change.knob.told(&change.new),
-                    change.knob.told(&first.new)
+                    change.knob.phrase(&change.new),
+                    change.knob.phrase(&first.new)
                 )),
             }
         }

@@ -26,9 +26,9 @@ fn rewritten(session: &Session, step: &Step) -> Option<String> {
     (!knob.same(&now, step.ours())).then(|| {
         format!(
             "{knob}: evenkeel wrote {} (session {}), and now it is {}",
-            knob.told(step.ours()),
+            knob.phrase(step.ours()),
             session.header.session,
-            knob.told(&now)
+            knob.phrase(&now)
         )
     })
 }

@@ -259,7 +259,7 @@ pub(crate) fn quiet_libbpf() {
 }
 
 /// The end of the verifier's log of a load that failed just now on this thread; empty if it said nothing.
-pub(crate) fn verifier_said() -> String {
+pub(crate) fn take_verifier_log() -> String {
     VERIFIER_LOG.take()
 }
 

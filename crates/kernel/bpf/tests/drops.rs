@@ -68,7 +68,7 @@ fn a_full_receive_buffer_names_its_socket() {
         let drops = of_reason(&trace, bed, "SOCKET_RCVBUFF");
         assert!(packets(&drops) > 0);
         assert_eq!(packets(&drops), bed.snmp("Udp", "RcvbufErrors"));
-        if trace.tells_receiver() {
+        if trace.names_receiver() {
             let inode = std::fs::metadata(format!("/proc/self/fd/{}", receiver.as_raw_fd())).unwrap().ino();
             assert!(drops.iter().all(|c| c.receiver && c.socket != 0 && c.socket_inode == inode), "{inode}: {drops:?}");
         }
@@ -92,7 +92,7 @@ fn more_sockets_than_there_is_room_for_cost_their_names_only() {
         assert_eq!(packets(&drops), bed.snmp("Udp", "RcvbufErrors"));
         let cost = trace.read().unwrap().cost;
         assert_eq!(cost.untracked, 0);
-        if trace.tells_receiver() {
+        if trace.names_receiver() {
             assert!(cost.without_socket > 0, "{cost:?}");
             assert!(drops.iter().any(|c| c.socket == 0 && !c.receiver && c.packets > 100));
         }

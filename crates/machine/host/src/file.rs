@@ -30,7 +30,7 @@ pub const PUBLIC: u32 = 0o666;
 pub const PRIVATE: u32 = 0o600;
 
 /// Time that the reader of a pipe has to make room.
-const PATIENCE: Duration = Duration::from_secs(10);
+const READER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A file that cannot be written.
 #[allow(missing_docs, reason = "the messages say it")]
@@ -244,10 +244,10 @@ fn write_direct(mut file: File, mut bytes: &[u8]) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let mut ready = [PollFd::new(file.as_fd(), PollFlags::POLLOUT)];
-                let timeout = PollTimeout::try_from(PATIENCE).unwrap_or(PollTimeout::MAX);
+                let timeout = PollTimeout::try_from(READER_TIMEOUT).unwrap_or(PollTimeout::MAX);
                 match poll(&mut ready, timeout) {
                     Ok(0) => {
-                        let why = format!("its reader has taken nothing for {} seconds", PATIENCE.as_secs());
+                        let why = format!("its reader has taken nothing for {} seconds", READER_TIMEOUT.as_secs());
                         return Err(io::Error::new(io::ErrorKind::TimedOut, why));
                     }
                     Ok(_) | Err(nix::errno::Errno::EINTR) => {}

@@ -45,7 +45,7 @@ pub use undo::{StepReport, StepState, UndoOptions, UndoReport};
 pub const DEFAULT_STATE: &str = "/var/lib/evenkeel";
 
 /// Time after which a lock that another process holds is not waited for any longer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time between two tries to get the lock.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -206,7 +206,7 @@ impl Journal {
 
     /// Takes the right to write as soon as nobody else has it; whoever has it for ten seconds is not waited for any longer.
     pub fn lock_waiting(&self) -> Result<Writer, JournalError> {
-        self.lock_within(PATIENCE)
+        self.lock_within(LOCK_TIMEOUT)
     }
 
     /// Takes the right to write, for changes to come: a journal that cannot be read could not take them back.
@@ -216,8 +216,8 @@ impl Journal {
         Ok(writer)
     }
 
-    fn lock_within(&self, patience: Duration) -> Result<Writer, JournalError> {
-        let end = Instant::now() + patience;
+    fn lock_within(&self, timeout: Duration) -> Result<Writer, JournalError> {
+        let end = Instant::now() + timeout;
         loop {
             match self.lock() {
                 Err(JournalError::Locked { .. }) if Instant::now() < end => thread::sleep(RETRY),

@@ -342,8 +342,8 @@ impl Knob {
     }
 
     /// A value within a sentence: `CPU 0`, `CPUs 0-7`, `no CPU`; everything else as it is.
-    pub fn told(&self, value: &str) -> String {
-        self.cpus(value).map_or_else(|| value.trim().to_owned(), |set| set.told())
+    pub fn phrase(&self, value: &str) -> String {
+        self.cpus(value).map_or_else(|| value.trim().to_owned(), |set| set.phrase())
     }
 
     /// The shell command that sets the knob to `value`. Names may be those of a saved machine, so they are quoted where the
@@ -493,7 +493,7 @@ mod tests {
         assert!(Knob::Mtu { nic: nic() }.same("1500\n", "1500"));
         assert!(!Knob::Mtu { nic: nic() }.same("1500", "15"));
         assert_eq!(irq.shown("0"), "none");
-        assert_eq!(["0", "1", "ff"].map(|mask| irq.told(mask)), ["no CPU", "CPU 0", "CPUs 0-7"]);
+        assert_eq!(["0", "1", "ff"].map(|mask| irq.phrase(mask)), ["no CPU", "CPU 0", "CPUs 0-7"]);
     }
 
     #[test]

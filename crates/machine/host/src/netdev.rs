@@ -5,13 +5,12 @@ use std::io;
 use nix::sys::socket::SockProtocol;
 use serde::{Deserialize, Serialize};
 
-use crate::netlink::{DUMP, GENL_HEADER_BYTES, Netlink, ONE, attributes, push_attribute};
+use crate::netlink::{DUMP, GENL_HEADER_BYTES, Netlink, attributes};
 
 /// Commands and attributes of include/uapi/linux/netdev.h.
 const CMD_DEV_GET: u8 = 1;
 const CMD_QUEUE_GET: u8 = 10;
 const CMD_NAPI_GET: u8 = 11;
-const CMD_NAPI_SET: u8 = 14;
 const DEV_IFINDEX: u16 = 1;
 const DEV_XDP_FEATURES: u16 = 3;
 const XDP_ACT_BASIC: u64 = 1;
@@ -23,37 +22,11 @@ const NAPI_PID: u16 = 4;
 const NAPI_DEFER_HARD_IRQS: u16 = 5;
 const NAPI_GRO_FLUSH_TIMEOUT: u16 = 6;
 const NAPI_IRQ_SUSPEND_TIMEOUT: u16 = 7;
-const NAPI_THREADED: u16 = 8;
 const QUEUE_ID: u16 = 1;
 const QUEUE_IFINDEX: u16 = 2;
 const QUEUE_TYPE: u16 = 3;
 const QUEUE_NAPI_ID: u16 = 4;
 const QUEUE_TYPE_RX: u32 = 0;
-
-/// What can go wrong with the `netdev` family.
-#[allow(missing_docs, reason = "the messages say it")]
-#[derive(Debug, thiserror::Error)]
-pub enum NetdevError {
-    #[error("cannot open a netlink socket: {0}")]
-    Open(io::Error),
-    #[error("cannot {operation} over netlink: {source}{}", hint(source))]
-    Refused { operation: &'static str, source: io::Error },
-}
-
-fn hint(source: &io::Error) -> &'static str {
-    match source.raw_os_error() {
-        Some(libc::EPERM) => " (it takes the capability CAP_NET_ADMIN: run as root)",
-        Some(libc::ENOENT) => " (there is no such instance)",
-        Some(libc::EOPNOTSUPP) => " (it takes Linux 6.13 or later)",
-        _ => "",
-    }
-}
-
-impl model::Classified for NetdevError {
-    fn class(&self) -> model::ErrorClass {
-        model::ErrorClass::Lacking
-    }
-}
 
 /// A NAPI instance as the kernel lists it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -88,17 +61,6 @@ pub struct XdpAbility {
     pub transmit: bool,
 }
 
-/// What can be set on one NAPI instance; none stays as it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct NapiSettings {
-    /// How many empty polls before the interrupt is enabled again.
-    pub defer_hard_irqs: Option<u32>,
-    /// How long to wait with the interrupt off, in nanoseconds.
-    pub gro_flush_timeout_ns: Option<u32>,
-    /// Poll in a kernel thread of its own (Linux 6.17 and later).
-    pub threaded: Option<bool>,
-}
-
 /// A connection to the `netdev` family of this thread's network namespace.
 #[derive(Debug)]
 pub struct Netdev {
@@ -111,9 +73,9 @@ impl Netdev {
     ///
     /// # Errors
     /// When no netlink socket can be opened.
-    pub fn open() -> Result<Option<Self>, NetdevError> {
-        let mut netlink = Netlink::open(SockProtocol::NetlinkGeneric).map_err(NetdevError::Open)?;
-        let family = netlink.family("netdev").map_err(NetdevError::Open)?;
+    pub fn open() -> io::Result<Option<Self>> {
+        let mut netlink = Netlink::open(SockProtocol::NetlinkGeneric).map_err(|e| unopened(&e))?;
+        let family = netlink.family("netdev").map_err(|e| unopened(&e))?;
         Ok(family.map(|family| Self { netlink, family }))
     }
 
@@ -147,28 +109,6 @@ impl Netdev {
         Some(napis)
     }
 
-    /// Sets one NAPI instance (Linux 6.13 and later).
-    ///
-    /// # Errors
-    /// When the kernel lacks the command or refuses it.
-    pub fn set_napi(&mut self, id: u32, settings: NapiSettings) -> Result<(), NetdevError> {
-        let mut body = vec![CMD_NAPI_SET, 1, 0, 0];
-        let values = [
-            (NAPI_ID, Some(id)),
-            (NAPI_DEFER_HARD_IRQS, settings.defer_hard_irqs),
-            (NAPI_GRO_FLUSH_TIMEOUT, settings.gro_flush_timeout_ns),
-            (NAPI_THREADED, settings.threaded.map(u32::from)),
-        ];
-        for (kind, value) in values {
-            if let Some(value) = value {
-                push_attribute(&mut body, kind, &value.to_ne_bytes());
-            }
-        }
-        self.netlink
-            .ask(self.family, ONE, &body, |_, _| {})
-            .map_err(|source| NetdevError::Refused { operation: "set a NAPI instance", source })
-    }
-
     fn dump(&mut self, command: u8, mut each: impl FnMut(&[u8])) -> Option<()> {
         let asked = self.netlink.ask(self.family, DUMP, &[command, 1, 0, 0], |_, payload| {
             each(payload.get(GENL_HEADER_BYTES..).unwrap_or_default());
@@ -180,6 +120,10 @@ impl Netdev {
 fn get(message: &[u8], kind: u16) -> Option<u32> {
     let attribute = attributes(message).find(|a| a.kind() == kind)?;
     attribute.value().first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
+}
+
+fn unopened(source: &io::Error) -> io::Error {
+    io::Error::new(source.kind(), format!("cannot open a netlink socket: {source}"))
 }
 
 /// An attribute of netlink's type uint: four bytes or eight.

@@ -6,7 +6,7 @@ mod irqs;
 mod nic_irqs;
 mod nics;
 
-use model::{Classified, CpuSet, ErrorClass};
+use model::{Classified, CpuSet, ErrorClass, visible::visible_word};
 
 pub use answers::Answers;
 pub use irqs::parse_interrupts;
@@ -22,7 +22,7 @@ use crate::{
 pub enum HostError {
     #[error("cannot learn the machine: {0}")]
     Root(#[from] RootError),
-    #[error("{path} holds `{}`, which is not {expected}; if this is a saved copy, save it again", printable(.text))]
+    #[error("{path} holds `{}`, which is not {expected}; if this is a saved copy, save it again", visible_word(.text))]
     Garbled { path: String, text: String, expected: &'static str },
 }
 
@@ -57,12 +57,6 @@ impl Host {
             garbled_irqs,
         })
     }
-}
-
-/// The text with its control characters written out: a copy may hold anything, and errors go to a terminal.
-fn printable(text: &str) -> String {
-    let escaped = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
-    text.chars().map(escaped).collect()
 }
 
 /// The text of a file that may be missing, unreadable or without an answer.

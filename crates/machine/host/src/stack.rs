@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use conntrack::Conntrack;
 pub use hooks::Hooks;
 pub use nft::{Chain, ChainKey, Rule, RuleKey, Rules, Verdict};
-pub use nic::{NicLoss, NicLosses, QueueLosses};
+pub use nic::{NicLoss, NicLosses};
 pub use nic_names::{Counted, LossClass, XdpCount};
 pub use proto::{IcmpCounters, IpCounters, Protocols, TcpCounters, UdpCounters};
 pub use qdisc::{Qdisc, QdiscKey};

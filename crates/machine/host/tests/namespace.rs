@@ -1,29 +1,11 @@
 //! Reading and setting an interface of a network namespace, from a thread that entered it.
 
-use std::{process::Command, thread};
+use std::process::Command;
 
 use host::{Host, Root, netdev::Netdev};
-use nix::{
-    mount::{MsFlags, mount},
-    sched::{CloneFlags, unshare},
-};
+use nix::sched::{CloneFlags, unshare};
 use sys::ethtool::{ChannelParam, Ethtool, EthtoolError};
-
-/// Runs `test` on a thread with a network namespace and a /sys of its own; both go with the thread.
-fn within(test: impl FnOnce() + Send) {
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            if let Err(e) = unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS) {
-                assert!(std::env::var_os("CI").is_none(), "no namespaces: {e}");
-                return eprintln!("skipped: no namespaces ({e}): run as root");
-            }
-            let none = None::<&str>;
-            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
-            mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none).unwrap();
-            test();
-        });
-    });
-}
+use testbed::in_namespace_with_sys;
 
 fn ip(args: &str) {
     let status = Command::new("ip").args(args.split(' ')).status().expect("the program ip");
@@ -32,7 +14,7 @@ fn ip(args: &str) {
 
 #[test]
 fn a_thread_in_a_namespace_sees_its_own() {
-    within(|| {
+    in_namespace_with_sys(|| {
         ip(
             "link add ekhost0 numrxqueues 4 numtxqueues 4 mtu 1400 type veth peer name ekhost1 numrxqueues 4 numtxqueues 4",
         );
@@ -51,7 +33,7 @@ fn a_thread_in_a_namespace_sees_its_own() {
 
 #[test]
 fn what_is_set_is_read_again() {
-    within(|| {
+    in_namespace_with_sys(|| {
         ip("link add ekhost0 numrxqueues 4 numtxqueues 4 type veth peer name ekhost1 numrxqueues 4 numtxqueues 4");
         let mut ethtool = Ethtool::open().unwrap();
         ethtool.set_channels("ekhost0", ChannelParam { rx: 2, tx: 3, ..ChannelParam::default() }).unwrap();
@@ -88,11 +70,10 @@ fn what_is_set_is_read_again() {
 
 #[test]
 fn napi_instances_and_their_threads_are_listed() {
-    within(|| {
-        let netdev = Netdev::open().unwrap().and_then(|mut n| n.napis().is_some().then_some(n));
-        let Some(mut netdev) = netdev else {
+    in_namespace_with_sys(|| {
+        if Netdev::open().unwrap().and_then(|mut netdev| netdev.napis()).is_none() {
             return eprintln!("skipped: this kernel lists no NAPI instances (Linux 6.8 does)");
-        };
+        }
         ip("link add ekhost0 numrxqueues 2 numtxqueues 2 type veth peer name ekhost1 numrxqueues 2 numtxqueues 2");
         Ethtool::open().unwrap().set_feature("ekhost0", "rx-gro", true).unwrap();
         ip("link set ekhost0 up");
@@ -105,10 +86,6 @@ fn napi_instances_and_their_threads_are_listed() {
         assert!(nic.napis.iter().all(|napi| napi.pid.is_some() && napi.cpus.as_ref().is_some_and(|c| !c.is_empty())));
         assert_eq!(nic.napis.iter().map(|napi| napi.rx_queue).collect::<Vec<_>>(), [Some(0), Some(1)]);
         let id = nic.napis[0].id;
-        let settings = host::netdev::NapiSettings { defer_hard_irqs: Some(3), ..Default::default() };
-        netdev.set_napi(id, settings).unwrap();
-        let error = netdev.set_napi(u32::MAX, settings).unwrap_err().to_string();
-        assert!(error.contains("cannot set a NAPI instance"), "{error}");
         // Without the kernel's list, the names of the threads tell.
         let thread = format!("napi/ekhost0-{id}");
         assert!(Root::live().processes(|comm| comm == thread).len() == 1);
@@ -118,12 +95,10 @@ fn napi_instances_and_their_threads_are_listed() {
 /// A thread that enters a namespace without a /sys of its own, as `nsenter --net` does.
 #[test]
 fn a_foreign_sys_is_noticed() {
-    within(|| {
+    in_namespace_with_sys(|| {
         ip("link add ekhost0 type veth peer name ekhost1");
         assert_eq!(host::namespace::check(), Ok(()));
-        if let Err(e) = unshare(CloneFlags::CLONE_NEWNET) {
-            panic!("{e}");
-        }
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
         assert_eq!(host::namespace::check(), Err(host::namespace::OtherNamespace { name: None }));
     });
 }

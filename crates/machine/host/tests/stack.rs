@@ -6,35 +6,14 @@ use std::{
     net::{TcpListener, UdpSocket},
     os::fd::{AsRawFd, OwnedFd},
     process::{Command, Stdio},
-    thread,
 };
 
 use host::{
     Root,
     stack::{Counted, QdiscKey, Socket, SocketKind, StackCounters, StackReader, Verdict},
 };
-use nix::{
-    mount::{MsFlags, mount},
-    sched::{CloneFlags, unshare},
-    sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket},
-};
-
-/// Runs `test` on a thread with a network namespace and a /sys of its own; both go with the thread.
-fn within(test: impl FnOnce() + Send) {
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            if let Err(e) = unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS) {
-                assert!(std::env::var_os("CI").is_none(), "no namespaces: {e}");
-                return eprintln!("skipped: no namespaces ({e}): run as root");
-            }
-            let none = None::<&str>;
-            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).unwrap();
-            mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none).unwrap();
-            run("ip", "link set lo up");
-            test();
-        });
-    });
-}
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use testbed::in_namespace_with_sys;
 
 fn run(program: &str, args: &str) -> String {
     let output = Command::new(program).args(args.split(' ')).output().expect(program);
@@ -64,7 +43,7 @@ fn find(counters: &StackCounters, kind: SocketKind, port: u16) -> &Socket {
 
 #[test]
 fn losses_are_found_where_they_happen() {
-    within(|| {
+    in_namespace_with_sys(|| {
         nft("table inet ekt {\n counter ekc {}\n chain in {\n type filter hook input priority 0; policy accept;\n \
              udp dport 7001 counter drop comment \"ek\"\n udp dport 7002 counter name ekc drop\n udp dport 7003 jump other\n }\n \
              chain other {\n counter drop\n }\n }");
@@ -123,7 +102,7 @@ fn losses_are_found_where_they_happen() {
 
 #[test]
 fn interfaces_queues_and_taps() {
-    within(|| {
+    in_namespace_with_sys(|| {
         run("ip", "link add ekst0 type veth peer name ekst1");
         run("ip", "link add ekstb type bridge");
         run("ip", "link set ekst1 master ekstb");

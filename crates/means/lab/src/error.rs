@@ -24,8 +24,8 @@ pub enum LabError {
     Ethtool(#[from] sys::ethtool::EthtoolError),
     #[error(transparent)]
     Xdp(#[from] bpf::XdpError),
-    #[error("cannot run `nft {what}`, which a firewall of the lab needs: {said}")]
-    Nft { what: String, said: String },
+    #[error("cannot run `nft {what}`, which a firewall of the lab needs: {message}")]
+    Nft { what: String, message: String },
     #[error("a thread in the network namespace {0} panicked")]
     Panicked(String),
 }

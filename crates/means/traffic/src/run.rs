@@ -32,11 +32,11 @@ const LOOK: Duration = Duration::from_millis(5);
 /// How often it is looked whether the interface is still there.
 const PULSE: Duration = Duration::from_millis(100);
 /// How often progress is told.
-const TELL: Duration = Duration::from_secs(1);
+const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
 /// How long the receiving side may take to count the last frames.
 const SETTLE: Duration = Duration::from_millis(300);
 /// After this time with nothing counted by the interface, live frames are not arriving.
-const PATIENCE: Duration = Duration::from_millis(300);
+const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// A look at a run under way.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -152,11 +152,11 @@ fn watch<'scope, 'env>(
     before: TxCounters,
     progress: &mut impl FnMut(Progress),
 ) -> Result<bool, TrafficError> {
-    let (tell, told) = mpsc::channel();
+    let (started, ready) = mpsc::channel();
     let mut lives: Vec<(&LiveSender, &Cycle, &Tally)> = Vec::new();
     let mut threads: Vec<ScopedJoinHandle<'scope, Result<(), TrafficError>>> = Vec::new();
     for (i, sender) in senders.iter_mut().enumerate() {
-        let (cpu, count, tally, tell) = (plan.cpus[i], plan.count_of(i), &tallies[i], tell.clone());
+        let (cpu, count, tally, started) = (plan.cpus[i], plan.count_of(i), &tallies[i], started.clone());
         match sender {
             Sender::Live { sender, cycle } => {
                 let sender: &LiveSender = sender;
@@ -167,7 +167,7 @@ fn watch<'scope, 'env>(
                         let interrupt = InterruptibleThread::current()
                             .map_err(|source| TrafficError::Read { path: "the signal handlers".into(), source })?;
                         // Nobody listens any more only if the run is over.
-                        let _ = tell.send(interrupt);
+                        let _ = started.send(interrupt);
                         metered(tally, || Ok(sender.run()?))
                     })
                 }));
@@ -183,13 +183,13 @@ fn watch<'scope, 'env>(
             }
         }
     }
-    drop(tell);
+    drop(started);
     let mut interrupts: Vec<InterruptibleThread> = Vec::new();
     let start = Instant::now();
-    let (mut last_told, mut last_handed, mut looked, mut checked, mut failed) = (start, 0u64, start, false, None);
+    let (mut last_report, mut last_handed, mut looked, mut checked, mut failed) = (start, 0u64, start, false, None);
     while threads.iter().any(|t| !t.is_finished()) {
         thread::sleep(LOOK);
-        interrupts.extend(told.try_iter());
+        interrupts.extend(ready.try_iter());
         let ending = stop.load(Ordering::Relaxed) || halt.load(Ordering::Relaxed) || failed.is_some();
         if ending {
             halt.store(true, Ordering::Relaxed);
@@ -200,7 +200,7 @@ fn watch<'scope, 'env>(
             interrupts.iter().for_each(|t| t.interrupt());
         }
         let handed = tallies.iter().map(|t| t.sent.load(Ordering::Relaxed)).sum();
-        if !checked && !lives.is_empty() && handed > 0 && start.elapsed() > PATIENCE {
+        if !checked && !lives.is_empty() && handed > 0 && start.elapsed() > ARRIVAL_TIMEOUT {
             checked = true;
             // No early return: the senders must be halted first.
             failed = match plan.interface.counters() {
@@ -214,14 +214,14 @@ fn watch<'scope, 'env>(
             failed = (!plan.interface.is_alive())
                 .then(|| TrafficError::Vanished { interface: plan.interface.name.clone(), handed });
         }
-        let since = last_told.elapsed();
-        if since >= TELL {
+        let since = last_report.elapsed();
+        if since >= PROGRESS_PERIOD {
             progress(Progress {
                 elapsed: start.elapsed(),
                 handed,
                 pps: (handed - last_handed) as f64 / since.as_secs_f64(),
             });
-            (last_told, last_handed) = (Instant::now(), handed);
+            (last_report, last_handed) = (Instant::now(), handed);
         }
     }
     lives.iter().for_each(tally_live);

@@ -115,7 +115,7 @@ fn painted(verdict: Verdict, text: &str) -> String {
 /// The comment behind a command. Commands write CPUs as masks: what these mean is said, so that `echo 1` is not taken for CPU 1.
 fn now(setting: &Setting) -> String {
     // `none` is the empty set.
-    let cpus = |list: &str| CpuSet::parse_list(list).unwrap_or_default().told();
+    let cpus = |list: &str| CpuSet::parse_list(list).unwrap_or_default().phrase();
     match setting.cpus {
         true => format!("  # {}; now {}", cpus(&setting.to), cpus(&setting.from)),
         false => format!("  # now {}", setting.from),

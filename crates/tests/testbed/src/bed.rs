@@ -10,7 +10,10 @@ use std::{
 };
 
 use lab::{Lab, LabError, Namespace, NamespaceHandle, VethEnd};
-use nix::sched::{CloneFlags, unshare};
+use nix::{
+    mount::{MsFlags, mount},
+    sched::{CloneFlags, unshare},
+};
 
 use crate::{privileged, said, skip};
 
@@ -237,4 +240,15 @@ pub fn in_namespace(test: impl FnOnce() + Send + 'static) {
     if let Err(panic) = run.join() {
         std::panic::resume_unwind(panic);
     }
+}
+
+/// Likewise, with a /sys of its own.
+pub fn in_namespace_with_sys(test: impl FnOnce() + Send + 'static) {
+    in_namespace(|| {
+        let none = None::<&str>;
+        unshare(CloneFlags::CLONE_NEWNS).expect("a mount namespace");
+        mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).expect("mounts of its own");
+        mount(Some("sysfs"), "/sys", Some("sysfs"), MsFlags::empty(), none).expect("/sys");
+        test();
+    });
 }

@@ -16,12 +16,12 @@ mod sshd;
 mod wait;
 mod witness;
 
-pub use bed::{Bed, End, Space, in_namespace};
+pub use bed::{Bed, End, Space, in_namespace, in_namespace_with_sys};
 pub use kept::{Kept, steering, unspread};
 pub use ports::PortsBed;
 pub use program::{Running, json, log, said, text};
 pub use shield::{CLIENT, DROP_9, Flow, Flown, SERVER, ShieldBed, bind};
 pub use skip::{alone, installed, privileged, skip, turn};
 pub use sshd::Sshd;
-pub use wait::{PATIENCE, wait, wait_for, wait_telling};
+pub use wait::{WAIT_TIMEOUT, wait, wait_for, wait_telling};
 pub use witness::{Tcpdump, matching, tshark};

@@ -17,7 +17,7 @@ use std::{
 
 use serde_json::Value;
 
-use crate::{Bed, End, PATIENCE, Running, Space, json, log, said, wait_for, wait_telling};
+use crate::{Bed, End, Running, Space, WAIT_TIMEOUT, json, log, said, wait_for, wait_telling};
 
 /// The client's address.
 pub const CLIENT: &str = "198.18.0.1";
@@ -305,7 +305,7 @@ fn connect((from, to, address): (&End, &End, &str), time: Duration) -> bool {
     let to = listener.local_addr().expect("its address");
     from.run(|| TcpStream::connect_timeout(&to, time)).is_ok_and(|mut stream| {
         let (mut accepted, _) = listener.accept().expect("a connection");
-        let _ = accepted.set_read_timeout(Some(PATIENCE));
+        let _ = accepted.set_read_timeout(Some(WAIT_TIMEOUT));
         let mut byte = [0];
         stream.write_all(b"e").is_ok() && accepted.read_exact(&mut byte).is_ok() && byte == *b"e"
     })

@@ -6,7 +6,7 @@ use std::{
 };
 
 /// What is not there after so long will not come.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const WAIT_TIMEOUT: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// Waits until `is_so`.
@@ -20,7 +20,7 @@ pub fn wait(what: &str, is_so: impl FnMut() -> bool) {
 pub fn wait_telling(what: &str, mut is_so: impl FnMut() -> bool, told: impl FnOnce() -> String) {
     let begun = Instant::now();
     while !is_so() {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > WAIT_TIMEOUT {
             panic!("{what}: not yet; {}", told());
         }
         thread::sleep(PAUSE);

@@ -97,7 +97,7 @@ impl CpuSet {
     }
 
     /// The set within a sentence: `CPU 0`, `CPUs 0-7`, `no CPU`.
-    pub fn told(&self) -> String {
+    pub fn phrase(&self) -> String {
         match self.len() {
             0 => "no CPU".to_owned(),
             1 => format!("CPU {self}"),

@@ -16,7 +16,7 @@ use crate::{
     rule::{Rules, Verdict},
 };
 
-mod words;
+mod text;
 
 /// Bytes of a packet that the capture did not keep are taken for these, at even and odd places: where that makes a difference, nothing is
 /// known about the packet. Everything reads as nothing or as much; then what ends a chain of IPv6 extension headers (no next header, the
@@ -123,7 +123,7 @@ pub fn explain_while(
 ) -> Result<(Summary, Option<RulesError>), RulesError> {
     let tables = compile::tables(rules, &mut Counters::new(), now)?;
     let wrong = |reason: String| RulesError::Capture { path: path.to_owned(), reason };
-    let unreadable = |error: pcap::Error| wrong(words::of_libpcap(error, path));
+    let unreadable = |error: pcap::Error| wrong(text::of_libpcap(error, path));
     let mut capture = Capture::from_file_with_precision(source, Precision::Nano).map_err(unreadable)?;
     let parse: fn(&[u8]) -> Parsed = match capture.get_datalink() {
         Linktype::ETHERNET => Packet::parse,
@@ -145,7 +145,7 @@ pub fn explain_while(
             Ok(packet) => packet,
             Err(pcap::Error::NoMorePackets) => return Ok((summary, None)),
             Err(error) => {
-                let reason = words::of_libpcap(error, path);
+                let reason = text::of_libpcap(error, path);
                 let broken = wrong(format!("it breaks off behind packet {}: {reason}", summary.all.packets));
                 return Ok((summary, Some(broken)));
             }
@@ -237,16 +237,16 @@ impl fmt::Display for Frame {
                 match packet.ports {
                     Some((source, destination)) => {
                         let (from, to) = (packet.source, packet.destination);
-                        write!(f, "{} > {}", words::endpoint(from, source), words::endpoint(to, destination))?;
+                        write!(f, "{} > {}", text::endpoint(from, source), text::endpoint(to, destination))?;
                     }
                     None => write!(f, "{} > {}", packet.source, packet.destination)?,
                 }
-                write!(f, " {}", words::protocol(packet.protocol))?;
+                write!(f, " {}", text::protocol(packet.protocol))?;
                 if let Some(flags) = packet.tcp_flags {
-                    write!(f, " {}", words::flags(flags))?;
+                    write!(f, " {}", text::flags(flags))?;
                 }
                 if let Some(kind) = packet.icmp_type {
-                    write!(f, " {}", words::icmp_type(packet.protocol, kind))?;
+                    write!(f, " {}", text::icmp_type(packet.protocol, kind))?;
                 }
                 match packet.part {
                     Part::Whole => {}
@@ -267,7 +267,7 @@ impl fmt::Display for Frame {
 
 /// What became of a packet, by which rule, in words: `drop: rule "amplifiers" (line 12); counted by "ssh"`.
 pub fn reason(rules: &Rules, explained: &Explained) -> String {
-    words::reason(rules, explained)
+    text::reason(rules, explained)
 }
 
 #[cfg(test)]

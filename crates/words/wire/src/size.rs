@@ -38,11 +38,6 @@ impl FrameSize {
     pub const fn bytes_in_memory(self) -> usize {
         self.0.saturating_sub(FCS_LEN)
     }
-
-    /// Bytes that it takes on the line: with FCS, preamble and gap.
-    pub const fn bytes_on_line(self) -> usize {
-        self.0 + LINE_OVERHEAD
-    }
 }
 
 /// Bytes with FCS.
@@ -72,7 +67,7 @@ mod tests {
 
     #[test]
     fn ten_gigabit_is_14_88_million_of_the_least_frames() {
-        let pps = 10e9 / (8.0 * FrameSize::MIN.bytes_on_line() as f64);
+        let pps = 10e9 / (8.0 * (FrameSize::MIN.bytes_with_fcs() + LINE_OVERHEAD) as f64);
         assert!((pps - 14_880_952.0).abs() < 1.0);
         assert_eq!(FrameSize::MIN.bytes_in_memory(), 60);
         assert_eq!(FrameSize::in_memory(1514), FrameSize::MAX_STANDARD);

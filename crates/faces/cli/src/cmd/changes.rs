@@ -122,7 +122,7 @@ fn put_on_trial(writer: &Writer, session: &mut Session, seconds: u64, mut nics: 
 /// Says what reads otherwise than it was written, and what cannot be set.
 fn warn(applied: &Applied) {
     for (change, read_back) in &applied.rounded {
-        let (asked, is) = (change.knob.told(&change.new), change.knob.told(read_back));
+        let (asked, is) = (change.knob.phrase(&change.new), change.knob.phrase(read_back));
         caution(format_args!("{}: {asked} was written, and it reads {is}", change.knob));
     }
     if let Some((_, why)) = applied.refused.first() {

@@ -198,7 +198,7 @@ pub struct DropTrace {
     pass_ns: u32,
     fixed: bool,
     unavailable: Vec<&'static str>,
-    tells_receiver: bool,
+    names_receiver: bool,
     _links: Vec<libbpf_rs::Link>,
 }
 
@@ -224,8 +224,8 @@ impl DropTrace {
     }
 
     /// True if the kernel says which socket would have received a packet (from 6.11 on).
-    pub fn tells_receiver(&self) -> bool {
-        self.tells_receiver
+    pub fn names_receiver(&self) -> bool {
+        self.names_receiver
     }
 
     /// All counts since the start. Wakes up those kinds whose flood is over, so that they are looked at again.

@@ -86,7 +86,7 @@ pub struct RingSocket {
 pub struct RingSockets {
     link: Link,
     /// Adds up what owners ask for, as long as it is there.
-    told: Result<Link, String>,
+    summing: Result<Link, String>,
 }
 
 impl RingSockets {
@@ -110,14 +110,14 @@ impl RingSockets {
         let skel = open.load().map_err(RingSocketsError::Load)?;
         let link = skel.progs.list_rings.attach().map_err(RingSocketsError::Load)?;
         let refused = "the kernel takes no program for getsockopt (CONFIG_CGROUP_BPF)".to_owned();
-        let told = if adds_up { add_up(&skel.progs.on_getsockopt) } else { Err(refused) };
-        Ok(Self { link, told })
+        let summing = if adds_up { add_up(&skel.progs.on_getsockopt) } else { Err(refused) };
+        Ok(Self { link, summing })
     }
 
     /// Why losses that the owner of an AF_PACKET socket asks for (PACKET_STATISTICS) are missing in later readings; none when
     /// they are added up.
     pub fn forgets(&self) -> Option<&str> {
-        self.told.as_ref().err().map(String::as_str)
+        self.summing.as_ref().err().map(String::as_str)
     }
 
     /// The sockets of all namespaces, by inode number. Takes about a microsecond for each open file of the machine.

@@ -41,7 +41,7 @@ const NOISE_PER_SECOND: f64 = 100.0;
 /// For how many seconds in a row.
 const SECONDS_IN_A_ROW: u32 = 3;
 /// Time that another process has to give the lock back before the guardian acts without it.
-const LOCK_PATIENCE: Duration = Duration::from_secs(3);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
 /// How often the guardian looks.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -108,7 +108,7 @@ impl Guardian {
 
 fn revert(journal: &Journal, session: Session, store: &mut dyn Store, reason: String) -> Verdict {
     // Whoever holds the lock must not keep an untested change in force.
-    let writer = journal.lock_within(LOCK_PATIENCE).unwrap_or_else(|_| journal.without_lock());
+    let writer = journal.lock_within(LOCK_TIMEOUT).unwrap_or_else(|_| journal.without_lock());
     // A confirmation may have come while we waited for the lock.
     let mut session = journal.session(&session.header.session).unwrap_or(session);
     if session.confirmed {

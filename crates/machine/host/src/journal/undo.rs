@@ -98,7 +98,7 @@ impl UndoReport {
 impl fmt::Display for StepReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Change { knob, old, new, .. } = &self.change;
-        let (old, new) = (knob.told(old), knob.told(new));
+        let (old, new) = (knob.phrase(old), knob.phrase(new));
         match &self.state {
             StepState::Restored => write!(f, "{knob}: {new} -> {old}"),
             StepState::AlreadyOld => write!(f, "{knob}: already {old}"),
@@ -106,10 +106,14 @@ impl fmt::Display for StepReport {
             StepState::Foreign { found } => write!(
                 f,
                 "{knob}: somebody else has written {} since; left alone (evenkeel wrote {new}, before that it was {old})",
-                knob.told(found)
+                knob.phrase(found)
             ),
             StepState::Forced { found } => {
-                write!(f, "{knob}: {} -> {old} (somebody else had written it; evenkeel wrote {new})", knob.told(found))
+                write!(
+                    f,
+                    "{knob}: {} -> {old} (somebody else had written it; evenkeel wrote {new})",
+                    knob.phrase(found)
+                )
             }
             StepState::Superseded { by } => write!(
                 f,
@@ -217,7 +221,9 @@ fn write_back(store: &mut dyn Store, knob: &Knob, old: &str, state: StepState) -
     if knob.same(&now, old) {
         return Ok(state);
     }
-    Ok(StepState::Failed { error: format!("{knob}: wrote {} back, but it reads {}", knob.told(old), knob.told(&now)) })
+    Ok(StepState::Failed {
+        error: format!("{knob}: wrote {} back, but it reads {}", knob.phrase(old), knob.phrase(&now)),
+    })
 }
 
 fn failed(error: &KnobError) -> StepState {

@@ -52,8 +52,9 @@ impl Plan {
         }
         for change in &self.changes {
             // A mask does not read as the CPUs that it means.
-            let cpus = change.knob.cpus(&change.new).map_or_else(String::new, |_| change.knob.told(&change.new) + ", ");
-            let comment = format!("{cpus}was {}: {}", change.knob.told(&change.old), change.reason);
+            let cpus =
+                change.knob.cpus(&change.new).map_or_else(String::new, |_| change.knob.phrase(&change.new) + ", ");
+            let comment = format!("{cpus}was {}: {}", change.knob.phrase(&change.old), change.reason);
             out.push_str(&format!("{}  # {}\n", change.shell(), one_line(&comment)));
         }
         out

@@ -13,7 +13,7 @@ use crate::{
 /// When the kernel fails the question, or a copy is garbled.
 pub fn read(root: &Root, nic: &str, ifindex: u32) -> Result<Option<Vec<NapiEntry>>, Missing> {
     if root.is_live() {
-        let failed = |e: crate::netdev::NetdevError| Missing(e.to_string());
+        let failed = |e: std::io::Error| Missing(e.to_string());
         let all = Netdev::open().map_err(failed)?.and_then(|mut netdev| netdev.napis());
         return Ok(all.map(|all| all.into_iter().filter(|napi| napi.ifindex == ifindex).collect()));
     }

@@ -23,19 +23,6 @@ pub struct NicLoss {
     pub packets: u64,
 }
 
-/// Losses by class, in packets; signs of want ([`Counted::Pressure`]) are not among them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct QueueLosses {
-    /// The NIC's own memory overflowed.
-    pub missed: u64,
-    /// No descriptor or memory was free.
-    pub no_buffer: u64,
-    /// Damaged.
-    pub error: u64,
-    /// Anything else.
-    pub other: u64,
-}
-
 /// The losses of one interface by its driver.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NicLosses {
@@ -67,22 +54,6 @@ impl NicLosses {
             }
         }
         now
-    }
-
-    /// The losses of one direction by queue; those of the whole interface are under none.
-    pub fn by_queue(&self, tx: bool) -> BTreeMap<Option<u32>, QueueLosses> {
-        let mut queues: BTreeMap<Option<u32>, QueueLosses> = BTreeMap::new();
-        for loss in self.losses.iter().filter(|l| l.tx == tx && l.counted != Counted::Pressure) {
-            let queue = queues.entry(loss.queue).or_default();
-            let slot = match loss.class {
-                LossClass::Missed => &mut queue.missed,
-                LossClass::NoBuffer => &mut queue.no_buffer,
-                LossClass::Error => &mut queue.error,
-                LossClass::Other => &mut queue.other,
-            };
-            *slot = slot.saturating_add(loss.packets);
-        }
-        queues
     }
 
     /// What XDP did in all queues; none when the driver does not count it.
@@ -190,11 +161,11 @@ mod tests {
                 ("rx_queue_1_alloc_failed", 9),
             ],
         );
-        let queues = nic.by_queue(false);
-        assert_eq!(queues[&None], QueueLosses { missed: 7, ..QueueLosses::default() });
-        assert_eq!(queues[&Some(0)], QueueLosses { no_buffer: 4, ..QueueLosses::default() });
-        assert_eq!(queues[&Some(1)], QueueLosses { no_buffer: 5, ..QueueLosses::default() });
-        assert!(nic.by_queue(true).is_empty());
+        let losses = nic.losses.iter().filter(|l| l.counted != Counted::Pressure);
+        let mut seen: Vec<_> = losses.map(|l| (l.queue, l.class, l.tx, l.packets)).collect();
+        seen.sort_by_key(|loss| loss.0);
+        let of_queue = |queue, packets| (Some(queue), LossClass::NoBuffer, false, packets);
+        assert_eq!(seen, [(None, LossClass::Missed, false, 7), of_queue(0, 4), of_queue(1, 5)]);
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub(super) fn unload(namespace: &Namespace) -> Result<(), LabError> {
 /// What the counter of the last rule says.
 pub(super) fn accepted(namespace: &Namespace) -> Result<u64, LabError> {
     let answer = namespace.run(|| nft(&["-j", "list", "chain", "inet", TABLE, CHAIN], ""))??;
-    let unreadable = || LabError::Nft { what: "list its rules".into(), said: "its JSON has no counter".into() };
+    let unreadable = || LabError::Nft { what: "list its rules".into(), message: "its JSON has no counter".into() };
     let value: Value = serde_json::from_slice(&answer.stdout).map_err(|_| unreadable())?;
     let items = value["nftables"].as_array().ok_or_else(unreadable)?;
     let of_rule = |item: &Value| item["rule"]["expr"].as_array()?.iter().find_map(|e| e["counter"]["packets"].as_u64());
@@ -88,7 +88,7 @@ fn address(n: u32, ip: &str) -> String {
 }
 
 fn nft(args: &[&str], input: &str) -> Result<Output, LabError> {
-    let failed = |said: String| LabError::Nft { what: args.join(" "), said };
+    let failed = |message: String| LabError::Nft { what: args.join(" "), message };
     let mut child = sys::program::command("nft")
         .args(args)
         .stdin(Stdio::piped())

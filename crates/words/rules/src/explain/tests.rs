@@ -171,6 +171,6 @@ fn whoever_asks_may_stop_and_what_came_before_the_end_counts() {
 fn a_file_is_named_once_and_icmp_by_its_names() {
     let error = explain(&Rules::default(), Path::new("/no/such.pcap"), Now::read(), |_| ()).unwrap_err().to_string();
     assert_eq!(error.matches("such.pcap").count(), 1, "{error}");
-    let named = [(1, 8), (58, 135), (58, 8)].map(|(protocol, number)| words::icmp_type(protocol, number));
+    let named = [(1, 8), (58, 135), (58, 8)].map(|(protocol, number)| text::icmp_type(protocol, number));
     assert_eq!(named, ["echo-request", "nd-neighbor-solicit", "type 8"]);
 }

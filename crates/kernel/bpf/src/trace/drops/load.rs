@@ -15,7 +15,7 @@ use sys::map_mmap::SharedMemory;
 
 use super::{DropError, DropOptions, DropTrace, RawCpu, slots};
 use crate::{
-    program::{self, verifier_said},
+    program::{self, take_verifier_log},
     skel::drops::{DropsSkel, DropsSkelBuilder},
 };
 
@@ -83,7 +83,7 @@ pub(super) fn open(options: &DropOptions) -> Result<DropTrace, DropError> {
         opened_ns: model::clock::monotonic_ns(),
         pass_ns,
         fixed: options.every.is_some_and(|n| n > 1),
-        tells_receiver: arguments >= WITH_SOCKET,
+        names_receiver: arguments >= WITH_SOCKET,
         _links: attach(&mut skel, options.xdp, &unavailable)?,
         unavailable,
     })
@@ -185,5 +185,5 @@ fn load_error(source: libbpf_rs::Error) -> DropError {
     } else {
         ""
     };
-    DropError::Load { source, hint, log: verifier_said() }
+    DropError::Load { source, hint, log: take_verifier_log() }
 }
