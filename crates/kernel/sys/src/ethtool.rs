@@ -195,9 +195,6 @@ impl Ethtool {
     }
 
     /// The ring sizes.
-    ///
-    /// # Errors
-    /// As [`Ethtool::driver`].
     pub fn rings(&mut self, iface: &str) -> Result<Option<RingParam>, EthtoolError> {
         let answered = self.ask(iface, "ask for the ring sizes", &[GRINGPARAM], 36)?;
         let w = |i| self.arena.word(i);
@@ -216,9 +213,6 @@ impl Ethtool {
     }
 
     /// The channel counts.
-    ///
-    /// # Errors
-    /// As [`Ethtool::driver`].
     pub fn channels(&mut self, iface: &str) -> Result<Option<ChannelParam>, EthtoolError> {
         let answered = self.ask(iface, "ask for the channel counts", &[GCHANNELS], 36)?;
         let w = |i| self.arena.word(i);
@@ -244,9 +238,6 @@ impl Ethtool {
     }
 
     /// Interrupt coalescing.
-    ///
-    /// # Errors
-    /// As [`Ethtool::driver`].
     pub fn coalesce(&mut self, iface: &str) -> Result<Option<CoalesceParam>, EthtoolError> {
         let answered = self.ask(iface, "ask for interrupt coalescing", &[GCOALESCE], 92)?;
         let w = |i| self.arena.word(i);
@@ -280,9 +271,6 @@ impl Ethtool {
     }
 
     /// Flow control by pause frames.
-    ///
-    /// # Errors
-    /// As [`Ethtool::driver`].
     pub fn pause(&mut self, iface: &str) -> Result<Option<PauseParam>, EthtoolError> {
         let answered = self.ask(iface, "ask for pause frames", &[GPAUSEPARAM], 16)?;
         let on = |i| self.arena.word(i) != 0;
@@ -290,9 +278,6 @@ impl Ethtool {
     }
 
     /// Every feature, in the kernel's order.
-    ///
-    /// # Errors
-    /// As [`Ethtool::driver`].
     pub fn features(&mut self, iface: &str) -> Result<Option<Vec<FeatureState>>, EthtoolError> {
         let Some(names) = self.strings(iface, SS_FEATURES)? else { return Ok(None) };
         let blocks = names.len().div_ceil(32);
@@ -329,9 +314,6 @@ impl Ethtool {
     }
 
     /// The RSS table, key and hash function.
-    ///
-    /// # Errors
-    /// As [`Ethtool::driver`].
     pub fn rss(&mut self, iface: &str) -> Result<Option<RssParam>, EthtoolError> {
         const OPERATION: &str = "ask for the RSS table";
         if self.ask(iface, OPERATION, &[GRSSH], 28)?.is_none() {
@@ -365,18 +347,12 @@ impl Ethtool {
     }
 
     /// The names of the driver's own counters, in the order of their values.
-    ///
-    /// # Errors
-    /// As [`Ethtool::driver`].
     pub fn stat_names(&mut self, iface: &str) -> Result<Option<Vec<String>>, EthtoolError> {
         self.strings(iface, SS_STATS)
     }
 
     /// The values of the driver's own counters, written over `values`. False when the driver has none. Their number
     /// changes with the channels: compare it with the names'.
-    ///
-    /// # Errors
-    /// As [`Ethtool::driver`].
     pub fn stat_values(&mut self, iface: &str, values: &mut Vec<u64>) -> Result<bool, EthtoolError> {
         values.clear();
         // As for `strings`: a count of 0 asks for all.

@@ -18,9 +18,6 @@ pub struct InterruptibleThread {
 
 impl InterruptibleThread {
     /// The calling thread.
-    ///
-    /// # Errors
-    /// What sigaction(2) answers.
     pub fn current() -> io::Result<Self> {
         extern "C" fn nothing(_: libc::c_int) {}
         static ONCE: Once = Once::new();

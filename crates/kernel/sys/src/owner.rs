@@ -29,9 +29,6 @@ pub enum Distrust {
 }
 
 /// Looks at what is open or was looked up as `path`: it belongs to root or this user, and nobody else can write to it.
-///
-/// # Errors
-/// [`Distrust`].
 pub fn trusted(path: &Path, meta: &Metadata) -> Result<(), Distrust> {
     let path = path.to_owned();
     match (meta.uid(), meta.mode() & 0o7777) {

@@ -28,9 +28,6 @@ impl PacketBatch {
     /// Opens a socket on the interface of index `index` in this thread's namespace, which receives nothing, for frames of at most
     /// `frame_max` bytes without FCS. Of what was sent, about `in_flight` bytes of the kernel's memory (some 770 for a small frame) may
     /// not have been let go of by their receivers.
-    ///
-    /// # Errors
-    /// The step that failed.
     pub fn open(index: u32, frame_max: usize, in_flight: usize) -> Result<Self, PacketTxError> {
         // SAFETY: socket(2) takes no pointers.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };

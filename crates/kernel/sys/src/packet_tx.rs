@@ -61,9 +61,6 @@ pub struct TxRing {
 
 impl TxRing {
     /// Opens a ring on the interface of index `index` in this thread's namespace. The socket receives nothing.
-    ///
-    /// # Errors
-    /// The step that failed.
     pub fn open(index: u32, layout: TxLayout) -> Result<Self, PacketTxError> {
         // SAFETY: socket(2) takes no pointers.
         let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) };

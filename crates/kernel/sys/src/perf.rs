@@ -64,9 +64,6 @@ pub struct CpuClock {
 
 impl CpuClock {
     /// Opens the clock of `cpu`, to tick every `period` of that CPU's time, whatever runs there, idle or not.
-    ///
-    /// # Errors
-    /// [`PerfError`], by what the kernel answers.
     pub fn open(cpu: u32, period: Duration) -> Result<Self, PerfError> {
         if !(SHORTEST..=Duration::from_secs(3600)).contains(&period) {
             return Err(PerfError::Period { period });

@@ -110,9 +110,6 @@ pub struct GivenUp {
 ///
 /// A folder of another user cannot be written to by root without CAP_DAC_OVERRIDE. For such a one it is kept, if Landlock bounds it to that
 /// folder.
-///
-/// # Errors
-/// [`PrivilegeError`] if the kernel refuses.
 pub fn give_up(remaining: Remaining<'_>) -> Result<GivenUp, PrivilegeError> {
     let refused = |operation| move |source: Errno| PrivilegeError::Refused { operation, source: source.into() };
     let is_root = geteuid().is_root();
@@ -186,9 +183,6 @@ fn guard(remaining: Remaining<'_>) -> Result<bool, PrivilegeError> {
 }
 
 /// Drops every capability of this thread but `keep`. What user it is, and what programs that it starts get, stays: verbs call [`give_up`].
-///
-/// # Errors
-/// [`PrivilegeError::Kernel`] if the kernel refuses.
 pub fn drop_all_but(keep: &[Capability]) -> Result<(), PrivilegeError> {
     let failed = |source| PrivilegeError::Kernel { operation: "drop", source };
     let have = caps::read(None, CapSet::Permitted).map_err(failed)?;

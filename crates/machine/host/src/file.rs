@@ -134,9 +134,6 @@ struct Beside {
 impl Whole {
     /// Learns now, not after a measurement, that the file cannot be written. A terminal, pipe or character device is written to as it
     /// is. A new file gets `mode` less the umask; one that was there keeps its mode as far as `mode` allows.
-    ///
-    /// # Errors
-    /// [`FileError`].
     pub fn open(path: &Path, mode: u32) -> Result<Self, FileError> {
         let spot = Spot::of(path)?;
         let way = match spot.kind {
@@ -147,9 +144,6 @@ impl Whole {
     }
 
     /// As [`Self::open`], and refuses all but plain files. Never waits for another process.
-    ///
-    /// # Errors
-    /// [`FileError`].
     pub fn plain(path: &Path, mode: u32) -> Result<Self, FileError> {
         let spot = Spot::of(path)?;
         match spot.kind.special() {
@@ -194,9 +188,6 @@ pub fn refuse_special(path: &Path) -> Result<(), FileError> {
 }
 
 /// Makes a folder for temporary files, for this user alone. It is new, and goes with all that is in it when it is dropped.
-///
-/// # Errors
-/// The system's answer.
 pub fn temporary_folder() -> io::Result<TemporaryFolder> {
     use std::os::unix::fs::PermissionsExt;
     tempfile::Builder::new().prefix("evenkeel-").permissions(std::fs::Permissions::from_mode(0o700)).tempdir()
@@ -262,18 +253,12 @@ fn write_direct(mut file: File, mut bytes: &[u8]) -> io::Result<()> {
 
 /// Makes a file that is written to while it grows, or empties one that is there; never through somebody else's link or pipe.
 /// A pipe is waited for until a process reads it, if it is the user's own.
-///
-/// # Errors
-/// [`FileError`].
 pub fn create(path: &Path, mode: u32) -> Result<File, FileError> {
     let spot = Spot::of(path)?;
     spot.create(path, mode)
 }
 
 /// Opens a file that grows, such as a log, and makes it if need be; never through somebody else's link, and never waiting for a pipe.
-///
-/// # Errors
-/// [`FileError`].
 pub fn append(path: &Path, mode: u32) -> Result<File, FileError> {
     Spot::of(path)?.append(path, mode)
 }

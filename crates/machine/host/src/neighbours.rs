@@ -16,9 +16,6 @@ pub struct Asked {
 }
 
 /// How many neighbours of the caller's network namespace are asked for and have not answered, by interface and protocol.
-///
-/// # Errors
-/// When the kernel refuses the list.
 pub fn unanswered() -> io::Result<BTreeMap<Asked, u64>> {
     let mut found = BTreeMap::new();
     for neighbour in route::neighbours(&mut Netlink::open(SockProtocol::NetlinkRoute)?)? {

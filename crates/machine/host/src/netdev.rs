@@ -70,9 +70,6 @@ pub struct Netdev {
 
 impl Netdev {
     /// Connects; none when the kernel has no such family (before 6.3).
-    ///
-    /// # Errors
-    /// When no netlink socket can be opened.
     pub fn open() -> io::Result<Option<Self>> {
         let mut netlink = Netlink::open(SockProtocol::NetlinkGeneric).map_err(|e| unopened(&e))?;
         let family = netlink.family("netdev").map_err(|e| unopened(&e))?;

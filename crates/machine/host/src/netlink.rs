@@ -104,9 +104,6 @@ impl Netlink {
     }
 
     /// Sends one request and calls `each` with type and payload of every message of the answer.
-    ///
-    /// # Errors
-    /// The kernel's refusal.
     pub fn ask(&mut self, kind: u16, flags: u16, body: &[u8], mut each: impl FnMut(u16, &[u8])) -> io::Result<()> {
         self.interrupted = false;
         self.sequence = self.sequence.wrapping_add(1);

@@ -147,9 +147,6 @@ impl Root {
     }
 
     /// The text of a file, as it is. Bytes that are not UTF-8 become U+FFFD.
-    ///
-    /// # Errors
-    /// When it does not exist or cannot be read.
     pub fn read(&self, rel: &str) -> Result<String, RootError> {
         check(rel)?;
         let result = match &*self.0 {
@@ -189,9 +186,6 @@ impl Root {
     }
 
     /// The names in a folder, sorted bytewise.
-    ///
-    /// # Errors
-    /// When it does not exist or cannot be read.
     pub fn list(&self, rel: &str) -> Result<Vec<String>, RootError> {
         check(rel)?;
         let listed = match &*self.0 {

@@ -198,9 +198,6 @@ impl TestBox {
     }
 
     /// Starts anew what [`TestBox::stop_forwarding`] has ended.
-    ///
-    /// # Errors
-    /// What the kernel or `nft` says.
     pub fn start_forwarding(&self) -> Result<(), LabError> {
         let Some(inside) = &self.inside else { return Ok(()) };
         match &self.spec.kind {
@@ -218,9 +215,6 @@ impl TestBox {
     }
 
     /// What the XDP program that forwards has counted; none for other boxes.
-    ///
-    /// # Errors
-    /// When its counters cannot be read.
     pub fn fib_counts(&self) -> Result<Option<FibCounts>, LabError> {
         let fib = self.fib.lock().unwrap_or_else(PoisonError::into_inner);
         Ok(fib.as_ref().map(XdpFib::counts).transpose()?)
@@ -233,9 +227,6 @@ impl TestBox {
     }
 
     /// Everything that was set, as commands or `name = value`; the interfaces are called ENTRY and EXIT.
-    ///
-    /// # Errors
-    /// When a value that the kernel chose cannot be read.
     pub fn settings(&self) -> Result<Vec<String>, LabError> {
         settings::of(self)
     }
@@ -260,9 +251,6 @@ impl TestBox {
     }
 
     /// Loads rules of nftables into the forward hook of the box, as a firewall has them.
-    ///
-    /// # Errors
-    /// What `nft` says.
     pub fn load_rules(&self, rules: &Ruleset) -> Result<(), LabError> {
         match &self.inside {
             Some(inside) => filter::load(inside, rules, &self.spec.family.whole()),
@@ -337,17 +325,11 @@ impl TestBox {
     }
 
     /// Every counter of the box's wires now.
-    ///
-    /// # Errors
-    /// When a namespace cannot be entered or its counters be read.
     pub fn counters(&self) -> Result<BoxCounters, LabError> {
         counters::read(self)
     }
 
     /// Packets that the firewall's last rule has let pass (its own nft counter); none for other boxes.
-    ///
-    /// # Errors
-    /// What `nft` says.
     pub fn accepted(&self) -> Result<Option<u64>, LabError> {
         match (&self.spec.kind, &self.inside) {
             (BoxKind::Firewall(_), Some(inside)) => filter::accepted(&inside.namespace).map(Some),

@@ -43,9 +43,6 @@ pub struct LentAddress {
 
 impl LentAddress {
     /// Gives `interface` the address; none when it has it already, which is left as it is.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn lend(interface: &str, address: IpAddr, prefix_len: u8) -> Result<Option<Self>, LabError> {
         let what = format!("{address}/{prefix_len} to {interface}");
         let failed = || failed("lend the address", &what);
@@ -107,9 +104,6 @@ fn message(index: u32, address: IpAddr, prefix_len: u8) -> AddressMessage {
 
 /// The MAC address of `address` behind `interface`, asked for by the kernel (ARP, neighbour discovery) for at most `patience`; none when
 /// nobody answers. What the kernel knows already counts.
-///
-/// # Errors
-/// When the kernel refuses to ask.
 pub fn resolve(interface: &str, address: IpAddr, patience: Duration) -> Result<Option<Mac>, LabError> {
     let index = index_of(interface)?;
     let until = Instant::now() + patience;

@@ -108,9 +108,6 @@ impl NamespaceHandle {
     /// Moves the calling thread into the namespace for the rest of its life, with the namespace's own /sys.
     ///
     /// Only for a thread that does nothing else afterwards.
-    ///
-    /// # Errors
-    /// When the kernel refuses.
     pub fn enter(&self) -> Result<(), LabError> {
         let failed = failed("enter", &self.name);
         setns(&*self.file, CloneFlags::CLONE_NEWNET).map_err(&failed)?;

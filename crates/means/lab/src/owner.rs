@@ -24,9 +24,6 @@ pub(crate) fn interface(label: &str) -> String {
 }
 
 /// The namespaces of this program whose owner is no longer alive.
-///
-/// # Errors
-/// When the folder of namespaces cannot be read.
 pub fn dead() -> Result<Vec<String>, LabError> {
     let entries = match fs::read_dir(netns::FOLDER) {
         Ok(entries) => entries,

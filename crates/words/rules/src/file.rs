@@ -65,9 +65,6 @@ pub fn parse(text: &str, name: &str) -> Result<Rules, RulesError> {
 }
 
 /// As [`parse`], with all that the file says; files of sets are found from `folder`.
-///
-/// # Errors
-/// As there.
 pub fn parse_in(text: &str, name: &str, folder: &Path) -> Result<RuleFile, RulesError> {
     let text = Text { name, text };
     let (table, errors) = DeTable::parse_recoverable(text.text);

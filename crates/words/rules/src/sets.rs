@@ -69,9 +69,6 @@ impl SetSource {
 }
 
 /// True if a set can be called so.
-///
-/// # Errors
-/// Why not.
 pub fn name(text: &str) -> Result<(), Wrong> {
     if text.chars().any(char::is_control) {
         let what = format!("`{text}` cannot be a set's name: it has control characters");

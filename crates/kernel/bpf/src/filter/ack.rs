@@ -100,9 +100,6 @@ impl ShieldAck {
     }
 
     /// Keeps it on the interface under the name `path` of a BPF file system, beyond the end of this process.
-    ///
-    /// # Errors
-    /// [`XdpError::Pin`] with the path.
     pub fn pin(&self, path: &Path) -> Result<(), XdpError> {
         let name = c_path(path)?;
         // SAFETY: the descriptor is borrowed and the string is terminated; both outlive the call.
@@ -114,9 +111,6 @@ impl ShieldAck {
     }
 
     /// What it did, over all CPUs.
-    ///
-    /// # Errors
-    /// [`crate::ProgramError::Map`] if the counts cannot be read.
     pub fn counts(&self) -> Result<AckCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map ack_counts")?)
     }

@@ -121,9 +121,6 @@ impl HostCookies {
     }
 
     /// As the kernel would answer on `interface`: its MAC address and MTU, and the settings net.ipv4.tcp_* of this thread's network namespace.
-    ///
-    /// # Errors
-    /// [`XdpError::System`] if something cannot be read.
     pub fn of(interface: &str) -> Result<Self, XdpError> {
         let failed = |operation| failed_on(interface, operation);
         let setting = |name: &str| settings(name).map_err(failed(SETTINGS));
@@ -290,9 +287,6 @@ impl Cookies {
     }
 
     /// Keeps the maps under `dir`, which exists, in a BPF file system.
-    ///
-    /// # Errors
-    /// [`XdpError::Pin`] with the path.
     pub fn pin(&self, dir: &Path) -> Result<(), XdpError> {
         for (name, map) in self.maps.iter() {
             let path = dir.join(name);
@@ -316,17 +310,11 @@ impl Cookies {
     }
 
     /// What became of challenged packets since the maps were made.
-    ///
-    /// # Errors
-    /// [`crate::ProgramError::Map`] if they cannot be read.
     pub fn counts(&self) -> Result<CookieCounts, XdpError> {
         Ok(PROGRAM.sum(self.map(COUNTS)?, "read the map cookie_counts")?)
     }
 
     /// True if a source has shown that it exists, however long ago.
-    ///
-    /// # Errors
-    /// [`crate::ProgramError::Map`] if the map cannot be read.
     pub fn knows(&self, source: IpAddr) -> Result<bool, XdpError> {
         let found = match source {
             IpAddr::V4(a) => self.map(V4)?.lookup(&a.octets(), MapFlags::ANY),
@@ -341,9 +329,6 @@ impl Cookies {
     }
 
     /// The connections that SYNs are not answered for (host mode).
-    ///
-    /// # Errors
-    /// [`crate::ProgramError::Map`] if the map cannot be mapped.
     pub fn connected(&self) -> Result<Connected, XdpError> {
         Connected::of(self.map(CONNECTED)?)
     }

@@ -81,17 +81,11 @@ impl ShieldLink {
 
     /// Keeps the program on the interface under the name `path` of a BPF file system, and names that begin with it, beyond the end of this
     /// process.
-    ///
-    /// # Errors
-    /// [`XdpError::Pin`] with the path.
     pub fn pin(&mut self, path: &Path) -> Result<(), XdpError> {
         self.seat.pin(path)
     }
 
     /// Takes the names away: the program goes with the last process that holds it.
-    ///
-    /// # Errors
-    /// [`XdpError::Pin`] with the path.
     pub fn unpin(path: &Path) -> Result<(), XdpError> {
         Seat::unpin(path)
     }
@@ -105,9 +99,6 @@ impl ShieldLink {
     }
 
     /// The names of rules that captures read.
-    ///
-    /// # Errors
-    /// They cannot be mapped.
     pub fn rule_names(&self) -> Result<RuleNames, XdpError> {
         self.seat.rule_names()
     }

@@ -271,9 +271,6 @@ impl Shield {
     }
 
     /// Runs the program `repeat` times on `frame` and gives the mean time of a run.
-    ///
-    /// # Errors
-    /// What BPF_PROG_TEST_RUN answers.
     pub fn time(&self, frame: &[u8], repeat: u32) -> Result<Duration, XdpError> {
         let repeat = i32::try_from(repeat).unwrap_or(i32::MAX);
         Ok(PROGRAM.run(&self.program, frame, frame.len(), frame.len() + ROOM, repeat)?.time)

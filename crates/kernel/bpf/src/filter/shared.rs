@@ -57,9 +57,6 @@ pub struct ShieldShared {
 
 impl ShieldShared {
     /// New ones; the heart has beaten once.
-    ///
-    /// # Errors
-    /// [`crate::ProgramError::Load`] if the kernel refuses.
     pub fn create() -> Result<Self, XdpError> {
         let failed = |source| PROGRAM.refused(source);
         let cpus = cpus()?;
@@ -94,9 +91,6 @@ impl ShieldShared {
 
     /// Keeps them under `dir`, which is made, in a BPF file system, until [`ShieldShared::unpin`]; another process finds them there. All of
     /// them, or none: what was pinned before the one that fails is taken away again.
-    ///
-    /// # Errors
-    /// [`XdpError::Pin`] with the path.
     pub fn pin(&mut self, dir: &Path) -> Result<(), XdpError> {
         let was_there = dir.exists();
         // In a folder that all can write to, somebody else may have put a link or a folder there.

@@ -78,9 +78,6 @@ impl XdpFib {
     }
 
     /// What it has done so far, over all interfaces and CPUs.
-    ///
-    /// # Errors
-    /// When the map cannot be read.
     pub fn counts(&self) -> Result<FibCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map fib_counts")?)
     }

@@ -228,9 +228,6 @@ impl BenchReceiver {
 
     /// Begins another trial with the same settings and another tag: all counts are zero again. Frames of the trial before, should any
     /// still come, are counted apart.
-    ///
-    /// # Errors
-    /// When the kernel refuses to write a map.
     pub fn rearm(&self, tag: u16) -> Result<(), XdpError> {
         let before = self.shared.half_word(offset_of!(bench_shared, tag)).swap(tag.into(), Ordering::Relaxed);
         self.shared.half_word(offset_of!(bench_shared, before)).store(before, Ordering::Relaxed);
@@ -255,9 +252,6 @@ impl BenchReceiver {
     }
 
     /// What has arrived so far.
-    ///
-    /// # Errors
-    /// When the kernel refuses to read a map.
     pub fn counts(&self) -> Result<BenchRxCounts, XdpError> {
         let mut sum = BenchRxCounts::default();
         let mut begun = 0;
@@ -286,26 +280,17 @@ impl BenchReceiver {
     }
 
     /// One-way delays of the stamped units that came for the first time; of datagrams, until the last fragment.
-    ///
-    /// # Errors
-    /// When the kernel refuses to read a map.
     pub fn delays(&self) -> Result<BenchDelays, XdpError> {
         histogram(&self.delays)
     }
 
     /// Differences of the one-way delays of stamped units that came to one CPU one after the other, as absolute values (RFC 5481, IPDV).
-    ///
-    /// # Errors
-    /// When the kernel refuses to read a map.
     pub fn ipdv(&self) -> Result<BenchDelays, XdpError> {
         histogram(&self.ipdv)
     }
 
     /// Interarrival jitter at the end, in nanoseconds (RFC 3550, A.8), over the stamped units in the order of their arrival; of several
     /// CPUs the mean, weighted by their differences. None with less than two units.
-    ///
-    /// # Errors
-    /// When the kernel refuses to read a map.
     pub fn jitter_ns(&self) -> Result<Option<f64>, XdpError> {
         let counts = PROGRAM.per_cpu(&self.counts, "read the counts")?;
         let ipdv = PROGRAM.per_cpu(&self.ipdv, "read the delays")?;

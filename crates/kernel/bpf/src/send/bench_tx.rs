@@ -440,9 +440,6 @@ impl BenchSender {
     }
 
     /// Runs the program once without sending, and gives its verdict (include/uapi/linux/bpf.h) and the frame.
-    ///
-    /// # Errors
-    /// What BPF_PROG_TEST_RUN answers.
     pub fn try_once(&self) -> Result<(u32, Vec<u8>), XdpError> {
         self.run.try_once()
     }

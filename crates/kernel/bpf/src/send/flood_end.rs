@@ -79,9 +79,6 @@ impl FloodEnd {
     }
 
     /// SYN-ACKs that ended here so far, over all CPUs.
-    ///
-    /// # Errors
-    /// The kernel does not give the map.
     pub fn syn_acks(&self) -> Result<u64, XdpError> {
         let counts = PROGRAM.per_cpu(&self.counts, "read the map of counts")?;
         Ok(counts.iter().map(|count| word64(count, 8 * self.syn_acks)).sum())

@@ -181,9 +181,6 @@ impl LiveSender {
 
     /// Sends until count or duration is reached or [`LiveSender::stop`] was called. Signals alone end nothing: they only make the
     /// kernel come back to look, so that whoever stops a sender (or sees it done) must interrupt its thread.
-    ///
-    /// # Errors
-    /// What BPF_PROG_TEST_RUN answers.
     pub fn run(&self) -> Result<(), XdpError> {
         if let (Some(_), Some(nap), Some(pps)) = (&self.anchor, self.pace.nap, self.pace.pps) {
             return self.run_napping(nap, pps);
@@ -225,9 +222,6 @@ impl LiveSender {
     }
 
     /// Runs the program once on `frame` without sending it, and gives its verdict and what it made of the frame.
-    ///
-    /// # Errors
-    /// What BPF_PROG_TEST_RUN answers.
     pub fn try_once(&self) -> Result<(u32, Vec<u8>), XdpError> {
         self.run.try_once()
     }

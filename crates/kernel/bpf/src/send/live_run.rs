@@ -32,9 +32,6 @@ pub(crate) struct LiveRun {
 
 impl LiveRun {
     /// Runs the program `repeat` times, `batch` frames between two looks at signals and the scheduler. A signal ends it early, without an error.
-    ///
-    /// # Errors
-    /// What BPF_PROG_TEST_RUN answers.
     pub(crate) fn send(&self, repeat: i32, batch: u32) -> Result<(), XdpError> {
         let mut opts = opts!(bpf_test_run_opts {
             data_in: self.frame.as_ptr().cast(),
@@ -55,9 +52,6 @@ impl LiveRun {
     }
 
     /// Runs the program once on the frame without sending it, and gives its verdict and what it made of the frame.
-    ///
-    /// # Errors
-    /// What BPF_PROG_TEST_RUN answers.
     pub(crate) fn try_once(&self) -> Result<(u32, Vec<u8>), XdpError> {
         Ok(self.name.test(&self.program, &self.frame)?)
     }

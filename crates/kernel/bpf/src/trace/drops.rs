@@ -229,9 +229,6 @@ impl DropTrace {
     }
 
     /// All counts since the start. Wakes up those kinds whose flood is over, so that they are looked at again.
-    ///
-    /// # Errors
-    /// When the kernel refuses to read a map.
     pub fn read(&self) -> Result<DropRead, DropError> {
         let failed = |source| DropError::Read { operation: "read the map drops", source };
         let mut read = DropRead::default();

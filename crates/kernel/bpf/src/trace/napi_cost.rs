@@ -113,9 +113,6 @@ impl NapiCosts {
     }
 
     /// What every instance cost so far, one entry per CPU on which it ran.
-    ///
-    /// # Errors
-    /// When the kernel refuses to read its map.
     pub fn read(&self) -> Result<Vec<NapiCost>, NapiCostError> {
         let mut out = Vec::new();
         for key in self.costs.keys() {
@@ -141,9 +138,6 @@ impl NapiCosts {
     }
 
     /// Polls of instances beyond the 4096 that are told apart.
-    ///
-    /// # Errors
-    /// When the kernel refuses to read its map.
     pub fn untracked(&self) -> Result<u64, NapiCostError> {
         let bss = self.bss.lookup(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(NapiCostError::Read)?;
         Ok(bss.map_or(0, |bytes| word64(&bytes, 0)))

@@ -167,9 +167,6 @@ impl CpuProfile {
 
     /// What was seen since the reading before, or since the start. Takes the kernel some ten milliseconds, in which this
     /// thread sleeps and the sampling goes on.
-    ///
-    /// # Errors
-    /// When the kernel refuses to read its tables.
     pub fn read(&mut self) -> Result<Vec<StackCount>, ProfileError> {
         let full = self.counting;
         let empty = 1 - full;
@@ -190,9 +187,6 @@ impl CpuProfile {
     }
 
     /// What was taken and what was lost since the start.
-    ///
-    /// # Errors
-    /// When the kernel refuses to read its table.
     pub fn counts(&self) -> Result<SampleCounts, ProfileError> {
         let of_cpus = self.taken.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(ProfileError::Read)?;
         Ok(of_cpus.iter().flatten().fold(SampleCounts::default(), |sum, one| SampleCounts {

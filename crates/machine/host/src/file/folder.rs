@@ -239,9 +239,6 @@ impl Folder {
     }
 
     /// Makes a file that is written to while it grows, or empties one that is there. Follows no link.
-    ///
-    /// # Errors
-    /// [`FileError`].
     pub fn create(&self, name: &OsStr, mode: u32) -> Result<File, FileError> {
         let path = self.shown.join(name);
         let failed = |source: io::Error| FileError::io(&path, source);
@@ -256,9 +253,6 @@ impl Folder {
     }
 
     /// Removes a file.
-    ///
-    /// # Errors
-    /// The system's answer.
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         Ok(unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir)?)
     }

@@ -95,9 +95,6 @@ impl Link {
 }
 
 /// Reads all interfaces of the namespace in which `route` was opened, by index.
-///
-/// # Errors
-/// When the kernel refuses.
 pub fn links(route: &mut Netlink) -> io::Result<BTreeMap<u32, Link>> {
     Ok(route.dump(LINK, IFINFOMSG_BYTES, parse)?.into_iter().collect())
 }

@@ -22,9 +22,6 @@ pub struct Wiring(BTreeMap<u32, Link>);
 
 impl Wiring {
     /// Of the caller's network namespace.
-    ///
-    /// # Errors
-    /// When the kernel refuses the list.
     pub fn read() -> io::Result<Self> {
         Ok(Self(links(&mut Netlink::open(SockProtocol::NetlinkRoute)?)?))
     }

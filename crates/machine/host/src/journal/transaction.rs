@@ -67,9 +67,6 @@ impl fmt::Display for PutBack {
 
 impl<'a> Transaction<'a> {
     /// Begins a session for what `command` asked for.
-    ///
-    /// # Errors
-    /// The journal cannot be written.
     pub fn begin(writer: &'a Writer, command: &str) -> Result<Self, JournalError> {
         Ok(Self { writer, session: Session::begin(writer, command)? })
     }

@@ -103,9 +103,6 @@ impl Monitor {
     }
 
     /// The same with so many bytes for what was not read yet.
-    ///
-    /// # Errors
-    /// As there.
     pub fn with_buffer(bytes: usize) -> io::Result<Self> {
         let route = Listener::open(SockProtocol::NetlinkRoute, &ROUTE_GROUPS, bytes)?;
         let nftables = match Listener::open(SockProtocol::NetlinkNetFilter, &[NFTABLES_GROUP], bytes) {
@@ -132,9 +129,6 @@ impl Monitor {
     }
 
     /// Hands on what came, without waiting, in the kernel's order; routing and nftables are not in order among each other.
-    ///
-    /// # Errors
-    /// A socket fails.
     pub fn read(&mut self, mut each: impl FnMut(Event)) -> io::Result<()> {
         for listener in [Some(&mut self.route), self.nftables.as_mut()].into_iter().flatten() {
             listener.read(&mut self.buffer, &mut each)?;

@@ -214,33 +214,21 @@ impl Neighbour {
 }
 
 /// The addresses of the namespace in which `route` was opened.
-///
-/// # Errors
-/// The kernel refuses the list.
 pub fn addresses(route: &mut Netlink) -> io::Result<Vec<Address>> {
     route.dump(ADDRESS, IFADDRMSG_BYTES, address)
 }
 
 /// The routes of all tables.
-///
-/// # Errors
-/// The kernel refuses the list.
 pub fn routes(route: &mut Netlink) -> io::Result<Vec<Route>> {
     route.dump(ROUTE, RTMSG_BYTES, self::route)
 }
 
 /// The rules, in no order.
-///
-/// # Errors
-/// The kernel refuses the list.
 pub fn rules(route: &mut Netlink) -> io::Result<Vec<Rule>> {
     route.dump(RULE, RULE_BYTES, rule)
 }
 
 /// The neighbours.
-///
-/// # Errors
-/// The kernel refuses the list.
 pub fn neighbours(route: &mut Netlink) -> io::Result<Vec<Neighbour>> {
     route.dump(NEIGHBOUR, NDMSG_BYTES, neighbour)
 }

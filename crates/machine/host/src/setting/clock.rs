@@ -15,9 +15,6 @@ pub struct Clock {
 }
 
 /// Reads the clock source; none when the kernel shows none.
-///
-/// # Errors
-/// When it cannot be read.
 pub fn read(root: &Root) -> Result<Option<Clock>, Missing> {
     let available = text(root, &format!("{FOLDER}/available_clocksource"))?.unwrap_or_default();
     let current = text(root, &format!("{FOLDER}/current_clocksource"))?;

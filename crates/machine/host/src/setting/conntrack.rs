@@ -24,9 +24,6 @@ pub struct Conntrack {
 }
 
 /// Reads the connection table; none where connections are not tracked.
-///
-/// # Errors
-/// When its files cannot be read.
 pub fn read(root: &Root) -> Result<Option<Conntrack>, Missing> {
     let max = number(root, &format!("{SYSCTL}/nf_conntrack_max"))?;
     let count = number(root, &format!("{SYSCTL}/nf_conntrack_count"))?;

@@ -31,9 +31,6 @@ const HYPERVISORS: [(&str, &str); 9] = [
 ];
 
 /// Tells by the CPU's own flag and the firmware's names.
-///
-/// # Errors
-/// When neither can be read.
 pub fn read(root: &Root) -> Result<Platform, Missing> {
     let flags = first_block(root)?;
     let soft = |rel| text(root, rel).ok().flatten().unwrap_or_default();

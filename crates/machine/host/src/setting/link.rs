@@ -20,17 +20,11 @@ pub struct Pause {
 }
 
 /// `full` or `half`; none when the driver does not say.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn duplex(root: &Root, nic: &str) -> Result<Option<String>, Missing> {
     Ok(text(root, &format!("sys/class/net/{nic}/duplex"))?.filter(|word| word != "unknown"))
 }
 
 /// The length that a new queueing discipline takes over, in packets.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn tx_queue_len(root: &Root, nic: &str) -> Result<Option<u64>, Missing> {
     number(root, &format!("sys/class/net/{nic}/tx_queue_len"))
 }
@@ -60,9 +54,6 @@ pub fn pause(root: &Root, nic: &str) -> Result<Option<Pause>, Missing> {
 }
 
 /// The driver's own counters (`ethtool -S`); empty when it has none.
-///
-/// # Errors
-/// When the driver fails the question.
 pub fn statistics(root: &Root, nic: &str) -> Result<BTreeMap<String, u64>, Missing> {
     if !root.is_live() {
         let saved = root.read_opt(&format!("ethtool/{nic}.json"))?.unwrap_or_default();

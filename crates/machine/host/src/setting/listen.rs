@@ -24,9 +24,6 @@ pub struct ListenCounters {
 }
 
 /// Reads the counters; none when the kernel has no such file.
-///
-/// # Errors
-/// When it cannot be read.
 pub fn read(root: &Root) -> Result<Option<ListenCounters>, Missing> {
     Ok(text(root, NETSTAT)?.map(|text| {
         let field = |name| field(&text, "TcpExt:", name).unwrap_or(0);
@@ -40,9 +37,6 @@ pub fn read(root: &Root) -> Result<Option<ListenCounters>, Missing> {
 }
 
 /// Packets that the reverse path filter dropped in this network namespace; none when the kernel does not count them.
-///
-/// # Errors
-/// When the counters cannot be read.
 pub fn reverse_path_drops(root: &Root) -> Result<Option<u64>, Missing> {
     Ok(text(root, NETSTAT)?.and_then(|text| field(&text, "TcpExt:", "IPReversePathFilter")))
 }

@@ -19,9 +19,6 @@ pub struct Neighbours {
 }
 
 /// Reads both tables; a family that the kernel lacks is left out. The limits are shown in the first network namespace only.
-///
-/// # Errors
-/// When the files cannot be read.
 pub fn read(root: &Root) -> Result<Vec<Neighbours>, Missing> {
     let mut tables = Vec::new();
     for (family, table) in [("ipv4", "arp_cache"), ("ipv6", "ndisc_cache")] {

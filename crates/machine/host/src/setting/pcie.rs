@@ -27,9 +27,6 @@ impl PcieLink {
 
 /// Reads the link of the card behind the interface; none for a device that is not on PCI Express, or is a guest's VirtIO device,
 /// whose link is made up.
-///
-/// # Errors
-/// When its files cannot be read.
 pub fn read(root: &Root, nic: &str) -> Result<Option<PcieLink>, Missing> {
     let get = |file: &str| text(root, &format!("sys/class/net/{nic}/device/{file}"));
     let (width, width_max) = (get("current_link_width")?, get("max_link_width")?);

@@ -34,9 +34,6 @@ pub struct Idle {
 }
 
 /// The frequency governor of each CPU that has one.
-///
-/// # Errors
-/// When the files cannot be read.
 pub fn governors(root: &Root, host: &Host) -> Result<BTreeMap<u32, String>, Missing> {
     let mut all = BTreeMap::new();
     for cpu in host.online().iter() {
@@ -48,18 +45,12 @@ pub fn governors(root: &Root, host: &Host) -> Result<BTreeMap<u32, String>, Miss
 }
 
 /// The frequency driver of the first CPU, such as `intel_pstate`.
-///
-/// # Errors
-/// When the file cannot be read.
 pub fn frequency_driver(root: &Root, host: &Host) -> Result<Option<String>, Missing> {
     let first = host.online().first().unwrap_or(0);
     text(root, &format!("{CPU}/cpu{first}/cpufreq/scaling_driver"))
 }
 
 /// Idle driver, governor and states.
-///
-/// # Errors
-/// When the files cannot be read.
 pub fn idle(root: &Root, host: &Host) -> Result<Idle, Missing> {
     let first = host.online().first().unwrap_or(0);
     let folder = format!("{CPU}/cpu{first}/cpuidle");

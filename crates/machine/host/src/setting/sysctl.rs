@@ -44,9 +44,6 @@ const FILE: &str = "etc/sysctl.conf";
 const PREFIX: &str = "net.";
 
 /// The value of a sysctl, such as `net/ipv4/tcp_sack`, with single spaces; none when the kernel has no such.
-///
-/// # Errors
-/// When it cannot be read.
 pub fn value(root: &Root, path: &str) -> Result<Option<String>, Missing> {
     Ok(text(root, &format!("proc/sys/{path}"))?.map(|t| t.split_whitespace().collect::<Vec<_>>().join(" ")))
 }
@@ -70,9 +67,6 @@ pub fn number(root: &Root, path: &str) -> Result<Option<i64>, Missing> {
 }
 
 /// The interfaces with a setting of their own, with its value: `conf/eth0/rp_filter`.
-///
-/// # Errors
-/// When it cannot be read.
 pub fn by_interface(root: &Root, host: &Host, setting: &str) -> Result<Vec<(String, i64)>, Missing> {
     let mut found = Vec::new();
     for nic in &host.nics {

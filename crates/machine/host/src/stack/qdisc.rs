@@ -90,9 +90,6 @@ impl Qdisc {
 }
 
 /// Reads all disciplines and classes of the namespace in which `route` was opened.
-///
-/// # Errors
-/// When the kernel refuses.
 pub(super) fn read(route: &mut Netlink) -> io::Result<BTreeMap<QdiscKey, Qdisc>> {
     let mut all = BTreeMap::new();
     route.ask(RTM_GETQDISC, DUMP, &[0; TCMSG_BYTES], |kind, payload| {

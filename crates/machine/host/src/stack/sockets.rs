@@ -190,9 +190,6 @@ pub(super) fn read(diag: &mut Netlink, root: &Root, unread: &mut Unread) -> Sock
 }
 
 /// The TCP sockets that listen: `receive_queue` connections wait to be taken up, `send_queue` may.
-///
-/// # Errors
-/// When the kernel does not list them.
 pub(crate) fn listeners() -> io::Result<Vec<Socket>> {
     let mut diag = Netlink::open(SockProtocol::NetlinkSockDiag)?;
     let mut all = Sockets::new();
