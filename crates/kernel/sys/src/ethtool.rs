@@ -1,4 +1,4 @@
-//! What a network driver says and takes through the ethtool ioctl (include/uapi/linux/ethtool.h).
+//! Questions and settings of network drivers through the ethtool ioctl (include/uapi/linux/ethtool.h).
 //!
 //! A question that the driver does not answer is `Ok(None)`: most drivers lack some of them. The handle belongs to the
 //! network namespace of the thread that opened it.
@@ -9,6 +9,7 @@ use nix::sys::{
     mman::{self, MapFlags, ProtFlags},
     socket::{self, AddressFamily, SockFlag, SockType},
 };
+use serde::{Deserialize, Serialize};
 
 const GDRVINFO: u32 = 0x03;
 const GCOALESCE: u32 = 0x0e;
@@ -35,7 +36,7 @@ const F_UNSUPPORTED: i32 = 1;
 /// The room for one request and its answer: 32,000 strings.
 const ARENA_BYTES: usize = 1 << 20;
 
-/// What can go wrong with an ethtool request.
+/// A failed ethtool request.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum EthtoolError {
@@ -84,33 +85,33 @@ pub struct DriverInfo {
 }
 
 /// Ring sizes in descriptors (`ethtool -g`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct RingParam {
-    /// Receive ring at most.
-    pub rx_max: u32,
-    /// Transmit ring at most.
-    pub tx_max: u32,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Rings {
     /// Receive ring now.
     pub rx: u32,
+    /// Receive ring at most.
+    pub rx_max: u32,
     /// Transmit ring now.
     pub tx: u32,
+    /// Transmit ring at most.
+    pub tx_max: u32,
 }
 
 /// Channel counts (`ethtool -l`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ChannelParam {
-    /// Receive-only channels at most.
-    pub rx_max: u32,
-    /// Transmit-only channels at most.
-    pub tx_max: u32,
-    /// Combined channels at most.
-    pub combined_max: u32,
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Channels {
     /// Receive-only channels now.
     pub rx: u32,
+    /// Receive-only channels at most.
+    pub rx_max: u32,
     /// Transmit-only channels now.
     pub tx: u32,
+    /// Transmit-only channels at most.
+    pub tx_max: u32,
     /// Combined channels now.
     pub combined: u32,
+    /// Combined channels at most.
+    pub combined_max: u32,
 }
 
 /// Interrupt coalescing (`ethtool -c`). The ioctl says 0 for a field that the driver lacks.
@@ -153,8 +154,8 @@ pub struct FeatureState {
 }
 
 /// Receive-side scaling (`ethtool -x`).
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct RssParam {
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Rss {
     /// The queue for each slot of the hash; empty when the driver does not show it.
     pub indirection: Vec<u32>,
     /// The hash key; empty when the driver does not show it.
@@ -195,17 +196,17 @@ impl Ethtool {
     }
 
     /// The ring sizes.
-    pub fn rings(&mut self, iface: &str) -> Result<Option<RingParam>, EthtoolError> {
+    pub fn rings(&mut self, iface: &str) -> Result<Option<Rings>, EthtoolError> {
         let answered = self.ask(iface, "ask for the ring sizes", &[GRINGPARAM], 36)?;
         let w = |i| self.arena.word(i);
-        Ok(answered.map(|_| RingParam { rx_max: w(1), tx_max: w(4), rx: w(5), tx: w(8) }))
+        Ok(answered.map(|_| Rings { rx_max: w(1), tx_max: w(4), rx: w(5), tx: w(8) }))
     }
 
     /// Sets the ring sizes (the maxima are passed over). The link may go down for a moment.
     ///
     /// # Errors
     /// As [`Ethtool::driver`]; when the driver refuses.
-    pub fn set_rings(&mut self, iface: &str, rings: RingParam) -> Result<(), EthtoolError> {
+    pub fn set_rings(&mut self, iface: &str, rings: Rings) -> Result<(), EthtoolError> {
         const OPERATION: &str = "set the ring sizes";
         self.must(iface, OPERATION, &[GRINGPARAM], 36)?;
         self.arena.put(&[(0, SRINGPARAM), (5, rings.rx), (8, rings.tx)]);
@@ -213,10 +214,10 @@ impl Ethtool {
     }
 
     /// The channel counts.
-    pub fn channels(&mut self, iface: &str) -> Result<Option<ChannelParam>, EthtoolError> {
+    pub fn channels(&mut self, iface: &str) -> Result<Option<Channels>, EthtoolError> {
         let answered = self.ask(iface, "ask for the channel counts", &[GCHANNELS], 36)?;
         let w = |i| self.arena.word(i);
-        Ok(answered.map(|_| ChannelParam {
+        Ok(answered.map(|_| Channels {
             rx_max: w(1),
             tx_max: w(2),
             combined_max: w(4),
@@ -230,7 +231,7 @@ impl Ethtool {
     ///
     /// # Errors
     /// As [`Ethtool::driver`]; when the driver refuses.
-    pub fn set_channels(&mut self, iface: &str, channels: ChannelParam) -> Result<(), EthtoolError> {
+    pub fn set_channels(&mut self, iface: &str, channels: Channels) -> Result<(), EthtoolError> {
         const OPERATION: &str = "set the channel counts";
         self.must(iface, OPERATION, &[GCHANNELS], 36)?;
         self.arena.put(&[(0, SCHANNELS), (5, channels.rx), (6, channels.tx), (8, channels.combined)]);
@@ -314,7 +315,7 @@ impl Ethtool {
     }
 
     /// The RSS table, key and hash function.
-    pub fn rss(&mut self, iface: &str) -> Result<Option<RssParam>, EthtoolError> {
+    pub fn rss(&mut self, iface: &str) -> Result<Option<Rss>, EthtoolError> {
         const OPERATION: &str = "ask for the RSS table";
         if self.ask(iface, OPERATION, &[GRSSH], 28)?.is_none() {
             return Ok(None);
@@ -323,7 +324,7 @@ impl Ethtool {
         let (slots, key_len) = ((self.arena.word(2) as usize).min(limit), (self.arena.word(3) as usize).min(limit));
         if slots + key_len == 0 {
             let functions = self.arena.bytes()[16];
-            return Ok(Some(RssParam { function: self.hash_function(iface, functions)?, ..RssParam::default() }));
+            return Ok(Some(Rss { function: self.hash_function(iface, functions)?, ..Rss::default() }));
         }
         let len = 28 + slots * 4 + key_len;
         if self.ask(iface, OPERATION, &[GRSSH, 0, slots as u32, key_len as u32], len)?.is_none() {
@@ -332,7 +333,7 @@ impl Ethtool {
         let indirection = (0..slots).map(|slot| self.arena.word(7 + slot)).collect();
         let key = self.arena.bytes()[28 + slots * 4..len].to_vec();
         let functions = self.arena.bytes()[16];
-        Ok(Some(RssParam { indirection, key, function: self.hash_function(iface, functions)? }))
+        Ok(Some(Rss { indirection, key, function: self.hash_function(iface, functions)? }))
     }
 
     /// Sets the RSS table: the queue for each slot, as many as the driver has slots.

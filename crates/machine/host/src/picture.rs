@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use model::CpuSet;
 pub use model::top::Coalescing;
 use serde::{Deserialize, Serialize};
+pub use sys::ethtool::{Channels, Rings, Rss};
 
 use crate::interface::NoInterface;
 
@@ -49,7 +50,7 @@ pub struct Cpu {
     pub online: bool,
     /// It is isolated from the scheduler (isolcpus=, nohz_full=).
     pub isolated: bool,
-    /// How much it computes in the same time as the machine's fastest CPU, which has [`FULL_CAPACITY`].
+    /// Its speed beside that of the machine's fastest CPU, which has [`FULL_CAPACITY`].
     #[serde(default = "full_capacity")]
     pub capacity: u32,
 }
@@ -90,7 +91,7 @@ pub struct Nic {
     pub tx_queues: Vec<TxQueue>,
     /// The interrupts of this interface and what each serves.
     pub irqs: Vec<NicIrq>,
-    /// How it is known which interrupt serves which queue, or why it is not.
+    /// The ground on which interrupts are known to serve queues, or the reason why they are not.
     #[serde(default)]
     pub irq_source: IrqSource,
     /// The NAPI instances, on kernels that list them (6.8 and later).
@@ -128,7 +129,7 @@ pub struct TxQueue {
     pub xps_cpus: Option<CpuSet>,
 }
 
-/// What an interrupt of a NIC serves.
+/// The work of an interrupt of a NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QueueRole {
@@ -142,7 +143,7 @@ pub enum QueueRole {
     Control,
 }
 
-/// How it is known which interrupt of an interface serves which queue.
+/// The ground on which an interface's interrupts are known to serve its queues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum IrqSource {
@@ -202,36 +203,6 @@ pub struct Irq {
     pub counts: BTreeMap<u32, u64>,
 }
 
-/// Ring sizes in descriptors (`ethtool -g`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Rings {
-    /// Receive ring now.
-    pub rx: u32,
-    /// Receive ring at most.
-    pub rx_max: u32,
-    /// Transmit ring now.
-    pub tx: u32,
-    /// Transmit ring at most.
-    pub tx_max: u32,
-}
-
-/// Channel counts (`ethtool -l`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Channels {
-    /// Receive-only channels now.
-    pub rx: u32,
-    /// Receive-only channels at most.
-    pub rx_max: u32,
-    /// Transmit-only channels now.
-    pub tx: u32,
-    /// Transmit-only channels at most.
-    pub tx_max: u32,
-    /// Combined channels now.
-    pub combined: u32,
-    /// Combined channels at most.
-    pub combined_max: u32,
-}
-
 /// An offload or other feature.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Feature {
@@ -239,17 +210,6 @@ pub struct Feature {
     pub on: bool,
     /// It cannot be changed.
     pub fixed: bool,
-}
-
-/// Receive-side scaling.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Rss {
-    /// The queue for each slot of the hash.
-    pub indirection: Vec<u32>,
-    /// The hash key.
-    pub key: Vec<u8>,
-    /// The hash function, such as `toeplitz`.
-    pub function: Option<String>,
 }
 
 impl Nic {
@@ -284,7 +244,7 @@ impl Host {
         self.cpus.iter().find(|c| c.id == id)
     }
 
-    /// How far two NUMA nodes are apart, on the firmware's scale: 10 is the node itself.
+    /// The distance of two NUMA nodes, on the firmware's scale: 10 is the node itself.
     pub fn distance(&self, from: u32, to: u32) -> u32 {
         let known = self.distances.get(&from).and_then(|row| row.get(&to)).copied();
         known.unwrap_or(if from == to { 10 } else { 20 })

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use host::{Host, Root, netdev::Netdev};
 use nix::sched::{CloneFlags, unshare};
-use sys::ethtool::{ChannelParam, Ethtool, EthtoolError};
+use sys::ethtool::{Channels, Ethtool, EthtoolError};
 use testbed::in_namespace_with_sys;
 
 fn ip(args: &str) {
@@ -36,13 +36,13 @@ fn what_is_set_is_read_again() {
     in_namespace_with_sys(|| {
         ip("link add ekhost0 numrxqueues 4 numtxqueues 4 type veth peer name ekhost1 numrxqueues 4 numtxqueues 4");
         let mut ethtool = Ethtool::open().unwrap();
-        ethtool.set_channels("ekhost0", ChannelParam { rx: 2, tx: 3, ..ChannelParam::default() }).unwrap();
+        ethtool.set_channels("ekhost0", Channels { rx: 2, tx: 3, ..Channels::default() }).unwrap();
         let channels = ethtool.channels("ekhost0").unwrap().unwrap();
         assert_eq!((channels.rx, channels.tx, channels.rx_max), (2, 3, 4));
         let host = Host::read(&Root::live()).unwrap();
         let nic = host.nic("ekhost0").unwrap();
         assert_eq!((nic.rx_queues.len(), nic.tx_queues.len()), (2, 3));
-        let too_many = ChannelParam { rx: 9, tx: 3, ..ChannelParam::default() };
+        let too_many = Channels { rx: 9, tx: 3, ..Channels::default() };
         let error = ethtool.set_channels("ekhost0", too_many).unwrap_err();
         assert!(error.to_string().contains("beyond what the driver takes"), "{error}");
 

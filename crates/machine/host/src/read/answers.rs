@@ -126,15 +126,8 @@ fn asked(ethtool: &mut Ethtool, nic: &str) -> Result<Answers, EthtoolError> {
     let rss = soft(ethtool.rss(nic), &mut failed)?;
     Ok(Answers {
         driver: driver.map(|d| d.driver).filter(|d| !d.is_empty()),
-        rings: rings.map(|r| Rings { rx: r.rx, rx_max: r.rx_max, tx: r.tx, tx_max: r.tx_max }),
-        channels: channels.map(|c| Channels {
-            rx: c.rx,
-            rx_max: c.rx_max,
-            tx: c.tx,
-            tx_max: c.tx_max,
-            combined: c.combined,
-            combined_max: c.combined_max,
-        }),
+        rings,
+        channels,
         coalescing: coalesce.map(|c| Coalescing {
             adaptive_rx: Some(c.adaptive_rx),
             adaptive_tx: Some(c.adaptive_tx),
@@ -144,7 +137,7 @@ fn asked(ethtool: &mut Ethtool, nic: &str) -> Result<Answers, EthtoolError> {
             tx_frames: Some(c.tx_frames),
         }),
         features: features.into_iter().map(|f| (f.name, Feature { on: f.on, fixed: f.fixed })).collect(),
-        rss: rss.map(|r| Rss { indirection: r.indirection, key: r.key, function: r.function }),
+        rss,
         napis: None,
         failed,
         statistics: BTreeMap::new(),
