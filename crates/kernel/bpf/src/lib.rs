@@ -12,6 +12,18 @@
 //! * `send` sends them: `gen` and [`bench_tx`] (live frames). [`bench_rx`] and [`FloodEnd`] count and measure where they arrive; [`XdpDrop`] and
 //!   [`XdpPass`] are the barest receivers.
 //! * `trace` watches: [`drops`], [`XmitDrops`], [`RingSockets`], [`NapiCosts`], [`CpuProfile`].
+//!
+//! Under all of them lies a trunk: `program` opens, loads and test-runs, and says what failed; [`link`] attaches; `counters` adds up over CPUs.
+//!
+//! ```no_run
+//! use bpf::{XdpDrop, XdpMode};
+//! # fn main() -> Result<(), bpf::XdpError> {
+//! let drop = XdpDrop::attach("eth0", XdpMode::Native)?;
+//! println!("{} frames ended here", drop.counts()?.frames);
+//! // The program goes with its handle, also when the process is killed.
+//! # Ok(())
+//! # }
+//! ```
 
 #![allow(unsafe_code, reason = "the room of kernel programs: libbpf's calls, and memory shared with them")]
 

@@ -27,7 +27,7 @@ pub struct Attached {
 }
 
 impl Attached {
-    /// How to get rid of it, for messages.
+    /// The way to get rid of it, for messages.
     fn way_out(&self, interface: &str) -> String {
         match self.name.as_str() {
             "xdp_dispatcher" => format!(

@@ -242,7 +242,7 @@ pub(crate) fn kernel_offset(structure: &str, member: &str) -> Option<u16> {
 }
 
 thread_local! {
-    /// What the verifier said of the last program that it refused on this thread.
+    /// The verifier's words on the last program that it refused on this thread.
     static VERIFIER_LOG: std::cell::RefCell<String> = const { std::cell::RefCell::new(String::new()) };
 }
 

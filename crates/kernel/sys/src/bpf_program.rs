@@ -1,4 +1,4 @@
-//! What the kernel tells about a loaded BPF program (bpf(2)).
+//! The kernel's information about a loaded BPF program (bpf(2)).
 
 use std::{
     io,

@@ -4,6 +4,23 @@
 //! * The kernel: [`ethtool`], [`link`], [`perf`], [`bpf_program`], [`map_mmap`] (memory shared with BPF maps), [`affinity`], [`interrupt`].
 //! * The process: [`privilege`] (rights checked, and given up for good), [`owner`] (who can change a file), [`program`] (where root's programs are
 //!   looked for).
+//!
+//! A packet socket, read in batches:
+//!
+//! ```no_run
+//! use std::time::Duration;
+//! use sys::packet::{Batch, PacketSocket, Readiness};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let socket = PacketSocket::open()?;
+//! socket.bind(2)?;
+//! let mut batch = Batch::new(64, 128);
+//! while socket.wait(Duration::from_secs(1))? == Readiness::Ready {
+//!     let n = batch.receive(&socket)?;
+//!     println!("{} packets", batch.packets(n).count());
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
 #![allow(unsafe_code, reason = "the room of system calls")]
 

@@ -1,4 +1,4 @@
-//! Who can change a file: asked before this process believes what is in it, or runs it.
+//! The owners of a file: asked for before this process believes what is in it, or runs it.
 
 use std::{
     fs::{self, Metadata},
@@ -16,7 +16,7 @@ pub fn others_change(uid: u32, gid: u32, mode: u32) -> bool {
     foreign || by_group || mode & 0o002 != 0
 }
 
-/// Why a file or folder is not to be trusted.
+/// A reason not to trust a file or folder.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Distrust {

@@ -15,7 +15,7 @@ use perf_event_open_sys::{self as perf_sys, bindings};
 /// The kernel makes a shorter period this long (kernel/events/core.c, perf_swevent_start_hrtimer).
 const SHORTEST: Duration = Duration::from_micros(10);
 
-/// Why a clock cannot be had.
+/// A clock that cannot be had.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum PerfError {
@@ -35,7 +35,7 @@ pub enum PerfError {
     #[error("CPU {cpu} has no sampling clock: there is no such CPU, or it is offline ({source}); {online}")]
     NoCpu {
         cpu: u32,
-        /// Which CPUs are online, as a sentence.
+        /// The CPUs that are online, as a sentence.
         online: String,
         source: io::Error,
     },

@@ -9,7 +9,7 @@ pub use umem::Umem;
 
 use std::io;
 
-/// How the frames get between the NIC and the UMEM.
+/// The way of frames between the NIC and the UMEM.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CopyMode {
     /// Whatever the kernel chooses: zero-copy where the driver has it.
@@ -24,7 +24,7 @@ pub enum CopyMode {
 /// Busy polling: the reader's system call runs the NIC's NAPI instance (socket(7), SO_BUSY_POLL).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BusyPoll {
-    /// How long a call polls, in microseconds.
+    /// The time that a call polls, in microseconds.
     pub usecs: u32,
     /// Packets per poll.
     pub budget: u32,
@@ -51,7 +51,7 @@ pub struct XskSettings {
     pub node: Option<u32>,
 }
 
-/// What a socket has lost since it was opened (XDP_STATISTICS).
+/// Losses of a socket since it was opened (XDP_STATISTICS).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct XskStatistics {
     /// Frames lost: too long for a UMEM frame, or no UMEM frame was free.
@@ -77,7 +77,7 @@ impl XskStatistics {
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation}: {source}")]
 pub struct XskError {
-    /// What was tried.
+    /// The attempt.
     pub operation: &'static str,
     /// What the kernel answered.
     pub source: io::Error,

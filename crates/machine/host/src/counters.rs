@@ -24,9 +24,9 @@ pub use text::{CpuTime, Interrupts, Softirqs, Softnet, cpu_times, interrupts, so
 /// Everything counted, at one moment.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Counters {
-    /// When, by the monotonic clock.
+    /// The time, by the monotonic clock.
     pub at: Duration,
-    /// When, by the calendar (RFC 3339, UTC).
+    /// The time, by the calendar (RFC 3339, UTC).
     pub when: String,
     /// Interfaces by index.
     pub links: BTreeMap<u32, LinkCounters>,
@@ -53,7 +53,7 @@ pub struct LinkCounters {
     pub queues: BTreeMap<u32, QueueCounters>,
 }
 
-/// What can go wrong when counters are read.
+/// A failure while counters are read.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum CountersError {

@@ -72,9 +72,9 @@ impl CoalesceField {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NicFile {
-    /// How long packets are held back for merging with the interrupt off, in nanoseconds.
+    /// The time that packets are held back for merging with the interrupt off, in nanoseconds.
     GroFlushTimeout,
-    /// How many empty polls before the interrupt is enabled again.
+    /// Empty polls before the interrupt is enabled again.
     NapiDeferHardIrqs,
     /// The length of the transmit queue in packets.
     TxQueueLen,
@@ -93,106 +93,51 @@ impl NicFile {
 
 /// One thing that can be set. Values are texts in the kernel's own notation (a mask for CPU sets of sysfs and procfs,
 /// a list for threads, a decimal number, `on`/`off`).
+#[allow(missing_docs, reason = "fields that name the object alone: its interface, queue, ring, CPU, number")]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Knob {
     /// The CPUs an interrupt may go to; a mask.
-    IrqAffinity {
-        /// The interrupt's number.
-        irq: u32,
-    },
+    IrqAffinity { irq: u32 },
     /// Receive packet steering of one receive queue; a mask.
-    RpsCpus {
-        /// The interface.
-        nic: String,
-        /// The receive queue.
-        queue: u32,
-    },
+    RpsCpus { nic: String, queue: u32 },
     /// Entries of the flow table of one receive queue (receive flow steering).
-    RpsFlowCnt {
-        /// The interface.
-        nic: String,
-        /// The receive queue.
-        queue: u32,
-    },
+    RpsFlowCnt { nic: String, queue: u32 },
     /// Entries of the machine's table of socket flows (net.core.rps_sock_flow_entries).
     RfsEntries,
     /// The CPUs that transmit through one transmit queue; a mask.
-    XpsCpus {
-        /// The interface.
-        nic: String,
-        /// The transmit queue.
-        queue: u32,
-    },
+    XpsCpus { nic: String, queue: u32 },
     /// NAPI runs in kernel threads (0, 1).
-    NapiThreaded {
-        /// The interface.
-        nic: String,
-    },
+    NapiThreaded { nic: String },
     /// The CPUs a NAPI kernel thread may run on; a list.
-    NapiThreadAffinity {
-        /// The interface.
-        nic: String,
-        /// The NAPI id.
-        napi: u32,
-        /// The thread's process id.
-        pid: u32,
-    },
+    NapiThreadAffinity { nic: String, napi: u32, pid: u32 },
     /// The MTU in bytes.
-    Mtu {
-        /// The interface.
-        nic: String,
-    },
+    Mtu { nic: String },
     /// A number in a file of the interface in sysfs.
-    NicFile {
-        /// The interface.
-        nic: String,
-        /// Which file.
-        file: NicFile,
-    },
+    NicFile { nic: String, file: NicFile },
     /// A sysctl.
     Sysctl {
         /// Its path under /proc/sys, such as `net/core/netdev_budget`.
         path: String,
     },
     /// The frequency governor of a CPU, by name.
-    Governor {
-        /// The CPU.
-        cpu: u32,
-    },
-    /// How long a guest's CPU polls before it halts, in nanoseconds (haltpoll).
+    Governor { cpu: u32 },
+    /// The time that a guest's CPU polls before it halts, in nanoseconds (haltpoll).
     GuestHaltPoll,
     /// The size of a ring in descriptors.
-    Ring {
-        /// The interface.
-        nic: String,
-        /// Which ring.
-        direction: Direction,
-    },
+    Ring { nic: String, direction: Direction },
     /// The number of combined channels.
-    Channels {
-        /// The interface.
-        nic: String,
-    },
+    Channels { nic: String },
     /// A setting of interrupt coalescing.
-    Coalesce {
-        /// The interface.
-        nic: String,
-        /// Which setting.
-        field: CoalesceField,
-    },
+    Coalesce { nic: String, field: CoalesceField },
     /// An offload (`on`, `off`).
     Feature {
-        /// The interface.
         nic: String,
         /// Its ethtool name, such as `rx-gro`.
         name: String,
     },
     /// The table from hash slot to receive queue; queue numbers separated by spaces.
-    RssIndirection {
-        /// The interface.
-        nic: String,
-    },
+    RssIndirection { nic: String },
 }
 
 /// The folders of /proc/sys that knobs are in.
@@ -202,7 +147,7 @@ const NAME_MAX: usize = 15;
 /// More receive queues than any card has: a table that names a higher one is damaged.
 const QUEUES_MAX: usize = 4096;
 
-/// How a value is compared and shown.
+/// The notation of a value, by which it is compared and shown.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Notation {
     Mask,

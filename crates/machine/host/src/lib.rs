@@ -6,6 +6,24 @@
 //! Everything that is written is a [`knob`]: it reads, writes and prints itself as a shell command. A plan is a list of changes of knobs; the [`journal`]
 //! has each on disk before it is made, reads it back, and walks backwards to undo. [`placement`] is the one judgement of which CPU a queue belongs
 //! to. [`file`] writes every file that is for people.
+//!
+//! The way of a change, from the picture to a transaction that is taken back as a whole if it cannot be made as a whole:
+//!
+//! ```no_run
+//! use host::{Host, Root, journal::{Journal, Transaction}, knob::{Change, Knob, Live, Store}};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let host = Host::read(&Root::live())?;
+//! let plan: Vec<Change> = host.irqs.iter().map(|irq| {
+//!     let knob = Knob::IrqAffinity { irq: irq.number };
+//!     let old = Live.read(&knob).unwrap_or_default();
+//!     Change { knob, old, new: "1".into(), reason: "all to CPU 0".into() }
+//! }).collect();
+//! let writer = Journal::at(None).lock_for_changes()?;
+//! let mut transaction = Transaction::begin(&writer, "an example")?;
+//! transaction.make(&mut Live, &plan, &false.into(), || Ok::<_, host::HostError>(Vec::new())).map_err(|e| format!("{e:?}"))?;
+//! # Ok(())
+//! # }
+//! ```
 
 pub mod counters;
 pub mod file;

@@ -1,4 +1,4 @@
-//! How many members of a fanout group each CPU gets, computed from the topology.
+//! The members of a fanout group on each CPU, computed from the topology.
 //!
 //! The rule is Table 3 of Palchevsky and Khalikov (2016): one member per logical CPU, and a second one on the first CPU,
 //! on the last physical core and on the last logical CPU. Their 24 logical CPUs get 27 members.

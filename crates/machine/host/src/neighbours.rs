@@ -15,7 +15,7 @@ pub struct Asked {
     pub v6: bool,
 }
 
-/// How many neighbours of the caller's network namespace are asked for and have not answered, by interface and protocol.
+/// The neighbours of the caller's network namespace that are asked for and have not answered: their number by interface and protocol.
 pub fn unanswered() -> io::Result<BTreeMap<Asked, u64>> {
     let mut found = BTreeMap::new();
     for neighbour in route::neighbours(&mut Netlink::open(SockProtocol::NetlinkRoute)?)? {

@@ -41,18 +41,18 @@ pub struct NapiEntry {
     pub pid: Option<u32>,
     /// The receive queue it serves, when the driver tells.
     pub rx_queue: Option<u32>,
-    /// How many empty polls before the interrupt is enabled again (Linux 6.13 and later).
+    /// Empty polls before the interrupt is enabled again (Linux 6.13 and later).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub defer_hard_irqs: Option<u32>,
-    /// How long to wait with the interrupt off, in nanoseconds (Linux 6.13 and later).
+    /// The wait with the interrupt off, in nanoseconds (Linux 6.13 and later).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gro_flush_timeout_ns: Option<u64>,
-    /// How long the interrupt stays off while a program polls, in nanoseconds (Linux 6.13 and later).
+    /// The time that the interrupt stays off while a program polls, in nanoseconds (Linux 6.13 and later).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub irq_suspend_timeout_ns: Option<u64>,
 }
 
-/// What an interface can do with XDP, as its driver tells (`enum netdev_xdp_act`).
+/// An interface's abilities with XDP, as its driver tells (`enum netdev_xdp_act`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XdpAbility {
     /// Programs run in the driver, before a socket buffer is made.
@@ -76,7 +76,7 @@ impl Netdev {
         Ok(family.map(|family| Self { netlink, family }))
     }
 
-    /// What the interface can do with XDP; none when the kernel does not tell.
+    /// The interface's abilities with XDP; none when the kernel does not tell.
     pub fn xdp_ability(&mut self, ifindex: u32) -> Option<XdpAbility> {
         let mut found = None;
         self.dump(CMD_DEV_GET, |device| {

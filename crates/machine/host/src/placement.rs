@@ -1,4 +1,4 @@
-//! Where the packet work of the interfaces belongs: one judgement for every verb that places it or finds fault with its place. Pure.
+//! The right CPUs for the packet work of the interfaces: one judgement for every verb that places it or finds fault with its place. Pure.
 //!
 //! [`Layout::of`] gives every queue a CPU. What is already as good as that stays: a plan that was carried out, or another one of
 //! the same worth, is left alone by all who ask.
@@ -22,7 +22,7 @@ pub use steer::{Thread, Xps, rps_cpus, threads, xps};
 /// The CPU of each queue of an interface.
 pub type Homes = BTreeMap<u32, u32>;
 
-/// Where the queues of several interfaces belong, seen together.
+/// The right CPUs for the queues of several interfaces, seen together.
 #[derive(Debug)]
 pub struct Layout<'a> {
     /// Each interface, in the order given.
@@ -31,7 +31,7 @@ pub struct Layout<'a> {
     pub cores: Cores<'a>,
 }
 
-/// Where the queues of an interface belong.
+/// The right CPUs for the queues of an interface.
 #[derive(Debug)]
 pub struct NicLayout<'a> {
     /// The interface.
@@ -45,7 +45,7 @@ pub struct NicLayout<'a> {
 pub struct Wanted<'a> {
     /// The queue's number.
     pub queue: u32,
-    /// What the interrupt serves.
+    /// The work of the interrupt.
     pub role: QueueRole,
     /// The interrupt's number.
     pub number: u32,
@@ -82,7 +82,7 @@ pub fn has_queue_irqs(nic: &Nic) -> bool {
     nic.irqs.iter().any(|i| i.role != QueueRole::Control)
 }
 
-/// Why nothing is known of the interrupts of an interface's queues; none when they are known.
+/// The reason why nothing is known of the interrupts of an interface's queues; none when they are known.
 pub fn why_unplaced(nic: &Nic) -> Option<String> {
     if has_queue_irqs(nic) {
         return None;

@@ -16,7 +16,7 @@ use crate::{
     root::{Root, RootError},
 };
 
-/// What can go wrong while the machine is read.
+/// A failure while the machine is read.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum HostError {

@@ -1,11 +1,11 @@
-//! What an interrupt serves, from the name its driver gave it in /proc/interrupts.
+//! The work of an interrupt, from the name its driver gave it in /proc/interrupts.
 //!
 //! Every driver has its own habit; the table test below is the list of those known. Names are read from their end: the front is the
 //! interface's name, a former one, the driver's, or a PCI address.
 
 use crate::picture::QueueRole;
 
-/// Who an interrupt may belong to.
+/// A possible owner of an interrupt.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Owner<'a> {
     /// The interface.
@@ -18,7 +18,7 @@ pub struct Owner<'a> {
     pub pci: Option<&'a str>,
 }
 
-/// What the name of an interrupt tells.
+/// The meaning of an interrupt's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Meaning {
     /// Its queue.

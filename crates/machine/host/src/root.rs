@@ -1,4 +1,4 @@
-//! Where /proc, /sys and the ethtool answers come from: the live machine, or a saved copy of one.
+//! The source of /proc, /sys and the ethtool answers: the live machine, or a saved copy of one.
 //!
 //! Every reader of this crate takes a [`Root`], so that plans can be made and tested without the machine they are for.
 //! Paths are relative and without a leading slash: `proc/stat`, `sys/class/net/eth0/mtu`, `ethtool/eth0.json`.
@@ -24,7 +24,7 @@ const MAX_FILE_BYTES: u64 = 64 << 20;
 /// The largest copy that is taken into memory, in bytes: a hundred times what a machine of 1,000 CPUs makes.
 const MAX_COPY_BYTES: u64 = 512 << 20;
 
-/// What can go wrong with a [`Root`].
+/// A failure of a [`Root`].
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum RootError {
@@ -74,7 +74,7 @@ impl Classified for RootError {
     }
 }
 
-/// Where the machine's files are read from. Cheap to clone.
+/// The source of the machine's files. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Root(Arc<Source>);
 

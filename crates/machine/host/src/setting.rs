@@ -29,7 +29,7 @@ use crate::{
     root::{Root, RootError},
 };
 
-/// Why a reading is missing.
+/// The reason why a reading is missing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Missing(pub String);

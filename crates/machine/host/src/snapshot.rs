@@ -94,7 +94,7 @@ const FOR_DOCTOR: [&str; 17] = [
 /// Files of an interface that the doctor's checks read.
 const OF_NIC: [&str; 4] = ["gro_flush_timeout", "napi_defer_hard_irqs", "tx_queue_len", "brport/port_no"];
 
-/// What can go wrong while a copy is saved.
+/// A failure while a copy is saved.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError {
     /// The machine could not be read.
@@ -118,7 +118,7 @@ impl Classified for SnapshotError {
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     tree: Tree,
-    /// What could not be read, with the reason.
+    /// Unread sources, with the reason.
     pub unreadable: BTreeMap<String, String>,
     mtime: u64,
 }
@@ -160,7 +160,7 @@ impl Snapshot {
         &self.tree
     }
 
-    /// How many files there are.
+    /// The number of files.
     pub fn files(&self) -> usize {
         self.tree.iter().filter(|(_, node)| matches!(node, Node::File(_))).count()
     }

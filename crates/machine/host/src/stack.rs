@@ -51,7 +51,7 @@ pub struct StackCounters {
     pub nics: BTreeMap<u32, NicLosses>,
     /// Sockets by cookie.
     pub sockets: Sockets,
-    /// What could not be read, and why.
+    /// Unread sources, and the reasons.
     pub unread: Vec<String>,
     /// The sources of which nothing, or not everything, was read.
     pub missed: BTreeSet<Source>,
@@ -63,7 +63,7 @@ impl StackCounters {
         StackReader::open().read(root)
     }
 
-    /// What was counted between `earlier` and now; levels (what waits in a queue, the entries of a table) are those of now.
+    /// The counts between `earlier` and now; levels (what waits in a queue, the entries of a table) are those of now.
     ///
     /// A socket, a rule or a queue that is new since then counts from zero. Where that is not certain, nothing is said of what
     /// was counted before, and [`StackCounters::unread`] names it: what `earlier` could not read, and interfaces that are

@@ -19,10 +19,10 @@ use crate::root::{Root, RootError};
 const KALLSYMS: &str = "proc/kallsyms";
 /// No function is larger than this, in bytes: what lies farther behind the last symbol has no name here.
 const MAX_FUNCTION_BYTES: u64 = 1 << 20;
-/// How often a lookup that found nothing may read the table again.
+/// Least time between two readings of the table by lookups that found nothing.
 const RELOAD_AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
-/// Why kernel addresses have no names.
+/// A reason why kernel addresses have no names.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum SymbolError {
@@ -64,7 +64,7 @@ pub struct Symbol<'a> {
     pub name: &'a str,
     /// The module; `bpf` for a BPF program; none for the kernel itself.
     pub module: Option<&'a str>,
-    /// How far behind the function's beginning the address is, in bytes.
+    /// The distance of the address from the function's beginning, in bytes.
     pub offset: u64,
 }
 
@@ -149,7 +149,7 @@ impl KernelSymbols {
         frames.iter().enumerate().map(inside).collect()
     }
 
-    /// How many functions are known.
+    /// The number of known functions.
     pub fn len(&self) -> usize {
         self.table.entries.iter().filter(|e| !e.end).count()
     }

@@ -1,4 +1,4 @@
-//! What can go wrong in a lab.
+//! Failures of a lab.
 
 use std::io;
 

@@ -26,9 +26,9 @@ use crate::{
 
 /// The kernel takes a borrowed address away by itself after this time, should nobody be left to do so.
 const LIFETIME_S: u32 = 120;
-/// How often that time is begun anew. Often, as IPv6 addresses go when a link goes down.
+/// Time after which that time is begun anew. Short, as IPv6 addresses go when a link goes down.
 const RENEWAL: Duration = Duration::from_secs(1);
-/// How often a neighbour is asked for again, and its answer looked for.
+/// Time between two requests for a neighbour, and two looks for its answer.
 const LOOK: Duration = Duration::from_millis(20);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 

@@ -22,7 +22,7 @@ use wire::Mac;
 
 use crate::{LabError, Namespace, boxes::Network, rtnl};
 
-/// How long the kernel may take to see that a link is there.
+/// The kernel's time to see that a link is there.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// One end of a veth pair, as its namespace sees it.

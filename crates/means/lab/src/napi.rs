@@ -17,7 +17,7 @@ use crate::LabError;
 
 /// The nice value of who comes first.
 const FIRST: i32 = -20;
-/// How long the kernel may take to start the threads.
+/// The kernel's time to start the threads.
 const START_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Switches `interface` to threaded NAPI and pins the thread of its `i`-th NAPI instance to `cpus[i % cpus.len()]`.

@@ -1,4 +1,4 @@
-//! Whose namespace it is: the owner's pid and start time are in the name.
+//! The owner of a namespace, whose pid and start time are in its name.
 
 use std::{fs, io, path::Path};
 
@@ -63,7 +63,7 @@ fn is_gone(pid: u32, started: u64) -> bool {
     }
 }
 
-/// When a process started, in clock ticks since boot.
+/// The start of a process, in clock ticks since boot.
 fn start_time(pid: u32) -> Option<u64> {
     start_in(&stat(pid).ok()?)
 }

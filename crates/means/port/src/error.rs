@@ -1,4 +1,4 @@
-//! What can go wrong at a port.
+//! Failures of a port.
 
 use std::io;
 

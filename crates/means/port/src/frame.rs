@@ -1,4 +1,4 @@
-//! What every backend hands over: frames, and counts of what it lost.
+//! The output of every backend: frames, and counts of what it lost.
 
 use model::verdict::Verdict;
 
@@ -23,7 +23,7 @@ pub struct Judged<'a> {
 /// One received frame, borrowed from the ring or the buffer of its backend.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame<'a> {
-    /// When it arrived, in nanoseconds since the epoch (CLOCK_REALTIME).
+    /// The time of its arrival, in nanoseconds since the epoch (CLOCK_REALTIME).
     pub timestamp_ns: u64,
     /// Its length on the wire in bytes, without FCS and without a tag that the kernel took out.
     pub wire_len: u32,
@@ -39,7 +39,7 @@ pub struct Frame<'a> {
     pub lost_before: u32,
 }
 
-/// What a source has seen since it was opened. The counters never go back.
+/// Counts of a source since it was opened. They never go back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SourceStats {
     /// Frames handed to the reader.

@@ -10,7 +10,7 @@ use crate::PortError;
 /// A snap length that no frame reaches: nothing is cut (libpcap's MAXIMUM_SNAPLEN).
 pub const WHOLE_FRAME: u32 = 262_144;
 
-/// What every AF_PACKET source is opened with.
+/// Settings of every AF_PACKET source.
 #[derive(Debug, Clone)]
 pub struct PacketOptions {
     /// The interface.
@@ -37,9 +37,9 @@ pub enum FanoutProgram {
 /// A fanout group to open.
 #[derive(Debug)]
 pub struct Group {
-    /// How packets are spread over the members.
+    /// The spread of packets over the members.
     pub fanout: Fanout,
-    /// How many members, 1 to 256.
+    /// The number of members, 1 to 256.
     pub members: usize,
     /// The choosing program of `cbpf` and `ebpf`.
     pub program: Option<FanoutProgram>,

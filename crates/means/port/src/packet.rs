@@ -9,7 +9,7 @@ use crate::{
     members::{self, explain},
 };
 
-/// How packets are read from the socket.
+/// The call by which packets are read from the socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PlainReading {
     /// Packets per system call, at least 1. With 1 this is the classic capture loop.

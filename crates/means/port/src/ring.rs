@@ -25,7 +25,7 @@ pub struct RingSource {
     naps_left: u32,
 }
 
-/// How long a reader sleeps between two looks while it is busy, and how many naps without a block end that.
+/// A reader's sleep between two looks while it is busy, and the number of naps without a block that end that.
 const NAP: Duration = Duration::from_micros(100);
 const NAPS: u32 = 50;
 

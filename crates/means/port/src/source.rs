@@ -1,10 +1,10 @@
-//! What every receiving backend can do.
+//! The operations of every receiving backend.
 
 use std::time::Duration;
 
 use crate::{Frame, PortError, SourceStats};
 
-/// What was received where only the count was asked for.
+/// The frames received where only the count was asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Counted {
     /// Frames.
@@ -42,11 +42,11 @@ pub trait Source: Send {
         Ok(())
     }
 
-    /// How long a frame may wait before [`Source::receive`] gives it although the reader has time.
+    /// The time that a frame may wait before [`Source::receive`] gives it although the reader has time.
     fn holds_back(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// What the source has seen since it was opened.
+    /// Counts of the source since it was opened.
     fn stats(&mut self) -> Result<SourceStats, PortError>;
 }

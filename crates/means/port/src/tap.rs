@@ -24,7 +24,7 @@ const BACKEND: &str = "tap";
 /// Frames that one ring hands over before the next ring's turn.
 const TURN: usize = 8192;
 
-/// What a tap is opened with.
+/// Settings of a tap.
 #[derive(Debug, Clone)]
 pub struct TapOptions {
     /// The interface.
@@ -35,7 +35,7 @@ pub struct TapOptions {
     pub snaplen: u32,
     /// Join promiscuous mode, for as long as a source is open.
     pub promiscuous: bool,
-    /// Which frames it sees where the interface has a shield.
+    /// The frames that it sees where the interface has a shield.
     pub place: TapPlace,
     /// Native or generic. Nothing falls back from one to the other.
     pub mode: XdpMode,
@@ -43,11 +43,11 @@ pub struct TapOptions {
     pub consume: bool,
     /// Bytes of each CPU's ring, rounded up to a power of two MiB.
     pub ring_bytes: usize,
-    /// When a frame gets its time.
+    /// The moment at which a frame gets its time.
     pub stamp: TapStamp,
     /// The NUMA node of the rings; none: the caller's.
     pub numa_node: Option<u32>,
-    /// How long a reader that found little sleeps before it looks again.
+    /// The nap of a reader that found little.
     pub nap: Duration,
 }
 

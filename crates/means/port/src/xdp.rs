@@ -25,7 +25,7 @@ use crate::{
 
 const BACKEND: &str = "xdp";
 
-/// How a reader waits for frames.
+/// A reader's way to wait for frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XdpWait {
     /// It looks at intervals, and sleeps this long when it found little. The kernel never has to wake it: the cheapest way at high rates.
@@ -36,7 +36,7 @@ pub enum XdpWait {
     Busy(BusyPoll),
 }
 
-/// What AF_XDP sources are opened with.
+/// Settings of AF_XDP sources.
 #[derive(Debug, Clone)]
 pub struct XdpOptions {
     /// The interface.
@@ -56,7 +56,7 @@ pub struct XdpOptions {
     /// Bytes of a frame in memory: 2048 holds frames up to 1792 bytes, 4096 up to 3840. None: by the MTU. A longer frame is lost, and
     /// counted.
     pub frame_bytes: Option<u32>,
-    /// How to wait.
+    /// The way to wait.
     pub wait: XdpWait,
     /// The NUMA node of the frames' memory; none: the caller's.
     pub numa_node: Option<u32>,
@@ -186,7 +186,7 @@ impl XdpSource {
         &self.queues
     }
 
-    /// What the program did with the frames of all queues; none once it is off.
+    /// The ends of the frames of all queues; none once it is off.
     pub fn redirect_counts(&self) -> Result<Option<RedirectCounts>, PortError> {
         self.attachment
             .with(|program| program.as_ref().map(XskRedirect::counts).transpose())

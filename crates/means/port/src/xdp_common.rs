@@ -1,4 +1,4 @@
-//! What the two XDP backends share: opening, errors, and the rhythm in which a reader looks.
+//! The common part of the two XDP backends: opening, errors, and the rhythm in which a reader looks.
 
 use std::{
     thread,
@@ -122,7 +122,7 @@ const WELCOME: usize = 1024;
 /// Frames in one look below which the traffic is thin, and a prompt answer worth more.
 const FEW: usize = 32;
 const LONGEST_NAP: Duration = Duration::from_micros(800);
-/// How often an idle reader looks whether its interface is still there.
+/// Time between two looks of an idle reader whether its interface is still there.
 pub(crate) const CHECK_EVERY: Duration = Duration::from_millis(100);
 
 impl Pace {

@@ -12,7 +12,7 @@ use crate::{
 
 const BACKEND: &str = "xdp";
 
-/// What a sink is opened with.
+/// Settings of a sink.
 #[derive(Debug, Clone)]
 pub struct XdpSinkOptions {
     /// The interface.

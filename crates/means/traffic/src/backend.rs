@@ -17,9 +17,9 @@ use crate::{
 
 const RING_SLOTS: usize = 512;
 const XDP_FRAMES: u32 = 2048;
-/// How long the last frames of an AF_XDP socket may take.
+/// Time for the last frames of an AF_XDP socket to leave.
 const DRAIN: Duration = Duration::from_millis(200);
-/// Why a veth refuses redirected frames, and what to do.
+/// The reason why a veth refuses redirected frames, and what to do.
 pub(crate) const NO_NAPI: &str = "it takes no redirected frames now: its driver has no ndo_xdp_xmit, or it is a veth whose peer runs no \
      NAPI. For a veth: `ethtool -K PEER gro on` or an XDP program on the peer; otherwise take --backend tx-ring";
 

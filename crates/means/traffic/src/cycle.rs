@@ -24,7 +24,7 @@ pub struct FlowSpace {
 }
 
 impl FlowSpace {
-    /// How many different flows there are.
+    /// The number of different flows.
     pub fn count(&self) -> u128 {
         u128::from(self.sources.count())
             * u128::from(self.destinations.count())

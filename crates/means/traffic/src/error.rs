@@ -1,4 +1,4 @@
-//! What can be wrong with a stream of packets, before and while it is sent.
+//! Failures of a stream of packets, before and while it is sent.
 
 use std::{io, net::IpAddr, path::PathBuf};
 

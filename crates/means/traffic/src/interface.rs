@@ -7,7 +7,7 @@ use wire::Mac;
 
 use crate::TrafficError;
 
-/// What a plan needs to know of an interface.
+/// An interface as a plan needs to know it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     /// Its name.

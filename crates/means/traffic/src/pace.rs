@@ -1,4 +1,4 @@
-//! When the packets of a user-space sender are due, and the loop that sends them then.
+//! The schedule of a user-space sender's packets, and the loop that sends them by it.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicU64, Ordering},
@@ -81,7 +81,7 @@ impl<'p> Feed<'p> {
         }
     }
 
-    /// When packet `n` is due, in nanoseconds from the start; none when it is due at any time.
+    /// The time at which packet `n` is due, in nanoseconds from the start; none when it is due at any time.
     fn due_ns(&self, n: u64) -> Option<u64> {
         match self {
             Self::Cycle { pps, .. } | Self::Paced { pps, .. } => pps.map(|pps| (n as f64 * 1e9 / pps) as u64),
@@ -93,7 +93,7 @@ impl<'p> Feed<'p> {
         }
     }
 
-    /// How much of the schedule is left when the time is over, from packet `n` of `count` on, in nanoseconds.
+    /// The rest of the schedule when the time is over, from packet `n` of `count` on, in nanoseconds.
     fn left_ns(&self, n: u64, count: u64, shift: u64, duration: Duration) -> u64 {
         let Some(next) = self.due_ns(n) else { return 0 };
         let end = (duration.as_nanos() as u64).saturating_sub(shift);
@@ -101,7 +101,7 @@ impl<'p> Feed<'p> {
     }
 }
 
-/// When a sender ends, and how it waits.
+/// A sender's end, and its way to wait.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bounds {
     pub(crate) count: Option<u64>,

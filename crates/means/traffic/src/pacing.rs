@@ -1,4 +1,4 @@
-//! How a sender waits for the time of its next packet.
+//! A sender's wait for the time of its next packet.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ const NAP_MAX: Duration = Duration::from_millis(20);
 /// A sender looks once more this long before its end, and sends what became due since the look before.
 const LAST_LOOK: Duration = Duration::from_micros(200);
 
-/// How a sender waits.
+/// A sender's way to wait.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pacing {
     /// By running: evenly spaced packets, at the price of the core.
@@ -30,7 +30,7 @@ impl Pacing {
     }
 }
 
-/// How long a sender of `pps` packets per second sleeps between two looks: a gap where that is between 1 and 20 ms.
+/// The sleep of a sender of `pps` packets per second between two looks: a gap where that is between 1 and 20 ms.
 pub fn nap(pps: f64) -> Duration {
     let gap = Duration::try_from_secs_f64(1.0 / pps).unwrap_or(NAP_MAX);
     gap.clamp(NAP_MIN, NAP_MAX)

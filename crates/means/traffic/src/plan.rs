@@ -24,7 +24,7 @@ pub const DURATION_MAX: Duration = Duration::from_secs(86_400);
 /// Where frames go by default: a locally administered address that nobody answers to.
 pub const NOBODY: Mac = Mac([2, 0, 0, 0, 0, 2]);
 
-/// How frames leave.
+/// The way in which frames leave.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Backend {
     /// BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES.
@@ -53,7 +53,7 @@ pub struct StreamConfig {
     pub kind: Kind,
     /// Where flows are taken from.
     pub space: FlowSpace,
-    /// How many different flows follow each other in turn.
+    /// The number of different flows that follow each other in turn.
     pub flows: usize,
     /// Draw each packet's source anew: its port, and what the prefix of the sources leaves of the last 32 bits of its address, or of
     /// the last 32 before an IPv6 /64. Live frames only.
@@ -73,11 +73,11 @@ pub struct StreamConfig {
 pub struct ReplayConfig {
     /// The file.
     pub path: PathBuf,
-    /// When its frames are sent.
+    /// The times at which its frames are sent.
     pub timing: Timing,
 }
 
-/// Where frames come from.
+/// The source of frames.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Origin {
     /// A template.
@@ -91,15 +91,15 @@ pub enum Origin {
 pub struct GenConfig {
     /// The interface's name.
     pub interface: String,
-    /// Where frames come from.
+    /// The source of frames.
     pub origin: Origin,
-    /// How fast, over all senders.
+    /// The rate over all senders.
     pub rate: Rate,
-    /// How long at most.
+    /// The longest time.
     pub duration: Duration,
-    /// How many packets at most, over all senders.
+    /// The most packets, over all senders.
     pub count: Option<u64>,
-    /// How senders wait for the time of the next packet; none is as the rate suggests.
+    /// The senders' wait for the time of the next packet; none is as the rate suggests.
     pub pacing: Option<Pacing>,
     /// The backend; none is the fastest that the interface can do.
     pub backend: Option<Backend>,
@@ -262,7 +262,7 @@ impl Plan {
         self.config.count.map(|count| count / n + u64::from((i as u64) < count % n))
     }
 
-    /// How senders wait and why so; none where they need not.
+    /// The senders' wait and its reason; none where they need not wait.
     pub fn pacing(&self) -> Option<(Pacing, &'static str)> {
         let pps = self.pps_of_one()?;
         let timed = matches!(&self.config.origin, Origin::Replay(ReplayConfig { timing: Timing::Speed(_), .. }));
@@ -274,7 +274,7 @@ impl Plan {
         })
     }
 
-    /// How long a sender sleeps between bursts; none where it does not.
+    /// A sender's sleep between bursts; none where it does not sleep.
     pub fn nap(&self) -> Option<Duration> {
         match (self.pacing(), self.pps_of_one()) {
             (Some((Pacing::Sleep, _)), Some(pps)) => Some(crate::pacing::nap(pps)),

@@ -53,7 +53,7 @@ impl Prefix {
         self.address
     }
 
-    /// How many addresses are varied: all of an IPv4 prefix, up to 2^32 of an IPv6 one.
+    /// The number of varied addresses: all of an IPv4 prefix, up to 2^32 of an IPv6 one.
     pub fn count(&self) -> u64 {
         let bits = if self.is_ipv6() { 128 } else { 32 } - u32::from(self.len);
         1 << bits.min(VARIED_BITS_MAX)
@@ -111,7 +111,7 @@ impl Ports {
         (first <= last).then_some(Self { first, last })
     }
 
-    /// How many ports.
+    /// The number of ports.
     pub fn count(&self) -> u64 {
         u64::from(self.last - self.first) + 1
     }

@@ -1,4 +1,4 @@
-//! How fast to send.
+//! The speed of sending.
 
 use std::{fmt, str::FromStr};
 
@@ -6,7 +6,7 @@ use wire::size::LINE_OVERHEAD;
 
 use crate::TrafficError;
 
-/// Which bytes of a frame a bit rate counts.
+/// The bytes of a frame that a bit rate counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layer {
     /// All that the line carries: the frame with FCS, and preamble and gap of 20 bytes.

@@ -16,7 +16,7 @@ pub const FILE_MAX: u64 = 2 << 30;
 /// The longest frame that libpcap reads from a file (MAXIMUM_SNAPLEN of pcap-int.h).
 const FRAME_MAX: u64 = 256 << 10;
 
-/// When the frames of a file are sent.
+/// The times at which the frames of a file are sent.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Timing {
     /// At the file's own times, so many times as fast: 1 is the original.
@@ -48,7 +48,7 @@ pub struct Recording {
     pub path: PathBuf,
     /// Each frame and when it is due, in nanoseconds from the first.
     pub frames: Vec<(u64, Vec<u8>)>,
-    /// When the next round begins: a mean gap behind the last frame, in nanoseconds from the first.
+    /// The beginning of the next round: a mean gap behind the last frame, in nanoseconds from the first.
     pub span_ns: u64,
     /// All frames bear the same time, so that the file says nothing about their rate.
     pub timeless: bool,

@@ -1,4 +1,4 @@
-//! What a run really achieved.
+//! The result of a run.
 
 use serde::Serialize;
 
@@ -11,7 +11,7 @@ pub struct SenderReport {
     pub handed: u64,
     /// Their bytes without FCS.
     pub handed_bytes: u64,
-    /// How long it sent, in seconds.
+    /// The time that it sent, in seconds.
     pub elapsed_s: f64,
     /// Frames per second, from its own count.
     pub handed_pps: f64,
@@ -28,7 +28,7 @@ pub struct GenReport {
     pub interface: String,
     /// The backend.
     pub backend: String,
-    /// Why this backend.
+    /// The reason for this backend.
     pub backend_reason: String,
     /// The destination addresses; none for a replay, whose frames have their own.
     pub destination: Option<String>,
@@ -38,9 +38,9 @@ pub struct GenReport {
     pub destination_mac: Option<String>,
     /// Each frame had a source drawn anew.
     pub random_sources: bool,
-    /// How the senders waited for the time of the next packet: `even` or `sleep`; none for `max`.
+    /// The senders' wait for the time of the next packet: `even` or `sleep`; none for `max`.
     pub pacing: Option<String>,
-    /// Why so.
+    /// The reason for that.
     pub pacing_reason: Option<String>,
     /// Mean frames of a burst between two sleeps, as sent; none for senders that do not sleep.
     pub burst_mean: Option<f64>,
@@ -58,7 +58,7 @@ pub struct GenReport {
     pub device_sent: u64,
     /// Frames that the interface counted as dropped in this time.
     pub device_dropped: u64,
-    /// How long the longest sender sent, in seconds.
+    /// The time that the longest sender sent, in seconds.
     pub elapsed_s: f64,
     /// Frames per second that left: the lesser of both counts, over the time.
     pub achieved_pps: f64,

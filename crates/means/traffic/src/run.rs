@@ -27,13 +27,13 @@ use crate::{
     report::{GenReport, SenderReport},
 };
 
-/// How often the senders are looked at.
+/// Time between two looks at the senders.
 const LOOK: Duration = Duration::from_millis(5);
-/// How often it is looked whether the interface is still there.
+/// Time between two looks whether the interface is still there.
 const PULSE: Duration = Duration::from_millis(100);
-/// How often progress is told.
+/// Time between two reports of progress.
 const PROGRESS_PERIOD: Duration = Duration::from_secs(1);
-/// How long the receiving side may take to count the last frames.
+/// The receiving side's time to count the last frames.
 const SETTLE: Duration = Duration::from_millis(300);
 /// After this time with nothing counted by the interface, live frames are not arriving.
 const ARRIVAL_TIMEOUT: Duration = Duration::from_millis(300);

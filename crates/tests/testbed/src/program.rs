@@ -55,7 +55,7 @@ impl Running {
         kill(Pid::from_raw(self.pid().cast_signed()), signal).expect("the program is there");
     }
 
-    /// How it has ended, if it has.
+    /// Its end, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().expect("a child")
     }

@@ -224,7 +224,7 @@ impl ShieldBed {
         self.host.output(&format!("ip {arguments}"))
     }
 
-    /// Which of `count` datagrams of the client to `port` come through.
+    /// The datagrams of the client to `port` that come through, of `count`.
     #[track_caller]
     pub fn come_through(&self, port: u16, count: usize) -> usize {
         self.datagrams((&self.client, CLIENT), (&self.server, SERVER), port, count)
@@ -322,11 +322,11 @@ pub struct Flow {
 /// What became of them.
 #[derive(Debug)]
 pub struct Flown {
-    /// How many were sent.
+    /// The number that was sent.
     pub sent: u32,
-    /// How many came, each counted once.
+    /// The number that came, each counted once.
     pub received: u32,
-    /// When the first came, and the last.
+    /// The times at which the first came, and the last.
     pub times: Option<(Instant, Instant)>,
 }
 

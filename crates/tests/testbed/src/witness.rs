@@ -92,7 +92,7 @@ pub fn tshark(file: &Path, fields: &[&str], occurrence: char) -> Vec<Vec<String>
     lines(file, &arguments).iter().map(|line| line.split(';').map(str::to_owned).collect()).collect()
 }
 
-/// How many frames of `file` match a display filter of Wireshark.
+/// The number of frames of `file` that match a display filter of Wireshark.
 #[track_caller]
 pub fn matching(file: &Path, filter: &str) -> usize {
     lines(file, &["-Y", filter]).len()

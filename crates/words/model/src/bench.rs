@@ -63,7 +63,7 @@ pub enum Verdict {
     },
     /// No trial could be believed.
     Void {
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
@@ -120,7 +120,7 @@ pub struct BackToBack {
     pub tester_limited: bool,
 }
 
-/// Why series of probes were thrown away, and how many of each cause. All 0 in runs saved before this was kept.
+/// Series of probes that were thrown away, by cause. All 0 in runs saved before this was kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct ThrownAway {
     /// The tester could not measure them.
@@ -169,7 +169,7 @@ pub struct Latency {
     pub flags: Vec<String>,
 }
 
-/// How long a box takes to lose nothing again after overload (RFC 2544, section 26.5).
+/// The time after which a box loses nothing again after overload (RFC 2544, section 26.5).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recovery {
     /// Units per second of the overload.
@@ -190,7 +190,7 @@ pub struct Recovery {
 pub struct Jitter {
     /// Units per second offered.
     pub offered_pps: f64,
-    /// How long each reading took, in seconds.
+    /// The length of each reading, in seconds.
     pub reading_s: f64,
     /// The jitter at the end of each reading, forward then backward, in nanoseconds.
     pub readings_ns: Vec<[Option<f64>; 2]>,
@@ -198,10 +198,10 @@ pub struct Jitter {
     pub mean_ns: [Option<f64>; 2],
 }
 
-/// How long a box forwards nothing after a reset (RFC 6201).
+/// The time in which a box forwards nothing after a reset (RFC 6201).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Reset {
-    /// What was reset, such as `link of the second port down and up`.
+    /// The reset, such as `link of the second port down and up`.
     pub what: String,
     /// Units per second offered.
     pub offered_pps: f64,
@@ -262,7 +262,7 @@ pub struct Mode {
     pub key: String,
     /// Its name for people.
     pub name: String,
-    /// What it is, in a sentence.
+    /// A sentence about it.
     pub what: String,
     /// Its settings, as commands or `name = value`.
     pub settings: Vec<String>,
@@ -281,7 +281,7 @@ pub struct Stamps {
     pub one_in: u32,
 }
 
-/// How the run was set up.
+/// The setup of the run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Setup {
     /// `quick`, `study`, `rfc2544`, `mlr` or `custom`.
@@ -305,9 +305,9 @@ pub struct Setup {
     pub line_bits_per_s: Option<f64>,
     /// The protocol of the units: UDP, destination port 7 (RFC 2544, appendix C) …
     pub protocol: String,
-    /// How the box was told of addresses, or found.
+    /// The way in which the box was told of addresses, or found.
     pub addressing: String,
-    /// Which core does what.
+    /// The work of each core.
     pub arrangement: Arrangement,
     /// The stamps.
     pub stamps: Stamps,
@@ -321,7 +321,7 @@ pub enum Status {
     Complete,
     /// It was not.
     Partial {
-        /// Why, and what is missing.
+        /// The reason, and what is missing.
         reason: String,
         /// The step that was begun and has not ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -338,7 +338,7 @@ pub struct Unfinished {
     pub frame: FrameSpec,
     /// What was to be measured, such as `throughput`.
     pub test: String,
-    /// How many of its trials have ended.
+    /// The number of its trials that have ended.
     pub trials: u32,
 }
 
@@ -370,24 +370,24 @@ pub struct PublishedRate {
 /// One run of `evenkeel bench`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct BenchRun {
-    /// When it began (RFC 3339, UTC).
+    /// Its beginning (RFC 3339, UTC).
     pub when: String,
-    /// When it ended.
+    /// Its end.
     pub ended: Option<String>,
     /// The version of this program.
     pub version: String,
-    /// Where it ran.
+    /// The machine on which it ran.
     pub machine: Machine,
-    /// How it was set up.
+    /// Its setup.
     pub setup: Setup,
     /// Each mode of the box.
     pub modes: Vec<Mode>,
     /// It is whole.
     pub status: Status,
-    /// What others have published.
+    /// Published figures of others.
     pub sources: Vec<PublishedRate>,
-    /// What it means, in plain words.
+    /// Its meaning, in plain words.
     pub conclusion: String,
-    /// What a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }

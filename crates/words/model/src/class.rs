@@ -1,6 +1,6 @@
 //! The classes of failure, which the program turns into its exit codes.
 
-/// Whose fault a failure is, and so what the user can do about it.
+/// The class of a failure, and so what the user can do about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorClass {
     /// The arguments or the input are wrong (exit code 2).

@@ -1,6 +1,6 @@
 //! Tables of counters: what each counts, its unit, its metric and its row of text in one place, from which sums, JSON, metrics and text come.
 
-/// What a counter counts.
+/// The unit of a counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Frames, or the packets in them.
@@ -31,7 +31,7 @@ pub struct Counter<T> {
     pub unit: Unit,
     /// The name of its metric. Counters that share one differ in their label.
     pub metric: &'static str,
-    /// What is counted, in a sentence: the help of the metric.
+    /// A sentence about the count: the help of the metric.
     pub help: &'static str,
     /// Name and value of the metric's label.
     pub label: Option<(&'static str, &'static str)>,

@@ -120,7 +120,7 @@ impl CpuSet {
         self.0.remove(&cpu)
     }
 
-    /// How many CPUs the set holds.
+    /// The number of CPUs in the set.
     pub fn len(&self) -> usize {
         self.0.len()
     }

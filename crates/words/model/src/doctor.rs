@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What the machine is for: it decides which setting is right.
+/// The purpose of the machine: it decides which setting is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -101,7 +101,7 @@ pub struct Report {
     pub hostname: String,
     /// The kernel's release.
     pub kernel: String,
-    /// What the machine is for.
+    /// The purpose of the machine.
     pub role: Role,
     /// The role was guessed and not given.
     pub role_guessed: bool,
@@ -119,7 +119,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// How many findings have this verdict.
+    /// The number of findings with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         self.findings.iter().filter(|f| f.verdict == verdict).count()
     }
@@ -135,7 +135,7 @@ impl Report {
 pub struct CouldNot {
     /// What.
     pub what: String,
-    /// Why, and what to do about it.
+    /// The reason, and what to do about it.
     pub why: String,
 }
 
@@ -155,12 +155,12 @@ pub struct Finding {
     pub evidence: Vec<String>,
     /// What it thinks of it.
     pub verdict: Verdict,
-    /// Why it matters, in one sentence.
+    /// Its importance, in one sentence.
     pub why: String,
     /// What it read as values by subject, so that machines can be compared: `receive ring`, `512`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<Comparable>,
-    /// What would put it right.
+    /// The change that puts it right.
     #[serde(default)]
     pub fix: Option<Fix>,
 }
@@ -174,14 +174,14 @@ pub struct Comparable {
     pub value: String,
 }
 
-/// What would put a finding right.
+/// The change that puts a finding right.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Fix {
     /// Settings that `--fix` makes and `undo` takes back; empty when a person must act.
     pub changes: Vec<Setting>,
     /// The fix as shell commands, or as advice behind `#`.
     pub shell: Vec<String>,
-    /// What may go wrong.
+    /// The risk.
     pub risk: String,
     /// What it brought, where this program has measured it.
     #[serde(default)]
@@ -215,7 +215,7 @@ pub struct CheckRow {
     pub evidence: String,
     /// What its fix sets.
     pub fix: String,
-    /// What may go wrong.
+    /// The risk.
     pub risk: String,
     /// The roles it is for; empty: all.
     pub roles: Vec<Role>,

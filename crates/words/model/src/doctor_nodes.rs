@@ -21,7 +21,7 @@ pub struct Node {
     /// What was found there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
-    /// Why nothing was found, and what to do.
+    /// The reason why nothing was found, and what to do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -33,7 +33,7 @@ pub struct Comparison {
     pub nodes: Vec<String>,
     /// Every value and every verdict that at least one machine has.
     pub rows: Vec<Row>,
-    /// Who stands alone, the gravest first.
+    /// The machines that stand alone, the gravest first.
     pub outliers: Vec<Outlier>,
 }
 
@@ -81,9 +81,9 @@ pub struct Outlier {
     pub value: String,
     /// What the others have.
     pub usual: String,
-    /// How many of the others have that.
+    /// The number of others that have that.
     pub agree: usize,
-    /// How many others there are.
+    /// The number of others.
     pub others: usize,
     /// What the check says of this machine.
     pub verdict: Verdict,

@@ -20,16 +20,16 @@ pub const UNTOUCHED_P99_NS: u64 = 5_000_000;
 /// The interval of a share is wrong in so many of all cases.
 const WRONG: f64 = 0.05;
 
-/// What all points share.
+/// Settings that all points share.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloodSetup {
     /// Connections that the clients try at each point.
     pub connects: u32,
-    /// How many they begin in a second, whatever became of those before.
+    /// The number that they begin in a second, whatever became of those before.
     pub connects_per_s: f64,
     /// From the beginning of a connection to its answer; what takes longer has failed. In milliseconds.
     pub patience_ms: u64,
-    /// How long the flood goes on before the first connection, in milliseconds.
+    /// The time of the flood before the first connection, in milliseconds.
     pub head_start_ms: u64,
     /// The length of a frame of the flood in bytes, without FCS.
     pub frame_bytes: u32,
@@ -37,7 +37,7 @@ pub struct FloodSetup {
     pub flood_sources: String,
     /// Where clients come from, an address for each connection.
     pub client_sources: String,
-    /// Which core did what.
+    /// The work of each core.
     pub arrangement: Arrangement,
     /// The cores of the host under attack, or of the gateway and the host behind it.
     pub host_cpus: Vec<u32>,
@@ -104,7 +104,7 @@ impl Clients {
 pub struct FloodPoint {
     /// Frames per second that were asked for; none: as many as the generator can.
     pub wanted_pps: Option<f64>,
-    /// How long the flood went on, in seconds.
+    /// The length of the flood, in seconds.
     pub seconds: f64,
     /// Frames that the generator handed to the link.
     pub offered: u64,
@@ -189,11 +189,11 @@ impl FloodMode {
 /// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloodRun {
-    /// When it began (RFC 3339, UTC).
+    /// Its beginning (RFC 3339, UTC).
     pub when: String,
     /// Where.
     pub machine: Machine,
-    /// What all points share.
+    /// Settings that all points share.
     pub setup: FloodSetup,
     /// The protections.
     pub modes: Vec<FloodMode>,

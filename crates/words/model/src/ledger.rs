@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 pub struct Loss {
     /// Where: the station and the counter, such as `socket queue full (tp_drops)`.
     pub place: String,
-    /// How many packets.
+    /// The number of packets.
     pub packets: u64,
 }
 
-/// Where the packets of one interval went.
+/// The ways of the packets of one interval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     /// Packets that were offered, from the counter named in `offered_by`.

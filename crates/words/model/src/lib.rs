@@ -1,4 +1,4 @@
-//! What was measured: samples, rates, ledgers, runs; serde, versioned schema.
+//! Measurements: samples, rates, ledgers, runs; serde, versioned schema.
 //!
 //! This crate holds words only: plain data that every floor above may exchange, save and render. Nothing here reads a
 //! file or a clock.

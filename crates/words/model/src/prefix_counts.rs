@@ -1,11 +1,11 @@
-//! What came to a protected prefix, as the shield counts it.
+//! The traffic of a protected prefix, as the shield counts it.
 
 use crate::shield_event::Measure;
 
 /// Each counter stands in one list, from which sums and differences come.
 macro_rules! prefix_counts {
     ($($(#[$doc:meta])* $field:ident,)+) => {
-        /// What came to one protected prefix.
+        /// The traffic of one protected prefix.
         #[derive(Debug, Clone, Copy, PartialEq, Default)]
         pub struct PrefixCounts {
             $($(#[$doc])* pub $field: u64,)+

@@ -152,7 +152,7 @@ impl fmt::Display for Class {
 /// What a cost per packet is divided by.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PacketBase {
-    /// Which count this is, such as `received by eth0 and eth1`.
+    /// The name of this count, such as `received by eth0 and eth1`.
     pub what: String,
     /// Packets while the profile was taken.
     pub packets: u64,
@@ -226,11 +226,11 @@ pub struct CoreProfile {
 /// A profile.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Profile {
-    /// When it began (RFC 3339, UTC).
+    /// Its beginning (RFC 3339, UTC).
     pub when: String,
     /// Where.
     pub machine: Machine,
-    /// How long it took, in seconds.
+    /// Its length, in seconds.
     pub seconds: f64,
     /// Samples per second and core that were asked for.
     pub frequency_hz: u32,
@@ -244,7 +244,7 @@ pub struct Profile {
     pub packets: Option<PacketBase>,
     /// The classes, dearest first; then unclassified, idle and steal.
     pub classes: Vec<ClassShare>,
-    /// Who takes the locks, dearest first.
+    /// The takers of the locks, dearest first.
     pub locks: Vec<LockCaller>,
     /// The kernel functions in which samples were taken, dearest first, as `perf report --no-children` would list them. What is
     /// idle is not among them.
@@ -256,7 +256,7 @@ pub struct Profile {
     pub left_out: Option<LeftOut>,
     /// The cores.
     pub cores: Vec<CoreProfile>,
-    /// What a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 

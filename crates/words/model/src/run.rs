@@ -33,7 +33,7 @@ pub struct Generator {
     pub cpus: CpuSet,
     /// Packets per second that it made with nothing in its way.
     pub ceiling_pps: f64,
-    /// How the ceiling was measured: into what, on which CPUs, for how long.
+    /// The measurement of the ceiling: into what, on which CPUs, for how long.
     pub ceiling_conditions: String,
 }
 
@@ -73,7 +73,7 @@ pub struct CoreRole {
     pub does: String,
 }
 
-/// Which core does what in a stage.
+/// The work of each core in a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arrangement {
     /// Generator and receive work share a core.
@@ -82,10 +82,10 @@ pub struct Arrangement {
     pub roles: Vec<CoreRole>,
 }
 
-/// How often a stage was measured, and how far its results lay apart.
+/// The measurements of a stage, and the spread of their results.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Repeats {
-    /// How many measurements; the figures of the stage are those of the one with the median delivered rate.
+    /// The number of measurements; the figures of the stage are those of the one with the median delivered rate.
     pub count: u32,
     /// The lowest delivered rate among them, in packets per second.
     pub lowest_pps: f64,
@@ -131,7 +131,7 @@ pub struct Work {
     pub samples: u64,
     /// The classes, dearest first.
     pub classes: Vec<WorkShare>,
-    /// Who takes locks, dearest first.
+    /// The takers of locks, dearest first.
     pub locks: Vec<LockShare>,
 }
 
@@ -175,11 +175,11 @@ pub struct Stage {
     pub what: String,
     /// The capture backend, such as `ring+fanout`.
     pub backend: String,
-    /// Which core does what.
+    /// The work of each core.
     pub arrangement: Arrangement,
-    /// How an XDP program was attached (`native`, `generic`, AF_XDP `copy` …); none when there was none.
+    /// The mode of an XDP program (`native`, `generic`, AF_XDP `copy` …); none when there was none.
     pub attached_mode: Option<String>,
-    /// How often it was measured.
+    /// The number of measurements.
     pub repeats: Repeats,
     /// Packets per second that the generator put on the wire.
     pub offered_pps: f64,
@@ -238,21 +238,21 @@ pub struct SourceFigure {
 /// One run of `evenkeel demo`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DemoRun {
-    /// When it began (RFC 3339, UTC).
+    /// Its beginning (RFC 3339, UTC).
     pub when: String,
-    /// Where it ran.
+    /// The machine on which it ran.
     pub machine: Machine,
     /// The length of a frame in bytes, without its checksum.
     pub frame_bytes: u32,
-    /// How long each measurement took.
+    /// The length of each measurement.
     pub seconds_per_stage: f64,
     /// The generator and its ceiling.
     pub generator: Generator,
     /// The stages in the order in which they ran.
     pub stages: Vec<Stage>,
-    /// What others have published.
+    /// Published figures of others.
     pub sources: Vec<SourceFigure>,
-    /// What it means, in plain words.
+    /// Its meaning, in plain words.
     pub conclusion: String,
 }
 

@@ -17,7 +17,7 @@ pub fn interval(some: u64, all: u64, wrong: f64) -> (f64, f64) {
     (low, high)
 }
 
-/// How likely `some` of `all` or fewer are if each is one with the probability `share`.
+/// The probability of `some` of `all` or fewer if each is one with the probability `share`.
 pub fn at_most(some: u64, all: u64, share: f64) -> f64 {
     if some >= all || share <= 0.0 {
         return 1.0;
@@ -28,7 +28,7 @@ pub fn at_most(some: u64, all: u64, share: f64) -> f64 {
     beta_reg((all - some) as f64, some as f64 + 1.0, 1.0 - share)
 }
 
-/// How likely `some` of `all` or more are if each is one with the probability `share`.
+/// The probability of `some` of `all` or more if each is one with the probability `share`.
 pub fn at_least(some: u64, all: u64, share: f64) -> f64 {
     if some == 0 { 1.0 } else { 1.0 - at_most(some - 1, all, share) }
 }

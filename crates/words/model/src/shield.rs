@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::shield_totals::Totals;
 
-/// What becomes of packets when the control process is gone.
+/// The treatment of packets when the control process is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fail {
@@ -27,11 +27,11 @@ impl Fail {
 /// A shield.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShieldStatus {
-    /// When, RFC 3339 in UTC.
+    /// The time, RFC 3339 in UTC.
     pub when: String,
     /// The interface.
     pub interface: String,
-    /// How the program is attached, as the kernel says: native, generic, offload.
+    /// The mode in which the program is attached, as the kernel says: native, generic, offload.
     pub mode: String,
     /// The program's id.
     pub program_id: u32,
@@ -41,19 +41,19 @@ pub struct ShieldStatus {
     pub silent_s: f64,
     /// Seconds of silence after which the shield fails.
     pub patience_s: f64,
-    /// How it then fails; none: nobody tends it, and what it was told is lost.
+    /// The way in which it then fails; none: nobody tends it, and what it was told is lost.
     pub fail: Option<Fail>,
     /// The file of rules.
     pub file: Option<String>,
-    /// When these rules came to hold, RFC 3339 in UTC.
+    /// The time since which these rules hold, RFC 3339 in UTC.
     pub loaded: String,
-    /// How often rules were replaced since the control process began.
+    /// The number of replacements of rules since the control process began.
     pub reloads: u64,
-    /// Why the last reload was refused, if it was.
+    /// The reason why the last reload was refused, if it was.
     pub refused: Option<String>,
     /// The rules in their order, those of the management allow-list first.
     pub rules: Vec<RuleStatus>,
-    /// What becomes of packets that no rule decides about: pass or drop.
+    /// The verdict on packets that no rule decides about: pass or drop.
     pub default: String,
     /// All packets since the shared counters were made.
     pub totals: Totals,
@@ -63,7 +63,7 @@ pub struct ShieldStatus {
     pub sources: Vec<SourceStatus>,
     /// Attacks that go on, with what is done about them.
     pub attacks: Vec<AttackStatus>,
-    /// How SYNs that are challenged are answered, or would be; none: none are, or the shield stands between two interfaces.
+    /// The answers to SYNs that are challenged, or would be; none: none are, or the shield stands between two interfaces.
     #[serde(default)]
     pub challenge: Option<ChallengeStatus>,
     /// What is not as it should be, in words.
@@ -71,7 +71,7 @@ pub struct ShieldStatus {
     pub warnings: Vec<String>,
 }
 
-/// How SYNs that are challenged are answered.
+/// The answers to SYNs that are challenged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChallengeStatus {
     /// One of the two ways.
@@ -121,7 +121,7 @@ pub struct RuleStatus {
     pub shadow: bool,
     /// Of the management allow-list.
     pub management: bool,
-    /// When it ends to apply, RFC 3339.
+    /// The time from which it no longer applies, RFC 3339.
     pub expires: Option<String>,
     /// That has been: it does not apply any more.
     #[serde(default)]

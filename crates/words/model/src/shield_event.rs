@@ -93,7 +93,7 @@ impl fmt::Display for AttackClass {
 /// One event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShieldEvent {
-    /// When, RFC 3339 in UTC.
+    /// The time, RFC 3339 in UTC.
     pub at: String,
     /// Number of the attack since the shield started, from 1.
     pub attack: u64,
@@ -103,12 +103,12 @@ pub struct ShieldEvent {
     pub class: AttackClass,
     /// Time since the first look that was above a limit, in seconds.
     pub since_s: f64,
-    /// What happened.
+    /// The event.
     #[serde(flatten)]
     pub what: Happened,
 }
 
-/// What happened.
+/// The event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Happened {

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Ledger, Loss, units};
 
-/// Where the packets of one interval went.
+/// The ways of the packets of one interval.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct LedgerReport {
     /// The end of the interval (RFC 3339, UTC).
@@ -51,7 +51,7 @@ pub struct LedgerReport {
     pub transmit: Side,
     /// The stations in the order in which a packet meets them; only those that packets met.
     pub stations: Vec<Station>,
-    /// How the causes were traced; none when they were not.
+    /// The tracing of the causes; none when they were not traced.
     pub trace: Option<TraceShown>,
     /// What a reader should know: what could not be read and why, what was counted for more than the chosen interfaces.
     pub notes: Vec<String>,
@@ -95,7 +95,7 @@ impl Side {
 pub struct Entry {
     /// What they are, such as `arrived on eth0` or `UDP sockets`.
     pub what: String,
-    /// How many.
+    /// Their number.
     pub packets: u64,
     /// The counter, or how it was worked out of several.
     pub counter: String,
@@ -184,7 +184,7 @@ pub struct StationLoss {
     /// That is a loss.
     #[serde(default)]
     pub kind: LossKind,
-    /// How many: the counter's word, or the trace's where no counter exists.
+    /// Their number: the counter's word, or the trace's where no counter exists.
     pub packets: u64,
     /// The part of all offered packets that this is (0 to 1).
     pub share_of_offered: f64,
@@ -198,14 +198,14 @@ pub struct StationLoss {
     pub agrees: bool,
     /// The causes by falling number of packets.
     pub causes: Vec<Cause>,
-    /// What to do about it.
+    /// The way out.
     pub advice: Option<String>,
-    /// Whose packets these were; only when asked for.
+    /// The flows of these packets; only when asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub details: Option<Details>,
 }
 
-/// Why packets were dropped, in the kernel's own words.
+/// The reason of drops, in the kernel's own words.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Cause {
     /// The drop reason (`enum skb_drop_reason` without its prefix), such as `SOCKET_RCVBUFF`.
@@ -218,14 +218,14 @@ pub struct Cause {
     pub protocol: Option<String>,
     /// The process that owns the socket, as `name[pid]`.
     pub process: Option<String>,
-    /// Whose packet it was: the last one that was looked at.
+    /// The flow of the last packet that was looked at.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub example: Option<Flow>,
-    /// How many packets.
+    /// The number of packets.
     pub packets: u64,
 }
 
-/// Who sent a packet to whom.
+/// Sender and receiver of a packet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
     /// The protocol in IP: `TCP`, `UDP`, `ICMP` … or its number.
@@ -269,12 +269,12 @@ impl fmt::Display for End {
     }
 }
 
-/// Whose packets ended at a place, from those that were looked at.
+/// The flows whose packets ended at a place, from those that were looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Details {
     /// Where they went, most packets first: `UDP 192.0.2.1:53`.
     pub targets: Vec<Share>,
-    /// Who sent them, most packets first.
+    /// Their senders, most packets first.
     pub sources: Vec<Share>,
     /// One of them.
     pub sample: Option<Sample>,
@@ -285,9 +285,9 @@ pub struct Details {
 /// A part of the packets that ended at a place.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Share {
-    /// Whose.
+    /// The flow.
     pub what: String,
-    /// How many.
+    /// Their number.
     pub packets: u64,
 }
 
@@ -321,7 +321,7 @@ impl Cause {
     }
 }
 
-/// How the drop reasons were traced, and what it cost.
+/// The tracing of drop reasons, and its cost.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TraceShown {
     /// Dropped packets that the tracepoint reported, machine-wide.

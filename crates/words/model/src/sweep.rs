@@ -66,9 +66,9 @@ pub struct Setup {
     pub key: String,
     /// The name for people.
     pub name: String,
-    /// What it is, in a sentence.
+    /// A sentence about it.
     pub what: String,
-    /// What was set, as shell commands inside of the box; empty for what the kernel does by itself.
+    /// The settings, as shell commands inside of the box; empty for what the kernel does by itself.
     pub settings: Vec<String>,
     /// The highest load of which no more was lost than [`Sweep::loss_goal`], in packets per second: the median of all searches.
     pub ceiling_pps: f64,
@@ -98,7 +98,7 @@ impl Setup {
     }
 }
 
-/// How much more one configuration lets through than the other, as a ratio.
+/// The gain of one configuration over the other, as a ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
     /// The median over the repeats of the optimised ceiling over the standard one of the same repeat.
@@ -127,9 +127,9 @@ pub struct Published {
 /// One run of `evenkeel profile sweep`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Sweep {
-    /// When it began (RFC 3339, UTC).
+    /// Its beginning (RFC 3339, UTC).
     pub when: String,
-    /// Where it ran.
+    /// The machine on which it ran.
     pub machine: Machine,
     /// The box: `router`, `filter`, `bridge` or `capture`.
     #[serde(rename = "box")]
@@ -138,15 +138,15 @@ pub struct Sweep {
     pub box_name: String,
     /// The length of a frame in bytes, without its checksum.
     pub frame_bytes: u32,
-    /// How many flows followed each other in turn.
+    /// The number of flows that followed each other in turn.
     pub flows: u32,
-    /// How long each step was measured.
+    /// The time of each step.
     pub seconds_per_step: f64,
     /// Samples per second and core.
     pub frequency_hz: u32,
-    /// Which core did what.
+    /// The work of each core.
     pub arrangement: Arrangement,
-    /// How many cores the box had.
+    /// The number of cores of the box.
     pub box_cores: u32,
     /// The share of the offered packets that may be lost at a ceiling, 0 to 1.
     #[serde(default)]
@@ -158,11 +158,11 @@ pub struct Sweep {
     pub generator: Generator,
     /// Standard, then optimised.
     pub setups: Vec<Setup>,
-    /// What others have published.
+    /// Published figures of others.
     pub sources: Vec<Published>,
-    /// What it means, in plain words.
+    /// Its meaning, in plain words.
     pub conclusion: String,
-    /// What a reader should know.
+    /// Notes for the reader.
     pub notes: Vec<String>,
 }
 

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-/// What became of a frame: the XDP action of the program that judged it.
+/// The end of a frame: the XDP action of the program that judged it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum XdpAction {
     /// Dropped as by a fault of the program (0).
@@ -17,7 +17,7 @@ pub enum XdpAction {
     Redirect,
 }
 
-/// Why a filter decided so.
+/// A filter's reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
     /// A rule says so.
@@ -58,7 +58,7 @@ impl Verdict {
         (self.0.get() >> 16 & 7) as u8
     }
 
-    /// What became of the frame.
+    /// The end of the frame.
     pub fn action(self) -> XdpAction {
         match self.0.get() >> 16 & 7 {
             1 => XdpAction::Drop,
@@ -69,7 +69,7 @@ impl Verdict {
         }
     }
 
-    /// Why.
+    /// The reason.
     pub fn why(self) -> Why {
         match self.0.get() >> 20 & 15 {
             0 => Why::Rule,

@@ -1,10 +1,10 @@
-//! Where XDP programs run.
+//! The places where XDP programs run.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Where on the way of a frame an XDP program runs.
+/// A place on the way of a frame where an XDP program runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum XdpMode {

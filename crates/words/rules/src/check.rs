@@ -29,7 +29,7 @@ const HTTPS: u16 = 443;
 const ACK: u8 = 16;
 const SYN: u8 = 2;
 
-/// How much a finding matters.
+/// The weight of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
     /// Good to know.
@@ -79,11 +79,11 @@ pub enum Kind {
 pub struct Finding {
     /// What it is about.
     pub kind: Kind,
-    /// How much it matters.
+    /// Its weight.
     pub weight: Weight,
     /// The line of the file where the rule begins.
     pub line: Option<usize>,
-    /// What was found.
+    /// The finding.
     pub what: String,
     /// What could be done.
     pub instead: String,
@@ -121,7 +121,7 @@ pub fn check(file: &RuleFile, sessions: &[Session], now: Now) -> Vec<Finding> {
     findings
 }
 
-/// What a rule decides, if it always does.
+/// The decision of a rule, if it always decides.
 fn decides(rule: &Rule) -> Option<RuleAction> {
     match rule.action {
         _ if rule.shadow => None,
@@ -141,7 +141,7 @@ fn word(action: RuleAction) -> &'static str {
     }
 }
 
-/// Why no packet fulfils all of these conditions, and what to write instead.
+/// The reason why no packet fulfils all of these conditions, and what to write instead.
 fn never(when: &Match, rules: &Rules) -> Option<(&'static str, &'static str)> {
     let inside = !when.source_port.is_empty()
         || !when.destination_port.is_empty()

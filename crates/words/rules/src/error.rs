@@ -1,4 +1,4 @@
-//! What can go wrong with rules.
+//! A failure of rules.
 
 use std::{fmt, io, path::PathBuf};
 
@@ -13,9 +13,9 @@ pub struct Problem {
     pub line: usize,
     /// In characters, 1 for the first.
     pub column: usize,
-    /// What is wrong.
+    /// The fault.
     pub what: String,
-    /// What to write instead.
+    /// The way to write it instead.
     pub instead: Option<String>,
 }
 
@@ -51,7 +51,7 @@ pub enum RulesError {
         "{given} rules, but the kernel's tables have room for {max}: join rules that do the same, or put their prefixes into one set"
     )]
     TooManyRules {
-        /// How many there are, the management allow-list included.
+        /// Their number, the management allow-list included.
         given: usize,
         max: usize,
     },

@@ -1,4 +1,4 @@
-//! Which rule decides about each packet of a saved capture, and why.
+//! The rule that decides about each packet of a saved capture, and the reason.
 //!
 //! Limits go by the capture's own times. Rules hold or have expired as of the moment that is asked for, not of the capture.
 
@@ -265,7 +265,7 @@ impl fmt::Display for Frame {
     }
 }
 
-/// What became of a packet, by which rule, in words: `drop: rule "amplifiers" (line 12); counted by "ssh"`.
+/// The verdict on a packet and its rule, in words: `drop: rule "amplifiers" (line 12); counted by "ssh"`.
 pub fn reason(rules: &Rules, explained: &Explained) -> String {
     text::reason(rules, explained)
 }

@@ -36,7 +36,7 @@ const SETS_INSTEAD: &str = "write [sets.NAME] with file = \"…\" or prefixes = 
 pub struct RuleFile {
     /// The rules of the file; those of the management allow-list are yet to be put before them.
     pub rules: Rules,
-    /// Who must always get in.
+    /// The addresses and ports that always come in.
     pub management: Management,
     /// What counts as an attack on what is protected, and what is done about it.
     pub detection: DetectConfig,

@@ -29,7 +29,7 @@ pub const KEYS: &[&str] = &[
     "dscp",
     "vlan",
 ];
-/// What a rule may do.
+/// The actions of a rule.
 pub const ACTIONS: &[&str] = &["pass", "drop", "limit", "challenge", "shadow"];
 /// What other programs call it.
 const ELSEWHERE: &[(&str, &str)] = &[

@@ -14,7 +14,7 @@ const SOURCES_MAX: usize = 1 << 20;
 #[derive(Debug, Clone, Default)]
 pub struct Limits {
     limits: Vec<Option<Limit>>,
-    /// When each rule's bucket is full again, in nanoseconds of the caller's clock.
+    /// The time at which each rule's bucket is full again, in nanoseconds of the caller's clock.
     full_at: Vec<u64>,
     sources: HashMap<(usize, IpAddr), u64>,
 }

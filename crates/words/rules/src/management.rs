@@ -17,7 +17,7 @@ const NEIGHBOURS: std::ops::RangeInclusive<u8> = 133..=136;
 /// What the file says of the management allow-list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Management {
-    /// Who may always come in.
+    /// The addresses and ports that always come in.
     pub from: Vec<Prefix>,
     /// To which addresses; empty: to those of this machine.
     pub to: Vec<Prefix>,

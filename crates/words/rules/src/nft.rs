@@ -24,7 +24,7 @@ const SOURCES_MAX: u32 = 65_535;
 /// Bytes that nftables takes for a comment.
 const COMMENT_MAX: usize = 120;
 
-/// Why rules have no nftables form.
+/// A reason why rules have no nftables form.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NftError {

@@ -61,9 +61,9 @@ pub struct Packet {
     pub part: Part,
     /// Differentiated services code point, 0 to 63.
     pub dscp: u8,
-    /// Where the IP header begins, in bytes from the start of the frame.
+    /// The offset of the IP header from the start of the frame, in bytes.
     pub ip_at: usize,
-    /// Where the transport header begins (a later fragment's data).
+    /// The offset of the transport header (a later fragment's data).
     pub transport_at: usize,
 }
 

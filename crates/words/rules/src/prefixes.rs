@@ -15,12 +15,12 @@ pub use v6::v6;
 /// The classes of equal membership that one table can tell apart, the one of addresses in no prefix included.
 pub const CLASSES_MAX: usize = crate::tables::prefixes::CLASS_MAX as usize + 1;
 
-/// Why lists of prefixes cannot be made into tables.
+/// A reason why lists of prefixes cannot be made into tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableError {
     /// More classes of equal membership than [`CLASSES_MAX`].
     Classes {
-        /// How many there would be.
+        /// Their number.
         classes: usize,
     },
     /// No table of a reasonable size holds them.

@@ -6,7 +6,7 @@ use crate::{
     rule::{Action, Fragment, Match, Place, Prefix, Rules, Verdict},
 };
 
-/// What happens to a packet.
+/// The treatment of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// It goes on.
@@ -26,7 +26,7 @@ impl From<Verdict> for Outcome {
     }
 }
 
-/// What becomes of a packet, by which rule.
+/// The verdict on a packet, and its rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// The rule that decides; none: the default, or the frame is malformed or not IP.
@@ -44,7 +44,7 @@ impl Decision {
     }
 }
 
-/// What happens to a frame while no limit is exceeded.
+/// The verdict on a frame while no limit is exceeded.
 pub fn decide_frame(rules: &Rules, frame: &[u8], now: Now) -> Decision {
     match Packet::parse(frame) {
         Parsed::Ip(packet) => decide(rules, &packet, now),
@@ -53,7 +53,7 @@ pub fn decide_frame(rules: &Rules, frame: &[u8], now: Now) -> Decision {
     }
 }
 
-/// What happens to a packet while no limit is exceeded.
+/// The verdict on a packet while no limit is exceeded.
 pub fn decide(rules: &Rules, packet: &Packet, now: Now) -> Decision {
     decide_with(rules, packet, now, |_, _| false)
 }

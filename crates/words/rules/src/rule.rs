@@ -1,4 +1,4 @@
-//! What a rule says. All conditions of a rule are joined by AND; the values of one condition by OR.
+//! A rule. All of its conditions are joined by AND; the values of one condition by OR.
 //!
 //! Rules are tried in the order of the file. The first that decides (pass, drop, challenge) ends the search; a limit
 //! decides only about what exceeds it (drop), a shadow rule counts and never decides. Before all of them come the rules of the
@@ -14,9 +14,9 @@ pub const RULES_MAX: usize = 4096;
 pub struct Rules {
     /// In the order in which they are tried, the management allow-list's first.
     pub rules: Vec<Rule>,
-    /// What happens to what no rule decides about.
+    /// The verdict on what no rule decides about.
     pub default: Verdict,
-    /// What happens to frames that claim to be IP and are cut short or contradict themselves.
+    /// The verdict on frames that claim to be IP and are cut short or contradict themselves.
     pub malformed: Verdict,
     /// Sets of prefixes that rules name.
     pub sets: BTreeMap<String, Arc<PrefixSet>>,
@@ -55,13 +55,13 @@ pub enum Verdict {
 pub struct Rule {
     /// Unique; its counters go on under this name when rules are reloaded.
     pub name: String,
-    /// What a packet has to be for the rule to apply.
+    /// The conditions on a packet for the rule to apply.
     pub when: Match,
     /// What then happens.
     pub action: Action,
     /// Counted only: nothing is dropped, limited or challenged, and the search goes on.
     pub shadow: bool,
-    /// When it ends to apply.
+    /// The time from which it no longer applies.
     pub expires: Option<jiff::Timestamp>,
     /// Of the management allow-list: it also holds while the gateway is failed closed.
     pub management: bool,
@@ -71,7 +71,7 @@ pub struct Rule {
     pub line: Option<usize>,
 }
 
-/// What a rule does with the packets that it applies to.
+/// The action of a rule on packets that it applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Action {
     /// Decides: pass.
@@ -144,7 +144,7 @@ pub struct TcpFlags {
     pub value: u8,
 }
 
-/// Which packets, as to fragmentation.
+/// The packets, as to fragmentation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fragment {
     /// Whole packets.

@@ -13,7 +13,7 @@ use crate::{
     prefixes::{BadLine, OnBadLine, SetError, read_set},
 };
 
-/// Where a set's prefixes come from.
+/// The source of a set's prefixes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct SetSource {
     /// Prefixes of the file of rules.

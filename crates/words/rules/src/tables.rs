@@ -1,4 +1,4 @@
-//! What the shield's kernel program looks things up in, as plain data.
+//! The tables of the shield's kernel program, as plain data.
 //!
 //! A packet has nine fields ([`Field`]). Each field's value has a class; each class has a row: a bit for every rule whose
 //! condition on that field the value fulfils. The AND of the nine rows is the set of rules that apply, the lowest bit the first.
@@ -59,7 +59,7 @@ pub struct AddressTable {
     pub rows: Vec<u64>,
 }
 
-/// What a rule does, as the kernel has it.
+/// The action of a rule, as the kernel has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RuleEntry {
     /// Pass, drop, limit, challenge.
@@ -70,7 +70,7 @@ pub struct RuleEntry {
     pub management: bool,
     /// Of a challenge: it is only for what the rules behind it let pass.
     pub yields: bool,
-    /// Where it is counted: stays the same for a rule's name across reloads.
+    /// The number of its counter: stays the same for a rule's name across reloads.
     pub counter: u16,
     /// CLOCK_MONOTONIC at which it ends, 0 for never.
     pub expires_ns: u64,
@@ -82,7 +82,7 @@ pub struct RuleEntry {
     pub per_source: Option<(u8, u8)>,
 }
 
-/// What a rule does.
+/// The action of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RuleAction {
     /// Decides: pass.

@@ -7,9 +7,9 @@ use super::rule::{Fragment, Place, Prefix, TcpFlags};
 /// What is wrong with a word, and what to write instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong {
-    /// What is wrong.
+    /// The fault.
     pub what: String,
-    /// What to write instead.
+    /// The way to write it instead.
     pub instead: Option<String>,
 }
 

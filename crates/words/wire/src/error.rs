@@ -1,4 +1,4 @@
-//! Why bytes are not the packet they should be.
+//! The reasons why bytes are not the packet they should be.
 
 /// Bytes that are no such header, or a packet that cannot be built.
 #[allow(missing_docs, reason = "the messages say it")]

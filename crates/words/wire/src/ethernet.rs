@@ -7,12 +7,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, byteorde
 use crate::error::WireError;
 
 /// EtherTypes and tag protocols (IEEE 802 numbers, IANA).
+#[allow(missing_docs, reason = "the names of the standards")]
 pub mod ether_type {
-    /// IPv4.
     pub const IPV4: u16 = 0x0800;
-    /// ARP.
     pub const ARP: u16 = 0x0806;
-    /// IPv6.
     pub const IPV6: u16 = 0x86dd;
     /// A customer tag (802.1Q).
     pub const VLAN: u16 = 0x8100;

@@ -13,24 +13,16 @@ use crate::{
 };
 
 /// IP protocol numbers (IANA).
+#[allow(missing_docs, reason = "the names of IANA")]
 pub mod protocol {
-    /// ICMP.
     pub const ICMP: u8 = 1;
-    /// TCP.
     pub const TCP: u8 = 6;
-    /// UDP.
     pub const UDP: u8 = 17;
-    /// ICMP for IPv6.
     pub const ICMPV6: u8 = 58;
-    /// IPv6 hop-by-hop options.
     pub const HOP_BY_HOP: u8 = 0;
-    /// IPv6 routing header.
     pub const ROUTING: u8 = 43;
-    /// IPv6 fragment header.
     pub const FRAGMENT: u8 = 44;
-    /// IP authentication header.
     pub const AUTHENTICATION: u8 = 51;
-    /// IPv6 destination options.
     pub const DESTINATION_OPTIONS: u8 = 60;
 }
 
@@ -83,12 +75,12 @@ pub struct Ipv6Header {
     pub destination: [u8; 16],
 }
 
-/// Which part of a fragmented packet this one is.
+/// The part of a fragmented packet that this one is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
     /// Identification that all parts share.
     pub id: u32,
-    /// Where this part begins, in bytes.
+    /// The offset of this part, in bytes.
     pub offset: u32,
     /// Parts follow.
     pub more: bool,

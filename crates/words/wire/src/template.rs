@@ -61,7 +61,7 @@ pub struct FlowKey {
     pub destination_port: u16,
 }
 
-/// What all frames of one stream share.
+/// The fields that all frames of one stream share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Template {
     /// Destination MAC address.
@@ -75,12 +75,12 @@ pub struct Template {
 }
 
 impl Template {
-    /// Where the IP header begins, in bytes.
+    /// The offset of the IP header, in bytes.
     pub fn ip_offset(&self) -> usize {
         ethernet::HEADER_LEN + self.tags.iter().flatten().count() * ethernet::TAG_LEN
     }
 
-    /// Where the UDP or TCP header begins, in bytes.
+    /// The offset of the UDP or TCP header, in bytes.
     pub fn transport_offset(&self, ipv6: bool) -> usize {
         self.ip_offset() + if ipv6 { IPV6_LEN } else { IPV4_LEN }
     }

@@ -16,52 +16,40 @@ pub const UDP_LEN: usize = 8;
 pub const TCP_LEN: usize = 20;
 
 /// The UDP header as it lies in memory (RFC 768).
+#[allow(missing_docs, reason = "the fields of RFC 768")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct UdpHeader {
-    /// Source port.
     pub source: U16,
-    /// Destination port.
     pub destination: U16,
     /// Length of header and payload in bytes.
     pub len: U16,
-    /// Checksum.
     pub checksum: U16,
 }
 
 /// The TCP header without options, as it lies in memory (RFC 9293).
+#[allow(missing_docs, reason = "the fields of RFC 9293")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct TcpHeader {
-    /// Source port.
     pub source: U16,
-    /// Destination port.
     pub destination: U16,
-    /// Sequence number.
     pub sequence: U32,
-    /// Acknowledgement number.
     pub acknowledgement: U32,
     /// Length of the header in 32-bit words (4 bits), reserved (4), flags (8).
     pub offset_flags: U16,
-    /// Window.
     pub window: U16,
-    /// Checksum.
     pub checksum: U16,
-    /// Urgent pointer.
     pub urgent: U16,
 }
 
 /// Flags of TCP, the low byte of [`TcpHeader::offset_flags`].
+#[allow(missing_docs, reason = "the names of RFC 9293")]
 pub mod tcp_flags {
-    /// FIN.
     pub const FIN: u16 = 0x01;
-    /// RST.
     pub const RST: u16 = 0x04;
-    /// SYN.
     pub const SYN: u16 = 0x02;
-    /// PSH.
     pub const PSH: u16 = 0x08;
-    /// ACK.
     pub const ACK: u16 = 0x10;
 }
 

@@ -18,7 +18,7 @@ use crate::{
 const PROGRAM: Program = Program("xsk_redirect");
 
 per_cpu! {
-    /// What the program did with the frames of all queues since it was attached.
+    /// The ends of the frames of all queues since it was attached.
     pub struct RedirectCounts of xsk_count {
         /// Frames whose queue had a socket.
         redirected,
@@ -82,7 +82,7 @@ impl XskRedirect {
         self.link.as_ref()
     }
 
-    /// What it did so far, over all CPUs.
+    /// Its counts so far, over all CPUs.
     pub fn counts(&self) -> Result<RedirectCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map xsk_counts")?)
     }

@@ -35,7 +35,7 @@ pub const SNAPLEN_MAX: u32 = 65536;
 const _: () = assert!(SEGMENT.is_power_of_two() && HEADER == 24 && size_of::<tap_control>() == 256);
 const _: () = assert!(offset_of!(tap_control, tail) == 128);
 
-/// How many rings a tap makes: one for each CPU up to the highest that is online. A machine may be able to have many more.
+/// The number of rings that a tap makes: one for each CPU up to the highest that is online. A machine may be able to have many more.
 pub fn ring_cpus() -> Result<usize, XdpError> {
     let online = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
     let online = online.and_then(|text| model::CpuSet::parse_list(text.trim()).ok());
@@ -45,7 +45,7 @@ pub fn ring_cpus() -> Result<usize, XdpError> {
     }
 }
 
-/// When a frame gets its time.
+/// The moment at which a frame gets its time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TapStamp {
     /// The frames of one NAPI poll (64 at the most) share the time at which the tap saw the first of them. Reading the clock for each costs more
@@ -56,7 +56,7 @@ pub enum TapStamp {
     PerFrame,
 }
 
-/// Which frames a tap sees on an interface that has a shield.
+/// The frames that a tap sees on an interface that has a shield.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum TapPlace {
     /// All that come.
@@ -66,10 +66,10 @@ pub enum TapPlace {
     Behind,
 }
 
-/// How the tap is to work.
+/// The settings of a tap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TapSettings {
-    /// Which frames it sees.
+    /// The frames that it sees.
     pub place: TapPlace,
     /// Bytes of each frame that are kept, 1 to [`SNAPLEN_MAX`].
     pub snaplen: u32,
@@ -77,7 +77,7 @@ pub struct TapSettings {
     pub ring_bytes: usize,
     /// End captured frames here instead of letting them go on.
     pub consume: bool,
-    /// When a frame gets its time.
+    /// The moment at which a frame gets its time.
     pub stamp: TapStamp,
     /// The NUMA node whose memory the rings take; none: that of the caller.
     pub numa_node: Option<u32>,

@@ -26,7 +26,7 @@ const PROGRAM: Program = Program("shield_ack");
 const ASSIGN: &str = "bpf_sk_assign_tcp_reqsk";
 
 per_cpu! {
-    /// What became of ACKs whose cookie XDP had found right.
+    /// The ends of ACKs whose cookie XDP had found right.
     pub struct AckCounts of shield_ack_count {
         /// Given to a listener, which makes a connection of it unless its queue is full.
         given,
@@ -110,7 +110,7 @@ impl ShieldAck {
         Ok(())
     }
 
-    /// What it did, over all CPUs.
+    /// Its counts, over all CPUs.
     pub fn counts(&self) -> Result<AckCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map ack_counts")?)
     }

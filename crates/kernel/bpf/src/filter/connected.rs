@@ -18,7 +18,7 @@ const COMPLETE: usize = BITS / 8;
 /// More bits than this are too many: SYNs of a flood are looked up in vain.
 const CROWDED: f64 = 0.25;
 
-/// Which connections there may be. The kernel program sets bits too, while its rules challenge. It goes by the bits only while they are
+/// The connections that there may be. The kernel program sets bits too, while its rules challenge. It goes by the bits only while they are
 /// known to be complete; if not, it looks for each SYN's connection.
 #[derive(Debug)]
 pub struct Connected(SharedMemory);

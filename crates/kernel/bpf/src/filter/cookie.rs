@@ -24,7 +24,7 @@ const COUNTS: &str = "cookie_counts";
 const V4: &str = "known_v4";
 const V6: &str = "known_v6";
 const CONNECTED: &str = "cookie_connected";
-/// Which sources are surely not known.
+/// The sources that are surely not known.
 const TURNS: &str = "cookie_turns";
 const ALL: [&str; 5] = [V4, V6, CONNECTED, TURNS, COUNTS];
 /// Bytes of the IPv4 and the TCP header, and of the IPv6 and the TCP header.
@@ -34,7 +34,7 @@ const HEADERS_V6: u16 = 60;
 const MSS_MIN_V4: u16 = 536;
 const MSS_MIN_V6: u16 = 1220;
 
-/// Which of the three ways.
+/// The way in which SYNs are answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CookieMode {
     /// The protected server is this host: SYNs are answered by the kernel's own cookies, and [`super::ShieldAck`] makes connections of
@@ -47,18 +47,18 @@ pub enum CookieMode {
     Sources(SourceCookies),
 }
 
-/// How sources show that they exist to this host.
+/// The proof of sources to this host that they exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SourceCookies {
     /// As for a gateway; never strict, as there are connections of before.
     pub known_s: u32,
     /// Until then (CLOCK_MONOTONIC in ns) ACKs that bring back cookies of [`CookieMode::Host`] are let in as there; 0: none are.
     pub until_ns: u64,
-    /// How they are let in, and the interface's MAC address.
+    /// The settings of those cookies, and the interface's MAC address.
     pub host: HostCookies,
 }
 
-/// What SYN-ACKs of this host say.
+/// The contents of this host's SYN-ACKs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HostCookies {
     /// The interface's MAC address: frames to others are left alone. None: all are taken for this host's.
@@ -158,7 +158,7 @@ fn failed_on(interface: &str, operation: &'static str) -> impl FnOnce(io::Error)
     move |source| XdpError::System { interface, operation, source }
 }
 
-/// How sources show that they exist to a gateway.
+/// The proof of sources to a gateway that they exist.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GatewayCookies {
     /// Seconds that a source stays known after its last SYN.
@@ -174,7 +174,7 @@ impl Default for GatewayCookies {
 }
 
 per_cpu! {
-    /// What became of challenged packets, over all CPUs.
+    /// The ends of challenged packets, over all CPUs.
     pub struct CookieCounts of shield_cookie_count {
         /// SYNs answered by a cookie (host) or a question (gateway).
         answered,
@@ -201,7 +201,7 @@ per_cpu! {
     }
 }
 
-/// How SYNs are answered, with the maps that go on when programs are replaced.
+/// The answers to SYNs, with the maps that go on when programs are replaced.
 #[derive(Debug, Clone)]
 pub struct Cookies {
     mode: CookieMode,
@@ -304,12 +304,12 @@ impl Cookies {
         Ok(Self { by_redirect: self.by_redirect || by_redirect(interface)?, ..self })
     }
 
-    /// Which of the two ways.
+    /// The way in which SYNs are answered.
     pub fn mode(&self) -> &CookieMode {
         &self.mode
     }
 
-    /// What became of challenged packets since the maps were made.
+    /// The ends of challenged packets since the maps were made.
     pub fn counts(&self) -> Result<CookieCounts, XdpError> {
         Ok(PROGRAM.sum(self.map(COUNTS)?, "read the map cookie_counts")?)
     }
@@ -323,7 +323,7 @@ impl Cookies {
         found.map(|value| value.is_some()).map_err(|e| failed("look up a known source", &e))
     }
 
-    /// How many sources are known, of both families.
+    /// The number of known sources, of both families.
     pub fn known(&self) -> usize {
         self.maps.iter().filter(|(name, _)| [V4, V6].contains(name)).map(|(_, map)| map.keys().count()).sum()
     }

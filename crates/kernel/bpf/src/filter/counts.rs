@@ -1,4 +1,4 @@
-//! What became of the packets.
+//! The ends of packets.
 
 use std::{mem::offset_of, sync::atomic::Ordering};
 
@@ -13,7 +13,7 @@ const _: () = assert!(size_of::<shield_total>() == 128 && offset_of!(shield_coun
 /// Bytes of all counters of one CPU (struct shield_cpu).
 pub(super) const CPU_BYTES: usize = size_of::<shield_total>() + COUNTERS * size_of::<shield_count>();
 
-/// What became of all packets since the shared maps were made.
+/// The ends of all packets since the shared maps were made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShieldCounts {
     /// By number of the counter ([`super::RuleEntry::counter`]); as many as were asked for.

@@ -47,7 +47,7 @@ const _: () = assert!(size_of::<shield_rule>() == 32);
 
 pub(super) type Sections = Vec<(&'static str, Vec<u8>)>;
 
-/// What is written into the program before it is loaded, and into its sections before it is attached.
+/// The constants of the program, and the contents of its sections.
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     pub(super) sections: Sections,

@@ -29,7 +29,7 @@ impl ShieldLink {
         Ok(Self { seat: Seat::take(interface, mode, &[Place::Filter])?, program: None })
     }
 
-    /// What a program for this place has to be loaded with ([`super::ShieldConfig::seats`]).
+    /// The maps that a program for this place is loaded with ([`super::ShieldConfig::seats`]).
     pub fn maps(&self) -> SeatMaps {
         self.seat.maps()
     }
@@ -123,12 +123,12 @@ impl ShieldLink {
         self.seat.is_alive()
     }
 
-    /// Why it is not alive, in words; none: it is.
+    /// The reason why it is not alive, in words; none: it is.
     pub fn why_ended(&self) -> Option<String> {
         self.seat.why_ended()
     }
 
-    /// What the interface is called now, if that is another name than before: [`ShieldLink::interface`] is the new one from then on.
+    /// The interface's new name, if it has another one than before: [`ShieldLink::interface`] is the new one from then on.
     pub fn renamed(&mut self) -> Option<&str> {
         let now = self.seat.interface_name()?;
         if now == self.seat.interface() {

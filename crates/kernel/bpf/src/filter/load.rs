@@ -26,21 +26,21 @@ use crate::{
     },
 };
 
-/// What becomes of packets when the control process is gone.
+/// The treatment of packets when the control process is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heartbeat {
-    /// How long it may be silent; beyond it the program fails open or closed. The program's clock is up to 10 ms late.
+    /// The longest silence; beyond it the program fails open or closed. The program's clock is up to 10 ms late.
     pub timeout: Duration,
     /// Closed: all but ARP and the packets that rules of the management allow-list pass are dropped. Open: everything passes.
     pub closed: bool,
 }
 
-/// How the program is to work, apart from its rules.
+/// The settings of the program, apart from its rules.
 #[derive(Debug, Clone, Default)]
 pub struct ShieldConfig {
     /// The program listens to a heartbeat ([`ShieldShared::beat`]).
     pub heartbeat: Option<Heartbeat>,
-    /// How SYNs are answered; needed if a rule asks for cookies.
+    /// The answers to SYNs; needed if a rule asks for cookies.
     pub cookies: Option<Cookies>,
     /// Where what comes to each protected prefix is counted ([`super::Watch::config`]).
     pub watch: Option<WatchConfig>,
@@ -61,7 +61,7 @@ pub struct Between {
     pub second: u32,
 }
 
-/// What parsing found ([`Tested`]).
+/// The result of parsing ([`Tested`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ShieldParsed {
     /// A packet that rules are about.
@@ -72,7 +72,7 @@ pub enum ShieldParsed {
     Malformed,
 }
 
-/// What a test run found.
+/// The result of a test run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tested {
     /// The program's answer: XDP_ABORTED 0, XDP_DROP 1, XDP_PASS 2, XDP_TX 3, XDP_REDIRECT 4.

@@ -1,4 +1,4 @@
-//! What goes on when rules are reloaded or the program is replaced: counters, the buckets of limits, the heartbeat.
+//! The maps that go on when rules are reloaded or the program is replaced: counters, the buckets of limits, the heartbeat.
 
 use std::{
     fs,
@@ -182,7 +182,7 @@ impl ShieldShared {
         self.word(offset_of!(shield_beat, at_ns)).load(Ordering::Relaxed)
     }
 
-    /// What became of all packets since the maps were made, over all CPUs.
+    /// The ends of all packets since the maps were made, over all CPUs.
     pub fn counts(&self) -> ShieldCounts {
         self.counts_of(COUNTERS)
     }

@@ -38,7 +38,7 @@ const _: () = assert!(
         && size_of::<watch_sample>() == 64
 );
 
-/// What a program needs to know to count into the maps of a [`Watch`].
+/// The settings of a program that counts into the maps of a [`Watch`].
 #[derive(Debug, Clone)]
 pub struct WatchConfig {
     prefixes: usize,
@@ -193,7 +193,7 @@ impl Watch {
         Ok(watch)
     }
 
-    /// What [`super::Shield::load`] is to be told.
+    /// The settings for [`super::Shield::load`].
     pub fn config(&self) -> &WatchConfig {
         &self.config
     }
@@ -327,7 +327,7 @@ fn decode(bytes: &[u8; size_of::<watch_sample>()]) -> Option<WatchSample> {
     })
 }
 
-/// How many distinct values left these registers, each of which keeps the largest of the hashes that fell to it.
+/// The number of distinct values behind these registers, each of which keeps the largest of the hashes that fell to it.
 ///
 /// The distance from the top of the range to a register's value, as a part of the range, is exponentially distributed with a rate of
 /// the values per register, cut off at 1 where none came; this is the estimator of largest likelihood for such a sample: the registers

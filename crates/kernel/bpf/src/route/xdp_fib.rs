@@ -15,7 +15,7 @@ const PROGRAM: Program = Program("xdp_fib");
 const PORTS_MAX: usize = 8;
 
 per_cpu! {
-    /// What became of the frames that came in. All but the first field went to the stack.
+    /// The ends of the frames that came in. All but the first field went to the stack.
     pub struct FibCounts of fib_count {
         /// Handed to another interface; what that one refuses is in its own counters.
         forwarded,
@@ -77,7 +77,7 @@ impl XdpFib {
         Ok(Self { links, counts: PROGRAM.map(&skel.maps.fib_counts)? })
     }
 
-    /// What it has done so far, over all interfaces and CPUs.
+    /// Its counts so far, over all interfaces and CPUs.
     pub fn counts(&self) -> Result<FibCounts, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map fib_counts")?)
     }

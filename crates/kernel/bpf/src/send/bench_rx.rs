@@ -40,7 +40,7 @@ const ROUND_TRIPS: usize = (size_of::<bench_shared>() - offset_of!(bench_shared,
 
 const _: () = assert!(BUCKETS == 29 << SUB_BITS && ROUND_TRIPS == 1024 && size_of::<bench_count>() == 112);
 
-/// Where probes that arrive are sent back to.
+/// The way back of probes that arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Echo {
     /// The source address of the frame that goes back: the port's own.
@@ -49,7 +49,7 @@ pub struct Echo {
     pub destination: Mac,
 }
 
-/// What a receiver is to expect.
+/// The frames that a receiver expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BenchRxConfig {
     /// The tag of the direction that ends here; the same with the lowest bit changed is the other one's.
@@ -76,7 +76,7 @@ impl Default for BenchRxConfig {
     }
 }
 
-/// What has arrived since the trial began, over all CPUs.
+/// The arrivals since the trial began, over all CPUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BenchRxCounts {
     /// Frames of this direction's units, probes not among them.
@@ -112,7 +112,7 @@ pub struct BenchRxCounts {
 /// are in the last.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct BenchDelays {
-    /// How many.
+    /// Their number.
     pub samples: u64,
     /// Their sum, in nanoseconds.
     pub sum_ns: u64,
@@ -251,7 +251,7 @@ impl BenchReceiver {
         self.link.as_ref()
     }
 
-    /// What has arrived so far.
+    /// The arrivals so far.
     pub fn counts(&self) -> Result<BenchRxCounts, XdpError> {
         let mut sum = BenchRxCounts::default();
         let mut begun = 0;

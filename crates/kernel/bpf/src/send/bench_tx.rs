@@ -54,9 +54,9 @@ const LATE: Duration = Duration::from_micros(50);
 const LATE_PER_FRAME: Duration = Duration::from_micros(1);
 /// The program is never faster than this, in nanoseconds for each run.
 const RUN_NS_MIN: u64 = 30;
-/// How often it is looked whether a run is over, once that is near.
+/// Time between two looks whether a run is over, once that is near.
 const NEAR: Duration = Duration::from_micros(200);
-/// How often it is looked in a run that ends with a count, at a pace.
+/// The same in a run that ends with a count, at a pace.
 const COUNTING: Duration = Duration::from_millis(1);
 
 /// One frame of the lap that a sender repeats.
@@ -72,7 +72,7 @@ pub struct BenchEntry {
     pub signature_at: u8,
     /// Offset of the UDP or TCP checksum, which is right for a signature of zeros; 0 is none in this frame.
     pub checksum_at: u8,
-    /// How many signatures that checksum covers: the fragments of the datagram.
+    /// The number of signatures that this checksum covers: the fragments of the datagram.
     pub checksum_times: u8,
     /// Offset of the IPv4 identification, varied per unit, and the header's checksum with it; 0 is none.
     pub id_at: u8,
@@ -95,7 +95,7 @@ pub struct BenchProbe {
     pub entry: BenchEntry,
     /// Time between two of them.
     pub every: Duration,
-    /// When the first is sent.
+    /// The time of the first, from the start.
     pub after: Duration,
 }
 
@@ -108,7 +108,7 @@ pub struct BenchRings {
     pub frames: u32,
 }
 
-/// How long and how fast a sender is to send.
+/// The time and the speed of a sender.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BenchPace {
     /// Drawn anew for each trial; its lowest bit is replaced by the direction.
@@ -123,7 +123,7 @@ pub struct BenchPace {
     pub probe: Option<BenchProbe>,
 }
 
-/// What a sender has done so far.
+/// Counts of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct BenchTxCounts {
     /// Units begun, forward and backward.
@@ -396,7 +396,7 @@ impl BenchSender {
         }
     }
 
-    /// How long all steps take; none without steps.
+    /// The time of all steps together; none without steps.
     fn whole(&self) -> Option<Duration> {
         self.pace.steps.iter().map(|&(_, duration)| duration).reduce(Duration::saturating_add)
     }
@@ -412,7 +412,7 @@ impl BenchSender {
         self.changed.notify_all();
     }
 
-    /// What it has done so far.
+    /// Its counts so far.
     pub fn counts(&self) -> BenchTxCounts {
         let word = |offset| self.state.word(offset).load(Ordering::Relaxed);
         let (lap, offset) = if self.layout.single {

@@ -44,11 +44,11 @@ pub struct LivePacket<'a> {
 /// bits are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RandomSources {
-    /// Where the IP header begins in the frame, in bytes.
+    /// The offset of the IP header in the frame, in bytes.
     pub ip_offset: usize,
-    /// Where the transport header begins.
+    /// The offset of the transport header.
     pub transport_offset: usize,
-    /// How many bits at the end of the source address are drawn: 0 to 32.
+    /// Bits at the end of the source address that are drawn: 0 to 32.
     pub bits: u8,
     /// Of IPv6 draw the bits before the last 64 instead: each source is then of a /64 of its own, as whoever counts by /64 sees it.
     pub networks: bool,
@@ -56,7 +56,7 @@ pub struct RandomSources {
     pub seed: u64,
 }
 
-/// How long and how fast a sender is to send.
+/// The time and the speed of a sender.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LivePace {
     /// Packets per second, up to [`PACED_PPS_MAX`]; none is as fast as it goes.
@@ -70,7 +70,7 @@ pub struct LivePace {
     pub nap: Option<Duration>,
 }
 
-/// What a sender has done so far.
+/// Counts of a sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct LiveCounts {
     /// Frames handed to the device. What the device did with them is in the device's own counters.
@@ -235,7 +235,7 @@ impl LiveSender {
         self.state.half_word(offset_of!(gen_state, stop)).load(Ordering::Relaxed) != 0
     }
 
-    /// What it has done so far.
+    /// Its counts so far.
     pub fn counts(&self) -> LiveCounts {
         let word = |offset| self.state.word(offset).load(Ordering::Relaxed);
         LiveCounts {

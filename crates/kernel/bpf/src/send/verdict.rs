@@ -22,7 +22,7 @@ const DROP: Program = Program("xdp_drop");
 const PASS: Program = Program("xdp_pass");
 
 per_cpu! {
-    /// What [`XdpDrop`] has ended so far.
+    /// The frames that [`XdpDrop`] has ended so far.
     pub struct DropCounts of drop_count {
         /// Frames.
         frames,
@@ -47,7 +47,7 @@ impl XdpDrop {
         Ok(Self { link, counts: DROP.map(&skel.maps.drop_counts)? })
     }
 
-    /// What it has ended so far, over all CPUs.
+    /// Its counts so far, over all CPUs.
     pub fn counts(&self) -> Result<DropCounts, XdpError> {
         Ok(DROP.sum(&self.counts, "read the map drop_counts")?)
     }

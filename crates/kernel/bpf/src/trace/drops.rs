@@ -1,4 +1,4 @@
-//! Where and why the kernel drops packets, from its own tracepoints (`src/trace/drops/drops.bpf.c`), at a bounded cost.
+//! The kernel's drops by place and reason, from its own tracepoints (`src/trace/drops/drops.bpf.c`), at a bounded cost.
 //!
 //! Every drop is counted, exactly, by its reason. Which interface, function and socket it was is looked at for every drop as
 //! long as looking costs less than its share of the CPU, and for one in N when drops come faster (`src/trace/drops/gate.h`).
@@ -47,7 +47,7 @@ pub enum DropError {
     #[error("cannot load the kernel programs `drops`: {source}{hint}{log}")]
     Load {
         source: libbpf_rs::Error,
-        /// What to do about it; may be empty.
+        /// The way out; may be empty.
         hint: &'static str,
         /// The end of the verifier's log; may be empty.
         log: String,
@@ -81,7 +81,7 @@ pub struct DropScope {
     pub ifindex: u32,
 }
 
-/// What to trace, and what it may cost.
+/// The events to trace, and the cost that is allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DropOptions {
     /// Only drops of these (the packet's device or the one it came in by); empty: all of the machine.
@@ -122,9 +122,9 @@ pub struct DropCount {
     pub socket_inode: u64,
     /// The socket is the one that would have received the packet (kernels from 6.11 on tell that), not the one it was sent by.
     pub receiver: bool,
-    /// What kind of packets.
+    /// The kind of packets.
     pub kind: DropKind,
-    /// Whose the last one was that was looked at; none if it was no IP.
+    /// The addresses of the last one that was looked at; none if it was no IP.
     pub last: Option<DropFlow>,
     /// Socket buffers, scaled up by the sampling.
     pub packets: u64,
@@ -134,7 +134,7 @@ pub struct DropCount {
     pub bytes: u64,
 }
 
-/// What the tracing cost and how closely it looked, since it began.
+/// The cost and the closeness of the tracing since it began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TraceCost {
     /// Drops of the whole machine, and failures of XDP redirects and verdicts: exact.
@@ -177,9 +177,9 @@ pub struct DropRead {
     /// For how many of them the looks stand, filtered and untracked ones included: what [`DropRead::counts`] is to be scaled from
     /// so that it stands for all.
     pub looked_at: Vec<(u32, u64)>,
-    /// What XDP lost.
+    /// The losses of XDP.
     pub xdp: Vec<XdpLoss>,
-    /// Whose packets were dropped; empty unless asked for.
+    /// The flows whose packets were dropped; empty unless asked for.
     pub details: Vec<DropDetail>,
     /// What it cost.
     pub cost: TraceCost,

@@ -1,4 +1,4 @@
-//! What each NAPI instance costs, from the kernel's own tracepoints (`src/trace/napi_cost.bpf.c`).
+//! The cost of each NAPI instance, from the kernel's own tracepoints (`src/trace/napi_cost.bpf.c`).
 
 use std::{
     mem::{MaybeUninit, offset_of},
@@ -112,7 +112,7 @@ impl NapiCosts {
         Ok(Self { costs: handle(&skel.maps.costs)?, bss: handle(&skel.maps.bss)?, _links: links })
     }
 
-    /// What every instance cost so far, one entry per CPU on which it ran.
+    /// The cost of every instance so far, one entry per CPU on which it ran.
     pub fn read(&self) -> Result<Vec<NapiCost>, NapiCostError> {
         let mut out = Vec::new();
         for key in self.costs.keys() {

@@ -1,4 +1,4 @@
-//! What each CPU does, by samples of its stack on a software clock (`src/trace/profile.bpf.c`).
+//! The work of each CPU, by samples of its stack on a software clock (`src/trace/profile.bpf.c`).
 //!
 //! The clock is a timer of the kernel, so that it works in virtual machines, and its interrupt waits while interrupts are
 //! off. What runs with interrupts off (interrupt handlers, parts of the scheduler, code under a spinlock that switches them
@@ -31,7 +31,7 @@ pub const MAX_FRAMES: usize = 127;
 const _: () = assert!(size_of::<Seen>() == 32 + 8 * MAX_FRAMES && offset_of!(Seen, frames) == 32);
 const _: () = assert!(size_of::<Taken>() == 24);
 
-/// How often and where samples are taken.
+/// The rate of samples, and their CPUs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileOptions {
     /// Samples per second and CPU, 1 to 100000. The default, 99, is no divisor of the kernel's tick, so that it does not
@@ -80,7 +80,7 @@ impl Classified for ProfileError {
     }
 }
 
-/// How often one thing was seen since the reading before.
+/// The number of times that one thing was seen since the reading before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StackCount {
     /// The CPU.
@@ -165,7 +165,7 @@ impl CpuProfile {
         Ok(Self { _links: links, tables, counting: 0, active, taken })
     }
 
-    /// What was seen since the reading before, or since the start. Takes the kernel some ten milliseconds, in which this
+    /// The samples since the reading before, or since the start. Takes the kernel some ten milliseconds, in which this
     /// thread sleeps and the sampling goes on.
     pub fn read(&mut self) -> Result<Vec<StackCount>, ProfileError> {
         let full = self.counting;
@@ -186,7 +186,7 @@ impl CpuProfile {
         Ok(out)
     }
 
-    /// What was taken and what was lost since the start.
+    /// Samples taken and lost since the start.
     pub fn counts(&self) -> Result<SampleCounts, ProfileError> {
         let of_cpus = self.taken.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(ProfileError::Read)?;
         Ok(of_cpus.iter().flatten().fold(SampleCounts::default(), |sum, one| SampleCounts {

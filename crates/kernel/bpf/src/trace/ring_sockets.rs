@@ -1,4 +1,4 @@
-//! What AF_PACKET and AF_XDP sockets received and lost, of all processes, without setting their counters back
+//! Receipts and losses of AF_PACKET and AF_XDP sockets of all processes, without setting their counters back
 //! (`src/trace/ring_sockets.bpf.c`).
 
 use std::{
@@ -40,7 +40,7 @@ impl Classified for RingSocketsError {
     }
 }
 
-/// What kind of socket.
+/// The kind of socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingKind {
     /// AF_PACKET without a receive ring.
@@ -54,7 +54,7 @@ pub enum RingKind {
 /// One socket. Each is listed once, with the process of the lowest id that holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RingSocket {
-    /// What kind.
+    /// Its kind.
     pub kind: RingKind,
     /// The inode number, as in /proc/PID/fd (`socket:[N]`).
     pub inode: u64,

@@ -208,7 +208,7 @@ pub struct RingFrame<'a> {
 }
 
 impl Block<'_> {
-    /// How many frames it holds.
+    /// The number of frames in it.
     pub fn len(&self) -> u32 {
         self.frames
     }

@@ -9,22 +9,19 @@ use std::{
 use super::PacketError;
 
 /// One instruction of classic BPF (struct sock_filter).
+#[allow(missing_docs, reason = "the fields of struct sock_filter")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(C)]
 pub struct Instruction {
-    /// Operation.
     pub code: u16,
-    /// Jump when true.
     pub jt: u8,
-    /// Jump when false.
     pub jf: u8,
-    /// Operand.
     pub k: u32,
 }
 
 const _: () = assert!(mem::size_of::<Instruction>() == mem::size_of::<libc::sock_filter>());
 
-/// How a fanout group chooses the member for a packet (PACKET_FANOUT).
+/// The way in which a fanout group chooses the member for a packet (PACKET_FANOUT).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FanoutAlgorithm {
     /// By flow hash.
@@ -63,7 +60,7 @@ impl FanoutAlgorithm {
 /// A fanout group to make or to join.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fanout {
-    /// How the group chooses.
+    /// Its choice.
     pub algorithm: FanoutAlgorithm,
     /// Put IPv4 fragments together before choosing (PACKET_FANOUT_FLAG_DEFRAG), so that all parts meet one member.
     pub defrag: bool,

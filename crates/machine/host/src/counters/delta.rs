@@ -59,7 +59,7 @@ impl Rate {
     }
 }
 
-/// How far a counter has counted: over a wrap at 32 bits, and from zero after a reset.
+/// The growth of a counter: over a wrap at 32 bits, and from zero after a reset.
 fn grown(earlier: u64, later: u64) -> u64 {
     const WRAP: u64 = 1 << 32;
     match later.checked_sub(earlier) {

@@ -83,7 +83,7 @@ impl LinkStats {
         ]
     }
 
-    /// What was counted between `earlier` and now.
+    /// The counts between `earlier` and now.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let (mut now, mut before) = (*self, *earlier);

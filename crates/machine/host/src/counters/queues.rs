@@ -1,4 +1,4 @@
-//! Which ethtool statistic counts what of which queue: the naming habits of the drivers.
+//! The queue and the quantity of each ethtool statistic: the naming habits of the drivers.
 
 use std::collections::BTreeMap;
 
@@ -131,7 +131,7 @@ impl QueueNames {
         self.columns.is_empty()
     }
 
-    /// How many names there were: the values must be as many.
+    /// The number of names: the values must be as many.
     pub fn len(&self) -> usize {
         self.names
     }

@@ -1,4 +1,4 @@
-//! Who runs: the CPU time of every thread of the machine.
+//! The CPU time of every thread of the machine.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub struct ProcessTime {
     pub pid: u32,
     /// Its name.
     pub name: String,
-    /// How long it ran, in nanoseconds.
+    /// The time that it ran, in nanoseconds.
     pub ran_ns: u64,
 }
 
@@ -49,7 +49,7 @@ pub fn task_times(root: &Root) -> BTreeMap<u32, TaskTime> {
     tasks
 }
 
-/// Who ran between two readings, the longest first: threads whose last CPU `of` accepts.
+/// The threads that ran between two readings, the longest first: those whose last CPU `of` accepts.
 pub fn ran_between(
     before: &BTreeMap<u32, TaskTime>,
     after: &BTreeMap<u32, TaskTime>,

@@ -87,7 +87,7 @@ pub struct Link {
 }
 
 impl Link {
-    /// What was counted between `earlier` and now; the rest is that of now.
+    /// The counts between `earlier` and now; the rest is that of now.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         Self { stats: self.stats.since(&earlier.stats), ..self.clone() }

@@ -1,4 +1,4 @@
-//! Which interfaces belong together: the two ends of a veth, and VLAN devices with the interface that they sit on (netlink).
+//! Interfaces that belong together: the two ends of a veth, and VLAN devices with the interface that they sit on (netlink).
 
 use std::{collections::BTreeMap, io};
 

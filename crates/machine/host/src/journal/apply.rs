@@ -5,7 +5,7 @@ use model::{Classified, ErrorClass};
 use super::{JournalError, Outcome, Record, Session, UndoOptions, Writer, undo::UndoReport};
 use crate::knob::{Change, KnobError, Store};
 
-/// What was made of a list of changes.
+/// The outcome of a list of changes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Applied {
     /// Changes that were written.

@@ -20,7 +20,7 @@ pub struct DropRate {
     pub per_second: f64,
 }
 
-/// How a guardian's watch ended.
+/// The end of a guardian's watch.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Verdict {
     /// The user confirmed; the changes stay.
@@ -29,7 +29,7 @@ pub enum Verdict {
     UndoneAlready,
     /// The guardian took it back.
     Reverted {
-        /// Why.
+        /// The reason.
         reason: String,
         /// What it put back.
         report: UndoReport,
@@ -42,7 +42,7 @@ const NOISE_PER_SECOND: f64 = 100.0;
 const SECONDS_IN_A_ROW: u32 = 3;
 /// Time that another process has to give the lock back before the guardian acts without it.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3);
-/// How often the guardian looks.
+/// Time between two looks of the guardian.
 const TICK: Duration = Duration::from_secs(1);
 
 /// True if drops rose: more than twice the rate before, and by more than 100 per second.
@@ -68,7 +68,7 @@ impl Guardian {
         Self { root, nics, before, deadline_ms: boottime_ms() + seconds * 1000 }
     }
 
-    /// When it reverts, in milliseconds of CLOCK_BOOTTIME (which also counts suspended time).
+    /// The time at which it reverts, in milliseconds of CLOCK_BOOTTIME (which also counts suspended time).
     pub fn deadline_boottime_ms(&self) -> u64 {
         self.deadline_ms
     }

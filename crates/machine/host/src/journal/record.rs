@@ -9,7 +9,7 @@ use crate::knob::Change;
 pub struct Header {
     /// The name of the session, which is also the name of its file.
     pub session: String,
-    /// When it began, in nanoseconds since the epoch.
+    /// Its beginning, in nanoseconds since the epoch.
     pub started_unix_ns: u64,
     /// The boot it happened in (/proc/sys/kernel/random/boot_id): a reboot forgets every knob.
     pub boot_id: String,
@@ -22,7 +22,7 @@ pub struct Header {
     pub netns: Option<u64>,
 }
 
-/// How a change ended.
+/// The end of a change.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum Outcome {
@@ -33,12 +33,13 @@ pub enum Outcome {
     },
     /// The write failed.
     Failed {
-        /// Why.
+        /// The reason.
         error: String,
     },
 }
 
 /// One line.
+#[allow(missing_docs, reason = "fields that name the step, the process, the outcome alone")]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "record", rename_all = "snake_case")]
 pub enum Record {
@@ -53,22 +54,18 @@ pub enum Record {
     },
     /// The change was made, or failed.
     Ended {
-        /// Its number.
         step: u32,
-        /// How.
         #[serde(flatten)]
         outcome: Outcome,
     },
     /// The change needs no more undoing.
     Undone {
-        /// Its number.
         step: u32,
-        /// What undo found and did.
+        /// The findings and actions of undo.
         note: String,
     },
     /// A guardian watches: it reverts unless a confirmation comes.
     Guarded {
-        /// Its process.
         pid: u32,
         /// The boot-time clock's reading at which it reverts, in milliseconds (CLOCK_BOOTTIME).
         deadline_boottime_ms: u64,
@@ -77,7 +74,6 @@ pub enum Record {
     Confirmed,
     /// The session was reverted by its guardian.
     Reverted {
-        /// Why.
         reason: String,
         /// Everything was put back.
         #[serde(default = "yes")]

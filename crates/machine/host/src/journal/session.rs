@@ -19,7 +19,7 @@ use crate::{knob::Change, namespace};
 pub struct Step {
     /// The change; `old` is what was read just before the write.
     pub change: Change,
-    /// How the write ended; none when the process died before it could say.
+    /// The end of the write; none when the process died before it could say.
     pub outcome: Option<Outcome>,
     /// What undo noted; such a step needs no more undoing.
     pub undone: Option<String>,
@@ -38,7 +38,7 @@ impl Step {
 /// One session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Session {
-    /// Who and when.
+    /// The process and the time.
     pub header: Header,
     /// The changes in order.
     pub steps: Vec<Step>,

@@ -47,7 +47,7 @@ pub enum TransactionError<E> {
 /// The end of a transaction that was broken off.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PutBack {
-    /// How many settings were put back.
+    /// The number of settings that were put back.
     pub restored: usize,
     /// Nothing stays changed.
     pub complete: bool,

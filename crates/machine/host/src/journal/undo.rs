@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::{Session, Step, Writer};
 use crate::knob::{Change, Knob, KnobError, Store};
 
-/// How to undo.
+/// The order and the limits of an undo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct UndoOptions {
     /// Put the old value back even where somebody else has written since.
@@ -20,7 +20,7 @@ pub struct UndoOptions {
     pub in_order: bool,
 }
 
-/// What undo found at one knob, and did.
+/// The finding of undo at one knob, and its action.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum StepState {
@@ -47,7 +47,7 @@ pub enum StepState {
     },
     /// Reading or writing failed; undo stopped here.
     Failed {
-        /// Why.
+        /// The reason.
         error: String,
     },
 }
@@ -62,12 +62,12 @@ pub struct StepReport {
     pub state: StepState,
 }
 
-/// What an undo did, in the order in which it went.
+/// The steps of an undo, in the order in which it went.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct UndoReport {
     /// The steps; the last one is where it stopped, if it did.
     pub steps: Vec<StepReport>,
-    /// Why the journal could not note all of this, if it could not: it still names what was put back.
+    /// The reason why the journal could not note all of this, if it could not: it still names what was put back.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unrecorded: Option<String>,
 }
@@ -89,7 +89,7 @@ impl UndoReport {
         !self.steps.iter().any(|s| s.state.is_left())
     }
 
-    /// How many values were put back.
+    /// The number of values that were put back.
     pub fn restored(&self) -> usize {
         self.steps.iter().filter(|s| s.state.is_put_back()).count()
     }

@@ -13,7 +13,7 @@ pub struct Change {
     pub old: String,
     /// The value after.
     pub new: String,
-    /// Why, in a few words.
+    /// The reason, in a few words.
     pub reason: String,
 }
 

@@ -68,7 +68,7 @@ impl KnobError {
 const FIXED_OR_OFFLINE: &str =
     "its interrupt controller cannot direct it (some MSI controllers cannot), or no CPU of this mask is online";
 
-/// Where knobs are: the machine, or a model of it in a test.
+/// A store of knobs: the machine, or a model of it in a test.
 pub trait Store {
     /// The value now, without white space around it.
     fn read(&mut self, knob: &Knob) -> Result<String, KnobError>;

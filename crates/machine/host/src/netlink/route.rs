@@ -122,15 +122,15 @@ pub struct Hop {
 pub struct Route {
     /// Its table.
     pub table: u32,
-    /// Where packets are for.
+    /// Their destination.
     pub to: Prefix,
     /// It is only for some: by TOS, or by the source's address.
     pub is_partial: bool,
     /// Lower is preferred among those for the same prefix.
     pub metric: u32,
-    /// Who made it, by the kernel's number (RTPROT_…).
+    /// Its maker, by the kernel's number (RTPROT_…).
     pub protocol: u8,
-    /// What becomes of the packets.
+    /// The treatment of the packets.
     pub kind: RouteKind,
     /// The ways to go on; several share the packets.
     pub hops: Vec<Hop>,
@@ -140,7 +140,8 @@ pub struct Route {
     pub mtu: Option<u32>,
 }
 
-/// What a rule does with the packets that it matches.
+/// The action of a rule on packets that it matches.
+#[allow(missing_docs, reason = "the last three are those of the routes of the same kind")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RuleAction {
     /// The routes of this table decide.
@@ -149,11 +150,8 @@ pub enum RuleAction {
     Goto(u32),
     /// Nothing; the next rule decides.
     Nop,
-    /// As for the routes of the same kind.
     Blackhole,
-    /// As for the routes of the same kind.
     Unreachable,
-    /// As for the routes of the same kind.
     Prohibit,
     /// Something else, by the kernel's number (FR_ACT_…).
     Other(u8),
@@ -166,9 +164,9 @@ pub struct Rule {
     pub v6: bool,
     /// Rules are asked in this order.
     pub preference: u32,
-    /// Where packets come from; none: from anywhere.
+    /// Their source; none: any.
     pub from: Option<Prefix>,
-    /// Where packets are for; none: for anybody.
+    /// Their destination; none: any.
     pub to: Option<Prefix>,
     /// The interface that they came by (`lo`: from this machine).
     pub iif: Option<String>,
@@ -176,7 +174,7 @@ pub struct Rule {
     pub oif: Option<String>,
     /// Something else decides too: a mark, TOS, ports, a user, a negation, or a suppressed route.
     pub is_partial: bool,
-    /// What becomes of the packets.
+    /// The treatment of the packets.
     pub action: RuleAction,
 }
 

@@ -6,7 +6,7 @@ use model::CpuSet;
 
 use crate::picture::{Cpu, Host};
 
-/// How good a CPU is for a queue; better ones first.
+/// The worth of a CPU for a queue; better ones first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tier {
     /// The first thread of a core on the NIC's node (or on the nearest one that has usable CPUs).
@@ -26,9 +26,9 @@ pub struct Placement {
     pub cpu: u32,
     /// Its NUMA node.
     pub node: u32,
-    /// How good it is.
+    /// Its worth.
     pub tier: Tier,
-    /// How many queues it had before.
+    /// The number of queues that it had before.
     pub shared_with: u32,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Cores<'a> {
         self.nodes.contains(node)
     }
 
-    /// How far a CPU is from the NIC's node; 0 for all when the node is not known.
+    /// The distance of a CPU from the NIC's node; 0 for all when the node is not known.
     pub(super) fn distance(&self, cpu: &Cpu, node: Option<u32>) -> u32 {
         node.map_or(0, |node| self.host.distance(node, cpu.node))
     }
@@ -93,7 +93,7 @@ impl<'a> Cores<'a> {
         self.cpus.iter().filter(|c| self.distance(c, node) == nearest).map(|c| c.id).collect()
     }
 
-    /// How many physical cores there are among these CPUs.
+    /// The number of physical cores among these CPUs.
     pub fn physical(&self, cpus: &CpuSet) -> u32 {
         let first = |c: &&&Cpu| c.siblings.intersection(cpus).first().is_none_or(|first| first == c.id);
         self.cpus.iter().filter(|c| cpus.contains(c.id)).filter(first).count() as u32
@@ -140,7 +140,7 @@ impl<'a> Cores<'a> {
         }
     }
 
-    /// How good an allowed CPU is for a NIC on `node`.
+    /// The worth of an allowed CPU for a NIC on `node`.
     pub fn tier_of(&self, cpu: u32, node: Option<u32>) -> Option<Tier> {
         self.cpu(cpu).map(|c| self.tier(c, node))
     }

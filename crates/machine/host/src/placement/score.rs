@@ -1,4 +1,4 @@
-//! How good a layout is, to tell whether another one would be better.
+//! The worth of a layout, to tell whether another one would be better.
 
 use model::CpuSet;
 

@@ -1,4 +1,4 @@
-//! Which queue sits where: what is fixed already, then the rest, as it is where that is good, else dealt out anew.
+//! The CPU of each queue: what is fixed already, then the rest, as it is where that is good, else dealt out anew.
 
 use std::collections::BTreeMap;
 
@@ -17,9 +17,9 @@ use crate::picture::{Host, Nic, QueueRole};
 pub struct Seat {
     /// The CPU.
     pub cpu: u32,
-    /// How good it is; none where it was not chosen.
+    /// Its worth; none where it was not chosen.
     pub tier: Option<Tier>,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 

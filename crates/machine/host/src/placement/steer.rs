@@ -47,7 +47,7 @@ pub fn xps(host: &Host, nic: &Nic, homes: &Homes) -> Xps {
     Xps::Masks(masks)
 }
 
-/// How far a CPU is from the home of a queue.
+/// The distance of a CPU from the home of a queue.
 fn distance(host: &Host, cpus: &BTreeMap<u32, &Cpu>, cpu: &Cpu, home: u32) -> u32 {
     match cpus.get(&home) {
         Some(home) if cpu.siblings.contains(home.id) => 0,

@@ -1,4 +1,4 @@
-//! Which interrupts are an interface's, and which queue each serves.
+//! The interrupts of an interface, and the queue that each serves.
 //!
 //! Names tell, where a driver gives telling ones. Where they do not (all alike, cut off by the driver, of an unknown form) the
 //! interrupts are taken in their order, and the picture says so.
@@ -11,7 +11,7 @@ use crate::{
     role::{Meaning, Owner, belongs, meaning},
 };
 
-/// What is known of an interface when its interrupts are sought.
+/// An interface whose interrupts are sought.
 pub(super) struct Serves<'a> {
     pub(super) name: &'a str,
     pub(super) driver: Option<&'a str>,

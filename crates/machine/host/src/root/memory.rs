@@ -8,7 +8,7 @@ use std::{
 
 use super::{MAX_COPY_BYTES, MAX_FILE_BYTES, RootError};
 
-/// How many links may follow each other, as in the kernel.
+/// Links that may follow each other, as in the kernel.
 const MAX_LINKS: u32 = 40;
 /// More than the names in any /proc or /sys.
 const MAX_NAME_BYTES: u64 = 1 << 16;

@@ -1,4 +1,4 @@
-//! How the kernel was built and started: preemption, tick, accounting.
+//! The kernel's build and start: preemption, tick, accounting.
 
 use std::{collections::BTreeMap, fs, io::Read};
 
@@ -54,7 +54,7 @@ fn parse(text: &str) -> BTreeMap<String, String> {
     set.filter(|(name, _)| OPTIONS.contains(name)).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
 }
 
-/// When the kernel lets another task take the CPU from one that runs in the kernel.
+/// The moments at which the kernel lets another task take the CPU from one that runs in the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Preemption {

@@ -48,7 +48,7 @@ pub struct AcceptQueue {
     pub port: u16,
     /// Finished connections that its program has not taken up.
     pub waiting: u32,
-    /// How many may wait: what the program asked for, and no more than net.core.somaxconn was then.
+    /// The number that may wait: what the program asked for, and no more than net.core.somaxconn was then.
     pub most: u32,
 }
 

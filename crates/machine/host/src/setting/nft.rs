@@ -16,7 +16,7 @@ pub struct LinearRun {
     pub table: String,
     /// The chain.
     pub chain: String,
-    /// How many rules.
+    /// The number of rules.
     pub rules: usize,
     /// The fields whose values differ, as nft writes them, such as `ip saddr`.
     pub fields: Vec<String>,
@@ -87,7 +87,7 @@ fn hide(statement: &mut Value, seen: &mut Vec<Value>) {
     }
 }
 
-/// How many rules there are.
+/// The number of rules.
 pub fn rule_count(ruleset: &Value) -> usize {
     rules(ruleset).count()
 }

@@ -21,7 +21,7 @@ pub struct Owner {
     pub name: String,
     /// What it listens on: `tcp`, `udp`, `packet`, `xdp`.
     pub kinds: BTreeSet<&'static str>,
-    /// How many such sockets.
+    /// The number of such sockets.
     pub sockets: usize,
     /// Its nice value, -20 (first) to 19.
     pub nice: i32,

@@ -29,7 +29,7 @@ pub struct Idle {
     pub governor: Option<String>,
     /// The states, of the first CPU that is online.
     pub states: Vec<IdleState>,
-    /// How long a guest polls before it halts, in nanoseconds, where the haltpoll governor is built in.
+    /// The time that a guest polls before it halts, in nanoseconds, where the haltpoll governor is built in.
     pub guest_halt_poll_ns: Option<u64>,
 }
 

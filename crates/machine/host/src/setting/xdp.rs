@@ -16,7 +16,7 @@ pub struct XdpProgram {
     pub id: u32,
     /// Its name (at most 15 characters), where the privilege to ask for it is there.
     pub name: Option<String>,
-    /// How it is attached.
+    /// The mode in which it is attached.
     pub mode: XdpMode,
 }
 

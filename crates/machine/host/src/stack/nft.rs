@@ -50,7 +50,7 @@ const TARGET_NAME: u16 = 1;
 const OBJREF_NAME: u16 = 2;
 const GEN_ID: u16 = 1;
 
-/// What a rule decides, by itself.
+/// The decision of a rule, by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Verdict {
     /// Nothing: it counts, marks, logs, or asks a map.

@@ -13,13 +13,13 @@ pub struct NicLoss {
     pub name: String,
     /// The queue; none for the whole interface.
     pub queue: Option<u32>,
-    /// Why.
+    /// The reason.
     pub class: LossClass,
-    /// How it relates to the counters of the interface.
+    /// Its relation to the counters of the interface.
     pub counted: Counted,
     /// On the transmit side.
     pub tx: bool,
-    /// How many packets.
+    /// The number of packets.
     pub packets: u64,
 }
 
@@ -56,7 +56,7 @@ impl NicLosses {
         now
     }
 
-    /// What XDP did in all queues; none when the driver does not count it.
+    /// The count over all queues; none when the driver does not count it.
     pub fn xdp_total(&self, what: XdpCount) -> Option<u64> {
         let mut counts = self.xdp.values().filter_map(|counts| counts.get(&what)).peekable();
         counts.peek()?;

@@ -1,4 +1,4 @@
-//! Which of a driver's own statistics (`ethtool -S`) count losses, and which count what XDP programs did.
+//! The statistics of drivers (`ethtool -S`) that count losses, and those that count what XDP programs did.
 //!
 //! One table, by driver. In a pattern `#` stands for the queue's number. Names with a heading instead of a number
 //! (vmxnet3) belong to the queue of the last heading.
@@ -8,7 +8,7 @@ use self::{
     LossClass::{Error, Missed, NoBuffer, Other},
 };
 
-/// Why the driver or the NIC lost packets.
+/// The cause of a loss in the driver or the NIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LossClass {
     /// The NIC had no room of its own left: its FIFO overflowed, as the ring or the bus was not emptied in time.
@@ -21,7 +21,7 @@ pub enum LossClass {
     Other,
 }
 
-/// How a statistic relates to the counters of the interface (`ip -s link`).
+/// The relation of a statistic to the counters of the interface (`ip -s link`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counted {
     /// It is a part of them: adding both would count twice.
@@ -32,7 +32,7 @@ pub enum Counted {
     Pressure,
 }
 
-/// What XDP did with a packet.
+/// An act of XDP on a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum XdpCount {
     /// The program ran.

@@ -1,4 +1,4 @@
-//! Which process holds a socket: a walk over `/proc/PID/fd`.
+//! The process that holds a socket: a walk over `/proc/PID/fd`.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

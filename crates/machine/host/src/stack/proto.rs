@@ -141,23 +141,17 @@ named_counters! {
 }
 
 /// The counters of all protocols of a network namespace.
+#[allow(missing_docs, reason = "the names say it")]
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Protocols {
     /// Every counter as `Group.Name`, such as `TcpExt.ListenDrops`; those of IPv6 are `Ip6.`, `Icmp6.`, `Udp6.`.
     pub all: BTreeMap<String, u64>,
-    /// IPv4.
     pub ip: IpCounters,
-    /// IPv6.
     pub ip6: IpCounters,
-    /// ICMP.
     pub icmp: IcmpCounters,
-    /// ICMPv6.
     pub icmp6: IcmpCounters,
-    /// UDP over IPv4.
     pub udp: UdpCounters,
-    /// UDP over IPv6.
     pub udp6: UdpCounters,
-    /// TCP over both.
     pub tcp: TcpCounters,
 }
 
@@ -200,7 +194,7 @@ impl Protocols {
         self.all.get(name).copied().unwrap_or(0)
     }
 
-    /// What was counted between `earlier` and now.
+    /// The counts between `earlier` and now.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let difference = |(name, now): (&String, &u64)| {

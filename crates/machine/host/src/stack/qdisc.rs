@@ -46,7 +46,7 @@ impl QdiscKey {
     }
 }
 
-/// What a queueing discipline or class counted.
+/// The counts of a queueing discipline or class.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Qdisc {
     /// Its kind, such as `fq_codel`.

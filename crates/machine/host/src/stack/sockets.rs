@@ -23,7 +23,7 @@ const PACKET_DIAG_FANOUT: u16 = 4;
 const PACKET_DIAG_MEMINFO: u16 = 6;
 /// PACKET_SHOW_INFO | _RING_CFG | _FANOUT | _MEMINFO
 const PACKET_SHOW: u32 = 1 | 4 | 8 | 16;
-/// Which words of SK_MEMINFO are looked at (include/uapi/linux/sock_diag.h).
+/// The words of SK_MEMINFO that are looked at (include/uapi/linux/sock_diag.h).
 const RMEM_ALLOC: usize = 0;
 const RCVBUF: usize = 1;
 const DROPS: usize = 8;
@@ -37,7 +37,7 @@ const TCP_STATES: u32 = 0xfff & !(1 << 6);
 /// With more TCP sockets than this only those that listen are read: a dump of a million takes a second.
 const MANY_TCP: u64 = 20_000;
 
-/// What kind of socket.
+/// The kind of socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SocketKind {
     /// A TCP connection.
@@ -61,7 +61,7 @@ pub struct Owner {
     pub comm: String,
 }
 
-/// What is peculiar to an AF_PACKET socket.
+/// Settings of an AF_PACKET socket alone.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct PacketTap {
     /// The ethertype it listens to; 3 (ETH_P_ALL) for everything, 0 for nothing.
@@ -77,7 +77,7 @@ pub struct PacketTap {
 /// One socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Socket {
-    /// What kind.
+    /// Its kind.
     pub kind: SocketKind,
     /// Its own address; none for AF_PACKET.
     pub local: Option<SocketAddr>,
@@ -102,7 +102,7 @@ pub struct Socket {
     /// The process that holds it; looked up only for sockets that lost something, servers (TCP that listens, UDP without
     /// another end) and packet taps.
     pub owner: Option<Owner>,
-    /// What is peculiar to AF_PACKET.
+    /// Settings of AF_PACKET alone.
     pub packet: Option<PacketTap>,
 }
 
@@ -132,7 +132,7 @@ impl Socket {
         self.drops > 0 || server || matches!(self.kind, SocketKind::TcpListener | SocketKind::Packet)
     }
 
-    /// What was lost between `earlier` and now; the rest is that of now.
+    /// The losses between `earlier` and now; the rest is that of now.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let lost = (self.drops as u32).wrapping_sub(earlier.drops as u32);
@@ -210,7 +210,7 @@ pub(super) fn read_files(root: &Root) -> Sockets {
     files.into_iter().flat_map(|(file, kind, v6)| table(root, file, kind, v6)).collect()
 }
 
-/// How many TCP sockets there are, by /proc/net/sockstat; 0 when it does not say.
+/// The number of TCP sockets, by /proc/net/sockstat; 0 when it does not say.
 fn tcp_sockets(root: &Root, family: u8) -> u64 {
     let file = if family == libc::AF_INET as u8 { "proc/net/sockstat" } else { "proc/net/sockstat6" };
     let text = root.read(file).unwrap_or_default();

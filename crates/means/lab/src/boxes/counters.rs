@@ -12,7 +12,7 @@ use super::TestBox;
 /// XDP (drivers/net/veth.c, `veth_get_stats64`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PortCounters {
-    /// When it was read.
+    /// The time of the reading.
     pub at: Instant,
     /// Frames received.
     pub rx_packets: u64,

@@ -1,10 +1,10 @@
-//! What a box is to be: plain data.
+//! The description of a box: plain data.
 
 use std::{fmt, net::IpAddr};
 
 use crate::Mac;
 
-/// What a box does with frames.
+/// The work of a box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BoxKind {
     /// Nothing: sender and receiver are joined directly.
@@ -38,15 +38,15 @@ impl BoxKind {
 /// The rules of a firewall. Whatever their number, the last one alone matches, and accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ruleset {
-    /// How many rules (in a set: addresses, and the rule that accepts), at least 1.
+    /// The number of rules (in a set: addresses, and the rule that accepts), at least 1.
     pub rules: u32,
     /// The last rule asks for the state of the connection, which makes the kernel track every flow.
     pub stateful: bool,
-    /// How the others are written.
+    /// The form of the others.
     pub form: RuleForm,
 }
 
-/// How the addresses that a firewall refuses are written.
+/// The form of the addresses that a firewall refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RuleForm {
     /// A rule for each: each packet is held against all of them (RFC 2544, section 11.4.1).
@@ -68,7 +68,7 @@ pub enum Family {
     V6,
 }
 
-/// Who works off the receive queues of the box.
+/// The threads that work off the receive queues of the box.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Napi {
     /// The core of the sender, in its soft interrupts ("inline"): a sender that is faster than the box is slowed down by it.
@@ -98,7 +98,7 @@ pub struct BoxSpec {
     pub family: Family,
     /// Queues of each interface, in each direction.
     pub queues: u32,
-    /// Who works off the receive queues.
+    /// The threads that work off the receive queues.
     pub napi: Napi,
     /// What becomes of frames at their end.
     pub sink: Sink,

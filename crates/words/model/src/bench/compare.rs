@@ -94,7 +94,7 @@ pub struct Row {
 pub struct Change {
     /// The value over the first one, less one; none where there is none to compare.
     pub ratio: Option<f64>,
-    /// How likely chance alone is to make a difference as large (Welch's test); none where no means are compared.
+    /// The probability that chance alone makes a difference as large (Welch's test); none where no means are compared.
     pub probability: Option<f64>,
     /// It is one.
     pub judgement: Judgement,
@@ -105,7 +105,7 @@ pub struct Change {
 pub struct BenchComparison {
     /// The names of the runs: the first is what the others are compared with.
     pub runs: Vec<String>,
-    /// When each began.
+    /// Their beginnings.
     pub when: Vec<String>,
     /// The rows.
     pub rows: Vec<Row>,
@@ -236,7 +236,7 @@ fn student(freedom: f64) -> Option<StudentsT> {
     StudentsT::new(0.0, 1.0, freedom).ok()
 }
 
-/// How `b` differs from `a`.
+/// The difference of `b` from `a`.
 fn change(a: Option<Value>, b: Option<Value>) -> Change {
     let Some((a, b)) = a.zip(b) else {
         return Change { ratio: None, probability: None, judgement: Judgement::NotJudged };

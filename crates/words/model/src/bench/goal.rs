@@ -1,4 +1,4 @@
-//! What a search has to find, and what a trial must send to judge it.
+//! The goal of a search, and what a trial must send to judge it.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,7 +11,7 @@ pub const COUNTED: f64 = 50.0;
 /// "No loss" is judged by a trial that would have shown a loss of this share.
 pub const NO_LOSS: f64 = 0.001;
 
-/// What a search has to find (RFC 9971's goal attributes).
+/// The goal of a search (RFC 9971's goal attributes).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Goal {
     /// Its name, such as `0.1 %`.
@@ -20,13 +20,13 @@ pub struct Goal {
     pub loss_ratio: f64,
     /// The share of a load's full-length trials that may be worse.
     pub exceed_ratio: f64,
-    /// How long the trials take that only find the way, in seconds: at most a full-length one (RFC 9971, Goal Initial Trial Duration).
+    /// The length of trials that only find the way, in seconds: at most a full-length one (RFC 9971, Goal Initial Trial Duration).
     pub initial_s: f64,
-    /// How long a full-length trial takes, in seconds.
+    /// The length of a full-length trial, in seconds.
     pub trial_s: f64,
-    /// How long all full-length trials of a load take together at least, in seconds.
+    /// The least length of all full-length trials of a load together, in seconds.
     pub sum_s: f64,
-    /// How close lower and upper bound must come, as a share of the upper one.
+    /// The least distance of lower and upper bound that is asked for, as a share of the upper one.
     pub width: f64,
     /// A trial that sends too few units to judge the goal is made longer, up to so many seconds. 0 in runs saved before this was kept.
     #[serde(default)]

@@ -8,7 +8,7 @@ use crate::{CoreLoad, profile::Class};
 
 use super::FrameSpec;
 
-/// Where the tester sends and receives.
+/// The ports of the tester.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -95,7 +95,7 @@ impl Counts {
 /// Delays that were measured, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Delays {
-    /// How many.
+    /// Their number.
     pub samples: u64,
     /// The least.
     pub min_ns: u64,
@@ -140,7 +140,7 @@ pub struct Observation {
     pub steal_percent: f64,
 }
 
-/// How well the tester kept its own promises.
+/// The tester's own promises, as it kept them.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Pacing {
     /// Achieved over wanted rate, less one, over the time in which the sender was not held up; none when no rate was wanted.
@@ -161,7 +161,7 @@ pub struct Pacing {
 pub struct Aftermath {
     /// What came later than this after the last unit was sent is late, in nanoseconds; 0 where nobody asked.
     pub late_after_ns: u64,
-    /// How long after the last unit was sent something still arrived, in nanoseconds, as far as the looks at the counters tell.
+    /// The time after the last unit was sent at which something still arrived, in nanoseconds, as far as the looks at the counters tell.
     pub drained_ns: u64,
     /// It went on arriving until waiting was given up: the box is not empty.
     pub never_empty: bool,
@@ -174,7 +174,7 @@ pub struct Aftermath {
 pub struct Trial {
     /// Its number in the run, from 1.
     pub number: u32,
-    /// Why it was made, in words: a step of the search, a point of the loss curve.
+    /// Its purpose, in words: a step of the search, a point of the loss curve.
     pub purpose: String,
     /// What was sent.
     pub frame: FrameSpec,
@@ -184,7 +184,7 @@ pub struct Trial {
     pub offered_pps: f64,
     /// Units per second that came through, all directions together, over the same time.
     pub received_pps: f64,
-    /// How long units were sent, in seconds.
+    /// The time in which units were sent, in seconds.
     pub seconds: f64,
     /// Forward, then backward; the second all zeros in a trial of one direction.
     pub counts: [Counts; 2],
@@ -202,14 +202,14 @@ pub struct Trial {
     pub longest_silence_ns: [Option<u64>; 2],
     /// From the last change of the rate to the last unit that was found missing, per direction, in nanoseconds; none without a change or a loss after it.
     pub last_loss_after_ns: [Option<u64>; 2],
-    /// How the tester kept its promises.
+    /// The tester's promises, as it kept them.
     pub pacing: Pacing,
     /// What came after the end of sending.
     #[serde(default)]
     pub after: Aftermath,
     /// What was seen of the box.
     pub observed: Observation,
-    /// Why the trial does not count; none when it does.
+    /// The reason why the trial does not count; none when it does.
     pub void: Option<String>,
 }
 

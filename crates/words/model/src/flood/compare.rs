@@ -61,9 +61,9 @@ pub struct Row {
 /// Runs side by side.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FloodComparison {
-    /// How they are called.
+    /// Their names.
     pub runs: Vec<String>,
-    /// When each began.
+    /// Their beginnings.
     pub when: Vec<String>,
     /// The rows, by protection and rising rate.
     pub rows: Vec<Row>,

@@ -134,7 +134,7 @@ pub(super) fn protected_few(prefixes: &[Prefix]) -> Vec<FewPrefix> {
     if few.len() <= FEW { few } else { Vec::new() }
 }
 
-/// Which protected prefix a destination belongs to: the longest that holds it, by number + 1.
+/// The protected prefix of a destination: the longest that holds it, by number + 1.
 pub(super) fn protected(prefixes: &[Prefix], cache: &mut Cache) -> Result<Option<AddressTable>, RulesError> {
     if prefixes.is_empty() {
         return Ok(None);

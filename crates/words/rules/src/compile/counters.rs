@@ -86,7 +86,7 @@ impl Counters {
         self.slots.len() + self.free.len()
     }
 
-    /// What has been counted under this name, out of what has been `counted` in each slot; none: it has no slot.
+    /// The counts under this name, out of what has been `counted` in each slot; none: it has no slot.
     pub fn count(&self, name: &str, counted: &[RuleCount]) -> Option<RuleCount> {
         self.slots.get(name)?.count(counted)
     }

@@ -25,7 +25,7 @@ pub fn decide_frame(
     }
 }
 
-/// What happens to a packet.
+/// The treatment of a packet.
 pub fn decide(
     tables: &RuleTables,
     packet: &Packet,

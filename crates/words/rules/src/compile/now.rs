@@ -19,7 +19,7 @@ impl Now {
         Self { wall: Timestamp::now(), monotonic_ns }
     }
 
-    /// When the monotonic clock will be where the wall clock says `at`; 1, which has been long ago, if it is past; never 0.
+    /// The monotonic time at which the wall clock says `at`; 1, which has been long ago, if it is past; never 0.
     ///
     /// The wall clock may be set afterwards: compile again then.
     pub fn monotonic_at(&self, at: Timestamp) -> u64 {

@@ -13,7 +13,7 @@ use crate::rule::{Prefix, PrefixSet};
 /// Bad lines that an error names; of more it says how many.
 const NAMED_MAX: usize = 5;
 
-/// What to do about a line that is neither prefix nor comment.
+/// The treatment of a line that is neither prefix nor comment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnBadLine {
     /// Refuse the file.
@@ -42,7 +42,7 @@ impl fmt::Display for BadLine {
     }
 }
 
-/// Why a set file gives no set.
+/// A reason why a file gives no set.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum SetError {

@@ -50,7 +50,7 @@ pub const CLASS_MAX: u16 = 15_999;
 pub const NUMBER_MAX: u16 = 32_767;
 /// The hash table of IPv6 prefixes has this many slots or more: a few prefixes more or less do not change its size.
 pub const SLOTS_MIN: usize = 1024;
-/// How far behind its place a slot of the hash table may be.
+/// The greatest distance of a slot of the hash table from its place.
 pub const PROBES_MAX: usize = 32;
 
 /// The first 32 bits of an address to a class: all of an IPv4 address.
@@ -228,50 +228,40 @@ impl V6Hash {
 const MIX: u64 = 0x94d0_49bb_1331_11eb;
 
 /// Where the parts of a table are in its section: the same fields as the kernel's `struct shield_trie`.
+#[allow(missing_docs, reason = "offsets in bytes and lengths of the parts")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TrieLayout {
     /// Bytes from the section's start to each part.
     pub states: u32,
-    /// See above.
     pub top: u32,
-    /// See above.
     pub bits: u32,
-    /// See above.
     pub entries: u32,
-    /// See above.
     pub blocks: u32,
-    /// See above.
     pub runs: u32,
-    /// How many there are.
     pub entries_len: u32,
-    /// See above.
     pub blocks_len: u32,
-    /// See above.
     pub runs_len: u32,
     /// There is a table.
     pub used: u32,
     /// The states of /16 are looked at.
     pub wide: u32,
-    /// Where the states of /22 are; 0: they are not there.
+    /// The place of the states of /22; 0: they are not there.
     pub deep: u32,
 }
 
 /// The same for all of a field's prefixes: the kernel's `struct shield_prefixes`.
+#[allow(missing_docs, reason = "offsets in bytes and lengths of the parts")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct PrefixLayout {
-    /// IPv4.
     pub v4: TrieLayout,
     /// The first 32 bits of IPv6.
     pub v6: TrieLayout,
     /// Bytes from the section's start to each part of IPv6's.
     pub kinds: u32,
-    /// See above.
     pub lengths: u32,
-    /// See above.
     pub slots: u32,
-    /// How many there are of each.
+    /// The number of each.
     pub kinds_len: u32,
-    /// See above.
     pub lengths_len: u32,
     /// See above, less one.
     pub slot_mask: u32,

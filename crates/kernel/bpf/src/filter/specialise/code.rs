@@ -36,7 +36,7 @@ impl Code<'_> {
         }
     }
 
-    /// What the registers hold before each instruction, as far as all ways there agree; none where no way leads. (Wegman and Zadeck 1991.)
+    /// The values of the registers before each instruction, as far as all ways there agree; none where no way leads. (Wegman and Zadeck 1991.)
     fn known(&self) -> Vec<Option<Registers>> {
         let mut before: Vec<Option<Registers>> = vec![None; self.insns.len()];
         let mut open: Vec<(usize, Registers)> = self.entries.iter().map(|&at| (at, [None; 16])).collect();

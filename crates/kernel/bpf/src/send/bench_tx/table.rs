@@ -193,7 +193,7 @@ fn is_plain(e: &BenchEntry) -> bool {
     (e.checksum_times == 1 || e.checksum_at == 0) && e.id_at == 0 && e.id6_at == 0
 }
 
-/// Why an entry cannot be sent.
+/// Refuses an entry that cannot be sent.
 fn check(e: &BenchEntry) -> Result<(), String> {
     let headers = e.frame.len();
     let inside = |at: u8, bytes: usize| at == 0 || usize::from(at) + bytes <= headers;

@@ -2,12 +2,12 @@
 
 use std::{collections::BTreeMap, sync::LazyLock};
 
-/// What a drop reason means.
+/// The meaning of a drop reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Explanation {
-    /// What happened, in half a sentence.
+    /// The event, in half a sentence.
     pub meaning: &'static str,
-    /// What to look at or to set; empty when nothing is to be done.
+    /// The remedy; empty when nothing is to be done.
     pub remedy: &'static str,
     /// Nothing was lost that anybody waited for: duplicates, frames for others, a queue emptied on purpose.
     pub harmless: bool,

@@ -1,4 +1,4 @@
-//! Whose packets were dropped, with one of them and the kernel's way to the drop (`src/trace/drops/details.h`).
+//! Drops by flow, each with one packet and the kernel's way to the drop (`src/trace/drops/details.h`).
 
 use std::mem::offset_of;
 
@@ -15,29 +15,25 @@ const FRAMES: usize = 24;
 const BYTES: usize = 128;
 
 /// Drops of one flow since the tracing began.
+#[allow(missing_docs, reason = "those without a word are as in DropCount")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DropDetail {
-    /// As in [`super::DropCount`].
     pub netns: u32,
-    /// As in [`super::DropCount`].
     pub ifindex: u32,
-    /// As in [`super::DropCount`].
     pub reason: u32,
-    /// As in [`super::DropCount`].
     pub location: u64,
-    /// As in [`super::DropCount`].
     pub protocol: u16,
-    /// What kind of packets.
+    /// The kind of packets.
     pub kind: DropKind,
-    /// Whose; its source port is not kept apart. None if they are no IP.
+    /// The flow; its source port is not kept apart. None if they are no IP.
     pub flow: Option<DropFlow>,
     /// Socket buffers, scaled up by the sampling, since this flow was seen first (or again after others took its room).
     pub packets: u64,
     /// The first one's first bytes.
     pub bytes: Vec<u8>,
-    /// How many of them are the link's header; 0: it was not made yet.
+    /// Bytes of them that are the link's header; 0: it was not made yet.
     pub link_header: usize,
-    /// How long it was.
+    /// Its length on the wire.
     pub length: u32,
     /// The kernel's instructions that led to the drop, innermost first, tracing itself included.
     pub stack: Vec<u64>,

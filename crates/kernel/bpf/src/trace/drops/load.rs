@@ -121,7 +121,7 @@ fn attach(skel: &mut DropsSkel<'_>, xdp: bool, unavailable: &[&str]) -> Result<V
     Ok(links)
 }
 
-/// How many arguments a tracepoint hands over, if the kernel has it.
+/// The number of arguments that a tracepoint hands over, if the kernel has it.
 fn arguments_of(btf: &Btf<'_>, tracepoint: &str) -> Option<usize> {
     let typedef: types::Typedef<'_> = btf.type_by_name(&format!("btf_trace_{tracepoint}"))?;
     let pointer = types::Ptr::try_from(typedef.next_type()?).ok()?;

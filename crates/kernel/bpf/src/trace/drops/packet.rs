@@ -1,4 +1,4 @@
-//! What a dropped packet was (`src/trace/drops/packet.h`).
+//! A dropped packet (`src/trace/drops/packet.h`).
 
 use std::{
     mem::offset_of,
@@ -50,7 +50,7 @@ impl DropKind {
     }
 }
 
-/// Who sent a packet to whom.
+/// Sender and receiver of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DropFlow {
     /// The source address.

@@ -1,4 +1,4 @@
-//! What XDP loses, from its tracepoints.
+//! The losses of XDP, from its tracepoints.
 
 use std::{io, mem::offset_of};
 
@@ -12,7 +12,8 @@ use crate::{
 
 const _: () = assert!(size_of::<RawKey>() == 32);
 
-/// How XDP lost a frame.
+/// A way in which XDP loses frames.
+#[allow(missing_docs, reason = "ids of maps, numbers of CPUs, indices of interfaces")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum XdpLossKind {
     /// The verdict could not be carried out, or was none (tracepoint xdp_exception).
@@ -35,32 +36,17 @@ pub enum XdpLossKind {
     /// The driver could not send back what the program wanted transmitted (xdp_bulk_tx).
     TransmitRefused,
     /// The queue to another CPU was full (xdp_cpumap_enqueue).
-    CpuQueueFull {
-        /// That CPU.
-        cpu: u32,
-        /// The id of the map.
-        map: u32,
-    },
+    CpuQueueFull { cpu: u32, map: u32 },
     /// The other CPU had no memory for a socket buffer (xdp_cpumap_kthread).
-    CpuNoBuffer {
-        /// That CPU.
-        cpu: u32,
-        /// The id of the map.
-        map: u32,
-    },
+    CpuNoBuffer { cpu: u32, map: u32 },
     /// The map's own program dropped the frame on the other CPU, or could not redirect it (xdp_cpumap_kthread).
-    CpuProgramDropped {
-        /// That CPU.
-        cpu: u32,
-        /// The id of the map.
-        map: u32,
-    },
+    CpuProgramDropped { cpu: u32, map: u32 },
 }
 
 /// Frames that XDP lost in one way since the tracing began.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XdpLoss {
-    /// How.
+    /// The way.
     pub kind: XdpLossKind,
     /// The id of the program, as `bpftool prog` shows it; 0 when the tracepoint does not tell.
     pub program: u32,
