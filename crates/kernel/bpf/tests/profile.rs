@@ -29,7 +29,7 @@ fn samples<'a>(counts: impl IntoIterator<Item = &'a StackCount>) -> u64 {
 fn busy(name: &str, cpu: u32, profile: &CpuProfile, mut work: impl FnMut() + Send) {
     let body = || {
         sys::affinity::pin_current_thread(cpu).unwrap();
-        while profile.counts().unwrap().taken < 500 {
+        while profile.counts().unwrap().samples < 500 {
             (0..20).for_each(|_| work());
         }
     };
@@ -44,7 +44,7 @@ fn assert_whole(all: &[StackCount], profile: &CpuProfile) {
     let counts = profile.counts().unwrap();
     assert_eq!(counts.lost(), 0, "{counts:?}");
     let seen = samples(all);
-    assert!((500..=counts.taken).contains(&seen), "{seen} samples of {counts:?}");
+    assert!((500..=counts.samples).contains(&seen), "{seen} samples of {counts:?}");
 }
 
 #[test]
@@ -114,8 +114,8 @@ fn readings_are_what_came_since_the_one_before_and_lose_nothing() {
         let new = samples(&profile.read().unwrap());
         read += new;
         let after = profile.counts().unwrap();
-        assert!(read <= after.taken - after.lost(), "{read} read of {after:?}");
-        assert!(read >= before.taken - after.lost(), "{read} read, {before:?} were there before");
+        assert!(read <= after.samples - after.lost(), "{read} read of {after:?}");
+        assert!(read >= before.samples - after.lost(), "{read} read, {before:?} were there before");
         thread::sleep(Duration::from_millis(5));
     }
     STOP.store(true, Ordering::Relaxed);

@@ -209,7 +209,6 @@ impl BenchReceiver {
             open.maps.bench_parts.set_max_entries(flows * SLOTS).map_err(failed)?;
         }
         let skel = PROGRAM.load(open)?;
-        let handle = |map| MapHandle::try_from(map).map_err(failed);
         let shared = PROGRAM.memory(&skel.maps.bss, size_of::<bench_shared>(), "map the shared state")?;
         shared.half_word(offset_of!(bench_shared, tag)).store(tag.into(), Ordering::Relaxed);
         let before = before.map_or(NO_TAG, u32::from);
@@ -220,9 +219,9 @@ impl BenchReceiver {
             fragments: fragments > 1,
             program: PROGRAM.descriptor(skel.progs.ek_bench_rx.as_fd())?,
             shared,
-            counts: handle(&skel.maps.bench_counts)?,
-            delays: handle(&skel.maps.bench_delays)?,
-            ipdv: handle(&skel.maps.bench_ipdv)?,
+            counts: PROGRAM.map(&skel.maps.bench_counts)?,
+            delays: PROGRAM.map(&skel.maps.bench_delays)?,
+            ipdv: PROGRAM.map(&skel.maps.bench_ipdv)?,
         })
     }
 

@@ -18,6 +18,7 @@ use sys::perf::{CpuClock, PerfError};
 
 use crate::{
     bytes::{word32, word64},
+    counters::{PerCpu, per_cpu},
     program::open,
     skel::profile::{
         ProfileSkelBuilder,
@@ -102,15 +103,16 @@ pub struct StackCount {
     pub samples: u64,
 }
 
-/// What the sampling missed since its start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SampleCounts {
-    /// Times the clock ticked.
-    pub taken: u64,
-    /// Of them lost because the kernel could not walk the stack.
-    pub no_stack: u64,
-    /// Of them lost because more than 16384 different things were seen between two readings, or the kernel had no memory.
-    pub no_room: u64,
+per_cpu! {
+    /// Samples taken and lost since the start.
+    pub struct SampleCounts of Taken {
+        /// Times the clock ticked.
+        samples,
+        /// Of them lost because the kernel could not walk the stack.
+        no_stack,
+        /// Of them lost because more than 16384 different things were seen between two readings, or the kernel had no memory.
+        no_room,
+    }
 }
 
 impl SampleCounts {
@@ -189,11 +191,9 @@ impl CpuProfile {
     /// Samples taken and lost since the start.
     pub fn counts(&self) -> Result<SampleCounts, ProfileError> {
         let of_cpus = self.taken.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY).map_err(ProfileError::Read)?;
-        Ok(of_cpus.iter().flatten().fold(SampleCounts::default(), |sum, one| SampleCounts {
-            taken: sum.taken + word64(one, offset_of!(Taken, samples)),
-            no_stack: sum.no_stack + word64(one, offset_of!(Taken, no_stack)),
-            no_room: sum.no_room + word64(one, offset_of!(Taken, no_room)),
-        }))
+        let mut sum = SampleCounts::default();
+        of_cpus.iter().flatten().for_each(|one| sum.add(one));
+        Ok(sum)
     }
 }
 
