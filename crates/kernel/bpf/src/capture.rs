@@ -1,4 +1,4 @@
-//! What diverts frames to a reader: to AF_XDP sockets, to mapped rings, to the members of a fanout group; and the filters in front of it.
+//! Programs that divert frames to a reader: to AF_XDP sockets, to mapped rings, to the members of a fanout group; and the filters in front.
 
 pub mod fanout;
 pub(crate) mod filter;

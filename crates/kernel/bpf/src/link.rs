@@ -80,7 +80,7 @@ pub enum XdpError {
     Pin {
         operation: &'static str,
         path: std::path::PathBuf,
-        /// What the kernel answered, or why it was refused.
+        /// The kernel's answer, or the reason of a refusal.
         source: io::Error,
     },
     #[error(transparent)]

@@ -37,7 +37,7 @@ pub enum ProgramError {
     #[error("cannot {operation} of the kernel program `{program}`: {source}")]
     Map {
         program: &'static str,
-        /// What was tried, and with which map.
+        /// The attempt, and the map.
         operation: &'static str,
         source: io::Error,
     },
@@ -68,7 +68,7 @@ impl Classified for ProgramError {
     }
 }
 
-/// What the kernel lacks, and what is our own fault.
+/// The class of a refusal: the kernel lacks something, or it is our own fault.
 pub(crate) fn class_of(refused: &io::Error) -> ErrorClass {
     match refused.raw_os_error() {
         Some(libc::EPERM | libc::ENOMEM | libc::ENODEV) => ErrorClass::Lacking,
@@ -230,7 +230,7 @@ pub(crate) fn kernel_has(function: &str) -> bool {
     Btf::from_vmlinux().map_or(true, |btf| btf.type_by_name::<types::Func<'_>>(function).is_some())
 }
 
-/// Where the running kernel has a member of a structure, in bytes; none: nowhere, or its type information cannot be read.
+/// The offset of a member in a structure of the running kernel, in bytes; none: it has none, or its type information cannot be read.
 pub(crate) fn kernel_offset(structure: &str, member: &str) -> Option<u16> {
     let btf = Btf::from_vmlinux().ok()?;
     let of = btf.type_by_name::<types::Struct<'_>>(structure)?;

@@ -1,3 +1,3 @@
-//! What forwards frames in the kernel's stead.
+//! A program that forwards frames in the kernel's stead.
 
 pub(crate) mod xdp_fib;

@@ -1,4 +1,4 @@
-//! What watches the kernel: the packets that it drops, the sockets that lose some, what receiving costs.
+//! Programs that watch the kernel: the packets that it drops, the sockets that lose some, the cost of receiving.
 //!
 //! An event that can come millions of times per second is counted each time and looked at as often as a share of the CPU pays for.
 

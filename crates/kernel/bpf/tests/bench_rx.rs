@@ -245,7 +245,7 @@ fn flows_do_not_disturb_each_other_and_a_trial_does_not_see_the_one_before() {
     assert_eq!(bench.give(&udp(ours(0, 9))), XDP_DROP, "of the trial before");
 }
 
-/// What RFC 4737 and a window of 64 say of a sequence: units, duplicated, reordered, stale.
+/// A sequence by RFC 4737 and a window of 64: units, duplicated, reordered, stale.
 fn by_the_book(arrivals: &[u32]) -> (u64, u64, u64, u64) {
     let (mut seen, mut next, mut counts) = (HashSet::new(), 0u32, (0, 0, 0, 0));
     for &seq in arrivals {

@@ -15,7 +15,7 @@ use proptest::{
 use sys::packet::Instruction;
 use testbed::privileged;
 
-/// What the program behind the filter returns, so that it is told from XDP_PASS.
+/// The answer of the program behind the filter, so that it is told from XDP_PASS.
 const TAKEN: u32 = libbpf_sys::XDP_TX;
 
 const FILTERS: [&str; 19] = [

@@ -1,4 +1,4 @@
-//! What a packet ring lost, against what its owner is told.
+//! The losses of a packet ring, against what its owner reads.
 
 use std::{mem, net::UdpSocket};
 

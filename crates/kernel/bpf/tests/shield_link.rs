@@ -12,7 +12,7 @@ use rules::tables::{Field, RuleAction};
 use shield_bed::Tables;
 
 const PORT: u16 = 7777;
-/// Where the other process finds what this one pinned.
+/// The variable that names what this process pinned to the other one.
 const PIN: &str = "EK_SHIELD_TEST_PIN";
 
 fn run(command: &str) {

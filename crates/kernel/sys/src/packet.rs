@@ -37,7 +37,7 @@ pub enum PacketError {
 }
 
 impl PacketError {
-    /// What the kernel answered, where a system call failed.
+    /// The kernel's answer, where a system call failed.
     pub fn os_error(&self) -> Option<&io::Error> {
         match self {
             Self::Open(source)

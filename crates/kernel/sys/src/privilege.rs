@@ -25,7 +25,7 @@ pub enum PrivilegeError {
         missing = names(missing), lower = names(missing).to_lowercase()
     )]
     Missing {
-        /// What for, such as `capture with ring`.
+        /// The purpose, such as `capture with ring`.
         what: String,
         missing: Vec<Capability>,
     },

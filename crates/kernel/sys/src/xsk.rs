@@ -30,7 +30,7 @@ pub struct BusyPoll {
     pub budget: u32,
 }
 
-/// What a socket is to be.
+/// The description of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct XskSettings {
     /// The interface.
@@ -79,7 +79,7 @@ impl XskStatistics {
 pub struct XskError {
     /// The attempt.
     pub operation: &'static str,
-    /// What the kernel answered.
+    /// The kernel's answer.
     pub source: io::Error,
 }
 

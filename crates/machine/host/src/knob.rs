@@ -338,7 +338,7 @@ fn rss_shell(nic: &str, value: &str) -> String {
     format!("ethtool -X {nic} weight {}", weights.join(" "))
 }
 
-/// What the knob is, for people: `IRQ 36 affinity`.
+/// The knob for people: `IRQ 36 affinity`.
 impl fmt::Display for Knob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -6,7 +6,7 @@ use nix::sys::socket::SockProtocol;
 
 use crate::netlink::{Netlink, route};
 
-/// Where unanswered neighbours are.
+/// The interface and the protocol of unanswered neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Asked {
     /// The interface's index.

@@ -165,7 +165,7 @@ pub enum IrqSource {
 pub struct NicIrq {
     /// The interrupt's number.
     pub irq: u32,
-    /// What it serves.
+    /// Its work.
     pub role: QueueRole,
 }
 

@@ -78,7 +78,7 @@ pub fn belongs(action: &str, owner: &Owner<'_>) -> bool {
         || owner.device.strip_prefix("vif-").is_some_and(|n| begins(name, &format!("vif{n}")))
 }
 
-/// What the name tells of an interrupt that belongs to the owner.
+/// The meaning of the name of an interrupt that belongs to the owner.
 pub fn meaning(action: &str, owner: &Owner<'_>) -> Meaning {
     // `mlx5_comp3@pci:0000:03:00.0`, `ena-mgmnt@pci:0000:00:05.0`: the address says nothing about the role.
     let name = without_address(action.split('@').next().unwrap_or(action).trim());

@@ -138,7 +138,7 @@ impl Root {
         matches!(*self.0, Source::Live | Source::Recording(_))
     }
 
-    /// What a [`Root::recording`] has served so far; none for any other.
+    /// The contents of a [`Root::recording`] so far; none for any other.
     pub fn recorded(&self) -> Option<Recording> {
         match &*self.0 {
             Source::Recording(record) => Some(record.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()),
@@ -202,7 +202,7 @@ impl Root {
         Ok(names)
     }
 
-    /// What a symbolic link says, as it is: `../../../0000:03:00.0`.
+    /// The target of a symbolic link, as it is: `../../../0000:03:00.0`.
     ///
     /// # Errors
     /// When it does not exist or is no link.

@@ -83,7 +83,7 @@ pub fn number<T: std::str::FromStr>(root: &Root, rel: &str) -> Result<Option<T>,
     text.parse().map(Some).map_err(|_| garbled())
 }
 
-/// What a system call or a program tells: asked on the live machine (and kept when it is being recorded), else looked up in
+/// The answer of a system call or a program: asked on the live machine (and kept when it is being recorded), else looked up in
 /// the copy under `setting/`.
 fn asked<T: Serialize + DeserializeOwned>(
     root: &Root,

@@ -18,11 +18,11 @@ use crate::{
     root::{Node, Root, Tree},
 };
 
-/// What a copy holds: 1 what the picture needs, 2 what the doctor's checks read as well. A copy without a number is of 1.
+/// The contents of a copy: 1 for the picture, 2 for the doctor's checks as well. A copy without a number is of 1.
 pub const FORMAT: u32 = 2;
 const FORMAT_FILE: &str = "evenkeel/format";
 
-/// What whoever plans with a copy should know: that it was saved by a later version of this program, or is damaged.
+/// A note for the user of a copy: that it was saved by a later version of this program, or is damaged.
 pub fn later(root: &Root) -> Vec<String> {
     let earlier = |text: &String| text.parse::<u32>().is_ok_and(|format| format < FORMAT);
     match root.read_opt(FORMAT_FILE).ok().flatten() {
@@ -32,7 +32,7 @@ pub fn later(root: &Root) -> Vec<String> {
     }
 }
 
-/// What the user of a copy should know: that it was saved by an earlier or a later version of this program.
+/// A note for the user of a copy: that it was saved by an earlier or a later version of this program.
 pub fn warnings(root: &Root) -> Vec<String> {
     if root.is_live() {
         return Vec::new();

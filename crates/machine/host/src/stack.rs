@@ -47,7 +47,7 @@ pub struct StackCounters {
     pub qdiscs: BTreeMap<QdiscKey, Qdisc>,
     /// Interfaces by index, with their place in a bridge and their XDP programs.
     pub links: BTreeMap<u32, Link>,
-    /// What the drivers of the interfaces lost and what their XDP programs did, by interface index.
+    /// Losses of the interfaces' drivers and acts of their XDP programs, by interface index.
     pub nics: BTreeMap<u32, NicLosses>,
     /// Sockets by cookie.
     pub sockets: Sockets,

@@ -34,7 +34,7 @@ pub enum SymbolError {
         way_out(kptr_restrict)
     )]
     Hidden {
-        /// What /proc/sys/kernel/kptr_restrict says; `unknown` where it cannot be read.
+        /// The value of /proc/sys/kernel/kptr_restrict; `unknown` where it cannot be read.
         kptr_restrict: String,
         paranoid: String,
     },
@@ -97,7 +97,7 @@ struct Table {
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     address: u64,
-    /// Where its name begins in the text.
+    /// The offset of its name in the text.
     name: u32,
     name_len: u16,
     /// The module's name follows the symbol's, in brackets; 0: none.

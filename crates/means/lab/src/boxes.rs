@@ -258,12 +258,12 @@ impl TestBox {
         }
     }
 
-    /// What it was built from.
+    /// Its source.
     pub fn spec(&self) -> &BoxSpec {
         &self.spec
     }
 
-    /// Where frames are sent from.
+    /// The port from which frames are sent.
     pub fn sender(&self) -> &Place {
         &self.sender
     }
@@ -273,7 +273,7 @@ impl TestBox {
         self.inside.as_ref()
     }
 
-    /// Where frames arrive; none for a box that ends them.
+    /// The port where frames arrive; none for a box that ends them.
     pub fn receiver(&self) -> Option<&Place> {
         self.receiver.as_ref()
     }
@@ -287,7 +287,7 @@ impl TestBox {
         }
     }
 
-    /// Where the sender's frames are to go.
+    /// The way of the sender's frames.
     pub fn target(&self) -> Target {
         let family = self.spec.family;
         let far = self.receiver.as_ref().map(|r| r.end.mac);

@@ -17,7 +17,7 @@ use nix::{
 
 use crate::LabError;
 
-/// Where named namespaces live (ip-netns(8)).
+/// The folder of named namespaces (ip-netns(8)).
 pub(crate) const FOLDER: &str = "/run/netns";
 
 /// A network namespace that is removed when the value is dropped, with every interface in it.

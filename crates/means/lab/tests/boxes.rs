@@ -45,7 +45,7 @@ fn frames(target: &Target) -> (Vec<Vec<u8>>, Template) {
     ((0..100).map(frame).collect(), template)
 }
 
-/// What became of a burst.
+/// The end of a burst.
 struct Burst {
     sent: u64,
     /// Frames that entered the box: a queue may overflow on a busy machine.

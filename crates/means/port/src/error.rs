@@ -27,7 +27,7 @@ pub enum PortError {
     #[error("{backend}: {reason}")]
     Setting {
         backend: &'static str,
-        /// What is wrong with which setting, and what is allowed.
+        /// The wrong setting, and what is allowed.
         reason: String,
     },
     #[error("{backend} on {interface}: cannot {operation}: {source}")]

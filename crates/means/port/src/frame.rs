@@ -11,7 +11,7 @@ pub struct VlanTag {
     pub tci: u16,
 }
 
-/// What a filter made of a frame.
+/// The verdict of a filter on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Judged<'a> {
     /// The verdict.
@@ -33,7 +33,7 @@ pub struct Frame<'a> {
     pub vlan: Option<VlanTag>,
     /// The transport checksum was left to a NIC that has not seen the frame: it is that of the pseudo-header alone. Only rings tell.
     pub unfinished: bool,
-    /// What the interface's shield made of it, as far as it was asked: only the tap tells.
+    /// The verdict of the interface's shield, as far as it was asked: only the tap has it.
     pub judged: Option<Judged<'a>>,
     /// Frames that this source lost between the frame before and this one, as far as the backend can tell; mostly 0.
     pub lost_before: u32,

@@ -85,7 +85,7 @@ impl XdpOptions {
 struct Attachment {
     program: Mutex<Option<XskRedirect>>,
     mode: XdpMode,
-    /// What the program had passed on from queues without a socket when it was taken off.
+    /// Frames passed on from queues without a socket when the program was taken off.
     passed: AtomicU64,
     _companion: PacketSocket,
 }

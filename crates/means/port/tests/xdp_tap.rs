@@ -29,7 +29,7 @@ fn xdp(world: &World, options: &XdpOptions, readers: usize) -> Vec<XdpSource> {
     world.receiver(|| XdpSource::open(options, readers)).expect("AF_XDP sockets")
 }
 
-/// What all sources got together, in the order in which it was sent.
+/// The frames of all sources together, in the order in which they were sent.
 fn read_all(sources: &mut [impl Source], wanted: usize) -> Vec<Vec<u8>> {
     let mut all: Vec<_> = Vec::new();
     for source in sources {

@@ -19,7 +19,7 @@ pub enum TrafficError {
     )]
     Destination {
         destination: IpAddr,
-        /// Where it comes from, such as ` (packet 7 of FILE)`, or nothing.
+        /// Its origin, such as ` (packet 7 of FILE)`, or nothing.
         origin: String,
     },
     #[error(

@@ -16,7 +16,7 @@ use crate::{
 const LAG_MAX_NS: u64 = (1 << 27) - 1;
 /// Packets between two system calls when all are due.
 const BATCH: usize = 64;
-/// What is left of a wait when the sleep ends and spinning begins: more than a timer is late.
+/// The rest of a wait when the sleep ends and spinning begins: more than a timer is late.
 const SPIN: Duration = Duration::from_micros(150);
 /// The longest sleep, so that a stop is seen soon.
 const SLEEP_MAX: Duration = Duration::from_millis(20);
@@ -31,7 +31,7 @@ pub(crate) trait Out: Send {
     fn finish(&mut self) -> Result<(), TrafficError>;
 }
 
-/// What a sender tells while it runs. Written by one thread; on a cache line of its own.
+/// The counts of a running sender. Written by one thread; on a cache line of its own.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Tally {

@@ -36,7 +36,7 @@ pub fn nap(pps: f64) -> Duration {
     gap.clamp(NAP_MIN, NAP_MAX)
 }
 
-/// What is left of `wait` when the sender may at most sleep until shortly before its end, `left` from now.
+/// The rest of `wait` when the sender may at most sleep until shortly before its end, `left` from now.
 pub(crate) fn until_last_look(wait: Duration, left: Duration) -> Duration {
     if left > LAST_LOOK { wait.min(left - LAST_LOOK) } else { wait.min(left) }
 }

@@ -49,9 +49,9 @@ impl Backend {
 /// Frames from a template.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StreamConfig {
-    /// What the packets are.
+    /// The packets.
     pub kind: Kind,
-    /// Where flows are taken from.
+    /// The space of the flows.
     pub space: FlowSpace,
     /// The number of different flows that follow each other in turn.
     pub flows: usize,
@@ -105,7 +105,7 @@ pub struct GenConfig {
     pub backend: Option<Backend>,
     /// A sender on each of these CPUs; none is one sender where the scheduler puts it.
     pub cpus: Option<CpuSet>,
-    /// What the order of the flows is drawn from.
+    /// The seed of the order of the flows.
     pub seed: u64,
     /// Whom it may reach.
     pub allowance: Allowance,

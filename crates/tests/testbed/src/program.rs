@@ -117,7 +117,7 @@ pub fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// What a file holds; nothing if it is not there yet.
+/// The contents of a file; nothing if it is not there yet.
 pub fn log(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default()
 }

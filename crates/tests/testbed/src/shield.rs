@@ -40,7 +40,7 @@ pub struct ShieldBed {
     pub client: End,
     /// Whom it comes to.
     pub server: End,
-    /// Where the shield is: with the server, or in between.
+    /// The place of the shield: with the server, or in between.
     pub host: Space,
     bed: Bed,
 }
@@ -103,7 +103,7 @@ impl ShieldBed {
         command
     }
 
-    /// What it answers.
+    /// Its answer.
     pub fn shield(&self, arguments: &[&str]) -> Output {
         self.command(arguments).output().expect("the program starts")
     }
@@ -153,7 +153,7 @@ impl ShieldBed {
         self.bed.path("log")
     }
 
-    /// What the program has said.
+    /// The program's output so far.
     pub fn log(&self) -> String {
         log(&self.log_file())
     }
@@ -189,7 +189,7 @@ impl ShieldBed {
         self.running.take().expect("a running shield").kill();
     }
 
-    /// What `status` answers.
+    /// The answer of `status`.
     #[track_caller]
     pub fn status(&self) -> Value {
         let output = self.shield(&["status", &self.interface, "--json", "--interval", "0.1"]);
@@ -197,7 +197,7 @@ impl ShieldBed {
         json(&output)
     }
 
-    /// What it warns of.
+    /// Its warnings.
     #[track_caller]
     pub fn warnings(&self) -> String {
         self.status()["warnings"].to_string()
@@ -319,7 +319,7 @@ pub struct Flow {
     receive: JoinHandle<(u32, Option<(Instant, Instant)>)>,
 }
 
-/// What became of them.
+/// Their end.
 #[derive(Debug)]
 pub struct Flown {
     /// The number that was sent.

@@ -1,4 +1,4 @@
-//! What a test lacks on this machine: said, and in CI a failure.
+//! Prerequisites of a test that this machine lacks: a message, and in CI a failure.
 
 use std::{
     fmt::Display,

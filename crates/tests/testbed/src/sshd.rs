@@ -59,7 +59,7 @@ impl Sshd {
         Self { log: path, _running: running }
     }
 
-    /// What it has said.
+    /// Its output so far.
     pub fn log(&self) -> String {
         log(&self.log)
     }

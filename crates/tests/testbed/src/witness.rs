@@ -70,7 +70,7 @@ fn done(status: ExitStatus) {
     assert!(status.success(), "tcpdump: {status}");
 }
 
-/// What tshark prints of a file with these arguments, a line each, checksums verified and datagrams put together.
+/// The output of tshark for a file with these arguments, a line each, checksums verified and datagrams put together.
 #[track_caller]
 fn lines(file: &Path, arguments: &[&str]) -> Vec<String> {
     let mut command = Command::new("tshark");

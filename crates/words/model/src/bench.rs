@@ -22,7 +22,7 @@ pub const SCHEMA: u32 = 1;
 /// From this share of the tester's ceiling on, a result says nothing about the box.
 pub const TESTER_LIMITED: f64 = 0.95;
 
-/// What a goal's search has found.
+/// The finding of a goal's search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// The goal.
@@ -75,7 +75,7 @@ pub struct Throughput {
     pub found: Vec<Found>,
     /// It is the box's.
     pub verdict: Verdict,
-    /// What the search did, step by step, in words.
+    /// The steps of the search, in words.
     pub steps: Vec<String>,
 }
 
@@ -165,7 +165,7 @@ pub struct Latency {
     pub contradiction_ns: Option<[f64; 2]>,
     /// Probes that were sent and did not come back.
     pub probes_lost: u64,
-    /// What a reader should know, such as an idle latency above the loaded one.
+    /// Notes for the reader, such as an idle latency above the loaded one.
     pub flags: Vec<String>,
 }
 
@@ -270,7 +270,7 @@ pub struct Mode {
     pub points: Vec<Point>,
 }
 
-/// What the tester's stamps cost and how fine they are.
+/// The cost and the resolution of the tester's stamps.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Stamps {
     /// The cost of reading the clock once, in nanoseconds, measured on this machine.
@@ -336,7 +336,7 @@ pub struct Unfinished {
     pub mode: String,
     /// Its frames.
     pub frame: FrameSpec,
-    /// What was to be measured, such as `throughput`.
+    /// The quantity that was to be measured, such as `throughput`.
     pub test: String,
     /// The number of its trials that have ended.
     pub trials: u32,
@@ -357,7 +357,7 @@ pub struct PublishedRate {
     pub mode: String,
     /// Bytes of the frame with FCS.
     pub frame_bytes: u32,
-    /// What they measured on, such as `bare metal` or `VirtIO`.
+    /// The machine of their measurement, such as `bare metal` or `VirtIO`.
     pub on: String,
     /// Frames per second.
     pub pps: f64,

@@ -1,4 +1,4 @@
-//! What `evenkeel doctor` found: checks with evidence, verdict, fix, risk and gain.
+//! The findings of `evenkeel doctor`: checks with evidence, verdict, fix, risk and gain.
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// What a check thinks of what it saw.
+/// The verdict of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -105,7 +105,7 @@ pub struct Report {
     pub role: Role,
     /// The role was guessed and not given.
     pub role_guessed: bool,
-    /// What the guess rests on; empty when the role was given.
+    /// The grounds of the guess; empty when the role was given.
     #[serde(default)]
     pub role_why: Vec<String>,
     /// The interval over which live counters were watched, in seconds; none for a saved copy.
@@ -113,7 +113,7 @@ pub struct Report {
     pub watched_s: Option<f64>,
     /// The findings: the gravest first, then in the order of the table of checks.
     pub findings: Vec<Finding>,
-    /// What could not be read, and why; the checks that needed it say `unknown`.
+    /// Unread sources, and the reasons; the checks that needed them say `unknown`.
     #[serde(default)]
     pub could_not: Vec<CouldNot>,
 }
@@ -144,16 +144,16 @@ pub struct CouldNot {
 pub struct Finding {
     /// The check's name, such as `rings`.
     pub check: String,
-    /// What it is about, when that is not the whole machine: an interface, a queue, a process.
+    /// Its subject, when that is not the whole machine: an interface, a queue, a process.
     #[serde(default)]
     pub object: Option<String>,
     /// The group of checks it belongs to.
     pub group: String,
-    /// What the check asks.
+    /// The check's question.
     pub asks: String,
-    /// What it read.
+    /// Its readings.
     pub evidence: Vec<String>,
-    /// What it thinks of it.
+    /// Its verdict.
     pub verdict: Verdict,
     /// Its importance, in one sentence.
     pub why: String,
@@ -168,7 +168,7 @@ pub struct Finding {
 /// One value that a check read: machines of one kind should agree on it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Comparable {
-    /// What it is, such as `receive ring`.
+    /// Its name, such as `receive ring`.
     pub subject: String,
     /// The value, such as `512`.
     pub value: String,
@@ -191,7 +191,7 @@ pub struct Fix {
 /// One setting of a fix.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setting {
-    /// What is set, such as `eth0 rx ring`.
+    /// The setting, such as `eth0 rx ring`.
     pub knob: String,
     /// The value now.
     pub from: String,
@@ -209,11 +209,11 @@ pub struct CheckRow {
     pub check: String,
     /// Its group.
     pub group: String,
-    /// What it asks.
+    /// Its question.
     pub asks: String,
-    /// What it reads.
+    /// Its readings.
     pub evidence: String,
-    /// What its fix sets.
+    /// The settings of its fix.
     pub fix: String,
     /// The risk.
     pub risk: String,

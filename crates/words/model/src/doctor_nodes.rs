@@ -1,4 +1,4 @@
-//! What `evenkeel doctor` found on many machines, and where these differ.
+//! The findings of `evenkeel doctor` on many machines, and their differences.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +9,7 @@ use crate::doctor::{Report, Verdict};
 pub struct Nodes {
     /// Each machine, in the order in which they were given.
     pub nodes: Vec<Node>,
-    /// Where those that answered differ.
+    /// The differences of those that answered.
     pub comparison: Comparison,
 }
 
@@ -18,7 +18,7 @@ pub struct Nodes {
 pub struct Node {
     /// Its name, as it was given (a file's name in a comparison of files).
     pub node: String,
-    /// What was found there.
+    /// The finding there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
     /// The reason why nothing was found, and what to do.
@@ -26,7 +26,7 @@ pub struct Node {
     pub error: Option<String>,
 }
 
-/// Where machines differ. The body of `evenkeel.doctor.compare/1`.
+/// The differences of machines. The body of `evenkeel.doctor.compare/1`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Comparison {
     /// The machines, in the order of the cells of each row.
@@ -42,13 +42,13 @@ pub struct Comparison {
 pub struct Row {
     /// The check.
     pub check: String,
-    /// What it is about, when that is not the whole machine.
+    /// Its subject, when that is not the whole machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
     /// The value's name; none for the verdict of the check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// What each machine has; none where it has no such thing.
+    /// The value of each machine; none where it has no such thing.
     pub cells: Vec<Option<String>>,
     /// What more than half of those that have it agree on, if they do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,23 +71,23 @@ pub struct Outlier {
     pub node: String,
     /// The check.
     pub check: String,
-    /// What it is about, when that is not the whole machine.
+    /// Its subject, when that is not the whole machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub object: Option<String>,
     /// The value's name; none for the verdict of the check.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// What this machine has.
+    /// This machine's value.
     pub value: String,
-    /// What the others have.
+    /// The others' value.
     pub usual: String,
     /// The number of others that have that.
     pub agree: usize,
     /// The number of others.
     pub others: usize,
-    /// What the check says of this machine.
+    /// The check's answer for this machine.
     pub verdict: Verdict,
-    /// What would put it right there, in one line, where the check knows.
+    /// The change that puts it right there, in one line, where the check knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fix: Option<String>,
 }

@@ -33,9 +33,9 @@ pub struct FloodSetup {
     pub head_start_ms: u64,
     /// The length of a frame of the flood in bytes, without FCS.
     pub frame_bytes: u32,
-    /// Where the flood claims to come from: drawn anew for each frame.
+    /// The claimed source of the flood: drawn anew for each frame.
     pub flood_sources: String,
-    /// Where clients come from, an address for each connection.
+    /// The clients' addresses, one for each connection.
     pub client_sources: String,
     /// The work of each core.
     pub arrangement: Arrangement,
@@ -46,7 +46,7 @@ pub struct FloodSetup {
     pub clients_cpu: Option<u32>,
 }
 
-/// What became of the clients' connections.
+/// The ends of the clients' connections.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Clients {
     /// Connections that were begun.
@@ -115,11 +115,11 @@ pub struct FloodPoint {
     /// Those of them that were counted only after the flood had ended: they had waited.
     #[serde(default)]
     pub answered_late: u64,
-    /// Where those that got none ended, in the order in which a frame comes by.
+    /// The ends of those that got none, in the order in which a frame comes by.
     pub losses: Vec<Drop>,
     /// Offered less answered less all losses. Above 0: nobody counted where they ended; below 0: some were counted twice.
     pub unexplained: i64,
-    /// What the protection counted beside.
+    /// The protection's own counts.
     pub counters: Vec<Drop>,
     /// The clients beside it.
     pub clients: Clients,
@@ -171,9 +171,9 @@ pub struct FloodMode {
     pub key: String,
     /// Its name.
     pub name: String,
-    /// What it does, in a sentence.
+    /// Its action, in a sentence.
     pub what: String,
-    /// What was set in the host, as commands or lines of files.
+    /// The settings of the host, as commands or lines of files.
     pub settings: Vec<String>,
     /// The points, by rising rate.
     pub points: Vec<FloodPoint>,

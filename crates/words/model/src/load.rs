@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Where the time of one core went, in percent of the interval; the parts add up to 100.
+/// The time of one core, in percent of the interval; the parts add up to 100.
 ///
 /// The source is `/proc/stat` (Documentation/filesystems/proc.rst, "1.7 Miscellaneous kernel statistics"), so the
 /// resolution is one tick of USER_HZ (10 ms).

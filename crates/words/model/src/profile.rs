@@ -1,4 +1,4 @@
-//! Where the CPU time went: a profile of some seconds, by class of work.
+//! The CPU time of some seconds, by class of work.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -149,7 +149,7 @@ impl fmt::Display for Class {
     }
 }
 
-/// What a cost per packet is divided by.
+/// The divisor of a cost per packet.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PacketBase {
     /// The name of this count, such as `received by eth0 and eth1`.
@@ -240,7 +240,7 @@ pub struct Profile {
     pub lost: u64,
     /// Samples whose own function no rule names, so that the function that called it decided.
     pub by_caller: u64,
-    /// What a cost per packet is divided by; none without traffic to speak of.
+    /// The divisor of a cost per packet; none without traffic to speak of.
     pub packets: Option<PacketBase>,
     /// The classes, dearest first; then unclassified, idle and steal.
     pub classes: Vec<ClassShare>,

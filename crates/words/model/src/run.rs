@@ -64,12 +64,12 @@ impl Sharing {
     }
 }
 
-/// What a set of cores does in a stage.
+/// The work of a set of cores in a stage.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CoreRole {
     /// The cores.
     pub cpus: CpuSet,
-    /// What they do, such as `generator` or `receive queues 0-3, reader`.
+    /// Their work, such as `generator` or `receive queues 0-3, reader`.
     pub does: String,
 }
 
@@ -171,7 +171,7 @@ pub struct Stage {
     pub key: String,
     /// The name for people, such as `Ring + fanout`.
     pub name: String,
-    /// What this stage does, in one sentence.
+    /// The work of this stage, in one sentence.
     pub what: String,
     /// The capture backend, such as `ring+fanout`.
     pub backend: String,
@@ -185,7 +185,7 @@ pub struct Stage {
     pub offered_pps: f64,
     /// Packets per second that reached the reader.
     pub delivered_pps: f64,
-    /// Where every packet went.
+    /// The way of every packet.
     pub ledger: Ledger,
     /// The load of every core.
     pub cores: Vec<CoreLoad>,
@@ -196,7 +196,7 @@ pub struct Stage {
     /// What the CPU time went to; none where it could not be sampled.
     #[serde(default)]
     pub work: Option<Work>,
-    /// What else a reader should know.
+    /// Other notes for the reader.
     pub notes: Vec<String>,
 }
 
@@ -225,7 +225,7 @@ pub mod keys {
 pub struct SourceFigure {
     /// The key of the stage that it is comparable with.
     pub stage: String,
-    /// What they measured, in a few words.
+    /// Their measurement, in a few words.
     pub label: String,
     /// The lowest value they give, in million packets per second.
     pub low_mpps: f64,

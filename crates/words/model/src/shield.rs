@@ -57,7 +57,7 @@ pub struct ShieldStatus {
     pub default: String,
     /// All packets since the shared counters were made.
     pub totals: Totals,
-    /// What an interval brought.
+    /// The packets of an interval.
     pub rates: Option<Rates>,
     /// Sources that send most, if they are watched.
     pub sources: Vec<SourceStatus>,
@@ -66,7 +66,7 @@ pub struct ShieldStatus {
     /// The answers to SYNs that are challenged, or would be; none: none are, or the shield stands between two interfaces.
     #[serde(default)]
     pub challenge: Option<ChallengeStatus>,
-    /// What is not as it should be, in words.
+    /// The fault, in words.
     #[serde(default)]
     pub warnings: Vec<String>,
 }
@@ -76,7 +76,7 @@ pub struct ShieldStatus {
 pub struct ChallengeStatus {
     /// One of the two ways.
     pub way: ChallengeWay,
-    /// What decided about it, in words.
+    /// The reason of the decision, in words.
     pub why: String,
 }
 
@@ -115,7 +115,7 @@ pub struct RuleStatus {
     pub name: String,
     /// Its line in the file.
     pub line: Option<usize>,
-    /// What it does, in words: `drop`, `limit 1000/s`.
+    /// Its action, in words: `drop`, `limit 1000/s`.
     pub action: String,
     /// Only counts.
     pub shadow: bool,
@@ -211,7 +211,7 @@ pub struct AttackStatus {
     pub class: String,
     /// Seconds since its first look above a limit.
     pub since_s: f64,
-    /// What is done about it, in words.
+    /// The measure against it, in words.
     pub mitigation: String,
     /// What is done only counts.
     pub shadow: bool,

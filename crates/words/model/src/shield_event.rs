@@ -1,4 +1,4 @@
-//! What the shield saw and did about attacks: one event, one line of JSON (`evenkeel.shield.event/1`).
+//! The shield's events about attacks: one event, one line of JSON (`evenkeel.shield.event/1`).
 
 use std::fmt;
 
@@ -131,10 +131,10 @@ pub enum Happened {
         shadow: bool,
         /// Their names.
         rules: Vec<String>,
-        /// What they do, in words.
+        /// Their work, in words.
         action: String,
     },
-    /// What the rules would have done.
+    /// The verdicts that the rules would have given.
     Shadowed {
         /// Step of the ladder, from 1.
         step: usize,

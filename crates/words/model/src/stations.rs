@@ -60,9 +60,9 @@ pub struct LedgerReport {
 /// One direction: what came in at its beginning and what went out at its end.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Side {
-    /// What was offered, by where it came from.
+    /// The packets offered, by their source.
     pub offered: Vec<Entry>,
-    /// What was delivered, by the way it took.
+    /// The packets delivered, by their way.
     pub delivered: Vec<Entry>,
     /// What still waits, by what it waits for.
     #[serde(default)]
@@ -93,7 +93,7 @@ impl Side {
 /// A number of packets with its name and the counter it comes from.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Entry {
-    /// What they are, such as `arrived on eth0` or `UDP sockets`.
+    /// Their name, such as `arrived on eth0` or `UDP sockets`.
     pub what: String,
     /// Their number.
     pub packets: u64,
@@ -140,7 +140,7 @@ pub struct Station {
     pub packets_out: Option<u64>,
     /// Packets lost here: those of `losses` whose kind is a loss.
     pub lost: u64,
-    /// What ended here, largest first.
+    /// The packets that ended here, largest first.
     pub losses: Vec<StationLoss>,
 }
 
@@ -192,7 +192,7 @@ pub struct StationLoss {
     pub counter: String,
     /// The number was traced because no counter exists.
     pub traced_only: bool,
-    /// What the trace saw of these packets; none when it did not run or cannot see them.
+    /// The trace's view of these packets; none when it did not run or cannot see them.
     pub traced: Option<u64>,
     /// Counter and trace tell the same, within the trace's precision. True when only one of them exists.
     pub agrees: bool,
@@ -272,7 +272,7 @@ impl fmt::Display for End {
 /// The flows whose packets ended at a place, from those that were looked at.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Details {
-    /// Where they went, most packets first: `UDP 192.0.2.1:53`.
+    /// Their destinations, most packets first: `UDP 192.0.2.1:53`.
     pub targets: Vec<Share>,
     /// Their senders, most packets first.
     pub sources: Vec<Share>,
@@ -396,7 +396,7 @@ impl LedgerReport {
         text
     }
 
-    /// What ended without a loss, in a sentence; none when nothing did.
+    /// The packets that ended without a loss, in a sentence; none when nothing did.
     pub fn beside(&self) -> Option<String> {
         let of = |kind| {
             let here = self.stations.iter().flat_map(|s| &s.losses).filter(|l| l.kind == kind);

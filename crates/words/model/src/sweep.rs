@@ -72,7 +72,7 @@ pub struct Setup {
     pub settings: Vec<String>,
     /// The highest load of which no more was lost than [`Sweep::loss_goal`], in packets per second: the median of all searches.
     pub ceiling_pps: f64,
-    /// What each search found, in the order of the searches.
+    /// The finding of each search, in the order of the searches.
     #[serde(default)]
     pub ceilings_pps: Vec<f64>,
     /// The load just below the ceiling, measured again after each search.
@@ -114,7 +114,7 @@ pub struct Gain {
 /// A published figure of somebody else, on their machine: to be laid beside ours, never to be taken for ours.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Published {
-    /// What they measured.
+    /// Their measurement.
     pub what: String,
     /// Their standard configuration.
     pub standard: String,
@@ -134,7 +134,7 @@ pub struct Sweep {
     /// The box: `router`, `filter`, `bridge` or `capture`.
     #[serde(rename = "box")]
     pub box_key: String,
-    /// What the box is, in a few words.
+    /// The box, in a few words.
     pub box_name: String,
     /// The length of a frame in bytes, without its checksum.
     pub frame_bytes: u32,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{CoreLoad, CpuSet};
 
-/// What happened on the machine during one interval.
+/// The events on the machine during one interval.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct TopSample {
     /// The end of the interval (RFC 3339, UTC).
@@ -125,7 +125,7 @@ pub struct Coalescing {
 /// The load and the packet work of one core.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct CoreRates {
-    /// Where its time went.
+    /// Its time, by class of work.
     #[serde(flatten)]
     pub load: CoreLoad,
     /// NET_RX soft interrupts per second.

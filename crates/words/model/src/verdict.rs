@@ -1,4 +1,4 @@
-//! What an XDP filter decided about one frame.
+//! The verdict of an XDP filter on one frame.
 
 use std::num::NonZeroU32;
 
@@ -36,7 +36,7 @@ pub enum Why {
     NoHeartbeat,
 }
 
-/// What was decided about one frame, and why, in the 32 bits in which kernel programs hand it on.
+/// The verdict on one frame with its reason, in the 32 bits in which kernel programs hand it on.
 ///
 /// Bit 31 is set; bits 20 to 23 say why, 16 to 18 are the action, and the low 16 bits are the number of the deciding rule's counter plus 1, or 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

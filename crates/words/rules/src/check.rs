@@ -23,7 +23,7 @@ use crate::{
 
 /// Conflicts that are told one by one.
 const CONFLICTS_MAX: usize = 20;
-/// Where most connections of one's own go.
+/// The port of most connections of one's own.
 const HTTPS: u16 = 443;
 /// Flags of a data segment, of a connection's first and second.
 const ACK: u8 = 16;
@@ -40,7 +40,7 @@ pub enum Weight {
     Harm,
 }
 
-/// What a finding is about.
+/// The subject of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -77,7 +77,7 @@ pub enum Kind {
 /// Something found in rules that are well written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// What it is about.
+    /// Its subject.
     pub kind: Kind,
     /// Its weight.
     pub weight: Weight,
@@ -85,7 +85,7 @@ pub struct Finding {
     pub line: Option<usize>,
     /// The finding.
     pub what: String,
-    /// What could be done.
+    /// The possible measures.
     pub instead: String,
 }
 

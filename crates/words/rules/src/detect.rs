@@ -7,7 +7,7 @@ use model::shield_event::{AttackClass, Measure};
 /// No time is longer, in seconds (31 years): more than clocks count would end the process that tends the shield.
 const TIME_MAX_S: f64 = 1e9;
 
-/// What counts as an attack, and what is done about it.
+/// The limits of an attack, and the measures against it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DetectConfig {
     /// Time between two looks at the counters, in milliseconds; 20 to 1000. Default 50.
@@ -33,7 +33,7 @@ pub struct DetectConfig {
     pub hook: Option<HookConfig>,
     /// Each event is appended to this file as a line of JSON.
     pub events: Option<PathBuf>,
-    /// Where metrics go.
+    /// The place of metrics.
     pub metrics: MetricsConfig,
 }
 
@@ -169,7 +169,7 @@ impl DetectConfig {
         found
     }
 
-    /// What in it cannot be, as (key, why); the file's reader puts the line to it.
+    /// The faults in it, as (key, reason); the file's reader puts the line to each.
     pub fn faults(&self) -> Vec<(String, String)> {
         let mut faults = Vec::new();
         let mut bad = |key: &str, why: String| faults.push((key.to_owned(), why));
@@ -230,7 +230,7 @@ impl DetectConfig {
     }
 }
 
-/// What is done about a class of attack if the file says nothing.
+/// The measures against a class of attack if the file says nothing.
 pub fn default_ladder(class: AttackClass) -> Vec<StepConfig> {
     let per_source = |pps| StepConfig::LimitPerSource { pps, burst: None };
     match class {

@@ -33,7 +33,7 @@ const LADDER_INSTEAD: &str =
     "write steps as tables: [{ do = \"challenge\" }, { do = \"limit-per-source\", pps = 500 }]";
 const BURST_MAX: f64 = 1e9;
 
-/// What the table says; faults are noted.
+/// The settings of the table; faults are noted.
 pub(super) fn read(value: &Value<'_>, faults: &mut Vec<Fault>) -> DetectConfig {
     let mut reader = Reader { faults };
     let mut config = DetectConfig::default();

@@ -25,7 +25,7 @@ const GUESSES: [[u8; 2]; 5] = [[0, 0], [0xff, 0xff], [59, 0], [0x45, 0], [0x60, 
 /// The longest frame there may be, whatever a file claims.
 const FRAME_MAX: usize = 1 << 18;
 
-/// What was found out about one packet.
+/// The findings about one packet.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Explained {
     /// In the capture, 1 for the first.
@@ -36,7 +36,7 @@ pub struct Explained {
     pub len: u32,
     /// What it is.
     pub frame: Frame,
-    /// What becomes of it.
+    /// Its end.
     pub decision: Decision,
 }
 
@@ -171,7 +171,7 @@ pub fn explain_while(
     }
 }
 
-/// What the bytes are, `len` of them on the wire.
+/// The packet in the bytes, `len` of them on the wire.
 fn frame(parse: fn(&[u8]) -> Parsed, data: &[u8], len: usize) -> Frame {
     let len = len.clamp(data.len(), FRAME_MAX.max(data.len()));
     let kept = parse(data);

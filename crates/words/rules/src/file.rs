@@ -31,16 +31,16 @@ const NEAREST_MAX: usize = 20;
 const RULES_INSTEAD: &str = "begin each rule by a line [[rule]]";
 const SETS_INSTEAD: &str = "write [sets.NAME] with file = \"…\" or prefixes = [\"…\"]";
 
-/// What a file says: the rules, and what is to be known before they can be put in front of an interface.
+/// The contents of a file: the rules, and what is to be known before they can be put in front of an interface.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct RuleFile {
     /// The rules of the file; those of the management allow-list are yet to be put before them.
     pub rules: Rules,
     /// The addresses and ports that always come in.
     pub management: Management,
-    /// What counts as an attack on what is protected, and what is done about it.
+    /// The limits of an attack on what is protected, and the measures against it.
     pub detection: DetectConfig,
-    /// What was passed over, as told (`bad_line = "skip"`).
+    /// The lines that were passed over (`bad_line = "skip"`).
     pub skipped: Vec<Problem>,
 }
 
@@ -106,7 +106,7 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// What `result` holds, its fault noted.
+    /// The value of `result`, its fault noted.
     fn note<T>(&mut self, result: Result<T, Fault>) -> Option<T> {
         result.map_err(|fault| self.faults.push(fault)).ok()
     }

@@ -88,7 +88,7 @@ pub struct Entry {
 /// Something wrong at a byte offset.
 pub type Fault = (usize, Wrong);
 
-/// What is to be written instead of an unknown `word`.
+/// The known word that an unknown `word` may mean.
 pub fn instead_of(word: &str, known: &[&str]) -> String {
     let word = &word.replace('_', "-");
     if let Some(name) = known.iter().find(|name| *name == word) {
@@ -101,7 +101,7 @@ pub fn instead_of(word: &str, known: &[&str]) -> String {
     }
 }
 
-/// Where sets are named: the name and its place in the text.
+/// Names of sets, each with its place in the text.
 pub type SetNames = Vec<(String, usize)>;
 
 struct Draft<'a> {

@@ -14,7 +14,7 @@ const SSH: u16 = 22;
 /// ICMPv6: router and neighbour discovery (RFC 4861), without which no address is found.
 const NEIGHBOURS: std::ops::RangeInclusive<u8> = 133..=136;
 
-/// What the file says of the management allow-list.
+/// The management allow-list of the file.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Management {
     /// The addresses and ports that always come in.
@@ -36,7 +36,7 @@ impl Default for Management {
 /// A session over TCP that ends at this machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Session {
-    /// Where the administrator is.
+    /// The place of the administrator.
     pub peer: IpAddr,
     /// The peer's port.
     pub peer_port: u16,

@@ -161,7 +161,7 @@ impl Script {
         Ok(())
     }
 
-    /// What the rule does, behind its counter.
+    /// The action of the rule, behind its counter.
     fn end(&mut self, rule: &Rule, number: usize, family: Family) -> Result<String, NftError> {
         if rule.shadow {
             return Ok(String::new());

@@ -203,7 +203,7 @@ fn ipv6(frame: &[u8], at: usize, vlan: Option<u16>) -> Result<Packet, &'static s
     .with_transport(&packet[chain.end..])
 }
 
-/// What is behind the extension headers.
+/// The protocol behind the extension headers, and its place.
 struct Chain {
     protocol: u8,
     part: Part,

@@ -20,7 +20,7 @@ pub struct Rules {
     pub malformed: Verdict,
     /// Sets of prefixes that rules name.
     pub sets: BTreeMap<String, Arc<PrefixSet>>,
-    /// What is watched for attacks, each counted by itself; a packet belongs to the longest that holds its destination.
+    /// The prefixes that are watched for attacks, each counted by itself; a packet belongs to the longest that holds its destination.
     pub protected: Vec<Prefix>,
 }
 
@@ -40,7 +40,7 @@ pub struct PrefixSet {
     pub prefixes: Vec<Prefix>,
 }
 
-/// What ends in a verdict.
+/// The packets that end in a verdict.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Verdict {
     /// On to the stack, or through the gateway.
@@ -57,7 +57,7 @@ pub struct Rule {
     pub name: String,
     /// The conditions on a packet for the rule to apply.
     pub when: Match,
-    /// What then happens.
+    /// The treatment then.
     pub action: Action,
     /// Counted only: nothing is dropped, limited or challenged, and the search goes on.
     pub shadow: bool,
@@ -126,7 +126,7 @@ pub struct Match {
     pub vlan: Vec<u16>,
 }
 
-/// Where an address may be.
+/// The place of an address in a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Place {
     /// In this prefix.

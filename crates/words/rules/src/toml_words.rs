@@ -74,7 +74,7 @@ impl Places<'_> {
     }
 }
 
-/// What TOML calls the type of a value, with its article.
+/// TOML's name of the type of a value, with its article.
 fn kind(value: &DeValue<'_>) -> &'static str {
     match value {
         DeValue::String(_) => "a string",

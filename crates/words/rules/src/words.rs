@@ -4,7 +4,7 @@ use std::{net::IpAddr, ops::RangeInclusive};
 
 use super::rule::{Fragment, Place, Prefix, TcpFlags};
 
-/// What is wrong with a word, and what to write instead.
+/// A wrong word, and the way to write it instead.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wrong {
     /// The fault.

@@ -136,7 +136,7 @@ impl<'a> Ethernet<'a> {
         self.ether_type
     }
 
-    /// What follows, padding included.
+    /// The bytes that follow, padding included.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }

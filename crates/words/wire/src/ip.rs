@@ -229,7 +229,7 @@ impl<'a> Ip<'a> {
         self.header.len()
     }
 
-    /// What follows the headers, without padding.
+    /// The bytes behind the headers, without padding.
     pub fn payload(&self) -> &'a [u8] {
         self.payload
     }

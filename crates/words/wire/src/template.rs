@@ -21,7 +21,7 @@ const WINDOW: u16 = 64240;
 /// IPv4: do not fragment.
 const DONT_FRAGMENT: u16 = 0x4000;
 
-/// What follows the IP header.
+/// The bytes behind the IP header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A UDP datagram.
@@ -70,7 +70,7 @@ pub struct Template {
     pub source: Mac,
     /// VLAN tags, the outer one first.
     pub tags: [Option<Tag>; ethernet::MAX_TAGS],
-    /// What follows the IP header.
+    /// The bytes behind the IP header.
     pub kind: Kind,
 }
 

@@ -67,7 +67,7 @@ pub struct IcmpHeader {
     pub rest: [u8; 4],
 }
 
-/// What an IP packet carries.
+/// The payload of an IP packet.
 #[derive(Debug, Clone, Copy)]
 pub enum Transport<'a> {
     /// UDP: the header, and the payload cut to the length that it states.

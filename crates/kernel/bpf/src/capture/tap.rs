@@ -103,7 +103,7 @@ struct Shared {
     control: SharedMemory,
     rings: SharedMemory,
     segments: u64,
-    /// Where the control block of the CPUs without a ring is.
+    /// The offset of the control block of the CPUs without a ring.
     ringless: usize,
     chain: ChainState,
     place: TapPlace,
@@ -243,13 +243,13 @@ pub struct TapFrame<'a> {
     pub wire_len: u32,
     /// Frames that this CPU lost between the one before and this one.
     pub lost_before: u64,
-    /// What the interface's shield made of it, or why it let it pass; none: nobody judged it.
+    /// The verdict of the interface's shield, or the reason why it let it pass; none: nobody judged it.
     pub verdict: Option<Verdict>,
     /// The bytes that were kept.
     pub data: &'a [u8],
 }
 
-/// What the program did on one CPU.
+/// The program's counts on one CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TapCounts {
     /// Frames written to the ring.
@@ -263,7 +263,7 @@ pub struct TapCounts {
 pub struct TapReader {
     shared: Arc<Shared>,
     cpu: u32,
-    /// Where the program's control block is in the mapping.
+    /// The offset of the program's control block in the mapping.
     control: usize,
     tail: u64,
     lost: u64,

@@ -54,7 +54,7 @@ const A: u8 = 7;
 const X: u8 = 8;
 const LEN: u8 = 9;
 const FP: u8 = 10;
-/// Where a load through the helper puts its bytes.
+/// The place of the bytes that a load through the helper gives.
 const BUFFER: i16 = -8;
 /// M[0], the others above it.
 const SCRATCH: i16 = -8 - 16 * 4;

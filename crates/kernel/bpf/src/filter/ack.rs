@@ -22,7 +22,7 @@ use crate::{
 };
 
 const PROGRAM: Program = Program("shield_ack");
-/// What the kernel makes connections by.
+/// The function by which the kernel makes connections.
 const ASSIGN: &str = "bpf_sk_assign_tcp_reqsk";
 
 per_cpu! {

@@ -13,7 +13,7 @@ use crate::link::XdpError;
 
 /// CONNECTED_BITS.
 const BITS: usize = 1 << 20;
-/// Where `complete` is, behind the bits.
+/// The offset of `complete`, behind the bits.
 const COMPLETE: usize = BITS / 8;
 /// More bits than this are too many: SYNs of a flood are looked up in vain.
 const CROWDED: f64 = 0.25;

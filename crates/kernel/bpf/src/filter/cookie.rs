@@ -395,7 +395,7 @@ fn set_known(knobs: &mut rodata, known_s: u32) {
     knobs.cookie_turn_shift = known_s.next_power_of_two().ilog2() as u8;
 }
 
-/// Where struct tcp_sock says that a listener takes MPTCP; 0: this kernel has none.
+/// The offset in struct tcp_sock that says that a listener takes MPTCP; 0: this kernel has none.
 fn mptcp_at() -> u16 {
     // All type information of the kernel is read for this.
     static AT: OnceLock<u16> = OnceLock::new();

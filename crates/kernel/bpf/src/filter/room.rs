@@ -12,7 +12,7 @@ const SPARE: usize = 4096;
 const TOP: usize = 1 << 16;
 const BITS: usize = 1 << 18;
 
-/// Where the parts of both families go, and the section's length in bytes.
+/// The places of both families' parts, and the section's length in bytes.
 pub(super) fn layout(v4: Option<&V4Prefixes>, v6: Option<&V6Prefixes>) -> (PrefixLayout, usize) {
     let mut end = 0;
     let mut part = |count: usize, size: usize| {

@@ -1,4 +1,4 @@
-//! What comes to each protected prefix: counters, distinct sources, samples, as `src/filter/watch.h` writes them.
+//! The traffic of each protected prefix: counters, distinct sources, samples, as `src/filter/watch.h` writes them.
 
 use std::{
     hash::{BuildHasher, RandomState},

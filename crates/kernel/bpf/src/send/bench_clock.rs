@@ -1,4 +1,4 @@
-//! What reading the clock of the bench's stamps costs inside a kernel program, and how fine it is.
+//! The cost of a reading of the bench's clock inside a kernel program, and its resolution.
 
 use std::{io, mem::MaybeUninit, sync::atomic::Ordering};
 
@@ -13,7 +13,7 @@ const READINGS: usize = size_of::<bss>() / 8;
 /// Runs of the program; the median of them counts.
 const RUNS: usize = 31;
 
-/// What a reading of the clock costs, and how fine it is.
+/// The cost of a reading of the clock, and its resolution.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClockCost {
     /// One reading, in nanoseconds: the median over runs of many in a row.

@@ -194,7 +194,7 @@ fn kernel_thread(name: &str) -> Option<u32> {
     found.file_name().to_str()?.parse().ok()
 }
 
-/// What the run's watch waits for.
+/// The event that the run's watch waits for.
 #[derive(Debug, Default)]
 struct Ending {
     stopped: bool,

@@ -32,7 +32,7 @@ pub struct FloodEnd {
     /// In front of the program, with IPv6.
     _filter: Option<LoadedFilter>,
     counts: MapHandle,
-    /// Where in a CPU's counts the SYN-ACKs are, in words.
+    /// The place of the SYN-ACKs in a CPU's counts, in words.
     syn_acks: usize,
 }
 
@@ -51,7 +51,7 @@ impl FloodEnd {
         }
     }
 
-    /// What goes to others ends, SYN-ACK or not.
+    /// Packets to others end, SYN-ACK or not.
     fn ipv4(interface: &str, network: Ipv4Addr, prefix_len: u8) -> Result<Self, XdpError> {
         let mask = u32::MAX.checked_shl(32 - u32::from(prefix_len)).unwrap_or(0);
         let mut object = MaybeUninit::uninit();

@@ -263,7 +263,7 @@ pub fn takes_redirected_frames(interface: &str) -> Result<Option<bool>, XdpError
     Ok((features != 0).then_some(features & NDO_XMIT != 0))
 }
 
-/// Where in a frame that is which changes with the source.
+/// The places in a frame that change with the source.
 struct SourcePlaces {
     address: usize,
     /// In network order.

@@ -1,6 +1,6 @@
 //! The names of the kernel's drop reasons, from the running kernel itself, since their numbers change between kernels.
 //!
-//! What a reason means and what to do about it is in [`explain`], by name.
+//! The meaning of a reason and the way out are in [`explain`], by name.
 
 use std::{
     borrow::Cow,
@@ -22,11 +22,11 @@ pub use hints::{Explanation, explain};
 const SUBSYSTEM_SHIFT: u32 = 16;
 const PREFIX: &str = "SKB_DROP_REASON_";
 
-/// Where subsystems keep their reasons: the module, the enumeration in its types, what its names begin with.
+/// The reasons of subsystems: the module, the enumeration in its types, the beginning of its names.
 const SUBSYSTEMS: [(&str, &str, &str); 2] =
     [("openvswitch", "ovs_drop_reason", "__"), ("mac80211", "___mac80211_drop_reason", "___")];
 
-/// Where the format of the tracepoint is, when tracefs is mounted.
+/// The files with the format of the tracepoint, when tracefs is mounted.
 const FORMATS: [&str; 2] =
     ["/sys/kernel/tracing/events/skb/kfree_skb/format", "/sys/kernel/debug/tracing/events/skb/kfree_skb/format"];
 

@@ -145,7 +145,7 @@ pub struct TraceCost {
     pub ns_total: u64,
     /// CPU time of the looks in nanoseconds: by the clock, plus what the clock cannot see of a look (measured at the start).
     pub look_ns: u64,
-    /// What the kernel program takes of an event at least, measured on this machine at the start, in nanoseconds.
+    /// The kernel program's least time for an event, measured on this machine at the start, in nanoseconds.
     pub pass_ns: u32,
     /// One in this many events of the fastest kind on the busiest CPU is looked at now; 1: all.
     pub sampling: u32,
@@ -181,7 +181,7 @@ pub struct DropRead {
     pub xdp: Vec<XdpLoss>,
     /// The flows whose packets were dropped; empty unless asked for.
     pub details: Vec<DropDetail>,
-    /// What it cost.
+    /// Its cost.
     pub cost: TraceCost,
 }
 

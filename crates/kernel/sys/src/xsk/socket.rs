@@ -247,7 +247,7 @@ impl XskReceiver {
         self.base.zero_copy
     }
 
-    /// What it has lost so far.
+    /// Its losses so far.
     pub fn statistics(&self) -> Result<XskStatistics, XskError> {
         self.base.statistics()
     }
@@ -360,7 +360,7 @@ impl XskSender {
         self.base.zero_copy
     }
 
-    /// What the kernel says about it.
+    /// The kernel's word about it.
     pub fn statistics(&self) -> Result<XskStatistics, XskError> {
         self.base.statistics()
     }

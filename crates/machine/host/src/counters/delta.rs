@@ -275,7 +275,7 @@ fn interrupt_totals(earlier: &Interrupts, later: &Interrupts) -> BTreeMap<u32, (
     totals
 }
 
-/// Where the time of `cpu` went between two readings. What is busy is [`CoreLoad::busy_percent`]'s to say.
+/// The time of `cpu` between two readings. The busy part is [`CoreLoad::busy_percent`].
 pub fn core_load(cpu: u32, before: &CpuTime, now: &CpuTime) -> CoreLoad {
     // Idle time may go back a little (the kernel says so); time itself does not.
     let part = |get: fn(&CpuTime) -> u64| get(now).saturating_sub(get(before)) as f64;

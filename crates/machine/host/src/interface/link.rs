@@ -37,7 +37,7 @@ const IFLA_XDP_DRV_PROG_ID: u16 = 5;
 const IFLA_XDP_SKB_PROG_ID: u16 = 6;
 const IFLA_XDP_HW_PROG_ID: u16 = 7;
 
-/// What the spanning tree lets a bridge port do.
+/// The state of a bridge port by the spanning tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum PortState {
     /// Everything that arrives is lost.
@@ -76,7 +76,7 @@ pub struct Link {
     pub promiscuous: bool,
     /// The index of the bridge or bond it belongs to.
     pub master: Option<u32>,
-    /// What it may do in its bridge; none for an interface in no bridge.
+    /// Its state in its bridge; none for an interface in no bridge.
     pub bridge_port: Option<PortState>,
     /// The kind of its root queueing discipline.
     pub qdisc: String,

@@ -31,7 +31,7 @@ pub enum Verdict {
     Reverted {
         /// The reason.
         reason: String,
-        /// What it put back.
+        /// The values that it put back.
         report: UndoReport,
     },
 }

@@ -21,7 +21,7 @@ pub struct Step {
     pub change: Change,
     /// The end of the write; none when the process died before it could say.
     pub outcome: Option<Outcome>,
-    /// What undo noted; such a step needs no more undoing.
+    /// The note of undo; such a step needs no more undoing.
     pub undone: Option<String>,
 }
 

@@ -57,7 +57,7 @@ pub enum StepState {
 pub struct StepReport {
     /// The change that was taken back.
     pub change: Change,
-    /// What was found and done.
+    /// The findings and the actions.
     #[serde(flatten)]
     pub state: StepState,
 }

@@ -7,7 +7,7 @@ use super::Knob;
 /// One knob set to another value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// What is set.
+    /// The setting.
     pub knob: Knob,
     /// The value before.
     pub old: String,
@@ -39,7 +39,7 @@ impl Change {
 pub struct Plan {
     /// The changes, in the order in which they are made.
     pub changes: Vec<Change>,
-    /// What the user should know: one sentence or two each.
+    /// Notes for the user: one sentence or two each.
     pub warnings: Vec<String>,
 }
 

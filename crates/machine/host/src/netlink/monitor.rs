@@ -43,7 +43,7 @@ const RECEIVE_BYTES: usize = 4 << 20;
 /// Messages read at once, so that a storm does not keep the caller from the rest of its work.
 const AT_ONCE: usize = 4096;
 
-/// What happened to an object.
+/// The change of an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Change {
     /// It is new, or is otherwise than before.

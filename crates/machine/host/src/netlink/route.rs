@@ -1,4 +1,4 @@
-//! What the routing family tells of: addresses, routes, rules and neighbours, of both IP versions. (Interfaces are [`crate::interface::Link`]s.)
+//! Objects of the routing family: addresses, routes, rules and neighbours, of both IP versions. (Interfaces are [`crate::interface::Link`]s.)
 //!
 //! Each is what a forwarding decision depends on, and says so where there is more that it depends on.
 
@@ -77,7 +77,7 @@ pub struct Address {
     pub prefix: Prefix,
 }
 
-/// What becomes of a packet that a route is for.
+/// The treatment of a packet that a route is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum RouteKind {
     /// It goes to a next hop.

@@ -1,4 +1,4 @@
-//! What follows from the places of the queues: RPS, XPS and the NAPI threads.
+//! Settings that follow from the places of the queues: RPS, XPS and the NAPI threads.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub fn rps_cpus(nic: &Nic, cores: &Cores<'_>, homes: &Homes) -> CpuSet {
     if near.is_empty() { cores.allowed().difference(&taken) } else { near }
 }
 
-/// What transmit packet steering should be.
+/// The right transmit packet steering.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Xps {
     /// It takes several transmit queues and a driver that supports it.

@@ -105,7 +105,7 @@ impl Asker {
     }
 }
 
-/// What a copy holds; nothing when it has no file for the interface.
+/// The answers in a copy; none when it has no file for the interface.
 fn saved(root: &Root, nic: &str) -> Result<Answers, HostError> {
     let path = path(nic);
     let Some(text) = root.read_opt(&path)? else { return Ok(Answers::default()) };

@@ -69,7 +69,7 @@ impl Serves<'_> {
     }
 }
 
-/// What each interrupt serves, and whether their order had to tell.
+/// The work of each interrupt, and true if it is known by their order alone.
 fn roles(vectors: &[Vector], rx: u32, tx: u32, halves: bool) -> (Vec<NicIrq>, bool) {
     let mut queues: Vec<NicIrq> = Vec::new();
     let mut others: Vec<NicIrq> = Vec::new();
@@ -192,7 +192,7 @@ mod tests {
     /// Driver, interface, queues, names of the interrupts; what they serve, and how it is known.
     type Habit<'a> = (&'a str, &'a str, (usize, usize), Vec<String>, &'a str, IrqSource);
 
-    /// What each of the device's interrupts, named so, serves.
+    /// The work of each of the device's interrupts, named so.
     fn served(driver: &str, nic: &str, queues: (usize, usize), names: &[String]) -> (Vec<String>, IrqSource) {
         let irq = |(number, name): (u32, &String)| Irq {
             number,

@@ -1,4 +1,4 @@
-//! What a recording root has served, laid out so that it can be served again.
+//! The contents of a recording root, laid out so that they can be served again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -8,7 +8,7 @@ const VENDOR: &str = "sys/class/dmi/id/sys_vendor";
 const PRODUCT: &str = "sys/class/dmi/id/product_name";
 const HYPERVISOR: &str = "sys/hypervisor/type";
 
-/// What the machine runs on.
+/// The hardware of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Platform {
     /// Hardware of its own.

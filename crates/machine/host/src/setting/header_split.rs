@@ -17,7 +17,7 @@ const HEADER_DEV_INDEX: u16 = 1;
 const TCP_DATA_SPLIT: u16 = 11;
 const NESTED: u16 = 0x8000;
 
-/// What the driver says of header split.
+/// The driver's answer about header split.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HeaderSplit {

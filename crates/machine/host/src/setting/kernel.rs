@@ -92,7 +92,7 @@ impl Preemption {
 pub struct Preempt {
     /// The model.
     pub model: Preemption,
-    /// Where it is known from.
+    /// The source of this knowledge.
     pub from: String,
 }
 

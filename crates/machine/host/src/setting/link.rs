@@ -1,4 +1,4 @@
-//! What a link is set to beside the picture: duplex, pause frames, queue length, the bridge it belongs to.
+//! Settings of a link beside the picture: duplex, pause frames, queue length, the bridge it belongs to.
 
 use std::collections::BTreeMap;
 

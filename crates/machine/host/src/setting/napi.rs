@@ -1,4 +1,4 @@
-//! What the kernel keeps for each NAPI instance: deferral and suspension of interrupts.
+//! The kernel's settings of each NAPI instance: deferral and suspension of interrupts.
 
 use super::Missing;
 use crate::{

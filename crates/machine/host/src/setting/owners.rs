@@ -19,7 +19,7 @@ pub struct Owner {
     pub pid: u32,
     /// Its name.
     pub name: String,
-    /// What it listens on: `tcp`, `udp`, `packet`, `xdp`.
+    /// The kind of its socket: `tcp`, `udp`, `packet`, `xdp`.
     pub kinds: BTreeSet<&'static str>,
     /// The number of such sockets.
     pub sockets: usize,

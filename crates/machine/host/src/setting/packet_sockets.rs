@@ -12,7 +12,7 @@ use crate::root::Root;
 pub struct PacketSocket {
     /// Its inode.
     pub inode: u64,
-    /// What it takes: an ethertype in host order, 3 for every packet, 0 for none.
+    /// The ethertype that it takes, in host order: 3 for every packet, 0 for none.
     pub protocol: u16,
     /// The index of its interface; 0 for every one.
     pub ifindex: u32,

@@ -17,7 +17,7 @@ pub struct PcieLink {
 }
 
 impl PcieLink {
-    /// What the link carries in one direction, in Gbit/s, without the overhead of packets: 8b/10b code up to 5 GT/s, 128b/130b
+    /// The throughput of the link in one direction, in Gbit/s, without the overhead of packets: 8b/10b code up to 5 GT/s, 128b/130b
     /// above.
     pub fn gbps(&self) -> f64 {
         let code = if self.speed_gts <= 5.0 { 0.8 } else { 128.0 / 130.0 };

@@ -37,7 +37,7 @@ pub const ASKED: [&str; 30] = [
     "net/ipv4/conf/default/rp_filter",
 ];
 
-/// Where sysctls for the start of the machine are written, the later the stronger (sysctl.d(5)).
+/// The folders of sysctls for the start of the machine, the later the stronger (sysctl.d(5)).
 const FOLDERS: [&str; 4] = ["usr/lib/sysctl.d", "usr/local/lib/sysctl.d", "run/sysctl.d", "etc/sysctl.d"];
 const FILE: &str = "etc/sysctl.conf";
 /// Only settings of the network are read from these files, and kept.

@@ -1,4 +1,4 @@
-//! What connection tracking counted: `/proc/net/stat/nf_conntrack`, and how full its table is.
+//! The counts of connection tracking (`/proc/net/stat/nf_conntrack`), and the entries of its table.
 
 use crate::root::{Root, RootError};
 
@@ -74,7 +74,7 @@ impl Conntrack {
         sum
     }
 
-    /// What was counted between `earlier` and now; `entries` and `max` are those of now. Each CPU's counters are 32 bits
+    /// The counts between `earlier` and now; `entries` and `max` are those of now. Each CPU's counters are 32 bits
     /// wide in the kernel and may have wrapped; a sum that went back otherwise (the module was loaded anew) counts from zero.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {

@@ -18,7 +18,7 @@ const IPVS_HEADINGS: usize = 3;
 #[derive(Debug)]
 pub struct Hooks {
     netfilter: io::Result<Netlink>,
-    /// What the rules of that generation were found to do.
+    /// The effect of the rules of that generation.
     found: Option<(u32, Option<String>)>,
 }
 

@@ -128,7 +128,7 @@ pub struct Rule {
     pub packets: Option<u64>,
     /// Their bytes.
     pub bytes: u64,
-    /// What it decides.
+    /// Its decision.
     pub verdict: Verdict,
     /// The counter stands right before the verdict, so that it counts exactly what the verdict was said of.
     pub exact: bool,
@@ -153,7 +153,7 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// What was counted between `earlier` and now. A counter that went backwards (it was reset), or whose table was made
+    /// The counts between `earlier` and now. A counter that went backwards (it was reset), or whose table was made
     /// anew, counts from zero.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
@@ -426,7 +426,7 @@ fn expressions(bytes: &[u8], rule: &mut Rule, named: &mut Option<String>) {
     }
 }
 
-/// What a target of iptables decides; none for one that decides nothing, or of which nothing is known.
+/// The decision of a target of iptables; none for one that decides nothing, or of which nothing is known.
 fn target_verdict(target: &str) -> Option<Verdict> {
     match target {
         "REJECT" => Some(Verdict::Reject),

@@ -1,4 +1,4 @@
-//! What the driver of each interface lost and what XDP programs did there, by its own statistics (`ethtool -S`).
+//! Losses of each interface's driver and acts of XDP programs there, by its own statistics (`ethtool -S`).
 
 use std::collections::BTreeMap;
 
@@ -30,12 +30,12 @@ pub struct NicLosses {
     pub driver: String,
     /// Each statistic that counts losses, in the driver's order.
     pub losses: Vec<NicLoss>,
-    /// What XDP did, by queue. A driver without such statistics has none; what it does not count is missing.
+    /// The acts of XDP, by queue. A driver without such statistics has none; what it does not count is missing.
     pub xdp: BTreeMap<u32, BTreeMap<XdpCount, u64>>,
 }
 
 impl NicLosses {
-    /// What was counted between `earlier` and now. A statistic that went backwards (the driver was restarted) counts
+    /// The counts between `earlier` and now. A statistic that went backwards (the driver was restarted) counts
     /// from zero.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {

@@ -222,7 +222,7 @@ const LOSSES: &[(&str, &[LossRow])] = &[
     ),
 ];
 
-/// What XDP did, by queue; the names of all drivers together, as no two of them contradict each other.
+/// The acts of XDP, by queue; the names of all drivers together, as no two of them contradict each other.
 const XDP: &[(&str, XdpCount)] = &[
     // veth, older virtio_net
     ("rx_queue_#_xdp_packets", XdpCount::Packets),

@@ -68,7 +68,7 @@ pub struct Qdisc {
 }
 
 impl Qdisc {
-    /// What was counted between `earlier` and now; what waits is that of now. Losses and overlimits are 32 bits wide in
+    /// The counts between `earlier` and now; what waits is that of now. Losses and overlimits are 32 bits wide in
     /// the kernel and may have wrapped.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {

@@ -199,7 +199,7 @@ pub(crate) fn listeners() -> io::Result<Vec<Socket>> {
     Ok(all.into_values().collect())
 }
 
-/// What the text files alone tell: UDP and raw sockets.
+/// The sockets that text files alone tell of: UDP and raw.
 pub(super) fn read_files(root: &Root) -> Sockets {
     let files = [
         ("udp", SocketKind::Udp, false),

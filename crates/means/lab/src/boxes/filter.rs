@@ -27,7 +27,7 @@ pub(super) fn unload(namespace: &Namespace) -> Result<(), LabError> {
     namespace.run(|| nft(&["delete", "table", "inet", TABLE], "").map(|_| ()))?
 }
 
-/// What the counter of the last rule says.
+/// The counter of the last rule.
 pub(super) fn accepted(namespace: &Namespace) -> Result<u64, LabError> {
     let answer = namespace.run(|| nft(&["-j", "list", "chain", "inet", TABLE, CHAIN], ""))??;
     let unreadable = || LabError::Nft { what: "list its rules".into(), message: "its JSON has no counter".into() };

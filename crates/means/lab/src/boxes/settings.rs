@@ -1,4 +1,4 @@
-//! What was set in a box, for the reader of a report.
+//! The settings of a box, for the reader of a report.
 
 use std::{fs, io};
 

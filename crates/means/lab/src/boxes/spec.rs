@@ -79,7 +79,7 @@ pub enum Napi {
     Threads(Vec<u32>),
 }
 
-/// What becomes of frames at the receiver (and, in the other direction, at the sender).
+/// The treatment of frames at the receiver (and, in the other direction, at the sender).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Sink {
     /// They bear [`NOBODY`](super::NOBODY)'s MAC address: counted by the interface, seen by taps, dropped by the stack.
@@ -92,7 +92,7 @@ pub enum Sink {
 /// A box to be built.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BoxSpec {
-    /// What it does.
+    /// Its action.
     pub kind: BoxKind,
     /// The version of IP.
     pub family: Family,
@@ -100,7 +100,7 @@ pub struct BoxSpec {
     pub queues: u32,
     /// The threads that work off the receive queues.
     pub napi: Napi,
-    /// What becomes of frames at their end.
+    /// The treatment of frames at their end.
     pub sink: Sink,
 }
 
@@ -133,7 +133,7 @@ impl fmt::Display for Network {
     }
 }
 
-/// Where a frame is to go, and what it comes from.
+/// The way of a frame, and its source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {
     /// Destination MAC address.

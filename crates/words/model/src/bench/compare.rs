@@ -32,7 +32,7 @@ pub struct Value {
     pub at_least: bool,
 }
 
-/// What became of a value from the first run to another one.
+/// The change of a value from the first run to another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Judgement {
@@ -79,7 +79,7 @@ pub struct Row {
     pub mode: String,
     /// The frames.
     pub frame: FrameSpec,
-    /// What was measured, such as `throughput, 0.1 %`.
+    /// The quantity, such as `throughput, 0.1 %`.
     pub what: String,
     /// Its unit.
     pub unit: Unit,
@@ -109,7 +109,7 @@ pub struct BenchComparison {
     pub when: Vec<String>,
     /// The rows.
     pub rows: Vec<Row>,
-    /// What else differs between the runs, and may be the reason.
+    /// Other differences between the runs, which may be the reason.
     pub notes: Vec<String>,
 }
 
@@ -283,7 +283,7 @@ fn brackets_apart(a: &Value, b: &Value) -> Option<bool> {
 /// The name of a fact about a run, and the fact.
 type Fact = (&'static str, fn(&BenchRun) -> String);
 
-/// What differs between the runs besides their figures.
+/// The differences of the runs besides their figures.
 fn notes(runs: &[(String, BenchRun)]) -> Vec<String> {
     let facts: [Fact; 12] = [
         ("the machine", |r| r.machine.hostname.clone()),

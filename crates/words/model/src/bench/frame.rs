@@ -9,7 +9,7 @@ pub const ETHERNET_BYTES: u32 = 18;
 /// Preamble, start delimiter and the least gap between frames, in bytes (IEEE 802.3).
 pub const LINE_BYTES: u32 = 20;
 
-/// What the frames of a trial are.
+/// The frames of a trial.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum FrameSpec {

@@ -33,7 +33,7 @@ pub struct Goal {
     pub longest_s: f64,
 }
 
-/// What a trial says about a loss ratio.
+/// The verdict of a trial on a loss ratio.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Judged {
     /// No more is lost.
@@ -44,7 +44,7 @@ pub enum Judged {
     Unsure,
 }
 
-/// What `lost` of `sent` units say about `loss_ratio`.
+/// The verdict of `lost` of `sent` units on `loss_ratio`.
 pub fn judge(loss_ratio: f64, sent: u64, lost: u64) -> Judged {
     if loss_ratio <= 0.0 {
         return match lost {
@@ -66,7 +66,7 @@ pub fn judge(loss_ratio: f64, sent: u64, lost: u64) -> Judged {
 }
 
 impl Goal {
-    /// What `lost` of `sent` units say about it.
+    /// The verdict of `lost` of `sent` units on it.
     pub fn judge(&self, sent: u64, lost: u64) -> Judged {
         judge(self.loss_ratio, sent, lost)
     }

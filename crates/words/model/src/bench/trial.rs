@@ -31,7 +31,7 @@ impl Direction {
     }
 }
 
-/// What became of the units of one direction. A unit is a frame, or a datagram with all its fragments.
+/// The ends of the units of one direction. A unit is a frame, or a datagram with all its fragments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Units sent.
@@ -124,7 +124,7 @@ pub struct Drop {
     pub packets: u64,
 }
 
-/// What was seen of the box under test during a trial.
+/// The box under test during a trial.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Observation {
     /// The load of every core of the machine; empty where it cannot be seen.
@@ -176,7 +176,7 @@ pub struct Trial {
     pub number: u32,
     /// Its purpose, in words: a step of the search, a point of the loss curve.
     pub purpose: String,
-    /// What was sent.
+    /// The frames sent.
     pub frame: FrameSpec,
     /// Units per second that were wanted, all directions together; none for as fast as it goes.
     pub wanted_pps: Option<f64>,
@@ -204,10 +204,10 @@ pub struct Trial {
     pub last_loss_after_ns: [Option<u64>; 2],
     /// The tester's promises, as it kept them.
     pub pacing: Pacing,
-    /// What came after the end of sending.
+    /// Frames that came after the end of sending.
     #[serde(default)]
     pub after: Aftermath,
-    /// What was seen of the box.
+    /// The box during the trial.
     pub observed: Observation,
     /// The reason why the trial does not count; none when it does.
     pub void: Option<String>,

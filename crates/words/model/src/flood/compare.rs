@@ -52,9 +52,9 @@ pub struct Row {
     pub mode: String,
     /// Frames per second that were asked for; none: as many as the generator can.
     pub wanted_pps: Option<f64>,
-    /// What each run has of it.
+    /// The value of each run.
     pub cells: Vec<Option<Cell>>,
-    /// What became of the success from the first run to each other one.
+    /// The change of the success from the first run to each other one.
     pub changes: Vec<Judgement>,
 }
 
@@ -67,7 +67,7 @@ pub struct FloodComparison {
     pub when: Vec<String>,
     /// The rows, by protection and rising rate.
     pub rows: Vec<Row>,
-    /// What else differs between the runs.
+    /// Other differences between the runs.
     pub notes: Vec<String>,
 }
 

@@ -3,7 +3,7 @@
 use super::{Finding, Kind, Weight, found};
 use crate::{detect::DetectConfig, file::RuleFile};
 
-/// What is probably not meant in [detection].
+/// Settings of [detection] that are probably not meant.
 pub(super) fn detection(file: &RuleFile) -> Vec<Finding> {
     let config = &file.detection;
     let mut findings = Vec::new();

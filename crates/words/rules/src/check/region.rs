@@ -1,4 +1,4 @@
-//! What a rule applies to, as a product of ranges: whether one holds another, and whether two meet.
+//! The packets of a rule as a product of ranges: one may hold another, and two may meet.
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 

@@ -7,7 +7,7 @@ use crate::{
     rule::{Place, Prefix, PrefixSet},
 };
 
-/// What the last tables were made of: reused as it is, or as what a few prefixes more are laid over. One for each series of rules that
+/// The source of the last tables: reused as it is, or as what a few prefixes more are laid over. One for each series of rules that
 /// follow each other.
 #[derive(Debug, Default)]
 pub struct Cache {

@@ -1,4 +1,4 @@
-//! What a rule asks of each field, as ranges of the field's values.
+//! The condition of a rule on each field, as ranges of the field's values.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -24,7 +24,7 @@ pub(super) const SHORTEST: usize = 4;
 /// The detail of packets that have none.
 pub(super) const DETAIL_NONE: usize = 768;
 
-/// What this rule asks of the field; none: nothing.
+/// The condition of this rule on the field; none: nothing is asked.
 pub(super) fn condition(when: &Match, field: Field) -> Condition {
     match field {
         Field::Source | Field::Destination => None,

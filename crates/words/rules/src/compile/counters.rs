@@ -1,4 +1,4 @@
-//! Where rules are counted: a slot for each name, kept across reloads.
+//! The counters of rules: a slot for each name, kept across reloads.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -130,7 +130,7 @@ impl Counters {
 mod tests {
     use super::*;
 
-    /// What is counted in each slot.
+    /// The counts of each slot.
     fn counted(packets: u64) -> Vec<RuleCount> {
         vec![RuleCount { packets, bytes: 60 * packets, limited: packets / 2 }; COUNTERS_MAX]
     }

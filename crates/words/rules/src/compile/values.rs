@@ -7,7 +7,7 @@ use crate::tables::FieldTable;
 use super::rows::{Rows, narrow, set};
 use crate::error::RulesError;
 
-/// What a rule asks of a field: values, unsorted and overlapping as they come; none: nothing.
+/// The condition of a rule on a field: values, unsorted and overlapping as they come; none: nothing is asked.
 pub(super) type Condition = Option<Vec<Range<usize>>>;
 
 /// The table of a field of `values` values from every rule's condition; none: no rule asks for it.

@@ -8,7 +8,7 @@ use std::{
 use super::Family;
 use crate::rule::{Place, Prefix, Rules};
 
-/// Where a rule's places come from, and for which family.
+/// The source of a rule's places, and their family.
 pub(super) struct Sets<'a> {
     pub(super) rules: &'a Rules,
     /// The rule's index, by which its sets are named.
@@ -16,7 +16,7 @@ pub(super) struct Sets<'a> {
     pub(super) family: Family,
 }
 
-/// What a condition on an address comes to in one family.
+/// A condition on an address, in one family.
 pub(super) enum Within {
     Nothing,
     All,

@@ -19,7 +19,7 @@ pub(crate) struct Laid {
     pub(crate) members: Vec<Vec<usize>>,
     pub(crate) v4: Option<Arc<V4Prefixes>>,
     pub(crate) v6: Option<Arc<V6Prefixes>>,
-    /// What the tables were made of.
+    /// The source of the tables.
     runs: Arc<[(u32, u16)]>,
     long: Arc<[(Prefix, u16)]>,
 }

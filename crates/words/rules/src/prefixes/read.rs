@@ -32,7 +32,7 @@ pub struct BadLine {
     pub line: usize,
     /// In bytes, 1 for the first.
     pub column: usize,
-    /// What is wrong with it and what is meant, if that can be guessed.
+    /// The fault, and what is meant, if that can be guessed.
     pub why: String,
 }
 

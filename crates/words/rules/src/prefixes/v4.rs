@@ -81,7 +81,7 @@ pub(super) fn table(runs: &[(u32, u16)]) -> V4Prefixes {
     table
 }
 
-/// What is said of all of a /16, /20 or /22 at once.
+/// The states of whole /16, /20 or /22.
 struct States {
     bytes: Vec<u8>,
     wide: bool,

@@ -137,21 +137,21 @@ impl V4Prefixes {
 pub struct V6Prefixes {
     /// The first 32 bits to an index of `kinds`.
     pub first: V4Prefixes,
-    /// What is known of a /32.
+    /// The class and the lengths of a /32.
     pub kinds: Vec<V6Kind>,
     /// Lengths of prefixes, longest first, each list ended by [`LIST_END`].
     pub lengths: Vec<u8>,
     /// Open-addressed slots, a power of two of them; none is farther than [`PROBES_MAX`] behind its place.
     pub slots: Vec<V6Slot>,
-    /// Where in `slots` a prefix is looked for.
+    /// The place in `slots` where a prefix is looked for.
     pub hash: V6Hash,
 }
 
-/// What the first 32 bits say.
+/// The class by the first 32 bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, IntoBytes, Immutable)]
 #[repr(C)]
 pub struct V6Kind {
-    /// Where the list of longer lengths begins in `lengths`; entry 0 is an empty list.
+    /// The beginning of the list of longer lengths in `lengths`; entry 0 is an empty list.
     pub list: u32,
     /// The class, unless a longer prefix holds the address.
     pub class: u32,
@@ -211,7 +211,7 @@ impl V6Hash {
         Self { keys: [0u32, 1, 2, 3].map(|number| secret.hash_one((attempt, number))) }
     }
 
-    /// Where a prefix is looked for first, before the mask of the table.
+    /// The place where a prefix is looked for first, before the mask of the table.
     pub fn place(&self, masked: u128, len: u8) -> u32 {
         let [a, b, c, d] = self.keys;
         let word = |number: u32| u64::from((masked >> (96 - 32 * number)) as u32);
@@ -227,7 +227,7 @@ impl V6Hash {
 /// Odd, from SplitMix64.
 const MIX: u64 = 0x94d0_49bb_1331_11eb;
 
-/// Where the parts of a table are in its section: the same fields as the kernel's `struct shield_trie`.
+/// The places of a table's parts in its section: the same fields as the kernel's `struct prefix_trie`.
 #[allow(missing_docs, reason = "offsets in bytes and lengths of the parts")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TrieLayout {

@@ -114,7 +114,7 @@ impl Code<'_> {
         reached
     }
 
-    /// What the destination holds after the instruction `at`.
+    /// The value of the destination after the instruction `at`.
     fn result(&self, at: usize, known: &Registers) -> Option<Known> {
         let insn = self.insns[at];
         if insn.code == LD_IMM64 {

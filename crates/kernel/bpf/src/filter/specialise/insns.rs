@@ -81,7 +81,7 @@ impl Insn {
         self.is_jump() && (self.operation() == JA || (self.class() == JMP && self.operation() == EXIT)) && self != NOP
     }
 
-    /// Where it may jump to, if it is the instruction `at`.
+    /// The target of its jump, if it is the instruction `at`.
     pub(super) fn target(self, at: usize) -> Option<usize> {
         if !self.is_jump() || self == NOP || (self.class() == JMP && matches!(self.operation(), CALL | EXIT)) {
             return None;

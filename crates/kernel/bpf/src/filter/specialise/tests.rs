@@ -4,10 +4,10 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Where the constants are, for the interpreter.
+/// The address of the constants, for the interpreter.
 const BASE: u64 = 1 << 40;
 
-/// What the program leaves in all registers; none if it loads from elsewhere.
+/// All registers at the program's end; none if it loads from elsewhere.
 fn run(code: &Code<'_>, inputs: [u64; 5]) -> Option<Vec<u64>> {
     let mut registers = vec![0u64; 16];
     registers[1..6].copy_from_slice(&inputs);

@@ -83,7 +83,7 @@ pub(super) fn decide(insn: Insn, known: &Registers) -> Option<bool> {
     }
 }
 
-/// What an operation makes of two known values; none for those that are not worth it.
+/// The result of an operation on two known values; none for those that are not worth it.
 pub(super) fn calculate(insn: Insn, first: u64, second: u64) -> Option<u64> {
     let wide = insn.class() == ALU64;
     let cut = |value: u64| if wide { value } else { u64::from(value as u32) };
@@ -103,7 +103,7 @@ pub(super) fn calculate(insn: Insn, first: u64, second: u64) -> Option<u64> {
     }))
 }
 
-/// What a load of `code` finds at the beginning of `bytes`, in the machine's order.
+/// The value that a load of `code` finds at the beginning of `bytes`, in the machine's order.
 pub(super) fn load(bytes: &[u8], code: u8) -> Option<u64> {
     const WORD: u8 = MEM | LDX;
     const HALF: u8 = MEM | LDX | 0x08;

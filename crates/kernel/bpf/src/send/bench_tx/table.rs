@@ -13,7 +13,7 @@ use crate::{
 const HEAD: usize = size_of::<bench_tx_entry>();
 /// The largest table, in bytes (BPF_MAX_VAR_OFF is the verifier's bound).
 const TABLE_MAX: usize = 1 << 28;
-/// Where a signature has its flow (struct bench_sig).
+/// The offset of the flow in a signature (struct bench_sig).
 const FLOW_AT: usize = 2;
 
 /// BENCH_PLAIN_LEN, and the offsets of signature and checksum in such frames.

@@ -25,7 +25,7 @@ const MAX_SCOPES: usize = 1024;
 const CALIBRATION_RUNS: u32 = 1_000;
 const CALIBRATION_GOES: usize = 8;
 
-/// What the tracepoint hands over besides the packet: a place, a reason and, from kernel 6.11 on, a socket.
+/// The arguments of the tracepoint besides the packet: a place, a reason and, from kernel 6.11 on, a socket.
 const WITH_REASON: usize = 3;
 const WITH_SOCKET: usize = 4;
 
