@@ -2,6 +2,7 @@
 
 mod answers;
 mod cpus;
+mod device;
 mod irqs;
 mod nic_irqs;
 mod nics;

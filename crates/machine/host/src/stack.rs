@@ -28,8 +28,8 @@ pub use proto::{IcmpCounters, IpCounters, Protocols, TcpCounters, UdpCounters};
 pub use qdisc::{Qdisc, QdiscKey};
 pub use reader::StackReader;
 pub(crate) use sockets::listeners;
-pub use sockets::{Owner, PacketTap, Socket, SocketKey, SocketKind, Sockets};
-pub use unread::Source;
+pub use sockets::{Owner, PacketTap, Socket, SocketKey, Sockets};
+pub use unread::{SocketKind, Source};
 
 use crate::{interface::Link, root::Root};
 

@@ -29,9 +29,10 @@ use bpf::{FibCounts, XdpDrop, XdpFib, XdpLink, XdpMode};
 
 use crate::{Lab, LabError, Mac, Namespace, VethEnd};
 
+pub use crate::link::Network;
 pub use counters::{BoxCounters, PortCounters};
 pub use filter::TABLE;
-pub use spec::{BoxKind, BoxSpec, Family, Napi, Network, RuleForm, Ruleset, Sink, Target};
+pub use spec::{BoxKind, BoxSpec, Family, Napi, RuleForm, Ruleset, Sink, Target};
 
 /// The MAC address of nobody: taps see its frames, and the stack drops them right after.
 pub const NOBODY: Mac = Mac([0x02, 0, 0, 0, 0, 0x02]);

@@ -20,10 +20,32 @@ use netlink_packet_route::{
 use sys::ethtool::Ethtool;
 use wire::Mac;
 
-use crate::{LabError, Namespace, boxes::Network, rtnl};
+use crate::{LabError, Namespace, rtnl};
 
 /// The kernel's time to see that a link is there.
 const READY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A network, or a host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Network {
+    /// Its first address.
+    pub address: IpAddr,
+    /// The length of its prefix in bits.
+    pub prefix_len: u8,
+}
+
+impl Network {
+    /// The network of one host.
+    pub fn host(address: IpAddr) -> Self {
+        Self { address, prefix_len: if address.is_ipv4() { 32 } else { 128 } }
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.address, self.prefix_len)
+    }
+}
 
 /// One end of a veth pair, as its namespace sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -16,6 +16,7 @@ pub mod flood;
 pub mod input;
 pub mod ledger;
 pub mod load;
+mod machine;
 mod prefix_counts;
 pub mod profile;
 pub mod run;

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, fmt};
 
 use serde::{Deserialize, Serialize};
 
-use crate::run::Machine;
+use crate::machine::Machine;
 
 /// The version of the schema `evenkeel.profile/<version>`.
 pub const SCHEMA: u32 = 1;

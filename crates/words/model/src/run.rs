@@ -1,28 +1,12 @@
 //! A run: one measurement with its machine, its conditions, its stages and its conclusion.
 
+pub use crate::machine::Machine;
 use serde::{Deserialize, Serialize};
 
 use crate::{
     CoreLoad, CpuSet, Ledger,
     profile::{Class, Profile},
 };
-
-/// The machine that a run was made on.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct Machine {
-    /// Its host name.
-    pub hostname: String,
-    /// The kernel's release, such as `6.1.0-18-amd64`.
-    pub kernel: String,
-    /// The model name from `/proc/cpuinfo`.
-    pub cpu_model: String,
-    /// Logical CPUs online.
-    pub cpus: u32,
-    /// Memory in bytes.
-    pub memory_bytes: u64,
-    /// The hypervisor, such as `KVM`, when the machine is a guest; none on hardware of its own.
-    pub virtualised: Option<String>,
-}
 
 /// The generator and the most it can do.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

@@ -15,7 +15,7 @@ use super::{
     detection,
     keys::{self, Entry, Fault, SetNames, Word},
     management::Management,
-    rule::{Prefix, PrefixSet, RULES_MAX, Rule, Rules, Verdict},
+    rule::{Prefix, RULES_MAX, Rule, Rules, Verdict},
     sets::{self, SetSource},
     toml_words::{self, Text},
     words::{self, Wrong},
@@ -242,10 +242,4 @@ impl Reader<'_> {
             self.faults.push((*at, Wrong::new(format!("there is no set `{name}`"), instead)));
         }
     }
-}
-
-pub(crate) fn sorted(mut prefixes: Vec<Prefix>) -> PrefixSet {
-    prefixes.sort_unstable();
-    prefixes.dedup();
-    PrefixSet { prefixes }
 }

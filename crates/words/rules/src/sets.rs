@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use super::{
-    file::sorted,
     keys::{self, Entry, Fault},
     rule::{Prefix, PrefixSet},
     words::{self, Wrong},
@@ -113,4 +112,10 @@ fn problems(bad: Vec<BadLine>) -> Vec<Problem> {
         last.instead = Some(format!("and {more} more bad lines"));
     }
     problems
+}
+
+fn sorted(mut prefixes: Vec<Prefix>) -> PrefixSet {
+    prefixes.sort_unstable();
+    prefixes.dedup();
+    PrefixSet { prefixes }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::nics::Device;
+use super::device::Device;
 use crate::{
     picture::{Irq, IrqSource, NicIrq, QueueRole},
     role::{Meaning, Owner, belongs, meaning},

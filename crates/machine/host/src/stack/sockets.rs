@@ -9,7 +9,7 @@ use std::{
 
 use nix::sys::socket::SockProtocol;
 
-use super::unread::{Source, Unread};
+use super::unread::{SocketKind, Source, Unread};
 use crate::{
     netlink::{DUMP, Netlink, attributes, u32_at},
     root::Root,
@@ -36,21 +36,6 @@ const TCP_LISTEN: u8 = 10;
 const TCP_STATES: u32 = 0xfff & !(1 << 6);
 /// With more TCP sockets than this only those that listen are read: a dump of a million takes a second.
 const MANY_TCP: u64 = 20_000;
-
-/// The kind of socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum SocketKind {
-    /// A TCP connection.
-    Tcp,
-    /// A TCP socket that listens.
-    TcpListener,
-    /// UDP.
-    Udp,
-    /// A raw IP socket.
-    Raw,
-    /// AF_PACKET: a packet tap.
-    Packet,
-}
 
 /// The process that holds a socket: the one with the lowest id, if several do.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

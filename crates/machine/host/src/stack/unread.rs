@@ -2,7 +2,20 @@
 
 use std::{collections::BTreeSet, fmt};
 
-use super::sockets::SocketKind;
+/// The kind of socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum SocketKind {
+    /// A TCP connection.
+    Tcp,
+    /// A TCP socket that listens.
+    TcpListener,
+    /// UDP.
+    Udp,
+    /// A raw IP socket.
+    Raw,
+    /// AF_PACKET: a packet tap.
+    Packet,
+}
 
 /// A source that a reading may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

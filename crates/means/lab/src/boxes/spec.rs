@@ -1,8 +1,6 @@
 //! The description of a box: plain data.
 
-use std::{fmt, net::IpAddr};
-
-use crate::Mac;
+use crate::{Mac, link::Network};
 
 /// The work of a box.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -108,28 +106,6 @@ impl BoxSpec {
     /// An IPv4 box with one queue, worked off inline, whose frames are discarded at their end.
     pub fn new(kind: BoxKind) -> Self {
         Self { kind, family: Family::V4, queues: 1, napi: Napi::Inline, sink: Sink::Discard }
-    }
-}
-
-/// A network, or a host.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Network {
-    /// Its first address.
-    pub address: IpAddr,
-    /// The length of its prefix in bits.
-    pub prefix_len: u8,
-}
-
-impl Network {
-    /// The network of one host.
-    pub fn host(address: IpAddr) -> Self {
-        Self { address, prefix_len: if address.is_ipv4() { 32 } else { 128 } }
-    }
-}
-
-impl fmt::Display for Network {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.address, self.prefix_len)
     }
 }
 
