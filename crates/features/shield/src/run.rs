@@ -18,8 +18,8 @@ pub mod plane;
 pub mod session;
 pub mod settings;
 pub mod status;
+pub(crate) mod transition;
 pub mod unit;
-pub(crate) mod watch;
 pub mod whose;
 pub mod xdp;
 

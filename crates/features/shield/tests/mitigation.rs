@@ -158,7 +158,7 @@ fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port:
                 thread::sleep(every);
                 told = Instant::now();
                 let seen = guard.look().unwrap();
-                assert!(seen.troubles.is_empty(), "{:?}", seen.troubles);
+                assert!(seen.failures.is_empty(), "{:?}", seen.failures);
                 (!seen.events.is_empty()).then_some(seen.events)
             });
             let held = Instant::now();

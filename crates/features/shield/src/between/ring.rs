@@ -48,7 +48,7 @@ use crate::{
         memory::Memory,
         plane::{Coming, Standing},
         still_by,
-        watch::Counting,
+        transition::Counting,
     },
 };
 

@@ -1,6 +1,9 @@
 //! One shield and the process that controls it, whatever judges the frames.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use model::shield::ShieldStatus;
 use rules::{
@@ -21,11 +24,11 @@ use super::{
     session,
     settings::Settings,
     status::{self, Holding},
-    watch::{Plan, Watchman},
+    transition::{self, Transition},
 };
 use crate::{
     between::{self, Pair, Sides, Way},
-    detect,
+    detect::{self, Detection},
     error::ShieldError,
 };
 
@@ -41,7 +44,9 @@ pub struct Control<P> {
     pub(super) extra: Vec<Rule>,
     /// The machine's addresses in the allow-list.
     own: Vec<IpAddr>,
-    pub(super) watchman: Option<Watchman>,
+    pub(super) detection: Option<Detection>,
+    /// The moment at which what was learned was last written down.
+    learned_at: Instant,
     pub(super) sides: Option<Sides>,
     read_at: Now,
     reloads: u64,
@@ -53,7 +58,7 @@ pub struct Control<P> {
 
 /// Rules that are ready, with what is to be known of them once they hold.
 struct Prepared<R> {
-    plan: Plan,
+    transition: Transition,
     file: RuleFile,
     extra: Vec<Rule>,
     own: Vec<IpAddr>,
@@ -82,7 +87,8 @@ impl<P: DataPlane> Control<P> {
             memory: memory.unwrap_or_default(),
             extra: Vec::new(),
             own: Vec::new(),
-            watchman: None,
+            detection: None,
+            learned_at: Instant::now(),
             sides: None,
             read_at: Now::read(),
             reloads: 0,
@@ -120,7 +126,7 @@ impl<P: DataPlane> Control<P> {
         self.refused = done.as_ref().err().map(ToString::to_string);
         let warnings = done?;
         self.reloads += 1;
-        let lost = self.watchman.as_mut().and_then(|watchman| watchman.sentry.follow_log());
+        let lost = self.detection.as_mut().and_then(Detection::follow_log);
         self.notes.extend(lost.map(|error| error.to_string()));
         Ok(warnings)
     }
@@ -131,19 +137,18 @@ impl<P: DataPlane> Control<P> {
     /// # Errors
     /// The rules against an attack cannot be had; those that hold go on.
     pub fn look(&mut self) -> Result<detect::Seen, ShieldError> {
-        let Some(watchman) = &mut self.watchman else { return Ok(detect::Seen::default()) };
+        let Some(detection) = &mut self.detection else { return Ok(detect::Seen::default()) };
         let counters = &self.memory.counters;
-        let mut seen = watchman.sentry.look(&self.plane.counts(counters.end()), counters);
-        watchman.note(&seen);
-        if let Err(error) = watchman.keep(&self.settings.places) {
+        let mut seen = detection.look(&self.plane.counts(counters.end()), counters);
+        if let Err(error) = transition::keep_at_times(&mut self.learned_at, detection, &self.settings.places) {
             self.notes.push(format!("what was learned cannot be kept for a later process: {error}"));
         }
         if let Some(rules) = seen.rules.take() {
             // What is withdrawn has time.
             let urgent = rules.iter().any(|rule| !self.extra.contains(rule));
             if let Err(error) = self.hold(self.file.clone(), Some(rules), urgent) {
-                if let Some(watchman) = &mut self.watchman {
-                    watchman.sentry.not_held();
+                if let Some(detection) = &mut self.detection {
+                    detection.not_held();
                 }
                 return Err(error);
             }
@@ -155,7 +160,7 @@ impl<P: DataPlane> Control<P> {
 
     /// How often [`Control::look`] is to be called; none: nothing is watched.
     pub fn look_every(&self) -> Option<Duration> {
-        self.watchman.as_ref().map(|watchman| Duration::from_millis(watchman.sentry.detector().config().every_ms))
+        self.detection.as_ref().map(|detection| Duration::from_millis(detection.detector().config().every_ms))
     }
 
     /// Whether a program waits for the rules against an attack.
@@ -185,10 +190,10 @@ impl<P: DataPlane> Control<P> {
         mitigations: Option<Vec<Rule>>,
         urgent: bool,
     ) -> Result<Prepared<P::Ready>, ShieldError> {
-        let (now, settings) = (self.watchman.as_ref(), &self.settings);
+        let (now, settings) = (self.detection.as_ref(), &self.settings);
         let counting = self.plane.counting();
-        let plan = Plan::of(now, &settings.interface, &file, &settings.places, counting, &mut self.notes)?;
-        let mut extra = plan.extra(now).or(mitigations).unwrap_or_else(|| self.extra.clone());
+        let transition = Transition::to(&file, now, &settings.interface, &settings.places, counting, &mut self.notes)?;
+        let mut extra = transition.extra(now).or(mitigations).unwrap_or_else(|| self.extra.clone());
         self.notes.extend(detect::fit(&mut extra, &file.rules));
         self.plane.admit(settings, &file, &mut extra, &mut self.notes)?;
         let own = own_addresses(settings)?;
@@ -205,8 +210,8 @@ impl<P: DataPlane> Control<P> {
             file: &file,
             calm: &calm,
             rules: &rules,
-            watch: plan.config(now),
-            elsewhere: plan.is_elsewhere(),
+            watch: transition.config(now),
+            elsewhere: transition.is_elsewhere(),
             urgent,
             now: read_at,
         };
@@ -217,13 +222,13 @@ impl<P: DataPlane> Control<P> {
         memory.loaded = read_at.wall.to_string();
         memory.fail = Some(settings.fail);
         memory.patience_s = settings.patience.as_secs_f64();
-        Ok(Prepared { plan, file, extra, own, memory, read_at, ready })
+        Ok(Prepared { transition, file, extra, own, memory, read_at, ready })
     }
 
     fn put(&mut self, prepared: Prepared<P::Ready>) -> Result<(), ShieldError> {
-        let Prepared { plan, file, extra, own, memory, read_at, ready } = prepared;
+        let Prepared { transition, file, extra, own, memory, read_at, ready } = prepared;
         let rest = self.plane.put(ready, &self.settings, &memory, &self.memory, &mut self.notes)?;
-        let untold = plan.carry_out(&mut self.watchman);
+        let untold = transition.carry_out(&mut self.detection);
         self.notes.extend(untold.iter().map(ToString::to_string));
         let challenged = self.challenges();
         (self.memory, self.file, self.read_at, self.extra, self.own) = (memory, file, read_at, extra, own);
@@ -274,10 +279,10 @@ impl<P: DataPlane> Control<P> {
     }
 
     /// Leaves the shield where it is, for a process that comes.
-    pub fn leave(mut self) {
-        if let Some(watchman) = &mut self.watchman {
+    pub fn leave(self) {
+        if let Some(detection) = &self.detection {
             // It was kept some seconds ago.
-            let _ = watchman.keep_now(&self.settings.places);
+            let _ = transition::keep(detection, &self.settings.places);
         }
     }
 
@@ -286,13 +291,13 @@ impl<P: DataPlane> Control<P> {
     /// # Errors
     /// Something of it stays.
     pub fn stop(mut self) -> Result<(), ShieldError> {
-        if let Some(watchman) = &mut self.watchman {
+        if let Some(detection) = &mut self.detection {
             // What cannot be told keeps nothing from ending.
-            let _ = watchman.sentry.end_attacks(&[]);
+            let _ = detection.end_attacks(&[]);
         }
         let ended = self.plane.end();
-        if let Some(watchman) = &mut self.watchman {
-            watchman.sentry.end_metrics();
+        if let Some(detection) = &mut self.detection {
+            detection.end_metrics();
         }
         ended.and(self.settings.places.remove())
     }
@@ -336,10 +341,10 @@ impl<P: DataPlane> Control<P> {
     pub fn status(&self) -> ShieldStatus {
         let counts = self.plane.counts(self.memory.counters.end());
         let standing = self.plane.standing(&self.settings);
-        let watchman = self.watchman.as_ref();
+        let detection = self.detection.as_ref();
         ShieldStatus {
-            attacks: watchman.map_or_else(Vec::new, |watchman| watchman.attacks.clone()),
-            sources: watchman.map_or_else(Vec::new, Watchman::sources),
+            attacks: detection.map_or_else(Vec::new, |detection| detection.attacks().to_vec()),
+            sources: detection.map_or_else(Vec::new, Detection::sources),
             challenge: self.plane.challenge().cloned(),
             warnings: P::warnings(self),
             reloads: self.reloads,

@@ -78,7 +78,7 @@ impl<P: DataPlane> Control<P> {
                 match self.look() {
                     Ok(seen) => {
                         seen.events.into_iter().for_each(|event| emit(Message::Event(event)));
-                        seen.troubles.iter().for_each(|trouble| emit(Message::Text(trouble.to_string())));
+                        seen.failures.iter().for_each(|failure| emit(Message::Text(failure.to_string())));
                     }
                     Err(error) => emit(Message::Text(format!("cannot load the rules against an attack: {error}"))),
                 }

@@ -149,8 +149,8 @@ impl Control<Xdp> {
             said.push(match renamed {
                 Ok(()) => {
                     self.settings.interface.clone_from(&now);
-                    if let Some(watchman) = &mut self.watchman {
-                        watchman.sentry.rename(&now);
+                    if let Some(detection) = &mut self.detection {
+                        detection.rename(&now);
                     }
                     format!(
                         "{before} is called {now} now, and its shield goes by that name: `evenkeel shield status {now}`"

@@ -10,7 +10,7 @@ use rules::{
     file::RuleFile,
 };
 
-use super::{control::Control, memory::Memory, settings::Settings, watch::Counting};
+use super::{control::Control, memory::Memory, settings::Settings, transition::Counting};
 use crate::error::ShieldError;
 
 /// Rules that are to take the place of those that hold.

@@ -28,7 +28,7 @@ use super::{
     memory::{Memory, write_memory},
     plane::{Coming, DataPlane, Standing},
     settings::Settings,
-    watch::Counting,
+    transition::Counting,
     whose::whose,
 };
 use crate::{
