@@ -1,19 +1,16 @@
 //! The shield between two interfaces: what passes leaves by the other one as it came, MAC addresses and all.
 
 mod check;
+mod link_state;
 pub mod ring;
-mod sides;
 
 use std::fmt;
 
 pub use check::{Way, check, takes_frames};
-pub use sides::Sides;
-pub(crate) use sides::{bring_up, names, put_back};
+pub use link_state::LinkState;
+pub(crate) use link_state::{bring_up, names, put_back};
 
-use crate::{
-    error::ShieldError,
-    run::{Places, whose::whose},
-};
+use crate::error::ShieldError;
 
 /// Two interfaces that frames cross between.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,14 +51,6 @@ impl fmt::Display for Pair {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{},{}", self.first, self.second)
     }
-}
-
-/// Refuses interfaces of which another shield has one.
-///
-/// # Errors
-/// Which shield it is, and how it is ended.
-pub(crate) fn is_free(pair: &Pair, places: &Places) -> Result<(), ShieldError> {
-    pair.names().into_iter().find_map(|name| whose(name, places)).map_or(Ok(()), Err)
 }
 
 #[cfg(test)]

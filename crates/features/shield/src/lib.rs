@@ -12,5 +12,6 @@ pub mod events;
 pub mod metrics;
 mod offloads;
 pub mod run;
+mod state_file;
 
 pub use error::ShieldError;

@@ -1,36 +1,36 @@
 //! The shield in front of an interface: started, reloaded, looked at, stopped.
 
-mod ahead;
-mod answers;
-mod asked;
 mod challenge;
+mod clock;
+mod command;
 pub mod control;
 mod event_loop;
 mod follow;
-mod heart;
+mod heartbeat;
 mod interface;
-mod left;
+mod leftover;
 mod machine;
 pub mod memory;
 mod outside;
-pub mod places;
+pub mod owner;
+pub mod paths;
 pub mod plane;
+mod preload;
 pub mod session;
 pub mod settings;
 pub mod status;
+mod syn_answers;
 pub(crate) mod transition;
 pub mod unit;
-pub mod whose;
+pub(crate) mod warnings;
 pub mod xdp;
 
-pub use asked::{Answer, Asked, Command, Reloaded};
 pub use challenge::challenge_here;
-pub use control::Control;
+pub use command::{Answer, Command, Reloaded, Requester};
+pub use control::{Control, Upkeep};
 pub use event_loop::{Ended, Message, Request};
-pub(crate) use follow::still_by;
 pub use outside::outside;
-pub use places::Places;
-pub(crate) use places::write_whole;
+pub use paths::Paths;
 pub use plane::DataPlane;
 pub use settings::{Settings, Source};
 pub use xdp::Xdp;

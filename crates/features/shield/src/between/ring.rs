@@ -7,13 +7,13 @@
 //! stack of this host is kept away from both interfaces ([`bpf::filter::StackHold`]). Frames wait up to a few milliseconds in a block of
 //! the ring when they come alone.
 
-pub mod asking;
 mod buckets;
 mod carrier;
 mod checksum;
 mod counts;
 mod engine;
 mod known;
+pub mod proof;
 mod sending;
 
 use std::{
@@ -39,21 +39,22 @@ use self::{
     counts::{Counts, Sums},
     engine::{Engine, State},
 };
-use super::{Way, is_free};
+use super::Way;
 use crate::{
     error::ShieldError,
     run::{
-        Control, DataPlane, Places, Settings,
-        control::join,
+        Control, DataPlane, Paths, Settings,
+        control::{Upkeep, join},
         memory::Memory,
+        owner::is_free,
         plane::{Coming, Standing},
-        still_by,
         transition::Counting,
+        warnings::still_by,
     },
 };
 
-/// A loss that goes on is told of this often.
-const TELL: Duration = Duration::from_secs(10);
+/// A loss that goes on is reported this often.
+const LOSSES_PERIOD: Duration = Duration::from_secs(10);
 
 /// What was told of losses.
 #[derive(Debug, Default)]
@@ -67,7 +68,7 @@ impl Losses {
     /// What there is to tell, unless something was told a moment ago.
     fn news(&mut self, totals: &Totals) -> Vec<String> {
         let (missed, unanswered) = (totals.missed - self.missed, totals.unanswered - self.unanswered);
-        if missed + unanswered == 0 || self.at.is_some_and(|at| at.elapsed() < TELL) {
+        if missed + unanswered == 0 || self.at.is_some_and(|at| at.elapsed() < LOSSES_PERIOD) {
             return Vec::new();
         }
         *self = Self { missed: totals.missed, unanswered: totals.unanswered, at: Some(Instant::now()) };
@@ -100,7 +101,7 @@ pub struct Ring {
     indices: [u32; 2],
     holds: Vec<StackHold>,
     losses: Losses,
-    places: Places,
+    paths: Paths,
 }
 
 /// An engine, and the tables that it is made of if nothing of those before could be used.
@@ -123,22 +124,22 @@ pub fn start(settings: Settings, file: RuleFile, threads: usize) -> Result<Contr
                 .into(),
         ));
     }
-    let fresh = !settings.places.state.exists();
-    is_free(pair, &settings.places)?;
-    settings.places.make()?;
+    let fresh = !settings.paths.state.exists();
+    is_free(pair, &settings.paths)?;
+    settings.paths.make()?;
     let mut lock = Some(settings.lock()?);
-    if settings.places.link().exists() {
+    if settings.paths.link().exists() {
         return Err(ShieldError::Usage(format!(
             "an XDP shield was left in front of {0}: end it by `evenkeel shield stop {0}`",
             settings.interface
         )));
     }
-    let places = settings.places.clone();
+    let paths = settings.paths.clone();
     begin(settings, file, &mut lock, threads.max(1)).inspect_err(|_| {
         // Whoever has the lock may remove what is there; what a process before has learned stays for the next one.
         if fresh && lock.is_some() {
             // The failure itself is what is told.
-            let _ = places.remove();
+            let _ = paths.remove();
         }
     })
 }
@@ -160,7 +161,7 @@ fn begin(
         indices: [0; 2],
         holds: Vec::new(),
         losses: Losses::default(),
-        places: settings.places.clone(),
+        paths: settings.paths.clone(),
     };
     Control::begin(settings, file, plane, None, notes, lock)
 }
@@ -234,11 +235,6 @@ impl DataPlane for Ring {
         Ok(())
     }
 
-    fn follow(control: &mut Control<Self>) -> Vec<String> {
-        let totals = Sums::new(&control.plane.counts).totals();
-        control.plane.losses.news(&totals)
-    }
-
     fn has_ended(&mut self, _: &str) -> Option<ShieldError> {
         if !self.carriers.iter().any(JoinHandle::is_finished) {
             return None;
@@ -263,6 +259,13 @@ impl DataPlane for Ring {
         let threads = self.counts.len() / 2;
         format!("packet rings, threads in each direction: {threads}; if this process dies, nothing crosses")
     }
+}
+
+impl Upkeep for Ring {
+    fn follow(control: &mut Control<Self>) -> Vec<String> {
+        let totals = Sums::new(&control.plane.counts).totals();
+        control.plane.losses.news(&totals)
+    }
 
     fn warnings(control: &Control<Self>) -> Vec<String> {
         let Some(pair) = control.pair() else { return Vec::new() };
@@ -278,7 +281,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         if !self.carriers.is_empty() {
             // Told by whoever starts it.
-            let _ = self.end().and(self.places.remove());
+            let _ = self.end().and(self.paths.remove());
         }
     }
 }

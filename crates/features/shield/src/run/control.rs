@@ -14,20 +14,20 @@ use rules::{
 use serve::Lock;
 
 use super::{
-    answers::{challenge, challenges},
-    asked::Asked,
-    follow::expires_otherwise,
+    clock::expires_otherwise,
+    command::Requester,
     interface,
     memory::Memory,
-    places::Places,
+    paths::Paths,
     plane::{Coming, DataPlane},
     session,
     settings::Settings,
     status::{self, Holding},
+    syn_answers::{challenge, challenges},
     transition::{self, Transition},
 };
 use crate::{
-    between::{self, Pair, Sides, Way},
+    between::{self, LinkState, Pair, Way},
     detect::{self, Detection},
     error::ShieldError,
 };
@@ -47,13 +47,22 @@ pub struct Control<P> {
     pub(super) detection: Option<Detection>,
     /// The moment at which what was learned was last written down.
     learned_at: Instant,
-    pub(super) sides: Option<Sides>,
+    pub(super) sides: Option<LinkState>,
     read_at: Now,
     reloads: u64,
     refused: Option<String>,
     /// What there is to say.
     pub(super) notes: Vec<String>,
     _lock: Option<Lock>,
+}
+
+/// A data plane that is looked after while it runs.
+pub trait Upkeep: DataPlane {
+    /// Looks, once a second, at what changes under it. Returns what was done, or could not be, in words.
+    fn follow(control: &mut Control<Self>) -> Vec<String>;
+
+    /// Returns what is not as it should be, in words.
+    fn warnings(control: &Control<Self>) -> Vec<String>;
 }
 
 /// Rules that are ready, with what is to be known of them once they hold.
@@ -98,7 +107,7 @@ impl<P: DataPlane> Control<P> {
         };
         let prepared = control.prepare(file, None, false)?;
         if let Some(pair) = &control.settings.between {
-            control.sides = Some(Sides::start(pair, P::SETS_PROMISCUOUS, &control.settings.places.state)?);
+            control.sides = Some(LinkState::start(pair, P::SETS_PROMISCUOUS, &control.settings.paths.state)?);
         }
         control.put(prepared)?;
         control._lock = lock.take();
@@ -110,9 +119,9 @@ impl<P: DataPlane> Control<P> {
     ///
     /// # Errors
     /// What is wrong with the new ones, or that they would cut off who asks; it is also kept for `status`.
-    pub fn reload(&mut self, asked: &Asked) -> Result<Vec<String>, ShieldError> {
+    pub fn reload(&mut self, asked: &Requester) -> Result<Vec<String>, ShieldError> {
         // Sessions with this machine do not go through a gateway.
-        let asked = if self.settings.between.is_some() { &Asked::default() } else { asked };
+        let asked = if self.settings.between.is_some() { &Requester::default() } else { asked };
         let before = self.settings.sessions.clone();
         let done = self.settings.source.read_again().and_then(|mut file| {
             let warnings = asked.judge(&file)?;
@@ -140,7 +149,7 @@ impl<P: DataPlane> Control<P> {
         let Some(detection) = &mut self.detection else { return Ok(detect::Seen::default()) };
         let counters = &self.memory.counters;
         let mut seen = detection.look(&self.plane.counts(counters.end()), counters);
-        if let Err(error) = transition::keep_at_times(&mut self.learned_at, detection, &self.settings.places) {
+        if let Err(error) = transition::keep_at_times(&mut self.learned_at, detection, &self.settings.paths) {
             self.notes.push(format!("what was learned cannot be kept for a later process: {error}"));
         }
         if let Some(rules) = seen.rules.take() {
@@ -192,7 +201,7 @@ impl<P: DataPlane> Control<P> {
     ) -> Result<Prepared<P::Ready>, ShieldError> {
         let (now, settings) = (self.detection.as_ref(), &self.settings);
         let counting = self.plane.counting();
-        let transition = Transition::to(&file, now, &settings.interface, &settings.places, counting, &mut self.notes)?;
+        let transition = Transition::to(&file, now, &settings.interface, &settings.paths, counting, &mut self.notes)?;
         let mut extra = transition.extra(now).or(mitigations).unwrap_or_else(|| self.extra.clone());
         self.notes.extend(detect::fit(&mut extra, &file.rules));
         self.plane.admit(settings, &file, &mut extra, &mut self.notes)?;
@@ -240,7 +249,7 @@ impl<P: DataPlane> Control<P> {
     /// # Errors
     /// An interface cannot be taken down or up.
     pub(super) fn carry(&mut self) -> Result<Option<String>, ShieldError> {
-        self.sides.as_mut().map_or(Ok(None), Sides::carry)
+        self.sides.as_mut().map_or(Ok(None), LinkState::carry)
     }
 
     /// Compiles the rules that hold again if the wall clock was set and one of them expires by it. Whether it did.
@@ -282,7 +291,7 @@ impl<P: DataPlane> Control<P> {
     pub fn leave(self) {
         if let Some(detection) = &self.detection {
             // It was kept some seconds ago.
-            let _ = transition::keep(detection, &self.settings.places);
+            let _ = transition::keep(detection, &self.settings.paths);
         }
     }
 
@@ -299,7 +308,7 @@ impl<P: DataPlane> Control<P> {
         if let Some(detection) = &mut self.detection {
             detection.end_metrics();
         }
-        ended.and(self.settings.places.remove())
+        ended.and(self.settings.paths.remove())
     }
 
     /// What is known of the rules that hold.
@@ -323,8 +332,8 @@ impl<P: DataPlane> Control<P> {
     }
 
     /// Where it keeps what outlives its process.
-    pub fn places(&self) -> &Places {
-        &self.settings.places
+    pub fn paths(&self) -> &Paths {
+        &self.settings.paths
     }
 
     /// The interface, or both as `A,B`.
@@ -336,7 +345,9 @@ impl<P: DataPlane> Control<P> {
     pub fn up(&self) -> String {
         format!("{}: shield up, {}, {}", self.name(), self.holding(), self.plane.promise(&self.settings))
     }
+}
 
+impl<P: Upkeep> Control<P> {
     /// How things are.
     pub fn status(&self) -> ShieldStatus {
         let counts = self.plane.counts(self.memory.counters.end());
@@ -359,7 +370,7 @@ impl<P: DataPlane> Control<P> {
 pub(crate) fn join(settings: &Settings, way: Way, is_left: bool) -> Result<Vec<String>, ShieldError> {
     let Some(pair) = &settings.between else { return Ok(Vec::new()) };
     if !is_left {
-        between::bring_up(pair, &settings.places.state)?;
+        between::bring_up(pair, &settings.paths.state)?;
     }
     between::check(pair, way, is_left)
 }

@@ -13,17 +13,16 @@ use rules::file::RuleFile;
 use serve::Signals;
 
 use super::{
-    asked::{Answer, Asked, Command, Reloaded},
-    control::Control,
-    plane::DataPlane,
+    command::{Answer, Command, Reloaded, Requester},
+    control::{Control, Upkeep},
     status::{self, Holding},
 };
 use crate::error::ShieldError;
 
-/// How often signals are looked at.
-const TICK: Duration = Duration::from_millis(100);
-/// How often the clock, addresses and what the plane stands on are looked at.
-const CARE: Duration = Duration::from_secs(1);
+/// How often signals are looked_at at.
+const SIGNAL_PERIOD: Duration = Duration::from_millis(100);
+/// How often the clock, addresses and what the plane stands on are looked_at at.
+const FOLLOW_PERIOD: Duration = Duration::from_secs(1);
 
 /// A command and where its answer goes.
 pub type Request = serve::control::Request<Command, Answer>;
@@ -46,7 +45,7 @@ pub enum Ended {
     Left,
 }
 
-impl<P: DataPlane> Control<P> {
+impl<P: Upkeep> Control<P> {
     /// Runs until it is told to end. `tell` hears what happens without having been asked for. With `leave` a signal to end leaves the shield
     /// where it is.
     ///
@@ -59,13 +58,13 @@ impl<P: DataPlane> Control<P> {
         leave: bool,
         mut emit: impl FnMut(Message),
     ) -> Result<Ended, ShieldError> {
-        let (mut cared, mut looked) = (Instant::now(), Instant::now());
+        let (mut followed_at, mut looked_at) = (Instant::now(), Instant::now());
         loop {
             if signals.stop.load(Ordering::Relaxed) {
                 return self.end(leave);
             }
             if signals.reload.swap(false, Ordering::Relaxed) {
-                emit_reload(self.reload_timed(&Asked::default()), &mut emit);
+                emit_reload(self.reload_timed(&Requester::default()), &mut emit);
             }
             if let Some(why) = self.plane.has_ended(&self.name()) {
                 // That it has ended is the news.
@@ -73,8 +72,8 @@ impl<P: DataPlane> Control<P> {
                 return Err(why);
             }
             let every = self.look_every();
-            if every.is_some_and(|every| looked.elapsed() >= every) {
-                looked = Instant::now();
+            if every.is_some_and(|every| looked_at.elapsed() >= every) {
+                looked_at = Instant::now();
                 match self.look() {
                     Ok(seen) => {
                         seen.events.into_iter().for_each(|event| emit(Message::Event(event)));
@@ -87,19 +86,20 @@ impl<P: DataPlane> Control<P> {
                 Ok(said) => self.notes.extend(said),
                 Err(error) => self.notes.push(error.to_string()),
             }
-            if cared.elapsed() >= CARE {
-                cared = Instant::now();
+            if followed_at.elapsed() >= FOLLOW_PERIOD {
+                followed_at = Instant::now();
                 let followed = P::follow(&mut self);
                 self.notes.extend(followed);
                 self.follow_machine();
             }
             self.take_notes().into_iter().for_each(|said| emit(Message::Text(said)));
-            let wait = every.map_or(TICK, |every| every.saturating_sub(looked.elapsed()).min(TICK));
+            let wait =
+                every.map_or(SIGNAL_PERIOD, |every| every.saturating_sub(looked_at.elapsed()).min(SIGNAL_PERIOD));
             let (command, to) = match requests.recv_timeout(wait) {
                 Ok(request) => request,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => {
-                    std::thread::sleep(TICK);
+                    std::thread::sleep(SIGNAL_PERIOD);
                     continue;
                 }
             };
@@ -147,7 +147,7 @@ impl<P: DataPlane> Control<P> {
         }
     }
 
-    fn reload_timed(&mut self, asked: &Asked) -> Answer {
+    fn reload_timed(&mut self, asked: &Requester) -> Answer {
         let begun = Instant::now();
         match self.reload(asked) {
             Ok(warnings) => reloaded(self.holding(), self.file(), begun.elapsed(), warnings),

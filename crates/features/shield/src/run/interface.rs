@@ -4,7 +4,7 @@ use bpf::{XdpMode, filter::HostCookies};
 use host::interface::Peer;
 use rules::{Action, Rule, file::RuleFile};
 
-use super::{answers, settings::Settings};
+use super::{settings::Settings, syn_answers};
 use crate::{
     error::ShieldError,
     offloads::{self, Tags},
@@ -144,7 +144,7 @@ pub(super) fn merged(settings: &Settings, file: &RuleFile, start: bool) -> Optio
 
 /// What SYN-ACKs of rules say that hold, or that may come to hold against an attack; none: there are no such rules.
 pub(super) fn host(settings: &Settings, file: &RuleFile) -> Option<HostCookies> {
-    let wanted = settings.between.is_none() && (answers::challenges(file) || !file.rules.protected.is_empty());
+    let wanted = settings.between.is_none() && (syn_answers::challenges(file) || !file.rules.protected.is_empty());
     wanted.then(|| HostCookies::of(&settings.interface).ok()).flatten()
 }
 

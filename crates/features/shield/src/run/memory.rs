@@ -6,8 +6,8 @@ use model::shield::Fail;
 use rules::compile::Counters;
 use serde::{Deserialize, Serialize};
 
-use super::places::{Places, write_whole};
-use crate::error::ShieldError;
+use super::paths::Paths;
+use crate::{error::ShieldError, state_file::write_whole};
 
 /// What a later process has to know, beside the pins.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -29,10 +29,10 @@ pub struct Memory {
 }
 
 /// What an earlier process has written down.
-pub(super) fn read_memory(places: &Places) -> Option<Memory> {
-    serde_json::from_slice(&fs::read(places.memory()).ok()?).ok()
+pub(super) fn read_memory(paths: &Paths) -> Option<Memory> {
+    serde_json::from_slice(&fs::read(paths.memory()).ok()?).ok()
 }
 
-pub(super) fn write_memory(places: &Places, memory: &Memory) -> Result<(), ShieldError> {
-    write_whole(&places.memory(), &serde_json::to_vec(memory).unwrap_or_default())
+pub(super) fn write_memory(paths: &Paths, memory: &Memory) -> Result<(), ShieldError> {
+    write_whole(&paths.memory(), &serde_json::to_vec(memory).unwrap_or_default())
 }

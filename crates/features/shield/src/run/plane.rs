@@ -10,7 +10,7 @@ use rules::{
     file::RuleFile,
 };
 
-use super::{control::Control, memory::Memory, settings::Settings, transition::Counting};
+use super::{memory::Memory, settings::Settings, transition::Counting};
 use crate::error::ShieldError;
 
 /// Rules that are to take the place of those that hold.
@@ -120,9 +120,6 @@ pub trait DataPlane: Debug + Send + Sized {
         Ok(())
     }
 
-    /// Looks, once a second, at what changes under it. What was done, or could not be, in words.
-    fn follow(control: &mut Control<Self>) -> Vec<String>;
-
     /// Why it has ended by itself; none: it goes on. `name`: what the shield is called.
     fn has_ended(&mut self, name: &str) -> Option<ShieldError>;
 
@@ -144,7 +141,4 @@ pub trait DataPlane: Debug + Send + Sized {
     fn challenge(&self) -> Option<&ChallengeStatus> {
         None
     }
-
-    /// What is not as it should be, in words.
-    fn warnings(control: &Control<Self>) -> Vec<String>;
 }

@@ -18,7 +18,7 @@ use rules::{
 use serve::{Lock, ServeError};
 use sys::owner::trusted_program;
 
-use super::places::Places;
+use super::paths::Paths;
 use crate::{between::Pair, error::ShieldError};
 
 /// Where rules come from; read again at each reload.
@@ -103,7 +103,7 @@ pub struct Settings {
     /// After how long.
     pub patience: Duration,
     /// Where to keep what outlives this process.
-    pub places: Places,
+    pub paths: Paths,
     /// Sessions that the management allow-list lets in: those of the start, and those that reloads were asked from.
     pub sessions: Vec<Session>,
 }
@@ -111,7 +111,7 @@ pub struct Settings {
 impl Settings {
     /// Takes the lock of the shield's control process.
     pub(crate) fn lock(&self) -> Result<Lock, ShieldError> {
-        serve::lock(&self.places.lock()).map_err(|error| match error {
+        serve::lock(&self.paths.lock()).map_err(|error| match error {
             ServeError::Locked { pid, .. } => ShieldError::Tended { interface: self.interface.clone(), pid },
             error => error.into(),
         })

@@ -9,11 +9,11 @@ use rules::tables::RuleCount;
 use rules::{Action, Rule, Verdict};
 
 use super::{
-    follow,
     memory::{Memory, read_memory},
-    places::Places,
+    owner::owner,
+    paths::Paths,
     plane::Standing,
-    whose::whose,
+    warnings,
 };
 use crate::error::ShieldError;
 
@@ -122,22 +122,22 @@ pub(super) fn of(memory: &Memory, standing: Standing, name: String, counts: &Shi
 ///
 /// # Errors
 /// There is none, or it cannot be read.
-pub fn of_pins(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldError> {
-    match places.link().try_exists() {
+pub fn of_pins(interface: &str, paths: &Paths) -> Result<ShieldStatus, ShieldError> {
+    match paths.link().try_exists() {
         Ok(true) => {}
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(unseen(interface)),
-        _ => return Err(whose(interface, places).unwrap_or_else(|| none(interface))),
+        _ => return Err(owner(interface, paths).unwrap_or_else(|| none(interface))),
     }
-    places.check()?;
-    let link = ShieldLink::open(&places.link())?;
-    let shared = ShieldShared::open(&places.pins)?;
-    let memory = read_memory(places).unwrap_or_default();
-    let second = places.second_link();
+    paths.check()?;
+    let link = ShieldLink::open(&paths.link())?;
+    let shared = ShieldShared::open(&paths.pins)?;
+    let memory = read_memory(paths).unwrap_or_default();
+    let second = paths.second_link();
     let name = match second.exists().then(|| ShieldLink::open(&second)).transpose()? {
         Some(second) => format!("{},{}", link.interface(), second.interface()),
         None => link.interface().to_owned(),
     };
-    let warnings = follow::of_link(&link).into_iter().collect();
+    let warnings = warnings::of_link(&link).into_iter().collect();
     let counts = shared.counts_of(memory.counters.end());
     Ok(ShieldStatus { warnings, ..of(&memory, Standing::of(&link, &shared), name, &counts) })
 }

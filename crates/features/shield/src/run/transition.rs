@@ -9,10 +9,11 @@ use bpf::filter::{Watch, WatchConfig};
 use rules::{Rule, file::RuleFile};
 use serve::ServeError;
 
-use super::places::{Places, write_whole};
+use super::paths::Paths;
 use crate::{
     detect::{Change, Detection, Learned},
     error::ShieldError,
+    state_file::write_whole,
 };
 
 /// What was learned is written down this often.
@@ -55,7 +56,7 @@ impl Transition {
         file: &RuleFile,
         now: Option<&Detection>,
         interface: &str,
-        places: &Places,
+        paths: &Paths,
         counting: Counting,
         notes: &mut Vec<String>,
     ) -> Result<Self, ShieldError> {
@@ -66,7 +67,7 @@ impl Transition {
             }
             let watch = counting.watch(protected.len())?;
             let mut first = Detection::start(interface, file.detection.clone(), protected, watch)?;
-            let path = learned(places);
+            let path = learned(paths);
             let memory = Duration::try_from_secs_f64(file.detection.baseline.memory_s).unwrap_or(Duration::MAX);
             match Learned::read(&path, monotonic(), memory) {
                 Ok(None) => {}
@@ -133,8 +134,8 @@ impl Transition {
 }
 
 /// The file of what was learned.
-fn learned(places: &Places) -> PathBuf {
-    places.state.join("learned.json")
+fn learned(paths: &Paths) -> PathBuf {
+    paths.state.join("learned.json")
 }
 
 fn monotonic() -> Duration {
@@ -142,15 +143,15 @@ fn monotonic() -> Duration {
 }
 
 /// Writes down what was learned, if that is due. `kept`: when it was last done.
-pub(crate) fn keep_at_times(kept: &mut Instant, detection: &Detection, places: &Places) -> Result<(), ShieldError> {
+pub(crate) fn keep_at_times(kept: &mut Instant, detection: &Detection, paths: &Paths) -> Result<(), ShieldError> {
     if kept.elapsed() < KEEP_PERIOD {
         return Ok(());
     }
     *kept = Instant::now();
-    keep(detection, places)
+    keep(detection, paths)
 }
 
 /// Writes down what was learned.
-pub(crate) fn keep(detection: &Detection, places: &Places) -> Result<(), ShieldError> {
-    write_whole(&learned(places), Learned::of(detection.detector(), monotonic()).text().as_bytes())
+pub(crate) fn keep(detection: &Detection, paths: &Paths) -> Result<(), ShieldError> {
+    write_whole(&learned(paths), Learned::of(detection.detector(), monotonic()).text().as_bytes())
 }

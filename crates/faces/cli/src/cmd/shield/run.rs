@@ -21,7 +21,7 @@ use serve::{
 use shield::{
     ShieldError,
     between::ring,
-    run::{Asked, Command, Control, DataPlane, Ended, Message, Places, Request, Settings, session, unit as systemd},
+    run::{Command, Control, Ended, Message, Paths, Request, Requester, Settings, Upkeep, session, unit as systemd},
 };
 use sys::privilege::{self, Capability};
 
@@ -86,7 +86,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     // Sessions with this machine do not go through a gateway.
     let sessions = if options.between.is_some() { Vec::new() } else { session::sessions() };
     let name = options.name();
-    let asked = Asked { sessions, force: args.force };
+    let asked = Requester { sessions, force: args.force };
     asked.judge(&file)?.iter().for_each(|told| note(format_args!("{}: {told}", options.file_name())));
     privilege::require(
         format!("a shield in front of {name}"),
@@ -108,7 +108,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
             (Some(FailArg::Closed), _) | (None, Backend::Ring) => Fail::Closed,
         },
         patience: options.patience,
-        places: Places::of(&first),
+        paths: Paths::of(&first),
         sessions: asked.sessions.clone(),
     };
     match options.backend {
@@ -118,10 +118,10 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
 }
 
 /// Runs the shield until it ends, and shows it meanwhile.
-fn tend<P: DataPlane + 'static>(
+fn tend<P: Upkeep + 'static>(
     args: &RunArgs,
     signals: &Signals,
-    asked: &Asked,
+    asked: &Requester,
     mut control: Control<P>,
 ) -> Result<Outcome, Failure> {
     let name = control.name();
@@ -131,7 +131,7 @@ fn tend<P: DataPlane + 'static>(
     let say = |line: String| if interactive { note(line) } else { output.message(&line) };
     control.take_notes().into_iter().for_each(say);
     let (to, requests) = mpsc::channel();
-    let listener = Listener::start(&control.places().socket(), to.clone())?;
+    let listener = Listener::start(&control.paths().socket(), to.clone())?;
     say(control.up());
     if let Err(error) = serve::notify_ready() {
         note(format_args!("cannot tell systemd that the shield is up: {error}"));
@@ -213,7 +213,7 @@ impl Samples<'_> {
 }
 
 /// The view, until `done` or a key.
-fn view(args: &RunArgs, to: &mpsc::Sender<Request>, asked: &Asked, done: &Arc<AtomicBool>) -> Result<(), Failure> {
+fn view(args: &RunArgs, to: &mpsc::Sender<Request>, asked: &Requester, done: &Arc<AtomicBool>) -> Result<(), Failure> {
     let mut samples = Samples { to, last: None };
     let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let reload = || drop(to.send((Command::Reload(asked.clone()), mpsc::channel().0)));

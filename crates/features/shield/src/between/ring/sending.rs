@@ -11,7 +11,7 @@ use sys::{
     packet_tx::{PacketTxError, TxLayout, TxRing},
 };
 
-use super::{asking::Question, counts::Counts, gone, name_of};
+use super::{counts::Counts, gone, name_of, proof::Question};
 use crate::error::ShieldError;
 
 /// Frames that are sent in one go: a driver that finds its queue full loses them.
@@ -23,7 +23,7 @@ const TAG_LEN: usize = 4;
 /// The kernel has room for this tag beyond the MTU, and for no other (packet_extra_vlan_len_allowed).
 const VLAN: [u8; 2] = [0x81, 0x00];
 /// The MTU is read again for frames that are too large, so often at most.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Slots of a transmit ring.
 const SLOTS: usize = 1024;
 
@@ -102,7 +102,7 @@ impl Sender {
 
     /// Looks, when a frame is too large, whether the interface takes larger ones now.
     fn follow_mtu(&mut self, counts: &Counts) -> Result<(), ShieldError> {
-        if self.looked.elapsed() < LOOK {
+        if self.looked.elapsed() < LOOK_PERIOD {
             return Ok(());
         }
         self.looked = Instant::now();

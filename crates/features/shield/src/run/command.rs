@@ -10,7 +10,7 @@ use rules::{
 use serde::{Deserialize, Serialize};
 use serve::control;
 
-use super::{places::Places, session};
+use super::{paths::Paths, session};
 use crate::error::ShieldError;
 
 /// What others ask of the process that tends a shield.
@@ -20,7 +20,7 @@ pub enum Command {
     /// Tell how things are.
     Status,
     /// Read the rules again.
-    Reload(Asked),
+    Reload(Requester),
     /// Take the shield away and end.
     Stop,
     /// End, and leave the shield for a process that comes.
@@ -32,8 +32,8 @@ impl Command {
     ///
     /// # Errors
     /// It does not answer.
-    pub fn ask(&self, places: &Places) -> Result<Option<Answer>, ShieldError> {
-        Ok(control::ask(&places.socket(), self)?)
+    pub fn ask(&self, paths: &Paths) -> Result<Option<Answer>, ShieldError> {
+        Ok(control::ask(&paths.socket(), self)?)
     }
 }
 
@@ -91,14 +91,14 @@ const SESSIONS_MAX: usize = 16;
 
 /// Who asks for rules to hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct Requester {
     /// The ssh sessions that it is asked from; none: by a signal, or from the console.
     pub sessions: Vec<Session>,
     /// Also when the rules would cut one of them off.
     pub force: bool,
 }
 
-impl Asked {
+impl Requester {
     /// By this process.
     pub fn here(force: bool) -> Self {
         Self { sessions: session::sessions(), force }
@@ -143,13 +143,13 @@ mod tests {
 
     #[test]
     fn who_asks_is_not_cut_off_unless_told() {
-        let judge = |text: &str, asked: &Asked| asked.judge(&file::parse_in(text, "f", Path::new("")).unwrap());
-        let asked = Asked { sessions: vec![session(50_000)], force: false };
+        let judge = |text: &str, asked: &Requester| asked.judge(&file::parse_in(text, "f", Path::new("")).unwrap());
+        let asked = Requester { sessions: vec![session(50_000)], force: false };
         let shut = "default = \"drop\"\n[management]\nsession = false\n";
         let refused = judge(shut, &asked).unwrap_err();
         assert!(matches!(refused, ShieldError::CutsOff { .. }), "{refused}");
-        assert_eq!(judge(shut, &Asked { force: true, ..asked.clone() }).unwrap().len(), 1, "it is still told");
-        assert!(judge(shut, &Asked::default()).unwrap().is_empty(), "a signal comes from nowhere");
+        assert_eq!(judge(shut, &Requester { force: true, ..asked.clone() }).unwrap().len(), 1, "it is still told");
+        assert!(judge(shut, &Requester::default()).unwrap().is_empty(), "a signal comes from nowhere");
         assert!(judge("default = \"drop\"\n", &asked).unwrap().is_empty(), "the allow-list has it");
         let unused = "[sets.a]\nprefixes = \"192.0.2.1\"\n";
         assert_eq!(judge(unused, &asked).unwrap().len(), 1);
@@ -159,18 +159,18 @@ mod tests {
     fn a_session_is_let_in_once() {
         let mut known = vec![session(1)];
         let other = Session { local_port: 2222, ..session(3) };
-        Asked { sessions: vec![session(2), other], force: false }.let_in(&mut known);
+        Requester { sessions: vec![session(2), other], force: false }.let_in(&mut known);
         assert_eq!(known, [session(2), other]);
         let from = |n: u16| Session { local_port: n, ..session(n) };
         for n in 100..150 {
-            Asked { sessions: vec![from(n)], force: false }.let_in(&mut known);
+            Requester { sessions: vec![from(n)], force: false }.let_in(&mut known);
         }
         assert_eq!((known.len(), known[0]), (SESSIONS_MAX, from(150 - SESSIONS_MAX as u16)), "those that asked last");
     }
 
     #[test]
     fn a_command_is_a_line() {
-        let asked = Asked { sessions: vec![session(1)], force: false };
+        let asked = Requester { sessions: vec![session(1)], force: false };
         let line = serde_json::to_string(&Command::Reload(asked.clone())).unwrap();
         assert_eq!(serde_json::from_str::<Command>(&line).unwrap(), Command::Reload(asked));
         assert_eq!(serde_json::from_str::<Command>("\"status\"").unwrap(), Command::Status);

@@ -8,7 +8,6 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use host::file::{self, FileError, PRIVATE};
 use sys::owner::trusted_folder;
 
 use crate::{between, error::ShieldError};
@@ -20,14 +19,14 @@ const RUN: &str = "/run/evenkeel";
 
 /// Files and folders of one interface's shield.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Places {
+pub struct Paths {
     /// Maps and link, in a BPF file system.
     pub pins: PathBuf,
     /// Lock, socket, names of counters.
     pub state: PathBuf,
 }
 
-impl Places {
+impl Paths {
     /// Of an interface of this network namespace; of two as `A,B`, which go by the first one's name.
     pub fn of(interface: &str) -> Self {
         Self::under(interface, Path::new(BPFFS), Path::new(RUN))
@@ -185,16 +184,6 @@ impl Places {
     }
 }
 
-/// Writes a file that is never seen half written.
-///
-/// # Errors
-/// It cannot be written.
-pub(crate) fn write_whole(path: &Path, text: &[u8]) -> Result<(), ShieldError> {
-    let failed =
-        |error: FileError| ShieldError::Place { operation: "write", path: path.to_owned(), source: error.into() };
-    file::replace(path, text, PRIVATE).map_err(failed)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -203,14 +192,14 @@ mod tests {
     fn shields_of_this_namespace_are_listed_once() {
         let folder = tempfile::tempdir().unwrap();
         let [bpffs, run] = ["bpf", "run"].map(|name| folder.path().join(name));
-        let list = || Places::interfaces_under(&bpffs, &run).unwrap();
+        let list = || Paths::interfaces_under(&bpffs, &run).unwrap();
         assert!(list().is_empty(), "there is no such folder");
         for interface in ["eth0", "eth1.5"] {
-            let places = Places::under(interface, &bpffs, &run);
-            fs::create_dir_all(&places.pins).unwrap();
-            fs::create_dir_all(&places.state).unwrap();
+            let paths = Paths::under(interface, &bpffs, &run);
+            fs::create_dir_all(&paths.pins).unwrap();
+            fs::create_dir_all(&paths.state).unwrap();
         }
-        fs::create_dir_all(Places::under("left", &bpffs, &run).pins).unwrap();
+        fs::create_dir_all(Paths::under("left", &bpffs, &run).pins).unwrap();
         fs::create_dir_all(run.join("shield-other@1")).unwrap();
         fs::create_dir_all(run.join("something")).unwrap();
         assert_eq!(list(), ["eth0", "eth1.5", "left"]);
@@ -220,21 +209,21 @@ mod tests {
     fn a_link_at_the_place_of_the_pins_empties_nothing() {
         let (bpffs, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         fs::write(elsewhere.path().join("of-root"), "kept").unwrap();
-        let places = Places::under("ek0", bpffs.path(), bpffs.path());
-        for path in [&places.pins, &places.state] {
+        let paths = Paths::under("ek0", bpffs.path(), bpffs.path());
+        for path in [&paths.pins, &paths.state] {
             std::os::unix::fs::symlink(elsewhere.path(), path).unwrap();
-            assert!(matches!(places.remove(), Err(ShieldError::Place { .. })));
-            assert!(matches!(places.make(), Err(ShieldError::Place { .. })));
+            assert!(matches!(paths.remove(), Err(ShieldError::Place { .. })));
+            assert!(matches!(paths.make(), Err(ShieldError::Place { .. })));
             fs::remove_file(path).unwrap();
             fs::DirBuilder::new().mode(0o777).create(path).unwrap();
             std::os::unix::fs::chown(path, Some(65533), None).unwrap_or_default();
             if nix::unistd::geteuid().is_root() {
-                assert!(matches!(places.remove(), Err(ShieldError::Place { .. })), "a folder of somebody else");
+                assert!(matches!(paths.remove(), Err(ShieldError::Place { .. })), "a folder of somebody else");
             }
             fs::remove_dir(path).unwrap();
         }
         assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
-        places.make().unwrap();
-        places.remove().unwrap();
+        paths.make().unwrap();
+        paths.remove().unwrap();
     }
 }

@@ -7,13 +7,13 @@ use rules::compile::Counters;
 
 use super::{
     memory::{Memory, read_memory},
-    places::Places,
+    paths::Paths,
     settings::Settings,
 };
 use crate::error::ShieldError;
 
 /// What a process before this one left in front of the interface.
-pub(super) struct Left {
+pub(super) struct Leftover {
     pub(super) shared: Arc<ShieldShared>,
     pub(super) link: ShieldLink,
     pub(super) second: Option<ShieldLink>,
@@ -22,22 +22,22 @@ pub(super) struct Left {
     pub(super) lost: Option<String>,
 }
 
-impl Left {
+impl Leftover {
     pub(super) fn find(settings: &Settings) -> Result<Option<Self>, ShieldError> {
-        let places = &settings.places;
-        places.check()?;
-        if !places.link().exists() {
+        let paths = &settings.paths;
+        paths.check()?;
+        if !paths.link().exists() {
             // The rest of a start that was broken off.
-            if places.pins.exists() {
-                remove_pins(places)?;
+            if paths.pins.exists() {
+                remove_pins(paths)?;
             }
             return Ok(None);
         }
-        let link = match ShieldLink::open(&places.link()) {
+        let link = match ShieldLink::open(&paths.link()) {
             Ok(link) if link.is_alive() => link,
             // The interface is another one of the same name.
             _ => {
-                remove_pins(places)?;
+                remove_pins(paths)?;
                 return Ok(None);
             }
         };
@@ -48,7 +48,7 @@ impl Left {
                 link.mode()
             )));
         }
-        let second = match places.second_link() {
+        let second = match paths.second_link() {
             path if path.exists() => Some(ShieldLink::open(&path)?),
             _ => None,
         };
@@ -61,15 +61,15 @@ impl Left {
                 "the shield that was left there is of {was}: take it over as it is, or end it by `evenkeel shield stop {name}`"
             )));
         }
-        let shared = Arc::new(ShieldShared::open(&places.pins)?);
+        let shared = Arc::new(ShieldShared::open(&paths.pins)?);
         shared.beat();
-        let (memory, lost) = match read_memory(places) {
+        let (memory, lost) = match read_memory(paths) {
             Some(memory) => (memory, None),
             None => {
                 let counters = Counters::behind(&shared.counts().rules);
                 let lost = format!(
                     "which rules the shield that was left there had counted for is lost with {}: all counters begin anew",
-                    places.memory().display()
+                    paths.memory().display()
                 );
                 (Memory { counters, ..Memory::default() }, Some(lost))
             }
@@ -78,6 +78,6 @@ impl Left {
     }
 }
 
-pub(super) fn remove_pins(places: &Places) -> Result<(), ShieldError> {
-    Places { state: places.pins.clone(), pins: places.pins.clone() }.remove()
+pub(super) fn remove_pins(paths: &Paths) -> Result<(), ShieldError> {
+    Paths { state: paths.pins.clone(), pins: paths.pins.clone() }.remove()
 }

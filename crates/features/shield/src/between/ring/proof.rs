@@ -9,9 +9,9 @@ use std::{hash::Hasher, io, net::IpAddr};
 use siphasher::sip::SipHasher13;
 use wire::Sum;
 
-mod strain;
+mod overload;
 
-pub use strain::Strain;
+pub use overload::Overload;
 
 use super::known::Known;
 use rules::packet::Packet;
@@ -33,10 +33,10 @@ const MINUTE_S: u32 = 60;
 
 /// What becomes of a packet that a rule challenges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Asked {
+pub enum Challenged {
     /// It goes on: its source is known, or it is neither a SYN nor a RST that answers.
     Pass,
-    /// It ends: a RST that showed that its source exists, a packet that no client sends, or a SYN that is to come again ([`Strain`]).
+    /// It ends: a RST that showed that its source exists, a packet that no client sends, or a SYN that is to come again ([`Overload`]).
     Drop,
     /// It is answered by a frame to where it came from.
     Question(Question),
@@ -61,12 +61,12 @@ impl Question {
 
 /// Asks, and knows who answered. All threads share one.
 #[derive(Debug)]
-pub struct Asking {
+pub struct SynProof {
     known: Known,
     hasher: SipHasher13,
 }
 
-impl Asking {
+impl SynProof {
     /// Nobody is known yet.
     ///
     /// # Errors
@@ -80,44 +80,44 @@ impl Asking {
     }
 
     /// What becomes of `packet`, read from `frame`, at `now_ns` of a clock that runs forward.
-    pub fn ask(&self, packet: &Packet, frame: &[u8], now_ns: u64, strain: &mut Strain) -> Asked {
+    pub fn ask(&self, packet: &Packet, frame: &[u8], now_ns: u64, overload: &mut Overload) -> Challenged {
         let (Some(all), Some(ports)) = (packet.tcp_flags.filter(|_| packet.protocol == TCP), packet.ports) else {
-            return Asked::Pass;
+            return Challenged::Pass;
         };
         // A group of hosts: TCP is not for them, and stacks ignore it.
         if frame.first().is_none_or(|first| first & 1 == 1) {
-            return Asked::Pass;
+            return Challenged::Pass;
         }
         // Nor is it from them: an answer would go to all.
         if frame.get(6).is_none_or(|first| first & 1 == 1) {
-            return Asked::Drop;
+            return Challenged::Drop;
         }
         let flags = all & (FIN | SYN | RST | ACK);
         // Never 0.
         let now_s = (now_ns / 1_000_000_000) as u32 | 1 << 31;
         if self.known.knows(packet.source, now_s, flags == SYN) {
-            return Asked::Pass;
+            return Challenged::Pass;
         }
         if is_no_source(packet.source) || (flags & SYN != 0 && flags & (RST | FIN) != 0) {
-            return Asked::Drop;
+            return Challenged::Drop;
         }
         let Some(sent) = number(frame, packet.transport_at).filter(|_| flags == SYN || flags == RST) else {
-            return Asked::Pass;
+            return Challenged::Pass;
         };
         let minute = now_s / MINUTE_S;
         if flags == SYN {
-            if !strain.answers(|| self.hash(packet, ports, 0)) {
-                return Asked::Drop;
+            if !overload.answers(|| self.hash(packet, ports, 0)) {
+                return Challenged::Drop;
             }
             let acknowledged = less_than_sent(self.cookie(packet, ports, minute), sent);
-            return write(packet, ports, frame, sent, acknowledged).map_or(Asked::Drop, Asked::Question);
+            return write(packet, ports, frame, sent, acknowledged).map_or(Challenged::Drop, Challenged::Question);
         }
         let is_right = |minute| [0, 1 << 31].contains(&(sent ^ self.cookie(packet, ports, minute)));
         if is_right(minute) || is_right(minute - 1) {
             self.known.learn(packet.source, now_s);
-            return Asked::Drop;
+            return Challenged::Drop;
         }
-        Asked::Pass
+        Challenged::Pass
     }
 
     fn cookie(&self, packet: &Packet, ports: (u16, u16), minute: u32) -> u32 {

@@ -28,14 +28,14 @@ fn frame(source: &str, flags: u8, seq: u32) -> Vec<u8> {
     bytes
 }
 
-fn asked(asking: &Asking, frame: &[u8], now_ns: u64) -> Asked {
+fn asked(proof: &SynProof, frame: &[u8], now_ns: u64) -> Challenged {
     let Parsed::Ip(packet) = Packet::parse(frame) else { panic!("{frame:02x?}") };
-    asking.ask(&packet, frame, now_ns, &mut Strain::default())
+    proof.ask(&packet, frame, now_ns, &mut Overload::default())
 }
 
 /// The number that a question acknowledges.
-fn acknowledged(asked: Asked) -> u32 {
-    let Asked::Question(question) = asked else { panic!("{asked:?}") };
+fn acknowledged(asked: Challenged) -> u32 {
+    let Challenged::Question(question) = asked else { panic!("{asked:?}") };
     let Parsed::Ip(packet) = Packet::parse(question.bytes()) else { panic!("{question:02x?}") };
     assert_eq!((packet.tcp_flags, packet.ports, packet.vlan), (Some(SYN | ACK), Some((80, 0x9001)), Some(5)));
     number(question.bytes(), packet.transport_at + 4).unwrap()
@@ -43,29 +43,29 @@ fn acknowledged(asked: Asked) -> u32 {
 
 #[test]
 fn a_group_of_hosts_is_not_answered() {
-    let asking = Asking::new().unwrap();
+    let proof = SynProof::new().unwrap();
     let mut syn = frame("192.0.2.1", SYN, 5);
-    acknowledged(asked(&asking, &syn, NOW));
+    acknowledged(asked(&proof, &syn, NOW));
     syn[6] |= 1;
-    assert_eq!(asked(&asking, &syn, NOW), Asked::Drop);
+    assert_eq!(asked(&proof, &syn, NOW), Challenged::Drop);
 }
 
 #[test]
 fn who_answers_is_known_and_nobody_else() {
     for source in ["192.0.2.1", "2001:2::1"] {
-        let asking = Asking::new().unwrap();
-        let ask = |flags, seq, now_ns| asked(&asking, &frame(source, flags, seq), now_ns);
+        let proof = SynProof::new().unwrap();
+        let ask = |flags, seq, now_ns| asked(&proof, &frame(source, flags, seq), now_ns);
         let number = acknowledged(ask(SYN, 5, NOW));
         for (flags, seq) in [(RST, number ^ 1), (RST | ACK, number), (ACK, number), (SYN | ACK, number)] {
-            assert_eq!(ask(flags, seq, NOW), Asked::Pass, "as of anybody");
+            assert_eq!(ask(flags, seq, NOW), Challenged::Pass, "as of anybody");
         }
         for flags in [SYN | FIN, SYN | RST, SYN | RST | ACK] {
-            assert_eq!(ask(flags, number, NOW), Asked::Drop);
+            assert_eq!(ask(flags, number, NOW), Challenged::Drop);
         }
         acknowledged(ask(SYN, 5, NOW));
-        assert_eq!(ask(RST, number, NOW), Asked::Drop, "the answer ends here");
+        assert_eq!(ask(RST, number, NOW), Challenged::Drop, "the answer ends here");
         for flags in [SYN, RST, ACK, SYN | FIN] {
-            assert_eq!(ask(flags, number, NOW), Asked::Pass, "known");
+            assert_eq!(ask(flags, number, NOW), Challenged::Pass, "known");
         }
         acknowledged(ask(SYN, 5, NOW + 600 * 1_000_000_000));
     }
@@ -73,52 +73,52 @@ fn who_answers_is_known_and_nobody_else() {
 
 #[test]
 fn a_cookie_lasts_into_the_next_minute_and_is_of_its_connection() {
-    let asking = Asking::new().unwrap();
+    let proof = SynProof::new().unwrap();
     let syn = frame("192.0.2.1", SYN, 5);
-    let number = acknowledged(asked(&asking, &syn, NOW));
+    let number = acknowledged(asked(&proof, &syn, NOW));
     let mut other = frame("192.0.2.1", RST, number);
     other[38] ^= 1;
-    assert_eq!(asked(&asking, &other, NOW), Asked::Pass, "another port");
-    assert_eq!(asked(&asking, &frame("192.0.2.2", RST, number), NOW), Asked::Pass, "another source");
+    assert_eq!(asked(&proof, &other, NOW), Challenged::Pass, "another port");
+    assert_eq!(asked(&proof, &frame("192.0.2.2", RST, number), NOW), Challenged::Pass, "another source");
     let rst = frame("192.0.2.1", RST, number);
-    assert_eq!(asked(&asking, &rst, NOW + 120_000_000_000), Asked::Pass, "two minutes later");
-    assert_eq!(asked(&asking, &rst, NOW + 60_000_000_000), Asked::Drop);
-    let another = Asking::new().unwrap();
+    assert_eq!(asked(&proof, &rst, NOW + 120_000_000_000), Challenged::Pass, "two minutes later");
+    assert_eq!(asked(&proof, &rst, NOW + 60_000_000_000), Challenged::Drop);
+    let another = SynProof::new().unwrap();
     assert_ne!(acknowledged(asked(&another, &syn, NOW)), number, "another key");
 }
 
 #[test]
 fn no_client_takes_the_number_for_right() {
-    let asking = Asking::new().unwrap();
-    let number = acknowledged(asked(&asking, &frame("192.0.2.1", SYN, 5), NOW));
+    let proof = SynProof::new().unwrap();
+    let number = acknowledged(asked(&proof, &frame("192.0.2.1", SYN, 5), NOW));
     for before in [0, 1, 2, 1460, 0xffff, 0x10000, 1 << 30, (1 << 31) - 1, 3 << 30, u32::MAX] {
         let sent = number.wrapping_sub(before);
-        let told = acknowledged(asked(&asking, &frame("192.0.2.1", SYN, sent), NOW));
+        let told = acknowledged(asked(&proof, &frame("192.0.2.1", SYN, sent), NOW));
         assert!(told.wrapping_sub(sent).cast_signed() <= 0, "{before}: {told:x} {sent:x}");
     }
     // The other number is as good an answer.
-    assert_eq!(asked(&asking, &frame("192.0.2.1", RST, number ^ 1 << 31), NOW), Asked::Drop);
+    assert_eq!(asked(&proof, &frame("192.0.2.1", RST, number ^ 1 << 31), NOW), Challenged::Drop);
 }
 
 #[test]
 fn what_nobody_sends_is_not_answered_and_groups_are_not_asked() {
-    let asking = Asking::new().unwrap();
+    let proof = SynProof::new().unwrap();
     for source in ["224.0.0.1", "0.1.2.3", "127.0.0.1", "255.255.255.255", "::", "::1", "::ffff:192.0.2.1", "ff02::1"] {
-        assert_eq!(asked(&asking, &frame(source, SYN, 1), NOW), Asked::Drop, "{source}");
+        assert_eq!(asked(&proof, &frame(source, SYN, 1), NOW), Challenged::Drop, "{source}");
     }
     let mut group = frame("192.0.2.1", SYN, 1);
     group[0] |= 1;
-    assert_eq!(asked(&asking, &group, NOW), Asked::Pass);
+    assert_eq!(asked(&proof, &group, NOW), Challenged::Pass);
 }
 
 #[test]
 fn a_question_is_never_longer_than_its_syn() {
-    let asking = Asking::new().unwrap();
+    let proof = SynProof::new().unwrap();
     for source in ["192.0.2.1", "2001:2::1"] {
         for padding in [0, 1, 2, 3, 40, 500] {
             let mut syn = frame(source, SYN, 1);
             syn.resize(syn.len() + padding, 0);
-            let Asked::Question(question) = asked(&asking, &syn, NOW) else { panic!("{source}") };
+            let Challenged::Question(question) = asked(&proof, &syn, NOW) else { panic!("{source}") };
             let wanted = if source.contains(':') { 78 } else { 60.min(syn.len()).max(58) };
             assert_eq!(question.bytes().len(), wanted);
             assert!(question.bytes().len() <= syn.len());

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 use sys::link::{self, LinkFlags};
 
 use super::Pair;
-use crate::{error::ShieldError, run::write_whole};
+use crate::{error::ShieldError, state_file::write_whole};
 
-/// How long an interface may take until its link is there: autonegotiation takes seconds.
-const SETTLE: Duration = Duration::from_secs(5);
-/// Where it is written down, among what outlives the control process.
+/// An interface may take so long until its link is there: autonegotiation takes seconds.
+const LINK_TIMEOUT: Duration = Duration::from_secs(5);
+/// The file in which it is written down, among what outlives the control process.
 const FILE: &str = "between.json";
 
 /// What was changed; written down before it is.
@@ -30,7 +30,7 @@ struct Changed {
 
 /// Both interfaces.
 #[derive(Debug)]
-pub struct Sides {
+pub struct LinkState {
     changed: Changed,
     path: PathBuf,
     was_running: [bool; 2],
@@ -38,7 +38,7 @@ pub struct Sides {
     settled: [Instant; 2],
 }
 
-impl Sides {
+impl LinkState {
     /// Makes both promiscuous, unless somebody else does; `state` is a folder for what outlives this process. What an earlier process has changed there is known.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Sides {
                 *ours = !flags(name)?.promiscuous;
             }
         }
-        let settled = [Instant::now() + SETTLE; 2];
+        let settled = [Instant::now() + LINK_TIMEOUT; 2];
         let sides = Self { changed, path: state.join(FILE), was_running: [false; 2], settled };
         sides.write()?;
         for name in sides.changed.names.iter().filter(|_| promiscuous) {
@@ -81,7 +81,7 @@ impl Sides {
             self.set(held, true)?;
             self.changed.held_down = None;
             self.was_running[held] = false;
-            self.settled[held] = Instant::now() + SETTLE;
+            self.settled[held] = Instant::now() + LINK_TIMEOUT;
             self.write()?;
             let names = &self.changed.names;
             return Ok(Some(format!("{} has its link back: {} is up again", names[other], names[held])));
@@ -128,9 +128,9 @@ impl Sides {
 pub(crate) fn bring_up(pair: &Pair, state: &Path) -> Result<(), ShieldError> {
     let left = read(state).filter(|left| left.names == pair.names());
     let Some((changed, held)) = left.and_then(|left| Some((left.clone(), left.held_down?))) else { return Ok(()) };
-    let sides = Sides { changed, path: state.join(FILE), was_running: [false; 2], settled: [Instant::now(); 2] };
+    let sides = LinkState { changed, path: state.join(FILE), was_running: [false; 2], settled: [Instant::now(); 2] };
     sides.set(held, true)?;
-    Sides { changed: Changed { held_down: None, ..sides.changed.clone() }, ..sides }.write()
+    LinkState { changed: Changed { held_down: None, ..sides.changed.clone() }, ..sides }.write()
 }
 
 fn is_there(flags: LinkFlags) -> bool {

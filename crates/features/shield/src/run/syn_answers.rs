@@ -26,7 +26,7 @@ pub(super) fn challenge(rules: &[Rule]) -> bool {
 /// The maps of the cookies: those that a process before this one left, or new ones.
 pub(super) fn cookies(settings: &Settings, choice: &Choice) -> Result<Cookies, ShieldError> {
     let mode = choice.mode(settings)?;
-    let pins = &settings.places.pins;
+    let pins = &settings.paths.pins;
     let cookies = match Cookies::open(&settings.interface, mode.clone(), pins)? {
         Some(mut cookies) => {
             if !is_host(&cookies) {
@@ -74,12 +74,12 @@ fn is_host(cookies: &Cookies) -> bool {
 
 /// Whether a process before this one has left the program that makes connections of cookies.
 pub(super) fn accepted(settings: &Settings) -> bool {
-    settings.places.pins.join(ACK).exists()
+    settings.paths.pins.join(ACK).exists()
 }
 
 /// That program is no longer needed.
 pub(super) fn accept_no_more(settings: &Settings) -> Result<(), ShieldError> {
-    let path = settings.places.pins.join(ACK);
+    let path = settings.paths.pins.join(ACK);
     match fs::remove_file(&path) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
             Err(ShieldError::Place { operation: "remove", path, source })
@@ -95,7 +95,7 @@ pub(super) fn accept(
     cookies: Option<&Cookies>,
     choice: &Choice,
 ) -> Result<Option<ShieldAck>, ShieldError> {
-    let path = settings.places.pins.join(ACK);
+    let path = settings.paths.pins.join(ACK);
     if !cookies.is_some_and(|cookies| is_host(cookies) || choice.lets_handshakes_end()) {
         return Ok(None);
     }

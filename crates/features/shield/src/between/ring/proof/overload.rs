@@ -18,7 +18,7 @@ const CALM_NS: u64 = 10_000_000_000;
 
 /// Of one thread, which sees all SYNs of the connections that it sees any of.
 #[derive(Debug, Default)]
-pub struct Strain {
+pub struct Overload {
     /// The ring is filling up.
     behind: bool,
     /// Until when SYNs are remembered; 0: they are not.
@@ -33,7 +33,7 @@ pub struct Strain {
     unanswered: u64,
 }
 
-impl Strain {
+impl Overload {
     /// Whether a SYN of an unknown source is answered; `hash` is of its addresses and ports.
     pub(super) fn answers(&mut self, hash: impl FnOnce() -> u64) -> bool {
         self.asked += 1;
@@ -93,37 +93,37 @@ mod tests {
     }
 
     /// How many SYNs of a block are answered.
-    fn answered(strain: &mut Strain, range: std::ops::Range<u64>) -> u64 {
-        range.map(|n| u64::from(strain.answers(|| hash(n)))).sum()
+    fn answered(overload: &mut Overload, range: std::ops::Range<u64>) -> u64 {
+        range.map(|n| u64::from(overload.answers(|| hash(n)))).sum()
     }
 
     #[test]
     fn who_comes_again_is_answered_and_others_while_there_is_time() {
-        let mut strain = Strain::default();
-        strain.block(0, false, 10 * SECOND);
-        assert_eq!(answered(&mut strain, 0..1000), 1000);
-        strain.block(1000, true, 10 * SECOND);
-        let first = answered(&mut strain, 1000..2000);
+        let mut overload = Overload::default();
+        overload.block(0, false, 10 * SECOND);
+        assert_eq!(answered(&mut overload, 0..1000), 1000);
+        overload.block(1000, true, 10 * SECOND);
+        let first = answered(&mut overload, 1000..2000);
         assert!(first < 5, "{first}");
-        assert_eq!(answered(&mut strain, 1000..2000), 1000);
-        assert_eq!(strain.take_unanswered(), 1000 - first);
-        strain.block(2000, false, 11 * SECOND);
-        assert_eq!(answered(&mut strain, 5000..6000), 1000, "there is time");
-        strain.block(1000, true, 13 * SECOND);
+        assert_eq!(answered(&mut overload, 1000..2000), 1000);
+        assert_eq!(overload.take_unanswered(), 1000 - first);
+        overload.block(2000, false, 11 * SECOND);
+        assert_eq!(answered(&mut overload, 5000..6000), 1000, "there is time");
+        overload.block(1000, true, 13 * SECOND);
         assert_eq!(
-            answered(&mut strain, 1000..2000) + answered(&mut strain, 5000..6000),
+            answered(&mut overload, 1000..2000) + answered(&mut overload, 5000..6000),
             2000,
             "in the turn that follows"
         );
-        strain.block(2000, true, 16 * SECOND);
-        assert_eq!(answered(&mut strain, 1000..2000), 1000, "remembered anew");
-        strain.block(1000, true, 21 * SECOND);
-        assert!(answered(&mut strain, 1000..2000) < 5, "an age later");
+        overload.block(2000, true, 16 * SECOND);
+        assert_eq!(answered(&mut overload, 1000..2000), 1000, "remembered anew");
+        overload.block(1000, true, 21 * SECOND);
+        assert!(answered(&mut overload, 1000..2000) < 5, "an age later");
     }
 
     #[test]
     fn it_begins_when_syns_fill_the_ring_and_ends_ten_seconds_after() {
-        let mut strain = Strain::default();
+        let mut overload = Overload::default();
         // Seconds, SYNs of unknown sources, other frames, whether the ring is filling up; whether unanswered SYNs follow.
         for (second, syns, others, behind, strained) in [
             (10, 1000, 0, false, false),
@@ -135,11 +135,11 @@ mod tests {
             (22, 1000, 9000, true, true),
             (32, 1000, 9000, true, false),
         ] {
-            answered(&mut strain, 0..syns);
-            strain.block(syns + others, behind, second * SECOND + 1);
+            answered(&mut overload, 0..syns);
+            overload.block(syns + others, behind, second * SECOND + 1);
             let new = second * 10_000;
-            assert_eq!(answered(&mut strain, new..new + 1000) < 1000, strained, "{second}");
-            strain.asked = 0;
+            assert_eq!(answered(&mut overload, new..new + 1000) < 1000, strained, "{second}");
+            overload.asked = 0;
         }
     }
 }

@@ -13,24 +13,24 @@ use bpf::filter::ShieldShared;
 
 use crate::error::ShieldError;
 
-/// The heart beats this often.
-const BEAT: Duration = Duration::from_millis(100);
+/// The thread beats this often.
+const BEAT_PERIOD: Duration = Duration::from_millis(100);
 
 /// A thread that beats.
 #[derive(Debug)]
-pub(super) struct Heart {
+pub(super) struct HeartbeatThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Heart {
+impl HeartbeatThread {
     pub(super) fn start(shared: Arc<ShieldShared>) -> Result<Self, ShieldError> {
         let stop = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let beat = move || {
-            while !told.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 shared.beat();
-                std::thread::park_timeout(BEAT);
+                std::thread::park_timeout(BEAT_PERIOD);
             }
         };
         let thread = std::thread::Builder::new().name("ek-heart".into()).spawn(beat);
@@ -39,7 +39,7 @@ impl Heart {
     }
 }
 
-impl Drop for Heart {
+impl Drop for HeartbeatThread {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

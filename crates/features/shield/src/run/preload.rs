@@ -8,7 +8,7 @@ use std::{
     thread::JoinHandle,
 };
 
-use bpf::filter::{Shield, ShieldConfig, ShieldShared, Spare};
+use bpf::filter::{Shield, ShieldConfig, ShieldShared, SpareProgram};
 use rules::tables::RuleTables;
 use rules::{
     Prefix, Rule, Rules,
@@ -19,9 +19,9 @@ use crate::{detect, error::ShieldError};
 
 /// One for each series of rules that protect the same prefixes.
 #[derive(Debug)]
-pub(super) struct Ahead {
+pub(super) struct Preload {
     cache: Arc<Mutex<Cache>>,
-    spare: Option<Spare>,
+    spare: Option<SpareProgram>,
     thread: Option<JoinHandle<Result<Loaded, ShieldError>>>,
 }
 
@@ -42,10 +42,10 @@ pub(super) struct Job {
 #[derive(Debug)]
 struct Loaded {
     exact: Option<Shield>,
-    spare: Option<Spare>,
+    spare: Option<SpareProgram>,
 }
 
-impl Ahead {
+impl Preload {
     pub(super) fn new(protected: &[Prefix]) -> Self {
         Self { cache: Arc::new(Mutex::new(Cache::expecting(protected))), spare: None, thread: None }
     }
@@ -99,7 +99,7 @@ impl Job {
             let rules = detect::insert(&self.rules, &self.template);
             // Which counters its rules have is said when it is filled.
             let tables = tables(cache, &rules, &mut Counters::new(), Now::read())?;
-            spare = Some(Spare::load(&tables, &self.spare, &self.shared)?);
+            spare = Some(SpareProgram::load(&tables, &self.spare, &self.shared)?);
         }
         Ok(Loaded { exact, spare })
     }
