@@ -1,4 +1,4 @@
-//! The shield: floods end at the kernel's earliest hook, clients go on connecting, and the administrator is never cut off.
+//! The shield: it drops floods at the kernel's earliest hook, while clients go on connecting and the administrator is never cut off.
 //!
 //! The rules themselves are the crate `rules`. Here they are put in front of an interface and kept there: [`run`] starts, reloads, looks at and
 //! stops a shield, and tends it (heartbeat, expiry, take-over of what a dead process left); [`between`] does so for a gateway of two interfaces, by XDP or

@@ -12,6 +12,6 @@ use crate::error::ShieldError;
 /// It cannot be written.
 pub(crate) fn write_whole(path: &Path, text: &[u8]) -> Result<(), ShieldError> {
     let failed =
-        |error: FileError| ShieldError::Place { operation: "write", path: path.to_owned(), source: error.into() };
+        |error: FileError| ShieldError::File { operation: "write", path: path.to_owned(), source: error.into() };
     file::replace(path, text, PRIVATE).map_err(failed)
 }

@@ -18,7 +18,7 @@ const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 /// The file in which it is written down, among what outlives the control process.
 const FILE: &str = "between.json";
 
-/// What was changed; written down before it is.
+/// Changes to the interfaces; each is written down before it is made.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 struct Changed {
     names: [String; 2],
@@ -58,7 +58,7 @@ impl LinkState {
         sides.write()?;
         for name in sides.changed.names.iter().filter(|_| promiscuous) {
             let set = link::set_promiscuous(name, true);
-            set.map_err(|e| ShieldError::Lacking(format!("cannot make {name} promiscuous: {e}")))?;
+            set.map_err(failed("set promiscuous mode on", name))?;
         }
         Ok(sides)
     }
@@ -109,12 +109,12 @@ impl LinkState {
 
     fn set(&self, side: usize, up: bool) -> Result<(), ShieldError> {
         let name = &self.changed.names[side];
-        let word = if up { "up" } else { "down" };
-        link::set_up(name, up).map_err(|e| ShieldError::Lacking(format!("cannot take {name} {word}: {e}")))
+        let operation = if up { "bring up" } else { "take down" };
+        link::set_up(name, up).map_err(failed(operation, name))
     }
 
     fn write(&self) -> Result<(), ShieldError> {
-        let failed = |source| ShieldError::Place { operation: "write", path: self.path.clone(), source };
+        let failed = |source| ShieldError::File { operation: "write", path: self.path.clone(), source };
         let text = serde_json::to_vec(&self.changed).map_err(|e| failed(io::Error::from(e)))?;
         write_whole(&self.path, &text)
     }
@@ -133,12 +133,16 @@ pub(crate) fn bring_up(pair: &Pair, state: &Path) -> Result<(), ShieldError> {
     LinkState { changed: Changed { held_down: None, ..sides.changed.clone() }, ..sides }.write()
 }
 
+pub(super) fn failed(operation: &'static str, name: &str) -> impl FnOnce(io::Error) -> ShieldError {
+    move |source| ShieldError::Link { operation, interface: name.to_owned(), source }
+}
+
 fn is_there(flags: LinkFlags) -> bool {
     flags.up && flags.running
 }
 
-fn flags(name: &str) -> Result<LinkFlags, ShieldError> {
-    link::flags(name).map_err(|e| ShieldError::Lacking(format!("cannot read the flags of {name}: {e}")))
+pub(super) fn flags(name: &str) -> Result<LinkFlags, ShieldError> {
+    link::flags(name).map_err(failed("read the flags of", name))
 }
 
 fn read(state: &Path) -> Option<Changed> {

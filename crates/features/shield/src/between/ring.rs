@@ -56,7 +56,7 @@ use crate::{
 /// A loss that goes on is reported this often.
 const LOSSES_PERIOD: Duration = Duration::from_secs(10);
 
-/// What was told of losses.
+/// Losses that were reported.
 #[derive(Debug, Default)]
 struct Losses {
     missed: u64,
@@ -65,7 +65,7 @@ struct Losses {
 }
 
 impl Losses {
-    /// What there is to tell, unless something was told a moment ago.
+    /// Returns a report, unless there was one a moment ago.
     fn news(&mut self, totals: &Totals) -> Vec<String> {
         let (missed, unanswered) = (totals.missed - self.missed, totals.unanswered - self.unanswered);
         if missed + unanswered == 0 || self.at.is_some_and(|at| at.elapsed() < LOSSES_PERIOD) {
@@ -79,11 +79,6 @@ impl Losses {
         );
         [(missed, lost), (unanswered, waits)].into_iter().filter(|(n, _)| *n > 0).map(|(_, said)| said).collect()
     }
-}
-
-/// What is told of an interface that is gone.
-fn gone(index: u32) -> ShieldError {
-    ShieldError::Lacking(format!("the interface of index {index} was removed, and the shield with it"))
 }
 
 /// Threads that carry frames both ways. Nothing crosses when it is gone.
@@ -113,26 +108,17 @@ pub struct Ready(Engine, Option<Cache>);
 /// Rules that are wrong or need the kernel's program, interfaces that will not do, what the kernel refuses.
 pub fn start(settings: Settings, file: RuleFile, threads: usize) -> Result<Control<Ring>, ShieldError> {
     let Some(pair) = &settings.between else {
-        return Err(ShieldError::Usage(
-            "packet rings carry frames between two interfaces: name them by --between A,B".into(),
-        ));
+        return Err(ShieldError::RingsNeedTwo);
     };
     if settings.fail == Fail::Open {
-        return Err(ShieldError::Usage(
-            "--backend ring fails closed: its frames cross in this process, and nothing crosses when that is gone; leave --fail open \
-             away, or use --backend xdp"
-                .into(),
-        ));
+        return Err(ShieldError::RingsFailClosed);
     }
     let fresh = !settings.paths.state.exists();
     is_free(pair, &settings.paths)?;
     settings.paths.make()?;
     let mut lock = Some(settings.lock()?);
     if settings.paths.link().exists() {
-        return Err(ShieldError::Usage(format!(
-            "an XDP shield was left in front of {0}: end it by `evenkeel shield stop {0}`",
-            settings.interface
-        )));
+        return Err(ShieldError::XdpLeft { interface: settings.interface.clone() });
     }
     let paths = settings.paths.clone();
     begin(settings, file, &mut lock, threads.max(1)).inspect_err(|_| {
@@ -179,7 +165,7 @@ impl Ring {
             let (engine, counts, stop) = (Arc::clone(engine), Arc::clone(&self.counts), Arc::clone(&self.stop));
             let carrier = Carrier::open(from, self.indices[1 - number], mine, engine, counts, stop)?;
             let started = thread::Builder::new().name(format!("ek-from-{number}")).spawn(move || carrier.run());
-            self.carriers.push(started.map_err(|e| ShieldError::Lacking(format!("cannot start a thread: {e}")))?);
+            self.carriers.push(started.map_err(ShieldError::Thread)?);
         }
         Ok(())
     }

@@ -14,12 +14,12 @@ pub struct Window {
     pub prefixes: Vec<Counts>,
     /// Packets that were picked at random, with the number of their prefix.
     pub samples: Vec<(usize, Packet)>,
-    /// What the rules of mitigations applied to since the last look, by name, in packets; of a limit what exceeded it. In shadow, what
+    /// Packets that the rules of mitigations applied to since the last look, by name; of a limit what exceeded it. In shadow, what
     /// would have been so.
     pub applied: Vec<(String, u64)>,
 }
 
-/// What came to one prefix.
+/// Traffic to one prefix.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Counts {
     /// Packets.
@@ -47,7 +47,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// What has a limit, in packets or bits.
+    /// Traffic that has a limit, in packets or bits.
     pub fn measure(&self, measure: Measure) -> u64 {
         match measure {
             Measure::Packets => self.packets,

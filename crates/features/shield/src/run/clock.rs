@@ -5,13 +5,13 @@ use rules::{compile::Now, file::RuleFile};
 /// The wall clock may differ this much from the monotonic one before rules that expire are compiled anew.
 const CLOCK_JUMP_NS: i128 = 500_000_000;
 
-/// Whether the wall clock was set between two moments, or the machine slept, which the monotonic one does not notice.
+/// Returns whether the wall clock was set between two moments, or the machine slept, which the monotonic one does not notice.
 fn was_set(then: Now, now: Now) -> bool {
     let offset = |now: Now| now.wall.as_nanosecond() - i128::from(now.monotonic_ns);
     (offset(now) - offset(then)).abs() > CLOCK_JUMP_NS
 }
 
-/// Whether what was compiled `then` expires at other moments if it is compiled `now`.
+/// Returns whether what was compiled `then` expires at other moments if it is compiled `now`.
 pub(super) fn expires_otherwise(file: &RuleFile, then: Now, now: Now) -> bool {
     was_set(then, now) && file.rules.rules.iter().any(|rule| rule.expires.is_some())
 }

@@ -13,7 +13,7 @@ use serve::control;
 use super::{paths::Paths, session};
 use crate::error::ShieldError;
 
-/// What others ask of the process that tends a shield.
+/// A command to the process that controls a shield.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Command {
@@ -37,24 +37,24 @@ impl Command {
     }
 }
 
-/// What it answers.
+/// The answer to a command.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Answer {
-    /// Whether it was done.
+    /// The command was carried out.
     pub done: bool,
-    /// What there is to say.
+    /// A sentence for people.
     pub said: String,
-    /// What is probably not meant in rules that hold all the same.
+    /// Warnings about rules that hold all the same.
     #[serde(default)]
     pub warnings: Vec<String>,
-    /// How things are.
+    /// The state, where that was asked for.
     pub status: Option<ShieldStatus>,
-    /// What a reload brought.
+    /// The result of a reload.
     #[serde(default)]
     pub reloaded: Option<Reloaded>,
 }
 
-/// What holds after a reload.
+/// The rules that hold after a reload.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Reloaded {
     /// Rules of the file and the command line that hold.
@@ -89,7 +89,7 @@ impl Answer {
 /// Sessions that the management allow-list lets in: whoever asked from elsewhere long ago may be somebody else by now.
 const SESSIONS_MAX: usize = 16;
 
-/// Who asks for rules to hold.
+/// The one who asks for rules to hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Requester {
     /// The ssh sessions that it is asked from; none: by a signal, or from the console.
@@ -104,7 +104,7 @@ impl Requester {
         Self { sessions: session::sessions(), force }
     }
 
-    /// What is probably not meant in the rules of `file`, in words.
+    /// Returns warnings about the rules of `file`.
     ///
     /// # Errors
     /// They would cut off who asks.

@@ -51,7 +51,7 @@ pub struct Control<P> {
     read_at: Now,
     reloads: u64,
     refused: Option<String>,
-    /// What there is to say.
+    /// Messages that were not emitted yet.
     pub(super) notes: Vec<String>,
     _lock: Option<Lock>,
 }
@@ -118,7 +118,7 @@ impl<P: DataPlane> Control<P> {
     /// probably not meant in them, in words.
     ///
     /// # Errors
-    /// What is wrong with the new ones, or that they would cut off who asks; it is also kept for `status`.
+    /// The new ones are wrong, or would cut off who asks. `status` shows it too.
     pub fn reload(&mut self, asked: &Requester) -> Result<Vec<String>, ShieldError> {
         // Sessions with this machine do not go through a gateway.
         let asked = if self.settings.between.is_some() { &Requester::default() } else { asked };
@@ -167,17 +167,17 @@ impl<P: DataPlane> Control<P> {
         Ok(seen)
     }
 
-    /// How often [`Control::look`] is to be called; none: nothing is watched.
+    /// The period in which [`Control::look`] is to be called; none: nothing is watched.
     pub fn look_every(&self) -> Option<Duration> {
         self.detection.as_ref().map(|detection| Duration::from_millis(detection.detector().config().every_ms))
     }
 
-    /// Whether a program waits for the rules against an attack.
+    /// Returns whether a program waits for the rules against an attack.
     pub fn is_prepared(&self) -> bool {
         self.plane.is_prepared()
     }
 
-    /// Whether rules that hold challenge.
+    /// Returns whether rules that hold challenge.
     pub(super) fn challenges(&self) -> bool {
         challenges(&self.file) || challenge(&self.extra)
     }
@@ -282,7 +282,7 @@ impl<P: DataPlane> Control<P> {
         Ok(differ)
     }
 
-    /// What there is to say that nobody has asked for: once.
+    /// Takes the messages that were not emitted yet.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
@@ -311,7 +311,7 @@ impl<P: DataPlane> Control<P> {
         ended.and(self.settings.paths.remove())
     }
 
-    /// What is known of the rules that hold.
+    /// The memory of the rules that hold.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -326,12 +326,12 @@ impl<P: DataPlane> Control<P> {
         &self.file
     }
 
-    /// How many rules hold.
+    /// The number of rules that hold.
     pub fn holding(&self) -> Holding {
         status::holding_of(&self.memory.rules)
     }
 
-    /// Where it keeps what outlives its process.
+    /// The paths of what outlives its process.
     pub fn paths(&self) -> &Paths {
         &self.settings.paths
     }
@@ -341,14 +341,14 @@ impl<P: DataPlane> Control<P> {
         self.settings.between.as_ref().map_or_else(|| self.settings.interface.clone(), Pair::to_string)
     }
 
-    /// What is said when it has begun.
+    /// The message at its start.
     pub fn up(&self) -> String {
         format!("{}: shield up, {}, {}", self.name(), self.holding(), self.plane.promise(&self.settings))
     }
 }
 
 impl<P: Upkeep> Control<P> {
-    /// How things are.
+    /// The state of the shield.
     pub fn status(&self) -> ShieldStatus {
         let counts = self.plane.counts(self.memory.counters.end());
         let standing = self.plane.standing(&self.settings);

@@ -19,24 +19,24 @@ use super::{
 };
 use crate::error::ShieldError;
 
-/// How often signals are looked_at at.
+/// Signals are looked at this often.
 const SIGNAL_PERIOD: Duration = Duration::from_millis(100);
-/// How often the clock, addresses and what the plane stands on are looked_at at.
+/// The clock, addresses and what the plane stands on are looked at this often.
 const FOLLOW_PERIOD: Duration = Duration::from_secs(1);
 
 /// A command and where its answer goes.
 pub type Request = serve::control::Request<Command, Answer>;
 
-/// What happens without having been asked for.
+/// A message that nobody has asked for.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Message {
-    /// In words.
+    /// A sentence.
     Text(String),
     /// An attack, or what is done about it.
     Event(ShieldEvent),
 }
 
-/// How it ended.
+/// The end of a shield's control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The shield was taken away.

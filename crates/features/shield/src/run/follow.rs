@@ -193,7 +193,7 @@ impl Upkeep for Xdp {
     }
 }
 
-/// What differs of what SYN-ACKs go by, in words; empty: nothing.
+/// Returns which of the settings differs that SYN-ACKs go by; empty: none.
 fn changed(before: &HostCookies, now: &HostCookies) -> &'static str {
     if before == now {
         ""

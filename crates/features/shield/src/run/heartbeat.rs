@@ -34,7 +34,7 @@ impl HeartbeatThread {
             }
         };
         let thread = std::thread::Builder::new().name("ek-heart".into()).spawn(beat);
-        let thread = thread.map_err(|error| ShieldError::Lacking(format!("cannot start a thread: {error}")))?;
+        let thread = thread.map_err(ShieldError::Thread)?;
         Ok(Self { stop, thread: Some(thread) })
     }
 }

@@ -12,13 +12,13 @@ use super::{
 };
 use crate::error::ShieldError;
 
-/// What a process before this one left in front of the interface.
+/// A shield that a process before this one left in front of the interface.
 pub(super) struct Leftover {
     pub(super) shared: Arc<ShieldShared>,
     pub(super) link: ShieldLink,
     pub(super) second: Option<ShieldLink>,
     pub(super) memory: Memory,
-    /// What it knew and this process does not, in words.
+    /// A message about what that process knew and this one does not.
     pub(super) lost: Option<String>,
 }
 
@@ -42,11 +42,8 @@ impl Leftover {
             }
         };
         if link.mode() != settings.mode {
-            return Err(ShieldError::Usage(format!(
-                "the shield that was left in front of {0} runs in {1} mode: ask for that by --xdp {1}, or end it by `evenkeel shield stop {0}`",
-                settings.interface,
-                link.mode()
-            )));
+            let (interface, mode) = (settings.interface.clone(), link.mode());
+            return Err(ShieldError::LeftInMode { interface, mode });
         }
         let second = match paths.second_link() {
             path if path.exists() => Some(ShieldLink::open(&path)?),
@@ -55,11 +52,9 @@ impl Leftover {
         let (was, is) =
             (second.as_ref().map(ShieldLink::interface), settings.between.as_ref().map(|pair| &pair.second));
         if was != is.map(String::as_str) {
-            let name = &settings.interface;
-            let was = was.map_or_else(|| format!("{name} alone"), |other| format!("{name},{other}"));
-            return Err(ShieldError::Usage(format!(
-                "the shield that was left there is of {was}: take it over as it is, or end it by `evenkeel shield stop {name}`"
-            )));
+            let interface = settings.interface.clone();
+            let of = was.map_or_else(|| format!("{interface} alone"), |other| format!("{interface},{other}"));
+            return Err(ShieldError::LeftOf { interface, of });
         }
         let shared = Arc::new(ShieldShared::open(&paths.pins)?);
         shared.beat();

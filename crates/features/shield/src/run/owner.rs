@@ -10,7 +10,7 @@ use crate::{
     error::ShieldError,
 };
 
-/// What there is to say of an interface that has no pins of its own here: it belongs to the shield of another one, or runs a program whose pins
+/// Says of an interface that has no pins of its own here that it belongs to the shield of another one, or runs a program whose pins
 /// are elsewhere; none: neither.
 pub fn owner(interface: &str, paths: &Paths) -> Option<ShieldError> {
     let interface = interface.split(',').next().unwrap_or(interface);
@@ -43,7 +43,7 @@ fn other(interface: &str, paths: &Paths) -> Option<String> {
 /// Refuses interfaces of which another shield has one.
 ///
 /// # Errors
-/// Which shield it is, and how it is ended.
+/// Another shield has one; the message says how that is ended.
 pub(crate) fn is_free(pair: &Pair, paths: &Paths) -> Result<(), ShieldError> {
     pair.names().into_iter().find_map(|name| owner(name, paths)).map_or(Ok(()), Err)
 }

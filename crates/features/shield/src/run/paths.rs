@@ -12,9 +12,9 @@ use sys::owner::trusted_folder;
 
 use crate::{between, error::ShieldError};
 
-/// Where BPF objects are pinned (bpf(8), BPF file system).
+/// The BPF file system, in which objects are pinned (bpf(8)).
 const BPFFS: &str = "/sys/fs/bpf";
-/// What is gone after a restart of the machine, as pins are.
+/// The folder of state that is gone after a restart of the machine, as pins are.
 const RUN: &str = "/run/evenkeel";
 
 /// Files and folders of one interface's shield.
@@ -57,7 +57,7 @@ impl Paths {
                 Ok(entries) => entries,
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 Err(source) => {
-                    return Err(ShieldError::Place {
+                    return Err(ShieldError::File {
                         operation: "list the shields in",
                         path: folder.to_owned(),
                         source,
@@ -91,12 +91,12 @@ impl Paths {
         self.state.join("lock")
     }
 
-    /// Where the control process listens.
+    /// The socket at which the control process listens.
     pub fn socket(&self) -> PathBuf {
         self.state.join("control")
     }
 
-    /// What a later process has to know.
+    /// The file with what a later process has to know.
     pub fn memory(&self) -> PathBuf {
         self.state.join("memory.json")
     }
@@ -109,7 +109,7 @@ impl Paths {
     /// Refuses folders under these names that are links or somebody else's: what is in them is believed, and emptied.
     ///
     /// # Errors
-    /// Which, and why.
+    /// One of them is; the message says why.
     pub fn check(&self) -> Result<(), ShieldError> {
         for path in [&self.pins, &self.state] {
             match trusted_folder(path) {
@@ -117,7 +117,7 @@ impl Paths {
                 Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {}
                 Err(source) => {
                     let operation = "use what was found at";
-                    return Err(ShieldError::Place { operation, path: path.clone(), source });
+                    return Err(ShieldError::File { operation, path: path.clone(), source });
                 }
                 Ok(()) => {}
             }
@@ -131,7 +131,7 @@ impl Paths {
     /// It cannot be made, or somebody else has made it.
     pub fn make(&self) -> Result<(), ShieldError> {
         self.check()?;
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.state).map_err(|source| ShieldError::Place {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.state).map_err(|source| ShieldError::File {
             operation: "make the folder",
             path: self.state.clone(),
             source,
@@ -146,7 +146,7 @@ impl Paths {
         let now = Self::under(interface, self.bpf_file_system(), self.state.parent().unwrap_or(Path::new(RUN)));
         let moved = |from: &Path, to: &Path| {
             let free = if to.exists() { Err(std::io::ErrorKind::AlreadyExists.into()) } else { Ok(()) };
-            free.and_then(|()| fs::rename(from, to)).map_err(|source| ShieldError::Place {
+            free.and_then(|()| fs::rename(from, to)).map_err(|source| ShieldError::File {
                 operation: "rename to the interface's new name",
                 path: from.to_owned(),
                 source,
@@ -171,11 +171,11 @@ impl Paths {
         for folder in [&self.pins, &self.state] {
             for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
                 let path = entry.path();
-                fs::remove_file(&path).map_err(|source| ShieldError::Place { operation: "remove", path, source })?;
+                fs::remove_file(&path).map_err(|source| ShieldError::File { operation: "remove", path, source })?;
             }
             match fs::remove_dir(folder) {
                 Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(ShieldError::Place { operation: "remove", path: folder.clone(), source });
+                    return Err(ShieldError::File { operation: "remove", path: folder.clone(), source });
                 }
                 _ => {}
             }
@@ -212,13 +212,13 @@ mod tests {
         let paths = Paths::under("ek0", bpffs.path(), bpffs.path());
         for path in [&paths.pins, &paths.state] {
             std::os::unix::fs::symlink(elsewhere.path(), path).unwrap();
-            assert!(matches!(paths.remove(), Err(ShieldError::Place { .. })));
-            assert!(matches!(paths.make(), Err(ShieldError::Place { .. })));
+            assert!(matches!(paths.remove(), Err(ShieldError::File { .. })));
+            assert!(matches!(paths.make(), Err(ShieldError::File { .. })));
             fs::remove_file(path).unwrap();
             fs::DirBuilder::new().mode(0o777).create(path).unwrap();
             std::os::unix::fs::chown(path, Some(65533), None).unwrap_or_default();
             if nix::unistd::geteuid().is_root() {
-                assert!(matches!(paths.remove(), Err(ShieldError::Place { .. })), "a folder of somebody else");
+                assert!(matches!(paths.remove(), Err(ShieldError::File { .. })), "a folder of somebody else");
             }
             fs::remove_dir(path).unwrap();
         }

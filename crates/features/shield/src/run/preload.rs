@@ -25,11 +25,11 @@ pub(super) struct Preload {
     thread: Option<JoinHandle<Result<Loaded, ShieldError>>>,
 }
 
-/// What is to be loaded beside.
+/// Programs to load in the background.
 pub(super) struct Job {
     /// The rules that hold without mitigations.
     pub(super) rules: Rules,
-    /// What stands for mitigations to come; none: nothing is to be kept ready.
+    /// Rules that stand for mitigations to come; none: nothing is to be kept ready.
     pub(super) template: Vec<Rule>,
     /// The tables that a filled program has.
     pub(super) exact: Option<RuleTables>,
@@ -71,8 +71,7 @@ impl Preload {
         }
         let cache = Arc::clone(&self.cache);
         let thread = std::thread::Builder::new().name("ek-ahead".into()).spawn(move || job.load(&cache));
-        let failed = |error| ShieldError::Lacking(format!("cannot start a thread: {error}"));
-        self.thread = Some(thread.map_err(failed)?);
+        self.thread = Some(thread.map_err(ShieldError::Thread)?);
         Ok(())
     }
 
@@ -85,7 +84,7 @@ impl Preload {
         Ok(loaded.exact)
     }
 
-    /// Whether a program waits.
+    /// Returns whether a program waits.
     pub(super) fn waits(&self) -> bool {
         self.spare.is_some()
     }

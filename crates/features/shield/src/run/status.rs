@@ -59,7 +59,7 @@ fn counted(rule: &RuleStatus, count: RuleCount) -> RuleStatus {
     RuleStatus { expired, packets: count.packets, bytes: count.bytes, limited: count.limited, ..rule.clone() }
 }
 
-/// How many rules hold, and how many have expired.
+/// Numbers of rules that hold and of those that have expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Holding {
     /// Those of the file and the command line that hold.
@@ -155,7 +155,7 @@ pub fn unseen(interface: &str) -> ShieldError {
     }
 }
 
-/// How many of these rules hold.
+/// Counts those of these rules that hold.
 pub fn holding_of(rules: &[RuleStatus]) -> Holding {
     let now = Timestamp::now();
     let has_expired = |rule: &RuleStatus| {

@@ -13,12 +13,12 @@ const ACK: &str = "ack";
 /// Sources of each family that are remembered to exist: about 20 MB each.
 const KNOWN_SOURCES: u32 = 1 << 18;
 
-/// Whether SYN cookies are needed.
+/// Returns whether a rule of the file challenges.
 pub(super) fn challenges(file: &RuleFile) -> bool {
     challenge(&file.rules.rules)
 }
 
-/// Whether any of these asks for them.
+/// Returns whether one of these rules challenges.
 pub(super) fn challenge(rules: &[Rule]) -> bool {
     rules.iter().any(|rule| rule.action == Action::Challenge)
 }
@@ -63,7 +63,7 @@ pub(super) fn know_connections(cookies: Option<&Cookies>, challenge: bool) -> Re
     Ok(())
 }
 
-/// Whether bits of connections that ended are in the way.
+/// Returns whether bits of connections that ended are in the way.
 pub(super) fn is_crowded(cookies: &Cookies) -> bool {
     is_host(cookies) && cookies.connected().is_ok_and(|connected| connected.is_crowded())
 }
@@ -72,7 +72,7 @@ fn is_host(cookies: &Cookies) -> bool {
     matches!(cookies.mode(), CookieMode::Host(_))
 }
 
-/// Whether a process before this one has left the program that makes connections of cookies.
+/// Returns whether a process before this one has left the program that makes connections of cookies.
 pub(super) fn accepted(settings: &Settings) -> bool {
     settings.paths.pins.join(ACK).exists()
 }
@@ -82,7 +82,7 @@ pub(super) fn accept_no_more(settings: &Settings) -> Result<(), ShieldError> {
     let path = settings.paths.pins.join(ACK);
     match fs::remove_file(&path) {
         Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            Err(ShieldError::Place { operation: "remove", path, source })
+            Err(ShieldError::File { operation: "remove", path, source })
         }
         _ => Ok(()),
     }

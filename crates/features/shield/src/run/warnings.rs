@@ -4,7 +4,7 @@ use bpf::filter::ShieldLink;
 
 use crate::between::Pair;
 
-/// What is wrong with the interface of a shield.
+/// Returns what is wrong with the interface of a shield.
 pub(super) fn of_link(link: &ShieldLink) -> Option<String> {
     let name = link.interface();
     if let Some(why) = link.why_ended() {

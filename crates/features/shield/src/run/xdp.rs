@@ -46,9 +46,9 @@ pub struct Xdp {
     /// Programs are in these paths.
     attached: bool,
     pub(super) cookies: Option<Cookies>,
-    /// How SYNs are answered.
+    /// The choice of how SYNs are answered.
     pub(super) choice: Choice,
-    /// What SYN-ACKs of the programs say that were loaded last.
+    /// Settings that SYN-ACKs go by of the programs that were loaded last.
     pub(super) host: Option<HostCookies>,
     pub(super) ack: Option<ShieldAck>,
     ahead: Preload,
@@ -61,7 +61,7 @@ pub struct Ready {
     rest: Rest,
 }
 
-/// What follows once it is there.
+/// Work that follows once it is there.
 pub struct Rest {
     job: Job,
     ahead: Option<Preload>,
@@ -86,7 +86,7 @@ pub fn start(settings: Settings, file: RuleFile) -> Result<Control<Xdp>, ShieldE
     })
 }
 
-/// When nobody else has the interface.
+/// Starts it if nobody else has the interface.
 fn alone(settings: Settings, file: RuleFile, notes: Vec<String>) -> Result<Control<Xdp>, ShieldError> {
     match &settings.between {
         Some(pair) => owner::is_free(pair, &settings.paths)?,
@@ -191,7 +191,7 @@ impl Xdp {
         Ok(())
     }
 
-    /// What is to be loaded beside, once these rules hold.
+    /// The program to load in the background once these rules hold.
     fn job(&self, coming: &Coming<'_>, exact: Option<RuleTables>, config: ShieldConfig) -> Job {
         let first = coming.calm.protected.first().filter(|_| coming.watch.is_some());
         let mut template = first.map_or_else(Vec::new, |first| detect::template(&coming.file.detection, *first));
@@ -339,7 +339,7 @@ impl DataPlane for Xdp {
 
     fn has_ended(&mut self, name: &str) -> Option<ShieldError> {
         let why = self.links.iter().find_map(ShieldLink::why_ended)?;
-        Some(ShieldError::Lacking(format!("{why}, and the shield of {name} has ended")))
+        Some(ShieldError::Ended { name: name.to_owned(), why })
     }
 
     fn standing(&self, settings: &Settings) -> Standing {

@@ -73,7 +73,7 @@ pub(super) struct StopArgs {
     json: bool,
 }
 
-/// What became of a reload or a stop.
+/// The result of a reload or a stop.
 #[derive(Debug, Serialize)]
 struct Done<'a> {
     interface: &'a str,
@@ -95,7 +95,7 @@ fn conclude(interface: &str, schema: &'static str, json: bool, answer: &Answer) 
     print(&(serde_json::to_string(&Document::new(schema, 1, body)).map_err(Failure::internal)? + "\n"))
 }
 
-/// How a shield is, asked of its process or read from its pins.
+/// Asks the shield's process for its state, or reads it from the pins.
 pub(super) fn look(interface: &str, paths: &Paths) -> Result<ShieldStatus, ShieldError> {
     match Command::Status.ask(paths)?.and_then(|answer| answer.status) {
         Some(status) => Ok(status),
@@ -103,7 +103,7 @@ pub(super) fn look(interface: &str, paths: &Paths) -> Result<ShieldStatus, Shiel
     }
 }
 
-/// What a question came to where it could not be answered: no shield is the answer "no". Who `starts` one is told how.
+/// Ends a question that could not be answered: no shield is the answer "no". With `starts` a hint says how to start one.
 fn answered(interface: &str, error: ShieldError, starts: bool) -> Result<Outcome, Failure> {
     let gone = host::interface::index(interface).err();
     match error {
@@ -123,10 +123,10 @@ fn answered(interface: &str, error: ShieldError, starts: bool) -> Result<Outcome
     }
 }
 
-/// Whether another user could have done it.
+/// Returns whether another user could have done it.
 fn is_denied(error: &ShieldError) -> bool {
     let denied = match error {
-        ShieldError::Place { source, .. } | ShieldError::Serve(ServeError::File { source, .. }) => {
+        ShieldError::File { source, .. } | ShieldError::Serve(ServeError::File { source, .. }) => {
             source.kind() == ErrorKind::PermissionDenied
         }
         ShieldError::Xdp(error) => error.is_denied(),
@@ -149,7 +149,7 @@ pub(super) fn status(args: &StatusArgs) -> Result<Outcome, Failure> {
     Ok(if now.has_failed() { Outcome::No } else { Outcome::Fine })
 }
 
-/// How the shield is after an interval, with the rates in it.
+/// Returns the state after an interval, with the rates in it.
 fn rates_over(interface: &str, interval: Duration) -> Result<ShieldStatus, ShieldError> {
     let paths = Paths::of(interface);
     let before = look(interface, &paths)?;
@@ -174,7 +174,7 @@ struct Listed {
     interface: String,
     #[serde(flatten)]
     shield: Option<Short>,
-    /// Why nothing is known of it.
+    /// The reason why nothing is known of it.
     error: Option<String>,
 }
 

@@ -21,7 +21,7 @@ use super::{
     checksum,
     counts::Counts,
     engine::{Engine, Judged},
-    gone, name_of,
+    name_of,
     proof::Overload,
     sending::{Asker, Sender},
 };
@@ -46,7 +46,7 @@ pub(super) struct Carrier {
     /// Indices of the interfaces.
     from: u32,
     to: u32,
-    /// Which of the counts are its threads'.
+    /// The numbers of its threads, and of their counts.
     mine: Range<usize>,
     engine: Arc<RwLock<Arc<Engine>>>,
     counts: Arc<Vec<Counts>>,
@@ -54,7 +54,7 @@ pub(super) struct Carrier {
     ways: Vec<Way>,
 }
 
-/// What one thread reads from and sends by.
+/// The sockets of one thread.
 #[derive(Debug)]
 struct Way {
     source: RingSource,
@@ -82,7 +82,7 @@ impl Carrier {
 
     fn ways(&self) -> Result<Vec<Way>, ShieldError> {
         let options = PacketOptions {
-            interface: name_of(self.from).ok_or_else(|| gone(self.from))?,
+            interface: name_of(self.from).ok_or_else(|| ShieldError::Removed { index: self.from })?,
             filter: Vec::new(),
             snaplen: WHOLE_FRAME,
             promiscuous: true,
@@ -142,7 +142,9 @@ impl Carrier {
     fn ways_again(&self) -> Result<Option<Vec<Way>>, ShieldError> {
         let mut tries = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            let flags = name_of(self.from).and_then(|name| link::flags(&name).ok()).ok_or_else(|| gone(self.from))?;
+            let flags = name_of(self.from)
+                .and_then(|name| link::flags(&name).ok())
+                .ok_or_else(|| ShieldError::Removed { index: self.from })?;
             if flags.up {
                 match self.ways() {
                     Ok(ways) => return Ok(Some(ways)),

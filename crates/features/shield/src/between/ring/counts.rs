@@ -28,7 +28,7 @@ impl ThreadCounter {
 /// Makes a place of each counter of all packets.
 macro_rules! thread_totals {
     ($(#[$meta:meta])* pub struct Totals { $($field:ident: $unit:ident $metric:literal $help:literal $({ $($more:tt)* })?;)+ }) => {
-        /// What a thread counts of frames at large.
+        /// Counters of one thread for all frames.
         #[derive(Debug, Default)]
         #[allow(dead_code, reason = "some are counted by the kernel program alone")]
         pub(super) struct ThreadTotals {
@@ -89,7 +89,7 @@ impl<'a> Sums<'a> {
         Self(counts)
     }
 
-    /// What has been counted in the first `slots`.
+    /// Counts of the first `slots` rules.
     pub(super) fn rules(&self, slots: usize) -> Vec<RuleCount> {
         let of = |slot: usize, n: usize| self.0.iter().map(|c| c.rules[slot][n].get()).sum();
         let rule = |slot| RuleCount { packets: of(slot, 0), bytes: of(slot, 1), limited: of(slot, 2) };

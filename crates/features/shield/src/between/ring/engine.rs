@@ -26,7 +26,7 @@ pub(super) struct Engine {
     state: Arc<State>,
 }
 
-/// What goes on when rules take the place of others, for all threads.
+/// State of all threads that goes on when rules take the place of others.
 #[derive(Debug)]
 pub(super) struct State {
     proof: SynProof,
@@ -46,7 +46,7 @@ impl State {
     }
 }
 
-/// What becomes of a frame.
+/// The verdict on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Judged {
     /// It crosses.
@@ -63,7 +63,7 @@ impl Engine {
         Self { tables, watch, state }
     }
 
-    /// What becomes of the frame, read by the thread of this number, at CLOCK_MONOTONIC `now_ns`; counted.
+    /// Judges and counts the frame, which the thread of this number has read, at CLOCK_MONOTONIC `now_ns`.
     pub(super) fn judge(
         &self,
         frame: &[u8],

@@ -31,7 +31,7 @@ const WINDOW: u16 = 64_240;
 /// A cookie is right in the minute in which it was made and in the next one.
 const MINUTE_S: u32 = 60;
 
-/// What becomes of a packet that a rule challenges.
+/// The verdict on a packet that a rule challenges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Challenged {
     /// It goes on: its source is known, or it is neither a SYN nor a RST that answers.
@@ -79,7 +79,7 @@ impl SynProof {
         Ok(Self { known: Known::new(&keys[0]), hasher: SipHasher13::new_with_key(&keys[1]) })
     }
 
-    /// What becomes of `packet`, read from `frame`, at `now_ns` of a clock that runs forward.
+    /// Judges `packet`, read from `frame`, at `now_ns` of a clock that runs forward.
     pub fn ask(&self, packet: &Packet, frame: &[u8], now_ns: u64, overload: &mut Overload) -> Challenged {
         let (Some(all), Some(ports)) = (packet.tcp_flags.filter(|_| packet.protocol == TCP), packet.ports) else {
             return Challenged::Pass;

@@ -25,7 +25,7 @@ pub struct Overload {
     remembers_until_ns: u64,
     /// Bits of the SYNs of even turns and of odd ones, side by side; empty until they are needed.
     seen: Vec<[u64; 2]>,
-    /// Which of both this one is.
+    /// Distinguishes them.
     turn: usize,
     turned_ns: u64,
     /// SYNs of unknown sources in the present block.
@@ -34,7 +34,7 @@ pub struct Overload {
 }
 
 impl Overload {
-    /// Whether a SYN of an unknown source is answered; `hash` is of its addresses and ports.
+    /// Returns whether a SYN of an unknown source is answered; `hash` is of its addresses and ports.
     pub(super) fn answers(&mut self, hash: impl FnOnce() -> u64) -> bool {
         self.asked += 1;
         if self.remembers_until_ns == 0 {
@@ -92,7 +92,7 @@ mod tests {
         n.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
     }
 
-    /// How many SYNs of a block are answered.
+    /// The number of SYNs of a block that are answered.
     fn answered(overload: &mut Overload, range: std::ops::Range<u64>) -> u64 {
         range.map(|n| u64::from(overload.answers(|| hash(n)))).sum()
     }
