@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use model::shield_event::{AttackClass, Measure};
 
-/// No time is longer, in seconds (31 years): more than clocks count would end the process that tends the shield.
+/// No time is longer, in seconds (31 years): more than clocks count would end the process that runs the shield.
 const TIME_MAX_S: f64 = 1e9;
 
 /// What counts as an attack, and what is done about it.

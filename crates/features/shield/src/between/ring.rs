@@ -46,7 +46,7 @@ use crate::{
         Control, DataPlane, Paths, Settings,
         control::{Upkeep, join},
         memory::Memory,
-        owner::is_free,
+        owner,
         plane::{Coming, Standing},
         transition::Counting,
         warnings::still_by,
@@ -107,16 +107,14 @@ pub struct Ready(Engine, Option<Cache>);
 /// # Errors
 /// Rules that are wrong or need the kernel's program, interfaces that will not do, what the kernel refuses.
 pub fn start(settings: Settings, file: RuleFile, threads: usize) -> Result<Control<Ring>, ShieldError> {
-    let Some(pair) = &settings.between else {
+    if settings.between.is_none() {
         return Err(ShieldError::RingsNeedTwo);
-    };
+    }
     if settings.fail == Fail::Open {
         return Err(ShieldError::RingsFailClosed);
     }
     let fresh = !settings.paths.state.exists();
-    is_free(pair, &settings.paths)?;
-    settings.paths.make()?;
-    let mut lock = Some(settings.lock()?);
+    let mut lock = Some(owner::take(&settings)?);
     if settings.paths.link().exists() {
         return Err(ShieldError::XdpLeft { interface: settings.interface.clone() });
     }

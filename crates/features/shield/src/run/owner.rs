@@ -3,12 +3,10 @@
 use std::fs;
 
 use bpf::chain::{self, Place};
+use serve::Lock;
 
-use super::paths::Paths;
-use crate::{
-    between::{self, Pair},
-    error::ShieldError,
-};
+use super::{paths::Paths, settings::Settings};
+use crate::{between, error::ShieldError};
 
 /// Says of an interface that has no pins of its own here that it belongs to the shield of another one, or runs a program whose pins
 /// are elsewhere; none: neither.
@@ -40,10 +38,13 @@ fn other(interface: &str, paths: &Paths) -> Option<String> {
     here.filter_map(|path| between::names(&path)).find(|names| names[1] == interface).map(|names| names.join(","))
 }
 
-/// Refuses interfaces of which another shield has one.
+/// Takes the interfaces for this process, unless another shield has one of them.
 ///
 /// # Errors
-/// Another shield has one; the message says how that is ended.
-pub(crate) fn is_free(pair: &Pair, paths: &Paths) -> Result<(), ShieldError> {
-    pair.names().into_iter().find_map(|name| owner(name, paths)).map_or(Ok(()), Err)
+/// Another shield has one, or another process controls this one; the message says how that is ended.
+pub(crate) fn take(settings: &Settings) -> Result<Lock, ShieldError> {
+    let names = settings.between.as_ref().map_or_else(|| vec![&*settings.interface], |pair| pair.names().to_vec());
+    names.into_iter().find_map(|name| owner(name, &settings.paths)).map_or(Ok(()), Err)?;
+    settings.paths.make()?;
+    settings.lock()
 }

@@ -1,4 +1,4 @@
-//! What is shown of a shield, by the process that tends it or by any other.
+//! The state of a shield, as the process that runs it or any other sees it.
 
 use std::{fmt, io::ErrorKind};
 
@@ -118,7 +118,7 @@ pub(super) fn of(memory: &Memory, standing: Standing, name: String, counts: &Shi
     }
 }
 
-/// Of the shield that is pinned, whether or not somebody tends it.
+/// Returns the state of the shield that is pinned, whether or not somebody runs it.
 ///
 /// # Errors
 /// There is none, or it cannot be read.

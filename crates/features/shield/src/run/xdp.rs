@@ -24,7 +24,7 @@ use super::{
     leftover::Leftover,
     machine,
     memory::{Memory, write_memory},
-    owner::{self, owner},
+    owner,
     plane::{Coming, DataPlane, Standing},
     preload::{Job, Preload},
     settings::Settings,
@@ -88,12 +88,7 @@ pub fn start(settings: Settings, file: RuleFile) -> Result<Control<Xdp>, ShieldE
 
 /// Starts it if nobody else has the interface.
 fn alone(settings: Settings, file: RuleFile, notes: Vec<String>) -> Result<Control<Xdp>, ShieldError> {
-    match &settings.between {
-        Some(pair) => owner::is_free(pair, &settings.paths)?,
-        None => owner(&settings.interface, &settings.paths).map_or(Ok(()), Err)?,
-    }
-    settings.paths.make()?;
-    let mut lock = Some(settings.lock()?);
+    let mut lock = Some(owner::take(&settings)?);
     let left = Leftover::find(&settings)?;
     let fresh = left.is_none();
     let paths = settings.paths.clone();

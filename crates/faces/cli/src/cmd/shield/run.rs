@@ -112,13 +112,13 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
         sessions: asked.sessions.clone(),
     };
     match options.backend {
-        Backend::Xdp => tend(args, &signals, &asked, shield::run::xdp::start(settings, file).map_err(say_generic)?),
-        Backend::Ring => tend(args, &signals, &asked, ring::start(settings, file, options.threads().into())?),
+        Backend::Xdp => control(args, &signals, &asked, shield::run::xdp::start(settings, file).map_err(say_generic)?),
+        Backend::Ring => control(args, &signals, &asked, ring::start(settings, file, options.threads().into())?),
     }
 }
 
 /// Runs the shield until it ends, and shows it meanwhile.
-fn tend<P: Upkeep + 'static>(
+fn control<P: Upkeep + 'static>(
     args: &RunArgs,
     signals: &Signals,
     asked: &Requester,
@@ -191,7 +191,7 @@ impl Drop for Done {
     }
 }
 
-/// Samples of the shield that this process tends.
+/// Samples of the shield that this process runs.
 struct Samples<'a> {
     to: &'a mpsc::Sender<Request>,
     last: Option<(Instant, ShieldStatus)>,

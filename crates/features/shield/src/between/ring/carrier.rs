@@ -82,7 +82,7 @@ impl Carrier {
 
     fn ways(&self) -> Result<Vec<Way>, ShieldError> {
         let options = PacketOptions {
-            interface: name_of(self.from).ok_or_else(|| ShieldError::Removed { index: self.from })?,
+            interface: name_of(self.from).ok_or(ShieldError::Removed { index: self.from })?,
             filter: Vec::new(),
             snaplen: WHOLE_FRAME,
             promiscuous: true,
@@ -144,7 +144,7 @@ impl Carrier {
         while !self.stop.load(Ordering::Relaxed) {
             let flags = name_of(self.from)
                 .and_then(|name| link::flags(&name).ok())
-                .ok_or_else(|| ShieldError::Removed { index: self.from })?;
+                .ok_or(ShieldError::Removed { index: self.from })?;
             if flags.up {
                 match self.ways() {
                     Ok(ways) => return Ok(Some(ways)),

@@ -51,7 +51,7 @@ pub(super) struct Asker {
 impl Sender {
     pub(super) fn open(index: u32) -> Result<Self, ShieldError> {
         let lacking = |what: String| ShieldError::Lacking(what);
-        let interface = name_of(index).ok_or_else(|| ShieldError::Removed { index })?;
+        let interface = name_of(index).ok_or(ShieldError::Removed { index })?;
         let mtu = link::mtu(&interface).map_err(|e| lacking(format!("cannot read the MTU of {interface}: {e}")))?;
         let frame_max = mtu as usize + ETHERNET_LEN;
         let layout = TxLayout { slots: SLOTS, frame_max: frame_max + TAG_LEN, qdisc_bypass: true };
@@ -106,8 +106,7 @@ impl Sender {
             return Ok(());
         }
         self.looked = Instant::now();
-        let mtu =
-            name_of(self.index).ok_or_else(|| ShieldError::Removed { index: self.index }).map(|name| link::mtu(&name));
+        let mtu = name_of(self.index).ok_or(ShieldError::Removed { index: self.index }).map(|name| link::mtu(&name));
         let grown = mtu?.is_ok_and(|mtu| mtu as usize + ETHERNET_LEN > self.frame_max);
         if grown && self.flush(true, counts)? { self.reopen(counts) } else { Ok(()) }
     }
@@ -128,7 +127,7 @@ impl Sender {
 
 impl Asker {
     pub(super) fn open(index: u32) -> Result<Self, ShieldError> {
-        let interface = name_of(index).ok_or_else(|| ShieldError::Removed { index })?;
+        let interface = name_of(index).ok_or(ShieldError::Removed { index })?;
         let batch = PacketBatch::open(index, Question::MAX, IN_FLIGHT)
             .map_err(|e| ShieldError::Lacking(format!("cannot send frames by {interface}: {e}")))?;
         Ok(Self { batch, name: interface })
