@@ -26,7 +26,7 @@ use rules::{
     packet::{EXTENSIONS_MAX, Packet, Parsed, Part},
     reference,
 };
-use shield::between::ring::asking::{Asked, Asking, Strain};
+use shield::between::ring::proof::{Challenged, SynProof, Overload};
 use wire::{Ethernet, Ip, Transport};
 
 /// Sets of rules, of up to 40 rules each; every eighth has up to 200, which are more than one word of 64.
@@ -135,10 +135,10 @@ fn decided(set: u64, frame: &[u8], parsed: Parsed) {
 
 /// A question is a SYN-ACK to where the packet came from, and its checksums are right.
 fn asked(second: u64, frame: &[u8], parsed: Parsed) {
-    static ASKING: OnceLock<Asking> = OnceLock::new();
+    static PROOF: OnceLock<SynProof> = OnceLock::new();
     let Parsed::Ip(packet) = parsed else { return };
-    let asking = ASKING.get_or_init(|| Asking::new().expect("random numbers"));
-    let Asked::Question(question) = asking.ask(&packet, frame, second * 1_000_000_000, &mut Strain::default()) else {
+    let proof = PROOF.get_or_init(|| SynProof::new().expect("random numbers"));
+    let Challenged::Question(question) = proof.ask(&packet, frame, second * 1_000_000_000, &mut Overload::default()) else {
         return;
     };
     let bytes = question.bytes();

@@ -13,7 +13,7 @@ use std::{
 
 use bpf::filter::{CookieMode, Cookies, HostCookies};
 use serde_json::Value;
-use shield::run::Places;
+use shield::run::Paths;
 use sys::ethtool::Ethtool;
 use testbed::{CLIENT, End, SERVER, ShieldBed, WAIT_TIMEOUT, alone, log, said};
 
@@ -287,7 +287,7 @@ fn what_the_file_drops_stays_dropped_while_it_is_challenged() {
             let network = fs::File::open(format!("/run/netns/{}", bed.host.name())).expect("a namespace");
             nix::sched::setns(network, nix::sched::CloneFlags::CLONE_NEWNET).expect("entered");
             let host = CookieMode::Host(HostCookies::default());
-            Cookies::open(&bed.interface, host, &Places::of(&bed.interface).pins).expect("its maps")
+            Cookies::open(&bed.interface, host, &Paths::of(&bed.interface).pins).expect("its maps")
         };
         let cookies = || thread::scope(|scope| scope.spawn(pinned).join().expect("a thread"));
         bed.wait("its maps are there", || cookies().is_some());

@@ -1,19 +1,16 @@
 //! The shield between two interfaces: what passes leaves by the other one as it came, MAC addresses and all.
 
 mod check;
+mod link_state;
 pub mod ring;
-mod sides;
 
 use std::fmt;
 
 pub use check::{Way, check, takes_frames};
-pub use sides::Sides;
-pub(crate) use sides::{bring_up, names, put_back};
+pub use link_state::LinkState;
+pub(crate) use link_state::{bring_up, names, put_back};
 
-use crate::{
-    error::ShieldError,
-    run::{Places, whose::whose},
-};
+use crate::error::ShieldError;
 
 /// Two interfaces that frames cross between.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,20 +25,18 @@ impl Pair {
     /// Of `A,B`.
     ///
     /// # Errors
-    /// [`ShieldError::Usage`] unless it is two different names.
+    /// It is not two different names.
     pub fn parse(text: &str) -> Result<Self, ShieldError> {
         let names: Vec<&str> = text.split(',').map(str::trim).collect();
         match names[..] {
             [first, second] if first.is_empty() || second.is_empty() => {}
             [first, second] if first == second => {
-                return Err(ShieldError::Usage(format!(
-                    "frames cannot cross between {first} and itself: name two interfaces, as in --between eth0,eth1"
-                )));
+                return Err(ShieldError::SameInterface { interface: first.to_owned() });
             }
             [first, second] => return Ok(Self { first: first.to_owned(), second: second.to_owned() }),
             _ => {}
         }
-        Err(ShieldError::Usage(format!("`{text}` is not two interfaces: write their names as in --between eth0,eth1")))
+        Err(ShieldError::NotAPair { text: text.to_owned() })
     }
 
     /// Both names.
@@ -56,14 +51,6 @@ impl fmt::Display for Pair {
     }
 }
 
-/// Refuses interfaces of which another shield has one.
-///
-/// # Errors
-/// Which shield it is, and how it is ended.
-pub(crate) fn is_free(pair: &Pair, places: &Places) -> Result<(), ShieldError> {
-    pair.names().into_iter().find_map(|name| whose(name, places)).map_or(Ok(()), Err)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -72,8 +59,8 @@ mod tests {
     fn a_pair_is_two_different_names() {
         assert_eq!(Pair::parse("a0, b0").unwrap().to_string(), "a0,b0");
         for wrong in ["a0", "a0,", "a0,b0,c0", ",", ""] {
-            assert!(Pair::parse(wrong).unwrap_err().to_string().contains("not two interfaces"), "{wrong}");
+            assert!(matches!(Pair::parse(wrong), Err(ShieldError::NotAPair { .. })), "{wrong}");
         }
-        assert!(Pair::parse("a0,a0").unwrap_err().to_string().contains("a0 and itself"));
+        assert!(matches!(Pair::parse("a0,a0"), Err(ShieldError::SameInterface { interface }) if interface == "a0"));
     }
 }

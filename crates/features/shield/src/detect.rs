@@ -5,6 +5,7 @@
 pub mod attack;
 pub mod baseline;
 pub mod classify;
+mod detection;
 mod detector;
 pub mod effect;
 mod heavy;
@@ -12,18 +13,18 @@ pub mod known;
 pub mod ladder;
 mod learned;
 pub mod mix;
+mod outputs;
 mod reader;
-mod sentry;
 mod template;
 pub mod window;
 
 pub use attack::Attack;
+pub use detection::{Change, Detection, Seen};
 use detector::picture;
 pub use detector::{Detector, State};
 pub use heavy::Heavy;
 pub use ladder::{fit, insert};
 pub use learned::Learned;
 pub use reader::{Reader, packet_of, sample_of};
-pub use sentry::{Change, Seen, Sentry};
 pub use template::template;
 pub use window::{Counts, Rates, Window};

@@ -13,8 +13,8 @@ pub enum ShieldError {
     #[error(transparent)]
     Rules(#[from] RulesError),
     #[error("cannot {operation} {}: {source}", path.display())]
-    Place {
-        /// What was to be done with it.
+    File {
+        /// The operation.
         operation: &'static str,
         path: PathBuf,
         source: io::Error,
@@ -34,7 +34,7 @@ pub enum ShieldError {
     )]
     OfAnother {
         interface: String,
-        /// What that shield is of, one interface or two.
+        /// The interfaces of that shield, one or two.
         of: String,
         first: String,
     },
@@ -54,16 +54,47 @@ pub enum ShieldError {
     #[error("no BPF file system at {}{why}", path.display())]
     NoBpfFileSystem {
         path: PathBuf,
-        /// Why none was mounted, and what to do.
+        /// The reason why none was mounted, and what to do.
         why: String,
     },
+    #[error("`{text}` is not two interfaces: write their names as in --between eth0,eth1")]
+    NotAPair { text: String },
+    #[error("frames cannot cross between {interface} and itself: name two interfaces, as in --between eth0,eth1")]
+    SameInterface { interface: String },
+    #[error("packet rings carry frames between two interfaces: name them by --between A,B")]
+    RingsNeedTwo,
+    #[error(
+        "--backend ring fails closed: its frames cross in this process, and nothing crosses when that is gone; remove --fail open, or use --backend xdp"
+    )]
+    RingsFailClosed,
+    #[error("an XDP shield was left in front of {interface}: end it by `evenkeel shield stop {interface}`")]
+    XdpLeft { interface: String },
+    #[error(
+        "the shield that was left in front of {interface} runs in {mode} mode: ask for that by --xdp {mode}, or end it by `evenkeel shield stop {interface}`"
+    )]
+    LeftInMode { interface: String, mode: bpf::XdpMode },
+    #[error(
+        "the shield that was left there is of {of}: take it over as it is, or end it by `evenkeel shield stop {interface}`"
+    )]
+    LeftOf { interface: String, of: String },
+    #[error("no rules: give a file with --rules FILE, or a rule with --rule \"drop protocol=udp source-port=53\"")]
+    NoRules,
+    #[error("{} is no file that can be read again: start the shield with one to reload it", path.display())]
+    NotReadTwice { path: PathBuf },
+    #[error("cannot {operation} {interface}: {source}")]
+    Link { operation: &'static str, interface: String, source: io::Error },
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    #[error("the interface of index {index} was removed, and the shield with it")]
+    Removed { index: u32 },
+    #[error("{why}, and the shield of {name} has ended")]
+    Ended { name: String, why: String },
+    /// The machine, or an interface, is not as it has to be.
     #[error("{0}")]
     Lacking(String),
-    #[error("{0}")]
-    Usage(String),
-    /// Events or metrics.
+    /// The control socket, events or metrics.
     #[error(transparent)]
-    Event(#[from] crate::events::EventError),
+    Serve(#[from] serve::ServeError),
     /// There is no interface of that name here.
     #[error(transparent)]
     NoInterface(#[from] host::interface::NoInterface),
@@ -82,15 +113,27 @@ impl Classified for ShieldError {
             Self::Xdp(bpf::XdpError::NoInterface { .. }) => ErrorClass::Lacking,
             Self::NoInterface(error) => error.class(),
             Self::Xdp(error) => error.class(),
-            Self::Event(error) => error.class(),
+            Self::Serve(error) => error.class(),
             Self::Port(error) => error.class(),
-            Self::Place { .. }
+            Self::File { .. }
             | Self::Lacking(_)
+            | Self::Link { .. }
+            | Self::Thread(_)
+            | Self::Removed { .. }
+            | Self::Ended { .. }
             | Self::Hidden { .. }
             | Self::Unseen { .. }
             | Self::NoBpfFileSystem { .. } => ErrorClass::Lacking,
             Self::Rules(error) => error.class(),
-            Self::Usage(_)
+            Self::NotAPair { .. }
+            | Self::SameInterface { .. }
+            | Self::RingsNeedTwo
+            | Self::RingsFailClosed
+            | Self::XdpLeft { .. }
+            | Self::LeftInMode { .. }
+            | Self::LeftOf { .. }
+            | Self::NoRules
+            | Self::NotReadTwice { .. }
             | Self::Tended { .. }
             | Self::Untended { .. }
             | Self::None { .. }

@@ -1,16 +1,23 @@
-//! The shield: floods end at the kernel's earliest hook, clients go on connecting, and the administrator is never cut off.
+//! The shield: it drops floods at the kernel's earliest hook, while clients go on connecting and the administrator is never cut off.
 //!
-//! The rules themselves are the crate `rules`. Here they are put in front of an interface and kept there: [`run`] starts, reloads, looks at and
-//! stops a shield, and tends it (heartbeat, expiry, take-over of what a dead process left); [`between`] does so for a gateway of two interfaces, by XDP or
-//! by packet rings; [`detect`] makes rules against an attack from the counters of protected prefixes, and withdraws them; [`events`] tells of it in a
-//! file, to a program, and as metrics.
+//! The rules themselves are the crate `rules`; this crate puts them in front of an interface and keeps them there.
+//!
+//! - [`run`] starts, reloads, looks at and stops a shield. A [`run::Control`] is one shield under control. It works on any [`run::DataPlane`]:
+//!   [`run::Xdp`], a program in the kernel that stays when its process dies, or [`between::ring::Ring`], threads of this process.
+//! - [`between`] has what a gateway of two interfaces needs beside that.
+//! - [`detect`] makes rules against an attack from the counters of protected prefixes, and withdraws them when it is over.
+//! - [`events`] and [`metrics`] put what happened, and what was counted, into the forms that the crate `serve` gives to others.
+//!
+//! A set of rules goes this way: `Source` reads the file, `Control` adds the management allow-list and the rules of detection, the plane
+//! prepares tables or a program of them, and `put` has them hold, all at once. An error on the way leaves the rules in force that were.
 
 pub mod between;
 pub mod detect;
 pub mod error;
 pub mod events;
+pub mod metrics;
 mod offloads;
 pub mod run;
-mod serving;
+mod state_file;
 
 pub use error::ShieldError;

@@ -8,9 +8,9 @@ use crate::error::ShieldError;
 /// A feature by the kernel's name, and how ethtool(8) calls it for switching it off.
 pub(crate) type Feature = (&'static str, &'static str);
 
-/// What merges frames in a NIC.
+/// Features that merge frames in a NIC.
 pub(crate) const LRO: Feature = ("rx-lro", "lro");
-/// What merges them before a program sees them that does not run in the driver.
+/// Features that merge them before a program sees them that does not run in the driver.
 pub(crate) const MERGING: [Feature; 3] = [LRO, ("rx-gro-hw", "rx-gro-hw"), ("rx-gro", "gro")];
 /// By these a veth hands over segments that nobody has cut.
 pub(crate) const UNCUT: [Feature; 5] = [
@@ -23,14 +23,14 @@ pub(crate) const UNCUT: [Feature; 5] = [
 /// By these it hands over tags beside the frames.
 const BESIDE: [Feature; 2] = [("tx-vlan-hw-insert", "txvlan"), ("tx-vlan-stag-hw-insert", "tx-vlan-stag-hw-insert")];
 
-/// Where the VLAN tags of frames are when they come to XDP.
+/// The place of VLAN tags when frames come to XDP.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Tags {
     /// In the frames.
     Inside,
-    /// Where a program does not see them.
+    /// Beside the frame, where a program does not see them.
     Beside {
-        /// Who does that.
+        /// The device that puts them there.
         who: String,
         /// The command that ends it.
         switch: String,
@@ -42,7 +42,7 @@ pub(crate) enum Tags {
     },
 }
 
-/// Where those of an interface are.
+/// Returns the place of an interface's tags.
 ///
 /// # Errors
 /// It cannot be asked.
@@ -84,7 +84,7 @@ pub(crate) fn unmerge(interface: &str) -> Result<Vec<String>, ShieldError> {
     Ok(commands)
 }
 
-/// Which of these features are on, as ethtool(8) calls them.
+/// Returns those of the features that are on, as ethtool(8) calls them.
 ///
 /// # Errors
 /// The interface cannot be asked.

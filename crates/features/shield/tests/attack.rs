@@ -16,7 +16,7 @@ use rules::{
     compile::{self, Counters, Now},
     detect::{DetectConfig, StepConfig},
 };
-use shield::detect::{self, Sentry};
+use shield::detect::{self, Detection};
 use testbed::End;
 
 const TARGET: [u8; 4] = [198, 18, 0, 2];
@@ -28,7 +28,7 @@ struct Bed {
     // What is attached goes before the namespaces.
     link: ShieldLink,
     shared: ShieldShared,
-    sentry: Sentry,
+    detection: Detection,
     counters: Counters,
     base: Rules,
     near: End,
@@ -52,28 +52,28 @@ impl Bed {
         }
         let protected = vec![Prefix { address: Ipv4Addr::from(TARGET).into(), len: 32 }];
         let base = Rules { protected: protected.clone(), ..Rules::default() };
-        let sentry = Sentry::start(far.interface(), config, &protected, Watch::create(1).unwrap()).unwrap();
+        let detection = Detection::start(far.interface(), config, &protected, Watch::create(1).unwrap()).unwrap();
         let shared = ShieldShared::create().unwrap();
         let mut counters = Counters::new();
         let mut link = far.run(|| ShieldLink::take(far.interface(), XdpMode::Native)).unwrap();
-        let shield = load(&base, &mut counters, &sentry, &shared, &link);
+        let shield = load(&base, &mut counters, &detection, &shared, &link);
         far.run(|| link.put(&shield)).unwrap();
-        Some(Self { link, shared, sentry, counters, base, near, far, _bed: bed })
+        Some(Self { link, shared, detection, counters, base, near, far, _bed: bed })
     }
 
-    /// Looks every 0.1 s, and does as the sentry says, until `done`.
+    /// Looks every 0.1 s, and does as the detection says, until `done`.
     fn watch(&mut self, done: impl Fn(&[ShieldEvent]) -> bool) -> Vec<ShieldEvent> {
         let start = Instant::now();
         let mut events = Vec::new();
         while !done(&events) {
             assert!(start.elapsed() < PATIENCE, "{events:#?}");
             thread::sleep(Duration::from_millis(100));
-            let seen = self.sentry.look(&self.shared.counts(), &self.counters);
-            assert!(seen.troubles.is_empty(), "{:?}", seen.troubles);
+            let seen = self.detection.look(&self.shared.counts(), &self.counters);
+            assert!(seen.failures.is_empty(), "{:?}", seen.failures);
             if let Some(mitigations) = seen.rules {
                 let took = Instant::now();
                 let rules = detect::insert(&self.base, &mitigations);
-                let shield = load(&rules, &mut self.counters, &self.sentry, &self.shared, &self.link);
+                let shield = load(&rules, &mut self.counters, &self.detection, &self.shared, &self.link);
                 self.link.put(&shield).unwrap();
                 println!("{} ms to compile, load and replace", took.elapsed().as_millis());
             }
@@ -82,7 +82,7 @@ impl Bed {
         events
     }
 
-    /// Floods with `frames`, over and over, while the sentry watches; gives its events, and those from then to the end.
+    /// Floods with `frames`, over and over, while the detection watches; gives its events, and those from then to the end.
     fn flood(&mut self, frames: &[Vec<u8>]) -> Vec<ShieldEvent> {
         let header_len = frames[0].len().min(64);
         let cycle: Vec<LivePacket<'_>> =
@@ -105,7 +105,7 @@ impl Bed {
             events
         });
         events.extend(self.watch(|events| events.iter().any(|e| matches!(e.what, Happened::Ended { .. }))));
-        assert!(self.sentry.detector().rules().is_empty(), "withdrawn");
+        assert!(self.detection.detector().rules().is_empty(), "withdrawn");
         events
     }
 
@@ -127,10 +127,16 @@ impl Bed {
     }
 }
 
-fn load(rules: &Rules, counters: &mut Counters, sentry: &Sentry, shared: &ShieldShared, link: &ShieldLink) -> Shield {
+fn load(
+    rules: &Rules,
+    counters: &mut Counters,
+    detection: &Detection,
+    shared: &ShieldShared,
+    link: &ShieldLink,
+) -> Shield {
     let tables = compile::tables(rules, counters, Now::read()).unwrap();
     let config =
-        ShieldConfig { watch: Some(sentry.watch().clone()), seats: vec![link.maps()], ..ShieldConfig::default() };
+        ShieldConfig { watch: Some(detection.watch().clone()), seats: vec![link.maps()], ..ShieldConfig::default() };
     Shield::load(&tables, &config, shared).unwrap()
 }
 

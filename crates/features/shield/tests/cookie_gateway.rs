@@ -15,7 +15,7 @@ use cookie_bed::{
 };
 use model::clock::monotonic_ns;
 use rules::packet::{Packet, Parsed};
-use shield::between::ring::asking::{Asked, Asking, Strain};
+use shield::between::ring::proof::{Challenged, Overload, SynProof};
 use testbed::wait;
 
 const DROP: u32 = 1;
@@ -154,15 +154,15 @@ fn a_source_stays_known_while_its_syns_come_and_is_asked_again_later() {
 #[test]
 fn packet_rings_ask_as_the_kernel_program_does() {
     let Some(bed) = gateway("ckboth", false) else { return };
-    let asking = Asking::new().unwrap();
+    let proof = SynProof::new().unwrap();
     let asked = |bytes: &[u8]| {
         let Parsed::Ip(packet) = Packet::parse(bytes) else { panic!("{bytes:02x?}") };
-        asking.ask(&packet, bytes, monotonic_ns(), &mut Strain::default())
+        proof.ask(&packet, bytes, monotonic_ns(), &mut Overload::default())
     };
     let in_kernel = |bytes: &[u8]| bed.server.run(|| bed.shield.test(bytes)).unwrap();
     // Both: the frame without its cookie, and that cookie.
     let questions = |bytes: &[u8]| {
-        let Asked::Question(question) = asked(bytes) else { panic!("{bytes:02x?}") };
+        let Challenged::Question(question) = asked(bytes) else { panic!("{bytes:02x?}") };
         [in_kernel(bytes).frame, question.bytes().to_vec()].map(|bytes| {
             let Parsed::Ip(packet) = Packet::parse(&bytes) else { panic!("{bytes:02x?}") };
             let mut frame = bytes[..packet.ip_at + usize::from(packet.len)].to_vec();
@@ -185,8 +185,8 @@ fn packet_rings_ask_as_the_kernel_program_does() {
                 for flags in (0..64).filter(|flags| flags & (FIN | SYN | RST | ACK) != SYN) {
                     let frame = Frame { flags, seq: 1, ..syn.clone() }.bytes();
                     let same = match in_kernel(&frame).action {
-                        DROP => Asked::Drop,
-                        PASS => Asked::Pass,
+                        DROP => Challenged::Drop,
+                        PASS => Challenged::Pass,
                         other => panic!("{flags:x}: {other}"),
                     };
                     assert_eq!(asked(&frame), same, "{flags:x}");
@@ -200,14 +200,14 @@ fn packet_rings_ask_as_the_kernel_program_does() {
             let Ok(source) = source.parse::<std::net::IpAddr>() else { panic!("{source}") };
             if source.is_ipv4() == base.source.is_ipv4() {
                 let frame = Frame { source, ..base }.bytes();
-                assert_eq!((in_kernel(&frame).action, asked(&frame)), (DROP, Asked::Drop), "{source}");
+                assert_eq!((in_kernel(&frame).action, asked(&frame)), (DROP, Challenged::Drop), "{source}");
             }
         }
         // Each knows who answered it.
         let syn = Frame::new(bed.server.link.mac, bed.client.link.mac, CLIENT[family], SERVER[family]);
         let [(.., kernel), (.., ring)] = questions(&syn.bytes());
         let answer = |seq| Frame { flags: RST, seq, options: vec![], ..syn.clone() }.bytes();
-        assert_eq!((in_kernel(&answer(kernel)).action, asked(&answer(ring))), (DROP, Asked::Drop));
-        assert_eq!((in_kernel(&syn.bytes()).action, asked(&syn.bytes())), (PASS, Asked::Pass));
+        assert_eq!((in_kernel(&answer(kernel)).action, asked(&answer(ring))), (DROP, Challenged::Drop));
+        assert_eq!((in_kernel(&syn.bytes()).action, asked(&syn.bytes())), (PASS, Challenged::Pass));
     }
 }

@@ -14,7 +14,7 @@ use model::{
     shield::{Fail, Totals},
     shield_event::Happened,
 };
-use shield::run::{Asked, Control, Places, Settings, Source, Xdp, xdp};
+use shield::run::{Control, Paths, Requester, Settings, Source, Xdp, xdp};
 use testbed::{End, wait, wait_for};
 
 const TARGET: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
@@ -67,12 +67,12 @@ impl Bed {
             source: Source { file: Some(self.bed.path("rules.toml")), ..Source::default() },
             fail: Fail::Open,
             patience: Duration::from_secs(5),
-            places: Places::of(self.far.interface()),
+            paths: Paths::of(self.far.interface()),
             sessions: Vec::new(),
         };
-        let (places, file) = (settings.places.clone(), settings.source.read().unwrap());
+        let (paths, file) = (settings.paths.clone(), settings.source.read().unwrap());
         happens();
-        Tended { guard: Some(xdp::start(settings, file).unwrap()), places }
+        Tended { guard: Some(xdp::start(settings, file).unwrap()), paths }
     }
 
     /// And waits until a program waits.
@@ -109,7 +109,7 @@ impl Bed {
 /// A shield that goes when the test does, whatever becomes of it.
 struct Tended {
     guard: Option<Control<Xdp>>,
-    places: Places,
+    paths: Paths,
 }
 
 impl Tended {
@@ -121,7 +121,7 @@ impl Tended {
 impl Drop for Tended {
     fn drop(&mut self) {
         drop(self.guard.take());
-        let _ = self.places.remove();
+        let _ = self.paths.remove();
     }
 }
 
@@ -133,7 +133,7 @@ fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port:
     let work = || {
         let mut tended = bed.start_prepared();
         let over = AtomicBool::new(false);
-        let (shared, guard) = (ShieldShared::open(&Places::of(bed.far.interface()).pins).unwrap(), tended.guard());
+        let (shared, guard) = (ShieldShared::open(&Paths::of(bed.far.interface()).pins).unwrap(), tended.guard());
         let first = guard.status().program_id;
         let passed = || {
             let totals = shared.counts().totals;
@@ -158,7 +158,7 @@ fn mitigates(tag: &str, prefixes: u32, ladder: &str, sources: &[u32], from_port:
                 thread::sleep(every);
                 told = Instant::now();
                 let seen = guard.look().unwrap();
-                assert!(seen.troubles.is_empty(), "{:?}", seen.troubles);
+                assert!(seen.failures.is_empty(), "{:?}", seen.failures);
                 (!seen.events.is_empty()).then_some(seen.events)
             });
             let held = Instant::now();
@@ -229,7 +229,7 @@ fn a_million_prefixes_are_reloaded_under_a_flood() {
     let sender = bed.sender(&[bad, good], 5000, 40_000.0, Some(2 * EACH));
     let work = || {
         let mut tended = bed.start();
-        let shared = ShieldShared::open(&Places::of(bed.far.interface()).pins).unwrap();
+        let shared = ShieldShared::open(&Paths::of(bed.far.interface()).pins).unwrap();
         let guard = tended.guard();
         let count = |guard: &Control<Xdp>| -> ([u64; 2], Totals, u64) {
             let counts = shared.counts();
@@ -244,7 +244,7 @@ fn a_million_prefixes_are_reloaded_under_a_flood() {
                 // The last prefix stays, others go: the table is another one each time.
                 bed.rules_without(programs.len());
                 let under_way = !sender.counts().done;
-                guard.reload(&Asked::default()).unwrap();
+                guard.reload(&Requester::default()).unwrap();
                 if under_way {
                     programs.push(guard.status().program_id);
                 }
@@ -283,7 +283,7 @@ fn rules_that_change_while_the_shield_starts_hold_as_they_were_read() {
         let held = names(tended.guard());
         assert!(["bad", "good"].iter().all(|name| held.iter().any(|held| held == name)), "{held:?}");
         assert_eq!(tended.guard().memory().default, "pass");
-        tended.guard().reload(&Asked::default()).unwrap();
+        tended.guard().reload(&Requester::default()).unwrap();
         assert_eq!(tended.guard().memory().default, "drop", "a reload reads them again");
         assert!(!names(tended.guard()).iter().any(|name| name == "bad"));
         drop(tended);

@@ -23,7 +23,7 @@ pub use hold::StackHold;
 pub use link::ShieldLink;
 pub use load::{Between, Heartbeat, Shield, ShieldConfig, ShieldParsed, Tested};
 pub use shared::ShieldShared;
-pub use spare::Spare;
+pub use spare::SpareProgram;
 pub use watch::{Watch, WatchConfig, WatchReading, WatchSample};
 pub use watch_writer::WatchWriter;
 

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::shield_totals::Totals;
 
-/// The treatment of packets when the control process is gone.
+/// The fate of packets when the control process is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Fail {
@@ -27,11 +27,11 @@ impl Fail {
 /// A shield.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShieldStatus {
-    /// The time, RFC 3339 in UTC.
+    /// The time of this status, RFC 3339 in UTC.
     pub when: String,
     /// The interface.
     pub interface: String,
-    /// The mode in which the program is attached, as the kernel says: native, generic, offload.
+    /// The mode in which the program is attached: native, generic, offload, or packet rings.
     pub mode: String,
     /// The program's id.
     pub program_id: u32,
@@ -41,13 +41,13 @@ pub struct ShieldStatus {
     pub silent_s: f64,
     /// Seconds of silence after which the shield fails.
     pub patience_s: f64,
-    /// The way in which it then fails; none: nobody tends it, and what it was told is lost.
+    /// The way in which it then fails; none: nobody runs it, and its settings are lost.
     pub fail: Option<Fail>,
     /// The file of rules.
     pub file: Option<String>,
-    /// The time since which these rules hold, RFC 3339 in UTC.
+    /// The time at which these rules came to hold, RFC 3339 in UTC.
     pub loaded: String,
-    /// The number of replacements of rules since the control process began.
+    /// Reloads since the control process began.
     pub reloads: u64,
     /// The reason why the last reload was refused, if it was.
     pub refused: Option<String>,
@@ -57,26 +57,26 @@ pub struct ShieldStatus {
     pub default: String,
     /// All packets since the shared counters were made.
     pub totals: Totals,
-    /// The packets of an interval.
+    /// Rates over an interval.
     pub rates: Option<Rates>,
     /// Sources that send most, if they are watched.
     pub sources: Vec<SourceStatus>,
     /// Attacks that go on, with what is done about them.
     pub attacks: Vec<AttackStatus>,
-    /// The answers to SYNs that are challenged, or would be; none: none are, or the shield stands between two interfaces.
+    /// The way in which challenged SYNs are or would be answered; none: none are, or the shield stands between two interfaces.
     #[serde(default)]
     pub challenge: Option<ChallengeStatus>,
-    /// The fault, in words.
+    /// Warnings: what is not as it should be.
     #[serde(default)]
     pub warnings: Vec<String>,
 }
 
-/// The answers to SYNs that are challenged.
+/// The way in which challenged SYNs are answered.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChallengeStatus {
     /// One of the two ways.
     pub way: ChallengeWay,
-    /// The reason of the decision, in words.
+    /// The reason for it, in words.
     pub why: String,
 }
 
@@ -102,7 +102,7 @@ impl ChallengeStatus {
 }
 
 impl ShieldStatus {
-    /// True if the shield has failed: nobody tends it, and its patience is over.
+    /// Returns whether the shield has failed: nobody has run it for longer than its patience.
     pub fn has_failed(&self) -> bool {
         self.silent_s > self.patience_s
     }
@@ -121,9 +121,9 @@ pub struct RuleStatus {
     pub shadow: bool,
     /// Of the management allow-list.
     pub management: bool,
-    /// The time from which it no longer applies, RFC 3339.
+    /// The time after which it no longer applies, RFC 3339.
     pub expires: Option<String>,
-    /// That has been: it does not apply any more.
+    /// That time has passed.
     #[serde(default)]
     pub expired: bool,
     /// Packets that it applied to.
@@ -137,7 +137,7 @@ pub struct RuleStatus {
 }
 
 impl RuleStatus {
-    /// What it does, in a few words, and that it does not do it.
+    /// Its action in a few words, with a mark if it only counts or has expired.
     pub fn does(&self) -> String {
         let expired = if self.expired { "expired: " } else { "" };
         let shadow = if self.shadow { "shadow: " } else { "" };
@@ -207,13 +207,13 @@ pub struct AttackStatus {
     pub number: u64,
     /// The protected prefix.
     pub prefix: String,
-    /// What kind it is taken for.
+    /// The class that it is taken for.
     pub class: String,
     /// Seconds since its first look above a limit.
     pub since_s: f64,
-    /// The measure against it, in words.
+    /// The measures against it, in words.
     pub mitigation: String,
-    /// What is done only counts.
+    /// These measures only count.
     pub shadow: bool,
 }
 

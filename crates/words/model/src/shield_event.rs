@@ -52,7 +52,7 @@ impl fmt::Display for Measure {
     }
 }
 
-/// What kind of attack it seems to be.
+/// The class that an attack seems to be of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AttackClass {
@@ -93,7 +93,7 @@ impl fmt::Display for AttackClass {
 /// One event.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShieldEvent {
-    /// The time, RFC 3339 in UTC.
+    /// The time of the event, RFC 3339 in UTC.
     pub at: String,
     /// Number of the attack since the shield started, from 1.
     pub attack: u64,
@@ -103,12 +103,12 @@ pub struct ShieldEvent {
     pub class: AttackClass,
     /// Time since the first look that was above a limit, in seconds.
     pub since_s: f64,
-    /// The event.
+    /// The kind of event, with its details.
     #[serde(flatten)]
     pub what: Happened,
 }
 
-/// The event.
+/// The kind of event, with its details.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub enum Happened {
@@ -116,9 +116,9 @@ pub enum Happened {
     Began(Picture),
     /// It turned into one of another class; its ladder begins anew.
     Turned {
-        /// What it was.
+        /// The class before.
         from: AttackClass,
-        /// What it looks like now.
+        /// The attack as it looks now.
         now: Picture,
     },
     /// Rules are to hold from now on.
@@ -131,10 +131,10 @@ pub enum Happened {
         shadow: bool,
         /// Their names.
         rules: Vec<String>,
-        /// Their work, in words.
+        /// Their action, in words.
         action: String,
     },
-    /// The verdicts that the rules would have given.
+    /// The effect that the rules would have had.
     Shadowed {
         /// Step of the ladder, from 1.
         step: usize,

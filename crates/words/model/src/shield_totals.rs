@@ -36,9 +36,9 @@ macro_rules! shield_totals {
                     { row: IfAny("  SYNs to come again") };
                 missed: Frames "evenkeel_shield_missed_frames" "Frames lost unjudged because a packet ring was full."
                     { row: IfAny("lost unjudged: ring full") };
-                failed_open: Frames "evenkeel_shield_failed_open_frames" "Frames that passed while nobody tended the shield."
+                failed_open: Frames "evenkeel_shield_failed_open_frames" "Frames that passed while nobody ran the shield."
                     { row: IfAny("passed while failed open") };
-                failed_closed: Frames "evenkeel_shield_failed_closed_frames" "Frames that were dropped while nobody tended the shield."
+                failed_closed: Frames "evenkeel_shield_failed_closed_frames" "Frames that were dropped while nobody ran the shield."
                     { row: IfAny("dropped while failed closed") };
                 crowded: Sources "evenkeel_shield_forgotten_sources"
                     "Sources whose limit began anew because there was no room for another one."

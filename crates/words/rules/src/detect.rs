@@ -1,10 +1,10 @@
 //! `[detection]` of the rule file.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use model::shield_event::{AttackClass, Measure};
 
-/// No time is longer, in seconds (31 years): more than clocks count would end the process that tends the shield.
+/// No time is longer, in seconds (31 years): more than clocks count would end the process that runs the shield.
 const TIME_MAX_S: f64 = 1e9;
 
 /// The limits of an attack, and the measures against it.
@@ -107,6 +107,13 @@ pub struct HookConfig {
     pub run: Vec<String>,
     /// It is ended after this long, in seconds. Default 10.
     pub timeout_s: f64,
+}
+
+impl HookConfig {
+    /// The time after which it is ended.
+    pub fn timeout(&self) -> Duration {
+        Duration::try_from_secs_f64(self.timeout_s).unwrap_or(Duration::MAX)
+    }
 }
 
 /// Metrics for Prometheus.

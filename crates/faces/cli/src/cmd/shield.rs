@@ -3,8 +3,8 @@
 mod ask;
 mod judge;
 mod options;
+mod output;
 mod run;
-mod teller;
 
 use std::path::{Path, PathBuf};
 
@@ -73,10 +73,7 @@ impl RuleArgs {
 
     fn read(&self) -> Result<RuleFile, ShieldError> {
         if self.rules.is_none() && self.rule.is_empty() {
-            return Err(ShieldError::Usage(
-                "no rules: give a file with --rules FILE, or a rule with --rule \"drop protocol=udp source-port=53\""
-                    .into(),
-            ));
+            return Err(ShieldError::NoRules);
         }
         let sets = self.set.iter().filter_map(|set| set.split_once('=')).map(|(_, file)| Path::new(file));
         for path in self.rules.as_deref().into_iter().chain(sets) {

@@ -4,13 +4,16 @@ use bpf::XdpError;
 use host::interface::{self, Peer};
 use sys::link;
 
-use super::Pair;
+use super::{
+    Pair,
+    link_state::{failed, flags},
+};
 use crate::{
     error::ShieldError,
     offloads::{self, LRO, MERGING, Tags, UNCUT},
 };
 
-/// How frames cross.
+/// The way in which frames cross.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     /// By XDP in the driver, before anything merges or changes them.
@@ -24,13 +27,12 @@ pub enum Way {
 /// Refuses what would lose or change frames; what nobody here can tell is given in words. `ours`: a shield that was left there is taken over.
 ///
 /// # Errors
-/// Which interface is how, why that will not do, and what to do about it.
+/// An interface will not do; the message says why, and what to do about it.
 pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<Vec<String>, ShieldError> {
     let mut notes = Vec::new();
     for name in pair.names() {
         interface::index(name)?;
-        let failed = |e: std::io::Error| ShieldError::Lacking(format!("cannot read the flags of {name}: {e}"));
-        if !ours && !link::flags(name).map_err(failed)?.up {
+        if !ours && !flags(name)?.up {
             return Err(port::PortError::InterfaceDown { interface: name.to_owned() }.into());
         }
         if !ours && let Some(attached) = bpf::link::attached(name)?.filter(|it| !bpf::chain::is_chain(&it.name)) {
@@ -38,8 +40,7 @@ pub fn check(pair: &Pair, way: Way, ours: bool) -> Result<Vec<String>, ShieldErr
         }
         notes.extend(features(name, way)?);
     }
-    let mtu =
-        |name: &str| link::mtu(name).map_err(|e| ShieldError::Lacking(format!("cannot read the MTU of {name}: {e}")));
+    let mtu = |name: &str| link::mtu(name).map_err(failed("read the MTU of", name));
     let (first, second) = (mtu(&pair.first)?, mtu(&pair.second)?);
     if first != second {
         let (larger, smaller) = if first > second { (&pair.first, &pair.second) } else { (&pair.second, &pair.first) };

@@ -7,13 +7,13 @@
 //! stack of this host is kept away from both interfaces ([`bpf::filter::StackHold`]). Frames wait up to a few milliseconds in a block of
 //! the ring when they come alone.
 
-pub mod asking;
 mod buckets;
 mod carrier;
 mod checksum;
 mod counts;
 mod engine;
 mod known;
+pub mod proof;
 mod sending;
 
 use std::{
@@ -32,30 +32,31 @@ use rules::{
     compile::{self, Cache, Counters},
     file::RuleFile,
 };
+use serve::Lock;
 
 use self::{
     carrier::{Carrier, broke_off},
     counts::{Counts, Sums},
     engine::{Engine, State},
 };
-use super::{Way, is_free};
+use super::Way;
 use crate::{
     error::ShieldError,
     run::{
-        Control, DataPlane, Places, Settings,
-        control::join,
-        lock::{Lock, lock},
+        Control, DataPlane, Paths, Settings,
+        control::{Upkeep, join},
         memory::Memory,
+        owner,
         plane::{Coming, Standing},
-        still_by,
-        watch::Counting,
+        transition::Counting,
+        warnings::still_by,
     },
 };
 
-/// A loss that goes on is told of this often.
-const TELL: Duration = Duration::from_secs(10);
+/// A loss that goes on is reported this often.
+const LOSSES_PERIOD: Duration = Duration::from_secs(10);
 
-/// What was told of losses.
+/// Losses that were reported.
 #[derive(Debug, Default)]
 struct Losses {
     missed: u64,
@@ -64,10 +65,10 @@ struct Losses {
 }
 
 impl Losses {
-    /// What there is to tell, unless something was told a moment ago.
+    /// Returns a report, unless there was one a moment ago.
     fn news(&mut self, totals: &Totals) -> Vec<String> {
         let (missed, unanswered) = (totals.missed - self.missed, totals.unanswered - self.unanswered);
-        if missed + unanswered == 0 || self.at.is_some_and(|at| at.elapsed() < TELL) {
+        if missed + unanswered == 0 || self.at.is_some_and(|at| at.elapsed() < LOSSES_PERIOD) {
             return Vec::new();
         }
         *self = Self { missed: totals.missed, unanswered: totals.unanswered, at: Some(Instant::now()) };
@@ -78,11 +79,6 @@ impl Losses {
         );
         [(missed, lost), (unanswered, waits)].into_iter().filter(|(n, _)| *n > 0).map(|(_, said)| said).collect()
     }
-}
-
-/// What is told of an interface that is gone.
-fn gone(index: u32) -> ShieldError {
-    ShieldError::Lacking(format!("the interface of index {index} was removed, and the shield with it"))
 }
 
 /// Threads that carry frames both ways. Nothing crosses when it is gone.
@@ -100,7 +96,7 @@ pub struct Ring {
     indices: [u32; 2],
     holds: Vec<StackHold>,
     losses: Losses,
-    places: Places,
+    paths: Paths,
 }
 
 /// An engine, and the tables that it is made of if nothing of those before could be used.
@@ -111,34 +107,23 @@ pub struct Ready(Engine, Option<Cache>);
 /// # Errors
 /// Rules that are wrong or need the kernel's program, interfaces that will not do, what the kernel refuses.
 pub fn start(settings: Settings, file: RuleFile, threads: usize) -> Result<Control<Ring>, ShieldError> {
-    let Some(pair) = &settings.between else {
-        return Err(ShieldError::Usage(
-            "packet rings carry frames between two interfaces: name them by --between A,B".into(),
-        ));
-    };
+    if settings.between.is_none() {
+        return Err(ShieldError::RingsNeedTwo);
+    }
     if settings.fail == Fail::Open {
-        return Err(ShieldError::Usage(
-            "--backend ring fails closed: its frames cross in this process, and nothing crosses when that is gone; leave --fail open \
-             away, or use --backend xdp"
-                .into(),
-        ));
+        return Err(ShieldError::RingsFailClosed);
     }
-    let fresh = !settings.places.state.exists();
-    is_free(pair, &settings.places)?;
-    settings.places.make()?;
-    let mut lock = Some(lock(&settings)?);
-    if settings.places.link().exists() {
-        return Err(ShieldError::Usage(format!(
-            "an XDP shield was left in front of {0}: end it by `evenkeel shield stop {0}`",
-            settings.interface
-        )));
+    let fresh = !settings.paths.state.exists();
+    let mut lock = Some(owner::take(&settings)?);
+    if settings.paths.link().exists() {
+        return Err(ShieldError::XdpLeft { interface: settings.interface.clone() });
     }
-    let places = settings.places.clone();
+    let paths = settings.paths.clone();
     begin(settings, file, &mut lock, threads.max(1)).inspect_err(|_| {
         // Whoever has the lock may remove what is there; what a process before has learned stays for the next one.
         if fresh && lock.is_some() {
             // The failure itself is what is told.
-            let _ = places.remove();
+            let _ = paths.remove();
         }
     })
 }
@@ -160,7 +145,7 @@ fn begin(
         indices: [0; 2],
         holds: Vec::new(),
         losses: Losses::default(),
-        places: settings.places.clone(),
+        paths: settings.paths.clone(),
     };
     Control::begin(settings, file, plane, None, notes, lock)
 }
@@ -178,7 +163,7 @@ impl Ring {
             let (engine, counts, stop) = (Arc::clone(engine), Arc::clone(&self.counts), Arc::clone(&self.stop));
             let carrier = Carrier::open(from, self.indices[1 - number], mine, engine, counts, stop)?;
             let started = thread::Builder::new().name(format!("ek-from-{number}")).spawn(move || carrier.run());
-            self.carriers.push(started.map_err(|e| ShieldError::Lacking(format!("cannot start a thread: {e}")))?);
+            self.carriers.push(started.map_err(ShieldError::Thread)?);
         }
         Ok(())
     }
@@ -234,11 +219,6 @@ impl DataPlane for Ring {
         Ok(())
     }
 
-    fn follow(control: &mut Control<Self>) -> Vec<String> {
-        let totals = Sums::new(&control.plane.counts).totals();
-        control.plane.losses.news(&totals)
-    }
-
     fn has_ended(&mut self, _: &str) -> Option<ShieldError> {
         if !self.carriers.iter().any(JoinHandle::is_finished) {
             return None;
@@ -263,6 +243,13 @@ impl DataPlane for Ring {
         let threads = self.counts.len() / 2;
         format!("packet rings, threads in each direction: {threads}; if this process dies, nothing crosses")
     }
+}
+
+impl Upkeep for Ring {
+    fn follow(control: &mut Control<Self>) -> Vec<String> {
+        let totals = Sums::new(&control.plane.counts).totals();
+        control.plane.losses.news(&totals)
+    }
 
     fn warnings(control: &Control<Self>) -> Vec<String> {
         let Some(pair) = control.pair() else { return Vec::new() };
@@ -278,7 +265,7 @@ impl Drop for Ring {
     fn drop(&mut self) {
         if !self.carriers.is_empty() {
             // Told by whoever starts it.
-            let _ = self.end().and(self.places.remove());
+            let _ = self.end().and(self.paths.remove());
         }
     }
 }

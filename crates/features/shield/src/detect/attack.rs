@@ -22,18 +22,18 @@ use super::{
 /// `only` reports what would be dropped after this long.
 const ONLY_REPORT: Duration = Duration::from_secs(1);
 
-/// What one look says about one prefix.
+/// The result of one look at one prefix.
 #[derive(Debug, Clone, Copy)]
 pub struct Look<'a> {
-    /// When it ended: monotonic.
+    /// Its end: monotonic.
     pub now: Duration,
-    /// How long it was.
+    /// Its length.
     pub time: Duration,
-    /// What came.
+    /// Traffic to the prefix.
     pub counts: &'a Counts,
     /// Samples of that.
     pub samples: &'a [Packet],
-    /// What rules applied to, by name.
+    /// Packets that rules applied to, by name.
     pub applied: &'a HashMap<String, u64>,
 }
 
@@ -302,7 +302,7 @@ impl Attack {
         None
     }
 
-    /// What it was, when it is over.
+    /// Its summary, once it is over.
     pub fn end(&self) -> Happened {
         Happened::Ended {
             lasted_s: (self.last_above - self.began).as_secs_f64(),

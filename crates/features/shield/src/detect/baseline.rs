@@ -13,7 +13,7 @@ const DEVIATIONS: f64 = 8.0;
 const FLOOR: f64 = 10_000.0;
 const FLOOR_BITS: f64 = 100_000_000.0;
 
-/// What is usual: exponentially forgetting means, and mean distances from them.
+/// The usual rates: exponentially forgetting means, and mean distances from them.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Baseline {
     mean: Rates,
@@ -87,7 +87,7 @@ impl Baseline {
         Self { mean, deviation, learned }
     }
 
-    /// How long it has learned.
+    /// The time for which it has learned.
     pub fn learned(&self) -> Duration {
         self.learned
     }

@@ -30,7 +30,7 @@ const AMPLIFIERS: [u16; 28] = [
 /// QUIC: most of what a client receives comes from here.
 const QUIC: u16 = 443;
 
-/// What an attack was found to be.
+/// The class of an attack, and the kind of its packets.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Finding {
     /// Its class.
@@ -46,7 +46,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// What decides which rules there are against it: its class, and where that does not say of what kind its packets are, their kind.
+    /// It decides which rules there are against the attack: its class, and where that does not tell the kind of its packets, their kind.
     pub fn form(&self) -> (AttackClass, Kind) {
         match self.class {
             AttackClass::FewSources | AttackClass::Unknown => (self.class, self.kind),

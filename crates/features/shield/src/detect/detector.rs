@@ -76,7 +76,7 @@ impl Watched {
         self.samples.clear();
     }
 
-    /// What was seen since the first look above a limit, less what is usual.
+    /// Traffic since the first look above a limit, less what is usual.
     fn excess(&self) -> Counts {
         let usual = |m| self.baseline.mean(m) * self.seen_time.as_secs_f64();
         let less = |value: u64, usual: f64| (value as f64 - usual).max(0.0) as u64;
@@ -164,7 +164,7 @@ impl Detector {
         events
     }
 
-    /// What is usual for each prefix.
+    /// The usual rates of each prefix.
     pub fn baselines(&self) -> impl Iterator<Item = (Prefix, &Baseline)> {
         self.prefixes.iter().map(|w| (w.prefix, &w.baseline))
     }
@@ -267,11 +267,11 @@ impl Detector {
 /// One prefix as it is now.
 #[derive(Debug, Clone, Copy)]
 pub struct State<'a> {
-    /// Which.
+    /// The prefix.
     pub prefix: Prefix,
     /// Of the last look.
     pub rates: Rates,
-    /// How long its baseline has learned.
+    /// The time for which its baseline has learned.
     pub learned: Duration,
     /// Limits in the order of [`Measure::ALL`], each with whether it was learned.
     pub limits: [Option<(f64, bool)>; Measure::ALL.len()],
@@ -279,7 +279,7 @@ pub struct State<'a> {
     pub attack: Option<&'a Attack>,
 }
 
-/// What is seen, for people. `kind`: what most of the attack is; the UDP beside an attack of another kind is not the attack's.
+/// The attack as people see it. `kind` is that of most of its packets; the UDP beside an attack of another kind is not the attack's.
 pub(super) fn picture(above: Vec<Above>, rates: &Rates, counts: &Counts, samples: &[Packet], kind: Kind) -> Picture {
     let sources = mix::sources(samples.iter()).into_iter();
     let ports = if kind == Kind::Udp { mix::udp_ports(samples.iter()) } else { Vec::new() }.into_iter();

@@ -9,14 +9,14 @@ use super::{
     mix::{self, Kind},
 };
 
-/// How much of what came was seen as samples since a mitigation began to count or act, and what its rules apply to.
+/// The samples of traffic since a mitigation began to count or act, and the share that its rules apply to.
 #[derive(Debug, Clone, Default)]
 pub struct Effect {
-    /// How long.
+    /// The time that passed.
     pub time: Duration,
     /// Packets of the prefix.
     pub packets: u64,
-    /// What the rules applied to, packets by the rules' counters.
+    /// Packets that the rules applied to, by their counters.
     pub applied: u64,
     samples: Vec<Packet>,
 }

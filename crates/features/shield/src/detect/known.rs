@@ -11,7 +11,7 @@ const SOURCES_MAX: usize = 1 << 20;
 /// A source counts as known when it was seen this long before the attack, and not only in its first moments.
 const BEFORE: Duration = Duration::from_secs(2);
 
-/// How many sources each of so many prefixes may remember.
+/// The number of sources that each of so many prefixes may remember.
 pub fn room(prefixes: usize) -> usize {
     (SOURCES_MAX / prefixes.max(1)).clamp(256, 1 << 16)
 }
@@ -38,12 +38,12 @@ impl Known {
         self.order.push_back(source);
     }
 
-    /// Whether `source` was known before an attack that began at `began`.
+    /// Returns whether `source` was known before an attack that began at `began`.
     pub fn knew(&self, source: IpAddr, began: Duration) -> bool {
         self.first_seen.get(&source).is_some_and(|&first| first + BEFORE <= began)
     }
 
-    /// How many are remembered.
+    /// The number of sources that are remembered.
     pub fn len(&self) -> usize {
         self.order.len()
     }

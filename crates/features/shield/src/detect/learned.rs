@@ -28,7 +28,7 @@ pub struct Learned {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Usual {
-    /// How long it was learned, in seconds.
+    /// Seconds for which it was learned.
     learned_s: f64,
     /// Per second.
     mean: BTreeMap<Measure, f64>,
@@ -37,7 +37,7 @@ struct Usual {
 }
 
 impl Learned {
-    /// What `detector` has learned until `now` (CLOCK_MONOTONIC).
+    /// Everything that `detector` has learned until `now` (CLOCK_MONOTONIC).
     pub fn of(detector: &Detector, now: Duration) -> Self {
         let usual = |baseline: &Baseline| Usual {
             learned_s: baseline.learned().as_secs_f64(),
@@ -57,7 +57,7 @@ impl Learned {
     /// Reads `path`; none: there is no such file.
     ///
     /// # Errors
-    /// Why it cannot be used, in words: it is damaged, of another version, or older than `memory` (what was usual then is forgotten by now).
+    /// It cannot be used, and the reason: it is damaged, of another version, or older than `memory` (what was usual then is forgotten by now).
     pub fn read(path: &Path, now: Duration, memory: Duration) -> Result<Option<Self>, String> {
         match fs::read_to_string(path) {
             Ok(text) => Self::parse(&text, now, memory).map(Some),
@@ -96,7 +96,7 @@ impl Learned {
         Ok(learned)
     }
 
-    /// What is usual for `prefix`.
+    /// The usual rates of `prefix`.
     pub(super) fn get(&self, prefix: Prefix) -> Option<Baseline> {
         let usual = self.prefixes.get(&name(prefix))?;
         let rates = |of: &BTreeMap<Measure, f64>| Rates(Measure::ALL.map(|m| of.get(&m).copied().unwrap_or_default()));

@@ -45,7 +45,7 @@ impl Kind {
         }
     }
 
-    /// How many of `counts` are of it.
+    /// Returns the packets of `counts` that are of this kind.
     pub fn count(self, counts: &Counts) -> u64 {
         match self {
             Self::Syn => counts.syn,
@@ -126,7 +126,7 @@ pub fn udp_ports<'a>(samples: impl Iterator<Item = &'a Packet>) -> Vec<(u16, f64
     shares(samples.filter(|p| p.protocol == 17).filter_map(|p| p.ports.map(|ports| ports.0)))
 }
 
-/// What `samples` stand for, as counts.
+/// Returns the packets that `samples` stand for.
 pub fn counts<'a>(samples: impl Iterator<Item = &'a Packet>) -> Counts {
     let mut counts = Counts::default();
     for packet in samples {

@@ -25,7 +25,7 @@ impl Reader {
         Self { watch, before, last: Instant::now() }
     }
 
-    /// What came since the last look. `applied` is left empty: the rules' counters are the caller's.
+    /// Returns what came since the last look. `applied` is left empty: the rules' counters are the caller's.
     pub fn look(&mut self) -> Window {
         let reading = self.watch.read();
         let now = Instant::now();

@@ -15,7 +15,7 @@ pub struct Window {
     pub prefixes: Vec<Counts>,
     /// Packets that were picked at random, with the number of their prefix.
     pub samples: Vec<(usize, Packet)>,
-    /// What the rules of mitigations applied to since the last look, by name, in packets; of a limit what exceeded it. In shadow, what
+    /// Packets that the rules of mitigations applied to since the last look, by name; of a limit what exceeded it. In shadow, what
     /// would have been so.
     pub applied: Vec<(String, u64)>,
 }

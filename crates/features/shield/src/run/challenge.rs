@@ -40,7 +40,7 @@ impl Choice {
         choice
     }
 
-    /// What would be chosen now. `unmarked`: right ACKs were lost because the driver takes no metadata.
+    /// Chooses by what is there now. `unmarked`: right ACKs were lost because the driver takes no metadata.
     pub(super) fn look(&mut self, settings: &Settings, unmarked: bool) -> Option<ChallengeStatus> {
         if settings.between.is_some() {
             return None;
@@ -58,7 +58,7 @@ impl Choice {
         self.until_ns = monotonic_ns() + HANDSHAKES.as_nanos() as u64;
     }
 
-    /// Whether cookies of before are let in.
+    /// Returns whether cookies of before are let in.
     pub(super) fn lets_handshakes_end(&self) -> bool {
         self.until_ns > monotonic_ns()
     }
@@ -79,7 +79,7 @@ impl Choice {
     }
 }
 
-/// How SYNs would be answered in front of an interface of this machine, for who checks rules without naming one.
+/// Returns how SYNs would be answered in front of an interface of this machine, for checks that name no interface.
 pub fn challenge_here() -> ChallengeStatus {
     choose(&mut Hooks::open(), "", false, false)
 }

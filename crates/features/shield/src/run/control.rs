@@ -1,6 +1,9 @@
 //! One shield and the process that controls it, whatever judges the frames.
 
-use std::{net::IpAddr, time::Duration};
+use std::{
+    net::IpAddr,
+    time::{Duration, Instant},
+};
 
 use model::shield::ShieldStatus;
 use rules::{
@@ -8,24 +11,24 @@ use rules::{
     compile::{COUNTERS_MAX, Now},
     file::RuleFile,
 };
+use serve::Lock;
 
 use super::{
-    answers::{challenge, challenges},
-    asked::Asked,
-    follow::expires_otherwise,
+    clock::expires_otherwise,
+    command::Requester,
     interface,
-    lock::Lock,
     memory::Memory,
-    places::Places,
+    paths::Paths,
     plane::{Coming, DataPlane},
     session,
     settings::Settings,
     status::{self, Holding},
-    watch::{Plan, Watchman},
+    syn_answers::{challenge, challenges},
+    transition::{self, Transition},
 };
 use crate::{
-    between::{self, Pair, Sides, Way},
-    detect,
+    between::{self, LinkState, Pair, Way},
+    detect::{self, Detection},
     error::ShieldError,
 };
 
@@ -41,19 +44,30 @@ pub struct Control<P> {
     pub(super) extra: Vec<Rule>,
     /// The machine's addresses in the allow-list.
     own: Vec<IpAddr>,
-    pub(super) watchman: Option<Watchman>,
-    pub(super) sides: Option<Sides>,
+    pub(super) detection: Option<Detection>,
+    /// The moment at which what was learned was last written down.
+    learned_at: Instant,
+    pub(super) sides: Option<LinkState>,
     read_at: Now,
     reloads: u64,
     refused: Option<String>,
-    /// What there is to say.
+    /// Messages that were not emitted yet.
     pub(super) notes: Vec<String>,
     _lock: Option<Lock>,
 }
 
+/// A data plane that is looked after while it runs.
+pub trait Upkeep: DataPlane {
+    /// Looks, once a second, at what changes under it. Returns what was done, or could not be, in words.
+    fn follow(control: &mut Control<Self>) -> Vec<String>;
+
+    /// Returns what is not as it should be, in words.
+    fn warnings(control: &Control<Self>) -> Vec<String>;
+}
+
 /// Rules that are ready, with what is to be known of them once they hold.
 struct Prepared<R> {
-    plan: Plan,
+    transition: Transition,
     file: RuleFile,
     extra: Vec<Rule>,
     own: Vec<IpAddr>,
@@ -82,7 +96,8 @@ impl<P: DataPlane> Control<P> {
             memory: memory.unwrap_or_default(),
             extra: Vec::new(),
             own: Vec::new(),
-            watchman: None,
+            detection: None,
+            learned_at: Instant::now(),
             sides: None,
             read_at: Now::read(),
             reloads: 0,
@@ -92,7 +107,7 @@ impl<P: DataPlane> Control<P> {
         };
         let prepared = control.prepare(file, None, false)?;
         if let Some(pair) = &control.settings.between {
-            control.sides = Some(Sides::start(pair, P::SETS_PROMISCUOUS, &control.settings.places.state)?);
+            control.sides = Some(LinkState::start(pair, P::SETS_PROMISCUOUS, &control.settings.paths.state)?);
         }
         control.put(prepared)?;
         control._lock = lock.take();
@@ -103,10 +118,10 @@ impl<P: DataPlane> Control<P> {
     /// probably not meant in them, in words.
     ///
     /// # Errors
-    /// What is wrong with the new ones, or that they would cut off who asks; it is also kept for `status`.
-    pub fn reload(&mut self, asked: &Asked) -> Result<Vec<String>, ShieldError> {
+    /// The new ones are wrong, or would cut off who asks. `status` shows it too.
+    pub fn reload(&mut self, asked: &Requester) -> Result<Vec<String>, ShieldError> {
         // Sessions with this machine do not go through a gateway.
-        let asked = if self.settings.between.is_some() { &Asked::default() } else { asked };
+        let asked = if self.settings.between.is_some() { &Requester::default() } else { asked };
         let before = self.settings.sessions.clone();
         let done = self.settings.source.read_again().and_then(|mut file| {
             let warnings = asked.judge(&file)?;
@@ -120,7 +135,7 @@ impl<P: DataPlane> Control<P> {
         self.refused = done.as_ref().err().map(ToString::to_string);
         let warnings = done?;
         self.reloads += 1;
-        let lost = self.watchman.as_mut().and_then(|watchman| watchman.sentry.follow_log());
+        let lost = self.detection.as_mut().and_then(Detection::follow_log);
         self.notes.extend(lost.map(|error| error.to_string()));
         Ok(warnings)
     }
@@ -131,19 +146,18 @@ impl<P: DataPlane> Control<P> {
     /// # Errors
     /// The rules against an attack cannot be had; those that hold go on.
     pub fn look(&mut self) -> Result<detect::Seen, ShieldError> {
-        let Some(watchman) = &mut self.watchman else { return Ok(detect::Seen::default()) };
+        let Some(detection) = &mut self.detection else { return Ok(detect::Seen::default()) };
         let counters = &self.memory.counters;
-        let mut seen = watchman.sentry.look(&self.plane.counts(counters.end()), counters);
-        watchman.note(&seen);
-        if let Err(error) = watchman.keep(&self.settings.places) {
+        let mut seen = detection.look(&self.plane.counts(counters.end()), counters);
+        if let Err(error) = transition::keep_at_times(&mut self.learned_at, detection, &self.settings.paths) {
             self.notes.push(format!("what was learned cannot be kept for a later process: {error}"));
         }
         if let Some(rules) = seen.rules.take() {
             // What is withdrawn has time.
             let urgent = rules.iter().any(|rule| !self.extra.contains(rule));
             if let Err(error) = self.hold(self.file.clone(), Some(rules), urgent) {
-                if let Some(watchman) = &mut self.watchman {
-                    watchman.sentry.not_held();
+                if let Some(detection) = &mut self.detection {
+                    detection.not_held();
                 }
                 return Err(error);
             }
@@ -153,17 +167,17 @@ impl<P: DataPlane> Control<P> {
         Ok(seen)
     }
 
-    /// How often [`Control::look`] is to be called; none: nothing is watched.
+    /// The period in which [`Control::look`] is to be called; none: nothing is watched.
     pub fn look_every(&self) -> Option<Duration> {
-        self.watchman.as_ref().map(|watchman| Duration::from_millis(watchman.sentry.detector().config().every_ms))
+        self.detection.as_ref().map(|detection| Duration::from_millis(detection.detector().config().every_ms))
     }
 
-    /// Whether a program waits for the rules against an attack.
+    /// Returns whether a program waits for the rules against an attack.
     pub fn is_prepared(&self) -> bool {
         self.plane.is_prepared()
     }
 
-    /// Whether rules that hold challenge.
+    /// Returns whether rules that hold challenge.
     pub(super) fn challenges(&self) -> bool {
         challenges(&self.file) || challenge(&self.extra)
     }
@@ -185,10 +199,10 @@ impl<P: DataPlane> Control<P> {
         mitigations: Option<Vec<Rule>>,
         urgent: bool,
     ) -> Result<Prepared<P::Ready>, ShieldError> {
-        let (now, settings) = (self.watchman.as_ref(), &self.settings);
+        let (now, settings) = (self.detection.as_ref(), &self.settings);
         let counting = self.plane.counting();
-        let plan = Plan::of(now, &settings.interface, &file, &settings.places, counting, &mut self.notes)?;
-        let mut extra = plan.extra(now).or(mitigations).unwrap_or_else(|| self.extra.clone());
+        let transition = Transition::to(&file, now, &settings.interface, &settings.paths, counting, &mut self.notes)?;
+        let mut extra = transition.extra(now).or(mitigations).unwrap_or_else(|| self.extra.clone());
         self.notes.extend(detect::fit(&mut extra, &file.rules));
         self.plane.admit(settings, &file, &mut extra, &mut self.notes)?;
         let own = own_addresses(settings)?;
@@ -205,8 +219,8 @@ impl<P: DataPlane> Control<P> {
             file: &file,
             calm: &calm,
             rules: &rules,
-            watch: plan.config(now),
-            elsewhere: plan.is_elsewhere(),
+            watch: transition.config(now),
+            elsewhere: transition.is_elsewhere(),
             urgent,
             now: read_at,
         };
@@ -217,13 +231,13 @@ impl<P: DataPlane> Control<P> {
         memory.loaded = read_at.wall.to_string();
         memory.fail = Some(settings.fail);
         memory.patience_s = settings.patience.as_secs_f64();
-        Ok(Prepared { plan, file, extra, own, memory, read_at, ready })
+        Ok(Prepared { transition, file, extra, own, memory, read_at, ready })
     }
 
     fn put(&mut self, prepared: Prepared<P::Ready>) -> Result<(), ShieldError> {
-        let Prepared { plan, file, extra, own, memory, read_at, ready } = prepared;
+        let Prepared { transition, file, extra, own, memory, read_at, ready } = prepared;
         let rest = self.plane.put(ready, &self.settings, &memory, &self.memory, &mut self.notes)?;
-        let untold = plan.carry_out(&mut self.watchman);
+        let untold = transition.carry_out(&mut self.detection);
         self.notes.extend(untold.iter().map(ToString::to_string));
         let challenged = self.challenges();
         (self.memory, self.file, self.read_at, self.extra, self.own) = (memory, file, read_at, extra, own);
@@ -235,7 +249,7 @@ impl<P: DataPlane> Control<P> {
     /// # Errors
     /// An interface cannot be taken down or up.
     pub(super) fn carry(&mut self) -> Result<Option<String>, ShieldError> {
-        self.sides.as_mut().map_or(Ok(None), Sides::carry)
+        self.sides.as_mut().map_or(Ok(None), LinkState::carry)
     }
 
     /// Compiles the rules that hold again if the wall clock was set and one of them expires by it. Whether it did.
@@ -268,16 +282,16 @@ impl<P: DataPlane> Control<P> {
         Ok(differ)
     }
 
-    /// What there is to say that nobody has asked for: once.
+    /// Takes the messages that were not emitted yet.
     pub fn take_notes(&mut self) -> Vec<String> {
         std::mem::take(&mut self.notes)
     }
 
     /// Leaves the shield where it is, for a process that comes.
-    pub fn leave(mut self) {
-        if let Some(watchman) = &mut self.watchman {
+    pub fn leave(self) {
+        if let Some(detection) = &self.detection {
             // It was kept some seconds ago.
-            let _ = watchman.keep_now(&self.settings.places);
+            let _ = transition::keep(detection, &self.settings.paths);
         }
     }
 
@@ -286,18 +300,18 @@ impl<P: DataPlane> Control<P> {
     /// # Errors
     /// Something of it stays.
     pub fn stop(mut self) -> Result<(), ShieldError> {
-        if let Some(watchman) = &mut self.watchman {
+        if let Some(detection) = &mut self.detection {
             // What cannot be told keeps nothing from ending.
-            let _ = watchman.sentry.end_attacks(&[]);
+            let _ = detection.end_attacks(&[]);
         }
         let ended = self.plane.end();
-        if let Some(watchman) = &mut self.watchman {
-            watchman.sentry.end_metrics();
+        if let Some(detection) = &mut self.detection {
+            detection.end_metrics();
         }
-        ended.and(self.settings.places.remove())
+        ended.and(self.settings.paths.remove())
     }
 
-    /// What is known of the rules that hold.
+    /// The memory of the rules that hold.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }
@@ -312,14 +326,14 @@ impl<P: DataPlane> Control<P> {
         &self.file
     }
 
-    /// How many rules hold.
+    /// The number of rules that hold.
     pub fn holding(&self) -> Holding {
         status::holding_of(&self.memory.rules)
     }
 
-    /// Where it keeps what outlives its process.
-    pub fn places(&self) -> &Places {
-        &self.settings.places
+    /// The paths of what outlives its process.
+    pub fn paths(&self) -> &Paths {
+        &self.settings.paths
     }
 
     /// The interface, or both as `A,B`.
@@ -327,19 +341,21 @@ impl<P: DataPlane> Control<P> {
         self.settings.between.as_ref().map_or_else(|| self.settings.interface.clone(), Pair::to_string)
     }
 
-    /// What is said when it has begun.
+    /// The message at its start.
     pub fn up(&self) -> String {
         format!("{}: shield up, {}, {}", self.name(), self.holding(), self.plane.promise(&self.settings))
     }
+}
 
-    /// How things are.
+impl<P: Upkeep> Control<P> {
+    /// The state of the shield.
     pub fn status(&self) -> ShieldStatus {
         let counts = self.plane.counts(self.memory.counters.end());
         let standing = self.plane.standing(&self.settings);
-        let watchman = self.watchman.as_ref();
+        let detection = self.detection.as_ref();
         ShieldStatus {
-            attacks: watchman.map_or_else(Vec::new, |watchman| watchman.attacks.clone()),
-            sources: watchman.map_or_else(Vec::new, Watchman::sources),
+            attacks: detection.map_or_else(Vec::new, |detection| detection.attacks().to_vec()),
+            sources: detection.map_or_else(Vec::new, Detection::sources),
             challenge: self.plane.challenge().cloned(),
             warnings: P::warnings(self),
             reloads: self.reloads,
@@ -354,7 +370,7 @@ impl<P: DataPlane> Control<P> {
 pub(crate) fn join(settings: &Settings, way: Way, is_left: bool) -> Result<Vec<String>, ShieldError> {
     let Some(pair) = &settings.between else { return Ok(Vec::new()) };
     if !is_left {
-        between::bring_up(pair, &settings.places.state)?;
+        between::bring_up(pair, &settings.paths.state)?;
     }
     between::check(pair, way, is_left)
 }

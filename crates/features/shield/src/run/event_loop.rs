@@ -2,50 +2,41 @@
 
 use std::{
     sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, Sender},
+        atomic::Ordering,
+        mpsc::{Receiver, RecvTimeoutError},
     },
     time::{Duration, Instant},
 };
 
 use model::shield_event::ShieldEvent;
 use rules::file::RuleFile;
+use serve::Signals;
 
 use super::{
-    asked::{Answer, Asked, Command, Reloaded},
-    control::Control,
-    plane::DataPlane,
+    command::{Answer, Command, Reloaded, Requester},
+    control::{Control, Upkeep},
     status::{self, Holding},
 };
 use crate::error::ShieldError;
 
-/// How often signals are looked at.
-const TICK: Duration = Duration::from_millis(100);
-/// How often the clock, addresses and what the plane stands on are looked at.
-const CARE: Duration = Duration::from_secs(1);
+/// Signals are looked at this often.
+const SIGNAL_PERIOD: Duration = Duration::from_millis(100);
+/// The clock, addresses and what the plane stands on are looked at this often.
+const FOLLOW_PERIOD: Duration = Duration::from_secs(1);
 
 /// A command and where its answer goes.
-pub type Request = (Command, Sender<Answer>);
+pub type Request = serve::control::Request<Command, Answer>;
 
-/// Flags that signals set.
-#[derive(Debug, Default)]
-pub struct Signals {
-    /// Read the rules again (SIGHUP).
-    pub reload: AtomicBool,
-    /// End (SIGTERM, SIGINT).
-    pub stop: AtomicBool,
-}
-
-/// What happens without having been asked for.
+/// A message that nobody has asked for.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told {
-    /// In words.
-    Said(String),
+pub enum Message {
+    /// A sentence.
+    Text(String),
     /// An attack, or what is done about it.
     Event(ShieldEvent),
 }
 
-/// How it ended.
+/// The end of a shield's control.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     /// The shield was taken away.
@@ -54,7 +45,7 @@ pub enum Ended {
     Left,
 }
 
-impl<P: DataPlane> Control<P> {
+impl<P: Upkeep> Control<P> {
     /// Runs until it is told to end. `tell` hears what happens without having been asked for. With `leave` a signal to end leaves the shield
     /// where it is.
     ///
@@ -65,15 +56,15 @@ impl<P: DataPlane> Control<P> {
         requests: &Receiver<Request>,
         signals: &Signals,
         leave: bool,
-        mut tell: impl FnMut(Told),
+        mut emit: impl FnMut(Message),
     ) -> Result<Ended, ShieldError> {
-        let (mut cared, mut looked) = (Instant::now(), Instant::now());
+        let (mut followed_at, mut looked_at) = (Instant::now(), Instant::now());
         loop {
             if signals.stop.load(Ordering::Relaxed) {
                 return self.end(leave);
             }
             if signals.reload.swap(false, Ordering::Relaxed) {
-                tell_reload(self.reload_timed(&Asked::default()), &mut tell);
+                emit_reload(self.reload_timed(&Requester::default()), &mut emit);
             }
             if let Some(why) = self.plane.has_ended(&self.name()) {
                 // That it has ended is the news.
@@ -81,39 +72,40 @@ impl<P: DataPlane> Control<P> {
                 return Err(why);
             }
             let every = self.look_every();
-            if every.is_some_and(|every| looked.elapsed() >= every) {
-                looked = Instant::now();
+            if every.is_some_and(|every| looked_at.elapsed() >= every) {
+                looked_at = Instant::now();
                 match self.look() {
                     Ok(seen) => {
-                        seen.events.into_iter().for_each(|event| tell(Told::Event(event)));
-                        seen.troubles.iter().for_each(|trouble| tell(Told::Said(trouble.to_string())));
+                        seen.events.into_iter().for_each(|event| emit(Message::Event(event)));
+                        seen.failures.iter().for_each(|failure| emit(Message::Text(failure.to_string())));
                     }
-                    Err(error) => tell(Told::Said(format!("cannot load the rules against an attack: {error}"))),
+                    Err(error) => emit(Message::Text(format!("cannot load the rules against an attack: {error}"))),
                 }
             }
             match self.carry() {
                 Ok(said) => self.notes.extend(said),
                 Err(error) => self.notes.push(error.to_string()),
             }
-            if cared.elapsed() >= CARE {
-                cared = Instant::now();
+            if followed_at.elapsed() >= FOLLOW_PERIOD {
+                followed_at = Instant::now();
                 let followed = P::follow(&mut self);
                 self.notes.extend(followed);
                 self.follow_machine();
             }
-            self.take_notes().into_iter().for_each(|said| tell(Told::Said(said)));
-            let wait = every.map_or(TICK, |every| every.saturating_sub(looked.elapsed()).min(TICK));
+            self.take_notes().into_iter().for_each(|said| emit(Message::Text(said)));
+            let wait =
+                every.map_or(SIGNAL_PERIOD, |every| every.saturating_sub(looked_at.elapsed()).min(SIGNAL_PERIOD));
             let (command, to) = match requests.recv_timeout(wait) {
                 Ok(request) => request,
                 Err(RecvTimeoutError::Timeout) => continue,
                 Err(RecvTimeoutError::Disconnected) => {
-                    std::thread::sleep(TICK);
+                    std::thread::sleep(SIGNAL_PERIOD);
                     continue;
                 }
             };
             let answer = match command {
                 Command::Status => Answer::status(self.status()),
-                Command::Reload(asked) => tell_reload(self.reload_timed(&asked), &mut tell),
+                Command::Reload(asked) => emit_reload(self.reload_timed(&asked), &mut emit),
                 Command::Leave if !P::STAYS => {
                     Answer::new(false, "packet rings end with their process: nothing can be left")
                 }
@@ -155,7 +147,7 @@ impl<P: DataPlane> Control<P> {
         }
     }
 
-    fn reload_timed(&mut self, asked: &Asked) -> Answer {
+    fn reload_timed(&mut self, asked: &Requester) -> Answer {
         let begun = Instant::now();
         match self.reload(asked) {
             Ok(warnings) => reloaded(self.holding(), self.file(), begun.elapsed(), warnings),
@@ -165,8 +157,8 @@ impl<P: DataPlane> Control<P> {
 }
 
 /// Tells of a reload whoever listens to the process too.
-fn tell_reload(answer: Answer, tell: &mut impl FnMut(Told)) -> Answer {
-    answer.warnings.iter().chain([&answer.said]).for_each(|said| tell(Told::Said(said.clone())));
+fn emit_reload(answer: Answer, emit: &mut impl FnMut(Message)) -> Answer {
+    answer.warnings.iter().chain([&answer.said]).for_each(|said| emit(Message::Text(said.clone())));
     answer
 }
 

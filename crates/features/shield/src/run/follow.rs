@@ -1,32 +1,20 @@
 //! What changes under a running shield: the clock, the interface and its name.
 
-use bpf::filter::{CookieMode, Cookies, HostCookies, ShieldLink, SourceCookies};
+use bpf::filter::{CookieMode, Cookies, HostCookies, SourceCookies};
 use model::shield::ChallengeStatus;
-use rules::{compile::Now, file::RuleFile};
 
-use super::{answers, control::Control, interface, plane::DataPlane, xdp::Xdp};
-use crate::{
-    between::{Pair, Sides},
-    error::ShieldError,
+use super::{
+    control::{Control, Upkeep},
+    interface,
+    plane::DataPlane,
+    syn_answers, warnings,
+    xdp::Xdp,
 };
-
-/// The wall clock may differ this much from the monotonic one before rules that expire are compiled anew.
-const CLOCK_JUMP_NS: i128 = 500_000_000;
-
-/// Whether the wall clock was set between two moments, or the machine slept, which the monotonic one does not notice.
-fn was_set(then: Now, now: Now) -> bool {
-    let offset = |now: Now| now.wall.as_nanosecond() - i128::from(now.monotonic_ns);
-    (offset(now) - offset(then)).abs() > CLOCK_JUMP_NS
-}
-
-/// Whether what was compiled `then` expires at other moments if it is compiled `now`.
-pub(super) fn expires_otherwise(file: &RuleFile, then: Now, now: Now) -> bool {
-    was_set(then, now) && file.rules.rules.iter().any(|rule| rule.expires.is_some())
-}
+use crate::{between::LinkState, error::ShieldError};
 
 impl Control<Xdp> {
     /// Looks at all that changes under the program. What was done, or could not be, in words.
-    pub(super) fn follow_interface(&mut self) -> Vec<String> {
+    fn follow_interface(&mut self) -> Vec<String> {
         let mut said = self.follow_names();
         said.extend(self.follow_connections().err().map(|error| error.to_string()));
         let name = self.name();
@@ -43,10 +31,10 @@ impl Control<Xdp> {
     /// # Errors
     /// Those that there are cannot be read.
     fn follow_connections(&self) -> Result<(), ShieldError> {
-        let Some(cookies) = self.plane.cookies.as_ref().filter(|cookies| answers::is_crowded(cookies)) else {
+        let Some(cookies) = self.plane.cookies.as_ref().filter(|cookies| syn_answers::is_crowded(cookies)) else {
             return Ok(());
         };
-        answers::know_connections(Some(cookies), self.challenges())
+        syn_answers::know_connections(Some(cookies), self.challenges())
     }
 
     /// Makes the program anew when the interface's address, its MTU or settings net.ipv4.tcp_* have changed, which SYN-ACKs go by: frames to
@@ -91,7 +79,7 @@ impl Control<Xdp> {
             self.plane.choice.until_ns = 0;
             if !self.plane.choice.is_cookies() {
                 self.plane.ack = None;
-                answers::accept_no_more(&self.settings)?;
+                syn_answers::accept_no_more(&self.settings)?;
             }
         }
         let unmarked = || self.plane.cookies.as_ref()?.counts().ok().map(|counts| counts.unmarked > 0);
@@ -123,9 +111,9 @@ impl Control<Xdp> {
             false => {}
         }
         if self.plane.cookies.is_some() {
-            let cookies = answers::cookies(&self.settings, &self.plane.choice)?;
+            let cookies = syn_answers::cookies(&self.settings, &self.plane.choice)?;
             if self.plane.ack.is_none() {
-                self.plane.ack = answers::accept(&self.settings, Some(&cookies), &self.plane.choice)?;
+                self.plane.ack = syn_answers::accept(&self.settings, Some(&cookies), &self.plane.choice)?;
             }
             self.plane.cookies = Some(cookies);
         }
@@ -140,63 +128,72 @@ impl Control<Xdp> {
             let Some(now) = link.renamed().map(ToOwned::to_owned) else { continue };
             // A gateway goes on under the names that it began with.
             let renamed = match self.settings.between {
-                None if number == 0 => self.settings.places.rename(&now),
+                None if number == 0 => self.settings.paths.rename(&now),
                 _ => {
-                    said.push(still_by(&before, &now));
+                    said.push(warnings::still_by(&before, &now));
                     continue;
                 }
             };
             said.push(match renamed {
                 Ok(()) => {
                     self.settings.interface.clone_from(&now);
-                    if let Some(watchman) = &mut self.watchman {
-                        watchman.sentry.rename(&now);
+                    if let Some(detection) = &mut self.detection {
+                        detection.rename(&now);
                     }
                     format!(
                         "{before} is called {now} now, and its shield goes by that name: `evenkeel shield status {now}`"
                     )
                 }
-                Err(error) => format!("{}: {error}", still_by(&before, &now)),
+                Err(error) => format!("{}: {error}", warnings::still_by(&before, &now)),
             });
         }
         said
     }
 
-    /// What is not as it should be, in words.
-    pub(super) fn warnings(&self) -> Vec<String> {
-        let mut warnings = Vec::new();
+    fn warnings_now(&self) -> Vec<String> {
+        let mut found = Vec::new();
         for link in &self.plane.links {
-            let held = self.sides.as_ref().and_then(Sides::held_down).filter(|(held, _)| *held == link.interface());
-            warnings.extend(match held {
+            let held = self.sides.as_ref().and_then(LinkState::held_down).filter(|(held, _)| *held == link.interface());
+            found.extend(match held {
                 Some((held, other)) => Some(format!(
                     "{held} is held down because {other} has no link, and comes up with it: nothing crosses"
                 )),
-                None => of_link(link),
+                None => warnings::of_link(link),
             });
         }
         let known =
             self.settings.between.as_ref().map_or(vec![self.settings.interface.as_str()], |pair| pair.names().to_vec());
         for (was, now) in known.into_iter().zip(&self.plane.links).map(|(was, link)| (was, link.interface())) {
             if was != now {
-                warnings.push(still_by(was, now));
+                found.push(warnings::still_by(was, now));
             }
         }
-        warnings.extend(self.settings.between.as_ref().and_then(unlike_mtus));
+        found.extend(self.settings.between.as_ref().and_then(warnings::unlike_mtus));
         let host = self.plane.cookies.as_ref().filter(|cookies| matches!(cookies.mode(), CookieMode::Host(_)));
         let counts = host.and_then(|cookies| cookies.counts().ok()).unwrap_or_default();
-        warnings.extend(left_to_the_kernel(counts.multipath));
+        found.extend(warnings::left_to_the_kernel(counts.multipath));
         if self.settings.between.is_none()
             && self.challenges()
             && let Err(error) = interface::answers(&self.settings)
         {
-            warnings.push(format!("rules challenge, but {error}"));
+            found.push(format!("rules challenge, but {error}"));
         }
-        warnings.extend(interface::merged(&self.settings, &self.file, false));
-        warnings
+        found.extend(interface::merged(&self.settings, &self.file, false));
+        found
     }
 }
 
-/// What differs of what SYN-ACKs go by, in words; empty: nothing.
+impl Upkeep for Xdp {
+    fn follow(control: &mut Control<Self>) -> Vec<String> {
+        control.follow_interface()
+    }
+
+    fn warnings(control: &Control<Self>) -> Vec<String> {
+        control.warnings_now()
+    }
+}
+
+/// Returns which of the settings differs that SYN-ACKs go by; empty: none.
 fn changed(before: &HostCookies, now: &HostCookies) -> &'static str {
     if before == now {
         ""
@@ -209,91 +206,9 @@ fn changed(before: &HostCookies, now: &HostCookies) -> &'static str {
     }
 }
 
-/// What is wrong with the interface of a shield.
-pub(super) fn of_link(link: &ShieldLink) -> Option<String> {
-    let name = link.interface();
-    if let Some(why) = link.why_ended() {
-        return Some(format!("{why}, and the filter is gone with it"));
-    }
-    if !link.is_here() {
-        return Some(format!(
-            "{name} was moved to another network namespace; the filter goes on there, and nothing is looked after from here"
-        ));
-    }
-    let up = sys::link::flags(name).is_ok_and(|flags| flags.up);
-    (!up).then(|| format!("{name} is down: nothing comes to the filter, which stays (`ip link set {name} up`)"))
-}
-
-pub(crate) fn still_by(before: &str, now: &str) -> String {
-    format!(
-        "{before} is called {now} now, and its shield still goes by the old name (`evenkeel shield status {before}`): what is set on the interface by its name is \
-         not looked after, so give it its name back or start the shield again"
-    )
-}
-
-/// XDP hands a frame to the other interface whatever its size, and that drops what is larger than it takes.
-fn unlike_mtus(pair: &Pair) -> Option<String> {
-    let [Ok(first), Ok(second)] = pair.names().map(sys::link::mtu) else { return None };
-    (first != second).then(|| {
-        let (small, large) = if first < second { (first, &pair.second) } else { (second, &pair.first) };
-        format!(
-            "{} has an MTU of {first} and {} one of {second}: what is larger than {small} bytes and comes at {large} is lost behind the filter, which counts it as \
-             passed; give both the same MTU",
-            pair.first, pair.second
-        )
-    })
-}
-
-fn left_to_the_kernel(syns: u64) -> Option<String> {
-    (syns > 0).then(|| {
-        format!(
-            "{syns} SYNs to listeners of MPTCP were left to the kernel, which alone can answer them: keep net.ipv4.tcp_syncookies on, put a `limit` with \
-             `per-source` before the challenge, or have the server listen for TCP alone (Go: GODEBUG=multipathtcp=0)"
-        )
-    })
-}
-
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
-    use jiff::{SignedDuration, Timestamp};
-
     use super::*;
-    use rules::file;
-
-    fn at(wall_s: i64, monotonic_s: u64) -> Now {
-        Now { wall: Timestamp::from_second(wall_s).unwrap(), monotonic_ns: monotonic_s * 1_000_000_000 }
-    }
-
-    #[test]
-    fn a_clock_that_is_set_by_an_hour_either_way_is_noticed_and_one_that_goes_is_not() {
-        let then = at(1_900_000_000, 1000);
-        assert!(!was_set(then, at(1_900_000_060, 1060)));
-        assert!(was_set(then, at(1_900_003_660, 1060)), "an hour forward");
-        assert!(was_set(then, at(1_899_996_460, 1060)), "an hour back");
-        assert!(was_set(then, at(1_900_000_060, 1001)), "slept for 59 s");
-        let near = Now { wall: then.wall + SignedDuration::from_millis(400), ..then };
-        assert!(!was_set(then, near), "a clock that is slewed");
-    }
-
-    #[test]
-    fn an_expiry_is_where_the_wall_clock_says_after_each_setting() {
-        let rule = "[[rule]]\nname = \"a\"\naction = \"drop\"\n";
-        let with = file::parse_in(&format!("{rule}expires = 2030-03-17T18:46:40Z\n"), "f", Path::new("")).unwrap();
-        let expires = with.rules.rules[0].expires.unwrap();
-        // An hour before it expires.
-        let then = at(expires.as_second() - 3600, 1000);
-        assert_eq!(then.monotonic_at(expires), 4600 * 1_000_000_000);
-        for (wall_s, again, monotonic_s) in [(-3590, false, 4600), (10, true, 0), (-7190, true, 8200)] {
-            let now = at(expires.as_second() + wall_s, 1010);
-            assert_eq!(expires_otherwise(&with, then, now), again, "{wall_s}");
-            // 1 ns after the start has long been.
-            assert_eq!(now.monotonic_at(expires), if monotonic_s == 0 { 1 } else { monotonic_s * 1_000_000_000 });
-        }
-        let without = file::parse_in(rule, "f", Path::new("")).unwrap();
-        assert!(!expires_otherwise(&without, then, at(0, 1010)), "nothing expires");
-    }
 
     #[test]
     fn what_syn_acks_go_by_is_told_by_name_when_it_differs() {

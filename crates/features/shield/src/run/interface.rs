@@ -4,7 +4,7 @@ use bpf::{XdpMode, filter::HostCookies};
 use host::interface::Peer;
 use rules::{Action, Rule, file::RuleFile};
 
-use super::{answers, settings::Settings};
+use super::{settings::Settings, syn_answers};
 use crate::{
     error::ShieldError,
     offloads::{self, Tags},
@@ -78,10 +78,10 @@ fn leave_out(settings: &Settings, file: &mut RuleFile) -> Option<String> {
     left_out.then(|| format!("SYNs of an attack are not challenged, and the next step is taken at once: {error}"))
 }
 
-/// Whether SYNs to this host can be answered by XDP.
+/// Checks that SYNs to this host can be answered by XDP.
 ///
 /// # Errors
-/// Why not, and what to do.
+/// They cannot; the message says what to do.
 pub(super) fn answers(settings: &Settings) -> Result<(), ShieldError> {
     let interface = &settings.interface;
     let peer = offloads::peer(interface)?;
@@ -113,7 +113,7 @@ fn untagged(interface: &str, vlans: &[String], who: &str, switch: &str) -> Strin
     )
 }
 
-/// What is to be told where rules that count packets get merged ones; what nobody here can tell only at the start.
+/// Warns of rules that count packets and get merged ones. What nobody here can tell is a warning at the `start` only.
 pub(super) fn merged(settings: &Settings, file: &RuleFile, start: bool) -> Option<String> {
     if settings.mode != XdpMode::Generic || settings.between.is_some() {
         return None;
@@ -142,9 +142,9 @@ pub(super) fn merged(settings: &Settings, file: &RuleFile, start: bool) -> Optio
     })
 }
 
-/// What SYN-ACKs of rules say that hold, or that may come to hold against an attack; none: there are no such rules.
+/// Settings for SYN-ACKs of rules that hold, or may come to hold against an attack; none: there are no such rules.
 pub(super) fn host(settings: &Settings, file: &RuleFile) -> Option<HostCookies> {
-    let wanted = settings.between.is_none() && (answers::challenges(file) || !file.rules.protected.is_empty());
+    let wanted = settings.between.is_none() && (syn_answers::challenges(file) || !file.rules.protected.is_empty());
     wanted.then(|| HostCookies::of(&settings.interface).ok()).flatten()
 }
 

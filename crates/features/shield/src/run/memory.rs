@@ -6,33 +6,33 @@ use model::shield::Fail;
 use rules::compile::Counters;
 use serde::{Deserialize, Serialize};
 
-use super::places::{Places, write_whole};
-use crate::error::ShieldError;
+use super::paths::Paths;
+use crate::{error::ShieldError, state_file::write_whole};
 
-/// What a later process has to know, beside the pins.
+/// Facts that a later process has to know, beside the pins.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Memory {
     /// Slots of the counters by name.
     pub counters: Counters,
     /// Names of the rules that hold, in their order, with what `status` shows of them.
     pub rules: Vec<model::shield::RuleStatus>,
-    /// What becomes of the rest.
+    /// The verdict on packets that no rule decides about.
     pub default: String,
     /// The file of rules.
     pub file: Option<String>,
-    /// When they came to hold.
+    /// The time at which they came to hold, RFC 3339 in UTC.
     pub loaded: String,
-    /// How the shield fails, and after how long.
+    /// The way in which the shield fails.
     pub fail: Option<Fail>,
-    /// See above, in seconds.
+    /// Seconds of silence after which it fails.
     pub patience_s: f64,
 }
 
-/// What an earlier process has written down.
-pub(super) fn read_memory(places: &Places) -> Option<Memory> {
-    serde_json::from_slice(&fs::read(places.memory()).ok()?).ok()
+/// Reads what an earlier process has written down.
+pub(super) fn read_memory(paths: &Paths) -> Option<Memory> {
+    serde_json::from_slice(&fs::read(paths.memory()).ok()?).ok()
 }
 
-pub(super) fn write_memory(places: &Places, memory: &Memory) -> Result<(), ShieldError> {
-    write_whole(&places.memory(), &serde_json::to_vec(memory).unwrap_or_default())
+pub(super) fn write_memory(paths: &Paths, memory: &Memory) -> Result<(), ShieldError> {
+    write_whole(&paths.memory(), &serde_json::to_vec(memory).unwrap_or_default())
 }

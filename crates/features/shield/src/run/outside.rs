@@ -9,7 +9,7 @@ use rules::{
 };
 use sys::program::find;
 
-/// What on this machine stands against the file's `[detection]`.
+/// Returns what on this machine stands against the file's `[detection]`.
 pub fn outside(rules: &RuleFile) -> Vec<Finding> {
     let config = &rules.detection;
     let mut findings = Vec::new();
@@ -42,7 +42,7 @@ pub fn outside(rules: &RuleFile) -> Vec<Finding> {
     findings
 }
 
-/// Why this can be no file that is written to.
+/// Returns why this can be no file that is written to.
 fn no_file(path: &Path) -> Option<&'static str> {
     if path.is_dir() {
         return Some("it is a folder");

@@ -10,13 +10,13 @@ use rules::{
     file::RuleFile,
 };
 
-use super::{control::Control, memory::Memory, settings::Settings, watch::Counting};
+use super::{memory::Memory, settings::Settings, transition::Counting};
 use crate::error::ShieldError;
 
 /// Rules that are to take the place of those that hold.
 #[derive(Debug)]
 pub struct Coming<'a> {
-    /// What was asked for.
+    /// The settings of the shield.
     pub settings: &'a Settings,
     /// The file that they are from.
     pub file: &'a RuleFile,
@@ -24,7 +24,7 @@ pub struct Coming<'a> {
     pub calm: &'a Rules,
     /// All: also those that detection adds.
     pub rules: &'a Rules,
-    /// Where what comes to protected prefixes is counted; none: nothing is protected.
+    /// The counters of protected prefixes; none: nothing is protected.
     pub watch: Option<WatchConfig>,
     /// Other prefixes are protected from now on: nothing of the tables before can be used again.
     pub elsewhere: bool,
@@ -34,7 +34,7 @@ pub struct Coming<'a> {
     pub now: Now,
 }
 
-/// How the plane stands, for `status`.
+/// The state of the plane, for `status`.
 #[derive(Debug, Clone)]
 pub struct Standing {
     /// `native`, `generic`, `packet rings`.
@@ -49,23 +49,23 @@ pub struct Standing {
 pub trait DataPlane: Debug + Send + Sized {
     /// Rules that are ready to hold.
     type Ready;
-    /// What is left to do once they hold.
+    /// Work that is left once they hold.
     type Rest;
-    /// Whether it stays when its process ends, for a process that comes.
+    /// It stays when its process ends, for a process that comes.
     const STAYS: bool;
-    /// Whether two interfaces have to be set promiscuous for it.
+    /// Two interfaces have to be set promiscuous for it.
     const SETS_PROMISCUOUS: bool;
 
-    /// Who counts what comes to protected prefixes.
+    /// The way in which traffic to protected prefixes is counted.
     fn counting(&self) -> Counting;
 
-    /// What has been counted in the first `slots`.
+    /// Counts of all packets, and of the first `slots` rules.
     fn counts(&self, slots: usize) -> ShieldCounts;
 
     /// Gets what these rules need. Of `extra`, which detection adds, it may take away what cannot be had, and says so in `notes`.
     ///
     /// # Errors
-    /// What the file's own rules need cannot be had.
+    /// Something that the file's own rules need cannot be had.
     fn admit(
         &mut self,
         _settings: &Settings,
@@ -107,7 +107,7 @@ pub trait DataPlane: Debug + Send + Sized {
         notes: &mut Vec<String>,
     ) -> Result<(), ShieldError>;
 
-    /// Whether a program waits for rules against an attack.
+    /// Returns whether a program waits for rules against an attack.
     fn is_prepared(&self) -> bool {
         false
     }
@@ -120,10 +120,7 @@ pub trait DataPlane: Debug + Send + Sized {
         Ok(())
     }
 
-    /// Looks, once a second, at what changes under it. What was done, or could not be, in words.
-    fn follow(control: &mut Control<Self>) -> Vec<String>;
-
-    /// Why it has ended by itself; none: it goes on. `name`: what the shield is called.
+    /// Returns why it has ended by itself; none: it goes on. `name` is that of the shield.
     fn has_ended(&mut self, name: &str) -> Option<ShieldError>;
 
     /// Ends it, as far as that takes more than dropping it.
@@ -134,17 +131,14 @@ pub trait DataPlane: Debug + Send + Sized {
         Ok(())
     }
 
-    /// How it stands.
+    /// Its state.
     fn standing(&self, settings: &Settings) -> Standing;
 
-    /// How it works, and what becomes of frames when this process dies, in words.
+    /// Says how it works, and what becomes of frames when this process dies.
     fn promise(&self, settings: &Settings) -> String;
 
-    /// How challenged SYNs are answered; none: nothing challenges, or it is always the same.
+    /// The way in which challenged SYNs are answered; none: nothing challenges, or it is always the same.
     fn challenge(&self) -> Option<&ChallengeStatus> {
         None
     }
-
-    /// What is not as it should be, in words.
-    fn warnings(control: &Control<Self>) -> Vec<String>;
 }

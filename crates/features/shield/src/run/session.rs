@@ -110,7 +110,7 @@ fn tcp(wanted: impl Fn(&str) -> bool) -> Result<Vec<(u64, Session)>, ShieldError
         let text = match fs::read_to_string(&path) {
             // A kernel without IPv6.
             Err(error) if error.kind() == ErrorKind::NotFound && name == "tcp6" => continue,
-            text => text.map_err(|source| ShieldError::Place { operation: "read", path, source })?,
+            text => text.map_err(|source| ShieldError::File { operation: "read", path, source })?,
         };
         found.extend(text.lines().skip(1).filter_map(|line| connection(line, &wanted)));
     }

@@ -15,12 +15,13 @@ use rules::{
     flags,
     management::Session,
 };
+use serve::{Lock, ServeError};
 use sys::owner::trusted_program;
 
-use super::places::Places;
+use super::paths::Paths;
 use crate::{between::Pair, error::ShieldError};
 
-/// Where rules come from; read again at each reload.
+/// The source of rules; it is read again at each reload.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Source {
     /// The file.
@@ -50,7 +51,7 @@ impl Source {
     /// Reads them.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// They are wrong.
     pub fn read(&self) -> Result<RuleFile, ShieldError> {
         let mut read = match &self.file {
             Some(path) => file::read(path)?,
@@ -71,40 +72,47 @@ impl Source {
     /// Reads them again. A pipe, which whoever runs the shield may have written the first rules into, would be waited for.
     ///
     /// # Errors
-    /// What is wrong with them, or that their file is none that can be read twice.
+    /// They are wrong, or their file is none that can be read twice.
     pub fn read_again(&self) -> Result<RuleFile, ShieldError> {
         let sets = self.sets.iter().filter_map(|set| set.split_once('=')).map(|(_, file)| Path::new(file));
         for path in self.file.as_deref().into_iter().chain(sets) {
             if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-                return Err(ShieldError::Usage(format!(
-                    "{} is no file that can be read again: start the shield with one to reload it",
-                    path.display()
-                )));
+                return Err(ShieldError::NotReadTwice { path: path.to_owned() });
             }
         }
         self.read()
     }
 }
 
-/// What is asked for.
+/// The settings of a shield.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The interface; the first of two.
     pub interface: String,
-    /// What passes leaves by the other one of these two.
+    /// The two interfaces of a gateway: what passes leaves by the other one.
     pub between: Option<Pair>,
-    /// How to attach.
+    /// The mode of XDP.
     pub mode: XdpMode,
     /// The rules.
     pub source: Source,
-    /// What becomes of packets when this process is gone.
+    /// The fate of packets when this process is gone.
     pub fail: Fail,
-    /// After how long.
+    /// The time after which that begins.
     pub patience: Duration,
-    /// Where to keep what outlives this process.
-    pub places: Places,
+    /// The paths of what outlives this process.
+    pub paths: Paths,
     /// Sessions that the management allow-list lets in: those of the start, and those that reloads were asked from.
     pub sessions: Vec<Session>,
+}
+
+impl Settings {
+    /// Takes the lock of the shield's control process.
+    pub(crate) fn lock(&self) -> Result<Lock, ShieldError> {
+        serve::lock(&self.paths.lock()).map_err(|error| match error {
+            ServeError::Locked { pid, .. } => ShieldError::Tended { interface: self.interface.clone(), pid },
+            error => error.into(),
+        })
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What is shown of a shield, by the process that tends it or by any other.
+//! The state of a shield, as the process that runs it or any other sees it.
 
 use std::{fmt, io::ErrorKind};
 
@@ -9,11 +9,11 @@ use rules::tables::RuleCount;
 use rules::{Action, Rule, Verdict};
 
 use super::{
-    follow,
     memory::{Memory, read_memory},
-    places::Places,
+    owner::owner,
+    paths::Paths,
     plane::Standing,
-    whose::whose,
+    warnings,
 };
 use crate::error::ShieldError;
 
@@ -59,7 +59,7 @@ fn counted(rule: &RuleStatus, count: RuleCount) -> RuleStatus {
     RuleStatus { expired, packets: count.packets, bytes: count.bytes, limited: count.limited, ..rule.clone() }
 }
 
-/// How many rules hold, and how many have expired.
+/// Numbers of rules that hold and of those that have expired.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Holding {
     /// Those of the file and the command line that hold.
@@ -118,26 +118,26 @@ pub(super) fn of(memory: &Memory, standing: Standing, name: String, counts: &Shi
     }
 }
 
-/// Of the shield that is pinned, whether or not somebody tends it.
+/// Returns the state of the shield that is pinned, whether or not somebody runs it.
 ///
 /// # Errors
 /// There is none, or it cannot be read.
-pub fn of_pins(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldError> {
-    match places.link().try_exists() {
+pub fn of_pins(interface: &str, paths: &Paths) -> Result<ShieldStatus, ShieldError> {
+    match paths.link().try_exists() {
         Ok(true) => {}
         Err(error) if error.kind() == ErrorKind::PermissionDenied => return Err(unseen(interface)),
-        _ => return Err(whose(interface, places).unwrap_or_else(|| none(interface))),
+        _ => return Err(owner(interface, paths).unwrap_or_else(|| none(interface))),
     }
-    places.check()?;
-    let link = ShieldLink::open(&places.link())?;
-    let shared = ShieldShared::open(&places.pins)?;
-    let memory = read_memory(places).unwrap_or_default();
-    let second = places.second_link();
+    paths.check()?;
+    let link = ShieldLink::open(&paths.link())?;
+    let shared = ShieldShared::open(&paths.pins)?;
+    let memory = read_memory(paths).unwrap_or_default();
+    let second = paths.second_link();
     let name = match second.exists().then(|| ShieldLink::open(&second)).transpose()? {
         Some(second) => format!("{},{}", link.interface(), second.interface()),
         None => link.interface().to_owned(),
     };
-    let warnings = follow::of_link(&link).into_iter().collect();
+    let warnings = warnings::of_link(&link).into_iter().collect();
     let counts = shared.counts_of(memory.counters.end());
     Ok(ShieldStatus { warnings, ..of(&memory, Standing::of(&link, &shared), name, &counts) })
 }
@@ -155,7 +155,7 @@ pub fn unseen(interface: &str) -> ShieldError {
     }
 }
 
-/// How many of these rules hold.
+/// Counts those of these rules that hold.
 pub fn holding_of(rules: &[RuleStatus]) -> Holding {
     let now = Timestamp::now();
     let has_expired = |rule: &RuleStatus| {

@@ -14,22 +14,22 @@ use model::{
     shield::{ChallengeStatus, Fail},
 };
 use rules::{Action, Rule, Rules, compile::Counters, file::RuleFile, tables::RuleTables};
+use serve::Lock;
 
 use super::{
-    ahead::{Ahead, Job},
-    answers::{accept, accept_no_more, accepted, challenge, challenges, cookies, know_connections},
     challenge::Choice,
     control::{Control, join},
-    heart::Heart,
+    heartbeat::HeartbeatThread,
     interface,
-    left::Left,
-    lock::{Lock, lock},
+    leftover::Leftover,
     machine,
     memory::{Memory, write_memory},
+    owner,
     plane::{Coming, DataPlane, Standing},
+    preload::{Job, Preload},
     settings::Settings,
-    watch::Counting,
-    whose::whose,
+    syn_answers::{accept, accept_no_more, accepted, challenge, challenges, cookies, know_connections},
+    transition::Counting,
 };
 use crate::{
     between::{self, Pair, Way},
@@ -43,16 +43,16 @@ pub struct Xdp {
     pub(super) shared: Arc<ShieldShared>,
     /// Its place on each interface; none: no program was loaded yet.
     pub(super) links: Vec<ShieldLink>,
-    /// Programs are in these places.
+    /// Programs are in these paths.
     attached: bool,
     pub(super) cookies: Option<Cookies>,
-    /// How SYNs are answered.
+    /// The choice of how SYNs are answered.
     pub(super) choice: Choice,
-    /// What SYN-ACKs of the programs say that were loaded last.
+    /// Settings that SYN-ACKs go by of the programs that were loaded last.
     pub(super) host: Option<HostCookies>,
     pub(super) ack: Option<ShieldAck>,
-    ahead: Ahead,
-    _heart: Heart,
+    ahead: Preload,
+    _heartbeat: HeartbeatThread,
 }
 
 /// A program that is ready to be put in front of the interface.
@@ -61,10 +61,10 @@ pub struct Ready {
     rest: Rest,
 }
 
-/// What follows once it is there.
+/// Work that follows once it is there.
 pub struct Rest {
     job: Job,
-    ahead: Option<Ahead>,
+    ahead: Option<Preload>,
     host: Option<HostCookies>,
 }
 
@@ -75,33 +75,28 @@ pub struct Rest {
 /// Rules that are wrong, an interface that has a shield or another XDP program, what the kernel refuses.
 pub fn start(settings: Settings, file: RuleFile) -> Result<Control<Xdp>, ShieldError> {
     machine::same_clock()?;
-    let notes: Vec<String> = machine::bpf_file_system(settings.places.bpf_file_system())?.into_iter().collect();
+    let notes: Vec<String> = machine::bpf_file_system(settings.paths.bpf_file_system())?.into_iter().collect();
     let mounted = !notes.is_empty();
-    let places = settings.places.clone();
+    let paths = settings.paths.clone();
     alone(settings, file, notes).inspect_err(|_| {
         if mounted {
             // The failure itself is what is told.
-            let _ = machine::unmount(places.bpf_file_system());
+            let _ = machine::unmount(paths.bpf_file_system());
         }
     })
 }
 
-/// When nobody else has the interface.
+/// Starts it if nobody else has the interface.
 fn alone(settings: Settings, file: RuleFile, notes: Vec<String>) -> Result<Control<Xdp>, ShieldError> {
-    match &settings.between {
-        Some(pair) => between::is_free(pair, &settings.places)?,
-        None => whose(&settings.interface, &settings.places).map_or(Ok(()), Err)?,
-    }
-    settings.places.make()?;
-    let mut lock = Some(lock(&settings)?);
-    let left = Left::find(&settings)?;
+    let mut lock = Some(owner::take(&settings)?);
+    let left = Leftover::find(&settings)?;
     let fresh = left.is_none();
-    let places = settings.places.clone();
+    let paths = settings.paths.clone();
     begin(settings, file, left, &mut lock, notes).inspect_err(|_| {
         // Whoever has the lock may remove what is there.
         if fresh && lock.is_some() {
             // The failure itself is what is told.
-            let _ = places.remove();
+            let _ = paths.remove();
         }
     })
 }
@@ -109,7 +104,7 @@ fn alone(settings: Settings, file: RuleFile, notes: Vec<String>) -> Result<Contr
 fn begin(
     settings: Settings,
     file: RuleFile,
-    left: Option<Left>,
+    left: Option<Leftover>,
     lock: &mut Option<Lock>,
     mut notes: Vec<String>,
 ) -> Result<Control<Xdp>, ShieldError> {
@@ -119,13 +114,13 @@ fn begin(
     };
     notes.extend(join(&settings, way, left.is_some())?);
     let (shared, links, memory) = match left {
-        Some(Left { shared, link, second, memory, lost }) => {
+        Some(Leftover { shared, link, second, memory, lost }) => {
             notes.extend(lost);
             (shared, std::iter::once(link).chain(second).collect(), Some(memory))
         }
         None => {
             let mut shared = ShieldShared::create()?;
-            shared.pin(&settings.places.pins)?;
+            shared.pin(&settings.paths.pins)?;
             (Arc::new(shared), Vec::new(), None)
         }
     };
@@ -134,7 +129,7 @@ fn begin(
         choice.let_handshakes_end();
     }
     let plane = Xdp {
-        _heart: Heart::start(Arc::clone(&shared))?,
+        _heartbeat: HeartbeatThread::start(Arc::clone(&shared))?,
         shared,
         attached: !links.is_empty(),
         links,
@@ -142,7 +137,7 @@ fn begin(
         choice,
         host: None,
         ack: None,
-        ahead: Ahead::new(&file.rules.protected),
+        ahead: Preload::new(&file.rules.protected),
     };
     let mut control = Control::begin(settings, file, plane, memory, notes, lock)?;
     if control.plane.ack.is_none() {
@@ -172,7 +167,7 @@ impl Xdp {
         Ok(())
     }
 
-    /// Takes the shield's places, as the first program has to be loaded for them.
+    /// Takes the shield's paths, as the first program has to be loaded for them.
     fn take(&mut self, settings: &Settings) -> Result<(), ShieldError> {
         if self.links.is_empty() {
             let first = ShieldLink::take(&settings.interface, settings.mode)?;
@@ -191,7 +186,7 @@ impl Xdp {
         Ok(())
     }
 
-    /// What is to be loaded beside, once these rules hold.
+    /// The program to load in the background once these rules hold.
     fn job(&self, coming: &Coming<'_>, exact: Option<RuleTables>, config: ShieldConfig) -> Job {
         let first = coming.calm.protected.first().filter(|_| coming.watch.is_some());
         let mut template = first.map_or_else(Vec::new, |first| detect::template(&coming.file.detection, *first));
@@ -256,7 +251,7 @@ impl DataPlane for Xdp {
     fn prepare(&mut self, coming: &Coming<'_>, counters: &mut Counters) -> Result<Ready, ShieldError> {
         let settings = coming.settings;
         self.take(settings)?;
-        let mut elsewhere = coming.elsewhere.then(|| Ahead::new(&coming.file.rules.protected));
+        let mut elsewhere = coming.elsewhere.then(|| Preload::new(&coming.file.rules.protected));
         let ahead = elsewhere.as_mut().unwrap_or(&mut self.ahead);
         let tables = ahead.tables(coming.rules, counters, coming.now)?;
         let config = ShieldConfig {
@@ -286,7 +281,7 @@ impl DataPlane for Xdp {
         before: &Memory,
         notes: &mut Vec<String>,
     ) -> Result<Rest, ShieldError> {
-        let written = write_memory(&settings.places, memory);
+        let written = write_memory(&settings.paths, memory);
         self.name(&memory.counters)?;
         if !self.attached {
             written?;
@@ -300,7 +295,7 @@ impl DataPlane for Xdp {
         }
         if let Err(error) = self.replace(&ready.shield) {
             // That the old ones go on is the news.
-            let _ = write_memory(&settings.places, before);
+            let _ = write_memory(&settings.paths, before);
             return Err(error);
         }
         Ok(ready.rest)
@@ -337,13 +332,9 @@ impl DataPlane for Xdp {
         }
     }
 
-    fn follow(control: &mut Control<Self>) -> Vec<String> {
-        control.follow_interface()
-    }
-
     fn has_ended(&mut self, name: &str) -> Option<ShieldError> {
         let why = self.links.iter().find_map(ShieldLink::why_ended)?;
-        Some(ShieldError::Lacking(format!("{why}, and the shield of {name} has ended")))
+        Some(ShieldError::Ended { name: name.to_owned(), why })
     }
 
     fn standing(&self, settings: &Settings) -> Standing {
@@ -360,10 +351,6 @@ impl DataPlane for Xdp {
 
     fn challenge(&self) -> Option<&ChallengeStatus> {
         self.choice.now.as_ref().filter(|_| self.cookies.is_some() || self.host.is_some())
-    }
-
-    fn warnings(control: &Control<Self>) -> Vec<String> {
-        control.warnings()
     }
 }
 
@@ -382,7 +369,7 @@ fn attach(links: &mut [ShieldLink], shield: &Shield, settings: &Settings) -> Res
     if let (Some(pair), XdpMode::Native) = (&settings.between, settings.mode) {
         between::takes_frames(pair)?;
     }
-    let names = [settings.places.link(), settings.places.second_link()];
+    let names = [settings.paths.link(), settings.paths.second_link()];
     // Where the first one is, the second one is too.
     links.iter_mut().zip(names).rev().try_for_each(|(link, name)| link.pin(&name))?;
     Ok(())

@@ -25,7 +25,7 @@ type Halves = (Option<Arc<V4Prefixes>>, Option<Arc<V6Prefixes>>);
 
 /// A loaded program that waits for its tables.
 #[derive(Debug)]
-pub struct Spare {
+pub struct SpareProgram {
     shield: Shield,
     shape: Layout,
     sections: Mapped,
@@ -36,7 +36,7 @@ pub struct Spare {
     malformed_drop: bool,
 }
 
-impl Spare {
+impl SpareProgram {
     /// Loads a program with room for tables like these and somewhat more: the fields that they use, as many words of rules, as many
     /// classes and prefixes and then some. Their prefixes are already put where they belong.
     ///

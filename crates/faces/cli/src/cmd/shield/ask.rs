@@ -9,9 +9,10 @@ use model::{
 };
 use report::{Look, ShieldRow};
 use serde::Serialize;
+use serve::ServeError;
 use shield::{
     ShieldError,
-    run::{Answer, Asked, Command, Places, Reloaded, socket, status as state, whose::whose},
+    run::{Answer, Command, Paths, Reloaded, Requester, owner::owner, status as state},
 };
 
 use crate::failure::{Failure, Outcome, note, print};
@@ -72,7 +73,7 @@ pub(super) struct StopArgs {
     json: bool,
 }
 
-/// What became of a reload or a stop.
+/// The result of a reload or a stop.
 #[derive(Debug, Serialize)]
 struct Done<'a> {
     interface: &'a str,
@@ -94,15 +95,15 @@ fn conclude(interface: &str, schema: &'static str, json: bool, answer: &Answer) 
     print(&(serde_json::to_string(&Document::new(schema, 1, body)).map_err(Failure::internal)? + "\n"))
 }
 
-/// How a shield is, asked of its process or read from its pins.
-pub(super) fn look(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldError> {
-    match socket::ask(places, &Command::Status)?.and_then(|answer| answer.status) {
+/// Asks the shield's process for its state, or reads it from the pins.
+pub(super) fn look(interface: &str, paths: &Paths) -> Result<ShieldStatus, ShieldError> {
+    match Command::Status.ask(paths)?.and_then(|answer| answer.status) {
         Some(status) => Ok(status),
-        None => state::of_pins(interface, places),
+        None => state::of_pins(interface, paths),
     }
 }
 
-/// What a question came to where it could not be answered: no shield is the answer "no". Who `starts` one is told how.
+/// Ends a question that could not be answered: no shield is the answer "no". With `starts` a hint says how to start one.
 fn answered(interface: &str, error: ShieldError, starts: bool) -> Result<Outcome, Failure> {
     let gone = host::interface::index(interface).err();
     match error {
@@ -122,10 +123,12 @@ fn answered(interface: &str, error: ShieldError, starts: bool) -> Result<Outcome
     }
 }
 
-/// Whether another user could have done it.
+/// Returns whether another user could have done it.
 fn is_denied(error: &ShieldError) -> bool {
     let denied = match error {
-        ShieldError::Place { source, .. } => source.kind() == ErrorKind::PermissionDenied,
+        ShieldError::File { source, .. } | ShieldError::Serve(ServeError::File { source, .. }) => {
+            source.kind() == ErrorKind::PermissionDenied
+        }
         ShieldError::Xdp(error) => error.is_denied(),
         _ => false,
     };
@@ -146,12 +149,12 @@ pub(super) fn status(args: &StatusArgs) -> Result<Outcome, Failure> {
     Ok(if now.has_failed() { Outcome::No } else { Outcome::Fine })
 }
 
-/// How the shield is after an interval, with the rates in it.
+/// Returns the state after an interval, with the rates in it.
 fn rates_over(interface: &str, interval: Duration) -> Result<ShieldStatus, ShieldError> {
-    let places = Places::of(interface);
-    let before = look(interface, &places)?;
+    let paths = Paths::of(interface);
+    let before = look(interface, &paths)?;
     thread::sleep(interval);
-    let mut now = look(interface, &places)?;
+    let mut now = look(interface, &paths)?;
     with_rates(&mut now, &before, interval.as_secs_f64());
     Ok(now)
 }
@@ -171,7 +174,7 @@ struct Listed {
     interface: String,
     #[serde(flatten)]
     shield: Option<Short>,
-    /// Why nothing is known of it.
+    /// The reason why nothing is known of it.
     error: Option<String>,
 }
 
@@ -206,11 +209,11 @@ impl Short {
 }
 
 pub(super) fn list(args: &ListArgs) -> Result<Outcome, Failure> {
-    let names = Places::interfaces().map_err(|error| match is_denied(&error) {
+    let names = Paths::interfaces().map_err(|error| match is_denied(&error) {
         true => Failure::lacking(anyhow::anyhow!("cannot list the shields: run as root")),
         false => error.into(),
     })?;
-    let looked: Vec<_> = names.iter().map(|name| (name, look(name, &Places::of(name)))).collect();
+    let looked: Vec<_> = names.iter().map(|name| (name, look(name, &Paths::of(name)))).collect();
     let failed = looked.iter().any(|(_, status)| status.as_ref().is_ok_and(ShieldStatus::has_failed));
     let text = match args.json {
         true => {
@@ -243,10 +246,10 @@ pub(super) fn list(args: &ListArgs) -> Result<Outcome, Failure> {
 
 pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
     let interface = &args.interface;
-    let places = Places::of(interface);
-    let answer = match socket::ask(&places, &Command::Reload(Asked::here(args.force))) {
+    let paths = Paths::of(interface);
+    let answer = match Command::Reload(Requester::here(args.force)).ask(&paths) {
         Ok(Some(answer)) => answer,
-        Ok(None) => match state::of_pins(interface, &places) {
+        Ok(None) => match state::of_pins(interface, &paths) {
             Ok(_) => return Err(ShieldError::Untended { interface: interface.clone() }.into()),
             Err(error) => return answered(interface, error, true),
         },
@@ -263,12 +266,12 @@ pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
 
 pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
     let interface = &args.interface;
-    let places = Places::of(interface);
+    let paths = Paths::of(interface);
     let command = if args.leave { Command::Leave } else { Command::Stop };
-    let mut answer = match socket::ask(&places, &command) {
+    let mut answer = match command.ask(&paths) {
         Ok(Some(answer)) if answer.done => answer,
         Ok(Some(answer)) => return Err(Failure::lacking(anyhow::anyhow!(answer.said))),
-        Ok(None) => match remove(interface, &places, args.leave) {
+        Ok(None) => match remove(interface, &paths, args.leave) {
             Ok(answer) => answer,
             Err(error) => return answered(interface, error, false),
         },
@@ -283,17 +286,17 @@ pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
 }
 
 /// Removes a shield that nobody runs; with `leave` there is nothing to do.
-fn remove(interface: &str, places: &Places, leave: bool) -> Result<Answer, ShieldError> {
+fn remove(interface: &str, paths: &Paths, leave: bool) -> Result<Answer, ShieldError> {
     // What cannot be seen, or belongs to another, is left alone.
-    if let Some(error) = whose(interface, places) {
+    if let Some(error) = owner(interface, paths) {
         return Err(error);
     }
-    if !places.state.exists() && !matches!(places.pins.try_exists(), Ok(true)) {
+    if !paths.state.exists() && !matches!(paths.pins.try_exists(), Ok(true)) {
         // That there is none, or that it cannot be seen.
-        state::of_pins(interface, places)?;
+        state::of_pins(interface, paths)?;
     }
     if !leave {
-        places.remove()?;
+        paths.remove()?;
     }
     Ok(Answer::done())
 }

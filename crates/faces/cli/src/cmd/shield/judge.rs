@@ -47,7 +47,7 @@ struct Checked {
     /// None: the file has errors.
     rules: Option<usize>,
     prefixes: Option<usize>,
-    /// How challenged SYNs would be answered on this machine; none: nothing challenges.
+    /// The way in which challenged SYNs would be answered on this machine; none: nothing challenges.
     challenge: Option<ChallengeStatus>,
     findings: Vec<Found>,
 }

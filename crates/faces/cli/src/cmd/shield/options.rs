@@ -34,7 +34,7 @@ pub(super) enum Backend {
     Ring,
 }
 
-/// What a shield is to be.
+/// The options of a shield.
 #[derive(Debug, Args)]
 pub(super) struct ShieldOptions {
     /// The interface.
@@ -94,7 +94,7 @@ impl ShieldOptions {
         self.between.as_ref().map_or_else(|| self.interface.clone().unwrap_or_default(), |pair| pair.first.clone())
     }
 
-    /// Where the rules come from, in words.
+    /// The source of the rules, in words.
     pub(super) fn file_name(&self) -> String {
         self.rules.rules.as_ref().map_or_else(|| "--rule".to_owned(), |path| path.display().to_string())
     }

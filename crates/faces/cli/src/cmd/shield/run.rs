@@ -2,8 +2,6 @@
 
 use std::{
     io::IsTerminal,
-    os::unix::net::UnixDatagram,
-    path::PathBuf,
     sync::{Arc, atomic::AtomicBool, mpsc},
     thread,
     time::{Duration, Instant},
@@ -16,27 +14,24 @@ use model::{
     schema::Document,
     shield::{Fail, ShieldStatus},
 };
+use serve::{
+    Signals,
+    control::{ANSWER_TIMEOUT, Listener},
+};
 use shield::{
     ShieldError,
     between::ring,
-    run::{
-        Asked, Command, Control, DataPlane, Ended, Places, Request, Settings, Signals, Told, session, socket::Listener,
-        unit as systemd,
-    },
+    run::{Command, Control, Ended, Message, Paths, Request, Requester, Settings, Upkeep, session, unit as systemd},
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sys::privilege::{self, Capability};
 
 use super::{
     ask::with_rates,
     options::{Backend, FailArg, Mode, ShieldOptions},
-    teller::{Teller, end_soon},
+    output::{Output, end_soon},
 };
 use crate::failure::{Failure, Outcome, note, print};
 use crate::time::interval;
-
-/// How long a status may take that its own process is asked for.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Put a shield in front of an interface, and remove it at Ctrl-C.
 ///
@@ -91,7 +86,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     // Sessions with this machine do not go through a gateway.
     let sessions = if options.between.is_some() { Vec::new() } else { session::sessions() };
     let name = options.name();
-    let asked = Asked { sessions, force: args.force };
+    let asked = Requester { sessions, force: args.force };
     asked.judge(&file)?.iter().for_each(|told| note(format_args!("{}: {told}", options.file_name())));
     privilege::require(
         format!("a shield in front of {name}"),
@@ -99,8 +94,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     )?;
     let first = options.first();
     host::interface::index(&first)?;
-    let signals = Arc::new(Signals::default());
-    catch(&signals)?;
+    let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
     let settings = Settings {
         interface: first.clone(),
         between: options.between.clone(),
@@ -114,52 +108,54 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
             (Some(FailArg::Closed), _) | (None, Backend::Ring) => Fail::Closed,
         },
         patience: options.patience,
-        places: Places::of(&first),
+        paths: Paths::of(&first),
         sessions: asked.sessions.clone(),
     };
     match options.backend {
-        Backend::Xdp => tend(args, &signals, &asked, shield::run::xdp::start(settings, file).map_err(say_generic)?),
-        Backend::Ring => tend(args, &signals, &asked, ring::start(settings, file, options.threads().into())?),
+        Backend::Xdp => control(args, &signals, &asked, shield::run::xdp::start(settings, file).map_err(say_generic)?),
+        Backend::Ring => control(args, &signals, &asked, ring::start(settings, file, options.threads().into())?),
     }
 }
 
 /// Runs the shield until it ends, and shows it meanwhile.
-fn tend<P: DataPlane + 'static>(
+fn control<P: Upkeep + 'static>(
     args: &RunArgs,
-    signals: &Arc<Signals>,
-    asked: &Asked,
+    signals: &Signals,
+    asked: &Requester,
     mut control: Control<P>,
 ) -> Result<Outcome, Failure> {
     let name = control.name();
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !args.json && !args.quiet;
-    let teller = Arc::new(Teller::start(args.json));
+    let output = Arc::new(Output::start(args.json)?);
     // Before and behind the view there is place for lines, and a terminal takes them.
-    let say = |line: String| if interactive { note(line) } else { teller.say(&line) };
+    let say = |line: String| if interactive { note(line) } else { output.message(&line) };
     control.take_notes().into_iter().for_each(say);
     let (to, requests) = mpsc::channel();
-    let listener = Listener::start(control.places(), to.clone())?;
+    let listener = Listener::start(&control.paths().socket(), to.clone())?;
     say(control.up());
-    ready();
+    if let Err(error) = serve::notify_ready() {
+        note(format_args!("cannot tell systemd that the shield is up: {error}"));
+    }
     let done = Arc::new(AtomicBool::new(false));
     let running = {
-        let (signals, done, leave) = (Arc::clone(signals), Arc::clone(&done), args.leave);
+        let (signals, done, leave) = (signals.clone(), Arc::clone(&done), args.leave);
         // On the screen of the view there is no place for lines.
-        let teller = Arc::clone(&teller);
-        let tell = move |told: Told| {
+        let output = Arc::clone(&output);
+        let emit = move |message: Message| {
             if !interactive {
-                teller.tell(told);
+                output.emit(message);
             }
         };
         thread::spawn(move || {
             // Also when it breaks off: then nobody controls the shield any more, and the process is to end.
             let _done = Done(done);
-            control.run(&requests, &signals, leave, tell)
+            control.run(&requests, &signals, leave, emit)
         })
     };
     let shown = match interactive {
         true => view(args, &to, asked, &done),
         false => {
-            show(args, &to, &teller, &done);
+            show(args, &to, &output, &done);
             Ok(())
         }
     };
@@ -195,37 +191,7 @@ impl Drop for Done {
     }
 }
 
-/// SIGHUP reloads, SIGINT and SIGTERM end.
-fn catch(signals: &Arc<Signals>) -> Result<(), Failure> {
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        let signals = Arc::clone(signals);
-        let set = move || {
-            let flag = if signal == SIGHUP { &signals.reload } else { &signals.stop };
-            flag.store(true, std::sync::atomic::Ordering::Relaxed);
-        };
-        catch_one(signal, set)?;
-    }
-    Ok(())
-}
-
-/// A thread hears the signal: what it does there is not bound to what a signal handler may do.
-fn catch_one(signal: i32, act: impl Fn() + Send + 'static) -> Result<(), Failure> {
-    let mut heard =
-        signal_hook::iterator::Signals::new([signal]).context("cannot catch signals").map_err(Failure::internal)?;
-    thread::spawn(move || heard.forever().for_each(|_| act()));
-    Ok(())
-}
-
-/// Tells systemd that the shield is up (sd_notify(3)), if it has asked.
-fn ready() {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let sent = UnixDatagram::unbound().and_then(|socket| socket.send_to(b"READY=1\n", PathBuf::from(path)));
-    if let Err(error) = sent {
-        note(format_args!("cannot tell systemd that the shield is up: {error}"));
-    }
-}
-
-/// Samples of the shield that this process tends.
+/// Samples of the shield that this process runs.
 struct Samples<'a> {
     to: &'a mpsc::Sender<Request>,
     last: Option<(Instant, ShieldStatus)>,
@@ -236,7 +202,7 @@ impl Samples<'_> {
     fn next(&mut self) -> Option<ShieldStatus> {
         let (to, answers) = mpsc::channel();
         self.to.send((Command::Status, to)).ok()?;
-        let mut status = answers.recv_timeout(PATIENCE).ok()?.status?;
+        let mut status = answers.recv_timeout(ANSWER_TIMEOUT).ok()?.status?;
         let now = Instant::now();
         if let Some((at, before)) = &self.last {
             with_rates(&mut status, before, (now - *at).as_secs_f64());
@@ -247,7 +213,7 @@ impl Samples<'_> {
 }
 
 /// The view, until `done` or a key.
-fn view(args: &RunArgs, to: &mpsc::Sender<Request>, asked: &Asked, done: &Arc<AtomicBool>) -> Result<(), Failure> {
+fn view(args: &RunArgs, to: &mpsc::Sender<Request>, asked: &Requester, done: &Arc<AtomicBool>) -> Result<(), Failure> {
     let mut samples = Samples { to, last: None };
     let colour = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let reload = || drop(to.send((Command::Reload(asked.clone()), mpsc::channel().0)));
@@ -261,7 +227,7 @@ fn view(args: &RunArgs, to: &mpsc::Sender<Request>, asked: &Asked, done: &Arc<At
 }
 
 /// JSON lines, text, or nothing, until `done`.
-fn show(args: &RunArgs, to: &mpsc::Sender<Request>, teller: &Teller, done: &Arc<AtomicBool>) {
+fn show(args: &RunArgs, to: &mpsc::Sender<Request>, output: &Output, done: &Arc<AtomicBool>) {
     let interval = args.interval;
     let mut samples = Samples { to, last: None };
     samples.next();
@@ -272,11 +238,11 @@ fn show(args: &RunArgs, to: &mpsc::Sender<Request>, teller: &Teller, done: &Arc<
             continue;
         }
         next += interval;
-        if args.quiet || teller.is_unheard() {
+        if args.quiet || output.is_unheard() {
             continue;
         }
         let Some(status) = samples.next() else { continue };
-        teller.show(match args.json {
+        output.show(match args.json {
             // Numbers and texts: there is nothing in it that JSON has not.
             true => serde_json::to_string(&Document::new("shield.status", 1, &status)).unwrap_or_default() + "\n",
             false => format!("{}\n", report::shield_line(&status)),

@@ -20,7 +20,7 @@ const SETS: usize = 1 << 16;
 /// Sources of a set, a cache line.
 const WAYS: usize = 4;
 
-/// When a bucket is full again.
+/// The time at which a bucket is full again.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct OfRule(AtomicU64);
@@ -36,7 +36,7 @@ struct Way {
     full_at: AtomicU64,
 }
 
-/// What becomes of a packet that a limit is about.
+/// The answer of a limit to a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Taken {
     /// It was taken out of its bucket.

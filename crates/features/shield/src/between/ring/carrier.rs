@@ -18,22 +18,22 @@ use sys::{
 };
 
 use super::{
-    asking::Strain,
     checksum,
     counts::Counts,
     engine::{Engine, Judged},
-    gone, name_of,
+    name_of,
+    proof::Overload,
     sending::{Asker, Sender},
 };
 use crate::error::ShieldError;
 
-/// How long a thread waits for frames before it looks whether it is to end.
-const TICK: Duration = Duration::from_millis(50);
+/// A thread waits so long for frames before it looks whether it is to end.
+const RECEIVE_TIMEOUT: Duration = Duration::from_millis(50);
 /// More blocks than these wait: it is behind.
 const BEHIND: usize = 4;
-/// How often it asks the kernel for losses.
-const LOOK: Duration = Duration::from_millis(100);
-/// How often rings are opened again, a tick apart, for an interface that is up and yet refuses.
+/// It asks the kernel for losses this often.
+const LOSSES_PERIOD: Duration = Duration::from_millis(100);
+/// Rings are opened again so often, a tick apart, for an interface that is up and yet refuses.
 const TRIES: u32 = 20;
 const ETHERNET_LEN: usize = 14;
 /// 8 MB for each thread, blocks handed over after the shortest time that the kernel knows. Each then takes a block of its own, however few
@@ -46,7 +46,7 @@ pub(super) struct Carrier {
     /// Indices of the interfaces.
     from: u32,
     to: u32,
-    /// Which of the counts are its threads'.
+    /// The numbers of its threads, and of their counts.
     mine: Range<usize>,
     engine: Arc<RwLock<Arc<Engine>>>,
     counts: Arc<Vec<Counts>>,
@@ -54,7 +54,7 @@ pub(super) struct Carrier {
     ways: Vec<Way>,
 }
 
-/// What one thread reads from and sends by.
+/// The sockets of one thread.
 #[derive(Debug)]
 struct Way {
     source: RingSource,
@@ -82,7 +82,7 @@ impl Carrier {
 
     fn ways(&self) -> Result<Vec<Way>, ShieldError> {
         let options = PacketOptions {
-            interface: name_of(self.from).ok_or_else(|| gone(self.from))?,
+            interface: name_of(self.from).ok_or(ShieldError::Removed { index: self.from })?,
             filter: Vec::new(),
             snaplen: WHOLE_FRAME,
             promiscuous: true,
@@ -142,7 +142,9 @@ impl Carrier {
     fn ways_again(&self) -> Result<Option<Vec<Way>>, ShieldError> {
         let mut tries = 0;
         while !self.stop.load(Ordering::Relaxed) {
-            let flags = name_of(self.from).and_then(|name| link::flags(&name).ok()).ok_or_else(|| gone(self.from))?;
+            let flags = name_of(self.from)
+                .and_then(|name| link::flags(&name).ok())
+                .ok_or(ShieldError::Removed { index: self.from })?;
             if flags.up {
                 match self.ways() {
                     Ok(ways) => return Ok(Some(ways)),
@@ -152,7 +154,7 @@ impl Carrier {
                     Err(_) => tries += 1,
                 }
             }
-            thread::sleep(TICK);
+            thread::sleep(RECEIVE_TIMEOUT);
         }
         Ok(None)
     }
@@ -181,10 +183,10 @@ impl Way {
         engine: &RwLock<Arc<Engine>>,
         ends: [&AtomicBool; 2],
     ) -> Result<(), ShieldError> {
-        let mut strain = Strain::default();
-        let ended = self.carry_on(thread, counts, engine, ends, &mut strain);
+        let mut overload = Overload::default();
+        let ended = self.carry_on(thread, counts, engine, ends, &mut overload);
         self.sender.give_up(counts);
-        counts.totals.unanswered.add(strain.take_unanswered());
+        counts.totals.unanswered.add(overload.take_unanswered());
         // Of a ring that has gone there is nothing to be had.
         let _ = self.count_missed(counts);
         ended
@@ -196,12 +198,12 @@ impl Way {
         counts: &Counts,
         engine: &RwLock<Arc<Engine>>,
         ends: [&AtomicBool; 2],
-        strain: &mut Strain,
+        overload: &mut Overload,
     ) -> Result<(), ShieldError> {
         let (mut scratch, mut frames, mut looked) = (Vec::new(), 0, Instant::now());
         while !ends.iter().any(|end| end.load(Ordering::Relaxed)) {
             let mut failed = None;
-            strain.block(std::mem::take(&mut frames), self.source.holds(BEHIND), monotonic_ns());
+            overload.block(std::mem::take(&mut frames), self.source.holds(BEHIND), monotonic_ns());
             let (mut holds, sender, asker) = (None, &mut self.sender, &mut self.asker);
             let each = |frame: Frame<'_>| {
                 let bytes = whole(&frame, &mut scratch);
@@ -210,7 +212,7 @@ impl Way {
                 let (engine, now_ns): &(Arc<Engine>, u64) = holds.get_or_insert_with(|| {
                     (engine.read().unwrap_or_else(PoisonError::into_inner).clone(), monotonic_ns())
                 });
-                let sent = match engine.judge(bytes, thread, *now_ns, counts, strain) {
+                let sent = match engine.judge(bytes, thread, *now_ns, counts, overload) {
                     Judged::Pass => sender.send(bytes, counts),
                     Judged::Drop => Ok(()),
                     Judged::Question(question) => asker.ask(&question, counts),
@@ -219,12 +221,12 @@ impl Way {
                     failed = Some(error);
                 }
             };
-            self.source.receive(TICK, each)?;
+            self.source.receive(RECEIVE_TIMEOUT, each)?;
             self.sender.flush(false, counts)?;
             self.asker.flush(counts)?;
-            if looked.elapsed() >= LOOK {
+            if looked.elapsed() >= LOSSES_PERIOD {
                 self.count_missed(counts)?;
-                counts.totals.unanswered.add(strain.take_unanswered());
+                counts.totals.unanswered.add(overload.take_unanswered());
                 looked = Instant::now();
             }
             if let Some(error) = failed {

@@ -11,7 +11,7 @@ pub(super) fn finish(frame: &mut [u8]) {
     }
 }
 
-/// Where a checksum belongs, and which.
+/// The place and the kind of a checksum.
 fn finished(frame: &[u8]) -> Option<(usize, u16)> {
     let payload = Ethernet::parse(frame).ok()?.payload();
     let ip = Ip::parse(payload).ok().filter(|ip| ip.fragment().is_none() && !ip.is_cut_short())?;

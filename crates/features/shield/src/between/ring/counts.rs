@@ -9,9 +9,9 @@ use rules::tables::RuleCount;
 
 /// One number of one thread, which alone writes.
 #[derive(Debug, Default)]
-pub(super) struct Place(AtomicU64);
+pub(super) struct ThreadCounter(AtomicU64);
 
-impl Place {
+impl ThreadCounter {
     pub(super) fn add(&self, n: u64) {
         self.0.store(self.get() + n, Ordering::Relaxed);
     }
@@ -26,23 +26,23 @@ impl Place {
 }
 
 /// Makes a place of each counter of all packets.
-macro_rules! places {
+macro_rules! thread_totals {
     ($(#[$meta:meta])* pub struct Totals { $($field:ident: $unit:ident $metric:literal $help:literal $({ $($more:tt)* })?;)+ }) => {
-        /// What a thread counts of frames at large.
+        /// Counters of one thread for all frames.
         #[derive(Debug, Default)]
         #[allow(dead_code, reason = "some are counted by the kernel program alone")]
-        pub(super) struct Places {
-            $(pub(super) $field: Place,)+
+        pub(super) struct ThreadTotals {
+            $(pub(super) $field: ThreadCounter,)+
         }
 
-        impl Places {
+        impl ThreadTotals {
             fn read(&self) -> Totals {
                 Totals { $($field: self.$field.get(),)+ }
             }
         }
     };
 }
-model::shield_totals!(places);
+model::shield_totals!(thread_totals);
 
 /// Packets, bytes, those beyond the limit.
 const OF_RULE: usize = 3;
@@ -50,8 +50,8 @@ const OF_RULE: usize = 3;
 /// Of one thread, which alone writes.
 #[derive(Debug)]
 pub(super) struct Counts {
-    rules: Vec<[Place; OF_RULE]>,
-    pub(super) totals: Places,
+    rules: Vec<[ThreadCounter; OF_RULE]>,
+    pub(super) totals: ThreadTotals,
 }
 
 impl Default for Counts {
@@ -89,7 +89,7 @@ impl<'a> Sums<'a> {
         Self(counts)
     }
 
-    /// What has been counted in the first `slots`.
+    /// Counts of the first `slots` rules.
     pub(super) fn rules(&self, slots: usize) -> Vec<RuleCount> {
         let of = |slot: usize, n: usize| self.0.iter().map(|c| c.rules[slot][n].get()).sum();
         let rule = |slot| RuleCount { packets: of(slot, 0), bytes: of(slot, 1), limited: of(slot, 2) };

@@ -11,9 +11,9 @@ use rules::{
 };
 
 use super::{
-    asking::{Asked, Asking, Question, Strain},
     buckets::{Buckets, Taken},
     counts::Counts,
+    proof::{Challenged, Overload, Question, SynProof},
 };
 use crate::{detect, error::ShieldError};
 
@@ -26,10 +26,10 @@ pub(super) struct Engine {
     state: Arc<State>,
 }
 
-/// What goes on when rules take the place of others, for all threads.
+/// State of all threads that goes on when rules take the place of others.
 #[derive(Debug)]
 pub(super) struct State {
-    asking: Asking,
+    proof: SynProof,
     buckets: Buckets,
 }
 
@@ -42,11 +42,11 @@ impl State {
         let lacking = |e| ShieldError::Lacking(format!("cannot get random numbers: {e}"));
         let mut key = [0; 16];
         getrandom::fill(&mut key).map_err(|e| lacking(e.into()))?;
-        Ok(Self { asking: Asking::new().map_err(lacking)?, buckets: Buckets::new(&key) })
+        Ok(Self { proof: SynProof::new().map_err(lacking)?, buckets: Buckets::new(&key) })
     }
 }
 
-/// What becomes of a frame.
+/// The verdict on a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Judged {
     /// It crosses.
@@ -63,14 +63,14 @@ impl Engine {
         Self { tables, watch, state }
     }
 
-    /// What becomes of the frame, read by the thread of this number, at CLOCK_MONOTONIC `now_ns`; counted.
+    /// Judges and counts the frame, which the thread of this number has read, at CLOCK_MONOTONIC `now_ns`.
     pub(super) fn judge(
         &self,
         frame: &[u8],
         thread: usize,
         now_ns: u64,
         counts: &Counts,
-        strain: &mut Strain,
+        overload: &mut Overload,
     ) -> Judged {
         let judged = match Packet::parse(frame) {
             Parsed::NotIp => {
@@ -88,7 +88,7 @@ impl Engine {
                 {
                     writer.count(&detect::sample_of(&packet, prefix), frame.len());
                 }
-                self.judge_packet(&packet, frame, now_ns, counts, strain)
+                self.judge_packet(&packet, frame, now_ns, counts, overload)
             }
         };
         let (frames, bytes) = match judged {
@@ -101,7 +101,14 @@ impl Engine {
         judged
     }
 
-    fn judge_packet(&self, packet: &Packet, frame: &[u8], now: u64, counts: &Counts, strain: &mut Strain) -> Judged {
+    fn judge_packet(
+        &self,
+        packet: &Packet,
+        frame: &[u8],
+        now: u64,
+        counts: &Counts,
+        overload: &mut Overload,
+    ) -> Judged {
         let exceeds = |rule: usize, packet: &Packet| {
             let limit = &self.tables.rules[rule];
             match self.state.buckets.take(limit, packet.source, now) {
@@ -126,13 +133,13 @@ impl Engine {
             Outcome::Pass => Judged::Pass,
             Outcome::Drop => Judged::Drop,
             Outcome::Challenge => {
-                let asked = self.state.asking.ask(packet, frame, now, strain);
+                let asked = self.state.proof.ask(packet, frame, now, overload);
                 // As the kernel program counts: what only passes was not challenged.
-                counts.totals.challenged.add(u64::from(asked != Asked::Pass));
+                counts.totals.challenged.add(u64::from(asked != Challenged::Pass));
                 match asked {
-                    Asked::Pass => Judged::Pass,
-                    Asked::Drop => Judged::Drop,
-                    Asked::Question(question) => Judged::Question(question),
+                    Challenged::Pass => Judged::Pass,
+                    Challenged::Drop => Judged::Drop,
+                    Challenged::Question(question) => Judged::Question(question),
                 }
             }
         }

@@ -12,7 +12,7 @@ use siphasher::sip::SipHasher13;
 const SETS: usize = 1 << 15;
 /// Places of a set: a cache line.
 const PLACES: usize = 8;
-/// How long a source stays known after its last SYN.
+/// A source stays known for so long after its last SYN.
 const KNOWN_S: u32 = 600;
 
 /// A cache line: in each place the mark of a source above the second it was last seen in; 0 where there is none.
@@ -35,7 +35,7 @@ impl Known {
         Self { sets: (0..SETS).map(|_| Set::default()).collect(), hasher: SipHasher13::new_with_key(key) }
     }
 
-    /// Whether the source is known at second `now_s` of any clock that runs forward; a SYN of it keeps it known.
+    /// Returns whether the source is known at second `now_s` of any clock that runs forward; a SYN of it keeps it known.
     pub(super) fn knows(&self, source: IpAddr, now_s: u32, is_syn: bool) -> bool {
         let (set, mark) = self.place(source);
         let is_it = |word: u64| (word >> 32) as u32 == mark && age_s(word, now_s) < KNOWN_S && word != 0;

@@ -11,7 +11,7 @@ use sys::{
     packet_tx::{PacketTxError, TxLayout, TxRing},
 };
 
-use super::{asking::Question, counts::Counts, gone, name_of};
+use super::{counts::Counts, name_of, proof::Question};
 use crate::error::ShieldError;
 
 /// Frames that are sent in one go: a driver that finds its queue full loses them.
@@ -23,7 +23,7 @@ const TAG_LEN: usize = 4;
 /// The kernel has room for this tag beyond the MTU, and for no other (packet_extra_vlan_len_allowed).
 const VLAN: [u8; 2] = [0x81, 0x00];
 /// The MTU is read again for frames that are too large, so often at most.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK_PERIOD: Duration = Duration::from_secs(1);
 /// Slots of a transmit ring.
 const SLOTS: usize = 1024;
 
@@ -37,7 +37,7 @@ pub(super) struct Sender {
     waiting: usize,
     index: u32,
     name: String,
-    /// When the MTU was read.
+    /// The moment at which the MTU was last read.
     looked: Instant,
 }
 
@@ -51,7 +51,7 @@ pub(super) struct Asker {
 impl Sender {
     pub(super) fn open(index: u32) -> Result<Self, ShieldError> {
         let lacking = |what: String| ShieldError::Lacking(what);
-        let interface = name_of(index).ok_or_else(|| gone(index))?;
+        let interface = name_of(index).ok_or(ShieldError::Removed { index })?;
         let mtu = link::mtu(&interface).map_err(|e| lacking(format!("cannot read the MTU of {interface}: {e}")))?;
         let frame_max = mtu as usize + ETHERNET_LEN;
         let layout = TxLayout { slots: SLOTS, frame_max: frame_max + TAG_LEN, qdisc_bypass: true };
@@ -89,7 +89,7 @@ impl Sender {
         if self.fits(frame) { self.ring.push(frame).map_err(failed) } else { Ok(false) }
     }
 
-    /// Whether the interface takes frames. One that takes smaller ones than before gets a new ring.
+    /// Returns whether the interface takes frames. One that takes smaller ones than before gets a new ring.
     pub(super) fn flush(&mut self, wait: bool, counts: &Counts) -> Result<bool, ShieldError> {
         self.waiting = 0;
         match self.ring.flush(wait) {
@@ -102,11 +102,11 @@ impl Sender {
 
     /// Looks, when a frame is too large, whether the interface takes larger ones now.
     fn follow_mtu(&mut self, counts: &Counts) -> Result<(), ShieldError> {
-        if self.looked.elapsed() < LOOK {
+        if self.looked.elapsed() < LOOK_PERIOD {
             return Ok(());
         }
         self.looked = Instant::now();
-        let mtu = name_of(self.index).ok_or_else(|| gone(self.index)).map(|name| link::mtu(&name));
+        let mtu = name_of(self.index).ok_or(ShieldError::Removed { index: self.index }).map(|name| link::mtu(&name));
         let grown = mtu?.is_ok_and(|mtu| mtu as usize + ETHERNET_LEN > self.frame_max);
         if grown && self.flush(true, counts)? { self.reopen(counts) } else { Ok(()) }
     }
@@ -127,7 +127,7 @@ impl Sender {
 
 impl Asker {
     pub(super) fn open(index: u32) -> Result<Self, ShieldError> {
-        let interface = name_of(index).ok_or_else(|| gone(index))?;
+        let interface = name_of(index).ok_or(ShieldError::Removed { index })?;
         let batch = PacketBatch::open(index, Question::MAX, IN_FLIGHT)
             .map_err(|e| ShieldError::Lacking(format!("cannot send frames by {interface}: {e}")))?;
         Ok(Self { batch, name: interface })
@@ -138,7 +138,7 @@ impl Asker {
         if self.batch.waiting() < BATCH { Ok(()) } else { self.flush(counts) }
     }
 
-    /// What finds no room is dropped and counted: whoever is asked tries again.
+    /// Drops and counts questions that find no room: whoever is asked tries again.
     pub(super) fn flush(&mut self, counts: &Counts) -> Result<(), ShieldError> {
         let (waiting, bytes) = (self.batch.waiting(), self.batch.bytes());
         let lost = match self.batch.flush() {

@@ -1,0 +1,199 @@
+//! Sources asked whether they exist, outside the kernel: what `shield_cookie_gateway.h` does, over again.
+//!
+//! The SYN of a source that is not known is answered by a SYN-ACK that acknowledges a number which the client never sent: a cookie of its
+//! addresses and ports. A client answers with a RST of just that number (RFC 9293, 3.10.7.3) and tries again; a source that sent such a RST
+//! is known, and its packets pass. There is no state of sources that are only asked. The question is never longer than the SYN.
+
+use std::{hash::Hasher, io, net::IpAddr};
+
+use siphasher::sip::SipHasher13;
+use wire::Sum;
+
+mod overload;
+
+pub use overload::Overload;
+
+use super::known::Known;
+use rules::packet::Packet;
+
+const TCP: u8 = 6;
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const RST: u8 = 0x04;
+const ACK: u8 = 0x10;
+const TCP_LEN: usize = 20;
+/// Ethernet, two tags, IPv6, TCP without options.
+const QUESTION_MAX: usize = 14 + 2 * 4 + 40 + TCP_LEN;
+/// A frame on the wire is no shorter, less its FCS.
+const FRAME_MIN: usize = 60;
+/// As bare as it is it makes no connection, so that any will do: that of the kernel program.
+const WINDOW: u16 = 64_240;
+/// A cookie is right in the minute in which it was made and in the next one.
+const MINUTE_S: u32 = 60;
+
+/// The verdict on a packet that a rule challenges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Challenged {
+    /// It goes on: its source is known, or it is neither a SYN nor a RST that answers.
+    Pass,
+    /// It ends: a RST that showed that its source exists, a packet that no client sends, or a SYN that is to come again ([`Overload`]).
+    Drop,
+    /// It is answered by a frame to where it came from.
+    Question(Question),
+}
+
+/// A frame without FCS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Question {
+    bytes: [u8; QUESTION_MAX],
+    len: usize,
+}
+
+impl Question {
+    /// The longest one.
+    pub const MAX: usize = QUESTION_MAX;
+
+    /// From the Ethernet header on.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}
+
+/// Asks, and knows who answered. All threads share one.
+#[derive(Debug)]
+pub struct SynProof {
+    known: Known,
+    hasher: SipHasher13,
+}
+
+impl SynProof {
+    /// Nobody is known yet.
+    ///
+    /// # Errors
+    /// The kernel gives no random numbers.
+    pub fn new() -> io::Result<Self> {
+        let mut keys = [[0; 16]; 2];
+        for key in &mut keys {
+            getrandom::fill(key).map_err(io::Error::from)?;
+        }
+        Ok(Self { known: Known::new(&keys[0]), hasher: SipHasher13::new_with_key(&keys[1]) })
+    }
+
+    /// Judges `packet`, read from `frame`, at `now_ns` of a clock that runs forward.
+    pub fn ask(&self, packet: &Packet, frame: &[u8], now_ns: u64, overload: &mut Overload) -> Challenged {
+        let (Some(all), Some(ports)) = (packet.tcp_flags.filter(|_| packet.protocol == TCP), packet.ports) else {
+            return Challenged::Pass;
+        };
+        // A group of hosts: TCP is not for them, and stacks ignore it.
+        if frame.first().is_none_or(|first| first & 1 == 1) {
+            return Challenged::Pass;
+        }
+        // Nor is it from them: an answer would go to all.
+        if frame.get(6).is_none_or(|first| first & 1 == 1) {
+            return Challenged::Drop;
+        }
+        let flags = all & (FIN | SYN | RST | ACK);
+        // Never 0.
+        let now_s = (now_ns / 1_000_000_000) as u32 | 1 << 31;
+        if self.known.knows(packet.source, now_s, flags == SYN) {
+            return Challenged::Pass;
+        }
+        if is_no_source(packet.source) || (flags & SYN != 0 && flags & (RST | FIN) != 0) {
+            return Challenged::Drop;
+        }
+        let Some(sent) = number(frame, packet.transport_at).filter(|_| flags == SYN || flags == RST) else {
+            return Challenged::Pass;
+        };
+        let minute = now_s / MINUTE_S;
+        if flags == SYN {
+            if !overload.answers(|| self.hash(packet, ports, 0)) {
+                return Challenged::Drop;
+            }
+            let acknowledged = less_than_sent(self.cookie(packet, ports, minute), sent);
+            return write(packet, ports, frame, sent, acknowledged).map_or(Challenged::Drop, Challenged::Question);
+        }
+        let is_right = |minute| [0, 1 << 31].contains(&(sent ^ self.cookie(packet, ports, minute)));
+        if is_right(minute) || is_right(minute - 1) {
+            self.known.learn(packet.source, now_s);
+            return Challenged::Drop;
+        }
+        Challenged::Pass
+    }
+
+    fn cookie(&self, packet: &Packet, ports: (u16, u16), minute: u32) -> u32 {
+        self.hash(packet, ports, minute) as u32
+    }
+
+    fn hash(&self, packet: &Packet, ports: (u16, u16), minute: u32) -> u64 {
+        let mut hasher = self.hasher;
+        for address in [packet.source, packet.destination] {
+            match address {
+                IpAddr::V4(address) => hasher.write(&address.octets()),
+                IpAddr::V6(address) => hasher.write(&address.octets()),
+            }
+        }
+        hasher.write_u64(u64::from(ports.0) << 48 | u64::from(ports.1) << 32 | u64::from(minute));
+        hasher.finish()
+    }
+}
+
+/// The cookie, or the number half the circle away, whichever acknowledges less than a SYN of this number: no client takes it for right, and
+/// connection tracking on the way lets it through as a late one.
+fn less_than_sent(cookie: u32, sent: u32) -> u32 {
+    if cookie.wrapping_sub(sent).cast_signed() > 0 { cookie ^ 1 << 31 } else { cookie }
+}
+
+/// An address that nobody may send from: multicast, none, loopback, IPv4's broadcast, IPv4 within IPv6.
+fn is_no_source(source: IpAddr) -> bool {
+    match source {
+        IpAddr::V4(a) => a.is_multicast() || matches!(a.octets()[0], 0 | 127) || a.is_broadcast(),
+        IpAddr::V6(a) => a.is_multicast() || matches!(a.segments(), [0, 0, 0, 0, 0, 0 | 0xffff, ..]),
+    }
+}
+
+/// The sequence number of the TCP header at `at`.
+fn number(frame: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(frame.get(at + 4..at + 8)?.try_into().ok()?))
+}
+
+/// The SYN-ACK that answers: tags stay, addresses and ports change places, IP options, extension headers, TCP options and data go.
+fn write(packet: &Packet, ports: (u16, u16), frame: &[u8], seq: u32, ack: u32) -> Option<Question> {
+    let mut bytes = [0; QUESTION_MAX];
+    let ip_at = packet.ip_at;
+    let ethernet = frame.get(..ip_at)?;
+    bytes.get_mut(..ip_at)?.copy_from_slice(ethernet);
+    bytes[..6].copy_from_slice(&ethernet[6..12]);
+    bytes[6..12].copy_from_slice(&ethernet[..6]);
+    let ip = &mut bytes[ip_at..];
+    let ip_len = match (packet.destination, packet.source) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => {
+            ip[..10].copy_from_slice(&[0x45, 0, 0, 40, 0, 0, 0x40, 0, 64, TCP]);
+            ip[12..16].copy_from_slice(&from.octets());
+            ip[16..20].copy_from_slice(&to.octets());
+            let sum = Sum::new().bytes(&ip[..20]).finish();
+            ip[10..12].copy_from_slice(&sum.to_be_bytes());
+            20
+        }
+        (IpAddr::V6(from), IpAddr::V6(to)) => {
+            ip[..8].copy_from_slice(&[0x60, 0, 0, 0, 0, TCP_LEN as u8, TCP, 64]);
+            ip[8..24].copy_from_slice(&from.octets());
+            ip[24..40].copy_from_slice(&to.octets());
+            40
+        }
+        _ => return None,
+    };
+    let tcp = &mut ip[ip_len..ip_len + TCP_LEN];
+    tcp[..2].copy_from_slice(&ports.1.to_be_bytes());
+    tcp[2..4].copy_from_slice(&ports.0.to_be_bytes());
+    tcp[4..8].copy_from_slice(&seq.to_be_bytes());
+    tcp[8..12].copy_from_slice(&ack.to_be_bytes());
+    (tcp[12], tcp[13]) = (5 << 4, SYN | ACK);
+    tcp[14..16].copy_from_slice(&WINDOW.to_be_bytes());
+    let sum = Sum::new().pseudo_header(packet.destination, packet.source, TCP, TCP_LEN as u32).bytes(tcp).finish();
+    tcp[16..18].copy_from_slice(&sum.to_be_bytes());
+    let len = ip_at + ip_len + TCP_LEN;
+    Some(Question { bytes, len: len.max(FRAME_MIN.min(frame.len())) })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! Detection for one shield: counters in, events out, rules out.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use bpf::filter::{ShieldCounts, Watch, WatchConfig};
+use model::{
+    shield::{AttackStatus, SourceStatus},
+    shield_event::{Happened, ShieldEvent},
+};
+use rules::{Action, Prefix, Rule, compile::Counters, detect::DetectConfig, tables::RuleCount};
+use serve::ServeError;
+
+use super::{
+    Detector, Heavy, Learned, Reader,
+    outputs::{DetectionOutputs, OutputsChange},
+};
+use crate::metrics;
+
+/// Rules that could not be made to hold are given again after so long.
+const RETRY_PERIOD: Duration = Duration::from_secs(1);
+/// Sources that `status` shows.
+const SOURCES: usize = 8;
+
+/// Detects attacks. Whoever has it calls [`Detection::look`] every [`DetectConfig::every_ms`] and makes the rules hold that it gives.
+#[derive(Debug)]
+pub struct Detection {
+    interface: String,
+    protected: Vec<Prefix>,
+    reader: Reader,
+    detector: Detector,
+    heavy: Heavy,
+    outputs: DetectionOutputs,
+    attacks: Vec<AttackStatus>,
+    /// Counts of the mitigations' rules at the last look.
+    before: HashMap<String, RuleCount>,
+    revision: u64,
+    /// The moment at which rules were given that could not be made to hold.
+    not_held: Option<Instant>,
+    started: Instant,
+}
+
+/// The outcome of one look.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Events. The log and the hook have them already.
+    pub events: Vec<ShieldEvent>,
+    /// All mitigations' rules, if they are others than before: they are to hold in place of those.
+    pub rules: Option<Vec<Rule>>,
+    /// Failures of the log, the hook and the metrics.
+    pub failures: Vec<ServeError>,
+}
+
+/// A configuration and prefixes that take the place of others. All that can fail has been done.
+#[derive(Debug)]
+pub struct Change {
+    config: DetectConfig,
+    protected: Vec<Prefix>,
+    watch: Option<Watch>,
+    outputs: OutputsChange,
+}
+
+impl Change {
+    /// The configuration for [`bpf::filter::Shield::load`]; none: that of before.
+    pub fn watch(&self) -> Option<&WatchConfig> {
+        self.watch.as_ref().map(Watch::config)
+    }
+
+    /// The prefixes that are protected from then on.
+    pub fn protected(&self) -> &[Prefix] {
+        &self.protected
+    }
+}
+
+impl Detection {
+    /// Begins to watch `protected` on `interface` through `watch`, which was made or opened for as many prefixes.
+    ///
+    /// # Errors
+    /// The file of events, the hook's thread or the port of the metrics cannot be had.
+    pub fn start(
+        interface: &str,
+        config: DetectConfig,
+        protected: &[Prefix],
+        watch: Watch,
+    ) -> Result<Self, ServeError> {
+        Ok(Self {
+            interface: interface.to_owned(),
+            protected: protected.to_vec(),
+            reader: Reader::new(watch),
+            outputs: DetectionOutputs::start(&config)?,
+            detector: Detector::new(config, protected),
+            heavy: Heavy::default(),
+            attacks: Vec::new(),
+            before: HashMap::new(),
+            revision: 0,
+            not_held: None,
+            started: Instant::now(),
+        })
+    }
+
+    /// The configuration for [`bpf::filter::Shield::load`].
+    pub fn watch(&self) -> &WatchConfig {
+        self.reader.watch().config()
+    }
+
+    /// The prefixes that are protected.
+    pub fn protected(&self) -> &[Prefix] {
+        &self.protected
+    }
+
+    /// Opens what `config` needs and is not open yet. `watch` is for `protected`; none: the same prefixes stay.
+    ///
+    /// # Errors
+    /// As for [`Detection::start`]; nothing has changed.
+    pub fn prepare(
+        &self,
+        config: DetectConfig,
+        protected: &[Prefix],
+        watch: Option<Watch>,
+    ) -> Result<Change, ServeError> {
+        let outputs = OutputsChange::open(&config, self.detector.config())?;
+        Ok(Change { config, protected: protected.to_vec(), watch, outputs })
+    }
+
+    /// Goes by `change` from now on. What was learned about prefixes that stay, and attacks on them, go on.
+    pub fn change(&mut self, change: Change) -> Vec<ServeError> {
+        let failures = self.end_attacks(&change.protected);
+        if let Some(watch) = change.watch {
+            self.reader = Reader::new(watch);
+        }
+        self.outputs.change(change.outputs);
+        self.detector.reconfigure(change.config, &change.protected);
+        // The caller has their rules: Detector::rules_for.
+        self.revision = self.detector.revision();
+        self.protected = change.protected;
+        let names: Vec<String> = self.protected.iter().map(|p| format!("{}/{}", p.address, p.len)).collect();
+        self.attacks.retain(|attack| names.contains(&attack.prefix));
+        failures
+    }
+
+    /// Ends for good: attacks are over, the file of metrics goes, and a hook whose program still runs is not waited for.
+    pub fn end(mut self) -> Vec<ServeError> {
+        let failures = self.end_attacks(&[]);
+        self.outputs.end_metrics();
+        self.outputs.let_hook_end();
+        failures
+    }
+
+    /// Goes on in the file of events that is at its path now, after a reload.
+    pub fn follow_log(&mut self) -> Option<ServeError> {
+        self.outputs.follow_log()
+    }
+
+    /// Takes what was learned earlier about prefixes of which nothing is known yet.
+    pub fn recall(&mut self, learned: &Learned) {
+        self.detector.recall(learned);
+    }
+
+    /// Has the first look be at what comes from now on.
+    pub fn begin_now(&mut self) {
+        self.reader.look();
+    }
+
+    /// Goes by the interface's new name.
+    pub fn rename(&mut self, interface: &str) {
+        interface.clone_into(&mut self.interface);
+    }
+
+    /// Looks at what came since the last look. `counts` are the shield's, by the slots of `counters`.
+    pub fn look(&mut self, counts: &ShieldCounts, counters: &Counters) -> Seen {
+        let mut window = self.reader.look();
+        self.heavy.look(&window);
+        let mut before = std::mem::take(&mut self.before);
+        for rule in self.detector.rules() {
+            let Some(count) = counters.count(&rule.name, &counts.rules) else { continue };
+            // A rule of that name may have counted in an earlier attack.
+            let last = before.remove(&rule.name).unwrap_or(count);
+            let of =
+                |count: &RuleCount| if matches!(rule.action, Action::Limit(_)) { count.limited } else { count.packets };
+            window.applied.push((rule.name.clone(), of(&count).saturating_sub(of(&last))));
+            self.before.insert(rule.name, count);
+        }
+        let mut seen = Seen {
+            events: self.detector.step(&window, self.started.elapsed(), jiff::Timestamp::now()),
+            ..Seen::default()
+        };
+        if self.detector.revision() != self.revision || self.not_held.is_some_and(|at| at.elapsed() >= RETRY_PERIOD) {
+            (self.revision, self.not_held) = (self.detector.revision(), None);
+            seen.rules = Some(self.detector.rules());
+        }
+        seen.failures.extend(self.outputs.emit(&seen.events));
+        let Self { outputs, interface, detector, .. } = self;
+        outputs.publish(|| {
+            let rules: Vec<_> = counters.iter(&counts.rules).map(|(name, count)| (name.to_owned(), count)).collect();
+            metrics::metrics(interface, &counts.totals, &rules, Some(detector))
+        });
+        seen.failures.extend(self.outputs.failures());
+        self.note(&seen.events);
+        seen
+    }
+
+    /// Reports to the log and the hook that attacks on prefixes beyond `protected` are over: nothing is done about them any more.
+    pub fn end_attacks(&mut self, protected: &[Prefix]) -> Vec<ServeError> {
+        let events = self.detector.end_attacks(protected, self.started.elapsed(), jiff::Timestamp::now());
+        self.outputs.emit(&events)
+    }
+
+    /// Takes the file of metrics away.
+    pub fn end_metrics(&mut self) {
+        self.outputs.end_metrics();
+    }
+
+    /// Has the rules of the last look, which could not be made to hold, given again.
+    pub fn not_held(&mut self) {
+        self.not_held = Some(Instant::now());
+    }
+
+    /// The detector.
+    pub fn detector(&self) -> &Detector {
+        &self.detector
+    }
+
+    /// The attacks that go on, as `status` shows them.
+    pub fn attacks(&self) -> &[AttackStatus] {
+        &self.attacks
+    }
+
+    /// The sources that send most just now, as `status` shows them.
+    pub fn sources(&self) -> Vec<SourceStatus> {
+        let name = |prefix: Prefix| match prefix.len {
+            32 => prefix.address.to_string(),
+            len => format!("{}/{len}", prefix.address),
+        };
+        let top = self.heavy.top(SOURCES).into_iter();
+        top.map(|(prefix, pps)| SourceStatus { source: name(prefix), pps }).collect()
+    }
+
+    /// Takes down what is shown of these events.
+    fn note(&mut self, events: &[ShieldEvent]) {
+        events.iter().for_each(|event| self.note_event(event));
+        for attack in &mut self.attacks {
+            let found = self.detector.states().filter_map(|state| state.attack).find(|it| it.number == attack.number);
+            if let Some(found) = found {
+                attack.since_s = self.started.elapsed().saturating_sub(found.began).as_secs_f64();
+            }
+        }
+    }
+
+    fn note_event(&mut self, event: &ShieldEvent) {
+        let at = self.attacks.iter().position(|attack| attack.number == event.attack);
+        let at = at.unwrap_or_else(|| {
+            self.attacks.push(AttackStatus {
+                number: event.attack,
+                prefix: event.prefix.clone(),
+                class: String::new(),
+                since_s: 0.0,
+                mitigation: "nothing yet".to_owned(),
+                shadow: false,
+            });
+            self.attacks.len() - 1
+        });
+        let attack = &mut self.attacks[at];
+        (attack.class, attack.since_s) = (event.class.to_string(), event.since_s);
+        match &event.what {
+            Happened::Began(_) | Happened::Turned { .. } => {}
+            Happened::Mitigating { step, steps, shadow, action, .. } => {
+                attack.mitigation = format!("step {step} of {steps}: {action}");
+                attack.shadow = *shadow;
+            }
+            Happened::Shadowed { would_apply_pps, legitimate_part, .. } => {
+                let legitimate = legitimate_part.map_or_else(String::new, |part| {
+                    format!(", {} of the traffic of known sources", model::units::percent(part))
+                });
+                attack.mitigation = format!("would apply to {}{legitimate}", model::units::pps(*would_apply_pps));
+            }
+            Happened::Exhausted { through_pps } => {
+                attack.mitigation += &format!("; {} still come through", model::units::pps(*through_pps));
+            }
+            Happened::Ended { .. } => {
+                self.attacks.remove(at);
+            }
+        }
+    }
+}

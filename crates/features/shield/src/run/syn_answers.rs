@@ -1,0 +1,111 @@
+//! What SYN cookies need beside the program: maps, and the program that makes connections.
+
+use std::fs;
+
+use bpf::filter::{CookieMode, Cookies, ShieldAck};
+use rules::{Action, Rule, file::RuleFile};
+
+use super::{challenge::Choice, session, settings::Settings};
+use crate::error::ShieldError;
+
+/// Pin of the program that makes connections of right cookies.
+const ACK: &str = "ack";
+/// Sources of each family that are remembered to exist: about 20 MB each.
+const KNOWN_SOURCES: u32 = 1 << 18;
+
+/// Returns whether a rule of the file challenges.
+pub(super) fn challenges(file: &RuleFile) -> bool {
+    challenge(&file.rules.rules)
+}
+
+/// Returns whether one of these rules challenges.
+pub(super) fn challenge(rules: &[Rule]) -> bool {
+    rules.iter().any(|rule| rule.action == Action::Challenge)
+}
+
+/// The maps of the cookies: those that a process before this one left, or new ones.
+pub(super) fn cookies(settings: &Settings, choice: &Choice) -> Result<Cookies, ShieldError> {
+    let mode = choice.mode(settings)?;
+    let pins = &settings.paths.pins;
+    let cookies = match Cookies::open(&settings.interface, mode.clone(), pins)? {
+        Some(mut cookies) => {
+            if !is_host(&cookies) {
+                cookies.make_room(KNOWN_SOURCES, pins)?;
+            }
+            cookies
+        }
+        None => {
+            let cookies = Cookies::create(&settings.interface, mode, KNOWN_SOURCES)?;
+            cookies.pin(pins)?;
+            cookies
+        }
+    };
+    match &settings.between {
+        Some(pair) => Ok(cookies.also_for(&pair.second)?),
+        None => Ok(cookies),
+    }
+}
+
+/// Tells the program whether it knows all connections, whose SYNs are not answered: it sees new ones while rules challenge. To be called
+/// when such rules have begun to hold, or have ended.
+///
+/// # Errors
+/// The connections cannot be read; then the program looks for that of each SYN, which costs time under a flood and nothing else.
+pub(super) fn know_connections(cookies: Option<&Cookies>, challenge: bool) -> Result<(), ShieldError> {
+    let Some(cookies) = cookies.filter(|cookies| !matches!(cookies.mode(), CookieMode::Gateway(_))) else {
+        return Ok(());
+    };
+    let connected = cookies.connected()?;
+    if challenge && is_host(cookies) {
+        return connected.renew(session::connections);
+    }
+    connected.doubt();
+    Ok(())
+}
+
+/// Returns whether bits of connections that ended are in the way.
+pub(super) fn is_crowded(cookies: &Cookies) -> bool {
+    is_host(cookies) && cookies.connected().is_ok_and(|connected| connected.is_crowded())
+}
+
+fn is_host(cookies: &Cookies) -> bool {
+    matches!(cookies.mode(), CookieMode::Host(_))
+}
+
+/// Returns whether a process before this one has left the program that makes connections of cookies.
+pub(super) fn accepted(settings: &Settings) -> bool {
+    settings.paths.pins.join(ACK).exists()
+}
+
+/// That program is no longer needed.
+pub(super) fn accept_no_more(settings: &Settings) -> Result<(), ShieldError> {
+    let path = settings.paths.pins.join(ACK);
+    match fs::remove_file(&path) {
+        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+            Err(ShieldError::File { operation: "remove", path, source })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The program that makes connections of the ACKs with right cookies, kept beside the others. Where sources are asked there is none, but
+/// while handshakes end that cookies began.
+pub(super) fn accept(
+    settings: &Settings,
+    cookies: Option<&Cookies>,
+    choice: &Choice,
+) -> Result<Option<ShieldAck>, ShieldError> {
+    let path = settings.paths.pins.join(ACK);
+    if !cookies.is_some_and(|cookies| is_host(cookies) || choice.lets_handshakes_end()) {
+        return Ok(None);
+    }
+    if path.exists() {
+        if let Ok(ack) = ShieldAck::take_over(&path) {
+            return Ok(Some(ack));
+        }
+        accept_no_more(settings)?;
+    }
+    let ack = ShieldAck::attach(&settings.interface)?;
+    ack.pin(&path)?;
+    Ok(Some(ack))
+}
