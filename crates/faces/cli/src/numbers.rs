@@ -30,6 +30,21 @@ where
     }
 }
 
+/// A size in bytes, such as 4096, 256K, 64M or 1G.
+pub(crate) fn bytes<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => Some(1),
+        "K" | "KIB" => Some(1 << 10),
+        "M" | "MIB" => Some(1 << 20),
+        "G" | "GIB" => Some(1 << 30),
+        _ => None,
+    };
+    let size = digits.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    let size = size.filter(|&size| size > 0).and_then(|size| T::try_from(size).ok());
+    size.ok_or_else(|| "write a size in bytes, such as 4096, 256K, 64M or 1G".to_owned())
+}
+
 /// A rate in packets/s, as `gen` reads it.
 pub(crate) fn packets_per_second(text: &str) -> Result<f64, String> {
     match text.parse::<Rate>() {
@@ -53,6 +68,14 @@ mod tests {
         assert_eq!(percent("100"), Ok(100));
         assert_eq!(percent("0"), Err("write a percentage from 1 to 100, such as 80".to_owned()));
         assert_eq!(number::<u8>("n", "3", 1..)("0"), Err("write n from 1 on, such as 3".to_owned()));
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!((bytes("256K"), bytes("17")), (Ok(262_144_u64), Ok(17_u32)));
+        for text in ["99999999999G", "8G", "0", "", "K", "3Q", "-1"] {
+            assert!(bytes::<u32>(text).is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -142,9 +142,9 @@ fn a_wrong_word_is_answered_with_the_right_ones() {
 fn what_is_no_number_is_answered_with_one() {
     for (line, words) in [
         ("spread --rfs x", ["'x' for '--rfs <N>'", "a number of flows, such as 32768"]),
-        ("demo --rate fast", ["'fast' for '--rate <PPS>'", "such as 250000, 100k or 1.5Mpps"]),
+        ("demo --rate fast", ["'fast' for '--rate <RATE>'", "such as 250000, 100k or 1.5Mpps"]),
         ("doctor --fix --measure 601", ["'601' for '--measure <TIME>'", "from 1s to 10m"]),
-        ("capture lo --snaplen 1k", ["'1k' for '--snaplen <BYTES>'", "a number of bytes, such as"]),
+        ("capture lo --snaplen 1k", ["'1k' for '--snaplen <BYTES>'", "a number of bytes from 16"]),
     ] {
         let output = run(&line.split(' ').collect::<Vec<_>>());
         let stderr = String::from_utf8_lossy(&output.stderr);

@@ -311,5 +311,5 @@ fn the_habits_of_tcpdump_get_no_misleading_tip() {
     let output = run(&["-r", "/no/such/file"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     let output = run(&["-r", "/no/such/file", "--mode", "ring"]);
-    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("--mode"), "{}", text(&output.stderr));
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("--read"), "{}", text(&output.stderr));
 }

@@ -41,6 +41,11 @@ impl Paint {
         Self(on)
     }
 
+    /// Colours are wanted.
+    pub fn is_on(self) -> bool {
+        self.0
+    }
+
     /// Replaces the marks by the terminal's codes, or takes them away.
     pub(crate) fn finish(self, text: &str) -> String {
         let mut out = String::with_capacity(text.len());

@@ -1,11 +1,10 @@
 //! `evenkeel clean`: what killed runs left behind goes.
 
 use clap::Args;
-use model::schema::Document;
 use serde::Serialize;
 use sys::privilege::{self, Capability};
 
-use crate::failure::{Failure, Outcome, note, print};
+use crate::failure::{Failure, Outcome, note, print, print_json};
 
 /// Remove labs that a killed run of evenkeel left behind.
 ///
@@ -40,10 +39,10 @@ pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
         privilege::require("clean".to_owned(), &[Capability::CAP_SYS_ADMIN])?;
         lab::clear_dead()?
     };
-    let text = if args.json {
-        let document = Document::new("clean", 1, Cleaned { dry_run: args.dry_run, namespaces });
-        serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n"
-    } else if namespaces.is_empty() {
+    if args.json {
+        return print_json("clean", Cleaned { dry_run: args.dry_run, namespaces }).map(|()| Outcome::Fine);
+    }
+    let text = if namespaces.is_empty() {
         "Nothing to clean.\n".to_owned()
     } else if args.dry_run {
         namespaces.iter().map(|name| format!("ip netns delete {name}\n")).collect()

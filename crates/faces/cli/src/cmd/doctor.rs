@@ -5,8 +5,6 @@ mod fix;
 mod measure;
 mod nodes;
 
-use std::path::PathBuf;
-
 use anyhow::anyhow;
 use clap::{Args, Subcommand, ValueEnum};
 use doctor::{Evidence, Selection, diagnose};
@@ -14,10 +12,13 @@ use host::{Root, snapshot};
 use model::doctor::Role;
 use report::{Look, Paint, doctor_list, doctor_table, doctor_text};
 
-use crate::failure::{Failure, Outcome, json, note, print, print_verdict};
-use crate::time::seconds_within;
+use crate::{
+    args::{RootArg, StateArg},
+    failure::{Failure, Outcome, json, note, print, print_verdict},
+    time::seconds_within,
+};
 
-/// Check this machine's settings for packets: what is wrong, the evidence, why it matters, and the fix.
+/// Check this machine's settings for packets: finding, evidence, fix.
 ///
 /// Changes nothing without --fix. What --fix sets is journalled, and `evenkeel undo` takes it back. Exit code 1 when there is a
 /// finding (bad or improve), 0 when there is none.
@@ -26,44 +27,46 @@ use crate::time::seconds_within;
 pub(crate) struct DoctorArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// None: doctor looks at all interfaces.
+    /// No interface: doctor looks at all of them.
     #[arg(hide = true, value_name = "NONE")]
     stray: Option<String>,
-    /// What the machine is for [default: guessed, and said].
-    #[arg(long, value_enum)]
+    /// Role of the machine [default: guessed].
+    #[arg(long, value_enum, help_heading = "Machine")]
     role: Option<RoleArg>,
-    /// Examine a saved machine: a tar of `evenkeel snapshot`, or its unpacked folder.
-    #[arg(long, value_name = "PATH")]
-    root: Option<PathBuf>,
-    /// Only these checks; `rings:eth0` is a check on one object.
-    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    #[command(flatten)]
+    root: RootArg,
+    /// Run only these checks, such as rings:eth0.
+    #[arg(long, value_name = "CHECK", value_delimiter = ',', help_heading = "Machine")]
     only: Vec<String>,
     /// Show what is good, too.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with = "json", help_heading = "Output")]
     all: bool,
-    /// Print JSON (schema evenkeel.doctor/1; with --fix or --dry-run evenkeel.doctor.fix/1).
-    #[arg(long)]
+    /// Print JSON (schema evenkeel.doctor/1).
+    ///
+    /// With --fix or --dry-run the schema is evenkeel.doctor.fix/1, with --list evenkeel.doctor.list/1.
+    #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Make the fixes of all findings, or of these checks, through the journal.
-    #[arg(long, value_name = "CHECK", num_args = 0.., value_delimiter = ',')]
+    /// Make the fixes of all findings, or of these checks.
+    #[arg(long, value_name = "CHECK", num_args = 0.., value_delimiter = ',', help_heading = "Fixes")]
     fix: Option<Vec<String>>,
-    /// Acknowledge: let all counts begin now, and set findings aside: these, or all that are `improve`. `none` takes it back.
-    #[arg(long, value_name = "CHECK", num_args = 0.., value_delimiter = ',', conflicts_with_all = ["root", "only", "all", "fix", "dry_run", "list"])]
+    /// Set these findings aside, or all that are `improve`.
+    ///
+    /// All counts begin now. `none` takes it back.
+    #[arg(long, value_name = "CHECK", num_args = 0.., value_delimiter = ',', conflicts_with_all = ["root", "only", "all", "fix", "dry_run", "list"], help_heading = "Fixes")]
     ack: Option<Vec<String>>,
-    /// Print the shell commands of the fixes and change nothing.
-    #[arg(long)]
+    /// Print the fixes as commands and change nothing.
+    #[arg(long, help_heading = "Fixes")]
     dry_run: bool,
     /// Take the fixes back after this time unless `evenkeel confirm` comes, or earlier when drops rise.
-    #[arg(long, value_name = "TIME", requires = "fix", value_parser = seconds_within("1s", "24h"))]
+    #[arg(long, hide_short_help = true, value_name = "TIME", requires = "fix", value_parser = seconds_within("1s", "24h"), help_heading = "Journal")]
     commit_confirm: Option<u64>,
     /// Watch the counters for this time before and after the fixes, and say what they brought.
-    #[arg(long, value_name = "TIME", requires = "fix", value_parser = seconds_within("1s", "10m"))]
+    #[arg(long, hide_short_help = true, value_name = "TIME", requires = "fix", value_parser = seconds_within("1s", "10m"), help_heading = "Fixes")]
     measure: Option<u64>,
-    /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateArg,
     /// List the checks and examine nothing.
-    #[arg(long, conflicts_with_all = ["root", "only", "all", "fix", "dry_run"])]
+    #[arg(long, hide_short_help = true, conflicts_with_all = ["root", "only", "all", "fix", "dry_run"], help_heading = "Output")]
     list: bool,
     /// With --list: as the table of the documentation.
     #[arg(long, hide = true, requires = "list")]
@@ -125,18 +128,18 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
         return nodes::run(&args.nodes, &nodes::Common { role, only: &args.only, json: args.json, all: args.all });
     }
     let wanted = args.fix.as_deref().map_or_else(|| Ok(only.clone()), Selection::parse)?;
-    if args.fix.is_some() && args.root.is_some() && !args.dry_run {
+    if args.fix.is_some() && args.root.is_given() && !args.dry_run {
         return Err(Failure::usage(anyhow!(
             "--root is a saved machine, whose settings cannot be made here; --dry-run prints the commands for it"
         )));
     }
-    if args.root.is_none() {
+    if !args.root.is_given() {
         host::namespace::check()?;
     }
     if let Some(names) = &args.ack {
         return ack::run(args, names);
     }
-    let root = args.root.as_deref().map_or_else(|| Ok(Root::live()), Root::open)?;
+    let root = args.root.open()?;
     let examined = diagnose(&evidence(args, &root)?, &only);
     for (check, object) in only.objects().chain(wanted.objects()) {
         let is_it = |f: &model::doctor::Finding| f.check == check && f.object.as_deref() == Some(object);
@@ -174,7 +177,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
 fn evidence(args: &DoctorArgs, root: &Root) -> Result<Evidence, Failure> {
     let mut evidence = Evidence::gather(root, args.role.map(Role::from))?;
     if root.is_live() {
-        evidence.acknowledge(&ack::stands(args.state.as_deref()));
+        evidence.acknowledge(&ack::stands(&args.state));
     }
     Ok(evidence)
 }

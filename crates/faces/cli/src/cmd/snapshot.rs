@@ -11,7 +11,7 @@ use host::snapshot::Snapshot;
 
 use crate::failure::{Failure, Outcome, cannot_write, note};
 
-/// Save this machine's CPUs, interfaces, interrupts and counters as a plain tar, to plan elsewhere with --root.
+/// Save this machine's settings as a tar, to plan with --root.
 ///
 /// The tar holds files of /proc and /sys, what sysctl.d sets of the network, and as JSON the ethtool answers, the shape of the
 /// nftables rules and who holds sockets: no addresses but MAC addresses, no processes but irqbalance, NAPI threads and those

@@ -12,10 +12,12 @@ use host::{
     journal::{Journal, Session, StepState, UndoOptions, UndoReport, Verdict, settings, short_name, stand_guard},
     knob::Live,
 };
-use model::schema::Document;
 use serde::Serialize;
 
-use crate::failure::{Failure, Lines, Outcome, note, print};
+use crate::{
+    args::StateArg,
+    failure::{Failure, Lines, Outcome, json, note, print},
+};
 
 /// Take back what evenkeel changed, last change first.
 ///
@@ -40,9 +42,8 @@ pub(crate) struct UndoArgs {
     /// Put the old value back even where somebody else has written since, or a watch still runs.
     #[arg(long)]
     force: bool,
-    /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateArg,
     /// Print JSON (schema evenkeel.undo/1).
     #[arg(long)]
     json: bool,
@@ -64,16 +65,15 @@ pub(crate) struct GuardianArgs {
     state: PathBuf,
 }
 
-/// Confirm the changes of `spread apply --commit-confirm` or `doctor --fix --commit-confirm`, so that they stay.
+/// Keep changes that were made with --commit-confirm.
 ///
 /// With nothing to confirm, the exit code is 1: the changes were taken back already, or never made.
 #[derive(Debug, Args)]
 pub(crate) struct ConfirmArgs {
     /// The session: a name of `undo --list`, or the long one [default: the last one that waits].
     session: Option<String>,
-    /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateArg,
     /// Print JSON (schema evenkeel.confirm).
     #[arg(long)]
     json: bool,
@@ -104,7 +104,7 @@ struct Listed {
 
 /// Takes sessions back.
 pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
-    let journal = Journal::at(args.state.as_deref());
+    let journal = args.state.journal();
     if args.list {
         return list(&journal, args.json);
     }
@@ -250,7 +250,7 @@ fn document<T: Serialize>(sessions: Vec<T>) -> Result<String, Failure> {
     struct Body<T> {
         sessions: Vec<T>,
     }
-    serde_json::to_string_pretty(&Document::new("undo", 1, Body { sessions })).map_err(Failure::internal)
+    json("undo", Body { sessions })
 }
 
 fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
@@ -298,7 +298,7 @@ fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
 
 /// Lets a session stay that waits for a confirmation.
 pub(crate) fn confirm(args: &ConfirmArgs) -> Result<Outcome, Failure> {
-    let journal = Journal::at(args.state.as_deref());
+    let journal = args.state.journal();
     let waits = |s: &Session| s.awaits_confirmation() && s.is_of_this_boot().unwrap_or(false);
     let found = match &args.session {
         Some(name) => Some(journal.session(name)?).filter(waits),
@@ -309,10 +309,7 @@ pub(crate) fn confirm(args: &ConfirmArgs) -> Result<Outcome, Failure> {
     let mut say = |session: Option<&str>, confirmed: bool, words: String| -> Result<(), Failure> {
         lines.say(match args.json {
             false => words,
-            true => {
-                let body = Confirmed { session: session.map(str::to_owned), confirmed, message: words };
-                serde_json::to_string_pretty(&Document::new("confirm", 1, body)).map_err(Failure::internal)?
-            }
+            true => json("confirm", Confirmed { session: session.map(str::to_owned), confirmed, message: words })?,
         });
         Ok(())
     };

@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use doctor::{Diagnosis, Selection, diagnose, fix_plan};
 use host::{
     Root,
-    journal::{Journal, needed},
+    journal::needed,
     knob::{Change, Knob, Plan},
 };
 use serde::Serialize;
@@ -55,7 +55,7 @@ pub(super) fn run(
         lines.say(plan.to_shell().trim_end());
     }
     let terms = terms(args);
-    let writer = Journal::at(terms.state).lock_for_changes()?;
+    let writer = args.state.journal().lock_for_changes()?;
     let before = args.measure.map(|s| measure::watch(Duration::from_secs(s))).transpose()?;
     let objects = examined.report.findings.iter().filter_map(|f| f.object.clone());
     let nics = objects.filter(|name| is_interface(name)).collect();
@@ -64,7 +64,7 @@ pub(super) fn run(
         false => Ok(plan.changes.clone()),
     })?;
     // What was lost before the fix is no fault of the settings that are there now.
-    ack::count_from_now(args.state.as_deref(), root)?;
+    ack::count_from_now(&args.state, root)?;
     let gain = match (before, args.measure) {
         (Some(before), Some(s)) => measure::gain(&before, &measure::watch(Duration::from_secs(s))?),
         _ => Vec::new(),
@@ -75,7 +75,7 @@ pub(super) fn run(
 }
 
 fn terms(args: &DoctorArgs) -> Terms<'_> {
-    Terms { state: args.state.as_deref(), commit_confirm: args.commit_confirm }
+    Terms { state: args.state.path(), commit_confirm: args.commit_confirm }
 }
 
 /// The guardian watches the drops of those.

@@ -50,20 +50,20 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub(super) struct RunArgs {
     #[command(flatten)]
     options: ShieldOptions,
-    /// Interval of the view, 100ms to 1h.
-    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    /// Length of an interval of the view, 100ms to 1h.
+    #[arg(long, hide_short_help = true, short, help_heading = "Output", value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
     /// Print JSON (schema evenkeel.shield.status/1), one document per line and interval. The shield goes on when nobody reads it any more.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     /// Show no view: print only events and messages, on stderr.
-    #[arg(long, short, conflicts_with = "json")]
+    #[arg(long, hide_short_help = true, short, help_heading = "Output", conflicts_with = "json")]
     quiet: bool,
-    /// At the end leave the shield on the interface. It fails open or closed unless another `shield run` takes it over within the patience.
-    #[arg(long)]
+    /// At the end leave the shield on the interface. It fails open or closed unless another `shield run` takes it over within --fail-after.
+    #[arg(long, hide_short_help = true, help_heading = "Operation")]
     leave: bool,
     /// Start even if a rule would cut off the ssh session you are typing in.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = "Rules")]
     force: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The wishes that `plan`, `apply` and `watch` share, from arguments to validated options.
+//! The request that `plan`, `apply` and `watch` share, from arguments to validated options.
 
 use anyhow::anyhow;
 use clap::{Args, ValueEnum};
@@ -8,7 +8,7 @@ use spread::{Options, Steer};
 
 use crate::{failure::Failure, numbers::number};
 
-/// Whether to use a means of steering.
+/// A means of steering.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum SteerArg {
     /// Where it helps.
@@ -43,44 +43,53 @@ enum RingArg {
     Max,
 }
 
-/// What to spread, and over what.
+/// Interfaces, and the CPUs for their packet work.
 #[derive(Debug, Args)]
-pub(crate) struct WishArgs {
-    /// Interfaces. Without any: every one that has queue interrupts.
-    #[arg(value_name = "IFACE")]
-    ifaces: Vec<String>,
-    /// CPUs that may do network work, such as 0-7,16 [default: all that are online and not isolated].
-    #[arg(long, value_name = "LIST")]
-    cpus: Option<CpuSet>,
+pub(crate) struct Scope {
+    /// Interfaces [default: all that have queue interrupts].
+    #[arg(value_name = "INTERFACE")]
+    pub(crate) interfaces: Vec<String>,
+    /// CPUs for network work, such as 0-7,16 [default: all].
+    ///
+    /// All means those that are online and not isolated.
+    #[arg(long, value_name = "CPUS", help_heading = "CPUs")]
+    pub(crate) cpus: Option<CpuSet>,
     /// CPUs kept free of network work.
-    #[arg(long, value_name = "LIST")]
-    except: Option<CpuSet>,
+    #[arg(long, value_name = "CPUS", help_heading = "CPUs")]
+    pub(crate) except: Option<CpuSet>,
+}
+
+/// The placement that is asked for.
+#[derive(Debug, Args)]
+pub(crate) struct RequestArgs {
+    #[command(flatten)]
+    scope: Scope,
     /// Receive packet steering; `auto`: for interfaces with one receive queue.
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, hide_short_help = true, help_heading = "Settings", value_enum, default_value = "auto")]
     rps: SteerArg,
     /// Receive flow steering with a table of N flows (0: off; rounded up to a power of two) [default: left as it is].
-    #[arg(long, value_name = "N", value_parser = number::<u32>("a number of flows", "32768", ..))]
+    #[arg(long, hide_short_help = true, help_heading = "Settings", value_name = "N", value_parser = number::<u32>("a number of flows", "32768", ..))]
     rfs: Option<u32>,
     /// Transmit queues bound to CPUs; `auto`: for interfaces with several transmit queues.
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, hide_short_help = true, help_heading = "Settings", value_enum, default_value = "auto")]
     xps: SteerArg,
     /// NAPI in kernel threads, each pinned to the CPU of its queue [default: left as it is].
-    #[arg(long, value_enum)]
+    #[arg(long, hide_short_help = true, help_heading = "Settings", value_enum)]
     threaded: Option<Switch>,
     /// Interrupt coalescing, such as rx-usecs=50,adaptive-rx=off (names as in ethtool -C).
-    #[arg(long, value_name = "NAME=VALUE,…", value_delimiter = ',')]
+    #[arg(long, hide_short_help = true, help_heading = "Settings", value_name = "NAME=VALUE,…", value_delimiter = ',')]
     coalesce: Vec<String>,
-    /// Ring size.
-    #[arg(long, value_enum)]
+    /// Ring size [default: left as it is].
+    #[arg(long, hide_short_help = true, help_heading = "Settings", value_enum)]
     ring: Option<RingArg>,
 }
 
-impl WishArgs {
-    /// Whether nothing was asked for in particular.
+impl RequestArgs {
+    /// Nothing was asked for in particular.
     pub(crate) fn is_empty(&self) -> bool {
-        self.ifaces.is_empty()
-            && self.cpus.is_none()
-            && self.except.is_none()
+        self.scope.interfaces.is_empty()
+            && self.scope.cpus.is_none()
+            && self.scope.except.is_none()
             && self.rfs.is_none()
             && self.threaded.is_none()
             && self.coalesce.is_empty()
@@ -92,9 +101,9 @@ impl WishArgs {
     pub(crate) fn options(&self, root: &Root) -> Result<Options, Failure> {
         let flows = root.read_opt("proc/sys/net/core/rps_sock_flow_entries").ok().flatten();
         Ok(Options {
-            nics: self.ifaces.clone(),
-            cpus: self.cpus.clone(),
-            except: self.except.clone().unwrap_or_default(),
+            nics: self.scope.interfaces.clone(),
+            cpus: self.scope.cpus.clone(),
+            except: self.scope.except.clone().unwrap_or_default(),
             rps: self.rps.into(),
             rfs: self.rfs,
             rfs_now: flows.and_then(|text| text.trim().parse().ok()),

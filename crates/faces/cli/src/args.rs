@@ -1,0 +1,63 @@
+//! Arguments that several verbs share.
+
+use std::path::{Path, PathBuf};
+
+use bpf::XdpMode;
+use clap::{Args, ValueEnum};
+use host::{Root, RootError, journal::Journal};
+
+/// Where an XDP program runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum XdpModeArg {
+    /// In the driver.
+    Native,
+    /// In the network stack: works on every interface, and saves little.
+    Generic,
+}
+
+impl From<XdpModeArg> for XdpMode {
+    fn from(arg: XdpModeArg) -> Self {
+        match arg {
+            XdpModeArg::Native => Self::Native,
+            XdpModeArg::Generic => Self::Generic,
+        }
+    }
+}
+
+/// The place of the journal.
+#[derive(Debug, Args)]
+pub(crate) struct StateArg {
+    /// Folder of the journal [default: /var/lib/evenkeel, or EVENKEEL_STATE].
+    #[arg(long, value_name = "DIR", hide_short_help = true, help_heading = "Journal")]
+    state: Option<PathBuf>,
+}
+
+impl StateArg {
+    /// The folder, if one was named.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.state.as_deref()
+    }
+
+    pub(crate) fn journal(&self) -> Journal {
+        Journal::at(self.path())
+    }
+}
+
+/// A saved machine in place of this one.
+#[derive(Debug, Args)]
+pub(crate) struct RootArg {
+    /// Use a saved machine: a tar of `evenkeel snapshot`, or a folder.
+    #[arg(long, value_name = "PATH", help_heading = "Machine")]
+    root: Option<PathBuf>,
+}
+
+impl RootArg {
+    pub(crate) fn is_given(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// The saved machine, or this one.
+    pub(crate) fn open(&self) -> Result<Root, RootError> {
+        self.root.as_deref().map_or_else(|| Ok(Root::live()), Root::open)
+    }
+}
