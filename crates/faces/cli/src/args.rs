@@ -3,26 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use bpf::XdpMode;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use host::{Root, RootError, journal::Journal};
 
-/// Where an XDP program runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum XdpModeArg {
-    /// In the driver.
-    Native,
-    /// In the network stack: works on every interface, and saves little.
-    Generic,
-}
-
-impl From<XdpModeArg> for XdpMode {
-    fn from(arg: XdpModeArg) -> Self {
-        match arg {
-            XdpModeArg::Native => Self::Native,
-            XdpModeArg::Generic => Self::Generic,
-        }
-    }
-}
+/// Modes of an XDP program.
+pub(crate) const XDP_MODES: [(&str, &str, XdpMode); 2] = [
+    ("native", "In the driver", XdpMode::Native),
+    ("generic", "In the network stack: works on every interface, and saves little", XdpMode::Generic),
+];
 
 /// The place of the journal.
 #[derive(Debug, Args)]

@@ -1,4 +1,4 @@
-//! Numbers out of arguments: who writes something else is told what to write instead.
+//! Values out of arguments: numbers, sizes, words. Errors say what to write instead.
 
 use std::{
     fmt::Display,
@@ -6,6 +6,7 @@ use std::{
     str::FromStr,
 };
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use traffic::Rate;
 
 /// A parser of `what` (`a number of flows`) within a range, which says it with an example.
@@ -43,6 +44,17 @@ pub(crate) fn bytes<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
     let size = digits.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
     let size = size.filter(|&size| size > 0).and_then(|size| T::try_from(size).ok());
     size.ok_or_else(|| "write a size in bytes, such as 4096, 256K, 64M or 1G".to_owned())
+}
+
+/// A parser of words, each with its help and its value.
+pub(crate) fn words<T: Clone + Send + Sync + 'static>(
+    table: &'static [(&'static str, &'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    let possible = table.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
+    PossibleValuesParser::new(possible).try_map(|text| {
+        let found = table.iter().find(|(word, ..)| *word == text);
+        found.map(|(.., value)| value.clone()).ok_or("no such word")
+    })
 }
 
 /// A rate in packets/s, as `gen` reads it.

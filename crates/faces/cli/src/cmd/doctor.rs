@@ -6,7 +6,7 @@ mod measure;
 mod nodes;
 
 use anyhow::anyhow;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use doctor::{Evidence, Selection, diagnose};
 use host::{Root, snapshot};
 use model::doctor::Role;
@@ -15,6 +15,7 @@ use report::{Look, Paint, doctor_list, doctor_table, doctor_text};
 use crate::{
     args::{RootArg, StateArg},
     failure::{Failure, Outcome, json, note, print, print_verdict},
+    numbers::words,
     time::seconds_within,
 };
 
@@ -31,8 +32,8 @@ pub(crate) struct DoctorArgs {
     #[arg(hide = true, value_name = "NONE")]
     stray: Option<String>,
     /// Role of the machine [default: guessed].
-    #[arg(long, value_enum, help_heading = "Machine")]
-    role: Option<RoleArg>,
+    #[arg(long, value_name = "ROLE", value_parser = words(&ROLES), help_heading = "Machine")]
+    role: Option<Role>,
     #[command(flatten)]
     root: RootArg,
     /// Run only these checks, such as rings:eth0.
@@ -81,32 +82,13 @@ enum Action {
     Compare(nodes::CompareArgs),
 }
 
-/// The roles, as they are given on the command line.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum RoleArg {
-    /// Forwards packets between its interfaces.
-    Router,
-    /// Forwards packets and judges them by rules.
-    Firewall,
-    /// Reads packets that are not meant for it.
-    Capture,
-    /// Ends connections.
-    Server,
-    /// A node of a closed network whose members trust each other.
-    Cluster,
-}
-
-impl From<RoleArg> for Role {
-    fn from(role: RoleArg) -> Self {
-        match role {
-            RoleArg::Router => Self::Router,
-            RoleArg::Firewall => Self::Firewall,
-            RoleArg::Capture => Self::Capture,
-            RoleArg::Server => Self::Server,
-            RoleArg::Cluster => Self::Cluster,
-        }
-    }
-}
+const ROLES: [(&str, &str, Role); 5] = [
+    ("router", "Forwards packets between its interfaces", Role::Router),
+    ("firewall", "Forwards packets and judges them by rules", Role::Firewall),
+    ("capture", "Reads packets that are not meant for it", Role::Capture),
+    ("server", "Ends connections", Role::Server),
+    ("cluster", "A node of a closed network whose members trust each other", Role::Cluster),
+];
 
 /// Examines the machine, and makes the fixes when told.
 pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
@@ -124,8 +106,10 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
     }
     let only = Selection::parse(&args.only)?;
     if args.nodes.is_given() {
-        let role = args.role.map(Role::from);
-        return nodes::run(&args.nodes, &nodes::Common { role, only: &args.only, json: args.json, all: args.all });
+        return nodes::run(
+            &args.nodes,
+            &nodes::Common { role: args.role, only: &args.only, json: args.json, all: args.all },
+        );
     }
     let wanted = args.fix.as_deref().map_or_else(|| Ok(only.clone()), Selection::parse)?;
     if args.fix.is_some() && args.root.is_given() && !args.dry_run {
@@ -175,7 +159,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
 
 /// Gathers the evidence, and what was acknowledged on this machine.
 fn evidence(args: &DoctorArgs, root: &Root) -> Result<Evidence, Failure> {
-    let mut evidence = Evidence::gather(root, args.role.map(Role::from))?;
+    let mut evidence = Evidence::gather(root, args.role)?;
     if root.is_live() {
         evidence.acknowledge(&ack::stands(&args.state));
     }

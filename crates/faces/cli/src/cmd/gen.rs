@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::anyhow;
-use clap::{ArgGroup, Args, ValueEnum};
+use clap::{ArgGroup, Args};
 use model::{CpuSet, units};
 use sys::privilege::{self, Remaining};
 use traffic::{
@@ -23,7 +23,7 @@ use wire::{FrameSize, IMIX, Kind, Mac, Tag, ethernet::ether_type};
 
 use crate::{
     failure::{Failure, Outcome, cannot_write, note, print, print_json},
-    numbers::number,
+    numbers::{number, words},
     signals::{Second, stop_flag},
     time::time,
 };
@@ -132,11 +132,11 @@ pub(crate) struct GenArgs {
 
     /// Wait for the time of the next packet by running or sleeping [default: sleep up to 100000 packets/s per
     /// sender, even beyond and for a file's own times].
-    #[arg(long, hide_short_help = true, value_enum, help_heading = "How to send")]
-    pacing: Option<PacingArg>,
+    #[arg(long, hide_short_help = true, value_name = "PACING", value_parser = words(&PACING), help_heading = "How to send")]
+    pacing: Option<Pacing>,
     /// Send frames by this way.
-    #[arg(long, hide_short_help = true, value_enum, default_value_t = BackendArg::Auto, help_heading = "How to send")]
-    backend: BackendArg,
+    #[arg(long, hide_short_help = true, value_name = "BACKEND", value_parser = words(&BACKENDS), default_value = "auto", help_heading = "How to send")]
+    backend: BackendChoice,
     /// A sender on each of these CPUs, such as 0-3,8 [default: one sender, wherever the scheduler puts it].
     #[arg(long, hide_short_help = true, value_name = "CPUS", help_heading = "How to send")]
     cpus: Option<CpuSet>,
@@ -159,47 +159,33 @@ pub(crate) struct GenArgs {
     json: bool,
 }
 
-/// The ways to wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum PacingArg {
-    /// By running: evenly spaced packets; takes the whole core.
-    Even,
-    /// By sleeping 1 to 20 ms: leaves the core to others; what became due meanwhile is sent in one burst.
-    Sleep,
-}
+const PACING: [(&str, &str, Pacing); 2] = [
+    ("even", "By running: evenly spaced packets; takes the whole core", Pacing::Even),
+    (
+        "sleep",
+        "By sleeping 1 to 20 ms: leaves the core to others; what became due meanwhile is sent in one burst",
+        Pacing::Sleep,
+    ),
+];
 
-impl PacingArg {
-    fn choice(self) -> Pacing {
-        match self {
-            Self::Even => Pacing::Even,
-            Self::Sleep => Pacing::Sleep,
-        }
-    }
-}
+/// A backend, or none: the fastest that the interface can do.
+#[derive(Debug, Clone, Copy)]
+struct BackendChoice(Option<Backend>);
 
-/// The backends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum BackendArg {
-    /// The fastest that the interface can do; the output says which and why.
-    Auto,
-    /// XDP live frames: templates only; the device must transmit redirected frames.
-    XdpLive,
-    /// An AF_XDP socket, one queue per sender.
-    Xdp,
-    /// AF_PACKET's transmit ring past the qdisc; works on every interface.
-    TxRing,
-}
-
-impl BackendArg {
-    fn choice(self) -> Option<Backend> {
-        match self {
-            Self::Auto => None,
-            Self::XdpLive => Some(Backend::XdpLive),
-            Self::Xdp => Some(Backend::Xdp),
-            Self::TxRing => Some(Backend::TxRing),
-        }
-    }
-}
+const BACKENDS: [(&str, &str, BackendChoice); 4] = [
+    ("auto", "The fastest that the interface can do; the output says which and why", BackendChoice(None)),
+    (
+        "xdp-live",
+        "XDP live frames: templates only; the device must transmit redirected frames",
+        BackendChoice(Some(Backend::XdpLive)),
+    ),
+    ("xdp", "An AF_XDP socket, one queue per sender", BackendChoice(Some(Backend::Xdp))),
+    (
+        "tx-ring",
+        "AF_PACKET's transmit ring past the qdisc; works on every interface",
+        BackendChoice(Some(Backend::TxRing)),
+    ),
+];
 
 /// Sends, and says what was really sent.
 pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
@@ -294,8 +280,8 @@ impl GenArgs {
             rate: self.rate.unwrap_or(Rate::Max),
             duration: self.duration,
             count: self.count,
-            pacing: self.pacing.map(PacingArg::choice),
-            backend: self.backend.choice(),
+            pacing: self.pacing,
+            backend: self.backend.0,
             cpus: self.cpus.clone(),
             seed: self.seed,
             allowance: Allowance { named: self.allow_destination.clone(), non_ip: self.allow_non_ip },

@@ -17,9 +17,9 @@ use sys::packet::FanoutAlgorithm;
 
 use super::config_file::ConfigFile;
 use crate::{
-    args::XdpModeArg,
+    args::XDP_MODES,
     failure::Failure,
-    numbers::{bytes, number},
+    numbers::{bytes, number, words},
     time::{seconds_within, within},
 };
 
@@ -158,8 +158,8 @@ pub(crate) struct CaptureArgs {
     #[arg(long, hide_short_help = true, help_heading = "Backend")]
     try_xdp: bool,
     /// Run the XDP program of xdp and tap in this mode [default: native].
-    #[arg(long, hide_short_help = true, value_name = "MODE", value_enum, help_heading = "Backend")]
-    xdp_mode: Option<XdpModeArg>,
+    #[arg(long, hide_short_help = true, value_name = "MODE", value_parser = words(&XDP_MODES), help_heading = "Backend")]
+    xdp_mode: Option<XdpMode>,
     /// Spread packets over a fanout group by hash, lb, cpu, rollover, rnd, qm, cbpf or ebpf (these two by source address)
     /// [default: hash].
     #[arg(long, hide_short_help = true, value_name = "ALGORITHM", help_heading = "Fanout", value_parser = fanout)]
@@ -379,7 +379,7 @@ impl CaptureArgs {
         if args.behind {
             tuning.place = TapPlace::Behind;
         }
-        tuning.xdp_mode = args.xdp_mode.map_or(XdpMode::Native, XdpMode::from);
+        tuning.xdp_mode = args.xdp_mode.unwrap_or(XdpMode::Native);
         let backend = match args.backend {
             None => Some(Backend::Ring),
             Some(BackendArg::Auto) => None,

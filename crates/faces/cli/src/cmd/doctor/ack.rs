@@ -62,7 +62,7 @@ pub(super) fn run(args: &DoctorArgs, names: &[String]) -> Result<Outcome, Failur
         return print(&with_end(said)).map(|()| Outcome::Fine);
     }
     let wanted = Selection::parse(names)?;
-    let mut evidence = Evidence::gather(&Root::live(), args.role.map(Into::into))?;
+    let mut evidence = Evidence::gather(&Root::live(), args.role)?;
     let mut acknowledged = Acknowledged::load(&path)?.unwrap_or_default();
     acknowledged.count_from_now(&evidence.root, &evidence.host);
     // Most counts are good once they begin anew; what is left is a matter of settings, or goes on.

@@ -7,9 +7,14 @@ use clap::{Args, ValueEnum};
 use shield::between::Pair;
 
 use super::RuleArgs;
-pub(super) use crate::args::XdpModeArg as Mode;
+pub(super) use bpf::XdpMode as Mode;
+
+use crate::args::XDP_MODES;
 use crate::time::within;
-use crate::{failure::Failure, numbers::number};
+use crate::{
+    failure::Failure,
+    numbers::{number, words},
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum FailArg {
@@ -43,8 +48,7 @@ pub(super) struct ShieldOptions {
         long = "xdp-mode",
         hide_short_help = true,
         alias = "xdp",
-        value_name = "MODE",
-        value_enum,
+        value_name = "MODE", value_parser = words(&XDP_MODES),
         help_heading = "Operation"
     )]
     pub(super) xdp: Option<Mode>,

@@ -104,10 +104,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let settings = Settings {
         interface: first.clone(),
         between: options.between.clone(),
-        mode: match options.xdp {
-            None | Some(Mode::Native) => XdpMode::Native,
-            Some(Mode::Generic) => XdpMode::Generic,
-        },
+        mode: options.xdp.unwrap_or(XdpMode::Native),
         source: options.rules.source(),
         fail: match (options.fail, options.backend) {
             (Some(FailArg::Open), _) | (None, Backend::Xdp) => Fail::Open,

@@ -1,47 +1,23 @@
 //! The request that `plan`, `apply` and `watch` share, from arguments to validated options.
 
 use anyhow::anyhow;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use host::{Root, knob::CoalesceField};
 use model::CpuSet;
 use spread::{Options, Steer};
 
-use crate::{failure::Failure, numbers::number};
+use crate::{
+    failure::Failure,
+    numbers::{number, words},
+};
 
-/// A means of steering.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum SteerArg {
-    /// Where it helps.
-    Auto,
-    /// Everywhere.
-    On,
-    /// Nowhere: what is set is taken away.
-    Off,
-}
-
-impl From<SteerArg> for Steer {
-    fn from(arg: SteerArg) -> Self {
-        match arg {
-            SteerArg::Auto => Self::Auto,
-            SteerArg::On => Self::On,
-            SteerArg::Off => Self::Off,
-        }
-    }
-}
-
-/// On or off.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Switch {
-    On,
-    Off,
-}
-
-/// The size of the rings.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum RingArg {
-    /// The largest the driver has.
-    Max,
-}
+const STEER: [(&str, &str, Steer); 3] = [
+    ("auto", "Where it helps", Steer::Auto),
+    ("on", "Everywhere", Steer::On),
+    ("off", "Nowhere: what is set is taken away", Steer::Off),
+];
+const SWITCH: [(&str, &str, bool); 2] = [("on", "In kernel threads", true), ("off", "In softirq", false)];
+const RING: [(&str, &str, bool); 1] = [("max", "The largest the driver has", true)];
 
 /// Interfaces, and the CPUs for their packet work.
 #[derive(Debug, Args)]
@@ -65,23 +41,23 @@ pub(crate) struct RequestArgs {
     #[command(flatten)]
     scope: Scope,
     /// Receive packet steering; `auto`: for interfaces with one receive queue.
-    #[arg(long, hide_short_help = true, help_heading = "Settings", value_enum, default_value = "auto")]
-    rps: SteerArg,
+    #[arg(long, hide_short_help = true, help_heading = "Settings", value_parser = words(&STEER), default_value = "auto")]
+    rps: Steer,
     /// Receive flow steering with a table of N flows (0: off; rounded up to a power of two) [default: left as it is].
     #[arg(long, hide_short_help = true, help_heading = "Settings", value_name = "N", value_parser = number::<u32>("a number of flows", "32768", ..))]
     rfs: Option<u32>,
     /// Transmit queues bound to CPUs; `auto`: for interfaces with several transmit queues.
-    #[arg(long, hide_short_help = true, help_heading = "Settings", value_enum, default_value = "auto")]
-    xps: SteerArg,
+    #[arg(long, hide_short_help = true, help_heading = "Settings", value_parser = words(&STEER), default_value = "auto")]
+    xps: Steer,
     /// NAPI in kernel threads, each pinned to the CPU of its queue [default: left as it is].
-    #[arg(long, hide_short_help = true, help_heading = "Settings", value_enum)]
-    threaded: Option<Switch>,
+    #[arg(long, hide_short_help = true, help_heading = "Settings", value_parser = words(&SWITCH))]
+    threaded: Option<bool>,
     /// Interrupt coalescing, such as rx-usecs=50,adaptive-rx=off (names as in ethtool -C).
     #[arg(long, hide_short_help = true, help_heading = "Settings", value_name = "NAME=VALUE,…", value_delimiter = ',')]
     coalesce: Vec<String>,
     /// Ring size [default: left as it is].
-    #[arg(long, hide_short_help = true, help_heading = "Settings", value_enum)]
-    ring: Option<RingArg>,
+    #[arg(long, hide_short_help = true, help_heading = "Settings", value_parser = words(&RING))]
+    ring: Option<bool>,
 }
 
 impl RequestArgs {
@@ -94,7 +70,7 @@ impl RequestArgs {
             && self.threaded.is_none()
             && self.coalesce.is_empty()
             && self.ring.is_none()
-            && matches!((self.rps, self.xps), (SteerArg::Auto, SteerArg::Auto))
+            && matches!((self.rps, self.xps), (Steer::Auto, Steer::Auto))
     }
 
     /// The validated options. `root` is asked for what the picture of the machine does not hold.
@@ -104,11 +80,11 @@ impl RequestArgs {
             nics: self.scope.interfaces.clone(),
             cpus: self.scope.cpus.clone(),
             except: self.scope.except.clone().unwrap_or_default(),
-            rps: self.rps.into(),
+            rps: self.rps,
             rfs: self.rfs,
             rfs_now: flows.and_then(|text| text.trim().parse().ok()),
-            xps: self.xps.into(),
-            threaded: self.threaded.map(|s| s == Switch::On),
+            xps: self.xps,
+            threaded: self.threaded,
             coalesce: self.coalesce.iter().map(|text| coalescing(text)).collect::<Result<_, _>>()?,
             max_rings: self.ring.is_some(),
         })
