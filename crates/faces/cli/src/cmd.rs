@@ -24,7 +24,6 @@ pub(crate) use meta::complete;
 
 use crate::failure::{Failure, Outcome};
 
-/// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Demo(demo::DemoArgs),

@@ -88,7 +88,7 @@ impl Guard {
     }
 }
 
-/// Whether a process that we started lives (one that has ended and was not waited for does not).
+/// A process that we started lives (one that has ended and was not waited for does not).
 fn lives(pid: u64) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|s| !s.contains(") Z "))
 }

@@ -55,7 +55,7 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// Whether there is more than one file.
+    /// There is more than one file.
     pub fn is_on(&self) -> bool {
         self.bytes.is_some() || self.seconds.is_some() || self.packets.is_some()
     }

@@ -42,12 +42,12 @@ impl Backend {
         }
     }
 
-    /// Whether several readers share the packets by fanout.
+    /// Several readers share the packets by fanout.
     pub fn is_fanout(self) -> bool {
         matches!(self, Self::PacketFanout | Self::RingFanout)
     }
 
-    /// Whether an XDP program does the capture.
+    /// An XDP program does the capture.
     pub fn is_xdp(self) -> bool {
         matches!(self, Self::Xdp | Self::Tap)
     }

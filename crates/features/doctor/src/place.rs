@@ -37,7 +37,7 @@ pub fn goes_to(host: &Host, irq: u32) -> Option<u32> {
     host.irq(irq).and_then(placement::goes_to)
 }
 
-/// Whether the machine has more than one node with CPUs.
+/// The machine has more than one node with CPUs.
 pub fn has_nodes(host: &Host) -> bool {
     host.cpus.windows(2).any(|pair| pair[0].node != pair[1].node)
 }

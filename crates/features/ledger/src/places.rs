@@ -46,7 +46,7 @@ pub struct Place {
     pub direction: Direction,
     /// Which equation it is in.
     pub stage: Stage,
-    /// Whether what ends there is lost.
+    /// What ends there is lost.
     pub kind: LossKind,
     /// Words for people.
     pub words: &'static str,

@@ -21,7 +21,6 @@ pub(crate) fn cores(arrangement: &Arrangement) -> (&'static str, String) {
     ("Cores", format!("{}: {}", arrangement.sharing.word(), roles.join("; ")))
 }
 
-/// A paragraph for each.
 pub(crate) fn paragraphs(conditions: &Conditions, look: Look) -> String {
     conditions.iter().map(|(what, text)| look.paragraph(&format!("{what}: {text}"))).collect()
 }

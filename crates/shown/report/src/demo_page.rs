@@ -54,7 +54,6 @@ pub fn demo_page(run: &DemoRun) -> Result<String, PageError> {
     Ok(page.render()?)
 }
 
-/// What the template calls.
 impl Page<'_> {
     fn pps(&self, rate: &f64) -> String {
         units::pps(*rate)

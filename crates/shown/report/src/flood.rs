@@ -40,7 +40,6 @@ pub fn flood_text(run: &FloodRun, look: Look) -> String {
 /// The head of the least share that chance leaves possible.
 pub(crate) const LOWER_BOUND: &str = "95 % LOWER BOUND";
 
-/// The columns.
 pub(crate) const HEADS: [&str; 11] = [
     ">FLOOD",
     ">ARRIVED",

@@ -172,7 +172,6 @@ fn chart(run: &FloodRun, id: &str, value: &dyn Fn(&FloodPoint) -> Option<f64>, u
     lines::chart(id, label, &across, &kind.axis(&values), &lines, goal)
 }
 
-/// What the template calls.
 impl Page<'_> {
     fn heads(&self) -> [(&'static str, bool); 11] {
         let wide = ["ARRIVED", "ANSWERED", flood::LOWER_BOUND, "GOODPUT", "RETRIES", "CPU", "CLIENTS"];

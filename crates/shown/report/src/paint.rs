@@ -24,7 +24,7 @@ pub(crate) enum Colour {
     Bold,
 }
 
-/// Whether text is painted.
+/// Text is painted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Paint(bool);
 

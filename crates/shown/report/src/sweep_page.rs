@@ -156,7 +156,6 @@ fn colour(class: Class) -> &'static str {
     }
 }
 
-/// What the template calls.
 impl Page<'_> {
     fn pps(&self, rate: &f64) -> String {
         units::pps(*rate)

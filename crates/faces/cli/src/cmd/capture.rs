@@ -49,7 +49,6 @@ const FEWEST_BLOCKS: u32 = 2;
 /// Interfaces that `any` takes: each has a thread and a ring.
 const MOST_INTERFACES: usize = 256;
 
-/// Captures.
 pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     let config = args.validate(std::env::args_os().skip(2).collect())?;
     if config.read.is_some() {

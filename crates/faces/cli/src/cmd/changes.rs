@@ -28,7 +28,7 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Whether there was anything to make.
+    /// There was anything to make.
     pub(crate) fn is_some(&self) -> bool {
         self.session.is_some()
     }

@@ -25,9 +25,8 @@ pub(crate) struct CleanArgs {
 
 #[derive(Serialize)]
 struct Cleaned {
-    /// Whether they were only looked for.
+    /// They were only looked for.
     dry_run: bool,
-    /// The namespaces.
     namespaces: Vec<String>,
 }
 

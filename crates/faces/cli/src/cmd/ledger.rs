@@ -50,7 +50,6 @@ pub(crate) struct LedgerArgs {
     check: bool,
 }
 
-/// Counts and shows.
 pub(crate) fn run(args: &LedgerArgs) -> Result<Outcome, Failure> {
     let intervals = &args.intervals;
     let filter = args.filter.as_deref().map(Filter::compile).transpose()?;

@@ -61,7 +61,6 @@ fn interfaces(begin: &OsStr) -> Vec<CompletionCandidate> {
     names.into_iter().map(CompletionCandidate::new).collect()
 }
 
-/// Prints completions on stdout.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<Outcome, Failure> {
     let shells = Shells::builtins();
     let name = args.shell.to_string();

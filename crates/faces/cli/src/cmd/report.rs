@@ -51,7 +51,6 @@ struct CompareArgs {
     json: bool,
 }
 
-/// Shows or compares.
 pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, Failure> {
     match &args.sub {
         Sub::Show(args) => args.run(),

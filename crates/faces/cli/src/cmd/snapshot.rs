@@ -25,7 +25,6 @@ pub(crate) struct SnapshotArgs {
     anonymize: bool,
 }
 
-/// Takes the snapshot and writes it.
 pub(crate) fn run(args: &SnapshotArgs) -> Result<Outcome, Failure> {
     let to_stdout = args.file.as_os_str() == "-";
     if to_stdout && io::stdout().is_terminal() {

@@ -30,7 +30,6 @@ pub(crate) struct SpreadArgs {
     plan: PlanArgs,
 }
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Print each change with its reason; change nothing.

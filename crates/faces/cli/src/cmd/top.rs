@@ -45,7 +45,6 @@ pub(crate) struct TopArgs {
     root: Option<PathBuf>,
 }
 
-/// Measures and shows.
 pub(crate) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
     if args.settings {
         return settings::run(args);

@@ -102,7 +102,6 @@ struct Listed {
     state: &'static str,
 }
 
-/// Takes sessions back.
 pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
     let journal = args.state.journal();
     if args.list {

@@ -183,7 +183,7 @@ impl Found {
         self.at(station, place).iter().map(|l| l.packets).sum()
     }
 
-    /// Whether a drop reason, a counter or a process is named for the losses there.
+    /// A drop reason, a counter or a process is named for the losses there.
     pub(crate) fn names(&self, station: &str, place: &str, word: &str) -> bool {
         self.at(station, place).iter().any(|l| {
             l.counter.contains(word)

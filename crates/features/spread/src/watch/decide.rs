@@ -39,7 +39,7 @@ pub struct Core {
     pub node: u32,
     /// Its load of any kind in percent.
     pub busy_percent: f64,
-    /// Whether network work may be moved here.
+    /// Network work may be moved here.
     pub allowed: bool,
 }
 

@@ -67,7 +67,6 @@ fn rates(c: &BenchComparison, mode: &str, rows: &[&Row]) -> Option<String> {
     Some(columns::chart(&format!("rates-{mode}"), label, &frames, &series.collect::<Vec<_>>(), "kpps", number))
 }
 
-/// What the template calls.
 impl Page<'_> {
     fn named(&self) -> Vec<(char, &String, &String)> {
         letters().zip(&self.c.runs).zip(&self.c.when).map(|((letter, name), when)| (letter, name, when)).collect()

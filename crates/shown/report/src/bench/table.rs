@@ -5,7 +5,6 @@ use crate::Look;
 /// A column.
 #[derive(Clone, Copy)]
 pub(crate) struct Column {
-    /// Its head.
     pub(crate) head: &'static str,
     /// Numbers align right.
     pub(crate) number: bool,

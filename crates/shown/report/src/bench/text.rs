@@ -25,7 +25,7 @@ pub struct BenchView {
     pub trials: bool,
 }
 
-/// Whether anything was measured.
+/// Anything was measured.
 pub fn has_figures(run: &BenchRun) -> bool {
     !Figures(run).is_empty()
 }

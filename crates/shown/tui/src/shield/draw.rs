@@ -47,7 +47,7 @@ impl<R: FnMut()> View<R> {
         frame.render_widget(Paragraph::new(keys.join("\n")).style(self.controls.dim()), foot);
     }
 
-    /// Whether the end is meant, as short as need be.
+    /// The end is meant, as short as need be.
     fn question(&self, width: u16) -> Vec<String> {
         let name = self.status.as_ref().map_or("the interface", |status| &status.interface);
         let shapes = match self.leave {

@@ -214,7 +214,7 @@ pub(crate) struct Config {
     pub(crate) tuning: Tuning,
     pub(crate) promiscuous: bool,
     pub(crate) inbound: bool,
-    /// Whether `auto` may attach an XDP program.
+    /// `auto` may attach an XDP program.
     pub(crate) try_xdp: bool,
     pub(crate) snaplen: u32,
     pub(crate) count: Option<u64>,

@@ -26,7 +26,6 @@ struct Totals<'a> {
     packets_read: u64,
 }
 
-/// Where packets go.
 enum Sink {
     Count,
     Text(Writer),
@@ -56,7 +55,6 @@ impl Sink {
     }
 }
 
-/// Reads the file.
 pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
     let path = config.read.clone().unwrap_or_default();
     let mut file = CaptureFile::open(&path, &config.filter)?;

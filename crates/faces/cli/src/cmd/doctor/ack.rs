@@ -20,7 +20,6 @@ use crate::{
 /// The word that takes all acknowledgements back.
 const NONE: &str = "none";
 
-/// What stands acknowledged.
 #[derive(Debug, Serialize)]
 struct Done {
     file: PathBuf,

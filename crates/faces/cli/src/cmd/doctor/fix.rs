@@ -17,7 +17,6 @@ use crate::{
     failure::{Failure, Lines, Outcome, json, note, print_json},
 };
 
-/// What was done.
 #[derive(Debug, Default, Serialize)]
 struct Done {
     #[serde(flatten)]
@@ -83,7 +82,7 @@ fn is_interface(object: &str) -> bool {
     !object.contains('/') && Path::new("/sys/class/net").join(object).exists()
 }
 
-/// Whether the setting of a device may have taken this one back.
+/// The setting of a device may have taken this one back.
 fn may_be_reset(change: &Change) -> bool {
     !change.knob.resets_queues() && !matches!(change.knob, Knob::Sysctl { .. } | Knob::RfsEntries)
 }

@@ -55,7 +55,7 @@ pub(super) struct NodesArgs {
 }
 
 impl NodesArgs {
-    /// Whether other machines are meant.
+    /// Other machines are meant.
     pub(super) fn is_given(&self) -> bool {
         !self.nodes.is_empty() || self.nodes_file.is_some()
     }
@@ -136,7 +136,6 @@ pub(super) fn run(args: &NodesArgs, common: &Common<'_>) -> Result<Outcome, Fail
     }
 }
 
-/// Compares saved reports.
 pub(super) fn run_compare(args: &CompareArgs) -> Result<Outcome, Failure> {
     let mut machines: Vec<Node> = Vec::new();
     for file in &args.files {

@@ -32,7 +32,6 @@ pub(crate) struct ApplyArgs {
     json: bool,
 }
 
-/// What was done.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(flatten)]

@@ -28,7 +28,6 @@ pub(super) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
     print(&text).map(|()| Outcome::Fine)
 }
 
-/// One interface as text.
 fn of(nic: &Nic) -> String {
     let or = |value: Option<String>| value.unwrap_or_else(|| "not told by the driver".to_owned());
     let of_most = |now: u32, most: u32| format!("{now} of {most}");
