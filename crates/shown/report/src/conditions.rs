@@ -5,7 +5,7 @@ use model::{
     units,
 };
 
-use crate::Look;
+use crate::table::Look;
 
 pub(crate) type Conditions = Vec<(&'static str, String)>;
 

@@ -10,12 +10,10 @@ use model::{
 };
 
 use crate::{
-    Look,
     conditions::{self, Conditions},
+    page::PUBLISHED,
+    table::Look,
 };
-
-/// The heading under which the figures of others are shown, in text and on the page.
-pub const PUBLISHED: &str = "Published by others, on other hardware";
 
 /// The whole run: conclusion, stages, ledgers, published figures, conditions.
 pub fn demo_text(run: &DemoRun, look: Look) -> String {

@@ -9,8 +9,8 @@ use model::{
 };
 
 use crate::{
-    Look,
     conditions::{self, Conditions},
+    table::Look,
 };
 
 /// Losses named in a row of the table.

@@ -8,7 +8,6 @@ use model::{
 };
 
 use crate::{
-    PageError,
     chart::{
         Dash, Look, Mark,
         columns::significant,
@@ -17,6 +16,7 @@ use crate::{
         scale::{Scale, number},
     },
     flood,
+    page::PageError,
 };
 
 #[derive(Template)]

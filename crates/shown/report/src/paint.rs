@@ -69,7 +69,7 @@ pub(crate) fn mark(colour: Colour, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Look;
+    use crate::table::Look;
 
     #[test]
     fn paint_takes_no_room_and_goes_away() {

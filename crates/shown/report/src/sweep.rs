@@ -9,8 +9,8 @@ use model::{
 };
 
 use crate::{
-    Look,
     conditions::{self, Conditions},
+    table::Look,
 };
 
 /// Classes with a column of their own, besides idle.
@@ -42,7 +42,7 @@ pub fn sweep_text(sweep: &Sweep, look: Look) -> String {
         out.push_str(&look.table(&heads, rows));
     }
     if !sweep.sources.is_empty() {
-        let _ = write!(out, "\n{}", look.paragraph(&format!("{}: never measured by evenkeel", crate::PUBLISHED)));
+        let _ = write!(out, "\n{}", look.paragraph(&format!("{}: never measured by evenkeel", crate::page::PUBLISHED)));
         let rows = sweep
             .sources
             .iter()

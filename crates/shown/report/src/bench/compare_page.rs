@@ -8,11 +8,11 @@ use super::{
     figures::short,
 };
 use crate::{
-    PageError,
     chart::{
         columns::{self, Column, Columns},
         scale::number,
     },
+    page::PageError,
 };
 
 const RUNS: [&str; 6] = ["#8a949e", "#2f7fc1", "#e08214", "#1a9850", "#7b5ea7", "#c2334d"];

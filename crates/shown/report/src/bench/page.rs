@@ -13,7 +13,7 @@ use super::{
     table::Table,
     tables, text,
 };
-use crate::PageError;
+use crate::page::{PUBLISHED, PageError};
 
 #[derive(Template)]
 #[template(path = "bench.html")]
@@ -57,7 +57,7 @@ pub fn bench_page(run: &BenchRun) -> Result<String, PageError> {
         published: charts::published(figures)
             .map(|chart| (chart, tables::published(figures)))
             .filter(|(_, table)| !table.rows.is_empty()),
-        published_title: crate::PUBLISHED,
+        published_title: PUBLISHED,
         round_trips: charts::round_trips(figures),
         one_way: charts::one_way(figures),
         over_load: charts::loaded_frame(figures).map(|frame| (frame, charts::over_load(figures, frame))),

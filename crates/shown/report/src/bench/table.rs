@@ -1,6 +1,6 @@
 //! A table that is text on one page and HTML on another.
 
-use crate::Look;
+use crate::table::Look;
 
 /// A column.
 #[derive(Clone, Copy)]

@@ -385,7 +385,7 @@ pub(crate) fn published(figures: Figures<'_>) -> Table {
         ])
     });
     let rows = rows.collect();
-    Table::new(format!("{}: never measured by evenkeel", crate::PUBLISHED), columns, rows, citations)
+    Table::new(format!("{}: never measured by evenkeel", crate::page::PUBLISHED), columns, rows, citations)
 }
 
 #[cfg(test)]

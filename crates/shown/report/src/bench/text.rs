@@ -12,7 +12,7 @@ use super::{
     figures::{self, Figures, or_dash, seconds, short},
     tables,
 };
-use crate::{Look, conditions::paragraphs};
+use crate::{conditions::paragraphs, table::Look};
 
 /// What to show of a run besides its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
