@@ -169,7 +169,7 @@ fn interfaces(config: &Config, wiring: &Wiring) -> Result<Vec<Interface>, Failur
         }
     }
     match found.len() {
-        0 => Err(Failure::lacking(anyhow!("no interface is up; `ip link set IFACE up` brings one up"))),
+        0 => Err(Failure::lacking(anyhow!("no interface is up; `ip link set INTERFACE up` brings one up"))),
         n if n > MOST_INTERFACES => {
             Err(Failure::lacking(anyhow!("{n} interfaces are up, {MOST_INTERFACES} is the most; name one with -i")))
         }
