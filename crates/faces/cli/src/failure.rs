@@ -149,7 +149,7 @@ pub(crate) struct Lines {
 
 impl Lines {
     /// Says a line on stdout, or learns that it is lost.
-    pub(crate) fn say(&mut self, line: impl Display) {
+    pub(crate) fn print(&mut self, line: impl Display) {
         if let Err(error) = written(&format!("{line}\n")) {
             self.lost.get_or_insert(error);
         }

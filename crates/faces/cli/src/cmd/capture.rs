@@ -14,7 +14,7 @@ use capture::{
     open::{AnySource, Tuning},
     output::{Output, Target},
     pcapng::{Captured, Section},
-    plan::{self, Backend, Plan, Wish},
+    plan::{self, Backend, Plan, Request},
     run::{self, Limits, Sink},
 };
 use host::{
@@ -211,12 +211,12 @@ fn place(config: &Config, host: &Host, interface: &str, backend: Backend) -> Res
         .collect();
     // In `auto` the number is meant for those that can have several.
     let members = if config.backend.is_some() || backend.is_fanout() { config.members } else { None };
-    let wish = Wish { backend, members, cpus: config.cpus.clone() };
+    let request = Request { backend, members, cpus: config.cpus.clone() };
     // Without a list, the readers stay where this process may run (taskset, cpusets).
     let here = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).ok().filter(|_| config.cpus.is_none());
     let may = |cpu: u32| here.is_none_or(|set| set.is_set(cpu as usize).unwrap_or(false));
     let cpus: Vec<_> = host.cpus.iter().filter(|cpu| may(cpu.id)).cloned().collect();
-    Ok(plan::plan(&wish, &cpus, nic, &irq_cpus)?)
+    Ok(plan::plan(&request, &cpus, nic, &irq_cpus)?)
 }
 
 fn open(

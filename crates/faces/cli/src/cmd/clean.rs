@@ -30,7 +30,7 @@ struct Cleaned {
     namespaces: Vec<String>,
 }
 
-/// Removes them, or tells which there are.
+/// Removes dead labs, or lists them.
 pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
     let namespaces = if args.dry_run {
         lab::dead()?
@@ -51,8 +51,8 @@ pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
     print(&text).map(|()| Outcome::Fine)
 }
 
-/// Says at the beginning of a run that makes a lab what it finds: making the lab removes it.
-pub(crate) fn tell() {
+/// Names dead labs before a new one is made, which removes them.
+pub(crate) fn warn() {
     if let Ok(dead) = lab::dead()
         && !dead.is_empty()
     {

@@ -139,7 +139,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
     if args.dry_run {
         let plan = doctor::fix_plan(&examined, &wanted);
         if args.json {
-            return fix::tell(plan);
+            return fix::print_plan(plan);
         }
         if plan.changes.is_empty() {
             note("No finding among these has a fix that is a setting: there is nothing to print.");

@@ -115,8 +115,8 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
     let mut lines = Lines::default();
     if sessions.is_empty() {
         match args.json {
-            true => lines.say(document(Vec::<Undone>::new())?),
-            false => lines.say("Nothing to undo: no session of this boot still stands."),
+            true => lines.print(document(Vec::<Undone>::new())?),
+            false => lines.print("Nothing to undo: no session of this boot still stands."),
         }
         return lines.end(false, Outcome::Fine);
     }
@@ -143,7 +143,7 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
         let options = UndoOptions { force: args.force, dry_run: args.dry_run, go_on: false, in_order: args.all };
         let report = session.undo(&writer, &mut Live, options);
         if !args.json {
-            say_report(&mut lines, short_name(&name), &report, args.dry_run);
+            print_report(&mut lines, short_name(&name), &report, args.dry_run);
         }
         let complete = report.is_complete();
         unrecorded = unrecorded.or_else(|| report.unrecorded.clone());
@@ -155,7 +155,7 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
     }
     let changed = !args.dry_run && done.iter().any(|undone| undone.report.restored() > 0);
     if args.json {
-        lines.say(document(done)?);
+        lines.print(document(done)?);
     }
     let told = lines.end(changed, outcome);
     match unrecorded {
@@ -220,23 +220,23 @@ fn refuse_if_alive(session: &Session, force: bool) -> Result<(), Failure> {
     )))
 }
 
-fn say_report(lines: &mut Lines, session: &str, report: &UndoReport, dry_run: bool) {
+fn print_report(lines: &mut Lines, session: &str, report: &UndoReport, dry_run: bool) {
     if dry_run {
         for step in &report.steps {
             match &step.state {
-                StepState::Restored | StepState::Forced { .. } => lines.say(step.change.shell_back()),
-                _ => lines.say(format_args!("# {step}")),
+                StepState::Restored | StepState::Forced { .. } => lines.print(step.change.shell_back()),
+                _ => lines.print(format_args!("# {step}")),
             }
         }
         return;
     }
     for step in &report.steps {
-        lines.say(step);
+        lines.print(step);
     }
     let settings = settings(report.restored());
     match report.is_complete() {
-        true => lines.say(format_args!("session {session}: {settings} put back, all is as before it")),
-        false => lines.say(format_args!(
+        true => lines.print(format_args!("session {session}: {settings} put back, all is as before it")),
+        false => lines.print(format_args!(
             "session {session}: stopped after {settings}; the line before this one says why. `evenkeel undo --force {session}` \
              overwrites what somebody else wrote"
         )),
@@ -306,7 +306,7 @@ pub(crate) fn confirm(args: &ConfirmArgs) -> Result<Outcome, Failure> {
     let mut lines = Lines::default();
     // A document, or the words.
     let mut say = |session: Option<&str>, confirmed: bool, words: String| -> Result<(), Failure> {
-        lines.say(match args.json {
+        lines.print(match args.json {
             false => words,
             true => json("confirm", Confirmed { session: session.map(str::to_owned), confirmed, message: words })?,
         });

@@ -28,7 +28,7 @@ struct Done {
 }
 
 /// Prints the plan as JSON and changes nothing.
-pub(super) fn tell(plan: Plan) -> Result<Outcome, Failure> {
+pub(super) fn print_plan(plan: Plan) -> Result<Outcome, Failure> {
     print_json("doctor.fix", &Done { plan, ..Done::default() }).map(|()| Outcome::Fine)
 }
 
@@ -51,7 +51,7 @@ pub(super) fn run(
     privilege::require_root("doctor --fix", needed(&plan.changes))?;
     if !args.json {
         // From here on a reader that has gone away changes nothing: what was asked for is done.
-        lines.say(plan.to_shell().trim_end());
+        lines.print(plan.to_shell().trim_end());
     }
     let terms = terms(args);
     let writer = args.state.journal().lock_for_changes()?;
@@ -69,7 +69,7 @@ pub(super) fn run(
         _ => Vec::new(),
     };
     report(args, &mut lines, Done { made, gain, plan })?;
-    terms.say_trial();
+    terms.note_trial();
     lines.end(true, Outcome::Fine)
 }
 
@@ -89,15 +89,15 @@ fn may_be_reset(change: &Change) -> bool {
 
 fn report(args: &DoctorArgs, lines: &mut Lines, done: Done) -> Result<(), Failure> {
     if args.json {
-        lines.say(json("doctor.fix", done)?);
+        lines.print(json("doctor.fix", done)?);
         return Ok(());
     }
     for line in &done.gain {
-        lines.say(format_args!("gain: {line}"));
+        lines.print(format_args!("gain: {line}"));
     }
     if done.made.is_some() {
-        lines.say("");
+        lines.print("");
     }
-    terms(args).say(lines, &done.made, "Nothing to set: no finding among these has a fix that is a setting.");
+    terms(args).print(lines, &done.made, "Nothing to set: no finding among these has a fix that is a setting.");
     Ok(())
 }

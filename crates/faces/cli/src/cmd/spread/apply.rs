@@ -59,7 +59,7 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
     // From here on a reader that has gone away changes nothing: what was asked for is done.
     let mut lines = Lines::default();
     if !args.json && !planned.rows.is_empty() {
-        lines.say(format_args!("{}\n", show::text(&planned, false).trim_end()));
+        lines.print(format_args!("{}\n", show::text(&planned, false).trim_end()));
     }
     let terms = Terms { state: args.state.path(), commit_confirm: args.commit_confirm };
     let made = if planned.plan.changes.is_empty() {
@@ -71,11 +71,11 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
     };
     let done = made.is_some();
     match args.json {
-        true => lines.say(json("spread.apply", Report { made, plan: planned })?),
-        false => terms.say(&mut lines, &made, "Nothing to change: all is as planned."),
+        true => lines.print(json("spread.apply", Report { made, plan: planned })?),
+        false => terms.print(&mut lines, &made, "Nothing to change: all is as planned."),
     }
     if done {
-        terms.say_trial();
+        terms.note_trial();
     }
     lines.end(done, Outcome::Fine)
 }

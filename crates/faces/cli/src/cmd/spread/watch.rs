@@ -117,7 +117,7 @@ pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
 
 fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover, stop: &AtomicBool) -> Result<(), Failure> {
     let settings =
-        Settings { threshold_percent: f64::from(args.threshold), patience: args.hot_samples, ..Settings::default() };
+        Settings { threshold_percent: f64::from(args.threshold), hot_samples: args.hot_samples, ..Settings::default() };
     let mut state = State::default();
     let samples = if args.once { 1 } else { args.count.unwrap_or(u64::MAX) };
     if !args.once && !args.json {
@@ -139,7 +139,7 @@ fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover, stop: &AtomicBo
             serde_json::to_string(&document).map_err(Failure::internal)? + "\n"
         } else {
             let costs = if args.once { table(&sample) } else { String::new() };
-            costs + &said(&decision, meter.host())
+            costs + &lines(&decision, meter.host())
         };
         match print(&text) {
             Ok(()) => {}
@@ -160,7 +160,7 @@ fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover, stop: &AtomicBo
 }
 
 /// What was decided, a line each.
-fn said(decision: &Decision, host: &Host) -> String {
+fn lines(decision: &Decision, host: &Host) -> String {
     let notes = decision.notes.iter().map(|note| match (note, host.irqbalance_pid) {
         (Note::Rewritten { .. }, Some(pid)) => {
             format!("{note}; irqbalance (process {pid}) is running, and likely did it\n")
