@@ -60,7 +60,7 @@ pub(crate) struct CaptureArgs {
     /// The interface, unless -i or -r is given; then the filter (pcap-filter(7)).
     #[arg(value_name = "INTERFACE] [FILTER")]
     words: Vec<String>,
-    /// Capture from this interface, or from `any` that is up.
+    /// Capture from this interface; `any`: from all that are up.
     #[arg(short, long, value_name = "INTERFACE", conflicts_with = "read", help_heading = "What to capture")]
     interface: Option<String>,
     /// Read this pcap or pcapng file; `-` is standard input.
