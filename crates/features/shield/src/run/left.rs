@@ -43,7 +43,7 @@ impl Left {
         };
         if link.mode() != settings.mode {
             return Err(ShieldError::Usage(format!(
-                "the shield that was left in front of {0} runs in {1} mode: ask for that by --xdp {1}, or end it by `evenkeel shield stop {0}`",
+                "the shield that was left in front of {0} runs in {1} mode: ask for that by --xdp-mode {1}, or end it by `evenkeel shield stop {0}`",
                 settings.interface,
                 link.mode()
             )));

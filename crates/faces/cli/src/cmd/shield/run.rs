@@ -178,7 +178,9 @@ fn tend<P: DataPlane + 'static>(
 /// Says how to have generic mode, where that is the way out.
 fn say_generic(error: ShieldError) -> Failure {
     match error {
-        ShieldError::Xdp(XdpError::NoNative { .. }) => Failure::from(error).after("Ask for it with `--xdp generic`"),
+        ShieldError::Xdp(XdpError::NoNative { .. }) => {
+            Failure::from(error).after("Ask for it with `--xdp-mode generic`")
+        }
         error => error.into(),
     }
 }
@@ -322,7 +324,7 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
         words.extend(["--rules".to_owned(), path.display().to_string()]);
     }
     if options.xdp == Some(Mode::Generic) {
-        words.extend(["--xdp".to_owned(), "generic".to_owned()]);
+        words.extend(["--xdp-mode".to_owned(), "generic".to_owned()]);
     }
     if options.fail == Some(FailArg::Closed) {
         words.extend(["--fail".to_owned(), "closed".to_owned()]);
@@ -336,7 +338,7 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
         ]);
     }
     if options.patience != Duration::from_millis(700) {
-        words.extend(["--patience".to_owned(), options.patience.as_secs_f64().to_string()]);
+        words.extend(["--fail-after".to_owned(), options.patience.as_secs_f64().to_string()]);
     }
     let rings = options.backend == Backend::Ring;
     print(&systemd::text(&program, &options.name(), &words, rings, &file.detection))?;
