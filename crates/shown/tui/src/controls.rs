@@ -6,8 +6,9 @@ use ratatui::{
     Frame,
     crossterm::event::KeyCode,
     layout::{Alignment, Constraint, Layout, Rect},
-    style::{Color, Modifier, Style},
+    style::{Color, Modifier, Style, Stylize},
     text::{Line, Text},
+    widgets::{Block, Row, Table},
 };
 
 use crate::live::Reaction;
@@ -77,6 +78,20 @@ impl Controls {
 
     pub(crate) fn hue(&self, colour: Color) -> Style {
         if self.colour { Style::new().fg(colour) } else { Style::new() }
+    }
+
+    /// A table with a title and a line of heads.
+    pub(crate) fn table(
+        &self,
+        title: Line<'static>,
+        heads: Row<'static>,
+        widths: impl IntoIterator<Item = Constraint>,
+        rows: impl IntoIterator<Item = Row<'static>>,
+    ) -> Table<'static> {
+        Table::new(rows, widths)
+            .header(heads.style(self.dim()))
+            .block(Block::new().title_top(title.bold()))
+            .column_spacing(1)
     }
 
     /// A colour, or bold letters where there are none.

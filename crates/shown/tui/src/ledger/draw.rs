@@ -202,11 +202,7 @@ impl View {
             n if n > room => format!("Where packets ended ({room} of {n}; ↑ ↓ for the others)"),
             _ => "Where packets ended".to_owned(),
         };
-        let table = Table::new(rows, widths)
-            .header(heads.collect::<Row<'_>>().style(self.controls.dim()))
-            .block(Block::new().title_top(title.bold()))
-            .column_spacing(1);
-        frame.render_widget(table, area);
+        frame.render_widget(self.controls.table(title.into(), heads.collect(), widths, rows), area);
     }
 
     /// Advice and details of each, real losses first, as far as there is room.

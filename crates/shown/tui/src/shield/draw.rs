@@ -196,11 +196,9 @@ impl<R: FnMut()> View<R> {
             }
             n => format!("Rules ({n}{built_in}{expired}); by default: {}", status.default),
         };
-        let table = Table::new(rows, widths.map(Constraint::Length))
-            .header(Row::new(heads.into_iter().take(2 + numbers.len())).style(self.controls.dim()))
-            .block(Block::new().title_top(title.bold()))
-            .column_spacing(1);
-        frame.render_widget(table, area);
+        let heads = Row::new(heads.into_iter().take(2 + numbers.len()));
+        let widths = widths.map(Constraint::Length);
+        frame.render_widget(self.controls.table(title.into(), heads, widths, rows), area);
     }
 }
 

@@ -7,7 +7,7 @@ use model::{
 use ratatui::{
     Frame,
     layout::{Constraint, Layout, Rect},
-    style::{Color, Style, Stylize},
+    style::{Color, Style},
     text::{Line, Span, Text},
     widgets::{Block, Clear, Paragraph, Row, Table},
 };
@@ -249,10 +249,7 @@ impl View {
         };
         let heads = keep(columns.iter().map(Column::head).collect());
         let widths = columns.iter().zip(&kept).filter(|(_, keep)| **keep).map(|(c, _)| Constraint::Length(c.width));
-        Table::new(rows.map(keep), widths)
-            .header(heads.style(self.controls.dim()))
-            .block(Block::new().title_top(title.bold()))
-            .column_spacing(1)
+        self.controls.table(title, heads, widths, rows.map(keep))
     }
 
     fn alarm(&self, yes: bool) -> Style {

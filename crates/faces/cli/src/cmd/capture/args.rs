@@ -10,7 +10,7 @@ use capture::{
     plan::{Backend, FANOUT_NAMES, PlanError, fanout_algorithm},
     text::{Bytes, Shown, Time},
 };
-use clap::{ArgAction, Args};
+use clap::{ArgAction, ArgGroup, Args};
 use model::CpuSet;
 use port::WHOLE_FRAME;
 use sys::packet::FanoutAlgorithm;
@@ -23,31 +23,6 @@ use crate::{
     time::{seconds_within, within},
 };
 
-/// Arguments that do nothing with --read.
-const LIVE_ONLY: [&str; 21] = [
-    "duration",
-    "no_promisc",
-    "inbound",
-    "backend",
-    "cpus",
-    "consume",
-    "before",
-    "behind",
-    "try_xdp",
-    "xdp_mode",
-    "fanout",
-    "members",
-    "defrag",
-    "rollover",
-    "block_size",
-    "blocks",
-    "block_timeout",
-    "retire_ms",
-    "rx_hash",
-    "batch",
-    "buffer",
-];
-
 /// Capture packets: as lines, to a pcapng file, or only counted.
 ///
 /// Example: evenkeel capture -i eth0 -n udp port 53
@@ -56,6 +31,8 @@ const LIVE_ONLY: [&str; 21] = [
 /// network stack still gets the packets, except with --backend xdp and with --consume. xdp and tap see received frames only. Ctrl-C ends
 /// the capture and prints the totals; a second Ctrl-C ends it at once.
 #[derive(Debug, Default, Args)]
+// The group means nothing where packets come from a file.
+#[command(group(ArgGroup::new("live").multiple(true)))]
 pub(crate) struct CaptureArgs {
     /// The interface, unless -i or -r is given; then the filter (pcap-filter(7)).
     #[arg(value_name = "INTERFACE] [FILTER")]
@@ -64,22 +41,22 @@ pub(crate) struct CaptureArgs {
     #[arg(short, long, value_name = "INTERFACE", conflicts_with = "read", help_heading = "What to capture")]
     interface: Option<String>,
     /// Read this pcap or pcapng file; `-` is standard input.
-    #[arg(short, long, value_name = "FILE", conflicts_with_all = LIVE_ONLY, help_heading = "What to capture")]
+    #[arg(short, long, value_name = "FILE", conflicts_with = "live", help_heading = "What to capture")]
     read: Option<PathBuf>,
     /// Stop after this number of packets.
     #[arg(short, long, value_name = "N", help_heading = "What to capture", value_parser = number::<u64>("a number of packets", "1000", 1..))]
     count: Option<u64>,
     /// Stop after this time.
-    #[arg(long, value_name = "TIME", help_heading = "What to capture", value_parser = within("1ms", "8760h"))]
+    #[arg(long, value_name = "TIME", help_heading = "What to capture", value_parser = within("1ms", "8760h"), group = "live")]
     duration: Option<Duration>,
     /// Bytes to keep of each packet, 16 to 262144 [default: 262144].
     #[arg(short, long, value_name = "BYTES", help_heading = "What to capture", value_parser = number::<u32>("a number of bytes", "96", 16..=WHOLE_FRAME))]
     snaplen: Option<u32>,
     /// Do not put the interface into promiscuous mode.
-    #[arg(short = 'p', long, help_heading = "What to capture")]
+    #[arg(short = 'p', long, help_heading = "What to capture", group = "live")]
     no_promisc: bool,
     /// Leave out packets that this machine sends.
-    #[arg(long, hide_short_help = true, help_heading = "What to capture")]
+    #[arg(long, hide_short_help = true, help_heading = "What to capture", group = "live")]
     inbound: bool,
     /// Print one line for each packet [default]
     #[arg(long, hide_short_help = true, conflicts_with_all = ["write", "count_only", "json"], help_heading = "What to print")]
@@ -139,60 +116,60 @@ pub(crate) struct CaptureArgs {
     ///
     /// xdp (AF_XDP) takes frames from the stack; tap (an XDP program) copies frames and lets them pass. auto tries them on the live traffic
     /// first: half a second each, two for those near the best; with four or five to try about 15 seconds in all.
-    #[arg(long, alias = "mode", value_name = "BACKEND", help_heading = "Backend")]
+    #[arg(long, alias = "mode", value_name = "BACKEND", help_heading = "Backend", group = "live")]
     backend: Option<BackendArg>,
     /// CPUs for the readers, such as 0-3,8 [default: those of the interface's NUMA node].
-    #[arg(long, hide_short_help = true, value_name = "CPUS", help_heading = "Backend")]
+    #[arg(long, hide_short_help = true, value_name = "CPUS", help_heading = "Backend", group = "live")]
     cpus: Option<CpuSet>,
     /// With --backend tap: captured frames end there and never reach the stack. With --backend auto: xdp and such a tap are tried
     /// too.
-    #[arg(long, hide_short_help = true, help_heading = "Backend")]
+    #[arg(long, hide_short_help = true, help_heading = "Backend", group = "live")]
     consume: bool,
     /// With --backend tap, where the interface has a shield: capture what comes to it, with its verdicts [default].
-    #[arg(long, hide_short_help = true, conflicts_with = "behind", help_heading = "Backend")]
+    #[arg(long, hide_short_help = true, conflicts_with = "behind", help_heading = "Backend", group = "live")]
     before: bool,
     /// With --backend tap, where the interface has a shield: capture what it lets through.
-    #[arg(long, hide_short_help = true, help_heading = "Backend")]
+    #[arg(long, hide_short_help = true, help_heading = "Backend", group = "live")]
     behind: bool,
     /// With --backend auto: try tap too, which attaches an XDP program for the trial (some NICs restart their link for it).
-    #[arg(long, hide_short_help = true, help_heading = "Backend")]
+    #[arg(long, hide_short_help = true, help_heading = "Backend", group = "live")]
     try_xdp: bool,
     /// Run the XDP program of xdp and tap in this mode [default: native].
-    #[arg(long, hide_short_help = true, value_name = "MODE", value_parser = words(&XDP_MODES), help_heading = "Backend")]
+    #[arg(long, hide_short_help = true, value_name = "MODE", value_parser = words(&XDP_MODES), help_heading = "Backend", group = "live")]
     xdp_mode: Option<XdpMode>,
     /// Spread packets over a fanout group by hash, lb, cpu, rollover, rnd, qm, cbpf or ebpf (these two by source address)
     /// [default: hash].
-    #[arg(long, hide_short_help = true, value_name = "ALGORITHM", help_heading = "Fanout", value_parser = fanout)]
+    #[arg(long, hide_short_help = true, value_name = "ALGORITHM", help_heading = "Fanout", value_parser = fanout, group = "live")]
     fanout: Option<FanoutAlgorithm>,
     /// Number of fanout members [default: by the topology, one per CPU and a second one on three of them].
-    #[arg(long, hide_short_help = true, value_name = "N", help_heading = "Fanout", value_parser = number::<usize>("a number of members", "4", ..))]
+    #[arg(long, hide_short_help = true, value_name = "N", help_heading = "Fanout", value_parser = number::<usize>("a number of members", "4", ..), group = "live")]
     members: Option<usize>,
     /// Let the kernel put IPv4 fragments together before it chooses a fanout member.
-    #[arg(long, hide_short_help = true, help_heading = "Fanout")]
+    #[arg(long, hide_short_help = true, help_heading = "Fanout", group = "live")]
     defrag: bool,
     /// Let packets roll over to another fanout member when the chosen one is full.
-    #[arg(long, hide_short_help = true, help_heading = "Fanout")]
+    #[arg(long, hide_short_help = true, help_heading = "Fanout", group = "live")]
     rollover: bool,
     /// Size of a ring's block in bytes, a power of two; K and M are understood [default: 1M].
-    #[arg(long, hide_short_help = true, value_name = "BYTES", help_heading = "Rings and sockets", value_parser = bytes::<u32>)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", help_heading = "Rings and sockets", value_parser = bytes::<u32>, group = "live")]
     block_size: Option<u32>,
     /// Number of blocks in a ring [default: 64, and 16 for each member of a fanout group].
-    #[arg(long, hide_short_help = true, value_name = "N", help_heading = "Rings and sockets", value_parser = number::<u32>("a number of blocks", "64", ..))]
+    #[arg(long, hide_short_help = true, value_name = "N", help_heading = "Rings and sockets", value_parser = number::<u32>("a number of blocks", "64", ..), group = "live")]
     blocks: Option<u32>,
     /// Hand over a block of a ring that is not full after this time, 1ms to 10s [default: 60ms].
-    #[arg(long, hide_short_help = true, value_name = "TIME", help_heading = "Rings and sockets", value_parser = within("1ms", "10s"))]
+    #[arg(long, hide_short_help = true, value_name = "TIME", help_heading = "Rings and sockets", value_parser = within("1ms", "10s"), group = "live")]
     block_timeout: Option<Duration>,
     /// The same in milliseconds.
-    #[arg(long, hide = true, value_name = "MS", conflicts_with = "block_timeout", value_parser = number::<u16>("a time in milliseconds", "60", 1..=10_000))]
+    #[arg(long, hide = true, value_name = "MS", conflicts_with = "block_timeout", value_parser = number::<u16>("a time in milliseconds", "60", 1..=10_000), group = "live")]
     retire_ms: Option<u16>,
     /// Have the kernel compute each packet's flow hash into the ring (TP_FT_REQ_FILL_RXHASH).
-    #[arg(long, hide_short_help = true, help_heading = "Rings and sockets")]
+    #[arg(long, hide_short_help = true, help_heading = "Rings and sockets", group = "live")]
     rx_hash: bool,
     /// Packets per system call of a plain socket; 1 is the classic loop [default: 64].
-    #[arg(long, hide_short_help = true, value_name = "N", help_heading = "Rings and sockets", value_parser = number::<usize>("a number of packets", "64", 1..=1024))]
+    #[arg(long, hide_short_help = true, value_name = "N", help_heading = "Rings and sockets", value_parser = number::<usize>("a number of packets", "64", 1..=1024), group = "live")]
     batch: Option<usize>,
     /// Receive buffer of a plain socket in bytes; K and M are understood [default: 16M].
-    #[arg(long, hide_short_help = true, value_name = "BYTES", help_heading = "Rings and sockets", value_parser = bytes::<u32>)]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", help_heading = "Rings and sockets", value_parser = bytes::<u32>, group = "live")]
     buffer: Option<u32>,
 }
 
