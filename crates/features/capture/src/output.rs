@@ -300,7 +300,7 @@ impl Output {
         self.folder.as_ref().map(|(folder, _)| folder.as_fd())
     }
 
-    /// How many files have been begun.
+    /// Number of files that were begun.
     pub fn files(&self) -> u32 {
         self.number
     }

@@ -99,7 +99,7 @@ impl Classified for PlanError {
 pub struct Request {
     /// The backend.
     pub backend: Backend,
-    /// How many members a fanout group is to have; none: as the topology says.
+    /// Number of members of a fanout group; none: as the topology says.
     pub members: Option<usize>,
     /// The CPUs for the readers; none: as the topology says.
     pub cpus: Option<CpuSet>,

@@ -25,9 +25,9 @@ use crate::{
 const ETHERNET: u16 = 1;
 /// Encoded bytes that a reader gathers before it writes.
 const CHUNK_BYTES: usize = 256 << 10;
-/// How long encoded packets may wait in a reader for more of them.
+/// Time for which encoded packets may wait in a reader for more of them.
 const FLUSH: Duration = Duration::from_millis(200);
-/// How long a reader waits for packets before it looks at the stop flag.
+/// Time for which a reader waits for packets before it looks at the stop flag.
 const SIGNAL_PERIOD: Duration = Duration::from_millis(50);
 
 /// A capture that ended by a failure.
@@ -94,7 +94,7 @@ pub struct Limits {
     pub duration: Option<Duration>,
     /// Bytes kept of each packet.
     pub snaplen: u32,
-    /// How long a backend may hold packets back: the retire time-out of a ring.
+    /// Time for which a backend may hold packets back: the retire time-out of a ring.
     pub held_back: Duration,
 }
 

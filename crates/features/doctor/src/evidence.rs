@@ -28,7 +28,7 @@ use crate::{
 /// IFF_LOOPBACK.
 const IFF_LOOPBACK: u32 = 8;
 
-/// How long the counters of a live machine are watched at least.
+/// The least time for which the counters of a live machine are watched.
 pub const WATCH: Duration = Duration::from_millis(250);
 
 /// Two readings of the counters of a live machine.

@@ -63,7 +63,7 @@ impl Controls {
         if self.paused { "  HELD" } else { "" }
     }
 
-    /// How often the view is refreshed.
+    /// The interval in words.
     pub(crate) fn every(&self) -> String {
         format!("every {} s", self.interval.as_secs_f64())
     }

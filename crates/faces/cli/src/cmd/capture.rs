@@ -35,9 +35,9 @@ use args::{ANY, Config};
 use crate::failure::{Failure, Outcome, note};
 use crate::signals::{Second, stop_flag};
 
-/// How long each backend is tried by `--backend auto`.
+/// Time for which each backend is tried by `--backend auto`.
 const TRIAL: Duration = Duration::from_millis(500);
-/// How often `--backend auto` tries those again that were near the best.
+/// Number of times that `--backend auto` tries those again that were near the best.
 const FINAL_ROUNDS: u32 = 3;
 /// What a reader of a ring waits at the end beyond the retire time-out.
 const HELD_BACK_MARGIN: Duration = Duration::from_millis(60);

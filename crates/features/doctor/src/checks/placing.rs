@@ -18,7 +18,7 @@ struct Queues<'a> {
     threads: Vec<Thread<'a>>,
     /// Where the receive queues go now, and where they should; only those of which both are known.
     now_and_then: Vec<(u32, u32)>,
-    /// How many CPUs are near.
+    /// Number of near CPUs.
     near: usize,
     receive: usize,
 }

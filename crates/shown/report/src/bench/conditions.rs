@@ -98,7 +98,7 @@ fn pacing(figures: Figures<'_>) -> Option<String> {
     ))
 }
 
-/// How many trials, how many of them void and why, and what the hypervisor took.
+/// Number of trials, of void ones with the reason, and the time that the hypervisor took.
 fn trials(figures: Figures<'_>) -> String {
     // Reasons that differ in their numbers alone are told once, by the first of them.
     let mut reasons: BTreeMap<String, (usize, &str)> = BTreeMap::new();

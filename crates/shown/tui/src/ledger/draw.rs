@@ -299,7 +299,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// How many of the rows of these heights fit whole into so many lines.
+/// Number of rows of these heights that fit whole into so many lines.
 fn whole(heights: impl Iterator<Item = u16>, lines: u16) -> usize {
     let mut left = lines;
     heights

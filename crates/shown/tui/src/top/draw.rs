@@ -226,7 +226,7 @@ impl View {
         frame.render_widget(self.table(title.into(), area.width, &columns, rows), area);
     }
 
-    /// How many rows to leave out above, so that the last one never leaves the screen. Only a table alone moves.
+    /// Number of rows to leave out above, so that the last one never leaves the screen. Only a table alone moves.
     fn scrolled(&self, rows: usize, area: Rect) -> usize {
         if self.focus == Focus::All {
             return 0;

@@ -9,7 +9,7 @@ use host::{
 };
 use model::{Classified, ErrorClass, top::TopSample};
 
-/// How long the picture of the machine (drivers, queues, interrupts, affinities) is believed.
+/// Time for which the picture of the machine (drivers, queues, interrupts, affinities) is believed.
 const PICTURE_AGE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
