@@ -24,7 +24,6 @@ pub(crate) use meta::complete;
 
 use crate::failure::{Failure, Outcome};
 
-/// The verbs.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     Demo(demo::DemoArgs),
@@ -54,7 +53,7 @@ impl Verb {
     /// Does what the verb says.
     pub(crate) fn run(self) -> Result<Outcome, Failure> {
         if matches!(self, Self::Demo(_) | Self::Bench(_)) {
-            clean::tell();
+            clean::warn();
         }
         match self {
             Self::Gen(args) => r#gen::run(&args),

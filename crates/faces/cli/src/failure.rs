@@ -107,7 +107,6 @@ pub(crate) fn cannot_write(error: io::Error) -> Failure {
     Failure::lacking(anyhow::Error::from(error).context(CANNOT_WRITE))
 }
 
-/// A document as text.
 pub(crate) fn json<T: Serialize>(verb: &str, body: T) -> Result<String, Failure> {
     serde_json::to_string_pretty(&Document::new(verb, 1, body)).map_err(Failure::internal)
 }
@@ -150,7 +149,7 @@ pub(crate) struct Lines {
 
 impl Lines {
     /// Says a line on stdout, or learns that it is lost.
-    pub(crate) fn say(&mut self, line: impl Display) {
+    pub(crate) fn print(&mut self, line: impl Display) {
         if let Err(error) = written(&format!("{line}\n")) {
             self.lost.get_or_insert(error);
         }

@@ -3,7 +3,10 @@
 // They panic when nobody can read them any more: `failure` has what prints.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod args;
 mod cmd;
+#[cfg(test)]
+mod conventions;
 mod failure;
 mod numbers;
 mod periods;

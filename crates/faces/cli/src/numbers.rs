@@ -1,4 +1,4 @@
-//! Numbers out of arguments: who writes something else is told what to write instead.
+//! Values out of arguments: numbers, sizes, words. Errors say what to write instead.
 
 use std::{
     fmt::Display,
@@ -6,6 +6,7 @@ use std::{
     str::FromStr,
 };
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use traffic::Rate;
 
 /// A parser of `what` (`a number of flows`) within a range, which says it with an example.
@@ -28,6 +29,32 @@ where
             format!("write {what}{bounds}, such as {example}")
         })
     }
+}
+
+/// A size in bytes, such as 4096, 256K, 64M or 1G.
+pub(crate) fn bytes<T: TryFrom<u64>>(text: &str) -> Result<T, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match text[digits.len()..].to_ascii_uppercase().as_str() {
+        "" => Some(1),
+        "K" | "KIB" => Some(1 << 10),
+        "M" | "MIB" => Some(1 << 20),
+        "G" | "GIB" => Some(1 << 30),
+        _ => None,
+    };
+    let size = digits.parse::<u64>().ok().zip(unit).and_then(|(number, unit)| number.checked_mul(unit));
+    let size = size.filter(|&size| size > 0).and_then(|size| T::try_from(size).ok());
+    size.ok_or_else(|| "write a size in bytes, such as 4096, 256K, 64M or 1G".to_owned())
+}
+
+/// A parser of words, each with its help and its value.
+pub(crate) fn words<T: Clone + Send + Sync + 'static>(
+    table: &'static [(&'static str, &'static str, T)],
+) -> impl TypedValueParser<Value = T> {
+    let possible = table.iter().map(|(word, help, _)| PossibleValue::new(*word).help(*help));
+    PossibleValuesParser::new(possible).try_map(|text| {
+        let found = table.iter().find(|(word, ..)| *word == text);
+        found.map(|(.., value)| value.clone()).ok_or("no such word")
+    })
 }
 
 /// A rate in packets/s, as `gen` reads it.
@@ -53,6 +80,14 @@ mod tests {
         assert_eq!(percent("100"), Ok(100));
         assert_eq!(percent("0"), Err("write a percentage from 1 to 100, such as 80".to_owned()));
         assert_eq!(number::<u8>("n", "3", 1..)("0"), Err("write n from 1 on, such as 3".to_owned()));
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!((bytes("256K"), bytes("17")), (Ok(262_144_u64), Ok(17_u32)));
+        for text in ["99999999999G", "8G", "0", "", "K", "3Q", "-1"] {
+            assert!(bytes::<u32>(text).is_err(), "{text}");
+        }
     }
 
     #[test]

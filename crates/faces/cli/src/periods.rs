@@ -1,50 +1,106 @@
-//! What verbs have in common that take time: the length of an interval, a loop over intervals, a bar.
+//! Intervals that are measured one after the other, and a bar for steps.
 
 use std::{
+    io::{self, IsTerminal},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
+use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use model::schema::Document;
+use serde::Serialize;
 
-use crate::failure::{Failure, print};
+use crate::{
+    failure::{Failure, print},
+    numbers::number,
+    time::interval,
+};
 
 /// A signal is seen after so long at most.
-const LOOK: Duration = Duration::from_millis(50);
+const SIGNAL_PERIOD: Duration = Duration::from_millis(50);
 
-/// Prints what `answer` has to say at the end of each interval, `count` times or without end. It is told whether it is the first.
-pub(crate) fn print_each(
-    interval: Duration,
+/// Intervals that are measured and shown one after the other.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Intervals")]
+pub(crate) struct Intervals {
+    /// Measure one interval, print it as text and end.
+    #[arg(long, conflicts_with = "count")]
+    once: bool,
+    /// Length of an interval, 100ms to 1h.
+    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    pub(crate) interval: Duration,
+    /// End after this number of intervals; 0: no end.
+    #[arg(long, short = 'n', value_name = "N", value_parser = number::<u64>("a number of intervals", "10", ..))]
     count: Option<u64>,
-    answer: impl FnMut(bool) -> Result<String, Failure>,
-) -> Result<(), Failure> {
-    print_each_until(interval, count, &AtomicBool::new(false), answer)
+    /// Print JSON, one document on a line for each interval.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
-/// The same until `stop` is set: then the interval ends early, and its answer is the last.
-pub(crate) fn print_each_until(
+impl Intervals {
+    /// A live view is shown on a terminal, unless text or JSON is asked for.
+    pub(crate) fn are_live(&self) -> bool {
+        !self.once && !self.json && io::stdin().is_terminal() && io::stdout().is_terminal()
+    }
+
+    /// The number after which a live view ends.
+    pub(crate) fn most(&self) -> Option<u64> {
+        self.count.filter(|&count| count > 0)
+    }
+
+    /// Prints each interval, as `text` has it or as a document of `verb`.
+    pub(crate) fn print<T: Serialize>(
+        &self,
+        verb: &str,
+        stop: &AtomicBool,
+        mut next: impl FnMut() -> Result<T, Failure>,
+        text: impl Fn(&T) -> String,
+    ) -> Result<(), Failure> {
+        let count = if self.count.is_none() { Some(1) } else { self.most() };
+        each(self.interval, count, stop, |first| {
+            let measured = next()?;
+            print(&match self.json {
+                true => serde_json::to_string(&Document::new(verb, 1, &measured)).map_err(Failure::internal)? + "\n",
+                false if first => text(&measured),
+                false => format!("\n{}", text(&measured)),
+            })
+        })
+    }
+}
+
+/// Does something at the end of each interval, `count` times or until `stop` is set: then the interval ends early, and is the last.
+fn each(
     interval: Duration,
     count: Option<u64>,
     stop: &AtomicBool,
-    mut answer: impl FnMut(bool) -> Result<String, Failure>,
+    mut ended: impl FnMut(bool) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let begun = Instant::now();
     let mut taken: u32 = 0;
     while count.is_none_or(|n| u64::from(taken) < n) {
         taken = taken.saturating_add(1);
         // Counted from the beginning, so that the intervals do not drift.
-        let end = begun + interval * taken;
-        while !stop.load(Ordering::Relaxed) && Instant::now() < end {
-            thread::sleep(end.saturating_duration_since(Instant::now()).min(LOOK));
-        }
-        let stopped = stop.load(Ordering::Relaxed);
-        print(&answer(taken == 1)?)?;
+        let stopped = !sleep_until(begun + interval * taken, stop);
+        ended(taken == 1)?;
         if stopped {
             break;
         }
     }
     Ok(())
+}
+
+/// Sleeps until `end`; false when `stop` was set before.
+pub(crate) fn sleep_until(end: Instant, stop: &AtomicBool) -> bool {
+    while !stop.load(Ordering::Relaxed) {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return true;
+        }
+        thread::sleep(left.min(SIGNAL_PERIOD));
+    }
+    false
 }
 
 /// A bar for steps whose number is not known yet.
@@ -62,24 +118,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn as_many_answers_are_asked_for_as_were_wanted() {
-        let mut firsts = Vec::new();
-        let answer = |first| {
-            firsts.push(first);
-            Ok(String::new())
+    fn intervals_end_with_their_count_or_a_stop() {
+        let firsts = |interval: Duration, count, stop| {
+            let mut firsts = Vec::new();
+            let ended = |first| {
+                firsts.push(first);
+                Ok(())
+            };
+            each(interval, count, &AtomicBool::new(stop), ended).expect("nothing fails");
+            firsts
         };
-        print_each(Duration::ZERO, Some(3), answer).expect("nothing is printed");
-        assert_eq!(firsts, [true, false, false]);
-    }
-
-    #[test]
-    fn a_stop_ends_the_interval_and_its_answer_is_the_last() {
-        let mut answers = 0;
-        let answer = |_| {
-            answers += 1;
-            Ok(String::new())
-        };
-        print_each_until(Duration::from_secs(3600), None, &AtomicBool::new(true), answer).expect("nothing is printed");
-        assert_eq!(answers, 1);
+        assert_eq!(firsts(Duration::ZERO, Some(3), false), [true, false, false]);
+        assert_eq!(firsts(Duration::from_secs(3600), None, true), [true]);
     }
 }

@@ -36,7 +36,7 @@ fn what_makes_no_sense_is_named_before_anything_is_made() {
         (&["--sizes", "x"], "x"),
         (&["--datagrams=70000"], "65507"),
         (&["--loss-ratio", "60%"], "from 0 to 50 %"),
-        (&["--trial", "0"], "--trial"),
+        (&["--duration", "0"], "--duration"),
         (&["--repeats", "0"], "a number of trials from 1 to 1000"),
         (&["--rules", "0"], "a number of rules from 1 to 100000"),
         (&["--cpus", "4000"], "CPU 4000"),

@@ -6,7 +6,7 @@ use std::{
     time::Duration,
 };
 
-use testbed::{Bed, End, Running, json, text, wait};
+use testbed::{Bed, End, Running, ended, json, refused, text, wait};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -61,7 +61,7 @@ fn a_pipe_flows_and_its_end_is_quiet() {
     drop(stdout);
     wire.send(100, 10_000);
     let output = child.output();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    ended(&output, 0);
     assert!(!text(&output.stderr).contains("evenkeel:"), "{}", text(&output.stderr));
 }
 
@@ -72,7 +72,7 @@ fn json_counts_and_readers_add_up() {
     hears(&wire, 3);
     wire.send(600, 10_000);
     let output = child.output();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    ended(&output, 0);
     let json = json(&output);
     assert_eq!(json["schema"], "evenkeel.capture/1");
     assert_eq!((&json["packets"], &json["backend"]), (&500.into(), &"ring+fanout".into()));
@@ -112,10 +112,7 @@ fn bad_input_is_named_with_its_code() {
         (vec!["-w", missing.to_str().unwrap()], 2, "no/such.pcapng"),
         (vec!["-w", "/dev/full"], 3, "No space left"),
     ] {
-        let output = wire.output(&args);
-        let told = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {told}");
-        assert!(told.contains(word), "{args:?}: {told}");
+        refused(&wire.output(&args), code, &[word]);
     }
     wire.receiver.link_set("down");
     let output = wire.output(&["--mode", "packet"]);
@@ -146,8 +143,7 @@ fn files_of_a_rotation_are_made_in_a_folder_of_another_user_and_nobody_else_read
     let child = wire.start(&[&args[..], &["--mode", "ring+fanout", "--members", "3"]].concat());
     hears(&wire, 3);
     wire.send(40, 1_000);
-    let output = child.output();
-    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    ended(&child.output(), 0);
     let mut files: Vec<_> = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap()).collect();
     files.sort_by_key(std::fs::DirEntry::file_name);
     let names: Vec<_> = files.iter().map(std::fs::DirEntry::file_name).collect();
@@ -308,8 +304,7 @@ fn the_habits_of_tcpdump_get_no_misleading_tip() {
     let output = run(&["-i", "lo", "-D"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(!text(&output.stderr).contains("-- -D"), "{}", text(&output.stderr));
-    let output = run(&["-r", "/no/such/file"]);
-    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+    ended(&run(&["-r", "/no/such/file"]), 2);
     let output = run(&["-r", "/no/such/file", "--mode", "ring"]);
-    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("--mode"), "{}", text(&output.stderr));
+    assert!(output.status.code() == Some(2) && text(&output.stderr).contains("--read"), "{}", text(&output.stderr));
 }

@@ -8,7 +8,7 @@ use std::{
 
 use bpf::{BenchReceiver, BenchRxConfig, XdpMode, chain, chain::Place, link::attached};
 use nix::sys::signal::Signal;
-use testbed::{CLIENT, DROP_9, Running, SERVER, ShieldBed, said, tshark, wait};
+use testbed::{CLIENT, DROP_9, Running, SERVER, ShieldBed, ended, said, tshark, wait};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -60,16 +60,14 @@ fn captures_before_and_behind_a_shield_tell_its_verdicts_and_rules() {
     wait("the shield has counted them", || bed.status()["totals"]["dropped"] == 10);
     // A second one in the same place is refused, and what runs goes on.
     let mut second = bed.host.command(EVENKEEL);
-    let refused = second.args(["capture", &bed.interface, "--mode", "tap", "--count-only"]).output().unwrap();
-    assert_eq!(refused.status.code(), Some(3), "{}", said(&refused));
+    ended(&second.args(["capture", &bed.interface, "--mode", "tap", "--count-only"]).output().unwrap(), 3);
     // The shield's rules are replaced, by one of another name.
     bed.rules(&DROP_9.replace("\"nine\"", "\"niner\""));
     bed.reload();
     send(&bed, 9, 5);
     wait("the shield has counted them", || bed.status()["totals"]["dropped"] == 15);
     for capture in [before, behind] {
-        let output = capture.interrupt();
-        assert!(output.status.success(), "{}", said(&output));
+        ended(&capture.interrupt(), 0);
     }
     let seen = told(&files[0]);
     let of =

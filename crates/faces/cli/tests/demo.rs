@@ -82,7 +82,7 @@ fn what_a_killed_demo_left_goes_with_the_next_start() {
 #[test]
 fn wrong_arguments_are_refused_before_anything_is_made() {
     for (arguments, says) in [
-        (&["--seconds", "0"][..], "--seconds"),
+        (&["--duration", "0"][..], "--duration"),
         (&["--cpus", "4000"], "online are"),
         (&["--rate", "3"], "--rate takes"),
         (&["--html", "/no/such/folder/page.html"], "cannot write /no/such/folder/page.html"),

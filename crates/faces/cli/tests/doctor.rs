@@ -10,7 +10,7 @@ use std::{
 
 use assert_cmd::cargo::CommandCargoExt;
 use serde_json::Value;
-use testbed::{Bed, Running, Space, json, privileged, said, text, wait};
+use testbed::{Bed, Running, Space, ended, json, privileged, refused, said, text, wait};
 
 fn evenkeel(args: &[&str]) -> Output {
     Command::cargo_bin("evenkeel").unwrap().args(args).output().unwrap()
@@ -21,7 +21,7 @@ fn stdout(output: &Output) -> String {
 }
 
 fn fixture(name: &str) -> String {
-    format!("{}/../../../fixtures/{name}.tar", env!("CARGO_MANIFEST_DIR"))
+    testbed::fixture(name).display().to_string()
 }
 
 #[test]
@@ -70,9 +70,7 @@ fn wrong_usage_is_said() {
         (&["doctor", "--role", "toaster"], 2, "router"),
         (&["doctor", "--root", &fixture("shared-irq"), "--only", "rings:nosuch"], 3, "`nosuch`"),
     ] {
-        let output = evenkeel(args);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", said(&output));
-        assert!(said(&output).contains(shown), "{args:?}: {}", said(&output));
+        refused(&evenkeel(args), code, &[shown]);
     }
 }
 
@@ -80,13 +78,12 @@ fn wrong_usage_is_said() {
 fn a_dry_run_is_a_shell_script() {
     let output =
         evenkeel(&["doctor", "--root", &fixture("mlx5-64q-128cpu"), "--fix", "rings", "far-node", "--dry-run"]);
-    assert!(output.status.success(), "{}", said(&output));
+    ended(&output, 0);
     let shown = stdout(&output);
     assert!(shown.contains("ethtool -G enp129s0np0 rx 4096"), "{shown}");
     assert!(shown.contains("> /proc/irq/"), "{shown}");
     assert!(shown.lines().all(|l| ["ethtool ", "echo ", "#"].iter().any(|p| l.starts_with(p))), "{shown}");
-    let parsed = Command::new("sh").arg("-nc").arg(&shown).output().unwrap();
-    assert!(parsed.status.success(), "{}", said(&parsed));
+    ended(&Command::new("sh").arg("-nc").arg(&shown).output().unwrap(), 0);
 }
 
 #[test]
@@ -157,7 +154,7 @@ impl Ns {
     fn settings(&self, name: &str) -> BTreeMap<String, String> {
         let (file, open) = (self.bed.path(name), self.bed.path(&format!("{name}.d")));
         let output = self.evenkeel(&["snapshot", file.to_str().unwrap()]);
-        assert!(output.status.success(), "{}", said(&output));
+        ended(&output, 0);
         fs::create_dir(&open).unwrap();
         self.space.output(&format!("tar xf {} -C {}", file.display(), open.display()));
         let mut files = BTreeMap::new();
@@ -243,9 +240,7 @@ fn fix_and_undo_leave_the_machine_exactly_as_it_was() {
         "tcp-buffers",
         "irq-suspension",
     ];
-    let fixed = ns.evenkeel(&fix);
-    assert!(fixed.status.success(), "{}", said(&fixed));
-    let fixed = json(&fixed);
+    let fixed = json(&ns.evenkeel(&fix));
     assert_eq!(
         (fixed["schema"].as_str(), fixed["written"].as_u64()),
         (Some("evenkeel.doctor.fix/1"), Some(3)),
@@ -265,8 +260,7 @@ fn fix_and_undo_leave_the_machine_exactly_as_it_was() {
     let again = ns.evenkeel(&["doctor", "--role", "server", "--only", &only]);
     assert_eq!(again.status.code(), Some(0), "nothing is left to find: {}", said(&again));
 
-    let undone = ns.evenkeel(&["undo", "--state", state]);
-    assert!(undone.status.success(), "{}", said(&undone));
+    ended(&ns.evenkeel(&["undo", "--state", state]), 0);
     let after = ns.settings("after");
     assert_eq!(differing(&before, &after), Vec::<&str>::new(), "all is as it was");
 }
@@ -280,13 +274,11 @@ fn a_finding_can_be_acknowledged() {
     let doctor = |more: &[&str]| ns.evenkeel(&[&["doctor", "--role", "server", "--state", state], more].concat());
     let only = ["--only", "accounting", "--json"];
     assert_eq!(doctor(&only).status.code(), Some(1));
-    let acknowledged = doctor(&["--json", "--ack", "accounting"]);
-    assert!(acknowledged.status.success(), "{}", said(&acknowledged));
-    let acknowledged = json(&acknowledged);
+    let acknowledged = json(&doctor(&["--json", "--ack", "accounting"]));
     assert_eq!(acknowledged["schema"], "evenkeel.doctor.ack/1");
     assert_eq!(acknowledged["accepted"][0]["check"], "accounting");
     let seen = doctor(&only);
-    assert_eq!(seen.status.code(), Some(0), "{}", said(&seen));
+    ended(&seen, 0);
     assert_eq!(json(&seen)["findings"][0]["verdict"], "acknowledged");
     assert!(doctor(&["--ack", "none"]).status.success());
     assert_eq!(doctor(&only).status.code(), Some(1));
@@ -299,8 +291,7 @@ fn unconfirmed_fixes_are_taken_back() {
     ns.shell(DETUNE);
     let state = &ns.state();
     let fixed = ns.evenkeel(&["doctor", "--state", state, "--commit-confirm", "1", "--fix", "accounting"]);
-    assert!(fixed.status.success(), "{}", said(&fixed));
-    assert!(said(&fixed).contains("unless you run: evenkeel confirm"), "{}", said(&fixed));
+    refused(&fixed, 0, &["unless you run: evenkeel confirm"]);
     let acct = || ns.space.read("/proc/sys/net/netfilter/nf_conntrack_acct");
     wait("the setting is taken back", || acct().trim() == "1");
 }
@@ -342,7 +333,7 @@ fn the_gain_of_a_fix_is_measured() {
     let fixed = ns.evenkeel(&["doctor", "--state", state, "--json", "--measure", "1", "--fix", "rp-filter"]);
     let again = dropped();
     drop(sender);
-    assert!(fixed.status.success(), "{}", said(&fixed));
+    ended(&fixed, 0);
     let gain = json(&fixed)["gain"].to_string();
     let line = gain
         .split('"')
@@ -398,7 +389,7 @@ fn a_finding_without_a_knob_is_advice() {
     let Some(ns) = Ns::new("docc") else { return };
     let state = &ns.state();
     let output = ns.evenkeel(&["doctor", "--state", state, "--fix", "preemption"]);
-    assert!(output.status.success(), "{}", said(&output));
+    ended(&output, 0);
     assert!(stdout(&output).contains("Nothing to set"), "{}", said(&output));
     assert!(!ns.bed.path("state/journal").exists(), "no session without a change");
 }

@@ -8,7 +8,7 @@ use std::{
     process::{Command, Output},
 };
 
-use testbed::{Bed, End, Sshd, json};
+use testbed::{Bed, End, Sshd, ended, json};
 
 const PORT: u16 = 2222;
 /// The end of each node, under the same name everywhere.
@@ -89,7 +89,7 @@ fn the_detuned_node_is_found() {
 
     let output = world.doctor(&["--nodes", &all, "--program", program, "--json"]);
     let found = json(&output);
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    ended(&output, 1);
     assert_eq!(found["schema"], "evenkeel.doctor.nodes/1");
     assert!(found["nodes"].as_array().unwrap().iter().all(|node| node["report"]["kernel"].is_string()), "{found}");
     let sack = outliers(&found["comparison"], "tcp_sack");
@@ -111,7 +111,7 @@ fn the_text_names_it(world: &World, all: &str, program: &str) {
     let output =
         world.doctor(&["--nodes-file", &list, "--program", program, "--only", "tcp-options", "--role", "server"]);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    ended(&output, 1);
     let sentence = format!("{}: tcp_sack", target(2));
     let line = text.lines().find(|line| line.starts_with(&sentence)).unwrap_or_else(|| panic!("{text}"));
     assert!(line.contains("is 0, the others 1"), "{line}");
@@ -123,7 +123,7 @@ fn saved_reports_say_the_same(world: &World, answer: &[u8]) {
     fs::write(&file, answer).unwrap();
     let output =
         Command::new(env!("CARGO_BIN_EXE_evenkeel")).args(["doctor", "compare", "--json"]).arg(&file).output().unwrap();
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    ended(&output, 1);
     assert_eq!(outliers(&json(&output), "tcp_sack").len(), 1);
 }
 
@@ -132,7 +132,7 @@ fn a_missing_node_is_named_and_the_rest_goes_on(world: &World, program: &str) {
     let nobody = format!("root@{}", address(1, 1));
     let all = [target(1), nobody.clone(), target(3)].join(",");
     let output = world.doctor(&["--nodes", &all, "--program", program, "--only", "tcp-options", "--json"]);
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    ended(&output, 3);
     let found = json(&output);
     let answered: Vec<bool> =
         found["nodes"].as_array().unwrap().iter().map(|node| node["report"].is_object()).collect();
@@ -145,7 +145,7 @@ fn a_missing_program_is_said_and_a_copy_helps(world: &World) {
     let node = target(3);
     let missing = ["--nodes", &node, "--program", "/ek-no-such-program", "--only", "tcp-options"];
     let output = world.doctor(&missing);
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    ended(&output, 3);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("there is no `/ek-no-such-program` there") && said.contains("--copy"), "{said}");
     let output = world.doctor(&[&missing[..], &["--copy", "--json"]].concat());
@@ -158,6 +158,6 @@ fn a_node_that_never_answers_is_given_up(world: &World) {
     fs::set_permissions(&slow, fs::Permissions::from_mode(0o755)).unwrap();
     let slow = slow.display().to_string();
     let output = world.doctor(&["--nodes", &target(1), "--program", &slow, "--timeout", "1"]);
-    assert_eq!(output.status.code(), Some(3), "{output:?}");
+    ended(&output, 3);
     assert!(String::from_utf8_lossy(&output.stderr).contains("no answer within 1 s"), "{output:?}");
 }

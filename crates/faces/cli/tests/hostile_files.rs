@@ -7,7 +7,7 @@ use std::{
     process::{Command, Output},
 };
 
-use testbed::{privileged, said};
+use testbed::{ended, privileged, refused, said};
 
 const SOMEBODY: u32 = 65533;
 
@@ -50,9 +50,7 @@ fn no_verb_writes_through_a_link_that_somebody_else_planted() {
         &["bench", "flood", "--save", link],
         &["capture", "lo", "--count", "1", "-w", link],
     ] {
-        let output = run(args);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
-        assert!(said(&output).contains(link), "{args:?}: {}", said(&output));
+        refused(&run(args), 2, &[link]);
     }
     assert_eq!(fs::read_to_string(&target).unwrap(), "kept");
     assert_eq!(fs::read_dir(planted.path()).unwrap().count(), 1, "nothing else is left there");
@@ -81,9 +79,7 @@ fn a_journal_of_another_user_is_refused() {
     for path in ["", "journal", "journal/1-1.jsonl"].map(|name| state.path().join(name)) {
         chown(&path, Some(SOMEBODY), None).unwrap();
         for args in [&args[..], &["undo", "--state", args[3]], &["confirm", "--state", args[3]]] {
-            let output = run(args);
-            assert_eq!(output.status.code(), Some(3), "{args:?}: {}", said(&output));
-            assert!(said(&output).contains(&SOMEBODY.to_string()), "{args:?}: {}", said(&output));
+            refused(&run(args), 3, &[&SOMEBODY.to_string()]);
         }
         chown(&path, Some(0), None).unwrap();
     }
@@ -179,8 +175,7 @@ fn arguments_do_not_reach_the_terminal_as_commands() {
 
 /// A saved machine whose hostname is as long as that of the fixture that it is made of.
 fn copy_with_hostname(folder: &Path, name: &str) -> String {
-    let fixture = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures/detuned-router.tar");
-    let mut bytes = fs::read(fixture).unwrap();
+    let mut bytes = fs::read(testbed::fixture("detuned-router")).unwrap();
     let old = b"detuned-router\n";
     let at = bytes.windows(old.len()).position(|window| window == old).expect("the hostname");
     let mut new = name.as_bytes().to_vec();
@@ -194,7 +189,6 @@ fn copy_with_hostname(folder: &Path, name: &str) -> String {
 #[test]
 fn a_file_without_end_is_an_error() {
     for args in [&["report", "show", "/dev/zero"][..], &["doctor", "compare", "/dev/zero", "/dev/zero"]] {
-        let output = run(args);
-        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", said(&output));
+        ended(&run(args), 2);
     }
 }

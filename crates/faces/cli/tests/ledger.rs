@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use testbed::{Bed, Running, Space, said, text};
+use testbed::{Bed, Running, Space, ended, refused, said, text};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -31,9 +31,7 @@ fn what_cannot_be_is_refused_in_one_message() {
         (&["--filter", "no filter at all", "--once"], 2, "no filter at all"),
         (&["--interval", "0"], 2, "--interval"),
     ] {
-        let output = evenkeel(args);
-        assert_eq!(output.status.code(), Some(code), "{args:?}: {}", said(&output));
-        assert!(said(&output).contains(words), "{args:?}: {}", said(&output));
+        refused(&evenkeel(args), code, &[words]);
     }
 }
 
@@ -42,7 +40,7 @@ fn a_quiet_box_says_so_and_a_loss_is_a_finding_only_when_asked() {
     let Some((_bed, namespace)) = namespace("ekledger") else { return };
     let run = |args: &[&str]| namespace.run(|| evenkeel(args));
     let quiet = run(&["--once", "--interval", "0.3", "--check"]);
-    assert_eq!(quiet.status.code(), Some(0), "{}", said(&quiet));
+    ended(&quiet, 0);
     assert!(text(&quiet.stdout).contains("Quiet"), "{}", said(&quiet));
     // Datagrams to a port that nobody listens on, for as long as the ledger may take.
     let lossy = |args: &[&str]| {
@@ -60,11 +58,11 @@ fn a_quiet_box_says_so_and_a_loss_is_a_finding_only_when_asked() {
         })
     };
     let asked = lossy(&["lo", "--once", "--check"]);
-    assert_eq!(asked.status.code(), Some(1), "{}", said(&asked));
+    ended(&asked, 1);
     let text = text(&asked.stdout);
     assert!(text.contains("no socket on the UDP port") && text.contains("What to do"), "{text}");
     let plain = lossy(&["--json", "--count", "2", "--interval", "0.3", "--no-trace"]);
-    assert_eq!(plain.status.code(), Some(0), "{}", said(&plain));
+    ended(&plain, 0);
     let lines: Vec<model::stations::LedgerReport> = plain
         .stdout
         .split(|&b| b == b'\n')

@@ -5,7 +5,7 @@ use std::{net::UdpSocket, process::Command, thread, time::Duration};
 mod losses;
 
 use losses::{BOX, EVENKEEL, LOADS, Load, SENDER, road};
-use testbed::{Running, alone, said, text};
+use testbed::{Running, alone, ended, text};
 
 /// A few packets, slow enough for any machine.
 const FEW: Load = Load { rate: "1k", duration: "500ms" };
@@ -60,8 +60,7 @@ fn a_filter_leaves_the_others_out() {
     );
     let text =
         road.entry.run(|| Command::new(EVENKEEL).args(["ledger", "--once", "--filter", "port of call"]).output());
-    let output = text.expect("the program runs");
-    assert_eq!(output.status.code(), Some(2), "{}", said(&output));
+    ended(&text.expect("the program runs"), 2);
 }
 
 #[test]
@@ -91,7 +90,7 @@ fn an_interrupt_shows_what_was_counted() {
     }
     let output = ledger.interrupt();
     let text = text(&output.stdout);
-    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    ended(&output, 0);
     for words in ["no socket on the UDP port", "UDP 198.18.0.2:7009", "0x0000:", "dropped in:"] {
         assert!(text.contains(words), "{words}: {text}");
     }

@@ -7,7 +7,7 @@ use bpf::{XdpDrop, XdpMode};
 mod losses;
 
 use losses::{BOX, LOADS, Road, road};
-use testbed::{alone, said, skip};
+use testbed::{alone, ended, skip};
 
 #[test]
 fn a_program_that_drops() {
@@ -53,8 +53,7 @@ fn redirect(road: &Road, target: &str) {
     // Not with a /sys of its own, where no bpffs is mounted.
     let mut ip = road.entry.command("ip");
     ip.args(["link", "set", "dev", road.entry.interface(), "xdpdrv", "obj"]).arg(&object).args(["sec", "xdp"]);
-    let output = ip.output().expect("the program ip");
-    assert!(output.status.success(), "{}", said(&output));
+    ended(&ip.output().expect("the program ip"), 0);
 }
 
 #[test]

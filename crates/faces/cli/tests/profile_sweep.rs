@@ -72,7 +72,7 @@ fn two_steps_of_each_box_end_with_figures_that_hold_together() {
 #[test]
 fn bad_input_is_named_before_anything_is_made() {
     for (args, words) in [
-        (&["--seconds", "0.1"][..], "--seconds"),
+        (&["--duration", "0.1"][..], "--duration"),
         (&["--cpus", "4000"], "CPU 4000"),
         (&["--box", "toaster"], "capture"),
         (&["--steps", "0"], "a number of loads from 1 to 50"),

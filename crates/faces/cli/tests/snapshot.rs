@@ -3,15 +3,10 @@
 use std::fs;
 
 use assert_cmd::Command;
+use testbed::refused;
 
 fn evenkeel() -> Command {
     Command::cargo_bin("evenkeel").expect("the program is built")
-}
-
-fn failure(args: &[&str]) -> (Option<i32>, String) {
-    let output = evenkeel().args(args).output().unwrap();
-    assert!(output.stdout.is_empty());
-    (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
 #[test]
@@ -45,12 +40,11 @@ fn anonymous_copies_hold_no_name() {
 
 #[test]
 fn places_that_cannot_be_written_are_said_once() {
-    let (code, text) = failure(&["snapshot", "/ek-missing/machine.tar"]);
-    assert_eq!(code, Some(2), "{text}");
-    assert!(text.contains("cannot write /ek-missing/machine.tar") && text.contains("folder does not exist"), "{text}");
-    let (code, text) = failure(&["snapshot", "/dev/full"]);
-    assert_eq!(code, Some(3), "{text}");
-    assert_eq!(text.matches("No space left on device").count(), 1, "{text}");
-    let (code, text) = failure(&["snapshot", "/tmp"]);
-    assert_eq!(code, Some(2), "{text}");
+    for (place, code, named) in [
+        ("/ek-missing/machine.tar", 2, &["cannot write /ek-missing/machine.tar", "folder does not exist"][..]),
+        ("/dev/full", 3, &["No space left on device"]),
+        ("/tmp", 2, &[]),
+    ] {
+        refused(&evenkeel().args(["snapshot", place]).output().unwrap(), code, named);
+    }
 }

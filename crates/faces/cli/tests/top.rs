@@ -2,6 +2,8 @@
 
 use std::process::{Command, Output};
 
+use testbed::{ended, refused};
+
 fn top(arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_evenkeel"));
     command.arg("top").args(arguments).output().expect("the program starts")
@@ -10,7 +12,7 @@ fn top(arguments: &[&str]) -> Output {
 #[test]
 fn one_json_document_on_a_line_for_each_interval() {
     let output = top(&["--json", "--count", "2", "--interval", "0.1"]);
-    assert!(output.status.success(), "{output:?}");
+    ended(&output, 0);
     let text = String::from_utf8(output.stdout).expect("UTF-8");
     assert_eq!(text.lines().count(), 2);
     for line in text.lines() {
@@ -32,7 +34,7 @@ fn one_json_document_on_a_line_for_each_interval() {
 #[test]
 fn text_without_a_terminal_ends_by_itself() {
     let output = top(&["--once", "--all", "--interval", "0.1"]);
-    assert!(output.status.success(), "{output:?}");
+    ended(&output, 0);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("INTERFACE") && text.contains("SOFT"), "{text}");
     assert!(!text.contains('\u{1b}') && !text.contains('─'), "plain text for a pipe: {text}");
@@ -45,9 +47,6 @@ fn wrong_use_says_what_and_ends_with_2() {
         (["--interval", "0"].as_slice(), "--interval"),
         (["--once", "--count", "2"].as_slice(), "cannot be used with"),
     ] {
-        let output = top(arguments);
-        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {output:?}");
-        let message = String::from_utf8_lossy(&output.stderr);
-        assert!(message.contains(says), "{arguments:?}: {message}");
+        refused(&top(arguments), 2, &[says]);
     }
 }

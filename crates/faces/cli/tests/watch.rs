@@ -12,7 +12,7 @@ use std::{
 };
 
 use serde_json::Value;
-use testbed::{Bed, End, Running, json, said};
+use testbed::{Bed, End, Running, ended, json, said};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -70,7 +70,7 @@ fn the_cost_of_a_napi_thread_is_measured_and_what_moves_it_is_known() {
     let mut watch = Command::new(EVENKEEL);
     watch.args(["spread", "watch", "ekw1", "--once", "--interval", "2", "--json"]);
     let output = lab.far.run(|| watch.output().unwrap());
-    assert!(output.status.success(), "{}", said(&output));
+    ended(&output, 0);
     let report = json(&output);
     assert_eq!(report["schema"], "evenkeel.spread.watch/1");
     let work = report["sample"]["work"].as_array().unwrap();

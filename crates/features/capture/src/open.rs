@@ -70,7 +70,7 @@ impl Default for Tuning {
 pub struct Attachment {
     /// Where the program runs, as the kernel says.
     pub mode: XdpMode,
-    /// Whether the NIC writes the frames of every queue straight into our memory; none for the tap, whose program copies.
+    /// The NIC writes the frames of every queue straight into our memory; none for the tap, whose program copies.
     pub zero_copy: Option<bool>,
 }
 

@@ -55,7 +55,7 @@ pub struct Rotation {
 }
 
 impl Rotation {
-    /// Whether there is more than one file.
+    /// There is more than one file.
     pub fn is_on(&self) -> bool {
         self.bytes.is_some() || self.seconds.is_some() || self.packets.is_some()
     }
@@ -300,7 +300,7 @@ impl Output {
         self.folder.as_ref().map(|(folder, _)| folder.as_fd())
     }
 
-    /// How many files have been begun.
+    /// Number of files that were begun.
     pub fn files(&self) -> u32 {
         self.number
     }

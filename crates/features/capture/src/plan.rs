@@ -42,12 +42,12 @@ impl Backend {
         }
     }
 
-    /// Whether several readers share the packets by fanout.
+    /// Several readers share the packets by fanout.
     pub fn is_fanout(self) -> bool {
         matches!(self, Self::PacketFanout | Self::RingFanout)
     }
 
-    /// Whether an XDP program does the capture.
+    /// An XDP program does the capture.
     pub fn is_xdp(self) -> bool {
         matches!(self, Self::Xdp | Self::Tap)
     }
@@ -96,10 +96,10 @@ impl Classified for PlanError {
 
 /// What the user asks of the readers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wish {
+pub struct Request {
     /// The backend.
     pub backend: Backend,
-    /// How many members a fanout group is to have; none: as the topology says.
+    /// Number of members of a fanout group; none: as the topology says.
     pub members: Option<usize>,
     /// The CPUs for the readers; none: as the topology says.
     pub cpus: Option<CpuSet>,
@@ -123,9 +123,9 @@ pub struct Plan {
 /// A fanout group gets [`fanout_members`] over the CPUs of the interface's NUMA node (of the whole machine when it has
 /// none): the buffers are there too. A single reader goes to a CPU of that node that serves none of the interface's
 /// interrupts; where no interrupt is known the scheduler, which sees the load, chooses better.
-pub fn plan(wish: &Wish, cpus: &[Cpu], nic: Option<&Nic>, irq_cpus: &CpuSet) -> Result<Plan, PlanError> {
+pub fn plan(request: &Request, cpus: &[Cpu], nic: Option<&Nic>, irq_cpus: &CpuSet) -> Result<Plan, PlanError> {
     let online: CpuSet = cpus.iter().filter(|c| c.online).map(|c| c.id).collect();
-    if let Some(list) = &wish.cpus {
+    if let Some(list) = &request.cpus {
         if list.is_empty() {
             return Err(PlanError::NoCpus);
         }
@@ -135,41 +135,41 @@ pub fn plan(wish: &Wish, cpus: &[Cpu], nic: Option<&Nic>, irq_cpus: &CpuSet) -> 
     }
     let node = nic.and_then(|n| n.node).filter(|node| cpus.iter().any(|c| c.node == *node && c.online));
     let near: Vec<Cpu> = cpus.iter().filter(|c| node.is_none_or(|n| c.node == n)).cloned().collect();
-    let queues = if wish.backend == Backend::Xdp { nic.map_or(1, |n| n.rx_queues.len().max(1)) } else { 1 };
-    let readers = if wish.backend.is_fanout() {
-        fanout(wish, &near)?
-    } else if wish.backend.is_xdp() && wish.members.unwrap_or(queues) > 1 {
+    let queues = if request.backend == Backend::Xdp { nic.map_or(1, |n| n.rx_queues.len().max(1)) } else { 1 };
+    let readers = if request.backend.is_fanout() {
+        fanout(request, &near)?
+    } else if request.backend.is_xdp() && request.members.unwrap_or(queues) > 1 {
         let usable = near.iter().filter(|c| c.online && !c.isolated).count().max(1);
-        let members = wish.members.or(Some(queues.min(usable)));
-        fanout(&Wish { members, ..wish.clone() }, &near)?
+        let members = request.members.or(Some(queues.min(usable)));
+        fanout(&Request { members, ..request.clone() }, &near)?
     } else {
-        if let Some(members) = wish.members.filter(|&m| m != 1 && !wish.backend.is_xdp()) {
-            return Err(PlanError::OneReader { backend: wish.backend, members });
+        if let Some(members) = request.members.filter(|&m| m != 1 && !request.backend.is_xdp()) {
+            return Err(PlanError::OneReader { backend: request.backend, members });
         }
         let free = || near.iter().find(|c| c.online && !c.isolated && !irq_cpus.contains(c.id)).map(|c| c.id);
-        vec![match &wish.cpus {
+        vec![match &request.cpus {
             Some(list) => list.first(),
             None if irq_cpus.is_empty() => None,
             None => free(),
         }]
     };
-    Ok(Plan { backend: wish.backend, readers, node })
+    Ok(Plan { backend: request.backend, readers, node })
 }
 
-fn fanout(wish: &Wish, near: &[Cpu]) -> Result<Vec<Option<u32>>, PlanError> {
-    if let Some(members) = wish.members.filter(|m| !(1..=FANOUT_MAX_MEMBERS).contains(m)) {
+fn fanout(request: &Request, near: &[Cpu]) -> Result<Vec<Option<u32>>, PlanError> {
+    if let Some(members) = request.members.filter(|m| !(1..=FANOUT_MAX_MEMBERS).contains(m)) {
         return Err(PlanError::Members(members));
     }
     let computed = fanout_members(near);
-    let places: Vec<u32> = match &wish.cpus {
+    let places: Vec<u32> = match &request.cpus {
         Some(list) => list.iter().collect(),
-        None if wish.members.is_some() => computed.iter().map(|&(cpu, _)| cpu).collect(),
+        None if request.members.is_some() => computed.iter().map(|&(cpu, _)| cpu).collect(),
         None => computed.iter().flat_map(|&(cpu, n)| std::iter::repeat_n(cpu, n as usize)).collect(),
     };
     if places.is_empty() {
         return Err(PlanError::NoCpus);
     }
-    let members = wish.members.unwrap_or(places.len()).min(FANOUT_MAX_MEMBERS);
+    let members = request.members.unwrap_or(places.len()).min(FANOUT_MAX_MEMBERS);
     Ok(places.into_iter().cycle().take(members).map(Some).collect())
 }
 
@@ -209,39 +209,39 @@ mod tests {
             .collect()
     }
 
-    fn wish(backend: Backend) -> Wish {
-        Wish { backend, members: None, cpus: None }
+    fn request(backend: Backend) -> Request {
+        Request { backend, members: None, cpus: None }
     }
 
     #[test]
-    fn a_group_follows_the_topology_and_the_wishes() {
+    fn a_group_follows_the_topology_and_the_request() {
         let cpus = machine(4, 1);
         let none = CpuSet::new();
-        let computed = plan(&wish(Backend::RingFanout), &cpus, None, &none).unwrap();
+        let computed = plan(&request(Backend::RingFanout), &cpus, None, &none).unwrap();
         let expected: usize = fanout_members(&cpus).iter().map(|(_, n)| *n as usize).sum();
         assert_eq!(computed.readers.len(), expected);
-        let three = Wish { members: Some(3), ..wish(Backend::PacketFanout) };
+        let three = Request { members: Some(3), ..request(Backend::PacketFanout) };
         assert_eq!(plan(&three, &cpus, None, &none).unwrap().readers, [Some(0), Some(1), Some(2)]);
-        let listed = Wish { members: Some(3), cpus: Some("1,3".parse().unwrap()), ..wish(Backend::RingFanout) };
+        let listed = Request { members: Some(3), cpus: Some("1,3".parse().unwrap()), ..request(Backend::RingFanout) };
         assert_eq!(plan(&listed, &cpus, None, &none).unwrap().readers, [Some(1), Some(3), Some(1)]);
     }
 
     #[test]
     fn a_single_reader_keeps_off_the_interrupts() {
         let cpus = machine(2, 1);
-        assert_eq!(plan(&wish(Backend::Ring), &cpus, None, &CpuSet::new()).unwrap().readers, [None]);
-        assert_eq!(plan(&wish(Backend::Ring), &cpus, None, &CpuSet::single(0)).unwrap().readers, [Some(1)]);
-        assert_eq!(plan(&wish(Backend::Ring), &cpus, None, &"0-1".parse().unwrap()).unwrap().readers, [None]);
+        assert_eq!(plan(&request(Backend::Ring), &cpus, None, &CpuSet::new()).unwrap().readers, [None]);
+        assert_eq!(plan(&request(Backend::Ring), &cpus, None, &CpuSet::single(0)).unwrap().readers, [Some(1)]);
+        assert_eq!(plan(&request(Backend::Ring), &cpus, None, &"0-1".parse().unwrap()).unwrap().readers, [None]);
     }
 
     #[test]
-    fn impossible_wishes_are_named() {
+    fn impossible_requests_are_named() {
         let cpus = machine(2, 1);
         let none = CpuSet::new();
-        let bad = |w: Wish| plan(&w, &cpus, None, &none).unwrap_err().to_string();
-        assert!(bad(Wish { cpus: Some("7".parse().unwrap()), ..wish(Backend::Ring) }).contains("online are 0-1"));
-        assert!(bad(Wish { members: Some(2), ..wish(Backend::Ring) }).contains("ring+fanout"));
-        assert!(bad(Wish { members: Some(0), ..wish(Backend::RingFanout) }).contains("1 to 256"));
+        let bad = |w: Request| plan(&w, &cpus, None, &none).unwrap_err().to_string();
+        assert!(bad(Request { cpus: Some("7".parse().unwrap()), ..request(Backend::Ring) }).contains("online are 0-1"));
+        assert!(bad(Request { members: Some(2), ..request(Backend::Ring) }).contains("ring+fanout"));
+        assert!(bad(Request { members: Some(0), ..request(Backend::RingFanout) }).contains("1 to 256"));
         assert!("rings".parse::<Backend>().unwrap_err().to_string().contains("ring+fanout"));
     }
 }

@@ -25,10 +25,10 @@ use crate::{
 const ETHERNET: u16 = 1;
 /// Encoded bytes that a reader gathers before it writes.
 const CHUNK_BYTES: usize = 256 << 10;
-/// How long encoded packets may wait in a reader for more of them.
+/// Time for which encoded packets may wait in a reader for more of them.
 const FLUSH: Duration = Duration::from_millis(200);
-/// How long a reader waits for packets before it looks at the stop flag.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// Time for which a reader waits for packets before it looks at the stop flag.
+const SIGNAL_PERIOD: Duration = Duration::from_millis(50);
 
 /// A capture that ended by a failure.
 #[allow(missing_docs, reason = "the messages say it")]
@@ -94,7 +94,7 @@ pub struct Limits {
     pub duration: Option<Duration>,
     /// Bytes kept of each packet.
     pub snaplen: u32,
-    /// How long a backend may hold packets back: the retire time-out of a ring.
+    /// Time for which a backend may hold packets back: the retire time-out of a ring.
     pub held_back: Duration,
 }
 
@@ -424,15 +424,15 @@ struct Closing {
 }
 
 impl Closing {
-    /// How long to wait for packets; none when it is time to go.
-    fn patience<S: Source>(
+    /// The time to wait for packets; none at the end of the capture.
+    fn timeout<S: Source>(
         &mut self,
         source: &mut S,
         shared: &Shared<'_>,
         slot: &Slot,
     ) -> Result<Option<Duration>, RunError> {
         if !shared.is_over() {
-            return Ok(Some(PATIENCE));
+            return Ok(Some(SIGNAL_PERIOD));
         }
         self.note(source, shared, slot);
         if shared.closed.load(Ordering::Relaxed) || shared.left.load(Ordering::Relaxed) == 0 {
@@ -471,18 +471,11 @@ fn count<S: Source>(mut source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(
     let mut closing = Closing::default();
     let mut next = Instant::now() + FLUSH;
     let (mut packets, mut received, mut bytes) = (0, 0, 0);
-    let result = loop {
-        let patience = match closing.patience(&mut source, shared, slot) {
-            Ok(Some(patience)) => patience,
-            Ok(None) => break Ok(()),
-            Err(e) => break Err(e),
-        };
-        let counted = match source.count(patience) {
-            Ok(counted) => counted,
-            Err(e) => break Err(e.into()),
-        };
+    let mut work = || loop {
+        let Some(timeout) = closing.timeout(&mut source, shared, slot)? else { return Ok(()) };
+        let counted = source.count(timeout)?;
         if counted.packets == 0 && closing.shut {
-            break Ok(());
+            return Ok(());
         }
         received += counted.packets;
         packets += shared.claim(counted.packets);
@@ -497,11 +490,10 @@ fn count<S: Source>(mut source: S, shared: &Shared<'_>, slot: &Slot) -> Result<(
         let now = Instant::now();
         if now >= next {
             next = now + FLUSH;
-            if let Err(e) = publish(&mut source, slot) {
-                break Err(e);
-            }
+            publish(&mut source, slot)?;
         }
     };
+    let result = work();
     closing.note(&source, shared, slot);
     publish(&mut source, slot).and(result)
 }
@@ -518,14 +510,10 @@ fn encode<S: Source>(
     let mut chunk = Chunk::with_capacity(2 * CHUNK_BYTES);
     let limited = shared.limits.packets.is_some();
     let (mut packets, mut reached, mut bytes) = (0u64, 0u64, 0u64);
-    let result = loop {
-        let patience = match closing.patience(&mut source, shared, slot) {
-            Ok(Some(patience)) => patience,
-            Ok(None) => break Ok(()),
-            Err(e) => break Err(e),
-        };
+    let mut work = || loop {
+        let Some(timeout) = closing.timeout(&mut source, shared, slot)? else { return Ok(()) };
         let mut written = Ok(());
-        let received = source.receive(patience, |frame| {
+        let received = source.receive(timeout, |frame| {
             if limited && shared.claim(1) == 0 {
                 return;
             }
@@ -538,12 +526,9 @@ fn encode<S: Source>(
                 written = shared.write(&mut chunk);
             }
         });
-        let n = match written.and(received.map_err(RunError::from)) {
-            Ok(n) => n,
-            Err(e) => break Err(e),
-        };
+        let n = written.and(received.map_err(RunError::from))?;
         if n == 0 && closing.shut {
-            break Ok(());
+            return Ok(());
         }
         reached += n as u64;
         closing.took(n as u64, shared);
@@ -554,16 +539,13 @@ fn encode<S: Source>(
         let due = now >= next;
         if due {
             next = now + FLUSH;
-            if let Err(e) = publish(&mut source, slot) {
-                break Err(e);
-            }
+            publish(&mut source, slot)?;
         }
-        if (due || n == 0)
-            && let Err(e) = shared.write(&mut chunk)
-        {
-            break Err(e);
+        if due || n == 0 {
+            shared.write(&mut chunk)?;
         }
     };
+    let result = work();
     slot.packets.store(packets, Ordering::Relaxed);
     slot.bytes.store(bytes, Ordering::Relaxed);
     closing.note(&source, shared, slot);

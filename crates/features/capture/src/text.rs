@@ -88,7 +88,6 @@ pub struct Writer {
     clock: Clock,
 }
 
-/// A MAC address.
 struct Mac<'a>(&'a [u8]);
 
 impl fmt::Display for Mac<'_> {

@@ -34,7 +34,7 @@ pub(crate) struct StagePlan {
     pub name: &'static str,
     /// What it does, in a sentence.
     pub what: &'static str,
-    /// The backend as `evenkeel capture --mode` calls it.
+    /// The backend as `evenkeel capture --backend` calls it.
     pub mode: &'static str,
     /// The backend.
     pub backend: Backend,

@@ -112,7 +112,7 @@ fn outliers(machines: &[(String, &Report)], rows: &[Row]) -> Vec<Outlier> {
     found
 }
 
-/// Whether most machines say nothing of a row: their verdict is that it is unknown, or there is no such object.
+/// Most machines say nothing of a row: their verdict is that it is unknown, or there is no such object.
 fn is_no_measure(row: &Row, usual: &str) -> bool {
     usual == NONE || (row.subject.is_none() && usual == Verdict::Unknown.as_str())
 }

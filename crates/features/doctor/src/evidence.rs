@@ -28,7 +28,7 @@ use crate::{
 /// IFF_LOOPBACK.
 const IFF_LOOPBACK: u32 = 8;
 
-/// How long the counters of a live machine are watched at least.
+/// The least time for which the counters of a live machine are watched.
 pub const WATCH: Duration = Duration::from_millis(250);
 
 /// Two readings of the counters of a live machine.
@@ -51,7 +51,7 @@ pub struct Evidence {
     pub root: Root,
     /// What it is for.
     pub role: Role,
-    /// Whether the role was guessed.
+    /// The role was guessed.
     pub role_guessed: bool,
     /// What the guess rests on.
     pub role_why: Vec<String>,
@@ -260,7 +260,6 @@ fn counted(root: &Root) -> Root {
     Root::from_files(COUNTED.iter().filter_map(read).collect())
 }
 
-/// A watch under way.
 struct Watch {
     sampler: Sampler,
     before: Counters,

@@ -29,7 +29,7 @@ const SCHEMA: &str = "evenkeel.doctor/1";
 pub struct NodesOptions {
     /// Options of ssh, as behind its `-o`.
     pub ssh_options: Vec<String>,
-    /// How long one machine may take altogether.
+    /// The longest time for one machine.
     pub timeout: Duration,
     /// How many are asked at the same time.
     pub parallel: usize,

@@ -14,7 +14,7 @@ pub fn near(host: &Host, nic: &Nic) -> CpuSet {
     Cores::new(host, &placement::usable(host)).near(nic.node)
 }
 
-/// How many physical cores there are among these CPUs.
+/// Number of physical cores among these CPUs.
 pub fn cores(host: &Host, cpus: &CpuSet) -> usize {
     Cores::new(host, cpus).physical(cpus) as usize
 }
@@ -27,7 +27,7 @@ pub fn receive_irqs(nic: &Nic) -> impl Iterator<Item = (u32, u32)> {
     })
 }
 
-/// How many queues have an interrupt that brings packets in.
+/// Number of queues with an interrupt that brings packets in.
 pub fn receive_queues(nic: &Nic) -> usize {
     receive_irqs(nic).map(|(queue, _)| queue).collect::<BTreeSet<u32>>().len()
 }
@@ -37,7 +37,7 @@ pub fn goes_to(host: &Host, irq: u32) -> Option<u32> {
     host.irq(irq).and_then(placement::goes_to)
 }
 
-/// Whether the machine has more than one node with CPUs.
+/// The machine has more than one node with CPUs.
 pub fn has_nodes(host: &Host) -> bool {
     host.cpus.windows(2).any(|pair| pair[0].node != pair[1].node)
 }

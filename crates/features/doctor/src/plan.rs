@@ -51,7 +51,7 @@ impl Selection {
         names.iter().map(one).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Whether the check is meant for any object.
+    /// The check is meant for any object.
     pub fn has_check(&self, id: &str) -> bool {
         self.0.is_empty() || self.0.iter().any(|(wanted, _)| wanted == id)
     }
@@ -61,7 +61,7 @@ impl Selection {
         self.0.iter().filter_map(|(check, object)| Some((check.as_str(), object.as_deref()?)))
     }
 
-    /// Whether the check is meant for this object.
+    /// The check is meant for this object.
     pub fn has(&self, id: &str, object: Option<&str>) -> bool {
         let fits = |wanted: &Option<String>| wanted.is_none() || wanted.as_deref() == object;
         self.0.is_empty() || self.0.iter().any(|(wanted, of)| wanted == id && fits(of))

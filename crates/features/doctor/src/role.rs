@@ -81,7 +81,7 @@ pub fn guess(root: &Root, host: &Host) -> Guess {
     of(Role::Server, vec![why])
 }
 
-/// Whether rules judge what is forwarded, and how that shows.
+/// Rules judge what is forwarded, and how that shows.
 fn forward_rules(root: &Root) -> Option<String> {
     let ruleset = setting::nft::ruleset(root).ok()?;
     let objects = ruleset.get("nftables")?.as_array()?;

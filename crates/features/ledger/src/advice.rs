@@ -67,7 +67,7 @@ fn general(advice: &str, cause: Option<&Cause>) -> String {
     let alone = |name: &Option<String>| name.as_ref().map(|n| n.split(" queue ").next().unwrap_or(n).to_owned());
     [
         ("{protocol}", of(flow.map(|f| f.protocol.clone()), "an IP protocol")),
-        ("{iface}", of(cause.and_then(|c| alone(&c.interface)), "IFACE")),
+        ("{iface}", of(cause.and_then(|c| alone(&c.interface)), "INTERFACE")),
         ("{process}", of(cause.and_then(|c| c.process.clone()), "The program")),
     ]
     .iter()
@@ -101,7 +101,7 @@ mod tests {
         let of = |causes: &[Cause], traced| filled(text, Known { causes, details: None, traced });
         assert_eq!(of(std::slice::from_ref(&cause), true), "The program on UDP 192.0.2.2:53 from 192.0.2.1 by eth0.");
         let excuse = "Whose packets they were is not known without the trace.";
-        assert_eq!(of(&[], false), format!("The program on the port from a sender by IFACE. {excuse}"));
+        assert_eq!(of(&[], false), format!("The program on the port from a sender by INTERFACE. {excuse}"));
         assert!(!of(&[], true).contains("without the trace"), "the trace ran");
         // Of a socket that counts by itself the address is known without a packet.
         let socket =

@@ -48,7 +48,7 @@ impl Filter {
         dead.compile(filter, true).map(Self).map_err(failed)
     }
 
-    /// Whether it takes a packet: its first bytes, how many of them are Ethernet's header, what follows, and its whole length.
+    /// It takes a packet: its first bytes, how many of them are Ethernet's header, what follows, and its whole length.
     pub(crate) fn takes(&self, bytes: &[u8], link_header: usize, ether_type: u16, length: u32) -> bool {
         let mut frame = Vec::new();
         if link_header == 0 {

@@ -210,7 +210,7 @@ pub struct Detail {
     pub drop: Drop,
     /// One packet: its first bytes.
     pub bytes: Vec<u8>,
-    /// How many of them are the link's header.
+    /// Number of them that are the link's header.
     pub link_header: usize,
     /// Its length.
     pub length: u32,

@@ -48,7 +48,7 @@ impl Others {
         self.counts.clone()
     }
 
-    /// Whether a socket is one of these: what it loses is nobody's loss.
+    /// A socket is one of these: what it loses is nobody's loss.
     pub(crate) fn owns(&self, inode: u32) -> bool {
         inode != 0 && self.inodes.contains(&inode)
     }

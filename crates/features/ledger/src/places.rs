@@ -46,7 +46,7 @@ pub struct Place {
     pub direction: Direction,
     /// Which equation it is in.
     pub stage: Stage,
-    /// Whether what ends there is lost.
+    /// What ends there is lost.
     pub kind: LossKind,
     /// Words for people.
     pub words: &'static str,
@@ -167,13 +167,13 @@ places! {
     "udp-buffer" "udp" Receive Local Lost "socket buffer full" ["Udp.RcvbufErrors", "Udp6.RcvbufErrors"] ["SOCKET_RCVBUFF" UDP]
         "{process} reads {target} too slowly. Give it CPU time, or a larger buffer (SO_RCVBUF, up to net.core.rmem_max).";
     "udp-checksum" "udp" Receive Local Lost "bad UDP checksum" ["Udp.InCsumErrors", "Udp6.InCsumErrors"] ["UDP_CSUM" ANY]
-        "Damaged on the way, or {source} has a broken offload: test with `ethtool -K IFACE tx off` there.";
+        "Damaged on the way, or {source} has a broken offload: test with `ethtool -K INTERFACE tx off` there.";
     "udp-memory" "udp" Receive Local Lost "no memory for UDP" ["Udp.MemErrors", "Udp6.MemErrors"] ["PROTO_MEM" UDP]
         "Raise the three numbers of net.ipv4.udp_mem (pages): `sysctl net.ipv4.udp_mem` shows them.";
     "udp-other" "udp" Receive Local Lost "refused by UDP (socket filter, policy, encapsulation)" ["Udp.InErrors", "Udp6.InErrors"] ["SOCKET_FILTER" UDP, "XFRM_POLICY" UDP, "NOT_SPECIFIED" UDP]
         "A socket filter, an IPsec policy or an encapsulation refused {target}: `ss -uanpe` names the program, `ip -s xfrm policy` the policy.";
     "tcp-checksum" "tcp" Receive Local Lost "bad TCP checksum" ["Tcp.InCsumErrors"] ["TCP_CSUM" ANY]
-        "Damaged on the way, or {source} has a broken offload: test with `ethtool -K IFACE tx off` there.";
+        "Damaged on the way, or {source} has a broken offload: test with `ethtool -K INTERFACE tx off` there.";
     "tcp-header" "tcp" Receive Local Lost "bad TCP segment" ["Tcp.InErrs"] ["PKT_TOO_SMALL" TCP]
         "{source} sends broken TCP segments to {target}, or a SYN within a connection. Look at some: `evenkeel ledger --details`.";
     "tcp-refused" "tcp" Receive Local Harmless "no socket on the TCP port: connection refused with RST" [] []

@@ -30,7 +30,6 @@ pub(crate) const BY_FUNCTION: &[(&str, &str)] = &[
     ("raw", "raw-buffer"),
 ];
 
-/// Functions of TCP.
 const TCP: &[&str] = &["tcp_", "__tcp", "inet_csk", "sk_stream"];
 const IPV6: u16 = 0x86dd;
 

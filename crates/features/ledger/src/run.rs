@@ -77,7 +77,7 @@ pub struct Options {
 /// Everything read at one moment.
 struct Reading {
     at: Instant,
-    /// How long the reading took.
+    /// Duration of the reading.
     took: Duration,
     stack: StackCounters,
     machine: Machine,

@@ -62,7 +62,7 @@ fn push(found: &mut Vec<Found>, p: &Place, stage: Option<Stage>, ifindex: u32, l
     found.push(Found { station: p.station, direction: p.direction, stage, ifindex, loss });
 }
 
-/// Whether the trace sees what the counters of a place count. A listener without room counts connection requests that the kernel
+/// The trace sees what the counters of a place count. A listener without room counts connection requests that the kernel
 /// then frees without a word.
 fn comparable(p: &Place) -> bool {
     !p.reasons.is_empty() && p.id != "listen-overflow"

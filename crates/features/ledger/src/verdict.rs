@@ -171,7 +171,7 @@ fn remarks(interval: &Interval, found: &[Found], books: &Balance, offered: u64, 
     notes
 }
 
-/// How many packets may pass between the readings of two counters beyond what the other end of the interval gives back.
+/// Number of packets that may pass between the readings of two counters beyond what the other end of the interval gives back.
 fn bound(interval: &Interval, offered: u64) -> u64 {
     if interval.seconds <= 0.0 {
         return 0;

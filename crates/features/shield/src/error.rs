@@ -70,7 +70,7 @@ pub enum ShieldError {
     #[error("an XDP shield was left in front of {interface}: end it by `evenkeel shield stop {interface}`")]
     XdpLeft { interface: String },
     #[error(
-        "the shield that was left in front of {interface} runs in {mode} mode: ask for that by --xdp {mode}, or end it by `evenkeel shield stop {interface}`"
+        "the shield that was left in front of {interface} runs in {mode} mode: ask for that by --xdp-mode {mode}, or end it by `evenkeel shield stop {interface}`"
     )]
     LeftInMode { interface: String, mode: bpf::XdpMode },
     #[error(

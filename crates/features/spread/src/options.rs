@@ -1,10 +1,10 @@
-//! What the user wishes.
+//! The request behind a plan.
 
 use host::knob::CoalesceField;
 use model::CpuSet;
 use serde::{Deserialize, Serialize};
 
-/// Whether to use a means of steering.
+/// Use of a means of steering.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Steer {
@@ -17,7 +17,17 @@ pub enum Steer {
     Off,
 }
 
-/// The wishes behind a plan.
+impl Steer {
+    pub(crate) fn is_wanted(self, helps: bool) -> bool {
+        match self {
+            Self::Auto => helps,
+            Self::On => true,
+            Self::Off => false,
+        }
+    }
+}
+
+/// The request behind a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Options {
     /// The interfaces; empty: every one that has queue interrupts.

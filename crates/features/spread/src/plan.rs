@@ -1,24 +1,19 @@
-//! From a picture of the machine and the user's wishes to changes, each with its reason. Pure.
+//! From a picture of the machine and a request to changes, each with its reason. Pure.
 
 use std::collections::BTreeMap;
 
 use host::{
     Host,
     interface::NoInterface,
-    knob::{Change, Direction, Knob, Plan},
+    knob::{Direction, Knob},
     picture::{IrqSource, Nic, QueueRole},
     placement::{Layout, NicLayout, Wanted, has_queue_irqs, isolated, ports, usable, why_unplaced},
 };
 use model::{Classified, CpuSet, ErrorClass};
-use serde::{Deserialize, Serialize};
 
-use crate::{
-    options::{Options, Steer},
-    steer,
-    summary::NicSummary,
-};
+use crate::{options::Options, rows::SpreadPlan, steer, summary::NicSummary};
 
-/// Wishes that this machine cannot fulfil.
+/// A request that this machine cannot fulfil.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
@@ -45,64 +40,6 @@ impl Classified for PlanError {
         match self {
             Self::NoSuchCpu { .. } | Self::NoCpus { .. } => ErrorClass::Usage,
             Self::NoInterface(_) | Self::NoPorts { .. } => ErrorClass::Lacking,
-        }
-    }
-}
-
-/// One line of the plan's table: a setting, what it is, what it is to be, and why. Lines that change nothing are there too.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Row {
-    /// The interface.
-    pub nic: String,
-    /// The setting, such as `rxtx 3 IRQ 45`.
-    pub what: String,
-    /// Its value now, for people.
-    pub now: String,
-    /// Its value to be, for people.
-    pub new: String,
-    /// Why.
-    pub why: String,
-    /// Whether the plan changes it.
-    pub changes: bool,
-}
-
-/// A plan with its table.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct SpreadPlan {
-    /// The changes and the warnings.
-    #[serde(flatten)]
-    pub plan: Plan,
-    /// The table.
-    pub rows: Vec<Row>,
-    /// Each NIC in a few numbers.
-    pub nics: Vec<NicSummary>,
-}
-
-impl SpreadPlan {
-    /// Adds a line, and a change where old and new differ.
-    pub(crate) fn set(&mut self, nic: &str, what: String, knob: Knob, old: String, new: String, why: String) {
-        let changes = !knob.same(&old, &new);
-        self.rows.push(Row {
-            nic: nic.to_owned(),
-            what,
-            now: knob.shown(&old),
-            new: knob.shown(&new),
-            why: why.clone(),
-            changes,
-        });
-        if changes {
-            self.plan.changes.push(Change { knob, old, new, reason: why });
-        }
-    }
-
-    /// Adds a line for something that stays as it is.
-    fn keep(&mut self, nic: &str, what: String, now: String, why: String) {
-        self.rows.push(Row { nic: nic.to_owned(), what, new: now.clone(), now, why, changes: false });
-    }
-
-    pub(crate) fn warn(&mut self, warning: String) {
-        if !self.plan.warnings.contains(&warning) {
-            self.plan.warnings.push(warning);
         }
     }
 }
@@ -299,14 +236,5 @@ pub(crate) fn role_text(role: QueueRole) -> String {
         QueueRole::Tx(q) => format!("tx {q}"),
         QueueRole::RxTx(q) => format!("rxtx {q}"),
         QueueRole::Control => "control".to_owned(),
-    }
-}
-
-/// Whether steering is wanted, given that it helps here.
-pub(crate) fn wanted(steer: Steer, helps: bool) -> bool {
-    match steer {
-        Steer::Auto => helps,
-        Steer::On => true,
-        Steer::Off => false,
     }
 }

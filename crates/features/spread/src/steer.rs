@@ -1,4 +1,4 @@
-//! What comes after the interrupts: NAPI threads, RPS, XPS, and the tables of RFS.
+//! The settings after the interrupts: NAPI threads, RPS, XPS, and the tables of RFS.
 
 use host::{
     Host,
@@ -10,7 +10,7 @@ use model::CpuSet;
 
 use crate::{
     options::{Options, Steer},
-    plan::{SpreadPlan, wanted},
+    rows::SpreadPlan,
 };
 
 /// Turns threaded NAPI on or off when asked, and pins the threads there are to the CPU of their queue.
@@ -69,7 +69,7 @@ pub(crate) fn rps(nic: &Nic, options: &Options, cores: &Cores<'_>, homes: &Homes
     }
     let free = placement::rps_cpus(nic, cores, homes);
     let helps = queues == 1 && !free.is_empty();
-    let on = wanted(options.rps, helps);
+    let on = options.rps.is_wanted(helps);
     if !on && options.rps == Steer::Auto {
         return;
     }

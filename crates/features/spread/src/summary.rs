@@ -20,7 +20,7 @@ pub struct NicSummary {
     pub queues: u32,
     /// The CPUs they go to.
     pub cpus: CpuSet,
-    /// How many queues of this NIC the fullest of these CPUs gets.
+    /// Number of queues of this NIC on the fullest of these CPUs.
     pub most_per_cpu: u32,
     /// CPUs that are the first thread of a core on the NIC's node.
     pub near_cores: u32,

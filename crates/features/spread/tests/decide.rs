@@ -49,7 +49,7 @@ fn a_move_that_is_not_made_accuses_nobody() {
     let s = sample(&[90.0, 5.0], vec![work(1, 0, 40.0), work(2, 0, 45.0)]);
     let mut state = State::default();
     let decisions: Vec<Decision> = (0..9).map(|_| decide(&mut state, &Settings::default(), &s)).collect();
-    assert_eq!(moves(&decisions).len(), 3, "said again after each patience");
+    assert_eq!(moves(&decisions).len(), 3, "said again after each hot_samples");
     assert!(notes(&decisions).is_empty(), "{:?}", notes(&decisions));
 }
 
@@ -71,7 +71,7 @@ fn a_core_that_stays_hot_gives_work_to_the_core_that_evens_out_best() {
     let decisions = repeat(&mut State::default(), &s, 3);
     // 90 -> 52 and 5 -> 43 (work 2) evens out better than 40 and 55 (work 1); CPU 1 is full, CPU 2 is as empty as 3.
     assert_eq!(moves(&decisions), [(2, 0, 2)]);
-    assert!(decisions[..2].iter().all(|d| d.moves.is_empty()), "not before the patience is over");
+    assert!(decisions[..2].iter().all(|d| d.moves.is_empty()), "not before the hot_samples is over");
     assert!(decisions[2].moves[0].reason.contains("CPU 0 was at 90 %"));
 }
 

@@ -2,26 +2,14 @@
 
 use askama::Template;
 use model::{
-    Classified, ErrorClass,
     run::{DemoRun, SourceFigure, Stage},
     units,
 };
 
-use crate::{charts, demo_text};
-
-/// What can go wrong when a page is built.
-#[allow(missing_docs, reason = "the messages say it")]
-#[derive(Debug, thiserror::Error)]
-pub enum PageError {
-    #[error("cannot build the page: {0}; this is a fault of evenkeel")]
-    Template(#[from] askama::Error),
-}
-
-impl Classified for PageError {
-    fn class(&self) -> ErrorClass {
-        ErrorClass::Internal
-    }
-}
+use crate::{
+    charts, demo_text,
+    page::{PUBLISHED, PageError},
+};
 
 #[derive(Template)]
 #[template(path = "demo.html")]
@@ -45,7 +33,7 @@ pub fn demo_page(run: &DemoRun) -> Result<String, PageError> {
         run,
         rates: charts::rates(run),
         published: charts::published(run),
-        published_title: demo_text::PUBLISHED,
+        published_title: PUBLISHED,
         fates: charts::fates(run),
         heat: charts::heat(run),
         repeats: run.stages.iter().map(|s| s.repeats.count).max().unwrap_or(0),
@@ -54,7 +42,6 @@ pub fn demo_page(run: &DemoRun) -> Result<String, PageError> {
     Ok(page.render()?)
 }
 
-/// What the template calls.
 impl Page<'_> {
     fn pps(&self, rate: &f64) -> String {
         units::pps(*rate)

@@ -9,10 +9,11 @@ use model::{
     units,
 };
 
-use crate::Look;
-
-/// The heading under which the figures of others are shown, in text and on the page.
-pub const PUBLISHED: &str = "Published by others, on other hardware";
+use crate::{
+    conditions::{self, Conditions},
+    page::PUBLISHED,
+    table::Look,
+};
 
 /// The whole run: conclusion, stages, ledgers, published figures, conditions.
 pub fn demo_text(run: &DemoRun, look: Look) -> String {
@@ -29,11 +30,7 @@ pub fn demo_text(run: &DemoRun, look: Look) -> String {
         let heading = look.paragraph(&format!("{PUBLISHED}: never measured by evenkeel"));
         let _ = write!(out, "\n{heading}{}", sources(run, look));
     }
-    out.push('\n');
-    for (what, text) in conditions(run) {
-        out.push_str(&look.paragraph(&format!("{what}: {text}")));
-    }
-    out
+    out + "\n" + &conditions::paragraphs(&conditions(run), look)
 }
 
 /// The row of numbers of every stage.
@@ -166,10 +163,8 @@ pub(crate) fn range_mpps(low: f64, high: f64) -> String {
 }
 
 /// What the numbers depend on, as pairs of name and text.
-pub(crate) fn conditions(run: &DemoRun) -> Vec<(&'static str, String)> {
-    let m = &run.machine;
+pub(crate) fn conditions(run: &DemoRun) -> Conditions {
     let g = &run.generator;
-    let virtualised = m.virtualised.as_ref().map_or_else(|| "not virtualised".into(), |v| format!("a guest of {v}"));
     let limited: Vec<&str> = run.stages.iter().filter(|s| g.limits(s.offered_pps)).map(|s| s.name.as_str()).collect();
     let limit = match limited.len() {
         0 => "No stage was offered that much: the generator was not the limit of any.".to_owned(),
@@ -183,17 +178,7 @@ pub(crate) fn conditions(run: &DemoRun) -> Vec<(&'static str, String)> {
         ),
     };
     vec![
-        (
-            "Machine",
-            format!(
-                "{}, {} CPUs, {}, {}, {virtualised}",
-                m.cpu_model,
-                m.cpus,
-                units::bytes(m.memory_bytes),
-                m.hostname
-            ),
-        ),
-        ("Kernel", m.kernel.clone()),
+        conditions::machine(&run.machine),
         ("When", run.when.clone()),
         (
             "Wire",

@@ -8,8 +8,9 @@ use model::{
 };
 
 use crate::{
-    Look, Paint,
+    paint::Paint,
     paint::{Colour, mark},
+    table::Look,
 };
 
 /// The widest page: longer lines are hard to read.

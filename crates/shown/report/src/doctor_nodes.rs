@@ -7,7 +7,7 @@ use model::{
     doctor_nodes::{Comparison, Node, Outlier, Row},
 };
 
-use crate::Look;
+use crate::table::Look;
 
 /// Up to so many machines have a column each; beyond, a row names those that differ.
 const COLUMNS: usize = 6;

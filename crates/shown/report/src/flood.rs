@@ -8,7 +8,10 @@ use model::{
     units,
 };
 
-use crate::Look;
+use crate::{
+    conditions::{self, Conditions},
+    table::Look,
+};
 
 /// Losses named in a row of the table.
 const LOSSES: usize = 3;
@@ -31,17 +34,12 @@ pub fn flood_text(run: &FloodRun, look: Look) -> String {
             }
         }
     }
-    out.push('\n');
-    for (what, text) in conditions(run) {
-        out.push_str(&look.paragraph(&format!("{what}: {text}")));
-    }
-    out
+    out + "\n" + &conditions::paragraphs(&conditions(run), look)
 }
 
 /// The head of the least share that chance leaves possible.
 pub(crate) const LOWER_BOUND: &str = "95 % LOWER BOUND";
 
-/// The columns.
 pub(crate) const HEADS: [&str; 11] = [
     ">FLOOD",
     ">ARRIVED",
@@ -188,20 +186,11 @@ fn sentence(run: &FloodRun, mode: &FloodMode) -> String {
     }
 }
 
-/// What a reader must know to judge the figures.
-pub(crate) fn conditions(run: &FloodRun) -> Vec<(&'static str, String)> {
-    let (machine, setup) = (&run.machine, &run.setup);
-    let guest = machine.virtualised.as_ref().map_or(String::new(), |v| format!(", a guest of {v}"));
-    let roles: Vec<String> = setup.arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
-    let mut conditions = vec![
-        (
-            "Machine",
-            format!(
-                "{}, {} CPUs, {}, Linux {}{guest}",
-                machine.hostname, machine.cpus, machine.cpu_model, machine.kernel
-            ),
-        ),
-        ("Cores", roles.join("; ")),
+pub(crate) fn conditions(run: &FloodRun) -> Conditions {
+    let setup = &run.setup;
+    let mut all = vec![
+        conditions::machine(&run.machine),
+        conditions::cores(&setup.arrangement),
         (
             "Overload",
             "real: the flood does not wait for the host. What the host's core does not take from the queue of its interface (256 frames) \
@@ -237,7 +226,7 @@ pub(crate) fn conditions(run: &FloodRun) -> Vec<(&'static str, String)> {
         ("Begun", run.when.clone()),
     ];
     if run.partial {
-        conditions.push(("Partial", "the run was broken off".to_owned()));
+        all.push(("Partial", "the run was broken off".to_owned()));
     }
-    conditions
+    all
 }

@@ -5,7 +5,7 @@ use model::{
     units,
 };
 
-use crate::{Look, flood::percent};
+use crate::{flood::percent, table::Look};
 
 /// The comparison: a table for each protection, then what differs beside.
 pub fn flood_compare_text(c: &FloodComparison, look: Look) -> String {

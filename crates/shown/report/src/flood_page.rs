@@ -8,7 +8,6 @@ use model::{
 };
 
 use crate::{
-    PageError,
     chart::{
         Dash, Look, Mark,
         columns::significant,
@@ -17,6 +16,7 @@ use crate::{
         scale::{Scale, number},
     },
     flood,
+    page::PageError,
 };
 
 #[derive(Template)]
@@ -172,7 +172,6 @@ fn chart(run: &FloodRun, id: &str, value: &dyn Fn(&FloodPoint) -> Option<f64>, u
     lines::chart(id, label, &across, &kind.axis(&values), &lines, goal)
 }
 
-/// What the template calls.
 impl Page<'_> {
     fn heads(&self) -> [(&'static str, bool); 11] {
         let wide = ["ARRIVED", "ANSWERED", flood::LOWER_BOUND, "GOODPUT", "RETRIES", "CPU", "CLIENTS"];

@@ -8,9 +8,10 @@ use model::{
 };
 
 use crate::{
-    Look, Paint,
     ledger_details::details,
+    paint::Paint,
     paint::{Colour, mark},
+    table::Look,
 };
 
 /// Causes shown for a loss; JSON has them all.

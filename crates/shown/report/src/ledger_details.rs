@@ -7,7 +7,7 @@ use model::{
     units,
 };
 
-use crate::Look;
+use crate::table::Look;
 
 /// Functions shown of the way to a drop; JSON has them all.
 const FUNCTIONS: usize = 12;

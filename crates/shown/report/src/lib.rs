@@ -3,6 +3,7 @@
 mod bench;
 mod chart;
 mod charts;
+mod conditions;
 mod demo_page;
 mod demo_text;
 mod doctor;
@@ -12,6 +13,7 @@ mod flood_compare;
 mod flood_page;
 mod ledger;
 mod ledger_details;
+mod page;
 mod paint;
 mod profile;
 mod shield;
@@ -24,14 +26,15 @@ pub use bench::{
     BenchCsv, BenchView, CsvError, bench_compare_page, bench_compare_text, bench_csv, bench_page, bench_text,
     has_figures,
 };
-pub use demo_page::{PageError, demo_page};
-pub use demo_text::{PUBLISHED, demo_text, ledger, stages};
+pub use demo_page::demo_page;
+pub use demo_text::{demo_text, ledger, stages};
 pub use doctor::{doctor_list, doctor_table, doctor_text};
 pub use doctor_nodes::{compare_text, nodes_text};
 pub use flood::flood_text;
 pub use flood_compare::flood_compare_text;
 pub use flood_page::flood_page;
 pub use ledger::ledger_text;
+pub use page::{PUBLISHED, PageError};
 pub use paint::Paint;
 pub use profile::{ProfileView, comparison_text, profile_text};
 pub use shield::{ShieldRow, shield_line, shield_list, shield_text};

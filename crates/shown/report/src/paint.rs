@@ -24,7 +24,7 @@ pub(crate) enum Colour {
     Bold,
 }
 
-/// Whether text is painted.
+/// Text is painted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Paint(bool);
 
@@ -39,6 +39,11 @@ impl Paint {
     /// Always, or never.
     pub fn forced(on: bool) -> Self {
         Self(on)
+    }
+
+    /// Colours are wanted.
+    pub fn is_on(self) -> bool {
+        self.0
     }
 
     /// Replaces the marks by the terminal's codes, or takes them away.
@@ -64,7 +69,7 @@ pub(crate) fn mark(colour: Colour, text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Look;
+    use crate::table::Look;
 
     #[test]
     fn paint_takes_no_room_and_goes_away() {

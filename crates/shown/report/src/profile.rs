@@ -7,7 +7,7 @@ use model::{
     units,
 };
 
-use crate::Look;
+use crate::table::Look;
 
 /// What to show of a profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -8,7 +8,10 @@ use model::{
     units,
 };
 
-use crate::Look;
+use crate::{
+    conditions::{self, Conditions},
+    table::Look,
+};
 
 /// Classes with a column of their own, besides idle.
 const COLUMNS: usize = 4;
@@ -39,18 +42,14 @@ pub fn sweep_text(sweep: &Sweep, look: Look) -> String {
         out.push_str(&look.table(&heads, rows));
     }
     if !sweep.sources.is_empty() {
-        let _ = write!(out, "\n{}", look.paragraph(&format!("{}: never measured by evenkeel", crate::PUBLISHED)));
+        let _ = write!(out, "\n{}", look.paragraph(&format!("{}: never measured by evenkeel", crate::page::PUBLISHED)));
         let rows = sweep
             .sources
             .iter()
             .map(|s| vec![s.what.clone(), s.standard.clone(), s.optimised.clone(), s.citation.clone()]);
         out.push_str(&look.table(&["WHAT", ">STANDARD", ">OPTIMISED", "WHO, ON WHAT"], rows));
     }
-    out.push('\n');
-    for (what, text) in conditions(sweep) {
-        out.push_str(&look.paragraph(&format!("{what}: {text}")));
-    }
-    out
+    out + "\n" + &conditions::paragraphs(&conditions(sweep), look)
 }
 
 fn heading(setup: &Setup) -> String {
@@ -136,20 +135,10 @@ fn ceilings(setup: &Setup) -> String {
     format!("{} {} ({})", setup.name, units::pps(setup.ceiling_pps), found.join(", "))
 }
 
-/// What a reader must know to judge the figures.
-pub(crate) fn conditions(sweep: &Sweep) -> Vec<(&'static str, String)> {
-    let machine = &sweep.machine;
-    let guest = machine.virtualised.as_ref().map_or(String::new(), |v| format!(", a guest of {v}"));
-    let roles: Vec<String> = sweep.arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
-    let mut conditions = vec![
-        (
-            "Machine",
-            format!(
-                "{}, {} CPUs, {}, Linux {}{guest}",
-                machine.hostname, machine.cpus, machine.cpu_model, machine.kernel
-            ),
-        ),
-        ("Cores", format!("{}: {}", sweep.arrangement.sharing.word(), roles.join("; "))),
+pub(crate) fn conditions(sweep: &Sweep) -> Conditions {
+    let mut all = vec![
+        conditions::machine(&sweep.machine),
+        conditions::cores(&sweep.arrangement),
         (
             "Load",
             format!(
@@ -171,8 +160,8 @@ pub(crate) fn conditions(sweep: &Sweep) -> Vec<(&'static str, String)> {
         ("Samples", format!("{} a second of the box's core", sweep.frequency_hz)),
         ("Ceilings", sweep.setups.iter().map(ceilings).collect::<Vec<_>>().join("; ")),
     ];
-    conditions.extend(sweep.notes.iter().map(|note| ("Note", note.clone())));
-    conditions
+    all.extend(sweep.notes.iter().map(|note| ("Note", note.clone())));
+    all
 }
 
 #[cfg(test)]

@@ -8,13 +8,13 @@ use model::{
 };
 
 use crate::{
-    PageError,
     chart::{
         areas::{self as chart, Steps},
         columns::significant,
         plane::{Across, Up},
         scale::{Scale, number},
     },
+    page::PageError,
     sweep,
 };
 
@@ -47,7 +47,7 @@ pub fn sweep_page(sweep: &Sweep) -> Result<String, PageError> {
         legend: areas.iter().rev().map(|a| (a.name.to_owned(), a.colour)).collect(),
         costs: sweep::costs(sweep),
         costs_of_what: sweep::COSTS_OF_WHAT,
-        published_title: crate::PUBLISHED,
+        published_title: crate::page::PUBLISHED,
         conditions: sweep::conditions(sweep),
     };
     Ok(page.render()?)
@@ -156,7 +156,6 @@ fn colour(class: Class) -> &'static str {
     }
 }
 
-/// What the template calls.
 impl Page<'_> {
     fn pps(&self, rate: &f64) -> String {
         units::pps(*rate)

@@ -81,7 +81,7 @@ impl Look {
         text
     }
 
-    /// Whether a table is shown without a break within a heading or a cell.
+    /// A table is shown without a break within a heading or a cell.
     pub fn fits(self, table: impl FnOnce(Self) -> String) -> bool {
         let whole = table(Self { width: PIPE_WIDTH.max(self.width), ..self });
         // A column ends with a blank, the last one too.

@@ -7,7 +7,7 @@ use model::{
     units,
 };
 
-use crate::Look;
+use crate::table::Look;
 
 const NOT_COUNTED: &str = "-";
 

@@ -11,13 +11,13 @@ use model::{Classified, ErrorClass};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use ratatui::{
     Frame,
-    crossterm::event::{self, Event, KeyEvent, KeyEventKind},
+    crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers},
 };
 
 /// The longest wait before the flag that a signal sets is looked at.
-const PATIENCE: Duration = Duration::from_millis(250);
+const SIGNAL_PERIOD: Duration = Duration::from_millis(250);
 
-/// What a key asks of the loop around the view.
+/// The answer of a view to a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reaction {
     /// Draw again.
@@ -30,16 +30,25 @@ pub enum Reaction {
 
 /// A live view: state that samples and keys change, and how it is drawn.
 pub trait Screen {
-    /// What it shows.
+    /// A sample of what it shows.
     type Sample;
-    /// How long to wait between two samples.
+    /// Time between two samples.
     fn interval(&self) -> Duration;
     /// Takes a sample.
     fn push(&mut self, sample: Self::Sample);
-    /// Does what a key means.
-    fn key(&mut self, key: KeyEvent) -> Reaction;
+    /// Does what a key without modifiers means.
+    fn press(&mut self, key: KeyCode) -> Reaction;
     /// Draws the whole screen.
     fn draw(&self, frame: &mut Frame<'_>);
+
+    /// Does what a key means: Ctrl-C and Ctrl-D leave every view.
+    fn key(&mut self, key: KeyEvent) -> Reaction {
+        match (key.modifiers.contains(KeyModifiers::CONTROL), key.code) {
+            (false, code) => self.press(code),
+            (true, KeyCode::Char('c' | 'd')) => Reaction::Quit,
+            (true, _) => Reaction::Nothing,
+        }
+    }
 }
 
 /// What can end the live view.
@@ -101,7 +110,7 @@ pub fn live<S: Screen, E: Classified + 'static>(
             last = if since < 2 * view.interval() { last + view.interval() } else { Instant::now() };
             continue;
         }
-        if wait_for_input((view.interval() - since).min(PATIENCE))? == Input::Gone {
+        if wait_for_input((view.interval() - since).min(SIGNAL_PERIOD))? == Input::Gone {
             break;
         }
         // Also without input: a changed size comes by a signal.
@@ -123,7 +132,7 @@ pub fn live<S: Screen, E: Classified + 'static>(
     Ok(())
 }
 
-/// What waiting for the keyboard has shown.
+/// The keyboard after a wait.
 #[derive(Debug, PartialEq, Eq)]
 enum Input {
     /// Perhaps a key, perhaps nothing.
@@ -133,11 +142,11 @@ enum Input {
 }
 
 /// Waits for a key. crossterm must not be asked while the terminal is closed: it reads the end of the file for ever.
-fn wait_for_input(patience: Duration) -> io::Result<Input> {
+fn wait_for_input(timeout: Duration) -> io::Result<Input> {
     let stdin = io::stdin();
     let mut keyboard = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
-    let patience = PollTimeout::try_from(patience.max(Duration::from_millis(1))).unwrap_or(PollTimeout::from(1000u16));
-    match poll(&mut keyboard, patience) {
+    let timeout = PollTimeout::try_from(timeout.max(Duration::from_millis(1))).unwrap_or(PollTimeout::from(1000u16));
+    match poll(&mut keyboard, timeout) {
         Ok(_) | Err(nix::Error::EINTR) => {}
         Err(e) => return Err(e.into()),
     }

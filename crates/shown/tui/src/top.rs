@@ -5,6 +5,5 @@ mod draw;
 mod order;
 mod view;
 
-pub use crate::live::{LiveError, Reaction, live};
 pub use order::{Filter, Order};
 pub use view::{Focus, View};

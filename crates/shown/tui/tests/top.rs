@@ -11,6 +11,7 @@ use ratatui::{
     backend::TestBackend,
     crossterm::event::{KeyCode, KeyEvent},
 };
+use tui::live::Screen;
 use tui::top::{Filter, View};
 
 fn sample(cpus: u32, load: f64) -> TopSample {

@@ -3,7 +3,7 @@
 use std::{
     fs,
     io::Read,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, Command, ExitStatus, Output, Stdio},
     thread,
 };
@@ -105,6 +105,39 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Fails unless a program ended with `code` without a panic; all that it said.
+#[track_caller]
+pub fn ended(output: &Output, code: i32) -> String {
+    let said = said(output);
+    assert!(output.status.code() == Some(code) && !said.contains("panicked"), "{}, not {code}: {said}", output.status);
+    said
+}
+
+/// Fails unless a program refused its work with `code` in one message on stderr, which names each of these.
+#[track_caller]
+pub fn refused(output: &Output, code: i32, named: &[&str]) {
+    ended(output, code);
+    let told = text(&output.stderr);
+    assert!(told.lines().filter(|line| line.starts_with("evenkeel: ")).count() <= 1, "{told}");
+    named.iter().for_each(|word| assert!(told.contains(word), "`{word}` is missing: {told}"));
+}
+
+/// The saved machine of this name.
+pub fn fixture(name: &str) -> PathBuf {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../../fixtures/{name}.tar"));
+    assert!(file.exists(), "no saved machine {name}");
+    file
+}
+
+/// Every saved machine.
+pub fn fixtures() -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../fixtures");
+    let files = fs::read_dir(folder).expect("the saved machines").flatten().map(|entry| entry.path());
+    let tars: Vec<PathBuf> = files.filter(|file| file.extension().is_some_and(|is| is == "tar")).collect();
+    assert!(tars.len() >= 11, "{tars:?}");
+    tars
 }
 
 /// All that a program said, on both outputs.

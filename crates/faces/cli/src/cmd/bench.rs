@@ -40,7 +40,7 @@ const CAPABILITIES: [Capability; 6] = [
     Capability::CAP_SYSLOG,
 ];
 
-/// Measure what a router or firewall really does (RFC 2544): throughput, loss, bursts, latency, jitter, recovery, reset.
+/// Measure what a router or firewall really does (RFC 2544).
 ///
 /// Without --ports, bench builds boxes of this kernel in network namespaces and removes them afterwards. With --ports, the box is outside,
 /// cabled to two interfaces of this machine.
@@ -58,7 +58,7 @@ pub(crate) struct BenchArgs {
     #[command(subcommand)]
     sub: Option<Sub>,
     /// Boxes to build: wire, router, stateful, stateless, bridge, xdp-fib [default: router,stateful,stateless].
-    #[arg(long, value_name = "LIST", value_delimiter = ',', conflicts_with = "ports", help_heading = "The box")]
+    #[arg(long, value_name = "BOX", value_delimiter = ',', conflicts_with = "ports", help_heading = "The box")]
     dut: Vec<String>,
     /// Test an outside box that is cabled to these two interfaces, such as eth2,eth3.
     #[arg(long, value_name = "A,B", value_delimiter = ',', help_heading = "The box")]
@@ -67,23 +67,23 @@ pub(crate) struct BenchArgs {
     #[arg(long, hide_short_help = true, requires = "ports", help_heading = "The box")]
     bridged: bool,
     /// Number of filter rules; only the last one matches [default: 25].
-    #[arg(long, hide_short_help = true, value_name = "N", value_parser = number::<u32>("a number of rules", "25", 1..=100_000), help_heading = "The box")]
+    #[arg(long = "rule-count", alias = "rules", hide_short_help = true, value_name = "N", value_parser = number::<u32>("a number of rules", "25", 1..=100_000), help_heading = "The box")]
     rules: Option<u32>,
     /// Order of the filter rules [default: study].
     #[arg(long, hide_short_help = true, value_enum, help_heading = "The box")]
     rule_order: Option<OrderArg>,
 
     /// Frame sizes in bytes with FCS [default: 64,128,256,512,1024,1280,1518].
-    #[arg(long, value_name = "LIST", help_heading = "Traffic")]
+    #[arg(long, value_name = "BYTES", help_heading = "Traffic")]
     sizes: Option<String>,
     /// Fragmented UDP datagrams, by payload in bytes [without a list: 4096,8192,16384,32768,65507].
-    #[arg(long, hide_short_help = true, value_name = "LIST", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = "Traffic")]
+    #[arg(long, hide_short_help = true, value_name = "BYTES", num_args = 0..=1, require_equals = true, default_missing_value = "", help_heading = "Traffic")]
     datagrams: Option<String>,
     /// The simple Internet mix: 7 frames of 64, 4 of 594 and 1 of 1518 bytes.
     #[arg(long, help_heading = "Traffic")]
     imix: bool,
     /// Packets of a capture file in their order, with the test's addresses.
-    #[arg(long, hide_short_help = true, value_name = "FILE", help_heading = "Traffic")]
+    #[arg(long = "pcap", alias = "replay", hide_short_help = true, value_name = "FILE", help_heading = "Traffic")]
     replay: Option<PathBuf>,
     /// Flows in each direction, 1 to 1000000 [default: 1].
     #[arg(long, value_name = "N", value_parser = number::<u32>("a number of flows", "1000", ..), help_heading = "Traffic")]
@@ -99,20 +99,20 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "NAME", help_heading = "Tests")]
     preset: Option<String>,
     /// Tests: throughput, loss, bursts, latency, jitter, recovery, reset [default: throughput,latency].
-    #[arg(long, value_name = "LIST", value_delimiter = ',', help_heading = "Tests")]
+    #[arg(long = "tests", alias = "test", value_name = "LIST", value_delimiter = ',', help_heading = "Tests")]
     test: Vec<Test>,
     /// Loss that still passes, such as 0.1% or 0.001 [default: the preset's].
     #[arg(long, value_name = "RATIO", value_parser = config::ratio, help_heading = "Tests")]
     loss_ratio: Option<f64>,
     /// Length of a full-length trial, 100ms to 1h [default: the preset's].
-    #[arg(long, hide_short_help = true, value_name = "TIME", value_parser = within("100ms", "1h"), help_heading = "Tests")]
+    #[arg(long = "duration", alias = "trial", hide_short_help = true, value_name = "TIME", value_parser = within("100ms", "1h"), help_heading = "Tests")]
     trial: Option<Duration>,
     /// Full-length trials at each load [default: the preset's].
     #[arg(long, hide_short_help = true, value_name = "N", value_parser = number::<u32>("a number of trials", "3", 1..=1000), help_heading = "Tests")]
     repeats: Option<u32>,
 
     /// CPUs, such as 2-5: the first sends, the next are the box's, the last receive [default: all online, not isolated].
-    #[arg(long, value_name = "LIST", help_heading = "The tester")]
+    #[arg(long, value_name = "CPUS", help_heading = "The tester")]
     cpus: Option<CpuSet>,
     /// Print the plan and its time, then exit.
     #[arg(long, help_heading = "The tester")]

@@ -1,6 +1,7 @@
 //! `evenkeel capture`: arguments to one validated configuration, then plan, open, drop privileges, run, report.
 
 mod args;
+mod config_file;
 mod read;
 mod show;
 
@@ -13,7 +14,7 @@ use capture::{
     open::{AnySource, Tuning},
     output::{Output, Target},
     pcapng::{Captured, Section},
-    plan::{self, Backend, Plan, Wish},
+    plan::{self, Backend, Plan, Request},
     run::{self, Limits, Sink},
 };
 use host::{
@@ -34,9 +35,9 @@ use args::{ANY, Config};
 use crate::failure::{Failure, Outcome, note};
 use crate::signals::{Second, stop_flag};
 
-/// How long each backend is tried by `--mode auto`.
+/// Time for which each backend is tried by `--backend auto`.
 const TRIAL: Duration = Duration::from_millis(500);
-/// How often `--mode auto` tries those again that were near the best.
+/// Number of times that `--backend auto` tries those again that were near the best.
 const FINAL_ROUNDS: u32 = 3;
 /// What a reader of a ring waits at the end beyond the retire time-out.
 const HELD_BACK_MARGIN: Duration = Duration::from_millis(60);
@@ -48,13 +49,12 @@ const FEWEST_BLOCKS: u32 = 2;
 /// Interfaces that `any` takes: each has a thread and a ring.
 const MOST_INTERFACES: usize = 256;
 
-/// Captures.
 pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
-    let config = args.validate()?;
+    let config = args.validate(std::env::args_os().skip(2).collect())?;
     if config.read.is_some() {
         return read::run(&config);
     }
-    privilege::require(format!("capture with {}", config.mode.map_or("auto", Backend::name)), &needed(&config))?;
+    privilege::require(format!("capture with {}", config.backend.map_or("auto", Backend::name)), &needed(&config))?;
     // Of /sys only what is this namespace's: under `nsenter --net` it shows another one's interfaces.
     let wiring = Wiring::read().context("cannot list the interfaces").map_err(Failure::lacking)?;
     let mut host = Host::read(&Root::live())?;
@@ -62,7 +62,7 @@ pub(crate) fn run(args: CaptureArgs) -> Result<Outcome, Failure> {
     let interfaces = interfaces(&config, &wiring)?;
     // A reader may be held up by whoever reads its pipe.
     let stop = stop_flag(Second::Ends)?;
-    let (backend, choice) = match config.mode {
+    let (backend, choice) = match config.backend {
         Some(backend) => (backend, None),
         None => {
             let choice = choose(&config, &host, &interfaces[0], &stop)?;
@@ -116,15 +116,15 @@ fn give_up_but(folder: Option<BorrowedFd<'_>>) -> Result<(), Failure> {
 /// The capabilities that this capture will need.
 fn needed(config: &Config) -> Vec<Capability> {
     let mut needed = vec![Capability::CAP_NET_RAW];
-    if config.mode.map_or(config.try_xdp, Backend::is_xdp) {
+    if config.backend.map_or(config.try_xdp, Backend::is_xdp) {
         needed.extend([Capability::CAP_NET_ADMIN, Capability::CAP_BPF]);
     }
-    if config.mode.map_or(config.try_xdp, |mode| mode == Backend::Tap) {
+    if config.backend.map_or(config.try_xdp, |mode| mode == Backend::Tap) {
         // The tap sees the end of NAPI polls at a tracepoint.
         needed.push(Capability::CAP_PERFMON);
     }
     let ebpf = config.tuning.fanout.algorithm == FanoutAlgorithm::ExtendedBpf;
-    if ebpf && config.mode.is_none_or(Backend::is_fanout) && !needed.contains(&Capability::CAP_BPF) {
+    if ebpf && config.backend.is_none_or(Backend::is_fanout) && !needed.contains(&Capability::CAP_BPF) {
         needed.push(Capability::CAP_BPF);
     }
     needed
@@ -169,7 +169,7 @@ fn interfaces(config: &Config, wiring: &Wiring) -> Result<Vec<Interface>, Failur
         }
     }
     match found.len() {
-        0 => Err(Failure::lacking(anyhow!("no interface is up; `ip link set IFACE up` brings one up"))),
+        0 => Err(Failure::lacking(anyhow!("no interface is up; `ip link set INTERFACE up` brings one up"))),
         n if n > MOST_INTERFACES => {
             Err(Failure::lacking(anyhow!("{n} interfaces are up, {MOST_INTERFACES} is the most; name one with -i")))
         }
@@ -210,13 +210,13 @@ fn place(config: &Config, host: &Host, interface: &str, backend: Backend) -> Res
         .flat_map(|irq| irq.effective.as_ref().unwrap_or(&irq.affinity).iter().collect::<Vec<_>>())
         .collect();
     // In `auto` the number is meant for those that can have several.
-    let members = if config.mode.is_some() || backend.is_fanout() { config.members } else { None };
-    let wish = Wish { backend, members, cpus: config.cpus.clone() };
+    let members = if config.backend.is_some() || backend.is_fanout() { config.members } else { None };
+    let request = Request { backend, members, cpus: config.cpus.clone() };
     // Without a list, the readers stay where this process may run (taskset, cpusets).
     let here = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).ok().filter(|_| config.cpus.is_none());
     let may = |cpu: u32| here.is_none_or(|set| set.is_set(cpu as usize).unwrap_or(false));
     let cpus: Vec<_> = host.cpus.iter().filter(|cpu| may(cpu.id)).cloned().collect();
-    Ok(plan::plan(&wish, &cpus, nic, &irq_cpus)?)
+    Ok(plan::plan(&request, &cpus, nic, &irq_cpus)?)
 }
 
 fn open(
@@ -268,7 +268,7 @@ fn choose(config: &Config, host: &Host, interface: &Interface, stop: &AtomicBool
         return Err(first.unwrap_or_else(|| Failure::internal(anyhow!("no backend was tried"))));
     };
     if config.tuning.consume && !choice.backend.is_xdp() {
-        choice.reason += "; it only listens, so that frames pass on to the stack in spite of --consume (--mode tap or xdp ends them)";
+        choice.reason += "; it only listens, so that frames pass on to the stack in spite of --consume (--backend tap or xdp ends them)";
     }
     if !config.try_xdp {
         choice.reason += "; tap was not tried, since it attaches an XDP program (allow it with --try-xdp)";
@@ -315,11 +315,6 @@ fn section(config: &Config, kernel: &str, interfaces: Vec<Captured>) -> Result<S
         filter: config.filter.clone(),
         snaplen: config.snaplen,
     })
-}
-
-/// The tuning of the sources, as far as the user said something; the rest is [`Tuning::default`].
-fn tuning() -> Tuning {
-    Tuning::default()
 }
 
 /// A path for `-w`; `-` is standard output.

@@ -28,7 +28,7 @@ pub(crate) struct Made {
 }
 
 impl Made {
-    /// Whether there was anything to make.
+    /// There was anything to make.
     pub(crate) fn is_some(&self) -> bool {
         self.session.is_some()
     }
@@ -70,10 +70,10 @@ impl Terms<'_> {
     }
 
     /// Says how what was made is taken back; `nothing` where nothing was to be made.
-    pub(crate) fn say(&self, lines: &mut Lines, made: &Made, nothing: &str) {
+    pub(crate) fn print(&self, lines: &mut Lines, made: &Made, nothing: &str) {
         match &made.session {
-            None => lines.say(nothing),
-            Some(session) => lines.say(format_args!(
+            None => lines.print(nothing),
+            Some(session) => lines.print(format_args!(
                 "{} written and read back. Take it back: evenkeel undo {}{}",
                 settings(made.written as usize),
                 short_name(session),
@@ -83,7 +83,7 @@ impl Terms<'_> {
     }
 
     /// Says on stderr until when what was made is to be confirmed, if it is.
-    pub(crate) fn say_trial(&self) {
+    pub(crate) fn note_trial(&self) {
         if let Some(seconds) = self.commit_confirm {
             note(format_args!(
                 "It is taken back in {seconds} s, or when drops rise, unless you run: evenkeel confirm{}",

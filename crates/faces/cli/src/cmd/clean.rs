@@ -1,11 +1,10 @@
 //! `evenkeel clean`: what killed runs left behind goes.
 
 use clap::Args;
-use model::schema::Document;
 use serde::Serialize;
 use sys::privilege::{self, Capability};
 
-use crate::failure::{Failure, Outcome, note, print};
+use crate::failure::{Failure, Outcome, note, print, print_json};
 
 /// Remove labs that a killed run of evenkeel left behind.
 ///
@@ -26,13 +25,12 @@ pub(crate) struct CleanArgs {
 
 #[derive(Serialize)]
 struct Cleaned {
-    /// Whether they were only looked for.
+    /// They were only looked for.
     dry_run: bool,
-    /// The namespaces.
     namespaces: Vec<String>,
 }
 
-/// Removes them, or tells which there are.
+/// Removes dead labs, or lists them.
 pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
     let namespaces = if args.dry_run {
         lab::dead()?
@@ -40,10 +38,10 @@ pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
         privilege::require("clean".to_owned(), &[Capability::CAP_SYS_ADMIN])?;
         lab::clear_dead()?
     };
-    let text = if args.json {
-        let document = Document::new("clean", 1, Cleaned { dry_run: args.dry_run, namespaces });
-        serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n"
-    } else if namespaces.is_empty() {
+    if args.json {
+        return print_json("clean", Cleaned { dry_run: args.dry_run, namespaces }).map(|()| Outcome::Fine);
+    }
+    let text = if namespaces.is_empty() {
         "Nothing to clean.\n".to_owned()
     } else if args.dry_run {
         namespaces.iter().map(|name| format!("ip netns delete {name}\n")).collect()
@@ -53,8 +51,8 @@ pub(crate) fn run(args: &CleanArgs) -> Result<Outcome, Failure> {
     print(&text).map(|()| Outcome::Fine)
 }
 
-/// Says at the beginning of a run that makes a lab what it finds: making the lab removes it.
-pub(crate) fn tell() {
+/// Names dead labs before a new one is made, which removes them.
+pub(crate) fn warn() {
     if let Ok(dead) = lab::dead()
         && !dead.is_empty()
     {

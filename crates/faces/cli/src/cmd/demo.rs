@@ -29,34 +29,34 @@ use crate::{
 const CAPABILITIES: [Capability; 4] =
     [Capability::CAP_SYS_ADMIN, Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_BPF];
 
-/// Flood a lab with SYNs and receive the flood in eight ways, from one plain socket to AF_XDP.
+/// Flood a lab with SYNs and receive the flood in eight ways.
 ///
-/// Example: `sudo evenkeel demo --seconds 0.5 --repeats 1`. It works in two network namespaces of its own, joined by a veth, and removes them.
+/// Example: `sudo evenkeel demo --duration 500ms --repeats 1`. It works in two network namespaces of its own, joined by a veth, and removes them.
 /// Each stage shows what was offered, captured and lost, where it was lost, the load of every core, and what a packet costs. A page with the
 /// charts goes to the current folder.
 #[derive(Debug, Args)]
 pub(crate) struct DemoArgs {
-    /// How long each measurement takes, 200ms to 10m.
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = within("200ms", "10m"))]
+    /// Length of each measurement, 200ms to 10m.
+    #[arg(long = "duration", alias = "seconds", value_name = "TIME", default_value = "2s", value_parser = within("200ms", "10m"), help_heading = "Measurements")]
     seconds: Duration,
     /// Measurements per stage. The one with the median rate is shown, with the range of all.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = number::<u32>("a number of measurements", "3", 1..=99))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = number::<u32>("a number of measurements", "3", 1..=99), help_heading = "Measurements")]
     repeats: u32,
     /// Packets per second to offer, such as 250000, 100k or 1.5Mpps [default: 90 % of the generator's ceiling; 10 % where it shares the
     /// receivers' cores].
-    #[arg(long, value_name = "PPS", value_parser = packets_per_second)]
+    #[arg(long, value_name = "RATE", value_parser = packets_per_second, help_heading = "Measurements")]
     rate: Option<f64>,
     /// Cores to use, such as 0-3,8 [default: all that are online and not isolated].
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "CPUS", help_heading = "Measurements")]
     cpus: Option<CpuSet>,
     /// The page to write.
-    #[arg(long, value_name = "FILE", default_value = "evenkeel-demo.html")]
+    #[arg(long, value_name = "FILE", default_value = "evenkeel-demo.html", help_heading = "Results")]
     html: PathBuf,
     /// Write no page.
-    #[arg(long, conflicts_with = "html")]
+    #[arg(long, conflicts_with = "html", help_heading = "Results")]
     no_html: bool,
     /// Print the run as JSON (schema evenkeel.demo/1) instead of text.
-    #[arg(long)]
+    #[arg(long, help_heading = "Results")]
     json: bool,
 }
 

@@ -5,19 +5,21 @@ mod fix;
 mod measure;
 mod nodes;
 
-use std::path::PathBuf;
-
 use anyhow::anyhow;
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 use doctor::{Evidence, Selection, diagnose};
 use host::{Root, snapshot};
 use model::doctor::Role;
 use report::{Look, Paint, doctor_list, doctor_table, doctor_text};
 
-use crate::failure::{Failure, Outcome, json, note, print, print_verdict};
-use crate::time::seconds_within;
+use crate::{
+    args::{RootArg, StateArg},
+    failure::{Failure, Outcome, json, note, print, print_verdict},
+    numbers::words,
+    time::seconds_within,
+};
 
-/// Check this machine's settings for packets: what is wrong, the evidence, why it matters, and the fix.
+/// Check this machine's settings for packets: finding, evidence, fix.
 ///
 /// Changes nothing without --fix. What --fix sets is journalled, and `evenkeel undo` takes it back. Exit code 1 when there is a
 /// finding (bad or improve), 0 when there is none.
@@ -26,44 +28,46 @@ use crate::time::seconds_within;
 pub(crate) struct DoctorArgs {
     #[command(subcommand)]
     action: Option<Action>,
-    /// None: doctor looks at all interfaces.
+    /// No interface: doctor looks at all of them.
     #[arg(hide = true, value_name = "NONE")]
     stray: Option<String>,
-    /// What the machine is for [default: guessed, and said].
-    #[arg(long, value_enum)]
-    role: Option<RoleArg>,
-    /// Examine a saved machine: a tar of `evenkeel snapshot`, or its unpacked folder.
-    #[arg(long, value_name = "PATH")]
-    root: Option<PathBuf>,
-    /// Only these checks; `rings:eth0` is a check on one object.
-    #[arg(long, value_name = "CHECK", value_delimiter = ',')]
+    /// Role of the machine [default: guessed].
+    #[arg(long, value_name = "ROLE", value_parser = words(&ROLES), help_heading = "Machine")]
+    role: Option<Role>,
+    #[command(flatten)]
+    root: RootArg,
+    /// Run only these checks, such as rings:eth0.
+    #[arg(long, value_name = "CHECK", value_delimiter = ',', help_heading = "Machine")]
     only: Vec<String>,
     /// Show what is good, too.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with = "json", help_heading = "Output")]
     all: bool,
-    /// Print JSON (schema evenkeel.doctor/1; with --fix or --dry-run evenkeel.doctor.fix/1).
-    #[arg(long)]
+    /// Print JSON (schema evenkeel.doctor/1).
+    ///
+    /// With --fix or --dry-run the schema is evenkeel.doctor.fix/1, with --list evenkeel.doctor.list/1.
+    #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Make the fixes of all findings, or of these checks, through the journal.
-    #[arg(long, value_name = "CHECK", num_args = 0.., value_delimiter = ',')]
+    /// Make the fixes of all findings, or of these checks.
+    #[arg(long, value_name = "CHECK", num_args = 0.., value_delimiter = ',', help_heading = "Fixes")]
     fix: Option<Vec<String>>,
-    /// Acknowledge: let all counts begin now, and set findings aside: these, or all that are `improve`. `none` takes it back.
-    #[arg(long, value_name = "CHECK", num_args = 0.., value_delimiter = ',', conflicts_with_all = ["root", "only", "all", "fix", "dry_run", "list"])]
+    /// Set these findings aside, or all that are `improve`.
+    ///
+    /// All counts begin now. `none` takes it back.
+    #[arg(long, value_name = "CHECK", num_args = 0.., value_delimiter = ',', conflicts_with_all = ["root", "only", "all", "fix", "dry_run", "list"], help_heading = "Fixes")]
     ack: Option<Vec<String>>,
-    /// Print the shell commands of the fixes and change nothing.
-    #[arg(long)]
+    /// Print the fixes as commands and change nothing.
+    #[arg(long, help_heading = "Fixes")]
     dry_run: bool,
     /// Take the fixes back after this time unless `evenkeel confirm` comes, or earlier when drops rise.
-    #[arg(long, value_name = "TIME", requires = "fix", value_parser = seconds_within("1s", "24h"))]
+    #[arg(long, hide_short_help = true, value_name = "TIME", requires = "fix", value_parser = seconds_within("1s", "24h"), help_heading = "Journal")]
     commit_confirm: Option<u64>,
     /// Watch the counters for this time before and after the fixes, and say what they brought.
-    #[arg(long, value_name = "TIME", requires = "fix", value_parser = seconds_within("1s", "10m"))]
+    #[arg(long, hide_short_help = true, value_name = "TIME", requires = "fix", value_parser = seconds_within("1s", "10m"), help_heading = "Fixes")]
     measure: Option<u64>,
-    /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateArg,
     /// List the checks and examine nothing.
-    #[arg(long, conflicts_with_all = ["root", "only", "all", "fix", "dry_run"])]
+    #[arg(long, hide_short_help = true, conflicts_with_all = ["root", "only", "all", "fix", "dry_run"], help_heading = "Output")]
     list: bool,
     /// With --list: as the table of the documentation.
     #[arg(long, hide = true, requires = "list")]
@@ -78,32 +82,13 @@ enum Action {
     Compare(nodes::CompareArgs),
 }
 
-/// The roles, as they are given on the command line.
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum RoleArg {
-    /// Forwards packets between its interfaces.
-    Router,
-    /// Forwards packets and judges them by rules.
-    Firewall,
-    /// Reads packets that are not meant for it.
-    Capture,
-    /// Ends connections.
-    Server,
-    /// A node of a closed network whose members trust each other.
-    Cluster,
-}
-
-impl From<RoleArg> for Role {
-    fn from(role: RoleArg) -> Self {
-        match role {
-            RoleArg::Router => Self::Router,
-            RoleArg::Firewall => Self::Firewall,
-            RoleArg::Capture => Self::Capture,
-            RoleArg::Server => Self::Server,
-            RoleArg::Cluster => Self::Cluster,
-        }
-    }
-}
+const ROLES: [(&str, &str, Role); 5] = [
+    ("router", "Forwards packets between its interfaces", Role::Router),
+    ("firewall", "Forwards packets and judges them by rules", Role::Firewall),
+    ("capture", "Reads packets that are not meant for it", Role::Capture),
+    ("server", "Ends connections", Role::Server),
+    ("cluster", "A node of a closed network whose members trust each other", Role::Cluster),
+];
 
 /// Examines the machine, and makes the fixes when told.
 pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
@@ -121,22 +106,24 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
     }
     let only = Selection::parse(&args.only)?;
     if args.nodes.is_given() {
-        let role = args.role.map(Role::from);
-        return nodes::run(&args.nodes, &nodes::Common { role, only: &args.only, json: args.json, all: args.all });
+        return nodes::run(
+            &args.nodes,
+            &nodes::Common { role: args.role, only: &args.only, json: args.json, all: args.all },
+        );
     }
     let wanted = args.fix.as_deref().map_or_else(|| Ok(only.clone()), Selection::parse)?;
-    if args.fix.is_some() && args.root.is_some() && !args.dry_run {
+    if args.fix.is_some() && args.root.is_given() && !args.dry_run {
         return Err(Failure::usage(anyhow!(
             "--root is a saved machine, whose settings cannot be made here; --dry-run prints the commands for it"
         )));
     }
-    if args.root.is_none() {
+    if !args.root.is_given() {
         host::namespace::check()?;
     }
     if let Some(names) = &args.ack {
         return ack::run(args, names);
     }
-    let root = args.root.as_deref().map_or_else(|| Ok(Root::live()), Root::open)?;
+    let root = args.root.open()?;
     let examined = diagnose(&evidence(args, &root)?, &only);
     for (check, object) in only.objects().chain(wanted.objects()) {
         let is_it = |f: &model::doctor::Finding| f.check == check && f.object.as_deref() == Some(object);
@@ -152,7 +139,7 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
     if args.dry_run {
         let plan = doctor::fix_plan(&examined, &wanted);
         if args.json {
-            return fix::tell(plan);
+            return fix::print_plan(plan);
         }
         if plan.changes.is_empty() {
             note("No finding among these has a fix that is a setting: there is nothing to print.");
@@ -172,9 +159,9 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<Outcome, Failure> {
 
 /// Gathers the evidence, and what was acknowledged on this machine.
 fn evidence(args: &DoctorArgs, root: &Root) -> Result<Evidence, Failure> {
-    let mut evidence = Evidence::gather(root, args.role.map(Role::from))?;
+    let mut evidence = Evidence::gather(root, args.role)?;
     if root.is_live() {
-        evidence.acknowledge(&ack::stands(args.state.as_deref()));
+        evidence.acknowledge(&ack::stands(&args.state));
     }
     Ok(evidence)
 }

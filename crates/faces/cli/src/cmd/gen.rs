@@ -10,8 +10,8 @@ use std::{
 };
 
 use anyhow::anyhow;
-use clap::{ArgGroup, Args, ValueEnum};
-use model::{CpuSet, schema::Document, units};
+use clap::{ArgGroup, Args};
+use model::{CpuSet, units};
 use sys::privilege::{self, Remaining};
 use traffic::{
     Allowance, Backend, FlowSpace, GenConfig, GenReport, Interface, Origin, Pacing, Plan, Ports, Prefix, Rate,
@@ -21,21 +21,21 @@ use traffic::{
 };
 use wire::{FrameSize, IMIX, Kind, Mac, Tag, ethernet::ether_type};
 
-use crate::signals::{Second, stop_flag};
-use crate::time::time;
 use crate::{
-    failure::{Failure, Outcome, cannot_write, note, print},
-    numbers::number,
+    failure::{Failure, Outcome, cannot_write, note, print, print_json},
+    numbers::{number, words},
+    signals::{Second, stop_flag},
+    time::time,
 };
 
-/// Version of the JSON document.
-const SCHEMA: u32 = 1;
 /// Flows that follow each other when none are asked for.
 const FLOWS: usize = 65_536;
 /// Flows of an IMIX or another mix of sizes when none are asked for: each meets every size, within the largest cycle.
 const FLOWS_MIXED: usize = 4_096;
 
 /// Send frames from a template or a capture file, at a known rate.
+///
+/// Example: evenkeel gen eth0 --udp --rate 100k --duration 10
 ///
 /// Destinations are the test networks 198.18.0.0/15 and 2001:2::/48, or those named with --allow-destination; inside a lab of this
 /// program there is no such rule. Every run has an end (--duration) and a rate.
@@ -45,152 +45,147 @@ pub(crate) struct GenArgs {
     /// The interface to send on.
     interface: String,
 
-    /// TCP SYNs without options, from many sources: 64 bytes with FCS, 60 in memory.
+    /// TCP SYNs without options, from many sources.
     #[arg(long, group = "what", help_heading = "What to send")]
     syn_flood: bool,
     /// UDP datagrams that fill the frame.
     #[arg(long, group = "what", help_heading = "What to send")]
     udp: bool,
     /// TCP data segments (ACK) that fill the frame.
-    #[arg(long, group = "what", help_heading = "What to send")]
+    #[arg(long, hide_short_help = true, group = "what", help_heading = "What to send")]
     tcp: bool,
-    /// The frames of a pcap or pcapng file, unchanged, over and over.
+    /// The frames of a pcap or pcapng file, over and over.
     #[arg(long, value_name = "FILE", group = "what", help_heading = "What to send")]
     pcap: Option<PathBuf>,
-    /// Frame sizes in bytes with FCS, as RFC 2544 counts them (64 is 60 in memory), in turn. Default: 64, or the least that holds the
-    /// headers.
-    #[arg(long, value_name = "BYTES", value_delimiter = ',', conflicts_with = "pcap", value_parser = number::<usize>("a frame size in bytes", "64", ..), help_heading = "What to send")]
-    size: Vec<usize>,
-    /// The simple Internet mix: 7 frames of 64, 4 of 594 and 1 of 1518 bytes with FCS.
-    #[arg(long, conflicts_with_all = ["pcap", "size", "syn_flood"], help_heading = "What to send")]
+    /// Frame sizes in turn, in bytes with FCS [default: 64].
+    ///
+    /// RFC 2544 counts so; 64 is 60 in memory. Where 64 cannot hold the headers, the default is the least that can.
+    #[arg(long, alias = "size", value_name = "BYTES", value_delimiter = ',', conflicts_with = "pcap", value_parser = number::<usize>("a frame size in bytes", "64", ..), help_heading = "What to send")]
+    sizes: Vec<usize>,
+    /// The simple Internet mix: 7 frames of 64, 4 of 594, 1 of 1518 bytes.
+    #[arg(long, hide_short_help = true, conflicts_with_all = ["pcap", "sizes", "syn_flood"], help_heading = "What to send")]
     imix: bool,
 
-    /// Different flows (addresses and ports) that follow each other in turn. Default: as many as the ranges make, up to 65536 (4096
-    /// with a mix of sizes).
-    #[arg(long, value_name = "N", conflicts_with = "pcap", value_parser = number::<usize>("a number of flows", "1000", ..), help_heading = "Addresses")]
+    /// Different flows (addresses and ports) that follow each other in turn [default: as many as the ranges make,
+    /// up to 65536, or 4096 with a mix of sizes].
+    #[arg(long, hide_short_help = true, value_name = "N", conflicts_with = "pcap", value_parser = number::<usize>("a number of flows", "1000", ..), help_heading = "Addresses")]
     flows: Option<usize>,
     /// Draw each packet's source anew: a port from 1024 on, and an address of --src (of IPv6, its last 32 bits, or with a prefix
     /// shorter than /64 the numbers of its /64 networks). As spoofed floods are; xdp-live only. --flows is then 1 unless given.
-    #[arg(long, conflicts_with_all = ["pcap", "src_port"], help_heading = "Addresses")]
+    #[arg(long, hide_short_help = true, conflicts_with_all = ["pcap", "src_port"], help_heading = "Addresses")]
     random_sources: bool,
-    /// Source addresses. Default: 198.18.0.0/16, or 2001:2:0:1::/64 with --ipv6.
-    #[arg(long, value_name = "PREFIX", conflicts_with = "pcap", help_heading = "Addresses")]
+    /// Source addresses [default: 198.18.0.0/16, or 2001:2:0:1::/64 with --ipv6].
+    #[arg(long, hide_short_help = true, value_name = "PREFIX", conflicts_with = "pcap", help_heading = "Addresses")]
     src: Option<Prefix>,
-    /// Destination addresses. Default: 198.19.0.1, or 2001:2:0:2::1 with --ipv6.
+    /// Destination addresses [default: 198.19.0.1, or 2001:2:0:2::1 with --ipv6].
     #[arg(long, value_name = "PREFIX", conflicts_with = "pcap", help_heading = "Addresses")]
     dst: Option<Prefix>,
     /// Source ports.
     #[arg(
         long,
+        hide_short_help = true,
         value_name = "PORTS",
         default_value = "1024-65535",
         conflicts_with = "pcap",
         help_heading = "Addresses"
     )]
     src_port: Ports,
-    /// Destination ports. Default: 80 for TCP, 9 (discard) for UDP.
+    /// Destination ports [default: 80 for TCP, 9 (discard) for UDP].
     #[arg(long, value_name = "PORTS", conflicts_with = "pcap", help_heading = "Addresses")]
     dst_port: Option<Ports>,
     /// IPv6 instead of IPv4, where no prefix says so.
-    #[arg(long, conflicts_with = "pcap", help_heading = "Addresses")]
+    #[arg(long, hide_short_help = true, conflicts_with = "pcap", help_heading = "Addresses")]
     ipv6: bool,
     /// Destination MAC address.
     #[arg(long, value_name = "MAC", default_value_t = NOBODY, conflicts_with = "pcap", help_heading = "Addresses")]
     dst_mac: Mac,
-    /// Source MAC address. Default: that of the interface.
-    #[arg(long, value_name = "MAC", conflicts_with = "pcap", help_heading = "Addresses")]
+    /// Source MAC address [default: that of the interface].
+    #[arg(long, hide_short_help = true, value_name = "MAC", conflicts_with = "pcap", help_heading = "Addresses")]
     src_mac: Option<Mac>,
     /// VLAN id; two make QinQ, the outer one first.
-    #[arg(long, value_name = "ID", value_delimiter = ',', conflicts_with = "pcap", value_parser = number::<u16>("a VLAN id", "100", ..), help_heading = "Addresses")]
+    #[arg(long, hide_short_help = true, value_name = "ID", value_delimiter = ',', conflicts_with = "pcap", value_parser = number::<u16>("a VLAN id", "100", ..), help_heading = "Addresses")]
     vlan: Vec<u16>,
 
-    /// The rate of all senders together: `max`, packets/s (100k, 1.5Mpps) or bits/s (500Mbit of layer 2 with FCS, 10GbitL1 with
-    /// preamble and gap, 1GbitL3 of IP).
-    #[arg(long, allow_negative_numbers = true, help_heading = "How fast and how long")]
+    /// Rate of all senders together: 100k, 1.5Mpps, 500Mbit, max.
+    ///
+    /// A number is packets/s; bits/s are of layer 2 with FCS (500Mbit), of layer 1 with preamble and gap (10GbitL1), or of IP (1GbitL3).
+    #[arg(long, value_name = "RATE", allow_negative_numbers = true, help_heading = "How fast and how long")]
     rate: Option<Rate>,
-    /// Replay at the file's own times, so many times as fast. Default for --pcap: 1.
-    #[arg(long, value_name = "FACTOR", requires = "pcap", conflicts_with_all = ["rate", "original"], value_parser = number::<f64>("a factor", "2", ..), help_heading = "How fast and how long")]
+    /// Replay at the file's own times, this many times as fast [default: 1].
+    #[arg(long, hide_short_help = true, value_name = "FACTOR", requires = "pcap", conflicts_with_all = ["rate", "original"], value_parser = number::<f64>("a factor", "2", ..), help_heading = "How fast and how long")]
     speed: Option<f64>,
     /// Replay at the file's own times.
-    #[arg(long, requires = "pcap", conflicts_with = "rate", help_heading = "How fast and how long")]
+    #[arg(
+        long,
+        hide_short_help = true,
+        requires = "pcap",
+        conflicts_with = "rate",
+        help_heading = "How fast and how long"
+    )]
     original: bool,
-    /// When to stop: 10, 10s, 500ms or 2m; at most a day.
+    /// Stop after this time; at most a day.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = time, help_heading = "How fast and how long")]
     duration: Duration,
-    /// Stop after so many frames, if that is sooner.
-    #[arg(long, value_name = "N", value_parser = number::<u64>("a number of frames", "1000000", ..), help_heading = "How fast and how long")]
+    /// Stop after this number of frames, if that is sooner.
+    #[arg(long, hide_short_help = true, value_name = "N", value_parser = number::<u64>("a number of frames", "1000000", ..), help_heading = "How fast and how long")]
     count: Option<u64>,
 
-    /// How a sender waits for the time of its next packet. Default: sleep up to 100000 packets/s per sender, even beyond and for a
-    /// file's own times.
-    #[arg(long, value_enum, help_heading = "How to send")]
-    pacing: Option<PacingArg>,
-    /// How frames leave.
-    #[arg(long, value_enum, default_value_t = BackendArg::Auto, help_heading = "How to send")]
-    backend: BackendArg,
-    /// A sender on each of these CPUs (0-3,8). Default: one sender, wherever the scheduler puts it.
-    #[arg(long, value_name = "LIST", help_heading = "How to send")]
+    /// Wait for the time of the next packet by running or sleeping [default: sleep up to 100000 packets/s per
+    /// sender, even beyond and for a file's own times].
+    #[arg(long, hide_short_help = true, value_name = "PACING", value_parser = words(&PACING), help_heading = "How to send")]
+    pacing: Option<Pacing>,
+    /// Send frames by this way.
+    #[arg(long, hide_short_help = true, value_name = "BACKEND", value_parser = words(&BACKENDS), default_value = "auto", help_heading = "How to send")]
+    backend: BackendChoice,
+    /// A sender on each of these CPUs, such as 0-3,8 [default: one sender, wherever the scheduler puts it].
+    #[arg(long, hide_short_help = true, value_name = "CPUS", help_heading = "How to send")]
     cpus: Option<CpuSet>,
     /// Through the qdisc instead of past it (tx-ring): tcpdump on this interface then sees the frames.
-    #[arg(long, help_heading = "How to send")]
+    #[arg(long, hide_short_help = true, help_heading = "How to send")]
     qdisc: bool,
-    /// What the order of the flows is drawn from; the same seed gives the same frames.
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = number::<u64>("a whole number", "1", ..), help_heading = "How to send")]
+    /// Seed for the order of the flows; the same seed gives the same frames.
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 1, value_parser = number::<u64>("a whole number", "1", ..), help_heading = "How to send")]
     seed: u64,
 
-    /// A network that may be reached though it is not set aside for tests (RFC 6815). Can be given several times.
+    /// Allow a network that is not set aside for tests (RFC 6815). Repeatable.
     #[arg(long, value_name = "PREFIX", help_heading = "Safety")]
     allow_destination: Vec<Prefix>,
     /// Replay frames that are not IP outside of a lab too.
-    #[arg(long, requires = "pcap", help_heading = "Safety")]
+    #[arg(long, hide_short_help = true, requires = "pcap", help_heading = "Safety")]
     allow_non_ip: bool,
 
     /// Print one JSON document (schema evenkeel.gen/1) instead of text.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 
-/// The ways to wait.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum PacingArg {
-    /// By running: evenly spaced packets; takes the whole core.
-    Even,
-    /// By sleeping 1 to 20 ms: leaves the core to others; what became due meanwhile is sent in one burst.
-    Sleep,
-}
+const PACING: [(&str, &str, Pacing); 2] = [
+    ("even", "By running: evenly spaced packets; takes the whole core", Pacing::Even),
+    (
+        "sleep",
+        "By sleeping 1 to 20 ms: leaves the core to others; what became due meanwhile is sent in one burst",
+        Pacing::Sleep,
+    ),
+];
 
-impl PacingArg {
-    fn choice(self) -> Pacing {
-        match self {
-            Self::Even => Pacing::Even,
-            Self::Sleep => Pacing::Sleep,
-        }
-    }
-}
+/// A backend, or none: the fastest that the interface can do.
+#[derive(Debug, Clone, Copy)]
+struct BackendChoice(Option<Backend>);
 
-/// The backends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum BackendArg {
-    /// The fastest that the interface can do; the output says which and why.
-    Auto,
-    /// XDP live frames: templates only; the device must transmit redirected frames.
-    XdpLive,
-    /// An AF_XDP socket, one queue per sender.
-    Xdp,
-    /// AF_PACKET's transmit ring past the qdisc; works on every interface.
-    TxRing,
-}
-
-impl BackendArg {
-    fn choice(self) -> Option<Backend> {
-        match self {
-            Self::Auto => None,
-            Self::XdpLive => Some(Backend::XdpLive),
-            Self::Xdp => Some(Backend::Xdp),
-            Self::TxRing => Some(Backend::TxRing),
-        }
-    }
-}
+const BACKENDS: [(&str, &str, BackendChoice); 4] = [
+    ("auto", "The fastest that the interface can do; the output says which and why", BackendChoice(None)),
+    (
+        "xdp-live",
+        "XDP live frames: templates only; the device must transmit redirected frames",
+        BackendChoice(Some(Backend::XdpLive)),
+    ),
+    ("xdp", "An AF_XDP socket, one queue per sender", BackendChoice(Some(Backend::Xdp))),
+    (
+        "tx-ring",
+        "AF_PACKET's transmit ring past the qdisc; works on every interface",
+        BackendChoice(Some(Backend::TxRing)),
+    ),
+];
 
 /// Sends, and says what was really sent.
 pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
@@ -216,14 +211,11 @@ pub(crate) fn run(args: &GenArgs) -> Result<Outcome, Failure> {
         let (seconds, frames) = (p.elapsed.as_secs_f64(), units::grouped(p.handed));
         note(format_args!("{seconds:4.0} s  {frames} frames  {}", units::pps(p.pps)));
     })?;
-    let text = match args.json {
-        true => {
-            let document = Document::new("gen", SCHEMA, &report);
-            serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n"
-        }
-        false => text(&report),
-    };
-    print(&text).map(|()| Outcome::Fine)
+    match args.json {
+        true => print_json("gen", &report)?,
+        false => print(&text(&report))?,
+    }
+    Ok(Outcome::Fine)
 }
 
 /// Read a capture file from the standard input and write its frames for `gen`.
@@ -288,8 +280,8 @@ impl GenArgs {
             rate: self.rate.unwrap_or(Rate::Max),
             duration: self.duration,
             count: self.count,
-            pacing: self.pacing.map(PacingArg::choice),
-            backend: self.backend.choice(),
+            pacing: self.pacing,
+            backend: self.backend.0,
             cpus: self.cpus.clone(),
             seed: self.seed,
             allowance: Allowance { named: self.allow_destination.clone(), non_ip: self.allow_non_ip },
@@ -320,7 +312,7 @@ impl GenArgs {
         };
         let tags = self.tags()?;
         let template = wire::Template { destination: self.dst_mac, source: self.dst_mac, tags, kind };
-        let sizes = match (&self.size[..], self.imix) {
+        let sizes = match (&self.sizes[..], self.imix) {
             (_, true) => {
                 // The least frame of the mix grows where the headers need it.
                 IMIX.iter().map(|&s| s.max(template.min_size(ipv6))).collect()

@@ -15,9 +15,9 @@ use crate::failure::{Failure, Outcome, print};
 /// The variable by which a shell asks this program for completions.
 const COMPLETE: &str = "COMPLETE";
 /// Arguments that take the name of an interface.
-const INTERFACES: [&str; 6] = ["interface", "interfaces", "iface", "ifaces", "words", "per"];
+const INTERFACES: [&str; 4] = ["interface", "interfaces", "words", "per"];
 
-/// Print the completions for a shell: verbs, flags, files and the interfaces of this machine.
+/// Print the completions for a shell.
 ///
 /// Example: source <(evenkeel completions bash)
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub(crate) struct CompletionsArgs {
 #[derive(Debug, Args)]
 pub(crate) struct ManArgs {
     /// The folder to write to. It is made if it is not there.
-    folder: PathBuf,
+    dir: PathBuf,
 }
 
 /// Answers a shell that asks for completions, and then ends the program; does nothing otherwise.
@@ -61,7 +61,6 @@ fn interfaces(begin: &OsStr) -> Vec<CompletionCandidate> {
     names.into_iter().map(CompletionCandidate::new).collect()
 }
 
-/// Prints completions on stdout.
 pub(crate) fn completions(args: &CompletionsArgs) -> Result<Outcome, Failure> {
     let shells = Shells::builtins();
     let name = args.shell.to_string();
@@ -75,9 +74,9 @@ pub(crate) fn completions(args: &CompletionsArgs) -> Result<Outcome, Failure> {
 pub(crate) fn man(args: &ManArgs) -> Result<Outcome, Failure> {
     let mut command = crate::command();
     command.build();
-    fs::create_dir_all(&args.folder)
-        .and_then(|()| pages(&command, &args.folder))
-        .with_context(|| format!("cannot write man pages to {}", args.folder.display()))
+    fs::create_dir_all(&args.dir)
+        .and_then(|()| pages(&command, &args.dir))
+        .with_context(|| format!("cannot write man pages to {}", args.dir.display()))
         .map_err(Failure::usage)?;
     Ok(Outcome::Fine)
 }
@@ -134,14 +133,14 @@ mod tests {
         command.build();
         let capture = command.find_subcommand("capture").unwrap();
         let text = synopsis(capture);
-        assert!(text.contains("[\\-c|\\-\\-count <N>]") && text.contains("\\-\\-mode <BACKEND>"), "{text}");
+        assert!(text.contains("[\\-c|\\-\\-count <N>]") && text.contains("\\-\\-backend <BACKEND>"), "{text}");
     }
 
     #[test]
     fn every_verb_has_a_page() {
         let folder = tempfile::tempdir().unwrap();
         let made = folder.path().join("share/man1");
-        man(&ManArgs { folder: made.clone() }).unwrap();
+        man(&ManArgs { dir: made.clone() }).unwrap();
         for page in ["evenkeel", "evenkeel-capture", "evenkeel-shield-run", "evenkeel-spread-apply"] {
             let text = fs::read_to_string(made.join(format!("{page}.1"))).expect(page);
             assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH DESCRIPTION"), "{page}: {text}");

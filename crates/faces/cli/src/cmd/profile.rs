@@ -35,44 +35,44 @@ const CAPABILITIES: [Capability; 3] = [Capability::CAP_BPF, Capability::CAP_PERF
 /// The time between two readings of the samples.
 const POLL: Duration = Duration::from_secs(2);
 
-/// Show what the CPU time goes to, by class of work: memory management, interrupts, IP, netfilter, locks …
+/// Show what the CPU time goes to, by class of work.
 ///
 /// Example: `evenkeel profile -d 10s --per eth0`. It samples the kernel's stacks on a software clock, which works in virtual machines
 /// too, and sorts them into classes: in all, per core, and in nanoseconds per packet while there is traffic.
 #[derive(Debug, Args)]
 pub(crate) struct ProfileArgs {
-    /// How long to sample: 5, 5s, 500ms or 2m. Ctrl-C ends it earlier.
-    #[arg(long, short, value_name = "TIME", default_value = "5s", value_parser = within("100ms", "24h"))]
+    /// Sample for this time; Ctrl-C ends it earlier.
+    #[arg(long, short, value_name = "TIME", default_value = "5s", value_parser = within("100ms", "24h"), help_heading = "Sampling")]
     duration: Duration,
     /// Samples per second and CPU (1 to 10000).
-    #[arg(long, short = 'F', value_name = "HZ", default_value_t = 199, value_parser = number::<u32>("samples per second", "199", 1..=10_000))]
+    #[arg(long, short = 'F', value_name = "HZ", default_value_t = 199, value_parser = number::<u32>("samples per second", "199", 1..=10_000), help_heading = "Sampling")]
     frequency: u32,
     /// The CPUs to sample, such as 0-3,8 [default: all that are online].
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "CPUS", help_heading = "Sampling")]
     cpus: Option<CpuSet>,
     /// Divide by the packets of these interfaces [default: of all that carry traffic].
-    #[arg(long, value_name = "INTERFACE", value_delimiter = ',')]
+    #[arg(long, value_name = "INTERFACE", value_delimiter = ',', help_heading = "Sampling")]
     per: Vec<String>,
     /// A column for every core.
-    #[arg(long)]
+    #[arg(long, help_heading = "Results")]
     per_core: bool,
     /// Show the most expensive functions of each class, and the functions that no rule names.
-    #[arg(long, short)]
+    #[arg(long, short, help_heading = "Results")]
     verbose: bool,
     /// List the N most expensive functions, whatever their class.
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u8>("a number of functions", "10", 0..=40))]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = number::<u8>("a number of functions", "10", 0..=40), help_heading = "Results")]
     top: u8,
     /// Print JSON (schema evenkeel.profile/1; with --compare evenkeel.profile.compare/1).
-    #[arg(long)]
+    #[arg(long, help_heading = "Results")]
     json: bool,
     /// Also write the profile as JSON to this file.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
     save: Option<PathBuf>,
     /// Draw a flame graph, coloured by class.
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", help_heading = "Results")]
     flamegraph: Option<PathBuf>,
     /// Compare two saved profiles; measure nothing.
-    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["cpus", "per", "per_core", "verbose", "save", "flamegraph"])]
+    #[arg(long, num_args = 2, value_names = ["A", "B"], conflicts_with_all = ["cpus", "per", "per_core", "verbose", "save", "flamegraph"], help_heading = "Results")]
     compare: Option<Vec<PathBuf>>,
 }
 

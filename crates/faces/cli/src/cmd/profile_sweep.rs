@@ -32,7 +32,7 @@ const CAPABILITIES: [Capability; 6] = [
     Capability::CAP_SYSLOG,
 ];
 
-/// Show what the CPU time goes to: memory management, interrupts, IP, netfilter, locks …
+/// Show what the CPU time goes to: memory, interrupts, IP, locks …
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct ProfileVerb {
@@ -47,35 +47,37 @@ enum Sub {
     Sweep(SweepArgs),
 }
 
-/// Load a lab box step by step, in a standard and in an optimised configuration, and show what its CPU time goes to.
+/// Load a lab box step by step and show what its CPU time goes to.
 ///
-/// Example: `evenkeel profile sweep --box filter --html sweep.html`. It works in network namespaces of its own, and removes them.
+/// Each load meets a standard and an optimised configuration.
+///
+/// Example: `evenkeel profile sweep --dut filter --html sweep.html`. It works in network namespaces of its own, and removes them.
 ///
 /// It searches the ceiling of both configurations first, in turn, `--repeats` times each. Then it offers loads up to 110 % of the better
 /// ceiling to both.
 #[derive(Debug, Args)]
 struct SweepArgs {
-    /// The box.
-    #[arg(long = "box", value_name = "BOX", value_enum, default_value_t = BoxArg::Router)]
+    /// The box to load.
+    #[arg(long = "dut", alias = "box", value_name = "BOX", value_enum, default_value_t = BoxArg::Router, help_heading = "Measurements")]
     what: BoxArg,
-    /// How many loads (1 to 50).
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = number::<u32>("a number of loads", "10", 1..=50))]
+    /// Number of loads, 1 to 50.
+    #[arg(long = "loads", alias = "steps", value_name = "N", default_value_t = 10, value_parser = number::<u32>("a number of loads", "10", 1..=50), help_heading = "Measurements")]
     steps: u32,
-    /// How often to search each ceiling (1 to 20). Fewer than 3 give no verdict.
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = number::<u32>("a number of repeats", "5", 1..=20))]
+    /// Searches for each ceiling, 1 to 20. Fewer than 3 give no verdict.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = number::<u32>("a number of repeats", "5", 1..=20), help_heading = "Measurements")]
     repeats: u32,
-    /// Seconds per load and configuration (0.2 to 60).
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = within("200ms", "1m"))]
+    /// Length of each load in each configuration, 200ms to 1m.
+    #[arg(long = "duration", alias = "seconds", value_name = "TIME", default_value = "1s", value_parser = within("200ms", "1m"), help_heading = "Measurements")]
     seconds: Duration,
     /// CPUs to use, such as 2,3: the last one is the box's, the one before it the generator's [default: all that are online
     /// and not isolated].
-    #[arg(long, value_name = "LIST")]
+    #[arg(long, value_name = "CPUS", help_heading = "Measurements")]
     cpus: Option<CpuSet>,
     /// Write a page with the charts.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Results")]
     html: Option<PathBuf>,
     /// Print the run as JSON (schema evenkeel.sweep/1) instead of text.
-    #[arg(long)]
+    #[arg(long, help_heading = "Results")]
     json: bool,
 }
 

@@ -15,7 +15,7 @@ use report::Look;
 use super::bench::{OutputArgs, flood};
 use crate::failure::{Failure, Outcome, note, print_verdict};
 
-/// Show saved runs of `evenkeel bench` and `evenkeel bench flood`, or compare them.
+/// Show or compare saved runs of bench and bench flood.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  evenkeel report show run.json --html page.html\n  evenkeel report compare before.json after.json"
@@ -51,7 +51,6 @@ struct CompareArgs {
     json: bool,
 }
 
-/// Shows or compares.
 pub(crate) fn run(args: &ReportArgs) -> Result<Outcome, Failure> {
     match &args.sub {
         Sub::Show(args) => args.run(),

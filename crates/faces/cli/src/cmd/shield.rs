@@ -18,7 +18,7 @@ use shield::{ShieldError, run::Source};
 
 use crate::failure::{Failure, Outcome, note};
 
-/// Protect this host from floods: rules in the kernel's earliest hook (XDP).
+/// Protect this host from floods by rules in XDP.
 ///
 /// Write rules into a TOML file, check them with `shield check`, start them with `shield run`. The first rule that decides wins. The
 /// management allow-list comes before all rules, so that your ssh session stays. docs/shield.md has every key.
@@ -43,6 +43,7 @@ enum Action {
 
 /// Rules.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "Rules")]
 struct RuleArgs {
     /// File of rules (TOML); `-` reads standard input.
     #[arg(long, short, value_name = "FILE", value_parser = rule_file())]
@@ -51,7 +52,7 @@ struct RuleArgs {
     #[arg(long = "rule", value_name = "RULE", value_parser = parse_rule)]
     rule: Vec<Rule>,
     /// Add a set of prefixes from a file with one prefix per line. Rules name it as source=@NAME. Repeatable.
-    #[arg(long = "set", value_name = "NAME=FILE")]
+    #[arg(long = "set", hide_short_help = true, value_name = "NAME=FILE")]
     set: Vec<String>,
 }
 

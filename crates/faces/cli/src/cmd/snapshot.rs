@@ -11,7 +11,7 @@ use host::snapshot::Snapshot;
 
 use crate::failure::{Failure, Outcome, cannot_write, note};
 
-/// Save this machine's CPUs, interfaces, interrupts and counters as a plain tar, to plan elsewhere with --root.
+/// Save this machine's settings as a tar, to plan with --root.
 ///
 /// The tar holds files of /proc and /sys, what sysctl.d sets of the network, and as JSON the ethtool answers, the shape of the
 /// nftables rules and who holds sockets: no addresses but MAC addresses, no processes but irqbalance, NAPI threads and those
@@ -25,7 +25,6 @@ pub(crate) struct SnapshotArgs {
     anonymize: bool,
 }
 
-/// Takes the snapshot and writes it.
 pub(crate) fn run(args: &SnapshotArgs) -> Result<Outcome, Failure> {
     let to_stdout = args.file.as_os_str() == "-";
     if to_stdout && io::stdout().is_terminal() {

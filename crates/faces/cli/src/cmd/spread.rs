@@ -2,21 +2,22 @@
 
 mod apply;
 mod members;
+mod request;
 mod show;
 mod status;
 mod watch;
-mod wish;
-
-use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use host::{Host, Root, snapshot};
 use spread::{PlanError, SpreadPlan, plan};
 
-use self::wish::WishArgs;
-use crate::failure::{Failure, Outcome, caution, print, print_json};
+use self::request::RequestArgs;
+use crate::{
+    args::RootArg,
+    failure::{Failure, Outcome, caution, print, print_json},
+};
 
-/// Spread the packet work evenly over the cores: plan (default), apply, status, watch, members.
+/// Spread the packet work evenly over the cores.
 ///
 /// One queue per physical core of the NIC's node first, then SMT siblings, then the far node. `plan` changes nothing and
 /// takes a saved machine with --root. What `apply` and `watch` change is journalled, and `evenkeel undo` takes it back.
@@ -29,18 +30,17 @@ pub(crate) struct SpreadArgs {
     plan: PlanArgs,
 }
 
-/// What to do.
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Print what would be changed, with the reason for each line. Changes nothing.
+    /// Print each change with its reason; change nothing.
     Plan(PlanArgs),
-    /// Show how many members of a fanout group each CPU gets, computed from the topology. Changes nothing.
+    /// Show the members of a fanout group that each CPU gets.
     Members(members::MembersArgs),
     /// Make the changes, through the journal.
     Apply(apply::ApplyArgs),
-    /// Show for each queue where its interrupt is wanted, written and really goes.
+    /// Show where each interrupt is wanted, written and goes.
     Status(status::StatusArgs),
-    /// Move work off a core that stays too hot, by measured softirq time per NAPI instance, until Ctrl-C.
+    /// Move work off a core that stays hot, until Ctrl-C.
     Watch(watch::WatchArgs),
 }
 
@@ -48,18 +48,17 @@ enum Action {
 #[derive(Debug, Args)]
 struct PlanArgs {
     #[command(flatten)]
-    wish: WishArgs,
-    /// Plan for a saved machine: a tar of `evenkeel snapshot`, or its unpacked folder.
-    #[arg(long, value_name = "PATH")]
-    root: Option<PathBuf>,
-    /// A line per setting; without it, neighbouring queues with the same reason share a line.
-    #[arg(long, conflicts_with_all = ["json", "shell"])]
+    request: RequestArgs,
+    #[command(flatten)]
+    root: RootArg,
+    /// Print a line per setting, also for alike queues.
+    #[arg(long, conflicts_with_all = ["json", "shell"], help_heading = "Output")]
     full: bool,
     /// Print shell commands instead of a table.
-    #[arg(long, conflicts_with = "json")]
+    #[arg(long, conflicts_with = "json", help_heading = "Output")]
     shell: bool,
     /// Print the plan as JSON (schema evenkeel.spread.plan/1).
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 
@@ -76,8 +75,8 @@ pub(crate) fn run(args: SpreadArgs) -> Result<Outcome, Failure> {
 }
 
 fn show_plan(args: &PlanArgs, bare: bool) -> Result<Outcome, Failure> {
-    let root = open_root(args.root.as_deref())?;
-    let planned = plan(&Host::read(&root)?, &args.wish.options(&root)?).map_err(|e| match &e {
+    let root = open_root(&args.root)?;
+    let planned = plan(&Host::read(&root)?, &args.request.options(&root)?).map_err(|e| match &e {
         // A word that is neither a command nor an interface.
         PlanError::NoInterface(_) if bare => {
             Failure::from(e).after("The commands are plan, apply, status, watch, members")
@@ -97,17 +96,22 @@ fn show_plan(args: &PlanArgs, bare: bool) -> Result<Outcome, Failure> {
     Ok(Outcome::Fine)
 }
 
-/// A saved machine, or this one. Says what is wrong with a copy; refuses a /sys of another network namespace.
-fn open_root(path: Option<&Path>) -> Result<Root, Failure> {
-    let Some(path) = path else {
-        host::namespace::check()?;
-        return Ok(Root::live());
-    };
-    let root = Root::open(path)?;
+/// A saved machine, or this one. Says what is wrong with a copy.
+fn open_root(path: &RootArg) -> Result<Root, Failure> {
+    if !path.is_given() {
+        return live_root();
+    }
+    let root = path.open()?;
     for warning in snapshot::later(&root) {
         caution(warning);
     }
     Ok(root)
+}
+
+/// This machine; refuses a /sys of another network namespace.
+fn live_root() -> Result<Root, Failure> {
+    host::namespace::check()?;
+    Ok(Root::live())
 }
 
 /// Says the plan's warnings on stderr.
@@ -118,10 +122,10 @@ fn warn(planned: &SpreadPlan) {
 }
 
 fn summary(planned: &SpreadPlan, args: &PlanArgs) -> String {
-    let how = match &args.root {
-        Some(_) => "As commands for that machine: --shell",
-        None if args.wish.is_empty() => "Make it so: evenkeel spread apply",
-        None => "Make it so: evenkeel spread apply, with the same arguments",
+    let how = match args.root.is_given() {
+        true => "As commands for that machine: --shell",
+        false if args.request.is_empty() => "Make it so: evenkeel spread apply",
+        false => "Make it so: evenkeel spread apply, with the same arguments",
     };
     match (planned.plan.changes.len(), planned.rows.len()) {
         (0, _) => "Nothing to change: all is as planned.\n".to_owned(),

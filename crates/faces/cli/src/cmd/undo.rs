@@ -12,10 +12,12 @@ use host::{
     journal::{Journal, Session, StepState, UndoOptions, UndoReport, Verdict, settings, short_name, stand_guard},
     knob::Live,
 };
-use model::schema::Document;
 use serde::Serialize;
 
-use crate::failure::{Failure, Lines, Outcome, note, print};
+use crate::{
+    args::StateArg,
+    failure::{Failure, Lines, Outcome, json, note, print},
+};
 
 /// Take back what evenkeel changed, last change first.
 ///
@@ -40,9 +42,8 @@ pub(crate) struct UndoArgs {
     /// Put the old value back even where somebody else has written since, or a watch still runs.
     #[arg(long)]
     force: bool,
-    /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateArg,
     /// Print JSON (schema evenkeel.undo/1).
     #[arg(long)]
     json: bool,
@@ -64,16 +65,15 @@ pub(crate) struct GuardianArgs {
     state: PathBuf,
 }
 
-/// Confirm the changes of `spread apply --commit-confirm` or `doctor --fix --commit-confirm`, so that they stay.
+/// Keep changes that were made with --commit-confirm.
 ///
 /// With nothing to confirm, the exit code is 1: the changes were taken back already, or never made.
 #[derive(Debug, Args)]
 pub(crate) struct ConfirmArgs {
     /// The session: a name of `undo --list`, or the long one [default: the last one that waits].
     session: Option<String>,
-    /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateArg,
     /// Print JSON (schema evenkeel.confirm).
     #[arg(long)]
     json: bool,
@@ -102,9 +102,8 @@ struct Listed {
     state: &'static str,
 }
 
-/// Takes sessions back.
 pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
-    let journal = Journal::at(args.state.as_deref());
+    let journal = args.state.journal();
     if args.list {
         return list(&journal, args.json);
     }
@@ -116,8 +115,8 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
     let mut lines = Lines::default();
     if sessions.is_empty() {
         match args.json {
-            true => lines.say(document(Vec::<Undone>::new())?),
-            false => lines.say("Nothing to undo: no session of this boot still stands."),
+            true => lines.print(document(Vec::<Undone>::new())?),
+            false => lines.print("Nothing to undo: no session of this boot still stands."),
         }
         return lines.end(false, Outcome::Fine);
     }
@@ -144,7 +143,7 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
         let options = UndoOptions { force: args.force, dry_run: args.dry_run, go_on: false, in_order: args.all };
         let report = session.undo(&writer, &mut Live, options);
         if !args.json {
-            say_report(&mut lines, short_name(&name), &report, args.dry_run);
+            print_report(&mut lines, short_name(&name), &report, args.dry_run);
         }
         let complete = report.is_complete();
         unrecorded = unrecorded.or_else(|| report.unrecorded.clone());
@@ -156,7 +155,7 @@ pub(crate) fn run(args: &UndoArgs) -> Result<Outcome, Failure> {
     }
     let changed = !args.dry_run && done.iter().any(|undone| undone.report.restored() > 0);
     if args.json {
-        lines.say(document(done)?);
+        lines.print(document(done)?);
     }
     let told = lines.end(changed, outcome);
     match unrecorded {
@@ -221,23 +220,23 @@ fn refuse_if_alive(session: &Session, force: bool) -> Result<(), Failure> {
     )))
 }
 
-fn say_report(lines: &mut Lines, session: &str, report: &UndoReport, dry_run: bool) {
+fn print_report(lines: &mut Lines, session: &str, report: &UndoReport, dry_run: bool) {
     if dry_run {
         for step in &report.steps {
             match &step.state {
-                StepState::Restored | StepState::Forced { .. } => lines.say(step.change.shell_back()),
-                _ => lines.say(format_args!("# {step}")),
+                StepState::Restored | StepState::Forced { .. } => lines.print(step.change.shell_back()),
+                _ => lines.print(format_args!("# {step}")),
             }
         }
         return;
     }
     for step in &report.steps {
-        lines.say(step);
+        lines.print(step);
     }
     let settings = settings(report.restored());
     match report.is_complete() {
-        true => lines.say(format_args!("session {session}: {settings} put back, all is as before it")),
-        false => lines.say(format_args!(
+        true => lines.print(format_args!("session {session}: {settings} put back, all is as before it")),
+        false => lines.print(format_args!(
             "session {session}: stopped after {settings}; the line before this one says why. `evenkeel undo --force {session}` \
              overwrites what somebody else wrote"
         )),
@@ -250,7 +249,7 @@ fn document<T: Serialize>(sessions: Vec<T>) -> Result<String, Failure> {
     struct Body<T> {
         sessions: Vec<T>,
     }
-    serde_json::to_string_pretty(&Document::new("undo", 1, Body { sessions })).map_err(Failure::internal)
+    json("undo", Body { sessions })
 }
 
 fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
@@ -298,7 +297,7 @@ fn list(journal: &Journal, json: bool) -> Result<Outcome, Failure> {
 
 /// Lets a session stay that waits for a confirmation.
 pub(crate) fn confirm(args: &ConfirmArgs) -> Result<Outcome, Failure> {
-    let journal = Journal::at(args.state.as_deref());
+    let journal = args.state.journal();
     let waits = |s: &Session| s.awaits_confirmation() && s.is_of_this_boot().unwrap_or(false);
     let found = match &args.session {
         Some(name) => Some(journal.session(name)?).filter(waits),
@@ -307,12 +306,9 @@ pub(crate) fn confirm(args: &ConfirmArgs) -> Result<Outcome, Failure> {
     let mut lines = Lines::default();
     // A document, or the words.
     let mut say = |session: Option<&str>, confirmed: bool, words: String| -> Result<(), Failure> {
-        lines.say(match args.json {
+        lines.print(match args.json {
             false => words,
-            true => {
-                let body = Confirmed { session: session.map(str::to_owned), confirmed, message: words };
-                serde_json::to_string_pretty(&Document::new("confirm", 1, body)).map_err(Failure::internal)?
-            }
+            true => json("confirm", Confirmed { session: session.map(str::to_owned), confirmed, message: words })?,
         });
         Ok(())
     };

@@ -29,7 +29,7 @@ pub(crate) struct Load {
 pub(crate) const LOADS: [Load; 2] = [Load { rate: "20k", duration: "500ms" }, FLOOD];
 /// As much as one core sends.
 pub(crate) const FLOOD: Load = Load { rate: "max", duration: "1s" };
-/// How long a ledger counts, in seconds.
+/// Time for which a ledger counts, in seconds.
 const INTERVAL_S: f64 = 2.5;
 
 /// What a loss, and the rest that nothing explains, may be apart from the truth.
@@ -183,7 +183,7 @@ impl Found {
         self.at(station, place).iter().map(|l| l.packets).sum()
     }
 
-    /// Whether a drop reason, a counter or a process is named for the losses there.
+    /// A drop reason, a counter or a process is named for the losses there.
     pub(crate) fn names(&self, station: &str, place: &str, word: &str) -> bool {
         self.at(station, place).iter().any(|l| {
             l.counter.contains(word)

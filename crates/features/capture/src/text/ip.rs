@@ -25,7 +25,6 @@ fn protocol(number: IpNumber) -> String {
     number.keyword_str().map_or_else(|| format!("proto-{}", number.0), |name| name.replace("IPv6-ICMP", "ICMPv6"))
 }
 
-/// An IPv4 packet.
 pub(super) fn v4(
     out: &mut Vec<u8>,
     ip: &LaxIpv4Slice<'_>,
@@ -63,7 +62,6 @@ pub(super) fn v4(
     carried(out, &ends, transport.filter(|_| !fragment), ip.payload_ip_number(), payload)
 }
 
-/// An IPv6 packet.
 pub(super) fn v6(
     out: &mut Vec<u8>,
     ip: &LaxIpv6Slice<'_>,

@@ -39,7 +39,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Whether a port is fast, or the role wants large buffers whatever the speed.
+/// A port is fast, or the role wants large buffers whatever the speed.
 fn wants_large(ev: &Evidence) -> bool {
     matches!(ev.role, Role::Cluster | Role::Capture)
         || ev.ports().any(|n| n.speed_mbps.is_some_and(|mbps| mbps >= FAST_MBPS))

@@ -189,7 +189,7 @@ fn accounting(ev: &Evidence) -> Vec<Outcome> {
     })]
 }
 
-/// Whether a rule looks at the packets or bytes of its connection, which are counted only while accounting is on.
+/// A rule looks at the packets or bytes of its connection, which are counted only while accounting is on.
 fn reads_accounting(rules: &serde_json::Value) -> bool {
     match rules {
         serde_json::Value::Object(fields) => fields.iter().any(|(name, value)| {

@@ -18,7 +18,7 @@ struct Queues<'a> {
     threads: Vec<Thread<'a>>,
     /// Where the receive queues go now, and where they should; only those of which both are known.
     now_and_then: Vec<(u32, u32)>,
-    /// How many CPUs are near.
+    /// Number of near CPUs.
     near: usize,
     receive: usize,
 }
@@ -57,7 +57,7 @@ impl<'a> Queues<'a> {
         count(self.now_and_then.iter().map(|(now, _)| *now))
     }
 
-    /// Whether a CPU has more queues than any would have.
+    /// A CPU has more queues than any would have.
     fn is_crowded(&self) -> bool {
         let most = |counts: BTreeMap<u32, u32>| counts.into_values().max().unwrap_or(0);
         most(self.by_cpu()) > most(count(self.now_and_then.iter().map(|(_, then)| *then)))
@@ -108,7 +108,7 @@ fn count(cpus: impl Iterator<Item = u32>) -> BTreeMap<u32, u32> {
     })
 }
 
-/// Whether every queue of the ports has its place already.
+/// Every queue of the ports has its place already.
 pub(super) fn all_placed(ev: &Evidence) -> bool {
     Layout::of_ports(&ev.host).is_none_or(|layout| layout.nics.iter().all(|nic| Queues::of(ev, nic).is_placed()))
 }

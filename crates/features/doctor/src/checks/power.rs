@@ -55,7 +55,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-/// Whether a slow first packet matters more than power.
+/// A slow first packet matters more than power.
 fn wants_speed(role: Role) -> bool {
     !matches!(role, Role::Server)
 }

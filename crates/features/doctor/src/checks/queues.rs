@@ -175,7 +175,7 @@ fn busiest(ev: &Evidence) -> Option<f64> {
     cores.iter().map(|core| core.load.busy_percent()).reduce(f64::max)
 }
 
-/// Whether one of so many has too much, where the busiest has so many times the mean.
+/// One of so many has too much, where the busiest has so many times the mean.
 fn is_uneven(ratio: f64, among: usize) -> bool {
     ratio > if among == 2 { UNEVEN_OF_TWO } else { UNEVEN }
 }

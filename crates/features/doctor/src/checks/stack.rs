@@ -159,7 +159,7 @@ fn offload(ev: &Evidence, nic: &Nic) -> Outcome {
     off.iter().fold(outcome, |o, (name, what)| o.saw(format!("{name} is off: it {what}")).set(knob(name), "off", "on"))
 }
 
-/// Whether the interface is a port of a bridge. (A copy has these, and not the bridge's own folder.)
+/// The interface is a port of a bridge. (A copy has these, and not the bridge's own folder.)
 fn is_port(ev: &Evidence, nic: &Nic) -> bool {
     ev.number(&format!("sys/class/net/{}/brport/port_no", nic.name)).is_some()
         || nic.driver.as_deref() == Some("bridge")

@@ -14,7 +14,7 @@ use super::{NodesError, NodesOptions, last_words};
 const MOST: u64 = 32 << 20;
 /// How long to wait for the end of the output after ssh has ended: a shared connection's master may keep it open.
 const AFTER: Duration = Duration::from_millis(500);
-/// How often the end is looked for.
+/// Time between two looks for the end.
 const LOOK: Duration = Duration::from_millis(10);
 
 /// What came back.

@@ -104,7 +104,7 @@ fn driver_drops(interface: &Interface, traced: &Traced<'_>) -> u64 {
     if (rest as f64) <= traced.tolerance(stack + xdp) && stack + xdp > 0 { 0 } else { rest }
 }
 
-/// Whether the interface hands its packets to a backlog and counts them only if there is room.
+/// The interface hands its packets to a backlog and counts them only if there is room.
 fn counts_by_backlog(interface: &Interface) -> bool {
     interface.kind == "lo" || (interface.kind == "veth" && !interface.napi)
 }

@@ -112,7 +112,7 @@ pub fn takes_frames(pair: &Pair) -> Result<(), ShieldError> {
         if bpf::takes_redirected_frames(name)? == Some(false) {
             return Err(ShieldError::Lacking(format!(
                 "{name} does not take frames by XDP redirect: a veth does while its peer runs NAPI (`ethtool -K PEER gro on` there, or an XDP \
-                 program); for drivers that cannot, use --backend ring or --xdp generic"
+                 program); for drivers that cannot, use --backend ring or --xdp-mode generic"
             )));
         }
     }

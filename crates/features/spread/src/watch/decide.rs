@@ -1,4 +1,4 @@
-//! Which work moves where. Pure: a state, a sample, and out comes a decision.
+//! Decides which work moves to which CPU. Pure: a state and a sample make a decision.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,13 +6,13 @@ use host::knob::Knob;
 use model::CpuSet;
 use serde::Serialize;
 
-/// When to act.
+/// Limits for a move.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct Settings {
     /// A core at or over this load is hot, in percent.
     pub threshold_percent: f64,
     /// For so many samples in a row before anything moves.
-    pub patience: u32,
+    pub hot_samples: u32,
     /// What moved rests for so many samples.
     pub cooldown: u32,
     /// After so many samples work that still runs where it was is reported.
@@ -23,7 +23,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { threshold_percent: 80.0, patience: 3, cooldown: 10, follow: 3, gain_points: 5.0 }
+        Self { threshold_percent: 80.0, hot_samples: 3, cooldown: 10, follow: 3, gain_points: 5.0 }
     }
 }
 
@@ -39,18 +39,18 @@ pub struct Core {
     pub node: u32,
     /// Its load of any kind in percent.
     pub busy_percent: f64,
-    /// Whether network work may be moved here.
+    /// Network work may be moved here.
     pub allowed: bool,
 }
 
-/// What is moved together: the NAPI instances behind one interrupt, or one NAPI thread.
+/// Work that is moved together: the NAPI instances behind one interrupt, or one NAPI thread.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Work {
     /// Its name for people, such as `eth0 rxtx 3`.
     pub name: String,
-    /// What moves it; none when nothing does (a backlog, an interrupt that the kernel keeps).
+    /// The setting that moves it; none when nothing does (a backlog, an interrupt that the kernel keeps).
     pub knob: Option<Knob>,
-    /// Where it may run, as written; none when not known.
+    /// The CPUs where it may run, as written; none when not known.
     pub written: Option<CpuSet>,
     /// The NIC's node.
     pub node: Option<u32>,
@@ -98,55 +98,26 @@ pub struct Move {
     pub reason: String,
 }
 
-/// Something the user should know. Each is said once, until it changes.
+/// Something the user should know. Each is printed once, until it changes.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "note", rename_all = "snake_case")]
 pub enum Note {
     /// One queue alone makes the core hot: moving it only moves the problem.
-    Elephant {
-        /// The core.
-        cpu: u32,
-        /// The queue.
-        name: String,
-    },
+    Elephant { cpu: u32, name: String },
     /// The core is hot by something else than network work.
-    OtherWork {
-        /// The core.
-        cpu: u32,
-    },
+    OtherWork { cpu: u32 },
     /// What makes the core hot cannot be moved.
-    Unmovable {
-        /// The core.
-        cpu: u32,
-        /// The work.
-        name: String,
-    },
+    Unmovable { cpu: u32, name: String },
     /// No allowed core has room.
-    NoRoom {
-        /// The core.
-        cpu: u32,
-    },
+    NoRoom { cpu: u32 },
     /// The affinity is written, and the work still runs where it was.
-    NotFollowed {
-        /// The work.
-        name: String,
-        /// Where it should run.
-        wanted: u32,
-        /// Where it runs.
-        runs_on: u32,
-    },
+    NotFollowed { name: String, wanted: u32, runs_on: u32 },
     /// Somebody else wrote an affinity that we had written.
-    Rewritten {
-        /// The work.
-        name: String,
-        /// What we wrote.
-        ours: u32,
-        /// What is there.
-        found: CpuSet,
-    },
+    Rewritten { name: String, ours: u32, found: CpuSet },
 }
 
-/// What a move left behind.
+/// A move that was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Moved {
     to: u32,
@@ -154,7 +125,7 @@ struct Moved {
     followed: bool,
 }
 
-/// What is remembered between samples.
+/// Memory between samples.
 #[derive(Debug, Clone, Default)]
 pub struct State {
     hot: BTreeMap<u32, u32>,
@@ -188,7 +159,8 @@ pub fn decide(state: &mut State, settings: &Settings, sample: &Sample) -> Decisi
         let count = state.hot.entry(core.cpu).or_default();
         *count = if core.busy_percent >= settings.threshold_percent { *count + 1 } else { 0 };
     }
-    let mut hot: Vec<&Core> = sample.cores.iter().filter(|c| state.hot[&c.cpu] >= settings.patience.max(1)).collect();
+    let mut hot: Vec<&Core> =
+        sample.cores.iter().filter(|c| state.hot[&c.cpu] >= settings.hot_samples.max(1)).collect();
     hot.sort_by(|a, b| b.busy_percent.total_cmp(&a.busy_percent).then(a.cpu.cmp(&b.cpu)));
     let mut moves: Vec<Move> = Vec::new();
     for core in hot {

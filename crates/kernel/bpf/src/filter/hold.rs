@@ -37,7 +37,7 @@ impl StackHold {
                 feature: "`--backend ring`",
                 function: TCX,
                 since: "6.6",
-                instead: "use `--backend xdp`, with `--xdp generic` where the driver has no XDP",
+                instead: "use `--backend xdp`, with `--xdp-mode generic` where the driver has no XDP",
             }
             .into());
         }

@@ -6,7 +6,7 @@ use model::{
 };
 
 use super::figures::{or_dash, short};
-use crate::Look;
+use crate::table::Look;
 
 /// The comparison: which runs, a table of figures and differences, what else differs.
 pub fn bench_compare_text(c: &BenchComparison, look: Look) -> String {

@@ -8,11 +8,11 @@ use super::{
     figures::short,
 };
 use crate::{
-    PageError,
     chart::{
         columns::{self, Column, Columns},
         scale::number,
     },
+    page::PageError,
 };
 
 const RUNS: [&str; 6] = ["#8a949e", "#2f7fc1", "#e08214", "#1a9850", "#7b5ea7", "#c2334d"];
@@ -67,7 +67,6 @@ fn rates(c: &BenchComparison, mode: &str, rows: &[&Row]) -> Option<String> {
     Some(columns::chart(&format!("rates-{mode}"), label, &frames, &series.collect::<Vec<_>>(), "kpps", number))
 }
 
-/// What the template calls.
 impl Page<'_> {
     fn named(&self) -> Vec<(char, &String, &String)> {
         letters().zip(&self.c.runs).zip(&self.c.when).map(|((letter, name), when)| (letter, name, when)).collect()

@@ -5,21 +5,16 @@ use std::collections::BTreeMap;
 use model::{bench::Goal, units};
 
 use super::figures::{Figures, seconds};
+use crate::conditions::{self, Conditions};
 
 /// Pairs of name and text.
-pub(crate) fn conditions(figures: Figures<'_>) -> Vec<(&'static str, String)> {
+pub(crate) fn conditions(figures: Figures<'_>) -> Conditions {
     let run = figures.0;
-    let (m, s) = (&run.machine, &run.setup);
+    let s = &run.setup;
     let ended = run.ended.as_ref().map_or_else(String::new, |e| format!(" to {e}"));
-    let guest = m.virtualised.as_ref().map_or_else(|| "not virtualised".into(), |v| format!("a guest of {v}"));
-    let roles: Vec<String> = s.arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
     let mut all = vec![
         ("When", format!("{}{ended}, evenkeel {}", run.when, run.version)),
-        (
-            "Machine",
-            format!("{}, {} CPUs, {}, {}, {guest}", m.cpu_model, m.cpus, units::bytes(m.memory_bytes), m.hostname),
-        ),
-        ("Kernel", m.kernel.clone()),
+        conditions::machine(&run.machine),
         ("Preset", s.preset.clone()),
     ];
     all.extend(s.goals.iter().map(|g| ("Goal", goal(g))));
@@ -46,7 +41,7 @@ pub(crate) fn conditions(figures: Figures<'_>) -> Vec<(&'static str, String)> {
     );
     all.extend([
         ("Line rate", line),
-        ("Cores", format!("{}: {}", s.arrangement.sharing.word(), roles.join("; "))),
+        conditions::cores(&s.arrangement),
         (
             "Stamps",
             format!(
@@ -103,7 +98,7 @@ fn pacing(figures: Figures<'_>) -> Option<String> {
     ))
 }
 
-/// How many trials, how many of them void and why, and what the hypervisor took.
+/// Number of trials, of void ones with the reason, and the time that the hypervisor took.
 fn trials(figures: Figures<'_>) -> String {
     // Reasons that differ in their numbers alone are told once, by the first of them.
     let mut reasons: BTreeMap<String, (usize, &str)> = BTreeMap::new();

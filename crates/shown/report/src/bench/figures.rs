@@ -72,7 +72,7 @@ impl<'a> Figures<'a> {
         self.line_pps(&point.frame).or(point.ceiling_pps)
     }
 
-    /// Whether nothing at all was measured.
+    /// Nothing at all was measured.
     pub(crate) fn is_empty(self) -> bool {
         !self.0.modes.iter().flat_map(|m| &m.points).any(has_figure)
     }
@@ -115,7 +115,6 @@ impl<'a> Figures<'a> {
         self.0.setup.goals.first().map_or("", |g| g.name.as_str())
     }
 
-    /// All trials.
     pub(crate) fn trials(self) -> impl Iterator<Item = (&'a Mode, &'a Trial)> {
         self.0.modes.iter().flat_map(|m| m.points.iter().flat_map(move |p| p.trials.iter().map(move |t| (m, t))))
     }
@@ -174,7 +173,7 @@ pub(crate) fn rate_or_least(point: &Point) -> Option<(f64, bool)> {
     }
 }
 
-/// Whether anything of the box, or of the tester, was measured with these frames.
+/// Anything of the box, or of the tester, was measured with these frames.
 pub(crate) fn has_figure(p: &Point) -> bool {
     let latency = p.latency.iter().any(|l| !l.series_ns.is_empty());
     let tests = p.back_to_back.is_some() || p.jitter.is_some() || p.recovery.is_some() || !p.resets.is_empty();

@@ -13,7 +13,7 @@ use super::{
     table::Table,
     tables, text,
 };
-use crate::PageError;
+use crate::page::{PUBLISHED, PageError};
 
 #[derive(Template)]
 #[template(path = "bench.html")]
@@ -57,7 +57,7 @@ pub fn bench_page(run: &BenchRun) -> Result<String, PageError> {
         published: charts::published(figures)
             .map(|chart| (chart, tables::published(figures)))
             .filter(|(_, table)| !table.rows.is_empty()),
-        published_title: crate::PUBLISHED,
+        published_title: PUBLISHED,
         round_trips: charts::round_trips(figures),
         one_way: charts::one_way(figures),
         over_load: charts::loaded_frame(figures).map(|frame| (frame, charts::over_load(figures, frame))),
@@ -70,7 +70,6 @@ pub fn bench_page(run: &BenchRun) -> Result<String, PageError> {
     Ok(page.render()?)
 }
 
-/// What the template calls.
 impl<'a> Page<'a> {
     fn cell(&self, mode: &Mode, frame: &FrameSpec) -> String {
         or_dash(mode.points.iter().find(|p| p.frame == *frame).and_then(text::throughput_cell))
@@ -84,7 +83,7 @@ impl<'a> Page<'a> {
         tables::all(self.figures, mode, true)
     }
 
-    /// Whether the details of a mode are open to begin with: those of the first box.
+    /// The details of a mode are open to begin with: those of the first box.
     fn opened(&self, mode: &Mode) -> bool {
         self.figures.searched().next().is_some_and(|first| first.key == mode.key)
     }

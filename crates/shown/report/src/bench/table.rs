@@ -1,11 +1,10 @@
 //! A table that is text on one page and HTML on another.
 
-use crate::Look;
+use crate::table::Look;
 
 /// A column.
 #[derive(Clone, Copy)]
 pub(crate) struct Column {
-    /// Its head.
     pub(crate) head: &'static str,
     /// Numbers align right.
     pub(crate) number: bool,

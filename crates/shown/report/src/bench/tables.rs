@@ -186,7 +186,7 @@ fn latency(mode: &Mode, every_load: bool) -> Table {
     )
 }
 
-/// How many series count, how many do not, and why.
+/// Number of series that count, and of those that do not, with the reason.
 fn thrown_away(l: &Latency) -> String {
     let ThrownAway { void, overloaded, silent, unsteady } = l.causes;
     let causes: Vec<String> = [
@@ -385,7 +385,7 @@ pub(crate) fn published(figures: Figures<'_>) -> Table {
         ])
     });
     let rows = rows.collect();
-    Table::new(format!("{}: never measured by evenkeel", crate::PUBLISHED), columns, rows, citations)
+    Table::new(format!("{}: never measured by evenkeel", crate::page::PUBLISHED), columns, rows, citations)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::{
     figures::{self, Figures, or_dash, seconds, short},
     tables,
 };
-use crate::Look;
+use crate::{conditions::paragraphs, table::Look};
 
 /// What to show of a run besides its results.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -25,7 +25,7 @@ pub struct BenchView {
     pub trials: bool,
 }
 
-/// Whether anything was measured.
+/// Anything was measured.
 pub fn has_figures(run: &BenchRun) -> bool {
     !Figures(run).is_empty()
 }
@@ -67,10 +67,7 @@ pub fn bench_text(run: &BenchRun, view: BenchView, look: Look) -> String {
     for meaning in figures::meanings(run).into_iter().filter(|_| !figures.is_empty()) {
         out.push_str(&look.paragraph(meaning));
     }
-    for (what, text) in conditions(figures) {
-        out.push_str(&look.paragraph(&format!("{what}: {text}")));
-    }
-    out
+    out + &paragraphs(&conditions(figures), look)
 }
 
 /// Throughput by frame and mode, and what a filter costs.

@@ -26,7 +26,6 @@ pub(crate) struct Steps {
     pub(crate) tips: Vec<String>,
 }
 
-/// The chart.
 pub(crate) fn chart(
     id: &str,
     label: &str,

@@ -11,7 +11,6 @@ const HEIGHT: f64 = 300.0;
 /// Half the width of an interval's ends.
 const END: f64 = 3.0;
 
-/// One column.
 pub(crate) struct Column {
     /// The name below it.
     pub(crate) over: String,

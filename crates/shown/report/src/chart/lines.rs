@@ -16,7 +16,6 @@ pub(crate) struct Dot {
     pub(crate) tip: String,
 }
 
-/// One line.
 pub(crate) struct Line {
     pub(crate) name: String,
     pub(crate) look: Look,

@@ -71,7 +71,7 @@ impl Plane {
     }
 }
 
-/// How many names an axis of that length should have.
+/// Number of names for an axis of that length.
 fn names_up(height: f64) -> usize {
     (height / 55.0).clamp(3.0, 8.0) as usize
 }

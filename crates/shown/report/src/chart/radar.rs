@@ -20,7 +20,6 @@ pub(crate) struct Shape {
     pub(crate) values: Vec<f64>,
 }
 
-/// The chart.
 pub(crate) fn chart(id: &str, label: &str, corners: &[String], shapes: &[Shape]) -> String {
     let look = |shape: &Shape| Look { colour: shape.colour, dash: Dash::Solid, mark: Mark::Circle };
     let legend: Vec<Key> = shapes.iter().map(|s| Key::Line { name: s.name.clone(), look: look(s) }).collect();

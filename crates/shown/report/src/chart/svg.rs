@@ -86,7 +86,7 @@ impl Canvas {
         self.width
     }
 
-    /// Whether this drawing is for a phone.
+    /// This drawing is for a phone.
     pub(crate) fn is_narrow(&self) -> bool {
         self.width < NARROW_BELOW
     }

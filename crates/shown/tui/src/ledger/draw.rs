@@ -6,13 +6,14 @@ use model::{
 };
 use ratatui::{
     Frame,
-    layout::{Alignment, Constraint, Layout, Rect},
-    style::{Color, Modifier, Style, Stylize},
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Style, Stylize},
     text::{Line, Text},
     widgets::{Block, Paragraph, Row, Table, Wrap},
 };
 
 use super::view::View;
+use crate::controls::{head, page, right, time_of};
 
 /// Lines for the advice at least: its title and three lines of text.
 const ADVICE_LINES: u16 = 4;
@@ -29,11 +30,10 @@ const SENTENCE_LINES: u16 = 5;
 
 impl View {
     pub(super) fn draw_all(&self, frame: &mut Frame<'_>) {
-        let [head, body, foot] =
-            Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+        let [head, body, foot] = page(frame, 1);
         frame.render_widget(self.head(head.width), head);
         match &self.report {
-            _ if self.help => self.keys_and_notes(frame, body),
+            _ if self.controls.help => self.keys_and_notes(frame, body),
             Some(report) => self.body(frame, body, report),
             None => frame.render_widget(Paragraph::new("counting for the first interval…"), body),
         }
@@ -62,25 +62,19 @@ impl View {
     }
 
     fn head(&self, width: u16) -> Line<'static> {
-        let every = format!("every {} s", self.interval.as_secs_f64());
-        let state = if self.paused { "  HELD" } else { "" };
         let (who, when, which) = self.report.as_ref().map_or_else(Default::default, |r| {
-            let time = r.when.split('T').nth(1).and_then(|t| t.get(..8)).unwrap_or_default().to_owned();
             let which = if r.interfaces.is_empty() { "all".to_owned() } else { r.interfaces.join(" ") };
-            (r.hostname.clone(), time, which)
+            (r.hostname.clone(), time_of(&r.when).to_owned(), which)
         });
-        let rest = format!("{every}  interfaces: {which}{state}");
+        let rest = format!("{}  interfaces: {which}{}", self.controls.every(), self.controls.state());
         // What does not fit goes from the left: the name of the verb is known, that of the machine next.
-        let left = [
+        let texts = [
             format!(" evenkeel ledger  {who}  {when} UTC  {rest}"),
             format!(" evenkeel ledger  {who}  {rest}"),
             format!(" ledger  {who}  {rest}"),
             format!(" ledger  {rest}"),
         ];
-        let fits = |text: &&String| text.chars().count() <= usize::from(width);
-        let left = left.iter().find(fits).unwrap_or(&left[3]);
-        Line::from(format!("{left:<width$}", width = usize::from(width)))
-            .style(Style::new().add_modifier(Modifier::REVERSED))
+        head(width, &texts)
     }
 
     fn foot(&self) -> Line<'static> {
@@ -90,7 +84,7 @@ impl View {
             1 => "? keys, 1 note".to_owned(),
             n => format!("? keys, {n} notes"),
         };
-        Line::from(format!(" {more} {keys}")).style(self.dim())
+        Line::from(format!(" {more} {keys}")).style(self.controls.dim())
     }
 
     fn body(&self, frame: &mut Frame<'_>, area: Rect, report: &LedgerReport) {
@@ -129,11 +123,12 @@ impl View {
     fn ways(&self, ways: Vec<Way>) -> Table<'static> {
         let widths = [Constraint::Min(20), Constraint::Length(15), Constraint::Length(9)];
         let rows = ways.into_iter().map(|way| {
-            let number = right(way.packets).style(way.colour.map_or_else(Style::new, |colour| self.painted(colour)));
+            let number =
+                right(way.packets).style(way.colour.map_or_else(Style::new, |colour| self.controls.mark(colour)));
             Row::new([Text::from(way.what), number, right(way.share)])
         });
         let heads = [Text::from("WHERE THE PACKETS WENT"), right("PACKETS"), right("SHARE")];
-        Table::new(rows, widths).header(Row::new(heads).style(self.dim()))
+        Table::new(rows, widths).header(Row::new(heads).style(self.controls.dim()))
     }
 
     /// The books in a line for each direction.
@@ -163,7 +158,7 @@ impl View {
         columns.extend(widths(&heads, written).map(Constraint::Min));
         let rows = sides
             .map(|(name, side)| Row::new(std::iter::once(Text::from(name)).chain(numbers(side, written).map(right))));
-        let heads = Row::new(std::iter::once(Text::from("PACKETS")).chain(heads.map(right))).style(self.dim());
+        let heads = Row::new(std::iter::once(Text::from("PACKETS")).chain(heads.map(right))).style(self.controls.dim());
         Table::new(rows, columns).header(heads)
     }
 
@@ -175,7 +170,7 @@ impl View {
         // One that is higher than the room is shown as far as it goes.
         let least = all.len().min(1);
         let last = whole(all.iter().rev().map(|row| height(&row)), lines).max(least);
-        let skip = usize::from(self.scroll).min(all.len() - last);
+        let skip = usize::from(self.controls.scroll).min(all.len() - last);
         let room = whole(all.iter().skip(skip).map(|row| height(&row)), lines).max(least);
         let rows = all.iter().skip(skip).map(|(station, loss)| {
             let differs = if loss.agrees { "" } else { "!" };
@@ -207,11 +202,7 @@ impl View {
             n if n > room => format!("Where packets ended ({room} of {n}; ↑ ↓ for the others)"),
             _ => "Where packets ended".to_owned(),
         };
-        let table = Table::new(rows, widths)
-            .header(heads.collect::<Row<'_>>().style(self.dim()))
-            .block(Block::new().title_top(title.bold()))
-            .column_spacing(1);
-        frame.render_widget(table, area);
+        frame.render_widget(self.controls.table(title.into(), heads.collect(), widths, rows), area);
     }
 
     /// Advice and details of each, real losses first, as far as there is room.
@@ -223,7 +214,9 @@ impl View {
         for (station, loss) in losses {
             let advice = loss.advice.as_deref().unwrap_or_default();
             lines.push(Line::from(format!("{}, {}: {advice}", station.name, loss.place)));
-            lines.extend(loss.details.iter().flat_map(detail_lines).map(|line| Line::from(line).style(self.dim())));
+            lines.extend(
+                loss.details.iter().flat_map(detail_lines).map(|line| Line::from(line).style(self.controls.dim())),
+            );
         }
         if lines.is_empty() {
             return;
@@ -233,20 +226,12 @@ impl View {
         frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }).block(block), area);
     }
 
-    fn dim(&self) -> Style {
-        if self.colour { Style::new().fg(Color::DarkGray) } else { Style::new() }
-    }
-
-    fn painted(&self, colour: Color) -> Style {
-        if self.colour { Style::new().fg(colour) } else { Style::new().add_modifier(Modifier::BOLD) }
-    }
-
     fn of_kind(&self, kind: LossKind) -> Style {
         match kind {
-            LossKind::Lost => self.painted(Color::Red),
-            LossKind::Copy => self.painted(Color::Yellow),
+            LossKind::Lost => self.controls.mark(Color::Red),
+            LossKind::Copy => self.controls.mark(Color::Yellow),
             LossKind::Meant => Style::new(),
-            LossKind::Harmless => self.dim(),
+            LossKind::Harmless => self.controls.dim(),
         }
     }
 }
@@ -314,7 +299,7 @@ fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// How many of the rows of these heights fit whole into so many lines.
+/// Number of rows of these heights that fit whole into so many lines.
 fn whole(heights: impl Iterator<Item = u16>, lines: u16) -> usize {
     let mut left = lines;
     heights
@@ -368,8 +353,4 @@ fn books(report: &LedgerReport) -> Vec<Way> {
 
 fn signed(n: i64) -> String {
     format!("{}{}", if n < 0 { "-" } else { "" }, units::grouped(n.unsigned_abs()))
-}
-
-fn right(text: impl Into<String>) -> Text<'static> {
-    Text::from(text.into()).alignment(Alignment::Right)
 }

@@ -6,8 +6,8 @@ use model::{
 };
 use ratatui::{
     Frame,
-    layout::{Alignment, Constraint, Layout, Rect},
-    style::{Color, Modifier, Style, Stylize},
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Stylize},
     text::{Line, Text},
     widgets::{Block, Paragraph, Row, Sparkline, Table, Wrap},
 };
@@ -16,6 +16,7 @@ use super::{
     room::{ALARM_LINES, RATE_LINES, SHOWN, Shares, middle_out, two},
     view::View,
 };
+use crate::controls::{head, page, right, time_of};
 
 /// Keys and what they do.
 const KEYS: [&str; 6] = ["q end", "r reload", "p hold", "a all rules", "↑ ↓ rules", "? help"];
@@ -35,20 +36,18 @@ impl<R: FnMut()> View<R> {
     pub(super) fn draw_all(&self, frame: &mut Frame<'_>) {
         let keys = match self.asking {
             true => self.question(frame.area().width),
-            false => lines_of(if self.help { &HELP } else { &KEYS }, frame.area().width),
+            false => lines_of(if self.controls.help { &HELP } else { &KEYS }, frame.area().width),
         };
-        let [head, body, foot] =
-            Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(keys.len() as u16)])
-                .areas(frame.area());
+        let [head, body, foot] = page(frame, keys.len() as u16);
         frame.render_widget(self.head(head.width), head);
         match &self.status {
             Some(status) => self.body(frame, body, status),
             None => frame.render_widget(Paragraph::new("counting for the first interval…"), body),
         }
-        frame.render_widget(Paragraph::new(keys.join("\n")).style(self.dim()), foot);
+        frame.render_widget(Paragraph::new(keys.join("\n")).style(self.controls.dim()), foot);
     }
 
-    /// Whether the end is meant, as short as need be.
+    /// The end is meant, as short as need be.
     fn question(&self, width: u16) -> Vec<String> {
         let name = self.status.as_ref().map_or("the interface", |status| &status.interface);
         let shapes = match self.leave {
@@ -63,24 +62,23 @@ impl<R: FnMut()> View<R> {
     }
 
     fn head(&self, width: u16) -> Line<'static> {
-        let state = if self.paused { "  HELD" } else { "" };
-        let shapes = self.status.as_ref().map_or_else(Vec::new, |s| {
-            let time = s.when.split('T').nth(1).and_then(|t| t.get(..8)).unwrap_or_default();
-            let (name, fails) = (&s.interface, s.fail.map_or("unknown", Fail::word));
-            // A program of the kernel has an id.
-            let mode = if s.program_id == 0 { s.mode.clone() } else { format!("{} XDP", s.mode) };
-            vec![
-                format!(" evenkeel shield  {name}  {mode}  {time} UTC  fails {fails}{state}"),
-                format!(" {name}  {mode}  {time} UTC  fails {fails}{state}"),
-                format!(" {name}  {mode}  fails {fails}{state}"),
-                format!(" {name}{state}"),
-            ]
-        });
-        let fits = |text: &String| text.chars().count() <= usize::from(width);
-        let left = shapes.iter().find(|text| fits(text)).or(shapes.last());
-        let left = left.cloned().unwrap_or_else(|| " evenkeel shield".to_owned());
-        Line::from(format!("{left:<width$}", width = usize::from(width)))
-            .style(Style::new().add_modifier(Modifier::REVERSED))
+        let state = self.controls.state();
+        let shapes = self.status.as_ref().map_or_else(
+            || vec![" evenkeel shield".to_owned()],
+            |s| {
+                let time = time_of(&s.when);
+                let (name, fails) = (&s.interface, s.fail.map_or("unknown", Fail::word));
+                // A program of the kernel has an id.
+                let mode = if s.program_id == 0 { s.mode.clone() } else { format!("{} XDP", s.mode) };
+                vec![
+                    format!(" evenkeel shield  {name}  {mode}  {time} UTC  fails {fails}{state}"),
+                    format!(" {name}  {mode}  {time} UTC  fails {fails}{state}"),
+                    format!(" {name}  {mode}  fails {fails}{state}"),
+                    format!(" {name}{state}"),
+                ]
+            },
+        );
+        head(width, &shapes)
     }
 
     fn body(&self, frame: &mut Frame<'_>, area: Rect, status: &ShieldStatus) {
@@ -98,12 +96,14 @@ impl<R: FnMut()> View<R> {
         .areas(area);
         frame.render_widget(self.rates(status, rates.width), rates);
         let text = alarms.join("\n");
-        frame.render_widget(Paragraph::new(text).style(self.alarm()).wrap(Wrap { trim: true }), alarm);
+        frame
+            .render_widget(Paragraph::new(text).style(self.controls.mark(Color::Red)).wrap(Wrap { trim: true }), alarm);
         self.curve(frame, curve);
         let lines = status.attacks.iter().take(SHOWN).flat_map(|a| {
             let shadow = if a.shadow { "shadow: " } else { "" };
             [
-                Line::from(format!("{} on {} for {:.0} s", a.class, a.prefix, a.since_s)).style(self.alarm()),
+                Line::from(format!("{} on {} for {:.0} s", a.class, a.prefix, a.since_s))
+                    .style(self.controls.mark(Color::Red)),
                 Line::from(format!("  {shadow}{}", a.mitigation)),
             ]
         });
@@ -140,7 +140,7 @@ impl<R: FnMut()> View<R> {
         let t = &status.totals;
         let all = [t.passed, t.dropped, t.challenged, t.limited].map(|n| right(units::grouped(n)));
         let widths = RATE_WIDTHS.map(|own| if wide { Constraint::Length(own) } else { Constraint::Fill(1) });
-        Table::new([Row::new(now).bold(), Row::new(all)], widths).header(Row::new(heads).style(self.dim()))
+        Table::new([Row::new(now).bold(), Row::new(all)], widths).header(Row::new(heads).style(self.controls.dim()))
     }
 
     fn curve(&self, frame: &mut Frame<'_>, area: Rect) {
@@ -148,7 +148,7 @@ impl<R: FnMut()> View<R> {
         let shown = &self.history[self.history.len().saturating_sub(room)..];
         let most = shown.iter().copied().fold(0.0, f64::max);
         let block = Block::new().title_top(format!("Dropped and challenged, at most {}", units::pps(most)).bold());
-        let style = if self.colour { Style::new().fg(Color::Red) } else { Style::new() };
+        let style = self.controls.hue(Color::Red);
         let data: Vec<u64> = shown.iter().map(|kept| *kept as u64).collect();
         frame.render_widget(Sparkline::default().block(block).data(data).style(style), area);
     }
@@ -156,7 +156,7 @@ impl<R: FnMut()> View<R> {
     fn rules(&self, frame: &mut Frame<'_>, area: Rect, status: &ShieldStatus) {
         let rules: Vec<&RuleStatus> = status.rules.iter().filter(|rule| self.all || rule.packets > 0).collect();
         let room = usize::from(area.height.saturating_sub(2));
-        let skip = self.scroll.min(rules.len().saturating_sub(room));
+        let skip = usize::from(self.controls.scroll).min(rules.len().saturating_sub(room));
         let limits = rules.iter().any(|rule| rule.limited > 0);
         let longest = |text: &dyn Fn(&RuleStatus) -> usize, head: &str| {
             rules.iter().map(|rule| text(rule)).max().unwrap_or(0).max(head.len())
@@ -178,7 +178,7 @@ impl<R: FnMut()> View<R> {
                 cells.push(right(if rule.limited > 0 { units::count(rule.limited) } else { String::new() }));
             }
             let row = Row::new(cells);
-            if rule.management || rule.expired { row.style(self.dim()) } else { row }
+            if rule.management || rule.expired { row.style(self.controls.dim()) } else { row }
         });
         let widths = [names as u16, actions as u16].into_iter().chain(numbers.iter().copied());
         let heads = [Text::from("RULE"), Text::from("ACTION"), right("RATE"), right("PACKETS"), right("BEYOND")];
@@ -196,19 +196,9 @@ impl<R: FnMut()> View<R> {
             }
             n => format!("Rules ({n}{built_in}{expired}); by default: {}", status.default),
         };
-        let table = Table::new(rows, widths.map(Constraint::Length))
-            .header(Row::new(heads.into_iter().take(2 + numbers.len())).style(self.dim()))
-            .block(Block::new().title_top(title.bold()))
-            .column_spacing(1);
-        frame.render_widget(table, area);
-    }
-
-    fn dim(&self) -> Style {
-        if self.colour { Style::new().fg(Color::DarkGray) } else { Style::new() }
-    }
-
-    fn alarm(&self) -> Style {
-        if self.colour { Style::new().fg(Color::Red) } else { Style::new().add_modifier(Modifier::BOLD) }
+        let heads = Row::new(heads.into_iter().take(2 + numbers.len()));
+        let widths = widths.map(Constraint::Length);
+        frame.render_widget(self.controls.table(title.into(), heads, widths, rows), area);
     }
 }
 
@@ -224,8 +214,4 @@ fn lines_of(words: &[&str], width: u16) -> Vec<String> {
         }
     }
     lines
-}
-
-fn right(text: impl Into<String>) -> Text<'static> {
-    Text::from(text.into()).alignment(Alignment::Right)
 }

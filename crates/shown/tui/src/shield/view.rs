@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use model::shield::ShieldStatus;
-use ratatui::{
-    Frame,
-    crossterm::event::{KeyCode, KeyEvent, KeyModifiers},
-};
+use ratatui::{Frame, crossterm::event::KeyCode};
 
-use crate::live::{Reaction, Screen};
+use crate::{
+    controls::Controls,
+    live::{Reaction, Screen},
+};
 
 /// Intervals kept for the curve.
 const HISTORY: usize = 256;
@@ -19,18 +19,13 @@ pub struct View<R> {
     pub(super) status: Option<ShieldStatus>,
     /// Packets per second that were dropped or challenged, the oldest first.
     pub(super) history: Vec<f64>,
-    pub(super) paused: bool,
-    pub(super) colour: bool,
+    pub(super) controls: Controls,
     /// Also rules that nothing applied to.
     pub(super) all: bool,
-    pub(super) help: bool,
     /// The question whether to end is asked.
     pub(super) asking: bool,
     /// At the end the shield stays where it is.
     pub(super) leave: bool,
-    /// Rules left out above.
-    pub(super) scroll: usize,
-    interval: Duration,
     reload: R,
 }
 
@@ -40,14 +35,10 @@ impl<R: FnMut()> View<R> {
         Self {
             status: None,
             history: Vec::new(),
-            paused: false,
-            colour,
+            controls: Controls::new(interval, colour),
             all: true,
-            help: false,
             asking: false,
             leave,
-            scroll: 0,
-            interval,
             reload,
         }
     }
@@ -57,7 +48,7 @@ impl<R: FnMut()> Screen for View<R> {
     type Sample = ShieldStatus;
 
     fn interval(&self) -> Duration {
-        self.interval
+        self.controls.interval
     }
 
     fn push(&mut self, status: ShieldStatus) {
@@ -66,29 +57,21 @@ impl<R: FnMut()> Screen for View<R> {
             let old = self.history.len().saturating_sub(HISTORY);
             self.history.drain(..old);
         }
-        if !self.paused || self.status.is_none() {
+        if !self.controls.paused || self.status.is_none() {
             self.status = Some(status);
         }
     }
 
-    fn key(&mut self, key: KeyEvent) -> Reaction {
-        if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if matches!(key.code, KeyCode::Char('c' | 'd')) { Reaction::Quit } else { Reaction::Nothing };
-        }
+    fn press(&mut self, key: KeyCode) -> Reaction {
         // Any key but a clear yes goes back: one typed by mistake must not open the door.
         if std::mem::take(&mut self.asking) {
-            return if matches!(key.code, KeyCode::Char('y' | 'Y')) { Reaction::Quit } else { Reaction::Redraw };
+            return if matches!(key, KeyCode::Char('y' | 'Y')) { Reaction::Quit } else { Reaction::Redraw };
         }
-        match key.code {
+        match key {
             KeyCode::Char('q') => self.asking = true,
-            KeyCode::Char('p' | ' ') => self.paused = !self.paused,
             KeyCode::Char('a') => self.all = !self.all,
             KeyCode::Char('r') => (self.reload)(),
-            KeyCode::Char('?') => self.help = !self.help,
-            KeyCode::Down | KeyCode::Char('j') => self.scroll = self.scroll.saturating_add(1),
-            KeyCode::Up | KeyCode::Char('k') => self.scroll = self.scroll.saturating_sub(1),
-            KeyCode::Home => self.scroll = 0,
-            _ => return Reaction::Nothing,
+            key => return self.controls.press(key),
         }
         Reaction::Redraw
     }

@@ -8,6 +8,8 @@ use ratatui::{
     text::{Line, Span},
 };
 
+use crate::controls::Controls;
+
 const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 
 /// The parts of a core's bar: word, letter where there is no colour, colour, share in percent.
@@ -33,7 +35,7 @@ pub(super) fn sparkline(history: Option<&VecDeque<f64>>, width: usize) -> String
 }
 
 /// The load of a core as a bar of `width` columns.
-pub(super) fn bar(load: &CoreLoad, width: usize, colour: bool) -> Line<'static> {
+pub(super) fn bar(load: &CoreLoad, width: usize, controls: &Controls) -> Line<'static> {
     let mut spans = Vec::with_capacity(PARTS.len() + 1);
     let (mut sum, mut used) = (0.0, 0);
     for (_, letter, hue, share) in PARTS {
@@ -41,24 +43,20 @@ pub(super) fn bar(load: &CoreLoad, width: usize, colour: bool) -> Line<'static> 
         sum += share(load).max(0.0);
         let end = ((sum / 100.0 * width as f64).round() as usize).min(width);
         if end > used {
-            spans.push(part(end - used, letter, hue, colour));
+            spans.push(part(end - used, letter, hue, controls));
             used = end;
         }
     }
-    spans.push(Span::raw("·".repeat(width - used)).style(dim(colour)));
+    spans.push(Span::raw("·".repeat(width - used)).style(controls.dim()));
     Line::from(spans)
 }
 
-pub(super) fn part(width: usize, letter: char, hue: Color, colour: bool) -> Span<'static> {
-    if colour {
+pub(super) fn part(width: usize, letter: char, hue: Color, controls: &Controls) -> Span<'static> {
+    if controls.has_colour() {
         Span::styled("█".repeat(width), Style::new().fg(hue))
     } else {
         Span::raw(letter.to_string().repeat(width))
     }
-}
-
-pub(super) fn dim(colour: bool) -> Style {
-    if colour { Style::new().fg(Color::DarkGray) } else { Style::new() }
 }
 
 pub(super) fn rate(pps: Option<f64>) -> String {
@@ -72,6 +70,8 @@ pub(super) fn per_second(rate: f64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
@@ -84,9 +84,10 @@ mod tests {
 
     #[test]
     fn a_bar_is_as_wide_as_asked() {
+        let plain = Controls::new(Duration::ZERO, false);
         let load = CoreLoad { user_percent: 25.0, softirq_percent: 50.0, idle_percent: 25.0, ..CoreLoad::default() };
-        assert_eq!(bar(&load, 8, false).to_string(), "uuffff··");
+        assert_eq!(bar(&load, 8, &plain).to_string(), "uuffff··");
         let over = CoreLoad { user_percent: 80.0, softirq_percent: 80.0, ..CoreLoad::default() };
-        assert_eq!(bar(&over, 8, false).to_string(), "uuuuuuff");
+        assert_eq!(bar(&over, 8, &plain).to_string(), "uuuuuuff");
     }
 }

@@ -6,17 +6,18 @@ use model::{
 };
 use ratatui::{
     Frame,
-    layout::{Alignment, Constraint, Layout, Rect},
-    style::{Color, Modifier, Style, Stylize},
+    layout::{Constraint, Layout, Rect},
+    style::{Color, Style},
     text::{Line, Span, Text},
     widgets::{Block, Clear, Paragraph, Row, Table},
 };
 
 use super::{
-    cells::{PARTS, bar, dim, part, per_second, rate, sparkline},
+    cells::{PARTS, bar, part, per_second, rate, sparkline},
     order::Queue,
     view::{Focus, View},
 };
+use crate::controls::{head, page, right, time_of};
 
 /// From this width on there is room for driver, place of loss and coalescing.
 const WIDE: u16 = 130;
@@ -40,37 +41,29 @@ const HELP: &str = " q, Ctrl-C   leave
  MAY RUN where they are allowed to be handled";
 
 impl View {
-    /// Draws the whole screen.
-    pub fn draw(&self, frame: &mut Frame<'_>) {
-        let [head, body, foot] =
-            Layout::vertical([Constraint::Length(1), Constraint::Min(0), Constraint::Length(1)]).areas(frame.area());
+    pub(super) fn draw_all(&self, frame: &mut Frame<'_>) {
+        let [head, body, foot] = page(frame, 1);
         frame.render_widget(self.head(head.width), head);
         match &self.sample {
             Some(sample) => self.body(frame, body, sample),
             None => frame.render_widget(Paragraph::new("measuring the first interval…"), body),
         }
         frame.render_widget(self.foot(), foot);
-        if self.help {
+        if self.controls.help {
             self.draw_help(frame);
         }
     }
 
     fn head(&self, width: u16) -> Line<'static> {
-        let interval = format!("every {} s", self.interval().as_secs_f64());
-        let (who, when) = self.sample.as_ref().map_or_else(Default::default, |s| {
-            let time = s.when.split('T').nth(1).and_then(|t| t.get(..8)).unwrap_or_default();
-            (s.hostname.clone(), time.to_owned())
-        });
-        let state = if self.paused { "  HELD" } else { "" };
-        let left = format!(" evenkeel top  {who}  {when} UTC  {interval}  shown: {}{state}", self.filter.word());
-        let text = format!("{left:<width$}", width = usize::from(width));
-        Line::from(text).style(Style::new().add_modifier(Modifier::REVERSED))
+        let (who, when) = self.sample.as_ref().map_or(("", ""), |sample| (&sample.hostname, time_of(&sample.when)));
+        let (every, shown, state) = (self.controls.every(), self.filter.word(), self.controls.state());
+        head(width, &[format!(" evenkeel top  {who}  {when} UTC  {every}  shown: {shown}{state}")])
     }
 
     fn foot(&self) -> Line<'static> {
         let note = self.sample.as_ref().and_then(|s| s.notes.first()).cloned();
         let keys = " q leave  ? help  Tab tables  s sort  f filter  p hold  +/- interval";
-        Line::from(note.map_or_else(|| keys.to_owned(), |n| format!(" {n}"))).style(dim(self.colour))
+        Line::from(note.map_or_else(|| keys.to_owned(), |n| format!(" {n}"))).style(self.controls.dim())
     }
 
     fn body(&self, frame: &mut Frame<'_>, area: Rect, sample: &TopSample) {
@@ -123,7 +116,7 @@ impl View {
                 right(units::pps(i.tx_pps)),
                 right(units::bits_per_second(i.tx_bps)),
                 right(units::pps(i.drops_pps())).style(self.alarm(i.drops_pps() > 0.0)),
-                Text::from(sparkline(self.history.get(&i.name), history.into())).style(self.hue(Color::Cyan)),
+                Text::from(sparkline(self.history.get(&i.name), history.into())).style(self.controls.hue(Color::Cyan)),
                 i.driver.clone().unwrap_or_else(|| "-".into()).into(),
                 coalescing(i).into(),
                 worst.map_or_else(String::new, |d| d.place.clone()).into(),
@@ -159,7 +152,7 @@ impl View {
         let list = &list[self.scrolled(list.len(), area).min(list.len())..];
         let mut title = vec![Span::raw(format!("Cores by {}  ", self.order.word(1)))];
         for (word, letter, hue, _) in PARTS {
-            title.push(part(1, letter, hue, self.colour));
+            title.push(part(1, letter, hue, &self.controls));
             title.push(Span::raw(format!(" {word}  ")));
         }
         if area.width < TWO_COLUMNS {
@@ -181,7 +174,7 @@ impl View {
             let busy = c.load.busy_percent();
             vec![
                 right(c.load.cpu.to_string()),
-                Text::from(bar(&c.load, bar_width.into(), self.colour)),
+                Text::from(bar(&c.load, bar_width.into(), &self.controls)),
                 right(format!("{busy:.0}%")).style(self.alarm(busy >= 80.0)),
                 right(per_second(c.device_irqs_per_s)),
                 right(per_second(c.net_rx_per_s)),
@@ -233,13 +226,13 @@ impl View {
         frame.render_widget(self.table(title.into(), area.width, &columns, rows), area);
     }
 
-    /// How many rows to leave out above, so that the last one never leaves the screen. Only a table alone moves.
+    /// Number of rows to leave out above, so that the last one never leaves the screen. Only a table alone moves.
     fn scrolled(&self, rows: usize, area: Rect) -> usize {
         if self.focus == Focus::All {
             return 0;
         }
         let visible = usize::from(area.height.saturating_sub(2));
-        usize::from(self.scroll).min(rows.saturating_sub(visible))
+        usize::from(self.controls.scroll).min(rows.saturating_sub(visible))
     }
 
     /// A table with a title line and a line of heads, of as many columns as fit.
@@ -256,22 +249,11 @@ impl View {
         };
         let heads = keep(columns.iter().map(Column::head).collect());
         let widths = columns.iter().zip(&kept).filter(|(_, keep)| **keep).map(|(c, _)| Constraint::Length(c.width));
-        Table::new(rows.map(keep), widths)
-            .header(heads.style(dim(self.colour)))
-            .block(Block::new().title_top(title.bold()))
-            .column_spacing(1)
+        self.controls.table(title, heads, widths, rows.map(keep))
     }
 
     fn alarm(&self, yes: bool) -> Style {
-        match (yes, self.colour) {
-            (true, true) => Style::new().fg(Color::Red),
-            (true, false) => Style::new().add_modifier(Modifier::BOLD),
-            (false, _) => Style::new(),
-        }
-    }
-
-    fn hue(&self, colour: Color) -> Style {
-        if self.colour { Style::new().fg(colour) } else { Style::new() }
+        if yes { self.controls.mark(Color::Red) } else { Style::new() }
     }
 
     fn draw_help(&self, frame: &mut Frame<'_>) {
@@ -318,10 +300,6 @@ fn fitting(columns: &[Column], width: u16) -> Vec<bool> {
             _ => return kept,
         }
     }
-}
-
-fn right(text: impl Into<String>) -> Text<'static> {
-    Text::from(text.into()).alignment(Alignment::Right)
 }
 
 /// Interrupt coalescing in a few letters: `adaptive 8us 32f`.

@@ -33,7 +33,7 @@ impl Filter {
         }
     }
 
-    /// Whether `interface` is shown.
+    /// `interface` is shown.
     pub fn shows(self, interface: &InterfaceRates) -> bool {
         match self {
             Self::All => true,

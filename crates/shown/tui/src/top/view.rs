@@ -6,17 +6,17 @@ use std::{
 };
 
 use model::top::TopSample;
-use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::crossterm::event::KeyCode;
 
 use super::order::{Filter, Order};
-use crate::live::{Reaction, Screen};
+use crate::{
+    controls::Controls,
+    live::{Reaction, Screen},
+};
 
 /// Samples of history kept per interface: as many as a wide terminal can show.
 const HISTORY: usize = 120;
-/// The intervals that + and - step through, in milliseconds.
-const INTERVALS_MS: [u64; 7] = [100, 250, 500, 1000, 2000, 5000, 10_000];
-
-/// Which tables are on the screen.
+/// The tables on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Focus {
     /// All three.
@@ -59,11 +59,7 @@ pub struct View {
     pub(super) focus: Focus,
     pub(super) filter: Filter,
     pub(super) order: Order,
-    pub(super) paused: bool,
-    pub(super) help: bool,
-    pub(super) colour: bool,
-    pub(super) scroll: u16,
-    interval: Duration,
+    pub(super) controls: Controls,
 }
 
 impl View {
@@ -75,21 +71,25 @@ impl View {
             focus: Focus::All,
             filter,
             order: Order::default(),
-            paused: false,
-            help: false,
-            colour,
-            scroll: 0,
-            interval,
+            controls: Controls::new(interval, colour),
         }
     }
 
-    /// How long to wait between two samples.
-    pub fn interval(&self) -> Duration {
-        self.interval
+    fn look_at(&mut self, focus: Focus) {
+        self.focus = focus;
+        self.controls.scroll = 0;
+    }
+}
+
+impl Screen for View {
+    type Sample = TopSample;
+
+    fn interval(&self) -> Duration {
+        self.controls.interval
     }
 
     /// Takes a sample. While paused, only its history is kept.
-    pub fn push(&mut self, sample: TopSample) {
+    fn push(&mut self, sample: TopSample) {
         self.history.retain(|name, _| sample.interfaces.iter().any(|i| i.name == *name));
         for interface in &sample.interfaces {
             let history = match self.history.get_mut(&interface.name) {
@@ -101,23 +101,18 @@ impl View {
             }
             history.push_back(interface.traffic_pps());
         }
-        if !self.paused || self.sample.is_none() {
+        if !self.controls.paused || self.sample.is_none() {
             self.sample = Some(sample);
         }
     }
 
-    /// Does what a key means.
-    pub fn key(&mut self, key: KeyEvent) -> Reaction {
-        if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if matches!(key.code, KeyCode::Char('c' | 'd')) { Reaction::Quit } else { Reaction::Nothing };
-        }
-        if self.help && !matches!(key.code, KeyCode::Char('q')) {
-            self.help = false;
+    fn press(&mut self, key: KeyCode) -> Reaction {
+        if key != KeyCode::Char('q') && std::mem::take(&mut self.controls.help) {
             return Reaction::Redraw;
         }
-        match key.code {
+        match key {
             KeyCode::Char('q') => return Reaction::Quit,
-            KeyCode::Char('?' | 'h') => self.help = true,
+            KeyCode::Char('h') => self.controls.help = true,
             KeyCode::Tab => self.look_at(self.focus.next()),
             KeyCode::Char('0') | KeyCode::Esc => self.look_at(Focus::All),
             KeyCode::Char('1') => self.look_at(Focus::Interfaces),
@@ -125,60 +120,21 @@ impl View {
             KeyCode::Char('3') => self.look_at(Focus::Queues),
             KeyCode::Char('s') => self.order.advance(self.focus.table()),
             KeyCode::Char('S') => self.order.reverse(self.focus.table()),
-            KeyCode::Char('p' | ' ') => self.paused = !self.paused,
             KeyCode::Char('f') => self.filter = self.filter.next(),
-            KeyCode::Char('+' | '=') => self.step_interval(1),
-            KeyCode::Char('-') => self.step_interval(-1),
-            KeyCode::Down | KeyCode::Char('j') => self.scroll = self.scroll.saturating_add(1),
-            KeyCode::Up | KeyCode::Char('k') => self.scroll = self.scroll.saturating_sub(1),
-            KeyCode::PageDown => self.scroll = self.scroll.saturating_add(10),
-            KeyCode::PageUp => self.scroll = self.scroll.saturating_sub(10),
-            KeyCode::Home => self.scroll = 0,
-            _ => return Reaction::Nothing,
+            key => return self.controls.press(key),
         }
         Reaction::Redraw
     }
 
-    fn look_at(&mut self, focus: Focus) {
-        self.focus = focus;
-        self.scroll = 0;
-    }
-
-    fn step_interval(&mut self, step: isize) {
-        let now = self.interval.as_millis() as u64;
-        let next = if step > 0 {
-            INTERVALS_MS.iter().find(|&&ms| ms > now)
-        } else {
-            INTERVALS_MS.iter().rev().find(|&&ms| ms < now)
-        };
-        if let Some(&ms) = next {
-            self.interval = Duration::from_millis(ms);
-        }
-    }
-}
-
-impl Screen for View {
-    type Sample = TopSample;
-
-    fn interval(&self) -> Duration {
-        self.interval()
-    }
-
-    fn push(&mut self, sample: TopSample) {
-        self.push(sample);
-    }
-
-    fn key(&mut self, key: KeyEvent) -> Reaction {
-        self.key(key)
-    }
-
     fn draw(&self, frame: &mut ratatui::Frame<'_>) {
-        self.draw(frame);
+        self.draw_all(frame);
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use ratatui::crossterm::event::{KeyEvent, KeyModifiers};
+
     use super::*;
 
     fn press(view: &mut View, code: char) -> Reaction {
@@ -201,7 +157,7 @@ mod tests {
         assert_eq!(v.interval(), Duration::from_millis(500));
         assert_eq!(press(&mut v, 'z'), Reaction::Nothing);
         press(&mut v, '?');
-        assert_eq!((v.help, press(&mut v, 'x'), v.help), (true, Reaction::Redraw, false));
+        assert_eq!((v.controls.help, press(&mut v, 'x'), v.controls.help), (true, Reaction::Redraw, false));
         assert_eq!(press(&mut v, 'q'), Reaction::Quit);
         assert_eq!(v.key(KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL)), Reaction::Quit);
     }

@@ -51,8 +51,8 @@ const HEAD_START: Duration = Duration::from_millis(300);
 /// Measure what a protection leaves of a service under a SYN flood: clients connect beside spoofed SYNs at rising rates.
 ///
 /// Flood and clients share one link in a lab of network namespaces, which bench removes afterwards. Nothing leaves it. Every rate begins with a
-/// new host that has met nobody. A client succeeds when it is connected and has its answer within --patience. The kernel repeats a lost SYN
-/// after one second, so a shorter patience hides no retry.
+/// new host that has met nobody. A client succeeds when it is connected and has its answer within --timeout. The kernel repeats a lost SYN
+/// after one second, so a shorter time-out hides no retry.
 ///
 /// Exit code 1: the last mode's clients noticed a flood below the maximum. Less than 99.9 % succeeded, or 1 in 100 took more than 5 ms to
 /// connect.
@@ -70,7 +70,7 @@ pub(crate) struct FloodArgs {
     /// Rates of the flood in frames/s, such as 100k or 1.5M, or max.
     #[arg(
         long,
-        value_name = "LIST",
+        value_name = "RATE",
         value_delimiter = ',',
         value_parser = rate,
         default_value = "0,100k,500k,1M,2M,max",
@@ -99,9 +99,10 @@ pub(crate) struct FloodArgs {
         help_heading = "The clients"
     )]
     per_second: u32,
-    /// How long a connection may take to its answer, 10ms to 1m.
+    /// The longest that a connection may take to its answer, 10ms to 1m.
     #[arg(
-        long,
+        long = "timeout",
+        alias = "patience",
         value_name = "TIME",
         default_value = "900ms",
         value_parser = within("10ms", "1m"),
@@ -113,7 +114,7 @@ pub(crate) struct FloodArgs {
     beside_flood: bool,
 
     /// CPUs, such as 2,3: flood, host, server, clients; the last ones share [default: all online, not isolated].
-    #[arg(long, value_name = "LIST", help_heading = "The tester")]
+    #[arg(long, value_name = "CPUS", help_heading = "The tester")]
     cpus: Option<CpuSet>,
 
     /// Save the run in this file (schema evenkeel.bench.flood/1).
@@ -137,16 +138,10 @@ pub(crate) struct FloodArgs {
 
 /// A rate out of an argument.
 fn rate(text: &str) -> Result<Rate, String> {
-    if text == "max" {
-        return Ok(Rate::Max);
-    }
-    let (digits, times) = match text.char_indices().last() {
-        Some((at, 'k')) => (&text[..at], 1e3),
-        Some((at, 'M')) => (&text[..at], 1e6),
-        _ => (text, 1.0),
-    };
-    match digits.parse::<f64>() {
-        Ok(number) if (0.0..=bpf::r#gen::PACED_PPS_MAX).contains(&(number * times)) => Ok(Rate::Pps(number * times)),
+    match text.parse() {
+        Ok(traffic::Rate::Max) => Ok(Rate::Max),
+        Ok(traffic::Rate::Packets(pps)) if pps <= bpf::r#gen::PACED_PPS_MAX => Ok(Rate::Pps(pps)),
+        _ if text == "0" => Ok(Rate::Pps(0.0)),
         _ => Err(format!(
             "`{text}` is no rate: write frames/s as 0, 100k or 1.5M, up to {:.0}M, or max",
             bpf::r#gen::PACED_PPS_MAX / 1e6

@@ -1,62 +1,65 @@
-//! The arguments of `evenkeel capture`, and what they mean.
+//! The arguments of `evenkeel capture`, and the configuration that they make.
 
-use std::{fs, path::PathBuf, time::Duration};
+use std::{ffi::OsString, path::PathBuf, str::FromStr, time::Duration};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use bpf::{TapPlace, XdpMode};
 use capture::{
     open::Tuning,
     output::{Rotation, Target},
-    plan::{Backend, FANOUT_NAMES, fanout_algorithm},
+    plan::{Backend, FANOUT_NAMES, PlanError, fanout_algorithm},
     text::{Bytes, Shown, Time},
 };
-use clap::{ArgAction, Args};
+use clap::{ArgAction, ArgGroup, Args};
 use model::CpuSet;
 use port::WHOLE_FRAME;
-use serde::{Deserialize, Serialize};
+use sys::packet::FanoutAlgorithm;
 
-use crate::time::within;
-use crate::{failure::Failure, numbers::number};
+use super::config_file::ConfigFile;
+use crate::{
+    args::XDP_MODES,
+    failure::Failure,
+    numbers::{bytes, number, words},
+    time::{seconds_within, within},
+};
 
 /// Capture packets: as lines, to a pcapng file, or only counted.
 ///
 /// Example: evenkeel capture -i eth0 -n udp port 53
 ///
-/// tcpdump's flags mean what they mean there. Packets are printed as lines unless -w, --count-only, --json or --mode auto is given. The
-/// network stack still gets the packets, except with --mode xdp and with --consume. xdp and tap see received frames only. Ctrl-C ends the
-/// capture and prints the totals; a second Ctrl-C ends it at once.
-#[derive(Debug, Default, Args, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+/// tcpdump's flags mean what they mean there. Packets are printed as lines unless -w, --count-only, --json or --backend auto is given. The
+/// network stack still gets the packets, except with --backend xdp and with --consume. xdp and tap see received frames only. Ctrl-C ends
+/// the capture and prints the totals; a second Ctrl-C ends it at once.
+#[derive(Debug, Default, Args)]
+// The group means nothing where packets come from a file.
+#[command(group(ArgGroup::new("live").multiple(true)))]
 pub(crate) struct CaptureArgs {
-    /// The interface, unless -i or -r is given, then the filter in tcpdump's syntax (pcap-filter(7)).
-    #[arg(value_name = "IFACE] [FILTER")]
-    #[serde(skip)]
+    /// The interface, unless -i or -r is given; then the filter (pcap-filter(7)).
+    #[arg(value_name = "INTERFACE] [FILTER")]
     words: Vec<String>,
     /// Capture from this interface; `any`: from all that are up.
-    #[arg(short, long, value_name = "IFACE", conflicts_with = "read", help_heading = "What to capture")]
+    #[arg(short, long, value_name = "INTERFACE", conflicts_with = "read", help_heading = "What to capture")]
     interface: Option<String>,
-    /// Read packets from this pcap or pcapng file instead; `-` is standard input.
-    #[arg(short, long, value_name = "FILE", help_heading = "What to capture")]
+    /// Read this pcap or pcapng file; `-` is standard input.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "live", help_heading = "What to capture")]
     read: Option<PathBuf>,
-    #[arg(skip)]
-    filter: Vec<String>,
     /// Stop after this number of packets.
-    #[arg(short, long, value_name = "N", help_heading = "What to capture", value_parser = number::<u64>("a number of packets", "1000", ..))]
+    #[arg(short, long, value_name = "N", help_heading = "What to capture", value_parser = number::<u64>("a number of packets", "1000", 1..))]
     count: Option<u64>,
     /// Stop after this time.
-    #[arg(long, value_name = "TIME", help_heading = "What to capture", value_parser = within("1ms", "8760h"))]
+    #[arg(long, value_name = "TIME", help_heading = "What to capture", value_parser = within("1ms", "8760h"), group = "live")]
     duration: Option<Duration>,
-    /// Keep at most this number of bytes of each packet, 16 to 262144 [default: 262144, whole packets].
-    #[arg(short, long, value_name = "BYTES", help_heading = "What to capture", value_parser = number::<u32>("a number of bytes", "96", ..))]
+    /// Bytes to keep of each packet, 16 to 262144 [default: 262144].
+    #[arg(short, long, value_name = "BYTES", help_heading = "What to capture", value_parser = number::<u32>("a number of bytes", "96", 16..=WHOLE_FRAME))]
     snaplen: Option<u32>,
-    /// Do not ask the interface for frames that are not addressed to it.
-    #[arg(short = 'p', long, help_heading = "What to capture")]
+    /// Do not put the interface into promiscuous mode.
+    #[arg(short = 'p', long, help_heading = "What to capture", group = "live")]
     no_promisc: bool,
     /// Leave out packets that this machine sends.
-    #[arg(long, help_heading = "What to capture")]
+    #[arg(long, hide_short_help = true, help_heading = "What to capture", group = "live")]
     inbound: bool,
-    /// Print one line for each packet (the default).
-    #[arg(long, conflicts_with_all = ["write", "count_only", "json"], help_heading = "What to print")]
+    /// Print one line for each packet [default]
+    #[arg(long, hide_short_help = true, conflicts_with_all = ["write", "count_only", "json"], help_heading = "What to print")]
     print: bool,
     /// Only count packets.
     #[arg(long, conflicts_with = "write", help_heading = "What to print")]
@@ -66,31 +69,24 @@ pub(crate) struct CaptureArgs {
     link: bool,
     /// Print the fields of the IP header.
     #[arg(short, long, action = ArgAction::Count, help_heading = "What to print")]
-    #[serde(skip)]
     verbose: u8,
-    /// Print the bytes of each packet in hexadecimal; -xx with the link header.
-    #[arg(short = 'x', long, action = ArgAction::Count, conflicts_with_all = ["write", "count_only", "json", "hex_ascii", "ascii"], help_heading = "What to print")]
-    #[serde(skip)]
+    /// Print bytes in hexadecimal; -xx with the link header.
+    #[arg(short = 'x', long, hide_short_help = true, action = ArgAction::Count, conflicts_with_all = ["write", "count_only", "json", "hex_ascii", "ascii"], help_heading = "What to print")]
     hex: u8,
-    /// Print the bytes of each packet in hexadecimal and ASCII; -XX with the link header.
+    /// Print bytes in hexadecimal and ASCII; -XX with the link header.
     #[arg(short = 'X', long, action = ArgAction::Count, conflicts_with_all = ["write", "count_only", "json", "ascii"], help_heading = "What to print")]
-    #[serde(skip)]
     hex_ascii: u8,
-    /// Print the bytes of each packet in ASCII; -AA with the link header.
-    #[arg(short = 'A', long, action = ArgAction::Count, conflicts_with_all = ["write", "count_only", "json"], help_heading = "What to print")]
-    #[serde(skip)]
+    /// Print bytes in ASCII; -AA with the link header.
+    #[arg(short = 'A', long, hide_short_help = true, action = ArgAction::Count, conflicts_with_all = ["write", "count_only", "json"], help_heading = "What to print")]
     ascii: u8,
     /// Print no time; -tt: seconds since the epoch, -tttt: date and time [default: local time of day].
-    #[arg(short = 't', long, action = ArgAction::Count, help_heading = "What to print")]
-    #[serde(skip)]
+    #[arg(short = 't', long, hide_short_help = true, action = ArgAction::Count, help_heading = "What to print")]
     time: u8,
     /// Print addresses and ports as numbers. This is always so: names are never looked up.
-    #[arg(short, long, action = ArgAction::Count, help_heading = "What to print")]
-    #[serde(skip)]
+    #[arg(short, long, hide_short_help = true, action = ArgAction::Count, help_heading = "What to print")]
     numeric: u8,
     /// Print whole lines into a pipe. This is always so: a line waits 0.2 s at most.
-    #[arg(short, long, help_heading = "What to print")]
-    #[serde(skip)]
+    #[arg(short, long, hide_short_help = true, help_heading = "What to print")]
     line_buffered: bool,
     /// Print the totals as JSON (schema evenkeel.capture).
     #[arg(long, help_heading = "What to print")]
@@ -102,77 +98,79 @@ pub(crate) struct CaptureArgs {
     #[arg(short, long, value_name = "FILE", help_heading = "Files")]
     write: Option<PathBuf>,
     /// Begin a new file before one grows beyond this size; K, M and G are understood.
-    #[arg(long, value_name = "BYTES", help_heading = "Files")]
-    rotate_size: Option<String>,
-    /// Begin a new file when a packet is this many seconds younger than the first one.
-    #[arg(long, value_name = "SECONDS", help_heading = "Files", value_parser = number::<u64>("a number of seconds", "60", ..))]
-    rotate_seconds: Option<u64>,
+    #[arg(long, hide_short_help = true, value_name = "BYTES", help_heading = "Files", value_parser = bytes::<u64>)]
+    rotate_size: Option<u64>,
+    /// Begin a new file when a packet is this much younger than the first one, in whole seconds.
+    #[arg(long, alias = "rotate-seconds", hide_short_help = true, value_name = "TIME", help_heading = "Files", value_parser = seconds_within("1s", "8760h"))]
+    rotate_interval: Option<u64>,
     /// Begin a new file after this number of packets.
-    #[arg(long, value_name = "N", help_heading = "Files", value_parser = number::<u64>("a number of packets", "1000000", ..))]
+    #[arg(long, hide_short_help = true, value_name = "N", help_heading = "Files", value_parser = number::<u64>("a number of packets", "1000000", 1..))]
     rotate_count: Option<u64>,
     /// Keep only this number of files, removing the oldest.
-    #[arg(long, value_name = "N", help_heading = "Files", value_parser = number::<u32>("a number of files", "10", ..))]
+    #[arg(long, hide_short_help = true, value_name = "N", help_heading = "Files", value_parser = number::<u32>("a number of files", "10", 1..))]
     files: Option<u32>,
     /// Read settings from this TOML file: the same names as the long flags, which win over it.
-    #[arg(long, value_name = "FILE", help_heading = "Files")]
-    #[serde(skip)]
+    #[arg(long, hide_short_help = true, value_name = "FILE", help_heading = "Files")]
     config: Option<PathBuf>,
-    /// How to capture: packet, packet+fanout, ring, ring+fanout, xdp (AF_XDP: takes frames from the stack), tap (an XDP
-    /// program copies frames and lets them pass), or auto, which tries them on the live traffic first: half a second each, two
-    /// for those near the best, and with four or five to try about 15 seconds in all [default: ring].
-    #[arg(long, value_name = "BACKEND", help_heading = "Backend")]
-    mode: Option<String>,
+    /// Capture by packet, packet+fanout, ring, ring+fanout, xdp, tap or auto [default: ring].
+    ///
+    /// xdp (AF_XDP) takes frames from the stack; tap (an XDP program) copies frames and lets them pass. auto tries them on the live traffic
+    /// first: half a second each, two for those near the best; with four or five to try about 15 seconds in all.
+    #[arg(long, alias = "mode", value_name = "BACKEND", help_heading = "Backend", group = "live")]
+    backend: Option<BackendArg>,
     /// CPUs for the readers, such as 0-3,8 [default: those of the interface's NUMA node].
-    #[arg(long, value_name = "LIST", help_heading = "Backend")]
-    cpus: Option<String>,
-    /// With --mode tap: captured frames end there and never reach the stack. With --mode auto: xdp and such a tap are tried
+    #[arg(long, hide_short_help = true, value_name = "CPUS", help_heading = "Backend", group = "live")]
+    cpus: Option<CpuSet>,
+    /// With --backend tap: captured frames end there and never reach the stack. With --backend auto: xdp and such a tap are tried
     /// too.
-    #[arg(long, help_heading = "Backend")]
+    #[arg(long, hide_short_help = true, help_heading = "Backend", group = "live")]
     consume: bool,
-    /// With --mode tap, where the interface has a shield: capture what comes to it, with its verdicts [default].
-    #[arg(long, conflicts_with = "behind", help_heading = "Backend")]
+    /// With --backend tap, where the interface has a shield: capture what comes to it, with its verdicts [default].
+    #[arg(long, hide_short_help = true, conflicts_with = "behind", help_heading = "Backend", group = "live")]
     before: bool,
-    /// With --mode tap, where the interface has a shield: capture what it lets through.
-    #[arg(long, help_heading = "Backend")]
+    /// With --backend tap, where the interface has a shield: capture what it lets through.
+    #[arg(long, hide_short_help = true, help_heading = "Backend", group = "live")]
     behind: bool,
-    /// With --mode auto: try tap too, which attaches an XDP program for the trial (some NICs restart their link for it).
-    #[arg(long, help_heading = "Backend")]
+    /// With --backend auto: try tap too, which attaches an XDP program for the trial (some NICs restart their link for it).
+    #[arg(long, hide_short_help = true, help_heading = "Backend", group = "live")]
     try_xdp: bool,
-    /// Where the XDP program of xdp and tap runs: native (in the driver) or generic (in the stack, slow, any driver)
-    /// [default: native].
-    #[arg(long, value_name = "MODE", help_heading = "Backend")]
-    xdp_mode: Option<String>,
-    /// How a fanout group spreads packets: hash, lb, cpu, rollover, rnd, qm, cbpf or ebpf (these two by source address)
+    /// Run the XDP program of xdp and tap in this mode [default: native].
+    #[arg(long, hide_short_help = true, value_name = "MODE", value_parser = words(&XDP_MODES), help_heading = "Backend", group = "live")]
+    xdp_mode: Option<XdpMode>,
+    /// Spread packets over a fanout group by hash, lb, cpu, rollover, rnd, qm, cbpf or ebpf (these two by source address)
     /// [default: hash].
-    #[arg(long, value_name = "ALGORITHM", help_heading = "Fanout")]
-    fanout: Option<String>,
+    #[arg(long, hide_short_help = true, value_name = "ALGORITHM", help_heading = "Fanout", value_parser = fanout, group = "live")]
+    fanout: Option<FanoutAlgorithm>,
     /// Number of fanout members [default: by the topology, one per CPU and a second one on three of them].
-    #[arg(long, value_name = "N", help_heading = "Fanout", value_parser = number::<usize>("a number of members", "4", ..))]
+    #[arg(long, hide_short_help = true, value_name = "N", help_heading = "Fanout", value_parser = number::<usize>("a number of members", "4", ..), group = "live")]
     members: Option<usize>,
     /// Let the kernel put IPv4 fragments together before it chooses a fanout member.
-    #[arg(long, help_heading = "Fanout")]
+    #[arg(long, hide_short_help = true, help_heading = "Fanout", group = "live")]
     defrag: bool,
     /// Let packets roll over to another fanout member when the chosen one is full.
-    #[arg(long, help_heading = "Fanout")]
+    #[arg(long, hide_short_help = true, help_heading = "Fanout", group = "live")]
     rollover: bool,
     /// Size of a ring's block in bytes, a power of two; K and M are understood [default: 1M].
-    #[arg(long, value_name = "BYTES", help_heading = "Rings and sockets")]
-    block_size: Option<String>,
+    #[arg(long, hide_short_help = true, value_name = "BYTES", help_heading = "Rings and sockets", value_parser = bytes::<u32>, group = "live")]
+    block_size: Option<u32>,
     /// Number of blocks in a ring [default: 64, and 16 for each member of a fanout group].
-    #[arg(long, value_name = "N", help_heading = "Rings and sockets", value_parser = number::<u32>("a number of blocks", "64", ..))]
+    #[arg(long, hide_short_help = true, value_name = "N", help_heading = "Rings and sockets", value_parser = number::<u32>("a number of blocks", "64", ..), group = "live")]
     blocks: Option<u32>,
-    /// Hand over a block of a ring that is not full after this time in milliseconds [default: 60].
-    #[arg(long, value_name = "MS", help_heading = "Rings and sockets", value_parser = number::<u32>("a time in milliseconds", "60", ..))]
-    retire_ms: Option<u32>,
+    /// Hand over a block of a ring that is not full after this time, 1ms to 10s [default: 60ms].
+    #[arg(long, hide_short_help = true, value_name = "TIME", help_heading = "Rings and sockets", value_parser = within("1ms", "10s"), group = "live")]
+    block_timeout: Option<Duration>,
+    /// The same in milliseconds.
+    #[arg(long, hide = true, value_name = "MS", conflicts_with = "block_timeout", value_parser = number::<u16>("a time in milliseconds", "60", 1..=10_000), group = "live")]
+    retire_ms: Option<u16>,
     /// Have the kernel compute each packet's flow hash into the ring (TP_FT_REQ_FILL_RXHASH).
-    #[arg(long, help_heading = "Rings and sockets")]
+    #[arg(long, hide_short_help = true, help_heading = "Rings and sockets", group = "live")]
     rx_hash: bool,
     /// Packets per system call of a plain socket; 1 is the classic loop [default: 64].
-    #[arg(long, value_name = "N", help_heading = "Rings and sockets", value_parser = number::<usize>("a number of packets", "64", ..))]
+    #[arg(long, hide_short_help = true, value_name = "N", help_heading = "Rings and sockets", value_parser = number::<usize>("a number of packets", "64", 1..=1024), group = "live")]
     batch: Option<usize>,
     /// Receive buffer of a plain socket in bytes; K and M are understood [default: 16M].
-    #[arg(long, value_name = "BYTES", help_heading = "Rings and sockets")]
-    buffer: Option<String>,
+    #[arg(long, hide_short_help = true, value_name = "BYTES", help_heading = "Rings and sockets", value_parser = bytes::<u32>, group = "live")]
+    buffer: Option<u32>,
 }
 
 /// The name that stands for all interfaces.
@@ -187,13 +185,13 @@ pub(crate) struct Config {
     pub(crate) read: Option<PathBuf>,
     pub(crate) filter: String,
     /// None: `auto`.
-    pub(crate) mode: Option<Backend>,
+    pub(crate) backend: Option<Backend>,
     pub(crate) members: Option<usize>,
     pub(crate) cpus: Option<CpuSet>,
     pub(crate) tuning: Tuning,
     pub(crate) promiscuous: bool,
     pub(crate) inbound: bool,
-    /// Whether `auto` may attach an XDP program.
+    /// `auto` may attach an XDP program.
     pub(crate) try_xdp: bool,
     pub(crate) snaplen: u32,
     pub(crate) count: Option<u64>,
@@ -211,28 +209,29 @@ fn wrong(text: impl Into<String>) -> Failure {
     Failure::usage(anyhow!(text.into()))
 }
 
-/// A size such as 4096, 256K or 64M.
-fn size(flag: &str, text: &str) -> Result<u64, Failure> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let shift = match text[digits.len()..].to_ascii_uppercase().as_str() {
-        "" => 0,
-        "K" | "KIB" => 10,
-        "M" | "MIB" => 20,
-        "G" | "GIB" => 30,
-        _ => return Err(wrong(format!("{flag}: `{text}` has an unknown unit; K, M and G are understood"))),
-    };
-    let number: u64 =
-        digits.parse().map_err(|_| wrong(format!("{flag}: `{text}` is not a size such as 4096, 256K or 64M")))?;
-    number.checked_mul(1 << shift).ok_or_else(|| wrong(format!("{flag}: `{text}` is too large")))
+/// A backend, or the word for trying them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BackendArg {
+    Auto,
+    One(Backend),
 }
 
-fn size_u32(flag: &str, text: &str) -> Result<u32, Failure> {
-    u32::try_from(size(flag, text)?).map_err(|_| wrong(format!("{flag}: `{text}` is too large")))
+impl FromStr for BackendArg {
+    type Err = PlanError;
+
+    fn from_str(text: &str) -> Result<Self, PlanError> {
+        if text == "auto" { Ok(Self::Auto) } else { text.parse().map(Self::One) }
+    }
+}
+
+fn fanout(name: &str) -> Result<FanoutAlgorithm, String> {
+    let names = FANOUT_NAMES.map(|(name, _)| name);
+    fanout_algorithm(name).ok_or_else(|| format!("there is no algorithm `{name}`; there are {}", names.join(", ")))
 }
 
 impl CaptureArgs {
     /// Tells the interface from the filter in the words without a flag.
-    fn sort_words(&mut self) -> Result<(), Failure> {
+    fn sort_words(&mut self) -> Result<Vec<String>, Failure> {
         let mut words = std::mem::take(&mut self.words);
         if self.interface.is_none() && self.read.is_none() {
             if !words.is_empty() {
@@ -243,8 +242,7 @@ impl CaptureArgs {
         {
             return Err(wrong(format!("two interfaces, {one} and {other}; name one, or `any`")));
         }
-        self.filter = words;
-        Ok(())
+        Ok(words)
     }
 
     /// What of a packet is printed.
@@ -262,81 +260,16 @@ impl CaptureArgs {
         Ok(Shown { time, link: self.link, verbose: self.verbose > 0, bytes })
     }
 
-    /// What means nothing where packets come from a file.
-    fn check_read(&self) -> Result<(), Failure> {
-        let live = [
-            ("duration", self.duration.is_some()),
-            ("no-promisc", self.no_promisc),
-            ("inbound", self.inbound),
-            ("mode", self.mode.is_some()),
-            ("cpus", self.cpus.is_some()),
-            ("consume", self.consume),
-            ("before", self.before),
-            ("behind", self.behind),
-            ("try-xdp", self.try_xdp),
-            ("xdp-mode", self.xdp_mode.is_some()),
-            ("fanout", self.fanout.is_some()),
-            ("members", self.members.is_some()),
-            ("defrag", self.defrag),
-            ("rollover", self.rollover),
-            ("block-size", self.block_size.is_some()),
-            ("blocks", self.blocks.is_some()),
-            ("retire-ms", self.retire_ms.is_some()),
-            ("rx-hash", self.rx_hash),
-            ("batch", self.batch.is_some()),
-            ("buffer", self.buffer.is_some()),
-        ];
-        match live.into_iter().find(|(_, given)| *given) {
-            Some((option, _)) => Err(wrong(format!("--{option} does nothing with -r: it is for an interface"))),
-            None => Ok(()),
-        }
-    }
-
     /// `any` has one reader for each interface.
-    fn check_any(&self, mode: Option<Backend>) -> Result<(), Failure> {
+    fn check_any(&self, backend: Option<Backend>) -> Result<(), Failure> {
         if self.interface.as_deref() == Some(ANY)
-            && (self.members.is_some() || !matches!(mode, Some(Backend::Ring | Backend::Packet)))
+            && (self.members.is_some() || !matches!(backend, Some(Backend::Ring | Backend::Packet)))
         {
-            return Err(wrong("`any` has one reader for each interface: use --mode ring or packet, without --members"));
+            return Err(wrong(
+                "`any` has one reader for each interface: use --backend ring or packet, without --members",
+            ));
         }
         Ok(())
-    }
-
-    /// Puts the flags over the file that `--config` names.
-    fn merge(mut self) -> Result<Self, Failure> {
-        let Some(path) = self.config.take() else { return Ok(self) };
-        let text = fs::read_to_string(&path)
-            .with_context(|| format!("cannot read the configuration {}", path.display()))
-            .map_err(Failure::usage)?;
-        let wrong = |e: toml::de::Error| Failure::usage(anyhow!("{}: {}", path.display(), e.to_string().trim_end()));
-        // Checked by itself first, so that a wrong name is reported with its line.
-        toml::from_str::<Self>(&text).map_err(wrong)?;
-        let mut table: toml::Table = toml::from_str(&text).map_err(wrong)?;
-        let flags = toml::Table::try_from(&self).context("cannot merge flags").map_err(Failure::internal)?;
-        let given = |value: &toml::Value| match value {
-            toml::Value::Boolean(on) => *on,
-            toml::Value::Array(items) => !items.is_empty(),
-            _ => true,
-        };
-        table.extend(flags.into_iter().filter(|(_, value)| given(value)));
-        table.try_into().map_err(wrong)
-    }
-
-    /// What cannot be together, which clap saw of the flags only and not of the file.
-    fn check_conflicts(&self) -> Result<(), Failure> {
-        let write = self.write.is_some();
-        let pairs = [
-            ("print", self.print, "write", write),
-            ("print", self.print, "count-only", self.count_only),
-            ("print", self.print, "json", self.json),
-            ("count-only", self.count_only, "write", write),
-        ];
-        match pairs.into_iter().find(|&(_, one, _, other)| one && other) {
-            Some((one, _, other, _)) => {
-                Err(wrong(format!("--{one} and --{other} exclude each other (one may stand in the file)")))
-            }
-            None => Ok(()),
-        }
     }
 
     /// Options that mean something to some backends only: the user would believe that they do something.
@@ -347,7 +280,7 @@ impl CaptureArgs {
         let table: [(&str, bool, &[Backend]); 13] = [
             ("block-size", self.block_size.is_some(), &rings),
             ("blocks", self.blocks.is_some(), &rings),
-            ("retire-ms", self.retire_ms.is_some(), &rings),
+            ("block-timeout", self.block_timeout.is_some() || self.retire_ms.is_some(), &rings),
             ("rx-hash", self.rx_hash, &rings),
             ("batch", self.batch.is_some(), &plain),
             ("buffer", self.buffer.is_some(), &plain),
@@ -363,109 +296,90 @@ impl CaptureArgs {
             Some((option, _, backends)) => {
                 let names: Vec<_> = backends.iter().map(|b| b.name()).collect();
                 Err(wrong(format!(
-                    "--{option} does nothing with --mode {backend}: it is for {} and auto",
+                    "--{option} does nothing with --backend {backend}: it is for {} and auto",
                     names.join(", ")
                 )))
             }
-            None if self.try_xdp => Err(wrong(format!("--try-xdp does nothing with --mode {backend}: it is for auto"))),
+            None if self.try_xdp => {
+                Err(wrong(format!("--try-xdp does nothing with --backend {backend}: it is for auto")))
+            }
             None => Ok(()),
         }
     }
 
-    /// Turns the arguments into a configuration, before any system call is made for the capture.
-    pub(crate) fn validate(mut self) -> Result<Config, Failure> {
-        self.sort_words()?;
+    /// Turns the arguments into a configuration, before any system call is made for the capture. `typed` are the words that they were read from.
+    pub(crate) fn validate(mut self, typed: Vec<OsString>) -> Result<Config, Failure> {
+        let mut filter = self.sort_words()?;
         let shown = self.shown()?;
-        let args = self.merge()?;
-        args.check_conflicts()?;
-        if args.read.is_some() {
-            args.check_read()?;
+        let mut args = self;
+        if let Some(path) = args.config.take() {
+            let file = ConfigFile::read(&path)?;
+            let interface = args.interface.take();
+            args = file.under(typed)?;
+            args.interface = interface.or(args.interface);
+            if filter.is_empty() {
+                filter = file.filter;
+            }
         }
         let interface = match (&args.interface, &args.read) {
             (Some(interface), None) => interface.clone(),
             (None, Some(_)) => String::new(),
             (Some(_), Some(_)) => return Err(wrong("an interface and a file to read: give one of them")),
             (None, None) => {
-                return Err(wrong("which interface? `evenkeel capture IFACE [FILTER]`, `-i any` for all, `-r FILE`"));
+                return Err(wrong(
+                    "which interface? `evenkeel capture INTERFACE [FILTER]`, `-i any` for all, `-r FILE`",
+                ));
             }
         };
         let count_only = args.count_only || (args.write.is_none() && args.json);
         let shows = shown.link || shown.bytes.is_some();
-        let print =
-            args.write.is_none() && !count_only && (args.print || shows || args.mode.as_deref() != Some("auto"));
+        let is_auto = args.backend == Some(BackendArg::Auto);
+        let print = args.write.is_none() && !count_only && (args.print || shows || !is_auto);
         let counting = args.write.is_none() && !print;
-        let snaplen = match args.snaplen {
-            Some(n) if (16..=WHOLE_FRAME).contains(&n) => n,
-            Some(n) => return Err(wrong(format!("--snaplen {n}: 16 to {WHOLE_FRAME} bytes are possible"))),
-            // Who counts needs no bytes: the kernel spares the copy.
-            None if counting => 1,
-            None => WHOLE_FRAME,
-        };
-        let mut tuning = super::tuning();
-        if let Some(text) = &args.block_size {
-            tuning.block_bytes = size_u32("--block-size", text)?;
-        }
-        if let Some(text) = &args.buffer {
-            tuning.plain.buffer_bytes = size_u32("--buffer", text)?;
+        // Counting needs no bytes: the kernel spares the copy.
+        let snaplen = args.snaplen.unwrap_or(if counting { 1 } else { WHOLE_FRAME });
+        let mut tuning = Tuning::default();
+        tuning.block_bytes = args.block_size.unwrap_or(tuning.block_bytes);
+        if let Some(bytes) = args.buffer {
+            tuning.plain.buffer_bytes = bytes;
             tuning.buffer_required = true;
         }
         tuning.blocks = args.blocks;
-        tuning.retire_ms = args.retire_ms.unwrap_or(tuning.retire_ms);
+        let timeout = args.block_timeout.map(|time| time.as_millis() as u32).or(args.retire_ms.map(u32::from));
+        tuning.retire_ms = timeout.unwrap_or(tuning.retire_ms);
         tuning.plain.batch = args.batch.unwrap_or(tuning.plain.batch);
-        if !(1..=1024).contains(&tuning.plain.batch) {
-            return Err(wrong(format!("--batch {}: 1 to 1024 packets are possible", tuning.plain.batch)));
-        }
-        if !(1..=10_000).contains(&tuning.retire_ms) {
-            return Err(wrong(format!("--retire-ms {}: 1 to 10000 are possible", tuning.retire_ms)));
-        }
         tuning.rx_hash = args.rx_hash;
         tuning.fanout.defrag = args.defrag;
         tuning.fanout.rollover = args.rollover;
-        if let Some(name) = &args.fanout {
-            tuning.fanout.algorithm = fanout_algorithm(name).ok_or_else(|| {
-                let names = FANOUT_NAMES.map(|(n, _)| n).join(", ");
-                wrong(format!("--fanout: there is no algorithm `{name}`; there are {names}"))
-            })?;
-        }
+        tuning.fanout.algorithm = args.fanout.unwrap_or(tuning.fanout.algorithm);
         tuning.consume = args.consume;
         if args.behind {
             tuning.place = TapPlace::Behind;
         }
-        tuning.xdp_mode = match args.xdp_mode.as_deref() {
-            None | Some("native") => XdpMode::Native,
-            Some("generic") => XdpMode::Generic,
-            Some(other) => {
-                return Err(wrong(format!("--xdp-mode: there is no `{other}`; there are native and generic")));
-            }
-        };
-        let mode = match args.mode.as_deref() {
+        tuning.xdp_mode = args.xdp_mode.unwrap_or(XdpMode::Native);
+        let backend = match args.backend {
             None => Some(Backend::Ring),
-            Some("auto") => None,
-            Some(name) => Some(name.parse()?),
+            Some(BackendArg::Auto) => None,
+            Some(BackendArg::One(backend)) => Some(backend),
         };
-        match mode {
+        match backend {
             Some(backend) => args.check_backend(backend)?,
             None if args.before || args.behind => {
                 return Err(wrong(
-                    "--before and --behind are for --mode tap: the other backends see what the shield lets through",
+                    "--before and --behind are for --backend tap: the other backends see what the shield lets through",
                 ));
             }
             None => {}
         }
-        args.check_any(mode)?;
-        let cpus = args.cpus.as_deref().map(CpuSet::parse_list).transpose();
-        let cpus = cpus.context("--cpus").map_err(Failure::usage)?;
+        args.check_any(backend)?;
         let rotation = Rotation {
-            bytes: args.rotate_size.as_deref().map(|t| size("--rotate-size", t)).transpose()?,
-            seconds: args.rotate_seconds,
+            bytes: args.rotate_size,
+            seconds: args.rotate_interval,
             packets: args.rotate_count,
             files: args.files,
         };
-        if [rotation.bytes, rotation.seconds, rotation.packets, rotation.files.map(u64::from)].contains(&Some(0)) {
-            return Err(wrong("a rotation by 0 is not possible"));
-        }
         if rotation.files.is_some() && !rotation.is_on() {
-            return Err(wrong("--files needs --rotate-size, --rotate-seconds or --rotate-count"));
+            return Err(wrong("--files needs --rotate-size, --rotate-interval or --rotate-count"));
         }
         let target = args.write.map(|path| super::target(path, rotation));
         if rotation.is_on() && !matches!(target, Some(Target::File(..))) {
@@ -474,24 +388,20 @@ impl CaptureArgs {
         if args.json && target == Some(Target::Stdout) {
             return Err(wrong("--json and -w - both want standard output"));
         }
-        let duration = args.duration;
-        if args.count == Some(0) {
-            return Err(wrong("--count 0 captures nothing"));
-        }
         Ok(Config {
             interface,
             read: args.read,
-            filter: args.filter.join(" ").trim().to_owned(),
-            mode,
+            filter: filter.join(" ").trim().to_owned(),
+            backend,
             members: args.members,
-            cpus,
+            cpus: args.cpus,
             tuning,
             promiscuous: !args.no_promisc,
             inbound: args.inbound,
             try_xdp: args.try_xdp || args.consume,
             snaplen,
             count: args.count,
-            duration,
+            duration: args.duration,
             target,
             print,
             shown,
@@ -503,105 +413,98 @@ impl CaptureArgs {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use clap::FromArgMatches;
+
     use super::*;
 
-    fn message(args: CaptureArgs) -> String {
-        let failure = args.validate().map(|_| ()).expect_err("must be refused");
-        format!("{failure:?}")
-    }
-
-    fn eth0() -> CaptureArgs {
-        CaptureArgs { interface: Some("eth0".into()), count_only: true, ..CaptureArgs::default() }
-    }
-
-    fn words(text: &str) -> Vec<String> {
-        text.split(' ').map(str::to_owned).collect()
+    /// The configuration of a command line.
+    fn config(line: &str) -> Result<Config, String> {
+        let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
+        let command = CaptureArgs::augment_args(clap::Command::new("capture")).no_binary_name(true);
+        let matches = command.try_get_matches_from(&words).map_err(|error| error.to_string())?;
+        let args = CaptureArgs::from_arg_matches(&matches).map_err(|error| error.to_string())?;
+        args.validate(words).map_err(|failure| failure.message())
     }
 
     #[test]
     fn the_first_word_is_the_interface_unless_a_flag_says_it() {
-        let with = |args: CaptureArgs| args.validate().map(|c| (c.interface, c.filter)).unwrap();
-        let none = CaptureArgs::default;
-        assert_eq!(
-            with(CaptureArgs { words: words("eth0 udp port 53"), ..none() }),
-            ("eth0".into(), "udp port 53".into())
-        );
-        let flag = CaptureArgs { interface: Some("eth0".into()), words: words("udp port 53"), ..none() };
-        assert_eq!(with(flag), ("eth0".into(), "udp port 53".into()));
-        let file = CaptureArgs { read: Some("x.pcap".into()), words: words("udp"), ..none() };
-        assert_eq!(with(file), (String::new(), "udp".into()));
-        let two = CaptureArgs { interface: Some("eth0".into()), words: words("lo"), ..none() };
-        assert!(message(two).contains("two interfaces"));
-    }
-
-    #[test]
-    fn what_only_an_interface_or_one_of_them_can_do_is_refused() {
-        let none = CaptureArgs::default;
-        let read = || CaptureArgs { read: Some("x.pcap".into()), ..none() };
-        assert!(message(CaptureArgs { mode: Some("ring".into()), ..read() }).contains("--mode"));
-        assert!(message(CaptureArgs { duration: Some(Duration::from_secs(1)), ..read() }).contains("--duration"));
-        let any = || CaptureArgs { interface: Some(ANY.into()), ..none() };
-        assert!(any().validate().is_ok());
-        assert!(message(CaptureArgs { mode: Some("tap".into()), ..any() }).contains("`any`"));
-        assert!(message(CaptureArgs { mode: Some("auto".into()), ..any() }).contains("`any`"));
-        assert!(message(CaptureArgs { time: 3, ..any() }).contains("-tttt"));
+        let with = |line: &str| config(line).map(|c| (c.interface, c.filter)).unwrap();
+        let udp = || "udp port 53".to_owned();
+        assert_eq!(with("eth0 udp port 53"), ("eth0".into(), udp()));
+        assert_eq!(with("-i eth0 udp port 53"), ("eth0".into(), udp()));
+        assert_eq!(with("-r x.pcap udp port 53"), (String::new(), udp()));
+        assert!(config("-i any").is_ok());
     }
 
     #[test]
     fn lines_are_printed_unless_something_else_is_asked_for() {
-        let plain = || CaptureArgs { interface: Some("eth0".into()), ..CaptureArgs::default() };
-        let print = |args: CaptureArgs| args.validate().unwrap().print;
-        assert!(print(plain()));
-        assert!(!print(CaptureArgs { json: true, ..plain() }));
-        assert!(!print(CaptureArgs { write: Some("x".into()), ..plain() }));
-        assert!(!print(CaptureArgs { mode: Some("auto".into()), ..plain() }));
+        let print = |line: &str| config(line).unwrap().print;
+        assert!(print("eth0"));
+        for line in ["eth0 --json", "eth0 -w x", "eth0 --backend auto"] {
+            assert!(!print(line), "{line}");
+        }
     }
 
     #[test]
     fn flags_win_over_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("c.toml");
-        fs::write(&path, "interface = \"eth1\"\nfilter = [\"udp\"]\nblocks = 8\nno-promisc = true\n").unwrap();
-        let args = CaptureArgs { blocks: Some(4), config: Some(path.clone()), ..eth0() };
-        let config = args.validate().unwrap();
+        let with = |text: &str, line: &str| {
+            fs::write(&path, text).unwrap();
+            config(&format!("{line} --config {}", path.display()))
+        };
+        let all = "interface = \"eth1\"\nfilter = [\"udp\"]\nblocks = 8\nno-promisc = true\nduration = \"2m\"\n";
+        let config = with(all, "eth0 --blocks 4").unwrap();
         assert_eq!((config.interface.as_str(), config.filter.as_str()), ("eth0", "udp"));
         assert_eq!((config.tuning.blocks, config.promiscuous), (Some(4), false));
-        fs::write(&path, "blcks = 8\n").unwrap();
-        let text = message(CaptureArgs { config: Some(path), ..eth0() });
-        assert!(text.contains("blcks") && text.contains("line 1"), "{text}");
+        assert_eq!(config.duration, Some(Duration::from_secs(120)));
+        // Earlier names, and numbers as they were written then.
+        let config = with("mode = \"ring+fanout\"\nretire-ms = 20\nduration = 1.5", "eth0").unwrap();
+        assert_eq!((config.backend, config.tuning.retire_ms), (Some(Backend::RingFanout), 20));
+        assert_eq!(config.duration, Some(Duration::from_millis(1500)));
+        for (text, line, named) in [
+            ("json = false\nblcks = 8", "eth0", "line 2: blcks"),
+            ("write = \"kept.pcapng\"", "eth0 --count-only", "--write"),
+            ("blocks = true", "eth0", "line 1: blocks"),
+            ("json = \"yes\"", "eth0", "line 1: json"),
+            ("blocks = \"many\"", "eth0", "--blocks"),
+            ("blocks = ", "eth0", "line 1"),
+        ] {
+            let message = with(text, line).expect_err(text);
+            assert!(message.contains(named), "{text}: {message}");
+        }
     }
 
     #[test]
-    fn conflicts_and_options_without_effect_are_refused() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("c.toml");
-        fs::write(&path, "write = \"kept.pcapng\"\n").unwrap();
-        let text = message(CaptureArgs { config: Some(path), ..eth0() });
-        assert!(text.contains("--count-only and --write"), "{text}");
-        let with = |mode: &str| CaptureArgs { mode: Some(mode.to_owned()), ..eth0() };
-        assert!(message(CaptureArgs { blocks: Some(4), ..with("packet") }).contains("ring, ring+fanout and auto"));
-        assert!(message(CaptureArgs { buffer: Some("1M".into()), ..with("tap") }).contains("--buffer"));
-        assert!(message(CaptureArgs { consume: true, ..with("ring") }).contains("--consume"));
-        assert!(message(CaptureArgs { try_xdp: true, ..with("tap") }).contains("--try-xdp"));
-        assert!(CaptureArgs { blocks: Some(4), try_xdp: true, ..with("auto") }.validate().is_ok());
-    }
-
-    #[test]
-    fn wrong_values_are_named() {
-        let some = |s: &str| Some(s.to_owned());
-        assert!(message(CaptureArgs { mode: some("rings"), ..eth0() }).contains("ring+fanout"));
-        assert!(message(CaptureArgs { mode: some("ring+fanout"), fanout: some("x"), ..eth0() }).contains("rollover"));
-        assert!(message(CaptureArgs { block_size: some("3Q"), ..eth0() }).contains("unknown unit"));
-        assert!(message(CaptureArgs { cpus: some("3-1"), ..eth0() }).contains("backwards"));
-        assert!(message(CaptureArgs { files: Some(3), ..eth0() }).contains("--rotate-size"));
-        assert!(message(CaptureArgs::default()).contains("which interface"));
-    }
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!(size("x", "256K").unwrap(), 262_144);
-        assert_eq!(size("x", "17").unwrap(), 17);
-        assert!(size("x", "99999999999G").is_err());
-        assert!(size("x", "").is_err());
+    fn what_cannot_be_together_or_does_nothing_is_refused() {
+        for (line, named) in [
+            ("", "INTERFACE"),
+            ("-i eth0 lo", "eth0 and lo"),
+            ("-r x.pcap --mode ring", "--read"),
+            ("-r x.pcap --duration 1", "--read"),
+            ("any --backend tap", "`any`"),
+            ("any --backend auto", "`any`"),
+            ("eth0 -ttt", "-tttt"),
+            ("eth0 --mode packet --blocks 4", "ring, ring+fanout and auto"),
+            ("eth0 --backend tap --buffer 1M", "--buffer"),
+            ("eth0 --backend ring --consume", "--consume"),
+            ("eth0 --backend tap --try-xdp", "--try-xdp"),
+            ("eth0 --backend tap --retire-ms 5", "--block-timeout"),
+            ("eth0 --backend auto --before", "--before"),
+            ("eth0 --backend rings", "ring+fanout"),
+            ("eth0 --backend ring+fanout --fanout x", "rollover"),
+            ("eth0 --block-size 3Q", "256K"),
+            ("eth0 --cpus 3-1", "backwards"),
+            ("eth0 -w x --files 3", "--rotate-size"),
+            ("eth0 --rotate-count 5", "-w FILE"),
+            ("eth0 --rotate-interval 0 -w x", "1s"),
+            ("eth0 -w - --json", "standard output"),
+        ] {
+            let message = config(line).expect_err(line);
+            assert!(message.contains(named), "{line}: {message}");
+        }
+        assert!(config("eth0 --backend auto --blocks 4 --try-xdp").is_ok());
     }
 }

@@ -2,18 +2,17 @@
 
 use std::io::{self, Write};
 
-use anyhow::Context;
 use capture::{
     file::CaptureFile,
     output::{Chunk, Output, OutputError},
     pcapng::{self, Captured},
     text::Writer,
 };
-use model::{schema::Document, units};
+use model::units;
 use serde::Serialize;
 
 use super::args::Config;
-use crate::failure::{Failure, Outcome, cannot_write, note, print};
+use crate::failure::{Failure, Outcome, cannot_write, note, print, print_json};
 
 /// Encoded bytes that are gathered before they are written.
 const CHUNK_BYTES: usize = 64 << 10;
@@ -27,7 +26,6 @@ struct Totals<'a> {
     packets_read: u64,
 }
 
-/// Where packets go.
 enum Sink {
     Count,
     Text(Writer),
@@ -57,7 +55,6 @@ impl Sink {
     }
 }
 
-/// Reads the file.
 pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
     let path = config.read.clone().unwrap_or_default();
     let mut file = CaptureFile::open(&path, &config.filter)?;
@@ -111,10 +108,7 @@ pub(super) fn run(config: &Config) -> Result<Outcome, Failure> {
             bytes,
             packets_read: file.read(),
         };
-        let text = serde_json::to_string_pretty(&Document::new("capture.read", 1, totals))
-            .context("cannot write JSON")
-            .map_err(Failure::internal)?;
-        return print(&(text + "\n")).map(|()| Outcome::Fine);
+        return print_json("capture.read", totals).map(|()| Outcome::Fine);
     }
     let text = format!("{} packets of {} read passed the filter", units::grouped(packets), units::grouped(file.read()));
     match (config.print || config.target.is_some(), config.quiet) {

@@ -1,8 +1,7 @@
-//! What `evenkeel capture` tells: a line each second, the trials of `auto`, the totals.
+//! Messages of `evenkeel capture`: a line each second, the trials of `auto`, the totals.
 
 use std::time::Duration;
 
-use anyhow::Context;
 use capture::{
     auto::{Choice, Refusal, Trial},
     open::Attachment,
@@ -10,13 +9,13 @@ use capture::{
     plan::Backend,
     run::{ReaderStats, Report},
 };
-use model::{schema::Document, units};
+use model::units;
 use serde::Serialize;
 
 use super::args::Config;
-use crate::failure::{Failure, note, print};
+use crate::failure::{Failure, note, print, print_json};
 
-/// The least time that a rate is told of.
+/// The shortest time with a rate.
 const SECONDS_FOR_A_RATE: f64 = 0.5;
 /// The least packets among which the cost of starting does not show.
 const PACKETS_FOR_A_COST: u64 = 1000;
@@ -166,10 +165,7 @@ pub(super) fn report(
                 .collect(),
             failure: report.failure.as_ref().map(ToString::to_string),
         };
-        let text = serde_json::to_string_pretty(&Document::new("capture", 1, totals))
-            .context("cannot write JSON")
-            .map_err(Failure::internal)?;
-        return print(&(text + "\n"));
+        return print_json("capture", totals);
     }
     let mut text = format!(
         "{} packets captured, {} received by filter, {} dropped by kernel\n",

@@ -1,23 +1,25 @@
 //! `evenkeel doctor --ack`: what somebody has seen is set aside, and counts begin anew.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use doctor::{
     Evidence, Selection,
     ack::{self, Acknowledged},
     diagnose,
 };
-use host::{Host, Root, journal::Journal};
+use host::{Host, Root};
 use model::doctor::{Finding, Verdict};
 use serde::Serialize;
 
 use super::{DoctorArgs, with_end};
-use crate::failure::{Failure, Outcome, json, note, print};
+use crate::{
+    args::StateArg,
+    failure::{Failure, Outcome, json, note, print},
+};
 
 /// The word that takes all acknowledgements back.
 const NONE: &str = "none";
 
-/// What stands acknowledged.
 #[derive(Debug, Serialize)]
 struct Done {
     file: PathBuf,
@@ -26,12 +28,12 @@ struct Done {
 }
 
 /// The file of this machine's acknowledgements.
-pub(super) fn file(state: Option<&Path>) -> PathBuf {
-    ack::path(Journal::at(state).state())
+fn file(state: &StateArg) -> PathBuf {
+    ack::path(state.journal().state())
 }
 
 /// What was acknowledged here; a damaged file is said and counts as none.
-pub(super) fn stands(state: Option<&Path>) -> Acknowledged {
+pub(super) fn stands(state: &StateArg) -> Acknowledged {
     match Acknowledged::load(&file(state)) {
         Ok(acknowledged) => acknowledged.unwrap_or_default(),
         Err(e) => {
@@ -42,7 +44,7 @@ pub(super) fn stands(state: Option<&Path>) -> Acknowledged {
 }
 
 /// Lets the counts begin anew, after a fix.
-pub(super) fn count_from_now(state: Option<&Path>, root: &Root) -> Result<(), Failure> {
+pub(super) fn count_from_now(state: &StateArg, root: &Root) -> Result<(), Failure> {
     let mut acknowledged = stands(state);
     acknowledged.count_from_now(root, &Host::read(root)?);
     Ok(acknowledged.save(&file(state))?)
@@ -50,7 +52,7 @@ pub(super) fn count_from_now(state: Option<&Path>, root: &Root) -> Result<(), Fa
 
 /// Sets the findings that `names` select aside; without names all that are not bad.
 pub(super) fn run(args: &DoctorArgs, names: &[String]) -> Result<Outcome, Failure> {
-    let path = file(args.state.as_deref());
+    let path = file(&args.state);
     if names == [NONE] {
         let said = match Acknowledged::forget(&path)? {
             true => "Nothing is acknowledged any more; counts begin at boot.",
@@ -59,7 +61,7 @@ pub(super) fn run(args: &DoctorArgs, names: &[String]) -> Result<Outcome, Failur
         return print(&with_end(said)).map(|()| Outcome::Fine);
     }
     let wanted = Selection::parse(names)?;
-    let mut evidence = Evidence::gather(&Root::live(), args.role.map(Into::into))?;
+    let mut evidence = Evidence::gather(&Root::live(), args.role)?;
     let mut acknowledged = Acknowledged::load(&path)?.unwrap_or_default();
     acknowledged.count_from_now(&evidence.root, &evidence.host);
     // Most counts are good once they begin anew; what is left is a matter of settings, or goes on.

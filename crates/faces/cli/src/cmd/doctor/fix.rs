@@ -5,7 +5,7 @@ use std::{path::Path, time::Duration};
 use doctor::{Diagnosis, Selection, diagnose, fix_plan};
 use host::{
     Root,
-    journal::{Journal, needed},
+    journal::needed,
     knob::{Change, Knob, Plan},
 };
 use serde::Serialize;
@@ -17,7 +17,6 @@ use crate::{
     failure::{Failure, Lines, Outcome, json, note, print_json},
 };
 
-/// What was done.
 #[derive(Debug, Default, Serialize)]
 struct Done {
     #[serde(flatten)]
@@ -29,7 +28,7 @@ struct Done {
 }
 
 /// Prints the plan as JSON and changes nothing.
-pub(super) fn tell(plan: Plan) -> Result<Outcome, Failure> {
+pub(super) fn print_plan(plan: Plan) -> Result<Outcome, Failure> {
     print_json("doctor.fix", &Done { plan, ..Done::default() }).map(|()| Outcome::Fine)
 }
 
@@ -52,10 +51,10 @@ pub(super) fn run(
     privilege::require_root("doctor --fix", needed(&plan.changes))?;
     if !args.json {
         // From here on a reader that has gone away changes nothing: what was asked for is done.
-        lines.say(plan.to_shell().trim_end());
+        lines.print(plan.to_shell().trim_end());
     }
     let terms = terms(args);
-    let writer = Journal::at(terms.state).lock_for_changes()?;
+    let writer = args.state.journal().lock_for_changes()?;
     let before = args.measure.map(|s| measure::watch(Duration::from_secs(s))).transpose()?;
     let objects = examined.report.findings.iter().filter_map(|f| f.object.clone());
     let nics = objects.filter(|name| is_interface(name)).collect();
@@ -64,18 +63,18 @@ pub(super) fn run(
         false => Ok(plan.changes.clone()),
     })?;
     // What was lost before the fix is no fault of the settings that are there now.
-    ack::count_from_now(args.state.as_deref(), root)?;
+    ack::count_from_now(&args.state, root)?;
     let gain = match (before, args.measure) {
         (Some(before), Some(s)) => measure::gain(&before, &measure::watch(Duration::from_secs(s))?),
         _ => Vec::new(),
     };
     report(args, &mut lines, Done { made, gain, plan })?;
-    terms.say_trial();
+    terms.note_trial();
     lines.end(true, Outcome::Fine)
 }
 
 fn terms(args: &DoctorArgs) -> Terms<'_> {
-    Terms { state: args.state.as_deref(), commit_confirm: args.commit_confirm }
+    Terms { state: args.state.path(), commit_confirm: args.commit_confirm }
 }
 
 /// The guardian watches the drops of those.
@@ -83,22 +82,22 @@ fn is_interface(object: &str) -> bool {
     !object.contains('/') && Path::new("/sys/class/net").join(object).exists()
 }
 
-/// Whether the setting of a device may have taken this one back.
+/// The setting of a device may have taken this one back.
 fn may_be_reset(change: &Change) -> bool {
     !change.knob.resets_queues() && !matches!(change.knob, Knob::Sysctl { .. } | Knob::RfsEntries)
 }
 
 fn report(args: &DoctorArgs, lines: &mut Lines, done: Done) -> Result<(), Failure> {
     if args.json {
-        lines.say(json("doctor.fix", done)?);
+        lines.print(json("doctor.fix", done)?);
         return Ok(());
     }
     for line in &done.gain {
-        lines.say(format_args!("gain: {line}"));
+        lines.print(format_args!("gain: {line}"));
     }
     if done.made.is_some() {
-        lines.say("");
+        lines.print("");
     }
-    terms(args).say(lines, &done.made, "Nothing to set: no finding among these has a fix that is a setting.");
+    terms(args).print(lines, &done.made, "Nothing to set: no finding among these has a fix that is a setting.");
     Ok(())
 }

@@ -26,40 +26,42 @@ use crate::{
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Many machines")]
 pub(super) struct NodesArgs {
-    /// Examine these machines over ssh (host, user@host, ssh://user@host:port) and compare them.
+    /// Examine these machines over ssh and compare them.
+    ///
+    /// Each is host, user@host or ssh://user@host:port.
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["root", "fix", "dry_run"])]
     nodes: Vec<String>,
     /// The same, with one machine in each line of a file; # begins a comment.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["root", "fix", "dry_run"])]
+    #[arg(long, hide_short_help = true, value_name = "FILE", conflicts_with_all = ["root", "fix", "dry_run"])]
     nodes_file: Option<PathBuf>,
     /// An option of ssh, as behind its -o: --ssh-option Port=2222.
-    #[arg(long, value_name = "OPTION")]
+    #[arg(long, hide_short_help = true, value_name = "OPTION")]
     ssh_option: Vec<String>,
     /// Copy this program to machines that lack it, check it there, run it, and take it away again.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     copy: bool,
     /// With --copy: the program to copy, built for those machines [default: this one].
-    #[arg(long, value_name = "FILE", requires = "copy")]
+    #[arg(long, hide_short_help = true, value_name = "FILE", requires = "copy")]
     copy_from: Option<PathBuf>,
     /// The program on those machines, by name or path.
-    #[arg(long, value_name = "PATH", default_value = "evenkeel")]
+    #[arg(long, hide_short_help = true, value_name = "PATH", default_value = "evenkeel")]
     program: String,
-    /// How many machines are asked at the same time.
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = number::<u16>("a number of machines", "16", 1..=256))]
+    /// Machines that are asked at the same time.
+    #[arg(long, hide_short_help = true, value_name = "N", default_value_t = 16, value_parser = number::<u16>("a number of machines", "16", 1..=256))]
     parallel: u16,
-    /// How long one machine may take, in seconds.
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = seconds_within("1s", "1h"))]
+    /// The longest that one machine may take, 1s to 1h.
+    #[arg(long, hide_short_help = true, value_name = "TIME", default_value = "30s", value_parser = seconds_within("1s", "1h"))]
     timeout: u64,
 }
 
 impl NodesArgs {
-    /// Whether other machines are meant.
+    /// Other machines are meant.
     pub(super) fn is_given(&self) -> bool {
         !self.nodes.is_empty() || self.nodes_file.is_some()
     }
 }
 
-/// Compare reports that `evenkeel doctor --json` wrote on several machines (or --nodes for all of them).
+/// Compare reports that `evenkeel doctor --json` wrote.
 ///
 /// Exit code 1 when a machine stands alone with something, 0 when none does.
 #[derive(Debug, Args)]
@@ -134,7 +136,6 @@ pub(super) fn run(args: &NodesArgs, common: &Common<'_>) -> Result<Outcome, Fail
     }
 }
 
-/// Compares saved reports.
 pub(super) fn run_compare(args: &CompareArgs) -> Result<Outcome, Failure> {
     let mut machines: Vec<Node> = Vec::new();
     for file in &args.files {

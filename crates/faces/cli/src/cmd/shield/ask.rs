@@ -65,7 +65,7 @@ pub(super) struct StopArgs {
     /// The interface.
     interface: String,
     /// End the process, but leave the shield on the interface. It fails open or closed unless another `shield run` takes it over within
-    /// the patience.
+    /// --fail-after.
     #[arg(long)]
     leave: bool,
     /// Print JSON (schema evenkeel.shield.stop/1).

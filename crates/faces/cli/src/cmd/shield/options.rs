@@ -7,16 +7,14 @@ use clap::{Args, ValueEnum};
 use shield::between::Pair;
 
 use super::RuleArgs;
-use crate::time::within;
-use crate::{failure::Failure, numbers::number};
+pub(super) use bpf::XdpMode as Mode;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Mode {
-    /// In the driver.
-    Native,
-    /// In the network stack: works on every interface, and saves little.
-    Generic,
-}
+use crate::args::XDP_MODES;
+use crate::time::within;
+use crate::{
+    failure::Failure,
+    numbers::{number, words},
+};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum FailArg {
@@ -37,28 +35,34 @@ pub(super) enum Backend {
 /// The options of a shield.
 #[derive(Debug, Args)]
 pub(super) struct ShieldOptions {
-    /// The interface.
+    /// The interface to protect.
     #[arg(required_unless_present = "between", conflicts_with = "between")]
     pub(super) interface: Option<String>,
-    /// Filter between two interfaces: what passes leaves by the other one unchanged, in both directions.
-    #[arg(long, value_name = "A,B", value_parser = pair)]
+    /// Filter between two interfaces, in both directions.
+    #[arg(long, value_name = "A,B", value_parser = pair, help_heading = "Operation")]
     pub(super) between: Option<Pair>,
     #[command(flatten)]
     pub(super) rules: RuleArgs,
-    /// Where the program runs. Default: native.
-    #[arg(long, value_enum)]
+    /// Mode of the XDP program [default: native].
+    #[arg(
+        long = "xdp-mode",
+        hide_short_help = true,
+        alias = "xdp",
+        value_name = "MODE", value_parser = words(&XDP_MODES),
+        help_heading = "Operation"
+    )]
     pub(super) xdp: Option<Mode>,
-    /// How frames cross between two interfaces.
-    #[arg(long, value_enum, default_value_t = Backend::Xdp)]
+    /// Carry frames between two interfaces by this.
+    #[arg(long, hide_short_help = true, value_enum, default_value_t = Backend::Xdp, help_heading = "Operation")]
     pub(super) backend: Backend,
-    /// Threads in each direction with --backend ring (1 to 64). Default: 1.
-    #[arg(long, value_name = "COUNT", value_parser = number::<u8>("a number of threads", "2", 1..=64))]
+    /// Threads in each direction with --backend ring, 1 to 64 [default: 1].
+    #[arg(long, hide_short_help = true, value_name = "N", help_heading = "Operation", value_parser = number::<u8>("a number of threads", "2", 1..=64))]
     pub(super) threads: Option<u8>,
-    /// What happens to packets when this process dies. Default: open; with --backend ring always closed.
-    #[arg(long, value_enum)]
+    /// Verdict on packets when this process dies [default: open; with --backend ring always closed].
+    #[arg(long, hide_short_help = true, value_enum, help_heading = "Operation")]
     pub(super) fail: Option<FailArg>,
-    /// Fail so long after the process died or hung, 300ms to 1m.
-    #[arg(long, value_name = "TIME", default_value = "0.7", value_parser = within("300ms", "1m"))]
+    /// Fail open or closed this long after the process died or hung, 300ms to 1m.
+    #[arg(long = "fail-after", alias = "patience", hide_short_help = true, value_name = "TIME", default_value = "700ms", help_heading = "Operation", value_parser = within("300ms", "1m"))]
     pub(super) patience: Duration,
 }
 
@@ -79,7 +83,7 @@ impl ShieldOptions {
     pub(super) fn check(&self) -> Result<(), Failure> {
         let wrong = match self.backend {
             Backend::Xdp if self.threads.is_some() => "--threads works only with --backend ring (and --between A,B)",
-            Backend::Ring if self.xdp.is_some() => "--xdp does not work with --backend ring: remove one of them",
+            Backend::Ring if self.xdp.is_some() => "--xdp-mode does not work with --backend ring: remove one of them",
             _ => return Ok(()),
         };
         Err(Failure::usage(anyhow!(wrong)))

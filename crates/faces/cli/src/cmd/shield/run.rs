@@ -45,20 +45,20 @@ use crate::time::interval;
 pub(super) struct RunArgs {
     #[command(flatten)]
     options: ShieldOptions,
-    /// Interval of the view, 100ms to 1h.
-    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    /// Length of an interval of the view, 100ms to 1h.
+    #[arg(long, hide_short_help = true, short, help_heading = "Output", value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
     /// Print JSON (schema evenkeel.shield.status/1), one document per line and interval. The shield goes on when nobody reads it any more.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     /// Show no view: print only events and messages, on stderr.
-    #[arg(long, short, conflicts_with = "json")]
+    #[arg(long, hide_short_help = true, short, help_heading = "Output", conflicts_with = "json")]
     quiet: bool,
-    /// At the end leave the shield on the interface. It fails open or closed unless another `shield run` takes it over within the patience.
-    #[arg(long)]
+    /// At the end leave the shield on the interface. It fails open or closed unless another `shield run` takes it over within --fail-after.
+    #[arg(long, hide_short_help = true, help_heading = "Operation")]
     leave: bool,
     /// Start even if a rule would cut off the ssh session you are typing in.
-    #[arg(long)]
+    #[arg(long, hide_short_help = true, help_heading = "Rules")]
     force: bool,
 }
 
@@ -98,10 +98,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let settings = Settings {
         interface: first.clone(),
         between: options.between.clone(),
-        mode: match options.xdp {
-            None | Some(Mode::Native) => XdpMode::Native,
-            Some(Mode::Generic) => XdpMode::Generic,
-        },
+        mode: options.xdp.unwrap_or(XdpMode::Native),
         source: options.rules.source(),
         fail: match (options.fail, options.backend) {
             (Some(FailArg::Open), _) | (None, Backend::Xdp) => Fail::Open,
@@ -177,7 +174,9 @@ fn control<P: Upkeep + 'static>(
 /// Says how to have generic mode, where that is the way out.
 fn say_generic(error: ShieldError) -> Failure {
     match error {
-        ShieldError::Xdp(XdpError::NoNative { .. }) => Failure::from(error).after("Ask for it with `--xdp generic`"),
+        ShieldError::Xdp(XdpError::NoNative { .. }) => {
+            Failure::from(error).after("Ask for it with `--xdp-mode generic`")
+        }
         error => error.into(),
     }
 }
@@ -291,7 +290,7 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
         words.extend(["--rules".to_owned(), path.display().to_string()]);
     }
     if options.xdp == Some(Mode::Generic) {
-        words.extend(["--xdp".to_owned(), "generic".to_owned()]);
+        words.extend(["--xdp-mode".to_owned(), "generic".to_owned()]);
     }
     if options.fail == Some(FailArg::Closed) {
         words.extend(["--fail".to_owned(), "closed".to_owned()]);
@@ -305,7 +304,7 @@ pub(super) fn unit(args: &UnitArgs) -> Result<Outcome, Failure> {
         ]);
     }
     if options.patience != Duration::from_millis(700) {
-        words.extend(["--patience".to_owned(), options.patience.as_secs_f64().to_string()]);
+        words.extend(["--fail-after".to_owned(), options.patience.as_secs_f64().to_string()]);
     }
     let rings = options.backend == Backend::Ring;
     print(&systemd::text(&program, &options.name(), &words, rings, &file.detection))?;

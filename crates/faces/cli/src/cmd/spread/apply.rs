@@ -1,43 +1,37 @@
 //! `evenkeel spread apply`.
 
-use std::path::PathBuf;
-
 use clap::Args;
-use host::{
-    Host,
-    journal::{Journal, needed},
-};
+use host::{Host, journal::needed};
 use serde::Serialize;
 use spread::{SpreadPlan, plan};
 use sys::privilege;
 
-use super::{open_root, show, warn, wish::WishArgs};
-use crate::time::seconds_within;
+use super::{live_root, request::RequestArgs, show, warn};
 use crate::{
+    args::StateArg,
     cmd::changes::{Made, Terms},
     failure::{Failure, Lines, Outcome, json, print, print_json},
+    time::seconds_within,
 };
 
 /// Arguments of `spread apply`.
 #[derive(Debug, Args)]
 pub(crate) struct ApplyArgs {
     #[command(flatten)]
-    wish: WishArgs,
+    request: RequestArgs,
     /// Print the shell commands and change nothing.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     dry_run: bool,
     /// Take everything back after this time unless `evenkeel confirm` comes, or earlier when drops rise.
-    #[arg(long, value_name = "TIME", value_parser = seconds_within("1s", "24h"))]
+    #[arg(long, help_heading = "Journal", value_name = "TIME", value_parser = seconds_within("1s", "24h"))]
     commit_confirm: Option<u64>,
-    /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateArg,
     /// Print the outcome as JSON (schema evenkeel.spread.apply/1).
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
 }
 
-/// What was done.
 #[derive(Debug, Serialize)]
 struct Report {
     #[serde(flatten)]
@@ -48,8 +42,8 @@ struct Report {
 
 /// Makes the plan and applies it.
 pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
-    let root = open_root(None)?;
-    let options = args.wish.options(&root)?;
+    let root = live_root()?;
+    let options = args.request.options(&root)?;
     let planned = plan(&Host::read(&root)?, &options)?;
     if args.dry_run {
         match args.json {
@@ -65,23 +59,23 @@ pub(crate) fn run(args: &ApplyArgs) -> Result<Outcome, Failure> {
     // From here on a reader that has gone away changes nothing: what was asked for is done.
     let mut lines = Lines::default();
     if !args.json && !planned.rows.is_empty() {
-        lines.say(format_args!("{}\n", show::text(&planned, false).trim_end()));
+        lines.print(format_args!("{}\n", show::text(&planned, false).trim_end()));
     }
-    let terms = Terms { state: args.state.as_deref(), commit_confirm: args.commit_confirm };
+    let terms = Terms { state: args.state.path(), commit_confirm: args.commit_confirm };
     let made = if planned.plan.changes.is_empty() {
         Made::default()
     } else {
-        let writer = Journal::at(terms.state).lock_for_changes()?;
+        let writer = args.state.journal().lock_for_changes()?;
         let nics = planned.rows.iter().map(|r| r.nic.clone()).collect();
         terms.make(&writer, nics, &planned.plan.changes, || Ok(plan(&Host::read(&root)?, &options)?.plan.changes))?
     };
     let done = made.is_some();
     match args.json {
-        true => lines.say(json("spread.apply", Report { made, plan: planned })?),
-        false => terms.say(&mut lines, &made, "Nothing to change: all is as planned."),
+        true => lines.print(json("spread.apply", Report { made, plan: planned })?),
+        false => terms.print(&mut lines, &made, "Nothing to change: all is as planned."),
     }
     if done {
-        terms.say_trial();
+        terms.note_trial();
     }
     lines.end(done, Outcome::Fine)
 }

@@ -1,7 +1,5 @@
 //! `evenkeel spread members`.
 
-use std::path::PathBuf;
-
 use anyhow::anyhow;
 use clap::Args;
 use host::{Host, members::fanout_members};
@@ -9,17 +7,18 @@ use report::Look;
 use serde::Serialize;
 
 use super::open_root;
-use crate::failure::{Failure, Outcome, print, print_json};
+use crate::{
+    args::RootArg,
+    failure::{Failure, Outcome, print, print_json},
+};
 
 /// Arguments of `spread members`.
 #[derive(Debug, Args)]
 pub(crate) struct MembersArgs {
-    /// The interface to capture on: only CPUs of its NUMA node count, as in `capture`. Without it: the whole machine.
-    #[arg(value_name = "IFACE")]
-    iface: Option<String>,
-    /// Compute for a saved machine: a tar of `evenkeel snapshot`, or its unpacked folder.
-    #[arg(long, value_name = "PATH")]
-    root: Option<PathBuf>,
+    /// The interface to capture on: only CPUs of its NUMA node count, as in `capture` [default: none, the whole machine].
+    interface: Option<String>,
+    #[command(flatten)]
+    root: RootArg,
     /// Print JSON (schema evenkeel.spread.members/1).
     #[arg(long)]
     json: bool,
@@ -44,8 +43,8 @@ struct Row {
 
 /// Computes the members and prints them.
 pub(crate) fn run(args: &MembersArgs) -> Result<Outcome, Failure> {
-    let host = Host::read(&open_root(args.root.as_deref())?)?;
-    let node = match &args.iface {
+    let host = Host::read(&open_root(&args.root)?)?;
+    let node = match &args.interface {
         None => None,
         Some(name) => host.named(name)?.node,
     };
@@ -62,7 +61,7 @@ pub(crate) fn run(args: &MembersArgs) -> Result<Outcome, Failure> {
     if cpus.is_empty() {
         return Err(Failure::lacking(anyhow!("no CPU for members: every CPU there is offline or isolated")));
     }
-    let report = Report { interface: args.iface.clone(), node, total: cpus.iter().map(|r| r.members).sum(), cpus };
+    let report = Report { interface: args.interface.clone(), node, total: cpus.iter().map(|r| r.members).sum(), cpus };
     if args.json {
         print_json("spread.members", report)?;
         return Ok(Outcome::Fine);

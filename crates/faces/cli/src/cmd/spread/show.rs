@@ -34,7 +34,7 @@ pub(super) fn text(planned: &SpreadPlan, full: bool) -> String {
     out
 }
 
-/// Whether two neighbouring lines say the same of two queues in a row, with as many CPUs each.
+/// Two neighbouring lines say the same of two queues in a row, with as many CPUs each.
 fn alike(a: &Row, b: &Row) -> bool {
     let cpus = |row: &Row| CpuSet::parse_list(&row.new).ok().map(|set| set.len());
     let same = a.nic == b.nic && a.why == b.why && a.changes == b.changes && cpus(a).is_some() && cpus(a) == cpus(b);
@@ -42,7 +42,7 @@ fn alike(a: &Row, b: &Row) -> bool {
     same && (!a.changes || a.now == b.now) && follows(&a.what, &b.what)
 }
 
-/// Whether `b` is `a` with each number one higher: `rxtx 3 IRQ 73` and `rxtx 4 IRQ 74`.
+/// `b` is `a` with each number one higher: `rxtx 3 IRQ 73` and `rxtx 4 IRQ 74`.
 fn follows(a: &str, b: &str) -> bool {
     let (a, b): (Vec<&str>, Vec<&str>) = (a.split(' ').collect(), b.split(' ').collect());
     let next = |(a, b): (&&str, &&str)| match (a.parse::<u32>(), b.parse::<u32>()) {

@@ -1,30 +1,30 @@
 //! `evenkeel spread status`.
 
-use std::{collections::BTreeMap, path::PathBuf, thread, time::Duration, time::Instant};
+use std::{collections::BTreeMap, thread, time::Duration, time::Instant};
 
 use clap::Args;
-use host::{Host, counters::interrupts, journal::Journal};
+use host::{Host, counters::interrupts};
 use model::CpuSet;
 use report::Look;
 use serde::Serialize;
 use spread::status::{StatusRow, status};
 
-use super::open_root;
+use super::live_root;
+use crate::args::StateArg;
 use crate::failure::{Failure, Outcome, caution, json, print_verdict};
 use crate::time::within;
 
 /// Arguments of `spread status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusArgs {
-    /// Interfaces. Without any: every one that has queue interrupts.
-    #[arg(value_name = "IFACE")]
-    ifaces: Vec<String>,
-    /// How long interrupts are counted, 50ms to 1h.
+    /// Interfaces [default: all that have queue interrupts].
+    #[arg(value_name = "INTERFACE")]
+    interfaces: Vec<String>,
+    /// Count interrupts for this time, 50ms to 1h.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = within("50ms", "1h"))]
     interval: Duration,
-    /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
+    #[command(flatten)]
+    state: StateArg,
     /// Print JSON (schema evenkeel.spread.status/1).
     #[arg(long)]
     json: bool,
@@ -38,12 +38,12 @@ struct Report {
 
 /// Measures for an interval and prints the table. The answer is "no" when a queue is not where it was put.
 pub(crate) fn run(args: &StatusArgs) -> Result<Outcome, Failure> {
-    let root = open_root(None)?;
+    let root = live_root()?;
     let host = Host::read(&root)?;
-    for name in &args.ifaces {
+    for name in &args.interfaces {
         host.named(name)?;
     }
-    let journal = Journal::at(args.state.as_deref());
+    let journal = args.state.journal();
     let mut sessions = journal.sessions()?;
     let mut of_this_boot = Vec::new();
     for session in sessions.drain(..) {
@@ -54,7 +54,7 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Outcome, Failure> {
     let (earlier, began) = (interrupts(&root.read("proc/interrupts")?), Instant::now());
     thread::sleep(args.interval);
     let (later, seconds) = (interrupts(&root.read("proc/interrupts")?), began.elapsed().as_secs_f64());
-    let rows = status(&Host::read(&root)?, &of_this_boot, &args.ifaces, &earlier, &later, seconds);
+    let rows = status(&Host::read(&root)?, &of_this_boot, &args.interfaces, &earlier, &later, seconds);
     let outcome = if rows.iter().any(|r| r.finding.is_some()) { Outcome::No } else { Outcome::Fine };
     if args.json {
         let text = json("spread.status", Report { irqbalance_pid: host.irqbalance_pid, queues: rows })?;

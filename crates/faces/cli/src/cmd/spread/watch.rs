@@ -1,9 +1,7 @@
 //! `evenkeel spread watch`.
 
 use std::{
-    path::PathBuf,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
+    sync::atomic::AtomicBool,
     time::{Duration, Instant},
 };
 
@@ -11,7 +9,7 @@ use anyhow::anyhow;
 use clap::Args;
 use host::{
     Host, interface,
-    journal::{Journal, Moves},
+    journal::Moves,
     knob::{Change, Live},
 };
 use model::{CpuSet, schema::Document, units};
@@ -27,56 +25,50 @@ use sys::{
     privilege::{self, Capability},
 };
 
-use super::open_root;
-use crate::time::within;
+use super::{live_root, request::Scope};
 use crate::{
+    args::StateArg,
     cmd::changes::command_line,
     failure::{Failure, Outcome, caution, note, print},
     numbers::number,
+    periods::sleep_until,
     signals::{Second, stop_flag},
+    time::within,
 };
 
 /// Arguments of `spread watch`.
 #[derive(Debug, Args)]
 pub(crate) struct WatchArgs {
-    /// Interfaces whose work may be moved. Without any: all.
-    #[arg(value_name = "IFACE")]
-    ifaces: Vec<String>,
-    /// CPUs that work may be moved to [default: all that are online and not isolated].
-    #[arg(long, value_name = "LIST")]
-    cpus: Option<CpuSet>,
-    /// CPUs that nothing is moved to.
-    #[arg(long, value_name = "LIST")]
-    except: Option<CpuSet>,
-    /// A core at or over this load is hot, in percent.
-    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = number::<u32>("a percentage", "80", 1..=100))]
+    #[command(flatten)]
+    scope: Scope,
+    /// Load of a hot core in percent.
+    #[arg(long, help_heading = "Moves", value_name = "PERCENT", default_value_t = 80, value_parser = number::<u32>("a percentage", "80", 1..=100))]
     threshold: u32,
-    /// Samples in a row that a core must be hot before work leaves it.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = number::<u32>("a number of samples", "3", 1..))]
-    patience: u32,
-    /// How long a sample takes, 50ms to 1h.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = within("50ms", "1h"))]
+    /// Hot samples in a row before work is moved.
+    #[arg(long, alias = "patience", help_heading = "Moves", value_name = "N", default_value_t = 3, value_parser = number::<u32>("a number of samples", "3", 1..))]
+    hot_samples: u32,
+    /// Length of a sample, 50ms to 1h.
+    #[arg(long, help_heading = "Intervals", value_name = "TIME", default_value = "1s", value_parser = within("50ms", "1h"))]
     interval: Duration,
-    /// Stop after N samples [default: at Ctrl-C].
-    #[arg(long, value_name = "N", conflicts_with = "once", value_parser = number::<u64>("a number of samples", "60", ..))]
+    /// End after this number of samples [default: at Ctrl-C].
+    #[arg(long, hide_short_help = true, help_heading = "Intervals", value_name = "N", conflicts_with = "once", value_parser = number::<u64>("a number of samples", "60", ..))]
     count: Option<u64>,
-    /// Measure one sample, print what each queue costs, and change nothing.
-    #[arg(long)]
+    /// Print the cost of each queue in one sample.
+    #[arg(long, help_heading = "Intervals")]
     once: bool,
-    /// Say what would be moved, and move nothing.
-    #[arg(long)]
+    /// Print the moves and make none.
+    #[arg(long, help_heading = "Moves")]
     dry_run: bool,
-    /// Leave the moves in place at the end; without it they are taken back.
-    #[arg(long)]
+    /// Do not take the moves back at the end.
+    #[arg(long, help_heading = "Moves")]
     keep: bool,
     /// Hold the named interfaces in promiscuous mode meanwhile, by packet membership.
-    #[arg(long, requires = "ifaces")]
+    #[arg(long, hide_short_help = true, requires = "interfaces", help_heading = "Moves")]
     promisc: bool,
-    /// Where the journal is kept [default: /var/lib/evenkeel, or EVENKEEL_STATE].
-    #[arg(long, value_name = "DIR")]
-    state: Option<PathBuf>,
-    /// Print one JSON document per sample and line (schema evenkeel.spread.watch/1).
-    #[arg(long)]
+    #[command(flatten)]
+    state: StateArg,
+    /// Print JSON (schema evenkeel.spread.watch/1), a line per sample.
+    #[arg(long, hide_short_help = true, help_heading = "Intervals")]
     json: bool,
 }
 
@@ -95,12 +87,12 @@ struct Mover {
 
 /// Watches until Ctrl-C, the count, or a failure; the moves are taken back in each case, unless they are to be kept.
 pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
-    let host = Host::read(&open_root(None)?)?;
-    for name in &args.ifaces {
+    let host = Host::read(&live_root()?)?;
+    for name in &args.scope.interfaces {
         host.named(name)?;
     }
-    let except = args.except.clone().unwrap_or_default();
-    let allowed = allowed(&host, &Options { cpus: args.cpus.clone(), except, ..Options::default() })?;
+    let except = args.scope.except.clone().unwrap_or_default();
+    let allowed = allowed(&host, &Options { cpus: args.scope.cpus.clone(), except, ..Options::default() })?;
     privilege::require_root(
         "spread watch",
         &[Capability::CAP_BPF, Capability::CAP_PERFMON, Capability::CAP_NET_ADMIN, Capability::CAP_SYS_NICE],
@@ -112,9 +104,9 @@ pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
     }
     let stop = stop_flag(Second::IsIgnored)?;
     let _promiscuous = hold_promiscuous(args)?;
-    let moves = Moves::new(Journal::at(args.state.as_deref()), Live, command_line());
+    let moves = Moves::new(args.state.journal(), Live, command_line());
     let mut mover = Mover { moves, keep: args.keep };
-    let mut meter = Meter::start(host, allowed, args.ifaces.clone())?;
+    let mut meter = Meter::start(host, allowed, args.scope.interfaces.clone())?;
     let watched = watch(args, &mut meter, &mut mover, &stop);
     let restored = mover.end();
     match (watched, restored) {
@@ -125,14 +117,14 @@ pub(crate) fn run(args: &WatchArgs) -> Result<Outcome, Failure> {
 
 fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover, stop: &AtomicBool) -> Result<(), Failure> {
     let settings =
-        Settings { threshold_percent: f64::from(args.threshold), patience: args.patience, ..Settings::default() };
+        Settings { threshold_percent: f64::from(args.threshold), hot_samples: args.hot_samples, ..Settings::default() };
     let mut state = State::default();
     let samples = if args.once { 1 } else { args.count.unwrap_or(u64::MAX) };
     if !args.once && !args.json {
         note(format_args!("watching for cores at {} % or more; Ctrl-C ends it", args.threshold));
     }
     for _ in 0..samples {
-        if !sleep(args.interval, stop) {
+        if !sleep_until(Instant::now() + args.interval, stop) {
             break;
         }
         let mut sample = meter.sample()?;
@@ -147,7 +139,7 @@ fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover, stop: &AtomicBo
             serde_json::to_string(&document).map_err(Failure::internal)? + "\n"
         } else {
             let costs = if args.once { table(&sample) } else { String::new() };
-            costs + &said(&decision, meter.host())
+            costs + &lines(&decision, meter.host())
         };
         match print(&text) {
             Ok(()) => {}
@@ -168,7 +160,7 @@ fn watch(args: &WatchArgs, meter: &mut Meter, mover: &mut Mover, stop: &AtomicBo
 }
 
 /// What was decided, a line each.
-fn said(decision: &Decision, host: &Host) -> String {
+fn lines(decision: &Decision, host: &Host) -> String {
     let notes = decision.notes.iter().map(|note| match (note, host.irqbalance_pid) {
         (Note::Rewritten { .. }, Some(pid)) => {
             format!("{note}; irqbalance (process {pid}) is running, and likely did it\n")
@@ -243,23 +235,10 @@ fn table(sample: &Sample) -> String {
     format!("{cores}\n{}", look.table(&["WORK", ">RUNS ON", ">WRITTEN", ">% OF A CORE", ">PACKETS", ">EACH"], work))
 }
 
-/// Sleeps for an interval; false when told to stop.
-fn sleep(interval: Duration, stop: &AtomicBool) -> bool {
-    let until = Instant::now() + interval;
-    while !stop.load(Ordering::Relaxed) {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return true;
-        }
-        thread::sleep(left.min(Duration::from_millis(50)));
-    }
-    false
-}
-
 /// One socket per interface; the membership ends with it.
 fn hold_promiscuous(args: &WatchArgs) -> Result<Vec<PacketSocket>, Failure> {
     let mut sockets = Vec::new();
-    for name in args.ifaces.iter().filter(|_| args.promisc) {
+    for name in args.scope.interfaces.iter().filter(|_| args.promisc) {
         let index = interface::index(name)?;
         let socket = PacketSocket::open().map_err(Failure::lacking)?;
         socket.set_promiscuous(index).map_err(Failure::lacking)?;

@@ -9,19 +9,15 @@ use host::{
 };
 use model::{Classified, ErrorClass, top::TopSample};
 
-/// How long the picture of the machine (drivers, queues, interrupts, affinities) is believed.
+/// Time for which the picture of the machine (drivers, queues, interrupts, affinities) is believed.
 const PICTURE_AGE: Duration = Duration::from_secs(10);
 
-/// What can go wrong when rates are measured.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum MeterError {
-    /// The counters cannot be read.
     #[error(transparent)]
     Counters(#[from] CountersError),
-    /// The picture of the machine cannot be read.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// An interface that was asked for is not there.
     #[error(transparent)]
     NoInterface(#[from] NoInterface),
 }

@@ -1,12 +1,11 @@
 //! `evenkeel top --settings`: rings, channels, coalescing and offloads as they are now.
 
 use host::{Host, Root, picture::Nic};
-use model::schema::Document;
 use report::Look;
 use serde::Serialize;
 
 use super::TopArgs;
-use crate::failure::{Failure, Outcome, print};
+use crate::failure::{Failure, Outcome, print, print_json};
 
 #[derive(Serialize)]
 struct Settings<'a> {
@@ -15,27 +14,20 @@ struct Settings<'a> {
 
 /// Prints the settings of the interfaces named, or of all.
 pub(super) fn run(args: &TopArgs) -> Result<Outcome, Failure> {
-    let root = match &args.root {
-        Some(path) => Root::open(path)?,
-        None => Root::live(),
-    };
+    let root = args.root.as_deref().map_or_else(|| Ok(Root::live()), Root::open)?;
     let host = Host::read(&root)?;
     for name in &args.interfaces {
         host.named(name)?;
     }
     let wanted = |nic: &&Nic| args.interfaces.is_empty() || args.interfaces.contains(&nic.name);
     let interfaces: Vec<&Nic> = host.nics.iter().filter(wanted).collect();
-    let text = if args.json {
-        serde_json::to_string_pretty(&Document::new("top.settings", 1, Settings { interfaces }))
-            .map_err(Failure::internal)?
-            + "\n"
-    } else {
-        interfaces.into_iter().map(of).collect::<Vec<_>>().join("\n")
-    };
+    if args.intervals.json {
+        return print_json("top.settings", Settings { interfaces }).map(|()| Outcome::Fine);
+    }
+    let text = interfaces.into_iter().map(of).collect::<Vec<_>>().join("\n");
     print(&text).map(|()| Outcome::Fine)
 }
 
-/// One interface as text.
 fn of(nic: &Nic) -> String {
     let or = |value: Option<String>| value.unwrap_or_else(|| "not told by the driver".to_owned());
     let of_most = |now: u32, most: u32| format!("{now} of {most}");

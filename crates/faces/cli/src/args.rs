@@ -1,0 +1,51 @@
+//! Arguments that several verbs share.
+
+use std::path::{Path, PathBuf};
+
+use bpf::XdpMode;
+use clap::Args;
+use host::{Root, RootError, journal::Journal};
+
+/// Modes of an XDP program.
+pub(crate) const XDP_MODES: [(&str, &str, XdpMode); 2] = [
+    ("native", "In the driver", XdpMode::Native),
+    ("generic", "In the network stack: works on every interface, and saves little", XdpMode::Generic),
+];
+
+/// The place of the journal.
+#[derive(Debug, Args)]
+pub(crate) struct StateArg {
+    /// Folder of the journal [default: /var/lib/evenkeel, or EVENKEEL_STATE].
+    #[arg(long, value_name = "DIR", hide_short_help = true, help_heading = "Journal")]
+    state: Option<PathBuf>,
+}
+
+impl StateArg {
+    /// The folder, if one was named.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.state.as_deref()
+    }
+
+    pub(crate) fn journal(&self) -> Journal {
+        Journal::at(self.path())
+    }
+}
+
+/// A saved machine in place of this one.
+#[derive(Debug, Args)]
+pub(crate) struct RootArg {
+    /// Use a saved machine: a tar of `evenkeel snapshot`, or a folder.
+    #[arg(long, value_name = "PATH", help_heading = "Machine")]
+    root: Option<PathBuf>,
+}
+
+impl RootArg {
+    pub(crate) fn is_given(&self) -> bool {
+        self.root.is_some()
+    }
+
+    /// The saved machine, or this one.
+    pub(crate) fn open(&self) -> Result<Root, RootError> {
+        self.root.as_deref().map_or_else(|| Ok(Root::live()), Root::open)
+    }
+}

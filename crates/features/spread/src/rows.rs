@@ -1,0 +1,64 @@
+//! A plan as lines: each setting with its value, the value to be, and the reason.
+
+use host::knob::{Change, Knob, Plan};
+use serde::{Deserialize, Serialize};
+
+use crate::summary::NicSummary;
+
+/// One line of the plan's table: a setting, what it is, what it is to be, and why. Lines that change nothing are there too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// The interface.
+    pub nic: String,
+    /// The setting, such as `rxtx 3 IRQ 45`.
+    pub what: String,
+    /// Its value now, for people.
+    pub now: String,
+    /// Its value to be, for people.
+    pub new: String,
+    /// Why.
+    pub why: String,
+    /// The plan changes it.
+    pub changes: bool,
+}
+
+/// A plan with its table.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SpreadPlan {
+    /// The changes and the warnings.
+    #[serde(flatten)]
+    pub plan: Plan,
+    /// The table.
+    pub rows: Vec<Row>,
+    /// Each NIC in a few numbers.
+    pub nics: Vec<NicSummary>,
+}
+
+impl SpreadPlan {
+    /// Adds a line, and a change where old and new differ.
+    pub(crate) fn set(&mut self, nic: &str, what: String, knob: Knob, old: String, new: String, why: String) {
+        let changes = !knob.same(&old, &new);
+        self.rows.push(Row {
+            nic: nic.to_owned(),
+            what,
+            now: knob.shown(&old),
+            new: knob.shown(&new),
+            why: why.clone(),
+            changes,
+        });
+        if changes {
+            self.plan.changes.push(Change { knob, old, new, reason: why });
+        }
+    }
+
+    /// Adds a line for something that stays as it is.
+    pub(crate) fn keep(&mut self, nic: &str, what: String, now: String, why: String) {
+        self.rows.push(Row { nic: nic.to_owned(), what, new: now.clone(), now, why, changes: false });
+    }
+
+    pub(crate) fn warn(&mut self, warning: String) {
+        if !self.plan.warnings.contains(&warning) {
+            self.plan.warnings.push(warning);
+        }
+    }
+}

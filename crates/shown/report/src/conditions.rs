@@ -1,0 +1,26 @@
+//! Conditions that a reader needs to judge figures, as pairs of name and text.
+
+use model::{
+    run::{Arrangement, Machine},
+    units,
+};
+
+use crate::table::Look;
+
+pub(crate) type Conditions = Vec<(&'static str, String)>;
+
+pub(crate) fn machine(m: &Machine) -> (&'static str, String) {
+    let guest = m.virtualised.as_ref().map_or_else(|| "not virtualised".to_owned(), |by| format!("a guest of {by}"));
+    let memory = units::bytes(m.memory_bytes);
+    let text = format!("{}, {} CPUs, {memory}, {}, Linux {}, {guest}", m.cpu_model, m.cpus, m.hostname, m.kernel);
+    ("Machine", text)
+}
+
+pub(crate) fn cores(arrangement: &Arrangement) -> (&'static str, String) {
+    let roles: Vec<String> = arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
+    ("Cores", format!("{}: {}", arrangement.sharing.word(), roles.join("; ")))
+}
+
+pub(crate) fn paragraphs(conditions: &Conditions, look: Look) -> String {
+    conditions.iter().map(|(what, text)| look.paragraph(&format!("{what}: {text}"))).collect()
+}
