@@ -73,7 +73,7 @@ mod tests {
         assert!(matches!(refused, TrySendError::Full(7)));
         assert!(!background.end(Duration::from_millis(1)), "the first one is not done");
         drop(gate);
-        assert!(background.end(testbed::PATIENCE));
+        assert!(background.end(testbed::WAIT_TIMEOUT));
         assert!(!all.iter().collect::<Vec<_>>().is_empty());
         assert!(matches!(background.put(8), Err(TrySendError::Disconnected(8))));
     }
