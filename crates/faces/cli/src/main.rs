@@ -5,6 +5,7 @@
 
 mod cmd;
 mod failure;
+mod long_run;
 mod numbers;
 mod periods;
 mod signals;

@@ -29,4 +29,4 @@ mod server;
 pub use cores::FloodCores;
 pub use kernel::{KernelMode, kernel_modes};
 pub use protection::{Counter, Layout, Place, Protecting, Protection};
-pub use run::{FloodConfig, FloodWatch, Rate, run_flood};
+pub use run::{FloodConfig, Rate, run_flood};

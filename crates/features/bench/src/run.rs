@@ -20,13 +20,8 @@ mod tests;
 mod words;
 
 pub use asked::{Asked, Boxes, PORTS, Test, WIRE};
-pub use carry::{Benches, Progress, Ready, Watch, Work, carry_out, plan_of};
+pub use carry::{Benches, Ready, Work, carry_out, plan_of};
 pub use file::{Begun, Keep, NAME, RunFile, Saved, load, load_run};
 pub use measure::{ResetWay, Settings};
-pub use plan::{Step, StepId, What, duration_words, seconds, steps};
+pub use plan::{Step, StepId, What, seconds, steps};
 pub use words::answered;
-
-/// The time as reports have it (RFC 3339, UTC).
-pub fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}

@@ -14,4 +14,4 @@ mod run;
 mod words;
 
 pub use error::DemoError;
-pub use run::{DemoConfig, Sampling, Watch, run};
+pub use run::{DemoConfig, Sampling, run};

@@ -16,6 +16,8 @@ use model::{
 };
 use rig::{
     machine,
+    progress::{Progress, Step},
+    repeat::{median_by, sorted},
     window::{LoadMeter, busy_ns_per_second, pause, steal_percent, undisturbed},
 };
 
@@ -47,14 +49,6 @@ pub struct DemoConfig {
     pub cpus: CpuSet,
 }
 
-/// What happens, for those who watch.
-pub trait Watch {
-    /// A step begins: its name, its number, how many there are.
-    fn step(&mut self, name: &str, number: usize, of: usize);
-    /// A stage is finished.
-    fn stage(&mut self, stage: &Stage);
-}
-
 /// Samples what the CPU time of a stage goes to.
 pub trait Sampling {
     /// Does everything that takes time.
@@ -74,16 +68,16 @@ pub trait Sampling {
 pub fn run(
     config: &DemoConfig,
     host: &Host,
-    when: String,
     stop: &AtomicBool,
     sampling: &mut impl Sampling,
-    watch: &mut impl Watch,
+    progress: &mut dyn Progress,
 ) -> Result<Option<DemoRun>, DemoError> {
     let cores = Cores::split(&config.cpus, &host.cpus);
     let plans = cores.stages();
     let lab = Lab::new("demo")?;
-    let steps = plans.len() + 1;
-    watch.step("generator ceiling", 1, steps);
+    let when = machine::now();
+    let step = |name: &str, number| Step { name: name.to_owned(), number, of: plans.len() + 1, left_s: None };
+    progress.begin(&step("generator ceiling", 1));
     let generator = ceiling(&lab, &cores, config.duration, stop)?;
     let share = if cores.sharing == Sharing::Apart { SHARE_APART } else { SHARE_INLINE };
     let pps = config.pps.unwrap_or(generator.ceiling_pps * share);
@@ -91,7 +85,7 @@ pub fn run(
     let shared = Shared { config, host, lab: &lab, cores: &cores, stop };
     let mut stages = Vec::with_capacity(plans.len());
     for (i, plan) in plans.iter().enumerate() {
-        watch.step(plan.name, i + 2, steps);
+        progress.begin(&step(plan.name, i + 2));
         let mut measured = Vec::new();
         for _ in 0..config.repeats {
             if stop.load(Ordering::Relaxed) {
@@ -105,8 +99,13 @@ pub fn run(
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let stage = median(measured);
-        watch.stage(&stage);
+        let Some(stage) = median(measured) else { return Ok(None) };
+        progress.line(&format!(
+            "{:<22} {:>10} of {:>10} captured",
+            stage.name,
+            units::pps(stage.delivered_pps),
+            units::pps(stage.offered_pps)
+        ));
         stages.push(stage);
     }
     Ok(Some(DemoRun {
@@ -230,12 +229,8 @@ fn notes(sent: &FloodResult, wanted_pps: f64, offered_pps: f64, cores: &Cores) -
 }
 
 /// The measurement with the median delivered rate, with the range of all.
-fn median(mut measured: Vec<Stage>) -> Stage {
-    measured.sort_by(|a, b| a.delivered_pps.total_cmp(&b.delivered_pps));
-    let rates = |i: usize| measured[i].delivered_pps;
-    let repeats =
-        Repeats { count: measured.len() as u32, lowest_pps: rates(0), highest_pps: rates(measured.len() - 1) };
-    let mut stage = measured.swap_remove((measured.len() - 1) / 2);
-    stage.repeats = repeats;
-    stage
+fn median(measured: Vec<Stage>) -> Option<Stage> {
+    let rates = sorted(measured.iter().map(|stage| stage.delivered_pps));
+    let repeats = Repeats { count: rates.len() as u32, lowest_pps: *rates.first()?, highest_pps: *rates.last()? };
+    median_by(measured, |stage| stage.delivered_pps).map(|stage| Stage { repeats, ..stage })
 }

@@ -11,11 +11,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{CpuSet, profile::Class, run::Machine, sweep::Step};
+use host::{Host, Root};
+use model::{CpuSet, profile::Class, sweep::Step};
 use profile::{
     Recorder, RecorderOptions,
     sweep::{self, SweepBox, SweepConfig, Watch},
 };
+use rig::progress::{self, Progress};
 use testbed::privileged;
 
 /// Points of a percent that both may differ; half of what was stolen comes on top, in which no sample is taken.
@@ -96,9 +98,13 @@ fn agree(what: &str, idle: f64, steal: f64, of_stat: [f64; 2]) {
 #[derive(Default)]
 struct Measured(Vec<(Step, Range<Instant>)>);
 
-impl Watch for Measured {
-    fn begins(&mut self, _what: &str, _number: usize, _of: usize) {}
+impl Progress for Measured {
+    fn begin(&mut self, _step: &progress::Step) {}
+    fn update(&mut self, _text: &str) {}
+    fn line(&mut self, _text: &str) {}
+}
 
+impl Watch for Measured {
     fn measured(&mut self, step: &Step, time: Range<Instant>) {
         self.0.push((step.clone(), time));
     }
@@ -121,8 +127,8 @@ fn a_sweep_agrees_with_proc_stat_at_every_load() {
         compared: sweep::configurations(what)[..1].to_vec(),
     };
     let mut measured = Measured::default();
-    let about = (String::new(), Machine::default());
-    let sweep = sweep::run(&config, about, &AtomicBool::new(false), &mut measured).unwrap().unwrap();
+    let host = Host::read(&Root::live()).unwrap();
+    let sweep = sweep::run(&config, &host, &AtomicBool::new(false), &mut measured).unwrap().unwrap();
     let seen = clock.finish();
     assert_eq!((measured.0.len(), sweep.setups[0].steps.len()), (4, 4), "three loads, and the ceiling");
     for (step, time) in &measured.0 {

@@ -2,17 +2,24 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
+    fmt, fs,
     net::IpAddr,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use host::counters::{CpuTime, core_load, cpu_times};
+use host::{
+    Host,
+    counters::{CpuTime, core_load, cpu_times},
+};
 use model::{
     flood::{FloodMode, FloodPoint, FloodRun, FloodSetup},
-    run::Machine,
+    units,
+};
+use rig::{
+    machine,
+    progress::{Progress, Step},
 };
 
 use super::{
@@ -43,6 +50,16 @@ pub enum Rate {
     Max,
 }
 
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pps(0.0) => f.write_str("no flood"),
+            Self::Pps(pps) => f.write_str(&units::pps(*pps)),
+            Self::Max => f.write_str("as much as can be sent"),
+        }
+    }
+}
+
 /// What is asked for.
 #[derive(Debug, Clone)]
 pub struct FloodConfig {
@@ -62,14 +79,6 @@ pub struct FloodConfig {
     pub cores: FloodCores,
 }
 
-/// Somebody who watches a run.
-pub trait FloodWatch {
-    /// A point begins: the mode, the rate, its number from 1, of how many.
-    fn begins(&mut self, mode: &str, rate: Rate, number: usize, of: usize);
-    /// It ended.
-    fn ended(&mut self, point: &FloodPoint);
-}
-
 /// Floods each of `modes` at each rate. When `stop` is set the run ends and says that it is partial.
 ///
 /// # Errors
@@ -77,10 +86,11 @@ pub trait FloodWatch {
 pub fn run_flood(
     config: &FloodConfig,
     modes: &[&dyn Protection],
-    (when, machine): (String, Machine),
+    host: &Host,
     stop: &AtomicBool,
-    watch: &mut dyn FloodWatch,
+    progress: &mut dyn Progress,
 ) -> Result<FloodRun, BenchError> {
+    let (when, machine) = (machine::now(), machine::describe(host));
     let mut run = FloodRun { when, machine, setup: setup(config)?, modes: Vec::new(), partial: false };
     let of = modes.len() * config.rates.len();
     let mut number = 0;
@@ -94,10 +104,11 @@ pub fn run_flood(
         });
         for &rate in &config.rates {
             number += 1;
-            watch.begins(mode.name(), rate, number, of);
+            progress.begin(&Step { name: format!("{}, {rate}", mode.name()), number, of, left_s: None });
             match point(config, *mode, rate, stop) {
                 Ok(point) => {
-                    watch.ended(&point);
+                    let clients = &point.clients;
+                    progress.update(&format!("{} of {} clients have their answer", clients.finished, clients.tried));
                     run.modes.last_mut().expect("just pushed").points.push(point);
                 }
                 Err(_) if stop.load(Ordering::Relaxed) => {

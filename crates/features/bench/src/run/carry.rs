@@ -6,6 +6,7 @@ use std::{
 };
 
 use model::bench::{Mode, Point, Status, Trial};
+use rig::progress::{self, Progress};
 
 use super::{
     file::{Begun, Keep, Saved},
@@ -46,29 +47,6 @@ pub trait Benches {
     fn with(&mut self, key: &str, work: Work<'_>) -> Result<(), BenchError>;
 }
 
-/// How far a run is.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Progress {
-    /// The step.
-    pub step: StepId,
-    /// Its number, from 1.
-    pub number: usize,
-    /// How many there are.
-    pub of: usize,
-    /// Seconds that all that is left will take, by the estimate and by how well it held so far.
-    pub left_s: f64,
-}
-
-/// Watches a run.
-pub trait Watch {
-    /// A step begins.
-    fn begins(&mut self, progress: &Progress);
-    /// A trial has ended.
-    fn ended(&mut self, trial: &Trial);
-    /// What a method has to say: why it does what it does next.
-    fn says(&mut self, line: &str);
-}
-
 /// The steps that `saved` asks for, with their times.
 pub fn plan_of(saved: &Saved, settings: &Settings) -> Vec<Step> {
     plan::steps(&saved.asked, &|what| measure::seconds(what, settings))
@@ -84,7 +62,7 @@ pub fn carry_out(
     benches: &mut dyn Benches,
     keep: &mut dyn Keep,
     stop: &AtomicBool,
-    watch: &mut dyn Watch,
+    progress: &mut dyn Progress,
 ) -> Result<(), BenchError> {
     let steps = plan_of(saved, settings);
     let mut carried = Carry {
@@ -93,7 +71,7 @@ pub fn carry_out(
         steps: &steps,
         keep,
         stop,
-        watch,
+        progress,
         begun: Instant::now(),
         planned_s: 0.0,
         unmeasured: None,
@@ -105,7 +83,7 @@ pub fn carry_out(
         Ok(()) => Status::Complete,
         Err(e) => Status::Partial { reason: format!("{e}; {done} of {} steps were done", steps.len()), begun: None },
     };
-    run.ended = Some(super::now());
+    run.ended = Some(rig::machine::now());
     run.conclusion = words::conclusion(run);
     run.notes = words::notes(run);
     run.notes.extend(saved.remarks.iter().cloned());
@@ -119,7 +97,7 @@ struct Carry<'a> {
     steps: &'a [Step],
     keep: &'a mut dyn Keep,
     stop: &'a AtomicBool,
-    watch: &'a mut dyn Watch,
+    progress: &'a mut dyn Progress,
     begun: Instant,
     /// Seconds that were estimated for the steps which this process has done.
     planned_s: f64,
@@ -197,7 +175,7 @@ impl Carry<'_> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(BenchError::Interrupted);
         }
-        self.watch.begins(&self.progress(step));
+        self.progress.begin(&self.shown(step));
         let id = &step.id;
         let before = match self.saved.begun.take() {
             Some(begun) if begun.step == *id => begun.trials,
@@ -210,7 +188,7 @@ impl Carry<'_> {
         self.saved.begun = Some(Begun { step: id.clone(), trials: Vec::new() });
         self.mark_unfinished();
         let result = {
-            let (saved, keep, watch) = (&mut *self.saved, &mut *self.keep, &mut *self.watch);
+            let (saved, keep, progress) = (&mut *self.saved, &mut *self.keep, &mut *self.progress);
             let mut told = |trial: &Trial| {
                 if let Some(begun) = &mut saved.begun {
                     begun.trials.push(trial.clone());
@@ -220,19 +198,24 @@ impl Carry<'_> {
                     unsaid -= 1;
                     return Ok(());
                 }
-                watch.ended(trial);
+                let text = words::trial(trial);
+                match &trial.void {
+                    // A trial that does not count is worth a line wherever it is read.
+                    Some(why) => progress.line(&format!("  {text}: void: {why}")),
+                    None => progress.update(&text),
+                }
                 keep.keep(saved)
             };
             let mut tester = Remembering::new(ready.tester, before, number, &mut told);
             measure::step(id.what, &mut tester, self.settings, &mut point, &ready.resets, self.stop)
         };
         for reason in result? {
-            self.watch.says(&reason);
+            self.progress.line(&format!("  {reason}"));
             self.saved.remarks.push(format!("{id}: {reason}"));
             self.unmeasured = Some(reason);
         }
         if let (What::Test(super::Test::Throughput), Some(found)) = (id.what, &point.throughput) {
-            found.steps.iter().for_each(|line| self.watch.says(line));
+            found.steps.iter().for_each(|line| self.progress.line(&format!("  {line}")));
         }
         point.trials.extend(self.saved.begun.take().map(|b| b.trials).unwrap_or_default());
         *self.point(id) = point;
@@ -249,15 +232,16 @@ impl Carry<'_> {
         self.saved.run.status = Status::Partial { reason, begun: None };
     }
 
-    fn progress(&self, step: &Step) -> Progress {
+    /// The step as those see it who watch.
+    fn shown(&self, step: &Step) -> progress::Step {
         let left: f64 = self.steps.iter().filter(|s| !self.saved.done.contains(&s.id)).map(|s| s.seconds).sum();
         // A few seconds say nothing about how well the estimate holds.
         let held = if self.planned_s < 5.0 { 1.0 } else { self.begun.elapsed().as_secs_f64() / self.planned_s };
-        Progress {
-            step: step.id.clone(),
+        progress::Step {
+            name: step.id.to_string(),
             number: self.saved.done.len() + 1,
             of: self.steps.len(),
-            left_s: left * held.clamp(0.1, 10.0),
+            left_s: Some(left * held.clamp(0.1, 10.0)),
         }
     }
 

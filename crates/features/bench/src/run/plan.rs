@@ -81,18 +81,6 @@ pub fn seconds(steps: &[Step]) -> f64 {
     steps.iter().map(|s| s.seconds).sum()
 }
 
-/// A duration in words: `42 s`, `3 min 20 s`, `2 h 5 min`.
-pub fn duration_words(seconds: f64) -> String {
-    let whole = seconds.max(0.0).round() as u64;
-    match (whole / 3600, whole / 60 % 60, whole % 60) {
-        (0, 0, s) => format!("{s} s"),
-        (0, m, 0) => format!("{m} min"),
-        (0, m, s) => format!("{m} min {s} s"),
-        (h, 0, _) => format!("{h} h"),
-        (h, m, _) => format!("{h} h {m} min"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,11 +96,5 @@ mod tests {
         assert_eq!(words[3], "router, 64, latency");
         assert_eq!((words.len(), words[9].as_str()), (10, "stateful, 1518, latency"));
         assert_eq!(seconds(&plan), 25.0);
-    }
-
-    #[test]
-    fn times_are_told_with_two_units_at_most() {
-        let told = [0.4, 42.2, 120.0, 200.0, 7500.0, 7200.0].map(duration_words);
-        assert_eq!(told, ["0 s", "42 s", "2 min", "3 min 20 s", "2 h 5 min", "2 h"]);
     }
 }

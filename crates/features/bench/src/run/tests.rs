@@ -9,6 +9,7 @@ use model::{
     bench::{BenchRun, Setup, Stamps, Status, Trial, Verdict},
     run::{Arrangement, Machine, Sharing},
 };
+use rig::progress::{self, Progress};
 
 use super::*;
 use crate::{BenchError, Order, Tester, methods::simulated::SimBox};
@@ -79,19 +80,19 @@ struct StopAfter<'a> {
     begun: Vec<String>,
 }
 
-impl Watch for StopAfter<'_> {
-    fn begins(&mut self, progress: &Progress) {
-        self.begun.push(progress.step.to_string());
+impl Progress for StopAfter<'_> {
+    fn begin(&mut self, step: &progress::Step) {
+        self.begun.push(step.name.clone());
     }
 
-    fn ended(&mut self, _trial: &Trial) {
+    fn update(&mut self, _trial: &str) {
         self.trials = self.trials.saturating_sub(1);
         if self.trials == 0 {
             self.stop.store(true, Ordering::Relaxed);
         }
     }
 
-    fn says(&mut self, _line: &str) {}
+    fn line(&mut self, _text: &str) {}
 }
 
 fn benches() -> SimBenches {
@@ -122,7 +123,7 @@ fn saved(modes: &[&str], tests: &[Test]) -> Saved {
         stamps: Stamps::default(),
     };
     let run = BenchRun {
-        when: now(),
+        when: rig::machine::now(),
         ended: None,
         version: "0".into(),
         machine: Machine::default(),

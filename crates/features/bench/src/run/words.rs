@@ -61,6 +61,19 @@ pub(super) fn conclusion(run: &BenchRun) -> String {
     }
 }
 
+/// A trial in a line.
+pub(super) fn trial(trial: &Trial) -> String {
+    let late = trial.failed_ratio() - trial.loss_ratio();
+    let late = if late > 0.0 { format!(", {} late", units::percent(late)) } else { String::new() };
+    format!(
+        "{}: {} sent, {} lost{late} in {:.2} s",
+        trial.purpose,
+        units::pps(trial.offered_pps),
+        units::percent(trial.loss_ratio()),
+        trial.seconds
+    )
+}
+
 fn words_of_frame(point: &Point) -> String {
     match &point.frame {
         model::bench::FrameSpec::Size { bytes } => format!("{bytes}-byte frames"),

@@ -6,15 +6,20 @@ use std::{
     time::{Duration, Instant},
 };
 
+use host::Host;
 use lab::{BoxKind, BoxSpec, Lab, TestBox};
 use model::{
     CpuSet,
-    run::{Generator, Machine},
+    run::Generator,
     sources,
     sweep::{Setup, Step, Sweep},
 };
-
-use rig::window::pause;
+use rig::{
+    machine,
+    progress::{self, Progress},
+    repeat::{median, median_by, sorted},
+    window::pause,
+};
 
 use crate::{Party, PerPacket, Recorder, RecorderOptions, SetApart};
 
@@ -53,12 +58,9 @@ pub struct SweepConfig {
     pub compared: Vec<Configuration>,
 }
 
-/// What happens, for those who watch.
-pub trait Watch {
-    /// A measurement begins: what, its number, how many there are.
-    fn begins(&mut self, what: &str, number: usize, of: usize);
-
-    /// A load was measured, in this time.
+/// Watches a sweep.
+pub trait Watch: Progress {
+    /// A load was measured, in this time. Tests hold it against other counts of the same time.
     fn measured(&mut self, step: &Step, time: Range<Instant>) {
         let _ = (step, time);
     }
@@ -70,15 +72,16 @@ pub trait Watch {
 /// What the lab, the generator or the sampling lack.
 pub fn run(
     config: &SweepConfig,
-    (when, machine): (String, Machine),
+    host: &Host,
     stop: &AtomicBool,
     watch: &mut impl Watch,
 ) -> Result<Option<Sweep>, SweepError> {
     let cores = Cores::split(&config.cpus).ok_or(SweepError::NoCpu)?;
+    let when = machine::now();
     let lab = Lab::new("sweep")?;
     let compared = &config.compared;
     let total = 1 + compared.len() * (2 * config.repeats + config.steps) as usize;
-    let mut progress = Progress { watch, number: 0, total, stop };
+    let mut progress = Steps { watch, number: 0, total, stop };
     if !progress.begin("ceiling of the generator") {
         return Ok(None);
     }
@@ -111,7 +114,7 @@ pub fn run(
     for (bed, mut setup) in under_test {
         bed.finish()?;
         // The figure of the headline is in the table.
-        setup.steps.extend(verdict::median_step(&setup.at_ceiling).cloned());
+        setup.steps.extend(median_by(setup.at_ceiling.clone(), |step| step.loss_ratio));
         setup.steps.sort_by(|a, b| a.wanted_pps.total_cmp(&b.wanted_pps));
         setups.push(setup);
     }
@@ -119,7 +122,7 @@ pub fn run(
     let arrangement = cores.arrangement(config.what);
     Ok(Some(Sweep {
         when,
-        machine,
+        machine: machine::describe(host),
         box_key: config.what.key().into(),
         box_name: config.what.name().into(),
         frame_bytes: FRAME.bytes_in_memory() as u32,
@@ -156,7 +159,7 @@ fn ceilings<W: Watch>(
     measure: &Measure<'_>,
     repeats: u32,
     under_test: &mut [(Bed, Setup)],
-    progress: &mut Progress<'_, W>,
+    progress: &mut Steps<'_, W>,
 ) -> Result<bool, SweepError> {
     for round in 1..=repeats {
         for (bed, setup) in &mut *under_test {
@@ -177,9 +180,7 @@ fn ceilings<W: Watch>(
         }
     }
     for (_, setup) in &mut *under_test {
-        let mut sorted = setup.ceilings_pps.clone();
-        sorted.sort_by(f64::total_cmp);
-        setup.ceiling_pps = verdict::median(&sorted).unwrap_or(0.0);
+        setup.ceiling_pps = median(&sorted(setup.ceilings_pps.iter().copied())).unwrap_or(0.0);
     }
     for round in 1..=repeats {
         for (bed, setup) in under_test.iter_mut().filter(|(_, s)| s.ceiling_pps > 0.0) {
@@ -193,19 +194,19 @@ fn ceilings<W: Watch>(
     Ok(true)
 }
 
-/// Counts what has begun.
-struct Progress<'a, W> {
+/// Counts the steps that have begun.
+struct Steps<'a, W> {
     watch: &'a mut W,
     number: usize,
     total: usize,
     stop: &'a AtomicBool,
 }
 
-impl<W: Watch> Progress<'_, W> {
-    /// Tells what begins now; false if it is not to begin.
+impl<W: Watch> Steps<'_, W> {
+    /// Begins a step; false if it is not to begin.
     fn begin(&mut self, what: &str) -> bool {
         self.number += 1;
-        self.watch.begins(what, self.number, self.total);
+        self.watch.begin(&progress::Step { name: what.to_owned(), number: self.number, of: self.total, left_s: None });
         !self.stop.load(Ordering::Relaxed)
     }
 }

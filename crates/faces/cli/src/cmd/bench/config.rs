@@ -6,7 +6,7 @@ use ::bench::{
     dut::DutKind,
     frames,
     outside::two_ports,
-    run::{self, Asked, Boxes, Saved, Settings, Test},
+    run::{Asked, Boxes, Saved, Settings, Test},
     search::NAMES,
 };
 use anyhow::anyhow;
@@ -35,7 +35,7 @@ pub(super) fn ratio(text: &str) -> Result<f64, String> {
 
 /// Where the run is kept when nobody says.
 pub(super) fn default_file() -> PathBuf {
-    PathBuf::from(format!("bench-{}.json", run::now().replace([':', '-'], "")))
+    PathBuf::from(format!("bench-{}.json", rig::machine::now().replace([':', '-'], "")))
 }
 
 /// Checks everything that can be checked before anything is made, and begins a run.
@@ -44,7 +44,7 @@ pub(super) fn begin(args: &BenchArgs, host: &Host) -> Result<Saved, Failure> {
     let settings = settings(&asked)?;
     Ok(Saved {
         run: BenchRun {
-            when: run::now(),
+            when: rig::machine::now(),
             ended: None,
             version: env!("CARGO_PKG_VERSION").into(),
             machine: rig::machine::describe(host),
