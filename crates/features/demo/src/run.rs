@@ -11,7 +11,7 @@ use host::picture::Host;
 use lab::Lab;
 use model::{
     CpuSet, Loss,
-    run::{Cost, DemoRun, Generator, Repeats, Sharing, Stage, Work},
+    run::{Cost, DemoRun, Generator, Repeats, Sharing, Stage},
     sources, units,
 };
 use rig::{
@@ -27,7 +27,9 @@ use crate::{
     flood::{FRAME_BYTES, Flood, FloodResult},
     measure::Counted,
     plan::{Cores, StagePlan},
-    readers, words,
+    readers,
+    sampling::Sampling,
+    words,
 };
 
 /// How long the flood runs before loads are measured.
@@ -49,18 +51,6 @@ pub struct DemoConfig {
     pub cpus: CpuSet,
 }
 
-/// Samples what the CPU time of a stage goes to.
-pub trait Sampling {
-    /// Does everything that takes time.
-    fn prepare(&mut self);
-    /// The window begins.
-    fn begin(&mut self);
-    /// The window is over.
-    fn end(&mut self);
-    /// What was found, or a note that says why there is nothing.
-    fn finish(&mut self) -> (Option<Work>, Option<String>);
-}
-
 /// Measures the ceiling and every stage. `stop` ends it early, with none.
 ///
 /// # Errors
@@ -69,7 +59,6 @@ pub fn run(
     config: &DemoConfig,
     host: &Host,
     stop: &AtomicBool,
-    sampling: &mut impl Sampling,
     progress: &mut dyn Progress,
 ) -> Result<Option<DemoRun>, DemoError> {
     let cores = Cores::split(&config.cpus, &host.cpus);
@@ -91,7 +80,7 @@ pub fn run(
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            let once = || measure(&shared, plan, pps, sampling);
+            let once = || measure(&shared, plan, pps);
             let (mut stage, disturbed) = undisturbed(once, |stage| stage.steal_percent)?;
             stage.notes.extend(disturbed);
             measured.push(stage);
@@ -155,13 +144,14 @@ struct Shared<'a> {
     stop: &'a AtomicBool,
 }
 
-fn measure(shared: &Shared<'_>, plan: &StagePlan, pps: f64, sampling: &mut impl Sampling) -> Result<Stage, DemoError> {
+fn measure(shared: &Shared<'_>, plan: &StagePlan, pps: f64) -> Result<Stage, DemoError> {
     let &Shared { config, host, lab, cores, stop } = shared;
     let bed = Bed::build(lab, &plan.queue_cpus)?;
     let receiving = bed.server.run(|| readers::open(plan, &bed.server_end.name))??;
     let wire = bed.attacker.run(|| XmitDrops::attach(&bed.attacker_end.name))??;
     let flood = Flood::load(&bed, &cores.senders, Some(pps), config.duration + WARM_UP)?;
     // Last, so that it knows the names of all programs.
+    let mut sampling = Sampling::default();
     sampling.prepare();
     let (sent, window) = flood.run(&bed, stop, || {
         pause(WARM_UP, stop);

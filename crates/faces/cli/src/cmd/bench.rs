@@ -1,15 +1,14 @@
 //! `evenkeel bench`: what a router or firewall really does, after RFC 2544.
 
-mod benches;
 mod config;
 pub(crate) mod flood;
-mod observer;
 mod output;
 
 use std::{path::PathBuf, time::Duration};
 
 use ::bench::{
     BenchError,
+    benches::{self, RealBenches},
     run::{self, Keep, RunFile, Test},
 };
 use clap::{Args, Subcommand, ValueEnum};
@@ -27,8 +26,6 @@ use crate::{
 };
 
 pub(crate) use output::OutputArgs;
-
-use benches::RealBenches;
 
 /// A lab, its programs and what watches the box need these.
 const CAPABILITIES: [Capability; 6] = [

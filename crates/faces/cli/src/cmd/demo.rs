@@ -1,7 +1,5 @@
 //! `evenkeel demo`: arguments, progress, text, JSON and the page.
 
-mod sampling;
-
 use std::{path::PathBuf, time::Duration};
 
 use ::demo::DemoConfig;
@@ -12,7 +10,6 @@ use model::{CpuSet, schema::Document};
 use rig::cores;
 use sys::privilege::{self, Capability};
 
-use self::sampling::Sampler;
 use crate::time::within;
 use crate::{
     failure::{Failure, Outcome},
@@ -74,7 +71,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let config = args.validate(&host)?;
     privilege::require_root("demo", &CAPABILITIES)?;
     let page = OutFile::open((!args.no_html).then_some(&args.html), "page with the charts")?;
-    let done = long_run(|stop, bar| ::demo::run(&config, &host, stop, &mut Sampler::default(), bar))?;
+    let done = long_run(|stop, bar| ::demo::run(&config, &host, stop, bar))?;
     let Some(run) = done else {
         drop(page);
         return interrupted("demo");

@@ -85,7 +85,7 @@ pub struct FloodConfig {
 /// The first thing that failed, with the mode it failed in.
 pub fn run_flood(
     config: &FloodConfig,
-    modes: &[&dyn Protection],
+    modes: &[Box<dyn Protection>],
     host: &Host,
     stop: &AtomicBool,
     progress: &mut dyn Progress,
@@ -105,7 +105,7 @@ pub fn run_flood(
         for &rate in &config.rates {
             number += 1;
             progress.begin(&Step { name: format!("{}, {rate}", mode.name()), number, of, left_s: None });
-            match point(config, *mode, rate, stop) {
+            match point(config, mode.as_ref(), rate, stop) {
                 Ok(point) => {
                     let clients = &point.clients;
                     progress.update(&format!("{} of {} clients have their answer", clients.finished, clients.tried));

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, str::FromStr};
 
 use ::bench::{
+    benches,
     dut::DutKind,
     frames,
     outside::two_ports,
@@ -48,7 +49,7 @@ pub(super) fn begin(args: &BenchArgs, host: &Host) -> Result<Saved, Failure> {
             ended: None,
             version: env!("CARGO_PKG_VERSION").into(),
             machine: rig::machine::describe(host),
-            setup: super::benches::setup(&asked, &settings)?,
+            setup: benches::setup(&asked, &settings)?,
             modes: Vec::new(),
             status: Status::Partial { reason: "it has not begun".into(), begun: None },
             sources: sources::firewall_rates(),
@@ -129,7 +130,7 @@ fn boxes(args: &BenchArgs) -> Result<Boxes, Failure> {
 /// The frames, each of them laid out once, so that what cannot be sent is told now.
 fn frames(args: &BenchArgs, asked: &Asked, remarks: &mut Vec<String>) -> Result<Vec<FrameSpec>, Failure> {
     let family = if args.ipv6 { Family::V6 } else { Family::V4 };
-    let rehearsal = super::benches::rehearsal(asked);
+    let rehearsal = benches::rehearsal(asked);
     let mut all = match &args.sizes {
         Some(text) => frames::parse(text, family)?,
         None if args.datagrams.is_none() && !args.imix && args.replay.is_none() => frames::rfc2544(family),
@@ -148,9 +149,9 @@ fn frames(args: &BenchArgs, asked: &Asked, remarks: &mut Vec<String>) -> Result<
         all.push(frames::imix(family));
     }
     if let Some(path) = &args.replay {
-        let (frame, notes) = super::benches::replay(path, &rehearsal)?;
-        all.push(frame);
-        remarks.extend(notes.into_iter().map(|n| format!("{}: {n}", path.display())));
+        let replay = frames::Replay::read(path, &rehearsal)?;
+        all.push(replay.spec());
+        remarks.extend(replay.notes().into_iter().map(|n| format!("{}: {n}", path.display())));
     }
     let mut seen = Vec::new();
     all.retain(|f| {

@@ -1,13 +1,11 @@
 //! `evenkeel bench flood`: clients beside a flood of spoofed SYNs.
 
-mod shield;
-
 use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use ::bench::flood::{FloodConfig, FloodCores, Protection, Rate, kernel_modes, run_flood};
+use ::bench::flood::{FloodConfig, FloodCores, Rate, protection, run_flood};
 use anyhow::anyhow;
 use clap::Args;
 use host::{Host, Root};
@@ -20,7 +18,6 @@ use report::Look;
 use rig::cores;
 use sys::privilege::{self, Capability};
 
-use self::shield::SHIELDS;
 use crate::time::within;
 use crate::{
     failure::{Failure, Outcome},
@@ -159,16 +156,11 @@ pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
     }
     let host = Host::read(&Root::live())?;
     let config = args.config(&host)?;
-    let known: Vec<Box<dyn Protection>> = kernel_modes()
-        .into_iter()
-        .map(|mode| Box::new(mode) as Box<dyn Protection>)
-        .chain(SHIELDS.map(|shield| Box::new(shield) as Box<dyn Protection>))
-        .collect();
-    let chosen = args.modes.iter().map(|key| choose(&known, key)).collect::<Result<Vec<_>, Failure>>()?;
+    let modes = args.modes.iter().map(|key| protection(key)).collect::<Result<Vec<_>, _>>()?;
     privilege::require_root("bench flood", &CAPABILITIES)?;
     let saved = OutFile::open(args.save.as_deref(), "run")?;
     let page = OutFile::open(args.html.as_deref(), PAGE)?;
-    let run = long_run(|stop, bar| run_flood(&config, &chosen, &host, stop, bar))?;
+    let run = long_run(|stop, bar| run_flood(&config, &modes, &host, stop, bar))?;
     if let Some(file) = saved {
         file.write(json(&run)?)?;
     }
@@ -177,13 +169,6 @@ pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
         return interrupted("bench");
     }
     Ok(outcome(&run))
-}
-
-fn choose<'a>(known: &'a [Box<dyn Protection>], key: &str) -> Result<&'a dyn Protection, Failure> {
-    known.iter().map(AsRef::as_ref).find(|mode| mode.key() == key).ok_or_else(|| {
-        let keys: Vec<&str> = known.iter().map(|mode| mode.key()).collect();
-        Failure::usage(anyhow!("--modes has no `{key}`; there are {}", keys.join(", ")))
-    })
 }
 
 fn json(run: &FloodRun) -> Result<String, Failure> {

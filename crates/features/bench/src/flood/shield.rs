@@ -11,10 +11,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ::bench::{
-    BenchError,
-    flood::{Counter, Layout, Place, Protecting, Protection},
-};
 use host::file::{TemporaryFolder, temporary_folder};
 use model::shield::ShieldStatus;
 use nix::{
@@ -22,6 +18,9 @@ use nix::{
     unistd::Pid,
 };
 use sys::{affinity::pin_current_thread, program};
+
+use super::protection::{Counter, Layout, Place, Protecting, Protection};
+use crate::BenchError;
 
 /// What is not there after so long will not come.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -2,24 +2,23 @@
 
 use std::{fs, path::Path, str::FromStr, time::Duration};
 
-use ::bench::{
-    BenchError,
-    dut::{Cores, Dut, DutKind, DutOptions, RuleOrder, TestPort},
-    frames::{self, Replay, Traffic},
-    methods::Settling,
-    outside::{Addressing, are_there, check_ports, connect_with},
-    run::{Asked, Benches, Boxes, Ready, ResetWay, Settings, Work},
-    tester::{RealTester, STAMPED_ONE_IN, TesterConfig},
-};
 use bpf::XdpMode;
 use lab::{
     Lab,
     boxes::{Family, NOBODY, Target},
 };
-use model::bench::{FrameSpec, Setup, Stamps};
+use model::bench::{Setup, Stamps};
 
-use super::observer::{BoxObserver, Watched};
-use crate::failure::Failure;
+use crate::{
+    BenchError,
+    dut::{Cores, Dut, DutKind, DutOptions, RuleOrder, TestPort},
+    frames::{self, Traffic},
+    methods::Settling,
+    observer::{BoxObserver, Watched},
+    outside::{Addressing, are_there, check_ports, connect_with},
+    run::{Asked, Benches, Boxes, Ready, ResetWay, Settings, Work},
+    tester::{RealTester, STAMPED_ONE_IN, TesterConfig},
+};
 
 /// How long a reset leaves the box down.
 const DOWN: Duration = Duration::from_secs(1);
@@ -27,7 +26,7 @@ const DOWN: Duration = Duration::from_secs(1);
 const LAB_MTU: u32 = 1500;
 
 /// Builds the boxes that were asked for.
-pub(super) struct RealBenches {
+pub struct RealBenches {
     asked: Asked,
     settle: Duration,
     cores: Cores,
@@ -35,7 +34,11 @@ pub(super) struct RealBenches {
 }
 
 impl RealBenches {
-    pub(super) fn new(asked: &Asked, settings: &Settings) -> Result<Self, BenchError> {
+    /// Splits the cores, and makes the lab if the boxes are of one.
+    ///
+    /// # Errors
+    /// Too few cores, or what the lab lacks.
+    pub fn new(asked: &Asked, settings: &Settings) -> Result<Self, BenchError> {
         let lab = match asked.boxes {
             Boxes::Lab(_) => Some(Lab::new("bench")?),
             Boxes::Ports(..) => None,
@@ -94,7 +97,7 @@ fn family(asked: &Asked) -> Family {
 }
 
 /// Whether the ports that are named can be used, before anything is made or said.
-pub(super) fn check(asked: &Asked) -> Result<(), BenchError> {
+pub fn check(asked: &Asked) -> Result<(), BenchError> {
     match &asked.boxes {
         Boxes::Lab(_) => Ok(()),
         Boxes::Ports(a, b) => check_ports([a, b], family(asked)),
@@ -102,7 +105,7 @@ pub(super) fn check(asked: &Asked) -> Result<(), BenchError> {
 }
 
 /// Whether the ports of a plan are there.
-pub(super) fn check_plan(asked: &Asked) -> Result<(), BenchError> {
+pub fn check_plan(asked: &Asked) -> Result<(), BenchError> {
     match &asked.boxes {
         Boxes::Lab(_) => Ok(()),
         Boxes::Ports(a, b) => are_there([a, b]),
@@ -110,7 +113,7 @@ pub(super) fn check_plan(asked: &Asked) -> Result<(), BenchError> {
 }
 
 /// Who has which address around an outside box.
-pub(super) fn addressing(asked: &Asked) -> Addressing {
+pub fn addressing(asked: &Asked) -> Addressing {
     if asked.bridged { Addressing::bridged(family(asked)) } else { Addressing::routed(family(asked)) }
 }
 
@@ -124,7 +127,7 @@ fn watched(dut: &Dut, cores: &Cores) -> Watched {
 }
 
 /// How the run is set up, as far as is known before anything is made.
-pub(super) fn setup(asked: &Asked, settings: &Settings) -> Result<Setup, Failure> {
+pub fn setup(asked: &Asked, settings: &Settings) -> Result<Setup, BenchError> {
     let cores = Cores::split(&asked.cpus)?;
     Ok(Setup {
         preset: settings.name.clone(),
@@ -144,27 +147,22 @@ pub(super) fn setup(asked: &Asked, settings: &Settings) -> Result<Setup, Failure
 }
 
 /// What the stamps cost here; measured on the sender's core.
-pub(super) fn stamps(asked: &Asked) -> Result<Stamps, BenchError> {
+pub fn stamps(asked: &Asked) -> Result<Stamps, BenchError> {
     let cpu = Cores::split(&asked.cpus)?.tester[0];
     std::thread::scope(|scope| {
         let measured = scope.spawn(move || {
             sys::affinity::pin_current_thread(cpu).map_err(|e| {
                 BenchError::Machine(format!("cannot run on CPU {cpu}: {e}; name other CPUs with --cpus"))
             })?;
-            ::bench::stamps::stamps(STAMPED_ONE_IN)
+            let clock = bpf::bench_rx::clock()?;
+            Ok(Stamps { cost_ns: clock.cost_ns, resolution_ns: clock.resolution_ns, one_in: STAMPED_ONE_IN })
         });
         measured.join().unwrap_or(Err(BenchError::Panicked("measurement of the clock")))
     })
 }
 
-/// The capture file as frames of the run.
-pub(super) fn replay(path: &Path, traffic: &Traffic) -> Result<(FrameSpec, Vec<String>), Failure> {
-    let replay = Replay::read(path, traffic)?;
-    Ok((replay.spec(), replay.notes()))
-}
-
 /// Traffic as it will be, with targets that stand for those which are known only when the box is there.
-pub(super) fn rehearsal(asked: &Asked) -> Traffic {
+pub fn rehearsal(asked: &Asked) -> Traffic {
     let family = family(asked);
     let (near, far) = (family.hosts_of_sender(), family.hosts_of_receiver());
     let target = |sources, destinations| Target { mac: NOBODY, source_mac: NOBODY, sources, destinations };

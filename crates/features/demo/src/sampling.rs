@@ -1,6 +1,5 @@
 //! What the CPU time of a stage goes to: stacks sampled within the measured window.
 
-use ::demo::Sampling;
 use model::run::Work;
 use profile::{RecordError, Recorder, RecorderOptions, SetApart};
 
@@ -9,9 +8,9 @@ const FREQUENCY_HZ: u32 = 199;
 
 /// A sampling, or why there is none: the stage goes on without it.
 #[derive(Debug, Default)]
-pub(crate) struct Sampler(Option<Result<Recorder, RecordError>>);
+pub(crate) struct Sampling(Option<Result<Recorder, RecordError>>);
 
-impl Sampler {
+impl Sampling {
     fn with(&mut self, step: impl FnOnce(&mut Recorder) -> Result<(), RecordError>) {
         if let Some(Ok(recorder)) = &mut self.0
             && let Err(error) = step(recorder)
@@ -19,10 +18,9 @@ impl Sampler {
             self.0 = Some(Err(error));
         }
     }
-}
 
-impl Sampling for Sampler {
-    fn prepare(&mut self) {
+    /// Opens everything, which takes time.
+    pub(crate) fn prepare(&mut self) {
         self.0 = Some(Recorder::with(RecorderOptions {
             frequency_hz: FREQUENCY_HZ,
             set_apart: SetApart::Generator,
@@ -30,15 +28,18 @@ impl Sampling for Sampler {
         }));
     }
 
-    fn begin(&mut self) {
+    /// The window begins.
+    pub(crate) fn begin(&mut self) {
         self.with(Recorder::restart);
     }
 
-    fn end(&mut self) {
+    /// The window is over.
+    pub(crate) fn end(&mut self) {
         self.with(Recorder::stop);
     }
 
-    fn finish(&mut self) -> (Option<Work>, Option<String>) {
+    /// The work that was sampled, or a note that says why there is none.
+    pub(crate) fn finish(&mut self) -> (Option<Work>, Option<String>) {
         match self.0.take().map(|sampling| sampling.and_then(Recorder::finish)) {
             Some(Ok(profile)) => (Some(Work::from(&profile)), None),
             Some(Err(error)) => (None, Some(format!("what the CPU time went to is unknown: {error}"))),

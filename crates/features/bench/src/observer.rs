@@ -7,8 +7,6 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use ::bench::{BenchError, Observer};
-use ::ledger::{Ledger, Options};
 use bpf::{CpuProfile, ProfileOptions, StackCount};
 use host::{
     Root,
@@ -16,11 +14,14 @@ use host::{
     symbols::KernelSymbols,
 };
 use lab::NamespaceHandle;
+use ledger::{Ledger, Options};
 use model::{
     bench::{Drop as Dropped, Observation},
     profile::Class,
 };
 use profile::{classify, rules::bare, tally::is_generator};
+
+use crate::{BenchError, Observer};
 
 /// Samples per second of each of the box's cores: no divisor of the kernel's tick.
 const FREQUENCY_HZ: u32 = 997;
