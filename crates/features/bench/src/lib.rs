@@ -29,4 +29,4 @@ pub mod tester;
 
 pub use dut::{Cores, Dut, DutKind, DutOptions, ResetKind, RuleOrder, TestPort};
 pub use error::BenchError;
-pub use order::{Drain, Load, Observer, Order, Probes, Stamping, Tester};
+pub use order::{Drain, Load, Meanwhile, Observer, Order, Probes, Stamping, Tester};

@@ -93,25 +93,35 @@ pub struct Order {
     pub observe: bool,
 }
 
+/// Work that is done while a trial runs: a reset.
+#[derive(Clone, Copy)]
+pub struct Meanwhile<'a> {
+    /// Time from the start of the trial to the start of the work.
+    pub after: Duration,
+    /// The work. It has a thread of its own.
+    pub work: &'a (dyn Fn() -> Result<(), BenchError> + Sync),
+}
+
 /// Makes trials. The real one sends on two ports; tests put simulated boxes in its place.
 pub trait Tester {
-    /// Makes one trial. A trial that cannot be believed comes back with `void`; the tester does not repeat it.
+    /// Makes one trial, and does other work meanwhile. A trial that cannot be believed comes back with `void`; the tester does not repeat it.
     ///
     /// # Errors
-    /// What makes further trials useless: a port that is gone, a program that cannot be loaded, `stop`.
-    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError>;
-
-    /// Does `meanwhile` in a thread of its own while the trial runs, `after` its start: resets.
-    ///
-    /// # Errors
-    /// As [`Tester::trial`], and what `meanwhile` says.
+    /// What makes further trials useless: a port that is gone, a program that cannot be loaded, `stop`; an error of the other work.
     fn trial_with(
         &mut self,
         order: &Order,
-        after: Duration,
-        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
+        meanwhile: Option<Meanwhile<'_>>,
         stop: &AtomicBool,
     ) -> Result<Trial, BenchError>;
+
+    /// Makes one trial, and nothing else.
+    ///
+    /// # Errors
+    /// As [`Tester::trial_with`].
+    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
+        self.trial_with(order, None, stop)
+    }
 }
 
 /// Watches the box under test during a trial. Built by whoever knows ledger and profile.

@@ -30,7 +30,7 @@ use model::{
 };
 
 use crate::{
-    BenchError, Cores, Dut, Load, Observer, Order, Stamping, TestPort, Tester,
+    BenchError, Cores, Dut, Load, Meanwhile, Observer, Order, Stamping, TestPort, Tester,
     frames::{self, Traffic},
     histogram,
     others::Look,
@@ -38,7 +38,6 @@ use crate::{
 
 use drain::Drained;
 use judge::Kept;
-use sending::Meanwhile;
 
 /// In trials of throughput one unit in this many is stamped: a prime, so that no flow or size is left out for long.
 pub const STAMPED_ONE_IN: u32 = 31;
@@ -186,7 +185,55 @@ impl<'d> RealTester<'d> {
         Ok(())
     }
 
-    fn carry_out(
+    /// After a trial that was given up with units still on their way: waits for them once more, so that they do not disturb this one. Should they
+    /// never end, this trial counts them, and is void.
+    fn wait_until_empty(&mut self, order: &Order, stop: &AtomicBool) -> Result<(), BenchError> {
+        if let Some(receivers) = self.receivers.as_ref().filter(|_| self.full) {
+            self.full = !drain::empty(&receivers.of, &order.drain, Instant::now(), stop)?.empty;
+        }
+        Ok(())
+    }
+
+    /// Frames that the threads of the receive rings have handed to the ports so far, or the port to itself; zeros without rings.
+    fn taken_by_ports(&self) -> Result<[u64; 2], BenchError> {
+        let mut taken = [0; 2];
+        if self.rings.is_some() {
+            for (taken, port) in taken.iter_mut().zip(self.dut.ports()) {
+                let counters = port.run(|| PortCounters::read(&port.interface))??;
+                *taken = counters.tx_packets + counters.tx_dropped;
+            }
+        }
+        Ok(taken)
+    }
+
+    /// What was sent and did not come out of the receive rings: they were full.
+    fn lost_in_rings(
+        &self,
+        before: [u64; 2],
+        sent: &BenchTxCounts,
+        arrived: &[BenchRxCounts; 2],
+    ) -> Result<Option<Drop>, BenchError> {
+        let Some(rings) = self.rings else { return Ok(None) };
+        let after = self.taken_by_ports()?;
+        // Probes go forward; the far port sends them back itself.
+        let given = [sent.frames[0] + sent.probes, sent.frames[1] + arrived[0].probes_echoed];
+        let packets = (0..2).map(|way| given[way].saturating_sub(after[way] - before[way])).sum();
+        let place = format!("receive ring: its {} frames are full", rings.frames);
+        Ok((packets > 0).then_some(Drop { place, packets }))
+    }
+
+    /// Frames that the ports have refused so far, where that is the tester's fault.
+    fn refused(&self) -> Result<[u64; 2], BenchError> {
+        let mut refused = [0; 2];
+        for (refused, counter) in refused.iter_mut().zip(&self.refused) {
+            *refused = counter.as_ref().map_or(Ok(0), XmitDrops::refused)?;
+        }
+        Ok(refused)
+    }
+}
+
+impl Tester for RealTester<'_> {
+    fn trial_with(
         &mut self,
         order: &Order,
         meanwhile: Option<Meanwhile<'_>>,
@@ -258,68 +305,6 @@ impl<'d> RealTester<'d> {
         trial.void = judge::judge(&order.load, &trial.pacing, &kept);
         self.disturbed = trial.void.is_some();
         Ok(trial)
-    }
-
-    /// After a trial that was given up with units still on their way: waits for them once more, so that they do not disturb this one. Should they
-    /// never end, this trial counts them, and is void.
-    fn wait_until_empty(&mut self, order: &Order, stop: &AtomicBool) -> Result<(), BenchError> {
-        if let Some(receivers) = self.receivers.as_ref().filter(|_| self.full) {
-            self.full = !drain::empty(&receivers.of, &order.drain, Instant::now(), stop)?.empty;
-        }
-        Ok(())
-    }
-
-    /// Frames that the threads of the receive rings have handed to the ports so far, or the port to itself; zeros without rings.
-    fn taken_by_ports(&self) -> Result<[u64; 2], BenchError> {
-        let mut taken = [0; 2];
-        if self.rings.is_some() {
-            for (taken, port) in taken.iter_mut().zip(self.dut.ports()) {
-                let counters = port.run(|| PortCounters::read(&port.interface))??;
-                *taken = counters.tx_packets + counters.tx_dropped;
-            }
-        }
-        Ok(taken)
-    }
-
-    /// What was sent and did not come out of the receive rings: they were full.
-    fn lost_in_rings(
-        &self,
-        before: [u64; 2],
-        sent: &BenchTxCounts,
-        arrived: &[BenchRxCounts; 2],
-    ) -> Result<Option<Drop>, BenchError> {
-        let Some(rings) = self.rings else { return Ok(None) };
-        let after = self.taken_by_ports()?;
-        // Probes go forward; the far port sends them back itself.
-        let given = [sent.frames[0] + sent.probes, sent.frames[1] + arrived[0].probes_echoed];
-        let packets = (0..2).map(|way| given[way].saturating_sub(after[way] - before[way])).sum();
-        let place = format!("receive ring: its {} frames are full", rings.frames);
-        Ok((packets > 0).then_some(Drop { place, packets }))
-    }
-
-    /// Frames that the ports have refused so far, where that is the tester's fault.
-    fn refused(&self) -> Result<[u64; 2], BenchError> {
-        let mut refused = [0; 2];
-        for (refused, counter) in refused.iter_mut().zip(&self.refused) {
-            *refused = counter.as_ref().map_or(Ok(0), XmitDrops::refused)?;
-        }
-        Ok(refused)
-    }
-}
-
-impl Tester for RealTester<'_> {
-    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
-        self.carry_out(order, None, stop)
-    }
-
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        after: Duration,
-        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
-        self.carry_out(order, Some(Meanwhile { after, work: meanwhile }), stop)
     }
 }
 

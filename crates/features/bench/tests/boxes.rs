@@ -5,7 +5,7 @@ mod common;
 use std::{sync::atomic::AtomicBool, time::Duration};
 
 use bench::{
-    BenchError, Drain, Dut, Load, Order, Stamping, Tester,
+    BenchError, Drain, Dut, Load, Meanwhile, Order, Stamping, Tester,
     tester::{RealTester, TesterConfig},
 };
 use common::{Manners, RelayBox, cores, token_bucket};
@@ -103,7 +103,8 @@ fn a_relay_dies_and_chokes() {
     };
     let calm = order(Load::Pps(2_000.0), 1.0);
     let dying = |tester: &mut RealTester<'_>| {
-        tester.trial_with(&calm, Duration::from_millis(200), &die, &AtomicBool::new(false)).unwrap()
+        let meanwhile = Meanwhile { after: Duration::from_millis(200), work: &die };
+        tester.trial_with(&calm, Some(meanwhile), &AtomicBool::new(false)).unwrap()
     };
     until(dying, &mortal.dut, false, |t| {
         let lost_s = t.counts[0].lost() as f64 / 2_000.0;

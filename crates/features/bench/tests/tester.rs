@@ -8,7 +8,8 @@ use std::{
 };
 
 use bench::{
-    BenchError, Drain, Dut, DutKind, DutOptions, Load, Observer, Order, Probes, RuleOrder, Stamping, Tester, frames,
+    BenchError, Drain, Dut, DutKind, DutOptions, Load, Meanwhile, Observer, Order, Probes, RuleOrder, Stamping, Tester,
+    frames,
     tester::{RealTester, TesterConfig},
 };
 use common::cores;
@@ -168,7 +169,8 @@ fn the_box_is_watched_when_asked_for_and_what_is_done_meanwhile_is_done() {
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         Ok(())
     };
-    tester.trial_with(&plain, Duration::from_millis(50), &work, &never).unwrap();
+    let meanwhile = Meanwhile { after: Duration::from_millis(50), work: &work };
+    tester.trial_with(&plain, Some(meanwhile), &never).unwrap();
     assert!(done.into_inner());
     // Stopped at once, however long the trial would take, and what was begun is ended.
     let long = Order { duration: Duration::from_secs(3600), ..watched };

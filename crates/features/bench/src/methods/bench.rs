@@ -7,7 +7,7 @@ use std::{
 
 use model::bench::{FrameSpec, Trial};
 
-use crate::{BenchError, Drain, Load, Order, Stamping, Tester};
+use crate::{BenchError, Drain, Load, Meanwhile, Order, Stamping, Tester};
 
 /// Whether a box still lives is tried at this rate, for so long.
 const LEAST_PPS: f64 = 100.0;
@@ -88,17 +88,31 @@ impl Bench<'_> {
 
     /// Makes the trial, and again while it is void.
     pub(super) fn attempt(&mut self, order: &Order) -> Result<Tried, BenchError> {
-        self.repeat(|tester, stop| tester.trial(order, stop))
+        self.attempt_with(order, None)
     }
 
     /// The same with something done meanwhile.
     pub(super) fn attempt_with(
         &mut self,
         order: &Order,
-        after: Duration,
-        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
+        meanwhile: Option<Meanwhile<'_>>,
     ) -> Result<Tried, BenchError> {
-        self.repeat(|tester, stop| tester.trial_with(order, after, meanwhile, stop))
+        let mut repeats = 0;
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(BenchError::Interrupted);
+            }
+            let trial = self.tester.trial_with(order, meanwhile, self.stop)?;
+            refuse_loops(&trial)?;
+            match &trial.void {
+                None => return Ok(Tried::Good(Box::new(trial))),
+                Some(reason) if repeats >= self.void_repeats => {
+                    let reason = reason.clone();
+                    return Ok(Tried::Void { trial: Box::new(trial), reason });
+                }
+                Some(_) => repeats += 1,
+            }
+        }
     }
 
     /// After a trial through which nothing came, of a box that has forwarded before: whether it still does at the least load.
@@ -117,28 +131,6 @@ impl Bench<'_> {
                  way; bring it up again, and go on with the run"
             ))),
             _ => Ok(()),
-        }
-    }
-
-    fn repeat(
-        &mut self,
-        mut make: impl FnMut(&mut dyn Tester, &AtomicBool) -> Result<Trial, BenchError>,
-    ) -> Result<Tried, BenchError> {
-        let mut repeats = 0;
-        loop {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(BenchError::Interrupted);
-            }
-            let trial = make(self.tester, self.stop)?;
-            refuse_loops(&trial)?;
-            match &trial.void {
-                None => return Ok(Tried::Good(Box::new(trial))),
-                Some(reason) if repeats >= self.void_repeats => {
-                    let reason = reason.clone();
-                    return Ok(Tried::Void { trial: Box::new(trial), reason });
-                }
-                Some(_) => repeats += 1,
-            }
         }
     }
 }

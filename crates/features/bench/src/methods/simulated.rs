@@ -5,7 +5,7 @@ use std::{sync::atomic::AtomicBool, time::Duration};
 use model::bench::{Aftermath, Counts, Delays, FrameSpec, Observation, Pacing, Trial};
 
 use super::Bench;
-use crate::{BenchError, Drain, Load, Order, Tester};
+use crate::{BenchError, Drain, Load, Meanwhile, Order, Tester};
 
 /// As `quick` has it.
 const DRAIN: Drain = Drain { quiet: Duration::ZERO, longest: Duration::from_secs(10), slack: 0.03 };
@@ -144,8 +144,8 @@ fn delays(around_ns: f64, jitter_ns: f64) -> Delays {
     }
 }
 
-impl Tester for SimBox {
-    fn trial(&mut self, order: &Order, _stop: &AtomicBool) -> Result<Trial, BenchError> {
+impl SimBox {
+    fn simulate(&mut self, order: &Order) -> Trial {
         self.trials += 1;
         let seconds = order.duration.as_secs_f64();
         let (wanted_pps, (sent, mut lost, late), seconds, last_loss) = match &order.load {
@@ -187,7 +187,7 @@ impl Tester for SimBox {
             0.5
         };
         let counts = Counts { sent, received: sent - lost, looped, late, ..Counts::default() };
-        Ok(Trial {
+        Trial {
             number: self.trials,
             purpose: order.purpose.clone(),
             frame: order.frame.clone(),
@@ -212,18 +212,20 @@ impl Tester for SimBox {
             },
             observed: Observation::default(),
             void,
-        })
+        }
     }
+}
 
+impl Tester for SimBox {
     fn trial_with(
         &mut self,
         order: &Order,
-        _after: Duration,
-        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
-        stop: &AtomicBool,
+        meanwhile: Option<Meanwhile<'_>>,
+        _stop: &AtomicBool,
     ) -> Result<Trial, BenchError> {
-        meanwhile()?;
-        let mut trial = self.trial(order, stop)?;
+        let Some(meanwhile) = meanwhile else { return Ok(self.simulate(order)) };
+        (meanwhile.work)()?;
+        let mut trial = self.simulate(order);
         let died = (self.dies_for_s * trial.offered_pps) as u64;
         trial.counts[0].received = trial.counts[0].sent.saturating_sub(died);
         trial.longest_silence_ns[0] = Some((self.dies_for_s * 1e9) as u64);

@@ -3,12 +3,11 @@
 use std::{
     collections::VecDeque,
     sync::atomic::{AtomicBool, Ordering},
-    time::Duration,
 };
 
 use model::bench::Trial;
 
-use crate::{BenchError, Load, Order, Tester};
+use crate::{BenchError, Load, Meanwhile, Order, Tester};
 
 /// What is done with each trial as soon as it has ended, whether it counts or not.
 pub(super) type Told<'a> = &'a mut dyn FnMut(&Trial) -> Result<(), BenchError>;
@@ -38,42 +37,24 @@ impl<'a> Remembering<'a> {
         self.before.clear();
         None
     }
+}
 
-    fn keep(&mut self, mut trial: Trial) -> Result<Trial, BenchError> {
+impl Tester for Remembering<'_> {
+    fn trial_with(
+        &mut self,
+        order: &Order,
+        meanwhile: Option<Meanwhile<'_>>,
+        stop: &AtomicBool,
+    ) -> Result<Trial, BenchError> {
+        let mut trial = match self.recall(order) {
+            Some(trial) => trial,
+            None if stop.load(Ordering::Relaxed) => return Err(BenchError::Interrupted),
+            None => self.inner.trial_with(order, meanwhile, stop)?,
+        };
         trial.number = self.number;
         self.number += 1;
         (self.told)(&trial)?;
         Ok(trial)
-    }
-
-    fn make(
-        &mut self,
-        order: &Order,
-        stop: &AtomicBool,
-        make: impl FnOnce(&mut dyn Tester) -> Result<Trial, BenchError>,
-    ) -> Result<Trial, BenchError> {
-        let trial = match self.recall(order) {
-            Some(trial) => trial,
-            None if stop.load(Ordering::Relaxed) => return Err(BenchError::Interrupted),
-            None => make(self.inner)?,
-        };
-        self.keep(trial)
-    }
-}
-
-impl Tester for Remembering<'_> {
-    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
-        self.make(order, stop, |inner| inner.trial(order, stop))
-    }
-
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        after: Duration,
-        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
-        self.make(order, stop, |inner| inner.trial_with(order, after, meanwhile, stop))
     }
 }
 

@@ -12,7 +12,7 @@ use model::{
 use rig::progress::{self, Progress};
 
 use super::*;
-use crate::{BenchError, Order, Tester, methods::simulated::SimBox};
+use crate::{BenchError, Meanwhile, Order, Tester, methods::simulated::SimBox};
 
 /// Boxes by key; each is as new whenever it is built, as a real one is.
 struct SimBenches {
@@ -30,31 +30,18 @@ struct Counting<'a> {
     gone_at: u32,
 }
 
-impl Counting<'_> {
-    fn count(&mut self) -> Result<(), BenchError> {
+impl Tester for Counting<'_> {
+    fn trial_with(
+        &mut self,
+        order: &Order,
+        meanwhile: Option<Meanwhile<'_>>,
+        stop: &AtomicBool,
+    ) -> Result<Trial, BenchError> {
         *self.made += 1;
         if *self.made == self.gone_at {
             return Err(BenchError::Machine("the second port is gone".into()));
         }
-        Ok(())
-    }
-}
-
-impl Tester for Counting<'_> {
-    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
-        self.count()?;
-        self.inner.trial(order, stop)
-    }
-
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        after: std::time::Duration,
-        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
-        self.count()?;
-        self.inner.trial_with(order, after, meanwhile, stop)
+        self.inner.trial_with(order, meanwhile, stop)
     }
 }
 

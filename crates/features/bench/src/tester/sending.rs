@@ -12,20 +12,13 @@ use std::{
 use bpf::bench_tx::{BenchSender, BenchTxCounts};
 use sys::affinity::{pin_current_thread, set_nice_of_current_thread};
 
-use crate::BenchError;
+use crate::{BenchError, Meanwhile};
 
 /// How often it is looked whether the user wants to stop.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Before all other work of normal scheduling.
 const FIRST: i32 = -20;
-
-/// What is done while a trial runs.
-#[derive(Clone, Copy)]
-pub(super) struct Meanwhile<'a> {
-    pub(super) after: Duration,
-    pub(super) work: &'a (dyn Fn() -> Result<(), BenchError> + Sync),
-}
 
 /// Sends from a thread on `cpu` until all is sent, and says when that was.
 pub(super) fn send(

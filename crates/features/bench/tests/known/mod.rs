@@ -10,7 +10,7 @@ use std::{
 };
 
 use bench::{
-    BenchError, Drain, Dut, DutKind, DutOptions, Load, Order, RuleOrder, Stamping, Tester,
+    BenchError, Drain, Dut, DutKind, DutOptions, Load, Meanwhile, Order, RuleOrder, Stamping, Tester,
     methods::Bench,
     tester::{RealTester, TesterConfig},
 };
@@ -104,19 +104,13 @@ pub struct Before<'a, F> {
 }
 
 impl<F: FnMut()> Tester for Before<'_, F> {
-    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
-        (self.act)();
-        self.tester.trial(order, stop)
-    }
-
     fn trial_with(
         &mut self,
         order: &Order,
-        after: Duration,
-        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
+        meanwhile: Option<Meanwhile<'_>>,
         stop: &AtomicBool,
     ) -> Result<Trial, BenchError> {
         (self.act)();
-        self.tester.trial_with(order, after, meanwhile, stop)
+        self.tester.trial_with(order, meanwhile, stop)
     }
 }
