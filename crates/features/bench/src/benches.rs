@@ -11,23 +11,23 @@ use model::bench::{Setup, Stamps};
 
 use crate::{
     BenchError,
-    dut::{Cores, Dut, DutKind, DutOptions, RuleOrder, TestPort},
+    dut::{Cores, Dut, DutKind, DutOptions, TestPort},
     frames::{self, Traffic},
     methods::Settling,
     observer::{BoxObserver, Watched},
     outside::{Addressing, are_there, check_ports, connect_with},
-    run::{Asked, Benches, Boxes, Ready, ResetWay, Settings, Work},
+    run::{Benches, Boxes, Request, ResetWay, Settings, StandingBox, Work},
     tester::{RealTester, STAMPED_ONE_IN, TesterConfig},
 };
 
-/// How long a reset leaves the box down.
+/// The time that a reset leaves the box down.
 const DOWN: Duration = Duration::from_secs(1);
 /// The MTU of the lab's links.
 const LAB_MTU: u32 = 1500;
 
 /// Builds the boxes that were asked for.
 pub struct RealBenches {
-    asked: Asked,
+    asked: Request,
     settle: Duration,
     cores: Cores,
     lab: Option<Lab>,
@@ -38,7 +38,7 @@ impl RealBenches {
     ///
     /// # Errors
     /// Too few cores, or what the lab lacks.
-    pub fn new(asked: &Asked, settings: &Settings) -> Result<Self, BenchError> {
+    pub fn new(asked: &Request, settings: &Settings) -> Result<Self, BenchError> {
         let lab = match asked.boxes {
             Boxes::Lab(_) => Some(Lab::new("bench")?),
             Boxes::Ports(..) => None,
@@ -50,8 +50,8 @@ impl RealBenches {
         let asked = &self.asked;
         match (&asked.boxes, &self.lab) {
             (Boxes::Lab(_), Some(lab)) => {
-                let order = RuleOrder::from_str(&asked.rule_order)?;
-                let options = DutOptions { family: family(asked), rules: asked.rules, order, cores: &self.cores };
+                let (rules, order) = (asked.rules, asked.rule_order);
+                let options = DutOptions { family: family(asked), rules, order, cores: &self.cores };
                 Dut::lab(lab, DutKind::from_str(key)?, &options)
             }
             (Boxes::Ports(a, b), _) => connect_with([a, b], &addressing(asked)),
@@ -71,7 +71,7 @@ impl Benches for RealBenches {
             let dut = &dut;
             ResetWay { what: dut.reset_in_words(kind), act: Box::new(move || dut.reset(kind, DOWN)) }
         });
-        let mut ready = Ready {
+        let mut ready = StandingBox {
             name: dut.name().to_owned(),
             what: dut.what().to_owned(),
             settings: dut.settings(),
@@ -92,28 +92,28 @@ impl Benches for RealBenches {
     }
 }
 
-fn family(asked: &Asked) -> Family {
+fn family(asked: &Request) -> Family {
     if asked.ipv6 { Family::V6 } else { Family::V4 }
 }
 
-/// Whether the ports that are named can be used, before anything is made or said.
-pub fn check(asked: &Asked) -> Result<(), BenchError> {
+/// True if the ports that are named can be used, before anything is made or said.
+pub fn check(asked: &Request) -> Result<(), BenchError> {
     match &asked.boxes {
         Boxes::Lab(_) => Ok(()),
         Boxes::Ports(a, b) => check_ports([a, b], family(asked)),
     }
 }
 
-/// Whether the ports of a plan are there.
-pub fn check_plan(asked: &Asked) -> Result<(), BenchError> {
+/// True if the ports of a plan are there.
+pub fn check_plan(asked: &Request) -> Result<(), BenchError> {
     match &asked.boxes {
         Boxes::Lab(_) => Ok(()),
         Boxes::Ports(a, b) => are_there([a, b]),
     }
 }
 
-/// Who has which address around an outside box.
-pub fn addressing(asked: &Asked) -> Addressing {
+/// The addresses around an outside box.
+pub fn addressing(asked: &Request) -> Addressing {
     if asked.bridged { Addressing::bridged(family(asked)) } else { Addressing::routed(family(asked)) }
 }
 
@@ -126,8 +126,8 @@ fn watched(dut: &Dut, cores: &Cores) -> Watched {
     Watched { cores: cores.of_box.clone(), inside: made.inside().map(|i| i.namespace.handle()), ends }
 }
 
-/// How the run is set up, as far as is known before anything is made.
-pub fn setup(asked: &Asked, settings: &Settings) -> Result<Setup, BenchError> {
+/// The set-up of the run, as far as it is known before anything is made.
+pub fn setup(asked: &Request, settings: &Settings) -> Result<Setup, BenchError> {
     let cores = Cores::split(&asked.cpus)?;
     Ok(Setup {
         preset: settings.name.clone(),
@@ -136,7 +136,7 @@ pub fn setup(asked: &Asked, settings: &Settings) -> Result<Setup, BenchError> {
         ip_version: if asked.ipv6 { 6 } else { 4 },
         flows: asked.flows,
         rules: asked.rules,
-        rule_order: asked.rule_order.clone(),
+        rule_order: asked.rule_order.key().to_owned(),
         ports: Vec::new(),
         line_bits_per_s: line_rate(asked),
         protocol: format!("UDP, destination port {} (RFC 2544, appendix C), checksums right", frames::ECHO_PORT),
@@ -146,9 +146,9 @@ pub fn setup(asked: &Asked, settings: &Settings) -> Result<Setup, BenchError> {
     })
 }
 
-/// What the stamps cost here; measured on the sender's core.
-pub fn stamps(asked: &Asked) -> Result<Stamps, BenchError> {
-    let cpu = Cores::split(&asked.cpus)?.tester[0];
+/// Measures the cost of the stamps on the sender's core.
+pub fn stamps(asked: &Request) -> Result<Stamps, BenchError> {
+    let cpu = Cores::split(&asked.cpus)?.sender;
     std::thread::scope(|scope| {
         let measured = scope.spawn(move || {
             sys::affinity::pin_current_thread(cpu).map_err(|e| {
@@ -162,7 +162,7 @@ pub fn stamps(asked: &Asked) -> Result<Stamps, BenchError> {
 }
 
 /// Traffic as it will be, with targets that stand for those which are known only when the box is there.
-pub fn rehearsal(asked: &Asked) -> Traffic {
+pub fn rehearsal(asked: &Request) -> Traffic {
     let family = family(asked);
     let (near, far) = (family.hosts_of_sender(), family.hosts_of_receiver());
     let target = |sources, destinations| Target { mac: NOBODY, source_mac: NOBODY, sources, destinations };
@@ -178,7 +178,7 @@ fn number_of(interface: &str, what: &str) -> Option<u32> {
 }
 
 /// The line rate of the slower port; none for the lab's.
-fn line_rate(asked: &Asked) -> Option<f64> {
+fn line_rate(asked: &Request) -> Option<f64> {
     let Boxes::Ports(a, b) = &asked.boxes else { return None };
     let megabits = number_of(a, "speed")?.min(number_of(b, "speed")?);
     Some(1e6 * f64::from(megabits))

@@ -1,9 +1,9 @@
-//! What can go wrong in a run of the bench.
+//! Errors of the bench.
 
 use model::{Classified, ErrorClass};
 use thiserror::Error;
 
-/// Why a run cannot begin or go on.
+/// An error that keeps a run from beginning or going on.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Error)]
 pub enum BenchError {

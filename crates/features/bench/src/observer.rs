@@ -28,7 +28,7 @@ const FREQUENCY_HZ: u32 = 997;
 /// Fewer samples than this say nothing about shares.
 const LEAST_SAMPLES: u64 = 20;
 
-/// What is to be watched.
+/// The parts of a box that are watched.
 pub(crate) struct Watched {
     /// The cores of the box; empty when it is outside of this machine.
     pub cores: Vec<u32>,
@@ -42,7 +42,7 @@ pub(crate) struct Watched {
 pub(crate) struct BoxObserver {
     watched: Watched,
     sampler: Option<(CpuProfile, KernelSymbols)>,
-    books: Option<Books>,
+    ledger: Option<BoxLedger>,
     before: BTreeMap<u32, CpuTime>,
 }
 
@@ -57,15 +57,15 @@ impl BoxObserver {
                 Some((profile, KernelSymbols::load(&Root::live()).map_err(failed)?))
             }
         };
-        let books = watched.inside.clone().map(Books::open).transpose()?;
-        Ok(Self { watched, sampler, books, before: BTreeMap::new() })
+        let ledger = watched.inside.clone().map(BoxLedger::open).transpose()?;
+        Ok(Self { watched, sampler, ledger, before: BTreeMap::new() })
     }
 }
 
 impl Observer for BoxObserver {
     fn begin(&mut self) -> Result<(), BenchError> {
-        if let Some(books) = &self.books {
-            books.drops()?;
+        if let Some(ledger) = &self.ledger {
+            ledger.drops()?;
         }
         if let Some((profile, _)) = &mut self.sampler {
             profile.read().map_err(failed)?;
@@ -95,7 +95,7 @@ impl Observer for BoxObserver {
         };
         Ok(Observation {
             steal_percent: mean(cores.iter().map(|c| c.steal_percent).collect()),
-            drops: self.books.as_ref().map_or_else(|| Ok(Vec::new()), Books::drops)?,
+            drops: self.ledger.as_ref().map_or_else(|| Ok(Vec::new()), BoxLedger::drops)?,
             cores,
             classes,
             tester_percent,
@@ -137,18 +137,18 @@ fn shares(
     (classes, tester)
 }
 
-/// Whether the thread of a receive ring hands frames over to the box, which then works in soft interrupts on top of it.
+/// True if the thread of a receive ring hands frames over to the box, which then works in soft interrupts on top of it.
 fn is_handing_over(comm: &str, frames: &[&str]) -> bool {
     comm.starts_with("cpumap/") && !frames.iter().any(|f| bare(f) == "net_rx_action")
 }
 
-/// Whether one of the tester's ends receives: its program, or what leads to it. The box's ends get frames without a socket buffer,
+/// True if one of the tester's ends receives: its program, or what leads to it. The box's ends get frames without a socket buffer,
 /// the tester's from a box that routes or bridges get socket buffers.
 fn is_receiving(frames: &[&str]) -> bool {
     frames.iter().any(|f| f.ends_with("_ek_bench_rx") || bare(f) == "veth_xdp_rcv_skb")
 }
 
-/// Whether a thread is the NAPI thread of one of the tester's ends: `napi/INTERFACE-ID`, cut to 15 bytes.
+/// True if a thread is the NAPI thread of one of the tester's ends: `napi/INTERFACE-ID`, cut to 15 bytes.
 fn is_of_an_end(comm: &str, ends: &[String]) -> bool {
     comm.strip_prefix("napi/").is_some_and(|of| {
         let name = of.rsplit_once('-').map_or(of, |(name, _)| name);
@@ -166,16 +166,16 @@ fn failed(error: impl std::fmt::Display) -> BenchError {
 }
 
 /// A ledger kept inside of the box's namespace, by a thread that lives there.
-struct Books {
+struct BoxLedger {
     ask: Option<Sender<()>>,
-    told: Receiver<Result<Vec<Dropped>, String>>,
+    answers: Receiver<Result<Vec<Dropped>, String>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Books {
+impl BoxLedger {
     fn open(inside: NamespaceHandle) -> Result<Self, BenchError> {
         let (ask, asked) = channel::<()>();
-        let (tell, told) = channel();
+        let (answer, answers) = channel();
         let thread = thread::spawn(move || {
             // Tracing each drop would cost an overloaded box a good part of what it has; its counters cost nothing.
             let opened = inside
@@ -184,21 +184,21 @@ impl Books {
                 .and_then(|()| Ledger::open(Options::default()).map_err(|e| e.to_string()));
             let mut ledger = match opened {
                 Ok(ledger) => ledger,
-                Err(why) => return drop(tell.send(Err(why))),
+                Err(why) => return drop(answer.send(Err(why))),
             };
-            if tell.send(Ok(Vec::new())).is_err() {
+            if answer.send(Ok(Vec::new())).is_err() {
                 return;
             }
             while asked.recv().is_ok() {
                 let drops = ledger.close().map(|report| drops_of(&report)).map_err(|e| e.to_string());
-                if tell.send(drops).is_err() {
+                if answer.send(drops).is_err() {
                     return;
                 }
             }
         });
-        let books = Self { ask: Some(ask), told, thread: Some(thread) };
-        books.answer()?;
-        Ok(books)
+        let ledger = Self { ask: Some(ask), answers, thread: Some(thread) };
+        ledger.answer()?;
+        Ok(ledger)
     }
 
     /// The drops since the last call, most first.
@@ -209,11 +209,11 @@ impl Books {
     }
 
     fn answer(&self) -> Result<Vec<Dropped>, BenchError> {
-        self.told.recv().map_err(|_| BenchError::Panicked("ledger of the box"))?.map_err(BenchError::Observer)
+        self.answers.recv().map_err(|_| BenchError::Panicked("ledger of the box"))?.map_err(BenchError::Observer)
     }
 }
 
-impl Drop for Books {
+impl Drop for BoxLedger {
     fn drop(&mut self) {
         self.ask = None;
         if let Some(thread) = self.thread.take() {

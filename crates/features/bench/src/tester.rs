@@ -33,11 +33,11 @@ use crate::{
     BenchError, Cores, Dut, Load, Meanwhile, Observer, Order, Stamping, TestPort, Tester,
     frames::{self, Traffic},
     histogram,
-    others::Look,
+    others::Tasks,
 };
 
 use drain::Drained;
-use judge::Kept;
+use judge::TesterRecord;
 
 /// In trials of throughput one unit in this many is stamped: a prime, so that no flow or size is left out for long.
 pub const STAMPED_ONE_IN: u32 = 31;
@@ -45,12 +45,12 @@ pub const STAMPED_ONE_IN: u32 = 31;
 /// Below this share of the sender's core a program disturbs nobody.
 const OTHERS_MIN: f64 = 0.01;
 
-/// What all trials of a tester have in common.
+/// Settings of all trials of a tester.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TesterConfig {
     /// Different flows of each direction.
     pub flows: u32,
-    /// Whether units go both ways at once; otherwise from the first port only.
+    /// True if units go both ways at once; otherwise from the first port only.
     pub both_ways: bool,
 }
 
@@ -93,7 +93,7 @@ impl<'d> RealTester<'d> {
     /// Makes a tester for the ports of `dut`. Nothing is loaded before the first trial.
     ///
     /// # Errors
-    /// When a port is gone, or what it refuses cannot be counted.
+    /// A port is gone, or its refused frames cannot be counted.
     pub fn new(
         dut: &'d Dut,
         cores: &Cores,
@@ -107,12 +107,11 @@ impl<'d> RealTester<'d> {
             both_ways: config.both_ways,
             mtu: dut.mtu()?,
         };
-        let cpu = *cores.tester.first().ok_or_else(|| BenchError::Setting("the sender needs a CPU".into()))?;
         let refused = [count_refused(first)?, count_refused(second)?];
         let (sharing, rings) = (cores.sharing(), dut.rings(cores));
         Ok(Self {
             dut,
-            cpu,
+            cpu: cores.sender,
             rings,
             sharing,
             traffic,
@@ -206,7 +205,7 @@ impl<'d> RealTester<'d> {
         Ok(taken)
     }
 
-    /// What was sent and did not come out of the receive rings: they were full.
+    /// Frames that did not come out of the receive rings: they were full.
     fn lost_in_rings(
         &self,
         before: [u64; 2],
@@ -253,7 +252,7 @@ impl Tester for RealTester<'_> {
         };
         let refused_before = self.refused()?;
         let given_before = self.taken_by_ports()?;
-        let look = self.disturbed.then(Look::take);
+        let look = self.disturbed.then(Tasks::read);
         let watching = order.observe.then_some(()).and(self.observer.as_mut());
         let mut ended = None;
         if let Some(observer) = watching {
@@ -283,7 +282,7 @@ impl Tester for RealTester<'_> {
         let refused_after = self.refused()?;
         let refused = [0, 1].map(|way| refused_after[way] - refused_before[way]);
         self.trials += 1;
-        let mut trial = tell(order, &sent, &drained, receivers)?;
+        let mut trial = to_trial(order, &sent, &drained, receivers)?;
         trial.number = self.trials;
         trial.observed = observed;
         // As fast as it goes is faster than a port can be: what it refused was not sent.
@@ -294,7 +293,7 @@ impl Tester for RealTester<'_> {
             }
             trial.offered_pps = per_second(trial.total().sent, trial.seconds);
         }
-        let kept = Kept {
+        let kept = TesterRecord {
             sent: &sent,
             refused: if forgiven && frames == 1 { 0 } else { refused.iter().sum() },
             counts: trial.total(),
@@ -325,14 +324,19 @@ fn per_second(units: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { units as f64 / seconds } else { 0.0 }
 }
 
-/// How long the sender kept its pace, in seconds: without the time that it gave up.
+/// Seconds that the sender kept its pace: without the time that it gave up.
 fn active_s(order: &Order, sent: &BenchTxCounts) -> f64 {
     let given_up_ns = if matches!(order.load, Load::Pps(_) | Load::Steps(_)) { sent.given_up_ns } else { 0 };
     sent.elapsed_ns.saturating_sub(given_up_ns).max(1) as f64 / 1e9
 }
 
 /// The trial in the words of a run, not yet judged.
-fn tell(order: &Order, sent: &BenchTxCounts, drained: &Drained, receivers: &Receivers) -> Result<Trial, BenchError> {
+fn to_trial(
+    order: &Order,
+    sent: &BenchTxCounts,
+    drained: &Drained,
+    receivers: &Receivers,
+) -> Result<Trial, BenchError> {
     let arrived = &drained.counts;
     let [forward, backward] = &receivers.of;
     let seconds = sent.elapsed_ns as f64 / 1e9;

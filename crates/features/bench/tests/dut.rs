@@ -64,7 +64,7 @@ fn the_box_has_rings_and_the_ends_have_threads_on_their_cores() {
         eprintln!("skipped: one CPU has no core for the box");
         return;
     }
-    let cores = Cores { tester: vec![0], of_box: vec![1], receiver: vec![0] };
+    let cores = Cores { sender: 0, of_box: vec![1], receiver: vec![0] };
     let router = dut(&lab, DutKind::Router, Family::V4, RuleOrder::Study, &cores);
     let inside = router.lab_box().unwrap().inside().unwrap();
     for interface in [&inside.entry.name, &inside.exit.as_ref().unwrap().name] {

@@ -13,9 +13,9 @@ pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// Two namespaces and the wire between them.
 #[derive(Debug)]
 pub(crate) struct Bed {
-    /// Where the flood comes from.
+    /// The flood's side.
     pub attacker: Namespace,
-    /// Where it is received.
+    /// The receiving side.
     pub server: Namespace,
     /// The attacker's end of the wire.
     pub attacker_end: VethEnd,

@@ -24,8 +24,8 @@ pub(crate) const FRAME_BYTES: usize = 60;
 /// Sources of each sender; every one comes up once in a cycle.
 const SOURCES: u32 = 8192;
 /// The sleep between two bursts of a paced sender.
-const NAP: Duration = Duration::from_micros(50);
-/// How many packets each sender knows by itself: the lower half of the sequence number counts up.
+const BURST_PERIOD: Duration = Duration::from_micros(50);
+/// The packets that each sender tells apart: the lower half of the sequence number counts up.
 const TCP_SEQUENCE: u32 = 0x0001_0000;
 
 /// A flood that could not be sent.
@@ -59,7 +59,7 @@ impl model::Classified for FloodError {
     }
 }
 
-/// What the senders did.
+/// The senders' counts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct FloodResult {
     /// Frames handed to the interface.
@@ -82,7 +82,7 @@ impl Flood {
     /// Loads a sender for each CPU of `cpus`; together they make `pps` packets per second, or as many as they can.
     pub(crate) fn load(bed: &Bed, cpus: &[u32], pps: Option<f64>, duration: Duration) -> Result<Self, FloodError> {
         let share = pps.map(|pps| pps / cpus.len() as f64);
-        let pace = LivePace { pps: share, count: None, duration, nap: share.map(|_| NAP) };
+        let pace = LivePace { pps: share, count: None, duration, nap: share.map(|_| BURST_PERIOD) };
         bed.attacker.run(|| {
             let senders = cpus.iter().zip(0..).map(|(&cpu, i)| Ok((cpu, sender(bed, i, pace)?)));
             Ok(Self { senders: senders.collect::<Result<_, FloodError>>()? })
@@ -98,26 +98,26 @@ impl Flood {
     ) -> Result<(FloodResult, T), FloodError> {
         let senders = Arc::new(self.senders);
         thread::scope(|scope| {
-            let (tell, told) = mpsc::channel();
+            let (ready, all_ready) = mpsc::channel();
             let threads: Vec<_> = (0..senders.len())
                 .map(|i| {
-                    let (senders, tell) = (Arc::clone(&senders), tell.clone());
+                    let (senders, ready) = (Arc::clone(&senders), ready.clone());
                     scope.spawn(move || -> Result<u64, FloodError> {
                         let (cpu, sender) = &senders[i];
                         bed.attacker.enter()?;
                         pin_current_thread(*cpu).map_err(|source| FloodError::Pin { cpu: *cpu, source })?;
                         let _ = nix::sys::prctl::set_timerslack(1);
                         // The receiver takes until every sender has spoken or ended.
-                        let _ = tell.send((i, InterruptibleThread::current().map_err(FloodError::Signals)?));
-                        drop(tell);
+                        let _ = ready.send((i, InterruptibleThread::current().map_err(FloodError::Signals)?));
+                        drop(ready);
                         sender.run()?;
                         let spent = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
                         Ok(spent.unwrap_or_default().as_nanos() as u64)
                     })
                 })
                 .collect();
-            drop(tell);
-            let interruptible: Vec<_> = told.iter().collect();
+            drop(ready);
+            let interruptible: Vec<_> = all_ready.iter().collect();
             let value = meanwhile();
             if stop.load(Ordering::Relaxed) {
                 senders.iter().for_each(|(_, sender)| sender.stop());

@@ -2,9 +2,10 @@
 //!
 //! [`run`] measures the generator's ceiling, then each stage of the pure plan: a lab (`bed`), senders (`flood`), a way to receive (`readers`),
 //! and a ledger of every place on the wire that can lose a frame (`measure`). `sampling` finds out what the CPU time
-//! went to meanwhile; `words` says what came of it.
+//! went to meanwhile; `conclusion` says what came of it.
 
 mod bed;
+mod conclusion;
 mod error;
 mod flood;
 mod measure;
@@ -12,7 +13,6 @@ mod plan;
 mod readers;
 mod run;
 mod sampling;
-mod words;
 
 pub use error::DemoError;
 pub use run::{DemoConfig, run};

@@ -1,4 +1,4 @@
-//! Which core does what in which stage: pure.
+//! The stages, and the cores of each: pure.
 
 use host::picture::Cpu;
 use model::{
@@ -32,7 +32,7 @@ pub(crate) struct StagePlan {
     pub key: &'static str,
     /// The name for people.
     pub name: &'static str,
-    /// What it does, in a sentence.
+    /// A description, in a sentence.
     pub what: &'static str,
     /// The backend as `evenkeel capture --mode` calls it.
     pub mode: &'static str,
@@ -46,16 +46,16 @@ pub(crate) struct StagePlan {
 
 /// The cores of the demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cores {
+pub(crate) struct DemoCores {
     /// One sender on each.
     pub senders: Vec<u32>,
     /// The cores that receive.
     pub receivers: Vec<u32>,
-    /// Whether these are the same cores.
+    /// True if these are the same cores.
     pub sharing: Sharing,
 }
 
-impl Cores {
+impl DemoCores {
     /// Splits the usable CPUs between generator and receivers: apart on whole physical cores when there are at least four, else
     /// all CPUs for both.
     ///
@@ -79,7 +79,7 @@ impl Cores {
         Self { senders, receivers, sharing: Sharing::Apart }
     }
 
-    /// Which core does what in `stage`.
+    /// The arrangement of the cores in `stage`.
     pub(crate) fn arrangement(&self, stage: &StagePlan) -> Arrangement {
         Arrangement {
             sharing: self.sharing,
@@ -224,8 +224,8 @@ mod tests {
             .collect()
     }
 
-    fn cores(n: u32) -> Cores {
-        Cores::split(&(0..n).collect(), &topology(n, 1))
+    fn cores(n: u32) -> DemoCores {
+        DemoCores::split(&(0..n).collect(), &topology(n, 1))
     }
 
     #[test]
@@ -241,7 +241,7 @@ mod tests {
     #[test]
     fn senders_and_receivers_share_no_physical_core() {
         let machine = topology(24, 2);
-        let split = Cores::split(&(0..24).collect(), &machine);
+        let split = DemoCores::split(&(0..24).collect(), &machine);
         assert_eq!(split.sharing, Sharing::Apart);
         for sender in &split.senders {
             let siblings = &machine[*sender as usize].siblings;
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn every_sender_has_a_queue_of_its_own_when_spread() {
         let even: CpuSet = (0..16).filter(|n| n % 2 == 0).collect();
-        let machines = (1..64).map(cores).chain([Cores::split(&even, &topology(16, 1))]);
+        let machines = (1..64).map(cores).chain([DemoCores::split(&even, &topology(16, 1))]);
         for cores in machines {
             assert!(!cores.senders.is_empty() && cores.senders.len() == cores.receivers.len());
             for stage in cores.stages() {

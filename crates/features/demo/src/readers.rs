@@ -17,9 +17,9 @@ const RING: RingLayout = RingLayout { block_bytes: 1 << 18, blocks: 128, retire_
 #[derive(Debug)]
 pub(crate) struct Receiving {
     pub(crate) readers: Readers,
-    /// How the XDP program was really attached; none for AF_PACKET.
+    /// The mode in which the XDP program was attached; none for AF_PACKET.
     pub(crate) mode: Option<String>,
-    /// Where frames are lost when a reader is too slow.
+    /// The place where frames are lost when a reader is too slow.
     pub(crate) place: &'static str,
 }
 

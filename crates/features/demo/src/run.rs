@@ -23,25 +23,25 @@ use rig::{
 
 use crate::{
     bed::Bed,
+    conclusion,
     error::DemoError,
     flood::{FRAME_BYTES, Flood, FloodResult},
     measure::Counted,
-    plan::{Cores, StagePlan},
+    plan::{DemoCores, StagePlan},
     readers,
     sampling::Sampling,
-    words,
 };
 
-/// How long the flood runs before loads are measured.
+/// The time that the flood runs before loads are measured.
 const WARM_UP: Duration = Duration::from_millis(300);
 /// Offered rate as a share of the generator's ceiling, when the user names none: where the generator has cores of its own …
 const SHARE_APART: f64 = 0.9;
 /// … and where it shares them with the receivers, and a frame of a sender that sleeps between bursts costs several times as much.
 const SHARE_INLINE: f64 = 0.1;
-/// What the user asked for.
+/// Settings by the user.
 #[derive(Debug, Clone)]
 pub struct DemoConfig {
-    /// How long each measurement takes.
+    /// The length of each measurement.
     pub duration: Duration,
     /// Measurements per stage.
     pub repeats: u32,
@@ -54,14 +54,14 @@ pub struct DemoConfig {
 /// Measures the ceiling and every stage. `stop` ends it early, with none.
 ///
 /// # Errors
-/// What the lab, the generator or a way to receive lack.
+/// The lab, the generator or a way to receive fails.
 pub fn run(
     config: &DemoConfig,
     host: &Host,
     stop: &AtomicBool,
     progress: &mut dyn Progress,
 ) -> Result<Option<DemoRun>, DemoError> {
-    let cores = Cores::split(&config.cpus, &host.cpus);
+    let cores = DemoCores::split(&config.cpus, &host.cpus);
     let plans = cores.stages();
     let lab = Lab::new("demo")?;
     let when = machine::now();
@@ -103,15 +103,15 @@ pub fn run(
         frame_bytes: FRAME_BYTES as u32,
         seconds_per_stage: config.duration.as_secs_f64(),
         generator,
-        conclusion: words::conclusion(&stages),
+        conclusion: conclusion::conclusion(&stages),
         stages,
         sources: sources::figures(),
     }))
 }
 
-/// How fast the senders are when each frame ends in XDP, the cheapest receiver there is, on the sender's own core: there
+/// Measures the senders while each frame ends in XDP, the cheapest receiver there is, on the sender's own core: there
 /// the load throttles itself, so that nothing is lost and what was sent has arrived.
-fn ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &AtomicBool) -> Result<Generator, DemoError> {
+fn ceiling(lab: &Lab, cores: &DemoCores, duration: Duration, stop: &AtomicBool) -> Result<Generator, DemoError> {
     let bed = Bed::build_inline(lab, cores.senders.len())?;
     let server = &bed.server_end.name;
     let drop_all = bed.server.run(|| XdpDrop::attach(server, XdpMode::Native))??;
@@ -135,12 +135,12 @@ fn ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &AtomicBool) -> R
     })
 }
 
-/// What every measurement of a run shares.
+/// Data that all measurements of a run share.
 struct Shared<'a> {
     config: &'a DemoConfig,
     host: &'a Host,
     lab: &'a Lab,
-    cores: &'a Cores,
+    cores: &'a DemoCores,
     stop: &'a AtomicBool,
 }
 
@@ -198,8 +198,8 @@ fn measure(shared: &Shared<'_>, plan: &StagePlan, pps: f64) -> Result<Stage, Dem
     })
 }
 
-/// What a reader should know of the flood itself.
-fn notes(sent: &FloodResult, wanted_pps: f64, offered_pps: f64, cores: &Cores) -> Vec<String> {
+/// Notes on the flood itself.
+fn notes(sent: &FloodResult, wanted_pps: f64, offered_pps: f64, cores: &DemoCores) -> Vec<String> {
     let mut notes = Vec::new();
     if cores.sharing == Sharing::Inline {
         let share = sent.cpu_ns as f64 / (sent.seconds.max(1e-9) * 1e9 * cores.senders.len() as f64);

@@ -1,4 +1,4 @@
-//! What the CPU time of a stage goes to: stacks sampled within the measured window.
+//! The CPU time of a stage by class of work: stacks sampled within the measured window.
 
 use model::run::Work;
 use profile::{RecordError, Recorder, RecorderOptions, SetApart};

@@ -22,8 +22,8 @@ use testbed::privileged;
 
 /// Points of a percent that both may differ; half of what was stolen comes on top, in which no sample is taken.
 const TOLERANCE: f64 = 5.0;
-/// How often /proc/stat is read: as often as it counts.
-const EVERY: Duration = Duration::from_millis(10);
+/// The time between two readings of /proc/stat: it counts no finer.
+const READ_PERIOD: Duration = Duration::from_millis(10);
 
 fn online() -> CpuSet {
     fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim().parse().unwrap()
@@ -61,7 +61,7 @@ impl Clock {
             let mut seen = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
                 seen.push(Ticks::read(cpu));
-                thread::sleep(EVERY);
+                thread::sleep(READ_PERIOD);
             }
             seen.push(Ticks::read(cpu));
             seen
@@ -94,7 +94,7 @@ fn agree(what: &str, idle: f64, steal: f64, of_stat: [f64; 2]) {
     }
 }
 
-/// What a sweep measured, and when.
+/// The steps of a sweep, each with its time.
 #[derive(Default)]
 struct Measured(Vec<(Step, Range<Instant>)>);
 

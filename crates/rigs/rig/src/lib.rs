@@ -1,4 +1,4 @@
-//! What every measurement needs, whatever it measures.
+//! Parts that every measurement needs, whatever it measures.
 //!
 //! [`machine`] describes where it was made; [`cores`] chooses the CPUs and says who has which; [`readers`] counts the frames of any source on
 //! cores of their own; [`window`] is the stretch of time in between: waited for, its core loads read, made again when a hypervisor took part of it.

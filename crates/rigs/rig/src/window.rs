@@ -16,8 +16,8 @@ use model::CoreLoad;
 pub const STEAL_LIMIT_PERCENT: f64 = 2.0;
 /// Measurements that were disturbed are made so many times at most.
 pub const STEAL_TRIES: u32 = 3;
-/// How soon a wait notices that it is to end.
-const SLICE: Duration = Duration::from_millis(50);
+/// The time between two looks at the stop flag.
+const POLL_PERIOD: Duration = Duration::from_millis(50);
 
 /// Waits, but not longer than until `stop` is set.
 pub fn pause(duration: Duration, stop: &AtomicBool) {
@@ -27,7 +27,7 @@ pub fn pause(duration: Duration, stop: &AtomicBool) {
         if left.is_zero() {
             return;
         }
-        thread::sleep(left.min(SLICE));
+        thread::sleep(left.min(POLL_PERIOD));
     }
 }
 

@@ -34,7 +34,7 @@ use crate::{
 /// Clocks of all CPUs and a program on them; CAP_SYSLOG shows the addresses of functions.
 const CAPABILITIES: [Capability; 3] = [Capability::CAP_BPF, Capability::CAP_PERFMON, Capability::CAP_SYSLOG];
 /// The time between two readings of the samples.
-const POLL: Duration = Duration::from_secs(2);
+const POLL_PERIOD: Duration = Duration::from_secs(2);
 
 /// Show what the CPU time goes to, by class of work: memory management, interrupts, IP, netfilter, locks …
 ///
@@ -128,7 +128,7 @@ fn record(options: RecorderOptions, duration: Duration) -> Result<Recording, Fai
         thread::sleep(Duration::from_millis(50).min(duration.saturating_sub(begun.elapsed())));
         bar.set_position(begun.elapsed().as_millis() as u64);
         // A short profile is read once, at its end.
-        if polled.elapsed() >= POLL && duration.saturating_sub(begun.elapsed()) > POLL {
+        if polled.elapsed() >= POLL_PERIOD && duration.saturating_sub(begun.elapsed()) > POLL_PERIOD {
             recorder.poll()?;
             polled = Instant::now();
         }

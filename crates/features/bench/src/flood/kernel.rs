@@ -12,7 +12,7 @@ use crate::BenchError;
 
 /// SYNs per second that the limit at ingress lets in.
 const LIMIT_PPS: u32 = 50_000;
-/// How many of them at once.
+/// SYNs at once.
 const LIMIT_BURST: u32 = 5_000;
 /// The table of our rules.
 const TABLE: &str = "ek_flood";

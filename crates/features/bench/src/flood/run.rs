@@ -23,7 +23,7 @@ use rig::{
 };
 
 use super::{
-    account::{Look, account, since},
+    account::{Snapshot, account, since},
     addresses::Addresses,
     attack::{Attack, frame_bytes},
     bed::Bed,
@@ -35,9 +35,9 @@ use super::{
 use crate::{BenchError, others};
 
 /// After the flood the box is empty when so long no more than so many answers have arrived; it is not waited longer than this.
-const SETTLE: Duration = Duration::from_millis(100);
+const SETTLE_PERIOD: Duration = Duration::from_millis(100);
 const TRICKLE: u64 = 10;
-const SETTLE_LONGEST: Duration = Duration::from_secs(5);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// From this share of a core on another program is named.
 const OTHERS_MIN: f64 = 0.05;
 
@@ -60,22 +60,22 @@ impl fmt::Display for Rate {
     }
 }
 
-/// What is asked for.
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct FloodConfig {
     /// The rates, in the order in which they are wanted.
     pub rates: Vec<Rate>,
     /// Connections at each.
     pub connects: u32,
-    /// How many begin in a second.
+    /// Connections begun each second.
     pub connects_per_s: f64,
     /// From the beginning of a connection to its answer.
     pub patience: Duration,
-    /// How long the flood goes on before the first connection.
+    /// The time from the start of the flood to the first connection.
     pub head_start: Duration,
     /// IPv6 instead of IPv4.
     pub ipv6: bool,
-    /// Which core does what.
+    /// The cores of a run.
     pub cores: FloodCores,
 }
 
@@ -157,8 +157,8 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
         cpus: &cpus,
     })?;
     bed.pin_receivers(cores)?;
-    let who = others::Look::take();
-    let before = Look::take(&bed)?;
+    let who = others::Tasks::read();
+    let before = Snapshot::take(&bed)?;
     let counted = protection.counters()?;
     let start = Instant::now();
     let macs = (bed.near.mac, bed.far.mac);
@@ -186,7 +186,7 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
     let clients = visited?;
     let seconds = if sent.elapsed_ns > 0 { sent.elapsed_ns as f64 / 1e9 } else { start.elapsed().as_secs_f64() };
     settle(&bed, stop)?;
-    let after = Look::take(&bed)?;
+    let after = Snapshot::take(&bed)?;
     let counters = since(&counted, protection.counters()?);
     protection.stop()?;
     server.stop()?;
@@ -218,8 +218,8 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
 fn settle(bed: &Bed, stop: &AtomicBool) -> Result<(), BenchError> {
     let begun = Instant::now();
     let mut seen = bed.end.syn_acks()?;
-    while begun.elapsed() < SETTLE_LONGEST && !stop.load(Ordering::Relaxed) {
-        thread::sleep(SETTLE);
+    while begun.elapsed() < SETTLE_TIMEOUT && !stop.load(Ordering::Relaxed) {
+        thread::sleep(SETTLE_PERIOD);
         let now = bed.end.syn_acks()?;
         // The kernel sends SYN-ACKs again to whom it has not forgotten, for minutes, and slowly.
         if now - seen <= TRICKLE {

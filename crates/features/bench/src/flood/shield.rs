@@ -22,16 +22,16 @@ use sys::{affinity::pin_current_thread, program};
 use super::protection::{Counter, Layout, Place, Protecting, Protection};
 use crate::BenchError;
 
-/// What is not there after so long will not come.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// What `shield run` says once it works.
+/// The time that the shield has to start, and to end.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// `shield run` prints this line once it works.
 const READY: &str = "shield up";
 /// A challenge for all that goes to the service.
 const CHALLENGE: &str = "default = \"pass\"\n\n[[rule]]\nname = \"service\"\naction = \"challenge\"\nprotocol = \"tcp\"\ndestination-port = PORT\n";
-/// What `ip netns exec` does, and the BPF file system that it hides; the program becomes the command that follows.
+/// Does what `ip netns exec` does, and mounts the BPF file system that it hides; the program becomes the command that follows.
 const MOUNT: &str = r#"mount -t sysfs sysfs /sys && mount -t bpf bpf /sys/fs/bpf && exec "$0" "$@""#;
 
-/// Where it stands, and by what frames cross.
+/// The shield's position, and the way in which frames cross it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shield {
     /// On the host: SYN cookies at XDP.
@@ -131,10 +131,10 @@ impl Protection for Shield {
             scope.spawn(start).join()
         });
         let mut child = started.map_err(|_| BenchError::Panicked("start of the shield"))?.map_err(failed)?;
-        let said = listen(&mut child);
+        let output = listen(&mut child);
         let interface = place.interface.to_owned();
         let working = Working { shield: *self, program, interface, child, _folder: folder };
-        wait_until_ready(&said)?;
+        wait_until_ready(&output)?;
         Ok(Box::new(working))
     }
 }
@@ -158,27 +158,27 @@ fn ask_inside(this: &Path, child: &Child) -> Command {
 
 /// The lines that a process says on stderr, until it ends.
 fn listen(child: &mut Child) -> Receiver<String> {
-    let (tell, said) = channel();
+    let (lines, output) = channel();
     if let Some(stderr) = child.stderr.take() {
         thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 // Read on though nobody listens any more: a full pipe would stop the shield.
-                let _ = tell.send(line);
+                let _ = lines.send(line);
             }
         });
     }
-    said
+    output
 }
 
-fn wait_until_ready(said: &Receiver<String>) -> Result<(), BenchError> {
+fn wait_until_ready(output: &Receiver<String>) -> Result<(), BenchError> {
     let begun = Instant::now();
     let mut lines = Vec::new();
     loop {
-        match said.recv_timeout(PATIENCE.saturating_sub(begun.elapsed())) {
+        match output.recv_timeout(TIMEOUT.saturating_sub(begun.elapsed())) {
             Ok(line) if line.contains(READY) => return Ok(()),
             Ok(line) => lines.push(line),
             Err(RecvTimeoutError::Timeout) => {
-                return Err(failed(format!("after {PATIENCE:?} it has said only: {}", lines.join("; "))));
+                return Err(failed(format!("after {TIMEOUT:?} it has said only: {}", lines.join("; "))));
             }
             Err(RecvTimeoutError::Disconnected) => return Err(failed(lines.join("; "))),
         }
@@ -201,8 +201,8 @@ impl Working {
         kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).map_err(failed)?;
         let begun = Instant::now();
         while self.child.try_wait().map_err(failed)?.is_none() {
-            if begun.elapsed() > PATIENCE {
-                return Err(failed(format!("it does not end within {PATIENCE:?}")));
+            if begun.elapsed() > TIMEOUT {
+                return Err(failed(format!("it does not end within {TIMEOUT:?}")));
             }
             thread::sleep(Duration::from_millis(5));
         }

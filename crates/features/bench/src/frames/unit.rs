@@ -81,7 +81,7 @@ impl Carrier {
         }
     }
 
-    /// Where the checksum lies in the header.
+    /// The offset of the checksum in the header.
     fn checksum_at(self) -> usize {
         match self {
             Self::Udp => 6,
@@ -114,13 +114,13 @@ pub(super) struct Unit {
 /// A part of a datagram.
 #[derive(Debug, Clone, Copy)]
 struct Part {
-    /// Where it begins in the datagram, in bytes.
+    /// The offset in the datagram, in bytes.
     offset: usize,
     /// Its bytes of the datagram.
     len: usize,
-    /// Whether it is one of several.
+    /// True if it is one of several.
     fragment: bool,
-    /// Whether another follows.
+    /// True if another follows.
     more: bool,
 }
 

@@ -16,7 +16,7 @@ const NEIGHBOURHOOD: f64 = 1.25;
 /// buffer's time by what was forwarded meanwhile (RFC 9004, section 6.4).
 ///
 /// # Errors
-/// What the tester says.
+/// Errors of the tester.
 pub fn back_to_back(
     bench: &mut Bench<'_>,
     settings: &BurstOrder,

@@ -15,7 +15,7 @@ const CONTRADICTION: f64 = 3.0;
 /// Latency at each load of the settings, as a share of `throughput_pps`; without a throughput, on an idle box alone.
 ///
 /// # Errors
-/// What the tester says.
+/// Errors of the tester.
 pub fn latency(
     bench: &mut Bench<'_>,
     settings: &LatencyOrder,

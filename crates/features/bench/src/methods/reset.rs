@@ -1,4 +1,4 @@
-//! How long a reset is felt (RFC 6201).
+//! The time that a reset is felt (RFC 6201).
 
 use model::bench::Reset;
 
@@ -9,7 +9,7 @@ use crate::{BenchError, Load, Meanwhile, Stamping, search::ResetOrder};
 /// rate, and the longest time without an arrival. `what` says what is reset.
 ///
 /// # Errors
-/// What the tester says, and what `act` says.
+/// Errors of the tester and of `act`.
 pub fn reset(
     bench: &mut Bench<'_>,
     settings: &ResetOrder,

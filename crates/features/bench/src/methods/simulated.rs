@@ -25,7 +25,7 @@ pub(crate) struct SimBox {
     pub(crate) delay_ns: f64,
     /// The same of an idle box, where it differs.
     pub(crate) idle_ns: f64,
-    /// How much longer it is in each further trial.
+    /// The delay that each further trial adds.
     pub(crate) drift_ns: f64,
     /// The round trips of so many trials are thirteen times as long; with `u32::MAX` those of each thirteen times those of the one before.
     pub(crate) slow_trials: u32,
@@ -37,11 +37,11 @@ pub(crate) struct SimBox {
     pub(crate) stall_every: u32,
     /// From this rate on the sender has too little time to spare to make good what it is held up: its trials cannot be believed.
     pub(crate) strained_from_pps: f64,
-    /// How long it drops after an overload.
+    /// Seconds of loss after an overload.
     pub(crate) recovers_after_s: f64,
-    /// How long it forwards nothing after a reset.
+    /// Seconds without a frame after a reset.
     pub(crate) dies_for_s: f64,
-    /// Whether it sends all units back.
+    /// True if it sends all units back.
     pub(crate) loops: bool,
     /// It forwards nothing from this trial on.
     pub(crate) dead_from: u32,

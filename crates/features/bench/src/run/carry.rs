@@ -9,41 +9,41 @@ use model::bench::{Mode, Point, Status, Trial};
 use rig::progress::{self, Progress};
 
 use super::{
+    conclusion,
     file::{Begun, Keep, Saved},
     measure::{self, ResetWay, Settings},
     plan::{self, Step, StepId, What},
-    remember::Remembering,
-    words,
+    resume::ResumedTester,
 };
 use crate::{BenchError, Tester};
 
 /// A box that stands, with a tester at its ports.
-pub struct Ready<'a> {
+pub struct StandingBox<'a> {
     /// Makes the trials.
     pub tester: &'a mut dyn Tester,
     /// Its name for people.
     pub name: String,
-    /// What it is, in a sentence.
+    /// A description, in a sentence.
     pub what: String,
     /// Its settings, as commands or `name = value`.
     pub settings: Vec<String>,
     /// Each port in words.
     pub ports: Vec<String>,
-    /// How the box was told of addresses, or found.
+    /// The way in which addresses were set or found.
     pub addressing: String,
     /// The ways to reset it.
     pub resets: Vec<ResetWay<'a>>,
 }
 
-/// What is done with a box while it stands.
-pub type Work<'a> = &'a mut dyn FnMut(&mut Ready<'_>) -> Result<(), BenchError>;
+/// The work that a box is built for.
+pub type Work<'a> = &'a mut dyn FnMut(&mut StandingBox<'_>) -> Result<(), BenchError>;
 
 /// Builds the boxes of a run, one at a time. Tests put simulated ones in their place.
 pub trait Benches {
     /// Builds the box of the mode `key`, lets `work` measure it, and takes it away again.
     ///
     /// # Errors
-    /// Why it cannot be built, and what `work` says.
+    /// The box cannot be built, or `work` fails.
     fn with(&mut self, key: &str, work: Work<'_>) -> Result<(), BenchError>;
 }
 
@@ -55,7 +55,7 @@ pub fn plan_of(saved: &Saved, settings: &Settings) -> Vec<Step> {
 /// Does all steps of `saved` that are not done yet. However it ends, what was measured is kept, and the run is marked.
 ///
 /// # Errors
-/// What makes going on useless; the run is partial then, and says why.
+/// Going on is useless; the run is partial then, and says why.
 pub fn carry_out(
     saved: &mut Saved,
     settings: &Settings,
@@ -84,8 +84,8 @@ pub fn carry_out(
         Err(e) => Status::Partial { reason: format!("{e}; {done} of {} steps were done", steps.len()), begun: None },
     };
     run.ended = Some(rig::machine::now());
-    run.conclusion = words::conclusion(run);
-    run.notes = words::notes(run);
+    run.conclusion = conclusion::conclusion(run);
+    run.notes = conclusion::notes(run);
     run.notes.extend(saved.remarks.iter().cloned());
     let kept = keep.keep(saved);
     result.and(kept)
@@ -101,7 +101,7 @@ struct Carry<'a> {
     begun: Instant,
     /// Seconds that were estimated for the steps which this process has done.
     planned_s: f64,
-    /// Why the last thing that could not be measured was not.
+    /// The reason of the last test that could not be measured.
     unmeasured: Option<String>,
 }
 
@@ -145,7 +145,7 @@ impl Carry<'_> {
         )))
     }
 
-    fn introduce(&mut self, key: &str, ready: &Ready<'_>) {
+    fn introduce(&mut self, key: &str, ready: &StandingBox<'_>) {
         let setup = &mut self.saved.run.setup;
         setup.ports.clone_from(&ready.ports);
         setup.addressing.clone_from(&ready.addressing);
@@ -171,7 +171,7 @@ impl Carry<'_> {
         }
     }
 
-    fn step(&mut self, step: &Step, ready: &mut Ready<'_>) -> Result<(), BenchError> {
+    fn step(&mut self, step: &Step, ready: &mut StandingBox<'_>) -> Result<(), BenchError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(BenchError::Interrupted);
         }
@@ -184,21 +184,21 @@ impl Carry<'_> {
         let number =
             1 + self.saved.run.modes.iter().flat_map(|m| &m.points).map(|p| p.trials.len() as u32).sum::<u32>();
         let mut point = self.point(id).clone();
-        let mut unsaid = before.len();
+        let mut recalled = before.len();
         self.saved.begun = Some(Begun { step: id.clone(), trials: Vec::new() });
         self.mark_unfinished();
         let result = {
             let (saved, keep, progress) = (&mut *self.saved, &mut *self.keep, &mut *self.progress);
-            let mut told = |trial: &Trial| {
+            let mut on_trial = |trial: &Trial| {
                 if let Some(begun) = &mut saved.begun {
                     begun.trials.push(trial.clone());
                 }
                 // Those of before are in the file already, and were shown.
-                if unsaid > 0 {
-                    unsaid -= 1;
+                if recalled > 0 {
+                    recalled -= 1;
                     return Ok(());
                 }
-                let text = words::trial(trial);
+                let text = conclusion::trial(trial);
                 match &trial.void {
                     // A trial that does not count is worth a line wherever it is read.
                     Some(why) => progress.line(&format!("  {text}: void: {why}")),
@@ -206,7 +206,7 @@ impl Carry<'_> {
                 }
                 keep.keep(saved)
             };
-            let mut tester = Remembering::new(ready.tester, before, number, &mut told);
+            let mut tester = ResumedTester::new(ready.tester, before, number, &mut on_trial);
             measure::step(id.what, &mut tester, self.settings, &mut point, &ready.resets, self.stop)
         };
         for reason in result? {

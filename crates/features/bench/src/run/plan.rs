@@ -5,9 +5,9 @@ use std::fmt;
 use model::bench::FrameSpec;
 use serde::{Deserialize, Serialize};
 
-use super::asked::{Asked, Test, WIRE};
+use super::request::{Request, Test, WIRE};
 
-/// What a step measures.
+/// The measurement of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -33,7 +33,7 @@ pub struct StepId {
     pub mode: String,
     /// The frames.
     pub frame: FrameSpec,
-    /// What is measured.
+    /// The measurement.
     pub what: What,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for StepId {
 /// A step and how long it may take.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// Which.
+    /// The step.
     pub id: StepId,
     /// Seconds that it is expected to take.
     pub seconds: f64,
@@ -54,13 +54,13 @@ pub struct Step {
 
 /// The steps of a run: the ceilings of all kinds of frames first, then mode by mode, frame by frame, test by test. `seconds` says how
 /// long a step takes.
-pub fn steps(asked: &Asked, seconds: &dyn Fn(What) -> f64) -> Vec<Step> {
+pub fn steps(asked: &Request, seconds: &dyn Fn(What) -> f64) -> Vec<Step> {
     let modes = asked.boxes.modes();
     let tests = asked.tests_with_needs();
     // An outside box has the same ports as the tester's ceiling; a lab's is that of its wire.
     let ceilings_of = match &asked.boxes {
-        super::asked::Boxes::Lab(_) => WIRE.to_owned(),
-        super::asked::Boxes::Ports(..) => super::asked::PORTS.to_owned(),
+        super::request::Boxes::Lab(_) => WIRE.to_owned(),
+        super::request::Boxes::Ports(..) => super::request::PORTS.to_owned(),
     };
     let ceilings = asked.frames.iter().map(|frame| (ceilings_of.clone(), frame, What::Ceiling));
     let of_modes = modes.iter().flat_map(|mode| {
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn ceilings_come_first_and_every_test_has_its_throughput() {
-        let plan = steps(&Asked::simulated(&["router", "stateful"], &[Test::Latency]), &|_| 2.5);
+        let plan = steps(&Request::simulated(&["router", "stateful"], &[Test::Latency]), &|_| 2.5);
         let words: Vec<String> = plan.iter().map(|s| s.id.to_string()).collect();
         assert_eq!(
             words[..3],

@@ -6,7 +6,7 @@ use model::bench::Goal;
 
 use crate::Drain;
 
-/// What a whole run is to be like. Every field can be overridden by the user.
+/// The settings of a whole run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preset {
     /// `quick`, `study`, `rfc2544` or `mlr`.
@@ -15,11 +15,11 @@ pub struct Preset {
     pub what: &'static str,
     /// The goals of the search for the throughput, the main one first.
     pub goals: Vec<Goal>,
-    /// When the counters may be read after a trial.
+    /// The drain after each trial.
     pub drain: Drain,
-    /// How long the box is left alone before the next trial (RFC 2544, section 23: 5 s).
+    /// The pause before each trial (RFC 2544, section 23: 5 s).
     pub settle: Duration,
-    /// How often a trial is made again that cannot be believed, before the test is given up.
+    /// Repeats of a void trial before the test is given up.
     pub void_repeats: u32,
     /// The tester's own ceiling.
     pub ceiling: Repeated,
@@ -40,9 +40,9 @@ pub struct Preset {
 /// Trials of one length, several times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repeated {
-    /// How long each takes.
+    /// The length of each.
     pub trial: Duration,
-    /// How many.
+    /// The number.
     pub repeats: u32,
 }
 
@@ -51,14 +51,14 @@ pub struct Repeated {
 pub struct Readings {
     /// Time between two readings.
     pub every: Duration,
-    /// How many.
+    /// The number.
     pub readings: u32,
 }
 
 /// Loss against offered load (RFC 2544, section 26.3).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CurveOrder {
-    /// How long each trial takes.
+    /// The length of each trial.
     pub trial: Duration,
     /// Distance of the loads, as a share of the highest (RFC 2544: at most 0.1).
     pub step: f64,
@@ -71,11 +71,11 @@ pub struct CurveOrder {
 /// Bursts (RFC 2544, section 26.4; RFC 9004).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BurstOrder {
-    /// How long the longest burst takes (RFC 2544: at least 2 s).
+    /// The length of the longest burst (RFC 2544: at least 2 s).
     pub longest: Duration,
-    /// How often the longest burst without loss is looked for (RFC 2544: 50).
+    /// Searches of the longest burst without loss (RFC 2544: 50).
     pub repeats: u32,
-    /// How close the search for it comes, as a share of the burst.
+    /// The resolution of the search for it, as a share of the burst.
     pub width: f64,
 }
 
@@ -84,9 +84,9 @@ pub struct BurstOrder {
 pub struct LatencyOrder {
     /// The loads as shares of the throughput; 0 is an idle box.
     pub loads: Vec<f64>,
-    /// How long the load of one series lasts.
+    /// The length of a series.
     pub load: Duration,
-    /// When the first probe is sent, from the start of the load.
+    /// Time from the start of the load to the first probe.
     pub probes_after: Duration,
     /// Time between two probes.
     pub probes_every: Duration,
@@ -109,13 +109,13 @@ pub struct LatencyOrder {
 pub struct RecoveryOrder {
     /// The overload, as a multiple of the throughput (RFC 2544: 1.1).
     pub overload: f64,
-    /// How long it lasts (RFC 2544: at least 60 s).
+    /// Its length (RFC 2544: at least 60 s).
     pub overloaded: Duration,
     /// The load afterwards, as a share of the overload (RFC 2544: 0.5).
     pub after: f64,
-    /// How long that is watched.
+    /// The length of that load.
     pub watched: Duration,
-    /// How often.
+    /// The number of repeats.
     pub repeats: u32,
 }
 
@@ -124,11 +124,11 @@ pub struct RecoveryOrder {
 pub struct ResetOrder {
     /// The load, as a share of the throughput.
     pub load: f64,
-    /// When the reset comes, from the start of the load.
+    /// Time from the start of the load to the reset.
     pub after: Duration,
-    /// How long the load lasts in all.
+    /// The length of the load.
     pub trial: Duration,
-    /// How often.
+    /// The number of repeats.
     pub repeats: u32,
 }
 

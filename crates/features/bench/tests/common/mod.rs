@@ -12,7 +12,7 @@ use lab::{
 use model::run::Sharing;
 use testbed::Space;
 
-pub use relay::{Manners, RelayBox};
+pub use relay::{Faults, RelayBox};
 
 /// The cores of this machine.
 pub fn cores() -> Cores {
@@ -31,7 +31,7 @@ fn router(lab: &Lab, family: Family) -> TestBox {
 }
 
 /// Sends `pps` packets of `frame_len` bytes (in memory, without FCS) per second out of its second port, and keeps `packets` more waiting.
-/// What comes back is not held up.
+/// Frames of the way back are not held up.
 ///
 /// A burst of n units that comes much faster loses nothing while n is at most `packets`, what leaves meanwhile, and one or two that the
 /// bucket lets go at once.

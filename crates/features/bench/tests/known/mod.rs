@@ -1,4 +1,4 @@
-//! What the tests of boxes with known answers share: a tester on a box, and rules of nftables that give the box its answer.
+//! Parts of all tests of boxes with known answers: a tester on a box, and rules of nftables that give the box its answer.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
@@ -99,7 +99,7 @@ pub fn believed(tester: &mut dyn Tester, order: &Order) -> Trial {
 pub struct Before<'a, F> {
     /// Makes the trials.
     pub tester: RealTester<'a>,
-    /// What is done.
+    /// The work before a trial.
     pub act: F,
 }
 

@@ -10,7 +10,7 @@ use sys::packet::{Fanout, FanoutAlgorithm, RingLayout};
 
 use super::{
     SweepError,
-    plan::{Configuration, Cores, Reading, Side, Tweak},
+    plan::{Configuration, Reading, Side, SweepCores, Tweak},
 };
 
 /// The members of a fanout group, and the ring of each.
@@ -24,14 +24,14 @@ pub(super) struct Bed {
     pub(super) made: TestBox,
 }
 
-/// Counts at a moment.
+/// BoxCounts at a moment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counts {
+pub(super) struct BoxCounts {
     offered: (Instant, u64),
     forwarded: (Instant, u64),
 }
 
-impl Counts {
+impl BoxCounts {
     /// Offered and forwarded packets per second since `earlier`.
     pub(super) fn rates(&self, earlier: &Self) -> (f64, f64) {
         let rate = |now: (Instant, u64), then: (Instant, u64)| {
@@ -42,7 +42,7 @@ impl Counts {
 }
 
 impl Bed {
-    pub(super) fn build(lab: &Lab, configuration: &Configuration, cores: &Cores) -> Result<Self, SweepError> {
+    pub(super) fn build(lab: &Lab, configuration: &Configuration, cores: &SweepCores) -> Result<Self, SweepError> {
         let napi = match cores.sharing() {
             Sharing::Apart => Napi::Threads(vec![cores.of_box]),
             Sharing::Inline => Napi::Inline,
@@ -93,19 +93,19 @@ impl Bed {
         Ok(Self { readers, made })
     }
 
-    /// Whether frames end behind the box.
+    /// True if frames end behind the box.
     pub(super) fn has_receiver(&self) -> bool {
         self.made.receiver().is_some()
     }
 
-    pub(super) fn counts(&self) -> Result<Counts, SweepError> {
+    pub(super) fn counts(&self) -> Result<BoxCounts, SweepError> {
         let counters = self.made.counters()?;
         let offered = (counters.sender.at, counters.offered());
         let forwarded = match &self.readers {
             Some(readers) => (Instant::now(), readers.counted()),
             None => (counters.receiver.map_or(counters.entry.at, |r| r.at), counters.forwarded()),
         };
-        Ok(Counts { offered, forwarded })
+        Ok(BoxCounts { offered, forwarded })
     }
 
     /// Ends the readers, and says whether one failed on the way.

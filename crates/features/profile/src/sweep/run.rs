@@ -25,36 +25,37 @@ use crate::{Party, PerPacket, Recorder, RecorderOptions, SetApart};
 
 use super::{
     SweepError,
-    bed::{Bed, Counts},
+    bed::{Bed, BoxCounts},
+    conclusion,
     offer::{FLOWS, FRAME, offer},
-    plan::{Configuration, Cores, SweepBox, rates},
+    plan::{Configuration, SweepBox, SweepCores, rates},
     search::{LOSS_GOAL, RESOLUTION, Trial, search},
-    verdict, words,
+    verdict,
 };
 
 /// Samples per second: no divisor of the kernel's tick.
 const FREQUENCY_HZ: u32 = 997;
 
-/// How long the load is on before a measurement begins.
+/// The time that the load is on before a measurement begins.
 const WARM_UP: Duration = Duration::from_millis(150);
 /// A trial of a search takes so long at most, and so does the generator's ceiling.
 const TRIAL: Duration = Duration::from_millis(300);
 const CEILING: Duration = Duration::from_secs(1);
 
-/// What the user asked for.
+/// Settings by the user.
 #[derive(Debug, Clone)]
 pub struct SweepConfig {
     /// The box.
     pub what: SweepBox,
-    /// How many loads.
+    /// The number of loads.
     pub steps: u32,
-    /// How long each is measured.
+    /// The length of each measurement.
     pub duration: Duration,
-    /// How often each ceiling is searched.
+    /// Searches of each ceiling.
     pub repeats: u32,
     /// The CPUs to use.
     pub cpus: CpuSet,
-    /// What is compared: usually the [`configurations`](super::configurations) of the box.
+    /// The configurations to compare: usually the [`configurations`](super::configurations) of the box.
     pub compared: Vec<Configuration>,
 }
 
@@ -69,14 +70,14 @@ pub trait Watch: Progress {
 /// Measures ceilings and steps. `stop` ends it early, with none.
 ///
 /// # Errors
-/// What the lab, the generator or the sampling lack.
+/// The lab, the generator or the sampling fails.
 pub fn run(
     config: &SweepConfig,
     host: &Host,
     stop: &AtomicBool,
     watch: &mut impl Watch,
 ) -> Result<Option<Sweep>, SweepError> {
-    let cores = Cores::split(&config.cpus).ok_or(SweepError::NoCpu)?;
+    let cores = SweepCores::split(&config.cpus).ok_or(SweepError::NoCpu)?;
     let when = machine::now();
     let lab = Lab::new("sweep")?;
     let compared = &config.compared;
@@ -132,10 +133,10 @@ pub fn run(
         box_cores: 1,
         loss_goal: LOSS_GOAL,
         gain,
-        notes: words::notes(config.what, &arrangement, &setups),
+        notes: conclusion::notes(config.what, &arrangement, &setups),
         arrangement,
         generator,
-        conclusion: words::conclusion(config.what, &setups, gain.as_ref()),
+        conclusion: conclusion::conclusion(config.what, &setups, gain.as_ref()),
         setups,
         sources: if config.what == SweepBox::Router { sources::router_figures() } else { Vec::new() },
     }))
@@ -194,7 +195,7 @@ fn ceilings<W: Watch>(
     Ok(true)
 }
 
-/// Counts the steps that have begun.
+/// BoxCounts the steps that have begun.
 struct Steps<'a, W> {
     watch: &'a mut W,
     number: usize,
@@ -211,8 +212,13 @@ impl<W: Watch> Steps<'_, W> {
     }
 }
 
-/// How fast the generator is when each frame ends in XDP, the cheapest receiver there is, on its own core.
-fn generator_ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &AtomicBool) -> Result<Generator, SweepError> {
+/// Measures the generator while each frame ends in XDP, the cheapest receiver there is, on its own core.
+fn generator_ceiling(
+    lab: &Lab,
+    cores: &SweepCores,
+    duration: Duration,
+    stop: &AtomicBool,
+) -> Result<Generator, SweepError> {
     let made = TestBox::build(lab, &BoxSpec::new(BoxKind::XdpDrop))?;
     let window = || -> Result<f64, SweepError> {
         pause(WARM_UP, stop);
@@ -235,9 +241,9 @@ fn generator_ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &Atomic
     })
 }
 
-/// What every step needs.
+/// Data that all steps share.
 struct Measure<'a> {
-    cores: &'a Cores,
+    cores: &'a SweepCores,
     stop: &'a AtomicBool,
     duration: Duration,
 }
@@ -297,7 +303,7 @@ impl Measure<'_> {
     }
 }
 
-fn trial(before: &Counts, after: &Counts) -> Trial {
+fn trial(before: &BoxCounts, after: &BoxCounts) -> Trial {
     let (offered_pps, forwarded_pps) = after.rates(before);
     Trial { offered_pps, forwarded_pps }
 }

@@ -1,4 +1,4 @@
-//! What the ceilings of all repeats say together: pure.
+//! The verdict on the ceilings of all repeats: pure.
 
 use model::sweep::{Gain, Setup};
 use rig::repeat::{median, sorted};
@@ -20,7 +20,7 @@ pub(super) fn gain(setups: &[Setup]) -> Option<Gain> {
     Some(Gain { ratio: median(&ratios)?, lowest, highest, told })
 }
 
-/// Whether the ceiling came out again when it was offered again: to within what the search can tell, once for the load and once for the box.
+/// True if the ceiling came out again when it was offered again: to within what the search can tell, once for the load and once for the box.
 pub(super) fn holds(setup: &Setup) -> bool {
     let rates = sorted(setup.at_ceiling.iter().map(|s| s.forwarded_pps));
     median(&rates).is_some_and(|pps| pps >= setup.ceiling_pps / RESOLUTION.powi(2))
@@ -29,7 +29,7 @@ pub(super) fn holds(setup: &Setup) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sweep::words::tests::setup;
+    use crate::sweep::conclusion::tests::setup;
 
     #[test]
     fn a_verdict_takes_repeats_that_agree_and_ceilings_that_hold() {

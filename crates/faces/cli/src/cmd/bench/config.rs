@@ -4,10 +4,10 @@ use std::{path::PathBuf, str::FromStr};
 
 use ::bench::{
     benches,
-    dut::DutKind,
+    dut::{DutKind, RuleOrder},
     frames,
     outside::two_ports,
-    run::{Asked, Boxes, Saved, Settings, Test},
+    run::{Boxes, Request, Saved, Settings, Test},
     search::NAMES,
 };
 use anyhow::anyhow;
@@ -64,11 +64,11 @@ pub(super) fn begin(args: &BenchArgs, host: &Host) -> Result<Saved, Failure> {
 }
 
 /// All that the presets and overrides come to.
-pub(super) fn settings(asked: &Asked) -> Result<Settings, Failure> {
+pub(super) fn settings(asked: &Request) -> Result<Settings, Failure> {
     Ok(Settings::of(asked)?)
 }
 
-fn asked(args: &BenchArgs, host: &Host) -> Result<(Asked, Vec<String>), Failure> {
+fn asked(args: &BenchArgs, host: &Host) -> Result<(Request, Vec<String>), Failure> {
     let family = if args.ipv6 { Family::V6 } else { Family::V4 };
     let tests = if args.test.is_empty() { vec![Test::Throughput, Test::Latency] } else { args.test.clone() };
     let flows = args.flows.unwrap_or(1);
@@ -79,7 +79,7 @@ fn asked(args: &BenchArgs, host: &Host) -> Result<(Asked, Vec<String>), Failure>
     let mut tests = tests;
     tests.sort_unstable();
     tests.dedup();
-    let mut asked = Asked {
+    let mut asked = Request {
         boxes: boxes(args)?,
         frames: Vec::new(),
         tests,
@@ -92,10 +92,9 @@ fn asked(args: &BenchArgs, host: &Host) -> Result<(Asked, Vec<String>), Failure>
         ipv6: args.ipv6,
         rules: args.rules.unwrap_or(DEFAULT_RULES),
         rule_order: match args.rule_order.unwrap_or(OrderArg::Study) {
-            OrderArg::Study => "study",
-            OrderArg::Rfc2544 => "rfc2544",
-        }
-        .into(),
+            OrderArg::Study => RuleOrder::Study,
+            OrderArg::Rfc2544 => RuleOrder::Rfc2544,
+        },
         bridged: args.bridged,
         cpus: rig::cores::usable(host, args.cpus.as_ref())?,
     };
@@ -128,7 +127,7 @@ fn boxes(args: &BenchArgs) -> Result<Boxes, Failure> {
 }
 
 /// The frames, each of them laid out once, so that what cannot be sent is told now.
-fn frames(args: &BenchArgs, asked: &Asked, remarks: &mut Vec<String>) -> Result<Vec<FrameSpec>, Failure> {
+fn frames(args: &BenchArgs, asked: &Request, remarks: &mut Vec<String>) -> Result<Vec<FrameSpec>, Failure> {
     let family = if args.ipv6 { Family::V6 } else { Family::V4 };
     let rehearsal = benches::rehearsal(asked);
     let mut all = match &args.sizes {

@@ -1,4 +1,4 @@
-//! What is printed and written at the end, and the plan before the beginning.
+//! The ways out of a run, and the plan before it begins.
 
 use std::{
     fmt::Write,
@@ -83,7 +83,7 @@ impl Outputs<'_> {
 }
 
 impl OutputArgs {
-    /// Whether JSON is wanted.
+    /// True if JSON is wanted.
     pub(crate) fn as_json(&self) -> bool {
         self.json
     }

@@ -9,22 +9,22 @@ use model::bench::Trial;
 
 use crate::{BenchError, Load, Meanwhile, Order, Tester};
 
-/// What is done with each trial as soon as it has ended, whether it counts or not.
-pub(super) type Told<'a> = &'a mut dyn FnMut(&Trial) -> Result<(), BenchError>;
+/// Called with each trial as soon as it has ended, whether it counts or not.
+pub(super) type OnTrial<'a> = &'a mut dyn FnMut(&Trial) -> Result<(), BenchError>;
 
 /// Answers from the trials of before as long as the same ones are ordered in the same order; from then on the inner tester makes
-/// them. A search that is told the same results asks for the same loads, so that it finds itself where it was interrupted.
-pub(super) struct Remembering<'a> {
+/// them. A search that is on_trial the same results asks for the same loads, so that it finds itself where it was interrupted.
+pub(super) struct ResumedTester<'a> {
     inner: &'a mut dyn Tester,
     before: VecDeque<Trial>,
     number: u32,
-    told: Told<'a>,
+    on_trial: OnTrial<'a>,
 }
 
-impl<'a> Remembering<'a> {
-    /// `before`: the step's trials so far. `number`: that of the step's first trial. `told` hears of all trials, those of before too.
-    pub(super) fn new(inner: &'a mut dyn Tester, before: Vec<Trial>, number: u32, told: Told<'a>) -> Self {
-        Self { inner, before: before.into(), number, told }
+impl<'a> ResumedTester<'a> {
+    /// `before`: the step's trials so far. `number`: that of the step's first trial. `on_trial` hears of all trials, those of before too.
+    pub(super) fn new(inner: &'a mut dyn Tester, before: Vec<Trial>, number: u32, on_trial: OnTrial<'a>) -> Self {
+        Self { inner, before: before.into(), number, on_trial }
     }
 
     /// The trial of before that answers `order`, if there is one.
@@ -39,7 +39,7 @@ impl<'a> Remembering<'a> {
     }
 }
 
-impl Tester for Remembering<'_> {
+impl Tester for ResumedTester<'_> {
     fn trial_with(
         &mut self,
         order: &Order,
@@ -53,12 +53,12 @@ impl Tester for Remembering<'_> {
         };
         trial.number = self.number;
         self.number += 1;
-        (self.told)(&trial)?;
+        (self.on_trial)(&trial)?;
         Ok(trial)
     }
 }
 
-/// Whether `trial` was made for an order like this one.
+/// True if `trial` was made for an order like this one.
 fn answers(trial: &Trial, order: &Order) -> bool {
     let same_load = match (&order.load, trial.wanted_pps) {
         (Load::Pps(pps), Some(wanted)) => (pps - wanted).abs() <= 1e-6 * pps.abs().max(1.0),

@@ -1,10 +1,10 @@
-//! Why a trial is made, for people.
+//! Reason a trial is made, for people.
 
 use model::units;
 
 /// The reason for a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Why {
+pub(super) enum Reason {
     /// The first one.
     Highest,
     /// A load that was not tried yet, at the gap in which the throughput probably lies; what came through at the highest load if nothing else is known.
@@ -17,7 +17,7 @@ pub(super) enum Why {
     Contradicted { load: u64, fine: u64, number: usize },
 }
 
-impl Why {
+impl Reason {
     /// In words; `goal` is named where there are several.
     pub(super) fn text(&self, goal: Option<&str>) -> String {
         let pps = |n: u64| units::pps(n as f64);
