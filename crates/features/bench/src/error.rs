@@ -20,6 +20,9 @@ pub enum BenchError {
     /// The traffic cannot be made.
     #[error(transparent)]
     Traffic(#[from] traffic::TrafficError),
+    /// The load of the cores could not be read.
+    #[error(transparent)]
+    Load(#[from] rig::window::LoadError),
     #[error("the {0} ended unexpectedly")]
     Panicked(&'static str),
     #[error("what watches the box under test failed: {0}")]
@@ -38,6 +41,7 @@ impl Classified for BenchError {
             Self::Lab(e) => e.class(),
             Self::Program(e) => e.class(),
             Self::Traffic(e) => e.class(),
+            Self::Load(e) => e.class(),
             Self::Panicked(_) => ErrorClass::Internal,
             Self::Observer(_) | Self::Machine(_) | Self::Interrupted => ErrorClass::Lacking,
         }

@@ -2,17 +2,12 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     sync::mpsc::{Receiver, Sender, channel},
     thread::{self, JoinHandle},
 };
 
 use bpf::{CpuProfile, ProfileOptions, StackCount};
-use host::{
-    Root,
-    counters::{CpuTime, core_load, cpu_times},
-    symbols::KernelSymbols,
-};
+use host::{Root, symbols::KernelSymbols};
 use lab::NamespaceHandle;
 use ledger::{Ledger, Options};
 use model::{
@@ -20,6 +15,7 @@ use model::{
     profile::Class,
 };
 use profile::{classify, rules::bare, tally::is_generator};
+use rig::window::{LoadMeter, steal_percent};
 
 use crate::{BenchError, Observer};
 
@@ -43,7 +39,7 @@ pub(crate) struct BoxObserver {
     watched: Watched,
     sampler: Option<(CpuProfile, KernelSymbols)>,
     ledger: Option<BoxLedger>,
-    before: BTreeMap<u32, CpuTime>,
+    meter: Option<LoadMeter>,
 }
 
 impl BoxObserver {
@@ -58,7 +54,7 @@ impl BoxObserver {
             }
         };
         let ledger = watched.inside.clone().map(BoxLedger::open).transpose()?;
-        Ok(Self { watched, sampler, ledger, before: BTreeMap::new() })
+        Ok(Self { watched, sampler, ledger, meter: None })
     }
 }
 
@@ -70,17 +66,14 @@ impl Observer for BoxObserver {
         if let Some((profile, _)) = &mut self.sampler {
             profile.read().map_err(failed)?;
         }
-        self.before = times()?;
+        self.meter = Some(LoadMeter::start()?);
         Ok(())
     }
 
     fn end(&mut self) -> Result<Observation, BenchError> {
-        let after = times()?;
-        let cores: Vec<_> =
-            after.iter().filter_map(|(&cpu, now)| Some(core_load(cpu, self.before.get(&cpu)?, now))).collect();
-        let of_box = |c: &&model::CoreLoad| self.watched.cores.contains(&c.cpu);
-        let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
-        let steal_of_box = mean(cores.iter().filter(of_box).map(|c| c.steal_percent).collect());
+        let cores = self.meter.take().map_or(Ok(Vec::new()), LoadMeter::finish)?;
+        let of_box: Vec<_> = cores.iter().filter(|c| self.watched.cores.contains(&c.cpu)).cloned().collect();
+        let steal_of_box = steal_percent(&of_box);
         let (classes, tester_percent) = match &mut self.sampler {
             None => (BTreeMap::new(), 0.0),
             Some((profile, symbols)) => {
@@ -94,7 +87,7 @@ impl Observer for BoxObserver {
             }
         };
         Ok(Observation {
-            steal_percent: mean(cores.iter().map(|c| c.steal_percent).collect()),
+            steal_percent: steal_percent(&cores),
             drops: self.ledger.as_ref().map_or_else(|| Ok(Vec::new()), BoxLedger::drops)?,
             cores,
             classes,
@@ -154,11 +147,6 @@ fn is_of_an_end(comm: &str, ends: &[String]) -> bool {
         let name = of.rsplit_once('-').map_or(of, |(name, _)| name);
         ends.iter().any(|end| end == name || (comm.len() >= 15 && end.starts_with(of)))
     })
-}
-
-/// CPU times of all cores now.
-fn times() -> Result<BTreeMap<u32, CpuTime>, BenchError> {
-    Ok(cpu_times(&fs::read_to_string("/proc/stat").map_err(failed)?))
 }
 
 fn failed(error: impl std::fmt::Display) -> BenchError {

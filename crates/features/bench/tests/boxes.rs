@@ -5,7 +5,7 @@ mod common;
 use std::{sync::atomic::AtomicBool, time::Duration};
 
 use bench::{
-    BenchError, Drain, Dut, Load, Meanwhile, Order, Stamping, Tester,
+    BenchError, Dut, Load, Meanwhile, Order, Tester,
     tester::{RealTester, TesterConfig},
 };
 use common::{Faults, RelayBox, cores, token_bucket};
@@ -14,16 +14,7 @@ use model::bench::{Delays, FrameSpec, Trial};
 use testbed::turn;
 
 fn order(load: Load, seconds: f64) -> Order {
-    Order {
-        purpose: "test".into(),
-        frame: FrameSpec::Size { bytes: 64 },
-        load,
-        duration: Duration::from_secs_f64(seconds),
-        probes: None,
-        stamping: Stamping::Every,
-        drain: Drain { quiet: Duration::from_millis(50), longest: Duration::from_secs(2), slack: 0.03 },
-        observe: false,
-    }
+    common::order(FrameSpec::Size { bytes: 64 }, load, Duration::from_secs_f64(seconds))
 }
 
 /// Makes the trial until `fine` is content. Other work on this machine may hold up sender and box, which a box is not known for; a trial

@@ -1,9 +1,11 @@
 //! A box at two ports of a namespace: found by ARP and neighbour discovery, and nothing left behind.
 
+mod common;
+
 use std::{sync::atomic::AtomicBool, time::Duration};
 
 use bench::{
-    BenchError, Cores, Drain, Dut, Load, Order, Stamping, Tester,
+    BenchError, Cores, Dut, Load, Tester,
     outside::{Addressing, connect, connect_with},
     tester::{RealTester, TesterConfig},
 };
@@ -41,16 +43,7 @@ fn a_router_is_found_and_its_addresses_are_given_back() {
 fn trial(dut: &Dut) -> Result<Trial, BenchError> {
     let cores = Cores::split(&[0].into_iter().collect())?;
     let mut tester = RealTester::new(dut, &cores, TesterConfig { flows: 8, both_ways: true }, None)?;
-    let order = Order {
-        purpose: "test".into(),
-        frame: FrameSpec::Size { bytes: 128 },
-        load: Load::Pps(2000.0),
-        duration: Duration::from_millis(200),
-        probes: None,
-        stamping: Stamping::Every,
-        drain: Drain { quiet: Duration::from_millis(40), longest: Duration::from_secs(2), slack: 0.03 },
-        observe: false,
-    };
+    let order = common::order(FrameSpec::Size { bytes: 128 }, Load::Pps(2000.0), Duration::from_millis(200));
     let mut last = tester.trial(&order, &AtomicBool::new(false))?;
     for _ in 0..20 {
         if last.void.is_none() && last.total().lost() == 0 {

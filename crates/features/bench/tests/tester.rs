@@ -8,8 +8,7 @@ use std::{
 };
 
 use bench::{
-    BenchError, Drain, Dut, DutKind, DutOptions, Load, Meanwhile, Observer, Order, Probes, RuleOrder, Stamping, Tester,
-    frames,
+    BenchError, Dut, DutKind, DutOptions, Load, Meanwhile, Observer, Order, Probes, RuleOrder, Tester, frames,
     tester::{RealTester, TesterConfig},
 };
 use common::cores;
@@ -23,16 +22,7 @@ fn dut(lab: &Lab, kind: DutKind, family: Family) -> Dut {
 }
 
 fn order(frame: FrameSpec, load: Load) -> Order {
-    Order {
-        purpose: "test".into(),
-        frame,
-        load,
-        duration: Duration::from_millis(200),
-        probes: None,
-        stamping: Stamping::Every,
-        drain: Drain { quiet: Duration::from_millis(40), longest: Duration::from_secs(2), slack: 0.03 },
-        observe: false,
-    }
+    common::order(frame, load, Duration::from_millis(200))
 }
 
 /// Makes the trial again while other work on this machine holds up the box, whose queue is short. Whether the sender was held up does not matter here.

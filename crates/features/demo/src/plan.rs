@@ -5,25 +5,17 @@ use model::{
     CpuSet,
     run::{Arrangement, Sharing, keys},
 };
-use rig::cores::role;
+use rig::{
+    cores::role,
+    receive::{Backend, Sources},
+};
+use sys::packet::FanoutAlgorithm;
 
 /// From this many cores on the generator gets cores of its own.
 const CORES_FOR_APART: usize = 4;
 
-/// The backend of a stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Backend {
-    /// One packet per system call through a plain AF_PACKET socket.
-    Packet,
-    /// A TPACKET_V3 ring.
-    Ring,
-    /// Copied in XDP; the frame goes on to the stack.
-    Tap,
-    /// Copied in XDP; the frame ends there.
-    TapConsume,
-    /// AF_XDP.
-    Xdp,
-}
+/// The 256 KiB blocks of each ring.
+const RING_BLOCKS: u32 = 128;
 
 /// One stage of the demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,6 +34,14 @@ pub(crate) struct StagePlan {
     pub queue_cpus: Vec<u32>,
     /// The CPU of each reader.
     pub reader_cpus: Vec<u32>,
+}
+
+impl StagePlan {
+    /// A source for each reader.
+    pub(crate) fn sources(&self) -> Sources {
+        let (backend, members) = (self.backend, self.reader_cpus.len());
+        Sources { backend, members, fanout: FanoutAlgorithm::Cpu, ring_blocks: RING_BLOCKS }
+    }
 }
 
 /// The cores of the demo.

@@ -28,7 +28,6 @@ use crate::{
     flood::{FRAME_BYTES, Flood, FloodResult},
     measure::Counted,
     plan::{DemoCores, StagePlan},
-    readers,
     sampling::Sampling,
 };
 
@@ -71,7 +70,7 @@ pub fn run(
     let share = if cores.sharing == Sharing::Apart { SHARE_APART } else { SHARE_INLINE };
     let pps = config.pps.unwrap_or(generator.ceiling_pps * share);
 
-    let shared = Shared { config, host, lab: &lab, cores: &cores, stop };
+    let shared = Shared { config, lab: &lab, cores: &cores, stop };
     let mut stages = Vec::with_capacity(plans.len());
     for (i, plan) in plans.iter().enumerate() {
         progress.begin(&step(plan.name, i + 2));
@@ -138,16 +137,15 @@ fn ceiling(lab: &Lab, cores: &DemoCores, duration: Duration, stop: &AtomicBool) 
 /// Data that all measurements of a run share.
 struct Shared<'a> {
     config: &'a DemoConfig,
-    host: &'a Host,
     lab: &'a Lab,
     cores: &'a DemoCores,
     stop: &'a AtomicBool,
 }
 
 fn measure(shared: &Shared<'_>, plan: &StagePlan, pps: f64) -> Result<Stage, DemoError> {
-    let &Shared { config, host, lab, cores, stop } = shared;
+    let &Shared { config, lab, cores, stop } = shared;
     let bed = Bed::build(lab, &plan.queue_cpus)?;
-    let receiving = bed.server.run(|| readers::open(plan, &bed.server_end.name))??;
+    let receiving = bed.server.run(|| plan.sources().open(&bed.server_end.name, &plan.reader_cpus))??;
     let wire = bed.attacker.run(|| XmitDrops::attach(&bed.attacker_end.name))??;
     let flood = Flood::load(&bed, &cores.senders, Some(pps), config.duration + WARM_UP)?;
     // Last, so that it knows the names of all programs.
@@ -156,7 +154,7 @@ fn measure(shared: &Shared<'_>, plan: &StagePlan, pps: f64) -> Result<Stage, Dem
     let (sent, window) = flood.run(&bed, stop, || {
         pause(WARM_UP, stop);
         sampling.begin();
-        let meter = LoadMeter::start(host)?;
+        let meter = LoadMeter::start()?;
         pause(config.duration.mul_f64(0.9), stop);
         let loads = meter.finish();
         sampling.end();

@@ -11,5 +11,5 @@ mod search;
 mod verdict;
 
 pub use error::SweepError;
-pub use plan::{Configuration, Reading, Side, SweepBox, SweepCores, Tweak, configurations, rates};
+pub use plan::{Configuration, Side, SweepBox, SweepCores, Tweak, configurations, rates};
 pub use run::{SweepConfig, Watch, run};

@@ -16,8 +16,6 @@ use sys::affinity::pin_current_thread;
 
 /// The time between two looks at the stop flag.
 const POLL_PERIOD: Duration = Duration::from_millis(50);
-/// The socket buffer of a plain socket: what a user gets who never heard of tuning (net.core.rmem_default).
-pub const PLAIN_BUFFER_BYTES: u32 = 212_992;
 
 /// The frames that one reader has counted, on a cache line of its own.
 #[derive(Debug, Default)]

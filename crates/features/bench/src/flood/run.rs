@@ -1,18 +1,14 @@
 //! All modes and rates, one after the other, each point in a lab of its own.
 
 use std::{
-    collections::BTreeMap,
-    fmt, fs,
+    fmt,
     net::IpAddr,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use host::{
-    Host,
-    counters::{CpuTime, core_load, cpu_times},
-};
+use host::Host;
 use model::{
     flood::{FloodMode, FloodPoint, FloodRun, FloodSetup},
     units,
@@ -20,6 +16,7 @@ use model::{
 use rig::{
     machine,
     progress::{Progress, Step},
+    window::LoadMeter,
 };
 
 use super::{
@@ -170,7 +167,7 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
         Rate::Max => Some(flood(None)?),
     };
     thread::sleep(config.head_start);
-    let cores_before = cpu_load()?;
+    let meter = LoadMeter::start()?;
     let what = Visit {
         addresses,
         connects: config.connects,
@@ -179,7 +176,7 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
         cpu: cores.clients,
     };
     let visited = visit(&bed.net, &what, stop);
-    let cores_after = cpu_load()?;
+    let loads = meter.finish()?;
     let sent = attack.map(Attack::stop).transpose()?.unwrap_or_default();
     let at_end = bed.end.syn_acks()?;
     let others = who.since(&cores.all(), OTHERS_MIN);
@@ -204,10 +201,7 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
         unexplained: 0,
         counters: Vec::new(),
         clients,
-        cores: cores_after
-            .iter()
-            .filter_map(|(&cpu, now)| Some(core_load(cpu, cores_before.get(&cpu)?, now)))
-            .collect(),
+        cores: loads,
         others,
     };
     let late = after.syn_acks().saturating_sub(at_end);
@@ -228,10 +222,4 @@ fn settle(bed: &Bed, stop: &AtomicBool) -> Result<(), BenchError> {
         seen = now;
     }
     Ok(())
-}
-
-fn cpu_load() -> Result<BTreeMap<u32, CpuTime>, BenchError> {
-    let text =
-        fs::read_to_string("/proc/stat").map_err(|e| BenchError::Machine(format!("cannot read /proc/stat: {e}")))?;
-    Ok(cpu_times(&text))
 }

@@ -179,66 +179,61 @@ impl Preset {
 
     /// As the study of firewalls on KVM measured (2017): 100 s, three times, loss 0.1 %.
     pub fn study() -> Self {
+        let quick = Self::quick();
         Self {
             name: "study",
             what: "as the 2017 study of firewalls: trials of 100 s, three per rate of which two decide, loss 0.1 %, width 1 %",
             goals: vec![goal("0.1 %", 0.001, 0.5, (10.0, 100.0, 300.0, 100.0), 0.01)],
             drain: Drain { quiet: ms(200), longest: secs(30), slack: 0.01 },
             settle: secs(1),
-            void_repeats: 3,
             ceiling: Repeated { trial: secs(10), repeats: 3 },
-            loss_curve: CurveOrder { trial: secs(100), step: 0.1, from: 1.5, clean: 2 },
+            loss_curve: CurveOrder { trial: secs(100), ..quick.loss_curve },
             back_to_back: BurstOrder { longest: secs(2), repeats: 50, width: 0.02 },
             latency: LatencyOrder {
-                loads: vec![0.0, 0.1, 0.5, 0.9, 0.95],
                 load: secs(120),
                 probes_after: secs(60),
                 probes_every: secs(1),
-                probes: 10,
                 series: 9,
                 best: 6,
                 agreement: 0.5,
-                loss_ratio: 0.001,
                 thrown_away: 9,
+                ..quick.latency
             },
             jitter: Readings { every: secs(10), readings: 10 },
             recovery: RecoveryOrder { overload: 1.1, overloaded: secs(60), after: 0.5, watched: secs(20), repeats: 3 },
             reset: ResetOrder { load: 0.5, after: secs(10), trial: secs(120), repeats: 3 },
+            ..quick
         }
     }
 
     /// RFC 2544 as written: 60 s, not one frame lost, the waits of section 23.
     pub fn rfc2544() -> Self {
+        let study = Self::study();
         Self {
             name: "rfc2544",
             what: "RFC 2544 as written: trials of 60 s without a single loss, width 1 %, waits of 2 and 5 s",
             goals: vec![goal("no loss", 0.0, 0.0, (5.0, 60.0, 60.0, 60.0), 0.01)],
-            drain: Drain { quiet: secs(2), longest: secs(30), slack: 0.01 },
+            drain: Drain { quiet: secs(2), ..study.drain },
             settle: secs(5),
-            void_repeats: 3,
-            ceiling: Repeated { trial: secs(10), repeats: 3 },
-            loss_curve: CurveOrder { trial: secs(60), step: 0.1, from: 1.5, clean: 2 },
-            back_to_back: BurstOrder { longest: secs(2), repeats: 50, width: 0.02 },
+            loss_curve: CurveOrder { trial: secs(60), ..study.loss_curve },
             latency: LatencyOrder {
                 loads: vec![0.0, 0.1, 0.5, 0.9, 0.95, 1.0],
-                load: secs(120),
-                probes_after: secs(60),
-                probes_every: secs(1),
                 probes: 1,
                 series: 20,
                 best: 20,
-                agreement: 0.5,
-                loss_ratio: 0.001,
                 thrown_away: 0,
+                ..study.latency
             },
-            jitter: Readings { every: secs(10), readings: 6 },
-            recovery: RecoveryOrder { overload: 1.1, overloaded: secs(60), after: 0.5, watched: secs(20), repeats: 5 },
-            reset: ResetOrder { load: 1.0, after: secs(10), trial: secs(120), repeats: 5 },
+            jitter: Readings { readings: 6, ..study.jitter },
+            recovery: RecoveryOrder { repeats: 5, ..study.recovery },
+            reset: ResetOrder { load: 1.0, repeats: 5, ..study.reset },
+            ..study
         }
     }
 
     /// RFC 9971 with the goals of its authors' lab (FD.io CSIT): no loss and 0.5 % in one search, 21 trials of 1 s per load at most.
     pub fn mlr() -> Self {
+        let quick = Self::quick();
         Self {
             name: "mlr",
             what: "RFC 9971: no loss and 0.5 % in one search, up to 21 trials of 1 s per load of which half may be worse, width 0.5 %",
@@ -253,16 +248,13 @@ impl Preset {
             loss_curve: CurveOrder { trial: secs(1), step: 0.05, from: 1.5, clean: 2 },
             back_to_back: BurstOrder { longest: secs(2), repeats: 20, width: 0.02 },
             latency: LatencyOrder {
-                loads: vec![0.0, 0.1, 0.5, 0.9, 0.95],
                 load: secs(10),
                 probes_after: secs(2),
                 probes_every: ms(500),
-                probes: 10,
                 series: 3,
                 best: 2,
                 agreement: 0.5,
-                loss_ratio: 0.001,
-                thrown_away: 3,
+                ..quick.latency
             },
             jitter: Readings { every: secs(1), readings: 10 },
             recovery: RecoveryOrder { overload: 1.1, overloaded: secs(10), after: 0.5, watched: secs(5), repeats: 3 },

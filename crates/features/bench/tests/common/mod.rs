@@ -4,12 +4,14 @@
 
 pub mod relay;
 
-use bench::{Cores, Dut};
+use std::time::Duration;
+
+use bench::{Cores, Drain, Dut, Load, Order, Stamping};
 use lab::{
     BoxKind, BoxSpec, Lab, TestBox,
     boxes::{Family, Napi},
 };
-use model::run::Sharing;
+use model::{bench::FrameSpec, run::Sharing};
 use testbed::Space;
 
 pub use relay::{Faults, RelayBox};
@@ -42,4 +44,18 @@ pub fn token_bucket(lab: &Lab, family: Family, pps: u64, frame_len: u64, packets
     let qdisc = format!("tc qdisc add dev {exit} root tbf rate {rate} burst {} limit {limit}", 2 * frame_len);
     Space::of(&made.inside().unwrap().namespace).output(&qdisc);
     Dut::from_box(made).unwrap()
+}
+
+/// An order of units that are all stamped.
+pub fn order(frame: FrameSpec, load: Load, duration: Duration) -> Order {
+    Order {
+        purpose: "test".into(),
+        frame,
+        load,
+        duration,
+        probes: None,
+        stamping: Stamping::Every,
+        drain: Drain { quiet: Duration::from_millis(50), longest: Duration::from_secs(2), slack: 0.03 },
+        observe: false,
+    }
 }

@@ -10,14 +10,14 @@ use std::{
 };
 
 use bench::{
-    BenchError, Drain, Dut, DutKind, DutOptions, Load, Meanwhile, Order, RuleOrder, Stamping, Tester,
+    BenchError, Drain, Dut, DutKind, DutOptions, Load, Meanwhile, Order, RuleOrder, Tester,
     methods::Bench,
     tester::{RealTester, TesterConfig},
 };
 use lab::{Lab, boxes::Family};
 use model::bench::{FrameSpec, Goal, Trial};
 
-use crate::common::cores;
+use crate::common::{self, cores};
 
 /// A router that forwards IPv4.
 pub fn router(lab: &Lab) -> Dut {
@@ -64,16 +64,7 @@ pub fn bench<'a>(tester: &'a mut dyn Tester, stop: &'a AtomicBool) -> Bench<'a> 
 
 /// An order of least frames, all of them stamped.
 pub fn order(load: Load, duration: Duration) -> Order {
-    Order {
-        purpose: "test".into(),
-        frame: least(),
-        load,
-        duration,
-        probes: None,
-        stamping: Stamping::Every,
-        drain: drain(),
-        observe: false,
-    }
+    Order { drain: drain(), ..common::order(least(), load, duration) }
 }
 
 /// A goal that ignores the slower half of a load's trials.

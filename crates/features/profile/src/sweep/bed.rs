@@ -4,18 +4,16 @@ use std::time::Instant;
 
 use lab::{BoxSpec, Lab, TestBox, boxes::Napi};
 use model::run::Sharing;
-use port::{Group, PacketOptions, PacketSource, PlainReading, RingSource, TapOptions, TapSource, WHOLE_FRAME};
-use rig::readers::{PLAIN_BUFFER_BYTES, Readers};
-use sys::packet::{Fanout, FanoutAlgorithm, RingLayout};
+use rig::{readers::Readers, receive::Sources};
+use sys::packet::FanoutAlgorithm;
 
 use super::{
     SweepError,
-    plan::{Configuration, Reading, Side, SweepCores, Tweak},
+    plan::{Configuration, Side, SweepCores, Tweak},
 };
 
-/// The members of a fanout group, and the ring of each.
-const RINGS: usize = 2;
-const RING: RingLayout = RingLayout { block_bytes: 1 << 18, blocks: 64, retire_ms: 60, rx_hash: false, node: None };
+/// The 256 KiB blocks of each ring.
+const RING_BLOCKS: u32 = 64;
 
 /// A box ready for load.
 pub(super) struct Bed {
@@ -60,31 +58,12 @@ impl Bed {
                 Tweak::Rules(rules) => made.load_rules(rules)?,
             }
         }
-        let cpu = [cores.of_box];
-        let options = PacketOptions {
-            interface: entry.name.clone(),
-            filter: Vec::new(),
-            snaplen: WHOLE_FRAME,
-            promiscuous: true,
-            ignore_outgoing: true,
-        };
-        let readers = match configuration.reading {
-            Reading::Forwarded => None,
-            Reading::Packet => {
-                let plain = PlainReading { batch: 1, buffer_bytes: PLAIN_BUFFER_BYTES };
-                Some(Readers::start(vec![namespace.run(|| PacketSource::open(&options, plain))??], &cpu))
-            }
-            Reading::RingFanout => {
-                let fanout =
-                    Fanout { algorithm: FanoutAlgorithm::Hash, defrag: false, rollover: false, ignore_outgoing: true };
-                let group = Group { fanout, members: RINGS, program: None };
-                Some(Readers::start(namespace.run(|| RingSource::open_group(&options, RING, &group))??, &cpu))
-            }
-            Reading::Tap => {
-                let mut options = TapOptions::new(&entry.name);
-                options.promiscuous = true;
-                Some(Readers::start(namespace.run(|| TapSource::open(&options, 1))??, &cpu))
-            }
+        let sources =
+            |(backend, members)| Sources { backend, members, fanout: FanoutAlgorithm::Hash, ring_blocks: RING_BLOCKS };
+        let open = |sources: Sources| namespace.run(|| sources.open(&entry.name, &[cores.of_box]));
+        let readers = match configuration.reading.map(|read| open(sources(read))) {
+            Some(opened) => Some(opened??.readers),
+            None => None,
         };
         if let (Napi::Threads(cpus), false) = (&napi, readers.is_none()) {
             // An XDP program that comes may have made new threads.

@@ -7,7 +7,7 @@ use model::{
     CpuSet,
     run::{Arrangement, Sharing},
 };
-use rig::cores::role;
+use rig::{cores::role, receive::Backend};
 
 /// The rules of the firewall: as many as the sources had in theirs, roughly.
 const RULES: u32 = 25;
@@ -116,19 +116,6 @@ fn rules_in_words(rules: &Ruleset) -> String {
     format!("{form}, then {last}")
 }
 
-/// The reader of a capture box.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reading {
-    /// Nobody reads: the box forwards.
-    Forwarded,
-    /// One packet per system call through a plain AF_PACKET socket.
-    Packet,
-    /// Two TPACKET_V3 rings in a fanout group, a reader each.
-    RingFanout,
-    /// Copied in XDP into memory shared with the reader.
-    Tap,
-}
-
 impl Configuration {
     /// Everything that differs from a bare box, as shell commands or in words.
     pub fn settings(&self) -> Vec<String> {
@@ -153,8 +140,8 @@ pub struct Configuration {
     pub kind: BoxKind,
     /// Settings made in it.
     pub tweaks: Vec<Tweak>,
-    /// The reader.
-    pub reading: Reading,
+    /// The backend of a capture box, and its sources; none: the box forwards.
+    pub reading: Option<(Backend, usize)>,
 }
 
 /// The standard and the optimised configuration of `what`.
@@ -173,7 +160,7 @@ pub fn configurations(what: SweepBox) -> [Configuration; 2] {
     };
     let standard = |name, what, kind, tweaks: &[Tweak], reading| make("standard", name, what, kind, tweaks, reading);
     let optimised = |name, what, kind, tweaks: &[Tweak], reading| make("optimised", name, what, kind, tweaks, reading);
-    let forwarded = Reading::Forwarded;
+    let forwarded = None;
     match what {
         SweepBox::Router => [
             standard(
@@ -230,19 +217,19 @@ pub fn configurations(what: SweepBox) -> [Configuration; 2] {
                 "One AF_PACKET socket, one packet per system call.",
                 BoxKind::Capture,
                 &[],
-                Reading::Packet,
+                Some((Backend::Packet, 1)),
             );
             let (name, text, reading) = match what {
                 SweepBox::CaptureRing => (
                     "ring + fanout",
                     "Two rings shared with their readers, which the kernel hands over block by block; flows are spread over \
                      them by their hash.",
-                    Reading::RingFanout,
+                    Some((Backend::Ring, 2)),
                 ),
                 _ => (
                     "tap",
                     "An XDP program copies each frame into memory shared with the reader; the frame goes on to the stack.",
-                    Reading::Tap,
+                    Some((Backend::Tap, 1)),
                 ),
             };
             [plain, optimised(name, text, BoxKind::Capture, &[], reading)]
@@ -321,7 +308,7 @@ mod tests {
             assert_eq!((standard.key, optimised.key), ("standard", "optimised"));
             let differs = |c: &Configuration| (c.kind.clone(), c.tweaks.clone(), c.reading);
             assert_ne!(differs(&standard), differs(&optimised), "{what}");
-            assert_eq!(standard.kind.forwards(), standard.reading == Reading::Forwarded);
+            assert_eq!(standard.kind.forwards(), standard.reading.is_none());
         }
     }
 
