@@ -8,7 +8,10 @@ use model::{
     units,
 };
 
-use crate::Look;
+use crate::{
+    Look,
+    machine::{machine_line, roles},
+};
 
 /// Losses named in a row of the table.
 const LOSSES: usize = 3;
@@ -190,18 +193,10 @@ fn sentence(run: &FloodRun, mode: &FloodMode) -> String {
 
 /// What a reader must know to judge the figures.
 pub(crate) fn conditions(run: &FloodRun) -> Vec<(&'static str, String)> {
-    let (machine, setup) = (&run.machine, &run.setup);
-    let guest = machine.virtualised.as_ref().map_or(String::new(), |v| format!(", a guest of {v}"));
-    let roles: Vec<String> = setup.arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
+    let setup = &run.setup;
     let mut conditions = vec![
-        (
-            "Machine",
-            format!(
-                "{}, {} CPUs, {}, Linux {}{guest}",
-                machine.hostname, machine.cpus, machine.cpu_model, machine.kernel
-            ),
-        ),
-        ("Cores", roles.join("; ")),
+        ("Machine", machine_line(&run.machine)),
+        ("Cores", roles(&setup.arrangement)),
         (
             "Overload",
             "real: the flood does not wait for the host. What the host's core does not take from the queue of its interface (256 frames) \

@@ -12,6 +12,7 @@ mod flood_compare;
 mod flood_page;
 mod ledger;
 mod ledger_details;
+mod machine;
 mod paint;
 mod profile;
 mod shield;

@@ -8,7 +8,10 @@ use model::{
     units,
 };
 
-use crate::Look;
+use crate::{
+    Look,
+    machine::{machine_line, roles},
+};
 
 /// Classes with a column of their own, besides idle.
 const COLUMNS: usize = 4;
@@ -138,18 +141,9 @@ fn ceilings(setup: &Setup) -> String {
 
 /// What a reader must know to judge the figures.
 pub(crate) fn conditions(sweep: &Sweep) -> Vec<(&'static str, String)> {
-    let machine = &sweep.machine;
-    let guest = machine.virtualised.as_ref().map_or(String::new(), |v| format!(", a guest of {v}"));
-    let roles: Vec<String> = sweep.arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
     let mut conditions = vec![
-        (
-            "Machine",
-            format!(
-                "{}, {} CPUs, {}, Linux {}{guest}",
-                machine.hostname, machine.cpus, machine.cpu_model, machine.kernel
-            ),
-        ),
-        ("Cores", format!("{}: {}", sweep.arrangement.sharing.word(), roles.join("; "))),
+        ("Machine", machine_line(&sweep.machine)),
+        ("Cores", format!("{}: {}", sweep.arrangement.sharing.word(), roles(&sweep.arrangement))),
         (
             "Load",
             format!(

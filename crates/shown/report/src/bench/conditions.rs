@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use model::{bench::Goal, units};
 
 use super::figures::{Figures, seconds};
+use crate::machine::roles;
 
 /// Pairs of name and text.
 pub(crate) fn conditions(figures: Figures<'_>) -> Vec<(&'static str, String)> {
@@ -12,7 +13,6 @@ pub(crate) fn conditions(figures: Figures<'_>) -> Vec<(&'static str, String)> {
     let (m, s) = (&run.machine, &run.setup);
     let ended = run.ended.as_ref().map_or_else(String::new, |e| format!(" to {e}"));
     let guest = m.virtualised.as_ref().map_or_else(|| "not virtualised".into(), |v| format!("a guest of {v}"));
-    let roles: Vec<String> = s.arrangement.roles.iter().map(|r| format!("CPU {} {}", r.cpus, r.does)).collect();
     let mut all = vec![
         ("When", format!("{}{ended}, evenkeel {}", run.when, run.version)),
         (
@@ -46,7 +46,7 @@ pub(crate) fn conditions(figures: Figures<'_>) -> Vec<(&'static str, String)> {
     );
     all.extend([
         ("Line rate", line),
-        ("Cores", format!("{}: {}", s.arrangement.sharing.word(), roles.join("; "))),
+        ("Cores", format!("{}: {}", s.arrangement.sharing.word(), roles(&s.arrangement))),
         (
             "Stamps",
             format!(
