@@ -6,12 +6,23 @@ use host::file::{PUBLIC, Whole};
 use indicatif::ProgressBar;
 use rig::progress::{Progress, Step, duration_words};
 use serde::Serialize;
+use sys::privilege::Capability;
 
 use crate::{
     failure::{Failure, Outcome, note, print},
     periods::steps_bar,
     signals::{Second, end_interrupted, stop_flag},
 };
+
+/// A lab, its programs, and the sampling of its work need these.
+pub(crate) const LAB_CAPABILITIES: [Capability; 6] = [
+    Capability::CAP_SYS_ADMIN,
+    Capability::CAP_NET_ADMIN,
+    Capability::CAP_NET_RAW,
+    Capability::CAP_BPF,
+    Capability::CAP_PERFMON,
+    Capability::CAP_SYSLOG,
+];
 
 /// Does `work` with a flag that a signal sets, and with a progress bar that is gone afterwards.
 pub(crate) fn long_run<T, E: Into<Failure>>(

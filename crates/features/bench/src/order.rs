@@ -108,19 +108,14 @@ pub trait Tester {
     ///
     /// # Errors
     /// Further trials are useless: a port is gone, a program cannot be loaded, `stop` is set; or the other work failed.
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        meanwhile: Option<Meanwhile<'_>>,
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError>;
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError>;
 
     /// Makes one trial, and nothing else.
     ///
     /// # Errors
-    /// As [`Tester::trial_with`].
+    /// As [`Tester::make`].
     fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
-        self.trial_with(order, None, stop)
+        self.make(order, None, stop)
     }
 }
 

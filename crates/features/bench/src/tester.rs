@@ -232,12 +232,7 @@ impl<'d> RealTester<'d> {
 }
 
 impl Tester for RealTester<'_> {
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        meanwhile: Option<Meanwhile<'_>>,
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
         self.wait_until_empty(order, stop)?;
         let tag = draw_tag();
         let mut pace = pace::pace(order, tag, None)?;
@@ -259,7 +254,7 @@ impl Tester for RealTester<'_> {
             observer.begin()?;
             ended = Some(observer);
         }
-        let sent = sending::send(&loaded.sender, self.cpu, meanwhile, stop);
+        let sent = sending::send(&loaded.sender, self.cpu, also, stop);
         let arrived = sent.and_then(|(sent, ended)| {
             let seconds = sent.elapsed_ns as f64 / 1e9;
             Ok((sent, drain::wait(&receivers.of, order, (ended, seconds), stop)?))

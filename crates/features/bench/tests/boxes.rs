@@ -95,7 +95,7 @@ fn a_relay_dies_and_chokes() {
     let calm = order(Load::Pps(2_000.0), 1.0);
     let dying = |tester: &mut RealTester<'_>| {
         let meanwhile = Meanwhile { after: Duration::from_millis(200), work: &die };
-        tester.trial_with(&calm, Some(meanwhile), &AtomicBool::new(false)).unwrap()
+        tester.make(&calm, Some(meanwhile), &AtomicBool::new(false)).unwrap()
     };
     until(dying, &mortal.dut, false, |t| {
         let lost_s = t.counts[0].lost() as f64 / 2_000.0;

@@ -160,7 +160,7 @@ fn the_box_is_watched_when_asked_for_and_what_is_done_meanwhile_is_done() {
         Ok(())
     };
     let meanwhile = Meanwhile { after: Duration::from_millis(50), work: &work };
-    tester.trial_with(&plain, Some(meanwhile), &never).unwrap();
+    tester.make(&plain, Some(meanwhile), &never).unwrap();
     assert!(done.into_inner());
     // Stopped at once, however long the trial would take, and what was begun is ended.
     let long = Order { duration: Duration::from_secs(3600), ..watched };

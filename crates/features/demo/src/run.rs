@@ -149,8 +149,7 @@ fn measure(shared: &Shared<'_>, plan: &StagePlan, pps: f64) -> Result<Stage, Dem
     let wire = bed.attacker.run(|| XmitDrops::attach(&bed.attacker_end.name))??;
     let flood = Flood::load(&bed, &cores.senders, Some(pps), config.duration + WARM_UP)?;
     // Last, so that it knows the names of all programs.
-    let mut sampling = Sampling::default();
-    sampling.prepare();
+    let mut sampling = Sampling::open();
     let (sent, window) = flood.run(&bed, stop, || {
         pause(WARM_UP, stop);
         sampling.begin();
@@ -174,9 +173,9 @@ fn measure(shared: &Shared<'_>, plan: &StagePlan, pps: f64) -> Result<Stage, Dem
     let (offered_pps, delivered_pps) = (sent.sent as f64 / seconds, delivered as f64 / seconds);
     let spent = busy_ns_per_second(&loads) - sent.cpu_ns as f64 / seconds;
     let per = |rate: f64| (rate > 0.0).then(|| spent.max(0.0) / rate);
-    let (work, unsampled) = sampling.finish();
+    let work = sampling.finish();
     let mut notes = notes(&sent, pps, offered_pps, cores);
-    notes.extend(unsampled);
+    notes.extend(work.as_ref().err().cloned());
     Ok(Stage {
         key: plan.key.into(),
         name: plan.name.into(),
@@ -191,7 +190,7 @@ fn measure(shared: &Shared<'_>, plan: &StagePlan, pps: f64) -> Result<Stage, Dem
         steal_percent: steal_percent(&loads),
         cores: loads,
         ns_per_packet: Cost { per_delivered_ns: per(delivered_pps), per_offered_ns: per(offered_pps) },
-        work,
+        work: work.ok(),
         notes,
     })
 }

@@ -6,26 +6,18 @@ use profile::{RecordError, Recorder, RecorderOptions, SetApart};
 /// Samples per second and CPU: enough to tell the dearest classes, too few to be felt.
 const FREQUENCY_HZ: u32 = 199;
 
-/// A sampling, or why there is none: the stage goes on without it.
-#[derive(Debug, Default)]
-pub(crate) struct Sampling(Option<Result<Recorder, RecordError>>);
+/// A recorder, or the reason why there is none: the stage goes on without it.
+#[derive(Debug)]
+pub(crate) struct Sampling(Result<Recorder, RecordError>);
 
 impl Sampling {
-    fn with(&mut self, step: impl FnOnce(&mut Recorder) -> Result<(), RecordError>) {
-        if let Some(Ok(recorder)) = &mut self.0
-            && let Err(error) = step(recorder)
-        {
-            self.0 = Some(Err(error));
-        }
-    }
-
     /// Opens everything, which takes time.
-    pub(crate) fn prepare(&mut self) {
-        self.0 = Some(Recorder::with(RecorderOptions {
+    pub(crate) fn open() -> Self {
+        Self(Recorder::with(RecorderOptions {
             frequency_hz: FREQUENCY_HZ,
             set_apart: SetApart::Generator,
             ..RecorderOptions::default()
-        }));
+        }))
     }
 
     /// The window begins.
@@ -38,12 +30,19 @@ impl Sampling {
         self.with(Recorder::stop);
     }
 
+    fn with(&mut self, step: impl FnOnce(&mut Recorder) -> Result<(), RecordError>) {
+        if let Ok(recorder) = &mut self.0
+            && let Err(error) = step(recorder)
+        {
+            self.0 = Err(error);
+        }
+    }
+
     /// The work that was sampled, or a note that says why there is none.
-    pub(crate) fn finish(&mut self) -> (Option<Work>, Option<String>) {
-        match self.0.take().map(|sampling| sampling.and_then(Recorder::finish)) {
-            Some(Ok(profile)) => (Some(Work::from(&profile)), None),
-            Some(Err(error)) => (None, Some(format!("what the CPU time went to is unknown: {error}"))),
-            None => (None, None),
+    pub(crate) fn finish(self) -> Result<Work, String> {
+        match self.0.and_then(Recorder::finish) {
+            Ok(recording) => Ok(Work::from(&recording.profile)),
+            Err(error) => Err(format!("what the CPU time went to is unknown: {error}")),
         }
     }
 }

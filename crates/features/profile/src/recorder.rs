@@ -9,11 +9,7 @@ use host::{
     interface::NoInterface,
     symbols::{KernelSymbols, Symbol, SymbolError},
 };
-use model::{
-    Classified, CpuSet, CpuSetError, ErrorClass,
-    profile::{PacketBase, Profile},
-    run::Machine,
-};
+use model::{Classified, CpuSet, CpuSetError, ErrorClass, profile::Profile, run::Machine};
 
 use crate::{
     packets::{self, PerPacket},
@@ -237,19 +233,11 @@ impl Recorder {
         Ok(())
     }
 
-    /// Ends, with the profile.
+    /// Ends, with the profile and the sums.
     ///
     /// # Errors
     /// The kernel's tables or counters cannot be read any more.
-    pub fn finish(self) -> Result<Profile, RecordError> {
-        Ok(self.finish_with(None)?.profile)
-    }
-
-    /// Ends, with the profile and the sums. `packets` replaces the recorder's own count of packets.
-    ///
-    /// # Errors
-    /// The kernel's tables or counters cannot be read any more.
-    pub fn finish_with(mut self, packets: Option<PacketBase>) -> Result<Recording, RecordError> {
+    pub fn finish(mut self) -> Result<Recording, RecordError> {
         self.stop()?;
         let (end, after) = self.end.take().unwrap_or_default();
         let seconds = end.at.saturating_sub(self.begin.at).as_secs_f64();
@@ -258,7 +246,7 @@ impl Recorder {
         let times = stat_times(&self.begin, &end, &self.cpus);
         let expected = seconds * f64::from(self.options.frequency_hz);
         tally.fill_idle(expected, &times);
-        let packets = packets.or_else(|| packets::base(&self.options.per_packet, &self.uppers, &self.begin, &end));
+        let packets = packets::base(&self.options.per_packet, &self.uppers, &self.begin, &end);
         let mut about = Profile::new(self.begin.when.clone(), self.options.machine.clone(), self.options.frequency_hz);
         about.lost = self.lost;
         about.notes.extend(notes(&tally, expected, &times, &self.begin, &end));

@@ -167,7 +167,7 @@ fn a_profile_agrees_with_proc_stat_at_three_loads() {
         thread::sleep(Duration::from_millis(1500));
         let ended = Instant::now();
         recorder.stop().unwrap();
-        let profile = recorder.finish().unwrap();
+        let profile = recorder.finish().unwrap().profile;
         stop.store(true, Ordering::Relaxed);
         burner.join().unwrap();
         let of_stat = stat(&clock.finish(), &(begun..ended));

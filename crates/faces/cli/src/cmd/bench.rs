@@ -15,27 +15,17 @@ use clap::{Args, Subcommand, ValueEnum};
 use host::{Host, Root};
 use model::CpuSet;
 use rig::progress::duration_words;
-use sys::privilege::{self, Capability};
+use sys::privilege;
 
 use crate::time::within;
 use crate::{
     failure::{Failure, Outcome, note, print},
-    long_run::long_run,
+    long_run::{LAB_CAPABILITIES, long_run},
     numbers::number,
     signals::end_interrupted,
 };
 
 pub(crate) use output::OutputArgs;
-
-/// A lab, its programs and what watches the box need these.
-const CAPABILITIES: [Capability; 6] = [
-    Capability::CAP_SYS_ADMIN,
-    Capability::CAP_NET_ADMIN,
-    Capability::CAP_NET_RAW,
-    Capability::CAP_BPF,
-    Capability::CAP_PERFMON,
-    Capability::CAP_SYSLOG,
-];
 
 /// Measure what a router or firewall really does (RFC 2544): throughput, loss, bursts, latency, jitter, recovery, reset.
 ///
@@ -165,7 +155,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         };
         return print(&plan).map(|()| Outcome::Fine);
     }
-    privilege::require_root("bench", &CAPABILITIES)?;
+    privilege::require_root("bench", &LAB_CAPABILITIES)?;
     benches::check(&saved.asked)?;
     let path = args.resume.clone().or_else(|| args.save.clone()).unwrap_or_else(config::default_file);
     let new = !path.exists();

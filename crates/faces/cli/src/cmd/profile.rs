@@ -133,7 +133,7 @@ fn record(options: RecorderOptions, duration: Duration) -> Result<Recording, Fai
             polled = Instant::now();
         }
     }
-    let recording = recorder.finish_with(None)?;
+    let recording = recorder.finish()?;
     bar.finish_and_clear();
     Ok(recording)
 }

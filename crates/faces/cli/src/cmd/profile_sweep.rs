@@ -7,25 +7,15 @@ use host::{Host, Root};
 use model::{CpuSet, schema::Document, sweep::SCHEMA};
 use profile::sweep::{self, SweepBox, SweepConfig};
 use rig::cores;
-use sys::privilege::{self, Capability};
+use sys::privilege;
 
 use super::profile::ProfileArgs;
 use crate::time::within;
 use crate::{
     failure::{Failure, Outcome},
-    long_run::{Bar, OutFile, interrupted, json_text, long_run, put_out},
+    long_run::{Bar, LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
     numbers::number,
 };
-
-/// A lab, its generator and the sampling need these.
-const CAPABILITIES: [Capability; 6] = [
-    Capability::CAP_SYS_ADMIN,
-    Capability::CAP_NET_ADMIN,
-    Capability::CAP_NET_RAW,
-    Capability::CAP_BPF,
-    Capability::CAP_PERFMON,
-    Capability::CAP_SYSLOG,
-];
 
 /// Show what the CPU time goes to: memory management, interrupts, IP, netfilter, locks …
 #[derive(Debug, Args)]
@@ -122,7 +112,7 @@ impl SweepArgs {
     fn run(&self) -> Result<Outcome, Failure> {
         let host = Host::read(&Root::live())?;
         let config = self.config(&host)?;
-        privilege::require_root("profile sweep", &CAPABILITIES)?;
+        privilege::require_root("profile sweep", &LAB_CAPABILITIES)?;
         let page = OutFile::open(self.html.as_deref(), "page with the charts")?;
         let Some(sweep) = long_run(|stop, bar| sweep::run(&config, &host, stop, bar))? else {
             drop(page);

@@ -102,7 +102,7 @@ impl Bench<'_> {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(BenchError::Interrupted);
             }
-            let trial = self.tester.trial_with(order, meanwhile, self.stop)?;
+            let trial = self.tester.make(order, meanwhile, self.stop)?;
             refuse_loops(&trial)?;
             match &trial.void {
                 None => return Ok(Tried::Good(Box::new(trial))),

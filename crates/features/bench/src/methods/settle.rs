@@ -25,19 +25,14 @@ impl<T: Tester> Settling<T> {
 }
 
 impl<T: Tester> Tester for Settling<T> {
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        meanwhile: Option<Meanwhile<'_>>,
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
         let settle = if self.begun { self.settle } else { Duration::ZERO };
         self.begun = true;
         pause(settle, stop);
         if stop.load(Ordering::Relaxed) {
             return Err(BenchError::Interrupted);
         }
-        self.inner.trial_with(order, meanwhile, stop)
+        self.inner.make(order, also, stop)
     }
 }
 

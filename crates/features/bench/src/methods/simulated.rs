@@ -217,14 +217,9 @@ impl SimBox {
 }
 
 impl Tester for SimBox {
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        meanwhile: Option<Meanwhile<'_>>,
-        _stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
-        let Some(meanwhile) = meanwhile else { return Ok(self.simulate(order)) };
-        (meanwhile.work)()?;
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, _stop: &AtomicBool) -> Result<Trial, BenchError> {
+        let Some(also) = also else { return Ok(self.simulate(order)) };
+        (also.work)()?;
         let mut trial = self.simulate(order);
         let died = (self.dies_for_s * trial.offered_pps) as u64;
         trial.counts[0].received = trial.counts[0].sent.saturating_sub(died);

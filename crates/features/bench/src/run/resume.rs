@@ -40,16 +40,11 @@ impl<'a> ResumedTester<'a> {
 }
 
 impl Tester for ResumedTester<'_> {
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        meanwhile: Option<Meanwhile<'_>>,
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
         let mut trial = match self.recall(order) {
             Some(trial) => trial,
             None if stop.load(Ordering::Relaxed) => return Err(BenchError::Interrupted),
-            None => self.inner.trial_with(order, meanwhile, stop)?,
+            None => self.inner.make(order, also, stop)?,
         };
         trial.number = self.number;
         self.number += 1;

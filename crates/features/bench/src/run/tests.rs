@@ -31,17 +31,12 @@ struct Counting<'a> {
 }
 
 impl Tester for Counting<'_> {
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        meanwhile: Option<Meanwhile<'_>>,
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
         *self.made += 1;
         if *self.made == self.gone_at {
             return Err(BenchError::Machine("the second port is gone".into()));
         }
-        self.inner.trial_with(order, meanwhile, stop)
+        self.inner.make(order, also, stop)
     }
 }
 

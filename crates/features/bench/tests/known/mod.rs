@@ -95,13 +95,8 @@ pub struct Before<'a, F> {
 }
 
 impl<F: FnMut()> Tester for Before<'_, F> {
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        meanwhile: Option<Meanwhile<'_>>,
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
         (self.act)();
-        self.tester.trial_with(order, meanwhile, stop)
+        self.tester.make(order, also, stop)
     }
 }

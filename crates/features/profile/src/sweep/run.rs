@@ -282,7 +282,7 @@ impl Measure<'_> {
             Ok((trial(&before, &after), begun..ended))
         };
         let (seen, time) = offer(&bed.made, self.cores.generator, Some(pps), window)??;
-        let recording = recorder.finish_with(None)?;
+        let recording = recorder.finish()?;
         let core = recording.profile.cores.iter().find(|c| c.cpu == cpu);
         let apart = |party| recording.tally.percent_apart(cpu, party, &recording.times);
         let step = Step {
