@@ -72,9 +72,7 @@ impl Benches for RealBenches {
             ResetWay { what: dut.reset_in_words(kind), act: Box::new(move || dut.reset(kind, DOWN)) }
         });
         let mut ready = StandingBox {
-            name: dut.name().to_owned(),
-            what: dut.what().to_owned(),
-            settings: dut.settings(),
+            identity: dut.identity().clone(),
             ports: dut.ports().into_iter().map(port_words).collect(),
             addressing: match self.asked.boxes {
                 Boxes::Lab(_) => "static addresses, routes and neighbours, written before the first frame".to_owned(),

@@ -236,26 +236,6 @@ impl Dut {
         &self.identity
     }
 
-    /// Its name in files.
-    pub fn key(&self) -> &str {
-        &self.identity.key
-    }
-
-    /// Its name for people.
-    pub fn name(&self) -> &str {
-        &self.identity.name
-    }
-
-    /// A description, in a sentence.
-    pub fn what(&self) -> &str {
-        &self.identity.what
-    }
-
-    /// Its settings, as commands or `name = value`.
-    pub fn settings(&self) -> Vec<String> {
-        self.identity.settings.clone()
-    }
-
     /// The version of IP.
     pub fn family(&self) -> Family {
         self.family
@@ -316,7 +296,7 @@ impl Dut {
             return port.set_link(true);
         }
         let Some(made) = self.made.as_ref().filter(|_| self.resets().contains(&kind)) else {
-            let text = format!("what forwards in `{}` cannot be restarted from here; its link can", self.name());
+            let text = format!("what forwards in `{}` cannot be restarted from here; its link can", self.identity.name);
             return Err(BenchError::Setting(text));
         };
         made.stop_forwarding()?;

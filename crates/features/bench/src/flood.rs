@@ -33,7 +33,7 @@ use kernel::KERNEL_MODES;
 use shield::SHIELDS;
 
 pub use cores::FloodCores;
-pub use protection::{Counter, Layout, Place, Protecting, Protection};
+pub use protection::{About, Counter, Layout, Place, Protecting, Protection};
 pub use run::{FloodConfig, Rate, run_flood};
 
 /// The protection with this key.
@@ -42,10 +42,10 @@ pub use run::{FloodConfig, Rate, run_flood};
 /// [`BenchError::Setting`] for a key that none has.
 pub fn protection(key: &str) -> Result<Box<dyn Protection>, BenchError> {
     let mut all = protections();
-    match all.iter().position(|mode| mode.key() == key) {
+    match all.iter().position(|mode| mode.about().key == key) {
         Some(found) => Ok(all.swap_remove(found)),
         None => {
-            let keys: Vec<&str> = all.iter().map(|mode| mode.key()).collect();
+            let keys: Vec<&str> = all.iter().map(|mode| mode.about().key).collect();
             Err(BenchError::Setting(format!("--modes has no `{key}`; there are {}", keys.join(", "))))
         }
     }
@@ -64,7 +64,7 @@ mod tests {
     #[test]
     fn every_protection_is_found_by_its_key() {
         for mode in protections() {
-            assert_eq!(protection(mode.key()).unwrap().name(), mode.name());
+            assert_eq!(protection(mode.about().key).unwrap().about(), mode.about());
         }
         assert!(matches!(protection("luck"), Err(BenchError::Setting(_))));
     }

@@ -43,7 +43,6 @@ pub(crate) struct BoxObserver {
 }
 
 impl BoxObserver {
-    /// Opens everything.
     pub(crate) fn open(watched: Watched) -> Result<Self, BenchError> {
         let sampler = match watched.cores.is_empty() {
             true => None,

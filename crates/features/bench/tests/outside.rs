@@ -30,8 +30,8 @@ fn a_router_is_found_and_its_addresses_are_given_back() {
     let [first, second] = dut.ports();
     assert_eq!(first.target.source_mac, bed.ports[0].link.mac);
     assert_eq!((first.target.destinations, first.target.sources), (second.target.sources, second.target.destinations));
-    assert_eq!((dut.key(), dut.family()), ("ports", Family::V4));
-    assert!(dut.settings()[0].contains("gateway 198.18.0.1"), "{:?}", dut.settings());
+    assert_eq!((dut.identity().key.as_str(), dut.family()), ("ports", Family::V4));
+    assert!(dut.identity().settings[0].contains("gateway 198.18.0.1"), "{:?}", dut.identity());
     // Whoever kills the process leaves addresses that the kernel takes away.
     let lent = bed.addresses();
     assert!(lent.contains("198.18.0.2/16") && lent.contains("valid_lft 1"), "{lent}");

@@ -12,13 +12,9 @@ pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// Two namespaces and the wire between them.
 #[derive(Debug)]
 pub(crate) struct Bed {
-    /// The flood's side.
     pub attacker: Namespace,
-    /// The receiving side.
     pub server: Namespace,
-    /// The attacker's end of the wire.
     pub attacker_end: VethEnd,
-    /// The server's end.
     pub server_end: VethEnd,
 }
 

@@ -22,13 +22,11 @@ const RING_BLOCKS: u32 = 128;
 pub(crate) struct StagePlan {
     /// The key (see [`keys`]).
     pub key: &'static str,
-    /// The name for people.
     pub name: &'static str,
     /// A description, in a sentence.
     pub what: &'static str,
     /// The backend as `evenkeel capture --mode` calls it.
     pub mode: &'static str,
-    /// The backend.
     pub backend: Backend,
     /// The CPU of the NAPI thread of each receive queue.
     pub queue_cpus: Vec<u32>,
@@ -49,7 +47,6 @@ impl StagePlan {
 pub(crate) struct DemoCores {
     /// One sender on each.
     pub senders: Vec<u32>,
-    /// The cores that receive.
     pub receivers: Vec<u32>,
     /// True if these are the same cores.
     pub sharing: Sharing,

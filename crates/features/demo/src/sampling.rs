@@ -20,12 +20,10 @@ impl Sampling {
         }))
     }
 
-    /// The window begins.
     pub(crate) fn begin(&mut self) {
         self.with(Recorder::restart);
     }
 
-    /// The window is over.
     pub(crate) fn end(&mut self) {
         self.with(Recorder::stop);
     }

@@ -2,13 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The service's port.
 const PORT: u16 = 80;
 
 /// The addresses of a lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Addresses {
-    /// The service.
     pub(super) server: SocketAddr,
     /// The router in front of it, as far as the host knows, …
     pub(super) router: IpAddr,

@@ -64,7 +64,6 @@ fn own_cpu_time() -> io::Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }
 
-/// A connection under way.
 struct Connection {
     stream: TcpStream,
     begun: Instant,

@@ -6,7 +6,7 @@ use lab::NamespaceHandle;
 
 use super::{
     addresses::Addresses,
-    protection::{Counter, Place, Protecting, Protection},
+    protection::{About, Counter, Place, Protecting, Protection},
 };
 use crate::BenchError;
 
@@ -20,15 +20,12 @@ const TABLE: &str = "ek_flood";
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum KernelMode {
-    /// No SYN cookies.
     None,
     /// SYN cookies once the queue is full: the kernel's default.
     Plain,
-    /// SYN cookies always.
     Cookies,
     /// A limit at the ingress hook of nftables.
     NftIngress,
-    /// nftables' synproxy.
     SynProxy,
 }
 
@@ -81,35 +78,28 @@ impl KernelMode {
 }
 
 impl Protection for KernelMode {
-    fn key(&self) -> &str {
+    fn about(&self) -> About {
+        let limited = format!(
+            "nftables lets {LIMIT_PPS} SYNs a second in at the ingress hook, whoever sends them; then the plain kernel"
+        );
         match self {
-            Self::None => "none",
-            Self::Plain => "plain",
-            Self::Cookies => "cookies",
-            Self::NftIngress => "nft-ingress",
-            Self::SynProxy => "synproxy",
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Self::None => "no cookies",
-            Self::Plain => "plain kernel",
-            Self::Cookies => "syncookies=2",
-            Self::NftIngress => "nft ingress",
-            Self::SynProxy => "nft synproxy",
-        }
-    }
-
-    fn what(&self) -> String {
-        match self {
-            Self::None => "the kernel without SYN cookies: a full queue of half-open connections drops SYNs".into(),
-            Self::Plain => "the kernel as it comes: SYN cookies once the queue of half-open connections is full".into(),
-            Self::Cookies => "the kernel answers every SYN by a cookie".into(),
-            Self::NftIngress => format!(
-                "nftables lets {LIMIT_PPS} SYNs a second in at the ingress hook, whoever sends them; then the plain kernel"
+            Self::None => About::new(
+                "none",
+                "no cookies",
+                "the kernel without SYN cookies: a full queue of half-open connections drops SYNs",
             ),
-            Self::SynProxy => "nftables' synproxy answers SYNs and opens the connection again to the listener".into(),
+            Self::Plain => About::new(
+                "plain",
+                "plain kernel",
+                "the kernel as it comes: SYN cookies once the queue of half-open connections is full",
+            ),
+            Self::Cookies => About::new("cookies", "syncookies=2", "the kernel answers every SYN by a cookie"),
+            Self::NftIngress => About::new("nft-ingress", "nft ingress", limited),
+            Self::SynProxy => About::new(
+                "synproxy",
+                "nft synproxy",
+                "nftables' synproxy answers SYNs and opens the connection again to the listener",
+            ),
         }
     }
 

@@ -33,14 +33,27 @@ pub enum Layout {
     BetweenRings,
 }
 
+/// The name of a protection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// Its key on the command line.
+    pub key: &'static str,
+    /// Its name for people.
+    pub name: &'static str,
+    /// A description, in a sentence.
+    pub what: String,
+}
+
+impl About {
+    pub(super) fn new(key: &'static str, name: &'static str, what: impl Into<String>) -> Self {
+        Self { key, name, what: what.into() }
+    }
+}
+
 /// A way to protect a host. Each point of a run starts it anew, in a host of its own.
 pub trait Protection: Sync {
-    /// Its key on the command line.
-    fn key(&self) -> &str;
-    /// Its name.
-    fn name(&self) -> &str;
-    /// A description, in a sentence.
-    fn what(&self) -> String;
+    /// Its name and description.
+    fn about(&self) -> About;
     /// Its settings in the host, as commands or lines of files, for either version of IP.
     fn settings(&self, ipv6: bool) -> Vec<String>;
     /// The position.

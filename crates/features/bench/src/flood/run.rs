@@ -26,7 +26,7 @@ use super::{
     bed::Bed,
     clients::{Visit, visit},
     cores::FloodCores,
-    protection::{Place, Protection},
+    protection::{About, Place, Protection},
     server::Server,
 };
 use crate::{BenchError, others};
@@ -92,16 +92,17 @@ pub fn run_flood(
     let of = modes.len() * config.rates.len();
     let mut number = 0;
     for mode in modes {
+        let About { key, name, what } = mode.about();
         run.modes.push(FloodMode {
-            key: mode.key().to_owned(),
-            name: mode.name().to_owned(),
-            what: mode.what(),
+            key: key.to_owned(),
+            name: name.to_owned(),
+            what,
             settings: mode.settings(config.ipv6),
             points: Vec::new(),
         });
         for &rate in &config.rates {
             number += 1;
-            progress.begin(&Step { name: format!("{}, {rate}", mode.name()), number, of, left_s: None });
+            progress.begin(&Step { name: format!("{name}, {rate}"), number, of, left_s: None });
             match point(config, mode.as_ref(), rate, stop) {
                 Ok(point) => {
                     let clients = &point.clients;

@@ -32,7 +32,6 @@ pub(super) const REQUEST: &[u8; 64] = b"GET /keel HTTP/1.1\r\nHost: lab\r\nConne
 pub(super) const ANSWER_BYTES: usize = 256;
 /// Connections that wait to be accepted, and half-open ones; the kernel cuts it to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
-/// Threads.
 const THREADS: usize = 2;
 /// The time between two looks at the stop flag, in milliseconds.
 const POLL_TIMEOUT_MS: u8 = 50;
@@ -98,7 +97,6 @@ fn listener(at: SocketAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from(fd))
 }
 
-/// One thread.
 fn serve(listener: &TcpListener, stop: &AtomicBool) -> io::Result<()> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     // Of several threads one wakes.

@@ -19,7 +19,7 @@ use nix::{
 };
 use sys::{affinity::pin_current_thread, program};
 
-use super::protection::{Counter, Layout, Place, Protecting, Protection};
+use super::protection::{About, Counter, Layout, Place, Protecting, Protection};
 use crate::BenchError;
 
 /// The time that the shield has to start, and to end.
@@ -42,7 +42,6 @@ pub(super) enum Shield {
     BetweenRings,
 }
 
-/// All of them.
 pub(super) const SHIELDS: [Shield; 3] = [Shield::Host, Shield::Between, Shield::BetweenRings];
 
 fn rules(port: u16) -> String {
@@ -68,32 +67,25 @@ fn failed(why: impl std::fmt::Display) -> BenchError {
 }
 
 impl Protection for Shield {
-    fn key(&self) -> &str {
+    fn about(&self) -> About {
         match self {
-            Self::Host => "shield",
-            Self::Between => "gateway",
-            Self::BetweenRings => "gateway-ring",
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Self::Host => "shield",
-            Self::Between => "shield, gateway",
-            Self::BetweenRings => "shield, gateway of rings",
-        }
-    }
-
-    fn what(&self) -> String {
-        match self {
-            Self::Host => "evenkeel shield answers SYNs by cookies in XDP, before a socket buffer exists".into(),
-            Self::Between => "evenkeel shield on a gateway in front of the plain kernel: a source that is not known gets a wrong SYN-ACK in \
-                              XDP, and passes once it has answered by a reset; the client tries again"
-                .into(),
-            Self::BetweenRings => "evenkeel shield on a gateway without XDP in front of the plain kernel: packet rings bring each SYN to the \
-                                   process, which answers that of a source that is not known by a wrong SYN-ACK; once it has answered \
-                                   by a reset, it passes"
-                .into(),
+            Self::Host => About::new(
+                "shield",
+                "shield",
+                "evenkeel shield answers SYNs by cookies in XDP, before a socket buffer exists",
+            ),
+            Self::Between => About::new(
+                "gateway",
+                "shield, gateway",
+                "evenkeel shield on a gateway in front of the plain kernel: a source that is not known gets a wrong SYN-ACK in XDP, \
+                 and passes once it has answered by a reset; the client tries again",
+            ),
+            Self::BetweenRings => About::new(
+                "gateway-ring",
+                "shield, gateway of rings",
+                "evenkeel shield on a gateway without XDP in front of the plain kernel: packet rings bring each SYN to the process, \
+                 which answers that of a source that is not known by a wrong SYN-ACK; once it has answered by a reset, it passes",
+            ),
         }
     }
 

@@ -50,17 +50,12 @@ pub(super) fn fragment_room(family: Family) -> usize {
 /// The transport protocol of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Carrier {
-    /// UDP.
     Udp,
     /// TCP as a capture file has it.
     Tcp {
-        /// Sequence number.
         sequence: u32,
-        /// Acknowledgement number.
         acknowledgement: u32,
-        /// Flags.
         flags: u16,
-        /// Window.
         window: u16,
     },
 }
@@ -93,13 +88,10 @@ impl Carrier {
 /// A unit to be laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unit {
-    /// Destination MAC address.
     pub(super) destination: Mac,
-    /// Source MAC address.
     pub(super) source: Mac,
     /// Addresses, of one IP version, and ports.
     pub(super) key: FlowKey,
-    /// The transport protocol.
     pub(super) carrier: Carrier,
     /// DSCP and ECN.
     pub(super) traffic_class: u8,

@@ -49,7 +49,6 @@ pub(crate) struct SimBox {
     pub(crate) void_trials: u32,
     /// Units of the trial before that are still in it.
     pub(crate) left_units: u64,
-    /// Trials so far.
     pub(crate) trials: u32,
 }
 

@@ -15,18 +15,14 @@ use super::{
     plan::{self, Step, StepId, What},
     resume::ResumedTester,
 };
-use crate::{BenchError, Tester};
+use crate::{BenchError, Tester, dut::Identity};
 
 /// A box that stands, with a tester at its ports.
 pub struct StandingBox<'a> {
     /// Makes the trials.
     pub tester: &'a mut dyn Tester,
-    /// Its name for people.
-    pub name: String,
-    /// A description, in a sentence.
-    pub what: String,
-    /// Its settings, as commands or `name = value`.
-    pub settings: Vec<String>,
+    /// The name, the description and the settings.
+    pub identity: Identity,
     /// Each port in words.
     pub ports: Vec<String>,
     /// The way in which addresses were set or found.
@@ -165,9 +161,8 @@ impl Carry<'_> {
             });
         }
         if let Some(mode) = modes.iter_mut().find(|m| m.key == key) {
-            mode.name.clone_from(&ready.name);
-            mode.what.clone_from(&ready.what);
-            mode.settings.clone_from(&ready.settings);
+            let Identity { name, what, settings, .. } = ready.identity.clone();
+            (mode.name, mode.what, mode.settings) = (name, what, settings);
         }
     }
 

@@ -12,12 +12,11 @@ use model::{
 use rig::progress::{self, Progress};
 
 use super::*;
-use crate::{BenchError, Meanwhile, Order, Tester, methods::simulated::SimBox};
+use crate::{BenchError, Meanwhile, Order, Tester, dut::Identity, methods::simulated::SimBox};
 
 /// Boxes by key; each is as new whenever it is built, as a real one is.
 struct SimBenches {
     boxes: BTreeMap<&'static str, SimBox>,
-    /// Trials made in all.
     made: u32,
     /// The box vanishes in this trial.
     gone_at: u32,
@@ -45,9 +44,12 @@ impl Benches for SimBenches {
         let mut tester = Counting { inner: self.boxes[key].clone(), made: &mut self.made, gone_at: self.gone_at };
         work(&mut StandingBox {
             tester: &mut tester,
-            name: key.to_owned(),
-            what: format!("a simulated {key}"),
-            settings: vec!["simulated = 1".into()],
+            identity: Identity {
+                key: key.to_owned(),
+                name: key.to_owned(),
+                what: format!("a simulated {key}"),
+                settings: vec!["simulated = 1".into()],
+            },
             ports: Vec::new(),
             addressing: String::new(),
             resets: vec![ResetWay { what: "off and on".into(), act: Box::new(|| Ok(())) }],

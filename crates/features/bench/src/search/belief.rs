@@ -41,7 +41,6 @@ impl Grid {
         Self { points, width: step }
     }
 
-    /// The loads.
     pub(super) fn points(&self) -> &[u64] {
         &self.points
     }

@@ -88,9 +88,7 @@ pub fn believed(tester: &mut dyn Tester, order: &Order) -> Trial {
 
 /// A tester that does something to the box before each trial.
 pub struct Before<'a, F> {
-    /// Makes the trials.
     pub tester: RealTester<'a>,
-    /// The work before a trial.
     pub act: F,
 }
 

@@ -182,7 +182,6 @@ pub(crate) fn is_saved(path: &Path) -> bool {
     document.is_some_and(|document| document.schema.starts_with(&format!("evenkeel.{NAME}/")))
 }
 
-/// A saved run.
 pub(crate) fn load(path: &Path) -> Result<FloodRun, Failure> {
     let how = "`evenkeel bench flood --save FILE` writes such a run";
     let cannot = |why: String| Failure::usage(anyhow!("cannot show {}: {why}; {how}", path.display()));
