@@ -7,6 +7,8 @@ use model::{
     units,
 };
 
+use rig::window::STEAL_LIMIT_PERCENT;
+
 use super::{SweepBox, search::LOSS_GOAL, verdict};
 
 /// Classes named in the conclusion.
@@ -104,7 +106,7 @@ pub(super) fn notes(what: SweepBox, arrangement: &Arrangement, setups: &[Setup])
         notes.push(format!("Other programs took up to {others:.0} % of the box's core, which lowers its ceiling."));
     }
     let steal = steps().map(|s| s.percent(Class::Steal)).fold(0.0, f64::max);
-    if steal >= 2.0 {
+    if steal > STEAL_LIMIT_PERCENT {
         notes.push(format!("The hypervisor took up to {steal:.0} % of the box's core for other guests."));
     }
     let lost: u64 = setups.iter().flat_map(|s| &s.steps).map(|s| s.lost_samples).sum();
