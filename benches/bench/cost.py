@@ -9,7 +9,6 @@ what is looked for."""
 import json
 import os
 import shlex
-import statistics
 import subprocess
 import time
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from typing import Callable
 from .contenders import EVENKEEL_GEN, yardstick
 from .lab import RECEIVER, RECEIVER_MAC, SENDER, SENDER_CPU, Trouble, cpu_times, sh, usage, wait_for
 from .peers import EVENKEEL
-from .trial import ATTEMPTS, STEAL_LIMIT
+from .trial import interleaved, judged, spread, undisturbed
 
 SINK = "ekb2"
 WARM = 2.5  # seconds after which a watcher has its programs and tables in place
@@ -115,11 +114,11 @@ def _answer(title, verb, below, options, say):
         times.append(1000 * (time.monotonic() - start))
         if done.returncode not in (0, 1) or not done.stdout.startswith("{"):
             raise Trouble(f"evenkeel {' '.join(verb)}: exit code {done.returncode}: {done.stderr.strip()[-500:]}")
-    median = statistics.median(times)
-    say(f"{title}: {median:.0f} ms")
+    value = spread(times)
+    say(f"{title}: {value['median']:.0f} ms")
     return {
         "title": title, "arrangement": f"`evenkeel {' '.join(verb)}` on this machine, program start included", "unit": "ms",
-        "value": {"median": median, "min": min(times), "max": max(times)}, "below": below, "met": median < below,
+        "value": value, "below": below, "met": value["median"] < below,
     }
 
 
@@ -214,35 +213,22 @@ def _box(lab, box, hz, why, options, say):
             if not _tried("which", watcher.needs):
                 trouble = f"{watcher.needs} is not there"
             results[f"{watcher.name}, {box.name}"] = {"rounds": [], "trouble": trouble, "note": watcher.note, "watcher": watcher}
-    for number in range(options.rounds):
-        for name, result in results.items():
-            if result["trouble"]:
-                continue
-            try:
-                figures = _compared(lab, box, result["watcher"], hz, options.seconds)
-            except Trouble as trouble:
-                result["trouble"] = str(trouble)
-                say(f"  {name}: {trouble}")
-                continue
-            result["rounds"].append(figures)
-            say(f"  round {number + 1} {name}: {figures['ratio']:.4f} ({figures['work_ratio']:.4f} by processor time) of {figures['without_pps'] / 1e6:.3f} Mpps, "
-                f"{figures['added_ns']:.1f} ns a frame, {figures['watcher_cpu_percent']} % of a core, steal {figures['steal_percent']} %")
+
+    def measure(name):
+        return undisturbed(lambda: _once(lab, box, results[name]["watcher"], hz, options.seconds))
+
+    def shown(figures):
+        return (f"{figures['ratio']:.4f} ({figures['work_ratio']:.4f} by processor time) of {figures['without_pps'] / 1e6:.3f} Mpps, "
+                f"{figures['added_ns']:.1f} ns a frame, {figures['watcher_cpu_percent']} % of a core")
+
+    interleaved(results, options.rounds, measure, shown, say)
     for result in results.values():
         del result["watcher"]
     return results
 
 
-def _compared(lab, box, watcher, hz, seconds):
-    """One window with the watcher between two without, again while the hypervisor stole time."""
-    for attempt in range(1, ATTEMPTS + 1):
-        figures = _once(lab, box, watcher, hz, seconds)
-        if figures["steal_percent"] <= STEAL_LIMIT:
-            break
-    figures["attempts"] = attempt
-    return figures
-
-
 def _once(lab, box, watcher, hz, seconds):
+    """One window with the watcher between two without."""
     generator = [*EVENKEEL_GEN.argv(lab, 3 * seconds + WARM + 10), "--dst-mac", box.to_mac]
     seen = lab.counters()[0]
     sender = lab.start("generator", generator, "gen", SENDER_CPU)
@@ -341,18 +327,10 @@ def _ratios(contenders):
     for name, result in contenders.items():
         watcher, box = name.rsplit(", ", 1)
         wanted = WANTED if watcher in (LEDGER.name, PROFILE.name) else None
-        found.append(_judged(name, "nothing watching", [figures["ratio"] for figures in result["rounds"]], wanted))
+        found.append(judged(name, "nothing watching", "throughput", wanted, spread([figures["ratio"] for figures in result["rounds"]])))
         for peer, at_least in PEERS.get(watcher, []):
             theirs = contenders.get(f"{peer}, {box}")
             if theirs:
                 pairs = [ours["ratio"] / their["ratio"] for ours, their in zip(result["rounds"], theirs["rounds"])]
-                found.append(_judged(name, peer, pairs, at_least))
+                found.append(judged(name, peer, "throughput", at_least, spread(pairs)))
     return found
-
-
-def _judged(ours, theirs, values, at_least):
-    ratio = {"median": statistics.median(values), "min": min(values), "max": max(values)} if values else None
-    return {
-        "ours": ours, "theirs": theirs, "metric": "throughput", "at_least": at_least, "ratio": ratio,
-        "met": None if ratio is None or at_least is None else ratio["median"] >= at_least,
-    }

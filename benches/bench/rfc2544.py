@@ -14,7 +14,7 @@ import time
 from .contenders import Generator
 from .lab import READER_CPU, RECEIVER, SENDER, SENDER_CPU, Program, Trouble, cpu_times, sh, usage, wait_for
 from .peers import EVENKEEL
-from .trial import ATTEMPTS, STEAL_LIMIT, median_of, ratio, trial
+from .trial import judged, median_of, ratio, trial, undisturbed
 
 CEILING, UNPACED, FOUND = "evenkeel bench, wire's ceiling", "evenkeel bench, unpaced", "evenkeel bench, throughput of wire"
 GEN, IPERF, IPERF_ONE = "evenkeel gen --udp", "iperf3", "iperf3, server on the same core"
@@ -23,7 +23,7 @@ WANTED = [(CEILING, GEN, 0.8), (CEILING, IPERF, 10), (CEILING, IPERF_ONE, 10), (
 WIRE = ["--dut", "wire", "--one-way", "--sizes", "64", "--test", "throughput", "--preset", "quick"]
 RATES = [1_000, 10_000, 100_000, 1_000_000]  # units per second
 ERROR_PERCENT, RESOLUTION_NS, QUICK_S = 1, 1000, 240
-PATIENCE = 180.0  # seconds for a run of one size on the wire
+RUN_TIMEOUT = 180.0  # seconds for a run of one size on the wire
 
 # An address pair that no other table uses; it is there only while iperf3 runs.
 SERVER, CLIENT, PORT = "198.18.254.2", "198.18.254.1", 5201
@@ -66,7 +66,7 @@ def table(lab, _generator, options, say):
     quick = None if options.quick else _quick_run(lab, say)
     return {
         "title": "bench", "kind": "bench", "generator": None, "contenders": results, "stamps": stamps, "pacing": pacing, "quick": quick,
-        "ratios": [_judged(results, *wanted) for wanted in WANTED], "values": _values(stamps, pacing, quick),
+        "ratios": [judged(ours, theirs, "units", at_least, ratio(results, ours, theirs, "pps")) for ours, theirs, at_least in WANTED], "values": _values(stamps, pacing, quick),
         "arrangement": f"`evenkeel bench {' '.join(WIRE)} --cpus {SENDER_CPU}`, in namespaces of its own, in turn with peers that send from "
         f"core {SENDER_CPU}, one direction, 64 bytes with FCS. Its pace is measured on cores {SENDER_CPU} (sender) and {READER_CPU} (the rest)",
     }
@@ -144,7 +144,7 @@ def _listens(lab):
         return any(fields[1].endswith(f":{PORT:04X}") and fields[3] == "0A" for fields in map(str.split, file))
 
 
-def _bench(lab, flags, begun=None, patience=PATIENCE):
+def _bench(lab, flags, begun=None, timeout=RUN_TIMEOUT):
     """Runs `evenkeel bench` outside of the lab, since it builds its own, and reads its run file. `begun`: a run to go on with."""
     folder = tempfile.mkdtemp(prefix="bench-", dir=lab.scratch)
     path = os.path.join(folder, "run.json")
@@ -155,9 +155,9 @@ def _bench(lab, flags, begun=None, patience=PATIENCE):
     program = Program("evenkeel bench", argv, folder)
     lab.programs.append(program)
     try:
-        ended = wait_for(lambda: not program.running(), patience, 0.05)
+        ended = wait_for(lambda: not program.running(), timeout, 0.05)
         if not ended:
-            raise Trouble(f"evenkeel bench {' '.join(flags)}: not done after {patience:.0f} s:\n{program.text()[-1500:]}")
+            raise Trouble(f"evenkeel bench {' '.join(flags)}: not done after {timeout:.0f} s:\n{program.text()[-1500:]}")
         # A finding, such as "tester-limited" on the wire, is an answer, too.
         if program.process.returncode not in (0, 1):
             raise Trouble(f"evenkeel bench {' '.join(flags)}: exit code {program.process.returncode}: {program.text()[-1500:]}")
@@ -169,14 +169,13 @@ def _bench(lab, flags, begun=None, patience=PATIENCE):
 
 
 def _quiet(measure):
-    """What `measure` gives, measured again while the hypervisor stole time, and the stolen share in percent."""
-    for _ in range(ATTEMPTS):
-        before = cpu_times()
-        result = measure()
-        steal = round(usage(before, cpu_times())[None][1], 2)
-        if steal <= STEAL_LIMIT:
-            break
-    return result, steal
+    """The result of `measure`, measured again while the hypervisor stole time, and the stolen share in percent."""
+    def once():
+        before, result = cpu_times(), measure()
+        return {"result": result, "steal_percent": round(usage(before, cpu_times())[None][1], 2)}
+
+    figures = undisturbed(once)
+    return figures["result"], figures["steal_percent"]
 
 
 def _pacing(lab, options, say):
@@ -223,7 +222,7 @@ def _quick_run(lab, say):
     """How long the quick preset takes with all its defaults, and what it found with 64 bytes."""
     try:
         start = time.monotonic()
-        run = _bench(lab, ["--preset", "quick"], patience=900.0)
+        run = _bench(lab, ["--preset", "quick"], timeout=900.0)
         seconds = time.monotonic() - start
     except Trouble as trouble:
         say(f"  quick preset: {trouble}")
@@ -233,14 +232,6 @@ def _quick_run(lab, say):
     at_64 = {mode["key"]: mode["points"][0]["throughput"] for mode in run["modes"]}
     lower = {key: found["found"][0]["lower_pps"] if found and found["found"] else None for key, found in at_64.items()}
     return {"trouble": None, "seconds": seconds, "status": run["status"]["status"], "throughput_64_pps": lower}
-
-
-def _judged(results, ours, theirs, at_least):
-    found = ratio(results, ours, theirs, "pps")
-    return {
-        "ours": ours, "theirs": theirs, "metric": "units", "at_least": at_least, "ratio": found,
-        "met": None if found is None or at_least is None else found["median"] >= at_least,
-    }
 
 
 def _values(stamps, pacing, quick):

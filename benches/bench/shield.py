@@ -1,4 +1,4 @@
-"""Tables `drop`, `prefixes`, `pass`, `between`, `cookies`: what `evenkeel shield` does per second on one core, beside what else could do it.
+"""Tables `drop`, `prefixes`, `pass`, `cookies`: what `evenkeel shield` does per second on one core, beside what else could do it.
 
 The flood is the same for all: SYNs of 60 bytes, the source of each drawn anew. Set-ups differ in what stands at the receiving end, and each is
 measured by the interface's own counters: a frame counts only when what was to become of it did become of it."""
@@ -15,21 +15,12 @@ from .contenders import Generator
 from .cost import SINK, _build as build_box, Box
 from .lab import READER_CPU, RECEIVER, RECEIVER_MAC, SENDER, SENDER_CPU, Program, Trouble, cpu_times, sh, usage, wait_for
 from .peers import EVENKEEL, xdp_tool
-from .trial import ATTEMPTS, STEAL_LIMIT, median_of, ratio
+from .trial import interleaved, judged, median_of, ratio, undisturbed
 
 VICTIM, PORT = "198.19.0.1", 80
 RULES, PREFIXES = 25, 100_000
-FAR, OUT = "ekb3", "ekb4"  # the gateway's other side and what is behind it
 WARM, SETTLE = 0.4, 0.3  # seconds
-PATIENCE = 30.0  # seconds for a filter to be in place
-
-# bpf_redirect is all that a bare gateway does.
-REDIRECT = """
-#include <linux/bpf.h>
-#include <bpf/bpf_helpers.h>
-SEC("xdp") int redirect(struct xdp_md *ctx) { return bpf_redirect(TO, 0); }
-char LICENSE[] SEC("license") = "GPL";
-"""
+START_TIMEOUT = 30.0  # seconds for a filter to be in place
 
 
 @dataclass
@@ -50,7 +41,7 @@ def _inside(lab, *argv, check=True):
     return sh("nsenter", f"--net=/run/netns/{lab.names[1]}", *argv, check=check)
 
 
-def _start(lab, name, argv, cpu):
+def start_inside(lab, name, argv, cpu):
     """A program likewise, pinned to one core."""
     folder = tempfile.mkdtemp(prefix="shield-", dir=lab.scratch)
     program = Program(name, ["nsenter", f"--net=/run/netns/{lab.names[1]}", "taskset", "-c", str(cpu), *argv], folder)
@@ -58,7 +49,7 @@ def _start(lab, name, argv, cpu):
     return program
 
 
-def _flood(source, to_mac=RECEIVER_MAC):
+def syn_flood(source, to_mac=RECEIVER_MAC):
     def argv(lab, seconds):
         return [EVENKEEL, "gen", SENDER, "--syn-flood", "--random-sources", "--src", source, "--dst", VICTIM, "--dst-port", str(PORT), "--dst-mac",
                 to_mac, "--rate", "max", "--duration", f"{seconds:.1f}s", "--cpus", str(SENDER_CPU)]
@@ -125,7 +116,7 @@ def _prefixes(count):
     return [f"{a >> 24}.{a >> 16 & 255}.{a >> 8 & 255}.{a & 255}/{bits}" for a, bits in sorted(found)]
 
 
-def _rules(lab, prefixes, last="drop", rules=RULES):
+def rules_file(lab, prefixes, last="drop", rules=RULES):
     """A file of so many rules: two that pass, some of every kind that do not apply, the blocked prefixes, and the one for the flood."""
     folder = os.path.join(lab.scratch, f"shield-{prefixes}-{last}")
     path = os.path.join(folder, "rules.toml")
@@ -149,11 +140,11 @@ def _rules(lab, prefixes, last="drop", rules=RULES):
     return path
 
 
-def _shield(*where, rules, more=()):
+def running_shield(*where, rules, more=()):
     """`evenkeel shield run`, in place when its program is attached."""
     def place(lab):
-        program = _start(lab, "evenkeel shield", [EVENKEEL, "shield", "run", *where, "--rules", rules(lab), "--json", *more], READER_CPU)
-        if not wait_for(lambda: lab.xdp_attached() or not program.running(), PATIENCE, 0.05) or not program.running():
+        program = start_inside(lab, "evenkeel shield", [EVENKEEL, "shield", "run", *where, "--rules", rules(lab), "--json", *more], READER_CPU)
+        if not wait_for(lambda: lab.xdp_attached() or not program.running(), START_TIMEOUT, 0.05) or not program.running():
             raise Trouble(f"evenkeel shield did not start:\n{program.text()[-1500:]}")
         return program
 
@@ -170,38 +161,35 @@ def _snmp(lab, name):
 
 
 def _trial(lab, standing, generator, counter, seconds, check=None):
-    """One window: how many per second `counter` counts. Measured again while the hypervisor stole time."""
-    for _ in range(ATTEMPTS):
-        lab.arrange(standing.receive)
-        program = sender = None
-        try:
-            program = standing.place(lab)
-            if standing.receive.startswith("apart"):
-                lab.pin_napi_threads()
-            time.sleep(WARM)
-            sender = lab.start(generator.name, generator.argv(lab, SETTLE + seconds + 1.0), "gen", SENDER_CPU)
-            first = counter(lab)
-            if not wait_for(lambda: counter(lab) > first, 8.0, 0.01):
-                raise Trouble(f"nothing came through:\n{sender.text()[-800:]}\n{program.text()[-800:] if program else ''}")
-            time.sleep(SETTLE)
-            reached, opened, ticks, start = _snmp(lab, "InReceives"), counter(lab), cpu_times(), time.monotonic()
-            time.sleep(seconds)
-            closed, span, shares = counter(lab), time.monotonic() - start, usage(ticks, cpu_times())
-            figures = {"pps": (closed - opened) / span, "steal_percent": round(shares[None][1], 2),
-                       "to_the_stack": _snmp(lab, "InReceives") - reached}
-            if check:
-                check(standing, figures, closed - opened)
-            if program and not program.running():
-                raise Trouble(f"{standing.name} ended early:\n{program.text()[-1500:]}")
-        finally:
-            for running in (sender, program):
-                if running:
-                    running.stop()
-                    lab.forget(running)
-            standing.remove(lab)
-            lab.detach()
-        if figures["steal_percent"] <= STEAL_LIMIT:
-            break
+    """One window: counts per second of `counter`."""
+    lab.arrange(standing.receive)
+    program = sender = None
+    try:
+        program = standing.place(lab)
+        if standing.receive.startswith("apart"):
+            lab.pin_napi_threads()
+        time.sleep(WARM)
+        sender = lab.start(generator.name, generator.argv(lab, SETTLE + seconds + 1.0), "gen", SENDER_CPU)
+        first = counter(lab)
+        if not wait_for(lambda: counter(lab) > first, 8.0, 0.01):
+            raise Trouble(f"nothing came through:\n{sender.text()[-800:]}\n{program.text()[-800:] if program else ''}")
+        time.sleep(SETTLE)
+        reached, opened, ticks, start = _snmp(lab, "InReceives"), counter(lab), cpu_times(), time.monotonic()
+        time.sleep(seconds)
+        closed, span, shares = counter(lab), time.monotonic() - start, usage(ticks, cpu_times())
+        figures = {"pps": (closed - opened) / span, "steal_percent": round(shares[None][1], 2),
+                   "to_the_stack": _snmp(lab, "InReceives") - reached}
+        if check:
+            check(standing, figures, closed - opened)
+        if program and not program.running():
+            raise Trouble(f"{standing.name} ended early:\n{program.text()[-1500:]}")
+    finally:
+        for running in (sender, program):
+            if running:
+                running.stop()
+                lab.forget(running)
+        standing.remove(lab)
+        lab.detach()
     return figures
 
 
@@ -211,37 +199,23 @@ def _ended_early(standing, figures, frames):
         raise Trouble(f"{standing.name} let {figures['to_the_stack']} of {frames} frames through")
 
 
-def _table(lab, title, arrangement, filters, generator, counter, wanted, options, say, check=None):
+def rates_table(lab, title, arrangement, filters, generator, counter, wanted, options, say, check=None):
     say(f"{title}: {arrangement}")
     results = {f.name: {"rounds": [], "trouble": None, "note": f.note} for f in filters}
     for f in filters:
         if not shutil.which(f.needs):
             results[f.name]["trouble"] = f"{f.needs} is not there"
-    for number in range(options.rounds):
-        for f in filters:
-            if results[f.name]["trouble"]:
-                continue
-            try:
-                figures = _trial(lab, f, generator, counter, options.seconds, check)
-            except Trouble as trouble:
-                results[f.name]["trouble"] = str(trouble)
-                say(f"  {f.name}: {trouble}")
-                continue
-            results[f.name]["rounds"].append(figures)
-            say(f"  round {number + 1} {f.name}: {figures['pps'] / 1e6:.3f} Mpps, steal {figures['steal_percent']} %")
+    by_name = {f.name: f for f in filters}
+
+    def measure(name):
+        return undisturbed(lambda: _trial(lab, by_name[name], generator, counter, options.seconds, check))
+
+    interleaved(results, options.rounds, measure, lambda figures: f"{figures['pps'] / 1e6:.3f} Mpps", say)
     for result in results.values():
         result["pps"] = median_of(result, "pps")
     return {
         "title": title, "kind": "rates", "generator": None, "arrangement": arrangement, "contenders": results,
-        "ratios": [_judged(results, *item) for item in wanted],
-    }
-
-
-def _judged(results, ours, theirs, at_least):
-    found = ratio(results, ours, theirs, "pps")
-    return {
-        "ours": ours, "theirs": theirs, "metric": "frames", "at_least": at_least, "ratio": found,
-        "met": None if found is None or at_least is None else found["median"] >= at_least,
+        "ratios": [judged(ours, theirs, "frames", at_least, ratio(results, ours, theirs, "pps")) for ours, theirs, at_least in wanted],
     }
 
 
@@ -258,7 +232,7 @@ def drop(lab, _generator, options, say):
     filters = [
         Filter(BARE, "the most that any filter can reach", _nothing, receive="drop"),
         Filter(SHIELD, "everything counted per rule and per protected address, detection on",
-               _shield(RECEIVER, rules=lambda lab: _rules(lab, PREFIXES))),
+               running_shield(RECEIVER, rules=lambda lab: rules_file(lab, PREFIXES))),
         Filter(FILTER, "as it comes, able to look at addresses and ports; one port to drop", _xdp_filter(), _xdp_filter_away,
                needs=xdp_tool("xdp-filter")[-1]),
         Filter(FILTER_TCP, "loaded with -f tcp, which cannot look at addresses; one port to drop", _xdp_filter("-f", "tcp"), _xdp_filter_away,
@@ -269,7 +243,7 @@ def drop(lab, _generator, options, say):
     ]
     wanted = [(SHIELD, FILTER, 1.3), (SHIELD, FILTER_TCP, None), (SHIELD, BARE, 0.65), (SHIELD, "nft, ingress", None)]
     how = f"SYNs to one port from sources drawn anew among all of IPv4; generator and filter share core {SENDER_CPU}; every frame is dropped"
-    return _table(lab, "drop", how, filters, _flood("0.0.0.0/0"), _taken, wanted, options, say, _ended_early)
+    return rates_table(lab, "drop", how, filters, syn_flood("0.0.0.0/0"), _taken, wanted, options, say, _ended_early)
 
 
 def prefixes(lab, _generator, options, say):
@@ -277,12 +251,12 @@ def prefixes(lab, _generator, options, say):
     counts = [10, 1_000, 100_000, 1_000_000]
     name = lambda count: f"{count:,} prefixes"  # noqa: E731 (a name for each row)
     filters = [
-        Filter(name(count), f"{RULES} rules", _shield(RECEIVER, rules=lambda lab, count=count: _rules(lab, count)))
+        Filter(name(count), f"{RULES} rules", running_shield(RECEIVER, rules=lambda lab, count=count: rules_file(lab, count)))
         for count in counts
     ]
     wanted = [(name(count), name(10), 0.75 if count == counts[-1] else None) for count in counts[1:]]
     how = f"as `drop`, evenkeel shield with more and more blocked prefixes of 17 to 32 bits in one of its {RULES} rules"
-    return _table(lab, "prefixes", how, filters, _flood("0.0.0.0/0"), _taken, wanted, options, say, _ended_early)
+    return rates_table(lab, "prefixes", how, filters, syn_flood("0.0.0.0/0"), _taken, wanted, options, say, _ended_early)
 
 
 def passed(lab, _generator, options, say):
@@ -299,84 +273,12 @@ def passed(lab, _generator, options, say):
     without, behind = "no shield", f"behind evenkeel shield, {RULES} rules, {PREFIXES:,} prefixes"
     filters = [
         Filter(without, f"the kernel routes into {SINK}, which throws away", routed(_nothing), receive="apart-stack", in_xdp=False),
-        Filter(behind, "the flood's rule passes it", routed(_shield(RECEIVER, rules=lambda lab: _rules(lab, PREFIXES, "pass"))),
+        Filter(behind, "the flood's rule passes it", routed(running_shield(RECEIVER, rules=lambda lab: rules_file(lab, PREFIXES, "pass"))),
                receive="apart-stack", in_xdp=False),
     ]
     how = f"the kernel routes on core {READER_CPU} (NAPI kthread) what core {SENDER_CPU} sends; frames that were routed"
-    return _table(lab, "pass", how, filters, _flood("198.18.0.0/16"), lambda lab: _snmp(lab, "ForwDatagrams"),
+    return rates_table(lab, "pass", how, filters, syn_flood("198.18.0.0/16"), lambda lab: _snmp(lab, "ForwDatagrams"),
                   [(behind, without, 0.9)], options, say)
-
-
-# -- between two interfaces
-
-def _gateway(lab):
-    """The receiver's second interface, and behind it a namespace that drops what comes."""
-    rx = lab.names[1]
-    if FAR in sh("ip", "-n", rx, "link"):
-        return
-    behind = f"{rx}-out"
-    sh("ip", "netns", "add", behind)
-    lab.more_names.append(behind)
-    sh("ip", "link", "add", FAR, "netns", rx, "type", "veth", "peer", "name", OUT, "netns", behind)
-    sh("ip", "netns", "exec", behind, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
-    sh("ip", "-n", behind, "link", "set", OUT, "xdpdrv", "obj", lab.drop_object, "sec", "xdp")
-    sh("ip", "-n", behind, "link", "set", OUT, "up")
-    sh("ip", "-n", rx, "link", "set", FAR, "up")
-    # So that frames can be sent back to the sender's end, too.
-    sh("ip", "netns", "exec", lab.names[0], "ethtool", "-K", SENDER, "gro", "on")
-    lab.anchors["out"] = lab.start("anchor", ["nsenter", f"--net=/run/netns/{behind}", "sleep", "infinity"], "rx")
-
-
-def _crossed(lab):
-    return lab._counter("out", OUT, 1)
-
-
-def _redirect(lab):
-    _gateway(lab)
-    source = os.path.join(lab.scratch, "redirect.c")
-    with open(source, "w") as file:
-        file.write(REDIRECT)
-    index = sh("ip", "-n", lab.names[1], "-o", "link", "show", FAR).split(":")[0]
-    sh("clang", "-O2", "-g", "-target", "bpf", f"-DTO={index}", "-I/usr/include/x86_64-linux-gnu", "-c", source, "-o", source[:-1] + "o")
-    sh("ip", "-n", lab.names[1], "link", "set", RECEIVER, "xdpdrv", "obj", source[:-1] + "o", "sec", "xdp")
-
-
-def _bridge(lab):
-    _gateway(lab)
-    rx = lab.names[1]
-    sh("ip", "-n", rx, "link", "add", "ekbr", "type", "bridge", "mcast_snooping", "0")
-    for device in (RECEIVER, FAR):
-        sh("ip", "-n", rx, "link", "set", device, "master", "ekbr")
-        sh("ip", "-n", rx, "link", "set", device, "promisc", "on")
-    sh("ip", "-n", rx, "link", "set", "ekbr", "up")
-    # A destination that is nobody's own is sent on; the bridge's entry says where.
-    sh("bridge", "-n", rx, "fdb", "replace", "02:00:00:00:00:bb", "dev", FAR, "master", "static")
-
-
-def _bridge_away(lab):
-    sh("ip", "-n", lab.names[1], "link", "del", "ekbr", check=False)
-
-
-def between(lab, _generator, options, say):
-    """Table `between`: frames that cross from one interface to another."""
-    from .suricata import row  # which needs this module
-
-    bare, bridge = "bare XDP redirect", "Linux bridge"
-    ours = f"evenkeel shield --between, {RULES} rules, {PREFIXES:,} prefixes"
-
-    def both(lab):
-        _gateway(lab)
-        return _shield("--between", f"{RECEIVER},{FAR}", rules=lambda lab: _rules(lab, PREFIXES, "pass"))(lab)
-
-    filters = [
-        Filter(bare, "bpf_redirect and nothing else", _redirect),
-        Filter(ours, "filtered, counted, the flood's rule passes it", both),
-        Filter(bridge, "no rules", _bridge, _bridge_away, in_xdp=False),
-        row(),
-    ]
-    flood = _flood("198.18.0.0/16", "02:00:00:00:00:bb")
-    how = f"in at one veth, out at another and dropped behind it; all on core {SENDER_CPU}; frames that arrived behind it"
-    return _table(lab, "between", how, filters, flood, _crossed, [(ours, bare, 0.8), (ours, bridge, 2.5)], options, say)
 
 
 # -- SYN cookies
@@ -438,7 +340,7 @@ def cookies(lab, _generator, options, say):
     filters = [
         Filter(plain, "a listener, its backlog 4096", _cookies(2), _server_away, in_xdp=False),
         Filter(proxy, "SYNs untracked, as its manual has it", _cookies(1, SYNPROXY), _server_away, needs="nft", in_xdp=False),
-        Filter(ours, "cookies of the kernel's own, made in XDP", _cookies(1, _shield(RECEIVER, rules=_challenge)), _server_away),
+        Filter(ours, "cookies of the kernel's own, made in XDP", _cookies(1, running_shield(RECEIVER, rules=_challenge)), _server_away),
     ]
     how = f"SYN flood to a listening port, sources drawn anew; generator, answers and their end share core {SENDER_CPU}; answers that came back to the sender's port"
 
@@ -447,4 +349,4 @@ def cookies(lab, _generator, options, say):
             line = next(line for line in file if line.strip().startswith(f"{SENDER}:"))
         return int(line.split(":")[1].split()[1])
 
-    return _table(lab, "cookies", how, filters, _flood("10.0.0.0/8"), answers, [(ours, plain, 4), (ours, proxy, 4)], options, say)
+    return rates_table(lab, "cookies", how, filters, syn_flood("10.0.0.0/8"), answers, [(ours, plain, 4), (ours, proxy, 4)], options, say)

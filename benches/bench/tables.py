@@ -5,17 +5,17 @@ import os
 import pty
 import select
 import shutil
-import statistics
 import struct
 import subprocess
 import termios
 import time
 
 from . import contenders as all_of
-from . import cost, rfc2544, shield, suricata
+from . import cost, gateways, rfc2544, shield
 from .lab import Trouble
 from .peers import EVENKEEL, REPOSITORY
-from .trial import median_of, ratio, rounds
+from .trial import judged, median_of, ratio, rounds
+from .trial import spread as spread_of
 
 SPREAD_FIXTURE = os.path.join(REPOSITORY, "fixtures", "mlx5-64q-128cpu.tar")
 
@@ -27,11 +27,7 @@ class Wanted:
         self.ours, self.theirs, self.at_least, self.metric = ours, theirs, at_least, metric
 
     def judge(self, results):
-        found = ratio(results, self.ours, self.theirs, self.metric)
-        return {
-            "ours": self.ours, "theirs": self.theirs, "metric": self.metric, "at_least": self.at_least, "ratio": found,
-            "met": None if found is None or self.at_least is None else found["median"] >= self.at_least,
-        }
+        return judged(self.ours, self.theirs, self.metric, self.at_least, ratio(results, self.ours, self.theirs, self.metric))
 
 
 def _present(candidates, say):
@@ -171,11 +167,11 @@ def spread(_lab, _generator, options, say):
         times.append(1000 * (time.monotonic() - start))
         if done.returncode:
             raise Trouble(f"spread plan: {done.stderr.strip()}")
-    median = statistics.median(times)
-    say(f"spread: {median:.1f} ms")
+    value = spread_of(times)
+    say(f"spread: {value['median']:.1f} ms")
     return {
         "title": "spread", "arrangement": "`evenkeel spread plan --root fixtures/mlx5-64q-128cpu.tar`", "unit": "ms",
-        "value": {"median": median, "min": min(times), "max": max(times)}, "below": 50, "met": median < 50,
+        "value": value, "below": 50, "met": value["median"] < 50,
     }
 
 
@@ -243,6 +239,6 @@ def _read(descriptor, patience):
 TABLES = {
     "gen": generators, "inline": inline, "apart": apart, "write": write, "spread": spread, "top": top, "cost": cost.table,
     "ledger": cost.ledger_answer, "doctor": cost.doctor_answer, "bench": rfc2544.table,
-    "drop": shield.drop, "prefixes": shield.prefixes, "pass": shield.passed, "between": shield.between, "gateways": suricata.gateways,
+    "drop": shield.drop, "prefixes": shield.prefixes, "pass": shield.passed, "between": gateways.between, "gateways": gateways.gateways,
     "cookies": shield.cookies,
 }

@@ -12,9 +12,14 @@ SETTLE = 0.3  # seconds of traffic before the window opens
 
 
 def trial(lab, generator, reader, seconds, receive):
-    """Measures one contender once, again while the hypervisor stole time. Rates in packets/s."""
+    """Measures one contender once. Rates in packets/s."""
+    return undisturbed(lambda: _trial(lab, generator, reader, seconds, receive))
+
+
+def undisturbed(measure):
+    """The figures that `measure` gives, measured again while the hypervisor stole time."""
     for attempt in range(1, ATTEMPTS + 1):
-        figures = _trial(lab, generator, reader, seconds, receive)
+        figures = measure()
         if figures["steal_percent"] <= STEAL_LIMIT:
             break
     figures["attempts"] = attempt
@@ -121,30 +126,40 @@ def _wait_ready(lab, reader, program):
 
 def rounds(lab, contenders, generator_of, seconds, count, receive_of, say):
     """Measures all contenders in interleaved rounds. Gives per contender its figures of each round, or why there are none."""
-    results = {contender.name: {"rounds": [], "trouble": None} for contender in contenders}
+    by_name = {contender.name: contender for contender in contenders}
+    results = {name: {"rounds": [], "trouble": None} for name in by_name}
+
+    def measure(name):
+        return trial(lab, *generator_of(by_name[name]), seconds, receive_of(by_name[name]))
+
+    return interleaved(results, count, measure, lambda figures: f"{figures.get('reader_pps', figures['stack_pps']) / 1e6:.3f} Mpps", say)
+
+
+def interleaved(results, count, measure, shown, say):
+    """Adds the figures of `measure(name)` to each of the results, round by round. One that is in trouble is left out from there on."""
     for number in range(count):
-        for contender in contenders:
-            result = results[contender.name]
+        for name, result in results.items():
             if result["trouble"]:
                 continue
             try:
-                figures = trial(lab, *generator_of(contender), seconds, receive_of(contender))
+                figures = measure(name)
             except Trouble as trouble:
                 result["trouble"] = str(trouble)
-                say(f"  {contender.name}: {trouble}")
+                say(f"  {name}: {trouble}")
                 continue
             result["rounds"].append(figures)
-            shown = figures.get("reader_pps", figures["stack_pps"]) / 1e6
-            say(f"  round {number + 1} {contender.name}: {shown:.3f} Mpps, steal {figures['steal_percent']} %")
+            say(f"  round {number + 1} {name}: {shown(figures)}, steal {figures['steal_percent']} %")
     return results
+
+
+def spread(values):
+    """Median, lowest and highest of some values; None without any."""
+    return {"median": statistics.median(values), "min": min(values), "max": max(values)} if values else None
 
 
 def median_of(result, metric):
     """Median, lowest and highest of one metric over the rounds; None where nothing was measured."""
-    values = [figures[metric] for figures in result["rounds"] if metric in figures]
-    if not values:
-        return None
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return spread([figures[metric] for figures in result["rounds"] if metric in figures])
 
 
 def ratio(results, ours, theirs, metric):
@@ -154,9 +169,12 @@ def ratio(results, ours, theirs, metric):
     if ours not in results or theirs not in results:
         return None
     pairs = zip(results[ours]["rounds"], results[theirs]["rounds"])
-    values = [a[metric] / b[metric] for a, b in pairs if b.get(metric) and metric in a]
-    if not values:
-        return None
-    return {"median": statistics.median(values), "min": min(values), "max": max(values)}
+    return spread([a[metric] / b[metric] for a, b in pairs if b.get(metric) and metric in a])
 
 
+def judged(ours, theirs, metric, at_least, found):
+    """A ratio beside the one that is wanted, if one is."""
+    return {
+        "ours": ours, "theirs": theirs, "metric": metric, "at_least": at_least, "ratio": found,
+        "met": None if found is None or at_least is None else found["median"] >= at_least,
+    }

@@ -8,6 +8,7 @@ mod cmd;
 #[cfg(test)]
 mod conventions;
 mod failure;
+mod long_run;
 mod numbers;
 mod periods;
 mod signals;

@@ -17,6 +17,7 @@ use lab::{
     boxes::{Family, Napi, RuleForm},
 };
 use model::{bench::Direction, run::Sharing};
+use serde::{Deserialize, Serialize};
 
 use crate::BenchError;
 
@@ -72,7 +73,7 @@ impl DutKind {
         }
     }
 
-    /// Whether rules of a filter belong to it.
+    /// True if rules of a filter belong to it.
     pub fn filters(self) -> bool {
         matches!(self, Self::Stateful | Self::Stateless)
     }
@@ -96,7 +97,8 @@ impl FromStr for DutKind {
 }
 
 /// The order of a filter's rules, of which the last one alone matches.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum RuleOrder {
     /// As in the study: one half refuses addresses on the first port, the other on the second, the last one accepts on both.
     #[default]
@@ -122,17 +124,7 @@ impl RuleOrder {
     }
 }
 
-impl FromStr for RuleOrder {
-    type Err = BenchError;
-
-    fn from_str(text: &str) -> Result<Self, BenchError> {
-        [Self::Study, Self::Rfc2544].into_iter().find(|o| o.key() == text).ok_or_else(|| {
-            BenchError::Setting(format!("there is no rule order called `{text}`; there are study and rfc2544"))
-        })
-    }
-}
-
-/// How a lab box is to be.
+/// Options of a lab box.
 #[derive(Debug, Clone, Copy)]
 pub struct DutOptions<'a> {
     /// The version of IP.
@@ -141,27 +133,27 @@ pub struct DutOptions<'a> {
     pub rules: u32,
     /// Their order.
     pub order: RuleOrder,
-    /// Which core does what.
+    /// The cores of a run.
     pub cores: &'a Cores,
 }
 
-/// What can be reset while traffic runs (RFC 6201).
+/// A part that can be reset while traffic runs (RFC 6201).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ResetKind {
     /// The link of the second port goes down and comes up.
     Link,
-    /// What forwards ends and starts anew, with its configuration: a process restart.
+    /// The forwarding part ends and starts anew, with its configuration: a process restart.
     Forwarding,
 }
 
-/// What a box is, in the words of a report.
+/// A box in the words of a report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// `wire`, `router`, … `ports`.
     pub key: String,
     /// Its name for people.
     pub name: String,
-    /// What it is, in a sentence.
+    /// A description, in a sentence.
     pub what: String,
     /// Its settings, as commands or `name = value`.
     pub settings: Vec<String>,
@@ -187,7 +179,7 @@ impl Dut {
     /// Builds a box in namespaces of its own, with NAPI on all ends and each core's work where `options.cores` has it.
     ///
     /// # Errors
-    /// What the kernel lacks or refuses, or that `nft` is missing for a filter.
+    /// The kernel lacks or refuses something, or `nft` is missing for a filter.
     pub fn lab(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Result<Self, BenchError> {
         lab_box::build(lab, kind, options)
     }
@@ -239,29 +231,9 @@ impl Dut {
         &self.ports[1 - direction.index()]
     }
 
-    /// What it is, in words.
+    /// The name, the description and the settings.
     pub fn identity(&self) -> &Identity {
         &self.identity
-    }
-
-    /// Its name in files.
-    pub fn key(&self) -> &str {
-        &self.identity.key
-    }
-
-    /// Its name for people.
-    pub fn name(&self) -> &str {
-        &self.identity.name
-    }
-
-    /// What it is, in a sentence.
-    pub fn what(&self) -> &str {
-        &self.identity.what
-    }
-
-    /// Its settings, as commands or `name = value`.
-    pub fn settings(&self) -> Vec<String> {
-        self.identity.settings.clone()
     }
 
     /// The version of IP.
@@ -272,7 +244,7 @@ impl Dut {
     /// The lesser of the ports' MTUs, in bytes.
     ///
     /// # Errors
-    /// When a port is gone.
+    /// A port is gone.
     pub fn mtu(&self) -> Result<u32, BenchError> {
         Ok(self.ports[0].mtu()?.min(self.ports[1].mtu()?))
     }
@@ -292,7 +264,7 @@ impl Dut {
         Some(BenchRings { cpus: [cpu(0)?, cpu(1)?], frames: RING_FRAMES })
     }
 
-    /// What can be reset.
+    /// The parts that can be reset.
     pub fn resets(&self) -> Vec<ResetKind> {
         match self.made.as_ref().map(|m| &m.spec().kind) {
             Some(BoxKind::Wire) | None => vec![ResetKind::Link],
@@ -300,7 +272,7 @@ impl Dut {
         }
     }
 
-    /// What a reset does, in words.
+    /// A reset in words.
     pub fn reset_in_words(&self, kind: ResetKind) -> String {
         match (kind, self.made.as_ref().map(|m| &m.spec().kind)) {
             (ResetKind::Link, _) => "link of the second port down and up",
@@ -315,7 +287,7 @@ impl Dut {
     /// Resets it, and leaves it down for `down`.
     ///
     /// # Errors
-    /// What the kernel refuses; [`BenchError::Setting`] for what is not among [`Dut::resets`].
+    /// The kernel refuses; [`BenchError::Setting`] for a part that is not among [`Dut::resets`].
     pub fn reset(&self, kind: ResetKind, down: Duration) -> Result<(), BenchError> {
         if kind == ResetKind::Link {
             let port = &self.ports[1];
@@ -324,7 +296,7 @@ impl Dut {
             return port.set_link(true);
         }
         let Some(made) = self.made.as_ref().filter(|_| self.resets().contains(&kind)) else {
-            let text = format!("what forwards in `{}` cannot be restarted from here; its link can", self.name());
+            let text = format!("what forwards in `{}` cannot be restarted from here; its link can", self.identity.name);
             return Err(BenchError::Setting(text));
         };
         made.stop_forwarding()?;
@@ -342,9 +314,10 @@ mod tests {
         for kind in DutKind::ALL {
             assert_eq!(kind.key().parse::<DutKind>().unwrap(), kind);
         }
-        let said = "switch".parse::<DutKind>().unwrap_err().to_string();
-        assert!(said.contains("switch") && said.contains("xdp-fib"), "{said}");
-        assert_eq!("study".parse::<RuleOrder>().unwrap(), RuleOrder::Study);
-        assert!("backwards".parse::<RuleOrder>().is_err());
+        let message = "switch".parse::<DutKind>().unwrap_err().to_string();
+        assert!(message.contains("switch") && message.contains("xdp-fib"), "{message}");
+        for order in [RuleOrder::Study, RuleOrder::Rfc2544] {
+            assert_eq!(serde_json::to_value(order).unwrap(), order.key(), "runs are saved with it");
+        }
     }
 }

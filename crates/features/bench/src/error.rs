@@ -1,9 +1,9 @@
-//! What can go wrong in a run of the bench.
+//! Errors of the bench.
 
 use model::{Classified, ErrorClass};
 use thiserror::Error;
 
-/// Why a run cannot begin or go on.
+/// An error that keeps a run from beginning or going on.
 #[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, Error)]
 pub enum BenchError {
@@ -20,6 +20,9 @@ pub enum BenchError {
     /// The traffic cannot be made.
     #[error(transparent)]
     Traffic(#[from] traffic::TrafficError),
+    /// The load of the cores could not be read.
+    #[error(transparent)]
+    Load(#[from] rig::window::LoadError),
     #[error("the {0} ended unexpectedly")]
     Panicked(&'static str),
     #[error("what watches the box under test failed: {0}")]
@@ -38,6 +41,7 @@ impl Classified for BenchError {
             Self::Lab(e) => e.class(),
             Self::Program(e) => e.class(),
             Self::Traffic(e) => e.class(),
+            Self::Load(e) => e.class(),
             Self::Panicked(_) => ErrorClass::Internal,
             Self::Observer(_) | Self::Machine(_) | Self::Interrupted => ErrorClass::Lacking,
         }

@@ -8,6 +8,7 @@
 //! attack       the generator: spoofed SYNs, live frames
 //! clients      connect, ask, read the answer, close
 //! server       the service
+//! shield       this program's own `shield run` as a protection
 //! counters     of interfaces and TCP; `account` says by them where the flood's packets ended
 //! cores        which core does what
 //! run          all modes and rates
@@ -25,8 +26,46 @@ mod protection;
 mod relay;
 mod run;
 mod server;
+mod shield;
+
+use crate::BenchError;
+use kernel::KERNEL_MODES;
+use shield::SHIELDS;
 
 pub use cores::FloodCores;
-pub use kernel::{KernelMode, kernel_modes};
-pub use protection::{Counter, Layout, Place, Protecting, Protection};
-pub use run::{FloodConfig, FloodWatch, Rate, run_flood};
+pub use protection::{About, Counter, Layout, Place, Protecting, Protection};
+pub use run::{FloodConfig, Rate, run_flood};
+
+/// The protection with this key.
+///
+/// # Errors
+/// [`BenchError::Setting`] for a key that none has.
+pub fn protection(key: &str) -> Result<Box<dyn Protection>, BenchError> {
+    let mut all = protections();
+    match all.iter().position(|mode| mode.about().key == key) {
+        Some(found) => Ok(all.swap_remove(found)),
+        None => {
+            let keys: Vec<&str> = all.iter().map(|mode| mode.about().key).collect();
+            Err(BenchError::Setting(format!("--modes has no `{key}`; there are {}", keys.join(", "))))
+        }
+    }
+}
+
+/// All of them, those of the kernel first.
+fn protections() -> Vec<Box<dyn Protection>> {
+    let of_kernel = KERNEL_MODES.map(|mode| Box::new(mode) as Box<dyn Protection>);
+    of_kernel.into_iter().chain(SHIELDS.map(|shield| Box::new(shield) as Box<dyn Protection>)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_protection_is_found_by_its_key() {
+        for mode in protections() {
+            assert_eq!(protection(mode.about().key).unwrap().about(), mode.about());
+        }
+        assert!(matches!(protection("luck"), Err(BenchError::Setting(_))));
+    }
+}

@@ -40,14 +40,14 @@ pub const ENTRIES_MAX: usize = 1 << 21;
 /// From this many entries on, not every flow meets every size of a mix.
 const MIX_ENTRIES: usize = 1 << 16;
 
-/// Where units go, and in how many flows.
+/// The targets and flows of units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Traffic {
-    /// What is sent from the first port, and what from the second.
+    /// The target of the first port, and that of the second.
     pub targets: [Target; 2],
     /// Different flows of each direction, 1 to [`FLOWS_MAX`].
     pub flows: u32,
-    /// Whether units go both ways at once; otherwise from the first port only.
+    /// True if units go both ways at once; otherwise from the first port only.
     pub both_ways: bool,
     /// The least MTU on the way, in bytes.
     pub mtu: u32,

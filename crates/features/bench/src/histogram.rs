@@ -3,7 +3,7 @@
 use bpf::BenchDelays;
 use model::bench::Delays;
 
-/// What the receiver counted, in the words of a run; none without samples.
+/// The receiver's delays in the words of a run; none without samples.
 ///
 /// Least, mean and most are exact. A percentile is the upper end of the bucket that holds it, at most 1.6 % above the true one.
 pub fn delays(counted: &BenchDelays, jitter_ns: Option<f64>) -> Option<Delays> {

@@ -8,22 +8,25 @@
 //! dut       the box under test: a lab, or two ports to an outside one
 //! flood     clients beside a flood of spoofed SYNs: what a protection leaves of a service
 //! run       a whole run: boxes, frames, tests, in order; resumable
+//! observer  the load, the work and the drops of a lab's box during a trial
+//! benches   the real boxes of a run, each with a tester at its ports and an observer
 //! ```
 
+pub mod benches;
 pub mod dut;
 pub mod error;
 pub mod flood;
 pub mod frames;
 pub mod histogram;
 pub mod methods;
+mod observer;
 pub mod order;
 mod others;
 pub mod outside;
 pub mod run;
 pub mod search;
-pub mod stamps;
 pub mod tester;
 
 pub use dut::{Cores, Dut, DutKind, DutOptions, ResetKind, RuleOrder, TestPort};
 pub use error::BenchError;
-pub use order::{Drain, Load, Observer, Order, Probes, Stamping, Tester};
+pub use order::{Drain, Load, Meanwhile, Observer, Order, Probes, Stamping, Tester};

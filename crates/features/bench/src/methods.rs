@@ -1,4 +1,4 @@
-//! Which trials a test is made of, and what is made of them. All of it works on a [`Tester`](crate::Tester), so that simulated boxes
+//! The trials of each test, and the result made of them. All of it works on a [`Tester`](crate::Tester), so that simulated boxes
 //! prove it; how long and how often is said by a [`Preset`](crate::search::Preset).
 //!
 //! ```text

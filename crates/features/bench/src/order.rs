@@ -1,4 +1,4 @@
-//! What a trial is asked to do, and who can do it.
+//! The order for a trial, and the tester that carries it out.
 
 use std::{sync::atomic::AtomicBool, time::Duration};
 
@@ -6,7 +6,7 @@ use model::bench::{Counts, FrameSpec, Observation, Trial};
 
 use crate::BenchError;
 
-/// What is sent, in units per second over all directions together.
+/// The load, in units per second over all directions together.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Load {
     /// Steady.
@@ -26,11 +26,11 @@ pub enum Load {
 pub struct Probes {
     /// Time between two of them.
     pub every: Duration,
-    /// When the first is sent, from the start of the trial.
+    /// Time from the start of the trial to the first.
     pub after: Duration,
 }
 
-/// Which units bear a time stamp.
+/// The units that bear a time stamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stamping {
     /// One in a prime number of them: enough for the distribution, nearly free.
@@ -39,7 +39,7 @@ pub enum Stamping {
     Every,
 }
 
-/// When the counters are read after a trial, and when the box is empty.
+/// The end of a trial: the time until the box is empty and the counters are read.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drain {
     /// The box is empty when nothing has arrived for so long …
@@ -58,7 +58,7 @@ const LEAST_SLACK: Duration = Duration::from_millis(5);
 const HELD_BACK: f64 = 0.001;
 
 impl Drain {
-    /// How much later than its least delay a unit of a trial of `seconds` may arrive after the last one was sent.
+    /// The time that a unit of a trial of `seconds` may arrive later than its least delay after the last one was sent.
     pub fn slack_of(&self, seconds: f64) -> Duration {
         LEAST_SLACK.max(Duration::from_secs_f64(self.slack * seconds))
     }
@@ -75,13 +75,13 @@ impl Drain {
 /// A trial to be made.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Order {
-    /// Why, in words.
+    /// The reason, in words.
     pub purpose: String,
     /// The frames.
     pub frame: FrameSpec,
     /// The load.
     pub load: Load,
-    /// How long; a burst ends by itself, this is its longest time.
+    /// The length; a burst ends by itself, this is its longest time.
     pub duration: Duration,
     /// Probes, if any.
     pub probes: Option<Probes>,
@@ -89,29 +89,34 @@ pub struct Order {
     pub stamping: Stamping,
     /// The drain.
     pub drain: Drain,
-    /// Whether the box is observed (CPU by class, drops): costs a little, so that the shortest trials go without.
+    /// True if the box is observed (CPU by class, drops): costs a little, so that the shortest trials go without.
     pub observe: bool,
+}
+
+/// Work that is done while a trial runs: a reset.
+#[derive(Clone, Copy)]
+pub struct Meanwhile<'a> {
+    /// Time from the start of the trial to the start of the work.
+    pub after: Duration,
+    /// The work. It has a thread of its own.
+    pub work: &'a (dyn Fn() -> Result<(), BenchError> + Sync),
 }
 
 /// Makes trials. The real one sends on two ports; tests put simulated boxes in its place.
 pub trait Tester {
-    /// Makes one trial. A trial that cannot be believed comes back with `void`; the tester does not repeat it.
+    /// Makes one trial, and does other work meanwhile. A trial that cannot be believed comes back with `void`; the tester does not repeat it.
     ///
     /// # Errors
-    /// What makes further trials useless: a port that is gone, a program that cannot be loaded, `stop`.
-    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError>;
+    /// Further trials are useless: a port is gone, a program cannot be loaded, `stop` is set; or the other work failed.
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError>;
 
-    /// Does `meanwhile` in a thread of its own while the trial runs, `after` its start: resets.
+    /// Makes one trial, and nothing else.
     ///
     /// # Errors
-    /// As [`Tester::trial`], and what `meanwhile` says.
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        after: Duration,
-        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError>;
+    /// As [`Tester::make`].
+    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
+        self.make(order, None, stop)
+    }
 }
 
 /// Watches the box under test during a trial. Built by whoever knows ledger and profile.
@@ -119,12 +124,12 @@ pub trait Observer {
     /// The trial begins.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// A counter that cannot be read.
     fn begin(&mut self) -> Result<(), BenchError>;
 
     /// It has ended, traffic has drained.
     ///
     /// # Errors
-    /// What cannot be read.
+    /// A counter that cannot be read.
     fn end(&mut self) -> Result<Observation, BenchError>;
 }

@@ -1,4 +1,4 @@
-//! Who else had the cores of a measurement: other programs, by name and share.
+//! Other programs on the cores of a measurement, by name and share.
 
 use std::{collections::BTreeMap, fmt::Write, time::Instant};
 
@@ -11,13 +11,13 @@ use host::{
 const NAMED: usize = 3;
 
 /// All threads of the machine before a measurement. Reading them takes some milliseconds.
-pub(crate) struct Look {
+pub(crate) struct Tasks {
     at: Instant,
     tasks: BTreeMap<u32, TaskTime>,
 }
 
-impl Look {
-    pub(crate) fn take() -> Self {
+impl Tasks {
+    pub(crate) fn read() -> Self {
         Self { at: Instant::now(), tasks: task_times(&Root::live()) }
     }
 
@@ -63,7 +63,7 @@ mod tests {
     fn a_program_that_burns_a_core_is_found_unless_it_is_our_own() {
         let all: Vec<u32> = (0..1024).collect();
         let burn = "while :; do :; done";
-        let look = Look::take();
+        let look = Tasks::read();
         let mut own = std::process::Command::new("sh").args(["-c", burn]).spawn().expect("a shell");
         // A grandchild is somebody else's.
         let script = format!("({burn}) & echo $!; wait");
@@ -75,14 +75,14 @@ mod tests {
         let other: i32 = line.trim().parse().expect("a number");
         std::thread::sleep(std::time::Duration::from_millis(300));
         let after = task_times(&Root::live());
-        let told = look.since(&all, 0.0);
+        let text = look.since(&all, 0.0);
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(other), nix::sys::signal::Signal::SIGKILL)
             .expect("to end it");
         for child in [&mut own, &mut parent] {
             child.kill().expect("to end it");
             child.wait().expect("to end it");
         }
-        assert!(after.values().any(|t| t.pid == other as u32 && t.ran_ns > 0 && !t.kernel), "{told}");
-        assert!(!told.contains(&format!("(pid {})", own.id())), "{told}");
+        assert!(after.values().any(|t| t.pid == other as u32 && t.ran_ns > 0 && !t.kernel), "{text}");
+        assert!(!text.contains(&format!("(pid {})", own.id())), "{text}");
     }
 }

@@ -17,11 +17,11 @@ use crate::{
     dut::{Dut, Identity, TestPort},
 };
 
-/// How long an answer is waited for: three questions by ARP; discovery may first have to wait until the port's own address is settled.
+/// The time to wait for an answer: three questions by ARP; discovery may first have to wait until the port's own address is settled.
 const PATIENCE_V4: Duration = Duration::from_secs(3);
 const PATIENCE_V6: Duration = Duration::from_secs(5);
 
-/// Who has which address.
+/// The addresses around a box.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Addressing {
     /// The version of IP.
@@ -51,7 +51,7 @@ impl Addressing {
         Self { gateways: None, ..Self::routed(family) }
     }
 
-    /// What the box needs, as commands of Linux; `IN` and `OUT` are its interfaces. None for a box that forwards by MAC address.
+    /// Settings that the box needs, as commands of Linux; `IN` and `OUT` are its interfaces. None for a box that forwards by MAC address.
     pub fn set_up(&self) -> Vec<String> {
         let Some(gateways) = self.gateways else { return Vec::new() };
         let v6 = self.family == Family::V6;
@@ -101,7 +101,7 @@ pub fn connect(ports: [&str; 2], family: Family) -> Result<Dut, BenchError> {
 ///
 /// # Errors
 /// [`BenchError::Setting`] for the same port twice; a port that is missing, down, without carrier, in use for this machine's own traffic
-/// or unable to send what programs redirect to it; a gateway that does not answer, with what the box needs to be told.
+/// or unable to send what programs redirect to it; a gateway that does not answer, with what the box needs to be message.
 pub fn connect_with(ports: [&str; 2], addressing: &Addressing) -> Result<Dut, BenchError> {
     let seen = look_at(ports, addressing.family)?;
     let mut lent = Vec::new();
@@ -127,7 +127,7 @@ pub fn connect_with(ports: [&str; 2], addressing: &Addressing) -> Result<Dut, Be
     Ok(Dut::outside([port(0), port(1)], identity, Box::new(lent)))
 }
 
-/// Whether `ports` can be used at all. Nothing is changed, and nobody is asked.
+/// True if `ports` can be used at all. Nothing is changed, and nobody is asked.
 ///
 /// # Errors
 /// [`BenchError::Setting`] for the same port twice; a port that is missing, down, without carrier, in use for this machine's own traffic
@@ -136,7 +136,7 @@ pub fn check_ports(ports: [&str; 2], family: Family) -> Result<(), BenchError> {
     look_at(ports, family).map(drop)
 }
 
-/// Whether `ports` are there, be they up or not: a plan names no interfaces that do not exist.
+/// True if `ports` are there, be they up or not: a plan names no interfaces that do not exist.
 ///
 /// # Errors
 /// [`BenchError::Setting`] for the same port twice; a port that is missing.
@@ -230,11 +230,11 @@ mod tests {
 
     #[test]
     fn two_different_ports_are_wanted() {
-        let told = |names: &[&str]| two_ports(names).unwrap_err().to_string();
-        assert!(told(&["eth2"]).starts_with("eth2 alone is named"), "{}", told(&["eth2"]));
-        assert!(told(&["eth2", ""]).starts_with("eth2 alone"));
-        assert!(told(&["eth2", "eth2"]).contains("twice") && told(&[]).contains("no port"));
-        assert!(told(&["a", "b", "c"]).starts_with("3 ports"));
+        let message = |names: &[&str]| two_ports(names).unwrap_err().to_string();
+        assert!(message(&["eth2"]).starts_with("eth2 alone is named"), "{}", message(&["eth2"]));
+        assert!(message(&["eth2", ""]).starts_with("eth2 alone"));
+        assert!(message(&["eth2", "eth2"]).contains("twice") && message(&[]).contains("no port"));
+        assert!(message(&["a", "b", "c"]).starts_with("3 ports"));
         assert_eq!(two_ports(&["eth2", " eth3"]).unwrap(), ["eth2", "eth3"]);
     }
 

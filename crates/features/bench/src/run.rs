@@ -1,32 +1,27 @@
 //! A whole run: boxes, frames and tests in their order; kept after every trial, and gone on with where it was interrupted.
 //!
 //! ```text
-//! asked     what the user asked for, kept with the run
+//! request   what the user asked for, kept with the run
 //! plan      the steps in their order, and their times (pure)
 //! carry     does them; measure hands each to its method
-//! remember  trials of an interrupted step are not made again
+//! resume    trials of an interrupted step are not made again
 //! file      the run's file: whole at any moment
-//! words     what it means
+//! conclusion what it means
 //! ```
 
-mod asked;
 mod carry;
+mod conclusion;
 mod file;
 mod measure;
 mod plan;
-mod remember;
+mod request;
+mod resume;
 #[cfg(test)]
 mod tests;
-mod words;
 
-pub use asked::{Asked, Boxes, PORTS, Test, WIRE};
-pub use carry::{Benches, Progress, Ready, Watch, Work, carry_out, plan_of};
+pub use carry::{Benches, StandingBox, Work, carry_out, plan_of};
+pub use conclusion::answered;
 pub use file::{Begun, Keep, NAME, RunFile, Saved, load, load_run};
 pub use measure::{ResetWay, Settings};
-pub use plan::{Step, StepId, What, duration_words, seconds, steps};
-pub use words::answered;
-
-/// The time as reports have it (RFC 3339, UTC).
-pub fn now() -> String {
-    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
-}
+pub use plan::{Step, StepId, What, seconds, steps};
+pub use request::{Boxes, PORTS, Request, Test, WIRE};

@@ -1,4 +1,4 @@
-//! Which load to try next. Pure: what is told decides what is asked, so that a search is resumed by telling it its trials again.
+//! The choice of the next load. Pure: the recorded trials decide, so that a search is resumed by recording its trials again.
 
 mod belief;
 mod binary;
@@ -6,9 +6,9 @@ mod bounds;
 mod classify;
 mod mlr;
 mod preset;
-mod words;
+mod reason;
 
 pub use binary::BinarySearch;
-pub use classify::{Bound, Counted, Evidence, Told};
+pub use classify::{Bound, Counted, Evidence, TrialResult};
 pub use mlr::{Limits, Search, Step};
 pub use preset::{BurstOrder, CurveOrder, LatencyOrder, NAMES, Preset, Readings, RecoveryOrder, Repeated, ResetOrder};

@@ -30,15 +30,14 @@ use model::{
 };
 
 use crate::{
-    BenchError, Cores, Dut, Load, Observer, Order, Stamping, TestPort, Tester,
+    BenchError, Cores, Dut, Load, Meanwhile, Observer, Order, Stamping, TestPort, Tester,
     frames::{self, Traffic},
     histogram,
-    others::Look,
+    others::Tasks,
 };
 
 use drain::Drained;
-use judge::Kept;
-use sending::Meanwhile;
+use judge::TesterRecord;
 
 /// In trials of throughput one unit in this many is stamped: a prime, so that no flow or size is left out for long.
 pub const STAMPED_ONE_IN: u32 = 31;
@@ -46,12 +45,12 @@ pub const STAMPED_ONE_IN: u32 = 31;
 /// Below this share of the sender's core a program disturbs nobody.
 const OTHERS_MIN: f64 = 0.01;
 
-/// What all trials of a tester have in common.
+/// Settings of all trials of a tester.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TesterConfig {
     /// Different flows of each direction.
     pub flows: u32,
-    /// Whether units go both ways at once; otherwise from the first port only.
+    /// True if units go both ways at once; otherwise from the first port only.
     pub both_ways: bool,
 }
 
@@ -94,7 +93,7 @@ impl<'d> RealTester<'d> {
     /// Makes a tester for the ports of `dut`. Nothing is loaded before the first trial.
     ///
     /// # Errors
-    /// When a port is gone, or what it refuses cannot be counted.
+    /// A port is gone, or its refused frames cannot be counted.
     pub fn new(
         dut: &'d Dut,
         cores: &Cores,
@@ -108,12 +107,11 @@ impl<'d> RealTester<'d> {
             both_ways: config.both_ways,
             mtu: dut.mtu()?,
         };
-        let cpu = *cores.tester.first().ok_or_else(|| BenchError::Setting("the sender needs a CPU".into()))?;
         let refused = [count_refused(first)?, count_refused(second)?];
         let (sharing, rings) = (cores.sharing(), dut.rings(cores));
         Ok(Self {
             dut,
-            cpu,
+            cpu: cores.sender,
             rings,
             sharing,
             traffic,
@@ -186,80 +184,6 @@ impl<'d> RealTester<'d> {
         Ok(())
     }
 
-    fn carry_out(
-        &mut self,
-        order: &Order,
-        meanwhile: Option<Meanwhile<'_>>,
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
-        self.wait_until_empty(order, stop)?;
-        let tag = draw_tag();
-        let mut pace = pace::pace(order, tag, None)?;
-        self.load(&order.frame, &pace)?;
-        let Some(loaded) = &mut self.loaded else { return Err(BenchError::Panicked("sender")) };
-        pace.probe = order.probes.map(|p| pace::probe(&loaded.probe, p.every, p.after));
-        loaded.sender.rearm(pace)?;
-        let flows = loaded.flows;
-        self.receive(order, flows, tag)?;
-        let (Some(loaded), Some(receivers)) = (&self.loaded, &self.receivers) else {
-            return Err(BenchError::Panicked("receiver"));
-        };
-        let refused_before = self.refused()?;
-        let given_before = self.taken_by_ports()?;
-        let look = self.disturbed.then(Look::take);
-        let watching = order.observe.then_some(()).and(self.observer.as_mut());
-        let mut ended = None;
-        if let Some(observer) = watching {
-            observer.begin()?;
-            ended = Some(observer);
-        }
-        let sent = sending::send(&loaded.sender, self.cpu, meanwhile, stop);
-        let arrived = sent.and_then(|(sent, ended)| {
-            let seconds = sent.elapsed_ns as f64 / 1e9;
-            Ok((sent, drain::wait(&receivers.of, order, (ended, seconds), stop)?))
-        });
-        // Whatever happened, what was begun is ended.
-        let observed = ended.map_or(Ok(Observation::default()), |observer| observer.end());
-        let (sent, drained) = arrived?;
-        self.full = drained.after.never_empty;
-        let arrived = &drained.counts;
-        let mut observed = observed?;
-        if let Some((port, _)) =
-            self.dut.ports().into_iter().rev().zip(&receivers.of).find(|(_, r)| r.link().is_some_and(|l| !l.is_alive()))
-        {
-            return Err(BenchError::Machine(format!("the port {} is gone", port.interface)));
-        }
-        if order.observe {
-            observed.drops.extend(self.lost_in_rings(given_before, &sent, arrived)?);
-            observed.drops.sort_by_key(|d| std::cmp::Reverse(d.packets));
-        }
-        let refused_after = self.refused()?;
-        let refused = [0, 1].map(|way| refused_after[way] - refused_before[way]);
-        self.trials += 1;
-        let mut trial = tell(order, &sent, &drained, receivers)?;
-        trial.number = self.trials;
-        trial.observed = observed;
-        // As fast as it goes is faster than a port can be: what it refused was not sent.
-        let (frames, forgiven) = (order.frame.frames_per_unit(), matches!(order.load, Load::Max | Load::Burst(_)));
-        if forgiven && frames == 1 {
-            for (counts, refused) in trial.counts.iter_mut().zip(refused) {
-                counts.sent = counts.sent.saturating_sub(refused);
-            }
-            trial.offered_pps = per_second(trial.total().sent, trial.seconds);
-        }
-        let kept = Kept {
-            sent: &sent,
-            refused: if forgiven && frames == 1 { 0 } else { refused.iter().sum() },
-            counts: trial.total(),
-            leftover: trial.after.leftover,
-            sharing: self.sharing,
-            others: &look.map_or_else(String::new, |look| look.since(&[self.cpu], OTHERS_MIN)),
-        };
-        trial.void = judge::judge(&order.load, &trial.pacing, &kept);
-        self.disturbed = trial.void.is_some();
-        Ok(trial)
-    }
-
     /// After a trial that was given up with units still on their way: waits for them once more, so that they do not disturb this one. Should they
     /// never end, this trial counts them, and is void.
     fn wait_until_empty(&mut self, order: &Order, stop: &AtomicBool) -> Result<(), BenchError> {
@@ -281,7 +205,7 @@ impl<'d> RealTester<'d> {
         Ok(taken)
     }
 
-    /// What was sent and did not come out of the receive rings: they were full.
+    /// Frames that did not come out of the receive rings: they were full.
     fn lost_in_rings(
         &self,
         before: [u64; 2],
@@ -308,18 +232,73 @@ impl<'d> RealTester<'d> {
 }
 
 impl Tester for RealTester<'_> {
-    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
-        self.carry_out(order, None, stop)
-    }
-
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        after: Duration,
-        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
-        self.carry_out(order, Some(Meanwhile { after, work: meanwhile }), stop)
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
+        self.wait_until_empty(order, stop)?;
+        let tag = draw_tag();
+        let mut pace = pace::pace(order, tag, None)?;
+        self.load(&order.frame, &pace)?;
+        let Some(loaded) = &mut self.loaded else { return Err(BenchError::Panicked("sender")) };
+        pace.probe = order.probes.map(|p| pace::probe(&loaded.probe, p.every, p.after));
+        loaded.sender.rearm(pace)?;
+        let flows = loaded.flows;
+        self.receive(order, flows, tag)?;
+        let (Some(loaded), Some(receivers)) = (&self.loaded, &self.receivers) else {
+            return Err(BenchError::Panicked("receiver"));
+        };
+        let refused_before = self.refused()?;
+        let given_before = self.taken_by_ports()?;
+        let look = self.disturbed.then(Tasks::read);
+        let watching = order.observe.then_some(()).and(self.observer.as_mut());
+        let mut ended = None;
+        if let Some(observer) = watching {
+            observer.begin()?;
+            ended = Some(observer);
+        }
+        let sent = sending::send(&loaded.sender, self.cpu, also, stop);
+        let arrived = sent.and_then(|(sent, ended)| {
+            let seconds = sent.elapsed_ns as f64 / 1e9;
+            Ok((sent, drain::wait(&receivers.of, order, (ended, seconds), stop)?))
+        });
+        // Whatever happened, what was begun is ended.
+        let observed = ended.map_or(Ok(Observation::default()), |observer| observer.end());
+        let (sent, drained) = arrived?;
+        self.full = drained.after.never_empty;
+        let arrived = &drained.counts;
+        let mut observed = observed?;
+        if let Some((port, _)) =
+            self.dut.ports().into_iter().rev().zip(&receivers.of).find(|(_, r)| r.link().is_some_and(|l| !l.is_alive()))
+        {
+            return Err(BenchError::Machine(format!("the port {} is gone", port.interface)));
+        }
+        if order.observe {
+            observed.drops.extend(self.lost_in_rings(given_before, &sent, arrived)?);
+            observed.drops.sort_by_key(|d| std::cmp::Reverse(d.packets));
+        }
+        let refused_after = self.refused()?;
+        let refused = [0, 1].map(|way| refused_after[way] - refused_before[way]);
+        self.trials += 1;
+        let mut trial = to_trial(order, &sent, &drained, receivers)?;
+        trial.number = self.trials;
+        trial.observed = observed;
+        // As fast as it goes is faster than a port can be: what it refused was not sent.
+        let (frames, forgiven) = (order.frame.frames_per_unit(), matches!(order.load, Load::Max | Load::Burst(_)));
+        if forgiven && frames == 1 {
+            for (counts, refused) in trial.counts.iter_mut().zip(refused) {
+                counts.sent = counts.sent.saturating_sub(refused);
+            }
+            trial.offered_pps = per_second(trial.total().sent, trial.seconds);
+        }
+        let kept = TesterRecord {
+            sent: &sent,
+            refused: if forgiven && frames == 1 { 0 } else { refused.iter().sum() },
+            counts: trial.total(),
+            leftover: trial.after.leftover,
+            sharing: self.sharing,
+            others: &look.map_or_else(String::new, |look| look.since(&[self.cpu], OTHERS_MIN)),
+        };
+        trial.void = judge::judge(&order.load, &trial.pacing, &kept);
+        self.disturbed = trial.void.is_some();
+        Ok(trial)
     }
 }
 
@@ -340,14 +319,19 @@ fn per_second(units: u64, seconds: f64) -> f64 {
     if seconds > 0.0 { units as f64 / seconds } else { 0.0 }
 }
 
-/// How long the sender kept its pace, in seconds: without the time that it gave up.
+/// Seconds that the sender kept its pace: without the time that it gave up.
 fn active_s(order: &Order, sent: &BenchTxCounts) -> f64 {
     let given_up_ns = if matches!(order.load, Load::Pps(_) | Load::Steps(_)) { sent.given_up_ns } else { 0 };
     sent.elapsed_ns.saturating_sub(given_up_ns).max(1) as f64 / 1e9
 }
 
 /// The trial in the words of a run, not yet judged.
-fn tell(order: &Order, sent: &BenchTxCounts, drained: &Drained, receivers: &Receivers) -> Result<Trial, BenchError> {
+fn to_trial(
+    order: &Order,
+    sent: &BenchTxCounts,
+    drained: &Drained,
+    receivers: &Receivers,
+) -> Result<Trial, BenchError> {
     let arrived = &drained.counts;
     let [forward, backward] = &receivers.of;
     let seconds = sent.elapsed_ns as f64 / 1e9;

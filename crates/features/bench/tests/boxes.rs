@@ -5,25 +5,16 @@ mod common;
 use std::{sync::atomic::AtomicBool, time::Duration};
 
 use bench::{
-    BenchError, Drain, Dut, Load, Order, Stamping, Tester,
+    BenchError, Dut, Load, Meanwhile, Order, Tester,
     tester::{RealTester, TesterConfig},
 };
-use common::{Manners, RelayBox, cores, token_bucket};
+use common::{Faults, RelayBox, cores, token_bucket};
 use lab::{Lab, boxes::Family};
 use model::bench::{Delays, FrameSpec, Trial};
 use testbed::turn;
 
 fn order(load: Load, seconds: f64) -> Order {
-    Order {
-        purpose: "test".into(),
-        frame: FrameSpec::Size { bytes: 64 },
-        load,
-        duration: Duration::from_secs_f64(seconds),
-        probes: None,
-        stamping: Stamping::Every,
-        drain: Drain { quiet: Duration::from_millis(50), longest: Duration::from_secs(2), slack: 0.03 },
-        observe: false,
-    }
+    common::order(FrameSpec::Size { bytes: 64 }, load, Duration::from_secs_f64(seconds))
 }
 
 /// Makes the trial until `fine` is content. Other work on this machine may hold up sender and box, which a box is not known for; a trial
@@ -70,21 +61,21 @@ fn a_relay_delays_reorders_and_duplicates() {
     let Some(_alone) = turn() else { return };
     let lab = Lab::new("knrelay").unwrap();
     let calm = order(Load::Pps(2_000.0), 0.3);
-    let slow = RelayBox::start(&lab, Manners { delay: Duration::from_millis(2), ..Manners::default() });
+    let slow = RelayBox::start(&lab, Faults { delay: Duration::from_millis(2), ..Faults::default() });
     until(plain(&calm), &slow.dut, true, |t| {
         // The least delay: whatever else runs here makes the others longer, and a reader that slept wakes up to 0.1 ms late.
         let delayed = |d: &Option<Delays>| d.is_some_and(|d| (2_000_000..2_200_000).contains(&d.min_ns));
         t.total().lost() == 0 && t.one_way.iter().all(delayed)
     });
     drop(slow);
-    let untidy = RelayBox::start(&lab, Manners { reorder_one_in: Some(50), ..Manners::default() });
+    let untidy = RelayBox::start(&lab, Faults { reorder_one_in: Some(50), ..Faults::default() });
     // 620 units: the last one is not one that waits for the next.
     until(plain(&order(Load::Pps(2_000.0), 0.31)), &untidy.dut, false, |t| {
         let c = t.counts[0];
         c.sent > 100 && c.lost() == 0 && c.duplicated == 0 && c.reordered.abs_diff(c.sent / 50) <= 1
     });
     drop(untidy);
-    let generous = RelayBox::start(&lab, Manners { duplicate_one_in: Some(50), ..Manners::default() });
+    let generous = RelayBox::start(&lab, Faults { duplicate_one_in: Some(50), ..Faults::default() });
     until(plain(&calm), &generous.dut, false, |t| {
         let c = t.counts[0];
         c.sent > 100 && c.lost() == 0 && c.reordered == 0 && c.duplicated.abs_diff(c.sent / 50) <= 1
@@ -96,14 +87,15 @@ fn a_relay_delays_reorders_and_duplicates() {
 fn a_relay_dies_and_chokes() {
     let Some(_alone) = turn() else { return };
     let lab = Lab::new("kndies").unwrap();
-    let mortal = RelayBox::start(&lab, Manners::default());
+    let mortal = RelayBox::start(&lab, Faults::default());
     let die = || -> Result<(), BenchError> {
         mortal.die_for(Duration::from_millis(300));
         Ok(())
     };
     let calm = order(Load::Pps(2_000.0), 1.0);
     let dying = |tester: &mut RealTester<'_>| {
-        tester.trial_with(&calm, Duration::from_millis(200), &die, &AtomicBool::new(false)).unwrap()
+        let meanwhile = Meanwhile { after: Duration::from_millis(200), work: &die };
+        tester.make(&calm, Some(meanwhile), &AtomicBool::new(false)).unwrap()
     };
     until(dying, &mortal.dut, false, |t| {
         let lost_s = t.counts[0].lost() as f64 / 2_000.0;
@@ -111,7 +103,7 @@ fn a_relay_dies_and_chokes() {
         (0.25..0.4).contains(&lost_s) && (0.29..0.4).contains(&silent_s)
     });
     let hold = Duration::from_millis(400);
-    let choking = RelayBox::start(&lab, Manners { choke: Some((10_000, hold)), ..Manners::default() });
+    let choking = RelayBox::start(&lab, Faults { choke: Some((10_000, hold)), ..Faults::default() });
     let steps = Load::Steps(vec![(20_000.0, Duration::from_millis(200)), (4_000.0, Duration::from_millis(900))]);
     until(plain(&order(steps, 1.1)), &choking.dut, false, |t| {
         t.last_loss_after_ns[0].is_some_and(|ns| (350_000_000..500_000_000).contains(&ns))

@@ -39,7 +39,7 @@ fn each_kind_has_two_ports_and_says_what_it_is() {
         for family in [Family::V4, Family::V6] {
             let made = dut(&lab, kind, family, RuleOrder::Study, &cores);
             let [first, second] = made.ports();
-            assert_eq!((made.key(), made.family(), made.mtu().unwrap()), (kind.key(), family, 1500));
+            assert_eq!((made.identity().key.as_str(), made.family(), made.mtu().unwrap()), (kind.key(), family, 1500));
             assert_eq!(
                 (first.target.sources, first.target.destinations),
                 (second.target.destinations, second.target.sources)
@@ -51,7 +51,7 @@ fn each_kind_has_two_ports_and_says_what_it_is() {
                 let told = String::from_utf8(port.run(up).unwrap().unwrap().stdout).unwrap();
                 assert!(told.contains(&port.mac.to_string()) && told.contains("LOWER_UP"), "{told}");
             }
-            assert!(!made.settings().is_empty() && !made.what().is_empty());
+            assert!(!made.identity().settings.is_empty() && !made.identity().what.is_empty());
         }
     }
 }
@@ -64,7 +64,7 @@ fn the_box_has_rings_and_the_ends_have_threads_on_their_cores() {
         eprintln!("skipped: one CPU has no core for the box");
         return;
     }
-    let cores = Cores { tester: vec![0], of_box: vec![1], receiver: vec![0] };
+    let cores = Cores { sender: 0, of_box: vec![1], receiver: vec![0] };
     let router = dut(&lab, DutKind::Router, Family::V4, RuleOrder::Study, &cores);
     let inside = router.lab_box().unwrap().inside().unwrap();
     for interface in [&inside.entry.name, &inside.exit.as_ref().unwrap().name] {
@@ -96,7 +96,7 @@ fn rules_are_in_the_order_asked_for() {
         assert_eq!(of(&inside.entry.name), per_side, "{told}");
         assert_eq!(of(&inside.exit.as_ref().unwrap().name), per_side, "{told}");
         assert_eq!((told.matches("drop\n").count(), told.matches(" accept\n").count()), (24, 1), "{told}");
-        assert!(made.settings().iter().any(|s| s.starts_with("net.netfilter.nf_conntrack_max = ")));
+        assert!(made.identity().settings.iter().any(|s| s.starts_with("net.netfilter.nf_conntrack_max = ")));
     }
 }
 

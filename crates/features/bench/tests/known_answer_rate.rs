@@ -11,7 +11,7 @@ use lab::Lab;
 use model::bench::{Goal, Throughput, Verdict};
 use testbed::turn;
 
-/// How close the search is to come, as a share of the rate.
+/// The resolution of the search, as a share of the rate.
 const WIDTH: f64 = 0.02;
 /// The limiter lets this share of a second's packets through at once, so that the batches of the kernel do not count as overload; in trials of 0.3 s
 /// it hides an overload of three and a half times that.

@@ -10,7 +10,7 @@ use bench::{
     methods::{Answer, Bench},
     search::{BurstOrder, LatencyOrder, RecoveryOrder, ResetOrder},
 };
-use common::{Manners, RelayBox, token_bucket};
+use common::{Faults, RelayBox, token_bucket};
 use known::{believed, bench, goal, one_way, order};
 use lab::{Lab, boxes::Family};
 use model::bench::Verdict;
@@ -55,7 +55,7 @@ fn the_longest_burst_is_what_the_queue_holds() {
 fn a_delay_of_two_milliseconds_is_measured_within_five_percent() {
     let Some(_alone) = turn() else { return };
     let lab = Lab::new("kadelay").unwrap();
-    let slow = RelayBox::start(&lab, Manners { delay: ms(2), ..Manners::default() });
+    let slow = RelayBox::start(&lab, Faults { delay: ms(2), ..Faults::default() });
     let settings = LatencyOrder {
         loads: vec![0.0, 0.5],
         load: ms(400),
@@ -83,7 +83,7 @@ fn a_delay_of_two_milliseconds_is_measured_within_five_percent() {
 fn a_box_that_dies_for_three_seconds_is_reset_in_three_seconds() {
     let Some(_alone) = turn() else { return };
     let lab = Lab::new("kareset").unwrap();
-    let mortal = RelayBox::start(&lab, Manners::default());
+    let mortal = RelayBox::start(&lab, Faults::default());
     let settings = ResetOrder { load: 0.5, after: ms(300), trial: ms(4000), repeats: 1 };
     let die = || -> Result<(), BenchError> {
         mortal.die_for(Duration::from_secs(3));
@@ -102,7 +102,7 @@ fn a_box_that_dies_for_three_seconds_is_reset_in_three_seconds() {
 fn a_box_that_drops_for_a_second_after_overload_recovers_in_a_second() {
     let Some(_alone) = turn() else { return };
     let lab = Lab::new("karecov").unwrap();
-    let choking = RelayBox::start(&lab, Manners { choke: Some((10_000, ms(1000))), ..Manners::default() });
+    let choking = RelayBox::start(&lab, Faults { choke: Some((10_000, ms(1000))), ..Faults::default() });
     let settings = RecoveryOrder { overload: 2.0, overloaded: ms(300), after: 0.15, watched: ms(1500), repeats: 1 };
     until(
         || with(&choking.dut, |b| methods::recovery(b, &settings, 10_000.0, None)),
@@ -115,7 +115,7 @@ fn a_box_that_drops_for_a_second_after_overload_recovers_in_a_second() {
 fn a_box_with_deep_buffers_is_found_at_its_rate() {
     let Some(_alone) = turn() else { return };
     let lab = Lab::new("kadeep").unwrap();
-    let deep = RelayBox::start(&lab, Manners { pace: Some(5000), ..Manners::default() });
+    let deep = RelayBox::start(&lab, Faults { pace: Some(5000), ..Faults::default() });
     let goals = [goal(0.001, 0.05)];
     until(
         || Answer::Measured(with(&deep.dut, |b| methods::throughput(b, &goals, 20_000.0))),
@@ -132,7 +132,7 @@ fn a_box_with_deep_buffers_is_found_at_its_rate() {
 fn what_is_left_of_a_trial_is_waited_for_and_spoils_the_next_one_otherwise() {
     let Some(_alone) = turn() else { return };
     let lab = Lab::new("kaleft").unwrap();
-    let deep = RelayBox::start(&lab, Manners { pace: Some(5000), ..Manners::default() });
+    let deep = RelayBox::start(&lab, Faults { pace: Some(5000), ..Faults::default() });
     let mut tester = one_way(&deep.dut, 1);
     let stop = AtomicBool::new(false);
     let overload = order(Load::Pps(20_000.0), ms(300));
@@ -159,7 +159,7 @@ fn what_is_left_of_a_trial_is_waited_for_and_spoils_the_next_one_otherwise() {
 fn a_long_way_is_no_buffer() {
     let Some(_alone) = turn() else { return };
     let lab = Lab::new("kaway").unwrap();
-    let far = RelayBox::start(&lab, Manners { delay: ms(50), ..Manners::default() });
+    let far = RelayBox::start(&lab, Faults { delay: ms(50), ..Faults::default() });
     let mut tester = one_way(&far.dut, 1);
     let order = order(Load::Pps(2000.0), ms(300));
     let seen: Vec<_> = (0..5).map(|_| believed(&mut tester, &order)).collect();

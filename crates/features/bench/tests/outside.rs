@@ -1,9 +1,11 @@
 //! A box at two ports of a namespace: found by ARP and neighbour discovery, and nothing left behind.
 
+mod common;
+
 use std::{sync::atomic::AtomicBool, time::Duration};
 
 use bench::{
-    BenchError, Cores, Drain, Dut, Load, Order, Stamping, Tester,
+    BenchError, Cores, Dut, Load, Tester,
     outside::{Addressing, connect, connect_with},
     tester::{RealTester, TesterConfig},
 };
@@ -28,8 +30,8 @@ fn a_router_is_found_and_its_addresses_are_given_back() {
     let [first, second] = dut.ports();
     assert_eq!(first.target.source_mac, bed.ports[0].link.mac);
     assert_eq!((first.target.destinations, first.target.sources), (second.target.sources, second.target.destinations));
-    assert_eq!((dut.key(), dut.family()), ("ports", Family::V4));
-    assert!(dut.settings()[0].contains("gateway 198.18.0.1"), "{:?}", dut.settings());
+    assert_eq!((dut.identity().key.as_str(), dut.family()), ("ports", Family::V4));
+    assert!(dut.identity().settings[0].contains("gateway 198.18.0.1"), "{:?}", dut.identity());
     // Whoever kills the process leaves addresses that the kernel takes away.
     let lent = bed.addresses();
     assert!(lent.contains("198.18.0.2/16") && lent.contains("valid_lft 1"), "{lent}");
@@ -41,16 +43,7 @@ fn a_router_is_found_and_its_addresses_are_given_back() {
 fn trial(dut: &Dut) -> Result<Trial, BenchError> {
     let cores = Cores::split(&[0].into_iter().collect())?;
     let mut tester = RealTester::new(dut, &cores, TesterConfig { flows: 8, both_ways: true }, None)?;
-    let order = Order {
-        purpose: "test".into(),
-        frame: FrameSpec::Size { bytes: 128 },
-        load: Load::Pps(2000.0),
-        duration: Duration::from_millis(200),
-        probes: None,
-        stamping: Stamping::Every,
-        drain: Drain { quiet: Duration::from_millis(40), longest: Duration::from_secs(2), slack: 0.03 },
-        observe: false,
-    };
+    let order = common::order(FrameSpec::Size { bytes: 128 }, Load::Pps(2000.0), Duration::from_millis(200));
     let mut last = tester.trial(&order, &AtomicBool::new(false))?;
     for _ in 0..20 {
         if last.void.is_none() && last.total().lost() == 0 {

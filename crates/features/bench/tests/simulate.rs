@@ -7,7 +7,7 @@ use model::bench::Goal;
 
 /// Searches of each kind; each has its own series of answers.
 const RUNS: u64 = 100;
-/// What the tester can send: between nothing and that is searched.
+/// The highest load of the tester: the search is between nothing and that.
 const LIMITS: Limits = Limits { min_pps: 1000.0, max_pps: 8e6 };
 
 /// A box that answers with what a recorded one lost at the nearest loads.
@@ -128,7 +128,7 @@ fn ours(goal: &Goal, recorded: &Recorded, truth: f64) -> Account {
         let mut search = Search::new(vec![goal.clone()], LIMITS);
         while let Step::Trial { pps, duration, .. } = search.next() {
             let loss = recorded.trial(pps, &mut random);
-            search.tell(pps, duration, Counted::at(pps, duration, loss));
+            search.record(pps, duration, Counted::at(pps, duration, loss));
             trials += 1;
         }
         account.trials.push(f64::from(trials));
@@ -144,7 +144,7 @@ fn binary(goal: &Goal, recorded: &Recorded, truth: f64) -> Account {
         let mut search = BinarySearch::new(goal.clone(), LIMITS);
         while let Some((pps, duration)) = search.next() {
             let loss = recorded.trial(pps, &mut random);
-            search.tell(pps, duration, Counted::at(pps, duration, loss));
+            search.record(pps, duration, Counted::at(pps, duration, loss));
             trials += 1;
         }
         account.trials.push(f64::from(trials));

@@ -1,4 +1,4 @@
-//! What tshark, and sockets of the kernel behind a router, see of the bench's frames: sizes, fragments, checksums.
+//! The bench's frames as tshark, and sockets of the kernel behind a router, see them: sizes, fragments, checksums.
 
 use std::{
     fs::File,
@@ -31,7 +31,7 @@ impl Bed {
         Self { made, folder: tempfile::tempdir().unwrap(), _lab: lab }
     }
 
-    /// Where the frames of each direction are sent from.
+    /// The sender of each direction.
     fn ends(&self) -> [(&Namespace, &str); 2] {
         let (near, far) = (self.made.sender(), self.made.receiver().unwrap());
         [(&near.namespace, &near.end.name), (&far.namespace, &far.end.name)]
@@ -66,7 +66,7 @@ impl Bed {
     }
 }
 
-/// What tshark should see of a unit: for each frame its length without FCS, and with the last one the length that UDP states.
+/// The frames of a unit as tshark should see them: for each its length without FCS, and with the last one the length that UDP states.
 fn expected(spec: &FrameSpec, family: Family, turn: usize) -> Vec<(usize, Option<u32>)> {
     let (headers, room) = match family {
         Family::V4 => (34, 1480),

@@ -8,7 +8,7 @@ use std::{
 };
 
 use bench::{
-    BenchError, Drain, Dut, DutKind, DutOptions, Load, Observer, Order, Probes, RuleOrder, Stamping, Tester, frames,
+    BenchError, Dut, DutKind, DutOptions, Load, Meanwhile, Observer, Order, Probes, RuleOrder, Tester, frames,
     tester::{RealTester, TesterConfig},
 };
 use common::cores;
@@ -22,16 +22,7 @@ fn dut(lab: &Lab, kind: DutKind, family: Family) -> Dut {
 }
 
 fn order(frame: FrameSpec, load: Load) -> Order {
-    Order {
-        purpose: "test".into(),
-        frame,
-        load,
-        duration: Duration::from_millis(200),
-        probes: None,
-        stamping: Stamping::Every,
-        drain: Drain { quiet: Duration::from_millis(40), longest: Duration::from_secs(2), slack: 0.03 },
-        observe: false,
-    }
+    common::order(frame, load, Duration::from_millis(200))
 }
 
 /// Makes the trial again while other work on this machine holds up the box, whose queue is short. Whether the sender was held up does not matter here.
@@ -168,7 +159,8 @@ fn the_box_is_watched_when_asked_for_and_what_is_done_meanwhile_is_done() {
         done.store(true, std::sync::atomic::Ordering::Relaxed);
         Ok(())
     };
-    tester.trial_with(&plain, Duration::from_millis(50), &work, &never).unwrap();
+    let meanwhile = Meanwhile { after: Duration::from_millis(50), work: &work };
+    tester.make(&plain, Some(meanwhile), &never).unwrap();
     assert!(done.into_inner());
     // Stopped at once, however long the trial would take, and what was begun is ended.
     let long = Order { duration: Duration::from_secs(3600), ..watched };

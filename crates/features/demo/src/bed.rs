@@ -3,9 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use lab::{Lab, LabError, Mac, Namespace, VethEnd};
-use sys::ethtool::EthtoolError;
 
-use crate::measure::lost_in_queues;
+use crate::{error::DemoError, measure::lost_in_queues};
 
 /// The server's address: of the network that RFC 2544 sets aside for measurements.
 pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
@@ -13,13 +12,9 @@ pub(crate) const SERVER: Ipv4Addr = Ipv4Addr::new(198, 18, 0, 2);
 /// Two namespaces and the wire between them.
 #[derive(Debug)]
 pub(crate) struct Bed {
-    /// Where the flood comes from.
     pub attacker: Namespace,
-    /// Where it is received.
     pub server: Namespace,
-    /// The attacker's end of the wire.
     pub attacker_end: VethEnd,
-    /// The server's end.
     pub server_end: VethEnd,
 }
 
@@ -51,27 +46,7 @@ impl Bed {
     }
 
     /// Frames that the server's end lost after it had taken them.
-    pub(crate) fn lost_in_queues(&self) -> Result<u64, BedError> {
+    pub(crate) fn lost_in_queues(&self) -> Result<u64, DemoError> {
         Ok(self.server.run(|| lost_in_queues(&self.server_end.name))??)
-    }
-}
-
-/// Counters of the lab that could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum BedError {
-    /// The namespace could not be entered.
-    #[error(transparent)]
-    Lab(#[from] LabError),
-    /// The interface did not answer.
-    #[error(transparent)]
-    Ethtool(#[from] EthtoolError),
-}
-
-impl model::Classified for BedError {
-    fn class(&self) -> model::ErrorClass {
-        match self {
-            Self::Lab(e) => e.class(),
-            Self::Ethtool(e) => e.class(),
-        }
     }
 }

@@ -1,24 +1,22 @@
-//! What can go wrong in a demo.
+//! Errors of a demo.
+
+use std::io;
 
 use model::{Classified, ErrorClass};
 
-use crate::{bed::BedError, flood::FloodError};
-
 /// A demo that could not be made.
+#[allow(missing_docs, reason = "the messages say it")]
 #[derive(Debug, thiserror::Error)]
 pub enum DemoError {
     /// The lab could not be built or entered.
     #[error(transparent)]
     Lab(#[from] lab::LabError),
-    /// A counter of the lab could not be read.
+    /// An interface of the lab did not answer.
     #[error(transparent)]
-    Bed(#[from] BedError),
+    Ethtool(#[from] sys::ethtool::EthtoolError),
     /// A kernel program did not run.
     #[error(transparent)]
     Program(#[from] bpf::XdpError),
-    /// The flood could not be sent.
-    #[error(transparent)]
-    Flood(#[from] FloodError),
     /// A way to receive could not be opened.
     #[error(transparent)]
     Port(#[from] port::PortError),
@@ -27,19 +25,28 @@ pub enum DemoError {
     Readers(#[from] rig::readers::ReadersError),
     /// The load of the cores could not be read.
     #[error(transparent)]
-    Counters(#[from] host::counters::CountersError),
+    Load(#[from] rig::window::LoadError),
+    #[error("cannot make the frames of the flood: {0}")]
+    Frames(#[from] wire::WireError),
+    #[error("cannot pin a sender to CPU {cpu}: {source}; name other CPUs with --cpus")]
+    Pin { cpu: u32, source: io::Error },
+    #[error("cannot set the signal handler that ends a sender: {0}")]
+    Signals(#[source] io::Error),
+    #[error("a sender of the flood panicked")]
+    Panicked,
 }
 
 impl Classified for DemoError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Lab(e) => e.class(),
-            Self::Bed(e) => e.class(),
+            Self::Ethtool(e) => e.class(),
             Self::Program(e) => e.class(),
-            Self::Flood(e) => e.class(),
             Self::Port(e) => e.class(),
             Self::Readers(e) => e.class(),
-            Self::Counters(e) => e.class(),
+            Self::Load(e) => e.class(),
+            Self::Pin { .. } => ErrorClass::Lacking,
+            Self::Frames(_) | Self::Signals(_) | Self::Panicked => ErrorClass::Internal,
         }
     }
 }

@@ -11,55 +11,26 @@ use std::{
     time::Duration,
 };
 
-use bpf::{LivePace, LivePacket, LiveSender, XdpError};
-use lab::LabError;
+use bpf::{LivePace, LivePacket, LiveSender};
 use nix::time::{ClockId, clock_gettime};
 use sys::{affinity::pin_current_thread, interrupt::InterruptibleThread};
-use wire::{FlowKey, FrameSize, Kind, Template, WireError};
+use wire::{FlowKey, FrameSize, Kind, Template};
 
-use crate::bed::{Bed, SERVER};
+use crate::{
+    bed::{Bed, SERVER},
+    error::DemoError,
+};
 
 /// The length of a frame without its checksum, in bytes: the smallest that Ethernet has.
 pub(crate) const FRAME_BYTES: usize = 60;
 /// Sources of each sender; every one comes up once in a cycle.
 const SOURCES: u32 = 8192;
 /// The sleep between two bursts of a paced sender.
-const NAP: Duration = Duration::from_micros(50);
-/// How many packets each sender knows by itself: the lower half of the sequence number counts up.
+const BURST_PERIOD: Duration = Duration::from_micros(50);
+/// The packets that each sender tells apart: the lower half of the sequence number counts up.
 const TCP_SEQUENCE: u32 = 0x0001_0000;
 
-/// A flood that could not be sent.
-#[allow(missing_docs, reason = "the messages say it")]
-#[derive(Debug, thiserror::Error)]
-pub enum FloodError {
-    #[error("cannot make the frames of the flood: {0}")]
-    Frames(#[from] WireError),
-    /// The kernel program did not run.
-    #[error(transparent)]
-    Program(#[from] XdpError),
-    /// The lab could not be entered.
-    #[error(transparent)]
-    Lab(#[from] LabError),
-    #[error("cannot pin a sender to CPU {cpu}: {source}; name other CPUs with --cpus")]
-    Pin { cpu: u32, source: std::io::Error },
-    #[error("cannot set the signal handler that ends a sender: {0}")]
-    Signals(#[source] std::io::Error),
-    #[error("a sender of the flood panicked")]
-    Panicked,
-}
-
-impl model::Classified for FloodError {
-    fn class(&self) -> model::ErrorClass {
-        match self {
-            Self::Program(e) => e.class(),
-            Self::Lab(e) => e.class(),
-            Self::Pin { .. } => model::ErrorClass::Lacking,
-            Self::Frames(_) | Self::Signals(_) | Self::Panicked => model::ErrorClass::Internal,
-        }
-    }
-}
-
-/// What the senders did.
+/// The senders' counts.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct FloodResult {
     /// Frames handed to the interface.
@@ -80,12 +51,12 @@ pub(crate) struct Flood {
 
 impl Flood {
     /// Loads a sender for each CPU of `cpus`; together they make `pps` packets per second, or as many as they can.
-    pub(crate) fn load(bed: &Bed, cpus: &[u32], pps: Option<f64>, duration: Duration) -> Result<Self, FloodError> {
+    pub(crate) fn load(bed: &Bed, cpus: &[u32], pps: Option<f64>, duration: Duration) -> Result<Self, DemoError> {
         let share = pps.map(|pps| pps / cpus.len() as f64);
-        let pace = LivePace { pps: share, count: None, duration, nap: share.map(|_| NAP) };
+        let pace = LivePace { pps: share, count: None, duration, nap: share.map(|_| BURST_PERIOD) };
         bed.attacker.run(|| {
             let senders = cpus.iter().zip(0..).map(|(&cpu, i)| Ok((cpu, sender(bed, i, pace)?)));
-            Ok(Self { senders: senders.collect::<Result<_, FloodError>>()? })
+            Ok(Self { senders: senders.collect::<Result<_, DemoError>>()? })
         })?
     }
 
@@ -95,29 +66,29 @@ impl Flood {
         bed: &Bed,
         stop: &AtomicBool,
         meanwhile: impl FnOnce() -> T,
-    ) -> Result<(FloodResult, T), FloodError> {
+    ) -> Result<(FloodResult, T), DemoError> {
         let senders = Arc::new(self.senders);
         thread::scope(|scope| {
-            let (tell, told) = mpsc::channel();
+            let (ready, all_ready) = mpsc::channel();
             let threads: Vec<_> = (0..senders.len())
                 .map(|i| {
-                    let (senders, tell) = (Arc::clone(&senders), tell.clone());
-                    scope.spawn(move || -> Result<u64, FloodError> {
+                    let (senders, ready) = (Arc::clone(&senders), ready.clone());
+                    scope.spawn(move || -> Result<u64, DemoError> {
                         let (cpu, sender) = &senders[i];
                         bed.attacker.enter()?;
-                        pin_current_thread(*cpu).map_err(|source| FloodError::Pin { cpu: *cpu, source })?;
+                        pin_current_thread(*cpu).map_err(|source| DemoError::Pin { cpu: *cpu, source })?;
                         let _ = nix::sys::prctl::set_timerslack(1);
                         // The receiver takes until every sender has spoken or ended.
-                        let _ = tell.send((i, InterruptibleThread::current().map_err(FloodError::Signals)?));
-                        drop(tell);
+                        let _ = ready.send((i, InterruptibleThread::current().map_err(DemoError::Signals)?));
+                        drop(ready);
                         sender.run()?;
                         let spent = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
                         Ok(spent.unwrap_or_default().as_nanos() as u64)
                     })
                 })
                 .collect();
-            drop(tell);
-            let interruptible: Vec<_> = told.iter().collect();
+            drop(ready);
+            let interruptible: Vec<_> = all_ready.iter().collect();
             let value = meanwhile();
             if stop.load(Ordering::Relaxed) {
                 senders.iter().for_each(|(_, sender)| sender.stop());
@@ -133,7 +104,7 @@ impl Flood {
             }
             let mut result = FloodResult::default();
             for thread in threads {
-                result.cpu_ns += thread.join().map_err(|_| FloodError::Panicked)??;
+                result.cpu_ns += thread.join().map_err(|_| DemoError::Panicked)??;
             }
             for (_, sender) in senders.iter() {
                 let counts = sender.counts();
@@ -147,7 +118,7 @@ impl Flood {
 }
 
 /// One sender with sources of its own, out of 198.19.0.0/16.
-fn sender(bed: &Bed, number: u32, pace: LivePace) -> Result<LiveSender, FloodError> {
+fn sender(bed: &Bed, number: u32, pace: LivePace) -> Result<LiveSender, DemoError> {
     let template = Template {
         destination: wire::Mac(Bed::mirrored_mac().0),
         source: wire::Mac(bed.attacker_end.mac.0),

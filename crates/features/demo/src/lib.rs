@@ -1,17 +1,17 @@
 //! The demo: a flood in a lab, and the ways to receive it, stage by stage.
 //!
-//! [`run`] measures the generator's ceiling, then each stage of the pure plan: a lab (`bed`), senders (`flood`), a way to receive (`readers`),
-//! and a ledger of every place on the wire that can lose a frame (`measure`). `words` says what came of it. Who samples the CPU time meanwhile
-//! is a [`Sampling`] that the caller makes.
+//! [`run`] measures the generator's ceiling, then each stage of the pure plan: a lab (`bed`), senders (`flood`), a way to receive,
+//! and a ledger of every place on the wire that can lose a frame (`measure`). `sampling` finds out what the CPU time
+//! went to meanwhile; `conclusion` says what came of it.
 
 mod bed;
+mod conclusion;
 mod error;
 mod flood;
 mod measure;
 mod plan;
-mod readers;
 mod run;
-mod words;
+mod sampling;
 
 pub use error::DemoError;
-pub use run::{DemoConfig, Sampling, Watch, run};
+pub use run::{DemoConfig, run};

@@ -24,7 +24,6 @@ fn is_number(text: &str) -> bool {
 pub(crate) struct Counted {
     /// Frames that the generator handed to its interface.
     pub offered: u64,
-    /// Frames that readers got.
     pub delivered: u64,
     /// Frames that the wire refused, because the receive queue behind it was full.
     pub refused: u64,

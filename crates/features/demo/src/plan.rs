@@ -1,42 +1,32 @@
-//! Which core does what in which stage: pure.
+//! The stages, and the cores of each: pure.
 
 use host::picture::Cpu;
 use model::{
     CpuSet,
     run::{Arrangement, Sharing, keys},
 };
-use rig::cores::role;
+use rig::{
+    cores::role,
+    receive::{Backend, Sources},
+};
+use sys::packet::FanoutAlgorithm;
 
 /// From this many cores on the generator gets cores of its own.
 const CORES_FOR_APART: usize = 4;
 
-/// The backend of a stage.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Backend {
-    /// One packet per system call through a plain AF_PACKET socket.
-    Packet,
-    /// A TPACKET_V3 ring.
-    Ring,
-    /// Copied in XDP; the frame goes on to the stack.
-    Tap,
-    /// Copied in XDP; the frame ends there.
-    TapConsume,
-    /// AF_XDP.
-    Xdp,
-}
+/// The 256 KiB blocks of each ring.
+const RING_BLOCKS: u32 = 128;
 
 /// One stage of the demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StagePlan {
     /// The key (see [`keys`]).
     pub key: &'static str,
-    /// The name for people.
     pub name: &'static str,
-    /// What it does, in a sentence.
+    /// A description, in a sentence.
     pub what: &'static str,
     /// The backend as `evenkeel capture --backend` calls it.
     pub mode: &'static str,
-    /// The backend.
     pub backend: Backend,
     /// The CPU of the NAPI thread of each receive queue.
     pub queue_cpus: Vec<u32>,
@@ -44,18 +34,25 @@ pub(crate) struct StagePlan {
     pub reader_cpus: Vec<u32>,
 }
 
+impl StagePlan {
+    /// A source for each reader.
+    pub(crate) fn sources(&self) -> Sources {
+        let (backend, members) = (self.backend, self.reader_cpus.len());
+        Sources { backend, members, fanout: FanoutAlgorithm::Cpu, ring_blocks: RING_BLOCKS }
+    }
+}
+
 /// The cores of the demo.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Cores {
+pub(crate) struct DemoCores {
     /// One sender on each.
     pub senders: Vec<u32>,
-    /// The cores that receive.
     pub receivers: Vec<u32>,
-    /// Whether these are the same cores.
+    /// True if these are the same cores.
     pub sharing: Sharing,
 }
 
-impl Cores {
+impl DemoCores {
     /// Splits the usable CPUs between generator and receivers: apart on whole physical cores when there are at least four, else
     /// all CPUs for both.
     ///
@@ -79,7 +76,7 @@ impl Cores {
         Self { senders, receivers, sharing: Sharing::Apart }
     }
 
-    /// Which core does what in `stage`.
+    /// The arrangement of the cores in `stage`.
     pub(crate) fn arrangement(&self, stage: &StagePlan) -> Arrangement {
         Arrangement {
             sharing: self.sharing,
@@ -224,8 +221,8 @@ mod tests {
             .collect()
     }
 
-    fn cores(n: u32) -> Cores {
-        Cores::split(&(0..n).collect(), &topology(n, 1))
+    fn cores(n: u32) -> DemoCores {
+        DemoCores::split(&(0..n).collect(), &topology(n, 1))
     }
 
     #[test]
@@ -241,7 +238,7 @@ mod tests {
     #[test]
     fn senders_and_receivers_share_no_physical_core() {
         let machine = topology(24, 2);
-        let split = Cores::split(&(0..24).collect(), &machine);
+        let split = DemoCores::split(&(0..24).collect(), &machine);
         assert_eq!(split.sharing, Sharing::Apart);
         for sender in &split.senders {
             let siblings = &machine[*sender as usize].siblings;
@@ -252,7 +249,7 @@ mod tests {
     #[test]
     fn every_sender_has_a_queue_of_its_own_when_spread() {
         let even: CpuSet = (0..16).filter(|n| n % 2 == 0).collect();
-        let machines = (1..64).map(cores).chain([Cores::split(&even, &topology(16, 1))]);
+        let machines = (1..64).map(cores).chain([DemoCores::split(&even, &topology(16, 1))]);
         for cores in machines {
             assert!(!cores.senders.is_empty() && cores.senders.len() == cores.receivers.len());
             for stage in cores.stages() {

@@ -11,33 +11,36 @@ use host::picture::Host;
 use lab::Lab;
 use model::{
     CpuSet, Loss,
-    run::{Cost, DemoRun, Generator, Repeats, Sharing, Stage, Work},
+    run::{Cost, DemoRun, Generator, Repeats, Sharing, Stage},
     sources, units,
 };
 use rig::{
     machine,
+    progress::{Progress, Step},
+    repeat::{median_by, sorted},
     window::{LoadMeter, busy_ns_per_second, pause, steal_percent, undisturbed},
 };
 
 use crate::{
     bed::Bed,
+    conclusion,
     error::DemoError,
     flood::{FRAME_BYTES, Flood, FloodResult},
     measure::Counted,
-    plan::{Cores, StagePlan},
-    readers, words,
+    plan::{DemoCores, StagePlan},
+    sampling::Sampling,
 };
 
-/// How long the flood runs before loads are measured.
+/// The time that the flood runs before loads are measured.
 const WARM_UP: Duration = Duration::from_millis(300);
 /// Offered rate as a share of the generator's ceiling, when the user names none: where the generator has cores of its own …
 const SHARE_APART: f64 = 0.9;
 /// … and where it shares them with the receivers, and a frame of a sender that sleeps between bursts costs several times as much.
 const SHARE_INLINE: f64 = 0.1;
-/// What the user asked for.
+/// Settings by the user.
 #[derive(Debug, Clone)]
 pub struct DemoConfig {
-    /// How long each measurement takes.
+    /// The length of each measurement.
     pub duration: Duration,
     /// Measurements per stage.
     pub repeats: u32,
@@ -47,57 +50,36 @@ pub struct DemoConfig {
     pub cpus: CpuSet,
 }
 
-/// What happens, for those who watch.
-pub trait Watch {
-    /// A step begins: its name, its number, how many there are.
-    fn step(&mut self, name: &str, number: usize, of: usize);
-    /// A stage is finished.
-    fn stage(&mut self, stage: &Stage);
-}
-
-/// Samples what the CPU time of a stage goes to.
-pub trait Sampling {
-    /// Does everything that takes time.
-    fn prepare(&mut self);
-    /// The window begins.
-    fn begin(&mut self);
-    /// The window is over.
-    fn end(&mut self);
-    /// What was found, or a note that says why there is nothing.
-    fn finish(&mut self) -> (Option<Work>, Option<String>);
-}
-
 /// Measures the ceiling and every stage. `stop` ends it early, with none.
 ///
 /// # Errors
-/// What the lab, the generator or a way to receive lack.
+/// The lab, the generator or a way to receive fails.
 pub fn run(
     config: &DemoConfig,
     host: &Host,
-    when: String,
     stop: &AtomicBool,
-    sampling: &mut impl Sampling,
-    watch: &mut impl Watch,
+    progress: &mut dyn Progress,
 ) -> Result<Option<DemoRun>, DemoError> {
-    let cores = Cores::split(&config.cpus, &host.cpus);
+    let cores = DemoCores::split(&config.cpus, &host.cpus);
     let plans = cores.stages();
     let lab = Lab::new("demo")?;
-    let steps = plans.len() + 1;
-    watch.step("generator ceiling", 1, steps);
+    let when = machine::now();
+    let step = |name: &str, number| Step { name: name.to_owned(), number, of: plans.len() + 1, left_s: None };
+    progress.begin(&step("generator ceiling", 1));
     let generator = ceiling(&lab, &cores, config.duration, stop)?;
     let share = if cores.sharing == Sharing::Apart { SHARE_APART } else { SHARE_INLINE };
     let pps = config.pps.unwrap_or(generator.ceiling_pps * share);
 
-    let shared = Shared { config, host, lab: &lab, cores: &cores, stop };
+    let shared = Shared { config, lab: &lab, cores: &cores, stop };
     let mut stages = Vec::with_capacity(plans.len());
     for (i, plan) in plans.iter().enumerate() {
-        watch.step(plan.name, i + 2, steps);
+        progress.begin(&step(plan.name, i + 2));
         let mut measured = Vec::new();
         for _ in 0..config.repeats {
             if stop.load(Ordering::Relaxed) {
                 return Ok(None);
             }
-            let once = || measure(&shared, plan, pps, sampling);
+            let once = || measure(&shared, plan, pps);
             let (mut stage, disturbed) = undisturbed(once, |stage| stage.steal_percent)?;
             stage.notes.extend(disturbed);
             measured.push(stage);
@@ -105,8 +87,13 @@ pub fn run(
         if stop.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let stage = median(measured);
-        watch.stage(&stage);
+        let Some(stage) = median(measured) else { return Ok(None) };
+        progress.line(&format!(
+            "{:<22} {:>10} of {:>10} captured",
+            stage.name,
+            units::pps(stage.delivered_pps),
+            units::pps(stage.offered_pps)
+        ));
         stages.push(stage);
     }
     Ok(Some(DemoRun {
@@ -115,15 +102,15 @@ pub fn run(
         frame_bytes: FRAME_BYTES as u32,
         seconds_per_stage: config.duration.as_secs_f64(),
         generator,
-        conclusion: words::conclusion(&stages),
+        conclusion: conclusion::conclusion(&stages),
         stages,
         sources: sources::figures(),
     }))
 }
 
-/// How fast the senders are when each frame ends in XDP, the cheapest receiver there is, on the sender's own core: there
+/// Measures the senders while each frame ends in XDP, the cheapest receiver there is, on the sender's own core: there
 /// the load throttles itself, so that nothing is lost and what was sent has arrived.
-fn ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &AtomicBool) -> Result<Generator, DemoError> {
+fn ceiling(lab: &Lab, cores: &DemoCores, duration: Duration, stop: &AtomicBool) -> Result<Generator, DemoError> {
     let bed = Bed::build_inline(lab, cores.senders.len())?;
     let server = &bed.server_end.name;
     let drop_all = bed.server.run(|| XdpDrop::attach(server, XdpMode::Native))??;
@@ -147,27 +134,26 @@ fn ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &AtomicBool) -> R
     })
 }
 
-/// What every measurement of a run shares.
+/// Data that all measurements of a run share.
 struct Shared<'a> {
     config: &'a DemoConfig,
-    host: &'a Host,
     lab: &'a Lab,
-    cores: &'a Cores,
+    cores: &'a DemoCores,
     stop: &'a AtomicBool,
 }
 
-fn measure(shared: &Shared<'_>, plan: &StagePlan, pps: f64, sampling: &mut impl Sampling) -> Result<Stage, DemoError> {
-    let &Shared { config, host, lab, cores, stop } = shared;
+fn measure(shared: &Shared<'_>, plan: &StagePlan, pps: f64) -> Result<Stage, DemoError> {
+    let &Shared { config, lab, cores, stop } = shared;
     let bed = Bed::build(lab, &plan.queue_cpus)?;
-    let receiving = bed.server.run(|| readers::open(plan, &bed.server_end.name))??;
+    let receiving = bed.server.run(|| plan.sources().open(&bed.server_end.name, &plan.reader_cpus))??;
     let wire = bed.attacker.run(|| XmitDrops::attach(&bed.attacker_end.name))??;
     let flood = Flood::load(&bed, &cores.senders, Some(pps), config.duration + WARM_UP)?;
     // Last, so that it knows the names of all programs.
-    sampling.prepare();
+    let mut sampling = Sampling::open();
     let (sent, window) = flood.run(&bed, stop, || {
         pause(WARM_UP, stop);
         sampling.begin();
-        let meter = LoadMeter::start(host)?;
+        let meter = LoadMeter::start()?;
         pause(config.duration.mul_f64(0.9), stop);
         let loads = meter.finish();
         sampling.end();
@@ -187,9 +173,9 @@ fn measure(shared: &Shared<'_>, plan: &StagePlan, pps: f64, sampling: &mut impl 
     let (offered_pps, delivered_pps) = (sent.sent as f64 / seconds, delivered as f64 / seconds);
     let spent = busy_ns_per_second(&loads) - sent.cpu_ns as f64 / seconds;
     let per = |rate: f64| (rate > 0.0).then(|| spent.max(0.0) / rate);
-    let (work, unsampled) = sampling.finish();
+    let work = sampling.finish();
     let mut notes = notes(&sent, pps, offered_pps, cores);
-    notes.extend(unsampled);
+    notes.extend(work.as_ref().err().cloned());
     Ok(Stage {
         key: plan.key.into(),
         name: plan.name.into(),
@@ -204,13 +190,13 @@ fn measure(shared: &Shared<'_>, plan: &StagePlan, pps: f64, sampling: &mut impl 
         steal_percent: steal_percent(&loads),
         cores: loads,
         ns_per_packet: Cost { per_delivered_ns: per(delivered_pps), per_offered_ns: per(offered_pps) },
-        work,
+        work: work.ok(),
         notes,
     })
 }
 
-/// What a reader should know of the flood itself.
-fn notes(sent: &FloodResult, wanted_pps: f64, offered_pps: f64, cores: &Cores) -> Vec<String> {
+/// Notes on the flood itself.
+fn notes(sent: &FloodResult, wanted_pps: f64, offered_pps: f64, cores: &DemoCores) -> Vec<String> {
     let mut notes = Vec::new();
     if cores.sharing == Sharing::Inline {
         let share = sent.cpu_ns as f64 / (sent.seconds.max(1e-9) * 1e9 * cores.senders.len() as f64);
@@ -230,12 +216,8 @@ fn notes(sent: &FloodResult, wanted_pps: f64, offered_pps: f64, cores: &Cores) -
 }
 
 /// The measurement with the median delivered rate, with the range of all.
-fn median(mut measured: Vec<Stage>) -> Stage {
-    measured.sort_by(|a, b| a.delivered_pps.total_cmp(&b.delivered_pps));
-    let rates = |i: usize| measured[i].delivered_pps;
-    let repeats =
-        Repeats { count: measured.len() as u32, lowest_pps: rates(0), highest_pps: rates(measured.len() - 1) };
-    let mut stage = measured.swap_remove((measured.len() - 1) / 2);
-    stage.repeats = repeats;
-    stage
+fn median(measured: Vec<Stage>) -> Option<Stage> {
+    let rates = sorted(measured.iter().map(|stage| stage.delivered_pps));
+    let repeats = Repeats { count: rates.len() as u32, lowest_pps: *rates.first()?, highest_pps: *rates.last()? };
+    median_by(measured, |stage| stage.delivered_pps).map(|stage| Stage { repeats, ..stage })
 }

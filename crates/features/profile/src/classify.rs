@@ -4,9 +4,9 @@ use model::profile::Class;
 
 use crate::rules::{Rule, Rules};
 
-/// What a stack was found to be.
+/// The class of a stack, and the function that decided it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Verdict<'a> {
+pub struct Classification<'a> {
     /// The class.
     pub class: Class,
     /// The function that decided: the innermost one that a rule names for itself. For locks the function that takes the lock.
@@ -14,26 +14,26 @@ pub struct Verdict<'a> {
     pub function: Option<&'a str>,
     /// For locks: whether the time went into waiting for somebody else, and the class of the function that takes the lock.
     pub lock: Option<LockUse>,
-    /// Whether functions that no rule names lie inside of the one that decided.
+    /// True if functions that no rule names lie inside of the one that decided.
     pub by_caller: bool,
 }
 
-/// How a lock was used.
+/// A use of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LockUse {
-    /// Whether the time went into waiting.
+    /// True if the time went into waiting.
     pub waiting: bool,
-    /// What the function that takes the lock belongs to.
+    /// The class of the function that takes the lock.
     pub owner: Class,
 }
 
 /// Classes a kernel stack by the built-in table. `frames` are names, innermost first; a frame without a symbol is an empty name.
-pub fn classify<'a>(frames: &[&'a str]) -> Verdict<'a> {
+pub fn classify<'a>(frames: &[&'a str]) -> Classification<'a> {
     classify_by(Rules::built_in(), frames)
 }
 
 /// The same by another table.
-pub fn classify_by<'a>(rules: &Rules, frames: &[&'a str]) -> Verdict<'a> {
+pub fn classify_by<'a>(rules: &Rules, frames: &[&'a str]) -> Classification<'a> {
     let mut lock: Option<bool> = None;
     let mut unnamed = false;
     for &function in frames {
@@ -41,7 +41,7 @@ pub fn classify_by<'a>(rules: &Rules, frames: &[&'a str]) -> Verdict<'a> {
             Some(Rule::Class(class)) => {
                 return match lock {
                     Some(waiting) => of_lock(function, waiting, class),
-                    None => Verdict { class, function: Some(function), lock: None, by_caller: unnamed },
+                    None => Classification { class, function: Some(function), lock: None, by_caller: unnamed },
                 };
             }
             Some(Rule::Caller) => {}
@@ -59,18 +59,23 @@ pub fn classify_by<'a>(rules: &Rules, frames: &[&'a str]) -> Verdict<'a> {
         }
     }
     match lock {
-        Some(waiting) => Verdict {
+        Some(waiting) => Classification {
             class: Class::Locks,
             function: None,
             lock: Some(LockUse { waiting, owner: Class::Unclassified }),
             by_caller: false,
         },
-        None => Verdict { class: Class::Unclassified, function: None, lock: None, by_caller: false },
+        None => Classification { class: Class::Unclassified, function: None, lock: None, by_caller: false },
     }
 }
 
-fn of_lock(function: &str, waiting: bool, owner: Class) -> Verdict<'_> {
-    Verdict { class: Class::Locks, function: Some(function), lock: Some(LockUse { waiting, owner }), by_caller: false }
+fn of_lock(function: &str, waiting: bool, owner: Class) -> Classification<'_> {
+    Classification {
+        class: Class::Locks,
+        function: Some(function),
+        lock: Some(LockUse { waiting, owner }),
+        by_caller: false,
+    }
 }
 
 /// The frames outside of `function`.

@@ -63,7 +63,7 @@ fn of_class(class: Class) -> (Color, &'static str) {
 /// Draws the stacks of a tally that kept them: width is time, colour is the class of the function itself, idle time is left out.
 ///
 /// # Errors
-/// When there are no stacks.
+/// There are no stacks.
 pub fn flame_graph(tally: &Tally, title: &str) -> Result<Vec<u8>, FlameError> {
     // Names come from processes: control characters have no place in XML.
     let shown: Vec<(String, u64)> =

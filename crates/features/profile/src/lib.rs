@@ -1,4 +1,4 @@
-//! What the CPU time goes to: sampled kernel stacks, by class, per core and per packet.
+//! CPU time by class of work: sampled kernel stacks, per core and per packet.
 //!
 //! A [`Recorder`] samples the live machine; the kernel counts equal stacks, and time in which a core slept is filled in from /proc/stat, so that shares
 //! add up to the whole core. [`rules`] is one table of functions and their classes (`classes.txt`), [`classify`](mod@classify) applies it to a stack,
@@ -17,7 +17,7 @@ pub mod rules;
 pub mod sweep;
 pub mod tally;
 
-pub use classify::{LockUse, Verdict, classify};
+pub use classify::{Classification, LockUse, classify};
 pub use compare::compare;
 pub use flame::{FlameError, flame_graph};
 pub use packets::PerPacket;

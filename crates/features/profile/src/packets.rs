@@ -1,4 +1,4 @@
-//! What a cost per packet is divided by: pure.
+//! The packets that a cost is divided by: pure.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ const TRAFFIC_PPS: f64 = 1000.0;
 /// So many times more packets in the stack of the machine than on the interfaces of this namespace: the traffic is in another one.
 const ELSEWHERE: u64 = 3;
 
-/// Which packets a cost is to be divided by.
+/// The packets that a cost is divided by.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum PerPacket {
     /// Those of the lowest interfaces of this network namespace, or those that entered the stack if they are many more.

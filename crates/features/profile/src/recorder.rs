@@ -9,18 +9,14 @@ use host::{
     interface::NoInterface,
     symbols::{KernelSymbols, Symbol, SymbolError},
 };
-use model::{
-    Classified, CpuSet, CpuSetError, ErrorClass,
-    profile::{PacketBase, Profile},
-    run::Machine,
-};
+use model::{Classified, CpuSet, CpuSetError, ErrorClass, profile::Profile, run::Machine};
 
 use crate::{
     packets::{self, PerPacket},
     tally::{Seen, SetApart, StatTime, Tally},
 };
 
-/// Where the kernel says which CPUs are online.
+/// The kernel's list of CPUs that are online.
 const ONLINE: &str = "sys/devices/system/cpu/online";
 /// The most samples per second and CPU that are taken; beyond it the sampling itself is what is measured.
 pub const MAX_HZ: u32 = 10_000;
@@ -73,20 +69,20 @@ impl Classified for RecordError {
     }
 }
 
-/// What is to be recorded.
+/// Options of a recording.
 #[derive(Debug, Clone, Default)]
 pub struct RecorderOptions {
     /// Samples per second and CPU.
     pub frequency_hz: u32,
     /// The CPUs; none: all that are online.
     pub cpus: Option<CpuSet>,
-    /// What a cost per packet is divided by.
+    /// The packets that a cost is divided by.
     pub per_packet: PerPacket,
-    /// Who is kept out of the classes.
+    /// Programs kept out of the classes.
     pub set_apart: SetApart,
     /// Keep whole stacks, for a flame graph.
     pub keep_stacks: bool,
-    /// What the profile is to say about the machine.
+    /// The machine that the profile names.
     pub machine: Machine,
 }
 
@@ -97,11 +93,11 @@ pub struct Recording {
     pub profile: Profile,
     /// The sums, with the stacks if they were to be kept.
     pub tally: Tally,
-    /// What /proc/stat says about the sampled cores in the same time.
+    /// The sampled cores' time in the same window, by /proc/stat.
     pub times: BTreeMap<u32, StatTime>,
 }
 
-/// What tells one thing that was seen from another.
+/// The key of equal stacks.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Key {
     ours: bool,
@@ -142,7 +138,7 @@ impl Recorder {
     /// Begins as the options say.
     ///
     /// # Errors
-    /// When a privilege, the kernel's symbols or its counters are missing, or when an option names what does not exist.
+    /// A privilege, the kernel's symbols or its counters are missing, or an option names something that does not exist.
     pub fn with(options: RecorderOptions) -> Result<Self, RecordError> {
         if !(1..=MAX_HZ).contains(&options.frequency_hz) {
             return Err(RecordError::Frequency(options.frequency_hz));
@@ -190,7 +186,7 @@ impl Recorder {
     /// Forgets what was sampled so far and begins anew, at once: everything that takes time was done before.
     ///
     /// # Errors
-    /// When the kernel's tables or counters cannot be read any more.
+    /// The kernel's tables or counters cannot be read any more.
     pub fn restart(&mut self) -> Result<(), RecordError> {
         self.poll()?;
         self.seen.clear();
@@ -205,7 +201,7 @@ impl Recorder {
     /// Ends the sampling. Reads the kernel's symbols too (some ten milliseconds), so that kernel programs may go from now on.
     ///
     /// # Errors
-    /// When the kernel's tables or counters cannot be read any more.
+    /// The kernel's tables or counters cannot be read any more.
     pub fn stop(&mut self) -> Result<(), RecordError> {
         if self.end.is_some() {
             return Ok(());
@@ -223,7 +219,7 @@ impl Recorder {
     /// a long profile.
     ///
     /// # Errors
-    /// When the kernel refuses to read its tables.
+    /// The kernel refuses to read its tables.
     pub fn poll(&mut self) -> Result<(), RecordError> {
         let Some(samples) = &mut self.samples else { return Ok(()) };
         for StackCount { cpu, pid, comm, kernel, user, samples, .. } in samples.read()? {
@@ -237,19 +233,11 @@ impl Recorder {
         Ok(())
     }
 
-    /// Ends, with the profile.
+    /// Ends, with the profile and the sums.
     ///
     /// # Errors
-    /// When the kernel's tables or counters cannot be read any more.
-    pub fn finish(self) -> Result<Profile, RecordError> {
-        Ok(self.finish_with(None)?.profile)
-    }
-
-    /// Ends, with the profile and the sums. `packets` replaces the recorder's own count of packets.
-    ///
-    /// # Errors
-    /// When the kernel's tables or counters cannot be read any more.
-    pub fn finish_with(mut self, packets: Option<PacketBase>) -> Result<Recording, RecordError> {
+    /// The kernel's tables or counters cannot be read any more.
+    pub fn finish(mut self) -> Result<Recording, RecordError> {
         self.stop()?;
         let (end, after) = self.end.take().unwrap_or_default();
         let seconds = end.at.saturating_sub(self.begin.at).as_secs_f64();
@@ -258,7 +246,7 @@ impl Recorder {
         let times = stat_times(&self.begin, &end, &self.cpus);
         let expected = seconds * f64::from(self.options.frequency_hz);
         tally.fill_idle(expected, &times);
-        let packets = packets.or_else(|| packets::base(&self.options.per_packet, &self.uppers, &self.begin, &end));
+        let packets = packets::base(&self.options.per_packet, &self.uppers, &self.begin, &end);
         let mut about = Profile::new(self.begin.when.clone(), self.options.machine.clone(), self.options.frequency_hz);
         about.lost = self.lost;
         about.notes.extend(notes(&tally, expected, &times, &self.begin, &end));
@@ -293,7 +281,7 @@ fn names<'a>(stack: &[u64], before: &'a KernelSymbols, after: Option<&'a KernelS
     later.into_iter().zip(before.stack(stack)).map(nearer).collect()
 }
 
-/// Whether an interface stands on another one of this namespace.
+/// True if an interface stands on another one of this namespace.
 fn is_upper(root: &Root, name: &str) -> bool {
     root.list(&format!("sys/class/net/{name}"))
         .is_ok_and(|entries| entries.iter().any(|e| e.starts_with("lower_") || e == "bridge"))
@@ -311,7 +299,7 @@ fn stat_times(begin: &Counters, end: &Counters, cpus: &CpuSet) -> BTreeMap<u32, 
     cpus.iter().filter_map(time).collect()
 }
 
-/// What makes the figures less sure.
+/// Warnings about the figures.
 fn notes(
     tally: &Tally,
     expected: f64,

@@ -7,7 +7,7 @@ use model::profile::Class;
 /// The table in the program.
 const TABLE: &str = include_str!("classes.txt");
 
-/// What the table says about a function.
+/// The entry of a function in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
     /// It belongs to this class.
@@ -26,7 +26,7 @@ pub enum Rule {
 pub struct RuleError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The fault.
     pub why: String,
 }
 
@@ -78,7 +78,7 @@ impl Rules {
         Ok(rules)
     }
 
-    /// What the table says about a function; none when nothing.
+    /// The entry of a function in the table, if there is one.
     pub fn rule(&self, function: &str) -> Option<Rule> {
         let name = bare(function);
         if let Some(rule) = self.exact.get(name) {
@@ -88,12 +88,12 @@ impl Rules {
         (1..=longest).rev().find_map(|n| self.beginnings.get(name.get(..n)?).copied())
     }
 
-    /// How many patterns there are.
+    /// The number of patterns.
     pub fn len(&self) -> usize {
         self.exact.len() + self.beginnings.len()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -2,14 +2,14 @@
 //! time goes to.
 
 mod bed;
+mod conclusion;
 mod error;
 mod offer;
 mod plan;
 mod run;
 mod search;
 mod verdict;
-mod words;
 
 pub use error::SweepError;
-pub use plan::{Configuration, Cores, Reading, Side, SweepBox, Tweak, configurations, rates};
+pub use plan::{Configuration, Side, SweepBox, SweepCores, Tweak, configurations, rates};
 pub use run::{SweepConfig, Watch, run};

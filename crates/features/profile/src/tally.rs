@@ -12,7 +12,7 @@ use crate::{
 /// Functions kept per class and in every list.
 const LISTED: usize = 40;
 
-/// Where the kernel takes the frames of an interface without NAPI.
+/// The function that takes the frames of an interface without NAPI.
 const BACKLOG: &str = "process_backlog";
 /// Packet work that is nobody's own: soft interrupts of the network, and NAPI in a kernel thread.
 const PACKETS: [&str; 4] = ["net_rx_action", "net_tx_action", "napi_threaded_poll", "napi_threaded_poll_loop"];
@@ -34,7 +34,7 @@ pub struct Seen<'a> {
     pub samples: u64,
 }
 
-/// Who shares a core with what is measured, and belongs to no class.
+/// A party that shares a core with the measured work, and belongs to no class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Party {
     /// A generator of live frames on this machine.
@@ -45,13 +45,13 @@ pub enum Party {
     Others,
 }
 
-/// Whose samples are set apart from the classes.
+/// The samples that are set apart from the classes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SetApart {
     /// Nobody's.
     #[default]
     Nobody,
-    /// What a generator of live frames does itself (see [`is_generator`]).
+    /// The own work of a generator of live frames (see [`is_generator`]).
     Generator,
     /// Everything that is not the box of a lab.
     Lab {
@@ -69,7 +69,7 @@ impl SetApart {
         }
     }
 
-    /// Whose it is; none: it is measured.
+    /// The party of the stack; none: it is measured.
     fn party(self, seen: &Seen<'_>, class: Class) -> Option<Party> {
         let has = |names: &[&str]| seen.frames.iter().any(|f| names.contains(&crate::rules::bare(f)));
         match self {
@@ -83,7 +83,7 @@ impl SetApart {
     }
 }
 
-/// What the kernel itself says about the time of a core, in percent.
+/// The time of a core by the kernel's own count, in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct StatTime {
     /// Idle.
@@ -327,7 +327,7 @@ fn listed(names: impl IntoIterator<Item = (String, u64)>) -> Vec<Named> {
     names
 }
 
-/// Whether a generator of XDP live frames (BPF_PROG_TEST_RUN) was at its own work: making frames, handing them to its interface, and
+/// True if a generator of XDP live frames (BPF_PROG_TEST_RUN) was at its own work: making frames, handing them to its interface, and
 /// (a kernel worker does that) waiting for the last pages of a run that is over. Packet work that soft interrupts do on top of it is not
 /// its own, and neither is what receivers do to give its pages back.
 pub fn is_generator(frames: &[&str]) -> bool {

@@ -11,17 +11,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::{CpuSet, profile::Class, run::Machine, sweep::Step};
+use host::{Host, Root};
+use model::{CpuSet, profile::Class, sweep::Step};
 use profile::{
     Recorder, RecorderOptions,
     sweep::{self, SweepBox, SweepConfig, Watch},
 };
+use rig::progress::{self, Progress};
 use testbed::privileged;
 
 /// Points of a percent that both may differ; half of what was stolen comes on top, in which no sample is taken.
 const TOLERANCE: f64 = 5.0;
-/// How often /proc/stat is read: as often as it counts.
-const EVERY: Duration = Duration::from_millis(10);
+/// The time between two readings of /proc/stat: it counts no finer.
+const READ_PERIOD: Duration = Duration::from_millis(10);
 
 fn online() -> CpuSet {
     fs::read_to_string("/sys/devices/system/cpu/online").unwrap().trim().parse().unwrap()
@@ -59,7 +61,7 @@ impl Clock {
             let mut seen = Vec::new();
             while !stopped.load(Ordering::Relaxed) {
                 seen.push(Ticks::read(cpu));
-                thread::sleep(EVERY);
+                thread::sleep(READ_PERIOD);
             }
             seen.push(Ticks::read(cpu));
             seen
@@ -92,13 +94,17 @@ fn agree(what: &str, idle: f64, steal: f64, of_stat: [f64; 2]) {
     }
 }
 
-/// What a sweep measured, and when.
+/// The steps of a sweep, each with its time.
 #[derive(Default)]
 struct Measured(Vec<(Step, Range<Instant>)>);
 
-impl Watch for Measured {
-    fn begins(&mut self, _what: &str, _number: usize, _of: usize) {}
+impl Progress for Measured {
+    fn begin(&mut self, _step: &progress::Step) {}
+    fn update(&mut self, _text: &str) {}
+    fn line(&mut self, _text: &str) {}
+}
 
+impl Watch for Measured {
     fn measured(&mut self, step: &Step, time: Range<Instant>) {
         self.0.push((step.clone(), time));
     }
@@ -121,8 +127,8 @@ fn a_sweep_agrees_with_proc_stat_at_every_load() {
         compared: sweep::configurations(what)[..1].to_vec(),
     };
     let mut measured = Measured::default();
-    let about = (String::new(), Machine::default());
-    let sweep = sweep::run(&config, about, &AtomicBool::new(false), &mut measured).unwrap().unwrap();
+    let host = Host::read(&Root::live()).unwrap();
+    let sweep = sweep::run(&config, &host, &AtomicBool::new(false), &mut measured).unwrap().unwrap();
     let seen = clock.finish();
     assert_eq!((measured.0.len(), sweep.setups[0].steps.len()), (4, 4), "three loads, and the ceiling");
     for (step, time) in &measured.0 {
@@ -161,7 +167,7 @@ fn a_profile_agrees_with_proc_stat_at_three_loads() {
         thread::sleep(Duration::from_millis(1500));
         let ended = Instant::now();
         recorder.stop().unwrap();
-        let profile = recorder.finish().unwrap();
+        let profile = recorder.finish().unwrap().profile;
         stop.store(true, Ordering::Relaxed);
         burner.join().unwrap();
         let of_stat = stat(&clock.finish(), &(begun..ended));

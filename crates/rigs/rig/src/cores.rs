@@ -59,7 +59,7 @@ fn choose(cpus: &[Cpu], wanted: Option<&CpuSet>, allowed: &CpuSet) -> Result<Cpu
     }
 }
 
-/// What some CPUs do, for an arrangement.
+/// The role of some CPUs in an arrangement.
 pub fn role(cpus: &[u32], does: &str) -> CoreRole {
     CoreRole { cpus: cpus.iter().copied().collect(), does: does.to_owned() }
 }

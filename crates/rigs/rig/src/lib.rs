@@ -1,9 +1,13 @@
-//! What every measurement needs, whatever it measures.
+//! Parts that every measurement needs, whatever it measures.
 //!
-//! [`machine`] describes where it was made; [`cores`] chooses the CPUs and says who has which; [`readers`] counts the frames of any source on
+//! [`machine`] describes where it was made; [`cores`] chooses the CPUs and says who has which; [`receive`] opens the sources of a backend; [`readers`] counts the frames of any source on
 //! cores of their own; [`window`] is the stretch of time in between: waited for, its core loads read, made again when a hypervisor took part of it.
+//! [`repeat`] makes one result of several measurements; [`progress`] shows how far a run is.
 
 pub mod cores;
 pub mod machine;
+pub mod progress;
 pub mod readers;
+pub mod receive;
+pub mod repeat;
 pub mod window;

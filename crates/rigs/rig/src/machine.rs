@@ -27,6 +27,11 @@ pub fn describe(host: &Host) -> Machine {
     }
 }
 
+/// The time as reports have it (RFC 3339, UTC).
+pub fn now() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
 /// The value behind `name :` or `name:` in a file of /proc.
 fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
     text.lines().filter_map(|line| line.split_once(':')).find(|(key, _)| key.trim() == name).map(|(_, v)| v.trim())

@@ -14,10 +14,8 @@ use model::{Classified, ErrorClass};
 use port::{PortError, Source};
 use sys::affinity::pin_current_thread;
 
-/// How long a reader waits before it looks at its stop flag.
-const TURN: Duration = Duration::from_millis(50);
-/// The socket buffer of a plain socket: what a user gets who never heard of tuning (net.core.rmem_default).
-pub const PLAIN_BUFFER_BYTES: u32 = 212_992;
+/// The time between two looks at the stop flag.
+const POLL_PERIOD: Duration = Duration::from_millis(50);
 
 /// The frames that one reader has counted, on a cache line of its own.
 #[derive(Debug, Default)]
@@ -84,7 +82,7 @@ impl Readers {
     pub fn settle(&self) {
         let mut seen = self.counted();
         loop {
-            thread::sleep(4 * TURN);
+            thread::sleep(4 * POLL_PERIOD);
             let now = self.counted();
             if now == seen {
                 return;
@@ -121,7 +119,7 @@ impl Drop for Readers {
 fn read<S: Source>(mut source: S, stop: &AtomicBool, count: &AtomicU64) -> Result<u64, PortError> {
     let mut total = 0;
     while !stop.load(Ordering::Relaxed) {
-        total += source.count(TURN)?.packets;
+        total += source.count(POLL_PERIOD)?.packets;
         count.store(total, Ordering::Relaxed);
     }
     Ok(source.stats()?.dropped)

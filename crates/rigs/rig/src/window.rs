@@ -1,23 +1,22 @@
 //! The stretch of time that is measured.
 
 use std::{
+    collections::BTreeMap,
+    fs, io,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use host::{
-    counters::{Counters, CountersError, Sampler, delta},
-    picture::Host,
-};
-use model::CoreLoad;
+use host::counters::{CpuTime, core_load, cpu_times};
+use model::{Classified, CoreLoad, ErrorClass};
 
 /// From this share of the CPU time on that a hypervisor took, in percent, a measurement says more about others than about us.
 pub const STEAL_LIMIT_PERCENT: f64 = 2.0;
 /// Measurements that were disturbed are made so many times at most.
 pub const STEAL_TRIES: u32 = 3;
-/// How soon a wait notices that it is to end.
-const SLICE: Duration = Duration::from_millis(50);
+/// The time between two looks at the stop flag.
+const POLL_PERIOD: Duration = Duration::from_millis(50);
 
 /// Waits, but not longer than until `stop` is set.
 pub fn pause(duration: Duration, stop: &AtomicBool) {
@@ -27,7 +26,7 @@ pub fn pause(duration: Duration, stop: &AtomicBool) {
         if left.is_zero() {
             return;
         }
-        thread::sleep(left.min(SLICE));
+        thread::sleep(left.min(POLL_PERIOD));
     }
 }
 
@@ -56,31 +55,42 @@ pub fn undisturbed<T, E>(
 
 /// The load of every core between two moments.
 #[derive(Debug)]
-pub struct LoadMeter<'a> {
-    host: &'a Host,
-    sampler: Sampler,
-    begin: Counters,
+pub struct LoadMeter {
+    begin: BTreeMap<u32, CpuTime>,
 }
 
-impl<'a> LoadMeter<'a> {
-    /// Opens the counters and takes the first reading.
+impl LoadMeter {
+    /// Takes the first reading.
     ///
     /// # Errors
     /// /proc/stat cannot be read.
-    pub fn start(host: &'a Host) -> Result<Self, CountersError> {
-        let mut sampler = Sampler::open()?;
-        let begin = sampler.read()?;
-        Ok(Self { host, sampler, begin })
+    pub fn start() -> Result<Self, LoadError> {
+        Ok(Self { begin: times()? })
     }
 
     /// The loads since the start.
     ///
     /// # Errors
     /// /proc/stat cannot be read.
-    pub fn finish(mut self) -> Result<Vec<CoreLoad>, CountersError> {
-        let end = self.sampler.read()?;
-        Ok(delta(self.host, &self.begin, &end).cores.into_iter().map(|c| c.load).collect())
+    pub fn finish(self) -> Result<Vec<CoreLoad>, LoadError> {
+        let load = |(&cpu, now)| Some(core_load(cpu, self.begin.get(&cpu)?, now));
+        Ok(times()?.iter().filter_map(load).collect())
     }
+}
+
+/// /proc/stat could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read /proc/stat: {0}")]
+pub struct LoadError(#[from] io::Error);
+
+impl Classified for LoadError {
+    fn class(&self) -> ErrorClass {
+        ErrorClass::Lacking
+    }
+}
+
+fn times() -> Result<BTreeMap<u32, CpuTime>, LoadError> {
+    Ok(cpu_times(&fs::read_to_string("/proc/stat")?))
 }
 
 /// Steal time as a share of all cores' time, in percent.

@@ -1,44 +1,31 @@
 //! `evenkeel bench`: what a router or firewall really does, after RFC 2544.
 
-mod benches;
 mod config;
 pub(crate) mod flood;
-mod observer;
 mod output;
-mod progress;
 
 use std::{path::PathBuf, time::Duration};
 
 use ::bench::{
     BenchError,
+    benches::{self, RealBenches},
     run::{self, Keep, RunFile, Test},
 };
 use clap::{Args, Subcommand, ValueEnum};
 use host::{Host, Root};
 use model::CpuSet;
-use sys::privilege::{self, Capability};
+use rig::progress::duration_words;
+use sys::privilege;
 
 use crate::time::within;
 use crate::{
     failure::{Failure, Outcome, note, print},
+    long_run::{LAB_CAPABILITIES, long_run},
     numbers::number,
-    signals::{Second, end_interrupted, stop_flag},
+    signals::end_interrupted,
 };
 
 pub(crate) use output::OutputArgs;
-
-use benches::RealBenches;
-use progress::Progress;
-
-/// A lab, its programs and what watches the box need these.
-const CAPABILITIES: [Capability; 6] = [
-    Capability::CAP_SYS_ADMIN,
-    Capability::CAP_NET_ADMIN,
-    Capability::CAP_NET_RAW,
-    Capability::CAP_BPF,
-    Capability::CAP_PERFMON,
-    Capability::CAP_SYSLOG,
-];
 
 /// Measure what a router or firewall really does (RFC 2544).
 ///
@@ -168,29 +155,27 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Outcome, Failure> {
         };
         return print(&plan).map(|()| Outcome::Fine);
     }
-    privilege::require_root("bench", &CAPABILITIES)?;
+    privilege::require_root("bench", &LAB_CAPABILITIES)?;
     benches::check(&saved.asked)?;
     let path = args.resume.clone().or_else(|| args.save.clone()).unwrap_or_else(config::default_file);
     let new = !path.exists();
     let mut file = RunFile::create(&path)?;
     let outputs = args.output.open()?;
-    let stop = stop_flag(Second::IsIgnored)?;
-    let left = steps.iter().filter(|s| !saved.done.contains(&s.id)).count();
-    let seconds: f64 = steps.iter().filter(|s| !saved.done.contains(&s.id)).map(|s| s.seconds).sum();
+    let of = steps.len();
+    let left: Vec<f64> = steps.iter().filter(|s| !saved.done.contains(&s.id)).map(|s| s.seconds).collect();
     note(format_args!(
-        "evenkeel: {left} of {} steps, about {}; saved in {} after every trial",
-        steps.len(),
-        run::duration_words(seconds),
+        "evenkeel: {} of {of} steps, about {}; saved in {} after every trial",
+        left.len(),
+        duration_words(left.iter().sum()),
         path.display()
     ));
-    // Whatever happens from here on, the file says how far it came.
     saved.run.setup.stamps = benches::stamps(&saved.asked)?;
+    // Whatever happens from here on, the file says how far it came.
     file.keep(&saved)?;
-    let mut benches = RealBenches::new(&saved.asked, &settings)?;
-    let mut progress = Progress::new();
-    let result = run::carry_out(&mut saved, &settings, &mut benches, &mut file, &stop, &mut progress);
-    drop(benches);
-    progress.finish();
+    let result = long_run(|stop, bar| -> Result<_, Failure> {
+        let mut benches = RealBenches::new(&saved.asked, &settings)?;
+        Ok(run::carry_out(&mut saved, &settings, &mut benches, &mut file, stop, bar))
+    })?;
     // A run that ended before its first trial is not worth keeping.
     let nothing = result.is_err() && saved.is_empty();
     if nothing && new {

@@ -1,28 +1,20 @@
 //! `evenkeel demo`: arguments, progress, text, JSON and the page.
 
-mod sampling;
-
 use std::{path::PathBuf, time::Duration};
 
-use ::demo::{DemoConfig, Watch};
+use ::demo::DemoConfig;
 use anyhow::anyhow;
 use clap::Args;
-use host::{
-    Host, Root,
-    file::{PUBLIC, Whole},
-};
-use indicatif::ProgressBar;
-use model::{CpuSet, run::Stage, schema::Document, units};
+use host::{Host, Root};
+use model::{CpuSet, schema::Document};
 use rig::cores;
 use sys::privilege::{self, Capability};
 
-use self::sampling::Sampler;
 use crate::time::within;
 use crate::{
-    failure::{Failure, Outcome, note, print},
+    failure::{Failure, Outcome},
+    long_run::{OutFile, interrupted, json_text, long_run, put_out},
     numbers::{number, packets_per_second},
-    periods::steps_bar,
-    signals::{Second, end_interrupted, stop_flag},
 };
 
 /// What the demo does to the machine needs these.
@@ -78,59 +70,15 @@ pub(crate) fn run(args: &DemoArgs) -> Result<Outcome, Failure> {
     let host = Host::read(&Root::live())?;
     let config = args.validate(&host)?;
     privilege::require_root("demo", &CAPABILITIES)?;
-    let page = if args.no_html { None } else { Some(Whole::open(&args.html, PUBLIC)?) };
-    let stop = stop_flag(Second::IsIgnored)?;
-    let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let mut progress = Progress::new();
-    let run = ::demo::run(&config, &host, when, &stop, &mut Sampler::default(), &mut progress)?;
-    progress.bar.finish_and_clear();
-    let Some(run) = run else {
+    let page = OutFile::open((!args.no_html).then_some(&args.html), "page with the charts")?;
+    let done = long_run(|stop, bar| ::demo::run(&config, &host, stop, bar))?;
+    let Some(run) = done else {
         drop(page);
-        end_interrupted("Everything that the demo had made is gone again")?;
-        return Ok(Outcome::No);
+        return interrupted("demo");
     };
     let text = match args.json {
-        true => serde_json::to_string_pretty(&Document::new("demo", 1, &run)).map_err(Failure::internal)?,
-        false => report::demo_text(&run, report::Look::of_stdout()),
+        true => json_text(&Document::new("demo", 1, &run))?,
+        false => report::demo_text(&run, report::Look::of_stdout()) + "\n",
     };
-    // What was measured is not lost when one of its ways out is shut.
-    let printed = print(&(text + "\n"));
-    if let Some(page) = page {
-        page.write(report::demo_page(&run)?.as_bytes())?;
-        note(format_args!("The page with the charts: {}", args.html.display()));
-    }
-    printed.map(|()| Outcome::Fine)
-}
-
-/// Progress on stderr: a bar on a terminal, a line per stage in any case.
-struct Progress {
-    bar: ProgressBar,
-}
-
-impl Progress {
-    fn new() -> Self {
-        Self { bar: steps_bar() }
-    }
-}
-
-impl Watch for Progress {
-    fn step(&mut self, name: &str, number: usize, of: usize) {
-        self.bar.set_length(of as u64);
-        self.bar.set_position(number as u64 - 1);
-        self.bar.set_message(name.to_owned());
-    }
-
-    fn stage(&mut self, stage: &Stage) {
-        let line = format!(
-            "{:<22} {:>10} of {:>10} captured",
-            stage.name,
-            units::pps(stage.delivered_pps),
-            units::pps(stage.offered_pps)
-        );
-        if self.bar.is_hidden() {
-            note(line);
-        } else {
-            self.bar.println(line);
-        }
-    }
+    put_out(&text, page, || report::demo_page(&run)).map(|()| Outcome::Fine)
 }

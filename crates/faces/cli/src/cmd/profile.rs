@@ -26,6 +26,7 @@ use sys::privilege::{self, Capability};
 use crate::time::within;
 use crate::{
     failure::{Failure, Outcome, note, print},
+    long_run::{OutFile, json_text},
     numbers::number,
     signals::{Second, stop_flag},
 };
@@ -33,7 +34,7 @@ use crate::{
 /// Clocks of all CPUs and a program on them; CAP_SYSLOG shows the addresses of functions.
 const CAPABILITIES: [Capability; 3] = [Capability::CAP_BPF, Capability::CAP_PERFMON, Capability::CAP_SYSLOG];
 /// The time between two readings of the samples.
-const POLL: Duration = Duration::from_secs(2);
+const POLL_PERIOD: Duration = Duration::from_secs(2);
 
 /// Show what the CPU time goes to, by class of work.
 ///
@@ -82,8 +83,8 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Outcome, Failure> {
         return print_comparison(a, b, args.json);
     }
     privilege::require("profile", &CAPABILITIES)?;
-    let out = |path: &Option<PathBuf>| path.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose();
-    let (save, drawing) = (out(&args.save)?, out(&args.flamegraph)?);
+    let save = args.save.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
+    let drawing = OutFile::open(args.flamegraph.as_deref(), "flame graph")?;
     let host = Host::read(&Root::live())?;
     let per_packet = if args.per.is_empty() { PerPacket::Auto } else { PerPacket::Interfaces(args.per.clone()) };
     let Recording { profile, tally, .. } = record(
@@ -100,18 +101,17 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<Outcome, Failure> {
     let document = Document::new("profile", SCHEMA, &profile);
     let view = ProfileView { per_core: args.per_core, verbose: args.verbose, functions: args.top.into() };
     let text = match args.json {
-        true => serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n",
+        true => json_text(&document)?,
         false => profile_text(&profile, view, Look::of_stdout()),
     };
     // What was measured is not lost when one of its ways out is shut.
     let printed = print(&text);
     if let Some(file) = save {
-        file.write(&serde_json::to_vec_pretty(&document).map_err(Failure::internal)?)?;
+        file.write(json_text(&document)?.as_bytes())?;
     }
-    if let (Some(file), Some(path)) = (drawing, &args.flamegraph) {
+    if let Some(file) = drawing {
         let title = format!("CPU time of {}, {}", profile.machine.hostname, profile.when);
-        file.write(&flame_graph(&tally, &title)?)?;
-        note(format_args!("The flame graph: {}", path.display()));
+        file.write(flame_graph(&tally, &title)?)?;
     }
     printed.map(|()| Outcome::Fine)
 }
@@ -128,12 +128,12 @@ fn record(options: RecorderOptions, duration: Duration) -> Result<Recording, Fai
         thread::sleep(Duration::from_millis(50).min(duration.saturating_sub(begun.elapsed())));
         bar.set_position(begun.elapsed().as_millis() as u64);
         // A short profile is read once, at its end.
-        if polled.elapsed() >= POLL && duration.saturating_sub(begun.elapsed()) > POLL {
+        if polled.elapsed() >= POLL_PERIOD && duration.saturating_sub(begun.elapsed()) > POLL_PERIOD {
             recorder.poll()?;
             polled = Instant::now();
         }
     }
-    let recording = recorder.finish_with(None)?;
+    let recording = recorder.finish()?;
     bar.finish_and_clear();
     Ok(recording)
 }
@@ -156,10 +156,7 @@ fn print_comparison(a: &Path, b: &Path, json: bool) -> Result<Outcome, Failure> 
     let (first, second) = (saved(a)?, saved(b)?);
     let comparison = compare((&a.display().to_string(), &first), (&b.display().to_string(), &second));
     let text = match json {
-        true => {
-            let document = Document::new("profile.compare", SCHEMA, &comparison);
-            serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n"
-        }
+        true => json_text(&Document::new("profile.compare", SCHEMA, &comparison))?,
         false => comparison_text(&comparison, Look::of_stdout()),
     };
     print(&text).map(|()| Outcome::Fine)

@@ -3,34 +3,19 @@
 use std::{path::PathBuf, time::Duration};
 
 use clap::{Args, Subcommand, ValueEnum};
-use host::{
-    Host, Root,
-    file::{PUBLIC, Whole},
-};
-use indicatif::ProgressBar;
+use host::{Host, Root};
 use model::{CpuSet, schema::Document, sweep::SCHEMA};
 use profile::sweep::{self, SweepBox, SweepConfig};
-use rig::{cores, machine};
-use sys::privilege::{self, Capability};
+use rig::cores;
+use sys::privilege;
 
 use super::profile::ProfileArgs;
 use crate::time::within;
 use crate::{
-    failure::{Failure, Outcome, note, print},
+    failure::{Failure, Outcome},
+    long_run::{Bar, LAB_CAPABILITIES, OutFile, interrupted, json_text, long_run, put_out},
     numbers::number,
-    periods::steps_bar,
-    signals::{Second, end_interrupted, stop_flag},
 };
-
-/// A lab, its generator and the sampling need these.
-const CAPABILITIES: [Capability; 6] = [
-    Capability::CAP_SYS_ADMIN,
-    Capability::CAP_NET_ADMIN,
-    Capability::CAP_NET_RAW,
-    Capability::CAP_BPF,
-    Capability::CAP_PERFMON,
-    Capability::CAP_SYSLOG,
-];
 
 /// Show what the CPU time goes to: memory, interrupts, IP, locks …
 #[derive(Debug, Args)]
@@ -129,51 +114,18 @@ impl SweepArgs {
     fn run(&self) -> Result<Outcome, Failure> {
         let host = Host::read(&Root::live())?;
         let config = self.config(&host)?;
-        privilege::require_root("profile sweep", &CAPABILITIES)?;
-        let page = self.html.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
-        let stop = stop_flag(Second::IsIgnored)?;
-        let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-        let mut progress = Progress::new();
-        let done = sweep::run(&config, (when, machine::describe(&host)), &stop, &mut progress)?;
-        progress.bar.finish_and_clear();
-        let Some(sweep) = done else {
+        privilege::require_root("profile sweep", &LAB_CAPABILITIES)?;
+        let page = OutFile::open(self.html.as_deref(), "page with the charts")?;
+        let Some(sweep) = long_run(|stop, bar| sweep::run(&config, &host, stop, bar))? else {
             drop(page);
-            end_interrupted("Everything that the sweep had made is gone again")?;
-            return Ok(Outcome::No);
+            return interrupted("sweep");
         };
-        let text = if self.json {
-            serde_json::to_string_pretty(&Document::new("sweep", SCHEMA, &sweep)).map_err(Failure::internal)? + "\n"
-        } else {
-            report::sweep_text(&sweep, report::Look::of_stdout())
+        let text = match self.json {
+            true => json_text(&Document::new("sweep", SCHEMA, &sweep))?,
+            false => report::sweep_text(&sweep, report::Look::of_stdout()),
         };
-        // What was measured is not lost when one of its ways out is shut.
-        let printed = print(&text);
-        if let (Some(file), Some(path)) = (page, &self.html) {
-            file.write(report::sweep_page(&sweep)?.as_bytes())?;
-            note(format_args!("The page with the charts: {}", path.display()));
-        }
-        printed.map(|()| Outcome::Fine)
+        put_out(&text, page, || report::sweep_page(&sweep)).map(|()| Outcome::Fine)
     }
 }
 
-/// Progress on stderr: a bar on a terminal, a line per measurement elsewhere.
-struct Progress {
-    bar: ProgressBar,
-}
-
-impl Progress {
-    fn new() -> Self {
-        Self { bar: steps_bar() }
-    }
-}
-
-impl sweep::Watch for Progress {
-    fn begins(&mut self, what: &str, number: usize, of: usize) {
-        self.bar.set_length(of as u64);
-        self.bar.set_position(number as u64 - 1);
-        self.bar.set_message(what.to_owned());
-        if self.bar.is_hidden() {
-            note(format_args!("{number}/{of} {what}"));
-        }
-    }
-}
+impl sweep::Watch for Bar {}

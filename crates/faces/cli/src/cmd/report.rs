@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use ::bench::run;
 use anyhow::anyhow;
 use clap::{Args, Subcommand};
-use host::file::{PUBLIC, Whole};
 use model::{
     bench::{BenchRun, SCHEMA, compare::compare},
     schema::Document,
@@ -13,7 +12,10 @@ use model::{
 use report::Look;
 
 use super::bench::{OutputArgs, flood};
-use crate::failure::{Failure, Outcome, note, print_verdict};
+use crate::{
+    failure::{Failure, Outcome, note, print_verdict},
+    long_run::{OutFile, json_text},
+};
 
 /// Show or compare saved runs of bench and bench flood.
 #[derive(Debug, Args)]
@@ -64,7 +66,7 @@ impl ShowArgs {
             let (as_json, page) = self.output.for_flood().map_err(|option| {
                 Failure::usage(anyhow!("{} is a run of bench flood, which has no {option}", self.run.display()))
             })?;
-            let page = page.map(|path| Ok::<_, Failure>((Whole::open(path, PUBLIC)?, path))).transpose()?;
+            let page = OutFile::open(page, flood::PAGE)?;
             return flood::put_out(&flood::load(&self.run)?, as_json, page).map(|()| Outcome::Fine);
         }
         let run = run::load_run(&self.run)?;
@@ -91,10 +93,7 @@ impl CompareArgs {
         let runs = self.runs.iter().map(|path| Ok((path.display().to_string(), flood::load(path)?)));
         let comparison = model::flood::compare::compare(&runs.collect::<Result<Vec<_>, Failure>>()?);
         let text = match self.json {
-            true => {
-                let document = Document::new("bench.flood.compare", model::flood::compare::SCHEMA, &comparison);
-                serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n"
-            }
+            true => json_text(&Document::new("bench.flood.compare", model::flood::compare::SCHEMA, &comparison))?,
             false => report::flood_compare_text(&comparison, Look::of_stdout()),
         };
         print_verdict(&text, compared(comparison.rows.len()))
@@ -108,10 +107,7 @@ impl CompareArgs {
             .collect::<Result<Vec<(String, BenchRun)>, Failure>>()?;
         let comparison = compare(&runs);
         let text = match self.json {
-            true => {
-                let document = Document::new("bench.compare", SCHEMA, &comparison);
-                serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n"
-            }
+            true => json_text(&Document::new("bench.compare", SCHEMA, &comparison))?,
             false => report::bench_compare_text(&comparison, Look::of_stdout()),
         };
         print_verdict(&text, compared(comparison.rows.len()))

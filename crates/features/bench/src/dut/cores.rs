@@ -1,4 +1,4 @@
-//! Which core does what.
+//! The cores of a run.
 
 use model::{
     CpuSet,
@@ -11,8 +11,8 @@ use crate::BenchError;
 /// The cores of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cores {
-    /// Of the sender; the first one is used.
-    pub tester: Vec<u32>,
+    /// Of the sender.
+    pub sender: u32,
     /// Of the box: one for the frames of each direction, where there are two.
     pub of_box: Vec<u32>,
     /// Of the receiving ends.
@@ -27,7 +27,7 @@ impl Cores {
     /// [`BenchError::Setting`] without any CPU.
     pub fn split(usable: &CpuSet) -> Result<Self, BenchError> {
         let all: Vec<u32> = usable.iter().collect();
-        let (tester, of_box, receiver) = match all[..] {
+        let (sender, of_box, receiver) = match all[..] {
             [] => return Err(BenchError::Setting("the bench needs at least one CPU".into())),
             [a] => (a, vec![a], vec![a]),
             [a, b] => (a, vec![b], vec![b]),
@@ -35,16 +35,15 @@ impl Cores {
             [a, b, c, d] => (a, vec![b, c], vec![d]),
             [a, b, c, d, e, ..] => (a, vec![b, c], vec![d, e]),
         };
-        Ok(Self { tester: vec![tester], of_box, receiver })
+        Ok(Self { sender, of_box, receiver })
     }
 
-    /// Whether the sender has a core of its own.
+    /// True if the sender has a core of its own.
     pub fn sharing(&self) -> Sharing {
-        let alone = self.tester.iter().all(|t| !self.of_box.contains(t));
-        if alone { Sharing::Apart } else { Sharing::Inline }
+        if self.of_box.contains(&self.sender) { Sharing::Inline } else { Sharing::Apart }
     }
 
-    /// Whether the receiving ends share the box's cores.
+    /// True if the receiving ends share the box's cores.
     pub fn receivers_share(&self) -> bool {
         self.receiver.iter().any(|r| self.of_box.contains(r))
     }
@@ -53,7 +52,7 @@ impl Cores {
     pub fn arrangement(&self, outside: bool) -> Arrangement {
         if outside {
             let receives = "receiving, by the interrupts of the ports (see their affinity)";
-            let roles = vec![role(&self.tester[..1], "sender"), role(&self.receiver, receives)];
+            let roles = vec![role(&[self.sender], "sender"), role(&self.receiver, receives)];
             return Arrangement { sharing: Sharing::Apart, roles };
         }
         let roles = match (self.sharing(), self.receivers_share()) {
@@ -64,14 +63,14 @@ impl Cores {
                 )]
             }
             (Sharing::Apart, true) => vec![
-                role(&self.tester[..1], "sender"),
+                role(&[self.sender], "sender"),
                 role(
                     &self.of_box,
                     "box under test (a kernel thread for each receive ring) and the receiving ends: their cost counts as the box's",
                 ),
             ],
             (Sharing::Apart, false) => vec![
-                role(&self.tester[..1], "sender"),
+                role(&[self.sender], "sender"),
                 role(&self.of_box, "box under test (a kernel thread for each receive ring)"),
                 role(&self.receiver, "receiving ends (NAPI threads)"),
             ],
@@ -90,8 +89,8 @@ mod tests {
 
     #[test]
     fn the_sender_comes_first_then_the_box() {
-        let cores = |tester, of_box: &[u32], receiver: &[u32]| Cores {
-            tester: vec![tester],
+        let cores = |sender, of_box: &[u32], receiver: &[u32]| Cores {
+            sender,
             of_box: of_box.to_vec(),
             receiver: receiver.to_vec(),
         };

@@ -14,9 +14,9 @@ pub struct TestPort {
     pub interface: String,
     /// Its MAC address.
     pub mac: Mac,
-    /// Where frames sent from this port are to go.
+    /// The destination of frames from this port.
     pub target: Target,
-    /// Whether it is one end of a pair of the lab's. What such a port counts as dropped on sending was refused by the other end, whose
+    /// True if it is one end of a pair of the lab's. What such a port counts as dropped on sending was refused by the other end, whose
     /// receive queue was full: a loss of the box, not of the tester.
     pub refused_by_peer: bool,
     namespace: Option<NamespaceHandle>,
@@ -55,7 +55,7 @@ impl TestPort {
     /// Runs `work` where the interface is: in a thread inside of its namespace, or right here.
     ///
     /// # Errors
-    /// When the namespace cannot be entered, or `work` panics there.
+    /// The namespace cannot be entered, or `work` panics there.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
         match &self.namespace {
             Some(namespace) => namespace.run(work),
@@ -68,10 +68,10 @@ impl TestPort {
         self.namespace.as_ref()
     }
 
-    /// What the interface has counted.
+    /// The counters of the interface.
     ///
     /// # Errors
-    /// When it is gone.
+    /// The interface is gone.
     pub fn counters(&self) -> Result<PortCounters, BenchError> {
         Ok(self.run(|| PortCounters::read(&self.interface))??)
     }
@@ -79,7 +79,7 @@ impl TestPort {
     /// Bytes of the largest IP packet.
     ///
     /// # Errors
-    /// When the interface is gone.
+    /// The interface is gone.
     pub fn mtu(&self) -> Result<u32, BenchError> {
         let failed = |e| BenchError::Machine(format!("cannot read the MTU of {}: {e}", self.interface));
         self.run(|| sys::link::mtu(&self.interface))?.map_err(failed)
@@ -88,7 +88,7 @@ impl TestPort {
     /// Sets the link up or down.
     ///
     /// # Errors
-    /// When the kernel refuses.
+    /// The kernel refuses.
     pub fn set_link(&self, up: bool) -> Result<(), BenchError> {
         self.run(|| lab::set_link(&self.interface, up))??;
         // The threads of NAPI went with the link.

@@ -11,7 +11,7 @@ const FULL: &str = "tx_queue_0_xdp_xmit_errors";
 const NOT_TAKEN: &str = "tx_dropped";
 
 /// All counters at one moment.
-pub(super) struct Look {
+pub(super) struct Snapshot {
     /// Of the clients' and the flood's end.
     net: Counters,
     host: Counters,
@@ -22,7 +22,7 @@ pub(super) struct Look {
     syn_acks: u64,
 }
 
-impl Look {
+impl Snapshot {
     /// Answers to the flood so far, as the far end has counted them.
     pub(super) fn syn_acks(&self) -> u64 {
         self.syn_acks
@@ -50,7 +50,12 @@ pub(super) fn since(before: &[Counter], after: Vec<Counter>) -> Vec<Counter> {
 }
 
 /// Completes a point of which is known what was sent, and how the clients fared.
-pub(super) fn account(mut point: FloodPoint, before: &Look, after: &Look, counters: Vec<Counter>) -> FloodPoint {
+pub(super) fn account(
+    mut point: FloodPoint,
+    before: &Snapshot,
+    after: &Snapshot,
+    counters: Vec<Counter>,
+) -> FloodPoint {
     let of_net = |name: &str| after.net.grown(&before.net, name);
     let of_host = |name: &str| after.host.grown(&before.host, name);
     let gate = after.gate.as_ref().zip(before.gate.as_ref());

@@ -1,14 +1,12 @@
-//! Who has which address, in either version of IP.
+//! The addresses of a flood, in either version of IP.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The service's port.
 const PORT: u16 = 80;
 
 /// The addresses of a lab.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Addresses {
-    /// The service.
     pub(super) server: SocketAddr,
     /// The router in front of it, as far as the host knows, …
     pub(super) router: IpAddr,
@@ -18,7 +16,7 @@ pub(super) struct Addresses {
     pub(super) clients: (IpAddr, u8),
     /// … and the flood claims to come from here (RFC 1918, RFC 4193): from a source drawn anew for each frame.
     pub(super) spoofed: (IpAddr, u8),
-    /// How many bits of it are drawn, and whether they are those of a /64 network.
+    /// The number of bits of it that are drawn; true if they are those of a /64 network.
     pub(super) drawn: (u8, bool),
 }
 

@@ -18,10 +18,10 @@ use super::addresses::Addresses;
 use crate::BenchError;
 
 /// Nobody floods longer than this, whatever happens.
-const LONGEST: Duration = Duration::from_secs(120);
-/// How often a sender that is to end is interrupted.
-const AGAIN: Duration = Duration::from_millis(1);
-/// Where what is drawn begins.
+const SEND_TIMEOUT: Duration = Duration::from_secs(120);
+/// The time between two interrupts of a sender that is to end.
+const INTERRUPT_PERIOD: Duration = Duration::from_millis(1);
+/// The seed of the random sources.
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// A flood under way; it ends when it is dropped.
@@ -78,13 +78,13 @@ impl Attack {
             networks,
             seed: SEED,
         };
-        let pace = LivePace { pps, count: None, duration: LONGEST, nap: None };
+        let pace = LivePace { pps, count: None, duration: SEND_TIMEOUT, nap: None };
         let load = || {
             let cycle = [LivePacket { headers: &frame[..headers], frame_len: frame.len() }];
             LiveSender::load_with(interface, frame.clone(), &cycle, Some(random.transport_offset), Some(random), pace)
         };
         let sender = Arc::new(net.run(load)??);
-        let (tell, told) = mpsc::channel();
+        let (ready, is_ready) = mpsc::channel();
         let (alive, ended) = mpsc::channel();
         let (inside, mine) = (net.clone(), Arc::clone(&sender));
         let work = move || -> Result<(), BenchError> {
@@ -95,12 +95,12 @@ impl Attack {
             let interrupt = InterruptibleThread::current()
                 .map_err(|e| BenchError::Machine(format!("cannot set a signal's handler: {e}")))?;
             // Nobody listens any more only if the flood was given up.
-            let _ = tell.send(interrupt);
+            let _ = ready.send(interrupt);
             Ok(mine.run()?)
         };
         let thread = thread::Builder::new().name("ek-flood".into()).spawn(work);
         let thread = thread.map_err(|e| BenchError::Machine(format!("cannot start a thread: {e}")))?;
-        match told.recv() {
+        match is_ready.recv() {
             Ok(interrupt) => Ok(Self { sender, thread: Some(Sending { thread, interrupt, ended }) }),
             Err(_) => match thread.join() {
                 Ok(Err(error)) => Err(error),
@@ -121,7 +121,7 @@ impl Attack {
         // It may not yet be inside the call that a signal ends.
         loop {
             interrupt.interrupt();
-            if ended.recv_timeout(AGAIN) != Err(RecvTimeoutError::Timeout) {
+            if ended.recv_timeout(INTERRUPT_PERIOD) != Err(RecvTimeoutError::Timeout) {
                 break;
             }
         }

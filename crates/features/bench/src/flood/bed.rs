@@ -22,9 +22,9 @@ pub(super) struct Bed {
     pub(super) host: Namespace,
     pub(super) near: VethEnd,
     pub(super) far: VethEnd,
-    /// What is between the two.
+    /// The gateway between the two.
     pub(super) gate: Option<Gate>,
-    /// How frames of the flood come to `near` where they cannot be put into its peer's queue by XDP.
+    /// The flood's way to `near` when XDP cannot put frames into its peer's queue.
     pub(super) relay: Option<Relay>,
     _lab: Lab,
 }
@@ -94,7 +94,7 @@ impl Bed {
         Ok(bed)
     }
 
-    /// Where the protection works, and through which interfaces frames come to it.
+    /// The namespace of the protection, and the interfaces through which frames come to it.
     pub(super) fn protected(&self) -> (&Namespace, &VethEnd, Option<&VethEnd>) {
         match &self.gate {
             None => (&self.host, &self.far, None),

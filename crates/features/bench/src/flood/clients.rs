@@ -30,12 +30,12 @@ use super::{
 use crate::{BenchError, histogram};
 
 /// Before all other work of normal scheduling: how long the clients' own core makes them wait is not the host's delay.
-const FIRST: i32 = -20;
+const NICE: i32 = -20;
 /// No longer than this without a look at the clock and at the stop flag.
-const LOOK: Duration = Duration::from_millis(50);
+const POLL_TIMEOUT: Duration = Duration::from_millis(50);
 const EVENTS: usize = 256;
 
-/// What the clients are to do.
+/// The clients' task.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Visit {
     pub(super) addresses: Addresses,
@@ -49,9 +49,9 @@ pub(super) struct Visit {
 pub(super) fn visit(net: &NamespaceHandle, visit: &Visit, stop: &AtomicBool) -> Result<Clients, BenchError> {
     net.run(|| {
         pin_current_thread(visit.cpu)?;
-        set_nice_of_current_thread(FIRST)?;
+        set_nice_of_current_thread(NICE)?;
         let (begun, worked) = (Instant::now(), own_cpu_time()?);
-        let mut clients = Crowd::new()?.run(visit, stop)?;
+        let mut clients = Connections::new()?.run(visit, stop)?;
         let worked = own_cpu_time()?.saturating_sub(worked);
         clients.cpu_percent = Some(100.0 * worked.as_secs_f64() / begun.elapsed().as_secs_f64());
         Ok::<_, io::Error>(clients)
@@ -59,22 +59,21 @@ pub(super) fn visit(net: &NamespaceHandle, visit: &Visit, stop: &AtomicBool) -> 
     .map_err(|e| BenchError::Machine(format!("the clients cannot go on: {e}")))
 }
 
-/// What the calling thread has had of its core so far, what it received and sent meanwhile included.
+/// The CPU time of the calling thread, with the receiving and sending on top of it.
 fn own_cpu_time() -> io::Result<Duration> {
     Ok(clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?.into())
 }
 
-/// A connection under way.
-struct Guest {
+struct Connection {
     stream: TcpStream,
     begun: Instant,
     connected: bool,
     read: usize,
 }
 
-struct Crowd {
+struct Connections {
     epoll: Epoll,
-    guests: HashMap<u64, Guest>,
+    connections: HashMap<u64, Connection>,
     /// Those under way and some that are done, the oldest first.
     order: VecDeque<(u64, Instant)>,
     result: Clients,
@@ -83,11 +82,11 @@ struct Crowd {
     last_answer: Option<Instant>,
 }
 
-impl Crowd {
+impl Connections {
     fn new() -> io::Result<Self> {
         Ok(Self {
             epoll: Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?,
-            guests: HashMap::new(),
+            connections: HashMap::new(),
             order: VecDeque::new(),
             result: Clients::default(),
             connects_ns: Vec::new(),
@@ -100,7 +99,7 @@ impl Crowd {
         let start = Instant::now();
         let due = |n: u32| start + Duration::from_secs_f64(f64::from(n) / visit.per_s);
         let mut events = vec![EpollEvent::empty(); EVENTS];
-        while self.result.tried < visit.connects || !self.guests.is_empty() {
+        while self.result.tried < visit.connects || !self.connections.is_empty() {
             if stop.load(Ordering::Relaxed) {
                 return Err(ErrorKind::Interrupted.into());
             }
@@ -110,7 +109,7 @@ impl Crowd {
                 now = Instant::now();
             }
             self.give_up(now, visit.patience);
-            let mut wake = now + LOOK;
+            let mut wake = now + POLL_TIMEOUT;
             if self.result.tried < visit.connects {
                 wake = wake.min(due(self.result.tried));
             }
@@ -155,28 +154,28 @@ impl Crowd {
             }
             Err(e) => return Err(e.into()),
         }
-        self.guests.insert(key, Guest { stream: TcpStream::from(fd), begun, connected: false, read: 0 });
+        self.connections.insert(key, Connection { stream: TcpStream::from(fd), begun, connected: false, read: 0 });
         self.order.push_back((key, begun));
         Ok(())
     }
 
     /// Goes on with a connection that has something to say.
     fn serve(&mut self, key: u64, patience: Duration) {
-        let Some(guest) = self.guests.get_mut(&key) else { return };
-        let passed = guest.begun.elapsed();
+        let Some(connection) = self.connections.get_mut(&key) else { return };
+        let passed = connection.begun.elapsed();
         let went = if passed > patience {
             // Too late, also if the clock was not looked at meanwhile.
             Ok(true)
-        } else if guest.connected {
-            read_answer(guest).inspect(|&done| {
+        } else if connection.connected {
+            read_answer(connection).inspect(|&done| {
                 if done {
                     self.result.finished += 1;
                     self.answers_ns.push(passed.as_nanos() as u64);
-                    self.last_answer = Some(guest.begun + passed);
+                    self.last_answer = Some(connection.begun + passed);
                 }
             })
         } else {
-            ask(guest, &self.epoll, key).map(|()| {
+            ask(connection, &self.epoll, key).map(|()| {
                 self.result.connected += 1;
                 self.connects_ns.push(passed.as_nanos() as u64);
                 false
@@ -184,10 +183,10 @@ impl Crowd {
         };
         match went {
             Ok(false) => {}
-            Ok(true) => drop(self.guests.remove(&key)),
+            Ok(true) => drop(self.connections.remove(&key)),
             Err(_) => {
                 self.result.refused += 1;
-                self.guests.remove(&key);
+                self.connections.remove(&key);
             }
         }
     }
@@ -195,11 +194,11 @@ impl Crowd {
     /// Ends what took too long.
     fn give_up(&mut self, now: Instant, patience: Duration) {
         while let Some(&(key, begun)) = self.order.front() {
-            if self.guests.contains_key(&key) {
+            if self.connections.contains_key(&key) {
                 if now.duration_since(begun) <= patience {
                     return;
                 }
-                self.guests.remove(&key);
+                self.connections.remove(&key);
             }
             self.order.pop_front();
         }
@@ -207,26 +206,26 @@ impl Crowd {
 }
 
 /// Connected, or refused: the first is followed by the request.
-fn ask(guest: &mut Guest, epoll: &Epoll, key: u64) -> io::Result<()> {
-    match getsockopt(&guest.stream, sockopt::SocketError)? {
+fn ask(connection: &mut Connection, epoll: &Epoll, key: u64) -> io::Result<()> {
+    match getsockopt(&connection.stream, sockopt::SocketError)? {
         0 => {}
         error => return Err(io::Error::from_raw_os_error(error)),
     }
-    guest.connected = true;
+    connection.connected = true;
     let mut event = EpollEvent::new(EpollFlags::EPOLLIN, key);
-    epoll.modify(&guest.stream, &mut event)?;
+    epoll.modify(&connection.stream, &mut event)?;
     // An empty send buffer takes it whole.
-    guest.stream.write_all(REQUEST)
+    connection.stream.write_all(REQUEST)
 }
 
-/// Whether the answer is whole.
-fn read_answer(guest: &mut Guest) -> io::Result<bool> {
+/// True if the answer is whole.
+fn read_answer(connection: &mut Connection) -> io::Result<bool> {
     let mut bytes = [0; ANSWER_BYTES];
-    match guest.stream.read(&mut bytes) {
+    match connection.stream.read(&mut bytes) {
         Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
         Ok(n) => {
-            guest.read += n;
-            Ok(guest.read >= ANSWER_BYTES)
+            connection.read += n;
+            Ok(connection.read >= ANSWER_BYTES)
         }
         Err(e) if e.kind() == ErrorKind::WouldBlock => Ok(false),
         Err(e) => Err(e),

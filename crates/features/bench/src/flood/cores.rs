@@ -1,4 +1,4 @@
-//! Which core does what.
+//! The cores of a run.
 
 use model::{
     CpuSet,
@@ -8,14 +8,14 @@ use rig::cores::role;
 
 use crate::BenchError;
 
-/// Which core does what.
+/// The cores of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FloodCores {
     /// The generator and the far end of the link.
     pub generator: u32,
     /// The clients.
     pub clients: u32,
-    /// What the host receives.
+    /// The host's receive work.
     pub receive: u32,
     /// The host's server.
     pub server: u32,

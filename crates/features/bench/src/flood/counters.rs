@@ -1,4 +1,4 @@
-//! Where packets ended: the counters of the link's two ends and of the host's TCP.
+//! The counters of the link's two ends and of the host's TCP.
 
 use std::{collections::BTreeMap, fs};
 
@@ -34,7 +34,7 @@ impl Counters {
         ns.run(read)?.map_err(BenchError::Observer)
     }
 
-    /// How much a counter grew since `earlier`; 0 if there is none of that name.
+    /// The growth of a counter since `earlier`; 0 if there is none of that name.
     pub(super) fn grown(&self, earlier: &Self, name: &str) -> u64 {
         let of = |all: &Self| all.0.get(name).copied().unwrap_or(0);
         of(self).saturating_sub(of(earlier))

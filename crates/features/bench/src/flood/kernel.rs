@@ -6,36 +6,32 @@ use lab::NamespaceHandle;
 
 use super::{
     addresses::Addresses,
-    protection::{Counter, Place, Protecting, Protection},
+    protection::{About, Counter, Place, Protecting, Protection},
 };
 use crate::BenchError;
 
 /// SYNs per second that the limit at ingress lets in.
 const LIMIT_PPS: u32 = 50_000;
-/// How many of them at once.
+/// SYNs at once.
 const LIMIT_BURST: u32 = 5_000;
 /// The table of our rules.
 const TABLE: &str = "ek_flood";
 
 /// One of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KernelMode {
-    /// No SYN cookies.
+pub(super) enum KernelMode {
     None,
     /// SYN cookies once the queue is full: the kernel's default.
     Plain,
-    /// SYN cookies always.
     Cookies,
     /// A limit at the ingress hook of nftables.
     NftIngress,
-    /// nftables' synproxy.
     SynProxy,
 }
 
 /// All of them, the least protection first.
-pub fn kernel_modes() -> [KernelMode; 5] {
-    [KernelMode::None, KernelMode::Plain, KernelMode::Cookies, KernelMode::NftIngress, KernelMode::SynProxy]
-}
+pub(super) const KERNEL_MODES: [KernelMode; 5] =
+    [KernelMode::None, KernelMode::Plain, KernelMode::Cookies, KernelMode::NftIngress, KernelMode::SynProxy];
 
 impl KernelMode {
     /// Sysctls, without the prefix `net.`.
@@ -82,35 +78,28 @@ impl KernelMode {
 }
 
 impl Protection for KernelMode {
-    fn key(&self) -> &str {
+    fn about(&self) -> About {
+        let limited = format!(
+            "nftables lets {LIMIT_PPS} SYNs a second in at the ingress hook, whoever sends them; then the plain kernel"
+        );
         match self {
-            Self::None => "none",
-            Self::Plain => "plain",
-            Self::Cookies => "cookies",
-            Self::NftIngress => "nft-ingress",
-            Self::SynProxy => "synproxy",
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Self::None => "no cookies",
-            Self::Plain => "plain kernel",
-            Self::Cookies => "syncookies=2",
-            Self::NftIngress => "nft ingress",
-            Self::SynProxy => "nft synproxy",
-        }
-    }
-
-    fn what(&self) -> String {
-        match self {
-            Self::None => "the kernel without SYN cookies: a full queue of half-open connections drops SYNs".into(),
-            Self::Plain => "the kernel as it comes: SYN cookies once the queue of half-open connections is full".into(),
-            Self::Cookies => "the kernel answers every SYN by a cookie".into(),
-            Self::NftIngress => format!(
-                "nftables lets {LIMIT_PPS} SYNs a second in at the ingress hook, whoever sends them; then the plain kernel"
+            Self::None => About::new(
+                "none",
+                "no cookies",
+                "the kernel without SYN cookies: a full queue of half-open connections drops SYNs",
             ),
-            Self::SynProxy => "nftables' synproxy answers SYNs and opens the connection again to the listener".into(),
+            Self::Plain => About::new(
+                "plain",
+                "plain kernel",
+                "the kernel as it comes: SYN cookies once the queue of half-open connections is full",
+            ),
+            Self::Cookies => About::new("cookies", "syncookies=2", "the kernel answers every SYN by a cookie"),
+            Self::NftIngress => About::new("nft-ingress", "nft ingress", limited),
+            Self::SynProxy => About::new(
+                "synproxy",
+                "nft synproxy",
+                "nftables' synproxy answers SYNs and opens the connection again to the listener",
+            ),
         }
     }
 
@@ -207,11 +196,5 @@ mod tests {
     fn counters_are_found_in_what_nft_says() {
         let text = "limit rate over 5/second counter packets 17 bytes 680 drop\n ct state invalid counter packets 3 bytes 1 drop";
         assert_eq!((counted(text), counted("")), (20, 0));
-    }
-
-    #[test]
-    fn every_mode_has_its_own_key() {
-        let keys: std::collections::BTreeSet<String> = kernel_modes().iter().map(|m| m.key().to_owned()).collect();
-        assert_eq!(keys.len(), kernel_modes().len());
     }
 }

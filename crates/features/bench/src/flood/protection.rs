@@ -1,4 +1,4 @@
-//! What stands between the flood and the listener.
+//! Protections between the flood and the listener.
 
 use std::net::SocketAddr;
 
@@ -6,7 +6,7 @@ use lab::NamespaceHandle;
 
 use crate::BenchError;
 
-/// Where a protection is to work.
+/// The place of a protection.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
     /// The namespace of the host under attack, or of the gateway in front of it.
@@ -15,13 +15,13 @@ pub struct Place<'a> {
     pub interface: &'a str,
     /// A gateway's interface to the host.
     pub inner: Option<&'a str>,
-    /// Where the host listens.
+    /// The host's service.
     pub server: SocketAddr,
     /// The host's cores: processes of the protection belong there.
     pub cpus: &'a [u32],
 }
 
-/// Where a protection stands.
+/// The position of a protection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Layout {
     /// On the host under attack.
@@ -33,30 +33,43 @@ pub enum Layout {
     BetweenRings,
 }
 
+/// The name of a protection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct About {
+    /// Its key on the command line.
+    pub key: &'static str,
+    /// Its name for people.
+    pub name: &'static str,
+    /// A description, in a sentence.
+    pub what: String,
+}
+
+impl About {
+    pub(super) fn new(key: &'static str, name: &'static str, what: impl Into<String>) -> Self {
+        Self { key, name, what: what.into() }
+    }
+}
+
 /// A way to protect a host. Each point of a run starts it anew, in a host of its own.
 pub trait Protection: Sync {
-    /// Its key on the command line.
-    fn key(&self) -> &str;
-    /// Its name.
-    fn name(&self) -> &str;
-    /// What it does, in a sentence.
-    fn what(&self) -> String;
-    /// What it sets in the host, as commands or lines of files, for either version of IP.
+    /// Its name and description.
+    fn about(&self) -> About;
+    /// Its settings in the host, as commands or lines of files, for either version of IP.
     fn settings(&self, ipv6: bool) -> Vec<String>;
-    /// Where it stands.
+    /// The position.
     fn layout(&self) -> Layout {
         Layout::Host
     }
     /// Puts it in front of the listener.
     ///
     /// # Errors
-    /// What it lacks.
+    /// It cannot start.
     fn start(&self, place: &Place<'_>) -> Result<Box<dyn Protecting>, BenchError>;
 }
 
 /// A protection at work, until it is stopped or dropped.
 pub trait Protecting {
-    /// What it counted since it was started.
+    /// Its counters since it was started.
     ///
     /// # Errors
     /// It does not say.
@@ -72,10 +85,10 @@ pub trait Protecting {
 /// Something that a protection counts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counter {
-    /// What, in words.
+    /// The name.
     pub what: String,
     /// Packets.
     pub packets: u64,
-    /// Whether these packets ended there, without an answer.
+    /// True if these packets ended there, without an answer.
     pub ended: bool,
 }

@@ -8,7 +8,7 @@ use super::{cores::FloodCores, kernel::load};
 use crate::BenchError;
 
 pub(super) struct Relay {
-    /// Where the flood goes.
+    /// The flood's destination.
     pub(super) entry: VethEnd,
 }
 

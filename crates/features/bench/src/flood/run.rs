@@ -1,36 +1,40 @@
 //! All modes and rates, one after the other, each point in a lab of its own.
 
 use std::{
-    collections::BTreeMap,
-    fs,
+    fmt,
     net::IpAddr,
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::{Duration, Instant},
 };
 
-use host::counters::{CpuTime, core_load, cpu_times};
+use host::Host;
 use model::{
     flood::{FloodMode, FloodPoint, FloodRun, FloodSetup},
-    run::Machine,
+    units,
+};
+use rig::{
+    machine,
+    progress::{Progress, Step},
+    window::LoadMeter,
 };
 
 use super::{
-    account::{Look, account, since},
+    account::{Snapshot, account, since},
     addresses::Addresses,
     attack::{Attack, frame_bytes},
     bed::Bed,
     clients::{Visit, visit},
     cores::FloodCores,
-    protection::{Place, Protection},
+    protection::{About, Place, Protection},
     server::Server,
 };
 use crate::{BenchError, others};
 
 /// After the flood the box is empty when so long no more than so many answers have arrived; it is not waited longer than this.
-const SETTLE: Duration = Duration::from_millis(100);
+const SETTLE_PERIOD: Duration = Duration::from_millis(100);
 const TRICKLE: u64 = 10;
-const SETTLE_LONGEST: Duration = Duration::from_secs(5);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// From this share of a core on another program is named.
 const OTHERS_MIN: f64 = 0.05;
 
@@ -43,31 +47,33 @@ pub enum Rate {
     Max,
 }
 
-/// What is asked for.
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Pps(0.0) => f.write_str("no flood"),
+            Self::Pps(pps) => f.write_str(&units::pps(*pps)),
+            Self::Max => f.write_str("as much as can be sent"),
+        }
+    }
+}
+
+/// Settings of a run.
 #[derive(Debug, Clone)]
 pub struct FloodConfig {
     /// The rates, in the order in which they are wanted.
     pub rates: Vec<Rate>,
     /// Connections at each.
     pub connects: u32,
-    /// How many begin in a second.
+    /// Connections begun each second.
     pub connects_per_s: f64,
     /// From the beginning of a connection to its answer.
     pub patience: Duration,
-    /// How long the flood goes on before the first connection.
+    /// The time from the start of the flood to the first connection.
     pub head_start: Duration,
     /// IPv6 instead of IPv4.
     pub ipv6: bool,
-    /// Which core does what.
+    /// The cores of a run.
     pub cores: FloodCores,
-}
-
-/// Somebody who watches a run.
-pub trait FloodWatch {
-    /// A point begins: the mode, the rate, its number from 1, of how many.
-    fn begins(&mut self, mode: &str, rate: Rate, number: usize, of: usize);
-    /// It ended.
-    fn ended(&mut self, point: &FloodPoint);
 }
 
 /// Floods each of `modes` at each rate. When `stop` is set the run ends and says that it is partial.
@@ -76,28 +82,31 @@ pub trait FloodWatch {
 /// The first thing that failed, with the mode it failed in.
 pub fn run_flood(
     config: &FloodConfig,
-    modes: &[&dyn Protection],
-    (when, machine): (String, Machine),
+    modes: &[Box<dyn Protection>],
+    host: &Host,
     stop: &AtomicBool,
-    watch: &mut dyn FloodWatch,
+    progress: &mut dyn Progress,
 ) -> Result<FloodRun, BenchError> {
+    let (when, machine) = (machine::now(), machine::describe(host));
     let mut run = FloodRun { when, machine, setup: setup(config)?, modes: Vec::new(), partial: false };
     let of = modes.len() * config.rates.len();
     let mut number = 0;
     for mode in modes {
+        let About { key, name, what } = mode.about();
         run.modes.push(FloodMode {
-            key: mode.key().to_owned(),
-            name: mode.name().to_owned(),
-            what: mode.what(),
+            key: key.to_owned(),
+            name: name.to_owned(),
+            what,
             settings: mode.settings(config.ipv6),
             points: Vec::new(),
         });
         for &rate in &config.rates {
             number += 1;
-            watch.begins(mode.name(), rate, number, of);
-            match point(config, *mode, rate, stop) {
+            progress.begin(&Step { name: format!("{name}, {rate}"), number, of, left_s: None });
+            match point(config, mode.as_ref(), rate, stop) {
                 Ok(point) => {
-                    watch.ended(&point);
+                    let clients = &point.clients;
+                    progress.update(&format!("{} of {} clients have their answer", clients.finished, clients.tried));
                     run.modes.last_mut().expect("just pushed").points.push(point);
                 }
                 Err(_) if stop.load(Ordering::Relaxed) => {
@@ -146,8 +155,8 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
         cpus: &cpus,
     })?;
     bed.pin_receivers(cores)?;
-    let who = others::Look::take();
-    let before = Look::take(&bed)?;
+    let who = others::Tasks::read();
+    let before = Snapshot::take(&bed)?;
     let counted = protection.counters()?;
     let start = Instant::now();
     let macs = (bed.near.mac, bed.far.mac);
@@ -159,7 +168,7 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
         Rate::Max => Some(flood(None)?),
     };
     thread::sleep(config.head_start);
-    let cores_before = cpu_load()?;
+    let meter = LoadMeter::start()?;
     let what = Visit {
         addresses,
         connects: config.connects,
@@ -168,14 +177,14 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
         cpu: cores.clients,
     };
     let visited = visit(&bed.net, &what, stop);
-    let cores_after = cpu_load()?;
+    let loads = meter.finish()?;
     let sent = attack.map(Attack::stop).transpose()?.unwrap_or_default();
     let at_end = bed.end.syn_acks()?;
     let others = who.since(&cores.all(), OTHERS_MIN);
     let clients = visited?;
     let seconds = if sent.elapsed_ns > 0 { sent.elapsed_ns as f64 / 1e9 } else { start.elapsed().as_secs_f64() };
     settle(&bed, stop)?;
-    let after = Look::take(&bed)?;
+    let after = Snapshot::take(&bed)?;
     let counters = since(&counted, protection.counters()?);
     protection.stop()?;
     server.stop()?;
@@ -193,10 +202,7 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
         unexplained: 0,
         counters: Vec::new(),
         clients,
-        cores: cores_after
-            .iter()
-            .filter_map(|(&cpu, now)| Some(core_load(cpu, cores_before.get(&cpu)?, now)))
-            .collect(),
+        cores: loads,
         others,
     };
     let late = after.syn_acks().saturating_sub(at_end);
@@ -207,8 +213,8 @@ fn point(config: &FloodConfig, mode: &dyn Protection, rate: Rate, stop: &AtomicB
 fn settle(bed: &Bed, stop: &AtomicBool) -> Result<(), BenchError> {
     let begun = Instant::now();
     let mut seen = bed.end.syn_acks()?;
-    while begun.elapsed() < SETTLE_LONGEST && !stop.load(Ordering::Relaxed) {
-        thread::sleep(SETTLE);
+    while begun.elapsed() < SETTLE_TIMEOUT && !stop.load(Ordering::Relaxed) {
+        thread::sleep(SETTLE_PERIOD);
         let now = bed.end.syn_acks()?;
         // The kernel sends SYN-ACKs again to whom it has not forgotten, for minutes, and slowly.
         if now - seen <= TRICKLE {
@@ -217,10 +223,4 @@ fn settle(bed: &Bed, stop: &AtomicBool) -> Result<(), BenchError> {
         seen = now;
     }
     Ok(())
-}
-
-fn cpu_load() -> Result<BTreeMap<u32, CpuTime>, BenchError> {
-    let text =
-        fs::read_to_string("/proc/stat").map_err(|e| BenchError::Machine(format!("cannot read /proc/stat: {e}")))?;
-    Ok(cpu_times(&text))
 }

@@ -26,16 +26,15 @@ use sys::affinity::pin_current_thread;
 
 use crate::BenchError;
 
-/// What a client asks.
+/// A client's request.
 pub(super) const REQUEST: &[u8; 64] = b"GET /keel HTTP/1.1\r\nHost: lab\r\nConnection: close\r\nX: .......\r\n\r\n";
-/// How much it is answered.
+/// The length of the answer.
 pub(super) const ANSWER_BYTES: usize = 256;
 /// Connections that wait to be accepted, and half-open ones; the kernel cuts it to net.core.somaxconn.
 const BACKLOG: i32 = 4096;
-/// Threads.
 const THREADS: usize = 2;
-/// How often the stop flag is looked at, in milliseconds.
-const LOOK_MS: u8 = 50;
+/// The time between two looks at the stop flag, in milliseconds.
+const POLL_TIMEOUT_MS: u8 = 50;
 const EVENTS: usize = 64;
 /// The key of the listener.
 const LISTENER: u64 = u64::MAX;
@@ -98,25 +97,24 @@ fn listener(at: SocketAddr) -> io::Result<TcpListener> {
     Ok(TcpListener::from(fd))
 }
 
-/// One thread.
 fn serve(listener: &TcpListener, stop: &AtomicBool) -> io::Result<()> {
     let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
     // Of several threads one wakes.
     epoll.add(listener, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLEXCLUSIVE, LISTENER))?;
-    let mut guests: HashMap<u64, (TcpStream, usize)> = HashMap::new();
+    let mut connections: HashMap<u64, (TcpStream, usize)> = HashMap::new();
     let mut next = 0;
     let mut events = vec![EpollEvent::empty(); EVENTS];
     while !stop.load(Ordering::Relaxed) {
-        let count = match epoll.wait(&mut events, EpollTimeout::from(LOOK_MS)) {
+        let count = match epoll.wait(&mut events, EpollTimeout::from(POLL_TIMEOUT_MS)) {
             Err(Errno::EINTR) => 0,
             other => other?,
         };
         for event in &events[..count] {
             let key = event.data();
             if key != LISTENER {
-                let Some((stream, read)) = guests.get_mut(&key) else { continue };
+                let Some((stream, read)) = connections.get_mut(&key) else { continue };
                 if !answer(stream, read) {
-                    guests.remove(&key);
+                    connections.remove(&key);
                 }
                 continue;
             }
@@ -125,7 +123,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool) -> io::Result<()> {
                     Ok((stream, _)) => {
                         stream.set_nonblocking(true)?;
                         epoll.add(&stream, EpollEvent::new(EpollFlags::EPOLLIN, next))?;
-                        guests.insert(next, (stream, 0));
+                        connections.insert(next, (stream, 0));
                         next += 1;
                     }
                     Err(e) if e.kind() == ErrorKind::WouldBlock => break,

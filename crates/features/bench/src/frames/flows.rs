@@ -44,7 +44,7 @@ pub(super) fn prefix(network: Network) -> Result<Prefix, BenchError> {
         .ok_or_else(|| BenchError::Setting(format!("{network} is no network: its prefix is too long")))
 }
 
-/// How many hosts a network has: the first address and the last one are the network's own and its broadcast address, if there are more than two.
+/// The number of hosts of a network: the first address and the last one are the network's own and its broadcast address, if there are more than two.
 pub(super) fn hosts(prefix: &Prefix) -> u64 {
     if prefix.count() > 2 { prefix.count() - 2 } else { prefix.count() }
 }

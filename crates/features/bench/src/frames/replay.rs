@@ -1,6 +1,6 @@
 //! The packets of a capture file as units: order, sizes, protocols, ports and traffic classes are the file's, the addresses are the test's.
 //!
-//! Who speaks first in a connection sits at the first port, whom it speaks to at the second, so that answers of the file go the other way (in a trial of
+//! The side that speaks first in a connection sits at the first port, the other at the second, so that answers of the file go the other way (in a trial of
 //! one direction they go along). Each host of the file has an address of its own in the networks of its side. The data are the tester's.
 
 use std::{
@@ -55,7 +55,7 @@ pub struct LeftOut {
     pub other_protocol: u64,
 }
 
-/// What a packet of the file says.
+/// A packet of the file, parsed.
 struct Packet {
     key: FlowKey,
     carrier: Carrier,
@@ -118,7 +118,7 @@ impl Replay {
         Ok(Self { path: path.to_owned(), entries, flows, left_out, grown, cut })
     }
 
-    /// What it is in the words of a run.
+    /// The frames in the words of a run.
     pub fn spec(&self) -> FrameSpec {
         FrameSpec::Replay { file: self.path.display().to_string(), packets: self.packets(), bytes: self.bytes() }
     }
@@ -133,7 +133,7 @@ impl Replay {
         self.entries.iter().map(|e| u64::from(e.frame_len) + FCS_LEN as u64).sum()
     }
 
-    /// What differs from the file, for people; nothing when nothing does.
+    /// The differences from the file, for people.
     pub fn notes(&self) -> Vec<String> {
         let all = self.entries.len();
         let mut notes = self.left_out.words();
@@ -214,7 +214,7 @@ fn look(bytes: &[u8], family: Family, left_out: &mut LeftOut) -> Option<Packet> 
     Some(Packet { key, carrier, traffic_class, ip_len })
 }
 
-/// Which hosts of the file sit at which side, and their addresses in the test.
+/// The side of each host of the file, and its address in the test.
 struct Sides {
     /// The networks at the first and at the second port.
     networks: [Prefix; 2],

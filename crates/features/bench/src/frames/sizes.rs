@@ -1,4 +1,4 @@
-//! What is sent, from the text of `--sizes`.
+//! Frames from the text of `--sizes`.
 
 use bpf::r#gen::LIVE_FRAME_MAX;
 use lab::boxes::Family;
@@ -22,7 +22,7 @@ pub fn least_bytes(family: Family) -> u32 {
     (udp_headers(family) + SIGNATURE_BYTES + FCS_LEN).max(FrameSize::MIN.bytes_with_fcs()) as u32
 }
 
-/// What a reader must be told of the least frame; none where it is RFC 2544's 64 bytes.
+/// A note on the least frame; none where it is RFC 2544's 64 bytes.
 pub fn least_note(family: Family) -> Option<String> {
     let least = least_bytes(family);
     (least > 64).then(|| {
@@ -70,7 +70,7 @@ fn datagram(payload: u32, family: Family) -> FrameSpec {
     }
 }
 
-/// Whether frames of `bytes` with FCS can be sent at all.
+/// True if frames of `bytes` with FCS can be sent at all.
 pub(super) fn check(bytes: u32, family: Family) -> Result<(), BenchError> {
     let (least, most) = (least_bytes(family), (LIVE_FRAME_MAX + FCS_LEN) as u32);
     let (version, headers) = match family {

@@ -1,4 +1,4 @@
-//! What lies on the wire once the sender has put signatures in, as `wire`'s parsers judge it.
+//! Frames with the sender's signatures in, judged by `wire`'s parsers.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

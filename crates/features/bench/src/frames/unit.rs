@@ -50,17 +50,12 @@ pub(super) fn fragment_room(family: Family) -> usize {
 /// The transport protocol of a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Carrier {
-    /// UDP.
     Udp,
     /// TCP as a capture file has it.
     Tcp {
-        /// Sequence number.
         sequence: u32,
-        /// Acknowledgement number.
         acknowledgement: u32,
-        /// Flags.
         flags: u16,
-        /// Window.
         window: u16,
     },
 }
@@ -81,7 +76,7 @@ impl Carrier {
         }
     }
 
-    /// Where the checksum lies in the header.
+    /// The offset of the checksum in the header.
     fn checksum_at(self) -> usize {
         match self {
             Self::Udp => 6,
@@ -93,13 +88,10 @@ impl Carrier {
 /// A unit to be laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unit {
-    /// Destination MAC address.
     pub(super) destination: Mac,
-    /// Source MAC address.
     pub(super) source: Mac,
     /// Addresses, of one IP version, and ports.
     pub(super) key: FlowKey,
-    /// The transport protocol.
     pub(super) carrier: Carrier,
     /// DSCP and ECN.
     pub(super) traffic_class: u8,
@@ -114,13 +106,13 @@ pub(super) struct Unit {
 /// A part of a datagram.
 #[derive(Debug, Clone, Copy)]
 struct Part {
-    /// Where it begins in the datagram, in bytes.
+    /// The offset in the datagram, in bytes.
     offset: usize,
     /// Its bytes of the datagram.
     len: usize,
-    /// Whether it is one of several.
+    /// True if it is one of several.
     fragment: bool,
-    /// Whether another follows.
+    /// True if another follows.
     more: bool,
 }
 

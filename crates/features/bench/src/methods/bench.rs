@@ -1,4 +1,4 @@
-//! What every method needs: the tester, the frames, and how trials are made.
+//! The tester, the frames and the making of trials, for every method.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -7,9 +7,9 @@ use std::{
 
 use model::bench::{FrameSpec, Trial};
 
-use crate::{BenchError, Drain, Load, Order, Stamping, Tester};
+use crate::{BenchError, Drain, Load, Meanwhile, Order, Stamping, Tester};
 
-/// Whether a box still lives is tried at this rate, for so long.
+/// True if a box still lives is tried at this rate, for so long.
 const LEAST_PPS: f64 = 100.0;
 const LEAST: Duration = Duration::from_millis(300);
 /// From this share of units on that come back to the port that sent them, the box loops.
@@ -23,22 +23,22 @@ pub struct Bench<'a> {
     pub frame: FrameSpec,
     /// The drain.
     pub drain: Drain,
-    /// Whether the box is observed.
+    /// True if the box is observed.
     pub observe: bool,
-    /// How often a trial is made again that cannot be believed.
+    /// Repeats of a void trial.
     pub void_repeats: u32,
     /// Set from outside to stop: the next trial is not begun.
     pub stop: &'a AtomicBool,
 }
 
-/// What became of a test.
+/// The result of a test.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Answer<T> {
     /// Measured.
     Measured(T),
     /// It could not be measured, or makes no sense here.
     Not {
-        /// Why, in words.
+        /// The reason, in words.
         reason: String,
     },
 }
@@ -48,7 +48,7 @@ impl<T> Answer<T> {
         Self::Not { reason: reason.into() }
     }
 
-    /// What was measured, if it was.
+    /// The measurement, if there is one.
     pub fn measured(self) -> Option<T> {
         match self {
             Self::Measured(it) => Some(it),
@@ -66,7 +66,7 @@ pub enum Tried {
     Void {
         /// The trial.
         trial: Box<Trial>,
-        /// Why it does not count.
+        /// The reason.
         reason: String,
     },
 }
@@ -88,17 +88,31 @@ impl Bench<'_> {
 
     /// Makes the trial, and again while it is void.
     pub(super) fn attempt(&mut self, order: &Order) -> Result<Tried, BenchError> {
-        self.repeat(|tester, stop| tester.trial(order, stop))
+        self.attempt_with(order, None)
     }
 
     /// The same with something done meanwhile.
     pub(super) fn attempt_with(
         &mut self,
         order: &Order,
-        after: Duration,
-        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
+        meanwhile: Option<Meanwhile<'_>>,
     ) -> Result<Tried, BenchError> {
-        self.repeat(|tester, stop| tester.trial_with(order, after, meanwhile, stop))
+        let mut repeats = 0;
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(BenchError::Interrupted);
+            }
+            let trial = self.tester.make(order, meanwhile, self.stop)?;
+            refuse_loops(&trial)?;
+            match &trial.void {
+                None => return Ok(Tried::Good(Box::new(trial))),
+                Some(reason) if repeats >= self.void_repeats => {
+                    let reason = reason.clone();
+                    return Ok(Tried::Void { trial: Box::new(trial), reason });
+                }
+                Some(_) => repeats += 1,
+            }
+        }
     }
 
     /// After a trial through which nothing came, of a box that has forwarded before: whether it still does at the least load.
@@ -117,28 +131,6 @@ impl Bench<'_> {
                  way; bring it up again, and go on with the run"
             ))),
             _ => Ok(()),
-        }
-    }
-
-    fn repeat(
-        &mut self,
-        mut make: impl FnMut(&mut dyn Tester, &AtomicBool) -> Result<Trial, BenchError>,
-    ) -> Result<Tried, BenchError> {
-        let mut repeats = 0;
-        loop {
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(BenchError::Interrupted);
-            }
-            let trial = make(self.tester, self.stop)?;
-            refuse_loops(&trial)?;
-            match &trial.void {
-                None => return Ok(Tried::Good(Box::new(trial))),
-                Some(reason) if repeats >= self.void_repeats => {
-                    let reason = reason.clone();
-                    return Ok(Tried::Void { trial: Box::new(trial), reason });
-                }
-                Some(_) => repeats += 1,
-            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The longest burst without loss (RFC 2544, section 26.4), and what it says of buffers (RFC 9004).
 
 use model::bench::BackToBack;
+use rig::repeat::sorted;
 
 use super::{Answer, Bench, Tried};
 use crate::{BenchError, Load, search::BurstOrder};
@@ -15,7 +16,7 @@ const NEIGHBOURHOOD: f64 = 1.25;
 /// buffer's time by what was forwarded meanwhile (RFC 9004, section 6.4).
 ///
 /// # Errors
-/// What the tester says.
+/// Errors of the tester.
 pub fn back_to_back(
     bench: &mut Bench<'_>,
     settings: &BurstOrder,
@@ -97,8 +98,7 @@ impl Bursts<'_, '_> {
     /// The median rate of the longer half of the bursts.
     fn rate(&self) -> Option<f64> {
         let most = self.rates.iter().map(|r| r.0).max()?;
-        let mut rates: Vec<f64> = self.rates.iter().filter(|r| r.0 * 2 >= most && r.1 > 0.0).map(|r| r.1).collect();
-        rates.sort_by(f64::total_cmp);
+        let rates = sorted(self.rates.iter().filter(|r| r.0 * 2 >= most && r.1 > 0.0).map(|r| r.1));
         rates.get(rates.len() / 2).copied()
     }
 }

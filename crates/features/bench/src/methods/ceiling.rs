@@ -1,4 +1,4 @@
-//! What the tester can do without a box: no figure near it says anything about one.
+//! The tester's ceiling without a box: no figure near it says anything about one.
 
 use model::bench::{Goal, Trial, Verdict};
 
@@ -7,7 +7,7 @@ use crate::{BenchError, Load, search::Repeated};
 
 /// A search begins so much above what came through when it was sent unpaced: a paced sender may lose less.
 const ABOVE: f64 = 1.05;
-/// How close its bounds come: too low by that at most, which errs on the side of the verdict "tester-limited".
+/// The distance of its bounds. The result is too low by that at most, which errs on the side of the verdict "tester-limited".
 const WIDTH: f64 = 0.05;
 /// A trial of a slow tester becomes so many times as long to have enough units.
 const LONGEST: f64 = 10.0;
@@ -21,7 +21,7 @@ const LEAST: f64 = 0.01;
 /// To be called with a tester without a box between its ports.
 ///
 /// # Errors
-/// What the tester says.
+/// Errors of the tester.
 pub fn ceiling(bench: &mut Bench<'_>, settings: &Repeated, loss_ratio: f64) -> Result<Answer<f64>, BenchError> {
     let order = bench.order("the tester's ceiling, as fast as it can", Load::Max, settings.trial);
     let first = match bench.attempt(&order)? {
@@ -54,7 +54,7 @@ pub fn ceiling(bench: &mut Bench<'_>, settings: &Repeated, loss_ratio: f64) -> R
 /// The highest rate that the tester sends, whatever becomes of it: all that can be known where a box is always in between.
 ///
 /// # Errors
-/// What the tester says.
+/// Errors of the tester.
 pub fn sender_ceiling(bench: &mut Bench<'_>, settings: &Repeated) -> Result<Answer<f64>, BenchError> {
     let order = bench.order("the sender's ceiling: as fast as it can", Load::Max, settings.trial);
     let offered = |trial: Box<Trial>| Answer::Measured(trial.offered_pps);

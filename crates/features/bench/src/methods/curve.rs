@@ -21,7 +21,7 @@ const LONGEST: f64 = 10.0;
 /// out. Where the box is much slower than the tester, the steps begin in the neighbourhood of its throughput, where the curve bends.
 ///
 /// # Errors
-/// What the tester says.
+/// Errors of the tester.
 pub fn loss_curve(
     bench: &mut Bench<'_>,
     settings: &CurveOrder,

@@ -8,7 +8,7 @@ use crate::{BenchError, Load, Stamping, search::Readings};
 /// Reads the jitter of both directions again and again at `throughput_pps`.
 ///
 /// # Errors
-/// What the tester says.
+/// Errors of the tester.
 pub fn jitter(bench: &mut Bench<'_>, settings: &Readings, throughput_pps: f64) -> Result<Answer<Jitter>, BenchError> {
     let mut readings_ns = Vec::new();
     let mut why = None;

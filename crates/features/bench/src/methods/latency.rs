@@ -4,6 +4,7 @@ use model::{
     bench::{Delays, Judged, Latency, ThrownAway, Trial, judge},
     units,
 };
+use rig::repeat::sorted;
 
 use super::{Bench, Tried};
 use crate::{BenchError, Load, Order, Probes, Stamping, search::LatencyOrder};
@@ -14,7 +15,7 @@ const CONTRADICTION: f64 = 3.0;
 /// Latency at each load of the settings, as a share of `throughput_pps`; without a throughput, on an idle box alone.
 ///
 /// # Errors
-/// What the tester says.
+/// Errors of the tester.
 pub fn latency(
     bench: &mut Bench<'_>,
     settings: &LatencyOrder,
@@ -98,8 +99,7 @@ fn at(bench: &mut Bench<'_>, settings: &LatencyOrder, load: f64, offered: f64) -
     let one_way = delays(|t| t.one_way);
     let offered_pps = middle.map_or(offered, |t| t.offered_pps);
     let ipdv = delays(|t| t.ipdv);
-    let mut series_ns: Vec<f64> = good.iter().map(|s| s.mean_ns).collect();
-    series_ns.sort_by(f64::total_cmp);
+    let series_ns = sorted(good.iter().map(|s| s.mean_ns));
     let round_trip_ns =
         (!best.is_empty() && contradiction_ns.is_none()).then(|| best.iter().sum::<f64>() / best.len() as f64);
     Ok(Latency {
@@ -167,8 +167,7 @@ fn spread(trips: &[u64]) -> f64 {
 
 /// The lowest means, as many as count.
 fn best(good: &[Series], settings: &LatencyOrder) -> Vec<f64> {
-    let mut means: Vec<f64> = good.iter().map(|s| s.mean_ns).collect();
-    means.sort_by(f64::total_cmp);
+    let mut means = sorted(good.iter().map(|s| s.mean_ns));
     means.truncate(settings.best.max(1) as usize);
     means
 }

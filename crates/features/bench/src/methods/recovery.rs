@@ -1,4 +1,4 @@
-//! How long an overload is felt (RFC 2544, section 26.5).
+//! The time that an overload is felt (RFC 2544, section 26.5).
 
 use model::bench::Recovery;
 
@@ -12,7 +12,7 @@ const TO_THE_END: f64 = 0.98;
 /// last unit that is lost.
 ///
 /// # Errors
-/// What the tester says.
+/// Errors of the tester.
 pub fn recovery(
     bench: &mut Bench<'_>,
     settings: &RecoveryOrder,

@@ -1,15 +1,15 @@
-//! How long a reset is felt (RFC 6201).
+//! The time that a reset is felt (RFC 6201).
 
 use model::bench::Reset;
 
 use super::{Answer, Bench, Tried};
-use crate::{BenchError, Load, Stamping, search::ResetOrder};
+use crate::{BenchError, Load, Meanwhile, Stamping, search::ResetOrder};
 
 /// Sends steadily, does `act` in the midst of it, and takes the reset time in both ways of RFC 6201, section 4: lost units over the
 /// rate, and the longest time without an arrival. `what` says what is reset.
 ///
 /// # Errors
-/// What the tester says, and what `act` says.
+/// Errors of the tester and of `act`.
 pub fn reset(
     bench: &mut Bench<'_>,
     settings: &ResetOrder,
@@ -20,11 +20,12 @@ pub fn reset(
     let offered_pps = throughput_pps * settings.load;
     let (mut by_loss_s, mut by_time_s) = (Vec::new(), Vec::new());
     let mut why = String::new();
+    let meanwhile = Meanwhile { after: settings.after, work: act };
     for number in 1..=settings.repeats.max(1) {
         let purpose = format!("reset, {what}, repetition {number}");
         let mut order = bench.order(purpose, Load::Pps(offered_pps), settings.trial);
         order.stamping = Stamping::Every;
-        match bench.attempt_with(&order, settings.after, act)? {
+        match bench.attempt_with(&order, Some(meanwhile))? {
             Tried::Good(trial) if trial.total().received == 0 => {
                 why = "nothing came through, neither before the reset nor after it".into();
             }

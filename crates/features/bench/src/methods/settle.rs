@@ -2,16 +2,13 @@
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use model::bench::Trial;
+use rig::window::pause;
 
-use crate::{BenchError, Order, Tester};
-
-/// How soon it notices that it is to stop.
-const LOOK: Duration = Duration::from_millis(50);
+use crate::{BenchError, Meanwhile, Order, Tester};
 
 /// Waits before each trial but the first.
 pub struct Settling<T> {
@@ -25,41 +22,24 @@ impl<T: Tester> Settling<T> {
     pub fn new(inner: T, settle: Duration) -> Self {
         Self { inner, settle, begun: false }
     }
-
-    fn wait(&mut self, stop: &AtomicBool) -> Result<(), BenchError> {
-        let until = Instant::now() + if self.begun { self.settle } else { Duration::ZERO };
-        self.begun = true;
-        while !stop.load(Ordering::Relaxed) {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Ok(());
-            }
-            thread::sleep(left.min(LOOK));
-        }
-        Err(BenchError::Interrupted)
-    }
 }
 
 impl<T: Tester> Tester for Settling<T> {
-    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
-        self.wait(stop)?;
-        self.inner.trial(order, stop)
-    }
-
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        after: Duration,
-        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
-        self.wait(stop)?;
-        self.inner.trial_with(order, after, meanwhile, stop)
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
+        let settle = if self.begun { self.settle } else { Duration::ZERO };
+        self.begun = true;
+        pause(settle, stop);
+        if stop.load(Ordering::Relaxed) {
+            return Err(BenchError::Interrupted);
+        }
+        self.inner.make(order, also, stop)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
     use crate::{Load, methods::simulated::SimBox};
 

@@ -5,7 +5,7 @@ use std::{sync::atomic::AtomicBool, time::Duration};
 use model::bench::{Aftermath, Counts, Delays, FrameSpec, Observation, Pacing, Trial};
 
 use super::Bench;
-use crate::{BenchError, Drain, Load, Order, Tester};
+use crate::{BenchError, Drain, Load, Meanwhile, Order, Tester};
 
 /// As `quick` has it.
 const DRAIN: Drain = Drain { quiet: Duration::ZERO, longest: Duration::from_secs(10), slack: 0.03 };
@@ -25,7 +25,7 @@ pub(crate) struct SimBox {
     pub(crate) delay_ns: f64,
     /// The same of an idle box, where it differs.
     pub(crate) idle_ns: f64,
-    /// How much longer it is in each further trial.
+    /// The delay that each further trial adds.
     pub(crate) drift_ns: f64,
     /// The round trips of so many trials are thirteen times as long; with `u32::MAX` those of each thirteen times those of the one before.
     pub(crate) slow_trials: u32,
@@ -37,11 +37,11 @@ pub(crate) struct SimBox {
     pub(crate) stall_every: u32,
     /// From this rate on the sender has too little time to spare to make good what it is held up: its trials cannot be believed.
     pub(crate) strained_from_pps: f64,
-    /// How long it drops after an overload.
+    /// Seconds of loss after an overload.
     pub(crate) recovers_after_s: f64,
-    /// How long it forwards nothing after a reset.
+    /// Seconds without a frame after a reset.
     pub(crate) dies_for_s: f64,
-    /// Whether it sends all units back.
+    /// True if it sends all units back.
     pub(crate) loops: bool,
     /// It forwards nothing from this trial on.
     pub(crate) dead_from: u32,
@@ -49,7 +49,6 @@ pub(crate) struct SimBox {
     pub(crate) void_trials: u32,
     /// Units of the trial before that are still in it.
     pub(crate) left_units: u64,
-    /// Trials so far.
     pub(crate) trials: u32,
 }
 
@@ -144,8 +143,8 @@ fn delays(around_ns: f64, jitter_ns: f64) -> Delays {
     }
 }
 
-impl Tester for SimBox {
-    fn trial(&mut self, order: &Order, _stop: &AtomicBool) -> Result<Trial, BenchError> {
+impl SimBox {
+    fn simulate(&mut self, order: &Order) -> Trial {
         self.trials += 1;
         let seconds = order.duration.as_secs_f64();
         let (wanted_pps, (sent, mut lost, late), seconds, last_loss) = match &order.load {
@@ -187,7 +186,7 @@ impl Tester for SimBox {
             0.5
         };
         let counts = Counts { sent, received: sent - lost, looped, late, ..Counts::default() };
-        Ok(Trial {
+        Trial {
             number: self.trials,
             purpose: order.purpose.clone(),
             frame: order.frame.clone(),
@@ -212,18 +211,15 @@ impl Tester for SimBox {
             },
             observed: Observation::default(),
             void,
-        })
+        }
     }
+}
 
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        _after: Duration,
-        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
-        meanwhile()?;
-        let mut trial = self.trial(order, stop)?;
+impl Tester for SimBox {
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, _stop: &AtomicBool) -> Result<Trial, BenchError> {
+        let Some(also) = also else { return Ok(self.simulate(order)) };
+        (also.work)()?;
+        let mut trial = self.simulate(order);
         let died = (self.dies_for_s * trial.offered_pps) as u64;
         trial.counts[0].received = trial.counts[0].sent.saturating_sub(died);
         trial.longest_silence_ns[0] = Some((self.dies_for_s * 1e9) as u64);

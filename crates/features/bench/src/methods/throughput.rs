@@ -32,12 +32,12 @@ const SPOILED_AT_MOST: u32 = 8;
 /// anything is tried at the least load at once, and not searched any further when nothing comes through there either.
 ///
 /// # Errors
-/// What the tester says.
+/// Errors of the tester.
 pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Result<Throughput, BenchError> {
     // Below a certain load no trial that is made can judge any of the goals.
     let judged_from = goals.iter().map(|g| g.least_units() / g.longest_s()).fold(f64::INFINITY, f64::min);
     let min_pps = (ceiling_pps * LEAST).clamp(LEAST_PPS.0, LEAST_PPS.1).max(judged_from).ceil();
-    let mut course = Course { goals, min_pps, max_pps: ceiling_pps, told: Vec::new(), steps: Vec::new() };
+    let mut course = Course { goals, min_pps, max_pps: ceiling_pps, recorded: Vec::new(), steps: Vec::new() };
     let mut search = course.search();
     let mut spoiled = 0;
     let mut forwards = false;
@@ -45,7 +45,7 @@ pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Re
         let order = bench.order(format!("throughput, {why}"), Load::Pps(pps), duration);
         match bench.attempt(&order)? {
             Tried::Good(trial) => {
-                course.said(&why, pps, &trial);
+                course.describe(&why, pps, &trial);
                 if forwards {
                     bench.require_life(&trial)?;
                 } else if trial.total().received == 0 && !course.least_forwards(bench, duration)? {
@@ -54,9 +54,9 @@ pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Re
                 forwards = true;
                 let (total, forwarded_pps) = (trial.total(), trial.received_pps);
                 let counted = Counted { sent: total.sent, failed: total.failed(), forwarded_pps };
-                let told = Told { pps, duration, counted };
-                told.tell(&mut search);
-                course.told.push(told);
+                let recorded = Recorded { pps, duration, counted };
+                recorded.record(&mut search);
+                course.recorded.push(recorded);
             }
             Tried::Void { trial, reason } => {
                 course.steps.push(format!("{}: {why}: no trial could be believed: {reason}", units::pps(pps)));
@@ -79,7 +79,7 @@ pub fn throughput(bench: &mut Bench<'_>, goals: &[Goal], ceiling_pps: f64) -> Re
     Ok(course.end(&search, verdict))
 }
 
-/// What becomes of the main goal's result.
+/// The verdict on the main goal.
 fn verdict(search: &Search, ceiling_pps: f64, max_pps: f64) -> Verdict {
     let all = search.found();
     let found = all.first();
@@ -99,25 +99,25 @@ fn verdict(search: &Search, ceiling_pps: f64, max_pps: f64) -> Verdict {
     if failed_above { Verdict::Measured } else { Verdict::TesterLimited { ceiling_pps: max_pps } }
 }
 
-/// What has happened so far.
+/// The course of a search so far.
 struct Course<'a> {
     goals: &'a [Goal],
     min_pps: f64,
     max_pps: f64,
-    told: Vec<Told>,
+    recorded: Vec<Recorded>,
     steps: Vec<String>,
 }
 
-/// What a search was told.
-struct Told {
+/// A trial that a search has recorded.
+struct Recorded {
     pps: f64,
     duration: Duration,
     counted: Counted,
 }
 
-impl Told {
-    fn tell(&self, search: &mut Search) {
-        search.tell(self.pps, self.duration, self.counted);
+impl Recorded {
+    fn record(&self, search: &mut Search) {
+        search.record(self.pps, self.duration, self.counted);
     }
 }
 
@@ -126,24 +126,24 @@ impl Course<'_> {
     fn search(&self) -> Search {
         let limits = Limits { min_pps: self.min_pps, max_pps: self.max_pps };
         let mut search = Search::new(self.goals.to_vec(), limits);
-        self.told.iter().filter(|t| t.pps <= self.max_pps).for_each(|t| t.tell(&mut search));
+        self.recorded.iter().filter(|t| t.pps <= self.max_pps).for_each(|t| t.record(&mut search));
         search
     }
 
-    /// Whether anything comes through at the least load.
+    /// True if anything comes through at the least load.
     fn least_forwards(&mut self, bench: &mut Bench<'_>, duration: Duration) -> Result<bool, BenchError> {
         let why = "throughput, does anything come through at all";
         let order = bench.order(why, Load::Pps(self.min_pps), duration);
         Ok(match bench.attempt(&order)? {
             Tried::Good(trial) => {
-                self.said("does anything come through at all", self.min_pps, &trial);
+                self.describe("does anything come through at all", self.min_pps, &trial);
                 trial.total().received > 0
             }
             Tried::Void { .. } => true,
         })
     }
 
-    fn said(&mut self, why: &str, pps: f64, trial: &Trial) {
+    fn describe(&mut self, why: &str, pps: f64, trial: &Trial) {
         let total = trial.total();
         let late = match total.late {
             0 => String::new(),

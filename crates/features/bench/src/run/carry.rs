@@ -6,67 +6,41 @@ use std::{
 };
 
 use model::bench::{Mode, Point, Status, Trial};
+use rig::progress::{self, Progress};
 
 use super::{
+    conclusion,
     file::{Begun, Keep, Saved},
     measure::{self, ResetWay, Settings},
     plan::{self, Step, StepId, What},
-    remember::Remembering,
-    words,
+    resume::ResumedTester,
 };
-use crate::{BenchError, Tester};
+use crate::{BenchError, Tester, dut::Identity};
 
 /// A box that stands, with a tester at its ports.
-pub struct Ready<'a> {
+pub struct StandingBox<'a> {
     /// Makes the trials.
     pub tester: &'a mut dyn Tester,
-    /// Its name for people.
-    pub name: String,
-    /// What it is, in a sentence.
-    pub what: String,
-    /// Its settings, as commands or `name = value`.
-    pub settings: Vec<String>,
+    /// The name, the description and the settings.
+    pub identity: Identity,
     /// Each port in words.
     pub ports: Vec<String>,
-    /// How the box was told of addresses, or found.
+    /// The way in which addresses were set or found.
     pub addressing: String,
     /// The ways to reset it.
     pub resets: Vec<ResetWay<'a>>,
 }
 
-/// What is done with a box while it stands.
-pub type Work<'a> = &'a mut dyn FnMut(&mut Ready<'_>) -> Result<(), BenchError>;
+/// The work that a box is built for.
+pub type Work<'a> = &'a mut dyn FnMut(&mut StandingBox<'_>) -> Result<(), BenchError>;
 
 /// Builds the boxes of a run, one at a time. Tests put simulated ones in their place.
 pub trait Benches {
     /// Builds the box of the mode `key`, lets `work` measure it, and takes it away again.
     ///
     /// # Errors
-    /// Why it cannot be built, and what `work` says.
+    /// The box cannot be built, or `work` fails.
     fn with(&mut self, key: &str, work: Work<'_>) -> Result<(), BenchError>;
-}
-
-/// How far a run is.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Progress {
-    /// The step.
-    pub step: StepId,
-    /// Its number, from 1.
-    pub number: usize,
-    /// How many there are.
-    pub of: usize,
-    /// Seconds that all that is left will take, by the estimate and by how well it held so far.
-    pub left_s: f64,
-}
-
-/// Watches a run.
-pub trait Watch {
-    /// A step begins.
-    fn begins(&mut self, progress: &Progress);
-    /// A trial has ended.
-    fn ended(&mut self, trial: &Trial);
-    /// What a method has to say: why it does what it does next.
-    fn says(&mut self, line: &str);
 }
 
 /// The steps that `saved` asks for, with their times.
@@ -77,14 +51,14 @@ pub fn plan_of(saved: &Saved, settings: &Settings) -> Vec<Step> {
 /// Does all steps of `saved` that are not done yet. However it ends, what was measured is kept, and the run is marked.
 ///
 /// # Errors
-/// What makes going on useless; the run is partial then, and says why.
+/// Going on is useless; the run is partial then, and says why.
 pub fn carry_out(
     saved: &mut Saved,
     settings: &Settings,
     benches: &mut dyn Benches,
     keep: &mut dyn Keep,
     stop: &AtomicBool,
-    watch: &mut dyn Watch,
+    progress: &mut dyn Progress,
 ) -> Result<(), BenchError> {
     let steps = plan_of(saved, settings);
     let mut carried = Carry {
@@ -93,7 +67,7 @@ pub fn carry_out(
         steps: &steps,
         keep,
         stop,
-        watch,
+        progress,
         begun: Instant::now(),
         planned_s: 0.0,
         unmeasured: None,
@@ -105,9 +79,9 @@ pub fn carry_out(
         Ok(()) => Status::Complete,
         Err(e) => Status::Partial { reason: format!("{e}; {done} of {} steps were done", steps.len()), begun: None },
     };
-    run.ended = Some(super::now());
-    run.conclusion = words::conclusion(run);
-    run.notes = words::notes(run);
+    run.ended = Some(rig::machine::now());
+    run.conclusion = conclusion::conclusion(run);
+    run.notes = conclusion::notes(run);
     run.notes.extend(saved.remarks.iter().cloned());
     let kept = keep.keep(saved);
     result.and(kept)
@@ -119,11 +93,11 @@ struct Carry<'a> {
     steps: &'a [Step],
     keep: &'a mut dyn Keep,
     stop: &'a AtomicBool,
-    watch: &'a mut dyn Watch,
+    progress: &'a mut dyn Progress,
     begun: Instant,
     /// Seconds that were estimated for the steps which this process has done.
     planned_s: f64,
-    /// Why the last thing that could not be measured was not.
+    /// The reason of the last test that could not be measured.
     unmeasured: Option<String>,
 }
 
@@ -167,7 +141,7 @@ impl Carry<'_> {
         )))
     }
 
-    fn introduce(&mut self, key: &str, ready: &Ready<'_>) {
+    fn introduce(&mut self, key: &str, ready: &StandingBox<'_>) {
         let setup = &mut self.saved.run.setup;
         setup.ports.clone_from(&ready.ports);
         setup.addressing.clone_from(&ready.addressing);
@@ -187,17 +161,16 @@ impl Carry<'_> {
             });
         }
         if let Some(mode) = modes.iter_mut().find(|m| m.key == key) {
-            mode.name.clone_from(&ready.name);
-            mode.what.clone_from(&ready.what);
-            mode.settings.clone_from(&ready.settings);
+            let Identity { name, what, settings, .. } = ready.identity.clone();
+            (mode.name, mode.what, mode.settings) = (name, what, settings);
         }
     }
 
-    fn step(&mut self, step: &Step, ready: &mut Ready<'_>) -> Result<(), BenchError> {
+    fn step(&mut self, step: &Step, ready: &mut StandingBox<'_>) -> Result<(), BenchError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(BenchError::Interrupted);
         }
-        self.watch.begins(&self.progress(step));
+        self.progress.begin(&self.shown(step));
         let id = &step.id;
         let before = match self.saved.begun.take() {
             Some(begun) if begun.step == *id => begun.trials,
@@ -206,33 +179,38 @@ impl Carry<'_> {
         let number =
             1 + self.saved.run.modes.iter().flat_map(|m| &m.points).map(|p| p.trials.len() as u32).sum::<u32>();
         let mut point = self.point(id).clone();
-        let mut unsaid = before.len();
+        let mut recalled = before.len();
         self.saved.begun = Some(Begun { step: id.clone(), trials: Vec::new() });
         self.mark_unfinished();
         let result = {
-            let (saved, keep, watch) = (&mut *self.saved, &mut *self.keep, &mut *self.watch);
-            let mut told = |trial: &Trial| {
+            let (saved, keep, progress) = (&mut *self.saved, &mut *self.keep, &mut *self.progress);
+            let mut on_trial = |trial: &Trial| {
                 if let Some(begun) = &mut saved.begun {
                     begun.trials.push(trial.clone());
                 }
                 // Those of before are in the file already, and were shown.
-                if unsaid > 0 {
-                    unsaid -= 1;
+                if recalled > 0 {
+                    recalled -= 1;
                     return Ok(());
                 }
-                watch.ended(trial);
+                let text = conclusion::trial(trial);
+                match &trial.void {
+                    // A trial that does not count is worth a line wherever it is read.
+                    Some(why) => progress.line(&format!("  {text}: void: {why}")),
+                    None => progress.update(&text),
+                }
                 keep.keep(saved)
             };
-            let mut tester = Remembering::new(ready.tester, before, number, &mut told);
+            let mut tester = ResumedTester::new(ready.tester, before, number, &mut on_trial);
             measure::step(id.what, &mut tester, self.settings, &mut point, &ready.resets, self.stop)
         };
         for reason in result? {
-            self.watch.says(&reason);
+            self.progress.line(&format!("  {reason}"));
             self.saved.remarks.push(format!("{id}: {reason}"));
             self.unmeasured = Some(reason);
         }
         if let (What::Test(super::Test::Throughput), Some(found)) = (id.what, &point.throughput) {
-            found.steps.iter().for_each(|line| self.watch.says(line));
+            found.steps.iter().for_each(|line| self.progress.line(&format!("  {line}")));
         }
         point.trials.extend(self.saved.begun.take().map(|b| b.trials).unwrap_or_default());
         *self.point(id) = point;
@@ -249,15 +227,16 @@ impl Carry<'_> {
         self.saved.run.status = Status::Partial { reason, begun: None };
     }
 
-    fn progress(&self, step: &Step) -> Progress {
+    /// The step as those see it who watch.
+    fn shown(&self, step: &Step) -> progress::Step {
         let left: f64 = self.steps.iter().filter(|s| !self.saved.done.contains(&s.id)).map(|s| s.seconds).sum();
         // A few seconds say nothing about how well the estimate holds.
         let held = if self.planned_s < 5.0 { 1.0 } else { self.begun.elapsed().as_secs_f64() / self.planned_s };
-        Progress {
-            step: step.id.clone(),
+        progress::Step {
+            name: step.id.to_string(),
             number: self.saved.done.len() + 1,
             of: self.steps.len(),
-            left_s: left * held.clamp(0.1, 10.0),
+            left_s: Some(left * held.clamp(0.1, 10.0)),
         }
     }
 

@@ -9,7 +9,7 @@ use model::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Asked, plan::StepId};
+use super::{Request, plan::StepId};
 use crate::BenchError;
 
 /// The name of the schema, without its version.
@@ -18,7 +18,7 @@ pub const NAME: &str = "bench";
 /// A step that was begun and has not ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Begun {
-    /// Which.
+    /// The step.
     pub step: StepId,
     /// Its trials so far.
     pub trials: Vec<Trial>,
@@ -30,11 +30,11 @@ pub struct Saved {
     /// The run.
     #[serde(flatten)]
     pub run: BenchRun,
-    /// What was asked for.
-    pub asked: Asked,
+    /// The request.
+    pub asked: Request,
     /// Steps that are done, or that found nothing to measure.
     pub done: Vec<StepId>,
-    /// What could not be measured, and why.
+    /// Reasons why something could not be measured.
     pub remarks: Vec<String>,
     /// The step that was begun last, while it has not ended.
     pub begun: Option<Begun>,
@@ -51,8 +51,8 @@ impl Begun {
 /// The run as it is to be shown: one that is partial says which step was begun, whose trials stand with those of its point.
 fn shown(mut run: BenchRun, begun: Option<&Begun>) -> BenchRun {
     let Some(begun) = begun else { return run };
-    if let Status::Partial { begun: said, .. } = &mut run.status {
-        *said = Some(begun.unfinished());
+    if let Status::Partial { begun: unfinished, .. } = &mut run.status {
+        *unfinished = Some(begun.unfinished());
     }
     let mut points = run.modes.iter_mut().filter(|m| m.key == begun.step.mode).flat_map(|m| &mut m.points);
     if let Some(point) = points.find(|p| p.frame == begun.step.frame) {
@@ -67,19 +67,19 @@ impl Saved {
         shown(self.run.clone(), self.begun.as_ref())
     }
 
-    /// Whether no trial was made yet.
+    /// True if no trial was made yet.
     pub fn is_empty(&self) -> bool {
         let mut points = self.run.modes.iter().flat_map(|m| &m.points);
         points.all(|p| p.trials.is_empty()) && self.begun.as_ref().is_none_or(|b| b.trials.is_empty())
     }
 }
 
-/// Where a run is kept.
+/// A store for a run.
 pub trait Keep {
     /// Keeps it as it is now.
     ///
     /// # Errors
-    /// What cannot be written.
+    /// The file cannot be written.
     fn keep(&mut self, saved: &Saved) -> Result<(), BenchError>;
 }
 
@@ -93,13 +93,13 @@ impl RunFile {
     /// A file to be written to. Learns now, not after an hour, that it cannot be.
     ///
     /// # Errors
-    /// Why it cannot be written.
+    /// The file cannot be written.
     pub fn create(path: &Path) -> Result<Self, BenchError> {
         drop(Whole::plain(path, PUBLIC)?);
         Ok(Self { path: path.to_owned() })
     }
 
-    /// Where it is.
+    /// The path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -155,7 +155,7 @@ fn read<T: for<'a> Deserialize<'a>>(path: &Path, what: &str, how: &str) -> Resul
     serde_json::from_value(value).map_err(|e| refused(format!("is not {what}, or damaged: {e}")))
 }
 
-/// Why a text is no JSON, for people.
+/// The reason why a text is no JSON, for people.
 fn not_json(error: &serde_json::Error) -> &'static str {
     if error.is_eof() { "its JSON text is cut off" } else { "it is not JSON" }
 }

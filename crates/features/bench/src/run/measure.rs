@@ -4,14 +4,14 @@ use std::{sync::atomic::AtomicBool, time::Duration};
 
 use model::bench::{Goal, Point, Verdict};
 
-use super::{Asked, Test, plan::What};
+use super::{Request, Test, plan::What};
 use crate::{
     BenchError, Tester,
     methods::{self, Answer, Bench},
     search::{Counted, Limits, NAMES, Preset, Search, Step},
 };
 
-/// What a trial takes beside its sending: loading, attaching, reading, in seconds.
+/// Seconds that a trial takes beside its sending: loading, attaching, reading.
 const SET_UP_S: f64 = 0.12;
 /// A tester and a box for the estimate; their ratio matters alone.
 const TYPICAL_CEILING_PPS: f64 = 5e6;
@@ -23,22 +23,22 @@ const BURST_TRIALS: f64 = 6.0;
 
 /// Something that brings the box to its knees for a moment, for the test of resets.
 pub struct ResetWay<'a> {
-    /// What it does, such as `link of the second port down and up`.
+    /// A description, such as `link of the second port down and up`.
     pub what: String,
     /// Does it.
     pub act: Box<dyn Fn() -> Result<(), BenchError> + Sync + 'a>,
 }
 
-/// How the steps of a run are measured.
+/// Settings of the measurements.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The preset, overrides included.
     pub preset: Preset,
     /// Its name, or `custom` when something was overridden.
     pub name: String,
-    /// Whether the box is watched in each trial.
+    /// True if the box is watched in each trial.
     pub observe: bool,
-    /// Whether both ends of the tester's ceiling can be measured without a box: not where the box is outside.
+    /// True if both ends of the tester's ceiling can be measured without a box: not where the box is outside.
     pub wire: bool,
     /// Ways to reset the box that are known beforehand, for the estimate.
     pub reset_ways: u32,
@@ -49,7 +49,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`BenchError::Setting`] for a preset that there is not, or an override that makes no sense with it.
-    pub fn of(asked: &Asked) -> Result<Self, BenchError> {
+    pub fn of(asked: &Request) -> Result<Self, BenchError> {
         let mut preset = Preset::named(&asked.preset).ok_or_else(|| {
             BenchError::Setting(format!("there is no preset `{}`; there are {}", asked.preset, NAMES.join(", ")))
         })?;
@@ -129,12 +129,12 @@ fn search(goals: &[Goal]) -> (f64, u32) {
         seconds += duration.as_secs_f64();
         trials += 1;
         let loss_ratio = (1.0 - TYPICAL_BOX_PPS / pps).max(0.0);
-        search.tell(pps, duration, Counted::at(pps, duration, loss_ratio));
+        search.record(pps, duration, Counted::at(pps, duration, loss_ratio));
     }
     (seconds, trials)
 }
 
-/// Measures one step into its point. What could not be measured is told in words.
+/// Measures one step into its point. What could not be measured is message in words.
 pub(super) fn step(
     what: What,
     tester: &mut dyn Tester,
@@ -152,7 +152,7 @@ pub(super) fn step(
         void_repeats: preset.void_repeats,
         stop,
     };
-    let mut unsaid = Vec::new();
+    let mut unmeasured = Vec::new();
     let test = match what {
         What::Ceiling => {
             let loss_ratio = preset.goals.first().map_or(0.0, |g| g.loss_ratio);
@@ -160,8 +160,8 @@ pub(super) fn step(
                 true => methods::ceiling(&mut bench, &preset.ceiling, loss_ratio)?,
                 false => methods::sender_ceiling(&mut bench, &preset.ceiling)?,
             };
-            point.ceiling_pps = take(answer, &mut unsaid);
-            return Ok(unsaid);
+            point.ceiling_pps = take(answer, &mut unmeasured);
+            return Ok(unmeasured);
         }
         What::Test(test) => test,
     };
@@ -170,7 +170,7 @@ pub(super) fn step(
     };
     if test == Test::Throughput {
         point.throughput = Some(methods::throughput(&mut bench, &preset.goals, ceiling_pps)?);
-        return Ok(unsaid);
+        return Ok(unmeasured);
     }
     let throughput = point.throughput.as_ref();
     if throughput.is_some_and(|t| t.verdict == Verdict::Nothing) && test != Test::Loss {
@@ -179,7 +179,7 @@ pub(super) fn step(
     let pps = throughput.and_then(|t| t.pps(0));
     if test == Test::Loss {
         point.loss_curve = methods::loss_curve(&mut bench, &preset.loss_curve, ceiling_pps, pps)?;
-        return Ok(unsaid);
+        return Ok(unmeasured);
     }
     let Some(pps) = pps else {
         return Ok(vec!["not measured: the box has no throughput to begin from".into()]);
@@ -188,30 +188,30 @@ pub(super) fn step(
         Test::Throughput | Test::Loss => {}
         Test::Bursts => {
             let answer = methods::back_to_back(&mut bench, &preset.back_to_back, ceiling_pps, Some(pps))?;
-            point.back_to_back = take(answer, &mut unsaid);
+            point.back_to_back = take(answer, &mut unmeasured);
         }
         Test::Latency => point.latency = methods::latency(&mut bench, &preset.latency, Some(pps))?,
-        Test::Jitter => point.jitter = take(methods::jitter(&mut bench, &preset.jitter, pps)?, &mut unsaid),
+        Test::Jitter => point.jitter = take(methods::jitter(&mut bench, &preset.jitter, pps)?, &mut unmeasured),
         Test::Recovery => {
             let answer = methods::recovery(&mut bench, &preset.recovery, pps, Some(ceiling_pps))?;
-            point.recovery = take(answer, &mut unsaid);
+            point.recovery = take(answer, &mut unmeasured);
         }
         Test::Reset => {
             point.resets.clear();
             for way in resets {
                 let answer = methods::reset(&mut bench, &preset.reset, pps, &way.what, &*way.act)?;
-                point.resets.extend(take(answer, &mut unsaid));
+                point.resets.extend(take(answer, &mut unmeasured));
             }
         }
     }
-    Ok(unsaid)
+    Ok(unmeasured)
 }
 
-fn take<T>(answer: Answer<T>, unsaid: &mut Vec<String>) -> Option<T> {
+fn take<T>(answer: Answer<T>, unmeasured: &mut Vec<String>) -> Option<T> {
     match answer {
         Answer::Measured(it) => Some(it),
         Answer::Not { reason } => {
-            unsaid.push(reason);
+            unmeasured.push(reason);
             None
         }
     }
@@ -221,8 +221,8 @@ fn take<T>(answer: Answer<T>, unsaid: &mut Vec<String>) -> Option<T> {
 mod tests {
     use super::*;
 
-    fn asked() -> Asked {
-        Asked::simulated(&["router"], &[Test::Throughput])
+    fn asked() -> Request {
+        Request::simulated(&["router"], &[Test::Throughput])
     }
 
     #[test]
@@ -230,19 +230,19 @@ mod tests {
         let plain = Settings::of(&asked()).unwrap();
         assert_eq!((plain.name.as_str(), &plain.preset), ("quick", &Preset::named("quick").unwrap()));
         let custom =
-            Asked { loss_ratio: Some(0.0), trial_s: Some(0.2), repeats: Some(5), preset: "mlr".into(), ..asked() };
+            Request { loss_ratio: Some(0.0), trial_s: Some(0.2), repeats: Some(5), preset: "mlr".into(), ..asked() };
         let settings = Settings::of(&custom).unwrap();
         let [goal] = &settings.preset.goals[..] else { panic!("{:?}", settings.preset.goals) };
         assert_eq!((settings.name.as_str(), goal.name.as_str(), goal.loss_ratio), ("custom", "no loss", 0.0));
         assert!((goal.sum_s - 1.0).abs() < 1e-9 && goal.initial_s <= goal.trial_s && goal.trial_s == 0.2);
-        let told = Settings::of(&Asked { preset: "fast".into(), ..asked() }).unwrap_err().to_string();
-        assert!(told.contains("`fast`") && told.contains("rfc2544"), "{told}");
+        let message = Settings::of(&Request { preset: "fast".into(), ..asked() }).unwrap_err().to_string();
+        assert!(message.contains("`fast`") && message.contains("rfc2544"), "{message}");
     }
 
     #[test]
     fn stricter_presets_take_longer() {
         let of = |preset: &str, test| {
-            let settings = Settings::of(&Asked { preset: preset.into(), ..asked() }).unwrap();
+            let settings = Settings::of(&Request { preset: preset.into(), ..asked() }).unwrap();
             seconds(What::Test(test), &settings)
         };
         for test in Test::ALL {

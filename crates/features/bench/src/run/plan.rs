@@ -5,9 +5,9 @@ use std::fmt;
 use model::bench::FrameSpec;
 use serde::{Deserialize, Serialize};
 
-use super::asked::{Asked, Test, WIRE};
+use super::request::{Request, Test, WIRE};
 
-/// What a step measures.
+/// The measurement of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
@@ -33,7 +33,7 @@ pub struct StepId {
     pub mode: String,
     /// The frames.
     pub frame: FrameSpec,
-    /// What is measured.
+    /// The measurement.
     pub what: What,
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for StepId {
 /// A step and how long it may take.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Step {
-    /// Which.
+    /// The step.
     pub id: StepId,
     /// Seconds that it is expected to take.
     pub seconds: f64,
@@ -54,13 +54,13 @@ pub struct Step {
 
 /// The steps of a run: the ceilings of all kinds of frames first, then mode by mode, frame by frame, test by test. `seconds` says how
 /// long a step takes.
-pub fn steps(asked: &Asked, seconds: &dyn Fn(What) -> f64) -> Vec<Step> {
+pub fn steps(asked: &Request, seconds: &dyn Fn(What) -> f64) -> Vec<Step> {
     let modes = asked.boxes.modes();
     let tests = asked.tests_with_needs();
     // An outside box has the same ports as the tester's ceiling; a lab's is that of its wire.
     let ceilings_of = match &asked.boxes {
-        super::asked::Boxes::Lab(_) => WIRE.to_owned(),
-        super::asked::Boxes::Ports(..) => super::asked::PORTS.to_owned(),
+        super::request::Boxes::Lab(_) => WIRE.to_owned(),
+        super::request::Boxes::Ports(..) => super::request::PORTS.to_owned(),
     };
     let ceilings = asked.frames.iter().map(|frame| (ceilings_of.clone(), frame, What::Ceiling));
     let of_modes = modes.iter().flat_map(|mode| {
@@ -81,25 +81,13 @@ pub fn seconds(steps: &[Step]) -> f64 {
     steps.iter().map(|s| s.seconds).sum()
 }
 
-/// A duration in words: `42 s`, `3 min 20 s`, `2 h 5 min`.
-pub fn duration_words(seconds: f64) -> String {
-    let whole = seconds.max(0.0).round() as u64;
-    match (whole / 3600, whole / 60 % 60, whole % 60) {
-        (0, 0, s) => format!("{s} s"),
-        (0, m, 0) => format!("{m} min"),
-        (0, m, s) => format!("{m} min {s} s"),
-        (h, 0, _) => format!("{h} h"),
-        (h, m, _) => format!("{h} h {m} min"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn ceilings_come_first_and_every_test_has_its_throughput() {
-        let plan = steps(&Asked::simulated(&["router", "stateful"], &[Test::Latency]), &|_| 2.5);
+        let plan = steps(&Request::simulated(&["router", "stateful"], &[Test::Latency]), &|_| 2.5);
         let words: Vec<String> = plan.iter().map(|s| s.id.to_string()).collect();
         assert_eq!(
             words[..3],
@@ -108,11 +96,5 @@ mod tests {
         assert_eq!(words[3], "router, 64, latency");
         assert_eq!((words.len(), words[9].as_str()), (10, "stateful, 1518, latency"));
         assert_eq!(seconds(&plan), 25.0);
-    }
-
-    #[test]
-    fn times_are_told_with_two_units_at_most() {
-        let told = [0.4, 42.2, 120.0, 200.0, 7500.0, 7200.0].map(duration_words);
-        assert_eq!(told, ["0 s", "42 s", "2 min", "3 min 20 s", "2 h 5 min", "2 h"]);
     }
 }

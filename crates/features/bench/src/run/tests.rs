@@ -9,14 +9,14 @@ use model::{
     bench::{BenchRun, Setup, Stamps, Status, Trial, Verdict},
     run::{Arrangement, Machine, Sharing},
 };
+use rig::progress::{self, Progress};
 
 use super::*;
-use crate::{BenchError, Order, Tester, methods::simulated::SimBox};
+use crate::{BenchError, Meanwhile, Order, Tester, dut::Identity, methods::simulated::SimBox};
 
 /// Boxes by key; each is as new whenever it is built, as a real one is.
 struct SimBenches {
     boxes: BTreeMap<&'static str, SimBox>,
-    /// Trials made in all.
     made: u32,
     /// The box vanishes in this trial.
     gone_at: u32,
@@ -29,42 +29,27 @@ struct Counting<'a> {
     gone_at: u32,
 }
 
-impl Counting<'_> {
-    fn count(&mut self) -> Result<(), BenchError> {
+impl Tester for Counting<'_> {
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
         *self.made += 1;
         if *self.made == self.gone_at {
             return Err(BenchError::Machine("the second port is gone".into()));
         }
-        Ok(())
-    }
-}
-
-impl Tester for Counting<'_> {
-    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
-        self.count()?;
-        self.inner.trial(order, stop)
-    }
-
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        after: std::time::Duration,
-        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
-        self.count()?;
-        self.inner.trial_with(order, after, meanwhile, stop)
+        self.inner.make(order, also, stop)
     }
 }
 
 impl Benches for SimBenches {
     fn with(&mut self, key: &str, work: Work<'_>) -> Result<(), BenchError> {
         let mut tester = Counting { inner: self.boxes[key].clone(), made: &mut self.made, gone_at: self.gone_at };
-        work(&mut Ready {
+        work(&mut StandingBox {
             tester: &mut tester,
-            name: key.to_owned(),
-            what: format!("a simulated {key}"),
-            settings: vec!["simulated = 1".into()],
+            identity: Identity {
+                key: key.to_owned(),
+                name: key.to_owned(),
+                what: format!("a simulated {key}"),
+                settings: vec!["simulated = 1".into()],
+            },
             ports: Vec::new(),
             addressing: String::new(),
             resets: vec![ResetWay { what: "off and on".into(), act: Box::new(|| Ok(())) }],
@@ -79,19 +64,19 @@ struct StopAfter<'a> {
     begun: Vec<String>,
 }
 
-impl Watch for StopAfter<'_> {
-    fn begins(&mut self, progress: &Progress) {
-        self.begun.push(progress.step.to_string());
+impl Progress for StopAfter<'_> {
+    fn begin(&mut self, step: &progress::Step) {
+        self.begun.push(step.name.clone());
     }
 
-    fn ended(&mut self, _trial: &Trial) {
+    fn update(&mut self, _trial: &str) {
         self.trials = self.trials.saturating_sub(1);
         if self.trials == 0 {
             self.stop.store(true, Ordering::Relaxed);
         }
     }
 
-    fn says(&mut self, _line: &str) {}
+    fn line(&mut self, _text: &str) {}
 }
 
 fn benches() -> SimBenches {
@@ -104,7 +89,7 @@ fn benches() -> SimBenches {
 }
 
 fn saved(modes: &[&str], tests: &[Test]) -> Saved {
-    let asked = Asked::simulated(modes, tests);
+    let asked = Request::simulated(modes, tests);
     let settings = Settings::of(&asked).unwrap();
     let setup = Setup {
         preset: settings.name,
@@ -122,7 +107,7 @@ fn saved(modes: &[&str], tests: &[Test]) -> Saved {
         stamps: Stamps::default(),
     };
     let run = BenchRun {
-        when: now(),
+        when: rig::machine::now(),
         ended: None,
         version: "0".into(),
         machine: Machine::default(),
@@ -264,12 +249,15 @@ fn told_what_was_begun(path: &std::path::Path, found: &Saved) {
     let begun = found.begun.as_ref().unwrap();
     assert_eq!(begun.step.to_string(), "router, 1518, throughput");
     let shown = load_run(path).unwrap();
-    let Status::Partial { begun: Some(told), .. } = &shown.status else { panic!("{:?}", shown.status) };
+    let Status::Partial { begun: Some(message), .. } = &shown.status else { panic!("{:?}", shown.status) };
     assert_eq!(
-        (told.mode.as_str(), told.test.as_str(), told.trials),
+        (message.mode.as_str(), message.test.as_str(), message.trials),
         ("router", "throughput", begun.trials.len() as u32)
     );
-    assert!(told.trials > 0 && told.to_string().contains("not finished: router, 1518, throughput, with"), "{told}");
+    assert!(
+        message.trials > 0 && message.to_string().contains("not finished: router, 1518, throughput, with"),
+        "{message}"
+    );
     let trials = |run: &BenchRun, mode| {
         let points = run.modes.iter().filter(|m| m.key == mode).flat_map(|m| &m.points);
         points.map(|p| p.trials.len()).collect::<Vec<_>>()
@@ -334,8 +322,11 @@ fn a_tester_that_cannot_be_trusted_measures_no_box() {
     let steady = benches.boxes["wire"].clone();
     benches.boxes.insert("wire", SimBox { void_trials: u32::MAX, ..steady.clone() });
     let (result, begun) = go(&mut file, &mut benches, u32::MAX);
-    let told = result.unwrap_err().to_string();
-    assert!(told.contains("--cpus") && told.contains("the sender was late"), "the reason and the way out: {told}");
+    let message = result.unwrap_err().to_string();
+    assert!(
+        message.contains("--cpus") && message.contains("the sender was late"),
+        "the reason and the way out: {message}"
+    );
     assert_eq!(begun.len(), 2, "no box is built");
     benches.boxes.insert("wire", steady);
     go(&mut file, &mut benches, u32::MAX).0.unwrap();
@@ -346,19 +337,23 @@ fn a_tester_that_cannot_be_trusted_measures_no_box() {
 fn what_is_no_run_is_told_from_one() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("x.json");
-    let told = |text: &str| {
+    let message = |text: &str| {
         std::fs::write(&path, text).unwrap();
         load(&path).unwrap_err().to_string()
     };
-    assert!(told("{").contains("cut off") && told("nonsense").contains("is not JSON") && !told("x").contains("line 1"));
-    assert!(told("{}").contains("names no schema"));
-    assert!(told(r#"{"schema": "evenkeel.top/1"}"#).contains("`evenkeel.top/1`"));
-    assert!(told(r#"{"schema": "evenkeel.bench/1", "when": 3}"#).contains("damaged"));
+    assert!(
+        message("{").contains("cut off")
+            && message("nonsense").contains("is not JSON")
+            && !message("x").contains("line 1")
+    );
+    assert!(message("{}").contains("names no schema"));
+    assert!(message(r#"{"schema": "evenkeel.top/1"}"#).contains("`evenkeel.top/1`"));
+    assert!(message(r#"{"schema": "evenkeel.bench/1", "when": 3}"#).contains("damaged"));
     std::fs::remove_file(&path).unwrap();
     assert!(load(&path).unwrap_err().to_string().contains("cannot read the run"));
     for wrong in ["none/x", ""] {
-        let told = RunFile::create(&folder.path().join(wrong)).unwrap_err();
-        assert!(matches!(&told, crate::BenchError::Save(host::file::FileError::Io { .. })), "{told}");
+        let message = RunFile::create(&folder.path().join(wrong)).unwrap_err();
+        assert!(matches!(&message, crate::BenchError::Save(host::file::FileError::Io { .. })), "{message}");
     }
     assert!(RunFile::create(std::path::Path::new("/dev/null")).is_err());
 }

@@ -1,4 +1,4 @@
-//! Where the throughput probably lies, given all trials: a noisy binary search needs to know how far to trust each of them.
+//! The probable place of the throughput, given all trials: a noisy binary search needs to know how far to trust each of them.
 //!
 //! The loads form a grid whose steps are the goal's width, and the throughput lies in one of its gaps. A trial is worse than the goal with a
 //! probability that rises from [`ACCIDENT`] to 1 - [`LUCK`] around the throughput, steeply on a box with a hard limit and slowly on a noisy
@@ -7,15 +7,15 @@
 
 use super::bounds::Seen;
 
-/// How often a load far below the throughput loses too much all the same.
+/// The share of trials far below the throughput that lose too much all the same.
 const ACCIDENT: f64 = 0.1;
-/// How often a load far above it does not.
+/// The share of trials far above it that do not.
 const LUCK: f64 = 0.02;
 /// The scale of the guess, as a difference of logarithms.
 const GUESS: f64 = 0.03;
 /// The share of the probability that lies below the gaps that are likely enough, and above them.
 const TAIL: f64 = 0.3;
-/// How wide the rise may be, as a difference of logarithms, besides a quarter of the width.
+/// The width of the rise, as a difference of logarithms, besides a quarter of the width.
 const SPREADS: [f64; 3] = [0.02, 0.08, 0.25];
 
 /// The loads that a search tries, rising.
@@ -41,7 +41,6 @@ impl Grid {
         Self { points, width: step }
     }
 
-    /// The loads.
     pub(super) fn points(&self) -> &[u64] {
         &self.points
     }

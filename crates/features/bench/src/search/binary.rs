@@ -6,7 +6,7 @@ use model::bench::Goal;
 
 use super::{
     Limits,
-    classify::{Bound, Counted, Evidence, Told},
+    classify::{Bound, Counted, Evidence, TrialResult},
 };
 
 /// Halves the span between nothing and the highest load, and believes each load before it goes on.
@@ -15,7 +15,7 @@ pub struct BinarySearch {
     goal: Goal,
     lower: f64,
     upper: f64,
-    load: Vec<Told>,
+    load: Vec<TrialResult>,
 }
 
 impl BinarySearch {
@@ -31,9 +31,9 @@ impl BinarySearch {
         wide.then(|| (f64::midpoint(self.lower, self.upper), Duration::from_secs_f64(self.goal.trial_s)))
     }
 
-    /// What the trial has shown.
-    pub fn tell(&mut self, pps: f64, duration: Duration, counted: Counted) {
-        self.load.push(Told { pps, seconds: duration.as_secs_f64(), counted });
+    /// Records a trial.
+    pub fn record(&mut self, pps: f64, duration: Duration, counted: Counted) {
+        self.load.push(TrialResult { pps, seconds: duration.as_secs_f64(), counted });
         match Evidence::of(&self.load, &self.goal).bound(&self.goal) {
             Bound::Undecided => return,
             Bound::Lower => self.lower = pps,

@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use model::bench::Goal;
 
-use super::classify::{Bound, Evidence, Told};
+use super::classify::{Bound, Evidence, TrialResult};
 
 /// All trials by load, in whole units per second.
-pub(super) type Loads = BTreeMap<u64, Vec<Told>>;
+pub(super) type Loads = BTreeMap<u64, Vec<TrialResult>>;
 
 /// A load as a goal sees it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Seen<'a> {
     pub pps: u64,
-    pub trials: &'a [Told],
+    pub trials: &'a [TrialResult],
     pub evidence: Evidence,
     pub bound: Bound,
-    /// Whether it is above the throughput, or would be if all went on as it began.
+    /// True if it is above the throughput, or would be if all went on as it began.
     pub upper: bool,
 }
 
@@ -38,7 +38,7 @@ pub(super) fn relevant<'s, 'a>(seen: &'s [Seen<'a>]) -> (Option<&'s Seen<'a>>, O
     (below.iter().rev().find(|s| s.bound == Bound::Lower), at.map(|i| &seen[i]))
 }
 
-/// Whether two loads are close enough for the goal.
+/// True if two loads are close enough for the goal.
 pub(super) fn narrow(lower: u64, upper: u64, goal: &Goal) -> bool {
     // Loads are whole numbers.
     (upper - lower) as f64 <= goal.width * upper as f64 + 1.0

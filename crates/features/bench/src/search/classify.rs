@@ -1,21 +1,21 @@
-//! What the trials of one load say about a goal (RFC 9971, sections "Load Classification Logic" and "Conditional Throughput Logic").
+//! Classifies a load by its trials for a goal (RFC 9971, sections "Load Classification Logic" and "Conditional Throughput Logic").
 
 use std::time::Duration;
 
 use model::bench::{Goal, Judged};
 
-/// What a trial has told.
+/// A trial and its counts.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Told {
+pub struct TrialResult {
     /// The load that was wanted, in units per second.
     pub pps: f64,
-    /// How long it lasted, in seconds.
+    /// The length in seconds.
     pub seconds: f64,
-    /// What was counted.
+    /// The counts.
     pub counted: Counted,
 }
 
-/// What a trial has counted.
+/// The counts of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Counted {
     /// Units sent.
@@ -27,7 +27,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// What a trial of `duration` at `pps` counts when the share `failed_ratio` fails: for simulated boxes.
+    /// The counts of a trial of `duration` at `pps` in which the share `failed_ratio` fails: for simulated boxes.
     pub fn at(pps: f64, duration: Duration, failed_ratio: f64) -> Self {
         let sent = (pps * duration.as_secs_f64()).round();
         let failed = (sent * failed_ratio).round();
@@ -40,8 +40,8 @@ impl Counted {
     }
 }
 
-impl Told {
-    /// What the trial says about `goal`. A trial that could not be made any longer, and has too few units to judge, has not met it.
+impl TrialResult {
+    /// Judges the trial for `goal`. A trial that could not be made any longer, and has too few units to judge, has not met it.
     pub fn judged(&self, goal: &Goal) -> Judged {
         match goal.judge(self.counted.sent, self.counted.failed) {
             Judged::Unsure if self.is_longest(goal) => Judged::Beyond,
@@ -49,7 +49,7 @@ impl Told {
         }
     }
 
-    /// Whether a longer trial could not be made at this load.
+    /// True if a longer trial could not be made at this load.
     pub(super) fn is_longest(&self, goal: &Goal) -> bool {
         self.seconds >= goal.judging_s(self.pps) - TINY
     }
@@ -64,7 +64,7 @@ impl Told {
     }
 }
 
-/// What a load is to a goal.
+/// The class of a load for a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bound {
     /// It meets the goal, whatever the trials show that are missing for the duration sum.
@@ -90,7 +90,7 @@ pub struct Evidence {
     pub low: u32,
     /// Those beyond it.
     pub high: u32,
-    /// Whether a trial had too few units to tell: the next one at this load is longer.
+    /// True if a trial had too few units to tell: the next one at this load is longer.
     pub unsure: bool,
 }
 
@@ -99,7 +99,7 @@ const TINY: f64 = 1e-9;
 
 impl Evidence {
     /// The evidence of `trials`, which are all of one load.
-    pub fn of(trials: &[Told], goal: &Goal) -> Self {
+    pub fn of(trials: &[TrialResult], goal: &Goal) -> Self {
         let mut sums = Self::default();
         for trial in trials {
             let is_full = trial.seconds >= goal.trial_s - TINY;
@@ -124,7 +124,7 @@ impl Evidence {
         self.full_low + self.full_high
     }
 
-    /// What the load is.
+    /// The class of the load.
     pub fn bound(&self, goal: &Goal) -> Bound {
         let balancing = self.short_low * goal.exceed_ratio / (1.0 - goal.exceed_ratio);
         let high = self.full_high + (self.short_high - balancing).max(0.0);
@@ -148,7 +148,7 @@ impl Evidence {
         }
     }
 
-    /// Whether the load would be above the throughput if the missing trials came out as those that were made; false when there are none.
+    /// True if the load would be above the throughput if the missing trials came out as those that were made; false when there are none.
     pub fn leans_upper(&self, goal: &Goal) -> bool {
         match self.bound(goal) {
             Bound::Upper => true,
@@ -162,9 +162,9 @@ impl Evidence {
 }
 
 /// Units per second that came through at a load: least, conditional throughput, most. None without a full-length trial.
-pub(super) fn forwarded(trials: &[Told], goal: &Goal) -> Option<[f64; 3]> {
-    let is_full = |t: &&Told| t.seconds >= goal.trial_s - TINY && t.judged(goal) != Judged::Unsure;
-    let mut full: Vec<&Told> = trials.iter().filter(is_full).collect();
+pub(super) fn forwarded(trials: &[TrialResult], goal: &Goal) -> Option<[f64; 3]> {
+    let is_full = |t: &&TrialResult| t.seconds >= goal.trial_s - TINY && t.judged(goal) != Judged::Unsure;
+    let mut full: Vec<&TrialResult> = trials.iter().filter(is_full).collect();
     full.sort_by(|a, b| a.counted.failed_ratio().total_cmp(&b.counted.failed_ratio()));
     let whole = full.iter().map(|t| t.weight(goal)).sum::<f64>().max(goal.sum_s);
     let mut remaining = whole * (1.0 - goal.exceed_ratio);
@@ -192,10 +192,10 @@ mod tests {
     }
 
     /// So many trials of so many seconds with such a loss.
-    fn trials(groups: &[(usize, f64, f64)]) -> Vec<Told> {
+    fn trials(groups: &[(usize, f64, f64)]) -> Vec<TrialResult> {
         let one = |&(n, seconds, loss_ratio): &(usize, f64, f64)| {
             let counted = Counted::at(1e6, Duration::from_secs_f64(seconds), loss_ratio);
-            vec![Told { pps: 1e6, seconds, counted }; n]
+            vec![TrialResult { pps: 1e6, seconds, counted }; n]
         };
         groups.iter().flat_map(one).collect()
     }
@@ -244,23 +244,23 @@ mod tests {
     #[test]
     fn a_trial_of_too_few_units_decides_nothing_until_it_is_as_long_as_it_may_be() {
         let goal = Goal { longest_s: 10.0, ..goal(0.3, 0.9, 0.001, 0.5) };
-        let told = |pps: f64, seconds: f64, failed: u64| {
+        let result = |pps: f64, seconds: f64, failed: u64| {
             let sent = (pps * seconds).round() as u64;
-            Told { pps, seconds, counted: Counted { sent, failed, forwarded_pps: pps } }
+            TrialResult { pps, seconds, counted: Counted { sent, failed, forwarded_pps: pps } }
         };
-        let of = |trials: &[Told]| Evidence::of(trials, &goal);
+        let of = |trials: &[TrialResult]| Evidence::of(trials, &goal);
         // 486 frames, none lost.
-        let few = of(&[told(1620.0, 0.3, 0); 3]);
+        let few = of(&[result(1620.0, 0.3, 0); 3]);
         assert_eq!((few.bound(&goal), few.unsure, few.low), (Bound::Undecided, true, 0));
         // One in 1000 of 20,000/s for as long as it takes to count 50 of them; such a trial counts as one, not as eight.
-        let long = told(20_000.0, 2.5, 50);
+        let long = result(20_000.0, 2.5, 50);
         assert_eq!(of(&[long]).bound(&goal), Bound::Undecided);
         assert_eq!(of(&[long; 2]).bound(&goal), Bound::Lower);
         // One in 700 of 1000/s can never be told from one in 1000: the goal is not met.
-        let longest = told(1000.0, 10.0, 14);
+        let longest = result(1000.0, 10.0, 14);
         assert_eq!((longest.judged(&goal), of(&[longest; 2]).bound(&goal)), (Judged::Beyond, Bound::Upper));
         // None at all is lost: 4603 units say so.
-        assert_eq!(of(&[told(1000.0, 4.7, 0); 2]).bound(&goal), Bound::Lower);
+        assert_eq!(of(&[result(1000.0, 4.7, 0); 2]).bound(&goal), Bound::Lower);
     }
 
     #[test]

@@ -15,8 +15,8 @@ use model::bench::{Found, Goal, Judged};
 use super::{
     belief::Grid,
     bounds::{self, Loads, Seen},
-    classify::{Bound, Counted, Told, forwarded},
-    words::Why,
+    classify::{Bound, Counted, TrialResult, forwarded},
+    reason::Reason,
 };
 
 /// Between which loads is searched, in units per second over all directions together.
@@ -28,23 +28,23 @@ pub struct Limits {
     pub max_pps: f64,
 }
 
-/// What is to be done next.
+/// The next step of a search.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Step {
     /// A trial.
     Trial {
         /// Units per second, a whole number.
         pps: f64,
-        /// How long.
+        /// The length.
         duration: Duration,
-        /// Why, in words.
+        /// The reason, in words.
         why: String,
     },
     /// Nothing: every goal has its answer.
     Done,
 }
 
-/// A search for the throughput. It has no state but what it was told.
+/// A search for the throughput. It has no state but what it was result.
 #[derive(Debug, Clone)]
 pub struct Search {
     goals: Vec<Goal>,
@@ -55,7 +55,7 @@ pub struct Search {
     spent: Vec<Spent>,
 }
 
-/// What was spent on a goal.
+/// The time spent on a goal.
 #[derive(Debug, Clone, Copy, Default)]
 struct Spent {
     trials: u32,
@@ -69,7 +69,7 @@ struct Plan {
     goal: usize,
     pps: u64,
     seconds: f64,
-    why: Why,
+    why: Reason,
 }
 
 impl Search {
@@ -81,7 +81,7 @@ impl Search {
         Self { goals, min, max, loads: Loads::new(), spent }
     }
 
-    /// The next trial. The same until something is told: a trial that cannot be believed is simply made again.
+    /// The next trial. The same until something is result: a trial that cannot be believed is simply made again.
     pub fn next(&self) -> Step {
         match self.plan() {
             None => Step::Done,
@@ -96,20 +96,20 @@ impl Search {
         }
     }
 
-    /// What a trial has shown: `pps` and `duration` as [`Step::Trial`] had them (`pps` is the load that was wanted), and what was counted. Trials of
+    /// Records a trial: `pps` and `duration` as [`Step::Trial`] had them (`pps` is the load that was wanted), and its counts. Trials of
     /// an interrupted run are told again in their order.
-    pub fn tell(&mut self, pps: f64, duration: Duration, counted: Counted) {
-        let told = Told { pps, seconds: duration.as_secs_f64(), counted };
+    pub fn record(&mut self, pps: f64, duration: Duration, counted: Counted) {
+        let result = TrialResult { pps, seconds: duration.as_secs_f64(), counted };
         if let Some(plan) = self.plan() {
-            let weight = told.weight(&self.goals[plan.goal]);
+            let weight = result.weight(&self.goals[plan.goal]);
             let spent = &mut self.spent[plan.goal];
             *spent = Spent {
                 trials: spent.trials + 1,
-                seconds: spent.seconds + told.seconds,
+                seconds: spent.seconds + result.seconds,
                 weight: spent.weight + weight,
             };
         }
-        self.loads.entry(pps.round() as u64).or_default().push(told);
+        self.loads.entry(pps.round() as u64).or_default().push(result);
     }
 
     /// The least load that was tried: units per second, units of the longest trial there, and whether so many can judge the first goal.
@@ -117,11 +117,11 @@ impl Search {
         let goal = self.goals.first()?;
         let (&pps, trials) = self.loads.first_key_value()?;
         let units = trials.iter().map(|t| t.counted.sent).max()?;
-        let judged = |t: &Told| goal.judge(t.counted.sent, t.counted.failed) == Judged::Beyond;
+        let judged = |t: &TrialResult| goal.judge(t.counted.sent, t.counted.failed) == Judged::Beyond;
         Some((pps as f64, units, trials.iter().any(judged)))
     }
 
-    /// What is known now, goal by goal; the result when [`Step::Done`] was said.
+    /// The state goal by goal; the result once the next step is [`Step::Done`].
     pub fn found(&self) -> Vec<Found> {
         let one = |(goal, spent): (&Goal, &Spent)| {
             let seen = bounds::seen(&self.loads, goal);
@@ -149,10 +149,10 @@ impl Search {
         })
     }
 
-    fn plan_for(&self, goal: &Goal) -> Option<(u64, f64, Why)> {
+    fn plan_for(&self, goal: &Goal) -> Option<(u64, f64, Reason)> {
         let Some(highest) = self.loads.get(&self.max) else {
             let seconds = goal.first_s(self.max as f64, goal.initial_s);
-            return Some((self.max, seconds, Why::Highest));
+            return Some((self.max, seconds, Reason::Highest));
         };
         let seen = bounds::seen(&self.loads, goal);
         if let Some(plan) = contradicted(&seen, goal) {
@@ -190,16 +190,16 @@ impl Search {
             None => {
                 let came = (seen.len() == 1).then_some(came);
                 let seconds = goal.first_s(points[end] as f64, goal.initial_s);
-                (points[end], seconds, Why::Probe { near, came })
+                (points[end], seconds, Reason::Probe { near, came })
             }
             Some(s) => {
                 let number = s.trials.len() + 1;
                 let (load, seconds) = (s.pps, again_s(s, goal));
                 let too_few = s.evidence.unsure && s.evidence.high + s.evidence.low == 0;
                 let why = if too_few {
-                    Why::TooFew { load, number, sent: s.trials.iter().map(|t| t.counted.sent).max().unwrap_or(0) }
+                    Reason::TooFew { load, number, sent: s.trials.iter().map(|t| t.counted.sent).max().unwrap_or(0) }
                 } else {
-                    Why::Again { load, upper: s.upper, number }
+                    Reason::Again { load, upper: s.upper, number }
                 };
                 (load, seconds, why)
             }
@@ -219,13 +219,13 @@ const MOST_SUMS: f64 = 60.0;
 
 /// An upper bound although a higher load is a lower one: by accident, perhaps. Once more so many trials as the goal asks for are made; then the
 /// cautious answer stands (RFC 9971: the lowest upper bound counts).
-fn contradicted(seen: &[Seen<'_>], goal: &Goal) -> Option<(u64, f64, Why)> {
+fn contradicted(seen: &[Seen<'_>], goal: &Goal) -> Option<(u64, f64, Reason)> {
     let upper = seen.iter().find(|s| s.bound == Bound::Upper)?;
     let fine = seen.iter().rev().find(|s| s.pps > upper.pps && s.bound == Bound::Lower)?;
     (goal.exceed_ratio > 0.0 && upper.evidence.full() < 2.0 * goal.sum_s).then_some((
         upper.pps,
         again_s(upper, goal),
-        Why::Contradicted { load: upper.pps, fine: fine.pps, number: upper.trials.len() + 1 },
+        Reason::Contradicted { load: upper.pps, fine: fine.pps, number: upper.trials.len() + 1 },
     ))
 }
 
@@ -242,7 +242,7 @@ mod tests {
         let mut made = Vec::new();
         while let Step::Trial { pps, duration, why } = search.next() {
             let ratio = loss(pps);
-            search.tell(pps, duration, Counted::at(pps, duration, ratio));
+            search.record(pps, duration, Counted::at(pps, duration, ratio));
             made.push((pps, why));
             assert!(made.len() < 2000, "it does not end");
         }
@@ -298,17 +298,17 @@ mod tests {
     #[test]
     fn a_search_is_resumed_by_telling_it_again() {
         let mut whole = Search::new(Preset::quick().goals, LIMITS);
-        let mut told = Vec::new();
+        let mut result = Vec::new();
         while let Step::Trial { pps, duration, .. } = whole.next() {
             let mut again = Search::new(Preset::quick().goals, LIMITS);
-            told.iter().for_each(|&(pps, duration, counted)| again.tell(pps, duration, counted));
+            result.iter().for_each(|&(pps, duration, counted)| again.record(pps, duration, counted));
             assert_eq!(again.next(), whole.next());
             let loss = hard(77_777.0)(pps);
             let counted = Counted::at(pps, duration, loss);
-            whole.tell(pps, duration, counted);
-            told.push((pps, duration, counted));
+            whole.record(pps, duration, counted);
+            result.push((pps, duration, counted));
         }
-        assert_eq!(told.len(), 5);
+        assert_eq!(result.len(), 5);
     }
 
     proptest::proptest! {

@@ -6,7 +6,7 @@ use model::bench::Goal;
 
 use crate::Drain;
 
-/// What a whole run is to be like. Every field can be overridden by the user.
+/// The settings of a whole run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Preset {
     /// `quick`, `study`, `rfc2544` or `mlr`.
@@ -15,11 +15,11 @@ pub struct Preset {
     pub what: &'static str,
     /// The goals of the search for the throughput, the main one first.
     pub goals: Vec<Goal>,
-    /// When the counters may be read after a trial.
+    /// The drain after each trial.
     pub drain: Drain,
-    /// How long the box is left alone before the next trial (RFC 2544, section 23: 5 s).
+    /// The pause before each trial (RFC 2544, section 23: 5 s).
     pub settle: Duration,
-    /// How often a trial is made again that cannot be believed, before the test is given up.
+    /// Repeats of a void trial before the test is given up.
     pub void_repeats: u32,
     /// The tester's own ceiling.
     pub ceiling: Repeated,
@@ -40,9 +40,9 @@ pub struct Preset {
 /// Trials of one length, several times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Repeated {
-    /// How long each takes.
+    /// The length of each.
     pub trial: Duration,
-    /// How many.
+    /// The number.
     pub repeats: u32,
 }
 
@@ -51,14 +51,14 @@ pub struct Repeated {
 pub struct Readings {
     /// Time between two readings.
     pub every: Duration,
-    /// How many.
+    /// The number.
     pub readings: u32,
 }
 
 /// Loss against offered load (RFC 2544, section 26.3).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CurveOrder {
-    /// How long each trial takes.
+    /// The length of each trial.
     pub trial: Duration,
     /// Distance of the loads, as a share of the highest (RFC 2544: at most 0.1).
     pub step: f64,
@@ -71,11 +71,11 @@ pub struct CurveOrder {
 /// Bursts (RFC 2544, section 26.4; RFC 9004).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct BurstOrder {
-    /// How long the longest burst takes (RFC 2544: at least 2 s).
+    /// The length of the longest burst (RFC 2544: at least 2 s).
     pub longest: Duration,
-    /// How often the longest burst without loss is looked for (RFC 2544: 50).
+    /// Searches of the longest burst without loss (RFC 2544: 50).
     pub repeats: u32,
-    /// How close the search for it comes, as a share of the burst.
+    /// The resolution of the search for it, as a share of the burst.
     pub width: f64,
 }
 
@@ -84,9 +84,9 @@ pub struct BurstOrder {
 pub struct LatencyOrder {
     /// The loads as shares of the throughput; 0 is an idle box.
     pub loads: Vec<f64>,
-    /// How long the load of one series lasts.
+    /// The length of a series.
     pub load: Duration,
-    /// When the first probe is sent, from the start of the load.
+    /// Time from the start of the load to the first probe.
     pub probes_after: Duration,
     /// Time between two probes.
     pub probes_every: Duration,
@@ -109,13 +109,13 @@ pub struct LatencyOrder {
 pub struct RecoveryOrder {
     /// The overload, as a multiple of the throughput (RFC 2544: 1.1).
     pub overload: f64,
-    /// How long it lasts (RFC 2544: at least 60 s).
+    /// Its length (RFC 2544: at least 60 s).
     pub overloaded: Duration,
     /// The load afterwards, as a share of the overload (RFC 2544: 0.5).
     pub after: f64,
-    /// How long that is watched.
+    /// The length of that load.
     pub watched: Duration,
-    /// How often.
+    /// The number of repeats.
     pub repeats: u32,
 }
 
@@ -124,11 +124,11 @@ pub struct RecoveryOrder {
 pub struct ResetOrder {
     /// The load, as a share of the throughput.
     pub load: f64,
-    /// When the reset comes, from the start of the load.
+    /// Time from the start of the load to the reset.
     pub after: Duration,
-    /// How long the load lasts in all.
+    /// The length of the load.
     pub trial: Duration,
-    /// How often.
+    /// The number of repeats.
     pub repeats: u32,
 }
 
@@ -179,66 +179,61 @@ impl Preset {
 
     /// As the study of firewalls on KVM measured (2017): 100 s, three times, loss 0.1 %.
     pub fn study() -> Self {
+        let quick = Self::quick();
         Self {
             name: "study",
             what: "as the 2017 study of firewalls: trials of 100 s, three per rate of which two decide, loss 0.1 %, width 1 %",
             goals: vec![goal("0.1 %", 0.001, 0.5, (10.0, 100.0, 300.0, 100.0), 0.01)],
             drain: Drain { quiet: ms(200), longest: secs(30), slack: 0.01 },
             settle: secs(1),
-            void_repeats: 3,
             ceiling: Repeated { trial: secs(10), repeats: 3 },
-            loss_curve: CurveOrder { trial: secs(100), step: 0.1, from: 1.5, clean: 2 },
+            loss_curve: CurveOrder { trial: secs(100), ..quick.loss_curve },
             back_to_back: BurstOrder { longest: secs(2), repeats: 50, width: 0.02 },
             latency: LatencyOrder {
-                loads: vec![0.0, 0.1, 0.5, 0.9, 0.95],
                 load: secs(120),
                 probes_after: secs(60),
                 probes_every: secs(1),
-                probes: 10,
                 series: 9,
                 best: 6,
                 agreement: 0.5,
-                loss_ratio: 0.001,
                 thrown_away: 9,
+                ..quick.latency
             },
             jitter: Readings { every: secs(10), readings: 10 },
             recovery: RecoveryOrder { overload: 1.1, overloaded: secs(60), after: 0.5, watched: secs(20), repeats: 3 },
             reset: ResetOrder { load: 0.5, after: secs(10), trial: secs(120), repeats: 3 },
+            ..quick
         }
     }
 
     /// RFC 2544 as written: 60 s, not one frame lost, the waits of section 23.
     pub fn rfc2544() -> Self {
+        let study = Self::study();
         Self {
             name: "rfc2544",
             what: "RFC 2544 as written: trials of 60 s without a single loss, width 1 %, waits of 2 and 5 s",
             goals: vec![goal("no loss", 0.0, 0.0, (5.0, 60.0, 60.0, 60.0), 0.01)],
-            drain: Drain { quiet: secs(2), longest: secs(30), slack: 0.01 },
+            drain: Drain { quiet: secs(2), ..study.drain },
             settle: secs(5),
-            void_repeats: 3,
-            ceiling: Repeated { trial: secs(10), repeats: 3 },
-            loss_curve: CurveOrder { trial: secs(60), step: 0.1, from: 1.5, clean: 2 },
-            back_to_back: BurstOrder { longest: secs(2), repeats: 50, width: 0.02 },
+            loss_curve: CurveOrder { trial: secs(60), ..study.loss_curve },
             latency: LatencyOrder {
                 loads: vec![0.0, 0.1, 0.5, 0.9, 0.95, 1.0],
-                load: secs(120),
-                probes_after: secs(60),
-                probes_every: secs(1),
                 probes: 1,
                 series: 20,
                 best: 20,
-                agreement: 0.5,
-                loss_ratio: 0.001,
                 thrown_away: 0,
+                ..study.latency
             },
-            jitter: Readings { every: secs(10), readings: 6 },
-            recovery: RecoveryOrder { overload: 1.1, overloaded: secs(60), after: 0.5, watched: secs(20), repeats: 5 },
-            reset: ResetOrder { load: 1.0, after: secs(10), trial: secs(120), repeats: 5 },
+            jitter: Readings { readings: 6, ..study.jitter },
+            recovery: RecoveryOrder { repeats: 5, ..study.recovery },
+            reset: ResetOrder { load: 1.0, repeats: 5, ..study.reset },
+            ..study
         }
     }
 
     /// RFC 9971 with the goals of its authors' lab (FD.io CSIT): no loss and 0.5 % in one search, 21 trials of 1 s per load at most.
     pub fn mlr() -> Self {
+        let quick = Self::quick();
         Self {
             name: "mlr",
             what: "RFC 9971: no loss and 0.5 % in one search, up to 21 trials of 1 s per load of which half may be worse, width 0.5 %",
@@ -253,16 +248,13 @@ impl Preset {
             loss_curve: CurveOrder { trial: secs(1), step: 0.05, from: 1.5, clean: 2 },
             back_to_back: BurstOrder { longest: secs(2), repeats: 20, width: 0.02 },
             latency: LatencyOrder {
-                loads: vec![0.0, 0.1, 0.5, 0.9, 0.95],
                 load: secs(10),
                 probes_after: secs(2),
                 probes_every: ms(500),
-                probes: 10,
                 series: 3,
                 best: 2,
                 agreement: 0.5,
-                loss_ratio: 0.001,
-                thrown_away: 3,
+                ..quick.latency
             },
             jitter: Readings { every: secs(1), readings: 10 },
             recovery: RecoveryOrder { overload: 1.1, overloaded: secs(10), after: 0.5, watched: secs(5), repeats: 3 },

@@ -1,4 +1,4 @@
-//! What comes after the end of sending: in the box's time, late, and until the box is empty.
+//! Counts arrivals after the end of sending: in the box's time, late, and until the box is empty.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -12,9 +12,9 @@ use model::bench::Aftermath;
 use crate::{BenchError, Drain, Load, Order};
 
 /// The least time between two looks: a look takes some of the receivers' core.
-const LOOK: Duration = Duration::from_millis(1);
-/// How often it is looked whether the user wants to stop.
-const STOP_LOOK: Duration = Duration::from_millis(50);
+const POLL_PERIOD: Duration = Duration::from_millis(1);
+/// The time between two looks at the stop flag.
+const STOP_POLL_PERIOD: Duration = Duration::from_millis(50);
 
 /// The receivers' counts when the box is empty, or was given up.
 pub(super) struct Drained {
@@ -66,7 +66,7 @@ fn in_time(
             break;
         }
         interrupted(stop)?;
-        thread::sleep(left.min(STOP_LOOK));
+        thread::sleep(left.min(STOP_POLL_PERIOD));
     }
     let counts = read(receivers)?;
     Ok((counts.map(|c| c.units), ended.elapsed()))
@@ -96,7 +96,7 @@ pub(super) fn empty(
             return Ok(Emptied { counts: seen, drained, empty: false });
         }
         interrupted(stop)?;
-        thread::sleep((drain.quiet / 4).max(LOOK).min(STOP_LOOK));
+        thread::sleep((drain.quiet / 4).max(POLL_PERIOD).min(STOP_POLL_PERIOD));
         let now = read(receivers)?;
         if ours(&now) != ours(&seen) {
             since = Instant::now();

@@ -1,4 +1,4 @@
-//! Whether a trial may be believed: what the tester promised, held against what it did.
+//! True if a trial may be believed: what the tester promised, held against what it did.
 
 use bpf::bench_tx::BenchTxCounts;
 use model::{
@@ -21,8 +21,8 @@ const LATE_MAX: f64 = 0.02;
 /// More units of the trial before than this disturb a trial, and more than this share of its own: a few may have lost their way.
 const LEFTOVER_MAX: (u64, f64) = (2, 0.001);
 
-/// What the tester did.
-pub(super) struct Kept<'a> {
+/// The tester's own part in a trial.
+pub(super) struct TesterRecord<'a> {
     pub(super) sent: &'a BenchTxCounts,
     /// Frames that the ports did not send, though the tester handed them over.
     pub(super) refused: u64,
@@ -31,12 +31,12 @@ pub(super) struct Kept<'a> {
     /// Units of the trial before that arrived in this one.
     pub(super) leftover: u64,
     pub(super) sharing: Sharing,
-    /// Who else had the sender's core; empty when nobody looked, or nobody did.
+    /// Other programs on the sender's core; empty when nobody looked, or there were none.
     pub(super) others: &'a str,
 }
 
-/// Why the trial does not count; none when it does.
-pub(super) fn judge(load: &Load, pacing: &Pacing, kept: &Kept<'_>) -> Option<String> {
+/// The reason why the trial does not count; none when it does.
+pub(super) fn judge(load: &Load, pacing: &Pacing, kept: &TesterRecord<'_>) -> Option<String> {
     let sent = kept.sent;
     let units: u64 = sent.units.iter().sum();
     if units == 0 && *load != Load::Idle {
@@ -111,16 +111,16 @@ mod tests {
         }
     }
 
-    fn said(load: &Load, error: f64, sent: &BenchTxCounts, refused: u64) -> String {
+    fn reason(load: &Load, error: f64, sent: &BenchTxCounts, refused: u64) -> String {
         let counts = Counts { sent: sent.units.iter().sum(), received: 9000, ..Counts::default() };
-        let kept = Kept { sent, refused, counts, leftover: 0, others: "", sharing: Sharing::Apart };
+        let kept = TesterRecord { sent, refused, counts, leftover: 0, others: "", sharing: Sharing::Apart };
         judge(load, &pacing(error, sent), &kept).unwrap_or_default()
     }
 
     #[test]
     fn a_promise_that_was_kept_is_no_reason() {
-        assert_eq!(said(&Load::Pps(1e4), 0.009, &good(), 0), "");
-        assert_eq!(said(&Load::Steps(Vec::new()), -0.009, &good(), 0), "");
+        assert_eq!(reason(&Load::Pps(1e4), 0.009, &good(), 0), "");
+        assert_eq!(reason(&Load::Steps(Vec::new()), -0.009, &good(), 0), "");
         // One unit of a few is more than a hundredth, and no mistake.
         let few = BenchTxCounts { units: [10, 0], ..good() };
         let counts = Counts { sent: 10, received: 10, ..Counts::default() };
@@ -128,7 +128,7 @@ mod tests {
             judge(
                 &Load::Pps(11.0),
                 &pacing(-0.09, &few),
-                &Kept { sent: &few, refused: 0, counts, leftover: 0, others: "", sharing: Sharing::Apart }
+                &TesterRecord { sent: &few, refused: 0, counts, leftover: 0, others: "", sharing: Sharing::Apart }
             ),
             None
         );
@@ -137,19 +137,19 @@ mod tests {
     #[test]
     fn a_promise_that_was_not_kept_is_one() {
         let load = Load::Pps(1e4);
-        assert!(said(&load, -0.02, &good(), 0).contains("2.0 % below"));
+        assert!(reason(&load, -0.02, &good(), 0).contains("2.0 % below"));
         // The clock of the test runs for a second.
         let held = |ns| BenchTxCounts { given_up_ns: ns, ..good() };
-        assert!(said(&load, 0.0, &held(110_000_000), 0).contains("took 11.0 % of the sender's CPU time"));
-        assert_eq!(said(&load, 0.0, &held(90_000_000), 0), "");
-        assert!(said(&load, 0.02, &good(), 0).contains("above"));
+        assert!(reason(&load, 0.0, &held(110_000_000), 0).contains("took 11.0 % of the sender's CPU time"));
+        assert_eq!(reason(&load, 0.0, &held(90_000_000), 0), "");
+        assert!(reason(&load, 0.02, &good(), 0).contains("above"));
         let busy = BenchTxCounts { fillers: 0, ..good() };
-        assert!(said(&load, -0.02, &busy, 0).contains("saturated: its rate is 2.0 % below"));
-        assert!(said(&load, 0.0, &busy, 0).contains("no time to spare"));
-        assert!(said(&load, 0.0, &BenchTxCounts { late: 300, ..good() }, 0).contains("3.0 % of the units"));
-        assert!(said(&load, 0.0, &good(), 7).contains("did not send 7 frames"));
-        assert!(said(&Load::Burst(20_000), 0.0, &good(), 0).contains("10000 of 20000"));
-        assert_eq!(said(&load, 0.0, &BenchTxCounts { units: [0, 0], ..good() }, 0), "nothing was sent");
+        assert!(reason(&load, -0.02, &busy, 0).contains("saturated: its rate is 2.0 % below"));
+        assert!(reason(&load, 0.0, &busy, 0).contains("no time to spare"));
+        assert!(reason(&load, 0.0, &BenchTxCounts { late: 300, ..good() }, 0).contains("3.0 % of the units"));
+        assert!(reason(&load, 0.0, &good(), 7).contains("did not send 7 frames"));
+        assert!(reason(&Load::Burst(20_000), 0.0, &good(), 0).contains("10000 of 20000"));
+        assert_eq!(reason(&load, 0.0, &BenchTxCounts { units: [0, 0], ..good() }, 0), "nothing was sent");
     }
 
     #[test]
@@ -157,19 +157,20 @@ mod tests {
         let held = BenchTxCounts { given_up_ns: 287_000_000, latest_ns: 17_000_000, ..good() };
         let counts = Counts { sent: 10_000, received: 10_000, ..Counts::default() };
         let others = "stress-ng (pid 4711) 96 % of a core";
-        let kept = Kept { sent: &held, refused: 0, counts, leftover: 0, others, sharing: Sharing::Apart };
-        let told = judge(&Load::Pps(1e4), &pacing(0.0, &held), &kept).unwrap_or_default();
+        let kept = TesterRecord { sent: &held, refused: 0, counts, leftover: 0, others, sharing: Sharing::Apart };
+        let reason = judge(&Load::Pps(1e4), &pacing(0.0, &held), &kept).unwrap_or_default();
         assert_eq!(
-            told,
+            reason,
             "other programs took 28.7 % of the sender's CPU time (17.0 ms at a stretch): stress-ng (pid 4711) 96 % of a core"
         );
         let (sent, quiet) = (good(), pacing(0.0, &good()));
-        let with = |leftover| Kept { sent: &sent, refused: 0, counts, leftover, others: "", sharing: Sharing::Apart };
+        let with =
+            |leftover| TesterRecord { sent: &sent, refused: 0, counts, leftover, others: "", sharing: Sharing::Apart };
         assert!(judge(&Load::Pps(1e4), &quiet, &with(11)).is_some_and(|why| why.contains("not empty: 11 units")));
         assert_eq!(judge(&Load::Pps(1e4), &quiet, &with(10)), None);
         // An idle box is measured by a few probes.
         let idle = BenchTxCounts { units: [0, 0], ..good() };
-        let kept = Kept { sent: &idle, counts: Counts::default(), ..with(3) };
+        let kept = TesterRecord { sent: &idle, counts: Counts::default(), ..with(3) };
         assert!(judge(&Load::Idle, &Pacing::default(), &kept).is_some());
     }
 
@@ -177,10 +178,12 @@ mod tests {
     fn on_one_core_stamps_are_late_by_nature() {
         let sent = BenchTxCounts { late: 300, ..good() };
         let counts = Counts { sent: 10_000, received: 10_000, ..Counts::default() };
-        let kept = |sharing| Kept { sent: &sent, refused: 0, counts, leftover: 0, others: "", sharing };
+        let kept = |sharing| TesterRecord { sent: &sent, refused: 0, counts, leftover: 0, others: "", sharing };
         assert_eq!(judge(&Load::Pps(1e4), &pacing(0.0, &sent), &kept(Sharing::Inline)), None);
         assert!(judge(&Load::Pps(1e4), &pacing(0.0, &sent), &kept(Sharing::Apart)).is_some());
         let more = Counts { received: 10_001, ..counts };
-        assert!(judge(&Load::Max, &Pacing::default(), &Kept { counts: more, ..kept(Sharing::Apart) }).is_some());
+        assert!(
+            judge(&Load::Max, &Pacing::default(), &TesterRecord { counts: more, ..kept(Sharing::Apart) }).is_some()
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What was ordered, as the sender takes it.
+//! Translates an order for the sender.
 
 use std::time::Duration;
 

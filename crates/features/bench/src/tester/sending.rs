@@ -12,20 +12,13 @@ use std::{
 use bpf::bench_tx::{BenchSender, BenchTxCounts};
 use sys::affinity::{pin_current_thread, set_nice_of_current_thread};
 
-use crate::BenchError;
+use crate::{BenchError, Meanwhile};
 
-/// How often it is looked whether the user wants to stop.
-const LOOK: Duration = Duration::from_millis(20);
+/// The time between two looks at the stop flag.
+const STOP_POLL_PERIOD: Duration = Duration::from_millis(20);
 
 /// Before all other work of normal scheduling.
-const FIRST: i32 = -20;
-
-/// What is done while a trial runs.
-#[derive(Clone, Copy)]
-pub(super) struct Meanwhile<'a> {
-    pub(super) after: Duration,
-    pub(super) work: &'a (dyn Fn() -> Result<(), BenchError> + Sync),
-}
+const NICE: i32 = -20;
 
 /// Sends from a thread on `cpu` until all is sent, and says when that was.
 pub(super) fn send(
@@ -35,13 +28,13 @@ pub(super) fn send(
     stop: &AtomicBool,
 ) -> Result<(BenchTxCounts, Instant), BenchError> {
     thread::scope(|scope| {
-        let (tell, told) = mpsc::channel::<()>();
+        let (alive, ended) = mpsc::channel::<()>();
         let sending = scope.spawn(move || -> Result<Instant, BenchError> {
             // Dropped at the end, however it comes.
-            let _tell = tell;
+            let _alive = alive;
             pin_current_thread(cpu).map_err(|e| BenchError::Machine(format!("cannot send from CPU {cpu}: {e}")))?;
             // Without it other work on this core holds the sender up, which its pacing shows.
-            let _ = set_nice_of_current_thread(FIRST);
+            let _ = set_nice_of_current_thread(NICE);
             sender.run()?;
             Ok(Instant::now())
         });
@@ -51,7 +44,7 @@ pub(super) fn send(
                 (m.work)()
             })
         });
-        while told.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+        while ended.recv_timeout(STOP_POLL_PERIOD) == Err(RecvTimeoutError::Timeout) {
             if stop.load(Ordering::Relaxed) {
                 sender.stop();
             }

@@ -4,15 +4,17 @@
 
 pub mod relay;
 
-use bench::{Cores, Dut};
+use std::time::Duration;
+
+use bench::{Cores, Drain, Dut, Load, Order, Stamping};
 use lab::{
     BoxKind, BoxSpec, Lab, TestBox,
     boxes::{Family, Napi},
 };
-use model::run::Sharing;
+use model::{bench::FrameSpec, run::Sharing};
 use testbed::Space;
 
-pub use relay::{Manners, RelayBox};
+pub use relay::{Faults, RelayBox};
 
 /// The cores of this machine.
 pub fn cores() -> Cores {
@@ -31,7 +33,7 @@ fn router(lab: &Lab, family: Family) -> TestBox {
 }
 
 /// Sends `pps` packets of `frame_len` bytes (in memory, without FCS) per second out of its second port, and keeps `packets` more waiting.
-/// What comes back is not held up.
+/// Frames of the way back are not held up.
 ///
 /// A burst of n units that comes much faster loses nothing while n is at most `packets`, what leaves meanwhile, and one or two that the
 /// bucket lets go at once.
@@ -42,4 +44,18 @@ pub fn token_bucket(lab: &Lab, family: Family, pps: u64, frame_len: u64, packets
     let qdisc = format!("tc qdisc add dev {exit} root tbf rate {rate} burst {} limit {limit}", 2 * frame_len);
     Space::of(&made.inside().unwrap().namespace).output(&qdisc);
     Dut::from_box(made).unwrap()
+}
+
+/// An order of units that are all stamped.
+pub fn order(frame: FrameSpec, load: Load, duration: Duration) -> Order {
+    Order {
+        purpose: "test".into(),
+        frame,
+        load,
+        duration,
+        probes: None,
+        stamping: Stamping::Every,
+        drain: Drain { quiet: Duration::from_millis(50), longest: Duration::from_secs(2), slack: 0.03 },
+        observe: false,
+    }
 }

@@ -26,9 +26,9 @@ static STARTED: AtomicU64 = AtomicU64::new(0);
 /// Over which time the offered rate is taken.
 const WINDOW: Duration = Duration::from_millis(10);
 
-/// What a relay does to frames.
+/// The faults of a relay.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Manners {
+pub struct Faults {
     /// Each is held so long.
     pub delay: Duration,
     /// Of so many of a direction, the last is overtaken by the one behind it.
@@ -59,7 +59,7 @@ struct Shared {
 
 impl RelayBox {
     /// Starts a relay on the box's core.
-    pub fn start(lab: &Lab, manners: Manners) -> Self {
+    pub fn start(lab: &Lab, manners: Faults) -> Self {
         let labels = ["y", "z"].map(|side| format!("{side}{}", STARTED.fetch_add(1, Ordering::Relaxed) % 1000));
         let namespaces = [0, 1].map(|i| lab.namespace(&labels[i]).unwrap());
         let names = [0, 1].map(|i| lab.interface(&labels[i]));
@@ -128,13 +128,13 @@ struct Way {
     held: VecDeque<(Instant, Vec<u8>)>,
     /// A frame that waits to be overtaken.
     overtaken: Option<Vec<u8>>,
-    /// When the last frame that is held is due.
+    /// The due time of the last frame that is held.
     last_due: Option<Instant>,
 }
 
 impl Way {
     /// Takes a frame in; it is due at `due`.
-    fn take(&mut self, frame: &[u8], due: Instant, manners: &Manners) {
+    fn take(&mut self, frame: &[u8], due: Instant, manners: &Faults) {
         self.came += 1;
         let due = match (manners.pace, self.last_due) {
             (Some(pace), Some(last)) => due.max(last + Duration::from_secs(1) / pace),
@@ -158,7 +158,7 @@ impl Way {
 }
 
 /// Carries frames until told to stop. It never waits: a wake-up would take longer than some of the delays to be measured are exact.
-fn carry(taps: &[Tap; 2], manners: Manners, shared: &Shared) {
+fn carry(taps: &[Tap; 2], manners: Faults, shared: &Shared) {
     let mut ways = [Way::default(), Way::default()];
     let mut buffer = [0; 2048];
     let (mut window, mut in_window, mut choked, mut choked_frames) = (Instant::now(), 0, None, 0u64);

@@ -1,4 +1,4 @@
-//! What the tests of boxes with known answers share: a tester on a box, and rules of nftables that give the box its answer.
+//! Parts of all tests of boxes with known answers: a tester on a box, and rules of nftables that give the box its answer.
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses a part of it")]
 
@@ -10,14 +10,14 @@ use std::{
 };
 
 use bench::{
-    BenchError, Drain, Dut, DutKind, DutOptions, Load, Order, RuleOrder, Stamping, Tester,
+    BenchError, Drain, Dut, DutKind, DutOptions, Load, Meanwhile, Order, RuleOrder, Tester,
     methods::Bench,
     tester::{RealTester, TesterConfig},
 };
 use lab::{Lab, boxes::Family};
 use model::bench::{FrameSpec, Goal, Trial};
 
-use crate::common::cores;
+use crate::common::{self, cores};
 
 /// A router that forwards IPv4.
 pub fn router(lab: &Lab) -> Dut {
@@ -64,16 +64,7 @@ pub fn bench<'a>(tester: &'a mut dyn Tester, stop: &'a AtomicBool) -> Bench<'a> 
 
 /// An order of least frames, all of them stamped.
 pub fn order(load: Load, duration: Duration) -> Order {
-    Order {
-        purpose: "test".into(),
-        frame: least(),
-        load,
-        duration,
-        probes: None,
-        stamping: Stamping::Every,
-        drain: drain(),
-        observe: false,
-    }
+    Order { drain: drain(), ..common::order(least(), load, duration) }
 }
 
 /// A goal that ignores the slower half of a load's trials.
@@ -97,26 +88,13 @@ pub fn believed(tester: &mut dyn Tester, order: &Order) -> Trial {
 
 /// A tester that does something to the box before each trial.
 pub struct Before<'a, F> {
-    /// Makes the trials.
     pub tester: RealTester<'a>,
-    /// What is done.
     pub act: F,
 }
 
 impl<F: FnMut()> Tester for Before<'_, F> {
-    fn trial(&mut self, order: &Order, stop: &AtomicBool) -> Result<Trial, BenchError> {
+    fn make(&mut self, order: &Order, also: Option<Meanwhile<'_>>, stop: &AtomicBool) -> Result<Trial, BenchError> {
         (self.act)();
-        self.tester.trial(order, stop)
-    }
-
-    fn trial_with(
-        &mut self,
-        order: &Order,
-        after: Duration,
-        meanwhile: &(dyn Fn() -> Result<(), BenchError> + Sync),
-        stop: &AtomicBool,
-    ) -> Result<Trial, BenchError> {
-        (self.act)();
-        self.tester.trial_with(order, after, meanwhile, stop)
+        self.tester.make(order, also, stop)
     }
 }

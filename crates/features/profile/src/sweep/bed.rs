@@ -4,18 +4,16 @@ use std::time::Instant;
 
 use lab::{BoxSpec, Lab, TestBox, boxes::Napi};
 use model::run::Sharing;
-use port::{Group, PacketOptions, PacketSource, PlainReading, RingSource, TapOptions, TapSource, WHOLE_FRAME};
-use rig::readers::{PLAIN_BUFFER_BYTES, Readers};
-use sys::packet::{Fanout, FanoutAlgorithm, RingLayout};
+use rig::{readers::Readers, receive::Sources};
+use sys::packet::FanoutAlgorithm;
 
 use super::{
     SweepError,
-    plan::{Configuration, Cores, Reading, Side, Tweak},
+    plan::{Configuration, Side, SweepCores, Tweak},
 };
 
-/// The members of a fanout group, and the ring of each.
-const RINGS: usize = 2;
-const RING: RingLayout = RingLayout { block_bytes: 1 << 18, blocks: 64, retire_ms: 60, rx_hash: false, node: None };
+/// The 256 KiB blocks of each ring.
+const RING_BLOCKS: u32 = 64;
 
 /// A box ready for load.
 pub(super) struct Bed {
@@ -24,14 +22,14 @@ pub(super) struct Bed {
     pub(super) made: TestBox,
 }
 
-/// Counts at a moment.
+/// BoxCounts at a moment.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Counts {
+pub(super) struct BoxCounts {
     offered: (Instant, u64),
     forwarded: (Instant, u64),
 }
 
-impl Counts {
+impl BoxCounts {
     /// Offered and forwarded packets per second since `earlier`.
     pub(super) fn rates(&self, earlier: &Self) -> (f64, f64) {
         let rate = |now: (Instant, u64), then: (Instant, u64)| {
@@ -42,7 +40,7 @@ impl Counts {
 }
 
 impl Bed {
-    pub(super) fn build(lab: &Lab, configuration: &Configuration, cores: &Cores) -> Result<Self, SweepError> {
+    pub(super) fn build(lab: &Lab, configuration: &Configuration, cores: &SweepCores) -> Result<Self, SweepError> {
         let napi = match cores.sharing() {
             Sharing::Apart => Napi::Threads(vec![cores.of_box]),
             Sharing::Inline => Napi::Inline,
@@ -60,31 +58,12 @@ impl Bed {
                 Tweak::Rules(rules) => made.load_rules(rules)?,
             }
         }
-        let cpu = [cores.of_box];
-        let options = PacketOptions {
-            interface: entry.name.clone(),
-            filter: Vec::new(),
-            snaplen: WHOLE_FRAME,
-            promiscuous: true,
-            ignore_outgoing: true,
-        };
-        let readers = match configuration.reading {
-            Reading::Forwarded => None,
-            Reading::Packet => {
-                let plain = PlainReading { batch: 1, buffer_bytes: PLAIN_BUFFER_BYTES };
-                Some(Readers::start(vec![namespace.run(|| PacketSource::open(&options, plain))??], &cpu))
-            }
-            Reading::RingFanout => {
-                let fanout =
-                    Fanout { algorithm: FanoutAlgorithm::Hash, defrag: false, rollover: false, ignore_outgoing: true };
-                let group = Group { fanout, members: RINGS, program: None };
-                Some(Readers::start(namespace.run(|| RingSource::open_group(&options, RING, &group))??, &cpu))
-            }
-            Reading::Tap => {
-                let mut options = TapOptions::new(&entry.name);
-                options.promiscuous = true;
-                Some(Readers::start(namespace.run(|| TapSource::open(&options, 1))??, &cpu))
-            }
+        let sources =
+            |(backend, members)| Sources { backend, members, fanout: FanoutAlgorithm::Hash, ring_blocks: RING_BLOCKS };
+        let open = |sources: Sources| namespace.run(|| sources.open(&entry.name, &[cores.of_box]));
+        let readers = match configuration.reading.map(|read| open(sources(read))) {
+            Some(opened) => Some(opened??.readers),
+            None => None,
         };
         if let (Napi::Threads(cpus), false) = (&napi, readers.is_none()) {
             // An XDP program that comes may have made new threads.
@@ -93,19 +72,19 @@ impl Bed {
         Ok(Self { readers, made })
     }
 
-    /// Whether frames end behind the box.
+    /// True if frames end behind the box.
     pub(super) fn has_receiver(&self) -> bool {
         self.made.receiver().is_some()
     }
 
-    pub(super) fn counts(&self) -> Result<Counts, SweepError> {
+    pub(super) fn counts(&self) -> Result<BoxCounts, SweepError> {
         let counters = self.made.counters()?;
         let offered = (counters.sender.at, counters.offered());
         let forwarded = match &self.readers {
             Some(readers) => (Instant::now(), readers.counted()),
             None => (counters.receiver.map_or(counters.entry.at, |r| r.at), counters.forwarded()),
         };
-        Ok(Counts { offered, forwarded })
+        Ok(BoxCounts { offered, forwarded })
     }
 
     /// Ends the readers, and says whether one failed on the way.

@@ -1,4 +1,4 @@
-//! What can go wrong in a sweep.
+//! Errors of a sweep.
 
 use model::{Classified, ErrorClass};
 

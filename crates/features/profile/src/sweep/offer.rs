@@ -22,9 +22,9 @@ pub(super) const FRAME: FrameSize = FrameSize::MIN;
 /// Flows that follow each other.
 pub(super) const FLOWS: usize = 256;
 /// A sender ends by itself after this time, whatever happens: a sending run has a bound (RFC 6815).
-const LONGEST: Duration = Duration::from_secs(300);
-/// How long the sender may take to load before its measurement begins.
-const LOADING: Duration = Duration::from_secs(30);
+const SEND_TIMEOUT: Duration = Duration::from_secs(300);
+/// The time that the sender may take to load.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Offers `pps` packets per second (none: as many as go) to the box from `cpu` while `meanwhile` runs in the calling thread, from the
 /// moment at which the sender is ready.
@@ -38,20 +38,20 @@ pub(super) fn offer<T>(
     let sender = &to.sender().namespace;
     let halt = AtomicBool::new(false);
     thread::scope(|scope| {
-        let (tell, told) = mpsc::channel();
+        let (loaded, is_loaded) = mpsc::channel();
         let halt = &halt;
         let thread = scope.spawn(move || -> Result<(), SweepError> {
             sender.run(move || {
                 let plan = Plan::new(config, Interface::look(&to.sender().end.name)?)?;
                 let ready = traffic::prepare(&plan)?;
                 // The measurement begins now, or has given up.
-                let _ = tell.send(());
+                let _ = loaded.send(());
                 ready.run(halt, |_| ())?;
                 Ok(())
             })?
         });
         // A sender that fails hangs up, and says why when it is joined.
-        let value = told.recv_timeout(LOADING).ok().map(|()| meanwhile());
+        let value = is_loaded.recv_timeout(LOAD_TIMEOUT).ok().map(|()| meanwhile());
         halt.store(true, Ordering::Relaxed);
         thread.join().map_err(|_| SweepError::Panicked("generator"))??;
         value.ok_or(SweepError::Panicked("generator"))
@@ -81,7 +81,7 @@ fn config(to: &TestBox, cpu: u32, pps: Option<f64>) -> Result<GenConfig, SweepEr
             tags: [None; 2],
         }),
         rate: pps.map_or(Rate::Max, Rate::Packets),
-        duration: LONGEST,
+        duration: SEND_TIMEOUT,
         count: None,
         pacing: pps.map(|_| Pacing::Even),
         backend: Some(Backend::XdpLive),

@@ -1,4 +1,4 @@
-//! Which core does what, which configurations are compared, which loads are offered: pure.
+//! The cores, the configurations and the loads of a sweep: pure.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use model::{
     CpuSet,
     run::{Arrangement, Sharing},
 };
-use rig::cores::role;
+use rig::{cores::role, receive::Backend};
 
 /// The rules of the firewall: as many as the sources had in theirs, roughly.
 const RULES: u32 = 25;
@@ -41,12 +41,12 @@ impl SweepBox {
         }
     }
 
-    /// Whether a program reads the frames, which end in the box.
+    /// True if a program reads the frames, which end in the box.
     pub fn captures(self) -> bool {
         matches!(self, Self::Capture | Self::CaptureRing)
     }
 
-    /// What it is.
+    /// The name for people.
     pub fn name(self) -> &'static str {
         match self {
             Self::Router => "router",
@@ -66,9 +66,9 @@ impl fmt::Display for SweepBox {
 /// An interface of the box.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// Where frames enter.
+    /// The side where frames enter.
     Entry,
-    /// Where they leave.
+    /// The side where they leave.
     Exit,
 }
 
@@ -116,19 +116,6 @@ fn rules_in_words(rules: &Ruleset) -> String {
     format!("{form}, then {last}")
 }
 
-/// How a capture box reads.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reading {
-    /// Nobody reads: the box forwards.
-    Forwarded,
-    /// One packet per system call through a plain AF_PACKET socket.
-    Packet,
-    /// Two TPACKET_V3 rings in a fanout group, a reader each.
-    RingFanout,
-    /// Copied in XDP into memory shared with the reader.
-    Tap,
-}
-
 impl Configuration {
     /// Everything that differs from a bare box, as shell commands or in words.
     pub fn settings(&self) -> Vec<String> {
@@ -147,14 +134,14 @@ pub struct Configuration {
     pub key: &'static str,
     /// The name for people.
     pub name: &'static str,
-    /// What it is, in a sentence.
+    /// A description, in a sentence.
     pub what: &'static str,
-    /// What is built.
+    /// The box to build.
     pub kind: BoxKind,
-    /// What is set then.
+    /// Settings made in it.
     pub tweaks: Vec<Tweak>,
-    /// Who reads.
-    pub reading: Reading,
+    /// The backend of a capture box, and its sources; none: the box forwards.
+    pub reading: Option<(Backend, usize)>,
 }
 
 /// The standard and the optimised configuration of `what`.
@@ -173,7 +160,7 @@ pub fn configurations(what: SweepBox) -> [Configuration; 2] {
     };
     let standard = |name, what, kind, tweaks: &[Tweak], reading| make("standard", name, what, kind, tweaks, reading);
     let optimised = |name, what, kind, tweaks: &[Tweak], reading| make("optimised", name, what, kind, tweaks, reading);
-    let forwarded = Reading::Forwarded;
+    let forwarded = None;
     match what {
         SweepBox::Router => [
             standard(
@@ -230,19 +217,19 @@ pub fn configurations(what: SweepBox) -> [Configuration; 2] {
                 "One AF_PACKET socket, one packet per system call.",
                 BoxKind::Capture,
                 &[],
-                Reading::Packet,
+                Some((Backend::Packet, 1)),
             );
             let (name, text, reading) = match what {
                 SweepBox::CaptureRing => (
                     "ring + fanout",
                     "Two rings shared with their readers, which the kernel hands over block by block; flows are spread over \
                      them by their hash.",
-                    Reading::RingFanout,
+                    Some((Backend::Ring, 2)),
                 ),
                 _ => (
                     "tap",
                     "An XDP program copies each frame into memory shared with the reader; the frame goes on to the stack.",
-                    Reading::Tap,
+                    Some((Backend::Tap, 1)),
                 ),
             };
             [plain, optimised(name, text, BoxKind::Capture, &[], reading)]
@@ -250,16 +237,16 @@ pub fn configurations(what: SweepBox) -> [Configuration; 2] {
     }
 }
 
-/// Who runs where.
+/// The cores of a sweep.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Cores {
+pub struct SweepCores {
     /// The generator's core.
     pub generator: u32,
     /// The box's core: its NAPI thread, and the readers of a capture.
     pub of_box: u32,
 }
 
-impl Cores {
+impl SweepCores {
     /// The last two of the usable CPUs, or the only one for both. None without any.
     pub fn split(usable: &CpuSet) -> Option<Self> {
         let all: Vec<u32> = usable.iter().collect();
@@ -267,7 +254,7 @@ impl Cores {
         Some(Self { generator: all.len().checked_sub(2).map_or(of_box, |i| all[i]), of_box })
     }
 
-    /// Whether the generator has a core of its own.
+    /// True if the generator has a core of its own.
     pub fn sharing(&self) -> Sharing {
         if self.generator == self.of_box { Sharing::Inline } else { Sharing::Apart }
     }
@@ -306,11 +293,11 @@ mod tests {
 
     #[test]
     fn the_generator_has_its_own_core_where_there_are_two() {
-        let split = |list: &str| Cores::split(&list.parse().unwrap());
-        assert_eq!(split("0-1"), Some(Cores { generator: 0, of_box: 1 }));
-        assert_eq!(split("0-7"), Some(Cores { generator: 6, of_box: 7 }));
+        let split = |list: &str| SweepCores::split(&list.parse().unwrap());
+        assert_eq!(split("0-1"), Some(SweepCores { generator: 0, of_box: 1 }));
+        assert_eq!(split("0-7"), Some(SweepCores { generator: 6, of_box: 7 }));
         assert_eq!(split("3").unwrap().sharing(), Sharing::Inline);
-        assert_eq!(Cores::split(&CpuSet::default()), None);
+        assert_eq!(SweepCores::split(&CpuSet::default()), None);
     }
 
     #[test]
@@ -321,7 +308,7 @@ mod tests {
             assert_eq!((standard.key, optimised.key), ("standard", "optimised"));
             let differs = |c: &Configuration| (c.kind.clone(), c.tweaks.clone(), c.reading);
             assert_ne!(differs(&standard), differs(&optimised), "{what}");
-            assert_eq!(standard.kind.forwards(), standard.reading == Reading::Forwarded);
+            assert_eq!(standard.kind.forwards(), standard.reading.is_none());
         }
     }
 

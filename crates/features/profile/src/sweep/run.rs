@@ -6,59 +6,62 @@ use std::{
     time::{Duration, Instant},
 };
 
+use host::Host;
 use lab::{BoxKind, BoxSpec, Lab, TestBox};
 use model::{
     CpuSet,
-    run::{Generator, Machine},
+    run::Generator,
     sources,
     sweep::{Setup, Step, Sweep},
 };
-
-use rig::window::pause;
+use rig::{
+    machine,
+    progress::{self, Progress},
+    repeat::{median, median_by, sorted},
+    window::pause,
+};
 
 use crate::{Party, PerPacket, Recorder, RecorderOptions, SetApart};
 
 use super::{
     SweepError,
-    bed::{Bed, Counts},
+    bed::{Bed, BoxCounts},
+    conclusion,
     offer::{FLOWS, FRAME, offer},
-    plan::{Configuration, Cores, SweepBox, rates},
+    plan::{Configuration, SweepBox, SweepCores, rates},
     search::{LOSS_GOAL, RESOLUTION, Trial, search},
-    verdict, words,
+    verdict,
 };
 
 /// Samples per second: no divisor of the kernel's tick.
 const FREQUENCY_HZ: u32 = 997;
 
-/// How long the load is on before a measurement begins.
+/// The time that the load is on before a measurement begins.
 const WARM_UP: Duration = Duration::from_millis(150);
 /// A trial of a search takes so long at most, and so does the generator's ceiling.
 const TRIAL: Duration = Duration::from_millis(300);
 const CEILING: Duration = Duration::from_secs(1);
 
-/// What the user asked for.
+/// Settings by the user.
 #[derive(Debug, Clone)]
 pub struct SweepConfig {
     /// The box.
     pub what: SweepBox,
-    /// How many loads.
+    /// The number of loads.
     pub steps: u32,
-    /// How long each is measured.
+    /// The length of each measurement.
     pub duration: Duration,
-    /// How often each ceiling is searched.
+    /// Searches of each ceiling.
     pub repeats: u32,
     /// The CPUs to use.
     pub cpus: CpuSet,
-    /// What is compared: usually the [`configurations`](super::configurations) of the box.
+    /// The configurations to compare: usually the [`configurations`](super::configurations) of the box.
     pub compared: Vec<Configuration>,
 }
 
-/// What happens, for those who watch.
-pub trait Watch {
-    /// A measurement begins: what, its number, how many there are.
-    fn begins(&mut self, what: &str, number: usize, of: usize);
-
-    /// A load was measured, in this time.
+/// Watches a sweep.
+pub trait Watch: Progress {
+    /// A load was measured, in this time. Tests hold it against other counts of the same time.
     fn measured(&mut self, step: &Step, time: Range<Instant>) {
         let _ = (step, time);
     }
@@ -67,18 +70,19 @@ pub trait Watch {
 /// Measures ceilings and steps. `stop` ends it early, with none.
 ///
 /// # Errors
-/// What the lab, the generator or the sampling lack.
+/// The lab, the generator or the sampling fails.
 pub fn run(
     config: &SweepConfig,
-    (when, machine): (String, Machine),
+    host: &Host,
     stop: &AtomicBool,
     watch: &mut impl Watch,
 ) -> Result<Option<Sweep>, SweepError> {
-    let cores = Cores::split(&config.cpus).ok_or(SweepError::NoCpu)?;
+    let cores = SweepCores::split(&config.cpus).ok_or(SweepError::NoCpu)?;
+    let when = machine::now();
     let lab = Lab::new("sweep")?;
     let compared = &config.compared;
     let total = 1 + compared.len() * (2 * config.repeats + config.steps) as usize;
-    let mut progress = Progress { watch, number: 0, total, stop };
+    let mut progress = Steps { watch, number: 0, total, stop };
     if !progress.begin("ceiling of the generator") {
         return Ok(None);
     }
@@ -111,7 +115,7 @@ pub fn run(
     for (bed, mut setup) in under_test {
         bed.finish()?;
         // The figure of the headline is in the table.
-        setup.steps.extend(verdict::median_step(&setup.at_ceiling).cloned());
+        setup.steps.extend(median_by(setup.at_ceiling.clone(), |step| step.loss_ratio));
         setup.steps.sort_by(|a, b| a.wanted_pps.total_cmp(&b.wanted_pps));
         setups.push(setup);
     }
@@ -119,7 +123,7 @@ pub fn run(
     let arrangement = cores.arrangement(config.what);
     Ok(Some(Sweep {
         when,
-        machine,
+        machine: machine::describe(host),
         box_key: config.what.key().into(),
         box_name: config.what.name().into(),
         frame_bytes: FRAME.bytes_in_memory() as u32,
@@ -129,10 +133,10 @@ pub fn run(
         box_cores: 1,
         loss_goal: LOSS_GOAL,
         gain,
-        notes: words::notes(config.what, &arrangement, &setups),
+        notes: conclusion::notes(config.what, &arrangement, &setups),
         arrangement,
         generator,
-        conclusion: words::conclusion(config.what, &setups, gain.as_ref()),
+        conclusion: conclusion::conclusion(config.what, &setups, gain.as_ref()),
         setups,
         sources: if config.what == SweepBox::Router { sources::router_figures() } else { Vec::new() },
     }))
@@ -156,7 +160,7 @@ fn ceilings<W: Watch>(
     measure: &Measure<'_>,
     repeats: u32,
     under_test: &mut [(Bed, Setup)],
-    progress: &mut Progress<'_, W>,
+    progress: &mut Steps<'_, W>,
 ) -> Result<bool, SweepError> {
     for round in 1..=repeats {
         for (bed, setup) in &mut *under_test {
@@ -177,9 +181,7 @@ fn ceilings<W: Watch>(
         }
     }
     for (_, setup) in &mut *under_test {
-        let mut sorted = setup.ceilings_pps.clone();
-        sorted.sort_by(f64::total_cmp);
-        setup.ceiling_pps = verdict::median(&sorted).unwrap_or(0.0);
+        setup.ceiling_pps = median(&sorted(setup.ceilings_pps.iter().copied())).unwrap_or(0.0);
     }
     for round in 1..=repeats {
         for (bed, setup) in under_test.iter_mut().filter(|(_, s)| s.ceiling_pps > 0.0) {
@@ -193,25 +195,30 @@ fn ceilings<W: Watch>(
     Ok(true)
 }
 
-/// Counts what has begun.
-struct Progress<'a, W> {
+/// BoxCounts the steps that have begun.
+struct Steps<'a, W> {
     watch: &'a mut W,
     number: usize,
     total: usize,
     stop: &'a AtomicBool,
 }
 
-impl<W: Watch> Progress<'_, W> {
-    /// Tells what begins now; false if it is not to begin.
+impl<W: Watch> Steps<'_, W> {
+    /// Begins a step; false if it is not to begin.
     fn begin(&mut self, what: &str) -> bool {
         self.number += 1;
-        self.watch.begins(what, self.number, self.total);
+        self.watch.begin(&progress::Step { name: what.to_owned(), number: self.number, of: self.total, left_s: None });
         !self.stop.load(Ordering::Relaxed)
     }
 }
 
-/// How fast the generator is when each frame ends in XDP, the cheapest receiver there is, on its own core.
-fn generator_ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &AtomicBool) -> Result<Generator, SweepError> {
+/// Measures the generator while each frame ends in XDP, the cheapest receiver there is, on its own core.
+fn generator_ceiling(
+    lab: &Lab,
+    cores: &SweepCores,
+    duration: Duration,
+    stop: &AtomicBool,
+) -> Result<Generator, SweepError> {
     let made = TestBox::build(lab, &BoxSpec::new(BoxKind::XdpDrop))?;
     let window = || -> Result<f64, SweepError> {
         pause(WARM_UP, stop);
@@ -234,9 +241,9 @@ fn generator_ceiling(lab: &Lab, cores: &Cores, duration: Duration, stop: &Atomic
     })
 }
 
-/// What every step needs.
+/// Data that all steps share.
 struct Measure<'a> {
-    cores: &'a Cores,
+    cores: &'a SweepCores,
     stop: &'a AtomicBool,
     duration: Duration,
 }
@@ -275,7 +282,7 @@ impl Measure<'_> {
             Ok((trial(&before, &after), begun..ended))
         };
         let (seen, time) = offer(&bed.made, self.cores.generator, Some(pps), window)??;
-        let recording = recorder.finish_with(None)?;
+        let recording = recorder.finish()?;
         let core = recording.profile.cores.iter().find(|c| c.cpu == cpu);
         let apart = |party| recording.tally.percent_apart(cpu, party, &recording.times);
         let step = Step {
@@ -296,7 +303,7 @@ impl Measure<'_> {
     }
 }
 
-fn trial(before: &Counts, after: &Counts) -> Trial {
+fn trial(before: &BoxCounts, after: &BoxCounts) -> Trial {
     let (offered_pps, forwarded_pps) = after.rates(before);
     Trial { offered_pps, forwarded_pps }
 }

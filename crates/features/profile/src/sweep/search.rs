@@ -16,10 +16,10 @@ const LOWEST_PPS: f64 = 1000.0;
 /// The last trials of a load that is refused must agree: one burst of somebody else's work is no ceiling.
 const REFUSALS: u32 = 2;
 
-/// How often a refused load may be kept after all when it is offered again at the end, before the search believes it.
+/// A refused load that is kept when it is offered again at the end is given up to this number of times before the search believes it.
 const REVIVALS: u32 = 3;
 
-/// What a trial saw.
+/// The rates of a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Trial {
     pub(super) offered_pps: f64,
@@ -33,8 +33,8 @@ impl Trial {
     }
 }
 
-/// How a load ended.
-enum Verdict {
+/// The result of one load.
+enum LoadResult {
     /// The box kept up with what the generator offered: as good as what was asked for.
     Kept(f64),
     /// The box kept up with all that the generator could offer.
@@ -47,16 +47,16 @@ pub(super) fn search<E>(
     start_pps: f64,
     mut trial: impl FnMut(f64) -> Result<Option<Trial>, E>,
 ) -> Result<Option<f64>, E> {
-    let mut verdict = |pps: f64| -> Result<Option<Verdict>, E> {
+    let mut verdict = |pps: f64| -> Result<Option<LoadResult>, E> {
         for _ in 0..REFUSALS {
             let Some(seen) = trial(pps)? else { return Ok(None) };
             if seen.offered_pps > 0.0 && seen.loss_ratio() <= LOSS_GOAL {
                 let reached = seen.offered_pps >= REACHED * pps;
                 let offered = seen.offered_pps.min(pps);
-                return Ok(Some(if reached { Verdict::Kept(offered) } else { Verdict::Limited(offered) }));
+                return Ok(Some(if reached { LoadResult::Kept(offered) } else { LoadResult::Limited(offered) }));
             }
         }
-        Ok(Some(Verdict::Lost))
+        Ok(Some(LoadResult::Lost))
     };
     // What the box kept up with, as asked for and as offered.
     let (mut kept, mut lost, mut revivals) = (None::<(f64, f64)>, None, 0);
@@ -64,14 +64,14 @@ pub(super) fn search<E>(
     loop {
         match verdict(pps)? {
             None => return Ok(None),
-            Some(Verdict::Limited(offered)) => return Ok(Some(kept.map_or(offered, |(_, best)| best.max(offered)))),
-            Some(Verdict::Kept(offered)) => kept = Some((pps, offered)),
-            Some(Verdict::Lost) => lost = Some(pps),
+            Some(LoadResult::Limited(offered)) => return Ok(Some(kept.map_or(offered, |(_, best)| best.max(offered)))),
+            Some(LoadResult::Kept(offered)) => kept = Some((pps, offered)),
+            Some(LoadResult::Lost) => lost = Some(pps),
         }
         pps = match (kept, lost) {
             // Somebody else's work may have lasted longer than the trials that refused this load.
             (Some((low, offered)), Some(high)) if high / low <= RESOLUTION => match verdict(high)? {
-                Some(Verdict::Kept(again)) if revivals < REVIVALS => {
+                Some(LoadResult::Kept(again)) if revivals < REVIVALS => {
                     revivals += 1;
                     (kept, lost) = (Some((high, again)), None);
                     high * STRIDE

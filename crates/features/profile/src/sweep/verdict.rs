@@ -1,6 +1,7 @@
-//! What the ceilings of all repeats say together: pure.
+//! The verdict on the ceilings of all repeats: pure.
 
-use model::sweep::{Gain, Setup, Step};
+use model::sweep::{Gain, Setup};
+use rig::repeat::{median, sorted};
 
 use super::search::RESOLUTION;
 
@@ -11,8 +12,7 @@ const FEWEST: usize = 3;
 pub(super) fn gain(setups: &[Setup]) -> Option<Gain> {
     let [standard, optimised] = setups else { return None };
     let pairs = standard.ceilings_pps.iter().zip(&optimised.ceilings_pps).filter(|(a, _)| **a > 0.0);
-    let mut ratios: Vec<f64> = pairs.map(|(a, b)| b / a).collect();
-    ratios.sort_by(f64::total_cmp);
+    let ratios = sorted(pairs.map(|(a, b)| b / a));
     let (first, last) = (*ratios.first()?, *ratios.last()?);
     let (lowest, highest) = (first / RESOLUTION, last * RESOLUTION);
     let one_sided = lowest > 1.0 || highest < 1.0;
@@ -20,34 +20,16 @@ pub(super) fn gain(setups: &[Setup]) -> Option<Gain> {
     Some(Gain { ratio: median(&ratios)?, lowest, highest, told })
 }
 
-/// Whether the ceiling came out again when it was offered again: to within what the search can tell, once for the load and once for the box.
+/// True if the ceiling came out again when it was offered again: to within what the search can tell, once for the load and once for the box.
 pub(super) fn holds(setup: &Setup) -> bool {
-    let mut rates: Vec<f64> = setup.at_ceiling.iter().map(|s| s.forwarded_pps).collect();
-    rates.sort_by(f64::total_cmp);
+    let rates = sorted(setup.at_ceiling.iter().map(|s| s.forwarded_pps));
     median(&rates).is_some_and(|pps| pps >= setup.ceiling_pps / RESOLUTION.powi(2))
-}
-
-/// The middle one of sorted values, or the mean of both in the middle.
-pub(super) fn median(sorted: &[f64]) -> Option<f64> {
-    let half = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        n if n % 2 == 1 => Some(sorted[half]),
-        _ => Some((sorted[half - 1] + sorted[half]) / 2.0),
-    }
-}
-
-/// The measurement with the median loss.
-pub(super) fn median_step(steps: &[Step]) -> Option<&Step> {
-    let mut sorted: Vec<&Step> = steps.iter().collect();
-    sorted.sort_by(|a, b| a.loss_ratio.total_cmp(&b.loss_ratio));
-    sorted.get(steps.len().saturating_sub(1) / 2).copied()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sweep::words::tests::setup;
+    use crate::sweep::conclusion::tests::setup;
 
     #[test]
     fn a_verdict_takes_repeats_that_agree_and_ceilings_that_hold() {
@@ -65,10 +47,5 @@ mod tests {
         lost.at_ceiling.iter_mut().for_each(|s| s.forwarded_pps *= 0.8);
         assert!(!gain(&[setup("a", &[7e5; 3], 0.0), lost]).unwrap().told, "the table does not bear it");
         assert_eq!(gain(&[]), None);
-    }
-
-    #[test]
-    fn medians_are_in_the_middle() {
-        assert_eq!((median(&[]), median(&[1.0, 2.0, 9.0]), median(&[1.0, 3.0])), (None, Some(2.0), Some(2.0)));
     }
 }

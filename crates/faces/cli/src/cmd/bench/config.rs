@@ -3,10 +3,11 @@
 use std::{path::PathBuf, str::FromStr};
 
 use ::bench::{
-    dut::DutKind,
+    benches,
+    dut::{DutKind, RuleOrder},
     frames,
     outside::two_ports,
-    run::{self, Asked, Boxes, Saved, Settings, Test},
+    run::{Boxes, Request, Saved, Settings, Test},
     search::NAMES,
 };
 use anyhow::anyhow;
@@ -35,7 +36,7 @@ pub(super) fn ratio(text: &str) -> Result<f64, String> {
 
 /// Where the run is kept when nobody says.
 pub(super) fn default_file() -> PathBuf {
-    PathBuf::from(format!("bench-{}.json", run::now().replace([':', '-'], "")))
+    PathBuf::from(format!("bench-{}.json", rig::machine::now().replace([':', '-'], "")))
 }
 
 /// Checks everything that can be checked before anything is made, and begins a run.
@@ -44,11 +45,11 @@ pub(super) fn begin(args: &BenchArgs, host: &Host) -> Result<Saved, Failure> {
     let settings = settings(&asked)?;
     Ok(Saved {
         run: BenchRun {
-            when: run::now(),
+            when: rig::machine::now(),
             ended: None,
             version: env!("CARGO_PKG_VERSION").into(),
             machine: rig::machine::describe(host),
-            setup: super::benches::setup(&asked, &settings)?,
+            setup: benches::setup(&asked, &settings)?,
             modes: Vec::new(),
             status: Status::Partial { reason: "it has not begun".into(), begun: None },
             sources: sources::firewall_rates(),
@@ -63,11 +64,11 @@ pub(super) fn begin(args: &BenchArgs, host: &Host) -> Result<Saved, Failure> {
 }
 
 /// All that the presets and overrides come to.
-pub(super) fn settings(asked: &Asked) -> Result<Settings, Failure> {
+pub(super) fn settings(asked: &Request) -> Result<Settings, Failure> {
     Ok(Settings::of(asked)?)
 }
 
-fn asked(args: &BenchArgs, host: &Host) -> Result<(Asked, Vec<String>), Failure> {
+fn asked(args: &BenchArgs, host: &Host) -> Result<(Request, Vec<String>), Failure> {
     let family = if args.ipv6 { Family::V6 } else { Family::V4 };
     let tests = if args.test.is_empty() { vec![Test::Throughput, Test::Latency] } else { args.test.clone() };
     let flows = args.flows.unwrap_or(1);
@@ -78,7 +79,7 @@ fn asked(args: &BenchArgs, host: &Host) -> Result<(Asked, Vec<String>), Failure>
     let mut tests = tests;
     tests.sort_unstable();
     tests.dedup();
-    let mut asked = Asked {
+    let mut asked = Request {
         boxes: boxes(args)?,
         frames: Vec::new(),
         tests,
@@ -91,10 +92,9 @@ fn asked(args: &BenchArgs, host: &Host) -> Result<(Asked, Vec<String>), Failure>
         ipv6: args.ipv6,
         rules: args.rules.unwrap_or(DEFAULT_RULES),
         rule_order: match args.rule_order.unwrap_or(OrderArg::Study) {
-            OrderArg::Study => "study",
-            OrderArg::Rfc2544 => "rfc2544",
-        }
-        .into(),
+            OrderArg::Study => RuleOrder::Study,
+            OrderArg::Rfc2544 => RuleOrder::Rfc2544,
+        },
         bridged: args.bridged,
         cpus: rig::cores::usable(host, args.cpus.as_ref())?,
     };
@@ -127,9 +127,9 @@ fn boxes(args: &BenchArgs) -> Result<Boxes, Failure> {
 }
 
 /// The frames, each of them laid out once, so that what cannot be sent is told now.
-fn frames(args: &BenchArgs, asked: &Asked, remarks: &mut Vec<String>) -> Result<Vec<FrameSpec>, Failure> {
+fn frames(args: &BenchArgs, asked: &Request, remarks: &mut Vec<String>) -> Result<Vec<FrameSpec>, Failure> {
     let family = if args.ipv6 { Family::V6 } else { Family::V4 };
-    let rehearsal = super::benches::rehearsal(asked);
+    let rehearsal = benches::rehearsal(asked);
     let mut all = match &args.sizes {
         Some(text) => frames::parse(text, family)?,
         None if args.datagrams.is_none() && !args.imix && args.replay.is_none() => frames::rfc2544(family),
@@ -148,9 +148,9 @@ fn frames(args: &BenchArgs, asked: &Asked, remarks: &mut Vec<String>) -> Result<
         all.push(frames::imix(family));
     }
     if let Some(path) = &args.replay {
-        let (frame, notes) = super::benches::replay(path, &rehearsal)?;
-        all.push(frame);
-        remarks.extend(notes.into_iter().map(|n| format!("{}: {n}", path.display())));
+        let replay = frames::Replay::read(path, &rehearsal)?;
+        all.push(replay.spec());
+        remarks.extend(replay.notes().into_iter().map(|n| format!("{}: {n}", path.display())));
     }
     let mut seen = Vec::new();
     all.retain(|f| {

@@ -1,37 +1,28 @@
 //! `evenkeel bench flood`: clients beside a flood of spoofed SYNs.
 
-mod shield;
-
 use std::{
     path::{Path, PathBuf},
     time::Duration,
 };
 
-use ::bench::flood::{FloodConfig, FloodCores, FloodWatch, Protection, Rate, kernel_modes, run_flood};
+use ::bench::flood::{FloodConfig, FloodCores, Rate, protection, run_flood};
 use anyhow::anyhow;
 use clap::Args;
-use host::{
-    Host, Root,
-    file::{PUBLIC, Whole},
-};
-use indicatif::ProgressBar;
+use host::{Host, Root};
 use model::{
     CpuSet,
     flood::{FloodPoint, FloodRun, SCHEMA},
     schema::Document,
-    units,
 };
 use report::Look;
-use rig::{cores, machine};
+use rig::cores;
 use sys::privilege::{self, Capability};
 
-use self::shield::SHIELDS;
 use crate::time::within;
 use crate::{
-    failure::{Failure, Outcome, note, print},
+    failure::{Failure, Outcome},
+    long_run::{self, OutFile, interrupted, json_text, long_run},
     numbers::number,
-    periods::steps_bar,
-    signals::{Second, end_interrupted, stop_flag},
 };
 
 /// A lab, its programs and pinned threads need these.
@@ -45,6 +36,8 @@ const CAPABILITIES: [Capability; 5] = [
 /// More than this the clients' addresses do not last for.
 const MOST_CONNECTS: u32 = 60_000;
 const NAME: &str = "bench.flood";
+/// The name of the page for people.
+pub(crate) const PAGE: &str = "page with the curves";
 /// Before the first client.
 const HEAD_START: Duration = Duration::from_millis(300);
 
@@ -152,45 +145,29 @@ fn rate(text: &str) -> Result<Rate, String> {
 /// Floods, and shows.
 pub(crate) fn run(args: &FloodArgs) -> Result<Outcome, Failure> {
     if let Some(path) = &args.show {
-        return args.show(&load(path)?);
+        let run = load(path)?;
+        put_out(&run, args.json, OutFile::open(args.html.as_deref(), PAGE)?)?;
+        return Ok(outcome(&run));
     }
     let host = Host::read(&Root::live())?;
     let config = args.config(&host)?;
-    let known: Vec<Box<dyn Protection>> = kernel_modes()
-        .into_iter()
-        .map(|mode| Box::new(mode) as Box<dyn Protection>)
-        .chain(SHIELDS.map(|shield| Box::new(shield) as Box<dyn Protection>))
-        .collect();
-    let chosen = args.modes.iter().map(|key| choose(&known, key)).collect::<Result<Vec<_>, Failure>>()?;
+    let modes = args.modes.iter().map(|key| protection(key)).collect::<Result<Vec<_>, _>>()?;
     privilege::require_root("bench flood", &CAPABILITIES)?;
-    let saved = args.save.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
-    let page = args.html.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
-    let stop = stop_flag(Second::IsIgnored)?;
-    let when = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let mut progress = Progress { bar: steps_bar() };
-    let done = run_flood(&config, &chosen, (when, machine::describe(&host)), &stop, &mut progress);
-    progress.bar.finish_and_clear();
-    let run = done?;
-    if let (Some(file), Some(path)) = (saved, &args.save) {
-        file.write(json(&run)?.as_bytes())?;
-        note(format_args!("The run: {}", path.display()));
+    let saved = OutFile::open(args.save.as_deref(), "run")?;
+    let page = OutFile::open(args.html.as_deref(), PAGE)?;
+    let run = long_run(|stop, bar| run_flood(&config, &modes, &host, stop, bar))?;
+    if let Some(file) = saved {
+        file.write(json(&run)?)?;
     }
-    let outcome = args.print(&run, page)?;
+    put_out(&run, args.json, page)?;
     if run.partial {
-        end_interrupted("Everything that the bench had made is gone again")?;
+        return interrupted("bench");
     }
-    Ok(outcome)
-}
-
-fn choose<'a>(known: &'a [Box<dyn Protection>], key: &str) -> Result<&'a dyn Protection, Failure> {
-    known.iter().map(AsRef::as_ref).find(|mode| mode.key() == key).ok_or_else(|| {
-        let keys: Vec<&str> = known.iter().map(|mode| mode.key()).collect();
-        Failure::usage(anyhow!("--modes has no `{key}`; there are {}", keys.join(", ")))
-    })
+    Ok(outcome(&run))
 }
 
 fn json(run: &FloodRun) -> Result<String, Failure> {
-    Ok(serde_json::to_string_pretty(&Document::new(NAME, SCHEMA, run)).map_err(Failure::internal)? + "\n")
+    json_text(&Document::new(NAME, SCHEMA, run))
 }
 
 /// Whether a file claims to be a saved run of `bench flood`; what cannot be read is none.
@@ -200,7 +177,6 @@ pub(crate) fn is_saved(path: &Path) -> bool {
     document.is_some_and(|document| document.schema.starts_with(&format!("evenkeel.{NAME}/")))
 }
 
-/// A saved run.
 pub(crate) fn load(path: &Path) -> Result<FloodRun, Failure> {
     let how = "`evenkeel bench flood --save FILE` writes such a run";
     let cannot = |why: String| Failure::usage(anyhow!("cannot show {}: {why}; {how}", path.display()));
@@ -229,61 +205,21 @@ impl FloodArgs {
             cores: if self.beside_flood { cores.with_clients_beside_the_flood() } else { cores },
         })
     }
+}
 
-    fn show(&self, run: &FloodRun) -> Result<Outcome, Failure> {
-        let page = self.html.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose()?;
-        self.print(run, page)
-    }
-
-    /// Prints the run, and writes the page.
-    fn print(&self, run: &FloodRun, page: Option<Whole>) -> Result<Outcome, Failure> {
-        put_out(run, self.json, page.zip(self.html.as_deref()))?;
-        let bears = |point: &FloodPoint| point.wanted_pps.is_none() || point.is_untouched();
-        Ok(match run.modes.last() {
-            Some(mode) if mode.points.iter().all(bears) => Outcome::Fine,
-            _ => Outcome::No,
-        })
+/// Whether the clients of the last mode noticed no flood but the highest.
+fn outcome(run: &FloodRun) -> Outcome {
+    let bears = |point: &FloodPoint| point.wanted_pps.is_none() || point.is_untouched();
+    match run.modes.last() {
+        Some(mode) if mode.points.iter().all(bears) => Outcome::Fine,
+        _ => Outcome::No,
     }
 }
 
 /// Prints a run, as JSON if so wanted, and writes the page to a file.
-pub(crate) fn put_out(run: &FloodRun, as_json: bool, page: Option<(Whole, &Path)>) -> Result<(), Failure> {
+pub(crate) fn put_out(run: &FloodRun, as_json: bool, page: Option<OutFile<'_>>) -> Result<(), Failure> {
     let text = if as_json { json(run)? } else { report::flood_text(run, Look::of_stdout()) };
-    // What was measured is not lost when one of its ways out is shut.
-    let printed = print(&text);
-    if let Some((file, path)) = page {
-        file.write(report::flood_page(run)?.as_bytes())?;
-        note(format_args!("The page with the curves: {}", path.display()));
-    }
-    printed
-}
-
-/// Progress on stderr: a bar on a terminal, a line per point elsewhere.
-struct Progress {
-    bar: ProgressBar,
-}
-
-impl FloodWatch for Progress {
-    fn begins(&mut self, mode: &str, rate: Rate, number: usize, of: usize) {
-        let rate = match rate {
-            Rate::Pps(0.0) => "no flood".to_owned(),
-            Rate::Pps(pps) => units::pps(pps),
-            Rate::Max => "as much as can be sent".to_owned(),
-        };
-        self.bar.set_length(of as u64);
-        self.bar.set_position(number as u64 - 1);
-        self.bar.set_message(format!("{mode}, {rate}"));
-        if self.bar.is_hidden() {
-            note(format_args!("{number}/{of} {mode}, {rate}"));
-        }
-    }
-
-    fn ended(&mut self, point: &FloodPoint) {
-        if self.bar.is_hidden() {
-            let clients = &point.clients;
-            note(format_args!("  {} of {} clients have their answer", clients.finished, clients.tried));
-        }
-    }
+    long_run::put_out(&text, page, || report::flood_page(run))
 }
 
 #[cfg(test)]

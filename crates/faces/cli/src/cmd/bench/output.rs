@@ -1,21 +1,24 @@
-//! What is printed and written at the end, and the plan before the beginning.
+//! The ways out of a run, and the plan before it begins.
 
 use std::{
     fmt::Write,
     path::{Path, PathBuf},
 };
 
-use ::bench::run::{NAME, Saved, Settings, Step, What, duration_words, seconds};
+use ::bench::run::{NAME, Saved, Settings, Step, What, seconds};
 use clap::Args;
-use host::file::{PUBLIC, Whole};
 use model::{
     bench::{BenchRun, FrameSpec, SCHEMA},
     schema::Document,
 };
 use report::{BenchCsv, BenchView, Look};
+use rig::progress::duration_words;
 use serde::Serialize;
 
-use crate::failure::{Failure, note, print};
+use crate::{
+    failure::Failure,
+    long_run::{OutFile, json_text, put_out},
+};
 
 /// The version of the schema `evenkeel.bench.plan/<version>`.
 const PLAN_SCHEMA: u32 = 1;
@@ -49,36 +52,30 @@ pub(crate) struct OutputArgs {
 /// The files of [`OutputArgs`], found to be writable.
 pub(crate) struct Outputs<'a> {
     args: &'a OutputArgs,
-    csv: Option<Whole>,
-    trials_csv: Option<Whole>,
-    html: Option<Whole>,
+    csv: Option<OutFile<'a>>,
+    trials_csv: Option<OutFile<'a>>,
+    html: Option<OutFile<'a>>,
 }
 
 impl OutputArgs {
     /// Learns now, not after a run, that a file cannot be written.
     pub(crate) fn open(&self) -> Result<Outputs<'_>, Failure> {
-        let open = |path: &Option<PathBuf>| path.as_deref().map(|path| Whole::open(path, PUBLIC)).transpose();
-        Ok(Outputs { args: self, csv: open(&self.csv)?, trials_csv: open(&self.trials_csv)?, html: open(&self.html)? })
+        Ok(Outputs {
+            args: self,
+            csv: OutFile::open(self.csv.as_deref(), "table of the results")?,
+            trials_csv: OutFile::open(self.trials_csv.as_deref(), "table of the trials")?,
+            html: OutFile::open(self.html.as_deref(), "page with the charts")?,
+        })
     }
 }
 
 impl Outputs<'_> {
     /// Prints the run, and writes it where it is wanted.
     pub(crate) fn show(self, run: &BenchRun) -> Result<(), Failure> {
-        let args = self.args;
-        // What was measured is not lost when one of its ways out is shut.
-        let printed = args.text(run).and_then(|text| print(&text));
-        if let Some(file) = self.html {
-            file.write(report::bench_page(run)?.as_bytes())?;
-            tell("page with the charts", &args.html);
-        }
-        for (file, path, which, what) in [
-            (self.csv, &args.csv, BenchCsv::Results, "table of the results"),
-            (self.trials_csv, &args.trials_csv, BenchCsv::Trials, "table of the trials"),
-        ] {
+        let printed = put_out(&self.args.text(run)?, self.html, || report::bench_page(run));
+        for (file, which) in [(self.csv, BenchCsv::Results), (self.trials_csv, BenchCsv::Trials)] {
             if let Some(file) = file {
-                file.write(report::bench_csv(run, which)?.as_bytes())?;
-                tell(what, path);
+                file.write(report::bench_csv(run, which)?)?;
             }
         }
         printed
@@ -86,7 +83,7 @@ impl Outputs<'_> {
 }
 
 impl OutputArgs {
-    /// Whether JSON is wanted.
+    /// True if JSON is wanted.
     pub(crate) fn as_json(&self) -> bool {
         self.json
     }
@@ -108,18 +105,12 @@ impl OutputArgs {
 
     fn text(&self, run: &BenchRun) -> Result<String, Failure> {
         Ok(match self.json {
-            true => serde_json::to_string_pretty(&Document::new(NAME, SCHEMA, run)).map_err(Failure::internal)? + "\n",
+            true => json_text(&Document::new(NAME, SCHEMA, run))?,
             false => {
                 let view = BenchView { steps: self.steps, trials: self.trials, every_load: self.every_load };
                 report::bench_text(run, view, Look::of_stdout())
             }
         })
-    }
-}
-
-fn tell(what: &str, path: &Option<PathBuf>) {
-    if let Some(path) = path {
-        note(format_args!("The {what}: {}", path.display()));
     }
 }
 
@@ -153,8 +144,7 @@ pub(super) fn plan_json(saved: &Saved, settings: &Settings, steps: &[Step]) -> R
     };
     let steps: Vec<PlannedStep> = steps.iter().map(one).collect();
     let seconds = steps.iter().filter(|s| !s.done).map(|s| s.seconds).sum();
-    let document = Document::new("bench.plan", PLAN_SCHEMA, Plan { preset: &settings.name, seconds, steps });
-    Ok(serde_json::to_string_pretty(&document).map_err(Failure::internal)? + "\n")
+    json_text(&Document::new("bench.plan", PLAN_SCHEMA, Plan { preset: &settings.name, seconds, steps }))
 }
 
 /// What would be done, and how long it takes.

@@ -1,4 +1,4 @@
-//! What a sweep means, in plain words.
+//! The conclusion of a sweep.
 
 use model::{
     profile::Class,
@@ -7,12 +7,14 @@ use model::{
     units,
 };
 
+use rig::window::STEAL_LIMIT_PERCENT;
+
 use super::{SweepBox, search::LOSS_GOAL, verdict};
 
 /// Classes named in the conclusion.
 const NAMED: usize = 3;
 
-/// Which configuration lets more through, if that can be told, and which classes became dearer or cheaper per packet.
+/// Names the configuration that lets more through, if that can be told, and the classes that became dearer or cheaper per packet.
 pub(super) fn conclusion(what: SweepBox, setups: &[Setup], gain: Option<&Gain>) -> String {
     let ([standard, optimised], Some(gain)) = (setups, gain) else { return "Nothing was measured.".into() };
     let percent = |ratio: f64| format!("{:+.0} %", 100.0 * (ratio - 1.0));
@@ -37,12 +39,12 @@ pub(super) fn conclusion(what: SweepBox, setups: &[Setup], gain: Option<&Gain>) 
         };
         format!("Which configuration of the {what} lets more through cannot be told: {a}, {b}: {between}{why}.")
     };
-    let told: Vec<String> = changes(standard, optimised)
+    let causes: Vec<String> = changes(standard, optimised)
         .into_iter()
         .take(NAMED)
         .map(|(class, a, b)| format!("{class} {} instead of {}", units::nanoseconds(b), units::nanoseconds(a)))
         .collect();
-    if told.is_empty() { text } else { format!("{text} CPU time per packet at the ceiling: {}.", told.join(", ")) }
+    if causes.is_empty() { text } else { format!("{text} CPU time per packet at the ceiling: {}.", causes.join(", ")) }
 }
 
 /// Classes whose cost differs in every measurement, standard and optimised, the largest difference first.
@@ -60,7 +62,7 @@ fn changes(standard: &Setup, optimised: &Setup) -> Vec<(Class, f64, f64)> {
     changes
 }
 
-/// How the figures came about.
+/// Notes on the origin of the figures.
 pub(super) fn notes(what: SweepBox, arrangement: &Arrangement, setups: &[Setup]) -> Vec<String> {
     let mut notes = vec![format!(
         "A ceiling is the highest load of which at most {} was lost, searched from below; the loads beyond it overload the box. A \
@@ -104,7 +106,7 @@ pub(super) fn notes(what: SweepBox, arrangement: &Arrangement, setups: &[Setup])
         notes.push(format!("Other programs took up to {others:.0} % of the box's core, which lowers its ceiling."));
     }
     let steal = steps().map(|s| s.percent(Class::Steal)).fold(0.0, f64::max);
-    if steal >= 2.0 {
+    if steal > STEAL_LIMIT_PERCENT {
         notes.push(format!("The hypervisor took up to {steal:.0} % of the box's core for other guests."));
     }
     let lost: u64 = setups.iter().flat_map(|s| &s.steps).map(|s| s.lost_samples).sum();

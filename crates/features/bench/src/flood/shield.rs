@@ -11,10 +11,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ::bench::{
-    BenchError,
-    flood::{Counter, Layout, Place, Protecting, Protection},
-};
 use host::file::{TemporaryFolder, temporary_folder};
 use model::shield::ShieldStatus;
 use nix::{
@@ -23,16 +19,19 @@ use nix::{
 };
 use sys::{affinity::pin_current_thread, program};
 
-/// What is not there after so long will not come.
-const PATIENCE: Duration = Duration::from_secs(20);
-/// What `shield run` says once it works.
+use super::protection::{About, Counter, Layout, Place, Protecting, Protection};
+use crate::BenchError;
+
+/// The time that the shield has to start, and to end.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// `shield run` prints this line once it works.
 const READY: &str = "shield up";
 /// A challenge for all that goes to the service.
 const CHALLENGE: &str = "default = \"pass\"\n\n[[rule]]\nname = \"service\"\naction = \"challenge\"\nprotocol = \"tcp\"\ndestination-port = PORT\n";
-/// What `ip netns exec` does, and the BPF file system that it hides; the program becomes the command that follows.
+/// Does what `ip netns exec` does, and mounts the BPF file system that it hides; the program becomes the command that follows.
 const MOUNT: &str = r#"mount -t sysfs sysfs /sys && mount -t bpf bpf /sys/fs/bpf && exec "$0" "$@""#;
 
-/// Where it stands, and by what frames cross.
+/// The shield's position, and the way in which frames cross it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shield {
     /// On the host: SYN cookies at XDP.
@@ -43,7 +42,6 @@ pub(super) enum Shield {
     BetweenRings,
 }
 
-/// All of them.
 pub(super) const SHIELDS: [Shield; 3] = [Shield::Host, Shield::Between, Shield::BetweenRings];
 
 fn rules(port: u16) -> String {
@@ -69,32 +67,25 @@ fn failed(why: impl std::fmt::Display) -> BenchError {
 }
 
 impl Protection for Shield {
-    fn key(&self) -> &str {
+    fn about(&self) -> About {
         match self {
-            Self::Host => "shield",
-            Self::Between => "gateway",
-            Self::BetweenRings => "gateway-ring",
-        }
-    }
-
-    fn name(&self) -> &str {
-        match self {
-            Self::Host => "shield",
-            Self::Between => "shield, gateway",
-            Self::BetweenRings => "shield, gateway of rings",
-        }
-    }
-
-    fn what(&self) -> String {
-        match self {
-            Self::Host => "evenkeel shield answers SYNs by cookies in XDP, before a socket buffer exists".into(),
-            Self::Between => "evenkeel shield on a gateway in front of the plain kernel: a source that is not known gets a wrong SYN-ACK in \
-                              XDP, and passes once it has answered by a reset; the client tries again"
-                .into(),
-            Self::BetweenRings => "evenkeel shield on a gateway without XDP in front of the plain kernel: packet rings bring each SYN to the \
-                                   process, which answers that of a source that is not known by a wrong SYN-ACK; once it has answered \
-                                   by a reset, it passes"
-                .into(),
+            Self::Host => About::new(
+                "shield",
+                "shield",
+                "evenkeel shield answers SYNs by cookies in XDP, before a socket buffer exists",
+            ),
+            Self::Between => About::new(
+                "gateway",
+                "shield, gateway",
+                "evenkeel shield on a gateway in front of the plain kernel: a source that is not known gets a wrong SYN-ACK in XDP, \
+                 and passes once it has answered by a reset; the client tries again",
+            ),
+            Self::BetweenRings => About::new(
+                "gateway-ring",
+                "shield, gateway of rings",
+                "evenkeel shield on a gateway without XDP in front of the plain kernel: packet rings bring each SYN to the process, \
+                 which answers that of a source that is not known by a wrong SYN-ACK; once it has answered by a reset, it passes",
+            ),
         }
     }
 
@@ -132,10 +123,10 @@ impl Protection for Shield {
             scope.spawn(start).join()
         });
         let mut child = started.map_err(|_| BenchError::Panicked("start of the shield"))?.map_err(failed)?;
-        let said = listen(&mut child);
+        let output = listen(&mut child);
         let interface = place.interface.to_owned();
         let working = Working { shield: *self, program, interface, child, _folder: folder };
-        wait_until_ready(&said)?;
+        wait_until_ready(&output)?;
         Ok(Box::new(working))
     }
 }
@@ -159,27 +150,27 @@ fn ask_inside(this: &Path, child: &Child) -> Command {
 
 /// The lines that a process says on stderr, until it ends.
 fn listen(child: &mut Child) -> Receiver<String> {
-    let (tell, said) = channel();
+    let (lines, output) = channel();
     if let Some(stderr) = child.stderr.take() {
         thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 // Read on though nobody listens any more: a full pipe would stop the shield.
-                let _ = tell.send(line);
+                let _ = lines.send(line);
             }
         });
     }
-    said
+    output
 }
 
-fn wait_until_ready(said: &Receiver<String>) -> Result<(), BenchError> {
+fn wait_until_ready(output: &Receiver<String>) -> Result<(), BenchError> {
     let begun = Instant::now();
     let mut lines = Vec::new();
     loop {
-        match said.recv_timeout(PATIENCE.saturating_sub(begun.elapsed())) {
+        match output.recv_timeout(TIMEOUT.saturating_sub(begun.elapsed())) {
             Ok(line) if line.contains(READY) => return Ok(()),
             Ok(line) => lines.push(line),
             Err(RecvTimeoutError::Timeout) => {
-                return Err(failed(format!("after {PATIENCE:?} it has said only: {}", lines.join("; "))));
+                return Err(failed(format!("after {TIMEOUT:?} it has said only: {}", lines.join("; "))));
             }
             Err(RecvTimeoutError::Disconnected) => return Err(failed(lines.join("; "))),
         }
@@ -202,8 +193,8 @@ impl Working {
         kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM).map_err(failed)?;
         let begun = Instant::now();
         while self.child.try_wait().map_err(failed)?.is_none() {
-            if begun.elapsed() > PATIENCE {
-                return Err(failed(format!("it does not end within {PATIENCE:?}")));
+            if begun.elapsed() > TIMEOUT {
+                return Err(failed(format!("it does not end within {TIMEOUT:?}")));
             }
             thread::sleep(Duration::from_millis(5));
         }

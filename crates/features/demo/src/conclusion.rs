@@ -1,4 +1,4 @@
-//! What a demo run means, in plain words.
+//! The conclusion of a demo.
 
 use model::{
     run::{Sharing, Stage, keys},
@@ -10,7 +10,7 @@ fn captured(stage: &Stage) -> f64 {
     if stage.offered_pps > 0.0 { stage.delivered_pps / stage.offered_pps } else { 0.0 }
 }
 
-/// Whether the rates of two stages overlap: one is the other, or which captures more cannot be told.
+/// True if the rates of two stages overlap: one is the other, or which captures more cannot be all_ready.
 fn alike(a: &Stage, b: &Stage) -> bool {
     a.key == b.key || (a.repeats.lowest_pps <= b.repeats.highest_pps && b.repeats.lowest_pps <= a.repeats.highest_pps)
 }

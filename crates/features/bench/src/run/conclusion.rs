@@ -1,4 +1,4 @@
-//! What a run means, in plain words.
+//! The conclusion of a run.
 
 use model::{
     bench::{BenchRun, Mode, Point, Status, Trial, Verdict},
@@ -7,12 +7,12 @@ use model::{
 
 use rig::window::STEAL_LIMIT_PERCENT;
 
-use super::asked::WIRE;
+use super::request::WIRE;
 
 /// The main result of each mode at its smallest frames, and what stands out.
 pub(super) fn conclusion(run: &BenchRun) -> String {
     let total = if run.setup.both_ways { "both directions together" } else { "one direction" };
-    let mut said: Vec<String> = Vec::new();
+    let mut sentences: Vec<String> = Vec::new();
     let mut router: Option<f64> = None;
     for mode in &run.modes {
         let Some((point, throughput)) = mode.points.iter().find_map(|p| Some((p, p.throughput.as_ref()?))) else {
@@ -53,12 +53,25 @@ pub(super) fn conclusion(run: &BenchRun) -> String {
             }
             _ => format!("{} forwards no {frame}: nothing comes through", mode.name),
         };
-        said.push(text);
+        sentences.push(text);
     }
-    match said.is_empty() {
+    match sentences.is_empty() {
         true => "No test completed.".to_owned(),
-        false => format!("{}. Rates are the total of {total}.", said.join(". ")),
+        false => format!("{}. Rates are the total of {total}.", sentences.join(". ")),
     }
+}
+
+/// A trial in a line.
+pub(super) fn trial(trial: &Trial) -> String {
+    let late = trial.failed_ratio() - trial.loss_ratio();
+    let late = if late > 0.0 { format!(", {} late", units::percent(late)) } else { String::new() };
+    format!(
+        "{}: {} sent, {} lost{late} in {:.2} s",
+        trial.purpose,
+        units::pps(trial.offered_pps),
+        units::percent(trial.loss_ratio()),
+        trial.seconds
+    )
 }
 
 fn words_of_frame(point: &Point) -> String {
@@ -69,7 +82,7 @@ fn words_of_frame(point: &Point) -> String {
     }
 }
 
-/// What a reader should know.
+/// Notes for the reader.
 pub(super) fn notes(run: &BenchRun) -> Vec<String> {
     let mut notes = Vec::new();
     for mode in &run.modes {
@@ -142,7 +155,7 @@ fn trials(run: &BenchRun) -> impl Iterator<Item = &Trial> {
     run.modes.iter().flat_map(|m| &m.points).flat_map(|p| &p.trials)
 }
 
-/// Whether every box that was asked about has got an answer: a throughput of its own with each kind of frame.
+/// True if every box that was asked about has got an answer: a throughput of its own with each kind of frame.
 pub fn answered(run: &BenchRun) -> bool {
     let mut points = run.modes.iter().filter(|m| m.key != WIRE).flat_map(|m| &m.points);
     let measured = |p: &Point| p.throughput.as_ref().is_some_and(|t| t.verdict == Verdict::Measured);

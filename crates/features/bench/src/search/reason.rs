@@ -1,23 +1,37 @@
-//! Why a trial is made, for people.
+//! Reason a trial is made, for people.
 
 use model::units;
 
 /// The reason for a trial.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Why {
-    /// The first one.
+pub(super) enum Reason {
     Highest,
     /// A load that was not tried yet, at the gap in which the throughput probably lies; what came through at the highest load if nothing else is known.
-    Probe { near: [Option<u64>; 2], came: Option<f64> },
+    Probe {
+        near: [Option<u64>; 2],
+        came: Option<f64>,
+    },
     /// One that was, which is still the best place to look.
-    Again { load: u64, upper: bool, number: usize },
+    Again {
+        load: u64,
+        upper: bool,
+        number: usize,
+    },
     /// One whose trials had too few units to judge the goal.
-    TooFew { load: u64, number: usize, sent: u64 },
+    TooFew {
+        load: u64,
+        number: usize,
+        sent: u64,
+    },
     /// A bound that another contradicts.
-    Contradicted { load: u64, fine: u64, number: usize },
+    Contradicted {
+        load: u64,
+        fine: u64,
+        number: usize,
+    },
 }
 
-impl Why {
+impl Reason {
     /// In words; `goal` is named where there are several.
     pub(super) fn text(&self, goal: Option<&str>) -> String {
         let pps = |n: u64| units::pps(n as f64);

@@ -1,11 +1,11 @@
-//! What was asked for: kept in the run's file, so that an interrupted run goes on as it began.
+//! The user's request: kept in the run's file, so that an interrupted run goes on as it began.
 
 use std::{fmt, str::FromStr};
 
 use model::{CpuSet, bench::FrameSpec};
 use serde::{Deserialize, Serialize};
 
-use crate::BenchError;
+use crate::{BenchError, RuleOrder};
 
 /// The tests of RFC 2544, section 26, and their successors, in the order in which they are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -21,9 +21,9 @@ pub enum Test {
     Latency,
     /// Delay variation at the throughput (RFC 3550, RFC 5481).
     Jitter,
-    /// How long an overload is felt (26.5).
+    /// The time that an overload is felt (26.5).
     Recovery,
-    /// How long a reset is felt (26.6, RFC 6201).
+    /// The time that a reset is felt (26.6, RFC 6201).
     Reset,
 }
 
@@ -88,9 +88,9 @@ pub const PORTS: &str = "ports";
 /// The key of the mode without a box.
 pub const WIRE: &str = "wire";
 
-/// What was asked for, every default filled in.
+/// The request, every default filled in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct Request {
     /// The boxes.
     pub boxes: Boxes,
     /// The frames.
@@ -105,23 +105,23 @@ pub struct Asked {
     pub trial_s: Option<f64>,
     /// Full-length trials of each load, where they are not the preset's.
     pub repeats: Option<u32>,
-    /// Whether units go one way alone.
+    /// True if units go one way alone.
     pub one_way: bool,
     /// Different flows of each direction.
     pub flows: u32,
-    /// Whether they are of IPv6.
+    /// True if they are of IPv6.
     pub ipv6: bool,
     /// Rules of the filters.
     pub rules: u32,
-    /// `study` or `rfc2544`.
-    pub rule_order: String,
-    /// Whether an outside box forwards by MAC address.
+    /// Their order.
+    pub rule_order: RuleOrder,
+    /// True if an outside box forwards by MAC address.
     pub bridged: bool,
     /// The CPUs to use.
     pub cpus: CpuSet,
 }
 
-impl Asked {
+impl Request {
     /// The tests with those that they need: nearly all of them begin from a throughput.
     pub fn tests_with_needs(&self) -> Vec<Test> {
         let mut tests = self.tests.clone();
@@ -133,8 +133,8 @@ impl Asked {
 }
 
 #[cfg(test)]
-impl Asked {
-    /// What the tests of a run begin from: frames of 64 and 1518 bytes one way through simulated boxes, nothing overridden.
+impl Request {
+    /// A request for tests: frames of 64 and 1518 bytes one way through simulated boxes, nothing overridden.
     pub(super) fn simulated(modes: &[&str], tests: &[Test]) -> Self {
         Self {
             boxes: Boxes::Lab(modes.iter().map(|&m| m.to_owned()).collect()),
@@ -148,7 +148,7 @@ impl Asked {
             flows: 1,
             ipv6: false,
             rules: 25,
-            rule_order: "study".into(),
+            rule_order: RuleOrder::Study,
             bridged: false,
             cpus: [0, 1].into_iter().collect(),
         }
@@ -164,7 +164,7 @@ mod tests {
         for test in Test::ALL {
             assert_eq!(test.key().parse::<Test>().unwrap(), test);
         }
-        let told = "speed".parse::<Test>().unwrap_err().to_string();
-        assert!(told.contains("`speed`") && told.contains("throughput, loss, bursts"), "{told}");
+        let message = "speed".parse::<Test>().unwrap_err().to_string();
+        assert!(message.contains("`speed`") && message.contains("throughput, loss, bursts"), "{message}");
     }
 }

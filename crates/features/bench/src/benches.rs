@@ -2,40 +2,43 @@
 
 use std::{fs, path::Path, str::FromStr, time::Duration};
 
-use ::bench::{
-    BenchError,
-    dut::{Cores, Dut, DutKind, DutOptions, RuleOrder, TestPort},
-    frames::{self, Replay, Traffic},
-    methods::Settling,
-    outside::{Addressing, are_there, check_ports, connect_with},
-    run::{Asked, Benches, Boxes, Ready, ResetWay, Settings, Work},
-    tester::{RealTester, STAMPED_ONE_IN, TesterConfig},
-};
 use bpf::XdpMode;
 use lab::{
     Lab,
     boxes::{Family, NOBODY, Target},
 };
-use model::bench::{FrameSpec, Setup, Stamps};
+use model::bench::{Setup, Stamps};
 
-use super::observer::{BoxObserver, Watched};
-use crate::failure::Failure;
+use crate::{
+    BenchError,
+    dut::{Cores, Dut, DutKind, DutOptions, TestPort},
+    frames::{self, Traffic},
+    methods::Settling,
+    observer::{BoxObserver, Watched},
+    outside::{Addressing, are_there, check_ports, connect_with},
+    run::{Benches, Boxes, Request, ResetWay, Settings, StandingBox, Work},
+    tester::{RealTester, STAMPED_ONE_IN, TesterConfig},
+};
 
-/// How long a reset leaves the box down.
+/// The time that a reset leaves the box down.
 const DOWN: Duration = Duration::from_secs(1);
 /// The MTU of the lab's links.
 const LAB_MTU: u32 = 1500;
 
 /// Builds the boxes that were asked for.
-pub(super) struct RealBenches {
-    asked: Asked,
+pub struct RealBenches {
+    asked: Request,
     settle: Duration,
     cores: Cores,
     lab: Option<Lab>,
 }
 
 impl RealBenches {
-    pub(super) fn new(asked: &Asked, settings: &Settings) -> Result<Self, BenchError> {
+    /// Splits the cores, and makes the lab if the boxes are of one.
+    ///
+    /// # Errors
+    /// Too few cores, or what the lab lacks.
+    pub fn new(asked: &Request, settings: &Settings) -> Result<Self, BenchError> {
         let lab = match asked.boxes {
             Boxes::Lab(_) => Some(Lab::new("bench")?),
             Boxes::Ports(..) => None,
@@ -47,8 +50,8 @@ impl RealBenches {
         let asked = &self.asked;
         match (&asked.boxes, &self.lab) {
             (Boxes::Lab(_), Some(lab)) => {
-                let order = RuleOrder::from_str(&asked.rule_order)?;
-                let options = DutOptions { family: family(asked), rules: asked.rules, order, cores: &self.cores };
+                let (rules, order) = (asked.rules, asked.rule_order);
+                let options = DutOptions { family: family(asked), rules, order, cores: &self.cores };
                 Dut::lab(lab, DutKind::from_str(key)?, &options)
             }
             (Boxes::Ports(a, b), _) => connect_with([a, b], &addressing(asked)),
@@ -68,10 +71,8 @@ impl Benches for RealBenches {
             let dut = &dut;
             ResetWay { what: dut.reset_in_words(kind), act: Box::new(move || dut.reset(kind, DOWN)) }
         });
-        let mut ready = Ready {
-            name: dut.name().to_owned(),
-            what: dut.what().to_owned(),
-            settings: dut.settings(),
+        let mut ready = StandingBox {
+            identity: dut.identity().clone(),
             ports: dut.ports().into_iter().map(port_words).collect(),
             addressing: match self.asked.boxes {
                 Boxes::Lab(_) => "static addresses, routes and neighbours, written before the first frame".to_owned(),
@@ -89,28 +90,28 @@ impl Benches for RealBenches {
     }
 }
 
-fn family(asked: &Asked) -> Family {
+fn family(asked: &Request) -> Family {
     if asked.ipv6 { Family::V6 } else { Family::V4 }
 }
 
-/// Whether the ports that are named can be used, before anything is made or said.
-pub(super) fn check(asked: &Asked) -> Result<(), BenchError> {
+/// True if the ports that are named can be used, before anything is made or said.
+pub fn check(asked: &Request) -> Result<(), BenchError> {
     match &asked.boxes {
         Boxes::Lab(_) => Ok(()),
         Boxes::Ports(a, b) => check_ports([a, b], family(asked)),
     }
 }
 
-/// Whether the ports of a plan are there.
-pub(super) fn check_plan(asked: &Asked) -> Result<(), BenchError> {
+/// True if the ports of a plan are there.
+pub fn check_plan(asked: &Request) -> Result<(), BenchError> {
     match &asked.boxes {
         Boxes::Lab(_) => Ok(()),
         Boxes::Ports(a, b) => are_there([a, b]),
     }
 }
 
-/// Who has which address around an outside box.
-pub(super) fn addressing(asked: &Asked) -> Addressing {
+/// The addresses around an outside box.
+pub fn addressing(asked: &Request) -> Addressing {
     if asked.bridged { Addressing::bridged(family(asked)) } else { Addressing::routed(family(asked)) }
 }
 
@@ -123,8 +124,8 @@ fn watched(dut: &Dut, cores: &Cores) -> Watched {
     Watched { cores: cores.of_box.clone(), inside: made.inside().map(|i| i.namespace.handle()), ends }
 }
 
-/// How the run is set up, as far as is known before anything is made.
-pub(super) fn setup(asked: &Asked, settings: &Settings) -> Result<Setup, Failure> {
+/// The set-up of the run, as far as it is known before anything is made.
+pub fn setup(asked: &Request, settings: &Settings) -> Result<Setup, BenchError> {
     let cores = Cores::split(&asked.cpus)?;
     Ok(Setup {
         preset: settings.name.clone(),
@@ -133,7 +134,7 @@ pub(super) fn setup(asked: &Asked, settings: &Settings) -> Result<Setup, Failure
         ip_version: if asked.ipv6 { 6 } else { 4 },
         flows: asked.flows,
         rules: asked.rules,
-        rule_order: asked.rule_order.clone(),
+        rule_order: asked.rule_order.key().to_owned(),
         ports: Vec::new(),
         line_bits_per_s: line_rate(asked),
         protocol: format!("UDP, destination port {} (RFC 2544, appendix C), checksums right", frames::ECHO_PORT),
@@ -143,28 +144,23 @@ pub(super) fn setup(asked: &Asked, settings: &Settings) -> Result<Setup, Failure
     })
 }
 
-/// What the stamps cost here; measured on the sender's core.
-pub(super) fn stamps(asked: &Asked) -> Result<Stamps, BenchError> {
-    let cpu = Cores::split(&asked.cpus)?.tester[0];
+/// Measures the cost of the stamps on the sender's core.
+pub fn stamps(asked: &Request) -> Result<Stamps, BenchError> {
+    let cpu = Cores::split(&asked.cpus)?.sender;
     std::thread::scope(|scope| {
         let measured = scope.spawn(move || {
             sys::affinity::pin_current_thread(cpu).map_err(|e| {
                 BenchError::Machine(format!("cannot run on CPU {cpu}: {e}; name other CPUs with --cpus"))
             })?;
-            ::bench::stamps::stamps(STAMPED_ONE_IN)
+            let clock = bpf::bench_rx::clock()?;
+            Ok(Stamps { cost_ns: clock.cost_ns, resolution_ns: clock.resolution_ns, one_in: STAMPED_ONE_IN })
         });
         measured.join().unwrap_or(Err(BenchError::Panicked("measurement of the clock")))
     })
 }
 
-/// The capture file as frames of the run.
-pub(super) fn replay(path: &Path, traffic: &Traffic) -> Result<(FrameSpec, Vec<String>), Failure> {
-    let replay = Replay::read(path, traffic)?;
-    Ok((replay.spec(), replay.notes()))
-}
-
 /// Traffic as it will be, with targets that stand for those which are known only when the box is there.
-pub(super) fn rehearsal(asked: &Asked) -> Traffic {
+pub fn rehearsal(asked: &Request) -> Traffic {
     let family = family(asked);
     let (near, far) = (family.hosts_of_sender(), family.hosts_of_receiver());
     let target = |sources, destinations| Target { mac: NOBODY, source_mac: NOBODY, sources, destinations };
@@ -180,7 +176,7 @@ fn number_of(interface: &str, what: &str) -> Option<u32> {
 }
 
 /// The line rate of the slower port; none for the lab's.
-fn line_rate(asked: &Asked) -> Option<f64> {
+fn line_rate(asked: &Request) -> Option<f64> {
     let Boxes::Ports(a, b) = &asked.boxes else { return None };
     let megabits = number_of(a, "speed")?.min(number_of(b, "speed")?);
     Some(1e6 * f64::from(megabits))

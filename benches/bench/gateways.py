@@ -1,5 +1,5 @@
-"""Suricata for table `between`, and table `gateways`: what crosses a gateway that looks at every frame, `evenkeel shield run --between` with both backends beside Suricata's
-AF_PACKET inline mode. Rings take no live frames, so that all get the flood from a transmit ring, over veths as they come."""
+"""Tables `between` and `gateways`: what crosses a gateway. `evenkeel shield run --between` with both backends stands beside a bare redirect, a bridge
+and Suricata's AF_PACKET inline mode. In `gateways` all get the flood from a transmit ring, over veths as they come: rings take no live frames."""
 
 import os
 import subprocess
@@ -7,7 +7,17 @@ import subprocess
 from .contenders import Generator
 from .lab import READER_CPU, RECEIVER, SENDER, SENDER_CPU, Trouble, sh, wait_for
 from .peers import EVENKEEL
-from .shield import FAR, PATIENCE, PORT, PREFIXES, RULES, VICTIM, Filter, _crossed, _gateway, _redirect, _rules, _start, _table
+from .shield import PORT, PREFIXES, RULES, START_TIMEOUT, VICTIM, Filter, rates_table, rules_file, running_shield, start_inside, syn_flood
+
+FAR, OUT = "ekb3", "ekb4"  # the gateway's other side and what is behind it
+
+# bpf_redirect is all that a bare gateway does.
+REDIRECT = """
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+SEC("xdp") int redirect(struct xdp_md *ctx) { return bpf_redirect(TO, 0); }
+char LICENSE[] SEC("license") = "GPL";
+"""
 
 SURICATA = "suricata"
 # suricata.yaml(7.0): inline mode copies what no rule drops; TPACKET_V3 cannot do that. Offloads are set by the lab.
@@ -26,6 +36,54 @@ af-packet:
 INTERFACE = """  - {{interface: {this}, copy-iface: {other}, copy-mode: ips, threads: 1, cluster-id: {cluster}, cluster-type: cluster_flow,
      defrag: no, use-mmap: yes, tpacket-v3: no, ring-size: 65536, checksum-checks: no}}
 """
+
+
+def _gateway(lab):
+    """The receiver's second interface, and behind it a namespace that drops what comes."""
+    rx = lab.names[1]
+    if FAR in sh("ip", "-n", rx, "link"):
+        return
+    behind = f"{rx}-out"
+    sh("ip", "netns", "add", behind)
+    lab.more_names.append(behind)
+    sh("ip", "link", "add", FAR, "netns", rx, "type", "veth", "peer", "name", OUT, "netns", behind)
+    sh("ip", "netns", "exec", behind, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1")
+    sh("ip", "-n", behind, "link", "set", OUT, "xdpdrv", "obj", lab.drop_object, "sec", "xdp")
+    sh("ip", "-n", behind, "link", "set", OUT, "up")
+    sh("ip", "-n", rx, "link", "set", FAR, "up")
+    # So that frames can be sent back to the sender's end, too.
+    sh("ip", "netns", "exec", lab.names[0], "ethtool", "-K", SENDER, "gro", "on")
+    lab.anchors["out"] = lab.start("anchor", ["nsenter", f"--net=/run/netns/{behind}", "sleep", "infinity"], "rx")
+
+
+def _crossed(lab):
+    return lab._counter("out", OUT, 1)
+
+
+def _redirect(lab):
+    _gateway(lab)
+    source = os.path.join(lab.scratch, "redirect.c")
+    with open(source, "w") as file:
+        file.write(REDIRECT)
+    index = sh("ip", "-n", lab.names[1], "-o", "link", "show", FAR).split(":")[0]
+    sh("clang", "-O2", "-g", "-target", "bpf", f"-DTO={index}", "-I/usr/include/x86_64-linux-gnu", "-c", source, "-o", source[:-1] + "o")
+    sh("ip", "-n", lab.names[1], "link", "set", RECEIVER, "xdpdrv", "obj", source[:-1] + "o", "sec", "xdp")
+
+
+def _bridge(lab):
+    _gateway(lab)
+    rx = lab.names[1]
+    sh("ip", "-n", rx, "link", "add", "ekbr", "type", "bridge", "mcast_snooping", "0")
+    for device in (RECEIVER, FAR):
+        sh("ip", "-n", rx, "link", "set", device, "master", "ekbr")
+        sh("ip", "-n", rx, "link", "set", device, "promisc", "on")
+    sh("ip", "-n", rx, "link", "set", "ekbr", "up")
+    # A destination that is nobody's own is sent on; the bridge's entry says where.
+    sh("bridge", "-n", rx, "fdb", "replace", "02:00:00:00:00:bb", "dev", FAR, "master", "static")
+
+
+def _bridge_away(lab):
+    sh("ip", "-n", lab.names[1], "link", "del", "ekbr", check=False)
 
 
 def _offloads_off(lab):
@@ -51,11 +109,11 @@ def _unwatched(path):
 def _between(*more, watched=True):
     def place(lab):
         _offloads_off(lab)
-        rules = _rules(lab, PREFIXES, "pass")
+        rules = rules_file(lab, PREFIXES, "pass")
         if not watched:
             rules = _unwatched(rules)
-        program = _start(lab, "evenkeel shield", [EVENKEEL, "shield", "run", "--between", f"{RECEIVER},{FAR}", "--rules", rules, "--quiet", *more], READER_CPU)
-        if not wait_for(lambda: "shield up" in program.text() or not program.running(), PATIENCE, 0.05) or not program.running():
+        program = start_inside(lab, "evenkeel shield", [EVENKEEL, "shield", "run", "--between", f"{RECEIVER},{FAR}", "--rules", rules, "--quiet", *more], READER_CPU)
+        if not wait_for(lambda: "shield up" in program.text() or not program.running(), START_TIMEOUT, 0.05) or not program.running():
             raise Trouble(f"evenkeel shield did not start:\n{program.text()[-1500:]}")
         return program
 
@@ -74,15 +132,15 @@ def _suricata(rule, arrange=_offloads_off):
             with open(path, "w") as file:
                 file.write(text)
         argv = [SURICATA, "-c", paths[0], "-S", paths[1], "-l", folder, "--af-packet", "--runmode", "workers", "--pidfile", f"{folder}/pid"]
-        program = _start(lab, "suricata", argv, READER_CPU)
-        if not wait_for(lambda: "ngine started" in program.text() or not program.running(), PATIENCE, 0.05) or not program.running():
+        program = start_inside(lab, "suricata", argv, READER_CPU)
+        if not wait_for(lambda: "ngine started" in program.text() or not program.running(), START_TIMEOUT, 0.05) or not program.running():
             raise Trouble(f"suricata did not start:\n{program.text()[-1500:]}")
         return program
 
     return place
 
 
-def row():
+def _suricata_row():
     """Suricata among the contenders of table `between`, by live frames; merging stays on, which they need and SYNs are not subject to."""
     return Filter(f"Suricata {version()}, inline", f"AF_PACKET, copy-mode ips, no rules; its threads on core {READER_CPU}", _suricata("", _gateway), in_xdp=False, needs=SURICATA)
 
@@ -93,6 +151,26 @@ def version():
     except OSError:
         return "absent"
     return words[words.index("version") + 1] if "version" in words else "unknown"
+
+
+def between(lab, _generator, options, say):
+    """Table `between`: frames that cross from one interface to another."""
+    bare, bridge = "bare XDP redirect", "Linux bridge"
+    ours = f"evenkeel shield --between, {RULES} rules, {PREFIXES:,} prefixes"
+
+    def both(lab):
+        _gateway(lab)
+        return running_shield("--between", f"{RECEIVER},{FAR}", rules=lambda lab: rules_file(lab, PREFIXES, "pass"))(lab)
+
+    filters = [
+        Filter(bare, "bpf_redirect and nothing else", _redirect),
+        Filter(ours, "filtered, counted, the flood's rule passes it", both),
+        Filter(bridge, "no rules", _bridge, _bridge_away, in_xdp=False),
+        _suricata_row(),
+    ]
+    flood = syn_flood("198.18.0.0/16", "02:00:00:00:00:bb")
+    how = f"in at one veth, out at another and dropped behind it; all on core {SENDER_CPU}; frames that arrived behind it"
+    return rates_table(lab, "between", how, filters, flood, _crossed, [(ours, bare, 0.8), (ours, bridge, 2.5)], options, say)
 
 
 def _flood(lab, seconds):
@@ -119,4 +197,4 @@ def gateways(lab, _generator, options, say):
     ]
     how = f"65,536 flows of SYNs from a transmit ring; sent and received on core {SENDER_CPU}, user space on core {READER_CPU}; frames that arrived behind"
     wanted = [(xdp, bare, None), (xdp, none, None), (ring, none, None), (ring, one, None), (ring, unwatched, None)]
-    return _table(lab, "gateways", how, filters, Generator("evenkeel gen", _flood, EVENKEEL, "SYNs"), _crossed, wanted, options, say)
+    return rates_table(lab, "gateways", how, filters, Generator("evenkeel gen", _flood, EVENKEEL, "SYNs"), _crossed, wanted, options, say)

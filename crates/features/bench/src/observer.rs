@@ -2,32 +2,29 @@
 
 use std::{
     collections::BTreeMap,
-    fs,
     sync::mpsc::{Receiver, Sender, channel},
     thread::{self, JoinHandle},
 };
 
-use ::bench::{BenchError, Observer};
-use ::ledger::{Ledger, Options};
 use bpf::{CpuProfile, ProfileOptions, StackCount};
-use host::{
-    Root,
-    counters::{CpuTime, core_load, cpu_times},
-    symbols::KernelSymbols,
-};
+use host::{Root, symbols::KernelSymbols};
 use lab::NamespaceHandle;
+use ledger::{Ledger, Options};
 use model::{
     bench::{Drop as Dropped, Observation},
     profile::Class,
 };
 use profile::{classify, rules::bare, tally::is_generator};
+use rig::window::{LoadMeter, steal_percent};
+
+use crate::{BenchError, Observer};
 
 /// Samples per second of each of the box's cores: no divisor of the kernel's tick.
 const FREQUENCY_HZ: u32 = 997;
 /// Fewer samples than this say nothing about shares.
 const LEAST_SAMPLES: u64 = 20;
 
-/// What is to be watched.
+/// The parts of a box that are watched.
 pub(crate) struct Watched {
     /// The cores of the box; empty when it is outside of this machine.
     pub cores: Vec<u32>,
@@ -41,12 +38,11 @@ pub(crate) struct Watched {
 pub(crate) struct BoxObserver {
     watched: Watched,
     sampler: Option<(CpuProfile, KernelSymbols)>,
-    books: Option<Books>,
-    before: BTreeMap<u32, CpuTime>,
+    ledger: Option<BoxLedger>,
+    meter: Option<LoadMeter>,
 }
 
 impl BoxObserver {
-    /// Opens everything.
     pub(crate) fn open(watched: Watched) -> Result<Self, BenchError> {
         let sampler = match watched.cores.is_empty() {
             true => None,
@@ -56,30 +52,27 @@ impl BoxObserver {
                 Some((profile, KernelSymbols::load(&Root::live()).map_err(failed)?))
             }
         };
-        let books = watched.inside.clone().map(Books::open).transpose()?;
-        Ok(Self { watched, sampler, books, before: BTreeMap::new() })
+        let ledger = watched.inside.clone().map(BoxLedger::open).transpose()?;
+        Ok(Self { watched, sampler, ledger, meter: None })
     }
 }
 
 impl Observer for BoxObserver {
     fn begin(&mut self) -> Result<(), BenchError> {
-        if let Some(books) = &self.books {
-            books.drops()?;
+        if let Some(ledger) = &self.ledger {
+            ledger.drops()?;
         }
         if let Some((profile, _)) = &mut self.sampler {
             profile.read().map_err(failed)?;
         }
-        self.before = times()?;
+        self.meter = Some(LoadMeter::start()?);
         Ok(())
     }
 
     fn end(&mut self) -> Result<Observation, BenchError> {
-        let after = times()?;
-        let cores: Vec<_> =
-            after.iter().filter_map(|(&cpu, now)| Some(core_load(cpu, self.before.get(&cpu)?, now))).collect();
-        let of_box = |c: &&model::CoreLoad| self.watched.cores.contains(&c.cpu);
-        let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
-        let steal_of_box = mean(cores.iter().filter(of_box).map(|c| c.steal_percent).collect());
+        let cores = self.meter.take().map_or(Ok(Vec::new()), LoadMeter::finish)?;
+        let of_box: Vec<_> = cores.iter().filter(|c| self.watched.cores.contains(&c.cpu)).cloned().collect();
+        let steal_of_box = steal_percent(&of_box);
         let (classes, tester_percent) = match &mut self.sampler {
             None => (BTreeMap::new(), 0.0),
             Some((profile, symbols)) => {
@@ -93,8 +86,8 @@ impl Observer for BoxObserver {
             }
         };
         Ok(Observation {
-            steal_percent: mean(cores.iter().map(|c| c.steal_percent).collect()),
-            drops: self.books.as_ref().map_or_else(|| Ok(Vec::new()), Books::drops)?,
+            steal_percent: steal_percent(&cores),
+            drops: self.ledger.as_ref().map_or_else(|| Ok(Vec::new()), BoxLedger::drops)?,
             cores,
             classes,
             tester_percent,
@@ -136,18 +129,18 @@ fn shares(
     (classes, tester)
 }
 
-/// Whether the thread of a receive ring hands frames over to the box, which then works in soft interrupts on top of it.
+/// True if the thread of a receive ring hands frames over to the box, which then works in soft interrupts on top of it.
 fn is_handing_over(comm: &str, frames: &[&str]) -> bool {
     comm.starts_with("cpumap/") && !frames.iter().any(|f| bare(f) == "net_rx_action")
 }
 
-/// Whether one of the tester's ends receives: its program, or what leads to it. The box's ends get frames without a socket buffer,
+/// True if one of the tester's ends receives: its program, or what leads to it. The box's ends get frames without a socket buffer,
 /// the tester's from a box that routes or bridges get socket buffers.
 fn is_receiving(frames: &[&str]) -> bool {
     frames.iter().any(|f| f.ends_with("_ek_bench_rx") || bare(f) == "veth_xdp_rcv_skb")
 }
 
-/// Whether a thread is the NAPI thread of one of the tester's ends: `napi/INTERFACE-ID`, cut to 15 bytes.
+/// True if a thread is the NAPI thread of one of the tester's ends: `napi/INTERFACE-ID`, cut to 15 bytes.
 fn is_of_an_end(comm: &str, ends: &[String]) -> bool {
     comm.strip_prefix("napi/").is_some_and(|of| {
         let name = of.rsplit_once('-').map_or(of, |(name, _)| name);
@@ -155,26 +148,21 @@ fn is_of_an_end(comm: &str, ends: &[String]) -> bool {
     })
 }
 
-/// CPU times of all cores now.
-fn times() -> Result<BTreeMap<u32, CpuTime>, BenchError> {
-    Ok(cpu_times(&fs::read_to_string("/proc/stat").map_err(failed)?))
-}
-
 fn failed(error: impl std::fmt::Display) -> BenchError {
     BenchError::Observer(error.to_string())
 }
 
 /// A ledger kept inside of the box's namespace, by a thread that lives there.
-struct Books {
+struct BoxLedger {
     ask: Option<Sender<()>>,
-    told: Receiver<Result<Vec<Dropped>, String>>,
+    answers: Receiver<Result<Vec<Dropped>, String>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Books {
+impl BoxLedger {
     fn open(inside: NamespaceHandle) -> Result<Self, BenchError> {
         let (ask, asked) = channel::<()>();
-        let (tell, told) = channel();
+        let (answer, answers) = channel();
         let thread = thread::spawn(move || {
             // Tracing each drop would cost an overloaded box a good part of what it has; its counters cost nothing.
             let opened = inside
@@ -183,21 +171,21 @@ impl Books {
                 .and_then(|()| Ledger::open(Options::default()).map_err(|e| e.to_string()));
             let mut ledger = match opened {
                 Ok(ledger) => ledger,
-                Err(why) => return drop(tell.send(Err(why))),
+                Err(why) => return drop(answer.send(Err(why))),
             };
-            if tell.send(Ok(Vec::new())).is_err() {
+            if answer.send(Ok(Vec::new())).is_err() {
                 return;
             }
             while asked.recv().is_ok() {
                 let drops = ledger.close().map(|report| drops_of(&report)).map_err(|e| e.to_string());
-                if tell.send(drops).is_err() {
+                if answer.send(drops).is_err() {
                     return;
                 }
             }
         });
-        let books = Self { ask: Some(ask), told, thread: Some(thread) };
-        books.answer()?;
-        Ok(books)
+        let ledger = Self { ask: Some(ask), answers, thread: Some(thread) };
+        ledger.answer()?;
+        Ok(ledger)
     }
 
     /// The drops since the last call, most first.
@@ -208,11 +196,11 @@ impl Books {
     }
 
     fn answer(&self) -> Result<Vec<Dropped>, BenchError> {
-        self.told.recv().map_err(|_| BenchError::Panicked("ledger of the box"))?.map_err(BenchError::Observer)
+        self.answers.recv().map_err(|_| BenchError::Panicked("ledger of the box"))?.map_err(BenchError::Observer)
     }
 }
 
-impl Drop for Books {
+impl Drop for BoxLedger {
     fn drop(&mut self) {
         self.ask = None;
         if let Some(thread) = self.thread.take() {

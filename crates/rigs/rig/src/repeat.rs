@@ -1,0 +1,37 @@
+//! One result out of several measurements of the same thing.
+
+/// The middle one of sorted values, or the mean of both in the middle.
+pub fn median(sorted: &[f64]) -> Option<f64> {
+    let half = sorted.len() / 2;
+    match sorted.len() {
+        0 => None,
+        n if n % 2 == 1 => Some(sorted[half]),
+        _ => Some((sorted[half - 1] + sorted[half]) / 2.0),
+    }
+}
+
+/// The values in ascending order.
+pub fn sorted(values: impl IntoIterator<Item = f64>) -> Vec<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    values
+}
+
+/// The measurement with the median `value`; of two in the middle the lower one.
+pub fn median_by<T>(mut measured: Vec<T>, value: impl Fn(&T) -> f64) -> Option<T> {
+    measured.sort_by(|a, b| value(a).total_cmp(&value(b)));
+    let middle = measured.len().saturating_sub(1) / 2;
+    measured.into_iter().nth(middle)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_in_the_middle() {
+        assert_eq!((median(&[]), median(&[1.0, 2.0, 9.0]), median(&[1.0, 3.0])), (None, Some(2.0), Some(2.0)));
+        assert_eq!(median_by(vec![4.0, 1.0, 3.0, 2.0], |v| *v), Some(2.0));
+        assert_eq!(median_by(Vec::<f64>::new(), |v| *v), None);
+    }
+}
