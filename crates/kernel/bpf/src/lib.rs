@@ -35,7 +35,13 @@ pub use capture::{
 };
 pub use link::{Attached, XdpError, XdpLink, XdpMode, program_name};
 pub use program::ProgramError;
-pub use route::xdp_fib::{FibCounts, XdpFib};
+pub use route::{
+    port::{RouteCounts, RoutePort},
+    shadow::{RouteLeaving, RouteOut, RouteSample},
+    tables::{PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey, RouteMode, RouteTables, RouteWay},
+    watch::RouteWatch,
+    xdp_fib::{FibCounts, XdpFib},
+};
 pub use send::{
     bench_rx::{self, BenchDelays, BenchReceiver, BenchRxConfig, BenchRxCounts, ClockCost, Echo},
     bench_tx,

@@ -7,7 +7,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use super::{Netlink, attributes, text, u32_at};
+use super::{Netlink, ONE, attributes, push_attribute, text, u32_at};
 
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
@@ -56,6 +56,8 @@ const FRA_PROTOCOL: u16 = 21;
 const FIB_RULE_INVERT: u32 = 2;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
+/// NTF_USE: as if a packet had just been sent there.
+const NTF_USE: u8 = 1;
 const NUD_INCOMPLETE: u16 = 0x01;
 const NUD_FAILED: u16 = 0x20;
 
@@ -243,6 +245,23 @@ pub fn rules(route: &mut Netlink) -> io::Result<Vec<Rule>> {
 /// The kernel refuses the list.
 pub fn neighbours(route: &mut Netlink) -> io::Result<Vec<Neighbour>> {
     route.dump(NEIGHBOUR, NDMSG_BYTES, neighbour)
+}
+
+/// Tells the kernel that a neighbour was used, as a packet to it would: an entry that is not certain any more is asked for.
+///
+/// # Errors
+/// The kernel refuses; one that it does not know is made, and asked for.
+pub fn use_neighbour(route: &mut Netlink, ifindex: u32, address: IpAddr) -> io::Result<()> {
+    let (family, octets) = match address {
+        IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (AF_INET6, v6.octets().to_vec()),
+    };
+    let mut body = vec![family, 0, 0, 0];
+    body.extend(ifindex.to_ne_bytes());
+    body.extend([0, 0, NTF_USE, 0]);
+    push_attribute(&mut body, NDA_DST, &octets);
+    let [new, ..] = NEIGHBOUR;
+    route.ask(new, ONE, &body, |_, _| {})
 }
 
 /// An address by its bytes.
