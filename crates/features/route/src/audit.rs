@@ -5,7 +5,8 @@ use crate::evidence::Evidence;
 /// Something that the fast path would pass by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Obstacle {
-    /// Its kind, which does not change: `netfilter`, `qdisc`, `xfrm`, `master`, `stacked`, `forwarding`, `down`, `hash-policy`.
+    /// Its kind, which does not change: `netfilter`, `qdisc`, `xfrm`, `master`, `stacked`, `forwarding`,
+    /// `hash-policy`, `local-prefix`.
     pub code: &'static str,
     /// The thing itself, in words.
     pub what: String,
@@ -29,6 +30,10 @@ pub fn obstacles(evidence: &Evidence, ports: &[String]) -> Vec<Obstacle> {
     if evidence.xfrm_policies > 0 {
         let what = format!("{} IPsec policies apply to forwarded packets", evidence.xfrm_policies);
         add("xfrm", what, "see `ip xfrm policy`; the fast path would send in the clear".to_owned());
+    }
+    for route in evidence.routes.own.iter().filter(|route| route.to.length < 32) {
+        let what = format!("{}/{} is this machine's own as a whole", route.to.address, route.to.length);
+        add("local-prefix", what, format!("ip route del local {}/{}", route.to.address, route.to.length));
     }
     let policies = evidence.hash_policy.iter().zip(["ipv4", "ipv6"]).filter(|(policy, _)| **policy > 1);
     for (policy, ip) in policies.filter(|_| !evidence.routes.multipath.is_empty()) {

@@ -3,13 +3,14 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
+    net::IpAddr,
 };
 
 use host::{
     interface::{self, Link},
     netlink::{
         Netlink,
-        route::{self, Address, Route, Rule},
+        route::{self, Address, Route, RouteKind, Rule},
     },
     stack::Hooks,
 };
@@ -30,30 +31,54 @@ pub struct Switches {
     pub redirects: bool,
 }
 
-/// What of the routes matters to how next hops may be remembered.
+/// What of the routes matters to how next hops may be remembered, and whose packets may come.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Routes {
     /// Routes of several hops, of all tables.
     pub multipath: BTreeSet<Route>,
     /// Routes by TOS or source.
     pub partial: BTreeSet<Route>,
-    /// How many there are at all.
+    /// This machine's own IPv4 addresses and those of broadcasts, beyond 127.0.0.0/8.
+    pub own: BTreeSet<Route>,
+    /// How many there were at all when they were read.
     pub count: usize,
 }
 
 impl Routes {
-    /// Whether a route is one that matters.
-    pub fn matters(route: &Route) -> bool {
-        route.hops.len() > 1 || route.is_partial
+    /// The set that a route is of; none: it does not matter.
+    fn set_of(&mut self, route: &Route) -> Option<&mut BTreeSet<Route>> {
+        let IpAddr::V4(address) = route.to.address else {
+            return match (route.hops.len() > 1, route.is_partial) {
+                (true, _) => Some(&mut self.multipath),
+                (_, true) => Some(&mut self.partial),
+                _ => None,
+            };
+        };
+        match route.kind {
+            RouteKind::Local | RouteKind::Broadcast | RouteKind::Anycast if address.is_loopback() => None,
+            RouteKind::Local | RouteKind::Broadcast | RouteKind::Anycast => Some(&mut self.own),
+            _ if route.hops.len() > 1 => Some(&mut self.multipath),
+            _ if route.is_partial => Some(&mut self.partial),
+            _ => None,
+        }
     }
 
-    /// With another route.
-    pub fn add(&mut self, route: Route) {
-        if route.hops.len() > 1 {
-            self.multipath.insert(route);
-        } else if route.is_partial {
-            self.partial.insert(route);
-        }
+    /// With another route, in the place of one for the same prefix. Whether that matters.
+    pub fn add(&mut self, route: Route) -> bool {
+        let removed = self.remove(&route);
+        self.set_of(&route).map(|set| set.insert(route)).unwrap_or(removed)
+    }
+
+    /// Without a route, and others for the same prefix. Whether that matters.
+    pub fn remove(&mut self, route: &Route) -> bool {
+        let other = |of: &Route| (of.table, of.to, of.metric) != (route.table, route.to, route.metric);
+        let sets = [&mut self.multipath, &mut self.partial, &mut self.own];
+        let before = sets.iter().map(|set| set.len()).sum::<usize>();
+        let after = sets.into_iter().map(|set| {
+            set.retain(other);
+            set.len()
+        });
+        before != after.sum::<usize>()
     }
 }
 
@@ -122,7 +147,12 @@ impl Reader {
     pub fn routes(&mut self) -> Result<Routes, RouteError> {
         let all = route::routes(&mut self.route).map_err(RouteError::system("read the routes"))?;
         let mut routes = Routes { count: all.len(), ..Routes::default() };
-        all.into_iter().filter(Routes::matters).for_each(|route| routes.add(route));
+        for route in all {
+            // Of a list nothing is in the place of anything else.
+            if let Some(set) = routes.set_of(&route) {
+                set.insert(route);
+            }
+        }
         Ok(routes)
     }
 

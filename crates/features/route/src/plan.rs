@@ -18,7 +18,7 @@ pub struct RoutePlan {
     pub ways: BTreeMap<u32, RouteWay>,
     /// What next hops depend on.
     pub key: RouteKey,
-    /// This machine's own addresses.
+    /// This machine's own addresses and those of broadcasts.
     pub own: Vec<Ipv4Addr>,
 }
 
@@ -45,7 +45,7 @@ pub fn plan(evidence: &Evidence, ports: &[String], out: &[bool]) -> RoutePlan {
             way(index, vlan.vlan, link.running && vlan.running);
         }
     }
-    let own = evidence.addresses.iter().filter_map(|address| match address.prefix.address {
+    let own = evidence.routes.own.iter().filter_map(|route| match route.to.address {
         IpAddr::V4(v4) => Some(v4),
         IpAddr::V6(_) => None,
     });

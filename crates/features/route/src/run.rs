@@ -1,8 +1,9 @@
 //! The router: a program on each port, and the kernel's changes followed.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeSet, HashSet},
     io,
+    net::IpAddr,
     time::{Duration, Instant},
 };
 
@@ -14,7 +15,7 @@ use host::{
     interface::NoInterface,
     netlink::{
         monitor::{Change, Event, Monitor},
-        route::use_neighbour,
+        route::{neighbours, use_neighbour},
     },
 };
 use nix::time::{ClockId, clock_gettime};
@@ -202,18 +203,10 @@ impl Router {
             match event {
                 Event::Link(..) | Event::Address(..) | Event::Rule(..) | Event::Nftables(_) => anew = true,
                 Event::Nexthop(..) => routes_anew = true,
+                Event::Route(Change::Gone, route) => anew |= routes.remove(&route),
                 Event::Route(change, route) => {
-                    let same = |other: &host::netlink::route::Route| {
-                        (other.table, other.to, other.metric) == (route.table, route.to, route.metric)
-                    };
-                    let before = routes.multipath.len() + routes.partial.len();
-                    routes.multipath.retain(|other| !same(other));
-                    routes.partial.retain(|other| !same(other));
-                    if change != Change::Gone {
-                        routes_anew |= route.to.address.is_ipv6() && change == Change::Set;
-                        routes.add(route);
-                    }
-                    anew |= before != routes.multipath.len() + routes.partial.len();
+                    routes_anew |= route.to.address.is_ipv6() && change == Change::Set;
+                    anew |= routes.add(route);
                 }
                 Event::Neighbour(..) => {}
                 Event::Lost => lost = true,
@@ -251,16 +244,27 @@ impl Router {
         self.tables.forget();
         let since = self.poked_ns;
         self.poked_ns = now_ns();
-        for RouteHop { ifindex, address } in self.tables.used_hops(since)? {
-            // One that has just gone is not missed.
-            let _ = use_neighbour(self.reader.netlink(), ifindex, address);
-        }
+        self.keep_alive(&self.tables.used_hops(since)?)?;
         if self.mode == RouteMode::Shadow {
             self.compare()?;
         }
         let ended = self.ports.iter().filter(|port| !port.seat().is_alive());
         for port in ended {
             happened.push(RouteEvent::PortEnded(port.seat().interface().to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Has the kernel ask for those neighbours that frames were sent to and that are stale, as it would if it had sent them itself.
+    fn keep_alive(&mut self, used: &[RouteHop]) -> Result<(), RouteError> {
+        if used.is_empty() {
+            return Ok(());
+        }
+        let used: HashSet<(u32, IpAddr)> = used.iter().map(|hop| (hop.ifindex, hop.address)).collect();
+        let known = neighbours(self.reader.netlink()).map_err(RouteError::system("read the neighbours"))?;
+        for stale in known.iter().filter(|n| n.is_stale() && used.contains(&(n.ifindex, n.address))) {
+            // One that has just gone is not missed.
+            let _ = use_neighbour(self.reader.netlink(), stale.ifindex, stale.address);
         }
         Ok(())
     }

@@ -59,6 +59,7 @@ const NDA_LLADDR: u16 = 2;
 /// NTF_USE: as if a packet had just been sent there.
 const NTF_USE: u8 = 1;
 const NUD_INCOMPLETE: u16 = 0x01;
+const NUD_STALE: u16 = 0x04;
 const NUD_FAILED: u16 = 0x20;
 
 /// An IP prefix.
@@ -209,6 +210,11 @@ impl Neighbour {
         self.state & NUD_INCOMPLETE != 0
     }
 
+    /// Whether packets go to it that nobody has confirmed of late.
+    pub fn is_stale(&self) -> bool {
+        self.state & NUD_STALE != 0
+    }
+
     /// Whether packets can be sent to it.
     pub fn is_usable(&self) -> bool {
         self.state & (NUD_INCOMPLETE | NUD_FAILED) == 0 && !self.lladdr.is_empty()
@@ -247,10 +253,12 @@ pub fn neighbours(route: &mut Netlink) -> io::Result<Vec<Neighbour>> {
     route.dump(NEIGHBOUR, NDMSG_BYTES, neighbour)
 }
 
-/// Tells the kernel that a neighbour was used, as a packet to it would: an entry that is not certain any more is asked for.
+/// Tells the kernel that a neighbour was used, as a packet to it would: a stale one is asked for.
+///
+/// Only for stale ones ([`Neighbour::is_stale`]): the kernel makes a permanent one an ordinary one by that, which it then has to ask for.
 ///
 /// # Errors
-/// The kernel refuses; one that it does not know is made, and asked for.
+/// The kernel refuses.
 pub fn use_neighbour(route: &mut Netlink, ifindex: u32, address: IpAddr) -> io::Result<()> {
     let (family, octets) = match address {
         IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
