@@ -61,9 +61,9 @@ pub enum ShieldError {
     Lacking(String),
     #[error("{0}")]
     Usage(String),
-    /// Events or metrics.
+    /// The control socket, events or metrics.
     #[error(transparent)]
-    Event(#[from] crate::events::EventError),
+    Serve(#[from] serve::ServeError),
     /// There is no interface of that name here.
     #[error(transparent)]
     NoInterface(#[from] host::interface::NoInterface),
@@ -82,7 +82,7 @@ impl Classified for ShieldError {
             Self::Xdp(bpf::XdpError::NoInterface { .. }) => ErrorClass::Lacking,
             Self::NoInterface(error) => error.class(),
             Self::Xdp(error) => error.class(),
-            Self::Event(error) => error.class(),
+            Self::Serve(error) => error.class(),
             Self::Port(error) => error.class(),
             Self::Place { .. }
             | Self::Lacking(_)

@@ -9,8 +9,8 @@ pub mod between;
 pub mod detect;
 pub mod error;
 pub mod events;
+pub mod metrics;
 mod offloads;
 pub mod run;
-mod serving;
 
 pub use error::ShieldError;

@@ -1,6 +1,6 @@
 //! `[detection]` of the rule file.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use model::shield_event::{AttackClass, Measure};
 
@@ -107,6 +107,13 @@ pub struct HookConfig {
     pub run: Vec<String>,
     /// It is ended after this long, in seconds. Default 10.
     pub timeout_s: f64,
+}
+
+impl HookConfig {
+    /// The time after which it is ended.
+    pub fn timeout(&self) -> Duration {
+        Duration::try_from_secs_f64(self.timeout_s).unwrap_or(Duration::MAX)
+    }
 }
 
 /// Metrics for Prometheus.

@@ -3,8 +3,8 @@
 mod ask;
 mod judge;
 mod options;
+mod output;
 mod run;
-mod teller;
 
 use std::path::{Path, PathBuf};
 

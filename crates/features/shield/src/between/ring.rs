@@ -32,6 +32,7 @@ use rules::{
     compile::{self, Cache, Counters},
     file::RuleFile,
 };
+use serve::Lock;
 
 use self::{
     carrier::{Carrier, broke_off},
@@ -44,7 +45,6 @@ use crate::{
     run::{
         Control, DataPlane, Places, Settings,
         control::join,
-        lock::{Lock, lock},
         memory::Memory,
         plane::{Coming, Standing},
         still_by,
@@ -126,7 +126,7 @@ pub fn start(settings: Settings, file: RuleFile, threads: usize) -> Result<Contr
     let fresh = !settings.places.state.exists();
     is_free(pair, &settings.places)?;
     settings.places.make()?;
-    let mut lock = Some(lock(&settings)?);
+    let mut lock = Some(settings.lock()?);
     if settings.places.link().exists() {
         return Err(ShieldError::Usage(format!(
             "an XDP shield was left in front of {0}: end it by `evenkeel shield stop {0}`",

@@ -7,15 +7,13 @@ use std::{
 
 use bpf::filter::{ShieldCounts, Watch, WatchConfig};
 use model::shield_event::ShieldEvent;
-use rules::detect::DetectConfig;
+use rules::detect::{DetectConfig, HookConfig};
 use rules::tables::RuleCount;
 use rules::{Action, Prefix, Rule, compile::Counters};
+use serve::{EventLog, Hook, MetricsFile, MetricsServer, ServeError};
 
 use super::{Detector, Heavy, Learned, Reader};
-use crate::events::{
-    EventError, EventLog, Hook,
-    metrics::{self, MetricsFile, MetricsServer},
-};
+use crate::{events::event, metrics};
 
 /// Rules that could not be made to hold are given again after so long.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -42,12 +40,8 @@ pub struct Sentry {
     metrics_at: Option<Instant>,
 }
 
-/// Has a hook end that is no longer wanted: its program may hang, and who tends the shield waits for nobody.
-fn let_end(hook: Option<Hook>) {
-    if let Some(hook) = hook {
-        // Without a thread it is waited for here.
-        let _ = std::thread::Builder::new().name("ek-hook-end".into()).spawn(move || drop(hook));
-    }
+fn start_hook(config: &HookConfig) -> Result<Hook, ServeError> {
+    Hook::start(&config.run, config.timeout())
 }
 
 /// What one look brought.
@@ -58,7 +52,7 @@ pub struct Seen {
     /// All mitigations' rules, if they are others than before: they are to hold in place of those.
     pub rules: Option<Vec<Rule>>,
     /// What could not be told.
-    pub troubles: Vec<EventError>,
+    pub troubles: Vec<ServeError>,
 }
 
 /// What is to be watched, and told where, from a moment to come: all that can fail has been done.
@@ -96,9 +90,9 @@ impl Sentry {
         config: DetectConfig,
         protected: &[Prefix],
         watch: Watch,
-    ) -> Result<Self, EventError> {
+    ) -> Result<Self, ServeError> {
         let log = config.events.as_deref().map(EventLog::open).transpose()?;
-        let hook = config.hook.as_ref().map(Hook::start).transpose()?;
+        let hook = config.hook.as_ref().map(start_hook).transpose()?;
         let file = config.metrics.file.as_deref().map(MetricsFile::start).transpose()?;
         let server = config.metrics.port.map(MetricsServer::start).transpose()?;
         Ok(Self {
@@ -132,10 +126,10 @@ impl Sentry {
         config: DetectConfig,
         protected: &[Prefix],
         watch: Option<Watch>,
-    ) -> Result<Change, EventError> {
+    ) -> Result<Change, ServeError> {
         let before = self.detector.config();
         let log = (config.events != before.events).then(|| config.events.as_deref().map(EventLog::open).transpose());
-        let hook = (config.hook != before.hook).then(|| config.hook.as_ref().map(Hook::start).transpose());
+        let hook = (config.hook != before.hook).then(|| config.hook.as_ref().map(start_hook).transpose());
         let port = config.metrics.port;
         let server = (port != before.metrics.port).then(|| port.map(MetricsServer::start).transpose());
         let file = (config.metrics.file != before.metrics.file)
@@ -146,7 +140,7 @@ impl Sentry {
     }
 
     /// From now on it is as `change` says. What was learned about prefixes that stay, and attacks on them, go on.
-    pub fn change(&mut self, change: Change) -> Vec<EventError> {
+    pub fn change(&mut self, change: Change) -> Vec<ServeError> {
         let troubles = self.end_attacks(&change.protected);
         if let Some(watch) = change.watch {
             self.reader = Reader::new(watch);
@@ -154,8 +148,10 @@ impl Sentry {
         if let Some(log) = change.log {
             self.log = log;
         }
-        if let Some(hook) = change.hook {
-            let_end(std::mem::replace(&mut self.hook, hook));
+        if let Some(hook) = change.hook
+            && let Some(before) = std::mem::replace(&mut self.hook, hook)
+        {
+            before.let_end();
         }
         if let Some(server) = change.server {
             self.server = server;
@@ -172,11 +168,13 @@ impl Sentry {
 
     /// Nothing more is told: a hook whose program still runs is not waited for.
     pub fn let_end(mut self) {
-        let_end(self.hook.take());
+        if let Some(hook) = self.hook.take() {
+            hook.let_end();
+        }
     }
 
     /// Goes on in the file of events that is at its path now, after a reload.
-    pub fn follow_log(&mut self) -> Option<EventError> {
+    pub fn follow_log(&mut self) -> Option<ServeError> {
         self.log.as_mut().and_then(|log| log.follow().err())
     }
 
@@ -224,17 +222,17 @@ impl Sentry {
         seen
     }
 
-    fn tell(&mut self, events: &[ShieldEvent]) -> Vec<EventError> {
+    fn tell(&mut self, events: &[ShieldEvent]) -> Vec<ServeError> {
         let mut troubles = Vec::new();
-        for event in events {
-            troubles.extend(self.log.as_mut().and_then(|log| log.write(event).err()));
-            troubles.extend(self.hook.as_ref().and_then(|hook| hook.tell(event).err()));
+        for event in events.iter().map(event) {
+            troubles.extend(self.log.as_mut().and_then(|log| log.write(&event).err()));
+            troubles.extend(self.hook.as_ref().and_then(|hook| hook.emit(&event).err()));
         }
         troubles
     }
 
     /// Tells the log and the hook that attacks on prefixes beyond `protected` are over: nothing is done about them any more.
-    pub fn end_attacks(&mut self, protected: &[Prefix]) -> Vec<EventError> {
+    pub fn end_attacks(&mut self, protected: &[Prefix]) -> Vec<ServeError> {
         let events = self.detector.end_attacks(protected, self.started.elapsed(), jiff::Timestamp::now());
         self.tell(&events)
     }

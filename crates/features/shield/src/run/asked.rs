@@ -8,8 +8,9 @@ use rules::{
     management::Session,
 };
 use serde::{Deserialize, Serialize};
+use serve::control;
 
-use super::session;
+use super::{places::Places, session};
 use crate::error::ShieldError;
 
 /// What others ask of the process that tends a shield.
@@ -24,6 +25,16 @@ pub enum Command {
     Stop,
     /// End, and leave the shield for a process that comes.
     Leave,
+}
+
+impl Command {
+    /// Asks the process that controls the shield; none: there is none.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub fn ask(&self, places: &Places) -> Result<Option<Answer>, ShieldError> {
+        Ok(control::ask(&places.socket(), self)?)
+    }
 }
 
 /// What it answers.

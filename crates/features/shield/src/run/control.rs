@@ -8,13 +8,13 @@ use rules::{
     compile::{COUNTERS_MAX, Now},
     file::RuleFile,
 };
+use serve::Lock;
 
 use super::{
     answers::{challenge, challenges},
     asked::Asked,
     follow::expires_otherwise,
     interface,
-    lock::Lock,
     memory::Memory,
     places::Places,
     plane::{Coming, DataPlane},

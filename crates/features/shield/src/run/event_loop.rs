@@ -2,14 +2,15 @@
 
 use std::{
     sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc::{Receiver, RecvTimeoutError, Sender},
+        atomic::Ordering,
+        mpsc::{Receiver, RecvTimeoutError},
     },
     time::{Duration, Instant},
 };
 
 use model::shield_event::ShieldEvent;
 use rules::file::RuleFile;
+use serve::Signals;
 
 use super::{
     asked::{Answer, Asked, Command, Reloaded},
@@ -25,22 +26,13 @@ const TICK: Duration = Duration::from_millis(100);
 const CARE: Duration = Duration::from_secs(1);
 
 /// A command and where its answer goes.
-pub type Request = (Command, Sender<Answer>);
-
-/// Flags that signals set.
-#[derive(Debug, Default)]
-pub struct Signals {
-    /// Read the rules again (SIGHUP).
-    pub reload: AtomicBool,
-    /// End (SIGTERM, SIGINT).
-    pub stop: AtomicBool,
-}
+pub type Request = serve::control::Request<Command, Answer>;
 
 /// What happens without having been asked for.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Told {
+pub enum Message {
     /// In words.
-    Said(String),
+    Text(String),
     /// An attack, or what is done about it.
     Event(ShieldEvent),
 }
@@ -65,7 +57,7 @@ impl<P: DataPlane> Control<P> {
         requests: &Receiver<Request>,
         signals: &Signals,
         leave: bool,
-        mut tell: impl FnMut(Told),
+        mut emit: impl FnMut(Message),
     ) -> Result<Ended, ShieldError> {
         let (mut cared, mut looked) = (Instant::now(), Instant::now());
         loop {
@@ -73,7 +65,7 @@ impl<P: DataPlane> Control<P> {
                 return self.end(leave);
             }
             if signals.reload.swap(false, Ordering::Relaxed) {
-                tell_reload(self.reload_timed(&Asked::default()), &mut tell);
+                emit_reload(self.reload_timed(&Asked::default()), &mut emit);
             }
             if let Some(why) = self.plane.has_ended(&self.name()) {
                 // That it has ended is the news.
@@ -85,10 +77,10 @@ impl<P: DataPlane> Control<P> {
                 looked = Instant::now();
                 match self.look() {
                     Ok(seen) => {
-                        seen.events.into_iter().for_each(|event| tell(Told::Event(event)));
-                        seen.troubles.iter().for_each(|trouble| tell(Told::Said(trouble.to_string())));
+                        seen.events.into_iter().for_each(|event| emit(Message::Event(event)));
+                        seen.troubles.iter().for_each(|trouble| emit(Message::Text(trouble.to_string())));
                     }
-                    Err(error) => tell(Told::Said(format!("cannot load the rules against an attack: {error}"))),
+                    Err(error) => emit(Message::Text(format!("cannot load the rules against an attack: {error}"))),
                 }
             }
             match self.carry() {
@@ -101,7 +93,7 @@ impl<P: DataPlane> Control<P> {
                 self.notes.extend(followed);
                 self.follow_machine();
             }
-            self.take_notes().into_iter().for_each(|said| tell(Told::Said(said)));
+            self.take_notes().into_iter().for_each(|said| emit(Message::Text(said)));
             let wait = every.map_or(TICK, |every| every.saturating_sub(looked.elapsed()).min(TICK));
             let (command, to) = match requests.recv_timeout(wait) {
                 Ok(request) => request,
@@ -113,7 +105,7 @@ impl<P: DataPlane> Control<P> {
             };
             let answer = match command {
                 Command::Status => Answer::status(self.status()),
-                Command::Reload(asked) => tell_reload(self.reload_timed(&asked), &mut tell),
+                Command::Reload(asked) => emit_reload(self.reload_timed(&asked), &mut emit),
                 Command::Leave if !P::STAYS => {
                     Answer::new(false, "packet rings end with their process: nothing can be left")
                 }
@@ -165,8 +157,8 @@ impl<P: DataPlane> Control<P> {
 }
 
 /// Tells of a reload whoever listens to the process too.
-fn tell_reload(answer: Answer, tell: &mut impl FnMut(Told)) -> Answer {
-    answer.warnings.iter().chain([&answer.said]).for_each(|said| tell(Told::Said(said.clone())));
+fn emit_reload(answer: Answer, emit: &mut impl FnMut(Message)) -> Answer {
+    answer.warnings.iter().chain([&answer.said]).for_each(|said| emit(Message::Text(said.clone())));
     answer
 }
 

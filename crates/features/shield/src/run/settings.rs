@@ -15,6 +15,7 @@ use rules::{
     flags,
     management::Session,
 };
+use serve::{Lock, ServeError};
 use sys::owner::trusted_program;
 
 use super::places::Places;
@@ -105,6 +106,16 @@ pub struct Settings {
     pub places: Places,
     /// Sessions that the management allow-list lets in: those of the start, and those that reloads were asked from.
     pub sessions: Vec<Session>,
+}
+
+impl Settings {
+    /// Takes the lock of the shield's control process.
+    pub(crate) fn lock(&self) -> Result<Lock, ShieldError> {
+        serve::lock(&self.places.lock()).map_err(|error| match error {
+            ServeError::Locked { pid, .. } => ShieldError::Tended { interface: self.interface.clone(), pid },
+            error => error.into(),
+        })
+    }
 }
 
 #[cfg(test)]

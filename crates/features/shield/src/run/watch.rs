@@ -11,12 +11,12 @@ use model::{
     shield_event::{Happened, ShieldEvent},
 };
 use rules::{Prefix, Rule, file::RuleFile};
+use serve::ServeError;
 
 use super::places::{Places, write_whole};
 use crate::{
     detect::{Change, Learned, Seen, Sentry},
     error::ShieldError,
-    events::EventError,
 };
 
 /// Sources that are told of.
@@ -123,7 +123,7 @@ impl Plan {
     }
 
     /// Its program counts. What could not be told of attacks that nobody looks at any more.
-    pub(crate) fn carry_out(self, watchman: &mut Option<Watchman>) -> Vec<EventError> {
+    pub(crate) fn carry_out(self, watchman: &mut Option<Watchman>) -> Vec<ServeError> {
         match self {
             Self::Same => {}
             Self::Gone => {
@@ -182,7 +182,7 @@ impl Watchman {
         Ok(Some(Self { sentry, protected, attacks: Vec::new(), kept: Instant::now() }))
     }
 
-    fn change(&mut self, change: Change) -> Vec<EventError> {
+    fn change(&mut self, change: Change) -> Vec<ServeError> {
         self.protected = change.protected().to_vec();
         let troubles = self.sentry.change(change);
         let names: Vec<String> = self.protected.iter().map(|p| format!("{}/{}", p.address, p.len)).collect();

@@ -14,6 +14,7 @@ use model::{
     shield::{ChallengeStatus, Fail},
 };
 use rules::{Action, Rule, Rules, compile::Counters, file::RuleFile, tables::RuleTables};
+use serve::Lock;
 
 use super::{
     ahead::{Ahead, Job},
@@ -23,7 +24,6 @@ use super::{
     heart::Heart,
     interface,
     left::Left,
-    lock::{Lock, lock},
     machine,
     memory::{Memory, write_memory},
     plane::{Coming, DataPlane, Standing},
@@ -93,7 +93,7 @@ fn alone(settings: Settings, file: RuleFile, notes: Vec<String>) -> Result<Contr
         None => whose(&settings.interface, &settings.places).map_or(Ok(()), Err)?,
     }
     settings.places.make()?;
-    let mut lock = Some(lock(&settings)?);
+    let mut lock = Some(settings.lock()?);
     let left = Left::find(&settings)?;
     let fresh = left.is_none();
     let places = settings.places.clone();

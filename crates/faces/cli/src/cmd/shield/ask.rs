@@ -9,9 +9,10 @@ use model::{
 };
 use report::{Look, ShieldRow};
 use serde::Serialize;
+use serve::ServeError;
 use shield::{
     ShieldError,
-    run::{Answer, Asked, Command, Places, Reloaded, socket, status as state, whose::whose},
+    run::{Answer, Asked, Command, Places, Reloaded, status as state, whose::whose},
 };
 
 use crate::failure::{Failure, Outcome, note, print};
@@ -96,7 +97,7 @@ fn conclude(interface: &str, schema: &'static str, json: bool, answer: &Answer) 
 
 /// How a shield is, asked of its process or read from its pins.
 pub(super) fn look(interface: &str, places: &Places) -> Result<ShieldStatus, ShieldError> {
-    match socket::ask(places, &Command::Status)?.and_then(|answer| answer.status) {
+    match Command::Status.ask(places)?.and_then(|answer| answer.status) {
         Some(status) => Ok(status),
         None => state::of_pins(interface, places),
     }
@@ -125,7 +126,9 @@ fn answered(interface: &str, error: ShieldError, starts: bool) -> Result<Outcome
 /// Whether another user could have done it.
 fn is_denied(error: &ShieldError) -> bool {
     let denied = match error {
-        ShieldError::Place { source, .. } => source.kind() == ErrorKind::PermissionDenied,
+        ShieldError::Place { source, .. } | ShieldError::Serve(ServeError::File { source, .. }) => {
+            source.kind() == ErrorKind::PermissionDenied
+        }
         ShieldError::Xdp(error) => error.is_denied(),
         _ => false,
     };
@@ -244,7 +247,7 @@ pub(super) fn list(args: &ListArgs) -> Result<Outcome, Failure> {
 pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
     let interface = &args.interface;
     let places = Places::of(interface);
-    let answer = match socket::ask(&places, &Command::Reload(Asked::here(args.force))) {
+    let answer = match Command::Reload(Asked::here(args.force)).ask(&places) {
         Ok(Some(answer)) => answer,
         Ok(None) => match state::of_pins(interface, &places) {
             Ok(_) => return Err(ShieldError::Untended { interface: interface.clone() }.into()),
@@ -265,7 +268,7 @@ pub(super) fn stop(args: &StopArgs) -> Result<Outcome, Failure> {
     let interface = &args.interface;
     let places = Places::of(interface);
     let command = if args.leave { Command::Leave } else { Command::Stop };
-    let mut answer = match socket::ask(&places, &command) {
+    let mut answer = match command.ask(&places) {
         Ok(Some(answer)) if answer.done => answer,
         Ok(Some(answer)) => return Err(Failure::lacking(anyhow::anyhow!(answer.said))),
         Ok(None) => match remove(interface, &places, args.leave) {

@@ -2,8 +2,6 @@
 
 use std::{
     io::IsTerminal,
-    os::unix::net::UnixDatagram,
-    path::PathBuf,
     sync::{Arc, atomic::AtomicBool, mpsc},
     thread,
     time::{Duration, Instant},
@@ -16,27 +14,24 @@ use model::{
     schema::Document,
     shield::{Fail, ShieldStatus},
 };
+use serve::{
+    Signals,
+    control::{ANSWER_TIMEOUT, Listener},
+};
 use shield::{
     ShieldError,
     between::ring,
-    run::{
-        Asked, Command, Control, DataPlane, Ended, Places, Request, Settings, Signals, Told, session, socket::Listener,
-        unit as systemd,
-    },
+    run::{Asked, Command, Control, DataPlane, Ended, Message, Places, Request, Settings, session, unit as systemd},
 };
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use sys::privilege::{self, Capability};
 
 use super::{
     ask::with_rates,
     options::{Backend, FailArg, Mode, ShieldOptions},
-    teller::{Teller, end_soon},
+    output::{Output, end_soon},
 };
 use crate::failure::{Failure, Outcome, note, print};
 use crate::time::interval;
-
-/// How long a status may take that its own process is asked for.
-const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Put a shield in front of an interface, and remove it at Ctrl-C.
 ///
@@ -99,8 +94,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     )?;
     let first = options.first();
     host::interface::index(&first)?;
-    let signals = Arc::new(Signals::default());
-    catch(&signals)?;
+    let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
     let settings = Settings {
         interface: first.clone(),
         between: options.between.clone(),
@@ -126,40 +120,42 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
 /// Runs the shield until it ends, and shows it meanwhile.
 fn tend<P: DataPlane + 'static>(
     args: &RunArgs,
-    signals: &Arc<Signals>,
+    signals: &Signals,
     asked: &Asked,
     mut control: Control<P>,
 ) -> Result<Outcome, Failure> {
     let name = control.name();
     let interactive = std::io::stdin().is_terminal() && std::io::stdout().is_terminal() && !args.json && !args.quiet;
-    let teller = Arc::new(Teller::start(args.json));
+    let output = Arc::new(Output::start(args.json)?);
     // Before and behind the view there is place for lines, and a terminal takes them.
-    let say = |line: String| if interactive { note(line) } else { teller.say(&line) };
+    let say = |line: String| if interactive { note(line) } else { output.message(&line) };
     control.take_notes().into_iter().for_each(say);
     let (to, requests) = mpsc::channel();
-    let listener = Listener::start(control.places(), to.clone())?;
+    let listener = Listener::start(&control.places().socket(), to.clone())?;
     say(control.up());
-    ready();
+    if let Err(error) = serve::notify_ready() {
+        note(format_args!("cannot tell systemd that the shield is up: {error}"));
+    }
     let done = Arc::new(AtomicBool::new(false));
     let running = {
-        let (signals, done, leave) = (Arc::clone(signals), Arc::clone(&done), args.leave);
+        let (signals, done, leave) = (signals.clone(), Arc::clone(&done), args.leave);
         // On the screen of the view there is no place for lines.
-        let teller = Arc::clone(&teller);
-        let tell = move |told: Told| {
+        let output = Arc::clone(&output);
+        let emit = move |message: Message| {
             if !interactive {
-                teller.tell(told);
+                output.emit(message);
             }
         };
         thread::spawn(move || {
             // Also when it breaks off: then nobody controls the shield any more, and the process is to end.
             let _done = Done(done);
-            control.run(&requests, &signals, leave, tell)
+            control.run(&requests, &signals, leave, emit)
         })
     };
     let shown = match interactive {
         true => view(args, &to, asked, &done),
         false => {
-            show(args, &to, &teller, &done);
+            show(args, &to, &output, &done);
             Ok(())
         }
     };
@@ -195,36 +191,6 @@ impl Drop for Done {
     }
 }
 
-/// SIGHUP reloads, SIGINT and SIGTERM end.
-fn catch(signals: &Arc<Signals>) -> Result<(), Failure> {
-    for signal in [SIGHUP, SIGINT, SIGTERM] {
-        let signals = Arc::clone(signals);
-        let set = move || {
-            let flag = if signal == SIGHUP { &signals.reload } else { &signals.stop };
-            flag.store(true, std::sync::atomic::Ordering::Relaxed);
-        };
-        catch_one(signal, set)?;
-    }
-    Ok(())
-}
-
-/// A thread hears the signal: what it does there is not bound to what a signal handler may do.
-fn catch_one(signal: i32, act: impl Fn() + Send + 'static) -> Result<(), Failure> {
-    let mut heard =
-        signal_hook::iterator::Signals::new([signal]).context("cannot catch signals").map_err(Failure::internal)?;
-    thread::spawn(move || heard.forever().for_each(|_| act()));
-    Ok(())
-}
-
-/// Tells systemd that the shield is up (sd_notify(3)), if it has asked.
-fn ready() {
-    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let sent = UnixDatagram::unbound().and_then(|socket| socket.send_to(b"READY=1\n", PathBuf::from(path)));
-    if let Err(error) = sent {
-        note(format_args!("cannot tell systemd that the shield is up: {error}"));
-    }
-}
-
 /// Samples of the shield that this process tends.
 struct Samples<'a> {
     to: &'a mpsc::Sender<Request>,
@@ -236,7 +202,7 @@ impl Samples<'_> {
     fn next(&mut self) -> Option<ShieldStatus> {
         let (to, answers) = mpsc::channel();
         self.to.send((Command::Status, to)).ok()?;
-        let mut status = answers.recv_timeout(PATIENCE).ok()?.status?;
+        let mut status = answers.recv_timeout(ANSWER_TIMEOUT).ok()?.status?;
         let now = Instant::now();
         if let Some((at, before)) = &self.last {
             with_rates(&mut status, before, (now - *at).as_secs_f64());
@@ -261,7 +227,7 @@ fn view(args: &RunArgs, to: &mpsc::Sender<Request>, asked: &Asked, done: &Arc<At
 }
 
 /// JSON lines, text, or nothing, until `done`.
-fn show(args: &RunArgs, to: &mpsc::Sender<Request>, teller: &Teller, done: &Arc<AtomicBool>) {
+fn show(args: &RunArgs, to: &mpsc::Sender<Request>, output: &Output, done: &Arc<AtomicBool>) {
     let interval = args.interval;
     let mut samples = Samples { to, last: None };
     samples.next();
@@ -272,11 +238,11 @@ fn show(args: &RunArgs, to: &mpsc::Sender<Request>, teller: &Teller, done: &Arc<
             continue;
         }
         next += interval;
-        if args.quiet || teller.is_unheard() {
+        if args.quiet || output.is_unheard() {
             continue;
         }
         let Some(status) = samples.next() else { continue };
-        teller.show(match args.json {
+        output.show(match args.json {
             // Numbers and texts: there is nothing in it that JSON has not.
             true => serde_json::to_string(&Document::new("shield.status", 1, &status)).unwrap_or_default() + "\n",
             false => format!("{}\n", report::shield_line(&status)),

@@ -1,21 +1,10 @@
-//! Metrics for Prometheus: what there is to count, in a file or over HTTP on the loopback address.
-//!
-//! Each name has one unit and one quantity, in base units. Labels do not change their value over time: what changes is a value.
-
-mod family;
-mod file;
-mod server;
+//! The metrics of a shield: all packets, each rule, each protected prefix.
 
 use model::shield::Totals;
 use model::shield_event::{AttackClass, Measure};
 use rules::tables::RuleCount;
+use serve::metrics::{Family, Kind, Metrics};
 
-use self::family::{Family, Kind};
-pub use self::{
-    family::{Metrics, Notation},
-    file::MetricsFile,
-    server::MetricsServer,
-};
 use crate::detect::{Detector, State};
 
 /// All metrics of one moment.
@@ -25,32 +14,18 @@ pub fn metrics(
     rules: &[(String, RuleCount)],
     detector: Option<&Detector>,
 ) -> Metrics {
-    let mut families = vec![
-        Family::new(Kind::Info, "evenkeel_build", "The program that gives these metrics.")
-            .with(&[("version", env!("CARGO_PKG_VERSION"))], 1),
-    ];
-    of_frames(&mut families, interface, totals);
-    of_rules(&mut families, interface, rules);
+    let mut metrics = Metrics::default();
+    let build = Family::new(Kind::Info, "evenkeel_build", "The program that gives these metrics.");
+    metrics.extend([build.with(&[("version", env!("CARGO_PKG_VERSION"))], 1)]);
+    metrics.add_counters(&[("interface", interface)], totals, Totals::COUNTERS);
+    of_rules(&mut metrics, interface, rules);
     if let Some(detector) = detector {
-        of_prefixes(&mut families, interface, detector);
+        of_prefixes(&mut metrics, interface, detector);
     }
-    Metrics(families)
+    metrics
 }
 
-fn of_frames(families: &mut Vec<Family>, interface: &str, totals: &Totals) {
-    let mut frames: Vec<Family> = Vec::new();
-    for counter in Totals::COUNTERS {
-        let labels: Vec<_> = [("interface", interface)].into_iter().chain(counter.label).collect();
-        let at = frames.iter().position(|family| family.is(counter.metric)).unwrap_or_else(|| {
-            frames.push(Family::of(counter));
-            frames.len() - 1
-        });
-        frames[at].add(&labels, (counter.get)(totals));
-    }
-    families.extend(frames);
-}
-
-fn of_rules(families: &mut Vec<Family>, interface: &str, rules: &[(String, RuleCount)]) {
+fn of_rules(metrics: &mut Metrics, interface: &str, rules: &[(String, RuleCount)]) {
     let mut packets = Family::new(Kind::Counter, "evenkeel_shield_rule_packets", "Packets that a rule applied to.");
     let mut bytes =
         Family::new(Kind::Counter, "evenkeel_shield_rule_bytes", "Bytes of the frames of these packets.").in_bytes();
@@ -62,7 +37,7 @@ fn of_rules(families: &mut Vec<Family>, interface: &str, rules: &[(String, RuleC
         bytes.add(&labels, count.bytes);
         limited.add(&labels, count.limited);
     }
-    families.extend([packets, bytes, limited]);
+    metrics.extend([packets, bytes, limited]);
 }
 
 /// A protected prefix as labels have it.
@@ -70,7 +45,7 @@ fn name(state: &State<'_>) -> String {
     format!("{}/{}", state.prefix.address, state.prefix.len)
 }
 
-fn of_prefixes(families: &mut Vec<Family>, interface: &str, detector: &Detector) {
+fn of_prefixes(metrics: &mut Metrics, interface: &str, detector: &Detector) {
     let gauge = |name, help| Family::new(Kind::Gauge, name, help);
     let mut packets = gauge(
         "evenkeel_shield_prefix_packets_per_second",
@@ -106,7 +81,7 @@ fn of_prefixes(families: &mut Vec<Family>, interface: &str, detector: &Detector)
             under_attack.add(&[of_prefix[0], of_prefix[1], ("class", class.word())], u8::from(is_so));
         }
     }
-    families.extend([packets, bytes, packet_limit, byte_limit, learned, under_attack]);
     let attacks = Family::new(Kind::Counter, "evenkeel_shield_attacks", "Attacks seen since the start.");
-    families.push(attacks.with(&[("interface", interface)], detector.attacks()));
+    let attacks = attacks.with(&[("interface", interface)], detector.attacks());
+    metrics.extend([packets, bytes, packet_limit, byte_limit, learned, under_attack, attacks]);
 }

@@ -1,10 +1,17 @@
-//! Families of metrics, and their two notations: Prometheus' text 0.0.4 and OpenMetrics 1.0.
+//! Metrics for Prometheus: families of samples, and their two notations, Prometheus' text 0.0.4 and OpenMetrics 1.0.
+//!
+//! Each name has one unit and one quantity, in base units. Labels do not change their value over time: what changes is a value.
+
+mod file;
+mod server;
 
 use std::fmt::{Display, Write as _};
 
 use model::counters::{Counter, Unit};
 
-/// Which notation.
+pub use self::{file::MetricsFile, server::MetricsServer};
+
+/// A notation of metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Notation {
     /// `text/plain; version=0.0.4`: every Prometheus, and the textfile collector of its node exporter.
@@ -23,9 +30,9 @@ impl Notation {
     }
 }
 
-/// What a value does over time.
+/// The course of a value over time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub enum Kind {
     /// It grows. Samples are called NAME_total.
     Counter,
     /// It goes up and down.
@@ -36,7 +43,7 @@ pub(super) enum Kind {
 
 /// One quantity in one unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Family {
+pub struct Family {
     name: &'static str,
     kind: Kind,
     /// The name ends in it.
@@ -52,36 +59,28 @@ struct Sample {
 }
 
 /// Names and values of labels.
-pub(super) type Labels<'a> = [(&'a str, &'a str)];
+pub type Labels<'a> = [(&'a str, &'a str)];
 
 impl Family {
-    pub(super) fn new(kind: Kind, name: &'static str, help: &'static str) -> Self {
+    /// A family without samples.
+    pub fn new(kind: Kind, name: &'static str, help: &'static str) -> Self {
         Self { name, kind, unit: None, help, samples: Vec::new() }
     }
 
-    /// Of a counter in a table.
-    pub(super) fn of<T>(counter: &Counter<T>) -> Self {
-        let family = Self::new(Kind::Counter, counter.metric, counter.help);
-        if counter.unit == Unit::Bytes { family.in_bytes() } else { family }
-    }
-
-    pub(super) fn is(&self, name: &str) -> bool {
-        self.name == name
-    }
-
     /// In bytes, as its name says.
-    pub(super) fn in_bytes(self) -> Self {
+    pub fn in_bytes(self) -> Self {
         Self { unit: Some("bytes"), ..self }
     }
 
-    pub(super) fn add(&mut self, labels: &Labels<'_>, value: impl Display) {
+    /// Adds a sample.
+    pub fn add(&mut self, labels: &Labels<'_>, value: impl Display) {
         let label = |(name, value): &(&str, &str)| format!("{name}=\"{}\"", escape(value));
         let labels = labels.iter().map(label).collect::<Vec<_>>().join(",");
         self.samples.push(Sample { labels, value: value.to_string() });
     }
 
-    /// With a sample.
-    pub(super) fn with(mut self, labels: &Labels<'_>, value: impl Display) -> Self {
+    /// The same family with one more sample.
+    pub fn with(mut self, labels: &Labels<'_>, value: impl Display) -> Self {
         self.add(labels, value);
         self
     }
@@ -112,9 +111,27 @@ impl Family {
 
 /// All metrics of one moment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Metrics(pub(super) Vec<Family>);
+pub struct Metrics(Vec<Family>);
 
 impl Metrics {
+    /// Adds families.
+    pub fn extend(&mut self, families: impl IntoIterator<Item = Family>) {
+        self.0.extend(families);
+    }
+
+    /// Adds what `counted` has in each counter of its table. Counters that share a metric differ in the label that the table gives them.
+    pub fn add_counters<T>(&mut self, labels: &Labels<'_>, counted: &T, table: &[Counter<T>]) {
+        for counter in table {
+            let labels: Vec<_> = labels.iter().copied().chain(counter.label).collect();
+            let at = self.0.iter().position(|family| family.name == counter.metric).unwrap_or_else(|| {
+                let family = Family::new(Kind::Counter, counter.metric, counter.help);
+                self.0.push(if counter.unit == Unit::Bytes { family.in_bytes() } else { family });
+                self.0.len() - 1
+            });
+            self.0[at].add(&labels, (counter.get)(counted));
+        }
+    }
+
     /// As text.
     pub fn text(&self, notation: Notation) -> String {
         let mut out = String::new();

@@ -1,24 +1,26 @@
-//! One process tends a shield: the one that holds its lock.
+//! One process does a thing: the one that holds its lock.
 
 use std::{
-    fs,
+    fs::{File, OpenOptions},
     io::{Read, Seek, Write},
     os::unix::fs::OpenOptionsExt,
+    path::Path,
 };
 
 use nix::fcntl::{Flock, FlockArg};
 
-use super::settings::Settings;
-use crate::error::ShieldError;
+use crate::error::ServeError;
 
-/// Held by the process that tends a shield.
-pub(crate) type Lock = Flock<fs::File>;
+/// A lock that is held until it is dropped.
+pub type Lock = Flock<File>;
 
-/// Takes the lock; who holds it tends the shield.
-pub(crate) fn lock(settings: &Settings) -> Result<Lock, ShieldError> {
-    let path = settings.places.lock();
-    let failed = |operation, source| ShieldError::Place { operation, path: path.clone(), source };
-    let open = fs::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
+/// Takes the lock at `path`, whose text is the id of the process that holds it.
+///
+/// # Errors
+/// [`ServeError::Locked`] if another process holds it; its file cannot be made or written.
+pub fn lock(path: &Path) -> Result<Lock, ServeError> {
+    let failed = |operation, source| ServeError::File { operation, path: path.to_owned(), source };
+    let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
     let file = open.map_err(|source| failed("open", source))?;
     match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
         Ok(mut lock) => {
@@ -32,7 +34,7 @@ pub(crate) fn lock(settings: &Settings) -> Result<Lock, ShieldError> {
             // A pid that cannot be read is not worth more than its question mark.
             let _ = file.read_to_string(&mut pid);
             let pid = if pid.is_empty() { "?".into() } else { pid };
-            Err(ShieldError::Tended { interface: settings.interface.clone(), pid })
+            Err(ServeError::Locked { path: path.to_owned(), pid })
         }
     }
 }

@@ -1,27 +1,13 @@
 //! Events reach who is to hear of them.
 
-use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
 
-use model::shield_event::{AttackClass, Happened, ShieldEvent};
-use rules::detect::HookConfig;
-use shield::events::{EventLog, Hook};
+use serve::{Event, EventLog, Hook, ServeError};
 use testbed::{log, wait_for};
 
-fn event(attack: u64) -> ShieldEvent {
-    ShieldEvent {
-        at: "2026-01-02T03:04:05Z".into(),
-        attack,
-        prefix: "198.18.0.0/24".into(),
-        class: AttackClass::SynFlood,
-        since_s: 0.2,
-        what: Happened::Mitigating {
-            step: 1,
-            steps: 2,
-            shadow: false,
-            rules: vec!["attack 198.18.0.0/24 syn-flood 1".into()],
-            action: "answer TCP SYN with cookies".into(),
-        },
-    }
+fn event(number: u64) -> Event {
+    let line = format!("{{\"number\":{number}}}\n");
+    Event { name: "began", line, environment: vec![("EVENKEEL_NUMBER", number.to_string())] }
 }
 
 fn script(dir: &Path, text: &str) -> String {
@@ -32,24 +18,15 @@ fn script(dir: &Path, text: &str) -> String {
 }
 
 #[test]
-fn an_event_is_a_line_of_json_behind_those_before() {
+fn an_event_is_a_line_behind_those_before() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("events");
-    for attack in [1, 2] {
-        EventLog::open(&path).unwrap().write(&event(attack)).unwrap();
+    for number in [1, 2] {
+        EventLog::open(&path).unwrap().write(&event(number)).unwrap();
     }
-    let text = fs::read_to_string(&path).unwrap();
-    let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    assert_eq!(lines.len(), 2);
-    assert_eq!(lines[1]["schema"], "evenkeel.shield.event/1");
-    assert_eq!(
-        (&lines[1]["attack"], &lines[1]["event"], &lines[1]["class"]),
-        (&2.into(), &"mitigating".into(), &"syn-flood".into())
-    );
-    let back: ShieldEvent = serde_json::from_value(lines[0].clone()).unwrap();
-    assert_eq!(back, event(1));
-    let error = EventLog::open(&dir.path().join("no/such")).unwrap_err().to_string();
-    assert!(error.contains("no/such"), "{error}");
+    assert_eq!(fs::read_to_string(&path).unwrap(), [1, 2].map(|number| event(number).line).concat());
+    let error = EventLog::open(&dir.path().join("no/such")).unwrap_err();
+    assert!(matches!(error, ServeError::EventLog { operation: "open", .. }), "{error}");
 }
 
 #[test]
@@ -72,35 +49,31 @@ fn a_log_that_was_rotated_goes_on_at_its_path() {
     // Where there can be no new one, the old one has it.
     fs::rename(&path, &old).unwrap();
     fs::create_dir(&path).unwrap();
-    let error = log.write(&event(5)).unwrap_err().to_string();
-    assert!(error.contains("cannot open") && lines(&old) == 3, "{error}");
+    let error = log.write(&event(5)).unwrap_err();
+    assert!(matches!(error, ServeError::EventLog { operation: "open", .. }) && lines(&old) == 3, "{error}");
 }
 
 #[test]
 fn the_hook_is_told_by_environment_and_input_without_a_shell() {
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
-    let program = script(
-        dir.path(),
-        "echo \"$1|$EVENKEEL_EVENT|$EVENKEEL_CLASS|$EVENKEEL_PREFIX|$EVENKEEL_ATTACK|$(cat)\" >> \"$2\"",
-    );
+    let program = script(dir.path(), "echo \"$1|$EVENKEEL_EVENT|$EVENKEEL_NUMBER|$(cat)\" >> \"$2\"");
     let run = vec![program, "$(id) ; a b".into(), out.to_str().unwrap().into()];
-    let hook = Hook::start(&HookConfig { run, timeout_s: 10.0 }).unwrap();
-    hook.tell(&event(7)).unwrap();
-    hook.tell(&event(8)).unwrap();
+    let hook = Hook::start(&run, Duration::from_secs(10)).unwrap();
+    hook.emit(&event(7)).unwrap();
+    hook.emit(&event(8)).unwrap();
     drop(hook);
     let text = fs::read_to_string(&out).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 2, "{text}");
-    assert!(lines[0].starts_with("$(id) ; a b|mitigating|syn-flood|198.18.0.0/24|7|{\"schema\":"), "{text}");
+    assert_eq!(lines, [7, 8].map(|n| format!("$(id) ; a b|began|{n}|{{\"number\":{n}}}")), "{text}");
 }
 
 #[test]
 fn a_hook_that_hangs_or_fails_is_ended_and_said() {
     let dir = tempfile::tempdir().unwrap();
     let failure = |run: Vec<String>| {
-        let hook = Hook::start(&HookConfig { run, timeout_s: 0.2 }).unwrap();
-        hook.tell(&event(1)).unwrap();
+        let hook = Hook::start(&run, Duration::from_millis(200)).unwrap();
+        hook.emit(&event(1)).unwrap();
         wait_for("a failure is told", || hook.failures().next()).to_string()
     };
     let hangs = script(dir.path(), "sleep 1000 & wait");
@@ -114,12 +87,12 @@ fn many_events_of_a_hook_that_hangs_do_not_hold_up_the_end() {
     let dir = tempfile::tempdir().unwrap();
     let begun = dir.path().join("begun");
     let hangs = script(dir.path(), &format!("echo begun >> {}; sleep 1000 & wait", begun.display()));
-    let hook = Hook::start(&HookConfig { run: vec![hangs], timeout_s: 0.5 }).unwrap();
-    (0..20).for_each(|attack| hook.tell(&event(attack)).unwrap());
+    let hook = Hook::start(&[hangs], Duration::from_millis(500)).unwrap();
+    (0..20).for_each(|attack| hook.emit(&event(attack)).unwrap());
     drop(hook);
     assert!(log(&begun).lines().count() < 20, "the end does not wait until the hook was ended for each of them");
     // A timeout beyond what clocks can count is one.
-    drop(Hook::start(&HookConfig { run: vec!["/bin/true".into()], timeout_s: 1e300 }).unwrap());
+    drop(Hook::start(&["/bin/true".into()], Duration::MAX).unwrap());
 }
 
 #[test]

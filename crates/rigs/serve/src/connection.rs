@@ -3,7 +3,6 @@
 
 use std::{
     io::{self, Read, Write},
-    net::TcpStream,
     os::unix::net::UnixStream,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
@@ -11,23 +10,23 @@ use std::{
 
 /// Connections that are served at once; more wait in the kernel's queue.
 const AT_ONCE: usize = 16;
-/// How often the end of one of them is looked for while all are taken.
-const LOOK: Duration = Duration::from_millis(5);
+/// The end of one of them is looked for this often while all are taken.
+const LOOK_PERIOD: Duration = Duration::from_millis(5);
 
-/// The connections that are being served.
+/// The connections that are being served, up to a limit.
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
+pub(crate) struct ConnectionLimit {
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Desk {
-    /// Whether there is room for another connection, waiting a moment for it.
+impl ConnectionLimit {
+    /// Returns whether there is room for another connection, and waits a moment for it.
     pub(crate) fn has_room(&mut self) -> bool {
         self.threads.retain(|thread| !thread.is_finished());
         if self.threads.len() < AT_ONCE {
             return true;
         }
-        thread::sleep(LOOK);
+        thread::sleep(LOOK_PERIOD);
         false
     }
 
@@ -38,7 +37,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for ConnectionLimit {
     /// Whoever is being answered gets the answer.
     fn drop(&mut self) {
         for thread in self.threads.drain(..) {
@@ -48,41 +47,15 @@ impl Drop for Desk {
     }
 }
 
-/// A stream whose single calls can be limited in time.
-pub(crate) trait Timed {
-    fn read_for(&self, time: Duration) -> io::Result<()>;
-    fn write_for(&self, time: Duration) -> io::Result<()>;
-}
-
-impl Timed for UnixStream {
-    fn read_for(&self, time: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(time))
-    }
-
-    fn write_for(&self, time: Duration) -> io::Result<()> {
-        self.set_write_timeout(Some(time))
-    }
-}
-
-impl Timed for TcpStream {
-    fn read_for(&self, time: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(time))
-    }
-
-    fn write_for(&self, time: Duration) -> io::Result<()> {
-        self.set_write_timeout(Some(time))
-    }
-}
-
 /// A stream that has so much time for all its calls together.
 #[derive(Debug)]
-pub(crate) struct Within<'a, S> {
-    stream: &'a S,
+pub(crate) struct Deadline<'a> {
+    stream: &'a UnixStream,
     until: Instant,
 }
 
-impl<'a, S> Within<'a, S> {
-    pub(crate) fn new(stream: &'a S, time: Duration) -> Self {
+impl<'a> Deadline<'a> {
+    pub(crate) fn new(stream: &'a UnixStream, time: Duration) -> Self {
         Self { stream, until: Instant::now() + time }
     }
 
@@ -92,35 +65,28 @@ impl<'a, S> Within<'a, S> {
     }
 }
 
-impl<'a, S: Timed> Read for Within<'a, S>
-where
-    &'a S: Read,
-{
+impl Read for Deadline<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        self.stream.read_for(self.left()?)?;
-        let mut stream = self.stream;
-        stream.read(bytes)
+        self.stream.set_read_timeout(Some(self.left()?))?;
+        self.stream.read(bytes)
     }
 }
 
-impl<'a, S: Timed> Write for Within<'a, S>
-where
-    &'a S: Write,
-{
+impl Write for Deadline<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.stream.write_for(self.left()?)?;
-        let mut stream = self.stream;
-        stream.write(bytes)
+        self.stream.set_write_timeout(Some(self.left()?))?;
+        self.stream.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let mut stream = self.stream;
-        stream.flush()
+        self.stream.flush()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+
     use super::*;
 
     #[test]
@@ -135,7 +101,7 @@ mod tests {
                 thread::sleep(Duration::from_millis(20));
             }
         });
-        let ended = Within::new(&ours, Duration::from_millis(200)).read_to_end(&mut Vec::new());
+        let ended = Deadline::new(&ours, Duration::from_millis(200)).read_to_end(&mut Vec::new());
         assert!(ended.is_err(), "{ended:?}");
         drop(ours);
         drip.join().unwrap();
@@ -144,18 +110,23 @@ mod tests {
     #[test]
     fn who_never_reads_is_left() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
-        let ended = Within::new(&ours, Duration::from_millis(200)).write_all(&vec![0; 8 << 20]);
+        let ended = Deadline::new(&ours, Duration::from_millis(200)).write_all(&vec![0; 8 << 20]);
         assert!(ended.is_err(), "{ended:?}");
     }
 
     #[test]
     fn one_more_than_fit_waits() {
-        let mut desk = Desk::default();
-        for _ in 0..AT_ONCE {
-            assert!(desk.has_room());
-            desk.serve("ek-test", || thread::sleep(Duration::from_millis(100)));
-        }
-        assert!(!desk.has_room());
-        testbed::wait("room for one more", || desk.has_room());
+        let mut limit = ConnectionLimit::default();
+        let gates: Vec<_> = (0..AT_ONCE)
+            .map(|_| {
+                assert!(limit.has_room());
+                let (gate, open) = mpsc::channel::<()>();
+                limit.serve("ek-test", move || assert!(open.recv().is_err()));
+                gate
+            })
+            .collect();
+        assert!(!limit.has_room());
+        drop(gates);
+        testbed::wait("room for one more", || limit.has_room());
     }
 }

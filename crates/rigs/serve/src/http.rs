@@ -1,70 +1,100 @@
-//! Metrics over HTTP on 127.0.0.1. One thread serves all connections as they become ready: who says nothing, or reads nothing, holds up
+//! HTTP on 127.0.0.1, for what is read only. One thread serves all connections as they become ready: who says nothing, or reads nothing, holds up
 //! nobody, and beyond [`CONNECTIONS`] the one that has been there the longest goes.
 
 use std::{
     io::{self, ErrorKind, Read, Write},
     net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream},
     os::{fd::AsFd, unix::net::UnixStream},
-    sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::{Metrics, Notation};
-use crate::events::EventError;
-
 /// Connections at a time.
 const CONNECTIONS: usize = 64;
 /// A connection ends after so long.
-const PATIENCE: Duration = Duration::from_secs(5);
+const CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 /// A longer request is refused.
 const HEAD_MAX: usize = 8192;
 /// After a failure to accept a connection: out of descriptors, most likely.
-const PAUSE: Duration = Duration::from_millis(50);
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Names of this machine's loopback address. Pages of elsewhere come with other names (DNS rebinding).
 const HOSTS: [&str; 3] = ["localhost", "127.0.0.1", "[::1]"];
 
-/// Answers GET /metrics on 127.0.0.1, until it is dropped.
+/// A request for something: GET or HEAD, by a name of this machine.
 #[derive(Debug)]
-pub struct MetricsServer {
-    metrics: Arc<Mutex<Metrics>>,
+pub struct HttpRequest<'a> {
+    /// The path, without a query.
+    pub path: &'a str,
+    headers: Vec<(String, &'a str)>,
+}
+
+impl<'a> HttpRequest<'a> {
+    /// The values of the headers of this name, which is in lower case.
+    pub fn header(&self, name: &str) -> impl Iterator<Item = &'a str> {
+        self.headers.iter().filter(move |header| header.0 == name).map(|header| header.1)
+    }
+}
+
+/// An answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HttpResponse {
+    /// Its code and its reason: `200 OK`.
+    pub status: &'static str,
+    /// The media type of the body.
+    pub content_type: &'static str,
+    /// The body, which HEAD leaves away.
+    pub body: String,
+}
+
+impl HttpResponse {
+    /// Plain text.
+    pub fn text(status: &'static str, body: &str) -> Self {
+        Self { status, content_type: "text/plain; charset=utf-8", body: body.to_owned() }
+    }
+
+    fn bytes(&self, with_body: bool) -> Vec<u8> {
+        let Self { status, content_type, body } = self;
+        let len = body.len();
+        let body = if with_body { body } else { "" };
+        format!(
+            "HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n{body}"
+        )
+        .into_bytes()
+    }
+}
+
+/// Answers requests on 127.0.0.1, until it is dropped.
+#[derive(Debug)]
+pub struct HttpServer {
     address: SocketAddr,
     stop: Option<UnixStream>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl MetricsServer {
-    /// Listens on `port`; 0 lets the kernel choose one.
+impl HttpServer {
+    /// Listens on `port`; 0 lets the kernel choose one. `answer` is called on the thread of the server, and waits for nothing.
     ///
     /// # Errors
-    /// [`EventError::MetricsPort`].
-    pub fn start(port: u16) -> Result<Self, EventError> {
-        let failed = |source| EventError::MetricsPort { port, source };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).map_err(failed)?;
-        listener.set_nonblocking(true).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
-        let (stop, stopped) = UnixStream::pair().map_err(failed)?;
-        let metrics = Arc::new(Mutex::new(Metrics::default()));
-        let shared = Arc::clone(&metrics);
-        let serve = move || Server { listener, stopped, connections: Vec::new(), metrics: shared }.serve();
-        let thread = thread::Builder::new().name("shield-metrics".into()).spawn(serve).map_err(failed)?;
-        Ok(Self { metrics, address, stop: Some(stop), thread: Some(thread) })
+    /// The port is taken, or the kernel gives no socket or thread.
+    pub fn start(port: u16, answer: impl Fn(&HttpRequest<'_>) -> HttpResponse + Send + 'static) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let (stop, stopped) = UnixStream::pair()?;
+        let serve = move || Server { listener, stopped, connections: Vec::new(), answer }.serve();
+        let thread = thread::Builder::new().name("ek-http".into()).spawn(serve)?;
+        Ok(Self { address, stop: Some(stop), thread: Some(thread) })
     }
 
-    /// What is answered from now on.
-    pub fn set(&self, metrics: Metrics) {
-        *self.metrics.lock().unwrap_or_else(PoisonError::into_inner) = metrics;
-    }
-
-    /// Where it listens.
+    /// The address and the port that it listens on.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 }
 
-impl Drop for MetricsServer {
+impl Drop for HttpServer {
     fn drop(&mut self) {
         // The other end sees it.
         drop(self.stop.take());
@@ -75,15 +105,15 @@ impl Drop for MetricsServer {
     }
 }
 
-struct Server {
+struct Server<F> {
     listener: TcpListener,
     stopped: UnixStream,
     /// The oldest first.
     connections: Vec<Connection>,
-    metrics: Arc<Mutex<Metrics>>,
+    answer: F,
 }
 
-impl Server {
+impl<F: Fn(&HttpRequest<'_>) -> HttpResponse> Server<F> {
     fn serve(mut self) {
         loop {
             let ready = match self.wait() {
@@ -94,11 +124,11 @@ impl Server {
             if ready[0] {
                 return;
             }
-            let metrics = &self.metrics;
+            let answer = &self.answer;
             let (now, mut ready_ones) = (Instant::now(), ready[2..].iter());
             self.connections.retain_mut(|connection| {
                 let is_ready = *ready_ones.next().unwrap_or(&false);
-                now < connection.until && (!is_ready || connection.go_on(metrics))
+                now < connection.until && (!is_ready || connection.go_on(answer))
             });
             if ready[1] {
                 self.accept();
@@ -132,16 +162,20 @@ impl Server {
                     if self.connections.len() == CONNECTIONS {
                         self.connections.remove(0);
                     }
-                    let mut connection =
-                        Connection { stream, until: Instant::now() + PATIENCE, head: Vec::new(), answer: Vec::new() };
+                    let mut connection = Connection {
+                        stream,
+                        until: Instant::now() + CONNECTION_TIMEOUT,
+                        head: Vec::new(),
+                        answer: Vec::new(),
+                    };
                     // The request is there already, mostly.
-                    if connection.go_on(&self.metrics) {
+                    if connection.go_on(&self.answer) {
                         self.connections.push(connection);
                     }
                 }
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => return thread::sleep(PAUSE),
+                Err(_) => return thread::sleep(ACCEPT_PAUSE),
             }
         }
     }
@@ -156,8 +190,8 @@ struct Connection {
 }
 
 impl Connection {
-    /// Reads and writes what can be. Whether there is more to do.
-    fn go_on(&mut self, metrics: &Mutex<Metrics>) -> bool {
+    /// Reads and writes what can be. Returns whether there is more to do.
+    fn go_on(&mut self, answer: impl Fn(&HttpRequest<'_>) -> HttpResponse) -> bool {
         let mut piece = [0; 1024];
         while self.answer.is_empty() {
             let at_end = match self.stream.read(&mut piece) {
@@ -172,9 +206,9 @@ impl Connection {
             };
             let whole = at_end || [&b"\r\n\r\n"[..], b"\n\n"].iter().any(|end| contains(&self.head, end));
             if self.head.len() > HEAD_MAX {
-                self.answer = response("431 Request Header Fields Too Large", "text/plain", "too long\n", true);
+                self.answer = HttpResponse::text("431 Request Header Fields Too Large", "too long\n").bytes(true);
             } else if whole && !self.head.is_empty() {
-                self.answer = answer(&String::from_utf8_lossy(&self.head), metrics);
+                self.answer = answered(&String::from_utf8_lossy(&self.head), &answer);
             } else if at_end {
                 return false;
             }
@@ -197,68 +231,35 @@ fn contains(bytes: &[u8], part: &[u8]) -> bool {
 }
 
 /// The answer to a request's head.
-fn answer(head: &str, metrics: &Mutex<Metrics>) -> Vec<u8> {
+fn answered(head: &str, answer: impl Fn(&HttpRequest<'_>) -> HttpResponse) -> Vec<u8> {
     let mut lines = head.lines();
     let mut words = lines.next().unwrap_or_default().split(' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    let headers: Vec<(String, &str)> = lines
+    let headers = lines
         .map_while(|line| line.split_once(':'))
         .map(|(name, value)| (name.trim().to_ascii_lowercase(), value.trim()))
         .collect();
-    let of = |name: &'static str| headers.iter().filter(move |header| header.0 == name).map(|header| header.1);
-    let with_body = method != "HEAD";
-    let text = |status: &str, body: &str| response(status, "text/plain; charset=utf-8", body, with_body);
-    if !of("host").all(is_local) {
-        return text(
+    let request = HttpRequest { path: target.split('?').next().unwrap_or_default(), headers };
+    let response = if !request.header("host").all(is_local) {
+        HttpResponse::text(
             "421 Misdirected Request",
-            "metrics are for this machine: ask as localhost or 127.0.0.1, or have a proxy set that Host\n",
-        );
-    }
-    match (method, target.split('?').next()) {
-        ("GET" | "HEAD", Some("/metrics" | "/")) => {
-            let notation = notation(of("accept"));
-            let body = metrics.lock().unwrap_or_else(PoisonError::into_inner).text(notation);
-            response("200 OK", notation.content_type(), &body, with_body)
-        }
-        ("GET" | "HEAD", _) => text("404 Not Found", "metrics are at /metrics\n"),
-        _ => text("405 Method Not Allowed", "only GET is answered\n"),
-    }
+            "this port is for this machine: ask as localhost or 127.0.0.1, or have a proxy set that Host\n",
+        )
+    } else if !["GET", "HEAD"].contains(&method) {
+        HttpResponse::text("405 Method Not Allowed", "only GET is answered\n")
+    } else {
+        answer(&request)
+    };
+    response.bytes(method != "HEAD")
 }
 
-fn response(status: &str, kind: &str, body: &str, with_body: bool) -> Vec<u8> {
-    let len = body.len();
-    let body = if with_body { body } else { "" };
-    format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {len}\r\nConnection: close\r\n\r\n{body}")
-        .into_bytes()
-}
-
-/// Whether a Host header names this machine's loopback address, with any port: tunnels have others.
+/// A Host header names this machine's loopback address, with any port: tunnels have others.
 fn is_local(host: &str) -> bool {
     let name = match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
         _ => host,
     };
     HOSTS.iter().any(|known| known.eq_ignore_ascii_case(name))
-}
-
-/// The notation that Accept headers ask for: OpenMetrics where it is named and wanted at least as much as plain text.
-fn notation<'a>(accept: impl Iterator<Item = &'a str>) -> Notation {
-    let (mut open, mut plain) = (0.0f64, 0.0f64);
-    for kind in accept.flat_map(|value| value.split(',')) {
-        let mut parts = kind.split(';').map(str::trim);
-        let name = parts.next().unwrap_or_default().to_ascii_lowercase();
-        let parameters: Vec<(&str, &str)> = parts.filter_map(|part| part.split_once('=')).collect();
-        let of = |wanted: &str| parameters.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted)).map(|p| p.1);
-        let quality = of("q").map_or(1.0, |q| q.parse::<f64>().unwrap_or(0.0));
-        match &*name {
-            "application/openmetrics-text" if of("version").is_none_or(|version| version == "1.0.0") => {
-                open = open.max(quality);
-            }
-            "text/plain" => plain = plain.max(quality),
-            _ => {}
-        }
-    }
-    if open > 0.0 && open >= plain { Notation::OpenMetrics } else { Notation::Text }
 }
 
 #[cfg(test)]
@@ -274,19 +275,5 @@ mod tests {
         {
             assert!(!is_local(host), "{host}");
         }
-    }
-
-    #[test]
-    fn who_asks_for_openmetrics_gets_it() {
-        let of = |accept: &str| notation([accept].into_iter());
-        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,application/openmetrics-text;version=0.0.1;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2";
-        assert_eq!(of(prometheus), Notation::OpenMetrics);
-        assert_eq!(of("application/openmetrics-text"), Notation::OpenMetrics);
-        for accept in ["", "*/*", "text/plain", "text/plain;q=0.9, application/openmetrics-text;q=0.3"] {
-            assert_eq!(of(accept), Notation::Text, "{accept}");
-        }
-        assert_eq!(of("application/openmetrics-text;version=0.0.1"), Notation::Text, "another version");
-        assert_eq!(of("application/openmetrics-text;q=0"), Notation::Text);
-        assert_eq!(notation(std::iter::empty()), Notation::Text);
     }
 }

@@ -1,0 +1,36 @@
+//! What can go wrong in serving.
+
+use std::{io, path::PathBuf};
+
+use host::file::FileError;
+use model::{Classified, ErrorClass};
+
+/// A socket, a file, a program or a port that a long-running part needs and does not get.
+#[allow(missing_docs, reason = "the messages say it")]
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("cannot {operation} {}: {source}", path.display())]
+    File { operation: &'static str, path: PathBuf, source: io::Error },
+    #[error("process {pid} holds {}", path.display())]
+    Locked { path: PathBuf, pid: String },
+    #[error("cannot {operation} the file of events {}: {source}", path.display())]
+    EventLog { operation: &'static str, path: PathBuf, source: io::Error },
+    #[error("cannot run the hook {program} for the event `{event}`: {reason}")]
+    Hook { program: String, event: &'static str, reason: String },
+    #[error("metrics: {source}")]
+    MetricsFile { source: FileError },
+    #[error("cannot start the thread that writes metrics: {source}")]
+    MetricsThread { source: io::Error },
+    #[error("cannot answer for metrics on 127.0.0.1:{port}: {source}; choose another port")]
+    MetricsPort { port: u16, source: io::Error },
+}
+
+impl Classified for ServeError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::MetricsFile { source } => source.class(),
+            Self::Locked { .. } => ErrorClass::Usage,
+            _ => ErrorClass::Lacking,
+        }
+    }
+}

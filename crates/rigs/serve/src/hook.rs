@@ -1,0 +1,181 @@
+//! The user's program that is run for each event.
+
+use std::{
+    io::Write,
+    os::unix::process::{CommandExt, ExitStatusExt},
+    process::{Child, Stdio},
+    sync::{
+        Arc, OnceLock,
+        mpsc::{Receiver, TrySendError, channel},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use nix::{
+    sys::signal::{Signal, killpg},
+    unistd::Pid,
+};
+use sys::program::{command, refuse_foreign};
+
+use crate::{background::Background, error::ServeError, event::Event};
+
+/// Events that wait while the program runs. Those beyond are refused.
+const WAITING_MAX: usize = 256;
+/// No timeout is longer.
+const DAY: Duration = Duration::from_secs(86_400);
+/// The end of the program is looked for this often.
+const LOOK_PERIOD: Duration = Duration::from_millis(10);
+/// The kernel takes so long at most to end a program that was killed.
+const KILL_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Runs the hook on a thread of its own, one event after the other, so that nothing waits for it.
+#[derive(Debug)]
+pub struct Hook {
+    events: Option<Background<Event>>,
+    failures: Receiver<ServeError>,
+    program: String,
+    timeout: Duration,
+    end: End,
+}
+
+/// The moment by which the thread is to have ended, once that is known.
+type End = Arc<OnceLock<Instant>>;
+
+impl Hook {
+    /// Starts the thread. `run`, a program and its arguments, is started with the first event, and ended when it runs longer than `timeout`.
+    ///
+    /// # Errors
+    /// [`ServeError::Hook`] if the thread cannot be had, or others than root can change the program.
+    pub fn start(run: &[String], timeout: Duration) -> Result<Self, ServeError> {
+        let program = run.first().cloned().unwrap_or_default();
+        let name = program.clone();
+        let failed = move |event, reason| ServeError::Hook { program: name.clone(), event, reason };
+        // Now, and again whenever it is started: root must not run what others can change.
+        refuse_foreign(program.as_ref()).map_err(|distrust| {
+            let way_out = "a hook runs as root: give it and its folders to root, writable by root alone";
+            failed("start", format!("{distrust}; {way_out}"))
+        })?;
+        let (told, failures) = channel();
+        let (end, timeout) = (End::default(), timeout.min(DAY));
+        let (run, known, failing) = (run.to_vec(), Arc::clone(&end), failed.clone());
+        let job = move |event: Event| {
+            if known.get().is_none_or(|end| Instant::now() < *end)
+                && let Err(reason) = run_once(&run, timeout, &event, &known)
+            {
+                let _ = told.send(failing(event.name, reason));
+            }
+        };
+        let events = Background::start("ek-hook", WAITING_MAX, job).map_err(|e| failed("start", e.to_string()))?;
+        Ok(Self { events: Some(events), failures, program, timeout, end })
+    }
+
+    /// Has the program run for `event` as soon as it has ended for those before.
+    ///
+    /// # Errors
+    /// [`ServeError::Hook`] if too many events wait.
+    pub fn emit(&self, event: &Event) -> Result<(), ServeError> {
+        let Some(events) = &self.events else { return Ok(()) };
+        events.put(event.clone()).map_err(|e| ServeError::Hook {
+            program: self.program.clone(),
+            event: event.name,
+            reason: match e {
+                TrySendError::Full(_) => format!("{WAITING_MAX} events wait for it already"),
+                TrySendError::Disconnected(_) => "its thread has ended".into(),
+            },
+        })
+    }
+
+    /// Failures since this was last asked.
+    pub fn failures(&self) -> impl Iterator<Item = ServeError> + '_ {
+        self.failures.try_iter()
+    }
+
+    /// Ends it as dropping does, but on its own thread: nobody waits for a program that hangs.
+    pub fn let_end(mut self) {
+        let _ = self.end.set(Instant::now() + self.timeout);
+        self.events = None;
+    }
+}
+
+impl Drop for Hook {
+    /// Waits until the program has run for all events, all of them within one timeout: a program that hangs each time would otherwise hold
+    /// up the end of the process for as many timeouts as events wait.
+    fn drop(&mut self) {
+        let _ = self.end.set(Instant::now() + self.timeout);
+        if let Some(mut events) = self.events.take() {
+            events.end(self.timeout + KILL_TIMEOUT);
+        }
+    }
+}
+
+/// Runs it once: no shell, a group of its own, the event on its standard input.
+fn run_once(run: &[String], timeout: Duration, event: &Event, end: &End) -> Result<(), String> {
+    let (program, arguments) = run.split_first().ok_or("no program is named")?;
+    refuse_foreign(program.as_ref()).map_err(|distrust| distrust.to_string())?;
+    let mut child = command(program)
+        .args(arguments)
+        .env("EVENKEEL_EVENT", event.name)
+        .envs(event.environment.iter().map(|(name, value)| (name, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit())
+        .process_group(0)
+        .spawn()
+        .map_err(|e| e.to_string())?;
+    if let Some(mut input) = child.stdin.take() {
+        // A line is far shorter than a pipe is large; a program that does not read it does not want it.
+        let _ = input.write_all(event.line.as_bytes());
+    }
+    wait(&mut child, timeout, end)
+}
+
+fn wait(child: &mut Child, timeout: Duration, end: &End) -> Result<(), String> {
+    let start = Instant::now();
+    let in_time = || start.elapsed() < timeout && end.get().is_none_or(|end| Instant::now() < *end);
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) if status.success() => return Ok(()),
+            Ok(Some(status)) => {
+                return Err(match (status.code(), status.signal()) {
+                    (Some(code), _) => format!("it ended with exit code {code}"),
+                    (None, signal) => format!("it was ended by signal {}", signal.unwrap_or(0)),
+                });
+            }
+            Ok(None) if in_time() => thread::sleep(LOOK_PERIOD),
+            Ok(None) => {
+                // Its group, which it leads: what it started goes with it.
+                let _ = killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL);
+                let _ = child.wait();
+                let ran = start.elapsed().min(timeout).as_secs_f64();
+                return Err(format!("it was ended after {ran:.1} s, its timeout or the end of this process"));
+            }
+            Err(e) => return Err(format!("its end cannot be waited for: {e}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt};
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_others_can_write_is_not_run_as_root() {
+        if !nix::unistd::geteuid().is_root() {
+            return eprintln!("skipped: for root only");
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("hook");
+        fs::write(&program, "#!/bin/sh\n").unwrap();
+        let start = || Hook::start(&[program.to_str().unwrap().to_owned()], Duration::from_secs(1));
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        start().unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(start(), Err(ServeError::Hook { event: "start", .. })));
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        assert!(matches!(start(), Err(ServeError::Hook { event: "start", .. })));
+    }
+}

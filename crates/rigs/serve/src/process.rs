@@ -1,0 +1,42 @@
+//! The process and those who started it: signals, and systemd.
+
+use std::{
+    io,
+    os::unix::net::UnixDatagram,
+    path::PathBuf,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// Flags that signals set.
+#[derive(Debug, Clone, Default)]
+pub struct Signals {
+    /// Read the configuration again (SIGHUP).
+    pub reload: Arc<AtomicBool>,
+    /// End (SIGTERM, SIGINT).
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Signals {
+    /// Flags that signals set from now on, instead of ending the process.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn catch() -> io::Result<Self> {
+        let signals = Self::default();
+        for (signal, flag) in [(SIGHUP, &signals.reload), (SIGINT, &signals.stop), (SIGTERM, &signals.stop)] {
+            signal_hook::flag::register(signal, Arc::clone(flag))?;
+        }
+        Ok(signals)
+    }
+}
+
+/// Tells systemd that the process is ready (sd_notify(3)), if it has asked.
+///
+/// # Errors
+/// Its socket does not take it.
+pub fn notify_ready() -> io::Result<()> {
+    let Some(path) = std::env::var_os("NOTIFY_SOCKET") else { return Ok(()) };
+    UnixDatagram::unbound()?.send_to(b"READY=1\n", PathBuf::from(path)).map(drop)
+}
