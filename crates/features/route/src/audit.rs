@@ -1,18 +1,14 @@
 //! What keeps the fast path off: what it cannot honour, each with a name and the way out.
 
-use crate::evidence::Evidence;
+use host::interface::NoInterface;
+use model::route::{Obstacle, RouteCheck};
 
-/// Something that the fast path would pass by.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Obstacle {
-    /// Its kind, which does not change: `netfilter`, `qdisc`, `xfrm`, `master`, `stacked`, `forwarding`,
-    /// `hash-policy`, `local-prefix`.
-    pub code: &'static str,
-    /// The thing itself, in words.
-    pub what: String,
-    /// How to take it out of the way.
-    pub remedy: String,
-}
+use crate::{
+    RouteError,
+    evidence::{Evidence, Reader},
+    plan::plan,
+    run::{exits, words},
+};
 
 /// Disciplines that do not shape, drop or reorder what there is room for.
 const PLAIN_QDISCS: [&str; 9] = ["", "noqueue", "noop", "pfifo_fast", "pfifo", "bfifo", "mq", "fq_codel", "fq"];
@@ -22,7 +18,8 @@ const HONOURED_ON_TOP: [&str; 1] = ["vlan"];
 /// What stands against forwarding between `ports` in XDP.
 pub fn obstacles(evidence: &Evidence, ports: &[String]) -> Vec<Obstacle> {
     let mut found = Vec::new();
-    let mut add = |code, what: String, remedy: String| found.push(Obstacle { code, what, remedy });
+    let mut add =
+        |code: &str, what: String, remedy: String| found.push(Obstacle { code: code.to_owned(), what, remedy });
     for what in &evidence.netfilter {
         let remedy = "take the rules away, write them for the shield (`evenkeel shield run`), or stay in mode standard";
         add("netfilter", what.clone(), remedy.to_owned());
@@ -64,4 +61,24 @@ pub fn obstacles(evidence: &Evidence, ports: &[String]) -> Vec<Obstacle> {
         add("forwarding", what, "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1".to_owned());
     }
     found
+}
+
+/// What stands against the fast path on `ports`, and what it would depend on, without starting anything.
+///
+/// # Errors
+/// An interface that is not there; what the kernel refuses to tell.
+pub fn check(ports: &[String]) -> Result<RouteCheck, RouteError> {
+    let mut reader = Reader::open()?;
+    let routes = reader.routes()?;
+    let evidence = reader.read(ports, routes)?;
+    if let Some(missing) = ports.iter().find(|name| !evidence.links.values().any(|link| link.name == **name)) {
+        return Err(NoInterface::here(missing).into());
+    }
+    let exits = exits(ports);
+    Ok(RouteCheck {
+        obstacles: obstacles(&evidence, ports),
+        cannot_send: ports.iter().zip(&exits).filter(|(_, out)| !**out).map(|(name, _)| name.clone()).collect(),
+        key: words(plan(&evidence, ports, &exits).key),
+        ports: ports.to_vec(),
+    })
 }

@@ -4,9 +4,7 @@ use std::io;
 
 use bpf::{ProgramError, XdpError};
 use host::interface::NoInterface;
-use model::{Classified, ErrorClass};
-
-use crate::audit::Obstacle;
+use model::{Classified, ErrorClass, route::Obstacle};
 
 /// The fast path could not be started, or failed. The kernel forwards then.
 #[allow(missing_docs, reason = "the messages say it")]
@@ -22,6 +20,10 @@ pub enum RouteError {
     System { operation: &'static str, source: io::Error },
     #[error("a router has at least two ways: name two interfaces, or one with VLAN devices")]
     OneWay,
+    #[error(transparent)]
+    Serve(#[from] serve::ServeError),
+    #[error("no router runs in this network namespace; `evenkeel route run IFACE IFACE` starts one")]
+    None,
     #[error("{} named twice", interface)]
     Twice { interface: String },
     #[error("{} has no Ethernet address: the fast path forwards Ethernet frames only", interface)]
@@ -47,6 +49,8 @@ impl Classified for RouteError {
             Self::NoInterface(e) => e.class(),
             Self::Xdp(e) => e.class(),
             Self::Program(e) => e.class(),
+            Self::Serve(e) => e.class(),
+            Self::None => ErrorClass::Lacking,
             Self::OneWay | Self::Twice { .. } => ErrorClass::Usage,
             Self::NoEthernet { .. } | Self::Obstacles { .. } => ErrorClass::Lacking,
             Self::System { source, .. } => match source.kind() {

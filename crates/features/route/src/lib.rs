@@ -6,9 +6,12 @@
 //!   that appears, changes that came faster than they could be read.
 //! * [`shadow`] holds what the programs would have done against what the kernel did.
 //!
+//! [`control`] is the process around it.
+//!
 //! One program runs on each port whatever the mode is, and the mode is a word in a map: switching attaches nothing and loses no packet.
 
 pub mod audit;
+pub mod control;
 mod error;
 pub mod evidence;
 pub mod plan;

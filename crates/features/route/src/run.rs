@@ -7,10 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{
-    RouteCounts, RouteHop, RouteKey, RouteMode, RouteOut, RoutePort, RouteTables, RouteWatch, XdpMode,
-    takes_redirected_frames,
-};
+use bpf::{RouteHop, RouteKey, RouteOut, RoutePort, RouteTables, RouteWatch, XdpMode, takes_redirected_frames};
 use host::{
     interface::NoInterface,
     netlink::{
@@ -18,14 +15,15 @@ use host::{
         route::{neighbours, use_neighbour},
     },
 };
+use model::route::{Obstacle, RouteMode, RouteStatus, RouteTotals, ShadowResult};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::{
     RouteError,
-    audit::{Obstacle, obstacles},
+    audit::obstacles,
     evidence::{Evidence, Reader},
     plan::{RoutePlan, plan},
-    shadow::Comparison,
+    shadow,
 };
 
 /// How often neighbours are told of, settings without a message are read, and all that is remembered is forgotten.
@@ -48,6 +46,8 @@ pub struct RouteSettings {
     pub mode: RouteMode,
     /// Go back to the mode wanted when an obstacle is gone.
     pub returns: bool,
+    /// Compare with the kernel for so long before the fast path forwards.
+    pub trial: Duration,
 }
 
 /// Something that happened.
@@ -61,6 +61,8 @@ pub enum RouteEvent {
     Cleared(Obstacle),
     /// A port ended: removed, or its program taken off by another tool.
     PortEnded(String),
+    /// The trial ended.
+    Compared(ShadowResult),
 }
 
 /// A running router. Dropping it leaves the kernel alone.
@@ -83,7 +85,12 @@ pub struct Router {
     /// When all routes are to be read anew.
     reread_at: Option<Instant>,
     poked_ns: u64,
-    comparison: Comparison,
+    comparison: ShadowResult,
+    /// When the trial ends.
+    trial_ends: Option<Instant>,
+    begun: Instant,
+    /// Ports that were told of as ended.
+    ended: BTreeSet<String>,
 }
 
 impl Router {
@@ -126,7 +133,10 @@ impl Router {
             refreshed: Instant::now(),
             reread_at: None,
             poked_ns: now_ns(),
-            comparison: Comparison::default(),
+            comparison: ShadowResult::default(),
+            trial_ends: None,
+            begun: Instant::now(),
+            ended: BTreeSet::new(),
             settings,
             tables,
             ports,
@@ -140,7 +150,7 @@ impl Router {
         Ok(router)
     }
 
-    /// Switches, unless something stands against it.
+    /// Switches, unless something stands against it. To routed it goes by a trial in shadow, if one is wanted.
     ///
     /// # Errors
     /// [`RouteError::Obstacles`] for another mode than standard; what the kernel refuses.
@@ -150,12 +160,37 @@ impl Router {
         }
         self.settings.mode = mode;
         self.held_back = None;
-        self.switch(mode)
+        self.begin()
+    }
+
+    /// Begins the mode wanted.
+    fn begin(&mut self) -> Result<(), RouteError> {
+        let tried = self.settings.mode == RouteMode::Routed && !self.settings.trial.is_zero();
+        self.trial_ends = tried.then(|| Instant::now() + self.settings.trial);
+        self.switch(if tried { RouteMode::Shadow } else { self.settings.mode })
+    }
+
+    /// Ends the trial: the fast path forwards, unless it would have sent frames in another way than the kernel.
+    fn end_trial(&mut self, happened: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
+        if self.trial_ends.is_none_or(|at| at > Instant::now()) {
+            return Ok(());
+        }
+        self.trial_ends = None;
+        let result = self.compare()?.clone();
+        happened.push(RouteEvent::Compared(result.clone()));
+        if result.wrong() > 0 {
+            let why = format!("in shadow {} of {} frames left otherwise", result.wrong(), result.compared());
+            self.hold_back(&why, happened);
+            return Ok(());
+        }
+        self.switch(RouteMode::Routed)?;
+        happened.push(RouteEvent::Mode(RouteMode::Routed, "the shadow agreed with the kernel".to_owned()));
+        Ok(())
     }
 
     fn switch(&mut self, mode: RouteMode) -> Result<(), RouteError> {
         if mode == RouteMode::Shadow && self.outs.is_empty() {
-            self.comparison = Comparison::default();
+            self.comparison = ShadowResult::default();
             let attach = |port: &RoutePort| RouteOut::attach(&self.tables, port.seat().interface());
             self.outs = self.ports.iter().map(attach).collect::<Result<_, _>>()?;
         }
@@ -232,6 +267,7 @@ impl Router {
             self.apply()?;
             self.judge(happened)?;
         }
+        self.end_trial(happened)?;
         if due {
             self.refreshed = Instant::now();
             self.refresh(happened)?;
@@ -248,9 +284,11 @@ impl Router {
         if self.mode == RouteMode::Shadow {
             self.compare()?;
         }
-        let ended = self.ports.iter().filter(|port| !port.seat().is_alive());
-        for port in ended {
-            happened.push(RouteEvent::PortEnded(port.seat().interface().to_owned()));
+        for port in self.ports.iter().filter(|port| !port.seat().is_alive()) {
+            if self.ended.insert(port.seat().interface().to_owned()) {
+                let why = port.seat().why_ended().unwrap_or_default();
+                happened.push(RouteEvent::PortEnded(why));
+            }
         }
         Ok(())
     }
@@ -273,9 +311,12 @@ impl Router {
     ///
     /// # Errors
     /// The kernel refuses to read its map.
-    pub fn compare(&mut self) -> Result<&Comparison, RouteError> {
+    pub fn compare(&mut self) -> Result<&ShadowResult, RouteError> {
         for sample in self.tables.take_samples(now_ns().saturating_sub(SHADOW_WAIT.as_nanos() as u64))? {
-            self.comparison.add(sample);
+            shadow::add(&mut self.comparison, &sample, |index| match self.evidence.links.get(&index) {
+                Some(link) => link.name.clone(),
+                None => format!("interface {index}"),
+            });
         }
         Ok(&self.comparison)
     }
@@ -317,7 +358,7 @@ impl Router {
         }
         if self.held_back.is_some() && self.obstacles.is_empty() && self.settings.returns && self.reread_at.is_none() {
             self.held_back = None;
-            self.switch(self.settings.mode)?;
+            self.begin()?;
             happened.push(RouteEvent::Mode(self.mode, "nothing stands against it any more".to_owned()));
         }
         Ok(())
@@ -330,6 +371,7 @@ impl Router {
         }
         self.tables.set_mode(RouteMode::Standard);
         self.outs.clear();
+        self.trial_ends = None;
         self.mode = RouteMode::Standard;
         self.held_back = Some(why.to_owned());
         happened.push(RouteEvent::Mode(RouteMode::Standard, why.to_owned()));
@@ -361,7 +403,7 @@ impl Router {
     }
 
     /// What the shadow has found so far.
-    pub fn comparison(&self) -> &Comparison {
+    pub fn comparison(&self) -> &ShadowResult {
         &self.comparison
     }
 
@@ -369,9 +411,37 @@ impl Router {
     ///
     /// # Errors
     /// The kernel refuses to read its map.
-    pub fn counts(&self) -> Result<Vec<(&str, RouteCounts)>, RouteError> {
+    pub fn counts(&self) -> Result<Vec<(&str, RouteTotals)>, RouteError> {
         let of = |port: &'_ RoutePort| port.counts().map_err(RouteError::from);
         self.ports.iter().map(|port| Ok((port.seat().interface(), of(port)?))).collect()
+    }
+
+    /// How it is.
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
+    pub fn status(&self) -> Result<RouteStatus, RouteError> {
+        let port = |port: &RoutePort| {
+            let way = self.applied.ways.get(&port.ifindex());
+            Ok::<_, RouteError>(model::route::RoutePort {
+                interface: port.seat().interface().to_owned(),
+                xdp: port.seat().mode().to_string(),
+                sends: way.is_some_and(|way| way.out),
+                totals: port.counts()?,
+            })
+        };
+        Ok(RouteStatus {
+            pid: std::process::id(),
+            up_s: self.begun.elapsed().as_secs_f64(),
+            mode: self.mode,
+            wanted: self.settings.mode,
+            held_back: self.held_back.clone(),
+            obstacles: self.obstacles.clone(),
+            key: words(self.applied.key),
+            unwatched: self.watch.missing().to_vec(),
+            ports: self.ports.iter().map(port).collect::<Result<_, _>>()?,
+            shadow: (self.comparison.compared() > 0).then(|| self.comparison.clone()),
+        })
     }
 
     /// The mode in which the programs run.
@@ -380,8 +450,15 @@ impl Router {
     }
 }
 
+/// What next hops depend on, in words.
+pub(crate) fn words(key: RouteKey) -> Vec<String> {
+    let RouteKey { source, ports, tos, label, forgets: _ } = key;
+    let words = [(source, "source"), (ports, "ports"), (tos, "tos"), (label, "label")];
+    words.into_iter().filter(|(on, _)| *on).map(|(_, word)| word.to_owned()).collect()
+}
+
 /// Which ports take redirected frames. Of a driver that does not say it is believed.
-fn exits(ports: &[String]) -> Vec<bool> {
+pub(crate) fn exits(ports: &[String]) -> Vec<bool> {
     ports.iter().map(|name| takes_redirected_frames(name).ok().flatten() != Some(false)).collect()
 }
 

@@ -1,6 +1,7 @@
 //! What the programs would have done, held against what the kernel did.
 
 use bpf::{RouteLeaving, RouteSample};
+use model::route::ShadowResult;
 
 /// How a frame's two ways differ.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,53 +16,44 @@ pub enum Difference {
     NotSent,
 }
 
-/// What the comparison found so far.
-#[derive(Debug, Clone, Default)]
-pub struct Comparison {
-    /// Frames that left the same way.
-    pub same: u64,
-    /// Frames that did not, by [`Difference`].
-    pub way: u64,
-    /// As there.
-    pub macs: u64,
-    /// As there.
-    pub hop_limit: u64,
-    /// As there.
-    pub not_sent: u64,
-    /// The first of them.
-    pub examples: Vec<(Difference, RouteSample)>,
-}
-
 /// Differing frames that are kept to be shown.
 const EXAMPLES: usize = 16;
 
-impl Comparison {
-    /// With another frame.
-    pub fn add(&mut self, sample: RouteSample) {
-        let Some(difference) = difference(&sample) else {
-            self.same += 1;
-            return;
-        };
-        *match difference {
-            Difference::Way => &mut self.way,
-            Difference::Macs => &mut self.macs,
-            Difference::HopLimit => &mut self.hop_limit,
-            Difference::NotSent => &mut self.not_sent,
-        } += 1;
-        if self.examples.len() < EXAMPLES {
-            self.examples.push((difference, sample));
-        }
+/// Adds a frame to the result. `name` gives an interface's name by its index.
+pub fn add(result: &mut ShadowResult, sample: &RouteSample, name: impl Fn(u32) -> String) {
+    let Some(difference) = difference(sample) else {
+        result.same += 1;
+        return;
+    };
+    *match difference {
+        Difference::Way => &mut result.way,
+        Difference::Macs => &mut result.macs,
+        Difference::HopLimit => &mut result.hop_limit,
+        Difference::NotSent => &mut result.not_sent,
+    } += 1;
+    if result.examples.len() < EXAMPLES {
+        result.examples.push(words(sample, name));
     }
+}
 
-    /// Frames that were sent in another way than the kernel's.
-    pub fn wrong(&self) -> u64 {
-        self.way + self.macs + self.hop_limit
-    }
+/// Both ways of a frame, and its first bytes.
+fn words(sample: &RouteSample, name: impl Fn(u32) -> String) -> String {
+    let leaving = |l: &RouteLeaving| {
+        let tag = l.tag.map_or_else(String::new, |tag| format!(" VLAN {tag}"));
+        format!("{}{tag} to {} from {}, {} hops left", name(l.ifindex), mac(l.to), mac(l.from), l.hop_limit)
+    };
+    let kernel = sample.kernel.as_ref().map_or_else(|| "not sent by a port".to_owned(), leaving);
+    let bytes: String = sample.head.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!(
+        "{} bytes by {}: the fast path {}; the kernel {kernel}; {bytes}",
+        sample.len,
+        name(sample.in_ifindex),
+        leaving(&sample.own)
+    )
+}
 
-    /// Frames compared.
-    pub fn compared(&self) -> u64 {
-        self.same + self.wrong() + self.not_sent
-    }
+fn mac(bytes: [u8; 6]) -> String {
+    bytes.map(|byte| format!("{byte:02x}")).join(":")
 }
 
 /// How the two ways of a frame differ; none: they do not.

@@ -2,7 +2,8 @@
 
 use std::{net::UdpSocket, time::Duration};
 
-use bpf::{RouteCounts, RouteMode, XdpMode};
+use bpf::XdpMode;
+use model::route::{RouteMode, RouteTotals};
 use route::{RouteSettings, Router};
 use testbed::{Bed, End, wait};
 
@@ -50,10 +51,11 @@ fn settings(ports: &[&str]) -> RouteSettings {
         slots: 4096,
         mode: RouteMode::Standard,
         returns: true,
+        trial: Duration::ZERO,
     }
 }
 
-fn sum(router: &Router, of: impl Fn(&RouteCounts) -> u64) -> u64 {
+fn sum(router: &Router, of: impl Fn(&RouteTotals) -> u64) -> u64 {
     router.counts().unwrap().iter().map(|(_, counts)| of(counts)).sum()
 }
 

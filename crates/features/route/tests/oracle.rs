@@ -16,8 +16,9 @@ use std::{
     time::Duration,
 };
 
-use bpf::{RouteCounts, RouteMode, XdpMode};
+use bpf::XdpMode;
 use frames::{Aim, Dice, compared, frame};
+use model::route::{RouteMode, RouteTotals};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use route::{RouteSettings, Router};
 use testbed::{Bed, End, Tcpdump};
@@ -148,7 +149,7 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The same frames through both; what the fast path counted.
-fn both(tag: &str, more: &[&str], check: impl FnOnce(&Router) + Send) -> Option<RouteCounts> {
+fn both(tag: &str, more: &[&str], check: impl FnOnce(&Router) + Send) -> Option<RouteTotals> {
     let count = env::var("EK_ORACLE_FRAMES").ok().and_then(|count| count.parse().ok()).unwrap_or(20_000);
     let (alone, fast) = (world(&format!("{tag}k"), more)?, world(&format!("{tag}e"), more)?);
     let frames = alone.bed.path("frames.pcap");
@@ -161,8 +162,14 @@ fn both(tag: &str, more: &[&str], check: impl FnOnce(&Router) + Send) -> Option<
         let (stop, fast) = (&stop, &fast);
         let router = scope.spawn(move || {
             fast.ports[0].space().run(|| {
-                let settings =
-                    RouteSettings { ports, xdp: XdpMode::Native, slots: 1024, mode: RouteMode::Routed, returns: false };
+                let settings = RouteSettings {
+                    ports,
+                    xdp: XdpMode::Native,
+                    slots: 1024,
+                    mode: RouteMode::Routed,
+                    returns: false,
+                    trial: Duration::ZERO,
+                };
                 let mut router = Router::start(settings).unwrap();
                 router.set_mode(RouteMode::Routed).unwrap();
                 check(&router);

@@ -36,9 +36,9 @@ pub use capture::{
 pub use link::{Attached, XdpError, XdpLink, XdpMode, program_name};
 pub use program::ProgramError;
 pub use route::{
-    port::{RouteCounts, RoutePort},
+    port::RoutePort,
     shadow::{RouteLeaving, RouteOut, RouteSample},
-    tables::{PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey, RouteMode, RouteTables, RouteWay},
+    tables::{PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey, RouteTables, RouteWay},
     watch::RouteWatch,
     xdp_fib::{FibCounts, XdpFib},
 };

@@ -17,6 +17,8 @@ pub mod input;
 pub mod ledger;
 pub mod load;
 pub mod profile;
+pub mod route;
+mod route_totals;
 pub mod run;
 pub mod schema;
 pub mod share;

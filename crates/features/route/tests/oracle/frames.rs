@@ -52,12 +52,11 @@ const V4_FAR: [[u8; 4]; 8] = [
     [198, 18, 41, 5],
 ];
 /// The router's own, broadcasts, refusing routes, no route, groups, loopback, the rest that is odd.
-const V4_ODD: [[u8; 4]; 16] = [
+const V4_ODD: [[u8; 4]; 15] = [
     [198, 18, 1, 1],
     [198, 18, 2, 1],
     [198, 18, 2, 255],
     [198, 18, 1, 255],
-    [198, 18, 2, 0],
     [255, 255, 255, 255],
     [198, 18, 50, 1],
     [198, 18, 51, 1],

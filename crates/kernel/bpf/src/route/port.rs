@@ -1,72 +1,35 @@
 //! The program of one port of a router.
 
 use std::{
-    mem::MaybeUninit,
+    mem::{MaybeUninit, offset_of},
     os::fd::{AsFd, OwnedFd},
 };
 
 use libbpf_rs::{MapHandle, skel::OpenSkel};
 
+use model::route::RouteTotals;
+
 use super::tables::{PORTS_MAX, PROGRAM, RouteTables};
 use crate::{
+    bytes::word64,
     chain::{Place, STATE, Seat, SeatMaps},
-    counters::per_cpu,
+    counters::PerCpu,
     link::{XdpError, XdpMode, interface_index},
     program::ProgramError,
     skel::route::{RouteSkelBuilder, types::route_count},
 };
 
-per_cpu! {
-    /// What became of the frames that came in by a port. But for those that were forwarded, each went up to the kernel.
-    pub struct RouteCounts of route_count {
-        /// Forwarded; what the way out refused is in its own counters.
-        forwarded,
-        /// Not for the port's address: broadcast, groups, and frames for others.
-        other_mac,
-        /// Neither IPv4 nor IPv6.
-        not_ip,
-        /// In a VLAN that this machine has no device for.
-        unknown_tag,
-        /// Cut short, or of contradicting lengths.
-        bad_header,
-        /// The checksum of the IPv4 header is wrong.
-        bad_checksum,
-        /// IPv4 options; hop-by-hop and routing headers.
-        options,
-        /// At its last hop.
-        hop_limit,
-        /// A fragment, where ports decide on the next hop.
-        fragment,
-        /// A message about another packet, whose addresses decide on the next hop.
-        icmp_error,
-        /// A source or destination that the kernel drops, keeps or answers.
-        martian,
-        /// The way back to the source is another one (rp_filter).
-        reverse_path,
-        /// For this machine, a broadcast, or without a route.
-        local,
-        /// By a route that refuses.
-        refused,
-        /// Forwarding is off on the way in.
-        no_forwarding,
-        /// By a route that wraps packets.
-        wrapped,
-        /// The neighbour's address on the link is not known.
-        no_neighbour,
-        /// Larger than the way out takes.
-        too_big,
-        /// Out of an interface that is no port, is down, or takes no redirected frames.
-        not_a_port,
-        /// Back by the way that it came.
-        same_way,
-        /// Bytes of what was forwarded, without FCS.
-        forwarded_bytes,
-        /// Forwarded or decided on after asking the kernel: it was not remembered.
-        looked_up,
-        /// Written down by the shadow.
-        sampled,
-    }
+/// Reads one CPU's counters by the offsets of their fields.
+macro_rules! of_cpu {
+    ($(#[$meta:meta])* pub struct RouteTotals { $($field:ident: $unit:ident $metric:literal $help:literal $({ $($more:tt)* })?;)+ }) => {
+        impl PerCpu for RouteTotals {
+            fn add(&mut self, raw: &[u8]) {
+                $(self.$field += word64(raw, offset_of!(route_count, $field));)+
+            }
+        }
+    };
 }
+model::route_totals!(of_cpu);
 
 /// A port: its program in the interface's chain, until it is dropped.
 #[derive(Debug)]
@@ -124,7 +87,7 @@ impl RoutePort {
     ///
     /// # Errors
     /// The map cannot be read.
-    pub fn counts(&self) -> Result<RouteCounts, XdpError> {
+    pub fn counts(&self) -> Result<RouteTotals, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map route_counts")?)
     }
 

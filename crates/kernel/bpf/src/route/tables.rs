@@ -10,6 +10,7 @@ use std::{
 };
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject, skel::Skel};
+use model::route::RouteMode;
 use sys::map_mmap::SharedMemory;
 
 use crate::{
@@ -48,18 +49,6 @@ const _: () = assert!(
         && size_of::<route_way>() == 8
         && size_of::<route_hop>() == 24
 );
-
-/// Who forwards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u32)]
-pub enum RouteMode {
-    /// The kernel.
-    Standard,
-    /// The program, what it can.
-    Routed,
-    /// The kernel; the program decides, and what it decided is compared.
-    Shadow,
-}
 
 /// What a next hop depends on beside the destination and the way in. All else is not told apart by what is remembered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -180,7 +169,7 @@ impl RouteTables {
 
     /// Who forwards from now on; the next frame of each CPU meets it.
     pub fn set_mode(&self, mode: RouteMode) {
-        self.config.half_word(offset_of!(route_config, mode)).store(mode as u32, Ordering::Release);
+        self.config.half_word(offset_of!(route_config, mode)).store(number(mode), Ordering::Release);
     }
 
     /// What next hops depend on from now on. What was remembered is forgotten.
@@ -281,6 +270,15 @@ impl RouteTables {
             }
         }
         Ok(hops)
+    }
+}
+
+/// Its number in `enum route_mode` (route.h).
+fn number(mode: RouteMode) -> u32 {
+    match mode {
+        RouteMode::Standard => 0,
+        RouteMode::Routed => 1,
+        RouteMode::Shadow => 2,
     }
 }
 
