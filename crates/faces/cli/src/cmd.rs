@@ -12,6 +12,7 @@ mod meta;
 mod profile;
 mod profile_sweep;
 mod report;
+mod route;
 mod shield;
 mod snapshot;
 mod spread;
@@ -33,6 +34,7 @@ pub(crate) enum Verb {
     Spread(Box<spread::SpreadArgs>),
     Doctor(Box<doctor::DoctorArgs>),
     Shield(Box<shield::ShieldArgs>),
+    Route(route::RouteArgs),
     Bench(Box<bench::BenchArgs>),
     Report(report::ReportArgs),
     Undo(undo::UndoArgs),
@@ -66,6 +68,7 @@ impl Verb {
             Self::Spread(args) => spread::run(*args),
             Self::Doctor(args) => doctor::run(&args),
             Self::Shield(args) => shield::run(&args),
+            Self::Route(args) => route::run(&args),
             Self::Bench(args) => bench::run(&args),
             Self::Report(args) => report::run(&args),
             Self::Undo(args) => undo::run(&args),

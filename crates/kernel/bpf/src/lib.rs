@@ -48,7 +48,13 @@ pub use capture::{
 };
 pub use link::{Attached, XdpError, XdpLink, XdpMode, program_name};
 pub use program::ProgramError;
-pub use route::xdp_fib::{FibCounts, XdpFib};
+pub use route::{
+    port::RoutePort,
+    shadow::{RouteLeaving, RouteOut, RouteSample},
+    tables::{PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey, RouteTables, RouteWay},
+    watch::RouteWatch,
+    xdp_fib::{FibCounts, XdpFib},
+};
 pub use send::{
     bench_rx::{self, BenchDelays, BenchReceiver, BenchRxConfig, BenchRxCounts, ClockCost, Echo},
     bench_tx,

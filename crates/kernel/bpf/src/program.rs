@@ -230,6 +230,12 @@ pub(crate) fn kernel_has(function: &str) -> bool {
     Btf::from_vmlinux().map_or(true, |btf| btf.type_by_name::<types::Func<'_>>(function).is_some())
 }
 
+/// Whether the running kernel has a tracepoint of that name that programs of the kind tp_btf can be attached to.
+pub(crate) fn kernel_traces(tracepoint: &str) -> bool {
+    let name = format!("btf_trace_{tracepoint}");
+    Btf::from_vmlinux().is_ok_and(|btf| btf.type_by_name::<types::Typedef<'_>>(&name).is_some())
+}
+
 /// The offset of a member in a structure of the running kernel, in bytes; none: it has none, or its type information cannot be read.
 pub(crate) fn kernel_offset(structure: &str, member: &str) -> Option<u16> {
     let btf = Btf::from_vmlinux().ok()?;

@@ -1,3 +1,7 @@
 //! A program that forwards frames in the kernel's stead.
 
+pub(crate) mod port;
+pub(crate) mod shadow;
+pub(crate) mod tables;
+pub(crate) mod watch;
 pub(crate) mod xdp_fib;

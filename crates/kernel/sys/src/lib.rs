@@ -30,6 +30,7 @@ pub mod ethtool;
 pub mod interrupt;
 pub mod link;
 pub mod map_mmap;
+pub mod netlink;
 mod numa;
 pub mod owner;
 pub mod packet;

@@ -53,7 +53,18 @@ impl Netlink {
     /// # Errors
     /// The kernel lacks this family, or this sandbox refuses it.
     pub fn open(protocol: SockProtocol) -> io::Result<Self> {
-        let socket = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?;
+        Self::of(socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, protocol)?)
+    }
+
+    /// The same for policies of IPsec.
+    ///
+    /// # Errors
+    /// The kernel has no IPsec, or this sandbox refuses the family.
+    pub fn xfrm() -> io::Result<Self> {
+        Self::of(sys::netlink::xfrm_socket()?)
+    }
+
+    fn of(socket: OwnedFd) -> io::Result<Self> {
         bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0))?;
         // The kernel answers at once; this only keeps a fault from hanging the program.
         setsockopt(&socket, ReceiveTimeout, &TimeVal::seconds(2))?;

@@ -19,6 +19,8 @@ pub mod load;
 mod machine;
 mod prefix_counts;
 pub mod profile;
+pub mod route;
+mod route_totals;
 pub mod run;
 pub mod schema;
 pub mod share;

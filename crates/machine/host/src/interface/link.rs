@@ -28,6 +28,8 @@ const IFLA_PROMISCUITY: u16 = 30;
 const IFLA_LINK_NETNSID: u16 = 37;
 const IFLA_XDP: u16 = 43;
 const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const IFLA_VLAN_ID: u16 = 1;
 const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const IFLA_BRPORT_STATE: u16 = 1;
@@ -68,6 +70,8 @@ pub struct Link {
     pub lower: Option<u32>,
     /// That one is in another network namespace, where the index is its.
     pub elsewhere: bool,
+    /// The id of a VLAN device's frames on the interface that it sits on.
+    pub vlan: Option<u16>,
     /// It is set up.
     pub up: bool,
     /// It can carry packets: up, with a carrier (IF_OPER_UP, or unknown as for a loopback).
@@ -132,6 +136,10 @@ fn link_info(bytes: &[u8], link: &mut Link) {
     for attribute in attributes(bytes) {
         match attribute.kind() {
             IFLA_INFO_KIND => link.kind = text(attribute.value()),
+            IFLA_INFO_DATA if link.kind == "vlan" => {
+                let id = attributes(attribute.value()).find(|a| a.kind() == IFLA_VLAN_ID);
+                link.vlan = id.and_then(|a| a.value().first_chunk().map(|id| u16::from_ne_bytes(*id)));
+            }
             IFLA_INFO_SLAVE_KIND => bridge = text(attribute.value()) == "bridge",
             IFLA_INFO_SLAVE_DATA if bridge => {
                 let state = attributes(attribute.value()).find(|a| a.kind() == IFLA_BRPORT_STATE);

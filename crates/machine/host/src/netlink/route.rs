@@ -7,7 +7,7 @@ use std::{
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
 };
 
-use super::{Netlink, attributes, text, u32_at};
+use super::{Netlink, ONE, attributes, push_attribute, text, u32_at};
 
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
@@ -56,7 +56,10 @@ const FRA_PROTOCOL: u16 = 21;
 const FIB_RULE_INVERT: u32 = 2;
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
+/// NTF_USE: as if a packet had just been sent there.
+const NTF_USE: u8 = 1;
 const NUD_INCOMPLETE: u16 = 0x01;
+const NUD_STALE: u16 = 0x04;
 const NUD_FAILED: u16 = 0x20;
 
 /// An IP prefix.
@@ -205,6 +208,11 @@ impl Neighbour {
         self.state & NUD_INCOMPLETE != 0
     }
 
+    /// True if packets go to it that nobody has confirmed of late.
+    pub fn is_stale(&self) -> bool {
+        self.state & NUD_STALE != 0
+    }
+
     /// True if packets can be sent to it.
     pub fn is_usable(&self) -> bool {
         self.state & (NUD_INCOMPLETE | NUD_FAILED) == 0 && !self.lladdr.is_empty()
@@ -229,6 +237,25 @@ pub fn rules(route: &mut Netlink) -> io::Result<Vec<Rule>> {
 /// The neighbours.
 pub fn neighbours(route: &mut Netlink) -> io::Result<Vec<Neighbour>> {
     route.dump(NEIGHBOUR, NDMSG_BYTES, neighbour)
+}
+
+/// Tells the kernel that a neighbour was used, as a packet to it would: a stale one is asked for.
+///
+/// Only for stale ones ([`Neighbour::is_stale`]): the kernel makes a permanent one an ordinary one by that, which it then has to ask for.
+///
+/// # Errors
+/// The kernel refuses.
+pub fn use_neighbour(route: &mut Netlink, ifindex: u32, address: IpAddr) -> io::Result<()> {
+    let (family, octets) = match address {
+        IpAddr::V4(v4) => (AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (AF_INET6, v6.octets().to_vec()),
+    };
+    let mut body = vec![family, 0, 0, 0];
+    body.extend(ifindex.to_ne_bytes());
+    body.extend([0, 0, NTF_USE, 0]);
+    push_attribute(&mut body, NDA_DST, &octets);
+    let [new, ..] = NEIGHBOUR;
+    route.ask(new, ONE, &body, |_, _| {})
 }
 
 fn ip(bytes: &[u8]) -> Option<IpAddr> {

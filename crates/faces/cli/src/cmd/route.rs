@@ -1,0 +1,296 @@
+//! `evenkeel route`: a router's fast path.
+
+use std::{
+    sync::mpsc,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, anyhow};
+use bpf::XdpMode;
+use clap::{Args, Subcommand, ValueEnum};
+use model::{
+    route::{RouteMode, RouteStatus},
+    schema::Document,
+};
+use report::Look;
+use route::{
+    RouteError, RouteEvent, RouteSettings, Router,
+    control::{self, Answer, Command, Paths},
+};
+use serve::{Signals, control::Listener};
+use sys::privilege::{self, Capability};
+
+use crate::{
+    failure::{Failure, Outcome, note, print, print_json},
+    time::{interval, time},
+};
+
+/// Forward packets in the kernel's earliest hook (XDP), by the kernel's own routes.
+///
+/// The kernel's configuration is the only one: routes, neighbours, rules, any routing daemon. What the fast path cannot do goes up to the
+/// kernel. It turns itself off when something appears that it cannot honour, such as a rule of nftables. See what stands against it with
+/// `route check`.
+#[derive(Debug, Args)]
+pub(crate) struct RouteArgs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    Run(RunArgs),
+    Status(StatusArgs),
+    Mode(ModeArgs),
+    Check(CheckArgs),
+    Stop(StopArgs),
+}
+
+/// A mode, as it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// The kernel alone forwards.
+    Standard,
+    /// The fast path forwards what it can, the kernel the rest.
+    Routed,
+    /// The kernel forwards; the fast path decides, and its decisions are compared with what the kernel did.
+    Shadow,
+}
+
+impl From<Mode> for RouteMode {
+    fn from(mode: Mode) -> Self {
+        match mode {
+            Mode::Standard => Self::Standard,
+            Mode::Routed => Self::Routed,
+            Mode::Shadow => Self::Shadow,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Xdp {
+    /// In the driver.
+    Native,
+    /// Behind the driver, for those without XDP; much slower.
+    Generic,
+}
+
+/// Put the fast path on the ports of this router, and take it off at Ctrl-C.
+///
+///     evenkeel route run eth0 eth1
+///
+/// It begins in shadow: for some seconds the kernel goes on forwarding and each decision of the fast path is compared with what the kernel did.
+/// Only when no frame would have left otherwise does the fast path forward.
+#[derive(Debug, Args)]
+struct RunArgs {
+    /// Ports to forward between. What leaves by another interface goes up to the kernel.
+    #[arg(value_name = "INTERFACE", required = true)]
+    ports: Vec<String>,
+    /// Who forwards once the trial is over.
+    #[arg(long, value_enum, default_value = "routed")]
+    mode: Mode,
+    /// Length of the trial in shadow; 0 means none.
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time)]
+    trial: Duration,
+    /// After an obstacle is gone stay in mode standard until `route mode` says otherwise.
+    #[arg(long)]
+    stay: bool,
+    /// Where in the receive path the program runs.
+    #[arg(long, value_enum, default_value = "native")]
+    xdp: Xdp,
+    /// Next hops that each CPU remembers, of each IP version. Twice the number of destinations in use serves well.
+    #[arg(long, value_name = "COUNT", default_value_t = 32768, value_parser = clap::value_parser!(u32).range(64..=1 << 22))]
+    remember: u32,
+    /// Interval of the lines, 100ms to 1h.
+    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    interval: Duration,
+    /// Print JSON (schema evenkeel.route.status/1), one document per line and interval.
+    #[arg(long)]
+    json: bool,
+    /// Print only events and messages, on stderr.
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
+}
+
+/// Show who forwards, what went up to the kernel and why.
+#[derive(Debug, Args)]
+struct StatusArgs {
+    /// Print JSON (schema evenkeel.route.status/1).
+    #[arg(long)]
+    json: bool,
+}
+
+/// Switch who forwards. No packet is lost, and no ring of a card is reset.
+#[derive(Debug, Args)]
+struct ModeArgs {
+    #[arg(value_enum)]
+    mode: Mode,
+    /// Print JSON (schema evenkeel.route.mode/1).
+    #[arg(long)]
+    json: bool,
+}
+
+/// Show what stands against the fast path here, and what to do about it.
+#[derive(Debug, Args)]
+struct CheckArgs {
+    /// Ports to forward between.
+    #[arg(value_name = "INTERFACE", required = true)]
+    ports: Vec<String>,
+    /// Print JSON (schema evenkeel.route.check/1).
+    #[arg(long)]
+    json: bool,
+}
+
+/// End the fast path. The kernel forwards.
+#[derive(Debug, Args)]
+struct StopArgs {
+    /// Print JSON (schema evenkeel.route.stop/1).
+    #[arg(long)]
+    json: bool,
+}
+
+/// Does what the action says.
+pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
+    let done = match &args.action {
+        Action::Run(args) => return tend(args),
+        Action::Check(args) => return check(args),
+        Action::Status(args) => status(args),
+        Action::Mode(args) => switch(args),
+        Action::Stop(args) => stop(args),
+    };
+    match done {
+        Err(RouteError::None) => {
+            note(RouteError::None);
+            Ok(Outcome::No)
+        }
+        other => other?,
+    }
+}
+
+fn status(args: &StatusArgs) -> Result<Result<Outcome, Failure>, RouteError> {
+    Ok(match control::ask(&Command::Status)? {
+        Answer::Status(status) if args.json => print_json("route.status", &status).map(|()| Outcome::Fine),
+        Answer::Status(status) => print(&report::route_text(&status, Look::of_stdout())).map(|()| Outcome::Fine),
+        other => Err(unexpected(&other)),
+    })
+}
+
+fn switch(args: &ModeArgs) -> Result<Result<Outcome, Failure>, RouteError> {
+    let mode = RouteMode::from(args.mode);
+    let answer = control::ask(&Command::Mode(mode))?;
+    Ok(conclude("route.mode", args.json, &answer, &format!("mode {}", mode.name())))
+}
+
+fn stop(args: &StopArgs) -> Result<Result<Outcome, Failure>, RouteError> {
+    let answer = control::ask(&Command::Stop)?;
+    Ok(conclude("route.stop", args.json, &answer, "the fast path ends; the kernel forwards"))
+}
+
+fn conclude(verb: &str, json: bool, answer: &Answer, done: &str) -> Result<Outcome, Failure> {
+    let (is_done, message) = match answer {
+        Answer::Done => (true, done),
+        Answer::Refused(why) => (false, why.as_str()),
+        Answer::Status(_) => return Err(unexpected(answer)),
+    };
+    match (json, is_done) {
+        (true, _) => print_json(verb, serde_json::json!({ "done": is_done, "message": message }))?,
+        (false, true) => print(&format!("{message}\n"))?,
+        (false, false) => note(message),
+    }
+    Ok(if is_done { Outcome::Fine } else { Outcome::No })
+}
+
+fn unexpected(answer: &Answer) -> Failure {
+    Failure::internal(anyhow!("the router answered something else: {answer:?}"))
+}
+
+fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
+    let check = route::audit::check(&args.ports)?;
+    let outcome = if check.obstacles.is_empty() { Outcome::Fine } else { Outcome::No };
+    match args.json {
+        true => print_json("route.check", &check)?,
+        false => print(&report::route_check_text(&check, Look::of_stdout()))?,
+    }
+    Ok(outcome)
+}
+
+fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
+    privilege::require(
+        "a router's fast path",
+        &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
+    )?;
+    let paths = Paths::here();
+    let _lock = paths.lock()?;
+    let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
+    let mut router = Router::start(RouteSettings {
+        ports: args.ports.clone(),
+        xdp: if args.xdp == Xdp::Native { XdpMode::Native } else { XdpMode::Generic },
+        slots: args.remember,
+        mode: RouteMode::Standard,
+        returns: !args.stay,
+        trial: args.trial,
+    })?;
+    if !router.unwatched().is_empty() {
+        note(format_args!(
+            "this kernel does not let these functions be followed: {}. What they change is heard of by netlink, some milliseconds later",
+            router.unwatched().join(", ")
+        ));
+    }
+    router.set_mode(args.mode.into())?;
+    note(format_args!("{}: mode {} ({} XDP)", args.ports.join(", "), router.mode().name(), router.xdp_mode()));
+    let (to, requests) = mpsc::channel();
+    let listener = Listener::start(&paths.socket(), to)?;
+    if let Err(error) = serve::notify_ready() {
+        note(format_args!("cannot tell systemd that the router is up: {error}"));
+    }
+    let mut shown = Shown { args, before: router.status()?, at: Instant::now(), failed: None };
+    let ran = control::run(&mut router, &requests, &signals.stop, |router, event| match event {
+        Some(event) => tell(event),
+        None => shown.look(router),
+    });
+    drop(listener);
+    drop(router);
+    note("the fast path is gone; the kernel forwards");
+    ran?;
+    match shown.failed {
+        Some(failure) if !failure.is_broken_pipe() => Err(failure),
+        _ => Ok(Outcome::Fine),
+    }
+}
+
+/// Lines at intervals, as long as somebody reads them.
+struct Shown<'a> {
+    args: &'a RunArgs,
+    before: RouteStatus,
+    at: Instant,
+    failed: Option<Failure>,
+}
+
+impl Shown<'_> {
+    fn look(&mut self, router: &Router) {
+        let seconds = self.at.elapsed();
+        if self.args.quiet || self.failed.is_some() || seconds < self.args.interval {
+            return;
+        }
+        // What cannot be read now is told of by the loop.
+        let Ok(status) = router.status() else { return };
+        let line = match self.args.json {
+            true => serde_json::to_string(&Document::new("route.status", 1, &status)).unwrap_or_default(),
+            false => report::route_line(&status, &self.before, seconds.as_secs_f64()),
+        };
+        self.failed = print(&(line + "\n")).err();
+        (self.before, self.at) = (status, Instant::now());
+    }
+}
+
+fn tell(event: &RouteEvent) {
+    match event {
+        RouteEvent::Mode(mode, why) => note(format_args!("mode {}: {why}", mode.name())),
+        RouteEvent::Obstacle(it) => note(format_args!("in the way: {} ({}). {}", it.what, it.code, it.remedy)),
+        RouteEvent::Cleared(it) => note(format_args!("not in the way any more: {} ({})", it.what, it.code)),
+        RouteEvent::PortEnded(why) => note(format_args!("a port ended: {why}")),
+        RouteEvent::Compared(result) => {
+            note(report::shadow_text(result));
+            result.examples.iter().for_each(|example| note(format_args!("  {example}")));
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! `evenkeel route` as an operator uses it: two hosts, a router, and what gets in the way.
+
+use std::process::{Command, Output};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use testbed::{Bed, End, Running, json, said, wait, wait_telling};
+
+/// `a` - `r` - `b`, where `r` forwards: 198.18.1.0/24, 198.18.2.0/24.
+struct World {
+    bed: Bed,
+    a: End,
+    ports: [End; 2],
+    b: End,
+}
+
+impl World {
+    fn new(tag: &str) -> Option<Self> {
+        let bed = Bed::new(tag, &["a", "r", "b"])?;
+        let ([a, ra], [rb, b]) = (bed.join(["a", "r"], 1), bed.join(["r", "b"], 1));
+        for (end, address) in
+            [(&a, "198.18.1.2/24"), (&ra, "198.18.1.1/24"), (&rb, "198.18.2.1/24"), (&b, "198.18.2.2/24")]
+        {
+            end.address(address);
+            // Redirected frames are taken, and nobody leaves checksums to a device that is not there.
+            end.feature("rx-gro", true);
+            end.feature("tx-checksum-ip-generic", false);
+        }
+        a.space().output("ip route add default via 198.18.1.1");
+        b.space().output("ip route add default via 198.18.2.1");
+        ra.space().set("net.ipv4.ip_forward", "1");
+        Some(Self { bed, a, ports: [ra, rb], b })
+    }
+
+    fn evenkeel(&self, arguments: &[&str]) -> Command {
+        let mut command = self.ports[0].space().command(env!("CARGO_BIN_EXE_evenkeel"));
+        command.arg("route").args(arguments);
+        command
+    }
+
+    fn ask(&self, arguments: &[&str]) -> Output {
+        self.evenkeel(arguments).output().unwrap()
+    }
+
+    fn run(&self, more: &[&str]) -> Running {
+        let names = [self.ports[0].interface(), self.ports[1].interface()];
+        let command = &mut self.evenkeel(&[&["run", "--quiet"], &names[..], more].concat());
+        let log = self.bed.path("log");
+        let running = Running::logged(command, &log);
+        wait_telling("the router answers", || self.ask(&["status"]).status.success(), || testbed::log(&log));
+        running
+    }
+
+    fn status(&self) -> Value {
+        json(&self.ask(&["status", "--json"]))
+    }
+
+    fn is_in(&self, mode: &str) -> bool {
+        self.status()["mode"] == mode
+    }
+
+    fn forwarded(&self) -> u64 {
+        let ports = self.status();
+        ports["ports"].as_array().unwrap().iter().map(|port| port["totals"]["forwarded"].as_u64().unwrap()).sum()
+    }
+
+    /// Whether `b` answers `a`.
+    fn crosses(&self) -> bool {
+        let mut ping = self.a.space().command("ping");
+        ping.args(["-c", "1", "-W", "1", "198.18.2.2"]).output().unwrap().status.success()
+    }
+}
+
+#[test]
+fn the_fast_path_forwards_gives_way_to_a_rule_and_comes_back() {
+    let Some(world) = World::new("rtcli") else { return };
+    assert_eq!(world.ask(&["status"]).status.code(), Some(1), "no router is the answer no");
+    assert_eq!(world.ask(&["check", "nope", world.ports[0].interface()]).status.code(), Some(3));
+    let names = [world.ports[0].interface(), world.ports[1].interface()];
+    let check = world.ask(&["check", names[0], names[1], "--json"]);
+    assert_eq!((check.status.code(), json(&check)["obstacles"].clone()), (Some(0), Value::Array(Vec::new())));
+    assert!(world.crosses());
+
+    let running = world.run(&["--trial", "500ms"]);
+    assert!(!world.ask(&["run", names[0], names[1]]).status.success(), "one router for a network namespace");
+    wait("packets cross in shadow", || world.crosses());
+    wait("the trial is over", || world.is_in("routed"));
+    assert_eq!(world.status()["shadow"]["way"], 0);
+    let before = world.forwarded();
+    assert!(world.crosses());
+    assert_eq!(world.forwarded() - before, 2, "there and back");
+
+    let router = world.ports[0].space();
+    router.nft("table ip t { chain f { type filter hook forward priority 0; counter name seen; }; counter seen {}; }");
+    wait("the kernel forwards again", || world.is_in("standard"));
+    let status = world.status();
+    assert_eq!((&status["wanted"], &status["obstacles"][0]["code"]), (&"routed".into(), &"netfilter".into()));
+    assert!(world.crosses());
+    let refused = world.ask(&["mode", "routed", "--json"]);
+    assert_eq!((refused.status.code(), json(&refused)["done"].clone()), (Some(1), Value::Bool(false)));
+    router.nft("delete table ip t");
+    wait("the fast path comes back", || world.is_in("routed"));
+
+    for mode in ["standard", "shadow", "standard"] {
+        assert!(world.ask(&["mode", mode]).status.success());
+        assert!(world.is_in(mode) && world.crosses());
+    }
+    assert_eq!(world.ask(&["stop"]).status.code(), Some(0));
+    assert!(running.end().success());
+    assert!(world.crosses());
+}
+
+#[test]
+fn a_killed_router_leaves_the_kernel_forwarding_and_nothing_behind() {
+    let Some(world) = World::new("rtkill") else { return };
+    let running = world.run(&["--trial", "0"]);
+    assert!(world.is_in("routed") && world.crosses());
+    running.stop(Signal::SIGKILL);
+    wait("the kernel forwards", || world.crosses());
+    wait("no program is left", || {
+        let shown = world.ports[0].space().output("ip -j link show");
+        !shown.contains("\"xdp\"")
+    });
+    // Another one begins where the last one was killed.
+    let running = world.run(&["--trial", "0"]);
+    assert!(world.crosses());
+    assert!(running.stop(Signal::SIGTERM).success());
+    assert!(world.crosses());
+}
+
+#[test]
+fn a_neighbour_that_moves_is_followed_and_a_port_that_goes_is_named() {
+    let Some(world) = World::new("rtmove") else { return };
+    let running = world.run(&["--trial", "0"]);
+    assert!(world.crosses());
+    world.b.link_set("address 02:00:00:00:77:07");
+    // Without a word from the neighbour itself: the kernel asks when it has to.
+    wait("the new address is found", || world.crosses());
+    let before = world.forwarded();
+    wait("the fast path forwards there", || world.crosses() && world.forwarded() > before + 1);
+    world.b.space().output(&format!("ip link del {}", world.b.interface()));
+    wait("the port is named", || testbed::log(&world.bed.path("log")).contains(world.ports[1].interface()));
+    let stopped = running.stop(Signal::SIGTERM);
+    assert!(stopped.success(), "{}", said(&world.ask(&["status"])));
+}

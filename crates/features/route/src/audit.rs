@@ -1,0 +1,84 @@
+//! What keeps the fast path off: what it cannot honour, each with a name and the way out.
+
+use host::interface::NoInterface;
+use model::route::{Obstacle, RouteCheck};
+
+use crate::{
+    RouteError,
+    evidence::{Evidence, Reader},
+    plan::plan,
+    run::{exits, words},
+};
+
+/// Disciplines that do not shape, drop or reorder what there is room for.
+const PLAIN_QDISCS: [&str; 9] = ["", "noqueue", "noop", "pfifo_fast", "pfifo", "bfifo", "mq", "fq_codel", "fq"];
+/// What may sit on a port without seeing its frames first: VLAN devices have frames of their own.
+const HONOURED_ON_TOP: [&str; 1] = ["vlan"];
+
+/// What stands against forwarding between `ports` in XDP.
+pub fn obstacles(evidence: &Evidence, ports: &[String]) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    let mut add =
+        |code: &str, what: String, remedy: String| found.push(Obstacle { code: code.to_owned(), what, remedy });
+    for what in &evidence.netfilter {
+        let remedy = "take the rules away, write them for the shield (`evenkeel shield run`), or stay in mode standard";
+        add("netfilter", what.clone(), remedy.to_owned());
+    }
+    if evidence.xfrm_policies > 0 {
+        let what = format!("{} IPsec policies apply to forwarded packets", evidence.xfrm_policies);
+        add("xfrm", what, "see `ip xfrm policy`; the fast path would send in the clear".to_owned());
+    }
+    for route in evidence.routes.own.iter().filter(|route| route.to.length < 32) {
+        let what = format!("{}/{} is this machine's own as a whole", route.to.address, route.to.length);
+        add("local-prefix", what, format!("ip route del local {}/{}", route.to.address, route.to.length));
+    }
+    let policies = evidence.hash_policy.iter().zip(["ipv4", "ipv6"]).filter(|(policy, _)| **policy > 1);
+    for (policy, ip) in policies.filter(|_| !evidence.routes.multipath.is_empty()) {
+        let what = format!("net.{ip}.fib_multipath_hash_policy is {policy}, which looks into packets");
+        add("hash-policy", what, format!("sysctl -w net.{ip}.fib_multipath_hash_policy=1"));
+    }
+    let mut forwards = false;
+    for (index, link) in evidence.links.iter().filter(|(_, link)| ports.contains(&link.name)) {
+        let name = &link.name;
+        if !PLAIN_QDISCS.contains(&link.qdisc.as_str()) {
+            let what = format!("{name} sends by the queueing discipline {}", link.qdisc);
+            add("qdisc", what, format!("tc qdisc del dev {name} root"));
+        }
+        if let Some(master) = link.master.and_then(|master| evidence.links.get(&master)) {
+            let what = format!("{name} belongs to {} ({})", master.name, master.kind);
+            add("master", what, format!("ip link set {name} nomaster"));
+        }
+        let stacked = evidence.links.values().filter(|above| above.lower == Some(*index) && !above.elsewhere);
+        for above in stacked.filter(|above| above.kind != "veth" && !HONOURED_ON_TOP.contains(&above.kind.as_str())) {
+            let what = format!("{} ({}) sits on {name}", above.name, above.kind);
+            add("stacked", what, format!("ip link del {}", above.name));
+        }
+        let switches = evidence.switches.get(index).copied().unwrap_or_default();
+        forwards |= switches.forwards_v4 || switches.forwards_v6;
+    }
+    if !forwards {
+        let what = "this machine does not forward between these ports".to_owned();
+        add("forwarding", what, "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1".to_owned());
+    }
+    found
+}
+
+/// What stands against the fast path on `ports`, and what it would depend on, without starting anything.
+///
+/// # Errors
+/// An interface that is not there; what the kernel refuses to tell.
+pub fn check(ports: &[String]) -> Result<RouteCheck, RouteError> {
+    let mut reader = Reader::open()?;
+    let routes = reader.routes()?;
+    let evidence = reader.read(ports, routes)?;
+    if let Some(missing) = ports.iter().find(|name| !evidence.links.values().any(|link| link.name == **name)) {
+        return Err(NoInterface::here(missing).into());
+    }
+    let exits = exits(ports);
+    Ok(RouteCheck {
+        obstacles: obstacles(&evidence, ports),
+        cannot_send: ports.iter().zip(&exits).filter(|(_, out)| !**out).map(|(name, _)| name.clone()).collect(),
+        key: words(plan(&evidence, ports, &exits).key),
+        ports: ports.to_vec(),
+    })
+}

@@ -1,0 +1,118 @@
+//! The process that runs a router: what others may ask it, and its loop.
+
+use std::{
+    fs,
+    os::unix::fs::DirBuilderExt,
+    path::{Path, PathBuf},
+    sync::{
+        atomic::{AtomicBool, Ordering},
+        mpsc::Receiver,
+    },
+    time::Duration,
+};
+
+use model::route::{RouteMode, RouteStatus};
+use serde::{Deserialize, Serialize};
+use serve::{
+    Lock,
+    control::{self, Request},
+};
+use sys::owner::trusted_folder;
+
+use crate::{RouteError, RouteEvent, Router};
+
+/// What is gone after a restart of the machine.
+const RUN: &str = "/run/evenkeel";
+/// How long a question may wait, and the end.
+const TURN: Duration = Duration::from_millis(50);
+
+/// What the process is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// How it is.
+    Status,
+    /// Another mode.
+    Mode(RouteMode),
+    /// To end.
+    Stop,
+}
+
+/// What it answers.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Answer {
+    /// How it is.
+    Status(Box<RouteStatus>),
+    /// Done.
+    Done,
+    /// Not done, and why.
+    Refused(String),
+}
+
+/// Lock and socket of the router of this network namespace.
+#[derive(Debug, Clone)]
+pub struct Paths(PathBuf);
+
+impl Paths {
+    /// Of this network namespace, which has one router.
+    pub fn here() -> Self {
+        Self(Path::new(RUN).join(format!("route@{}", host::namespace::own().unwrap_or(0))))
+    }
+
+    /// Where the process listens.
+    pub fn socket(&self) -> PathBuf {
+        self.0.join("control")
+    }
+
+    /// Takes the lock; it is given back when it is dropped.
+    ///
+    /// # Errors
+    /// Another process has it; the folder cannot be made or is somebody else's.
+    pub fn lock(&self) -> Result<Lock, RouteError> {
+        let failed = |source| RouteError::System { operation: "make /run/evenkeel", source };
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(failed)?;
+        trusted_folder(&self.0).map_err(failed)?;
+        Ok(serve::lock(&self.0.join("lock"))?)
+    }
+}
+
+/// Asks the router of this network namespace.
+///
+/// # Errors
+/// [`RouteError::None`] if there is none; it does not answer.
+pub fn ask(command: &Command) -> Result<Answer, RouteError> {
+    control::ask(&Paths::here().socket(), command)?.ok_or(RouteError::None)
+}
+
+/// Runs the router until `stop` is set or somebody asks it to end; tells of what happens.
+///
+/// # Errors
+/// What the kernel refuses. The kernel forwards then.
+pub fn run(
+    router: &mut Router,
+    requests: &Receiver<Request<Command, Answer>>,
+    stop: &AtomicBool,
+    mut emit: impl FnMut(&Router, Option<&RouteEvent>),
+) -> Result<(), RouteError> {
+    while !stop.load(Ordering::Relaxed) {
+        for event in router.turn(TURN)? {
+            emit(router, Some(&event));
+        }
+        for (command, to) in requests.try_iter() {
+            let answer = match command {
+                Command::Status => Answer::Status(Box::new(router.status()?)),
+                Command::Mode(mode) => match router.set_mode(mode) {
+                    Ok(()) => Answer::Done,
+                    Err(error) => Answer::Refused(error.to_string()),
+                },
+                Command::Stop => {
+                    stop.store(true, Ordering::Relaxed);
+                    Answer::Done
+                }
+            };
+            // Whoever asked may have gone.
+            let _ = to.send(answer);
+        }
+        emit(router, None);
+    }
+    Ok(())
+}

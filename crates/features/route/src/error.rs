@@ -1,0 +1,62 @@
+//! What can go wrong with a router's fast path.
+
+use std::io;
+
+use bpf::{ProgramError, XdpError};
+use host::interface::NoInterface;
+use model::{Classified, ErrorClass, route::Obstacle};
+
+/// The fast path could not be started, or failed. The kernel forwards then.
+#[allow(missing_docs, reason = "the messages say it")]
+#[derive(Debug, thiserror::Error)]
+pub enum RouteError {
+    #[error(transparent)]
+    NoInterface(#[from] NoInterface),
+    #[error(transparent)]
+    Xdp(#[from] XdpError),
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    #[error("cannot {operation}: {source}")]
+    System { operation: &'static str, source: io::Error },
+    #[error("a router has at least two ways: name two interfaces, or one with VLAN devices")]
+    OneWay,
+    #[error(transparent)]
+    Serve(#[from] serve::ServeError),
+    #[error("no router runs in this network namespace; `evenkeel route run IFACE IFACE` starts one")]
+    None,
+    #[error("{} named twice", interface)]
+    Twice { interface: String },
+    #[error("{} has no Ethernet address: the fast path forwards Ethernet frames only", interface)]
+    NoEthernet { interface: String },
+    #[error("the fast path cannot be switched on: {}", words(obstacles))]
+    Obstacles { obstacles: Vec<Obstacle> },
+}
+
+fn words(obstacles: &[Obstacle]) -> String {
+    let each: Vec<String> = obstacles.iter().map(|o| format!("{} ({})", o.what, o.code)).collect();
+    each.join("; ")
+}
+
+impl RouteError {
+    pub(crate) fn system(operation: &'static str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::System { operation, source }
+    }
+}
+
+impl Classified for RouteError {
+    fn class(&self) -> ErrorClass {
+        match self {
+            Self::NoInterface(e) => e.class(),
+            Self::Xdp(e) => e.class(),
+            Self::Program(e) => e.class(),
+            Self::Serve(e) => e.class(),
+            Self::None => ErrorClass::Lacking,
+            Self::OneWay | Self::Twice { .. } => ErrorClass::Usage,
+            Self::NoEthernet { .. } | Self::Obstacles { .. } => ErrorClass::Lacking,
+            Self::System { source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied => ErrorClass::Lacking,
+                _ => ErrorClass::Internal,
+            },
+        }
+    }
+}

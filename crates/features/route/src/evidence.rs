@@ -1,0 +1,199 @@
+//! What a forwarding decision depends on, as the kernel tells it now.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    net::IpAddr,
+};
+
+use host::{
+    interface::{self, Link},
+    netlink::{
+        Netlink,
+        route::{self, Address, Route, RouteKind, Rule},
+    },
+    stack::Hooks,
+};
+use nix::sys::socket::SockProtocol;
+
+use crate::RouteError;
+
+/// Sysctls of one interface. Of `all` and its own the one that counts is taken, as each setting wants it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Switches {
+    /// net.ipv4.conf.*.forwarding
+    pub forwards_v4: bool,
+    /// net.ipv6.conf.*.forwarding
+    pub forwards_v6: bool,
+    /// net.ipv4.conf.*.rp_filter: 0, 1 (strict) or 2 (loose)
+    pub rp_filter: u8,
+    /// net.ipv4.conf.*.send_redirects
+    pub redirects: bool,
+}
+
+/// What of the routes matters to how next hops may be remembered, and whose packets may come.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Routes {
+    /// Routes of several hops, of all tables.
+    pub multipath: BTreeSet<Route>,
+    /// Routes by TOS or source.
+    pub partial: BTreeSet<Route>,
+    /// This machine's own IPv4 addresses and those of broadcasts, beyond 127.0.0.0/8.
+    pub own: BTreeSet<Route>,
+    /// How many there were at all when they were read.
+    pub count: usize,
+}
+
+impl Routes {
+    /// The set that a route is of; none: it does not matter.
+    fn set_of(&mut self, route: &Route) -> Option<&mut BTreeSet<Route>> {
+        let IpAddr::V4(address) = route.to.address else {
+            return match (route.hops.len() > 1, route.is_partial) {
+                (true, _) => Some(&mut self.multipath),
+                (_, true) => Some(&mut self.partial),
+                _ => None,
+            };
+        };
+        match route.kind {
+            RouteKind::Local | RouteKind::Broadcast | RouteKind::Anycast if address.is_loopback() => None,
+            RouteKind::Local | RouteKind::Broadcast | RouteKind::Anycast => Some(&mut self.own),
+            _ if route.hops.len() > 1 => Some(&mut self.multipath),
+            _ if route.is_partial => Some(&mut self.partial),
+            _ => None,
+        }
+    }
+
+    /// With another route, in the place of one for the same prefix. Whether that matters.
+    pub fn add(&mut self, route: Route) -> bool {
+        let removed = self.remove(&route);
+        self.set_of(&route).map(|set| set.insert(route)).unwrap_or(removed)
+    }
+
+    /// Without a route, and others for the same prefix. Whether that matters.
+    pub fn remove(&mut self, route: &Route) -> bool {
+        let other = |of: &Route| (of.table, of.to, of.metric) != (route.table, route.to, route.metric);
+        let sets = [&mut self.multipath, &mut self.partial, &mut self.own];
+        let before = sets.iter().map(|set| set.len()).sum::<usize>();
+        let after = sets.into_iter().map(|set| {
+            set.retain(other);
+            set.len()
+        });
+        before != after.sum::<usize>()
+    }
+}
+
+/// The kernel's configuration.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    /// Interfaces by index.
+    pub links: BTreeMap<u32, Link>,
+    /// Addresses of this machine.
+    pub addresses: Vec<Address>,
+    /// Rules of policy routing.
+    pub rules: Vec<Rule>,
+    /// Routes, as far as they matter.
+    pub routes: Routes,
+    /// Sysctls by interface's index.
+    pub switches: BTreeMap<u32, Switches>,
+    /// net.ipv4.fib_multipath_hash_policy and that of IPv6.
+    pub hash_policy: [u8; 2],
+    /// What netfilter does to forwarded packets, in words.
+    pub netfilter: Vec<String>,
+    /// Policies of IPsec.
+    pub xfrm_policies: usize,
+}
+
+/// Reads it, again and again.
+#[derive(Debug)]
+pub struct Reader {
+    route: Netlink,
+    hooks: Hooks,
+}
+
+impl Reader {
+    /// For the network namespace of this thread.
+    ///
+    /// # Errors
+    /// The kernel or this sandbox refuses the socket.
+    pub fn open() -> Result<Self, RouteError> {
+        let route = Netlink::open(SockProtocol::NetlinkRoute).map_err(RouteError::system("ask for routes"))?;
+        Ok(Self { route, hooks: Hooks::open() })
+    }
+
+    /// All but the routes, which may be a million: those are as in `routes`.
+    ///
+    /// # Errors
+    /// What the kernel refuses to tell.
+    pub fn read(&mut self, ports: &[String], routes: Routes) -> Result<Evidence, RouteError> {
+        let links = interface::links(&mut self.route).map_err(RouteError::system("read the interfaces"))?;
+        let names: Vec<&str> = ports.iter().map(String::as_str).collect();
+        let switches = links.iter().map(|(index, link)| (*index, switches(&link.name))).collect();
+        Ok(Evidence {
+            addresses: route::addresses(&mut self.route).map_err(RouteError::system("read the addresses"))?,
+            rules: route::rules(&mut self.route).map_err(RouteError::system("read the rules"))?,
+            netfilter: self.hooks.forwarding(&names).map_err(RouteError::system("read the rules of nftables"))?,
+            hash_policy: ["ipv4", "ipv6"].map(|ip| number(&format!("{ip}/fib_multipath_hash_policy")).unwrap_or(0)),
+            xfrm_policies: xfrm_policies(),
+            links,
+            routes,
+            switches,
+        })
+    }
+
+    /// The routes, as far as they matter.
+    ///
+    /// # Errors
+    /// What the kernel refuses to tell.
+    pub fn routes(&mut self) -> Result<Routes, RouteError> {
+        let all = route::routes(&mut self.route).map_err(RouteError::system("read the routes"))?;
+        let mut routes = Routes { count: all.len(), ..Routes::default() };
+        for route in all {
+            // Of a list nothing is in the place of anything else.
+            if let Some(set) = routes.set_of(&route) {
+                set.insert(route);
+            }
+        }
+        Ok(routes)
+    }
+
+    /// The socket, for telling the kernel of neighbours.
+    pub(crate) fn netlink(&mut self) -> &mut Netlink {
+        &mut self.route
+    }
+}
+
+fn number(path: &str) -> Option<u8> {
+    fs::read_to_string(format!("/proc/sys/net/{path}")).ok()?.trim().parse().ok()
+}
+
+fn switches(interface: &str) -> Switches {
+    let of = |path: &str, name: &str| number(&path.replace('*', name)).unwrap_or(0);
+    let (either, most) = (
+        |path: &str| of(path, "all") > 0 || of(path, interface) > 0,
+        |path: &str| of(path, "all").max(of(path, interface)),
+    );
+    Switches {
+        forwards_v4: of("ipv4/conf/*/forwarding", interface) > 0,
+        forwards_v6: of("ipv6/conf/*/forwarding", interface) > 0,
+        rp_filter: most("ipv4/conf/*/rp_filter"),
+        redirects: either("ipv4/conf/*/send_redirects"),
+    }
+}
+
+/// XFRM_MSG_GETPOLICY and its answer, XFRM_MSG_NEWPOLICY (linux/xfrm.h).
+const GET_POLICY: u16 = 0x15;
+const NEW_POLICY: u16 = 0x13;
+/// `struct xfrm_userpolicy_id`
+const POLICY_ID_BYTES: usize = 64;
+
+/// A kernel without IPsec has none.
+fn xfrm_policies() -> usize {
+    let mut count = 0;
+    if let Ok(mut xfrm) = Netlink::xfrm() {
+        // What cannot be asked is not there.
+        let _ = xfrm.ask(GET_POLICY, host::netlink::DUMP, &[0; POLICY_ID_BYTES], |kind, _| {
+            count += usize::from(kind == NEW_POLICY);
+        });
+    }
+    count
+}

@@ -1,0 +1,78 @@
+//! What the kernel programs need to know, made of what the kernel says.
+
+use std::{
+    collections::BTreeMap,
+    net::{IpAddr, Ipv4Addr},
+};
+
+use bpf::{RouteKey, RouteWay};
+
+use crate::evidence::{Evidence, Switches};
+
+/// The tables of the kernel programs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RoutePlan {
+    /// The ports' addresses on the link, in their order; none: the port is gone.
+    pub ports: Vec<Option<[u8; 6]>>,
+    /// Ways in and out, by interface's index.
+    pub ways: BTreeMap<u32, RouteWay>,
+    /// What next hops depend on.
+    pub key: RouteKey,
+    /// This machine's own addresses and those of broadcasts.
+    pub own: Vec<Ipv4Addr>,
+}
+
+/// Makes the tables. `out` says which ports take redirected frames, in the order of `ports`.
+pub fn plan(evidence: &Evidence, ports: &[String], out: &[bool]) -> RoutePlan {
+    let find = |name: &String| evidence.links.iter().find(|(_, link)| link.name == *name);
+    let mut ways = BTreeMap::new();
+    for (number, (name, &out)) in ports.iter().zip(out).enumerate() {
+        let Some((&port, link)) = find(name) else { continue };
+        let mut way = |index: u32, tag: Option<u16>, running: bool| {
+            let Switches { rp_filter, redirects, .. } = evidence.switches.get(&index).copied().unwrap_or_default();
+            let way = RouteWay {
+                port: number as u32,
+                tag,
+                out: out && running,
+                redirects,
+                strict: rp_filter == 1,
+                loose: rp_filter == 2,
+            };
+            ways.insert(index, way);
+        };
+        way(port, None, link.running);
+        for (&index, vlan) in evidence.links.iter().filter(|(_, l)| l.lower == Some(port) && l.vlan.is_some()) {
+            way(index, vlan.vlan, link.running && vlan.running);
+        }
+    }
+    let own = evidence.routes.own.iter().filter_map(|route| match route.to.address {
+        IpAddr::V4(v4) => Some(v4),
+        IpAddr::V6(_) => None,
+    });
+    RoutePlan {
+        ports: ports.iter().map(|name| find(name).and_then(|(_, link)| mac(&link.address))).collect(),
+        key: key(evidence, ways.values().any(|way| way.strict || way.loose)),
+        ways,
+        own: own.collect(),
+    }
+}
+
+/// What next hops depend on.
+fn key(evidence: &Evidence, rp_filter: bool) -> RouteKey {
+    let multipath = !evidence.routes.multipath.is_empty();
+    let [v4, v6] = evidence.hash_policy;
+    let partial = evidence.rules.iter().any(|rule| rule.is_partial) || !evidence.routes.partial.is_empty();
+    RouteKey {
+        source: multipath || partial || rp_filter || evidence.rules.iter().any(|rule| rule.from.is_some()),
+        ports: partial || (multipath && (v4 > 0 || v6 > 0)),
+        tos: partial,
+        label: multipath && v6 == 0,
+        forgets: false,
+    }
+}
+
+/// The address on the link, as /sys writes it.
+pub fn mac(text: &str) -> Option<[u8; 6]> {
+    let bytes: Vec<u8> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect::<Option<_>>()?;
+    bytes.try_into().ok().filter(|mac| *mac != [0; 6])
+}

@@ -1,0 +1,467 @@
+//! The router: a program on each port, and the kernel's changes followed.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    io,
+    net::IpAddr,
+    time::{Duration, Instant},
+};
+
+use bpf::{RouteHop, RouteKey, RouteOut, RoutePort, RouteTables, RouteWatch, XdpMode, takes_redirected_frames};
+use host::{
+    interface::NoInterface,
+    netlink::{
+        monitor::{Change, Event, Monitor},
+        route::{neighbours, use_neighbour},
+    },
+};
+use model::route::{Obstacle, RouteMode, RouteStatus, RouteTotals, ShadowResult};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::{
+    RouteError,
+    audit::obstacles,
+    evidence::{Evidence, Reader},
+    plan::{RoutePlan, plan},
+    shadow,
+};
+
+/// How often neighbours are told of, settings without a message are read, and all that is remembered is forgotten.
+const REFRESH_PERIOD: Duration = Duration::from_secs(1);
+/// IPv6 routes of several hops come hop by hop: after such a change all routes are read anew, this much later.
+const REREAD_DELAY: Duration = Duration::from_millis(500);
+/// A frame that the kernel has not sent so long after it came is one that it does not send.
+const SHADOW_WAIT: Duration = Duration::from_millis(300);
+
+/// How the router is to run.
+#[derive(Debug, Clone)]
+pub struct RouteSettings {
+    /// The ports, by name.
+    pub ports: Vec<String>,
+    /// Native, or generic where a driver has no XDP.
+    pub xdp: XdpMode,
+    /// Next hops that each CPU remembers.
+    pub slots: u32,
+    /// The mode wanted.
+    pub mode: RouteMode,
+    /// Go back to the mode wanted when an obstacle is gone.
+    pub returns: bool,
+    /// Compare with the kernel for so long before the fast path forwards.
+    pub trial: Duration,
+}
+
+/// Something that happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RouteEvent {
+    /// Another mode, and why.
+    Mode(RouteMode, String),
+    /// Something that the fast path cannot honour appeared.
+    Obstacle(Obstacle),
+    /// It is gone.
+    Cleared(Obstacle),
+    /// A port ended: removed, or its program taken off by another tool.
+    PortEnded(String),
+    /// The trial ended.
+    Compared(ShadowResult),
+}
+
+/// A running router. Dropping it leaves the kernel alone.
+#[derive(Debug)]
+pub struct Router {
+    settings: RouteSettings,
+    tables: RouteTables,
+    ports: Vec<RoutePort>,
+    outs: Vec<RouteOut>,
+    watch: RouteWatch,
+    monitor: Monitor,
+    reader: Reader,
+    evidence: Evidence,
+    applied: RoutePlan,
+    obstacles: Vec<Obstacle>,
+    mode: RouteMode,
+    /// Why the mode is not the one wanted, while it is not.
+    held_back: Option<String>,
+    refreshed: Instant,
+    /// When all routes are to be read anew.
+    reread_at: Option<Instant>,
+    poked_ns: u64,
+    comparison: ShadowResult,
+    /// When the trial ends.
+    trial_ends: Option<Instant>,
+    begun: Instant,
+    /// Ports that were told of as ended.
+    ended: BTreeSet<String>,
+}
+
+impl Router {
+    /// Puts the programs on their ports, in mode standard. [`Router::set_mode`] switches.
+    ///
+    /// # Errors
+    /// Ports that are not there, named twice, or run a foreign program; what the kernel refuses.
+    pub fn start(settings: RouteSettings) -> Result<Self, RouteError> {
+        let mut names = BTreeSet::new();
+        if let Some(twice) = settings.ports.iter().find(|name| !names.insert(name.as_str())) {
+            return Err(RouteError::Twice { interface: twice.clone() });
+        }
+        let monitor = Monitor::open().map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
+        let mut reader = Reader::open()?;
+        let routes = reader.routes()?;
+        let evidence = reader.read(&settings.ports, routes)?;
+        for name in &settings.ports {
+            if !evidence.links.values().any(|link| link.name == *name) {
+                return Err(NoInterface::here(name).into());
+            }
+        }
+        let tables = RouteTables::create(settings.slots)?;
+        tables.set_mode(RouteMode::Standard);
+        let applied = plan(&evidence, &settings.ports, &exits(&settings.ports));
+        if applied.ways.len() < 2 {
+            return Err(RouteError::OneWay);
+        }
+        let mut ports = Vec::new();
+        for (number, (name, mac)) in settings.ports.iter().zip(&applied.ports).enumerate() {
+            let mac = mac.ok_or_else(|| RouteError::NoEthernet { interface: name.clone() })?;
+            ports.push(RoutePort::attach(&tables, number, name, mac, settings.xdp)?);
+        }
+        let watch = RouteWatch::attach(&tables)?;
+        let mut router = Self {
+            obstacles: obstacles(&evidence, &settings.ports),
+            applied: RoutePlan::default(),
+            outs: Vec::new(),
+            mode: RouteMode::Standard,
+            held_back: None,
+            refreshed: Instant::now(),
+            reread_at: None,
+            poked_ns: now_ns(),
+            comparison: ShadowResult::default(),
+            trial_ends: None,
+            begun: Instant::now(),
+            ended: BTreeSet::new(),
+            settings,
+            tables,
+            ports,
+            watch,
+            monitor,
+            reader,
+            evidence,
+        };
+        // Once the programs are there a veth's other end may take frames that it did not take before.
+        router.apply()?;
+        Ok(router)
+    }
+
+    /// Switches, unless something stands against it. To routed it goes by a trial in shadow, if one is wanted.
+    ///
+    /// # Errors
+    /// [`RouteError::Obstacles`] for another mode than standard; what the kernel refuses.
+    pub fn set_mode(&mut self, mode: RouteMode) -> Result<(), RouteError> {
+        if mode != RouteMode::Standard && !self.obstacles.is_empty() {
+            return Err(RouteError::Obstacles { obstacles: self.obstacles.clone() });
+        }
+        self.settings.mode = mode;
+        self.held_back = None;
+        self.begin()
+    }
+
+    /// Begins the mode wanted.
+    fn begin(&mut self) -> Result<(), RouteError> {
+        let tried = self.settings.mode == RouteMode::Routed && !self.settings.trial.is_zero();
+        self.trial_ends = tried.then(|| Instant::now() + self.settings.trial);
+        self.switch(if tried { RouteMode::Shadow } else { self.settings.mode })
+    }
+
+    /// Ends the trial: the fast path forwards, unless it would have sent frames in another way than the kernel.
+    fn end_trial(&mut self, happened: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
+        if self.trial_ends.is_none_or(|at| at > Instant::now()) {
+            return Ok(());
+        }
+        self.trial_ends = None;
+        let result = self.compare()?.clone();
+        happened.push(RouteEvent::Compared(result.clone()));
+        if result.wrong() > 0 {
+            let why = format!("in shadow {} of {} frames left otherwise", result.wrong(), result.compared());
+            self.hold_back(&why, happened);
+            return Ok(());
+        }
+        self.switch(RouteMode::Routed)?;
+        happened.push(RouteEvent::Mode(RouteMode::Routed, "the shadow agreed with the kernel".to_owned()));
+        Ok(())
+    }
+
+    fn switch(&mut self, mode: RouteMode) -> Result<(), RouteError> {
+        if mode == RouteMode::Shadow && self.outs.is_empty() {
+            self.comparison = ShadowResult::default();
+            let attach = |port: &RoutePort| RouteOut::attach(&self.tables, port.seat().interface());
+            self.outs = self.ports.iter().map(attach).collect::<Result<_, _>>()?;
+        }
+        self.tables.set_mode(mode);
+        if mode != RouteMode::Shadow {
+            self.outs.clear();
+        }
+        self.mode = mode;
+        Ok(())
+    }
+
+    /// Follows what the kernel tells, for `timeout` at the most; gives what happened.
+    ///
+    /// # Errors
+    /// What the kernel refuses. The mode is standard then.
+    pub fn turn(&mut self, timeout: Duration) -> Result<Vec<RouteEvent>, RouteError> {
+        match self.monitor.wait(timeout) {
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => {
+                return Err(RouteError::System {
+                    operation: "wait for changes of the kernel's configuration",
+                    source: e,
+                });
+            }
+            _ => {}
+        }
+        let mut happened = Vec::new();
+        let turned = self.follow(&mut happened);
+        if turned.is_err() {
+            self.tables.set_mode(RouteMode::Standard);
+            self.mode = RouteMode::Standard;
+        }
+        turned.map(|()| happened)
+    }
+
+    fn follow(&mut self, happened: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
+        let (mut anew, mut lost, mut routes_anew) = (false, false, false);
+        let (routes, unwatched) = (&mut self.evidence.routes, !self.watch.missing().is_empty());
+        let mut forgotten = !unwatched;
+        let tables = &self.tables;
+        let read = self.monitor.read(|event| {
+            // What the kernel's own calls do not tell of is forgotten with the first message.
+            if !std::mem::replace(&mut forgotten, true) {
+                tables.forget();
+            }
+            match event {
+                Event::Link(..) | Event::Address(..) | Event::Rule(..) | Event::Nftables(_) => anew = true,
+                Event::Nexthop(..) => routes_anew = true,
+                Event::Route(Change::Gone, route) => anew |= routes.remove(&route),
+                Event::Route(change, route) => {
+                    routes_anew |= route.to.address.is_ipv6() && change == Change::Set;
+                    anew |= routes.add(route);
+                }
+                Event::Neighbour(..) => {}
+                Event::Lost => lost = true,
+            }
+        });
+        read.map_err(RouteError::system("read the kernel's changes"))?;
+        if lost {
+            self.hold_back("changes of the kernel's configuration came faster than they were read", happened);
+            self.reread_at = Some(Instant::now());
+        }
+        if routes_anew {
+            self.reread_at.get_or_insert_with(|| Instant::now() + REREAD_DELAY);
+        }
+        let due = self.refreshed.elapsed() >= REFRESH_PERIOD;
+        if self.reread_at.is_some_and(|at| at <= Instant::now()) {
+            self.reread_at = None;
+            self.evidence.routes = self.reader.routes()?;
+            anew = true;
+        }
+        if anew || due || lost {
+            let routes = std::mem::take(&mut self.evidence.routes);
+            self.evidence = self.reader.read(&self.settings.ports, routes)?;
+            self.apply()?;
+            self.judge(happened)?;
+        }
+        self.end_trial(happened)?;
+        if due {
+            self.refreshed = Instant::now();
+            self.refresh(happened)?;
+        }
+        Ok(())
+    }
+
+    /// Once a second.
+    fn refresh(&mut self, happened: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
+        self.tables.forget();
+        let since = self.poked_ns;
+        self.poked_ns = now_ns();
+        self.keep_alive(&self.tables.used_hops(since)?)?;
+        if self.mode == RouteMode::Shadow {
+            self.compare()?;
+        }
+        for port in self.ports.iter().filter(|port| !port.seat().is_alive()) {
+            if self.ended.insert(port.seat().interface().to_owned()) {
+                let why = port.seat().why_ended().unwrap_or_default();
+                happened.push(RouteEvent::PortEnded(why));
+            }
+        }
+        Ok(())
+    }
+
+    /// Has the kernel ask for those neighbours that frames were sent to and that are stale, as it would if it had sent them itself.
+    fn keep_alive(&mut self, used: &[RouteHop]) -> Result<(), RouteError> {
+        if used.is_empty() {
+            return Ok(());
+        }
+        let used: HashSet<(u32, IpAddr)> = used.iter().map(|hop| (hop.ifindex, hop.address)).collect();
+        let known = neighbours(self.reader.netlink()).map_err(RouteError::system("read the neighbours"))?;
+        for stale in known.iter().filter(|n| n.is_stale() && used.contains(&(n.ifindex, n.address))) {
+            // One that has just gone is not missed.
+            let _ = use_neighbour(self.reader.netlink(), stale.ifindex, stale.address);
+        }
+        Ok(())
+    }
+
+    /// Takes what the shadow has compared.
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
+    pub fn compare(&mut self) -> Result<&ShadowResult, RouteError> {
+        for sample in self.tables.take_samples(now_ns().saturating_sub(SHADOW_WAIT.as_nanos() as u64))? {
+            shadow::add(&mut self.comparison, &sample, |index| match self.evidence.links.get(&index) {
+                Some(link) => link.name.clone(),
+                None => format!("interface {index}"),
+            });
+        }
+        Ok(&self.comparison)
+    }
+
+    /// Gives the kernel programs what changed.
+    fn apply(&mut self) -> Result<(), RouteError> {
+        let new = plan(&self.evidence, &self.settings.ports, &exits(&self.settings.ports));
+        for (port, now) in self.ports.iter().zip(&new.ports) {
+            let before = self.applied.ports.get(port.number()).copied().flatten();
+            if let Some(now) = now.filter(|now| before != Some(*now)) {
+                port.set_mac(&self.tables, now);
+            }
+        }
+        // What next hops depend on is set before ways that may need it.
+        if new.key != self.applied.key {
+            self.tables.set_key(new.key);
+        }
+        if new.ways != self.applied.ways {
+            self.tables.set_ways(&new.ways)?;
+        }
+        if new.own != self.applied.own {
+            self.tables.set_own_addresses(new.own.iter().copied());
+        }
+        self.applied = new;
+        Ok(())
+    }
+
+    /// Holds what is there now against the mode.
+    fn judge(&mut self, happened: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
+        let now = obstacles(&self.evidence, &self.settings.ports);
+        let new: Vec<_> = now.iter().filter(|o| !self.obstacles.contains(o)).cloned().collect();
+        let gone: Vec<_> = self.obstacles.iter().filter(|o| !now.contains(o)).cloned().collect();
+        self.obstacles = now;
+        happened.extend(gone.into_iter().map(RouteEvent::Cleared));
+        let first = new.first().map(|obstacle| obstacle.what.clone());
+        happened.extend(new.into_iter().map(RouteEvent::Obstacle));
+        if let Some(why) = first {
+            self.hold_back(&why, happened);
+        }
+        if self.held_back.is_some() && self.obstacles.is_empty() && self.settings.returns && self.reread_at.is_none() {
+            self.held_back = None;
+            self.begin()?;
+            happened.push(RouteEvent::Mode(self.mode, "nothing stands against it any more".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// The kernel forwards from now on.
+    fn hold_back(&mut self, why: &str, happened: &mut Vec<RouteEvent>) {
+        if self.mode == RouteMode::Standard {
+            return;
+        }
+        self.tables.set_mode(RouteMode::Standard);
+        self.outs.clear();
+        self.trial_ends = None;
+        self.mode = RouteMode::Standard;
+        self.held_back = Some(why.to_owned());
+        happened.push(RouteEvent::Mode(RouteMode::Standard, why.to_owned()));
+    }
+
+    /// Who forwards now.
+    pub fn mode(&self) -> RouteMode {
+        self.mode
+    }
+
+    /// Why it is not the mode wanted; none: it is.
+    pub fn held_back(&self) -> Option<&str> {
+        self.held_back.as_deref()
+    }
+
+    /// What stands against the fast path.
+    pub fn obstacles(&self) -> &[Obstacle] {
+        &self.obstacles
+    }
+
+    /// What next hops depend on.
+    pub fn key(&self) -> RouteKey {
+        self.applied.key
+    }
+
+    /// The kernel's functions whose changes are noticed by netlink only.
+    pub fn unwatched(&self) -> &[String] {
+        self.watch.missing()
+    }
+
+    /// What the shadow has found so far.
+    pub fn comparison(&self) -> &ShadowResult {
+        &self.comparison
+    }
+
+    /// The ports with what they did.
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
+    pub fn counts(&self) -> Result<Vec<(&str, RouteTotals)>, RouteError> {
+        let of = |port: &'_ RoutePort| port.counts().map_err(RouteError::from);
+        self.ports.iter().map(|port| Ok((port.seat().interface(), of(port)?))).collect()
+    }
+
+    /// How it is.
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
+    pub fn status(&self) -> Result<RouteStatus, RouteError> {
+        let port = |port: &RoutePort| {
+            let way = self.applied.ways.get(&port.ifindex());
+            Ok::<_, RouteError>(model::route::RoutePort {
+                interface: port.seat().interface().to_owned(),
+                xdp: port.seat().mode().to_string(),
+                sends: way.is_some_and(|way| way.out),
+                totals: port.counts()?,
+            })
+        };
+        Ok(RouteStatus {
+            pid: std::process::id(),
+            up_s: self.begun.elapsed().as_secs_f64(),
+            mode: self.mode,
+            wanted: self.settings.mode,
+            held_back: self.held_back.clone(),
+            obstacles: self.obstacles.clone(),
+            key: words(self.applied.key),
+            unwatched: self.watch.missing().to_vec(),
+            ports: self.ports.iter().map(port).collect::<Result<_, _>>()?,
+            shadow: (self.comparison.compared() > 0).then(|| self.comparison.clone()),
+        })
+    }
+
+    /// The mode in which the programs run.
+    pub fn xdp_mode(&self) -> XdpMode {
+        self.ports.first().map_or(self.settings.xdp, |port| port.seat().mode())
+    }
+}
+
+/// What next hops depend on, in words.
+pub(crate) fn words(key: RouteKey) -> Vec<String> {
+    let RouteKey { source, ports, tos, label, forgets: _ } = key;
+    let words = [(source, "source"), (ports, "ports"), (tos, "tos"), (label, "label")];
+    words.into_iter().filter(|(on, _)| *on).map(|(_, word)| word.to_owned()).collect()
+}
+
+/// Which ports take redirected frames. Of a driver that does not say it is believed.
+pub(crate) fn exits(ports: &[String]) -> Vec<bool> {
+    ports.iter().map(|name| takes_redirected_frames(name).ok().flatten() != Some(false)).collect()
+}
+
+fn now_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, |now| now.tv_sec() as u64 * 1_000_000_000 + now.tv_nsec() as u64)
+}

@@ -1,0 +1,220 @@
+//! Two routers with the same configuration and the same addresses, one of them with the fast path: what every neighbour receives is equal byte
+//! by byte. EK_ORACLE_FRAMES says how many frames are sent (20,000), EK_ORACLE_SEED which.
+
+#[path = "oracle/frames.rs"]
+mod frames;
+
+use std::{
+    collections::BTreeMap,
+    env,
+    fs::File,
+    net::Ipv4Addr,
+    path::{Path, PathBuf},
+    process::Command,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use bpf::XdpMode;
+use frames::{Aim, Dice, compared, frame};
+use model::route::{RouteMode, RouteTotals};
+use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
+use route::{RouteSettings, Router};
+use testbed::{Bed, End, Tcpdump};
+
+const MACS: [&str; 6] = [
+    "02:00:00:00:01:02",
+    "02:00:00:00:01:01",
+    "02:00:00:00:02:01",
+    "02:00:00:00:02:02",
+    "02:00:00:00:03:01",
+    "02:00:00:00:03:02",
+];
+const ROUTERS: [Ipv4Addr; 3] =
+    [Ipv4Addr::new(198, 18, 1, 1), Ipv4Addr::new(198, 18, 2, 1), Ipv4Addr::new(198, 18, 3, 1)];
+/// The smaller limit, of the way to `b`.
+const MTU: usize = 1400;
+
+/// `a` sends, `r` is the router, `b` and `c` receive. The three have no address: what reaches them stays there.
+struct World {
+    bed: Bed,
+    a: End,
+    ports: [End; 3],
+    b: End,
+    c: End,
+}
+
+fn world(tag: &str, more: &[&str]) -> Option<World> {
+    let bed = Bed::new(tag, &["a", "r", "b", "c"])?;
+    let ([a, ra], [rb, b], [rc, c]) = (bed.join(["a", "r"], 1), bed.join(["r", "b"], 1), bed.join(["r", "c"], 1));
+    for (end, mac) in [&a, &ra, &rb, &b, &rc, &c].into_iter().zip(MACS) {
+        end.link_set("down");
+        end.link_set(&format!("address {mac}"));
+        end.link_set("up");
+        end.feature("rx-gro", [&a, &b, &c].iter().any(|host| host.interface() == end.interface()));
+    }
+    rb.link_set(&format!("mtu {MTU}"));
+    let r = bed.space("r");
+    r.set("net.ipv4.icmp_ratelimit", "0");
+    r.set("net.ipv4.icmp_msgs_per_sec", "1000000");
+    r.set("net.ipv4.icmp_msgs_burst", "1000000");
+    r.set("net.ipv6.icmp.ratelimit", "0");
+    for (n, end) in [&ra, &rb, &rc].into_iter().enumerate() {
+        let (n, name) = (n + 1, end.interface());
+        r.set(&format!("net.ipv6.conf.{name}.accept_dad"), "0");
+        r.set(&format!("net.ipv6.conf.{name}.disable_ipv6"), "0");
+        end.address(&format!("198.18.{n}.1/24"));
+        r.output(&format!("ip addr add 2001:2:0:{n}::1/64 dev {name} nodad"));
+        let far = [MACS[0], MACS[3], MACS[5]][n - 1];
+        for host in [format!("198.18.{n}.2"), format!("198.18.{n}.99"), format!("2001:2:0:{n}::2")] {
+            r.output(&format!("ip neigh add {host} lladdr {far} dev {name}"));
+        }
+    }
+    r.set("net.ipv4.ip_forward", "1");
+    r.set("net.ipv6.conf.all.forwarding", "1");
+    for routes in [
+        "route add 198.18.10.0/24 via 198.18.1.2",
+        "route add 198.18.20.0/24 via 198.18.2.2",
+        "route add 198.18.30.0/24 via 198.18.3.2",
+        "route add 198.18.40.0/24 nexthop via 198.18.2.2 nexthop via 198.18.3.2",
+        "route add 198.18.41.0/24 via 198.18.2.2",
+        "route add 198.18.41.0/24 via 198.18.3.2 table 100",
+        "rule add from 198.18.10.0/24 lookup 100",
+        "route add blackhole 198.18.50.0/24",
+        "route add unreachable 198.18.51.0/24",
+        "route add prohibit 198.18.52.0/24",
+        "-6 route add 2001:2:0:10::/64 via 2001:2:0:1::2",
+        "-6 route add 2001:2:0:20::/64 via 2001:2:0:2::2",
+        "-6 route add 2001:2:0:30::/64 via 2001:2:0:3::2",
+        "-6 route add 2001:2:0:40::/64 nexthop via 2001:2:0:2::2 nexthop via 2001:2:0:3::2",
+        "-6 route add blackhole 2001:2:0:50::/64",
+        "-6 route add unreachable 2001:2:0:51::/64",
+        "-6 route add prohibit 2001:2:0:52::/64",
+    ]
+    .iter()
+    .chain(more)
+    {
+        r.output(&format!("ip {routes}"));
+    }
+    Some(World { bed, a, ports: [ra, rb, rc], b, c })
+}
+
+/// The frames, in a file.
+fn write(path: &Path, count: u64) {
+    let seed = env::var("EK_ORACLE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let mac = |text: &str| route::plan::mac(text).unwrap();
+    let aim = Aim { router: mac(MACS[1]), sender: mac(MACS[0]), mtus: [1500, MTU] };
+    let mut dice = Dice::new(seed);
+    let mut file = PcapWriter::with_header(File::create(path).unwrap(), PcapHeader::default()).unwrap();
+    for n in 0..count {
+        let bytes = frame(&mut dice, &aim);
+        let packet = PcapPacket::new(Duration::from_micros(n), bytes.len() as u32, &bytes);
+        file.write_packet(&packet).unwrap();
+    }
+}
+
+/// How often each frame was received.
+fn read(path: &Path) -> BTreeMap<Vec<u8>, i64> {
+    let mut file = PcapReader::new(File::open(path).unwrap()).unwrap();
+    let mut seen = BTreeMap::new();
+    while let Some(packet) = file.next_packet() {
+        if let Some(frame) = compared(&packet.unwrap().data, &ROUTERS) {
+            *seen.entry(frame).or_default() += 1;
+        }
+    }
+    seen
+}
+
+/// What `a`, `b` and `c` received of the frames.
+fn received(world: &World, frames: &Path, pps: u64) -> [BTreeMap<Vec<u8>, i64>; 3] {
+    let ends = [&world.a, &world.b, &world.c];
+    let taps: Vec<Tcpdump> = ends
+        .iter()
+        .enumerate()
+        .map(|(n, end)| {
+            Tcpdump::start(end.space(), end.interface(), &world.bed.path(&format!("{n}.pcap")), &["-Q", "in"])
+        })
+        .collect();
+    let mut replay = Command::new("tcpreplay");
+    replay.args(["-q", "-i", world.a.interface(), &format!("--pps={pps}")]).arg(frames);
+    let done = world.a.space().run(|| replay.output().unwrap());
+    assert!(done.status.success(), "{}", testbed::said(&done));
+    let files: Vec<PathBuf> = taps.into_iter().map(Tcpdump::stop).collect();
+    [read(&files[0]), read(&files[1]), read(&files[2])]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().take(80).map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The same frames through both; what the fast path counted.
+fn both(tag: &str, more: &[&str], check: impl FnOnce(&Router) + Send) -> Option<RouteTotals> {
+    let count = env::var("EK_ORACLE_FRAMES").ok().and_then(|count| count.parse().ok()).unwrap_or(20_000);
+    let (alone, fast) = (world(&format!("{tag}k"), more)?, world(&format!("{tag}e"), more)?);
+    let frames = alone.bed.path("frames.pcap");
+    write(&frames, count);
+    let expected = received(&alone, &frames, 20_000);
+    let stop = AtomicBool::new(false);
+    let ports = fast.ports.iter().map(|port| port.interface().to_owned()).collect();
+    let (got, counts) = thread::scope(|scope| {
+        let (started, is_started) = std::sync::mpsc::channel();
+        let (stop, fast) = (&stop, &fast);
+        let router = scope.spawn(move || {
+            fast.ports[0].space().run(|| {
+                let settings = RouteSettings {
+                    ports,
+                    xdp: XdpMode::Native,
+                    slots: 1024,
+                    mode: RouteMode::Routed,
+                    returns: false,
+                    trial: Duration::ZERO,
+                };
+                let mut router = Router::start(settings).unwrap();
+                router.set_mode(RouteMode::Routed).unwrap();
+                check(&router);
+                started.send(()).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    let happened = router.turn(Duration::from_millis(100)).unwrap();
+                    assert_eq!(happened, []);
+                }
+                router.counts().unwrap()[0].1
+            })
+        });
+        is_started.recv().unwrap();
+        let got = received(fast, &frames, 20_000);
+        stop.store(true, Ordering::Relaxed);
+        (got, router.join().unwrap())
+    });
+    let mut differences = 0;
+    for (who, (expected, got)) in ["a", "b", "c"].iter().zip(expected.iter().zip(&got)) {
+        println!("{who}: {} frames of the kernel", expected.values().sum::<i64>());
+        let mut both = got.clone();
+        expected.iter().for_each(|(frame, times)| *both.entry(frame.clone()).or_default() -= times);
+        for (frame, times) in both.iter().filter(|(_, times)| **times != 0) {
+            differences += 1;
+            if differences <= 20 {
+                println!("{who} got {times:+} of {} bytes {}", frame.len(), hex(frame));
+            }
+        }
+    }
+    for end in fast.ports.iter().chain([&fast.b]) {
+        println!("{}", end.space().output(&format!("ethtool -S {}", end.interface())));
+        println!("{}", end.space().output(&format!("ip -s -s link show {}", end.interface())));
+    }
+    println!("{counts:#?}");
+    assert_eq!(differences, 0, "neighbours received something else");
+    Some(counts)
+}
+
+#[test]
+fn every_neighbour_receives_what_the_kernel_alone_would_have_sent() {
+    let Some(counts) = both("rto", &[], |router| {
+        assert_eq!(router.obstacles(), []);
+        assert!(router.key().source && !router.key().ports);
+    }) else {
+        return;
+    };
+    let all: u64 = 20_000;
+    assert!(counts.forwarded * 100 > all * 35, "{} of {all} were forwarded by the fast path", counts.forwarded);
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* Whether a frame can be forwarded here, and where to: nothing of it is changed. */
+#pragma once
+
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+
+#include "chain/place.h"
+#include "lib/cursor.h"
+#include "route/remember.h"
+
+#define ROUTE_TAG_BYTES 4
+#define ROUTE_ICMPV6 58
+#define ROUTE_MORE_FRAGMENTS 0x2000
+#define ROUTE_FRAGMENT_OFFSET 0x1fff
+/* Messages of ICMP about another packet: unreachable, quench, redirect, time, parameter. */
+#define ROUTE_ICMP_ERRORS (1U << 3 | 1U << 4 | 1U << 5 | 1U << 11 | 1U << 12)
+
+static __always_inline bool route_is_own_mac(const struct ethhdr *eth)
+{
+	const struct route_port *port = &route_config.ports[route_port & (ROUTE_PORTS - 1)];
+	const __u16 *to = (const __u16 *)eth, *own = (const __u16 *)port->mac;
+
+	return to[0] == own[0] && to[1] == own[1] && to[2] == own[2];
+}
+
+/* A header of 20 bytes whose ones' complement sum is not all ones is damaged. */
+static __always_inline bool route_sums_up(const struct iphdr *ip)
+{
+	const __u32 *word = (const __u32 *)ip;
+	__u64 sum = (__u64)word[0] + word[1] + word[2] + word[3] + word[4];
+
+	sum = (sum & 0xffff) + (sum >> 16 & 0xffff) + (sum >> 32);
+	sum = (sum & 0xffff) + (sum >> 16);
+	sum = (sum & 0xffff) + (sum >> 16);
+	return sum == 0xffff;
+}
+
+/* Sources and destinations that the kernel drops, keeps, or answers. */
+static __always_inline bool route_is_odd_v4(__u32 address)
+{
+	__u32 a = bpf_ntohl(address);
+
+	/* 0.0.0.0/8, 127.0.0.0/8; 224.0.0.0/4 and 255.255.255.255. */
+	return a >> 24 == 0 || a >> 24 == 127 || a >> 28 == 14 || a == 0xffffffff;
+}
+
+/* Unspecified, loopback, IPv4 in IPv6; link-local and site-local; groups. */
+static __always_inline bool route_is_odd_v6(const struct in6_addr *address)
+{
+	__u32 first = address->in6_u.u6_addr32[0];
+
+	return !first || (first & bpf_htonl(0xff000000)) == bpf_htonl(0xff000000) || (first & bpf_htonl(0xff800000)) == bpf_htonl(0xfe800000);
+}
+
+/* The ports, where the next hop depends on them. False: it cannot be told here. */
+static __always_inline bool route_read_ports(struct route_key *k, struct cursor *c, __u8 protocol)
+{
+	__be32 *ports;
+
+	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP && protocol != IPPROTO_SCTP && protocol != IPPROTO_DCCP)
+		return protocol != IPPROTO_ESP && protocol != IPPROTO_AH;
+	ports = cursor_take(c, sizeof(*ports));
+	if (!ports)
+		return false;
+	k->ports = *ports;
+	return true;
+}
+
+/* Whether a message of ICMP carries the packet that it is about, whose addresses decide where it goes. */
+static __always_inline bool route_is_icmp_error(struct cursor *c, bool v6)
+{
+	__u8 *type = cursor_take(c, 1);
+
+	if (!type)
+		return true;
+	if (v6)
+		return *type < 128;
+	return *type < 32 && ROUTE_ICMP_ERRORS >> *type & 1;
+}
+
+static __always_inline enum route_end route_decide_v4(struct xdp_md *ctx, struct cursor c, struct route_decision *d, struct route_key *k)
+{
+	struct iphdr *ip = cursor_take(&c, sizeof(*ip));
+	__u32 by = k->by;
+
+	if (!ip)
+		return ROUTE_BAD_HEADER;
+	if (*(__u8 *)ip != 0x45)
+		return ip->version == 4 && ip->ihl > 5 ? ROUTE_OPTIONS : ROUTE_BAD_HEADER;
+	d->ip_len = bpf_ntohs(ip->tot_len);
+	if (d->ip_len < sizeof(*ip) || (d->ip_at + d->ip_len > d->frame_len && d->ip_at + d->ip_len > bpf_xdp_get_buff_len(ctx)))
+		return ROUTE_BAD_HEADER;
+	if (!route_sums_up(ip))
+		return ROUTE_BAD_CHECKSUM;
+	if (ip->ttl <= 1)
+		return ROUTE_HOP_LIMIT;
+	if (route_is_odd_v4(ip->saddr) || route_is_odd_v4(ip->daddr) || route_may_be_own(ip->saddr))
+		return ROUTE_MARTIAN;
+	d->hop_limit = ip->ttl;
+	k->to[0] = ip->daddr;
+	k->from[0] = ip->saddr;
+	k->protocol = ip->protocol;
+	k->tos = ip->tos;
+	if (by & (ROUTE_BY_PORTS | ROUTE_BY_SOURCE)) {
+		if (by & ROUTE_BY_PORTS) {
+			if (ip->frag_off & bpf_htons(ROUTE_MORE_FRAGMENTS | ROUTE_FRAGMENT_OFFSET))
+				return ROUTE_FRAGMENT;
+			if (!route_read_ports(k, &c, ip->protocol))
+				return ROUTE_BAD_HEADER;
+		}
+		if (ip->protocol == IPPROTO_ICMP && route_is_icmp_error(&c, false))
+			return ROUTE_ICMP_ERROR;
+	}
+	return route_find(ctx, d, k, 4);
+}
+
+static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct cursor c, struct route_decision *d, struct route_key *k)
+{
+	struct ipv6hdr *ip = cursor_take(&c, sizeof(*ip));
+	__u32 by = k->by;
+
+	if (!ip || ip->version != 6)
+		return ROUTE_BAD_HEADER;
+	d->ip_len = bpf_ntohs(ip->payload_len) + sizeof(*ip);
+	if (d->ip_at + d->ip_len > d->frame_len && d->ip_at + d->ip_len > bpf_xdp_get_buff_len(ctx))
+		return ROUTE_BAD_HEADER;
+	if (ip->nexthdr == IPPROTO_HOPOPTS || ip->nexthdr == IPPROTO_ROUTING || ip->nexthdr == IPPROTO_NONE)
+		return ROUTE_OPTIONS;
+	if (ip->hop_limit <= 1)
+		return ROUTE_HOP_LIMIT;
+	if (route_is_odd_v6(&ip->saddr) || route_is_odd_v6(&ip->daddr))
+		return ROUTE_MARTIAN;
+	d->hop_limit = ip->hop_limit;
+	__builtin_memcpy(k->to, &ip->daddr, sizeof(k->to));
+	__builtin_memcpy(k->from, &ip->saddr, sizeof(k->from));
+	k->label = *(__be32 *)ip & bpf_htonl(0x0fffffff);
+	k->protocol = ip->nexthdr;
+	k->tos = bpf_ntohl(k->label) >> 20;
+	if (by & (ROUTE_BY_PORTS | ROUTE_BY_SOURCE)) {
+		if (by & ROUTE_BY_PORTS) {
+			if (ip->nexthdr == IPPROTO_FRAGMENT || ip->nexthdr == IPPROTO_DSTOPTS)
+				return ROUTE_FRAGMENT;
+			if (!route_read_ports(k, &c, ip->nexthdr))
+				return ROUTE_BAD_HEADER;
+		}
+		if (ip->nexthdr == ROUTE_ICMPV6 && route_is_icmp_error(&c, true))
+			return ROUTE_ICMP_ERROR;
+	}
+	return route_find(ctx, d, k, 6);
+}
+
+/* Fills in `d`. */
+static __always_inline void route_decide(struct xdp_md *ctx, struct route_count *count, struct route_decision *d)
+{
+	struct cursor c = { .pos = (void *)(long)ctx->data, .end = (void *)(long)ctx->data_end };
+	struct route_key k = { .way = route_ifindex, .by = *(volatile __u32 *)&route_config.key };
+	struct ethhdr *eth = cursor_take(&c, sizeof(*eth));
+	__u16 ethertype, *tag;
+	__u32 in, *way;
+
+	d->end = ROUTE_NOT_IP;
+	d->frame_len = ctx->data_end - ctx->data;
+	d->ip_at = sizeof(*eth);
+	d->in_tag = ROUTE_NO_TAG;
+	if (!eth)
+		return;
+	ethertype = eth->h_proto;
+	if (!route_is_own_mac(eth)) {
+		d->end = ROUTE_OTHER_MAC;
+		return;
+	}
+	if (ethertype == bpf_htons(ETH_P_8021Q)) {
+		tag = cursor_take(&c, ROUTE_TAG_BYTES);
+		if (!tag)
+			return;
+		d->in_tag = bpf_ntohs(tag[0]) & 0xfff;
+		d->ip_at += ROUTE_TAG_BYTES;
+		ethertype = tag[1];
+		in = route_port << 12 | d->in_tag;
+		way = bpf_map_lookup_elem(&route_tags, &in);
+		if (!way) {
+			d->end = ROUTE_UNKNOWN_TAG;
+			return;
+		}
+		k.way = *way;
+	}
+	d->count = count;
+	if (ethertype == bpf_htons(ETH_P_IP))
+		d->end = route_decide_v4(ctx, c, d, &k);
+	else if (ethertype == bpf_htons(ETH_P_IPV6))
+		d->end = route_decide_v6(ctx, c, d, &k);
+	d->family = ethertype;
+}

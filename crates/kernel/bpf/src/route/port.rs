@@ -1,0 +1,116 @@
+//! The program of one port of a router.
+
+use std::{
+    mem::{MaybeUninit, offset_of},
+    os::fd::{AsFd, OwnedFd},
+};
+
+use libbpf_rs::{MapHandle, skel::OpenSkel};
+
+use model::route::RouteTotals;
+
+use super::tables::{PORTS_MAX, PROGRAM, RouteTables};
+use crate::{
+    bytes::word64,
+    chain::{Place, STATE, Seat, SeatMaps},
+    counters::PerCpu,
+    link::{XdpError, XdpMode, interface_index},
+    program::ProgramError,
+    skel::route::{RouteSkelBuilder, types::route_count},
+};
+
+/// Reads one CPU's counters by the offsets of their fields.
+macro_rules! of_cpu {
+    ($(#[$meta:meta])* pub struct RouteTotals { $($field:ident: $unit:ident $metric:literal $help:literal $({ $($more:tt)* })?;)+ }) => {
+        impl PerCpu for RouteTotals {
+            fn add(&mut self, raw: &[u8]) {
+                $(self.$field += word64(raw, offset_of!(route_count, $field));)+
+            }
+        }
+    };
+}
+model::route_totals!(of_cpu);
+
+/// A port: its program in the interface's chain, until it is dropped.
+#[derive(Debug)]
+pub struct RoutePort {
+    seat: Seat,
+    program: OwnedFd,
+    counts: MapHandle,
+    number: usize,
+    ifindex: u32,
+}
+
+impl RoutePort {
+    /// Loads the program and puts it in its place on `interface`, with the address on the link that frames for it have.
+    ///
+    /// # Errors
+    /// [`ProgramError::Setting`] for a port too many, and those of [`Seat::take`].
+    pub fn attach(
+        tables: &RouteTables,
+        number: usize,
+        interface: &str,
+        mac: [u8; 6],
+        mode: XdpMode,
+    ) -> Result<Self, XdpError> {
+        if number >= PORTS_MAX {
+            return Err(XdpError::setting(format!("{} ports, but a router has up to {PORTS_MAX}", number + 1)));
+        }
+        let failed = |source| PROGRAM.refused(source);
+        let ifindex = interface_index(interface)?;
+        let mut seat = Seat::take(interface, mode, &[Place::Route])?;
+        let mut object = MaybeUninit::uninit();
+        let mut open = PROGRAM.open::<RouteSkelBuilder>(&mut object)?;
+        if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
+            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
+            (knobs.route_port, knobs.route_ifindex) = (number as u32, ifindex);
+            knobs.route_slots_mask = tables.slots() - 1;
+        }
+        seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
+        tables.lend(open.open_object_mut()).map_err(failed)?;
+        let skel = PROGRAM.load(open)?;
+        let (program, counts) =
+            (PROGRAM.descriptor(skel.progs.ek_route.as_fd())?, PROGRAM.map(&skel.maps.route_counts)?);
+        tables.set_port(number, ifindex, mac);
+        tables.set_exit(number, Some(ifindex)).map_err(|e| PROGRAM.failed("enter the port", e))?;
+        seat.put(&[program.as_fd()])?;
+        Ok(Self { seat, program, counts, number, ifindex })
+    }
+
+    /// The address on the link is another one now.
+    pub fn set_mac(&self, tables: &RouteTables, mac: [u8; 6]) {
+        tables.set_port(self.number, self.ifindex, mac);
+        tables.forget();
+    }
+
+    /// What it has done so far, over all CPUs.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn counts(&self) -> Result<RouteTotals, XdpError> {
+        Ok(PROGRAM.sum(&self.counts, "read the map route_counts")?)
+    }
+
+    /// Its place in the interface's chain.
+    pub fn seat(&self) -> &Seat {
+        &self.seat
+    }
+
+    /// Its number among the ports.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// The interface's index.
+    pub fn ifindex(&self) -> u32 {
+        self.ifindex
+    }
+
+    /// Runs the program once on `frame`: its verdict (XDP_PASS 2, XDP_REDIRECT 4), and the frame as it left it.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn test(&self, frame: &[u8]) -> Result<(u32, Vec<u8>), ProgramError> {
+        PROGRAM.test(&self.program, frame)
+    }
+}

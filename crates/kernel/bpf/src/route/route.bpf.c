@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* clang: -mcpu=v3 */
+/*
+ * A router's port: forwards frames by the kernel's own tables before a socket buffer is made. Whatever the kernel has to see goes up to it,
+ * each reason with a counter of its own.
+ *
+ * The kernel is asked once for each next hop (bpf_fib_lookup), and its answer is remembered by each CPU for itself, until the generation
+ * changes: at each change of routes, neighbours and interfaces, by programs that the kernel's own functions call (route_watch.bpf.c), and
+ * once a second by user space.
+ */
+#include "route/decide.h"
+#include "route/send.h"
+#include "route/shadow.h"
+
+SEC("xdp.frags")
+int ek_route(struct xdp_md *ctx)
+{
+	struct route_decision d = {};
+	struct route_count *count;
+	__u32 zero = 0, mode = *(volatile __u32 *)&route_config.mode;
+	__u64 *field;
+
+	if (mode == ROUTE_STANDARD)
+		goto up;
+	count = bpf_map_lookup_elem(&route_counts, &zero);
+	if (!count)
+		goto up;
+	route_decide(ctx, count, &d);
+	if (mode == ROUTE_SHADOW) {
+		if (d.end == ROUTE_FORWARDED)
+			route_write_down(ctx, count, &d);
+	} else if (d.end == ROUTE_FORWARDED && route_rewrite(ctx, &d)) {
+		count->forwarded++;
+		count->forwarded_bytes += d.ip_len + sizeof(struct ethhdr);
+		return bpf_redirect_map(&route_ports, d.port, 0);
+	}
+	field = (__u64 *)count + (d.end & 31);
+	if (d.end < ROUTE_ENDS)
+		*field += 1;
+up:
+	chain_go_on(ctx, CHAIN_ROUTE);
+	return XDP_PASS;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* What the programs of a router's ports, those that watch the kernel's tables, and user space share. */
+#pragma once
+
+#include "lib/common.h"
+
+/* Ports that frames are forwarded between. */
+#define ROUTE_PORTS 64
+#define ROUTE_NO_TAG 4096
+/* Bits of the table of this machine's own IPv4 addresses. */
+#define ROUTE_LOCAL_BITS 4096
+
+enum route_mode {
+	/* The kernel forwards. */
+	ROUTE_STANDARD,
+	/* The program forwards what it can. */
+	ROUTE_ROUTED,
+	/* The program decides, and the kernel forwards. */
+	ROUTE_SHADOW,
+};
+
+/* What a next hop depends on beside the destination and the way in. */
+#define ROUTE_BY_SOURCE 1
+#define ROUTE_BY_PORTS 2
+#define ROUTE_BY_TOS 4
+/* The flow label of IPv6. */
+#define ROUTE_BY_LABEL 8
+/* The kernel's tables changed in a way that user space has yet to look at: nothing is remembered. */
+#define ROUTE_FORGETS 16
+
+/* What became of a frame. All but the first went up to the kernel. */
+enum route_end {
+	ROUTE_FORWARDED,
+	ROUTE_OTHER_MAC,
+	ROUTE_NOT_IP,
+	ROUTE_UNKNOWN_TAG,
+	ROUTE_BAD_HEADER,
+	ROUTE_BAD_CHECKSUM,
+	ROUTE_OPTIONS,
+	ROUTE_HOP_LIMIT,
+	ROUTE_FRAGMENT,
+	ROUTE_ICMP_ERROR,
+	ROUTE_MARTIAN,
+	ROUTE_REVERSE_PATH,
+	ROUTE_LOCAL,
+	ROUTE_REFUSED,
+	ROUTE_NO_FORWARDING,
+	ROUTE_WRAPPED,
+	ROUTE_NO_NEIGHBOUR,
+	ROUTE_TOO_BIG,
+	ROUTE_NOT_A_PORT,
+	ROUTE_SAME_WAY,
+	ROUTE_ENDS,
+};
+
+/* One port and CPU. */
+struct route_count {
+	__u64 forwarded;
+	__u64 other_mac;
+	__u64 not_ip;
+	__u64 unknown_tag;
+	__u64 bad_header;
+	__u64 bad_checksum;
+	__u64 options;
+	__u64 hop_limit;
+	__u64 fragment;
+	__u64 icmp_error;
+	__u64 martian;
+	__u64 reverse_path;
+	__u64 local;
+	__u64 refused;
+	__u64 no_forwarding;
+	__u64 wrapped;
+	__u64 no_neighbour;
+	__u64 too_big;
+	__u64 not_a_port;
+	__u64 same_way;
+	__u64 forwarded_bytes;
+	/* Forwarded ones whose next hop was not remembered. */
+	__u64 looked_up;
+	/* Decisions of the shadow that were written down. */
+	__u64 sampled;
+	__u64 pad;
+};
+
+/* A port's interface, and its address on the link. */
+struct route_port {
+	__u32 ifindex;
+	__u8 mac[6];
+	__u16 pad;
+};
+
+/* Written by user space but for the generation, which those that watch the kernel's tables count up too. */
+struct route_config {
+	__u32 mode;
+	/* ROUTE_BY_*, ROUTE_FORGETS. */
+	__u32 key;
+	/* What was remembered under another one is not used. */
+	__u64 generation;
+	/* The shadow writes a frame down whose digest has none of these bits. */
+	__u32 sample_mask;
+	__u32 pad[11];
+	struct route_port ports[ROUTE_PORTS];
+	/* A bit per hash of an address of this machine: from there nothing may come. */
+	__u64 local[ROUTE_LOCAL_BITS / 64];
+};
+
+/* A way in or out: a port, or a VLAN device on it. */
+struct route_way {
+	/* The port's number. */
+	__u32 port;
+	/* VLAN id, or ROUTE_NO_TAG. */
+	__u16 tag;
+	/* ROUTE_WAY_*. */
+	__u16 flags;
+};
+
+/* Frames can be sent out by it. */
+#define ROUTE_WAY_OUT 1
+/* What goes back by the way that it came is answered by a redirect. */
+#define ROUTE_WAY_REDIRECTS 2
+/* net.ipv4.conf.*.rp_filter: 1 and 2. */
+#define ROUTE_WAY_STRICT 4
+#define ROUTE_WAY_LOOSE 8
+/* Source addresses of this machine are accepted (accept_local). */
+#define ROUTE_WAY_ACCEPTS_LOCAL 16
+/* So are 127.0.0.0/8 (route_localnet). */
+#define ROUTE_WAY_LOOPBACK 32
+
+/* A neighbour that frames were sent to. */
+struct route_hop {
+	__u32 ifindex;
+	__u32 family;
+	__u32 address[4];
+};
+
+/* How a frame leaves. */
+struct route_leaving {
+	/* The port's interface, and the tag on the link. */
+	__u32 ifindex;
+	__u16 tag;
+	__u8 hop_limit;
+	__u8 pad;
+	__u8 macs[12];
+	__u32 pad2;
+};
+
+#define ROUTE_HEAD 96
+
+/* A frame of the shadow: how it would have left, and how the kernel sent it. */
+struct route_sample {
+	struct route_leaving own;
+	struct route_leaving kernel;
+	__u64 came_ns;
+	/* Times that the kernel has sent it. */
+	__u32 sent;
+	/* Of the frame, and of its bytes here. */
+	__u32 len;
+	__u32 kept;
+	__u32 in_ifindex;
+	__u8 head[ROUTE_HEAD];
+};

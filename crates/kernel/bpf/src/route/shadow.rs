@@ -1,0 +1,143 @@
+//! What the kernel sends out of a port, held against what the program would have done.
+
+use std::{
+    io,
+    mem::{MaybeUninit, offset_of},
+    os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd},
+};
+
+use libbpf_rs::{MapCore, MapFlags, libbpf_sys, skel::OpenSkel};
+
+use super::tables::{PROGRAM as ROUTE, RouteTables};
+use crate::{
+    bytes::{word32, word64},
+    link::{XdpError, interface_index},
+    program::{Program, to_io},
+    skel::{
+        route::types::{route_leaving, route_sample},
+        route_out::RouteOutSkelBuilder,
+    },
+};
+
+const PROGRAM: Program = Program("ek_route_out");
+const NO_TAG: u16 = 4096;
+
+/// The program at a port's egress. Dropping it takes it off.
+#[derive(Debug)]
+pub struct RouteOut {
+    _link: OwnedFd,
+}
+
+impl RouteOut {
+    /// Puts it behind all other programs at tc egress (tcx) of `interface`.
+    ///
+    /// # Errors
+    /// [`XdpError::System`] where the kernel has no tcx (below 6.6).
+    pub fn attach(tables: &RouteTables, interface: &str) -> Result<Self, XdpError> {
+        let index = interface_index(interface)?;
+        let mut object = MaybeUninit::uninit();
+        let mut open = PROGRAM.open::<RouteOutSkelBuilder>(&mut object)?;
+        if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
+            knobs.route_out_ifindex = index;
+        }
+        tables.lend(open.open_object_mut()).map_err(|source| PROGRAM.refused(source))?;
+        let skel = PROGRAM.load(open)?;
+        let opts = libbpf_sys::bpf_link_create_opts {
+            sz: size_of::<libbpf_sys::bpf_link_create_opts>() as libbpf_sys::size_t,
+            ..Default::default()
+        };
+        let program = skel.progs.ek_route_out.as_fd().as_raw_fd();
+        // SAFETY: the program's descriptor is borrowed for the call, and `opts` is initialised and outlives it.
+        let fd = unsafe {
+            libbpf_sys::bpf_link_create(program, index.cast_signed(), libbpf_sys::BPF_TCX_EGRESS, &raw const opts)
+        };
+        if fd < 0 {
+            let source = io::Error::from_raw_os_error(-fd);
+            let operation = "attach the program that compares at tc egress";
+            return Err(XdpError::System { interface: interface.to_owned(), operation, source });
+        }
+        // SAFETY: the kernel has just made this descriptor for us; nobody else owns it.
+        Ok(Self { _link: unsafe { OwnedFd::from_raw_fd(fd) } })
+    }
+}
+
+/// How a frame leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RouteLeaving {
+    /// The port's interface.
+    pub ifindex: u32,
+    /// The VLAN's id on the link; none: untagged.
+    pub tag: Option<u16>,
+    /// TTL or hop limit.
+    pub hop_limit: u8,
+    /// To whom.
+    pub to: [u8; 6],
+    /// From whom.
+    pub from: [u8; 6],
+}
+
+/// A frame that the shadow has written down.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RouteSample {
+    /// How the program would have sent it.
+    pub own: RouteLeaving,
+    /// How the kernel sent it; none: it did not, by no port.
+    pub kernel: Option<RouteLeaving>,
+    /// When it came (CLOCK_MONOTONIC).
+    pub came_ns: u64,
+    /// The interface that it came by.
+    pub in_ifindex: u32,
+    /// Its length without FCS.
+    pub len: u32,
+    /// Its first bytes as it came.
+    pub head: Vec<u8>,
+}
+
+impl RouteTables {
+    /// Takes the frames out that were written down before `before_ns` (CLOCK_MONOTONIC).
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
+    pub fn take_samples(&self, before_ns: u64) -> Result<Vec<RouteSample>, XdpError> {
+        let map = self.map("route_samples")?;
+        let failed = |e: libbpf_rs::Error| ROUTE.failed("read the map route_samples", to_io(&e));
+        let mut samples = Vec::new();
+        for key in map.keys().collect::<Vec<_>>() {
+            let Some(value) = map.lookup(&key, MapFlags::ANY).map_err(failed)? else { continue };
+            let sample = sample(&value);
+            if sample.came_ns < before_ns {
+                // That it was displaced meanwhile is as good.
+                let _ = map.delete(&key);
+                samples.push(sample);
+            }
+        }
+        Ok(samples)
+    }
+}
+
+fn leaving(raw: &[u8]) -> RouteLeaving {
+    let tag = raw[offset_of!(route_leaving, tag)..].first_chunk().map_or(NO_TAG, |&tag| u16::from_ne_bytes(tag));
+    let macs = &raw[offset_of!(route_leaving, macs)..];
+    let mac = |at: usize| macs[at..].first_chunk().copied().unwrap_or_default();
+    RouteLeaving {
+        ifindex: word32(raw, offset_of!(route_leaving, ifindex)),
+        tag: (tag != NO_TAG).then_some(tag),
+        hop_limit: raw[offset_of!(route_leaving, hop_limit)],
+        to: mac(0),
+        from: mac(6),
+    }
+}
+
+fn sample(raw: &[u8]) -> RouteSample {
+    let kept = word32(raw, offset_of!(route_sample, kept)) as usize;
+    let head = &raw[offset_of!(route_sample, head)..];
+    RouteSample {
+        own: leaving(&raw[offset_of!(route_sample, own)..]),
+        kernel: (word32(raw, offset_of!(route_sample, sent)) > 0)
+            .then(|| leaving(&raw[offset_of!(route_sample, kernel)..])),
+        came_ns: word64(raw, offset_of!(route_sample, came_ns)),
+        in_ifindex: word32(raw, offset_of!(route_sample, in_ifindex)),
+        len: word32(raw, offset_of!(route_sample, len)),
+        head: head[..kept.min(head.len())].to_vec(),
+    }
+}

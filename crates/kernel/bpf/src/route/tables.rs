@@ -1,0 +1,291 @@
+//! What the programs of all ports of a router share: mode, ways, what is remembered.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    mem::{MaybeUninit, offset_of},
+    net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    os::fd::AsFd,
+    sync::atomic::Ordering,
+};
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject, skel::Skel};
+use model::route::RouteMode;
+use sys::map_mmap::SharedMemory;
+
+use crate::{
+    bytes::{word32, word64},
+    link::XdpError,
+    program::{Program, to_io},
+    skel::route::{
+        RouteSkelBuilder,
+        types::{route_config, route_hop, route_port, route_way},
+    },
+};
+
+pub(super) const PROGRAM: Program = Program("ek_route");
+/// The map of what user space sets.
+pub(super) const CONFIG: &str = ".data.route";
+/// Maps that the programs of all ports share, by name.
+const SHARED: [&str; 8] = [
+    CONFIG,
+    "route_ports",
+    "route_ways",
+    "route_tags",
+    "route_hops",
+    "route_slots_v4",
+    "route_slots_v6",
+    "route_samples",
+];
+/// Ports that frames are forwarded between.
+pub const PORTS_MAX: usize = 64;
+const NO_TAG: u16 = 4096;
+const LOCAL_BITS: u32 = 4096;
+const AF_INET: u32 = 2;
+
+const _: () = assert!(
+    offset_of!(route_config, ports) == 64
+        && size_of::<route_config>() == 64 + PORTS_MAX * size_of::<route_port>() + LOCAL_BITS as usize / 8
+        && size_of::<route_way>() == 8
+        && size_of::<route_hop>() == 24
+);
+
+/// What a next hop depends on beside the destination and the way in. All else is not told apart by what is remembered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RouteKey {
+    /// The source's address: routes of several hops, rules by source, rp_filter.
+    pub source: bool,
+    /// Ports and protocol: a multipath hash of them, rules by port.
+    pub ports: bool,
+    /// TOS: rules or routes by it.
+    pub tos: bool,
+    /// The flow label of IPv6: a multipath hash of it.
+    pub label: bool,
+    /// Nothing may be remembered: each frame is looked up.
+    pub forgets: bool,
+}
+
+impl RouteKey {
+    fn bits(self) -> u32 {
+        let Self { source, ports, tos, label, forgets } = self;
+        [source, ports, tos, label, forgets].into_iter().enumerate().map(|(bit, on)| u32::from(on) << bit).sum()
+    }
+}
+
+/// A way in or out: a port, or a VLAN device on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RouteWay {
+    /// The port's number.
+    pub port: u32,
+    /// The VLAN's id; none: untagged.
+    pub tag: Option<u16>,
+    /// Frames can be sent out by it.
+    pub out: bool,
+    /// The kernel answers what goes back by the way it came with a redirect.
+    pub redirects: bool,
+    /// net.ipv4.conf.*.rp_filter is 1.
+    pub strict: bool,
+    /// It is 2.
+    pub loose: bool,
+}
+
+impl RouteWay {
+    fn raw(&self) -> [u8; 8] {
+        let flags = [self.out, self.redirects, self.strict, self.loose];
+        let flags = flags.into_iter().enumerate().map(|(bit, on)| u16::from(on) << bit).sum::<u16>();
+        let mut raw = [0; 8];
+        raw[..4].copy_from_slice(&self.port.to_ne_bytes());
+        raw[4..6].copy_from_slice(&self.tag.unwrap_or(NO_TAG).to_ne_bytes());
+        raw[6..].copy_from_slice(&flags.to_ne_bytes());
+        raw
+    }
+}
+
+/// A neighbour to whom frames were sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RouteHop {
+    /// The interface's index.
+    pub ifindex: u32,
+    /// Its address.
+    pub address: IpAddr,
+}
+
+/// The maps that the programs of all ports share.
+#[derive(Debug)]
+pub struct RouteTables {
+    maps: Vec<(&'static str, MapHandle)>,
+    config: SharedMemory,
+    slots: u32,
+}
+
+impl RouteTables {
+    /// New ones, in mode [`RouteMode::Standard`]. Each CPU remembers `slots` next hops of each IP version, rounded up to a power of two.
+    ///
+    /// # Errors
+    /// [`crate::ProgramError::Load`] if the kernel refuses.
+    pub fn create(slots: u32) -> Result<Self, XdpError> {
+        let failed = |source| PROGRAM.refused(source);
+        let slots = slots.clamp(64, 1 << 24).next_power_of_two();
+        let cpus = libbpf_rs::num_possible_cpus().map_err(failed)? as u32;
+        let mut object = MaybeUninit::uninit();
+        let mut open = PROGRAM.open::<RouteSkelBuilder>(&mut object)?;
+        open.progs.ek_route.set_autoload(false);
+        open.maps.route_slots_v4.set_max_entries(cpus * slots).map_err(failed)?;
+        open.maps.route_slots_v6.set_max_entries(cpus * slots).map_err(failed)?;
+        let skel = PROGRAM.load(open)?;
+        let mut maps = Vec::new();
+        for map in skel.object().maps() {
+            if let Some(&name) = SHARED.iter().find(|&&name| map.name() == name) {
+                maps.push((name, MapHandle::try_from(&map).map_err(failed)?));
+            }
+        }
+        let config = maps.iter().find(|(name, _)| *name == CONFIG).map(|(_, map)| map);
+        let config = config.ok_or_else(|| XdpError::setting("the router's program has no settings".to_owned()))?;
+        let config = SharedMemory::of(config.as_fd(), size_of::<route_config>(), 0)
+            .map_err(|e| PROGRAM.failed("map the settings", e))?;
+        Ok(Self { maps, config, slots })
+    }
+
+    /// Has an object that is about to be loaded use these maps.
+    pub(super) fn lend(&self, object: &mut OpenObject) -> libbpf_rs::Result<()> {
+        for mut own in object.maps_mut() {
+            if let Some((_, map)) = self.maps.iter().find(|(name, _)| own.name() == *name) {
+                own.set_max_entries(map.max_entries())?;
+                own.reuse_fd(map.as_fd())?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn map(&self, name: &str) -> Result<&MapHandle, XdpError> {
+        let found = self.maps.iter().find(|(of, _)| *of == name).map(|(_, map)| map);
+        found.ok_or_else(|| XdpError::setting(format!("the router's program has no map {name}")))
+    }
+
+    /// Next hops that a CPU remembers.
+    pub fn slots(&self) -> u32 {
+        self.slots
+    }
+
+    /// Who forwards from now on; the next frame of each CPU meets it.
+    pub fn set_mode(&self, mode: RouteMode) {
+        self.config.half_word(offset_of!(route_config, mode)).store(number(mode), Ordering::Release);
+    }
+
+    /// What next hops depend on from now on. What was remembered is forgotten.
+    pub fn set_key(&self, key: RouteKey) {
+        self.config.half_word(offset_of!(route_config, key)).store(key.bits(), Ordering::Release);
+        self.forget();
+    }
+
+    /// Forgets all that was remembered.
+    pub fn forget(&self) {
+        self.config.word(offset_of!(route_config, generation)).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How often all was forgotten so far.
+    pub fn generation(&self) -> u64 {
+        self.config.word(offset_of!(route_config, generation)).load(Ordering::Acquire)
+    }
+
+    /// The shadow compares one frame of 2^`bits`.
+    pub fn set_sampling(&self, bits: u32) {
+        let mask = (1u32 << bits.min(20)) - 1;
+        self.config.half_word(offset_of!(route_config, sample_mask)).store(mask, Ordering::Release);
+    }
+
+    /// The interface and the address on the link of port `number`.
+    pub(super) fn set_port(&self, number: usize, ifindex: u32, mac: [u8; 6]) {
+        let at = offset_of!(route_config, ports) + number % PORTS_MAX * size_of::<route_port>();
+        let [a, b, c, d, e, f] = mac;
+        self.config.half_word(at).store(ifindex, Ordering::Relaxed);
+        self.config.half_word(at + 4).store(u32::from_ne_bytes([a, b, c, d]), Ordering::Relaxed);
+        self.config.half_word(at + 8).store(u32::from_ne_bytes([e, f, 0, 0]), Ordering::Relaxed);
+    }
+
+    /// The addresses of this machine, from which nothing may come. Others share their marks by chance: their packets go up, one in some
+    /// thousands.
+    pub fn set_own_addresses(&self, addresses: impl Iterator<Item = Ipv4Addr>) {
+        let mut bits = [0u64; LOCAL_BITS as usize / 64];
+        for address in addresses {
+            let bit = u32::from_ne_bytes(address.octets()).wrapping_mul(0x9e37_79b1) >> 20;
+            bits[bit as usize / 64] |= 1 << (bit % 64);
+        }
+        for (at, word) in bits.into_iter().enumerate() {
+            self.config.word(offset_of!(route_config, local) + at * 8).store(word, Ordering::Relaxed);
+        }
+        self.forget();
+    }
+
+    /// The ways in and out, by the interface's index: all others are not.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub fn set_ways(&self, ways: &BTreeMap<u32, RouteWay>) -> Result<(), XdpError> {
+        let failed = |e: libbpf_rs::Error| XdpError::from(PROGRAM.failed("set the ways", to_io(&e)));
+        let (by_index, by_tag) = (self.map("route_ways")?, self.map("route_tags")?);
+        let tag = |way: &RouteWay| way.tag.map(|tag| (way.port << 12 | u32::from(tag)).to_ne_bytes());
+        let tags: BTreeMap<[u8; 4], u32> = ways.iter().filter_map(|(index, way)| Some((tag(way)?, *index))).collect();
+        for key in by_tag.keys().filter(|key| !tags.contains_key(key.as_slice())) {
+            by_tag.delete(&key).map_err(failed)?;
+        }
+        for key in by_index.keys().filter(|key| !ways.contains_key(&word32(key, 0))) {
+            by_index.delete(&key).map_err(failed)?;
+        }
+        for (index, way) in ways {
+            by_index.update(&index.to_ne_bytes(), &way.raw(), MapFlags::ANY).map_err(failed)?;
+        }
+        for (tag, index) in tags {
+            by_tag.update(&tag, &index.to_ne_bytes(), MapFlags::ANY).map_err(failed)?;
+        }
+        self.forget();
+        Ok(())
+    }
+
+    /// Lets frames leave by port `number`, or no more.
+    pub(super) fn set_exit(&self, number: usize, ifindex: Option<u32>) -> io::Result<()> {
+        let Ok(exits) = self.map("route_ports") else { return Ok(()) };
+        let key = (number as u32).to_ne_bytes();
+        let done = match ifindex {
+            Some(index) => exits.update(&key, &index.to_ne_bytes(), MapFlags::ANY),
+            None => exits.delete(&key),
+        };
+        done.map_err(|e| to_io(&e))
+    }
+
+    /// The neighbours that the kernel named since `since_ns` (CLOCK_MONOTONIC, as coarse as ticks) as next hops.
+    ///
+    /// # Errors
+    /// The kernel refuses to read its map.
+    pub fn used_hops(&self, since_ns: u64) -> Result<Vec<RouteHop>, XdpError> {
+        let map = self.map("route_hops")?;
+        let mut hops = Vec::new();
+        for key in map.keys() {
+            let value =
+                map.lookup(&key, MapFlags::ANY).map_err(|e| PROGRAM.failed("read the map route_hops", to_io(&e)))?;
+            // It was displaced meanwhile.
+            let Some(value) = value else { continue };
+            if word64(&value, 0) >= since_ns {
+                hops.push(hop(&key));
+            }
+        }
+        Ok(hops)
+    }
+}
+
+/// Its number in `enum route_mode` (route.h).
+fn number(mode: RouteMode) -> u32 {
+    match mode {
+        RouteMode::Standard => 0,
+        RouteMode::Routed => 1,
+        RouteMode::Shadow => 2,
+    }
+}
+
+fn hop(key: &[u8]) -> RouteHop {
+    let address = &key[offset_of!(route_hop, address)..];
+    let v4 = || address.first_chunk::<4>().map(|&a| IpAddr::from(Ipv4Addr::from(a)));
+    let v6 = || address.first_chunk::<16>().map(|&a| IpAddr::from(Ipv6Addr::from(a)));
+    let address = if word32(key, offset_of!(route_hop, family)) == AF_INET { v4() } else { v6() };
+    RouteHop { ifindex: word32(key, 0), address: address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)) }
+}

@@ -1,0 +1,123 @@
+//! A router's fast path as text.
+
+use model::{
+    counters::{Counter, Row},
+    route::{Obstacle, RouteCheck, RouteStatus, RouteTotals, ShadowResult},
+    units,
+};
+
+use crate::table::Look;
+
+/// The obstacles with the way out of each.
+fn obstacles(of: &[Obstacle], look: Look) -> String {
+    look.table(
+        &["IN THE WAY", "WHAT", "WHAT TO DO"],
+        of.iter().map(|o| vec![o.code.clone(), o.what.clone(), o.remedy.clone()]),
+    )
+}
+
+/// What next hops depend on.
+fn key(of: &[String]) -> String {
+    match of {
+        [] => "Next hops depend on the destination alone.".to_owned(),
+        _ => format!("Next hops depend on the destination and on: {}.", of.join(", ")),
+    }
+}
+
+/// What stands against the fast path.
+pub fn route_check_text(check: &RouteCheck, look: Look) -> String {
+    let mut text = match check.obstacles.as_slice() {
+        [] => look.paragraph(&format!("Nothing stands against the fast path between {}.", check.ports.join(", "))),
+        all => obstacles(all, look),
+    };
+    for port in &check.cannot_send {
+        text += &look.paragraph(&format!(
+            "{port} takes no redirected frames: what leaves by it goes up to the kernel. On a veth: `ethtool -K PEER gro on` at its other end."
+        ));
+    }
+    text + &look.paragraph(&key(&check.key))
+}
+
+/// What the shadow found, in a sentence.
+pub fn shadow_text(result: &ShadowResult) -> String {
+    if result.compared() == 0 {
+        return "shadow: no frame came that could be compared".to_owned();
+    }
+    let ShadowResult { same, way, macs, hop_limit, not_sent, .. } = result;
+    let others = [
+        (way, "by another way"),
+        (macs, "with other MAC addresses"),
+        (hop_limit, "with other hops left"),
+        (not_sent, "not sent by the kernel"),
+    ];
+    let others: Vec<String> = others
+        .iter()
+        .filter(|(count, _)| **count > 0)
+        .map(|(count, what)| format!("{} {what}", units::grouped(**count)))
+        .collect();
+    let others = if others.is_empty() { "none otherwise".to_owned() } else { others.join(", ") };
+    format!(
+        "shadow: {} of {} frames left as the kernel sent them, {others}",
+        units::grouped(*same),
+        units::grouped(result.compared())
+    )
+}
+
+/// The whole of it.
+pub fn route_text(status: &RouteStatus, look: Look) -> String {
+    let mut text = look.paragraph(&format!(
+        "Mode {}, run by process {} for {:.0} s. {}",
+        status.mode.name(),
+        status.pid,
+        status.up_s,
+        key(&status.key)
+    ));
+    if let Some(why) = &status.held_back {
+        text += &look.paragraph(&format!("Held back from {}: {why}.", status.wanted.name()));
+    }
+    if !status.obstacles.is_empty() {
+        text += &obstacles(&status.obstacles, look);
+    }
+    if let Some(shadow) = &status.shadow {
+        text += &look.paragraph(&format!("{}.", shadow_text(shadow)));
+        shadow.examples.iter().for_each(|example| text += &format!("  {example}\n"));
+    }
+    let all = status.totals();
+    let shown = |counter: &&Counter<RouteTotals>| match counter.row {
+        Row::Always(_) => true,
+        Row::IfAny(_) => (counter.get)(&all) > 0,
+        Row::Hidden => false,
+    };
+    let mut heads = vec!["FRAMES".to_owned()];
+    heads.extend(status.ports.iter().map(|port| format!(">{}", port.interface)));
+    let row = |counter: &Counter<RouteTotals>| {
+        let (Row::Always(what) | Row::IfAny(what)) = counter.row else { return Vec::new() };
+        let up = if counter.label.is_some() { "up: " } else { "" };
+        let mut row = vec![format!("{up}{what}")];
+        row.extend(status.ports.iter().map(|port| units::grouped((counter.get)(&port.totals))));
+        row
+    };
+    let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
+    text += "\n";
+    text += &look.table(&heads, RouteTotals::COUNTERS.iter().filter(shown).map(row));
+    for port in status.ports.iter().filter(|port| !port.sends) {
+        text += &look.paragraph(&format!(
+            "{} takes no redirected frames: what leaves by it goes up to the kernel.",
+            port.interface
+        ));
+    }
+    text
+}
+
+/// One line: what was forwarded and what went up in an interval of `seconds`.
+pub fn route_line(status: &RouteStatus, before: &RouteStatus, seconds: f64) -> String {
+    let (now, then) = (status.totals(), before.totals());
+    let rate = |of: fn(&RouteTotals) -> u64| units::pps(of(&now).saturating_sub(of(&then)) as f64 / seconds.max(1e-3));
+    format!(
+        "{}  forwarded {}  up to the kernel {}  asked {}",
+        status.mode.name(),
+        rate(|t| t.forwarded),
+        rate(RouteTotals::up),
+        rate(|t| t.looked_up)
+    )
+}

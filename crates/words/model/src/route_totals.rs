@@ -1,0 +1,75 @@
+//! What became of the frames that came in by a router's port.
+
+use serde::{Deserialize, Serialize};
+
+use crate::counters::Row::{Always, IfAny};
+
+/// Hands the table of a port's counters to the macro of that name: [`counters!`](crate::counters) makes
+/// [`RouteTotals`](crate::route::RouteTotals) of it. The kernel program counts each in the field of that name of `struct route_count`.
+#[macro_export]
+macro_rules! route_totals {
+    ($then:ident) => {
+        $then! {
+            /// What became of the frames of a port. But for the forwarded ones, each went up to the kernel.
+            #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+            #[serde(default)]
+            pub struct RouteTotals {
+                forwarded: Frames "evenkeel_route_forwarded_frames" "Frames forwarded by the fast path; losses at the way out are in its own counters."
+                    { row: Always("forwarded") };
+                forwarded_bytes: Bytes "evenkeel_route_forwarded_bytes" "Bytes of the forwarded frames, without FCS.";
+                looked_up: Frames "evenkeel_route_looked_up_frames" "Frames for which the kernel was asked: their next hop was not remembered."
+                    { row: Always("  after asking the kernel") };
+                other_mac: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "other_mac")), row: IfAny("for another MAC, group or broadcast") };
+                not_ip: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "not_ip")), row: IfAny("neither IPv4 nor IPv6") };
+                unknown_tag: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "unknown_tag")), row: IfAny("in a VLAN without a device") };
+                bad_header: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "bad_header")), row: IfAny("with a damaged header") };
+                bad_checksum: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "bad_checksum")), row: IfAny("with a wrong checksum") };
+                options: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "options")), row: IfAny("with options") };
+                hop_limit: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "hop_limit")), row: IfAny("at their last hop") };
+                fragment: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "fragment")), row: IfAny("fragments, where ports decide") };
+                icmp_error: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "icmp_error")), row: IfAny("ICMP errors, where sources decide") };
+                martian: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "martian")), row: IfAny("with an address that is no host's") };
+                reverse_path: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "reverse_path")), row: IfAny("whose way back is another one") };
+                local: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "local")), row: IfAny("for this machine, or without a route") };
+                refused: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "refused")), row: IfAny("by a route that refuses") };
+                no_forwarding: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "no_forwarding")), row: IfAny("where forwarding is off") };
+                wrapped: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "wrapped")), row: IfAny("by a route that wraps packets") };
+                no_neighbour: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "no_neighbour")), row: IfAny("to a neighbour that is not known") };
+                too_big: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "too_big")), row: IfAny("larger than the way out takes") };
+                not_a_port: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "not_a_port")), row: IfAny("out of no port that can send") };
+                same_way: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "same_way")), row: IfAny("back by the way they came") };
+                sampled: Frames "evenkeel_route_sampled_frames" "Frames that the shadow compared with what the kernel did."
+                    { row: IfAny("compared in shadow") };
+            }
+        }
+    };
+}
+
+route_totals!(counters);
+
+impl RouteTotals {
+    /// Frames that went up to the kernel.
+    pub fn up(&self) -> u64 {
+        let up = Self::COUNTERS.iter().filter(|counter| counter.label.is_some());
+        up.map(|counter| (counter.get)(self)).sum()
+    }
+}
