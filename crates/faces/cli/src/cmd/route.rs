@@ -21,7 +21,9 @@ use serve::{Signals, control::Listener};
 use sys::privilege::{self, Capability};
 
 use crate::{
+    args::XDP_MODES,
     failure::{Failure, Outcome, note, print, print_json},
+    numbers::words,
     time::{interval, time},
 };
 
@@ -66,14 +68,6 @@ impl From<Mode> for RouteMode {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Xdp {
-    /// In the driver.
-    Native,
-    /// Behind the driver, for those without XDP; much slower.
-    Generic,
-}
-
 /// Put the fast path on the ports of this router, and take it off at Ctrl-C.
 ///
 ///     evenkeel route run eth0 eth1
@@ -84,30 +78,44 @@ enum Xdp {
 struct RunArgs {
     /// Ports to forward between. What leaves by another interface goes up to the kernel.
     #[arg(value_name = "INTERFACE", required = true)]
-    ports: Vec<String>,
-    /// Who forwards once the trial is over.
-    #[arg(long, value_enum, default_value = "routed")]
+    interfaces: Vec<String>,
+    /// Mode once the trial is over.
+    #[arg(long, value_enum, default_value = "routed", help_heading = "Operation")]
     mode: Mode,
     /// Length of the trial in shadow; 0 means none.
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time, help_heading = "Operation")]
     trial: Duration,
     /// After an obstacle is gone stay in mode standard until `route mode` says otherwise.
-    #[arg(long)]
+    #[arg(long, help_heading = "Operation")]
     stay: bool,
-    /// Where in the receive path the program runs.
-    #[arg(long, value_enum, default_value = "native")]
-    xdp: Xdp,
+    /// Mode of the XDP program.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "MODE",
+        default_value = "native",
+        value_parser = words(&XDP_MODES),
+        help_heading = "Operation"
+    )]
+    xdp_mode: XdpMode,
     /// Next hops that each CPU remembers, of each IP version. Twice the number of destinations in use serves well.
-    #[arg(long, value_name = "COUNT", default_value_t = 32768, value_parser = clap::value_parser!(u32).range(64..=1 << 22))]
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "N",
+        default_value_t = 32768,
+        value_parser = clap::value_parser!(u32).range(64..=1 << 22),
+        help_heading = "Operation"
+    )]
     remember: u32,
     /// Interval of the lines, 100ms to 1h.
-    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval)]
+    #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval, help_heading = "Output")]
     interval: Duration,
     /// Print JSON (schema evenkeel.route.status/1), one document per line and interval.
-    #[arg(long)]
+    #[arg(long, help_heading = "Output")]
     json: bool,
     /// Print only events and messages, on stderr.
-    #[arg(long, short, conflicts_with = "json")]
+    #[arg(long, short, conflicts_with = "json", help_heading = "Output")]
     quiet: bool,
 }
 
@@ -122,6 +130,7 @@ struct StatusArgs {
 /// Switch who forwards. No packet is lost, and no ring of a card is reset.
 #[derive(Debug, Args)]
 struct ModeArgs {
+    /// The mode from now on.
     #[arg(value_enum)]
     mode: Mode,
     /// Print JSON (schema evenkeel.route.mode/1).
@@ -134,7 +143,7 @@ struct ModeArgs {
 struct CheckArgs {
     /// Ports to forward between.
     #[arg(value_name = "INTERFACE", required = true)]
-    ports: Vec<String>,
+    interfaces: Vec<String>,
     /// Print JSON (schema evenkeel.route.check/1).
     #[arg(long)]
     json: bool,
@@ -204,7 +213,7 @@ fn unexpected(answer: &Answer) -> Failure {
 }
 
 fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
-    let check = route::audit::check(&args.ports)?;
+    let check = route::audit::check(&args.interfaces)?;
     let outcome = if check.obstacles.is_empty() { Outcome::Fine } else { Outcome::No };
     match args.json {
         true => print_json("route.check", &check)?,
@@ -222,8 +231,8 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
     let _lock = paths.lock()?;
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
     let mut router = Router::start(RouteSettings {
-        ports: args.ports.clone(),
-        xdp: if args.xdp == Xdp::Native { XdpMode::Native } else { XdpMode::Generic },
+        ports: args.interfaces.clone(),
+        xdp: args.xdp_mode,
         slots: args.remember,
         mode: RouteMode::Standard,
         returns: !args.stay,
@@ -236,7 +245,7 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         ));
     }
     router.set_mode(args.mode.into())?;
-    note(format_args!("{}: mode {} ({} XDP)", args.ports.join(", "), router.mode().name(), router.xdp_mode()));
+    note(format_args!("{}: mode {} ({} XDP)", args.interfaces.join(", "), router.mode().name(), router.xdp_mode()));
     let (to, requests) = mpsc::channel();
     let listener = Listener::start(&paths.socket(), to)?;
     if let Err(error) = serve::notify_ready() {

@@ -103,9 +103,9 @@ pub(crate) fn frame(dice: &mut Dice, aim: &Aim) -> Vec<u8> {
         _ => {}
     }
     if dice.one_in(2) {
-        ipv4(dice, aim, &mut frame)
+        ipv4(dice, aim, &mut frame);
     } else {
-        ipv6(dice, aim, &mut frame)
+        ipv6(dice, aim, &mut frame);
     }
     if dice.one_in(12) {
         // What follows the packet.
