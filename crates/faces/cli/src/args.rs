@@ -6,6 +6,9 @@ use bpf::XdpMode;
 use clap::Args;
 use host::{Root, RootError, journal::Journal};
 
+/// The program's name, where arguments are read apart from the command line.
+pub(crate) const PROGRAM: &str = "evenkeel";
+
 /// Modes of an XDP program.
 pub(crate) const XDP_MODES: [(&str, &str, XdpMode); 2] = [
     ("native", "In the driver", XdpMode::Native),

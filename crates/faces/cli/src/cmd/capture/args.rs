@@ -422,7 +422,7 @@ mod tests {
     /// The configuration of a command line.
     fn config(line: &str) -> Result<Config, String> {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        let command = CaptureArgs::augment_args(clap::Command::new("capture")).no_binary_name(true);
+        let command = CaptureArgs::augment_args(clap::Command::new(crate::args::PROGRAM)).no_binary_name(true);
         let matches = command.try_get_matches_from(&words).map_err(|error| error.to_string())?;
         let args = CaptureArgs::from_arg_matches(&matches).map_err(|error| error.to_string())?;
         args.validate(words).map_err(|failure| failure.message())

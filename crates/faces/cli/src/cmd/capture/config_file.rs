@@ -23,7 +23,7 @@ pub(super) struct ConfigFile {
 }
 
 fn command() -> Command {
-    CaptureArgs::augment_args(Command::new("capture").no_binary_name(true).args_override_self(true))
+    CaptureArgs::augment_args(Command::new(crate::args::PROGRAM).no_binary_name(true).args_override_self(true))
 }
 
 impl ConfigFile {
