@@ -40,7 +40,7 @@ enum Json {
 fn json_of(verb: &str) -> Option<Json> {
     use Json::{Help, Run};
     Some(match verb {
-        "demo" | "bench flood" | "profile sweep" | "shield run" => Help,
+        "demo" | "bench flood" | "profile sweep" | "shield run" | "route run" => Help,
         "bench" => Run("bench --dry-run"),
         "top" => Run("top --once --interval 0.1"),
         "ledger" => Run("ledger --once --interval 0.1"),
@@ -62,6 +62,10 @@ fn json_of(verb: &str) -> Option<Json> {
         "shield explain" => Run("shield explain FOLDER/none --rules FOLDER/rules.toml"),
         "shield plan" => Run("shield plan lo --rules FOLDER/rules.toml"),
         "shield unit" => Run("shield unit lo --rules FOLDER/rules.toml"),
+        "route" | "route status" => Run("route status"),
+        "route mode" => Run("route mode standard"),
+        "route check" => Run("route check lo lo"),
+        "route stop" => Run("route stop"),
         "report" => Run("report show FOLDER/none"),
         "report show" => Run("report show FOLDER/none"),
         "report compare" => Run("report compare FOLDER/none FOLDER/none"),
@@ -167,6 +171,8 @@ fn an_interface_that_is_not_there_is_3_in_every_verb() {
         "shield stop ek-none",
         "shield reload ek-none",
         "shield plan ek-none --rules FOLDER/rules.toml",
+        "route check ek-none lo",
+        "route run ek-none lo",
     ] {
         let output = run(&with_places(line, folder.path()));
         let told = text(&output.stderr);

@@ -6,6 +6,7 @@
 //! ```
 
 mod cores;
+mod fast_path;
 mod lab_box;
 mod port;
 
@@ -22,6 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::BenchError;
 
 pub use cores::Cores;
+use fast_path::FastPath;
 pub use port::TestPort;
 
 /// Frames that a receive ring of a lab's box holds: as many as the largest rings of common network cards have descriptors, 5 ms at
@@ -43,11 +45,14 @@ pub enum DutKind {
     Bridge,
     /// An XDP program forwards by the kernel's routing table.
     XdpFib,
+    /// `evenkeel route` forwards.
+    Route,
 }
 
 impl DutKind {
     /// All of them.
-    pub const ALL: [Self; 6] = [Self::Wire, Self::Router, Self::Stateful, Self::Stateless, Self::Bridge, Self::XdpFib];
+    pub const ALL: [Self; 7] =
+        [Self::Wire, Self::Router, Self::Stateful, Self::Stateless, Self::Bridge, Self::XdpFib, Self::Route];
 
     /// Its name on the command line and in files.
     pub fn key(self) -> &'static str {
@@ -58,6 +63,7 @@ impl DutKind {
             Self::Stateless => "stateless",
             Self::Bridge => "bridge",
             Self::XdpFib => "xdp-fib",
+            Self::Route => "route",
         }
     }
 
@@ -70,6 +76,7 @@ impl DutKind {
             Self::Stateless => "stateless filter",
             Self::Bridge => "bridge",
             Self::XdpFib => "XDP forwarding",
+            Self::Route => "fast path",
         }
     }
 
@@ -165,6 +172,7 @@ pub struct Dut {
     family: Family,
     ports: [TestPort; 2],
     // In the order in which they are to go.
+    fast_path: Option<FastPath>,
     made: Option<TestBox>,
     _held: Option<Box<dyn Any + Send + Sync>>,
 }
@@ -213,7 +221,7 @@ impl Dut {
     pub fn outside(ports: [TestPort; 2], identity: Identity, held: Box<dyn Any + Send + Sync>) -> Self {
         let v4 = ports[0].target.destinations.address.is_ipv4();
         let family = if v4 { Family::V4 } else { Family::V6 };
-        Self { identity, family, ports, made: None, _held: Some(held) }
+        Self { identity, family, ports, fast_path: None, made: None, _held: Some(held) }
     }
 
     /// The port that sends forward, the port that sends backward.
@@ -262,6 +270,12 @@ impl Dut {
         }
         let cpu = |direction: usize| cores.of_box.get(direction % cores.of_box.len().max(1)).copied();
         Some(BenchRings { cpus: [cpu(0)?, cpu(1)?], frames: RING_FRAMES })
+    }
+
+    /// Puts the fast path on the box, a router, until the box goes.
+    fn start_fast_path(&mut self) -> Result<(), BenchError> {
+        self.fast_path = self.made.as_ref().and_then(TestBox::inside).map(FastPath::start).transpose()?;
+        Ok(())
     }
 
     /// The parts that can be reset.

@@ -17,6 +17,9 @@ pub enum BenchError {
     /// A kernel program refused.
     #[error(transparent)]
     Program(#[from] bpf::XdpError),
+    /// The fast path of a box refused.
+    #[error(transparent)]
+    Route(#[from] route::RouteError),
     /// The traffic cannot be made.
     #[error(transparent)]
     Traffic(#[from] traffic::TrafficError),
@@ -37,6 +40,7 @@ impl Classified for BenchError {
     fn class(&self) -> ErrorClass {
         match self {
             Self::Setting(_) => ErrorClass::Usage,
+            Self::Route(e) => e.class(),
             Self::Save(e) => e.class(),
             Self::Lab(e) => e.class(),
             Self::Program(e) => e.class(),

@@ -45,7 +45,7 @@ struct World {
     c: End,
 }
 
-fn world(tag: &str, more: &[&str]) -> Option<World> {
+fn world(tag: &str, sysctls: &[(&str, &str)]) -> Option<World> {
     let bed = Bed::new(tag, &["a", "r", "b", "c"])?;
     let ([a, ra], [rb, b], [rc, c]) = (bed.join(["a", "r"], 1), bed.join(["r", "b"], 1), bed.join(["r", "c"], 1));
     for (end, mac) in [&a, &ra, &rb, &b, &rc, &c].into_iter().zip(MACS) {
@@ -91,11 +91,11 @@ fn world(tag: &str, more: &[&str]) -> Option<World> {
         "-6 route add blackhole 2001:2:0:50::/64",
         "-6 route add unreachable 2001:2:0:51::/64",
         "-6 route add prohibit 2001:2:0:52::/64",
-    ]
-    .iter()
-    .chain(more)
-    {
+    ] {
         r.output(&format!("ip {routes}"));
+    }
+    for (sysctl, value) in sysctls {
+        r.set(&sysctl.replace("ENTRY", ra.interface()), value);
     }
     Some(World { bed, a, ports: [ra, rb, rc], b, c })
 }
@@ -149,9 +149,9 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 /// The same frames through both; what the fast path counted.
-fn both(tag: &str, more: &[&str], check: impl FnOnce(&Router) + Send) -> Option<RouteTotals> {
+fn both(tag: &str, sysctls: &[(&str, &str)], check: impl FnOnce(&Router) + Send) -> Option<RouteTotals> {
     let count = env::var("EK_ORACLE_FRAMES").ok().and_then(|count| count.parse().ok()).unwrap_or(20_000);
-    let (alone, fast) = (world(&format!("{tag}k"), more)?, world(&format!("{tag}e"), more)?);
+    let (alone, fast) = (world(&format!("{tag}k"), sysctls)?, world(&format!("{tag}e"), sysctls)?);
     let frames = alone.bed.path("frames.pcap");
     write(&frames, count);
     let expected = received(&alone, &frames, 20_000);
@@ -198,23 +198,60 @@ fn both(tag: &str, more: &[&str], check: impl FnOnce(&Router) + Send) -> Option<
             }
         }
     }
-    for end in fast.ports.iter().chain([&fast.b]) {
-        println!("{}", end.space().output(&format!("ethtool -S {}", end.interface())));
-        println!("{}", end.space().output(&format!("ip -s -s link show {}", end.interface())));
-    }
     println!("{counts:#?}");
     assert_eq!(differences, 0, "neighbours received something else");
     Some(counts)
 }
 
+/// Holds that the fast path forwarded a good part, and that each of these reasons for going up was met.
+fn covered(counts: &RouteTotals, reasons: &[&str]) {
+    let all = counts.forwarded + counts.up();
+    assert!(counts.forwarded * 100 > all * 30, "{} of {all} were forwarded by the fast path", counts.forwarded);
+    for counter in RouteTotals::COUNTERS.iter().filter(|counter| reasons.contains(&counter.name)) {
+        assert!((counter.get)(counts) > 0, "nothing was {}", counter.name);
+    }
+}
+
+const ALWAYS: [&str; 11] = [
+    "other_mac",
+    "not_ip",
+    "unknown_tag",
+    "bad_header",
+    "bad_checksum",
+    "options",
+    "hop_limit",
+    "martian",
+    "local",
+    "refused",
+    "too_big",
+];
+
 #[test]
 fn every_neighbour_receives_what_the_kernel_alone_would_have_sent() {
-    let Some(counts) = both("rto", &[], |router| {
+    let counts = both("rto", &[], |router| {
         assert_eq!(router.obstacles(), []);
         assert!(router.key().source && !router.key().ports);
-    }) else {
-        return;
-    };
-    let all: u64 = 20_000;
-    assert!(counts.forwarded * 100 > all * 35, "{} of {all} were forwarded by the fast path", counts.forwarded);
+    });
+    if let Some(counts) = counts {
+        covered(&counts, &[&ALWAYS[..], &["icmp_error"]].concat());
+    }
+}
+
+#[test]
+fn so_it_is_where_ports_choose_among_the_hops() {
+    let policy = [("net.ipv4.fib_multipath_hash_policy", "1"), ("net.ipv6.fib_multipath_hash_policy", "1")];
+    let counts = both("rtp", &policy, |router| assert!(router.key().ports));
+    if let Some(counts) = counts {
+        covered(&counts, &[&ALWAYS[..], &["fragment"]].concat());
+    }
+}
+
+#[test]
+fn so_it_is_where_the_way_back_is_looked_at() {
+    for (tag, filter) in [("rts", "1"), ("rtl", "2")] {
+        let counts = both(tag, &[("net.ipv4.conf.ENTRY.rp_filter", filter)], |router| assert!(router.key().source));
+        if let Some(counts) = counts {
+            covered(&counts, &[&ALWAYS[..], &["reverse_path"]].concat());
+        }
+    }
 }

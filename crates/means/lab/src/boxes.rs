@@ -117,7 +117,7 @@ impl TestBox {
 
     fn furnish(&mut self) -> Result<(), LabError> {
         match &self.spec.kind {
-            BoxKind::Router | BoxKind::Firewall(_) | BoxKind::XdpFib => router::furnish(self)?,
+            BoxKind::Router | BoxKind::Firewall(_) | BoxKind::XdpFib | BoxKind::XdpRouter => router::furnish(self)?,
             BoxKind::Bridge => bridge::furnish(self)?,
             BoxKind::Wire | BoxKind::XdpDrop | BoxKind::Capture => self.address_ends()?,
         }
@@ -138,14 +138,14 @@ impl TestBox {
     fn start_napi(&self) -> Result<(), LabError> {
         let (entry, exit, ends) = self.places();
         // Only these hand frames to the ends by XDP; the others do it by socket buffers, which the kernel's backlog takes as well.
-        let ends = ends.filter(|_| matches!(self.spec.kind, BoxKind::Wire | BoxKind::XdpFib));
+        let ends = ends.filter(|_| self.spec.kind == BoxKind::Wire || self.spec.kind.redirects());
         for (namespace, end) in [Some(entry), exit].into_iter().flatten().chain(ends.into_iter().flatten()) {
             if self.spec.kind != BoxKind::XdpDrop {
                 namespace.set_feature(&end.name, "rx-gro", true)?;
             }
         }
         // A host leaves the checksum to the device, which on a veth leaves it to nobody; XDP would forward it unfinished.
-        for (namespace, end) in ends.into_iter().flatten().filter(|_| self.spec.kind == BoxKind::XdpFib) {
+        for (namespace, end) in ends.into_iter().flatten().filter(|_| self.spec.kind.redirects()) {
             namespace.set_feature(&end.name, "tx-checksum-ip-generic", false)?;
         }
         Ok(())
@@ -188,7 +188,7 @@ impl TestBox {
         let Some(inside) = &self.inside else { return Ok(()) };
         match &self.spec.kind {
             BoxKind::Bridge => return bridge::set_up(inside, false),
-            BoxKind::Router | BoxKind::Firewall(_) | BoxKind::XdpFib => self.set_forwarding(inside, false)?,
+            BoxKind::Router | BoxKind::Firewall(_) | BoxKind::XdpFib | BoxKind::XdpRouter => self.set_forwarding(inside, false)?,
             BoxKind::Wire | BoxKind::XdpDrop | BoxKind::Capture => return Ok(()),
         }
         drop(self.fib.lock().unwrap_or_else(PoisonError::into_inner).take());
@@ -205,7 +205,7 @@ impl TestBox {
             BoxKind::Bridge => return bridge::set_up(inside, true),
             BoxKind::Firewall(rules) => self.load_rules(rules)?,
             BoxKind::XdpFib => self.start_fib()?,
-            BoxKind::Router => {}
+            BoxKind::Router | BoxKind::XdpRouter => {}
             BoxKind::Wire | BoxKind::XdpDrop | BoxKind::Capture => return Ok(()),
         }
         self.set_forwarding(inside, true)
@@ -294,7 +294,7 @@ impl TestBox {
         let far = self.receiver.as_ref().map(|r| r.end.mac);
         let (entry, host) = (self.entry().1.mac, self.spec.sink == Sink::Host);
         let mac = match self.spec.kind {
-            BoxKind::Router | BoxKind::Firewall(_) | BoxKind::XdpFib => entry,
+            BoxKind::Router | BoxKind::Firewall(_) | BoxKind::XdpFib | BoxKind::XdpRouter => entry,
             BoxKind::Wire | BoxKind::Bridge if host => far.unwrap_or(entry),
             BoxKind::XdpDrop if host => entry,
             _ => NOBODY,

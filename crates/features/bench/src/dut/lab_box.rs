@@ -23,6 +23,7 @@ pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Resul
         DutKind::Stateless => BoxKind::Firewall(rules(false)),
         DutKind::Bridge => BoxKind::Bridge,
         DutKind::XdpFib => BoxKind::XdpFib,
+        DutKind::Route => BoxKind::XdpRouter,
     };
     let cores = options.cores;
     // Apart or not: the work is done where frames come from, which is a receive ring's thread where the box has its own core.
@@ -33,6 +34,9 @@ pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Resul
     }
     let identity = Identity { key: kind.key().into(), name: kind.name().into(), what: what(kind, options), settings };
     let mut dut = adopt(made, identity)?;
+    if kind == DutKind::Route {
+        dut.start_fast_path()?;
+    }
     // Without threads the receiving ends work where the box hands frames over, right behind each batch.
     let ends = (cores.sharing() == Sharing::Apart && !cores.receivers_share()).then_some(&cores.receiver);
     if let Some(ends) = ends {
@@ -57,7 +61,7 @@ pub(super) fn adopt(made: TestBox, mut identity: Identity) -> Result<Dut, BenchE
         identity.settings.push("NAPI threads at nice -20".into());
     }
     let ports = [port(made.sender(), made.target())?, port(receiver, back)?];
-    Ok(Dut { identity, family: made.spec().family, ports, made: Some(made), _held: None })
+    Ok(Dut { identity, family: made.spec().family, ports, fast_path: None, made: Some(made), _held: None })
 }
 
 fn port(place: &Place, target: Target) -> Result<TestPort, BenchError> {
@@ -79,5 +83,6 @@ fn what(kind: DutKind, options: &DutOptions<'_>) -> String {
         DutKind::XdpFib => {
             "An XDP program forwards by the kernel's routing table, before a socket buffer is made.".into()
         }
+        DutKind::Route => "`evenkeel route` forwards by the kernel's routing table and remembers each next hop.".into(),
     }
 }

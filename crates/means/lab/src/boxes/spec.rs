@@ -15,6 +15,8 @@ pub enum BoxKind {
     Bridge,
     /// An XDP program forwards by the kernel's routes and neighbours, before a socket buffer is made.
     XdpFib,
+    /// The kernel routes, and its ports take and give frames by XDP redirect: whoever builds it puts a program there that forwards.
+    XdpRouter,
     /// An XDP program counts and drops each frame where it enters, before a socket buffer is made.
     XdpDrop,
     /// A mirror port: taps see the frames, the stack drops them right after, as they are for another MAC address.
@@ -29,7 +31,12 @@ impl BoxKind {
 
     /// True if it forwards by IP address.
     pub fn routes(&self) -> bool {
-        matches!(self, Self::Router | Self::Firewall(_) | Self::XdpFib)
+        matches!(self, Self::Router | Self::Firewall(_)) || self.redirects()
+    }
+
+    /// True if frames cross it by XDP redirect.
+    pub fn redirects(&self) -> bool {
+        matches!(self, Self::XdpFib | Self::XdpRouter)
     }
 }
 

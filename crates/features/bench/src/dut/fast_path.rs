@@ -1,0 +1,81 @@
+//! A box on which `route` forwards.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use bpf::XdpMode;
+use lab::boxes::Inside;
+use model::route::RouteMode;
+use route::{RouteError, RouteSettings, Router};
+
+use crate::BenchError;
+
+/// The router's end may wait so long.
+const TURN: Duration = Duration::from_millis(50);
+/// Next hops that each CPU remembers: more than twice those of a bench's networks.
+const SLOTS: u32 = 1 << 17;
+
+/// The router, in a thread inside the box. Dropping it takes it off.
+#[derive(Debug)]
+pub(super) struct FastPath {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FastPath {
+    /// Puts it on both ports of the box; the fast path forwards when this comes back.
+    pub(super) fn start(inside: &Inside) -> Result<Self, BenchError> {
+        let ports = [Some(&inside.entry), inside.exit.as_ref()].into_iter().flatten();
+        let settings = RouteSettings {
+            ports: ports.map(|end| end.name.clone()).collect(),
+            xdp: XdpMode::Native,
+            slots: SLOTS,
+            mode: RouteMode::Standard,
+            returns: true,
+            trial: Duration::ZERO,
+        };
+        let (namespace, stop) = (inside.namespace.handle(), Arc::new(AtomicBool::new(false)));
+        let (to, started) = mpsc::channel();
+        let stopped = Arc::clone(&stop);
+        let thread = thread::Builder::new().name("ek-route".into()).spawn(move || {
+            let start = || {
+                let mut router = Router::start(settings)?;
+                router.set_mode(RouteMode::Routed)?;
+                Ok::<_, RouteError>(router)
+            };
+            let (mut router, said) = match namespace.enter().map_err(BenchError::from).and_then(|()| Ok(start()?)) {
+                Ok(router) => (Some(router), Ok(())),
+                Err(error) => (None, Err(error)),
+            };
+            // Whoever started it waits for this.
+            let _ = to.send(said);
+            while let Some(running) = router.as_mut().filter(|_| !stopped.load(Ordering::Relaxed)) {
+                // On an error the kernel forwards, which the figures show.
+                if running.turn(TURN).is_err() {
+                    break;
+                }
+            }
+        });
+        let thread = thread.map_err(|e| BenchError::Machine(format!("cannot start a thread: {e}")))?;
+        let made = Self { stop, thread: Some(thread) };
+        started.recv().unwrap_or_else(|_| Err(BenchError::Panicked("router's thread")))?;
+        Ok(made)
+    }
+}
+
+impl Drop for FastPath {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It only forwards.
+            let _ = thread.join();
+        }
+    }
+}
