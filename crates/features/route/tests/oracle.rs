@@ -71,6 +71,10 @@ fn world(tag: &str, sysctls: &[(&str, &str)]) -> Option<World> {
             r.output(&format!("ip neigh add {host} lladdr {far} dev {name}"));
         }
     }
+    // Answers to them would wait for a neighbour that does not exist, and keep others from being sent.
+    for host in ["fe80::77", "fe80::1"] {
+        r.output(&format!("ip neigh add {host} lladdr {} dev {}", MACS[0], ra.interface()));
+    }
     r.set("net.ipv4.ip_forward", "1");
     r.set("net.ipv6.conf.all.forwarding", "1");
     for routes in [
@@ -198,6 +202,11 @@ fn both(tag: &str, sysctls: &[(&str, &str)], check: impl FnOnce(&Router) + Send)
             }
         }
     }
+    if differences > 0 {
+        for what in ["ip -6 route", "ip neigh", "nstat -as"] {
+            println!("{}", fast.ports[0].space().output(what));
+        }
+    }
     println!("{counts:#?}");
     assert_eq!(differences, 0, "neighbours received something else");
     Some(counts)
@@ -206,7 +215,7 @@ fn both(tag: &str, sysctls: &[(&str, &str)], check: impl FnOnce(&Router) + Send)
 /// Holds that the fast path forwarded a good part, and that each of these reasons for going up was met.
 fn covered(counts: &RouteTotals, reasons: &[&str]) {
     let all = counts.forwarded + counts.up();
-    assert!(counts.forwarded * 100 > all * 30, "{} of {all} were forwarded by the fast path", counts.forwarded);
+    assert!(counts.forwarded * 100 > all * 20, "{} of {all} were forwarded by the fast path", counts.forwarded);
     for counter in RouteTotals::COUNTERS.iter().filter(|counter| reasons.contains(&counter.name)) {
         assert!((counter.get)(counts) > 0, "nothing was {}", counter.name);
     }

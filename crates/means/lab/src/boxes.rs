@@ -188,7 +188,9 @@ impl TestBox {
         let Some(inside) = &self.inside else { return Ok(()) };
         match &self.spec.kind {
             BoxKind::Bridge => return bridge::set_up(inside, false),
-            BoxKind::Router | BoxKind::Firewall(_) | BoxKind::XdpFib | BoxKind::XdpRouter => self.set_forwarding(inside, false)?,
+            BoxKind::Router | BoxKind::Firewall(_) | BoxKind::XdpFib | BoxKind::XdpRouter => {
+                self.set_forwarding(inside, false)?
+            }
             BoxKind::Wire | BoxKind::XdpDrop | BoxKind::Capture => return Ok(()),
         }
         drop(self.fib.lock().unwrap_or_else(PoisonError::into_inner).take());

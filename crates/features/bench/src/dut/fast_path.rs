@@ -65,7 +65,7 @@ impl FastPath {
         });
         let thread = thread.map_err(|e| BenchError::Machine(format!("cannot start a thread: {e}")))?;
         let made = Self { stop, thread: Some(thread) };
-        started.recv().unwrap_or_else(|_| Err(BenchError::Panicked("router's thread")))?;
+        started.recv().unwrap_or(Err(BenchError::Panicked("router's thread")))?;
         Ok(made)
     }
 }

@@ -53,15 +53,16 @@ static __always_inline bool route_is_odd_v6(const struct in6_addr *address)
 	return !first || (first & bpf_htonl(0xff000000)) == bpf_htonl(0xff000000) || (first & bpf_htonl(0xff800000)) == bpf_htonl(0xfe800000);
 }
 
-/* The ports, where the next hop depends on them. False: it cannot be told here. */
-static __always_inline bool route_read_ports(struct route_key *k, struct cursor *c, __u8 protocol)
+/* The ports, where the next hop depends on them; `left` bytes of the packet are behind the IP header. False: it cannot be told here. */
+static __always_inline bool route_read_ports(struct route_key *k, struct cursor *c, __u8 protocol, __u32 left)
 {
 	__be32 *ports;
 
 	if (protocol != IPPROTO_TCP && protocol != IPPROTO_UDP && protocol != IPPROTO_SCTP && protocol != IPPROTO_DCCP)
 		return protocol != IPPROTO_ESP && protocol != IPPROTO_AH;
+	/* What follows the packet in its frame is not a port. */
 	ports = cursor_take(c, sizeof(*ports));
-	if (!ports)
+	if (!ports || left < sizeof(*ports))
 		return false;
 	k->ports = *ports;
 	return true;
@@ -106,7 +107,7 @@ static __always_inline enum route_end route_decide_v4(struct xdp_md *ctx, struct
 		if (by & ROUTE_BY_PORTS) {
 			if (ip->frag_off & bpf_htons(ROUTE_MORE_FRAGMENTS | ROUTE_FRAGMENT_OFFSET))
 				return ROUTE_FRAGMENT;
-			if (!route_read_ports(k, &c, ip->protocol))
+			if (!route_read_ports(k, &c, ip->protocol, d->ip_len - sizeof(*ip)))
 				return ROUTE_BAD_HEADER;
 		}
 		if (ip->protocol == IPPROTO_ICMP && route_is_icmp_error(&c, false))
@@ -141,7 +142,7 @@ static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct
 		if (by & ROUTE_BY_PORTS) {
 			if (ip->nexthdr == IPPROTO_FRAGMENT || ip->nexthdr == IPPROTO_DSTOPTS)
 				return ROUTE_FRAGMENT;
-			if (!route_read_ports(k, &c, ip->nexthdr))
+			if (!route_read_ports(k, &c, ip->nexthdr, d->ip_len - sizeof(*ip)))
 				return ROUTE_BAD_HEADER;
 		}
 		if (ip->nexthdr == ROUTE_ICMPV6 && route_is_icmp_error(&c, true))
