@@ -189,7 +189,7 @@ impl TestBox {
         match &self.spec.kind {
             BoxKind::Bridge => return bridge::set_up(inside, false),
             BoxKind::Router | BoxKind::Firewall(_) | BoxKind::XdpFib | BoxKind::XdpRouter => {
-                self.set_forwarding(inside, false)?
+                self.set_forwarding(inside, false)?;
             }
             BoxKind::Wire | BoxKind::XdpDrop | BoxKind::Capture => return Ok(()),
         }
