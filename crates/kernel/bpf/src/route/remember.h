@@ -188,13 +188,18 @@ static __always_inline bool route_leads_back(struct xdp_md *ctx, const struct ro
 static __always_inline void route_used(const struct bpf_fib_lookup *fib)
 {
 	struct route_hop hop = { .ifindex = fib->ifindex, .family = fib->family };
-	__u64 now = bpf_ktime_get_coarse_ns();
+	__u64 now = bpf_ktime_get_coarse_ns(), *before;
 
 	if (hop.family == ROUTE_AF_INET)
 		hop.address[0] = fib->ipv4_dst;
 	else
 		__builtin_memcpy(hop.address, fib->ipv6_dst, sizeof(hop.address));
-	bpf_map_update_elem(&route_hops, &hop, &now, BPF_ANY);
+	/* A look costs less than an update. */
+	before = bpf_map_lookup_elem(&route_hops, &hop);
+	if (!before)
+		bpf_map_update_elem(&route_hops, &hop, &now, BPF_ANY);
+	else if (*before != now)
+		*before = now;
 }
 
 /* Asks the kernel. A function of its own: it is rarely called, and has a stack of its own. */
@@ -257,6 +262,12 @@ static __always_inline void route_take(struct route_decision *d, const struct ro
 	__builtin_memcpy(d->macs, answer->macs, sizeof(d->macs));
 }
 
+static __always_inline bool route_is_v6(const struct route_slot_v6 *slot, const __u64 *to, const __u64 *from, __u64 rest, __u64 label)
+{
+	return slot->to[0] == to[0] && slot->to[1] == to[1] && slot->rest == rest && slot->label == label &&
+	       (!from || (slot->from[0] == from[0] && slot->from[1] == from[1]));
+}
+
 /* Where the frame goes. */
 static __always_inline enum route_end route_find(struct xdp_md *ctx, struct route_decision *d, struct route_key *k, __u32 version)
 {
@@ -292,8 +303,16 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 		v4 = bpf_map_lookup_elem(&route_slots_v4, &at);
 		if (!v4)
 			return ROUTE_LOCAL;
-		answer = &v4->answer;
 		known = v4->ends == ends && v4->rest == rest;
+		if (!known && v4->answer.generation == generation) {
+			/* It is taken. The other one of the pair is looked at, and taken if both are. */
+			at ^= 1;
+			v4 = bpf_map_lookup_elem(&route_slots_v4, &at);
+			if (!v4)
+				return ROUTE_LOCAL;
+			known = v4->ends == ends && v4->rest == rest;
+		}
+		answer = &v4->answer;
 	} else {
 		__u64 *to = (__u64 *)k->to, *from = (__u64 *)k->from;
 
@@ -303,9 +322,15 @@ static __always_inline enum route_end route_find(struct xdp_md *ctx, struct rout
 		v6 = bpf_map_lookup_elem(&route_slots_v6, &at);
 		if (!v6)
 			return ROUTE_LOCAL;
+		known = route_is_v6(v6, to, from, rest, label);
+		if (!known && v6->answer.generation == generation) {
+			at ^= 1;
+			v6 = bpf_map_lookup_elem(&route_slots_v6, &at);
+			if (!v6)
+				return ROUTE_LOCAL;
+			known = route_is_v6(v6, to, from, rest, label);
+		}
 		answer = &v6->answer;
-		known = v6->to[0] == to[0] && v6->to[1] == to[1] && v6->rest == rest && v6->label == label &&
-			(!from || (v6->from[0] == from[0] && v6->from[1] == from[1]));
 	}
 	if (known && answer->generation == generation) {
 		if (d->ip_len > answer->mtu)
