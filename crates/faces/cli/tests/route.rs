@@ -82,7 +82,10 @@ fn the_fast_path_forwards_gives_way_to_a_rule_and_comes_back() {
     assert!(world.crosses());
 
     let running = world.run(&["--trial", "500ms"]);
-    assert!(!world.ask(&["run", names[0], names[1]]).status.success(), "one router for a network namespace");
+    let second = world.ask(&["run", names[0], names[1]]);
+    assert_eq!(second.status.code(), Some(2), "one router for a network namespace");
+    assert!(said(&second).contains("route stop"), "{}", said(&second));
+    assert_eq!(world.ask(&["check", names[0]]).status.code(), Some(2), "one way is no router");
     wait("packets cross in shadow", || world.crosses());
     wait("the trial is over", || world.is_in("routed"));
     assert_eq!(world.status()["shadow"]["way"], 0);
@@ -106,6 +109,9 @@ fn the_fast_path_forwards_gives_way_to_a_rule_and_comes_back() {
         assert!(world.is_in(mode) && world.crosses());
     }
     assert_eq!(world.ask(&["stop"]).status.code(), Some(0));
+    // It is gone when `stop` comes back: another one can begin.
+    let next = world.run(&["--trial", "0"]);
+    assert!(next.stop(Signal::SIGTERM).success());
     assert!(running.end().success());
     assert!(world.crosses());
 }

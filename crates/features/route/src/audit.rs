@@ -1,13 +1,11 @@
 //! What keeps the fast path off: what it cannot honour, each with a name and the way out.
 
-use host::interface::NoInterface;
 use model::route::{Obstacle, RouteCheck};
 
 use crate::{
     RouteError,
     evidence::{Evidence, Reader},
-    plan::plan,
-    run::{exits, words},
+    run::{exits, planned, words},
 };
 
 /// Disciplines that do not shape, drop or reorder what there is room for.
@@ -71,14 +69,12 @@ pub fn check(ports: &[String]) -> Result<RouteCheck, RouteError> {
     let mut reader = Reader::open()?;
     let routes = reader.routes()?;
     let evidence = reader.read(ports, routes)?;
-    if let Some(missing) = ports.iter().find(|name| !evidence.links.values().any(|link| link.name == **name)) {
-        return Err(NoInterface::here(missing).into());
-    }
+    let plan = planned(&evidence, ports)?;
     let exits = exits(ports);
     Ok(RouteCheck {
         obstacles: obstacles(&evidence, ports),
         cannot_send: ports.iter().zip(&exits).filter(|(_, out)| !**out).map(|(name, _)| name.clone()).collect(),
-        key: words(plan(&evidence, ports, &exits).key),
+        key: words(plan.key),
         ports: ports.to_vec(),
     })
 }

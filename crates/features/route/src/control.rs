@@ -8,13 +8,14 @@ use std::{
         atomic::{AtomicBool, Ordering},
         mpsc::Receiver,
     },
-    time::Duration,
+    thread,
+    time::{Duration, Instant},
 };
 
 use model::route::{RouteMode, RouteStatus};
 use serde::{Deserialize, Serialize};
 use serve::{
-    Lock,
+    Lock, ServeError,
     control::{self, Request},
 };
 use sys::owner::trusted_folder;
@@ -25,6 +26,8 @@ use crate::{RouteError, RouteEvent, Router};
 const RUN: &str = "/run/evenkeel";
 /// How long a question may wait, and the end.
 const TURN: Duration = Duration::from_millis(50);
+/// A router that was asked to end may take so long to.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What the process is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,15 +66,36 @@ impl Paths {
         self.0.join("control")
     }
 
-    /// Takes the lock; it is given back when it is dropped.
+    /// Takes the lock; it is given back, and the files are gone, when it is dropped.
     ///
     /// # Errors
     /// Another process has it; the folder cannot be made or is somebody else's.
-    pub fn lock(&self) -> Result<Lock, RouteError> {
+    pub fn lock(&self) -> Result<Held, RouteError> {
         let failed = |source| RouteError::System { operation: "make /run/evenkeel", source };
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(failed)?;
         trusted_folder(&self.0).map_err(failed)?;
-        Ok(serve::lock(&self.0.join("lock"))?)
+        match serve::lock(&self.0.join("lock")) {
+            Err(ServeError::Locked { pid, .. }) => Err(RouteError::Runs { pid }),
+            lock => Ok(Held { paths: self.clone(), _lock: lock? }),
+        }
+    }
+}
+
+/// The lock of the one router of this network namespace.
+#[derive(Debug)]
+pub struct Held {
+    paths: Paths,
+    _lock: Lock,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let folder = &self.paths.0;
+        for file in ["control", "lock"] {
+            // What is not there any more need not go.
+            let _ = fs::remove_file(folder.join(file));
+        }
+        let _ = fs::remove_dir(folder);
     }
 }
 
@@ -81,6 +105,19 @@ impl Paths {
 /// [`RouteError::None`] if there is none; it does not answer.
 pub fn ask(command: &Command) -> Result<Answer, RouteError> {
     control::ask(&Paths::here().socket(), command)?.ok_or(RouteError::None)
+}
+
+/// Ends the router of this network namespace; it is gone when this comes back.
+///
+/// # Errors
+/// As [`ask`].
+pub fn stop() -> Result<Answer, RouteError> {
+    let answer = ask(&Command::Stop)?;
+    let asked = Instant::now();
+    while Paths::here().socket().exists() && asked.elapsed() < END_TIMEOUT {
+        thread::sleep(TURN);
+    }
+    Ok(answer)
 }
 
 /// Runs the router until `stop` is set or somebody asks it to end; tells of what happens.

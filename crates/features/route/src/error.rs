@@ -22,6 +22,10 @@ pub enum RouteError {
     OneWay,
     #[error(transparent)]
     Serve(#[from] serve::ServeError),
+    #[error(
+        "process {pid} runs a router in this network namespace already; `evenkeel route status` shows it, `evenkeel route stop` ends it"
+    )]
+    Runs { pid: String },
     #[error("no router runs in this network namespace; `evenkeel route run IFACE IFACE` starts one")]
     None,
     #[error("{} named twice", interface)]
@@ -51,7 +55,7 @@ impl Classified for RouteError {
             Self::Program(e) => e.class(),
             Self::Serve(e) => e.class(),
             Self::None => ErrorClass::Lacking,
-            Self::OneWay | Self::Twice { .. } => ErrorClass::Usage,
+            Self::Runs { .. } | Self::OneWay | Self::Twice { .. } => ErrorClass::Usage,
             Self::NoEthernet { .. } | Self::Obstacles { .. } => ErrorClass::Lacking,
             Self::System { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => ErrorClass::Lacking,

@@ -99,25 +99,13 @@ impl Router {
     /// # Errors
     /// Ports that are not there, named twice, or run a foreign program; what the kernel refuses.
     pub fn start(settings: RouteSettings) -> Result<Self, RouteError> {
-        let mut names = BTreeSet::new();
-        if let Some(twice) = settings.ports.iter().find(|name| !names.insert(name.as_str())) {
-            return Err(RouteError::Twice { interface: twice.clone() });
-        }
         let monitor = Monitor::open().map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
         let mut reader = Reader::open()?;
         let routes = reader.routes()?;
         let evidence = reader.read(&settings.ports, routes)?;
-        for name in &settings.ports {
-            if !evidence.links.values().any(|link| link.name == *name) {
-                return Err(NoInterface::here(name).into());
-            }
-        }
+        let applied = planned(&evidence, &settings.ports)?;
         let tables = RouteTables::create(settings.slots)?;
         tables.set_mode(RouteMode::Standard);
-        let applied = plan(&evidence, &settings.ports, &exits(&settings.ports));
-        if applied.ways.len() < 2 {
-            return Err(RouteError::OneWay);
-        }
         let mut ports = Vec::new();
         for (number, (name, mac)) in settings.ports.iter().zip(&applied.ports).enumerate() {
             let mac = mac.ok_or_else(|| RouteError::NoEthernet { interface: name.clone() })?;
@@ -184,7 +172,9 @@ impl Router {
             return Ok(());
         }
         self.switch(RouteMode::Routed)?;
-        happened.push(RouteEvent::Mode(RouteMode::Routed, "the shadow agreed with the kernel".to_owned()));
+        let why =
+            if result.compared() > 0 { "the shadow agreed with the kernel" } else { "there was nothing to compare" };
+        happened.push(RouteEvent::Mode(RouteMode::Routed, why.to_owned()));
         Ok(())
     }
 
@@ -448,6 +438,27 @@ impl Router {
     pub fn xdp_mode(&self) -> XdpMode {
         self.ports.first().map_or(self.settings.xdp, |port| port.seat().mode())
     }
+}
+
+/// The plan for these ports, if they can be those of a router.
+pub(crate) fn planned(evidence: &Evidence, ports: &[String]) -> Result<RoutePlan, RouteError> {
+    let mut names = BTreeSet::new();
+    for interface in ports {
+        if !names.insert(interface) {
+            return Err(RouteError::Twice { interface: interface.clone() });
+        }
+        if !evidence.links.values().any(|link| link.name == *interface) {
+            return Err(NoInterface::here(interface).into());
+        }
+    }
+    let plan = plan(evidence, ports, &exits(ports));
+    if let Some((interface, _)) = ports.iter().zip(&plan.ports).find(|(_, mac)| mac.is_none()) {
+        return Err(RouteError::NoEthernet { interface: interface.clone() });
+    }
+    if plan.ways.len() < 2 {
+        return Err(RouteError::OneWay);
+    }
+    Ok(plan)
 }
 
 /// What next hops depend on, in words.

@@ -75,6 +75,11 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     if let Some(why) = &status.held_back {
         text += &look.paragraph(&format!("Held back from {}: {why}.", status.wanted.name()));
     }
+    if status.held_back.is_none() && status.mode != status.wanted {
+        let then = status.wanted.name();
+        text +=
+            &look.paragraph(&format!("A trial goes on; mode {then} follows if no frame would have left otherwise."));
+    }
     if !status.obstacles.is_empty() {
         text += &obstacles(&status.obstacles, look);
     }

@@ -1,6 +1,7 @@
 //! `evenkeel route`: a router's fast path.
 
 use std::{
+    io,
     sync::mpsc,
     time::{Duration, Instant},
 };
@@ -17,7 +18,7 @@ use route::{
     RouteError, RouteEvent, RouteSettings, Router,
     control::{self, Answer, Command, Paths},
 };
-use serve::{Signals, control::Listener};
+use serve::{ServeError, Signals, control::Listener};
 use sys::privilege::{self, Capability};
 
 use crate::{
@@ -171,6 +172,9 @@ pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
             note(RouteError::None);
             Ok(Outcome::No)
         }
+        Err(error) if is_denied(&error) => {
+            Err(Failure::lacking(anyhow!("cannot see whether a router runs here: run as root")))
+        }
         other => other?,
     }
 }
@@ -186,12 +190,22 @@ fn status(args: &StatusArgs) -> Result<Result<Outcome, Failure>, RouteError> {
 fn switch(args: &ModeArgs) -> Result<Result<Outcome, Failure>, RouteError> {
     let mode = RouteMode::from(args.mode);
     let answer = control::ask(&Command::Mode(mode))?;
-    Ok(conclude("route.mode", args.json, &answer, &format!("mode {}", mode.name())))
+    let done = match control::ask(&Command::Status)? {
+        Answer::Status(status) if status.mode != mode => {
+            format!(
+                "mode {}: a trial; {} follows if no frame would have left otherwise",
+                status.mode.name(),
+                mode.name()
+            )
+        }
+        _ => format!("mode {}", mode.name()),
+    };
+    Ok(conclude("route.mode", args.json, &answer, &done))
 }
 
 fn stop(args: &StopArgs) -> Result<Result<Outcome, Failure>, RouteError> {
-    let answer = control::ask(&Command::Stop)?;
-    Ok(conclude("route.stop", args.json, &answer, "the fast path ends; the kernel forwards"))
+    let answer = control::stop()?;
+    Ok(conclude("route.stop", args.json, &answer, "the fast path is gone; the kernel forwards"))
 }
 
 fn conclude(verb: &str, json: bool, answer: &Answer, done: &str) -> Result<Outcome, Failure> {
@@ -208,11 +222,18 @@ fn conclude(verb: &str, json: bool, answer: &Answer, done: &str) -> Result<Outco
     Ok(if is_done { Outcome::Fine } else { Outcome::No })
 }
 
+/// Whether another user could have asked.
+fn is_denied(error: &RouteError) -> bool {
+    let RouteError::Serve(ServeError::File { source, .. }) = error else { return false };
+    source.kind() == io::ErrorKind::PermissionDenied
+}
+
 fn unexpected(answer: &Answer) -> Failure {
     Failure::internal(anyhow!("the router answered something else: {answer:?}"))
 }
 
 fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
+    privilege::require("a look at the rules of nftables", &[Capability::CAP_NET_ADMIN])?;
     let check = route::audit::check(&args.interfaces)?;
     let outcome = if check.obstacles.is_empty() { Outcome::Fine } else { Outcome::No };
     match args.json {
@@ -228,7 +249,7 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
     )?;
     let paths = Paths::here();
-    let _lock = paths.lock()?;
+    let _held = paths.lock()?;
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
     let mut router = Router::start(RouteSettings {
         ports: args.interfaces.clone(),
@@ -256,8 +277,8 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         Some(event) => tell(event),
         None => shown.look(router),
     });
-    drop(listener);
     drop(router);
+    drop(listener);
     note("the fast path is gone; the kernel forwards");
     ran?;
     match shown.failed {
