@@ -183,3 +183,23 @@ fn a_program_of_another_tool_is_left_alone_and_named() {
         tool(&format!("bpftool net detach xdpgeneric dev {interface}"));
     }
 }
+
+#[test]
+fn a_capture_whose_program_another_tool_took_off_says_so() {
+    let Some(bed) = ShieldBed::host(EVENKEEL, "captaken") else { return };
+    let capture = capture(&bed, "--before", &bed.path("taken.pcapng"));
+    let entry = bed.host.run(|| attached(&bed.interface).unwrap()).expect("it runs").id;
+    let links = Command::new("bpftool").args(["-j", "link", "show"]).output().unwrap();
+    let links: serde_json::Value = serde_json::from_slice(&links.stdout).unwrap();
+    let link = links.as_array().unwrap().iter().find(|link| link["prog_id"] == entry).expect("the chain's link");
+    let detached = Command::new("bpftool").args(["link", "detach", "id", &link["id"].to_string()]).status().unwrap();
+    assert!(detached.success());
+    let output = capture.output();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(said(&output).contains("another tool took"), "{}", said(&output));
+    assert!(bed.host.run(|| host_has(&bed.interface)), "the interface is still there");
+}
+
+fn host_has(interface: &str) -> bool {
+    Path::new("/sys/class/net").join(interface).exists()
+}

@@ -15,6 +15,8 @@ pub enum PortError {
     InterfaceDown { interface: String },
     #[error("the interface {interface} went away or was taken down during the capture")]
     Vanished { interface: String },
+    #[error("the capture on {interface} ended: {why}")]
+    TakenOff { interface: String, why: String },
     #[error("{backend} on {interface} needs {capability}: run as root or give the program that capability")]
     Privilege {
         backend: &'static str,
@@ -41,6 +43,7 @@ impl Classified for PortError {
             Self::NoInterface(_)
             | Self::InterfaceDown { .. }
             | Self::Vanished { .. }
+            | Self::TakenOff { .. }
             | Self::Privilege { .. }
             | Self::Unsupported { .. } => ErrorClass::Lacking,
             Self::System { source, .. } => match source.raw_os_error() {

@@ -187,13 +187,22 @@ impl TapSource {
             if self.pace.time_for_checks() {
                 self.tai_ahead_ns = tai_ahead_ns();
                 if found == 0 && !self.closed && !self.alive() {
-                    return Err(PortError::Vanished { interface: self.interface.clone() });
+                    return Err(self.ended());
                 }
             }
             if found > 0 || start.elapsed() >= timeout {
                 self.delivered += found as u64;
                 return Ok(found);
             }
+        }
+    }
+
+    /// Why it is not alive.
+    fn ended(&self) -> PortError {
+        let interface = self.interface.clone();
+        match self.attachment.with(|tap| tap.seat().and_then(Seat::why_ended)) {
+            Some(why) if host::interface::exists(&interface) => PortError::TakenOff { interface, why },
+            _ => PortError::Vanished { interface },
         }
     }
 
