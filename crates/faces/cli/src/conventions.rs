@@ -146,3 +146,11 @@ fn earlier_names_are_hidden_aliases() {
         assert!(arg.get_visible_aliases().is_none_or(|names| names.is_empty()), "{verb} --{earlier}");
     }
 }
+
+#[test]
+fn a_tip_names_a_flag_as_it_is_called_now() {
+    let tip = |line: &str, flag| crate::current_name(&crate::command(), line.split(' ').map(str::to_owned), flag);
+    assert_eq!(tip("evenkeel capture --moed tap", "--mode"), "--backend");
+    assert_eq!(tip("evenkeel shield run eth0 --xd generic", "--xdp"), "--xdp-mode");
+    assert_eq!(tip("evenkeel route run --moed routed", "--mode"), "--mode");
+}

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 use clap::{
     CommandFactory, Parser,
-    error::{ContextKind, ErrorKind},
+    error::{ContextKind, ContextValue, ErrorKind},
 };
 
 /// Keeps a Linux server on an even keel under millions of packets per second.
@@ -34,6 +34,18 @@ fn command() -> clap::Command {
     Cli::command()
 }
 
+/// The name that a flag has now, where a tip has found an earlier one, which still works and is not shown.
+fn current_name(root: &clap::Command, words: impl Iterator<Item = String>, flag: &str) -> String {
+    let mut verb = root;
+    for word in words {
+        verb = verb.find_subcommand(&word).unwrap_or(verb);
+    }
+    let earlier =
+        |arg: &&clap::Arg| arg.get_all_aliases().is_some_and(|names| names.contains(&flag.trim_start_matches('-')));
+    let now = verb.get_arguments().find(earlier).and_then(clap::Arg::get_long);
+    now.map_or_else(|| flag.to_owned(), |now| format!("--{now}"))
+}
+
 fn main() -> ExitCode {
     cmd::complete();
     let result = match Cli::try_parse() {
@@ -44,6 +56,10 @@ fn main() -> ExitCode {
             if error.kind() == ErrorKind::UnknownArgument {
                 // The tip to pass a flag as a value (`-- -i`) leads away from what was meant.
                 error.remove(ContextKind::Suggested);
+                if let Some(ContextValue::String(tip)) = error.get(ContextKind::SuggestedArg) {
+                    let now = current_name(&command(), std::env::args(), tip);
+                    error.insert(ContextKind::SuggestedArg, ContextValue::String(now));
+                }
                 // With an argument that is spelled alike, the usage shows that one as if it were required.
                 if error.get(ContextKind::SuggestedArg).is_some() {
                     error.remove(ContextKind::Usage);
