@@ -10,7 +10,7 @@ use host::{
     interface::{self, Link},
     netlink::{
         Netlink,
-        route::{self, Address, Route, RouteKind, Rule},
+        route::{self, Route, RouteKind, Rule},
     },
     stack::Hooks,
 };
@@ -40,8 +40,6 @@ pub struct Routes {
     pub partial: BTreeSet<Route>,
     /// This machine's own IPv4 addresses and those of broadcasts, beyond 127.0.0.0/8.
     pub own: BTreeSet<Route>,
-    /// How many there were at all when they were read.
-    pub count: usize,
 }
 
 impl Routes {
@@ -87,8 +85,6 @@ impl Routes {
 pub struct Evidence {
     /// Interfaces by index.
     pub links: BTreeMap<u32, Link>,
-    /// Addresses of this machine.
-    pub addresses: Vec<Address>,
     /// Rules of policy routing.
     pub rules: Vec<Rule>,
     /// Routes, as far as they matter.
@@ -129,7 +125,6 @@ impl Reader {
         let names: Vec<&str> = ports.iter().map(String::as_str).collect();
         let switches = links.iter().map(|(index, link)| (*index, switches(&link.name))).collect();
         Ok(Evidence {
-            addresses: route::addresses(&mut self.route).map_err(RouteError::system("read the addresses"))?,
             rules: route::rules(&mut self.route).map_err(RouteError::system("read the rules"))?,
             netfilter: self.hooks.forwarding(&names).map_err(RouteError::system("read the rules of nftables"))?,
             hash_policy: ["ipv4", "ipv6"].map(|ip| number(&format!("{ip}/fib_multipath_hash_policy")).unwrap_or(0)),
@@ -146,7 +141,7 @@ impl Reader {
     /// What the kernel refuses to tell.
     pub fn routes(&mut self) -> Result<Routes, RouteError> {
         let all = route::routes(&mut self.route).map_err(RouteError::system("read the routes"))?;
-        let mut routes = Routes { count: all.len(), ..Routes::default() };
+        let mut routes = Routes::default();
         for route in all {
             // Of a list nothing is in the place of anything else.
             if let Some(set) = routes.set_of(&route) {

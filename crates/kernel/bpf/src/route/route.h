@@ -122,10 +122,6 @@ struct route_way {
 /* net.ipv4.conf.*.rp_filter: 1 and 2. */
 #define ROUTE_WAY_STRICT 4
 #define ROUTE_WAY_LOOSE 8
-/* Source addresses of this machine are accepted (accept_local). */
-#define ROUTE_WAY_ACCEPTS_LOCAL 16
-/* So are 127.0.0.0/8 (route_localnet). */
-#define ROUTE_WAY_LOOPBACK 32
 
 /* A neighbour that frames were sent to. */
 struct route_hop {

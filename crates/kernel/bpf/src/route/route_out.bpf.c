@@ -9,7 +9,7 @@
 /* TCX_NEXT of include/uapi/linux/bpf.h (6.6): on to the next program; of an older tc filter: as TC_ACT_UNSPEC. */
 #define ROUTE_NEXT (-1)
 
-/* The frames that are compared: struct route_config. */
+/* The port's interface. */
 const volatile __u32 route_out_ifindex = 0;
 
 SEC("tc")

@@ -37,15 +37,8 @@ impl Hooks {
         if let Some(new) = self.rules(interface)? {
             return Ok(Some(new));
         }
-        for (program, path) in OLD_TABLES {
-            let names = match fs::read_to_string(path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                names => names?,
-            };
-            let tables: Vec<&str> = names.split_whitespace().collect();
-            if !tables.is_empty() {
-                return Ok(Some(format!("{program} has tables of the old kind ({})", tables.join(", "))));
-            }
+        if let Some(old) = old_tables()?.into_iter().next() {
+            return Ok(Some(old));
         }
         let services = match fs::read_to_string(IPVS) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -64,7 +57,8 @@ impl Hooks {
             Some(_) => nft::read(netfilter)?.unwrap_or_default(),
             None => Rules::default(),
         };
-        Ok(rules.chains.iter().filter_map(|(key, chain)| on_the_way(&rules, key, chain, ports)).collect())
+        let new = rules.chains.iter().filter_map(|(key, chain)| on_the_way(&rules, key, chain, ports));
+        Ok(new.chain(old_tables()?).collect())
     }
 
     fn rules(&mut self, interface: &str) -> io::Result<Option<String>> {
@@ -82,6 +76,22 @@ impl Hooks {
         self.found = (rules.generation == generation).then(|| (generation, found.clone()));
         Ok(found)
     }
+}
+
+/// The programs that have tables of the old kind, in words. A table without rules counts too: whether it has some is not told here.
+fn old_tables() -> io::Result<Vec<String>> {
+    let mut found = Vec::new();
+    for (program, path) in OLD_TABLES {
+        let names = match fs::read_to_string(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            names => names?,
+        };
+        let tables: Vec<&str> = names.split_whitespace().collect();
+        if !tables.is_empty() {
+            found.push(format!("{program} has tables of the old kind ({})", tables.join(", ")));
+        }
+    }
+    Ok(found)
 }
 
 /// What a chain does to forwarded packets; none: nothing.
