@@ -12,11 +12,11 @@ use host::{
         Netlink,
         route::{self, Route, RouteKind, Rule},
     },
-    stack::Hooks,
+    stack::{Forwarding, Hooks},
 };
 use nix::sys::socket::SockProtocol;
 
-use crate::RouteError;
+use crate::{RouteError, conntrack::Conntrack};
 
 /// Sysctls of one interface. Of `all` and its own the one that counts is taken, as each setting wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -93,8 +93,10 @@ pub struct Evidence {
     pub switches: BTreeMap<u32, Switches>,
     /// net.ipv4.fib_multipath_hash_policy and that of IPv6.
     pub hash_policy: [u8; 2],
-    /// What netfilter does to forwarded packets, in words.
-    pub netfilter: Vec<String>,
+    /// What of netfilter forwarded packets meet.
+    pub netfilter: Forwarding,
+    /// How conntrack is set; none: there is none.
+    pub conntrack: Option<Conntrack>,
     /// Policies of IPsec.
     pub xfrm_policies: usize,
 }
@@ -127,6 +129,7 @@ impl Reader {
         Ok(Evidence {
             rules: route::rules(&mut self.route).map_err(RouteError::system("read the rules"))?,
             netfilter: self.hooks.forwarding(&names).map_err(RouteError::system("read the rules of nftables"))?,
+            conntrack: Conntrack::read(),
             hash_policy: ["ipv4", "ipv6"].map(|ip| number(&format!("{ip}/fib_multipath_hash_policy")).unwrap_or(0)),
             xfrm_policies: xfrm_policies(),
             links,

@@ -3,7 +3,7 @@
 use std::{net::UdpSocket, time::Duration};
 
 use bpf::XdpMode;
-use model::route::{RouteMode, RouteTotals};
+use model::route::{CtMark, RouteMode, RouteTotals};
 use route::{RouteSettings, Router};
 use testbed::{Bed, End, wait};
 
@@ -52,6 +52,7 @@ fn settings(ports: &[&str]) -> RouteSettings {
         mode: RouteMode::Standard,
         returns: true,
         trial: Duration::ZERO,
+        mark: CtMark::default(),
     }
 }
 

@@ -18,7 +18,7 @@ use std::{
 
 use bpf::XdpMode;
 use frames::{Aim, Dice, compared, frame};
-use model::route::{RouteMode, RouteTotals};
+use model::route::{CtMark, RouteMode, RouteTotals};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use route::{RouteSettings, Router};
 use testbed::{Bed, End, Tcpdump};
@@ -173,6 +173,7 @@ fn both(tag: &str, sysctls: &[(&str, &str)], check: impl FnOnce(&Router) + Send)
                     mode: RouteMode::Routed,
                     returns: false,
                     trial: Duration::ZERO,
+                    mark: CtMark::default(),
                 };
                 let mut router = Router::start(settings).unwrap();
                 router.set_mode(RouteMode::Routed).unwrap();

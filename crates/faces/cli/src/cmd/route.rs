@@ -1,7 +1,10 @@
 //! `evenkeel route`: a router's fast path.
 
+mod rules;
+
 use std::{
     io,
+    str::FromStr,
     sync::mpsc,
     time::{Duration, Instant},
 };
@@ -10,7 +13,7 @@ use anyhow::{Context, anyhow};
 use bpf::XdpMode;
 use clap::{Args, Subcommand, ValueEnum};
 use model::{
-    route::{RouteMode, RouteStatus},
+    route::{CtMark, RouteMode, RouteStatus},
     schema::Document,
 };
 use report::Look;
@@ -45,6 +48,7 @@ enum Action {
     Status(StatusArgs),
     Mode(ModeArgs),
     Check(CheckArgs),
+    Rules(rules::RulesArgs),
     Stop(StopArgs),
 }
 
@@ -55,6 +59,8 @@ enum Mode {
     Standard,
     /// The fast path forwards what it can, the kernel the rest.
     Routed,
+    /// The fast path forwards established connections that a rule of nftables marked, NAT included; the kernel decides about all others.
+    Stateful,
     /// The kernel forwards; the fast path decides, and its decisions are compared with what the kernel did.
     Shadow,
 }
@@ -64,6 +70,7 @@ impl From<Mode> for RouteMode {
         match mode {
             Mode::Standard => Self::Standard,
             Mode::Routed => Self::Routed,
+            Mode::Stateful => Self::Stateful,
             Mode::Shadow => Self::Shadow,
         }
     }
@@ -86,6 +93,9 @@ struct RunArgs {
     /// Length of the trial in shadow; 0 means none.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time, help_heading = "Operation")]
     trial: Duration,
+    /// Mark of the connections that mode stateful takes: VALUE or VALUE/MASK.
+    #[arg(long, value_name = "MARK", default_value_t = CtMark::default(), value_parser = CtMark::from_str, help_heading = "Operation")]
+    mark: CtMark,
     /// After an obstacle is gone stay in mode standard until `route mode` says otherwise.
     #[arg(long, help_heading = "Operation")]
     stay: bool,
@@ -145,6 +155,12 @@ struct CheckArgs {
     /// Ports to forward between.
     #[arg(value_name = "INTERFACE", required = true)]
     interfaces: Vec<String>,
+    /// Mode to check for.
+    #[arg(long, value_enum, default_value = "routed")]
+    mode: Mode,
+    /// Mark of the connections that mode stateful takes: VALUE or VALUE/MASK.
+    #[arg(long, value_name = "MARK", default_value_t = CtMark::default(), value_parser = CtMark::from_str)]
+    mark: CtMark,
     /// Print JSON (schema evenkeel.route.check/1).
     #[arg(long)]
     json: bool,
@@ -163,6 +179,7 @@ pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
     let done = match &args.action {
         Action::Run(args) => return tend(args),
         Action::Check(args) => return check(args),
+        Action::Rules(args) => return rules::run(args),
         Action::Status(args) => status(args),
         Action::Mode(args) => switch(args),
         Action::Stop(args) => stop(args),
@@ -234,7 +251,7 @@ fn unexpected(answer: &Answer) -> Failure {
 
 fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     privilege::require("a look at the rules of nftables", &[Capability::CAP_NET_ADMIN])?;
-    let check = route::audit::check(&args.interfaces)?;
+    let check = route::audit::check(&args.interfaces, args.mode.into(), args.mark)?;
     let outcome = if check.obstacles.is_empty() { Outcome::Fine } else { Outcome::No };
     match args.json {
         true => print_json("route.check", &check)?,
@@ -258,6 +275,7 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         mode: RouteMode::Standard,
         returns: !args.stay,
         trial: args.trial,
+        mark: args.mark,
     })?;
     if !router.unwatched().is_empty() {
         note(format_args!(
@@ -266,6 +284,9 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         ));
     }
     router.set_mode(args.mode.into())?;
+    for it in router.notes() {
+        note(format_args!("{} ({}). {}", it.what, it.code, it.remedy));
+    }
     note(format_args!("{}: mode {} ({} XDP)", args.interfaces.join(", "), router.mode().name(), router.xdp_mode()));
     let (to, requests) = mpsc::channel();
     let listener = Listener::start(&paths.socket(), to)?;

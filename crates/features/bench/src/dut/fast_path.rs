@@ -12,7 +12,7 @@ use std::{
 
 use bpf::XdpMode;
 use lab::boxes::Inside;
-use model::route::RouteMode;
+use model::route::{CtMark, RouteMode};
 use route::{RouteError, RouteSettings, Router};
 
 use crate::BenchError;
@@ -40,6 +40,7 @@ impl FastPath {
             mode: RouteMode::Standard,
             returns: true,
             trial: Duration::ZERO,
+            mark: CtMark::default(),
         };
         let (namespace, stop) = (inside.namespace.handle(), Arc::new(AtomicBool::new(false)));
         let (to, started) = mpsc::channel();
