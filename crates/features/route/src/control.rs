@@ -1,7 +1,7 @@
 //! The process that runs a router: what others may ask it, and its loop.
 
 use std::{
-    fs,
+    fs, io,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
     sync::{
@@ -12,7 +12,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::route::{RouteMode, RouteStatus};
+use host::picture::FastPath;
+use model::{
+    CpuSet,
+    route::{RouteMode, RouteStatus},
+};
 use serde::{Deserialize, Serialize};
 use serve::{
     Lock, ServeError,
@@ -36,6 +40,8 @@ pub enum Command {
     Status,
     /// Another mode.
     Mode(RouteMode),
+    /// Other CPUs that forward; none: the cores that receive.
+    Cpus(CpuSet),
     /// To end.
     Stop,
 }
@@ -88,10 +94,39 @@ pub struct Held {
     _lock: Lock,
 }
 
+impl Held {
+    /// Tells others of this machine which CPUs forward (`evenkeel spread`, `evenkeel doctor`).
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    fn tell(&self, router: &Router) -> Result<(), RouteError> {
+        let file = self.paths.0.join(FastPath::FILE);
+        let told = match router.cpus().is_empty() {
+            true => fs::remove_file(&file),
+            false => {
+                let path = FastPath {
+                    pid: std::process::id(),
+                    interfaces: router.ports().to_vec(),
+                    cpus: router.cpus().clone(),
+                };
+                // In one step: who reads meanwhile finds the one or the other.
+                let new = self.paths.0.join("new");
+                fs::write(&new, path.text()).and_then(|()| fs::rename(&new, &file))
+            }
+        };
+        match told {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(RouteError::System { operation: "say which CPUs forward in /run/evenkeel", source: e })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 impl Drop for Held {
     fn drop(&mut self) {
         let folder = &self.paths.0;
-        for file in ["control", "lock"] {
+        for file in ["control", FastPath::FILE, "lock"] {
             // What is not there any more need not go.
             let _ = fs::remove_file(folder.join(file));
         }
@@ -126,11 +161,17 @@ pub fn stop() -> Result<Answer, RouteError> {
 /// What the kernel refuses. The kernel forwards then.
 pub fn run(
     router: &mut Router,
+    held: &Held,
     requests: &Receiver<Request<Command, Answer>>,
     stop: &AtomicBool,
     mut emit: impl FnMut(&Router, Option<&RouteEvent>),
 ) -> Result<(), RouteError> {
+    let mut told = CpuSet::new();
     while !stop.load(Ordering::Relaxed) {
+        if told != *router.cpus() {
+            held.tell(router)?;
+            told = router.cpus().clone();
+        }
         for event in router.turn(TURN)? {
             emit(router, Some(&event));
         }
@@ -138,6 +179,10 @@ pub fn run(
             let answer = match command {
                 Command::Status => Answer::Status(Box::new(router.status()?)),
                 Command::Mode(mode) => match router.set_mode(mode) {
+                    Ok(()) => Answer::Done,
+                    Err(error) => Answer::Refused(error.to_string()),
+                },
+                Command::Cpus(cpus) => match router.set_cpus(&cpus).and_then(|()| held.tell(router)) {
                     Ok(()) => Answer::Done,
                     Err(error) => Answer::Refused(error.to_string()),
                 },

@@ -4,7 +4,7 @@ use std::io;
 
 use bpf::{ProgramError, XdpError};
 use host::interface::NoInterface;
-use model::{Classified, ErrorClass, route::Obstacle};
+use model::{Classified, CpuSet, ErrorClass, route::Obstacle};
 
 /// The fast path could not be started, or failed. The kernel forwards then.
 #[allow(missing_docs, reason = "the messages say it")]
@@ -32,6 +32,12 @@ pub enum RouteError {
     Twice { interface: String },
     #[error("{} has no Ethernet address: the fast path forwards Ethernet frames only", interface)]
     NoEthernet { interface: String },
+    #[error("there is no CPU {cpu}: this machine has {present}")]
+    NoSuchCpu { cpu: u32, present: CpuSet },
+    #[error(
+        "CPU {cpu} is offline: online are {online}; name one of these, or bring it up (echo 1 > /sys/devices/system/cpu/cpu{cpu}/online)"
+    )]
+    OfflineCpu { cpu: u32, online: CpuSet },
     #[error("the fast path cannot be switched on: {}", words(obstacles))]
     Obstacles { obstacles: Vec<Obstacle> },
 }
@@ -55,8 +61,8 @@ impl Classified for RouteError {
             Self::Program(e) => e.class(),
             Self::Serve(e) => e.class(),
             Self::None => ErrorClass::Lacking,
-            Self::Runs { .. } | Self::OneWay | Self::Twice { .. } => ErrorClass::Usage,
-            Self::NoEthernet { .. } | Self::Obstacles { .. } => ErrorClass::Lacking,
+            Self::Runs { .. } | Self::OneWay | Self::Twice { .. } | Self::NoSuchCpu { .. } => ErrorClass::Usage,
+            Self::NoEthernet { .. } | Self::Obstacles { .. } | Self::OfflineCpu { .. } => ErrorClass::Lacking,
             Self::System { source, .. } => match source.kind() {
                 io::ErrorKind::PermissionDenied => ErrorClass::Lacking,
                 _ => ErrorClass::Internal,

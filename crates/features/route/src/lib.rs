@@ -13,6 +13,7 @@
 pub mod audit;
 pub mod conntrack;
 pub mod control;
+pub mod cpus;
 mod error;
 pub mod evidence;
 pub mod plan;

@@ -7,7 +7,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bpf::{RouteHop, RouteKey, RouteOut, RoutePort, RouteTables, RouteWatch, XdpMode, takes_redirected_frames};
+use bpf::{
+    ROUTE_LOTS, RouteHop, RouteKey, RouteLosses, RouteOut, RoutePort, RouteTables, RouteWatch, XdpMode,
+    takes_redirected_frames,
+};
 use host::{
     interface::NoInterface,
     netlink::{
@@ -15,13 +18,17 @@ use host::{
         route::{neighbours, use_neighbour},
     },
 };
-use model::route::{CtMark, Obstacle, RouteMode, RouteStatus, RouteTotals, ShadowResult};
+use model::{
+    CpuSet,
+    route::{CtMark, Obstacle, RouteCpu, RouteMode, RouteStatus, RouteTotals, ShadowResult},
+};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::{
     RouteError,
     audit::{consent, obstacles},
     conntrack,
+    cpus::{self, Lots},
     evidence::{Evidence, Reader},
     plan::{RoutePlan, plan},
     shadow,
@@ -51,6 +58,10 @@ pub struct RouteSettings {
     pub trial: Duration,
     /// The mark of the connections that mode stateful takes.
     pub mark: CtMark,
+    /// The CPUs that forward; empty: the cores that receive.
+    pub cpus: CpuSet,
+    /// Frames that the queue of a port to each of these CPUs holds.
+    pub queue: u32,
 }
 
 /// Something that happened.
@@ -66,6 +77,8 @@ pub enum RouteEvent {
     PortEnded(String),
     /// The trial ended.
     Compared(ShadowResult),
+    /// These CPUs forward now, since others went offline or came back; none: the cores that receive.
+    Cpus(CpuSet),
 }
 
 /// A running router. Dropping it leaves the kernel alone.
@@ -75,6 +88,10 @@ pub struct Router {
     tables: RouteTables,
     ports: Vec<RoutePort>,
     outs: Vec<RouteOut>,
+    /// The CPUs that forward: those of the settings that are online.
+    cpus: CpuSet,
+    lots: Lots,
+    losses: Option<RouteLosses>,
     watch: RouteWatch,
     monitor: Monitor,
     reader: Reader,
@@ -102,6 +119,7 @@ impl Router {
     /// # Errors
     /// Ports that are not there, named twice, or run a foreign program; what the kernel refuses.
     pub fn start(settings: RouteSettings) -> Result<Self, RouteError> {
+        cpus::check(&settings.cpus)?;
         let monitor = Monitor::open().map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
         let mut reader = Reader::open()?;
         let routes = reader.routes()?;
@@ -119,6 +137,9 @@ impl Router {
             obstacles: obstacles(&evidence, &settings.ports, consent(settings.mode, settings.mark)),
             applied: RoutePlan::default(),
             outs: Vec::new(),
+            cpus: CpuSet::new(),
+            lots: [0; ROUTE_LOTS],
+            losses: None,
             mode: RouteMode::Standard,
             held_back: None,
             refreshed: Instant::now(),
@@ -138,7 +159,45 @@ impl Router {
         };
         // Once the programs are there a veth's other end may take frames that it did not take before.
         router.apply()?;
+        let cpus = router.settings.cpus.clone();
+        router.set_cpus(&cpus)?;
         Ok(router)
+    }
+
+    /// Has these CPUs forward from now on; none: the cores that receive. No frame is lost. Flows that get another CPU may be overtaken once by
+    /// frames of their own.
+    ///
+    /// # Errors
+    /// A CPU that is not there, or offline; what the kernel refuses. Those before go on then.
+    pub fn set_cpus(&mut self, cpus: &CpuSet) -> Result<(), RouteError> {
+        cpus::check(cpus)?;
+        self.deal(cpus)?;
+        self.settings.cpus = cpus.clone();
+        Ok(())
+    }
+
+    fn deal(&mut self, cpus: &CpuSet) -> Result<(), RouteError> {
+        if *cpus == self.cpus {
+            return Ok(());
+        }
+        // All have queues before the first flow is dealt, and keep them until the last one is.
+        let (queue, tables) = (self.settings.queue, &self.tables);
+        let added = self.ports.iter_mut().try_for_each(|port| port.add_cpus(tables, cpus, queue));
+        if let Err(error) = added {
+            self.ports.iter_mut().try_for_each(|port| port.use_cpus(&self.cpus))?;
+            return Err(error.into());
+        }
+        if !cpus.is_empty() {
+            self.lots = cpus::deal(&self.lots, cpus);
+            self.tables.deal(&self.lots);
+        }
+        if self.losses.is_none() {
+            let maps: Vec<u32> = self.ports.iter().filter_map(RoutePort::queues_id).collect();
+            self.losses = RouteLosses::attach(&maps)?;
+        }
+        self.ports.iter_mut().try_for_each(|port| port.use_cpus(cpus))?;
+        self.cpus = cpus.clone();
+        Ok(())
     }
 
     /// Switches, unless something stands against it. To routed and stateful it goes by a trial in shadow, if one is wanted.
@@ -283,6 +342,11 @@ impl Router {
         if self.mode == RouteMode::Shadow {
             self.compare()?;
         }
+        let online = self.settings.cpus.intersection(&cpus::online()?);
+        if online != self.cpus {
+            self.deal(&online)?;
+            happened.push(RouteEvent::Cpus(online));
+        }
         for port in self.ports.iter().filter(|port| !port.seat().is_alive()) {
             if self.ended.insert(port.seat().interface().to_owned()) {
                 let why = port.seat().why_ended().unwrap_or_default();
@@ -384,12 +448,26 @@ impl Router {
         self.mode
     }
 
-    /// What the operator gives up by the mode wanted.
+    /// What the operator gives up by the mode wanted, and what works against the CPUs that forward.
     pub fn notes(&self) -> Vec<Obstacle> {
-        match self.settings.mode {
+        let mut notes = match self.settings.mode {
             RouteMode::Stateful => conntrack::notes(&self.evidence),
             _ => Vec::new(),
+        };
+        if !self.cpus.is_empty() {
+            notes.extend(cpus::notes(&self.settings.ports));
         }
+        notes
+    }
+
+    /// The ports, by name.
+    pub fn ports(&self) -> &[String] {
+        &self.settings.ports
+    }
+
+    /// The CPUs that forward; empty: the cores that receive.
+    pub fn cpus(&self) -> &CpuSet {
+        &self.cpus
     }
 
     /// Why it is not the mode wanted; none: it is.
@@ -438,6 +516,11 @@ impl Router {
                 xdp: port.seat().mode().to_string(),
                 sends: way.is_some_and(|way| way.out),
                 totals: port.counts()?,
+                lost: match (&self.losses, port.queues_id()) {
+                    (Some(losses), Some(map)) => Some(losses.of(map)?),
+                    _ => None,
+                },
+                cpus: by_cpu(port)?,
             })
         };
         Ok(RouteStatus {
@@ -451,6 +534,7 @@ impl Router {
             notes: self.notes(),
             unwatched: self.watch.missing().to_vec(),
             ports: self.ports.iter().map(port).collect::<Result<_, _>>()?,
+            cpus: (!self.cpus.is_empty()).then(|| self.cpus.clone()),
             shadow: (self.comparison.compared() > 0).then(|| self.comparison.clone()),
         })
     }
@@ -459,6 +543,18 @@ impl Router {
     pub fn xdp_mode(&self) -> XdpMode {
         self.ports.first().map_or(self.settings.xdp, |port| port.seat().mode())
     }
+}
+
+/// What each CPU did with a port's frames, of those that did anything; empty while none is handed on.
+fn by_cpu(port: &RoutePort) -> Result<Vec<RouteCpu>, RouteError> {
+    if port.queues_id().is_none() {
+        return Ok(Vec::new());
+    }
+    let all = port.counts_by_cpu()?.into_iter().zip(0..).map(|(totals, cpu)| {
+        let RouteTotals { handed, taken, forwarded, .. } = totals;
+        RouteCpu { cpu, handed, taken, forwarded }
+    });
+    Ok(all.filter(|of| of.handed + of.taken + of.forwarded > 0).collect())
 }
 
 /// The plan for these ports, if they can be those of a router.

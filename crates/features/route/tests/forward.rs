@@ -53,6 +53,8 @@ fn settings(ports: &[&str]) -> RouteSettings {
         returns: true,
         trial: Duration::ZERO,
         mark: CtMark::default(),
+        cpus: model::CpuSet::new(),
+        queue: 2048,
     }
 }
 

@@ -174,6 +174,8 @@ fn both(tag: &str, sysctls: &[(&str, &str)], check: impl FnOnce(&Router) + Send)
                     returns: false,
                     trial: Duration::ZERO,
                     mark: CtMark::default(),
+                    cpus: model::CpuSet::new(),
+                    queue: 2048,
                 };
                 let mut router = Router::start(settings).unwrap();
                 router.set_mode(RouteMode::Routed).unwrap();

@@ -63,7 +63,7 @@ pub fn plan(host: &Host, options: &Options) -> Result<SpreadPlan, PlanError> {
         place_queues(host, layout, &mut placed_irqs, &mut out);
         out.nics.extend(NicSummary::of(nic, &layout.seats, &cores));
         steer::threads(nic, options, &homes, &mut out);
-        steer::rps(nic, options, &cores, &homes, &mut out);
+        steer::rps(host, nic, options, &cores, &homes, &mut out);
         steer::xps(host, nic, options, &homes, &mut out);
         steer::flow_tables(nic, options, &mut out);
     }

@@ -62,10 +62,13 @@ pub(crate) fn threads(nic: &Nic, options: &Options, homes: &Homes, out: &mut Spr
 
 /// Receive packet steering: the one queue of a NIC over the other cores, or, when asked for, the cores without a queue
 /// shared out among the queues.
-pub(crate) fn rps(nic: &Nic, options: &Options, cores: &Cores<'_>, homes: &Homes, out: &mut SpreadPlan) {
+pub(crate) fn rps(host: &Host, nic: &Nic, options: &Options, cores: &Cores<'_>, homes: &Homes, out: &mut SpreadPlan) {
     let queues = nic.rx_queues.len();
     if queues == 0 {
         return;
+    }
+    if let Some(cpus) = host.dealt(&nic.name) {
+        return rps_beside_router(nic, options, cpus, out);
     }
     let free = placement::rps_cpus(nic, cores, homes);
     let helps = queues == 1 && !free.is_empty();
@@ -92,6 +95,21 @@ pub(crate) fn rps(nic: &Nic, options: &Options, cores: &Cores<'_>, homes: &Homes
         };
         let knob = Knob::RpsCpus { nic: nic.name.clone(), queue: queue as u32 };
         out.set(&nic.name, format!("rx {queue} RPS"), knob, rx.rps_cpus.to_mask(), new.to_mask(), why);
+    }
+}
+
+/// A router's fast path deals the flows of this interface already: RPS would move them once more, off the CPU that they were dealt to.
+fn rps_beside_router(nic: &Nic, options: &Options, cpus: &CpuSet, out: &mut SpreadPlan) {
+    if options.rps == Steer::On {
+        out.warn(format!(
+            "{}: no RPS, as evenkeel route deals its flows to CPU {cpus}; `evenkeel route cpus none` ends that",
+            nic.name
+        ));
+    }
+    for (queue, rx) in nic.rx_queues.iter().enumerate() {
+        let knob = Knob::RpsCpus { nic: nic.name.clone(), queue: queue as u32 };
+        let why = format!("evenkeel route deals its flows to CPU {cpus}");
+        out.set(&nic.name, format!("rx {queue} RPS"), knob, rx.rps_cpus.to_mask(), CpuSet::new().to_mask(), why);
     }
 }
 

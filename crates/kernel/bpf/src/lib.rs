@@ -49,9 +49,10 @@ pub use capture::{
 pub use link::{Attached, XdpError, XdpLink, XdpMode, program_name};
 pub use program::ProgramError;
 pub use route::{
+    cpus::{QUEUE_MAX as ROUTE_QUEUE_MAX, RouteLosses},
     port::RoutePort,
     shadow::{RouteLeaving, RouteOut, RouteSample},
-    tables::{PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey, RouteTables, RouteTrack, RouteWay},
+    tables::{LOTS as ROUTE_LOTS, PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey, RouteTables, RouteTrack, RouteWay},
     watch::RouteWatch,
     xdp_fib::{FibCounts, XdpFib},
 };

@@ -30,6 +30,39 @@ pub struct Host {
     /// Lines of /proc/interrupts that begin with a number and could not be read.
     #[serde(default)]
     pub garbled_irqs: u32,
+    /// The CPUs to which a router's fast path deals its ports' flows, while it does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fast_path: Option<FastPath>,
+}
+
+/// A router's fast path (`evenkeel route run --cpus`) that deals what its ports receive to CPUs of its own choice.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FastPath {
+    /// Its process.
+    pub pid: u32,
+    /// Its ports.
+    pub interfaces: Vec<String>,
+    /// The CPUs that forward.
+    pub cpus: CpuSet,
+}
+
+impl FastPath {
+    /// The name of the file in which the router of a network namespace says so, beside its lock (`/run/evenkeel/route@NUMBER`).
+    pub const FILE: &str = "cpus";
+
+    /// What the file holds.
+    pub fn text(&self) -> String {
+        let Self { pid, interfaces, cpus } = self;
+        format!("{pid} {cpus} {}\n", interfaces.join(" "))
+    }
+
+    /// What a file says; none: it is no such file.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        let pid = words.next()?.parse().ok()?;
+        let cpus = CpuSet::parse_list(words.next()?).ok()?;
+        Some(Self { pid, cpus, interfaces: words.map(str::to_owned).collect() })
+    }
 }
 
 /// One logical CPU.
@@ -232,6 +265,12 @@ impl Host {
     /// There is none; names like it, or all, are told.
     pub fn named(&self, name: &str) -> Result<&Nic, NoInterface> {
         self.nic(name).ok_or_else(|| NoInterface::among(name, self.nics.iter().map(|nic| nic.name.as_str())))
+    }
+
+    /// The CPUs to which a router's fast path deals what the interface called `name` receives; none: it does not.
+    pub fn dealt(&self, name: &str) -> Option<&CpuSet> {
+        let path = self.fast_path.as_ref()?;
+        path.interfaces.iter().any(|port| port == name).then_some(&path.cpus)
     }
 
     /// The interrupt with that number.

@@ -104,10 +104,13 @@ pub fn why_unplaced(nic: &Nic) -> Option<String> {
 
 impl<'a> Layout<'a> {
     /// Places the queues of `nics` on the CPUs that are `allowed`. Interrupts of other interfaces that are up and pinned count as
-    /// queues that are there already.
+    /// queues that are there already, and so does what a router's fast path deals to a CPU.
     pub fn of(host: &'a Host, nics: &[&'a Nic], allowed: &CpuSet) -> Self {
         let mut cores = Cores::new(host, allowed);
         for cpu in pinned_elsewhere(host, nics) {
+            cores.occupy(cpu);
+        }
+        for cpu in host.fast_path.iter().flat_map(|path| path.cpus.iter()) {
             cores.occupy(cpu);
         }
         let seats = seats::seats(host, nics, &mut cores);

@@ -13,7 +13,7 @@ pub use answers::Answers;
 pub use irqs::parse_interrupts;
 
 use crate::{
-    picture::Host,
+    picture::{FastPath, Host},
     root::{Root, RootError},
 };
 
@@ -56,8 +56,24 @@ impl Host {
             irqbalance_pid,
             distances: cpus::distances(root),
             garbled_irqs,
+            fast_path: fast_path(root),
         })
     }
+}
+
+/// The name of the process that runs a router.
+const ROUTER: &str = "evenkeel";
+
+/// What the router of this network namespace says, while its process is there; of a saved machine, what the one that was saved said.
+fn fast_path(root: &Root) -> Option<FastPath> {
+    let folders = match root.is_live() {
+        true => vec![format!("route@{}", crate::namespace::own().ok()?)],
+        false => root.list("run/evenkeel").unwrap_or_default(),
+    };
+    let file = |folder: &String| soft(root, &format!("run/evenkeel/{folder}/{}", FastPath::FILE));
+    let told = folders.iter().filter(|folder| folder.starts_with("route@")).find_map(file)?;
+    let path = FastPath::parse(&told)?;
+    (soft(root, &format!("proc/{}/comm", path.pid))?.trim_end() == ROUTER).then_some(path)
 }
 
 /// The text of a file that may be missing, unreadable or without an answer.

@@ -1,8 +1,10 @@
 //! A router's fast path as text.
 
+use std::collections::BTreeMap;
+
 use model::{
     counters::{Counter, Row},
-    route::{Obstacle, RouteCheck, RouteStatus, RouteTotals, ShadowResult},
+    route::{Obstacle, RouteCheck, RouteLost, RouteStatus, RouteTotals, ShadowResult},
     units,
 };
 
@@ -113,11 +115,49 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     text += "\n";
     text += &look.table(&heads, RouteTotals::COUNTERS.iter().filter(shown).map(row));
+    text += &cpus(status, look);
     for port in status.ports.iter().filter(|port| !port.sends) {
         text += &look.paragraph(&format!(
             "{} takes no redirected frames: what leaves by it goes up to the kernel.",
             port.interface
         ));
+    }
+    text
+}
+
+/// The CPUs that forward, and what was lost on the way to them.
+fn cpus(status: &RouteStatus, look: Look) -> String {
+    let mut of: BTreeMap<u32, [u64; 3]> = BTreeMap::new();
+    for cpu in status.ports.iter().flat_map(|port| &port.cpus) {
+        let sums = of.entry(cpu.cpu).or_default();
+        [cpu.handed, cpu.taken, cpu.forwarded].iter().zip(sums).for_each(|(count, sum)| *sum += count);
+    }
+    let mut text = String::new();
+    if let Some(cpus) = &status.cpus {
+        text += &look.paragraph(&format!("CPU {cpus} forwards what the ports receive."));
+    }
+    if !of.is_empty() {
+        let row = |(cpu, sums): (&u32, &[u64; 3])| {
+            [cpu.to_string()].into_iter().chain(sums.iter().map(|sum| units::grouped(*sum))).collect()
+        };
+        text += "\n";
+        text += &look.table(&[">CPU", ">HANDED ON", ">TAKEN", ">FORWARDED"], of.iter().map(row));
+    }
+    for port in &status.ports {
+        let RouteLost { queue_full, no_memory, not_sent } = port.lost.unwrap_or_default();
+        for (lost, why, remedy) in [
+            (queue_full, "the queue of a CPU was full", "name more CPUs (`evenkeel route cpus`)"),
+            (no_memory, "a CPU had no memory for them", "see `evenkeel doctor`"),
+            (not_sent, "a CPU could not send them on", "see `evenkeel ledger`"),
+        ] {
+            if lost > 0 {
+                let frames = units::grouped(lost);
+                text += &look.paragraph(&format!("{}: {frames} frames were lost: {why}; {remedy}.", port.interface));
+            }
+        }
+    }
+    if status.cpus.is_some() && status.ports.iter().any(|port| port.lost.is_none()) {
+        text += &look.paragraph("This kernel does not tell what is lost on the way to these CPUs.");
     }
     text
 }

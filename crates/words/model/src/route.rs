@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::CpuSet;
 pub use crate::route_totals::RouteTotals;
 
 /// Who forwards.
@@ -101,6 +102,43 @@ pub struct RoutePort {
     pub sends: bool,
     /// Since the start.
     pub totals: RouteTotals,
+    /// What was lost on the way to the CPUs that forward; none: no frames are handed on, or this kernel does not tell.
+    #[serde(default)]
+    pub lost: Option<RouteLost>,
+    /// What each CPU did, while others than the receiving one forward.
+    #[serde(default)]
+    pub cpus: Vec<RouteCpu>,
+}
+
+/// Frames that were lost between the core that received them and the CPU that was to forward them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct RouteLost {
+    /// Its queue was full.
+    pub queue_full: u64,
+    /// It had no memory for a socket buffer.
+    pub no_memory: u64,
+    /// It could not send them on.
+    pub not_sent: u64,
+}
+
+impl RouteLost {
+    /// All of them.
+    pub fn all(&self) -> u64 {
+        self.queue_full + self.no_memory + self.not_sent
+    }
+}
+
+/// What one CPU did with a port's frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RouteCpu {
+    /// Its number.
+    pub cpu: u32,
+    /// Frames that it received and handed on.
+    pub handed: u64,
+    /// Frames that it took out of its queue.
+    pub taken: u64,
+    /// Frames that it forwarded by the fast path.
+    pub forwarded: u64,
 }
 
 /// What the shadow found: frames that would have left as the kernel sent them, and others.
@@ -149,13 +187,16 @@ pub struct RouteStatus {
     pub obstacles: Vec<Obstacle>,
     /// What next hops depend on beside the destination and the way in: `source`, `ports`, `tos`, `label`.
     pub key: Vec<String>,
-    /// What the operator gives up in mode stateful; empty in others.
+    /// What is to be known: what the operator gives up in mode stateful, and what works against the CPUs that forward.
     #[serde(default)]
     pub notes: Vec<Obstacle>,
     /// Functions of the kernel that cannot be followed: what they change is forgotten when netlink tells of it.
     pub unwatched: Vec<String>,
     /// The ports.
     pub ports: Vec<RoutePort>,
+    /// The CPUs that forward; none: the cores that receive.
+    #[serde(default)]
+    pub cpus: Option<CpuSet>,
     /// What the shadow found, if it ran.
     pub shadow: Option<ShadowResult>,
 }

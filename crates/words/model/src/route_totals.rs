@@ -77,6 +77,10 @@ macro_rules! route_totals {
                     { row: IfAny("  translated") };
                 sampled: Frames "evenkeel_route_sampled_frames" "Frames that the shadow compared with what the kernel did."
                     { row: IfAny("compared in shadow") };
+                handed: Frames "evenkeel_route_handed_frames" "Frames that the core that received them handed to one of the CPUs that forward."
+                    { row: IfAny("handed to another CPU") };
+                taken: Frames "evenkeel_route_taken_frames" "Frames that the CPUs that forward took out of their queues."
+                    { row: IfAny("  taken by it") };
             }
         }
     };

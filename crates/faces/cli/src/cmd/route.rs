@@ -13,6 +13,7 @@ use anyhow::{Context, anyhow};
 use bpf::XdpMode;
 use clap::{Args, Subcommand, ValueEnum};
 use model::{
+    CpuSet,
     route::{CtMark, RouteMode, RouteStatus},
     schema::Document,
 };
@@ -47,6 +48,7 @@ enum Action {
     Run(RunArgs),
     Status(StatusArgs),
     Mode(ModeArgs),
+    Cpus(CpusArgs),
     Check(CheckArgs),
     Rules(rules::RulesArgs),
     Stop(StopArgs),
@@ -96,6 +98,22 @@ struct RunArgs {
     /// Mark of the connections that mode stateful takes: VALUE or VALUE/MASK.
     #[arg(long, value_name = "MARK", default_value_t = CtMark::default(), value_parser = CtMark::from_str, help_heading = "Operation")]
     mark: CtMark,
+    /// CPUs that forward, such as 2-3 [default: those that receive].
+    ///
+    /// The core that receives a frame for this router hands it to one of them: each flow to one, both directions to the same. Worth it where an
+    /// interface has fewer queues than there are cores for it.
+    #[arg(long, value_name = "CPUS", help_heading = "Operation")]
+    cpus: Option<CpuSet>,
+    /// Frames that the queue of each port to each of these CPUs holds.
+    #[arg(
+        long,
+        hide_short_help = true,
+        value_name = "N",
+        default_value_t = 2048,
+        value_parser = clap::value_parser!(u32).range(8..=i64::from(bpf::ROUTE_QUEUE_MAX)),
+        help_heading = "Operation"
+    )]
+    cpu_queue: u32,
     /// After an obstacle is gone stay in mode standard until `route mode` says otherwise.
     #[arg(long, help_heading = "Operation")]
     stay: bool,
@@ -149,6 +167,28 @@ struct ModeArgs {
     json: bool,
 }
 
+/// Change the CPUs that forward. No packet is lost.
+///
+///     evenkeel route cpus 2-3
+///     evenkeel route cpus none
+#[derive(Debug, Args)]
+struct CpusArgs {
+    /// CPUs that forward from now on, such as 2-3; `none`: those that receive.
+    #[arg(value_name = "CPUS", value_parser = cpus_or_none)]
+    cpus: CpuSet,
+    /// Print JSON (schema evenkeel.route.cpus/1).
+    #[arg(long)]
+    json: bool,
+}
+
+fn cpus_or_none(text: &str) -> Result<CpuSet, String> {
+    let set = if text == "none" { Ok(CpuSet::new()) } else { CpuSet::parse_list(text) };
+    match set {
+        Ok(set) if set.is_empty() && text != "none" => Err("name a CPU, or `none`".to_owned()),
+        other => other.map_err(|e| e.to_string()),
+    }
+}
+
 /// Show what stands against the fast path here, and what to do about it.
 #[derive(Debug, Args)]
 struct CheckArgs {
@@ -182,6 +222,7 @@ pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
         Action::Rules(args) => return rules::run(args),
         Action::Status(args) => status(args),
         Action::Mode(args) => switch(args),
+        Action::Cpus(args) => change_cpus(args),
         Action::Stop(args) => stop(args),
     };
     match done {
@@ -218,6 +259,19 @@ fn switch(args: &ModeArgs) -> Result<Result<Outcome, Failure>, RouteError> {
         _ => format!("mode {}", mode.name()),
     };
     Ok(conclude("route.mode", args.json, &answer, &done))
+}
+
+fn change_cpus(args: &CpusArgs) -> Result<Result<Outcome, Failure>, RouteError> {
+    let answer = control::ask(&Command::Cpus(args.cpus.clone()))?;
+    Ok(conclude("route.cpus", args.json, &answer, &by_whom(&args.cpus)))
+}
+
+/// Who forwards, of the CPUs.
+fn by_whom(cpus: &CpuSet) -> String {
+    match cpus.is_empty() {
+        true => "each CPU forwards what it receives".to_owned(),
+        false => format!("CPU {cpus} forwards"),
+    }
 }
 
 fn stop(args: &StopArgs) -> Result<Result<Outcome, Failure>, RouteError> {
@@ -266,7 +320,7 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
     )?;
     let paths = Paths::here();
-    let _held = paths.lock()?;
+    let held = paths.lock()?;
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
     let mut router = Router::start(RouteSettings {
         ports: args.interfaces.clone(),
@@ -276,6 +330,8 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         returns: !args.stay,
         trial: args.trial,
         mark: args.mark,
+        cpus: args.cpus.clone().unwrap_or_default(),
+        queue: args.cpu_queue,
     })?;
     if !router.unwatched().is_empty() {
         note(format_args!(
@@ -294,7 +350,7 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         note(format_args!("cannot tell systemd that the router is up: {error}"));
     }
     let mut shown = Shown { args, before: router.status()?, at: Instant::now(), failed: None };
-    let ran = control::run(&mut router, &requests, &signals.stop, |router, event| match event {
+    let ran = control::run(&mut router, &held, &requests, &signals.stop, |router, event| match event {
         Some(event) => tell(event),
         None => shown.look(router),
     });
@@ -339,6 +395,7 @@ fn tell(event: &RouteEvent) {
         RouteEvent::Obstacle(it) => note(format_args!("in the way: {} ({}). {}", it.what, it.code, it.remedy)),
         RouteEvent::Cleared(it) => note(format_args!("not in the way any more: {} ({})", it.what, it.code)),
         RouteEvent::PortEnded(why) => note(format_args!("a port ended: {why}")),
+        RouteEvent::Cpus(cpus) => note(format_args!("CPUs went offline or came back: {}", by_whom(cpus))),
         RouteEvent::Compared(result) => {
             note(report::shadow_text(result));
             result.examples.iter().for_each(|example| note(format_args!("  {example}")));

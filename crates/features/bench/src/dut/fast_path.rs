@@ -12,7 +12,10 @@ use std::{
 
 use bpf::XdpMode;
 use lab::boxes::Inside;
-use model::route::{CtMark, RouteMode};
+use model::{
+    CpuSet,
+    route::{CtMark, RouteMode},
+};
 use route::{RouteError, RouteSettings, Router};
 
 use crate::BenchError;
@@ -41,6 +44,8 @@ impl FastPath {
             returns: true,
             trial: Duration::ZERO,
             mark: CtMark::default(),
+            cpus: CpuSet::new(),
+            queue: 2048,
         };
         let (namespace, stop) = (inside.namespace.handle(), Arc::new(AtomicBool::new(false)));
         let (to, started) = mpsc::channel();

@@ -72,6 +72,16 @@ fn steering(ev: &Evidence, all: &Layout<'_>, layout: &NicLayout<'_>) -> Option<O
     let nic = layout.nic;
     let queue = nic.rx_queues.first()?;
     let near = place::near(&ev.host, nic);
+    if let Some(cpus) = ev.host.dealt(&nic.name) {
+        let saw = format!("evenkeel route deals its flows to CPU {cpus}, RPS on {}", shown(&queue.rps_cpus));
+        if queue.rps_cpus.is_empty() {
+            return Some(Outcome::good("The cores share the work behind the queue.").on(&nic.name).saw(saw));
+        }
+        let knob = Knob::RpsCpus { nic: nic.name.clone(), queue: 0 };
+        let (old, new) = (knob.cpus_value(&queue.rps_cpus), knob.cpus_value(&CpuSet::new()));
+        let why = "A router's fast path has dealt these flows already: RPS moves them to another core once more.";
+        return Some(Outcome::improve(why).on(&nic.name).saw(saw).set(knob, old, new));
+    }
     let wanted = placement::rps_cpus(nic, &all.cores, &layout.homes());
     if wanted.is_empty() {
         return None;

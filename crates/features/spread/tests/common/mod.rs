@@ -40,6 +40,7 @@ pub(crate) fn host(cpus: Vec<Cpu>) -> Host {
         irqbalance_pid: None,
         distances: BTreeMap::new(),
         garbled_irqs: 0,
+        fast_path: None,
     }
 }
 

@@ -6,26 +6,15 @@
 #include <linux/ipv6.h>
 
 #include "chain/place.h"
-#include "lib/cursor.h"
+#include "route/address.h"
 #include "route/remember.h"
 #ifdef ROUTE_TRACKS
 #include "route/track.h"
 #endif
 
-#define ROUTE_TAG_BYTES 4
 #define ROUTE_ICMPV6 58
-#define ROUTE_MORE_FRAGMENTS 0x2000
-#define ROUTE_FRAGMENT_OFFSET 0x1fff
 /* Messages of ICMP about another packet: unreachable, quench, redirect, time, parameter. */
 #define ROUTE_ICMP_ERRORS (1U << 3 | 1U << 4 | 1U << 5 | 1U << 11 | 1U << 12)
-
-static __always_inline bool route_is_own_mac(const struct ethhdr *eth)
-{
-	const struct route_port *port = &route_config.ports[route_port & (ROUTE_PORTS - 1)];
-	const __u16 *to = (const __u16 *)eth, *own = (const __u16 *)port->mac;
-
-	return to[0] == own[0] && to[1] == own[1] && to[2] == own[2];
-}
 
 /* A header of 20 bytes whose ones' complement sum is not all ones is damaged. */
 static __always_inline bool route_sums_up(const struct iphdr *ip)
@@ -37,23 +26,6 @@ static __always_inline bool route_sums_up(const struct iphdr *ip)
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
 	return sum == 0xffff;
-}
-
-/* Sources and destinations that the kernel drops, keeps, or answers. */
-static __always_inline bool route_is_odd_v4(__u32 address)
-{
-	__u32 a = bpf_ntohl(address);
-
-	/* 0.0.0.0/8, 127.0.0.0/8; 224.0.0.0/4 and 255.255.255.255. */
-	return a >> 24 == 0 || a >> 24 == 127 || a >> 28 == 14 || a == 0xffffffff;
-}
-
-/* Unspecified, loopback, IPv4 in IPv6; link-local and site-local; groups. */
-static __always_inline bool route_is_odd_v6(const struct in6_addr *address)
-{
-	__u32 first = address->in6_u.u6_addr32[0];
-
-	return !first || (first & bpf_htonl(0xff000000)) == bpf_htonl(0xff000000) || (first & bpf_htonl(0xff800000)) == bpf_htonl(0xfe800000);
 }
 
 /* The ports, where the next hop depends on them; `left` bytes of the packet are behind the IP header. False: it cannot be told here. */

@@ -9,7 +9,10 @@ use libbpf_rs::{MapCore, MapFlags, MapHandle, skel::OpenSkel};
 
 use model::route::RouteTotals;
 
-use super::tables::{PORTS_MAX, PROGRAM, RouteTables};
+use super::{
+    cpus::Spreader,
+    tables::{PORTS_MAX, PROGRAM, RouteTables},
+};
 use crate::{
     bytes::word64,
     chain::{Place, STATE, Seat, SeatMaps},
@@ -22,7 +25,7 @@ use crate::{
     },
 };
 
-const STATEFUL: Program = Program("ek_route_state");
+pub(super) const STATEFUL: Program = Program("ek_route_state");
 /// What that program calls, and where it is from.
 const NEEDED: [(&str, &str); 3] =
     [("bpf_xdp_ct_lookup", "6.0"), ("bpf_ct_change_timeout", "6.0"), ("bpf_rdonly_cast", "6.2")];
@@ -42,11 +45,12 @@ model::route_totals!(of_cpu);
 /// A port: its program in the interface's chain, until it is dropped.
 #[derive(Debug)]
 pub struct RoutePort {
-    seat: Seat,
-    program: OwnedFd,
+    pub(super) seat: Seat,
+    pub(super) program: OwnedFd,
     counts: MapHandle,
     more: MapHandle,
-    has_state: bool,
+    pub(super) has_state: bool,
+    pub(super) spreader: Option<Spreader>,
     number: usize,
     ifindex: u32,
 }
@@ -87,7 +91,7 @@ impl RoutePort {
         tables.set_port(number, ifindex, mac);
         tables.set_exit(number, Some(ifindex)).map_err(|e| PROGRAM.failed("enter the port", e))?;
         seat.put(&[program.as_fd()])?;
-        Ok(Self { seat, program, counts, more, has_state: false, number, ifindex })
+        Ok(Self { seat, program, counts, more, has_state: false, spreader: None, number, ifindex })
     }
 
     /// Loads the program of mode stateful beside the other, once: only that mode needs a kernel that has its functions.
@@ -117,6 +121,9 @@ impl RoutePort {
         let program = skel.progs.ek_route_state.as_fd().as_raw_fd();
         let put = self.more.update(&0u32.to_ne_bytes(), &program.to_ne_bytes(), MapFlags::ANY);
         put.map_err(|e| STATEFUL.failed("hand frames over", to_io(&e)))?;
+        if let Some(spreader) = &mut self.spreader {
+            spreader.add_state((self.number as u32, self.ifindex), &self.counts, tables)?;
+        }
         self.has_state = true;
         Ok(())
     }
@@ -133,6 +140,27 @@ impl RoutePort {
     /// The map cannot be read.
     pub fn counts(&self) -> Result<RouteTotals, XdpError> {
         Ok(PROGRAM.sum(&self.counts, "read the map route_counts")?)
+    }
+
+    /// The same of each possible CPU.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn counts_by_cpu(&self) -> Result<Vec<RouteTotals>, XdpError> {
+        let of = |raw: &Vec<u8>| {
+            let mut totals = RouteTotals::default();
+            totals.add(raw);
+            totals
+        };
+        Ok(PROGRAM.per_cpu(&self.counts, "read the map route_counts")?.iter().map(of).collect())
+    }
+
+    pub(super) fn counts_map(&self) -> &MapHandle {
+        &self.counts
+    }
+
+    pub(super) fn program(&self) -> &OwnedFd {
+        &self.program
     }
 
     /// Its place in the interface's chain.

@@ -6,27 +6,15 @@
 
 #include "lib/common.h"
 #include "lib/verifier.h"
-#include "route/route.h"
+#include "route/address.h"
 
 #define ROUTE_AF_INET 2
 #define ROUTE_AF_INET6 10
 /* BPF_FIB_LOOKUP_SKIP_NEIGH (6.3). */
 #define ROUTE_SKIP_NEIGH 4
 
-/* The port that this program runs on: its number, and its interface's. */
-const volatile __u32 route_port = 0;
-const volatile __u32 route_ifindex = 0;
 /* Next hops that a CPU remembers, a power of two, less one. */
 const volatile __u32 route_slots_mask = 0;
-
-struct route_config route_config SEC(".data.route") = {};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct route_count);
-} route_counts SEC(".maps");
 
 /* Where frames leave, by the port's number. */
 struct {
@@ -149,14 +137,6 @@ struct {
 	__type(key, __u32);
 	__type(value, struct route_slot_v6);
 } route_slots_v6 SEC(".maps");
-
-/* An address that is this machine's own sets its bit; one in some thousands of others has the same. */
-static __always_inline bool route_may_be_own(__u32 address)
-{
-	__u32 bit = (address * 0x9e3779b1U) >> 20;
-
-	return route_config.local[bit / 64] >> (bit & 63) & 1;
-}
 
 static __always_inline __u32 route_slot(__u64 a, __u64 b)
 {

@@ -7,6 +7,8 @@
  * The kernel is asked once for each next hop (bpf_fib_lookup), and its answer is remembered by each CPU for itself, until the generation
  * changes: at each change of routes, neighbours and interfaces, by programs that the kernel's own functions call (route_watch.bpf.c), and
  * once a second by user space.
+ *
+ * The same program, loaded as one of a CPU map, takes the frames that a port's receiving core handed on (route_spread.bpf.c).
  */
 #include "route/decide.h"
 #include "route/send.h"
@@ -20,6 +22,9 @@ struct {
 	__type(value, __u32);
 } route_more SEC(".maps");
 
+/* Loaded for the queues of the CPUs that forward: frames come out of one. */
+const volatile bool route_from_queue = false;
+
 SEC("xdp.frags")
 int ek_route(struct xdp_md *ctx)
 {
@@ -28,6 +33,11 @@ int ek_route(struct xdp_md *ctx)
 	__u32 zero = 0, mode = *(volatile __u32 *)&route_config.mode;
 	__u64 *field;
 
+	if (route_from_queue) {
+		count = bpf_map_lookup_elem(&route_counts, &zero);
+		if (count)
+			count->taken++;
+	}
 	if (mode == ROUTE_STANDARD)
 		goto up;
 	if (mode & ROUTE_STATEFUL) {

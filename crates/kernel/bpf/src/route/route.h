@@ -100,6 +100,10 @@ struct route_count {
 	/* Decisions of the shadow that were written down. */
 	__u64 sampled;
 	__u64 translated;
+	/* Put into the queue of one of the CPUs that forward. */
+	__u64 handed;
+	/* Taken out of it by this CPU. */
+	__u64 taken;
 };
 
 /* A port's interface, and its address on the link. */
@@ -129,6 +133,15 @@ struct route_track {
 	__u32 pad;
 };
 
+/* Flows are dealt to CPUs in so many lots. */
+#define ROUTE_LOTS 256
+
+/* Which CPU has each lot; nobody else needs to know the seed. */
+struct route_deal {
+	__u64 seed;
+	__u16 cpu[ROUTE_LOTS];
+};
+
 /* Written by user space but for the generation, which those that watch the kernel's tables count up too. */
 struct route_config {
 	__u32 mode;
@@ -142,6 +155,17 @@ struct route_config {
 	struct route_port ports[ROUTE_PORTS];
 	/* A bit per hash of an address of this machine: from there nothing may come. */
 	__u64 local[ROUTE_LOCAL_BITS / 64];
+	struct route_deal deal;
+};
+
+/* Frames of a port that were lost on their way between CPUs. */
+struct route_loss {
+	/* The queue was full. */
+	__u64 queue_full;
+	/* No memory for a socket buffer. */
+	__u64 no_memory;
+	/* The program of the other CPU could not send it on. */
+	__u64 not_sent;
 };
 
 /* A way in or out: a port, or a VLAN device on it. */

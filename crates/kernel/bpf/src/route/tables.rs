@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    hash::{BuildHasher, Hasher},
     io,
     mem::{MaybeUninit, offset_of},
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
@@ -20,7 +21,7 @@ use crate::{
     program::{Program, to_io},
     skel::route::{
         RouteSkelBuilder,
-        types::{route_config, route_hop, route_port, route_time, route_track, route_way},
+        types::{route_config, route_deal, route_hop, route_port, route_time, route_track, route_way},
     },
 };
 
@@ -40,6 +41,8 @@ const SHARED: [&str; 8] = [
 ];
 /// Ports that frames are forwarded between.
 pub const PORTS_MAX: usize = 64;
+/// Lots of flows that are dealt to CPUs.
+pub const LOTS: usize = 256;
 const NO_TAG: u16 = 4096;
 const LOCAL_BITS: u32 = 4096;
 const AF_INET: u32 = 2;
@@ -48,7 +51,9 @@ const STATEFUL: u32 = 4;
 
 const _: () = assert!(
     offset_of!(route_config, ports) == 64
-        && size_of::<route_config>() == 64 + PORTS_MAX * size_of::<route_port>() + LOCAL_BITS as usize / 8
+        && offset_of!(route_config, deal) == 64 + PORTS_MAX * size_of::<route_port>() + LOCAL_BITS as usize / 8
+        && size_of::<route_config>() == offset_of!(route_config, deal) + size_of::<route_deal>()
+        && size_of::<route_deal>() == 8 + LOTS * 2
         && size_of::<route_track>() == 44
         && size_of::<route_way>() == 8
         && size_of::<route_hop>() == 24
@@ -164,7 +169,9 @@ impl RouteTables {
         let config = config.ok_or_else(|| XdpError::setting("the router's program has no settings".to_owned()))?;
         let config = SharedMemory::of(config.as_fd(), size_of::<route_config>(), 0)
             .map_err(|e| PROGRAM.failed("map the settings", e))?;
-        Ok(Self { maps, config, slots })
+        let tables = Self { maps, config, slots };
+        tables.seed();
+        Ok(tables)
     }
 
     /// Has an object that is about to be loaded use these maps.
@@ -214,6 +221,24 @@ impl RouteTables {
         word(offset_of!(route_track, slack), hz as u32 / 64 + 1);
         word(offset_of!(route_track, mark), track.mark);
         self.config.half_word(at + offset_of!(route_track, mask)).store(track.mask, Ordering::Release);
+    }
+
+    /// Which CPU has each lot of flows from now on, by its number; each has a queue on every port ([`super::port::RoutePort::add_cpus`]).
+    pub fn deal(&self, lots: &[u16; LOTS]) {
+        let at = offset_of!(route_config, deal) + offset_of!(route_deal, cpu);
+        for (pair, cpus) in lots.chunks_exact(2).enumerate() {
+            let word = cpus.iter().rev().fold(0, |word, cpu| word << 16 | u32::from(*cpu));
+            let word = if cfg!(target_endian = "big") { word.rotate_left(16) } else { word };
+            self.config.half_word(at + pair * 4).store(word, Ordering::Release);
+        }
+    }
+
+    /// Which flows are of one lot depends on this.
+    fn seed(&self) {
+        // Keys of the system's random numbers; nobody who does not know it can choose flows that all meet one CPU.
+        let seed = std::hash::RandomState::new().build_hasher().finish();
+        let at = offset_of!(route_config, deal) + offset_of!(route_deal, seed);
+        self.config.word(at).store(seed, Ordering::Release);
     }
 
     /// What next hops depend on from now on. What was remembered is forgotten.

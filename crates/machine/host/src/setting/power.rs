@@ -105,6 +105,7 @@ mod tests {
             irqbalance_pid: None,
             distances: BTreeMap::new(),
             garbled_irqs: 0,
+            fast_path: None,
         }
     }
 

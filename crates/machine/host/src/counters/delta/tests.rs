@@ -52,6 +52,7 @@ fn host() -> Host {
         irqbalance_pid: None,
         distances: BTreeMap::new(),
         garbled_irqs: 0,
+        fast_path: None,
     }
 }
 

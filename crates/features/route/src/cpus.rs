@@ -1,0 +1,130 @@
+//! The CPUs that forward: which there are, which lots of flows each has, and what works against them.
+
+use bpf::ROUTE_LOTS;
+use host::Root;
+use model::{CpuSet, route::Obstacle};
+
+use crate::RouteError;
+
+/// The CPU of each lot of flows, by its number.
+pub type Lots = [u16; ROUTE_LOTS];
+
+/// Deals all lots to `cpus`, as evenly as can be. A lot stays where it was as far as that allows: its flows stay in order.
+pub fn deal(before: &Lots, cpus: &CpuSet) -> Lots {
+    let count = cpus.len().max(1);
+    let (each, more) = (ROUTE_LOTS / count, ROUTE_LOTS % count);
+    let had = |cpu: u32| before.iter().filter(|lot| u32::from(**lot) == cpu).count();
+    // Those that have most already take one more where it does not come out even.
+    let mut order: Vec<u32> = cpus.iter().collect();
+    order.sort_by_key(|&cpu| std::cmp::Reverse(had(cpu)));
+    let mut room: Vec<(u32, usize)> =
+        order.into_iter().enumerate().map(|(n, cpu)| (cpu, each + usize::from(n < more))).collect();
+    let mut lots = *before;
+    let mut loose = Vec::new();
+    for (at, lot) in lots.iter().enumerate() {
+        match room.iter_mut().find(|(cpu, left)| *cpu == u32::from(*lot) && *left > 0) {
+            Some((_, left)) => *left -= 1,
+            None => loose.push(at),
+        }
+    }
+    for at in loose {
+        if let Some((cpu, left)) = room.iter_mut().max_by_key(|(_, left)| *left) {
+            *left -= 1;
+            lots[at] = *cpu as u16;
+        }
+    }
+    lots
+}
+
+/// The CPUs that are online.
+///
+/// # Errors
+/// /sys does not tell.
+pub(crate) fn online() -> Result<CpuSet, RouteError> {
+    read("sys/devices/system/cpu/online")
+}
+
+fn read(path: &str) -> Result<CpuSet, RouteError> {
+    let failed = |why: String| RouteError::System { operation: "read the CPUs", source: std::io::Error::other(why) };
+    let text = Root::live().read_trimmed(path).map_err(|e| failed(e.to_string()))?;
+    CpuSet::parse_list(&text).map_err(|e| failed(format!("{path}: {e}")))
+}
+
+/// Refuses CPUs that are not there.
+///
+/// # Errors
+/// [`RouteError::NoSuchCpu`], [`RouteError::OfflineCpu`].
+pub(crate) fn check(cpus: &CpuSet) -> Result<(), RouteError> {
+    let (present, online) = (read("sys/devices/system/cpu/present")?, online()?);
+    if let Some(cpu) = cpus.difference(&present).first() {
+        return Err(RouteError::NoSuchCpu { cpu, present });
+    }
+    match cpus.difference(&online).first() {
+        Some(cpu) => Err(RouteError::OfflineCpu { cpu, online }),
+        None => Ok(()),
+    }
+}
+
+/// The CPUs to which RPS steers what an interface receives.
+fn steered(interface: &str) -> CpuSet {
+    let root = Root::live();
+    let queues = root.list(&format!("sys/class/net/{interface}/queues")).unwrap_or_default();
+    let mask = |queue: &String| {
+        let text = root.read_trimmed(&format!("sys/class/net/{interface}/queues/{queue}/rps_cpus")).ok()?;
+        CpuSet::parse_mask(&text).ok()
+    };
+    let masks = queues.iter().filter(|queue| queue.starts_with("rx-")).filter_map(mask);
+    masks.fold(CpuSet::new(), |all, mask| all.union(&mask))
+}
+
+/// What works against the CPUs that forward: RPS on a port.
+pub(crate) fn notes(ports: &[String]) -> Vec<Obstacle> {
+    let note = |port: &String| {
+        let cpus = steered(port);
+        (!cpus.is_empty()).then(|| Obstacle {
+            code: "rps".to_owned(),
+            what: format!(
+                "RPS steers what {port} receives to CPU {cpus} as well: what the kernel forwards changes its CPU twice, and may end on a third"
+            ),
+            remedy: format!("evenkeel spread apply {port}"),
+        })
+    };
+    ports.iter().filter_map(note).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(text: &str) -> CpuSet {
+        CpuSet::parse_list(text).unwrap()
+    }
+
+    fn count(lots: &Lots, cpu: u16) -> usize {
+        lots.iter().filter(|lot| **lot == cpu).count()
+    }
+
+    #[test]
+    fn lots_are_dealt_evenly_and_stay_where_they_can() {
+        let two = deal(&[0; ROUTE_LOTS], &list("2-3"));
+        assert_eq!((count(&two, 2), count(&two, 3)), (128, 128));
+        let three = deal(&two, &list("2-4"));
+        assert_eq!([2, 3, 4].map(|cpu| count(&three, cpu)).iter().sum::<usize>(), ROUTE_LOTS);
+        assert!([2, 3, 4].map(|cpu| count(&three, cpu)).iter().all(|n| [85, 86].contains(n)));
+        let moved = two.iter().zip(&three).filter(|(before, after)| before != after);
+        assert!(moved.clone().all(|(_, after)| *after == 4) && moved.count() == count(&three, 4));
+        // Who goes gives all he had, and nobody else moves.
+        let back = deal(&three, &list("2,4"));
+        assert!(three.iter().zip(&back).all(|(before, after)| *before == 3 || before == after));
+        assert_eq!((count(&back, 2), count(&back, 4)), (128, 128));
+        assert_eq!(deal(&back, &list("2,4")), back);
+        let many: CpuSet = (0..300).collect();
+        assert!((0..300).all(|cpu| count(&deal(&back, &many), cpu) <= 1));
+    }
+
+    #[test]
+    fn a_cpu_that_is_not_there_is_refused_by_name() {
+        assert!(matches!(check(&list("0,8191")), Err(RouteError::NoSuchCpu { cpu: 8191, .. })));
+        assert!(check(&list("0")).is_ok());
+    }
+}

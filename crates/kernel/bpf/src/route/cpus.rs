@@ -1,0 +1,223 @@
+//! The CPUs that forward what a port's own core receives.
+
+use std::{
+    mem::{MaybeUninit, offset_of},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
+};
+
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, ProgramAttachType, skel::OpenSkel};
+use model::{CpuSet, route::RouteLost};
+
+use super::{
+    port::{RoutePort, STATEFUL},
+    tables::{PROGRAM as ROUTE, RouteTables},
+};
+use crate::{
+    bytes::word64,
+    chain::{STATE, SeatMaps},
+    link::XdpError,
+    program::{Program, kernel_traces, to_io},
+    skel::{
+        route::RouteSkelBuilder,
+        route_loss::{RouteLossSkelBuilder, types::route_loss},
+        route_spread::RouteSpreadSkelBuilder,
+        route_stateful::RouteStatefulSkelBuilder,
+    },
+};
+
+const PROGRAM: Program = Program("ek_route_spread");
+const LOSS: Program = Program("route_loss");
+/// Frames that a queue to a CPU holds, at the most (kernel/bpf/cpumap.c).
+pub const QUEUE_MAX: u32 = 16384;
+
+/// What deals a port's flows to CPUs: the program in the port's place, the queues, and the programs behind them.
+#[derive(Debug)]
+pub(super) struct Spreader {
+    /// It sits in the port's place while there are CPUs.
+    program: OwnedFd,
+    /// By the CPU's number.
+    queues: MapHandle,
+    /// `ek_route`, behind the queues.
+    taker: OwnedFd,
+    /// The program of mode stateful, behind the queues.
+    more: MapHandle,
+    has_state: bool,
+    on: CpuSet,
+}
+
+impl Spreader {
+    fn load(port: &RoutePort, tables: &RouteTables) -> Result<Self, XdpError> {
+        let failed = |source| PROGRAM.refused(source);
+        let mut object = MaybeUninit::uninit();
+        let mut open = ROUTE.open::<RouteSkelBuilder>(&mut object)?;
+        if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
+            (knobs.route_port, knobs.route_ifindex) = (port.number() as u32, port.ifindex());
+            (knobs.route_slots_mask, knobs.route_from_queue) = (tables.slots() - 1, true);
+        }
+        // Calls between programs of interfaces and those of queues are refused: what follows in the chain is not called from here.
+        open.progs.ek_route.set_attach_type(ProgramAttachType::XdpCpumap);
+        tables.lend(open.open_object_mut()).map_err(failed)?;
+        open.maps.route_counts.reuse_fd(port.counts_map().as_fd()).map_err(failed)?;
+        let skel = ROUTE.load(open)?;
+        let (taker, more) = (ROUTE.descriptor(skel.progs.ek_route.as_fd())?, ROUTE.map(&skel.maps.route_more)?);
+
+        let mut object = MaybeUninit::uninit();
+        let mut open = PROGRAM.open::<RouteSpreadSkelBuilder>(&mut object)?;
+        if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
+            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
+            (knobs.route_port, knobs.route_ifindex) = (port.number() as u32, port.ifindex());
+        }
+        let cpus = libbpf_rs::num_possible_cpus().map_err(failed)? as u32;
+        open.maps.route_cpus.set_max_entries(cpus).map_err(failed)?;
+        port.seat().maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
+        tables.lend(open.open_object_mut()).map_err(failed)?;
+        open.maps.route_counts.reuse_fd(port.counts_map().as_fd()).map_err(failed)?;
+        let skel = PROGRAM.load(open)?;
+        let here = port.program().as_raw_fd().to_ne_bytes();
+        let put = skel.maps.route_here.update(&0u32.to_ne_bytes(), &here, MapFlags::ANY);
+        put.map_err(|e| PROGRAM.failed("keep frames on the core that receives them", to_io(&e)))?;
+        let (program, queues) =
+            (PROGRAM.descriptor(skel.progs.ek_route_spread.as_fd())?, PROGRAM.map(&skel.maps.route_cpus)?);
+        Ok(Self { program, queues, taker, more, has_state: false, on: CpuSet::new() })
+    }
+
+    /// Loads the program of mode stateful behind the queues, once.
+    pub(super) fn add_state(
+        &mut self,
+        port: (u32, u32),
+        counts: &MapHandle,
+        tables: &RouteTables,
+    ) -> Result<(), XdpError> {
+        if self.has_state {
+            return Ok(());
+        }
+        let failed = |source| STATEFUL.refused(source);
+        let mut object = MaybeUninit::uninit();
+        let mut open = STATEFUL.open::<RouteStatefulSkelBuilder>(&mut object)?;
+        if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
+            (knobs.route_port, knobs.route_ifindex) = port;
+            knobs.route_slots_mask = tables.slots() - 1;
+        }
+        open.progs.ek_route_state.set_attach_type(ProgramAttachType::XdpCpumap);
+        tables.lend(open.open_object_mut()).map_err(failed)?;
+        open.maps.route_counts.reuse_fd(counts.as_fd()).map_err(failed)?;
+        let skel = STATEFUL.load(open)?;
+        let program = skel.progs.ek_route_state.as_fd().as_raw_fd();
+        let put = self.more.update(&0u32.to_ne_bytes(), &program.to_ne_bytes(), MapFlags::ANY);
+        put.map_err(|e| STATEFUL.failed("hand frames over", to_io(&e)))?;
+        self.has_state = true;
+        Ok(())
+    }
+
+    /// Makes the queue of a CPU, which begins to take frames once flows are dealt to it.
+    fn add(&mut self, cpu: u32, queue: u32) -> Result<(), XdpError> {
+        if self.on.contains(cpu) {
+            return Ok(());
+        }
+        let value = [queue.to_ne_bytes(), self.taker.as_raw_fd().to_ne_bytes()].concat();
+        self.queues.update(&cpu.to_ne_bytes(), &value, MapFlags::ANY).map_err(|e| {
+            let source = to_io(&e);
+            match source.raw_os_error() {
+                Some(libc::ENODEV) => XdpError::setting(format!("there is no CPU {cpu}")),
+                _ => PROGRAM.failed("make the queue to a CPU", source).into(),
+            }
+        })?;
+        self.on.insert(cpu);
+        Ok(())
+    }
+
+    /// Takes away the queues of all CPUs but these. What is in them is forwarded first.
+    fn keep(&mut self, cpus: &CpuSet) {
+        for cpu in self.on.difference(cpus).iter() {
+            // It is there: nobody else takes it away.
+            let _ = self.queues.delete(&cpu.to_ne_bytes());
+        }
+        self.on = self.on.intersection(cpus);
+    }
+}
+
+impl RoutePort {
+    /// Makes a queue of `queue` frames to each of these CPUs, to which flows can then be dealt ([`RouteTables::deal`]).
+    ///
+    /// # Errors
+    /// [`crate::ProgramError::Setting`] for a CPU that this machine cannot have; what the kernel refuses.
+    pub fn add_cpus(&mut self, tables: &RouteTables, cpus: &CpuSet, queue: u32) -> Result<(), XdpError> {
+        let mut spreader = match self.spreader.take() {
+            Some(spreader) => spreader,
+            None => Spreader::load(self, tables)?,
+        };
+        if self.has_state {
+            spreader.add_state((self.number() as u32, self.ifindex()), self.counts_map(), tables)?;
+        }
+        let added = cpus.iter().try_for_each(|cpu| spreader.add(cpu, queue.clamp(1, QUEUE_MAX)));
+        self.spreader = Some(spreader);
+        added
+    }
+
+    /// Has these CPUs forward, which have queues, and no others; none: the core that receives does. Each frame meets the one or the other.
+    ///
+    /// # Errors
+    /// Those of [`crate::Seat::put`].
+    pub fn use_cpus(&mut self, cpus: &CpuSet) -> Result<(), XdpError> {
+        let Some(spreader) = &mut self.spreader else { return Ok(()) };
+        let program = if cpus.is_empty() { self.program.as_fd() } else { spreader.program.as_fd() };
+        self.seat.put(&[program])?;
+        spreader.keep(cpus);
+        Ok(())
+    }
+
+    /// The number of its CPU map in the kernel; none: it has none.
+    pub fn queues_id(&self) -> Option<u32> {
+        Some(self.spreader.as_ref()?.queues.info().ok()?.info.id)
+    }
+}
+
+/// Counts the frames that are lost on their way to a CPU. The kernel tells of them by tracepoints alone.
+pub struct RouteLosses {
+    losses: MapHandle,
+    _links: Vec<Link>,
+}
+
+impl std::fmt::Debug for RouteLosses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RouteLosses").finish_non_exhaustive()
+    }
+}
+
+impl RouteLosses {
+    /// Begins to count for the CPU maps with these numbers; none: this kernel does not let these tracepoints be followed.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn attach(maps: &[u32]) -> Result<Option<Self>, XdpError> {
+        if !["xdp_cpumap_enqueue", "xdp_cpumap_kthread"].into_iter().all(kernel_traces) {
+            return Ok(None);
+        }
+        let mut object = MaybeUninit::uninit();
+        let open = LOSS.open::<RouteLossSkelBuilder>(&mut object)?;
+        let skel = LOSS.load(open)?;
+        let losses = LOSS.map(&skel.maps.route_losses)?;
+        for map in maps {
+            let none = [0; size_of::<route_loss>()];
+            losses.update(&map.to_ne_bytes(), &none, MapFlags::ANY).map_err(|e| LOSS.failed("count", to_io(&e)))?;
+        }
+        let links = [skel.progs.route_queue_full.attach(), skel.progs.route_not_taken.attach()];
+        let links = links.into_iter().collect::<Result<_, _>>().map_err(|e| LOSS.refused(e))?;
+        Ok(Some(Self { losses, _links: links }))
+    }
+
+    /// What was lost so far on the way to the CPUs of that map.
+    ///
+    /// # Errors
+    /// The map cannot be read.
+    pub fn of(&self, map: u32) -> Result<RouteLost, XdpError> {
+        let found = self.losses.lookup(&map.to_ne_bytes(), MapFlags::ANY);
+        let raw = found.map_err(|e| LOSS.failed("read the map route_losses", to_io(&e)))?.unwrap_or_default();
+        let field = |at: usize| if raw.is_empty() { 0 } else { word64(&raw, at) };
+        Ok(RouteLost {
+            queue_full: field(offset_of!(route_loss, queue_full)),
+            no_memory: field(offset_of!(route_loss, no_memory)),
+            not_sent: field(offset_of!(route_loss, not_sent)),
+        })
+    }
+}

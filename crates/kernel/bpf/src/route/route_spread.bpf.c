@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* clang: -mcpu=v3 */
+/*
+ * The core that receives a port's frames deals their flows to the CPUs that forward: each flow to one, both directions to the same. There
+ * ek_route runs as the program of a CPU map, in whatever mode.
+ *
+ * A program of its own in the port's place: without CPUs to deal to, frames meet ek_route itself and pay nothing for this.
+ */
+#include "chain/place.h"
+#include "route/flow.h"
+
+/* By the CPU's number. */
+struct {
+	__uint(type, BPF_MAP_TYPE_CPUMAP);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct bpf_cpumap_val);
+} route_cpus SEC(".maps");
+
+/* ek_route, for what stays here. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} route_here SEC(".maps");
+
+SEC("xdp.frags")
+int ek_route_spread(struct xdp_md *ctx)
+{
+	__u32 lot = route_lot_of(ctx), zero = 0;
+	struct route_count *count;
+
+	count = bpf_map_lookup_elem(&route_counts, &zero);
+	if (count && lot < ROUTE_LOTS) {
+		/* A CPU that was just taken out of the map has no queue: its frames are forwarded here. */
+		if (bpf_redirect_map(&route_cpus, route_config.deal.cpu[lot], XDP_PASS) == XDP_REDIRECT) {
+			count->handed++;
+			return XDP_REDIRECT;
+		}
+	}
+	bpf_tail_call(ctx, &route_here, 0);
+	chain_go_on(ctx, CHAIN_ROUTE);
+	return XDP_PASS;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";
