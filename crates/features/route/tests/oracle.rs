@@ -18,7 +18,10 @@ use std::{
 
 use bpf::XdpMode;
 use frames::{Aim, Dice, compared, frame};
-use model::route::{CtMark, RouteMode, RouteTotals};
+use model::{
+    CpuSet,
+    route::{CtMark, RouteMode, RouteTotals},
+};
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
 use route::{RouteSettings, Router};
 use testbed::{Bed, End, Tcpdump};
@@ -154,6 +157,11 @@ fn hex(bytes: &[u8]) -> String {
 
 /// The same frames through both; what the fast path counted.
 fn both(tag: &str, sysctls: &[(&str, &str)], check: impl FnOnce(&Router) + Send) -> Option<RouteTotals> {
+    on_cpus(tag, "", sysctls, check)
+}
+
+/// The same where these CPUs forward what the ports receive.
+fn on_cpus(tag: &str, cpus: &str, sysctls: &[(&str, &str)], check: impl FnOnce(&Router) + Send) -> Option<RouteTotals> {
     let count = env::var("EK_ORACLE_FRAMES").ok().and_then(|count| count.parse().ok()).unwrap_or(20_000);
     let (alone, fast) = (world(&format!("{tag}k"), sysctls)?, world(&format!("{tag}e"), sysctls)?);
     let frames = alone.bed.path("frames.pcap");
@@ -174,7 +182,7 @@ fn both(tag: &str, sysctls: &[(&str, &str)], check: impl FnOnce(&Router) + Send)
                     returns: false,
                     trial: Duration::ZERO,
                     mark: CtMark::default(),
-                    cpus: model::CpuSet::new(),
+                    cpus: CpuSet::parse_list(cpus).unwrap(),
                     queue: 2048,
                 };
                 let mut router = Router::start(settings).unwrap();
@@ -246,6 +254,17 @@ fn every_neighbour_receives_what_the_kernel_alone_would_have_sent() {
     });
     if let Some(counts) = counts {
         covered(&counts, &[&ALWAYS[..], &["icmp_error"]].concat());
+    }
+}
+
+#[test]
+fn so_it_is_where_other_cpus_forward() {
+    let policy = [("net.ipv4.fib_multipath_hash_policy", "1"), ("net.ipv6.fib_multipath_hash_policy", "1")];
+    let counts = on_cpus("rtc", "0-1", &policy, |router| assert_eq!(router.cpus().to_string(), "0-1"));
+    if let Some(counts) = counts {
+        covered(&counts, &[&ALWAYS[..], &["fragment"]].concat());
+        assert!(counts.handed > counts.forwarded, "{counts:?}");
+        assert_eq!(counts.handed, counts.taken);
     }
 }
 
