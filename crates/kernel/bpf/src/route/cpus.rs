@@ -35,6 +35,8 @@ pub const QUEUE_MAX: u32 = 16384;
 pub(super) struct Spreader {
     /// It sits in the port's place while there are CPUs.
     program: OwnedFd,
+    /// What it goes on to: the kernel empties it with its last descriptor.
+    _here: MapHandle,
     /// By the CPU's number.
     queues: MapHandle,
     /// `ek_route`, behind the queues.
@@ -73,12 +75,13 @@ impl Spreader {
         tables.lend(open.open_object_mut()).map_err(failed)?;
         open.maps.route_counts.reuse_fd(port.counts_map().as_fd()).map_err(failed)?;
         let skel = PROGRAM.load(open)?;
-        let here = port.program().as_raw_fd().to_ne_bytes();
-        let put = skel.maps.route_here.update(&0u32.to_ne_bytes(), &here, MapFlags::ANY);
+        let itself = port.program().as_raw_fd().to_ne_bytes();
+        let put = skel.maps.route_here.update(&0u32.to_ne_bytes(), &itself, MapFlags::ANY);
         put.map_err(|e| PROGRAM.failed("keep frames on the core that receives them", to_io(&e)))?;
+        let here = PROGRAM.map(&skel.maps.route_here)?;
         let (program, queues) =
             (PROGRAM.descriptor(skel.progs.ek_route_spread.as_fd())?, PROGRAM.map(&skel.maps.route_cpus)?);
-        Ok(Self { program, queues, taker, more, has_state: false, on: CpuSet::new() })
+        Ok(Self { program, _here: here, queues, taker, more, has_state: false, on: CpuSet::new() })
     }
 
     /// Loads the program of mode stateful behind the queues, once.

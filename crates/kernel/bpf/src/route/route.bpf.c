@@ -57,7 +57,8 @@ int ek_route(struct xdp_md *ctx)
 		return bpf_redirect_map(&route_ports, d.port, 0);
 	}
 	field = (__u64 *)count + (d.end & 31);
-	if (d.end < ROUTE_ENDS)
+	/* What the shadow would have forwarded the kernel forwards. */
+	if (d.end != ROUTE_FORWARDED && d.end < ROUTE_ENDS)
 		*field += 1;
 up:
 	chain_go_on(ctx, CHAIN_ROUTE);
