@@ -44,7 +44,10 @@ impl World {
 
     fn run(&self, more: &[&str]) -> Running {
         let names = [self.ports[0].interface(), self.ports[1].interface()];
-        let command = &mut self.evenkeel(&[&["run", "--quiet"], &names[..], more].concat());
+        self.start(&mut self.evenkeel(&[&["run", "--quiet"], &names[..], more].concat()))
+    }
+
+    fn start(&self, command: &mut Command) -> Running {
         let log = self.bed.path("log");
         let running = Running::logged(command, &log);
         wait_telling("the router answers", || self.ask(&["status"]).status.success(), || testbed::log(&log));
@@ -148,4 +151,70 @@ fn a_neighbour_that_moves_is_followed_and_a_port_that_goes_is_named() {
     wait("the port is named", || testbed::log(&world.bed.path("log")).contains(world.ports[1].interface()));
     let stopped = running.stop(Signal::SIGTERM);
     assert!(stopped.success(), "{}", said(&world.ask(&["status"])));
+}
+
+#[test]
+fn other_cpus_forward_and_spread_leaves_their_port_to_them() {
+    let Some(world) = World::new("rtcpu") else { return };
+    let port = world.ports[0].interface();
+    let names = [port, world.ports[1].interface()];
+    // With the /sys of the namespace, as whoever works in one has it.
+    let inside = |arguments: &[&str]| {
+        let mut command = Command::new("ip");
+        let router = world.ports[0].space().name();
+        command.args(["netns", "exec", router, env!("CARGO_BIN_EXE_evenkeel")]).args(arguments);
+        command
+    };
+    let planned = || {
+        let plan = inside(&["spread", "plan", port, "--json"]).output();
+        let plan = json(&plan.unwrap());
+        let rows = plan["rows"].as_array().unwrap().clone();
+        let row = rows.into_iter().find(|row| row["what"] == "rx 0 RPS").expect("a row of RPS");
+        (row["now"].as_str().unwrap().to_owned(), row["new"].as_str().unwrap().to_owned())
+    };
+    let (none, steered) = planned();
+    assert_ne!(none, steered, "without a router RPS is planned for a single queue");
+    assert_eq!(world.ask(&["cpus", "0"]).status.code(), Some(1), "no router is the answer no");
+    let refused = world.ask(&["run", names[0], names[1], "--cpus", "0,4000"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(said(&refused).contains("CPU 4000"), "{}", said(&refused));
+    assert!(!world.ports[0].space().output("ip -j link show").contains("\"xdp\""));
+
+    let rps = format!("/sys/class/net/{port}/queues/rx-0/rps_cpus");
+    let steer = |mask: &str| world.ports[0].space().run(|| std::fs::write(&rps, mask).unwrap());
+    steer("1");
+    let run = ["route", "run", names[0], names[1], "--quiet", "--trial", "0", "--cpus", "0-1"];
+    let running = world.start(&mut inside(&run));
+    let status = world.status();
+    assert_eq!((&status["cpus"], &status["notes"][0]["code"]), (&"0-1".into(), &"rps".into()));
+    assert!(testbed::log(&world.bed.path("log")).contains(port), "RPS on the port is told of at the start");
+    assert_eq!(planned().1, none, "RPS is taken away from a port whose flows the router deals");
+    steer("0");
+    assert_eq!(world.status()["notes"].as_array().map(Vec::len), Some(0));
+    assert_eq!(planned(), (none.clone(), none.clone()));
+
+    let taken = || {
+        let status = world.status();
+        let ports = status["ports"].as_array().unwrap().clone();
+        ports.iter().map(|port| port["totals"]["taken"].as_u64().unwrap()).sum::<u64>()
+    };
+    for (cpus, frames) in [("1", 2), ("0", 2), ("none", 0)] {
+        let done = world.ask(&["cpus", cpus, "--json"]);
+        assert_eq!((done.status.code(), &json(&done)["done"]), (Some(0), &Value::Bool(true)));
+        wait("packets cross", || world.crosses());
+        let before = taken();
+        assert!(world.crosses());
+        assert_eq!(taken() - before, frames, "there and back");
+    }
+    assert_eq!(planned().1, steered, "the router leaves the port to RPS");
+    let refused = world.ask(&["cpus", "4000", "--json"]);
+    assert_eq!((refused.status.code(), &json(&refused)["done"]), (Some(1), &Value::Bool(false)));
+    assert_eq!(world.ask(&["cpus", ""]).status.code(), Some(2));
+
+    assert!(world.ask(&["cpus", "1"]).status.success());
+    wait("spread hears of it", || planned().1 == none);
+    running.stop(Signal::SIGKILL);
+    wait("the kernel forwards", || world.crosses());
+    wait("no program is left", || !world.ports[0].space().output("ip -j link show").contains("\"xdp\""));
+    assert_eq!(planned().1, steered, "what a killed router said is not believed");
 }

@@ -6,7 +6,7 @@ use common::{add_nic, cpus, host};
 use host::{
     Host,
     knob::{CoalesceField, Knob},
-    picture::{Coalescing, IrqSource, Napi, QueueRole, Rings},
+    picture::{Coalescing, FastPath, IrqSource, Napi, QueueRole, Rings},
 };
 use model::CpuSet;
 use proptest::prelude::*;
@@ -112,6 +112,31 @@ fn offline_isolated_and_excepted_cpus_are_left_out() {
     let used: CpuSet = homes(&h, &p, "eth0").into_iter().collect();
     assert_eq!(used, list("1-2,4-5"));
     assert!(p.plan.warnings.iter().any(|w| w.contains("isolated") && w.contains("CPU 3")), "{:?}", p.plan.warnings);
+}
+
+#[test]
+fn what_a_router_deals_is_left_to_it_and_its_cpus_are_busy() {
+    let mut h = host(cpus(1, 4, 1));
+    add_nic(&mut h, "eth0", None, 1, false);
+    add_nic(&mut h, "eth1", None, 1, false);
+    let rps = Knob::RpsCpus { nic: "eth0".into(), queue: 0 };
+    let alone = plan(&h, &Options::default()).unwrap();
+    assert_eq!((homes(&h, &alone, "eth0"), mask_of(&alone, &rps)), (vec![0], Some(list("1-3"))));
+    let router = FastPath { pid: 7, interfaces: vec!["eth0".into()], cpus: list("0-1") };
+    h.fast_path = FastPath::parse(&router.text());
+    assert_eq!(h.fast_path, Some(router));
+    let p = plan(&h, &Options::default()).unwrap();
+    assert_eq!((homes(&h, &p, "eth0"), homes(&h, &p, "eth1")), (vec![2], vec![3]));
+    assert_eq!(mask_of(&p, &rps), None, "it has none, and gets none");
+    assert_eq!(
+        mask_of(&p, &Knob::RpsCpus { nic: "eth1".into(), queue: 0 }),
+        Some(list("0-2")),
+        "no port of the router"
+    );
+    h.nics[0].rx_queues[0].rps_cpus = list("3");
+    let p = plan(&h, &Options { rps: Steer::On, ..Options::default() }).unwrap();
+    assert_eq!(mask_of(&p, &rps), Some(CpuSet::new()));
+    assert!(p.plan.warnings.iter().any(|w| w.contains("eth0") && w.contains("0-1")), "{:?}", p.plan.warnings);
 }
 
 #[test]
