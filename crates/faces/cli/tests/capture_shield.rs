@@ -156,6 +156,7 @@ fn a_program_of_another_tool_is_left_alone_and_named() {
         let output = bed.host.run(|| Command::new("sh").args(["-c", line]).output().expect("a shell"));
         assert!(output.status.success(), "{line}: {}", said(&output));
     };
+    bed.host.output("ip link add ekcf0 type veth peer name ekcf1");
     // One by the name of a later version's chain, and libxdp's dispatcher.
     for (name, hint) in [("ek_chain9", "another version"), ("xdp_dispatcher", "xdp-loader")] {
         let source = bed.file(
@@ -179,6 +180,15 @@ fn a_program_of_another_tool_is_left_alone_and_named() {
         let refused = command.args(["capture", interface, "--mode", "tap", "--count-only"]).output().unwrap();
         assert_eq!(refused.status.code(), Some(3));
         assert!(said(&refused).contains(hint) && said(&refused).contains(name), "{}", said(&refused));
+        let checked =
+            bed.host.command(EVENKEEL).args(["route", "check", interface, "ekcf0", "--json"]).output().unwrap();
+        let checked: serde_json::Value =
+            serde_json::from_slice(&checked.stdout).unwrap_or_else(|e| panic!("{e}: {}", said(&checked)));
+        let obstacle =
+            checked["obstacles"].as_array().unwrap().iter().find(|it| it["code"] == "xdp").expect("it is named");
+        assert!(
+            obstacle["what"].as_str().unwrap().contains(name) && obstacle["remedy"].as_str().unwrap().contains(hint)
+        );
         assert_eq!(bed.host.run(|| attached(interface).unwrap()), Some(before));
         tool(&format!("bpftool net detach xdpgeneric dev {interface}"));
     }

@@ -1,5 +1,6 @@
 //! What keeps the fast path off: what it cannot honour, each with a name and the way out.
 
+use bpf::{chain::users, link::attached};
 use model::route::{Obstacle, RouteCheck};
 
 use crate::{
@@ -61,6 +62,13 @@ pub fn obstacles(evidence: &Evidence, ports: &[String]) -> Vec<Obstacle> {
     found
 }
 
+/// The XDP program of another tool on a port: the fast path does not start beside it.
+fn foreign_program(port: &str) -> Result<Option<Obstacle>, RouteError> {
+    let Some(it) = attached(port)?.filter(|it| users(it.id).is_empty()) else { return Ok(None) };
+    let what = format!("{port} runs the XDP program `{}` (id {}, {} mode)", it.name, it.id, it.mode);
+    Ok(Some(Obstacle { code: "xdp".to_owned(), what, remedy: it.way_out(port) }))
+}
+
 /// What stands against the fast path on `ports`, and what it would depend on, without starting anything.
 ///
 /// # Errors
@@ -71,8 +79,12 @@ pub fn check(ports: &[String]) -> Result<RouteCheck, RouteError> {
     let evidence = reader.read(ports, routes)?;
     let plan = planned(&evidence, ports)?;
     let exits = exits(ports);
+    let mut obstacles = obstacles(&evidence, ports);
+    for port in ports {
+        obstacles.extend(foreign_program(port)?);
+    }
     Ok(RouteCheck {
-        obstacles: obstacles(&evidence, ports),
+        obstacles,
         cannot_send: ports.iter().zip(&exits).filter(|(_, out)| !**out).map(|(name, _)| name.clone()).collect(),
         key: words(plan.key),
         ports: ports.to_vec(),

@@ -28,14 +28,21 @@ pub struct Attached {
 
 impl Attached {
     /// The way to get rid of it, for messages.
-    fn way_out(&self, interface: &str) -> String {
+    pub fn way_out(&self, interface: &str) -> String {
         match self.name.as_str() {
             "xdp_dispatcher" => format!(
                 "libxdp's dispatcher runs other tools' programs there; list them with `xdp-loader status {interface}`, and unload them with \
                  `xdp-loader unload {interface} --all`"
             ),
+            chain if chain.starts_with(CHAIN) && crate::chain::users(self.id).is_empty() => {
+                format!("it is of another version of evenkeel: end what that version runs on {interface} first")
+            }
             chain if chain.starts_with(CHAIN) => {
-                "it is evenkeel's own, for a shield or a capture on this interface: end that one first".to_owned()
+                format!(
+                    "it is evenkeel's own, for {}: end that first (`evenkeel shield stop {interface}`, `evenkeel route stop`, or Ctrl-C where a \
+                     capture runs)",
+                    crate::chain::users_in_words(self.id)
+                )
             }
             "" => format!(
                 "detach it first (`ip link set dev {interface} xdp off`, or end the process that holds its link); its name takes CAP_SYS_ADMIN: \

@@ -32,7 +32,7 @@ pub fn route_check_text(check: &RouteCheck, look: Look) -> String {
     };
     for port in &check.cannot_send {
         text += &look.paragraph(&format!(
-            "{port} takes no redirected frames: what leaves by it goes up to the kernel. On a veth: `ethtool -K PEER gro on` at its other end."
+            "{port} takes no redirected frames: what leaves by it goes up to the kernel. On a veth: bring its other end up, then switch GRO on there (`ethtool -K PEER gro off; ethtool -K PEER gro on`)."
         ));
     }
     text + &look.paragraph(&key(&check.key))

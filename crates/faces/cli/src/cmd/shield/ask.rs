@@ -136,7 +136,7 @@ fn is_denied(error: &ShieldError) -> bool {
 }
 
 pub(super) fn status(args: &StatusArgs) -> Result<Outcome, Failure> {
-    let Some(interface) = &args.interface else { return list(&ListArgs { json: args.json }) };
+    let Some(interface) = &args.interface else { return show_all(args.json, Outcome::No) };
     let now = match rates_over(interface, args.interval) {
         Ok(now) => now,
         Err(error) => return answered(interface, error, true),
@@ -209,13 +209,18 @@ impl Short {
 }
 
 pub(super) fn list(args: &ListArgs) -> Result<Outcome, Failure> {
+    show_all(args.json, Outcome::Fine)
+}
+
+/// Lists the shields; `none` is the outcome where there is none.
+fn show_all(json: bool, none: Outcome) -> Result<Outcome, Failure> {
     let names = Paths::interfaces().map_err(|error| match is_denied(&error) {
         true => Failure::lacking(anyhow::anyhow!("cannot list the shields: run as root")),
         false => error.into(),
     })?;
     let looked: Vec<_> = names.iter().map(|name| (name, look(name, &Paths::of(name)))).collect();
     let failed = looked.iter().any(|(_, status)| status.as_ref().is_ok_and(ShieldStatus::has_failed));
-    let text = match args.json {
+    let text = match json {
         true => {
             let listed = looked.iter().map(|(name, status)| match status {
                 Ok(status) => {
@@ -239,6 +244,7 @@ pub(super) fn list(args: &ListArgs) -> Result<Outcome, Failure> {
     let unseen: Vec<String> =
         looked.iter().filter_map(|(_, status)| Some(status.as_ref().err()?.to_string())).collect();
     match unseen.is_empty() {
+        true if looked.is_empty() => Ok(none),
         true => Ok(if failed { Outcome::No } else { Outcome::Fine }),
         false => Err(Failure::lacking(anyhow::anyhow!(unseen.join("\n")))),
     }
