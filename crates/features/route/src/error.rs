@@ -1,10 +1,12 @@
 //! What can go wrong with a router's fast path.
 
-use std::io;
+use std::{io, path::PathBuf};
 
 use bpf::{ProgramError, XdpError};
 use host::interface::NoInterface;
 use model::{Classified, ErrorClass, route::Obstacle};
+use port::PortError;
+use rules::RulesError;
 
 /// The fast path could not be started, or failed. The kernel forwards then.
 #[allow(missing_docs, reason = "the messages say it")]
@@ -28,6 +30,16 @@ pub enum RouteError {
     Runs { pid: String },
     #[error("no router runs in this network namespace; `evenkeel route run IFACE IFACE` starts one")]
     None,
+    #[error("no rules run on this router: start it with `evenkeel route run … --rules FILE`")]
+    NoRules,
+    #[error(transparent)]
+    Rules(#[from] RulesError),
+    #[error(transparent)]
+    Port(#[from] PortError),
+    #[error("{what}; {instead}. To do it all the same: --force")]
+    CutsOff { what: String, instead: String },
+    #[error("{} is no file that can be read again: start the router with one to reload it", path.display())]
+    NotReadTwice { path: PathBuf },
     #[error("{} named twice", interface)]
     Twice { interface: String },
     #[error("{} has no Ethernet address: the fast path forwards Ethernet frames only", interface)]
@@ -55,6 +67,9 @@ impl Classified for RouteError {
             Self::Program(e) => e.class(),
             Self::Serve(e) => e.class(),
             Self::None => ErrorClass::Lacking,
+            Self::Rules(e) => e.class(),
+            Self::Port(e) => e.class(),
+            Self::NoRules | Self::CutsOff { .. } | Self::NotReadTwice { .. } => ErrorClass::Usage,
             Self::Runs { .. } | Self::OneWay | Self::Twice { .. } => ErrorClass::Usage,
             Self::NoEthernet { .. } | Self::Obstacles { .. } => ErrorClass::Lacking,
             Self::System { source, .. } => match source.kind() {

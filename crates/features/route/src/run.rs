@@ -17,12 +17,14 @@ use host::{
 };
 use model::route::{Obstacle, RouteMode, RouteStatus, RouteTotals, ShadowResult};
 use nix::time::{ClockId, clock_gettime};
+use rules::requester::Requester;
 
 use crate::{
     RouteError,
     audit::obstacles,
     evidence::{Evidence, Reader},
     plan::{RoutePlan, plan},
+    rules::{Reloaded, RouteRules},
     shadow,
 };
 
@@ -61,6 +63,8 @@ pub enum RouteEvent {
     Cleared(Obstacle),
     /// A port ended: removed, or its program taken off by another tool.
     PortEnded(String),
+    /// Something happened to the rules, in words.
+    Rules(String),
     /// The trial ended.
     Compared(ShadowResult),
 }
@@ -91,6 +95,7 @@ pub struct Router {
     begun: Instant,
     /// Ports that were told of as ended.
     ended: BTreeSet<String>,
+    rules: Option<RouteRules>,
 }
 
 impl Router {
@@ -99,6 +104,17 @@ impl Router {
     /// # Errors
     /// Ports that are not there, named twice, or run a foreign program; what the kernel refuses.
     pub fn start(settings: RouteSettings) -> Result<Self, RouteError> {
+        Self::start_with(settings, None).map(|(router, _)| router)
+    }
+
+    /// As [`Router::start`], the programs behind `rules`: no frame meets a port without them. Also what is to be told of the rules.
+    ///
+    /// # Errors
+    /// As there; rules that say nothing on a port.
+    pub fn start_with(
+        settings: RouteSettings,
+        mut rules: Option<RouteRules>,
+    ) -> Result<(Self, Vec<String>), RouteError> {
         let monitor = Monitor::open().map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
         let mut reader = Reader::open()?;
         let routes = reader.routes()?;
@@ -109,7 +125,12 @@ impl Router {
         let mut ports = Vec::new();
         for (number, (name, mac)) in settings.ports.iter().zip(&applied.ports).enumerate() {
             let mac = mac.ok_or_else(|| RouteError::NoEthernet { interface: name.clone() })?;
-            ports.push(RoutePort::attach(&tables, number, name, mac, settings.xdp)?);
+            ports.push(RoutePort::load(&tables, number, name, mac, settings.xdp)?);
+        }
+        let mut told = Vec::new();
+        match &mut rules {
+            Some(rules) => told = rules.begin(&mut ports)?,
+            None => ports.iter_mut().try_for_each(RoutePort::put)?,
         }
         let watch = RouteWatch::attach(&tables)?;
         let mut router = Self {
@@ -125,6 +146,7 @@ impl Router {
             trial_ends: None,
             begun: Instant::now(),
             ended: BTreeSet::new(),
+            rules,
             settings,
             tables,
             ports,
@@ -135,7 +157,7 @@ impl Router {
         };
         // Once the programs are there a veth's other end may take frames that it did not take before.
         router.apply()?;
-        Ok(router)
+        Ok((router, told))
     }
 
     /// Switches, unless something stands against it. To routed it goes by a trial in shadow, if one is wanted.
@@ -176,6 +198,19 @@ impl Router {
             if result.compared() > 0 { "the shadow agreed with the kernel" } else { "there was nothing to compare" };
         happened.push(RouteEvent::Mode(RouteMode::Routed, why.to_owned()));
         Ok(())
+    }
+
+    /// Reads the file of rules again, and has its rules hold.
+    ///
+    /// # Errors
+    /// There is none; the new rules are wrong, or would cut off who asks: those of now go on.
+    pub fn reload(&mut self, asked: &Requester) -> Result<Reloaded, RouteError> {
+        self.rules.as_mut().ok_or(RouteError::NoRules)?.reload(asked, &mut self.ports)
+    }
+
+    /// The rules before the fast path.
+    pub fn rules(&self) -> Option<&RouteRules> {
+        self.rules.as_ref()
     }
 
     fn switch(&mut self, mode: RouteMode) -> Result<(), RouteError> {
@@ -274,6 +309,8 @@ impl Router {
         if self.mode == RouteMode::Shadow {
             self.compare()?;
         }
+        let told = self.rules.as_mut().and_then(|rules| rules.follow(&mut self.ports));
+        happened.extend(told.map(RouteEvent::Rules));
         for port in self.ports.iter().filter(|port| !port.seat().is_alive()) {
             if self.ended.insert(port.seat().interface().to_owned()) {
                 let why = port.seat().why_ended().unwrap_or_default();
@@ -431,6 +468,7 @@ impl Router {
             unwatched: self.watch.missing().to_vec(),
             ports: self.ports.iter().map(port).collect::<Result<_, _>>()?,
             shadow: (self.comparison.compared() > 0).then(|| self.comparison.clone()),
+            rules: self.rules.as_ref().map(|rules| rules.status(self.ended.iter().cloned().collect())),
         })
     }
 
