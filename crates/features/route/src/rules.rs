@@ -74,12 +74,20 @@ impl RouteRules {
     pub fn read(path: &Path, asked: &Requester) -> Result<(Self, Vec<String>), RouteError> {
         let file = file::read_for_router(path)?;
         let warnings = judged(asked, &file)?;
-        let mut sessions = Vec::new();
-        asked.let_in(&mut sessions);
         // Another process may be in another folder.
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        let mut rules = Self::of(&path, file)?;
+        asked.let_in(&mut rules.sessions);
+        Ok((rules, warnings))
+    }
+
+    /// Those of `file`, which were not read; a reload reads them from `path`.
+    ///
+    /// # Errors
+    /// What the kernel refuses.
+    pub fn of(path: &Path, file: RuleFile) -> Result<Self, RouteError> {
         let (shared, holding) = (ShieldShared::create()?, Holding::default());
-        Ok((Self { path, file, sessions, shared, holding, reloads: 0, refused: None }, warnings))
+        Ok(Self { path: path.to_owned(), file, sessions: Vec::new(), shared, holding, reloads: 0, refused: None })
     }
 
     /// Puts them before the programs of the ports, which are in their places only behind them.
