@@ -56,8 +56,12 @@ impl World {
     }
 
     fn run(&self, rules: &str) -> Running {
+        self.run_with(&["--rules", rules])
+    }
+
+    fn run_with(&self, more: &[&str]) -> Running {
         let [first, second] = self.names();
-        let arguments = ["route", "run", "--quiet", first, second, "--trial", "0", "--rules", rules];
+        let arguments = [&["route", "run", "--quiet", first, second, "--trial", "0"], more].concat();
         let log = self.bed.path("log");
         let running = Running::logged(&mut self.evenkeel(&arguments), &log);
         wait_telling("the router answers", || self.ask(&["status"]).status.success(), || testbed::log(&log));
@@ -188,4 +192,60 @@ fn a_killed_router_takes_its_rules_with_it() {
     let router = world.run(&path);
     assert_eq!(world.reached(&[53, 54]), [54], "another one begins");
     assert!(router.stop(Signal::SIGTERM).success());
+}
+
+#[test]
+fn rules_that_are_to_stay_outlive_their_router_until_they_are_taken_off() {
+    let Some(world) = World::new("rrsty") else { return };
+    let path = world.bed.file("rules.toml", drops(53));
+    let both = [53, 54];
+    let taken_off = || {
+        assert_eq!(world.ask(&["stop"]).status.code(), Some(0));
+        wait("no program is left", || !world.runs_a_program());
+        assert_eq!(world.reached(&both), both);
+        assert_eq!(world.ask(&["stop"]).status.code(), Some(1), "there is none any more");
+    };
+    for end in [Signal::SIGKILL, Signal::SIGTERM] {
+        world.run_with(&["--rules", &path, "--rules-stay"]).stop(end);
+        for _ in 0..3 {
+            assert_eq!(world.reached(&both), [54], "the kernel forwards what the rules pass");
+        }
+        let none = world.ask(&["status"]);
+        assert_eq!(none.status.code(), Some(1));
+        assert!(said(&none).contains(world.names()[0]) && said(&none).contains("route stop"), "{}", said(&none));
+    }
+    let [first, second] = world.names();
+    let open = world.ask(&["run", first, second]);
+    assert_eq!(open.status.code(), Some(2), "no router without rules: {}", said(&open));
+    let other = world.ask(&["run", first, second, "--rules", &path, "--xdp-mode", "generic"]);
+    assert_eq!(other.status.code(), Some(2), "{}", said(&other));
+    assert_eq!(world.reached(&both), [54]);
+    taken_off();
+
+    // The next one takes over, with other rules.
+    world.run_with(&["--rules", &path, "--rules-stay"]).stop(Signal::SIGKILL);
+    world.bed.file("rules.toml", drops(54));
+    let next = world.run_with(&["--rules", &path, "--rules-stay"]);
+    assert_eq!(world.reached(&both), [53]);
+    assert!(world.status()["ports"].as_array().unwrap().iter().any(|port| port["totals"]["forwarded"] != 0));
+    next.stop(Signal::SIGKILL);
+    assert_eq!(world.reached(&both), [53]);
+    // And one whose rules go with it.
+    let last = world.run(&path);
+    assert_eq!((world.reached(&both), world.status()["rules"]["stays"].clone()), (vec![53], false.into()));
+    last.stop(Signal::SIGKILL);
+    wait("no program is left", || !world.runs_a_program());
+    assert_eq!(world.reached(&both), both);
+
+    // While it runs, `stop` ends it and its rules.
+    let running = world.run_with(&["--rules", &path, "--rules-stay"]);
+    taken_off();
+    assert!(running.end().success());
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        // Whatever a failed test has left in the BPF file system.
+        let _ = self.ask(&["stop"]);
+    }
 }

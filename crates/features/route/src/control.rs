@@ -18,7 +18,7 @@ use serve::{
 };
 use sys::owner::trusted_folder;
 
-use crate::{RouteError, RouteEvent, Router, rules::Reloaded};
+use crate::{RouteError, RouteEvent, Router, rules::Reloaded, stay};
 
 /// What is gone after a restart of the machine.
 const RUN: &str = "/run/evenkeel";
@@ -109,16 +109,20 @@ pub fn ask(command: &Command) -> Result<Answer, RouteError> {
     control::ask(&Paths::here().socket(), command)?.ok_or(RouteError::None)
 }
 
-/// Ends the router of this network namespace; it is gone when this comes back.
+/// Ends the router of this network namespace; it is gone when this comes back, with its rules, those also that were left.
 ///
 /// # Errors
-/// As [`ask`].
+/// As [`ask`], unless rules were left; they cannot be taken off.
 pub fn stop() -> Result<Answer, RouteError> {
-    let answer = ask(&Command::Stop)?;
+    let answer = match ask(&Command::Stop) {
+        Err(RouteError::None) if !stay::left().is_empty() => Answer::Done,
+        answer => answer?,
+    };
     let asked = Instant::now();
     while Paths::here().socket().exists() && asked.elapsed() < END_TIMEOUT {
         thread::sleep(TURN);
     }
+    stay::take_off()?;
     Ok(answer)
 }
 

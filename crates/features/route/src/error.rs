@@ -40,6 +40,19 @@ pub enum RouteError {
     CutsOff { what: String, instead: String },
     #[error("{} is no file that can be read again: start the router with one to reload it", path.display())]
     NotReadTwice { path: PathBuf },
+    #[error("cannot {operation} {}, where rules are kept: {source}", path.display())]
+    Kept { operation: &'static str, path: PathBuf, source: io::Error },
+    #[error("no BPF file system at {path}, where rules are kept: mount -t bpf bpf {path} (inside `ip netns exec`: use `nsenter --net=/run/netns/NAME` instead)", path = path.display())]
+    NoBpfFileSystem { path: PathBuf },
+    #[error(
+        "rules of a router that ended hold on {}: start this one with --rules, or take them off with `evenkeel route stop`",
+        interfaces.join(", ")
+    )]
+    Left { interfaces: Vec<String> },
+    #[error(
+        "the rules that were left on {interface} run in {mode} mode: ask for that by --xdp-mode {mode}, or take them off with `evenkeel route stop`"
+    )]
+    LeftInMode { interface: String, mode: bpf::XdpMode },
     #[error("{} named twice", interface)]
     Twice { interface: String },
     #[error("{} has no Ethernet address: the fast path forwards Ethernet frames only", interface)]
@@ -69,7 +82,12 @@ impl Classified for RouteError {
             Self::None => ErrorClass::Lacking,
             Self::Rules(e) => e.class(),
             Self::Port(e) => e.class(),
-            Self::NoRules | Self::CutsOff { .. } | Self::NotReadTwice { .. } => ErrorClass::Usage,
+            Self::Kept { .. } | Self::NoBpfFileSystem { .. } => ErrorClass::Lacking,
+            Self::Left { .. }
+            | Self::LeftInMode { .. }
+            | Self::NoRules
+            | Self::CutsOff { .. }
+            | Self::NotReadTwice { .. } => ErrorClass::Usage,
             Self::Runs { .. } | Self::OneWay | Self::Twice { .. } => ErrorClass::Usage,
             Self::NoEthernet { .. } | Self::Obstacles { .. } => ErrorClass::Lacking,
             Self::System { source, .. } => match source.kind() {

@@ -18,6 +18,7 @@ pub mod plan;
 pub mod rules;
 mod run;
 pub mod shadow;
+pub mod stay;
 
 pub use error::RouteError;
 pub use run::{RouteEvent, RouteSettings, Router};

@@ -24,7 +24,7 @@ use rules::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::RouteError;
+use crate::{RouteError, stay::Stay};
 
 /// The rules of a router, and the programs that hold them.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ pub struct RouteRules {
     holding: Holding,
     reloads: u64,
     refused: Option<String>,
+    /// They stay when the process ends.
+    stays: bool,
 }
 
 /// What holds.
@@ -87,7 +89,27 @@ impl RouteRules {
     /// What the kernel refuses.
     pub fn of(path: &Path, file: RuleFile) -> Result<Self, RouteError> {
         let (shared, holding) = (ShieldShared::create()?, Holding::default());
-        Ok(Self { path: path.to_owned(), file, sessions: Vec::new(), shared, holding, reloads: 0, refused: None })
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            sessions: Vec::new(),
+            shared,
+            holding,
+            reloads: 0,
+            refused: None,
+            stays: false,
+        })
+    }
+
+    /// As they are, to stay on the ports when the process ends, whatever ends it, until [`crate::stay::take_off`].
+    #[must_use]
+    pub fn staying(self) -> Self {
+        Self { stays: true, ..self }
+    }
+
+    /// Whether they stay on the ports when the process ends.
+    pub fn stays(&self) -> bool {
+        self.stays
     }
 
     /// Puts them before the programs of the ports, which are in their places only behind them.
@@ -98,7 +120,32 @@ impl RouteRules {
         let told = tags(&self.file, ports)?;
         let next = self.prepare(&self.file, &self.sessions, ports)?;
         self.put(next, ports)?;
+        self.keep(ports)?;
         Ok(told)
+    }
+
+    /// Sees that they stay, or that they go with this process.
+    fn keep(&self, ports: &mut [RoutePort]) -> Result<(), RouteError> {
+        let stay = Stay::here();
+        let mut kept = Vec::new();
+        for port in ports {
+            let interface = port.seat().interface().to_owned();
+            let left = stay.left_on(&interface)?.is_some();
+            if !self.stays && left {
+                stay.take_off(&interface)?;
+            }
+            if self.stays && !left {
+                kept.push(interface);
+                if let Err(error) = stay.keep(port) {
+                    for interface in kept {
+                        // The first failure is what is told.
+                        let _ = stay.take_off(&interface);
+                    }
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Reads the file again, and has its rules hold in place of those of now: each packet meets the old ones or the new ones, and counters go on.
@@ -212,6 +259,7 @@ impl RouteRules {
             reloads: self.reloads,
             refused: self.refused.clone(),
             default: self.holding.default.to_owned(),
+            stays: self.stays,
             malformed: status::verdict(self.file.rules.malformed).to_owned(),
             ended,
             rules: self.holding.shown.iter().map(counted).collect(),

@@ -26,6 +26,7 @@ use crate::{
     plan::{RoutePlan, plan},
     rules::{Reloaded, RouteRules},
     shadow,
+    stay::Stay,
 };
 
 /// How often neighbours are told of, settings without a message are read, and all that is remembered is forgotten.
@@ -120,12 +121,28 @@ impl Router {
         let routes = reader.routes()?;
         let evidence = reader.read(&settings.ports, routes)?;
         let applied = planned(&evidence, &settings.ports)?;
+        let stay = Stay::here();
+        let mut left = stay.left();
+        left.retain(|interface| settings.ports.contains(interface));
+        if rules.is_none() && !left.is_empty() {
+            return Err(RouteError::Left { interfaces: left });
+        }
         let tables = RouteTables::create(settings.slots)?;
         tables.set_mode(RouteMode::Standard);
         let mut ports = Vec::new();
         for (number, (name, mac)) in settings.ports.iter().zip(&applied.ports).enumerate() {
             let mac = mac.ok_or_else(|| RouteError::NoEthernet { interface: name.clone() })?;
-            ports.push(RoutePort::load(&tables, number, name, mac, settings.xdp)?);
+            ports.push(match stay.left_on(name)? {
+                Some(left) => {
+                    let port = RoutePort::take_over(&tables, number, &left, mac)?;
+                    let runs = port.seat().mode();
+                    if runs != settings.xdp {
+                        return Err(RouteError::LeftInMode { interface: name.clone(), mode: runs });
+                    }
+                    port
+                }
+                None => RoutePort::load(&tables, number, name, mac, settings.xdp)?,
+            });
         }
         let mut told = Vec::new();
         match &mut rules {

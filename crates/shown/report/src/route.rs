@@ -124,9 +124,10 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
 fn rules_text(rules: &RouteRulesStatus, look: Look) -> String {
     let mut text = String::from("\n");
     text += &look.paragraph(&format!(
-        "Rules of {} since {}, in each mode, for what comes in by the ports.",
+        "Rules of {} since {}, in each mode, for what comes in by the ports. They {}.",
         rules.file,
-        to_the_second(&rules.loaded)
+        to_the_second(&rules.loaded),
+        if rules.stays { "stay when the process ends" } else { "go with the process" }
     ));
     if let Some(refused) = &rules.refused {
         text += &format!("the last reload was refused: {refused}\n");

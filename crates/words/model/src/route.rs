@@ -99,6 +99,8 @@ pub struct RouteRulesStatus {
     pub default: String,
     /// The verdict on IP packets that are cut short or contradict themselves.
     pub malformed: String,
+    /// They stay on the ports when the process ends.
+    pub stays: bool,
     /// Ports on which they do not hold any more: removed, or the program was taken off by another tool.
     pub ended: Vec<String>,
     /// The rules in their order, those of the management allow-list first, with what all ports counted.

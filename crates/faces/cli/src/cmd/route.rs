@@ -93,6 +93,9 @@ struct RunArgs {
     /// File of rules (TOML) for every packet that comes in by a port, as for `shield run`. They hold in each mode.
     #[arg(long, short, value_name = "FILE", help_heading = "Rules")]
     rules: Option<PathBuf>,
+    /// The rules stay on the ports when this process ends, whatever ends it, until `route stop`. The kernel forwards what they pass.
+    #[arg(long, requires = "rules", help_heading = "Rules")]
+    rules_stay: bool,
     /// Start even if a rule would cut off the ssh session you are typing in.
     #[arg(long, hide_short_help = true, requires = "rules", help_heading = "Rules")]
     force: bool,
@@ -194,6 +197,13 @@ pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
     match done {
         Err(RouteError::None) => {
             note(RouteError::None);
+            let left = route::stay::left();
+            if !left.is_empty() {
+                note(format_args!(
+                    "the rules of one that ended hold on {}; `evenkeel route stop` takes them off",
+                    left.join(", ")
+                ));
+            }
             Ok(Outcome::No)
         }
         Err(error) if is_denied(&error) => {
@@ -297,7 +307,8 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
     )?;
     let rules = args.rules.as_deref().map(|file| {
         let asked = Requester { sessions: host::session::sessions(), force: args.force };
-        RouteRules::read(file, &asked)
+        let (rules, told) = RouteRules::read(file, &asked)?;
+        Ok::<_, RouteError>((if args.rules_stay { rules.staying() } else { rules }, told))
     });
     let (rules, told) = rules.transpose()?.unzip();
     told.iter().flatten().for_each(note);
@@ -323,7 +334,8 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
     router.set_mode(args.mode.into())?;
     note(format_args!("{}: mode {} ({} XDP)", args.interfaces.join(", "), router.mode().name(), router.xdp_mode()));
     if let Some(rules) = router.rules() {
-        note(format_args!("{} active in each mode; they go with this process", rules.holding()));
+        let end = if rules.stays() { "stay until `evenkeel route stop`" } else { "go with this process" };
+        note(format_args!("{} active in each mode; they {end}", rules.holding()));
     }
     let (to, requests) = mpsc::channel();
     let listener = Listener::start(&paths.socket(), to)?;
@@ -335,9 +347,15 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         Some(event) => tell(event),
         None => shown.look(router),
     });
+    let stays = router.rules().is_some_and(RouteRules::stays);
     drop(router);
     drop(listener);
-    note("the fast path is gone; the kernel forwards");
+    note(match stays {
+        true => {
+            "the fast path is gone; the kernel forwards what the rules pass, which stay until `evenkeel route stop`"
+        }
+        false => "the fast path is gone; the kernel forwards",
+    });
     ran?;
     match shown.failed {
         Some(failure) if !failure.is_broken_pipe() => Err(failure),

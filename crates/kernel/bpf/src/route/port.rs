@@ -3,6 +3,7 @@
 use std::{
     mem::{MaybeUninit, offset_of},
     os::fd::{AsFd, OwnedFd},
+    path::Path,
 };
 
 use libbpf_rs::{MapHandle, skel::OpenSkel};
@@ -72,12 +73,24 @@ impl RoutePort {
         mac: [u8; 6],
         mode: XdpMode,
     ) -> Result<Self, XdpError> {
+        Self::load_in(Seat::take(interface, mode, &[Place::Route])?, tables, number, mac)
+    }
+
+    /// As [`RoutePort::load`], in the place in which an earlier process left rules under the name `path` ([`RoutePort::pin`]). They hold until
+    /// something is put there.
+    ///
+    /// # Errors
+    /// Those of [`Seat::open`].
+    pub fn take_over(tables: &RouteTables, number: usize, path: &Path, mac: [u8; 6]) -> Result<Self, XdpError> {
+        Self::load_in(Seat::open(path, Place::Route)?, tables, number, mac)
+    }
+
+    fn load_in(seat: Seat, tables: &RouteTables, number: usize, mac: [u8; 6]) -> Result<Self, XdpError> {
         if number >= PORTS_MAX {
             return Err(XdpError::setting(format!("{} ports, but a router has up to {PORTS_MAX}", number + 1)));
         }
         let failed = |source| PROGRAM.refused(source);
-        let ifindex = interface_index(interface)?;
-        let seat = Seat::take(interface, mode, &[Place::Route])?;
+        let ifindex = interface_index(seat.interface())?;
         let mut object = MaybeUninit::uninit();
         let mut open = PROGRAM.open::<RouteSkelBuilder>(&mut object)?;
         if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
@@ -125,6 +138,15 @@ impl RoutePort {
             return Err(XdpError::setting(format!("the rules were not loaded for {}", self.seat.interface())));
         }
         self.seat.put(&[rules.as_fd()])
+    }
+
+    /// Keeps the rules in its place beyond the end of this process, under the name `path` in a BPF file system. The program of this port itself
+    /// goes with the process: what the rules let pass goes to the kernel then.
+    ///
+    /// # Errors
+    /// Those of [`Seat::pin`].
+    pub fn pin(&mut self, path: &Path) -> Result<(), XdpError> {
+        self.seat.pin(path)
     }
 
     /// The address on the link is another one now.
