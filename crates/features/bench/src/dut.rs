@@ -15,7 +15,7 @@ use std::{any::Any, fmt, str::FromStr, thread, time::Duration};
 use bpf::bench_tx::BenchRings;
 use lab::{
     BoxKind, Lab, TestBox,
-    boxes::{Family, Napi, RuleForm},
+    boxes::{Family, Napi, RuleForm, Ruleset},
 };
 use model::{bench::Direction, run::Sharing};
 use serde::{Deserialize, Serialize};
@@ -47,12 +47,22 @@ pub enum DutKind {
     XdpFib,
     /// `evenkeel route` forwards.
     Route,
+    /// It does so past as many stateless rules as a filter has.
+    RouteRules,
 }
 
 impl DutKind {
     /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Wire, Self::Router, Self::Stateful, Self::Stateless, Self::Bridge, Self::XdpFib, Self::Route];
+    pub const ALL: [Self; 8] = [
+        Self::Wire,
+        Self::Router,
+        Self::Stateful,
+        Self::Stateless,
+        Self::Bridge,
+        Self::XdpFib,
+        Self::Route,
+        Self::RouteRules,
+    ];
 
     /// Its name on the command line and in files.
     pub fn key(self) -> &'static str {
@@ -64,6 +74,7 @@ impl DutKind {
             Self::Bridge => "bridge",
             Self::XdpFib => "xdp-fib",
             Self::Route => "route",
+            Self::RouteRules => "route-rules",
         }
     }
 
@@ -77,12 +88,13 @@ impl DutKind {
             Self::Bridge => "bridge",
             Self::XdpFib => "XDP forwarding",
             Self::Route => "fast path",
+            Self::RouteRules => "fast path, rules",
         }
     }
 
     /// True if rules of a filter belong to it.
     pub fn filters(self) -> bool {
-        matches!(self, Self::Stateful | Self::Stateless)
+        matches!(self, Self::Stateful | Self::Stateless | Self::RouteRules)
     }
 }
 
@@ -273,8 +285,9 @@ impl Dut {
     }
 
     /// Puts the fast path on the box, a router, until the box goes.
-    fn start_fast_path(&mut self) -> Result<(), BenchError> {
-        self.fast_path = self.made.as_ref().and_then(TestBox::inside).map(FastPath::start).transpose()?;
+    fn start_fast_path(&mut self, rules: Option<&Ruleset>) -> Result<(), BenchError> {
+        let start = |made: &TestBox| Some(FastPath::start(made.inside()?, made.spec().family, rules));
+        self.fast_path = self.made.as_ref().and_then(start).transpose()?;
         Ok(())
     }
 

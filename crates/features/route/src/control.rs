@@ -4,23 +4,21 @@ use std::{
     fs,
     os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
-    sync::{
-        atomic::{AtomicBool, Ordering},
-        mpsc::Receiver,
-    },
+    sync::{atomic::Ordering, mpsc::Receiver},
     thread,
     time::{Duration, Instant},
 };
 
 use model::route::{RouteMode, RouteStatus};
+use rules::{requester::Requester, status};
 use serde::{Deserialize, Serialize};
 use serve::{
-    Lock, ServeError,
+    Lock, ServeError, Signals,
     control::{self, Request},
 };
 use sys::owner::trusted_folder;
 
-use crate::{RouteError, RouteEvent, Router};
+use crate::{RouteError, RouteEvent, Router, rules::Reloaded, stay};
 
 /// What is gone after a restart of the machine.
 const RUN: &str = "/run/evenkeel";
@@ -36,6 +34,8 @@ pub enum Command {
     Status,
     /// Another mode.
     Mode(RouteMode),
+    /// To read its rules again.
+    Reload(Requester),
     /// To end.
     Stop,
 }
@@ -47,6 +47,8 @@ pub enum Answer {
     Status(Box<RouteStatus>),
     /// Done.
     Done,
+    /// The rules of the file hold.
+    Reloaded(Reloaded),
     /// Not done, and why.
     Refused(String),
 }
@@ -107,30 +109,40 @@ pub fn ask(command: &Command) -> Result<Answer, RouteError> {
     control::ask(&Paths::here().socket(), command)?.ok_or(RouteError::None)
 }
 
-/// Ends the router of this network namespace; it is gone when this comes back.
+/// Ends the router of this network namespace; it is gone when this comes back, with its rules, those also that were left.
 ///
 /// # Errors
-/// As [`ask`].
+/// As [`ask`], unless rules were left; they cannot be taken off.
 pub fn stop() -> Result<Answer, RouteError> {
-    let answer = ask(&Command::Stop)?;
+    let answer = match ask(&Command::Stop) {
+        Err(RouteError::None) if !stay::left().is_empty() => Answer::Done,
+        answer => answer?,
+    };
     let asked = Instant::now();
     while Paths::here().socket().exists() && asked.elapsed() < END_TIMEOUT {
         thread::sleep(TURN);
     }
+    stay::take_off()?;
     Ok(answer)
 }
 
-/// Runs the router until `stop` is set or somebody asks it to end; tells of what happens.
+/// Runs the router until a signal or somebody asks it to end; tells of what happens.
 ///
 /// # Errors
 /// What the kernel refuses. The kernel forwards then.
 pub fn run(
     router: &mut Router,
     requests: &Receiver<Request<Command, Answer>>,
-    stop: &AtomicBool,
+    signals: &Signals,
     mut emit: impl FnMut(&Router, Option<&RouteEvent>),
 ) -> Result<(), RouteError> {
+    let stop = &signals.stop;
     while !stop.load(Ordering::Relaxed) {
+        if signals.reload.swap(false, Ordering::Relaxed) {
+            // A signal comes from no session.
+            let answer = reload(router, &Requester::default());
+            emit(router, Some(&RouteEvent::Rules(said(&answer))));
+        }
         for event in router.turn(TURN)? {
             emit(router, Some(&event));
         }
@@ -141,6 +153,11 @@ pub fn run(
                     Ok(()) => Answer::Done,
                     Err(error) => Answer::Refused(error.to_string()),
                 },
+                Command::Reload(asked) => {
+                    let answer = reload(router, &asked);
+                    emit(router, Some(&RouteEvent::Rules(said(&answer))));
+                    answer
+                }
                 Command::Stop => {
                     stop.store(true, Ordering::Relaxed);
                     Answer::Done
@@ -152,4 +169,24 @@ pub fn run(
         emit(router, None);
     }
     Ok(())
+}
+
+fn reload(router: &mut Router, asked: &Requester) -> Answer {
+    match router.reload(asked) {
+        Ok(reloaded) => Answer::Reloaded(reloaded),
+        Err(error @ RouteError::NoRules) => Answer::Refused(error.to_string()),
+        Err(error) => Answer::Refused(format!("Reload refused; the old rules stay active: {error}")),
+    }
+}
+
+/// What came of a reload, in words.
+pub fn said(answer: &Answer) -> String {
+    match answer {
+        Answer::Reloaded(Reloaded { rules, built_in, expired, seconds, warnings: _ }) => {
+            let holding = status::Holding { rules: *rules, built_in: *built_in, expired: *expired };
+            format!("Reloaded: {holding} active ({:.0} ms).", seconds * 1e3)
+        }
+        Answer::Refused(why) => why.clone(),
+        Answer::Done | Answer::Status(_) => String::new(),
+    }
 }

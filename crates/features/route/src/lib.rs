@@ -6,7 +6,7 @@
 //!   that appears, changes that came faster than they could be read.
 //! * [`shadow`] holds what the programs would have done against what the kernel did.
 //!
-//! [`control`] is the process around it.
+//! [`rules`] puts stateless rules before the programs, which hold whatever the mode is. [`control`] is the process around it.
 //!
 //! One program runs on each port whatever the mode is, and the mode is a word in a map: switching attaches nothing and loses no packet.
 
@@ -15,8 +15,10 @@ pub mod control;
 mod error;
 pub mod evidence;
 pub mod plan;
+pub mod rules;
 mod run;
 pub mod shadow;
+pub mod stay;
 
 pub use error::RouteError;
 pub use run::{RouteEvent, RouteSettings, Router};

@@ -17,13 +17,16 @@ use host::{
 };
 use model::route::{Obstacle, RouteMode, RouteStatus, RouteTotals, ShadowResult};
 use nix::time::{ClockId, clock_gettime};
+use rules::requester::Requester;
 
 use crate::{
     RouteError,
     audit::obstacles,
     evidence::{Evidence, Reader},
     plan::{RoutePlan, plan},
+    rules::{Reloaded, RouteRules},
     shadow,
+    stay::Stay,
 };
 
 /// How often neighbours are told of, settings without a message are read, and all that is remembered is forgotten.
@@ -61,6 +64,8 @@ pub enum RouteEvent {
     Cleared(Obstacle),
     /// A port ended: removed, or its program taken off by another tool.
     PortEnded(String),
+    /// Something happened to the rules, in words.
+    Rules(String),
     /// The trial ended.
     Compared(ShadowResult),
 }
@@ -91,6 +96,7 @@ pub struct Router {
     begun: Instant,
     /// Ports that were told of as ended.
     ended: BTreeSet<String>,
+    rules: Option<RouteRules>,
 }
 
 impl Router {
@@ -99,17 +105,49 @@ impl Router {
     /// # Errors
     /// Ports that are not there, named twice, or run a foreign program; what the kernel refuses.
     pub fn start(settings: RouteSettings) -> Result<Self, RouteError> {
+        Self::start_with(settings, None).map(|(router, _)| router)
+    }
+
+    /// As [`Router::start`], the programs behind `rules`: no frame meets a port without them. Also what is to be told of the rules.
+    ///
+    /// # Errors
+    /// As there; rules that say nothing on a port.
+    pub fn start_with(
+        settings: RouteSettings,
+        mut rules: Option<RouteRules>,
+    ) -> Result<(Self, Vec<String>), RouteError> {
         let monitor = Monitor::open().map_err(RouteError::system("listen to changes of the kernel's configuration"))?;
         let mut reader = Reader::open()?;
         let routes = reader.routes()?;
         let evidence = reader.read(&settings.ports, routes)?;
         let applied = planned(&evidence, &settings.ports)?;
+        let stay = Stay::here();
+        let mut left = stay.left();
+        left.retain(|interface| settings.ports.contains(interface));
+        if rules.is_none() && !left.is_empty() {
+            return Err(RouteError::Left { interfaces: left });
+        }
         let tables = RouteTables::create(settings.slots)?;
         tables.set_mode(RouteMode::Standard);
         let mut ports = Vec::new();
         for (number, (name, mac)) in settings.ports.iter().zip(&applied.ports).enumerate() {
             let mac = mac.ok_or_else(|| RouteError::NoEthernet { interface: name.clone() })?;
-            ports.push(RoutePort::attach(&tables, number, name, mac, settings.xdp)?);
+            ports.push(match stay.left_on(name)? {
+                Some(left) => {
+                    let port = RoutePort::take_over(&tables, number, &left, mac)?;
+                    let runs = port.seat().mode();
+                    if runs != settings.xdp {
+                        return Err(RouteError::LeftInMode { interface: name.clone(), mode: runs });
+                    }
+                    port
+                }
+                None => RoutePort::load(&tables, number, name, mac, settings.xdp)?,
+            });
+        }
+        let mut told = Vec::new();
+        match &mut rules {
+            Some(rules) => told = rules.begin(&mut ports)?,
+            None => ports.iter_mut().try_for_each(RoutePort::put)?,
         }
         let watch = RouteWatch::attach(&tables)?;
         let mut router = Self {
@@ -125,6 +163,7 @@ impl Router {
             trial_ends: None,
             begun: Instant::now(),
             ended: BTreeSet::new(),
+            rules,
             settings,
             tables,
             ports,
@@ -135,7 +174,7 @@ impl Router {
         };
         // Once the programs are there a veth's other end may take frames that it did not take before.
         router.apply()?;
-        Ok(router)
+        Ok((router, told))
     }
 
     /// Switches, unless something stands against it. To routed it goes by a trial in shadow, if one is wanted.
@@ -176,6 +215,19 @@ impl Router {
             if result.compared() > 0 { "the shadow agreed with the kernel" } else { "there was nothing to compare" };
         happened.push(RouteEvent::Mode(RouteMode::Routed, why.to_owned()));
         Ok(())
+    }
+
+    /// Reads the file of rules again, and has its rules hold.
+    ///
+    /// # Errors
+    /// There is none; the new rules are wrong, or would cut off who asks: those of now go on.
+    pub fn reload(&mut self, asked: &Requester) -> Result<Reloaded, RouteError> {
+        self.rules.as_mut().ok_or(RouteError::NoRules)?.reload(asked, &mut self.ports)
+    }
+
+    /// The rules before the fast path.
+    pub fn rules(&self) -> Option<&RouteRules> {
+        self.rules.as_ref()
     }
 
     fn switch(&mut self, mode: RouteMode) -> Result<(), RouteError> {
@@ -274,6 +326,8 @@ impl Router {
         if self.mode == RouteMode::Shadow {
             self.compare()?;
         }
+        let told = self.rules.as_mut().and_then(|rules| rules.follow(&mut self.ports));
+        happened.extend(told.map(RouteEvent::Rules));
         for port in self.ports.iter().filter(|port| !port.seat().is_alive()) {
             if self.ended.insert(port.seat().interface().to_owned()) {
                 let why = port.seat().why_ended().unwrap_or_default();
@@ -431,6 +485,7 @@ impl Router {
             unwatched: self.watch.missing().to_vec(),
             ports: self.ports.iter().map(port).collect::<Result<_, _>>()?,
             shadow: (self.comparison.compared() > 0).then(|| self.comparison.clone()),
+            rules: self.rules.as_ref().map(|rules| rules.status(self.ended.iter().cloned().collect())),
         })
     }
 

@@ -10,6 +10,7 @@
 //! in it, so that the next one, who waits until it is empty, is not emptied out with it.
 
 mod end;
+mod front;
 mod maps;
 mod seat;
 mod state;

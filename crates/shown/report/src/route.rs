@@ -2,11 +2,14 @@
 
 use model::{
     counters::{Counter, Row},
-    route::{Obstacle, RouteCheck, RouteStatus, RouteTotals, ShadowResult},
+    route::{Obstacle, RouteCheck, RouteRulesStatus, RouteStatus, RouteTotals, ShadowResult},
     units,
 };
 
-use crate::table::Look;
+use crate::{
+    shield::{rule_table, to_the_second},
+    table::Look,
+};
 
 /// The obstacles with the way out of each.
 fn obstacles(of: &[Obstacle], look: Look) -> String {
@@ -105,6 +108,9 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     text += "\n";
     text += &look.table(&heads, RouteTotals::COUNTERS.iter().filter(shown).map(row));
+    if let Some(rules) = &status.rules {
+        text += &rules_text(rules, look);
+    }
     for port in status.ports.iter().filter(|port| !port.sends) {
         text += &look.paragraph(&format!(
             "{} takes no redirected frames: what leaves by it goes up to the kernel.",
@@ -112,6 +118,37 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
         ));
     }
     text
+}
+
+/// The rules before the fast path, and what became of the frames that came to them.
+fn rules_text(rules: &RouteRulesStatus, look: Look) -> String {
+    let mut text = String::from("\n");
+    text += &look.paragraph(&format!(
+        "Rules of {} since {}, in each mode, for what comes in by the ports. They {}.",
+        rules.file,
+        to_the_second(&rules.loaded),
+        if rules.stays { "stay when the process ends" } else { "go with the process" }
+    ));
+    if let Some(refused) = &rules.refused {
+        text += &format!("the last reload was refused: {refused}\n");
+    }
+    for port in &rules.ended {
+        text += &look.paragraph(&format!("warning: no rule holds on {port}: the program is not there any more"));
+    }
+    text += "\n";
+    let totals = &rules.totals;
+    let rows = [
+        ("passed".to_owned(), totals.passed),
+        ("dropped".to_owned(), totals.dropped),
+        (format!("by default ({})", rules.default), totals.by_default),
+        (format!("malformed ({})", rules.malformed), totals.malformed),
+        ("beyond limits (drop)".to_owned(), totals.limited),
+        ("not IP (pass)".to_owned(), totals.not_ip),
+    ];
+    let rows = rows.into_iter().map(|(what, frames)| vec![what, units::grouped(frames)]);
+    text += &look.table(&["FRAMES AND RULES", ">SINCE THE START"], rows);
+    text += "\n";
+    text + &rule_table(&rules.rules, false, look)
 }
 
 /// One line: what was forwarded and what went up in an interval of `seconds`.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 pub use crate::route_totals::RouteTotals;
+use crate::shield::{RuleStatus, Totals};
 
 /// Who forwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,6 +84,31 @@ impl ShadowResult {
     }
 }
 
+/// Stateless rules before the fast path. They hold in every mode.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RouteRulesStatus {
+    /// The file.
+    pub file: String,
+    /// The time at which they came to hold, RFC 3339 in UTC.
+    pub loaded: String,
+    /// Reloads since the start.
+    pub reloads: u64,
+    /// Why the last reload was refused, if it was: the rules before it hold.
+    pub refused: Option<String>,
+    /// The verdict on packets that no rule decides about: pass or drop.
+    pub default: String,
+    /// The verdict on IP packets that are cut short or contradict themselves.
+    pub malformed: String,
+    /// They stay on the ports when the process ends.
+    pub stays: bool,
+    /// Ports on which they do not hold any more: removed, or the program was taken off by another tool.
+    pub ended: Vec<String>,
+    /// The rules in their order, those of the management allow-list first, with what all ports counted.
+    pub rules: Vec<RuleStatus>,
+    /// All frames that came in by the ports.
+    pub totals: Totals,
+}
+
 /// A router at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RouteStatus {
@@ -106,6 +132,9 @@ pub struct RouteStatus {
     pub ports: Vec<RoutePort>,
     /// What the shadow found, if it ran.
     pub shadow: Option<ShadowResult>,
+    /// The rules before the fast path; none: it has none.
+    #[serde(default)]
+    pub rules: Option<RouteRulesStatus>,
 }
 
 impl RouteStatus {

@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    path::PathBuf,
     sync::mpsc,
     time::{Duration, Instant},
 };
@@ -17,7 +18,9 @@ use report::Look;
 use route::{
     RouteError, RouteEvent, RouteSettings, Router,
     control::{self, Answer, Command, Paths},
+    rules::RouteRules,
 };
+use rules::requester::Requester;
 use serve::{ServeError, Signals, control::Listener};
 use sys::privilege::{self, Capability};
 
@@ -45,6 +48,7 @@ enum Action {
     Status(StatusArgs),
     Mode(ModeArgs),
     Check(CheckArgs),
+    Reload(ReloadArgs),
     Stop(StopArgs),
 }
 
@@ -86,6 +90,15 @@ struct RunArgs {
     /// Length of the trial in shadow; 0 means none.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time, help_heading = "Operation")]
     trial: Duration,
+    /// File of rules (TOML) for every packet that comes in by a port, as for `shield run`. They hold in each mode.
+    #[arg(long, short, value_name = "FILE", help_heading = "Rules")]
+    rules: Option<PathBuf>,
+    /// The rules stay on the ports when this process ends, whatever ends it, until `route stop`. The kernel forwards what they pass.
+    #[arg(long, requires = "rules", help_heading = "Rules")]
+    rules_stay: bool,
+    /// Start even if a rule would cut off the ssh session you are typing in.
+    #[arg(long, hide_short_help = true, requires = "rules", help_heading = "Rules")]
+    force: bool,
     /// After an obstacle is gone stay in mode standard until `route mode` says otherwise.
     #[arg(long, help_heading = "Operation")]
     stay: bool,
@@ -150,6 +163,19 @@ struct CheckArgs {
     json: bool,
 }
 
+/// Read the file of rules again. Each packet meets the old rules or the new ones; after an error the old ones go on.
+///
+/// The ssh session you are typing in is added to the management allow-list, unless the file says session = false.
+#[derive(Debug, Args)]
+struct ReloadArgs {
+    /// Load the rules even if one would cut off the ssh session you are typing in.
+    #[arg(long)]
+    force: bool,
+    /// Print JSON (schema evenkeel.route.reload/1).
+    #[arg(long)]
+    json: bool,
+}
+
 /// End the fast path. The kernel forwards.
 #[derive(Debug, Args)]
 struct StopArgs {
@@ -165,11 +191,19 @@ pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
         Action::Check(args) => return check(args),
         Action::Status(args) => status(args),
         Action::Mode(args) => switch(args),
+        Action::Reload(args) => reload(args),
         Action::Stop(args) => stop(args),
     };
     match done {
         Err(RouteError::None) => {
             note(RouteError::None);
+            let left = route::stay::left();
+            if !left.is_empty() {
+                note(format_args!(
+                    "the rules of one that ended hold on {}; `evenkeel route stop` takes them off",
+                    left.join(", ")
+                ));
+            }
             Ok(Outcome::No)
         }
         Err(error) if is_denied(&error) => {
@@ -203,6 +237,29 @@ fn switch(args: &ModeArgs) -> Result<Result<Outcome, Failure>, RouteError> {
     Ok(conclude("route.mode", args.json, &answer, &done))
 }
 
+fn reload(args: &ReloadArgs) -> Result<Result<Outcome, Failure>, RouteError> {
+    let asked = Requester { sessions: host::session::sessions(), force: args.force };
+    let answer = control::ask(&Command::Reload(asked))?;
+    let said = control::said(&answer);
+    let reloaded = match &answer {
+        Answer::Reloaded(reloaded) => Some(reloaded),
+        Answer::Refused(_) => None,
+        other => return Ok(Err(unexpected(other))),
+    };
+    if args.json {
+        let body = serde_json::json!({ "done": reloaded.is_some(), "message": said, "reloaded": reloaded });
+        if let Err(failure) = print_json("route.reload", body) {
+            return Ok(Err(failure));
+        }
+    }
+    let Some(reloaded) = reloaded else { return Ok(Err(Failure::usage(anyhow!(said)))) };
+    reloaded.warnings.iter().for_each(note);
+    Ok(match args.json {
+        true => Ok(Outcome::Fine),
+        false => print(&format!("{said}\n")).map(|()| Outcome::Fine),
+    })
+}
+
 fn stop(args: &StopArgs) -> Result<Result<Outcome, Failure>, RouteError> {
     let answer = control::stop()?;
     Ok(conclude("route.stop", args.json, &answer, "the fast path is gone; the kernel forwards"))
@@ -212,7 +269,7 @@ fn conclude(verb: &str, json: bool, answer: &Answer, done: &str) -> Result<Outco
     let (is_done, message) = match answer {
         Answer::Done => (true, done),
         Answer::Refused(why) => (false, why.as_str()),
-        Answer::Status(_) => return Err(unexpected(answer)),
+        Answer::Status(_) | Answer::Reloaded(_) => return Err(unexpected(answer)),
     };
     match (json, is_done) {
         (true, _) => print_json(verb, serde_json::json!({ "done": is_done, "message": message }))?,
@@ -248,17 +305,26 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         "a router's fast path",
         &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
     )?;
+    let rules = args.rules.as_deref().map(|file| {
+        let asked = Requester { sessions: host::session::sessions(), force: args.force };
+        let (rules, told) = RouteRules::read(file, &asked)?;
+        Ok::<_, RouteError>((if args.rules_stay { rules.staying() } else { rules }, told))
+    });
+    let (rules, told) = rules.transpose()?.unzip();
+    told.iter().flatten().for_each(note);
     let paths = Paths::here();
     let _held = paths.lock()?;
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
-    let mut router = Router::start(RouteSettings {
+    let settings = RouteSettings {
         ports: args.interfaces.clone(),
         xdp: args.xdp_mode,
         slots: args.remember,
         mode: RouteMode::Standard,
         returns: !args.stay,
         trial: args.trial,
-    })?;
+    };
+    let (mut router, told) = Router::start_with(settings, rules)?;
+    told.iter().for_each(note);
     if !router.unwatched().is_empty() {
         note(format_args!(
             "this kernel does not let these functions be followed: {}. What they change is heard of by netlink, some milliseconds later",
@@ -267,19 +333,29 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
     }
     router.set_mode(args.mode.into())?;
     note(format_args!("{}: mode {} ({} XDP)", args.interfaces.join(", "), router.mode().name(), router.xdp_mode()));
+    if let Some(rules) = router.rules() {
+        let end = if rules.stays() { "stay until `evenkeel route stop`" } else { "go with this process" };
+        note(format_args!("{} active in each mode; they {end}", rules.holding()));
+    }
     let (to, requests) = mpsc::channel();
     let listener = Listener::start(&paths.socket(), to)?;
     if let Err(error) = serve::notify_ready() {
         note(format_args!("cannot tell systemd that the router is up: {error}"));
     }
     let mut shown = Shown { args, before: router.status()?, at: Instant::now(), failed: None };
-    let ran = control::run(&mut router, &requests, &signals.stop, |router, event| match event {
+    let ran = control::run(&mut router, &requests, &signals, |router, event| match event {
         Some(event) => tell(event),
         None => shown.look(router),
     });
+    let stays = router.rules().is_some_and(RouteRules::stays);
     drop(router);
     drop(listener);
-    note("the fast path is gone; the kernel forwards");
+    note(match stays {
+        true => {
+            "the fast path is gone; the kernel forwards what the rules pass, which stay until `evenkeel route stop`"
+        }
+        false => "the fast path is gone; the kernel forwards",
+    });
     ran?;
     match shown.failed {
         Some(failure) if !failure.is_broken_pipe() => Err(failure),
@@ -317,6 +393,7 @@ fn tell(event: &RouteEvent) {
         RouteEvent::Mode(mode, why) => note(format_args!("mode {}: {why}", mode.name())),
         RouteEvent::Obstacle(it) => note(format_args!("in the way: {} ({}). {}", it.what, it.code, it.remedy)),
         RouteEvent::Cleared(it) => note(format_args!("not in the way any more: {} ({})", it.what, it.code)),
+        RouteEvent::Rules(what) => note(what),
         RouteEvent::PortEnded(why) => note(format_args!("a port ended: {why}")),
         RouteEvent::Compared(result) => {
             note(report::shadow_text(result));

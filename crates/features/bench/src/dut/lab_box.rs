@@ -23,7 +23,7 @@ pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Resul
         DutKind::Stateless => BoxKind::Firewall(rules(false)),
         DutKind::Bridge => BoxKind::Bridge,
         DutKind::XdpFib => BoxKind::XdpFib,
-        DutKind::Route => BoxKind::XdpRouter,
+        DutKind::Route | DutKind::RouteRules => BoxKind::XdpRouter,
     };
     let cores = options.cores;
     // Apart or not: the work is done where frames come from, which is a receive ring's thread where the box has its own core.
@@ -34,8 +34,10 @@ pub(super) fn build(lab: &Lab, kind: DutKind, options: &DutOptions<'_>) -> Resul
     }
     let identity = Identity { key: kind.key().into(), name: kind.name().into(), what: what(kind, options), settings };
     let mut dut = adopt(made, identity)?;
-    if kind == DutKind::Route {
-        dut.start_fast_path()?;
+    match kind {
+        DutKind::Route => dut.start_fast_path(None)?,
+        DutKind::RouteRules => dut.start_fast_path(Some(&rules(false)))?,
+        _ => {}
     }
     // Without threads the receiving ends work where the box hands frames over, right behind each batch.
     let ends = (cores.sharing() == Sharing::Apart && !cores.receivers_share()).then_some(&cores.receiver);
@@ -83,6 +85,10 @@ fn what(kind: DutKind, options: &DutOptions<'_>) -> String {
         DutKind::XdpFib => {
             "An XDP program forwards by the kernel's routing table, before a socket buffer is made.".into()
         }
+        DutKind::RouteRules => format!(
+            "`evenkeel route` forwards past {} stateless rules, all on each port, of which the last alone matches.",
+            options.rules
+        ),
         DutKind::Route => "`evenkeel route` forwards by the kernel's routing table and remembers each next hop.".into(),
     }
 }

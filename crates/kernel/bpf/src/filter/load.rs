@@ -223,7 +223,7 @@ impl Shield {
     }
 
     /// True if it was loaded for that place.
-    pub(super) fn is_for(&self, seat: &SeatMaps) -> bool {
+    pub(crate) fn is_for(&self, seat: &SeatMaps) -> bool {
         self.seats.iter().any(|other| other.is(seat))
     }
 

@@ -30,6 +30,7 @@ fn colour(mode: &Mode) -> &'static str {
         "bridge" => "#7b5ea7",
         "xdp-fib" => "#1a9850",
         "route" => "#7a9a01",
+        "route-rules" => "#b5a000",
         "ports" => "#00838f",
         _ => CEILING,
     }

@@ -3,16 +3,18 @@
 use std::{io::ErrorKind, thread, time::Duration};
 
 use clap::Args;
+use host::session;
 use model::{
     schema::Document,
     shield::{Rates, ShieldStatus},
 };
 use report::{Look, ShieldRow};
+use rules::requester::Requester;
 use serde::Serialize;
 use serve::ServeError;
 use shield::{
     ShieldError,
-    run::{Answer, Command, Paths, Reloaded, Requester, owner::owner, status as state},
+    run::{Answer, Command, Paths, Reloaded, owner::owner, status as state},
 };
 
 use crate::failure::{Failure, Outcome, note, print};
@@ -193,7 +195,7 @@ struct Short {
 
 impl Short {
     fn of(status: &ShieldStatus) -> Self {
-        let holding = state::holding_of(&status.rules);
+        let holding = rules::status::holding_of(&status.rules);
         Self {
             mode: status.mode.clone(),
             pid: status.pid,
@@ -253,7 +255,7 @@ fn show_all(json: bool, none: Outcome) -> Result<Outcome, Failure> {
 pub(super) fn reload(args: &ReloadArgs) -> Result<Outcome, Failure> {
     let interface = &args.interface;
     let paths = Paths::of(interface);
-    let answer = match Command::Reload(Requester::here(args.force)).ask(&paths) {
+    let answer = match Command::Reload(Requester { sessions: session::sessions(), force: args.force }).ask(&paths) {
         Ok(Some(answer)) => answer,
         Ok(None) => match state::of_pins(interface, &paths) {
             Ok(_) => return Err(ShieldError::Untended { interface: interface.clone() }.into()),

@@ -10,10 +10,12 @@ use std::{
 use anyhow::{Context, anyhow};
 use bpf::{XdpError, XdpMode};
 use clap::Args;
+use host::session;
 use model::{
     schema::Document,
     shield::{Fail, ShieldStatus},
 };
+use rules::requester::Requester;
 use serve::{
     Signals,
     control::{ANSWER_TIMEOUT, Listener},
@@ -21,7 +23,7 @@ use serve::{
 use shield::{
     ShieldError,
     between::ring,
-    run::{Command, Control, Ended, Message, Paths, Request, Requester, Settings, Upkeep, session, unit as systemd},
+    run::{Command, Control, Ended, Message, Paths, Request, Settings, Upkeep, control::judged, unit as systemd},
 };
 use sys::privilege::{self, Capability};
 
@@ -87,7 +89,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Outcome, Failure> {
     let sessions = if options.between.is_some() { Vec::new() } else { session::sessions() };
     let name = options.name();
     let asked = Requester { sessions, force: args.force };
-    asked.judge(&file)?.iter().for_each(|told| note(format_args!("{}: {told}", options.file_name())));
+    judged(&asked, &file)?.iter().for_each(|told| note(format_args!("{}: {told}", options.file_name())));
     privilege::require(
         format!("a shield in front of {name}"),
         &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
