@@ -59,6 +59,7 @@ pub fn obstacles(evidence: &Evidence, ports: &[String]) -> Vec<Obstacle> {
         let what = "this machine does not forward between these ports".to_owned();
         add("forwarding", what, "sysctl -w net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1".to_owned());
     }
+    found.extend(evidence.drivers.iter().cloned());
     found
 }
 

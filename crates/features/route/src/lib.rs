@@ -12,6 +12,7 @@
 
 pub mod audit;
 pub mod control;
+mod driver;
 mod error;
 pub mod evidence;
 pub mod plan;

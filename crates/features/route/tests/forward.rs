@@ -2,58 +2,12 @@
 
 use std::{net::UdpSocket, time::Duration};
 
-use bpf::XdpMode;
+mod world;
+
 use model::route::{RouteMode, RouteTotals};
-use route::{RouteSettings, Router};
-use testbed::{Bed, End, wait};
-
-/// `a` - `r` - `b`, where `r` forwards: 198.18.1.0/24 and 2001:2:0:1::/64, 198.18.2.0/24 and 2001:2:0:2::/64.
-struct World {
-    bed: Bed,
-    a: End,
-    ra: End,
-    rb: End,
-    b: End,
-}
-
-impl World {
-    fn new(tag: &str) -> Option<Self> {
-        let bed = Bed::new(tag, &["a", "r", "b"])?;
-        let ([a, ra], [rb, b]) = (bed.join(["a", "r"], 1), bed.join(["r", "b"], 1));
-        for (end, v4, v6) in [
-            (&a, "198.18.1.2/24", "2001:2:0:1::2/64"),
-            (&ra, "198.18.1.1/24", "2001:2:0:1::1/64"),
-            (&rb, "198.18.2.1/24", "2001:2:0:2::1/64"),
-            (&b, "198.18.2.2/24", "2001:2:0:2::2/64"),
-        ] {
-            end.space().set(&format!("net.ipv6.conf.{}.accept_dad", end.interface()), "0");
-            end.space().set(&format!("net.ipv6.conf.{}.disable_ipv6", end.interface()), "0");
-            end.address(v4);
-            end.space().output(&format!("ip addr add {v6} dev {} nodad", end.interface()));
-            // The other end takes redirected frames, and nobody leaves checksums to a device that is not there.
-            end.feature("rx-gro", true);
-            end.feature("tx-checksum-ip-generic", false);
-        }
-        for (end, far) in [(&a, "1"), (&b, "2")] {
-            end.space().output(&format!("ip route add default via 198.18.{far}.1"));
-            end.space().output(&format!("ip -6 route add default via 2001:2:0:{far}::1"));
-        }
-        ra.space().set("net.ipv4.ip_forward", "1");
-        ra.space().set("net.ipv6.conf.all.forwarding", "1");
-        Some(Self { bed, a, ra, rb, b })
-    }
-}
-
-fn settings(ports: &[&str]) -> RouteSettings {
-    RouteSettings {
-        ports: ports.iter().map(|&port| port.to_owned()).collect(),
-        xdp: XdpMode::Native,
-        slots: 4096,
-        mode: RouteMode::Standard,
-        returns: true,
-        trial: Duration::ZERO,
-    }
-}
+use route::Router;
+use testbed::wait;
+use world::{World, settings};
 
 fn sum(router: &Router, of: impl Fn(&RouteTotals) -> u64) -> u64 {
     router.counts().unwrap().iter().map(|(_, counts)| of(counts)).sum()

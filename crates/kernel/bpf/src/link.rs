@@ -162,6 +162,35 @@ pub fn attached(interface: &str) -> Result<Option<Attached>, XdpError> {
     Ok(found.into_iter().find(|&(id, _)| id != 0).map(|(id, mode)| Attached { id, name: program_name(id), mode }))
 }
 
+/// The programs at tc ingress and egress of `interface` by id and name. A kernel without tcx (below 6.6) has none.
+///
+/// # Errors
+/// [`XdpError::NoInterface`]; what else the kernel refuses.
+pub fn tcx_programs(interface: &str) -> Result<Vec<(u32, String)>, XdpError> {
+    const MOST: usize = 64;
+    let index = interface_index(interface)?.cast_signed();
+    let mut found = Vec::new();
+    for hook in [libbpf_sys::BPF_TCX_INGRESS, libbpf_sys::BPF_TCX_EGRESS] {
+        let mut ids = [0u32; MOST];
+        let mut opts = opts!(bpf_prog_query_opts {});
+        opts.prog_ids = ids.as_mut_ptr();
+        opts.__bindgen_anon_1.count = MOST as u32;
+        // SAFETY: `opts` is initialised and carries its own size; it and the array that it points to, of as many places as it says, outlive the
+        // call, which writes into them alone.
+        match unsafe { libbpf_sys::bpf_prog_query_opts(index, hook, &raw mut opts) } {
+            // Nobody asks for it: the kernel knows no such hook.
+            code if code == -libc::EINVAL => {}
+            code if code < 0 => return Err(XdpError::system(interface, "ask for the programs at tc", -code)),
+            _ => {
+                // SAFETY: the kernel has written the count into the one field of the union.
+                let count = unsafe { opts.__bindgen_anon_1.count } as usize;
+                found.extend(ids[..count.min(MOST)].iter().map(|&id| (id, program_name(id))));
+            }
+        }
+    }
+    Ok(found)
+}
+
 /// The name of the loaded program with that id; empty if there is none, it has no name, or it may not be read.
 pub fn program_name(id: u32) -> String {
     libbpf_rs::Program::fd_from_id(id).map(|fd| program_info(fd.as_fd()).1).unwrap_or_default()
