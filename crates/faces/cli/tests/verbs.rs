@@ -65,6 +65,7 @@ fn json_of(verb: &str) -> Option<Json> {
         "route" | "route status" => Run("route status"),
         "route mode" => Run("route mode standard"),
         "route check" => Run("route check lo lo"),
+        "route reload" => Run("route reload"),
         "route stop" => Run("route stop"),
         "report" => Run("report show FOLDER/none"),
         "report show" => Run("report show FOLDER/none"),

@@ -212,12 +212,9 @@ impl RouteRules {
         counters.make_room(coming, now, || self.shared.counts_of(COUNTERS_MAX).rules);
         let read_at = Now::read();
         let tables = compile::tables(&rules, &mut counters, read_at)?;
-        let load = |port: &mut RoutePort| {
-            let config = ShieldConfig { seats: vec![port.front()?], ..ShieldConfig::default() };
-            Shield::load(&tables, &config, &self.shared)
-        };
+        let seats = ports.iter_mut().map(RoutePort::front).collect::<Result<_, _>>()?;
         Ok(Holding {
-            programs: ports.iter_mut().map(load).collect::<Result<_, _>>()?,
+            programs: Shield::load_each(&tables, &ShieldConfig::default(), seats, &self.shared)?,
             counters,
             shown: rules.rules.iter().map(status::rule).collect(),
             default: status::verdict(rules.default),
