@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::route::{RouteMode, RouteStatus};
+use model::route::{RouteEvent, RouteMode, RouteStatus};
 use serde::{Deserialize, Serialize};
 use serve::{
     Lock, ServeError,
@@ -20,7 +20,10 @@ use serve::{
 };
 use sys::owner::trusted_folder;
 
-use crate::{RouteError, RouteEvent, Router};
+use crate::{
+    RouteError, Router,
+    seen::{Message, Seen},
+};
 
 /// What is gone after a restart of the machine.
 const RUN: &str = "/run/evenkeel";
@@ -128,17 +131,24 @@ pub fn run(
     router: &mut Router,
     requests: &Receiver<Request<Command, Answer>>,
     stop: &AtomicBool,
-    mut emit: impl FnMut(&Router, Option<&RouteEvent>),
+    seen: &mut Seen,
+    mut emit: impl FnMut(Message),
 ) -> Result<(), RouteError> {
+    let start = RouteEvent::Mode { mode: router.mode(), why: "the start".to_owned() };
+    seen.note(start).into_iter().for_each(&mut emit);
     while !stop.load(Ordering::Relaxed) {
         for event in router.turn(TURN)? {
-            emit(router, Some(&event));
+            seen.note(event).into_iter().for_each(&mut emit);
         }
         for (command, to) in requests.try_iter() {
             let answer = match command {
-                Command::Status => Answer::Status(Box::new(router.status()?)),
+                Command::Status => Answer::Status(Box::new(seen.status(router)?)),
                 Command::Mode(mode) => match router.set_mode(mode) {
-                    Ok(()) => Answer::Done,
+                    Ok(()) => {
+                        let asked = RouteEvent::Mode { mode: router.mode(), why: "asked for".to_owned() };
+                        seen.note(asked).into_iter().for_each(&mut emit);
+                        Answer::Done
+                    }
                     Err(error) => Answer::Refused(error.to_string()),
                 },
                 Command::Stop => {
@@ -149,7 +159,7 @@ pub fn run(
             // Whoever asked may have gone.
             let _ = to.send(answer);
         }
-        emit(router, None);
+        seen.publish(router)?.into_iter().for_each(&mut emit);
     }
     Ok(())
 }

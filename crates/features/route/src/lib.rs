@@ -6,7 +6,7 @@
 //!   that appears, changes that came faster than they could be read.
 //! * [`shadow`] holds what the programs would have done against what the kernel did.
 //!
-//! [`control`] is the process around it.
+//! [`control`] is the process around it, [`seen`] what others see of it, [`unit`] its systemd unit.
 //!
 //! One program runs on each port whatever the mode is, and the mode is a word in a map: switching attaches nothing and loses no packet.
 
@@ -16,7 +16,9 @@ mod error;
 pub mod evidence;
 pub mod plan;
 mod run;
+pub mod seen;
 pub mod shadow;
+pub mod unit;
 
 pub use error::RouteError;
-pub use run::{RouteEvent, RouteSettings, Router};
+pub use run::{RouteSettings, Router};

@@ -1,22 +1,20 @@
 //! `evenkeel route`: a router's fast path.
 
-use std::{
-    io,
-    sync::mpsc,
-    time::{Duration, Instant},
-};
+mod outputs;
+mod show;
+mod unit;
+
+use std::{io, sync::mpsc, time::Duration};
 
 use anyhow::{Context, anyhow};
 use bpf::XdpMode;
 use clap::{Args, Subcommand, ValueEnum};
-use model::{
-    route::{RouteMode, RouteStatus},
-    schema::Document,
-};
+use model::route::RouteMode;
 use report::Look;
 use route::{
-    RouteError, RouteEvent, RouteSettings, Router,
+    RouteError, RouteSettings, Router,
     control::{self, Answer, Command, Paths},
+    seen::Seen,
 };
 use serve::{ServeError, Signals, control::Listener};
 use sys::privilege::{self, Capability};
@@ -25,6 +23,7 @@ use crate::{
     args::XDP_MODES,
     failure::{Failure, Outcome, note, print, print_json},
     numbers::words,
+    output::end_soon,
     time::{interval, time},
 };
 
@@ -46,7 +45,11 @@ enum Action {
     Mode(ModeArgs),
     Check(CheckArgs),
     Stop(StopArgs),
+    Unit(unit::UnitArgs),
 }
+
+/// Next hops that each CPU remembers, unless another number is asked for.
+const REMEMBER: u32 = 32768;
 
 /// A mode, as it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -69,14 +72,9 @@ impl From<Mode> for RouteMode {
     }
 }
 
-/// Put the fast path on the ports of this router, and take it off at Ctrl-C.
-///
-///     evenkeel route run eth0 eth1
-///
-/// It begins in shadow: for some seconds the kernel goes on forwarding and each decision of the fast path is compared with what the kernel did.
-/// Only when no frame would have left otherwise does the fast path forward.
+/// What a router is to be: the options that `route run` and `route unit` share.
 #[derive(Debug, Args)]
-struct RunArgs {
+struct RouterArgs {
     /// Ports to forward between. What leaves by another interface goes up to the kernel.
     #[arg(value_name = "INTERFACE", required = true)]
     interfaces: Vec<String>,
@@ -104,18 +102,34 @@ struct RunArgs {
         long,
         hide_short_help = true,
         value_name = "N",
-        default_value_t = 32768,
+        default_value_t = REMEMBER,
         value_parser = clap::value_parser!(u32).range(64..=1 << 22),
         help_heading = "Operation"
     )]
     remember: u32,
-    /// Interval of the lines, 100ms to 1h.
+    #[command(flatten)]
+    outputs: outputs::OutputArgs,
+}
+
+/// Put the fast path on the ports of this router, and take it off at Ctrl-C.
+///
+///     evenkeel route run eth0 eth1
+///
+/// On a terminal this shows a live view; `?` lists its keys, `q` asks before it ends the fast path.
+///
+/// It begins in shadow: for some seconds the kernel goes on forwarding and each decision of the fast path is compared with what the kernel did.
+/// Only when no frame would have left otherwise does the fast path forward.
+#[derive(Debug, Args)]
+struct RunArgs {
+    #[command(flatten)]
+    router: RouterArgs,
+    /// Interval of the view or of the lines, 100ms to 1h.
     #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval, help_heading = "Output")]
     interval: Duration,
     /// Print JSON (schema evenkeel.route.status/1), one document per line and interval.
     #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Print only events and messages, on stderr.
+    /// Show no view: print only events and messages, on stderr.
     #[arg(long, short, conflicts_with = "json", help_heading = "Output")]
     quiet: bool,
 }
@@ -163,6 +177,7 @@ pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
     let done = match &args.action {
         Action::Run(args) => return tend(args),
         Action::Check(args) => return check(args),
+        Action::Unit(args) => return unit::run(args),
         Action::Status(args) => status(args),
         Action::Mode(args) => switch(args),
         Action::Stop(args) => stop(args),
@@ -248,16 +263,18 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         "a router's fast path",
         &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
     )?;
+    let RouterArgs { interfaces, mode, trial, stay, xdp_mode, remember, outputs } = &args.router;
     let paths = Paths::here();
     let _held = paths.lock()?;
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
+    let mut seen = Seen::open(&outputs.settings())?;
     let mut router = Router::start(RouteSettings {
-        ports: args.interfaces.clone(),
-        xdp: args.xdp_mode,
-        slots: args.remember,
+        ports: interfaces.clone(),
+        xdp: *xdp_mode,
+        slots: *remember,
         mode: RouteMode::Standard,
-        returns: !args.stay,
-        trial: args.trial,
+        returns: !stay,
+        trial: *trial,
     })?;
     if !router.unwatched().is_empty() {
         note(format_args!(
@@ -265,62 +282,26 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
             router.unwatched().join(", ")
         ));
     }
-    router.set_mode(args.mode.into())?;
-    note(format_args!("{}: mode {} ({} XDP)", args.interfaces.join(", "), router.mode().name(), router.xdp_mode()));
+    router.set_mode((*mode).into())?;
+    note(format_args!("{}: mode {} ({} XDP)", interfaces.join(", "), router.mode().name(), router.xdp_mode()));
     let (to, requests) = mpsc::channel();
-    let listener = Listener::start(&paths.socket(), to)?;
+    let listener = Listener::start(&paths.socket(), to.clone())?;
     if let Err(error) = serve::notify_ready() {
         note(format_args!("cannot tell systemd that the router is up: {error}"));
     }
-    let mut shown = Shown { args, before: router.status()?, at: Instant::now(), failed: None };
-    let ran = control::run(&mut router, &requests, &signals.stop, |router, event| match event {
-        Some(event) => tell(event),
-        None => shown.look(router),
-    });
+    let show = show::Show { interval: args.interval, json: args.json, quiet: args.quiet, wanted: (*mode).into() };
+    let (ran, shown) = show.while_it_runs(&to, &signals, |emit| {
+        // It goes with its loop: what was asked too late is not waited for.
+        let requests = requests;
+        control::run(&mut router, &requests, &signals.stop, &mut seen, emit)
+    })?;
     drop(router);
     drop(listener);
+    seen.end();
+    let failed = ran.as_ref().err().map(model::Classified::class);
+    end_soon(failed.map_or(0, model::ErrorClass::exit_code));
     note("the fast path is gone; the kernel forwards");
     ran?;
-    match shown.failed {
-        Some(failure) if !failure.is_broken_pipe() => Err(failure),
-        _ => Ok(Outcome::Fine),
-    }
-}
-
-/// Lines at intervals, as long as somebody reads them.
-struct Shown<'a> {
-    args: &'a RunArgs,
-    before: RouteStatus,
-    at: Instant,
-    failed: Option<Failure>,
-}
-
-impl Shown<'_> {
-    fn look(&mut self, router: &Router) {
-        let seconds = self.at.elapsed();
-        if self.args.quiet || self.failed.is_some() || seconds < self.args.interval {
-            return;
-        }
-        // What cannot be read now is told of by the loop.
-        let Ok(status) = router.status() else { return };
-        let line = match self.args.json {
-            true => serde_json::to_string(&Document::new("route.status", 1, &status)).unwrap_or_default(),
-            false => report::route_line(&status, &self.before, seconds.as_secs_f64()),
-        };
-        self.failed = print(&(line + "\n")).err();
-        (self.before, self.at) = (status, Instant::now());
-    }
-}
-
-fn tell(event: &RouteEvent) {
-    match event {
-        RouteEvent::Mode(mode, why) => note(format_args!("mode {}: {why}", mode.name())),
-        RouteEvent::Obstacle(it) => note(format_args!("in the way: {} ({}). {}", it.what, it.code, it.remedy)),
-        RouteEvent::Cleared(it) => note(format_args!("not in the way any more: {} ({})", it.what, it.code)),
-        RouteEvent::PortEnded(why) => note(format_args!("a port ended: {why}")),
-        RouteEvent::Compared(result) => {
-            note(report::shadow_text(result));
-            result.examples.iter().for_each(|example| note(format_args!("  {example}")));
-        }
-    }
+    shown?;
+    Ok(Outcome::Fine)
 }
