@@ -283,7 +283,7 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         ));
     }
     router.set_mode((*mode).into())?;
-    note(format_args!("{}: mode {} ({} XDP)", interfaces.join(", "), router.mode().name(), router.xdp_mode()));
+    note(format_args!("{}: {} XDP", interfaces.join(", "), router.xdp_mode()));
     let (to, requests) = mpsc::channel();
     let listener = Listener::start(&paths.socket(), to.clone())?;
     if let Err(error) = serve::notify_ready() {
