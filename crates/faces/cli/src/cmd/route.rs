@@ -290,7 +290,7 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         note(format_args!("cannot tell systemd that the router is up: {error}"));
     }
     let show = show::Show { interval: args.interval, json: args.json, quiet: args.quiet, wanted: (*mode).into() };
-    let (ran, shown) = show.while_it_runs(&to, &signals, |emit| {
+    let show::Ended { ran, shown } = show.while_it_runs(&to, &signals, |emit| {
         // It goes with its loop: what was asked too late is not waited for.
         let requests = requests;
         control::run(&mut router, &requests, &signals.stop, &mut seen, emit)

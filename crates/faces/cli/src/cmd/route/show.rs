@@ -48,17 +48,23 @@ pub(super) struct Show {
     pub(super) wanted: RouteMode,
 }
 
+/// How it ended.
+pub(super) struct Ended {
+    pub(super) ran: Result<(), RouteError>,
+    pub(super) shown: Result<(), Failure>,
+}
+
 /// Where the router is asked.
 type Asks = mpsc::Sender<Request<Command, Answer>>;
 
 impl Show {
-    /// Shows the router while `run` runs it, which tells what happens. Gives how `run` ended, and how the view did.
+    /// Shows the router while `run` runs it, which tells what happens.
     pub(super) fn while_it_runs(
         &self,
         to: &Asks,
         signals: &Signals,
         run: impl FnOnce(&mut dyn FnMut(Message)) -> Result<(), RouteError>,
-    ) -> Result<(Result<(), RouteError>, Result<(), Failure>), Failure> {
+    ) -> Result<Ended, Failure> {
         let interactive = io::stdin().is_terminal() && io::stdout().is_terminal() && !self.json && !self.quiet;
         let output = Output::start(WHO, self.json)?;
         let over = AtomicBool::new(false);
@@ -83,11 +89,8 @@ impl Show {
                     Message::Event(moment) => event(&output, &moment.what),
                 })
             };
-            let shown = shown.join();
-            (
-                ran,
-                shown.unwrap_or_else(|_| Err(Failure::internal(anyhow!("the thread that shows the router broke off")))),
-            )
+            let broken = || Err(Failure::internal(anyhow!("the thread that shows the router broke off")));
+            Ended { ran, shown: shown.join().unwrap_or_else(|_| broken()) }
         });
         Ok(ended)
     }
