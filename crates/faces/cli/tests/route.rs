@@ -1,75 +1,11 @@
 //! `evenkeel route` as an operator uses it: two hosts, a router, and what gets in the way.
 
-use std::process::{Command, Output};
-
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{Bed, End, Running, json, said, wait, wait_telling};
+use testbed::{json, said, wait};
 
-/// `a` - `r` - `b`, where `r` forwards: 198.18.1.0/24, 198.18.2.0/24.
-struct World {
-    bed: Bed,
-    a: End,
-    ports: [End; 2],
-    b: End,
-}
-
-impl World {
-    fn new(tag: &str) -> Option<Self> {
-        let bed = Bed::new(tag, &["a", "r", "b"])?;
-        let ([a, ra], [rb, b]) = (bed.join(["a", "r"], 1), bed.join(["r", "b"], 1));
-        for (end, address) in
-            [(&a, "198.18.1.2/24"), (&ra, "198.18.1.1/24"), (&rb, "198.18.2.1/24"), (&b, "198.18.2.2/24")]
-        {
-            end.address(address);
-            // Redirected frames are taken, and nobody leaves checksums to a device that is not there.
-            end.feature("rx-gro", true);
-            end.feature("tx-checksum-ip-generic", false);
-        }
-        a.space().output("ip route add default via 198.18.1.1");
-        b.space().output("ip route add default via 198.18.2.1");
-        ra.space().set("net.ipv4.ip_forward", "1");
-        Some(Self { bed, a, ports: [ra, rb], b })
-    }
-
-    fn evenkeel(&self, arguments: &[&str]) -> Command {
-        let mut command = self.ports[0].space().command(env!("CARGO_BIN_EXE_evenkeel"));
-        command.arg("route").args(arguments);
-        command
-    }
-
-    fn ask(&self, arguments: &[&str]) -> Output {
-        self.evenkeel(arguments).output().unwrap()
-    }
-
-    fn run(&self, more: &[&str]) -> Running {
-        let names = [self.ports[0].interface(), self.ports[1].interface()];
-        let command = &mut self.evenkeel(&[&["run", "--quiet"], &names[..], more].concat());
-        let log = self.bed.path("log");
-        let running = Running::logged(command, &log);
-        wait_telling("the router answers", || self.ask(&["status"]).status.success(), || testbed::log(&log));
-        running
-    }
-
-    fn status(&self) -> Value {
-        json(&self.ask(&["status", "--json"]))
-    }
-
-    fn is_in(&self, mode: &str) -> bool {
-        self.status()["mode"] == mode
-    }
-
-    fn forwarded(&self) -> u64 {
-        let ports = self.status();
-        ports["ports"].as_array().unwrap().iter().map(|port| port["totals"]["forwarded"].as_u64().unwrap()).sum()
-    }
-
-    /// Whether `b` answers `a`.
-    fn crosses(&self) -> bool {
-        let mut ping = self.a.space().command("ping");
-        ping.args(["-c", "1", "-W", "1", "198.18.2.2"]).output().unwrap().status.success()
-    }
-}
+mod router;
+use router::World;
 
 #[test]
 fn the_fast_path_forwards_gives_way_to_a_rule_and_comes_back() {

@@ -101,14 +101,14 @@ fn what_a_file_says_does_not_reach_the_terminal_as_orders() {
 #[test]
 fn a_unit_names_the_file_by_its_whole_path() {
     let (folder, name) = file("");
-    let output = shield(&["unit", "eth9", "--rules", &name, "--fail", "closed"], "");
+    let output = shield(&["unit", "lo", "--rules", &name, "--fail", "closed"], "");
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8_lossy(&output.stdout);
     let rules = folder.path().join("rules.toml");
-    assert!(text.contains(&format!("shield run eth9 --quiet --rules {} --fail closed", rules.display())), "{text}");
+    assert!(text.contains(&format!("shield run lo --quiet --rules {} --fail closed", rules.display())), "{text}");
     // A unit has no folder that other paths could go by.
     let (_folder, name) = file("protect = [\"192.0.2.1\"]\n[detection]\nevents = \"here.log\"\n");
-    let output = shield(&["unit", "eth9", "--rules", &name], "");
+    let output = shield(&["unit", "lo", "--rules", &name], "");
     assert!(output.status.code() == Some(2) && output.stdout.is_empty(), "{output:?}");
 }
 
@@ -224,7 +224,7 @@ fn a_unit_warns_of_rules_that_it_cannot_see() {
         let folder = tempfile::Builder::new().prefix("ek-unit").tempdir_in(folder).expect("a folder");
         let path = folder.path().join("rules.toml");
         std::fs::write(&path, "").expect("a file");
-        let output = shield(&["unit", "eth9", "--rules", &path.display().to_string()], "");
+        let output = shield(&["unit", "lo", "--rules", &path.display().to_string()], "");
         assert!(output.status.success() && !output.stdout.is_empty(), "{output:?}");
         String::from_utf8_lossy(&output.stderr).contains("PrivateTmp")
     };

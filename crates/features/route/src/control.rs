@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use model::route::{RouteMode, RouteStatus};
+use model::route::{RouteEvent, RouteMode, RouteStatus};
 use rules::{requester::Requester, status};
 use serde::{Deserialize, Serialize};
 use serve::{
@@ -18,7 +18,12 @@ use serve::{
 };
 use sys::owner::trusted_folder;
 
-use crate::{RouteError, RouteEvent, Router, rules::Reloaded, stay};
+use crate::{
+    RouteError, Router,
+    rules::Reloaded,
+    seen::{Message, Seen},
+    stay,
+};
 
 /// What is gone after a restart of the machine.
 const RUN: &str = "/run/evenkeel";
@@ -134,28 +139,35 @@ pub fn run(
     router: &mut Router,
     requests: &Receiver<Request<Command, Answer>>,
     signals: &Signals,
-    mut emit: impl FnMut(&Router, Option<&RouteEvent>),
+    seen: &mut Seen,
+    mut emit: impl FnMut(Message),
 ) -> Result<(), RouteError> {
     let stop = &signals.stop;
+    let start = RouteEvent::Mode { mode: router.mode(), why: "the start".to_owned() };
+    seen.note(start).into_iter().for_each(&mut emit);
     while !stop.load(Ordering::Relaxed) {
         if signals.reload.swap(false, Ordering::Relaxed) {
             // A signal comes from no session.
             let answer = reload(router, &Requester::default());
-            emit(router, Some(&RouteEvent::Rules(said(&answer))));
+            seen.note(RouteEvent::Rules { what: said(&answer) }).into_iter().for_each(&mut emit);
         }
         for event in router.turn(TURN)? {
-            emit(router, Some(&event));
+            seen.note(event).into_iter().for_each(&mut emit);
         }
         for (command, to) in requests.try_iter() {
             let answer = match command {
-                Command::Status => Answer::Status(Box::new(router.status()?)),
+                Command::Status => Answer::Status(Box::new(seen.status(router)?)),
                 Command::Mode(mode) => match router.set_mode(mode) {
-                    Ok(()) => Answer::Done,
+                    Ok(()) => {
+                        let asked = RouteEvent::Mode { mode: router.mode(), why: "asked for".to_owned() };
+                        seen.note(asked).into_iter().for_each(&mut emit);
+                        Answer::Done
+                    }
                     Err(error) => Answer::Refused(error.to_string()),
                 },
                 Command::Reload(asked) => {
                     let answer = reload(router, &asked);
-                    emit(router, Some(&RouteEvent::Rules(said(&answer))));
+                    seen.note(RouteEvent::Rules { what: said(&answer) }).into_iter().for_each(&mut emit);
                     answer
                 }
                 Command::Stop => {
@@ -166,7 +178,7 @@ pub fn run(
             // Whoever asked may have gone.
             let _ = to.send(answer);
         }
-        emit(router, None);
+        seen.publish(router)?.into_iter().for_each(&mut emit);
     }
     Ok(())
 }

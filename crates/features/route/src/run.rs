@@ -15,7 +15,7 @@ use host::{
         route::{neighbours, use_neighbour},
     },
 };
-use model::route::{Obstacle, RouteMode, RouteStatus, RouteTotals, ShadowResult};
+use model::route::{Obstacle, PortCounters, RouteEvent, RouteMode, RouteStatus, RouteTotals, ShadowResult};
 use nix::time::{ClockId, clock_gettime};
 use rules::requester::Requester;
 
@@ -51,23 +51,6 @@ pub struct RouteSettings {
     pub returns: bool,
     /// Compare with the kernel for so long before the fast path forwards.
     pub trial: Duration,
-}
-
-/// Something that happened.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum RouteEvent {
-    /// Another mode, and why.
-    Mode(RouteMode, String),
-    /// Something that the fast path cannot honour appeared.
-    Obstacle(Obstacle),
-    /// It is gone.
-    Cleared(Obstacle),
-    /// A port ended: removed, or its program taken off by another tool.
-    PortEnded(String),
-    /// Something happened to the rules, in words.
-    Rules(String),
-    /// The trial ended.
-    Compared(ShadowResult),
 }
 
 /// A running router. Dropping it leaves the kernel alone.
@@ -213,7 +196,7 @@ impl Router {
         self.switch(RouteMode::Routed)?;
         let why =
             if result.compared() > 0 { "the shadow agreed with the kernel" } else { "there was nothing to compare" };
-        happened.push(RouteEvent::Mode(RouteMode::Routed, why.to_owned()));
+        happened.push(RouteEvent::Mode { mode: RouteMode::Routed, why: why.to_owned() });
         Ok(())
     }
 
@@ -327,11 +310,11 @@ impl Router {
             self.compare()?;
         }
         let told = self.rules.as_mut().and_then(|rules| rules.follow(&mut self.ports));
-        happened.extend(told.map(RouteEvent::Rules));
+        happened.extend(told.map(|what| RouteEvent::Rules { what }));
         for port in self.ports.iter().filter(|port| !port.seat().is_alive()) {
             if self.ended.insert(port.seat().interface().to_owned()) {
                 let why = port.seat().why_ended().unwrap_or_default();
-                happened.push(RouteEvent::PortEnded(why));
+                happened.push(RouteEvent::PortEnded { why });
             }
         }
         Ok(())
@@ -403,7 +386,8 @@ impl Router {
         if self.held_back.is_some() && self.obstacles.is_empty() && self.settings.returns && self.reread_at.is_none() {
             self.held_back = None;
             self.begin()?;
-            happened.push(RouteEvent::Mode(self.mode, "nothing stands against it any more".to_owned()));
+            let why = "nothing stands against it any more".to_owned();
+            happened.push(RouteEvent::Mode { mode: self.mode, why });
         }
         Ok(())
     }
@@ -418,7 +402,7 @@ impl Router {
         self.trial_ends = None;
         self.mode = RouteMode::Standard;
         self.held_back = Some(why.to_owned());
-        happened.push(RouteEvent::Mode(RouteMode::Standard, why.to_owned()));
+        happened.push(RouteEvent::Mode { mode: RouteMode::Standard, why: why.to_owned() });
     }
 
     /// Who forwards now.
@@ -472,6 +456,7 @@ impl Router {
                 xdp: port.seat().mode().to_string(),
                 sends: way.is_some_and(|way| way.out),
                 totals: port.counts()?,
+                counters: PortCounters::default(),
             })
         };
         Ok(RouteStatus {
@@ -486,6 +471,7 @@ impl Router {
             ports: self.ports.iter().map(port).collect::<Result<_, _>>()?,
             shadow: (self.comparison.compared() > 0).then(|| self.comparison.clone()),
             rules: self.rules.as_ref().map(|rules| rules.status(self.ended.iter().cloned().collect())),
+            ..RouteStatus::default()
         })
     }
 

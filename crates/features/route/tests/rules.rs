@@ -367,7 +367,7 @@ fn a_default_of_drop_leaves_neighbours_and_the_allow_list() {
         let mut told = Vec::new();
         wait("the allow-list follows", || {
             told.extend(router.turn(Duration::from_millis(10)).unwrap());
-            told.iter().any(|event| matches!(event, route::RouteEvent::Rules(_)))
+            told.iter().any(|event| matches!(event, model::route::RouteEvent::Rules { .. }))
         });
     });
 }

@@ -16,6 +16,7 @@ mod seat;
 mod state;
 
 pub use end::AtEnd;
+pub(crate) use maps::Maps;
 pub use seat::{Seat, SeatMaps};
 pub use state::RuleNames;
 pub(crate) use state::{ChainState, STATE};

@@ -49,6 +49,7 @@ pub use capture::{
 pub use link::{Attached, XdpError, XdpLink, XdpMode, program_name};
 pub use program::ProgramError;
 pub use route::{
+    look::RouteLook,
     port::RoutePort,
     shadow::{RouteLeaving, RouteOut, RouteSample},
     tables::{PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey, RouteTables, RouteWay},

@@ -1,5 +1,6 @@
 //! A program that forwards frames in the kernel's stead.
 
+pub(crate) mod look;
 pub(crate) mod port;
 pub(crate) mod shadow;
 pub(crate) mod tables;

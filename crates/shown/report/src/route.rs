@@ -2,7 +2,7 @@
 
 use model::{
     counters::{Counter, Row},
-    route::{Obstacle, RouteCheck, RouteRulesStatus, RouteStatus, RouteTotals, ShadowResult},
+    route::{Obstacle, RouteCheck, RouteRates, RouteRulesStatus, RouteStatus, RouteTotals},
     units,
 };
 
@@ -41,31 +41,6 @@ pub fn route_check_text(check: &RouteCheck, look: Look) -> String {
     text + &look.paragraph(&key(&check.key))
 }
 
-/// What the shadow found, in a sentence.
-pub fn shadow_text(result: &ShadowResult) -> String {
-    if result.compared() == 0 {
-        return "shadow: no frame came that could be compared".to_owned();
-    }
-    let ShadowResult { same, way, macs, hop_limit, not_sent, .. } = result;
-    let others = [
-        (way, "by another way"),
-        (macs, "with other MAC addresses"),
-        (hop_limit, "with other hops left"),
-        (not_sent, "not sent by the kernel"),
-    ];
-    let others: Vec<String> = others
-        .iter()
-        .filter(|(count, _)| **count > 0)
-        .map(|(count, what)| format!("{} {what}", units::grouped(**count)))
-        .collect();
-    let others = if others.is_empty() { "none otherwise".to_owned() } else { others.join(", ") };
-    format!(
-        "shadow: {} of {} frames left as the kernel sent them, {others}",
-        units::grouped(*same),
-        units::grouped(result.compared())
-    )
-}
-
 /// The whole of it.
 pub fn route_text(status: &RouteStatus, look: Look) -> String {
     let mut text = look.paragraph(&format!(
@@ -87,7 +62,7 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
         text += &obstacles(&status.obstacles, look);
     }
     if let Some(shadow) = &status.shadow {
-        text += &look.paragraph(&format!("{}.", shadow_text(shadow)));
+        text += &look.paragraph(&format!("{shadow}."));
         shadow.examples.iter().for_each(|example| text += &format!("  {example}\n"));
     }
     let all = status.totals();
@@ -110,6 +85,11 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     text += &look.table(&heads, RouteTotals::COUNTERS.iter().filter(shown).map(row));
     if let Some(rules) = &status.rules {
         text += &rules_text(rules, look);
+    }
+    if !status.events.is_empty() {
+        let rows = status.events.iter().map(|moment| vec![moment.at.clone(), moment.what.to_string()]);
+        text += "\n";
+        text += &look.table(&["WHEN", "WHAT HAPPENED"], rows);
     }
     for port in status.ports.iter().filter(|port| !port.sends) {
         text += &look.paragraph(&format!(
@@ -151,15 +131,14 @@ fn rules_text(rules: &RouteRulesStatus, look: Look) -> String {
     text + &rule_table(&rules.rules, false, look)
 }
 
-/// One line: what was forwarded and what went up in an interval of `seconds`.
-pub fn route_line(status: &RouteStatus, before: &RouteStatus, seconds: f64) -> String {
-    let (now, then) = (status.totals(), before.totals());
-    let rate = |of: fn(&RouteTotals) -> u64| units::pps(of(&now).saturating_sub(of(&then)) as f64 / seconds.max(1e-3));
+/// One line: what was forwarded and what went up in the interval of `status`.
+pub fn route_line(status: &RouteStatus) -> String {
+    let all = status.rates.as_ref().map(RouteRates::sum).unwrap_or_default();
     format!(
         "{}  forwarded {}  up to the kernel {}  asked {}",
         status.mode.name(),
-        rate(|t| t.forwarded),
-        rate(RouteTotals::up),
-        rate(|t| t.looked_up)
+        units::pps(all.forwarded_pps),
+        units::pps(all.up_pps),
+        units::pps(all.looked_up_pps)
     )
 }

@@ -1,15 +1,25 @@
 //! A router's fast path: who forwards, what stands against it, what became of the frames.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
-pub use crate::route_totals::RouteTotals;
-use crate::shield::{RuleStatus, Totals};
+pub use crate::{
+    route_event::{RouteEvent, RouteMoment},
+    route_rates::{PortCounters, PortRates, ReasonRate, RouteRates},
+    route_totals::RouteTotals,
+};
+use crate::{
+    shield::{RuleStatus, Totals},
+    units,
+};
 
 /// Who forwards.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RouteMode {
     /// The kernel alone.
+    #[default]
     Standard,
     /// The fast path what it can, the kernel the rest.
     Routed,
@@ -43,7 +53,7 @@ pub struct Obstacle {
 }
 
 /// A port.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct RoutePort {
     /// The interface.
     pub interface: String,
@@ -53,6 +63,9 @@ pub struct RoutePort {
     pub sends: bool,
     /// Since the start.
     pub totals: RouteTotals,
+    /// What the interface itself has counted.
+    #[serde(default)]
+    pub counters: PortCounters,
 }
 
 /// What the shadow found: frames that would have left as the kernel sent them, and others.
@@ -109,8 +122,31 @@ pub struct RouteRulesStatus {
     pub totals: Totals,
 }
 
+/// In a sentence.
+impl fmt::Display for ShadowResult {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.compared() == 0 {
+            return f.write_str("shadow: no frame came that could be compared");
+        }
+        let others = [
+            (self.way, "by another way"),
+            (self.macs, "with other MAC addresses"),
+            (self.hop_limit, "with other hops left"),
+            (self.not_sent, "not sent by the kernel"),
+        ];
+        let others: Vec<String> = others
+            .iter()
+            .filter(|(count, _)| *count > 0)
+            .map(|(count, what)| format!("{} {what}", units::grouped(*count)))
+            .collect();
+        let others = if others.is_empty() { "none otherwise".to_owned() } else { others.join(", ") };
+        let (same, compared) = (units::grouped(self.same), units::grouped(self.compared()));
+        write!(f, "shadow: {same} of {compared} frames left as the kernel sent them, {others}")
+    }
+}
+
 /// A router at one moment.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct RouteStatus {
     /// The process.
     pub pid: u32,
@@ -135,6 +171,15 @@ pub struct RouteStatus {
     /// The rules before the fast path; none: it has none.
     #[serde(default)]
     pub rules: Option<RouteRulesStatus>,
+    /// When this was (RFC 3339, UTC).
+    #[serde(default)]
+    pub when: String,
+    /// What happened last, the newest at the end.
+    #[serde(default)]
+    pub events: Vec<RouteMoment>,
+    /// What was done per second; none where no interval was measured.
+    #[serde(default)]
+    pub rates: Option<RouteRates>,
 }
 
 impl RouteStatus {

@@ -57,8 +57,10 @@ macro_rules! route_totals {
                     { label: Some(("reason", "not_a_port")), row: IfAny("out of no port that can send") };
                 same_way: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "same_way")), row: IfAny("back by the way they came") };
+                shadowed: Frames "evenkeel_route_shadowed_frames" "Frames that the fast path would have forwarded, in shadow: the kernel did."
+                    { row: IfAny("in shadow, by the kernel") };
                 sampled: Frames "evenkeel_route_sampled_frames" "Frames that the shadow compared with what the kernel did."
-                    { row: IfAny("compared in shadow") };
+                    { row: IfAny("  compared with the kernel") };
             }
         }
     };

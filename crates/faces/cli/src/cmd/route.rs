@@ -1,24 +1,21 @@
 //! `evenkeel route`: a router's fast path.
 
-use std::{
-    io,
-    path::PathBuf,
-    sync::mpsc,
-    time::{Duration, Instant},
-};
+mod outputs;
+mod show;
+mod unit;
+
+use std::{io, path::PathBuf, sync::mpsc, time::Duration};
 
 use anyhow::{Context, anyhow};
 use bpf::XdpMode;
 use clap::{Args, Subcommand, ValueEnum};
-use model::{
-    route::{RouteMode, RouteStatus},
-    schema::Document,
-};
+use model::route::RouteMode;
 use report::Look;
 use route::{
-    RouteError, RouteEvent, RouteSettings, Router,
+    RouteError, RouteSettings, Router,
     control::{self, Answer, Command, Paths},
     rules::RouteRules,
+    seen::Seen,
 };
 use rules::requester::Requester;
 use serve::{ServeError, Signals, control::Listener};
@@ -28,6 +25,7 @@ use crate::{
     args::XDP_MODES,
     failure::{Failure, Outcome, note, print, print_json},
     numbers::words,
+    output::end_soon,
     time::{interval, time},
 };
 
@@ -50,7 +48,11 @@ enum Action {
     Check(CheckArgs),
     Reload(ReloadArgs),
     Stop(StopArgs),
+    Unit(unit::UnitArgs),
 }
+
+/// Next hops that each CPU remembers, unless another number is asked for.
+const REMEMBER: u32 = 32768;
 
 /// A mode, as it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -73,14 +75,9 @@ impl From<Mode> for RouteMode {
     }
 }
 
-/// Put the fast path on the ports of this router, and take it off at Ctrl-C.
-///
-///     evenkeel route run eth0 eth1
-///
-/// It begins in shadow: for some seconds the kernel goes on forwarding and each decision of the fast path is compared with what the kernel did.
-/// Only when no frame would have left otherwise does the fast path forward.
+/// What a router is to be: the options that `route run` and `route unit` share.
 #[derive(Debug, Args)]
-struct RunArgs {
+struct RouterArgs {
     /// Ports to forward between. What leaves by another interface goes up to the kernel.
     #[arg(value_name = "INTERFACE", required = true)]
     interfaces: Vec<String>,
@@ -90,16 +87,22 @@ struct RunArgs {
     /// Length of the trial in shadow; 0 means none.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time, help_heading = "Operation")]
     trial: Duration,
-    /// File of rules (TOML) for every packet that comes in by a port, as for `shield run`. They hold in each mode.
+    /// Rules (TOML) for what comes in by a port, in each mode.
+    ///
+    /// The file is one as for `shield run`.
     #[arg(long, short, value_name = "FILE", help_heading = "Rules")]
     rules: Option<PathBuf>,
-    /// The rules stay on the ports when this process ends, whatever ends it, until `route stop`. The kernel forwards what they pass.
+    /// The rules stay at the end, until `route stop`.
+    ///
+    /// They stay whatever ends this process. The kernel forwards what they pass.
     #[arg(long, requires = "rules", help_heading = "Rules")]
     rules_stay: bool,
     /// Start even if a rule would cut off the ssh session you are typing in.
     #[arg(long, hide_short_help = true, requires = "rules", help_heading = "Rules")]
     force: bool,
-    /// After an obstacle is gone stay in mode standard until `route mode` says otherwise.
+    /// After an obstacle stay in mode standard.
+    ///
+    /// `route mode` then says when the fast path begins again.
     #[arg(long, help_heading = "Operation")]
     stay: bool,
     /// Mode of the XDP program.
@@ -117,18 +120,34 @@ struct RunArgs {
         long,
         hide_short_help = true,
         value_name = "N",
-        default_value_t = 32768,
+        default_value_t = REMEMBER,
         value_parser = clap::value_parser!(u32).range(64..=1 << 22),
         help_heading = "Operation"
     )]
     remember: u32,
-    /// Interval of the lines, 100ms to 1h.
+    #[command(flatten)]
+    outputs: outputs::OutputArgs,
+}
+
+/// Put the fast path on the ports of this router, and take it off at Ctrl-C.
+///
+///     evenkeel route run eth0 eth1
+///
+/// On a terminal this shows a live view; `?` lists its keys, `q` asks before it ends the fast path.
+///
+/// It begins in shadow: for some seconds the kernel goes on forwarding and each decision of the fast path is compared with what the kernel did.
+/// Only when no frame would have left otherwise does the fast path forward.
+#[derive(Debug, Args)]
+struct RunArgs {
+    #[command(flatten)]
+    router: RouterArgs,
+    /// Interval of the view or of the lines, 100ms to 1h.
     #[arg(long, short, value_name = "TIME", default_value = "1s", value_parser = interval, help_heading = "Output")]
     interval: Duration,
     /// Print JSON (schema evenkeel.route.status/1), one document per line and interval.
     #[arg(long, help_heading = "Output")]
     json: bool,
-    /// Print only events and messages, on stderr.
+    /// Show no view: print only events and messages, on stderr.
     #[arg(long, short, conflicts_with = "json", help_heading = "Output")]
     quiet: bool,
 }
@@ -189,6 +208,7 @@ pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
     let done = match &args.action {
         Action::Run(args) => return tend(args),
         Action::Check(args) => return check(args),
+        Action::Unit(args) => return unit::run(args),
         Action::Status(args) => status(args),
         Action::Mode(args) => switch(args),
         Action::Reload(args) => reload(args),
@@ -305,23 +325,26 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         "a router's fast path",
         &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
     )?;
-    let rules = args.rules.as_deref().map(|file| {
-        let asked = Requester { sessions: host::session::sessions(), force: args.force };
+    let RouterArgs { interfaces, mode, trial, rules, rules_stay, force, stay, xdp_mode, remember, outputs } =
+        &args.router;
+    let rules = rules.as_deref().map(|file| {
+        let asked = Requester { sessions: host::session::sessions(), force: *force };
         let (rules, told) = RouteRules::read(file, &asked)?;
-        Ok::<_, RouteError>((if args.rules_stay { rules.staying() } else { rules }, told))
+        Ok::<_, RouteError>((if *rules_stay { rules.staying() } else { rules }, told))
     });
     let (rules, told) = rules.transpose()?.unzip();
     told.iter().flatten().for_each(note);
     let paths = Paths::here();
     let _held = paths.lock()?;
     let signals = Signals::catch().context("cannot catch signals").map_err(Failure::internal)?;
+    let mut seen = Seen::open(&outputs.settings())?;
     let settings = RouteSettings {
-        ports: args.interfaces.clone(),
-        xdp: args.xdp_mode,
-        slots: args.remember,
+        ports: interfaces.clone(),
+        xdp: *xdp_mode,
+        slots: *remember,
         mode: RouteMode::Standard,
-        returns: !args.stay,
-        trial: args.trial,
+        returns: !stay,
+        trial: *trial,
     };
     let (mut router, told) = Router::start_with(settings, rules)?;
     told.iter().for_each(note);
@@ -331,25 +354,29 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
             router.unwatched().join(", ")
         ));
     }
-    router.set_mode(args.mode.into())?;
-    note(format_args!("{}: mode {} ({} XDP)", args.interfaces.join(", "), router.mode().name(), router.xdp_mode()));
+    router.set_mode((*mode).into())?;
+    note(format_args!("{}: {} XDP", interfaces.join(", "), router.xdp_mode()));
     if let Some(rules) = router.rules() {
         let end = if rules.stays() { "stay until `evenkeel route stop`" } else { "go with this process" };
         note(format_args!("{} active in each mode; they {end}", rules.holding()));
     }
     let (to, requests) = mpsc::channel();
-    let listener = Listener::start(&paths.socket(), to)?;
+    let listener = Listener::start(&paths.socket(), to.clone())?;
     if let Err(error) = serve::notify_ready() {
         note(format_args!("cannot tell systemd that the router is up: {error}"));
     }
-    let mut shown = Shown { args, before: router.status()?, at: Instant::now(), failed: None };
-    let ran = control::run(&mut router, &requests, &signals, |router, event| match event {
-        Some(event) => tell(event),
-        None => shown.look(router),
-    });
+    let show = show::Show { interval: args.interval, json: args.json, quiet: args.quiet, wanted: (*mode).into() };
+    let show::Ended { ran, shown } = show.while_it_runs(&to, &signals, |emit| {
+        // It goes with its loop: what was asked too late is not waited for.
+        let requests = requests;
+        control::run(&mut router, &requests, &signals, &mut seen, emit)
+    })?;
     let stays = router.rules().is_some_and(RouteRules::stays);
     drop(router);
     drop(listener);
+    seen.end();
+    let failed = ran.as_ref().err().map(model::Classified::class);
+    end_soon(failed.map_or(0, model::ErrorClass::exit_code));
     note(match stays {
         true => {
             "the fast path is gone; the kernel forwards what the rules pass, which stay until `evenkeel route stop`"
@@ -357,47 +384,6 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         false => "the fast path is gone; the kernel forwards",
     });
     ran?;
-    match shown.failed {
-        Some(failure) if !failure.is_broken_pipe() => Err(failure),
-        _ => Ok(Outcome::Fine),
-    }
-}
-
-/// Lines at intervals, as long as somebody reads them.
-struct Shown<'a> {
-    args: &'a RunArgs,
-    before: RouteStatus,
-    at: Instant,
-    failed: Option<Failure>,
-}
-
-impl Shown<'_> {
-    fn look(&mut self, router: &Router) {
-        let seconds = self.at.elapsed();
-        if self.args.quiet || self.failed.is_some() || seconds < self.args.interval {
-            return;
-        }
-        // What cannot be read now is told of by the loop.
-        let Ok(status) = router.status() else { return };
-        let line = match self.args.json {
-            true => serde_json::to_string(&Document::new("route.status", 1, &status)).unwrap_or_default(),
-            false => report::route_line(&status, &self.before, seconds.as_secs_f64()),
-        };
-        self.failed = print(&(line + "\n")).err();
-        (self.before, self.at) = (status, Instant::now());
-    }
-}
-
-fn tell(event: &RouteEvent) {
-    match event {
-        RouteEvent::Mode(mode, why) => note(format_args!("mode {}: {why}", mode.name())),
-        RouteEvent::Obstacle(it) => note(format_args!("in the way: {} ({}). {}", it.what, it.code, it.remedy)),
-        RouteEvent::Cleared(it) => note(format_args!("not in the way any more: {} ({})", it.what, it.code)),
-        RouteEvent::Rules(what) => note(what),
-        RouteEvent::PortEnded(why) => note(format_args!("a port ended: {why}")),
-        RouteEvent::Compared(result) => {
-            note(report::shadow_text(result));
-            result.examples.iter().for_each(|example| note(format_args!("  {example}")));
-        }
-    }
+    shown?;
+    Ok(Outcome::Fine)
 }

@@ -80,7 +80,8 @@ struct route_count {
 	__u64 looked_up;
 	/* Decisions of the shadow that were written down. */
 	__u64 sampled;
-	__u64 pad;
+	/* Frames that the shadow would have forwarded. */
+	__u64 shadowed;
 };
 
 /* A port's interface, and its address on the link. */
