@@ -70,6 +70,10 @@ const OBSTACLES: [(&str, &[&str], &[&str]); 11] = [
 /// By these the kernel itself stops forwarding.
 const BREAKING: [&str; 2] = ["master", "forwarding"];
 
+/// Frames that each obstacle may cost. A change of the queueing discipline puts the kernel's noop_qdisc there for a moment, which drops: measured
+/// without a router 10 frames of 43,117 in 120 changes.
+const KERNELS_OWN: [(&str, u64); 1] = [("qdisc", 4)];
+
 /// Sets a word when it goes, also when an assertion fails: the threads that look at it end.
 struct Ends<'a>(&'a AtomicBool);
 
@@ -100,7 +104,7 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
             let ended = AtomicBool::new(false);
             let (sent, got) = thread::scope(|scope| {
                 let sender = scope.spawn(|| {
-                    let mut sent = 0;
+                    let mut sent = 0_u64;
                     while !ended.load(Ordering::Relaxed) {
                         client.send_to(&[0; 20], "198.18.2.2:4000").unwrap();
                         sent += 1;
@@ -109,7 +113,7 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
                     sent
                 });
                 let receiver = scope.spawn(|| {
-                    let (mut got, mut buffer) = (0, [0; 64]);
+                    let (mut got, mut buffer) = (0_u64, [0; 64]);
                     loop {
                         match server.recv_from(&mut buffer) {
                             Ok(_) => got += 1,
@@ -139,7 +143,8 @@ fn each_obstacle_turns_the_fast_path_off_at_once_and_lets_it_begin_again_and_no_
             });
             assert!(sent > 100, "{code}: {sent} sent");
             if !BREAKING.contains(&code) {
-                assert_eq!(sent, got, "{code}");
+                let most = KERNELS_OWN.iter().find(|(which, _)| *which == code).map_or(0, |(_, most)| *most);
+                assert!(got <= sent && sent - got <= most, "{code}: {got} of {sent} came");
             }
         }
     });
