@@ -8,7 +8,7 @@ use std::{
 
 use bpf::{BenchReceiver, BenchRxConfig, XdpMode, chain, chain::Place, link::attached};
 use nix::sys::signal::Signal;
-use testbed::{CLIENT, DROP_9, Running, SERVER, ShieldBed, ended, said, tshark, wait};
+use testbed::{CLIENT, DROP_9, Running, SERVER, ShieldBed, ended, json, said, tshark, wait};
 
 const EVENKEEL: &str = env!("CARGO_BIN_EXE_evenkeel");
 
@@ -200,7 +200,7 @@ fn a_capture_whose_program_another_tool_took_off_says_so() {
     let capture = capture(&bed, "--before", &bed.path("taken.pcapng"));
     let entry = bed.host.run(|| attached(&bed.interface).unwrap()).expect("it runs").id;
     let links = Command::new("bpftool").args(["-j", "link", "show"]).output().unwrap();
-    let links: serde_json::Value = serde_json::from_slice(&links.stdout).unwrap();
+    let links = json(&links);
     let link = links.as_array().unwrap().iter().find(|link| link["prog_id"] == entry).expect("the chain's link");
     let detached = Command::new("bpftool").args(["link", "detach", "id", &link["id"].to_string()]).status().unwrap();
     assert!(detached.success());
