@@ -31,7 +31,7 @@ pub(super) struct FastPath {
 
 impl FastPath {
     /// Puts it on both ports of the box; the fast path forwards when this comes back.
-    pub(super) fn start(inside: &Inside) -> Result<Self, BenchError> {
+    pub(super) fn start(inside: &Inside, mode: RouteMode) -> Result<Self, BenchError> {
         let ports = [Some(&inside.entry), inside.exit.as_ref()].into_iter().flatten();
         let settings = RouteSettings {
             ports: ports.map(|end| end.name.clone()).collect(),
@@ -48,7 +48,7 @@ impl FastPath {
         let thread = thread::Builder::new().name("ek-route".into()).spawn(move || {
             let start = || {
                 let mut router = Router::start(settings)?;
-                router.set_mode(RouteMode::Routed)?;
+                router.set_mode(mode)?;
                 Ok::<_, RouteError>(router)
             };
             let (mut router, said) = match namespace.enter().map_err(BenchError::from).and_then(|()| Ok(start()?)) {

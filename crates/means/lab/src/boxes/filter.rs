@@ -87,7 +87,7 @@ fn address(n: u32, ip: &str) -> String {
     if ip == "ip" { v4.to_string() } else { Ipv6Addr::from_bits(0x2001_0db8 << 96 | u128::from(n)).to_string() }
 }
 
-fn nft(args: &[&str], input: &str) -> Result<Output, LabError> {
+pub(super) fn nft(args: &[&str], input: &str) -> Result<Output, LabError> {
     let failed = |message: String| LabError::Nft { what: args.join(" "), message };
     let mut child = sys::program::command("nft")
         .args(args)
