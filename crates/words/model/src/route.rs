@@ -82,7 +82,8 @@ impl std::str::FromStr for CtMark {
 /// Something that the fast path cannot honour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obstacle {
-    /// Its kind: `netfilter`, `qdisc`, `xfrm`, `master`, `stacked`, `forwarding`, `hash-policy`, `local-prefix`.
+    /// Its kind: `netfilter`, `qdisc`, `xfrm`, `master`, `stacked`, `forwarding`, `hash-policy`, `local-prefix`; in mode stateful
+    /// `consent`, `zones`, `fwmark`, `conntrack`; of notes `tcp-window`, `acct`, `passed-by`.
     pub code: String,
     /// The thing itself, in words.
     pub what: String,
