@@ -2,7 +2,7 @@
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
-use testbed::{json, said, wait};
+use testbed::{Running, json, said, wait};
 
 mod router;
 use router::World;
@@ -84,4 +84,53 @@ fn a_neighbour_that_moves_is_followed_and_a_port_that_goes_is_named() {
     wait("the port is named", || testbed::log(&world.bed.path("log")).contains(world.ports[1].interface()));
     let stopped = running.stop(Signal::SIGTERM);
     assert!(stopped.success(), "{}", said(&world.ask(&["status"])));
+}
+
+#[test]
+fn marked_connections_are_forwarded_past_rules_and_the_journal_takes_the_rules_back() {
+    let Some(world) = World::new("rtstate") else { return };
+    let router = world.ports[0].space();
+    router.nft(
+        "table ip t { chain f { type filter hook forward priority 0; policy drop; ct state established accept; \
+         ip saddr 198.18.1.2 counter accept; }; chain p { type nat hook postrouting priority srcnat; \
+         ip saddr 198.18.1.0/24 masquerade; }; }",
+    );
+    let state = world.bed.path("state").display().to_string();
+    let names = [world.ports[0].interface(), world.ports[1].interface()];
+    let check = || world.ask(&["check", "--mode", "stateful", names[0], names[1], "--json"]);
+    let codes = |of: &Value| of.as_array().unwrap().iter().map(|o| o["code"].clone()).collect::<Vec<_>>();
+    let before = check();
+    assert_eq!((before.status.code(), codes(&json(&before)["obstacles"])), (Some(1), vec!["consent".into()]));
+    assert_eq!(codes(&json(&before)["notes"]), ["tcp-window", "passed-by"]);
+    let refused = world.ask(&["run", "--mode", "stateful", names[0], names[1]]);
+    assert_eq!(refused.status.code(), Some(3), "{}", said(&refused));
+    let printed = json(&world.ask(&["rules", "--json"]));
+    assert_eq!(printed["lines"].as_array().map(Vec::len), Some(2));
+    assert_eq!(printed["session"], Value::Null, "nothing is changed by printing");
+
+    let applied = world.ask(&["rules", "--apply", "--state", &state, "--json"]);
+    assert_eq!((applied.status.code(), json(&applied)["written"].clone()), (Some(0), 2.into()), "{}", said(&applied));
+    assert_eq!((check().status.code(), codes(&json(&check())["notes"])), (Some(0), vec!["passed-by".into()]));
+    let again = world.ask(&["rules", "--apply", "--state", &state, "--json"]);
+    assert_eq!(json(&again)["session"], Value::Null, "it is so already");
+    let running = world.run(&["--mode", "stateful", "--trial", "0"]);
+    assert!(world.is_in("stateful"));
+    let talk = "import socket,sys\nl=socket.create_server(('198.18.2.2',4000));print(flush=True);c,a=l.accept()\nwhile (d:=c.recv(99)): c.sendall(d)";
+    let mut server = Running::piped(world.b.space().command("python3").args(["-c", talk]));
+    let client = "import socket,time\nfor i in range(99):\n  try: s=socket.create_connection(('198.18.2.2',4000)); break\n  except OSError: time.sleep(0.1)\nfor i in range(50):\n  s.sendall(b'x'*99); n=0\n  while n<99: n+=len(s.recv(99))";
+    let done = world.a.space().command("python3").args(["-c", client]).output().unwrap();
+    assert!(done.status.success(), "{}", said(&done));
+    assert!(server.child().wait().unwrap().success());
+    let translated = |status: &Value| -> u64 {
+        let ports = status["ports"].as_array().unwrap().iter();
+        ports.map(|port| port["totals"]["translated"].as_u64().unwrap()).sum()
+    };
+    assert!(translated(&world.status()) >= 100, "{}", world.status());
+
+    let mut undo = router.command(env!("CARGO_BIN_EXE_evenkeel"));
+    assert!(undo.args(["undo", "--state", &state]).output().unwrap().status.success());
+    wait("the kernel forwards", || world.is_in("standard"));
+    assert_eq!(world.status()["obstacles"][0]["code"], "consent");
+    assert_eq!(router.read("/proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal").trim(), "0");
+    assert!(running.stop(Signal::SIGTERM).success());
 }

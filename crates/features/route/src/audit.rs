@@ -1,10 +1,10 @@
 //! What keeps the fast path off: what it cannot honour, each with a name and the way out.
 
 use bpf::{chain::users, link::attached};
-use model::route::{Obstacle, RouteCheck};
+use model::route::{CtMark, Obstacle, RouteCheck, RouteMode};
 
 use crate::{
-    RouteError,
+    RouteError, conntrack,
     evidence::{Evidence, Reader},
     run::{exits, planned, words},
 };
@@ -14,13 +14,14 @@ const PLAIN_QDISCS: [&str; 9] = ["", "noqueue", "noop", "pfifo_fast", "pfifo", "
 /// What may sit on a port without seeing its frames first: VLAN devices have frames of their own.
 const HONOURED_ON_TOP: [&str; 1] = ["vlan"];
 
-/// What stands against forwarding between `ports` in XDP.
-pub fn obstacles(evidence: &Evidence, ports: &[String]) -> Vec<Obstacle> {
-    let mut found = Vec::new();
+/// What stands against forwarding between `ports` in XDP; with `consent`, of connections that a rule gave that mark.
+pub fn obstacles(evidence: &Evidence, ports: &[String], consent: Option<CtMark>) -> Vec<Obstacle> {
+    let mut found = consent.map(|mark| conntrack::obstacles(evidence, mark)).unwrap_or_default();
     let mut add =
         |code: &str, what: String, remedy: String| found.push(Obstacle { code: code.to_owned(), what, remedy });
-    for what in &evidence.netfilter {
-        let remedy = "take the rules away, write them for the shield (`evenkeel shield run`), or stay in mode standard";
+    for what in evidence.netfilter.chains.iter().chain(&evidence.netfilter.old).filter(|_| consent.is_none()) {
+        let remedy = "take the rules away, write them for the shield (`evenkeel shield run`), or forward by mode stateful \
+                      (`evenkeel route rules`)";
         add("netfilter", what.clone(), remedy.to_owned());
     }
     if evidence.xfrm_policies > 0 {
@@ -70,22 +71,29 @@ fn foreign_program(port: &str) -> Result<Option<Obstacle>, RouteError> {
     Ok(Some(Obstacle { code: "xdp".to_owned(), what, remedy: it.way_out(port) }))
 }
 
-/// What stands against the fast path on `ports`, and what it would depend on, without starting anything.
+/// The mark that mode `mode` asks for; none: it asks for none.
+pub(crate) fn consent(mode: RouteMode, mark: CtMark) -> Option<CtMark> {
+    (mode == RouteMode::Stateful).then_some(mark)
+}
+
+/// What stands against `mode` on `ports`, and what it would depend on, without starting anything.
 ///
 /// # Errors
 /// An interface that is not there; what the kernel refuses to tell.
-pub fn check(ports: &[String]) -> Result<RouteCheck, RouteError> {
+pub fn check(ports: &[String], mode: RouteMode, mark: CtMark) -> Result<RouteCheck, RouteError> {
     let mut reader = Reader::open()?;
     let routes = reader.routes()?;
     let evidence = reader.read(ports, routes)?;
     let plan = planned(&evidence, ports)?;
     let exits = exits(ports);
-    let mut obstacles = obstacles(&evidence, ports);
+    let mut obstacles = obstacles(&evidence, ports, consent(mode, mark));
     for port in ports {
         obstacles.extend(foreign_program(port)?);
     }
     Ok(RouteCheck {
+        mode,
         obstacles,
+        notes: if mode == RouteMode::Stateful { conntrack::notes(&evidence) } else { Vec::new() },
         cannot_send: ports.iter().zip(&exits).filter(|(_, out)| !**out).map(|(name, _)| name.clone()).collect(),
         key: words(plan.key),
         ports: ports.to_vec(),

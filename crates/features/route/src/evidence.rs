@@ -12,12 +12,12 @@ use host::{
         Netlink,
         route::{self, Route, RouteKind, Rule},
     },
-    stack::Hooks,
+    stack::{Forwarding, Hooks},
 };
 use model::route::Obstacle;
 use nix::sys::socket::SockProtocol;
 
-use crate::{RouteError, driver};
+use crate::{RouteError, conntrack::Conntrack, driver};
 
 /// Sysctls of one interface. Of `all` and its own the one that counts is taken, as each setting wants it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -94,8 +94,10 @@ pub struct Evidence {
     pub switches: BTreeMap<u32, Switches>,
     /// net.ipv4.fib_multipath_hash_policy and that of IPv6.
     pub hash_policy: [u8; 2],
-    /// What netfilter does to forwarded packets, in words.
-    pub netfilter: Vec<String>,
+    /// What of netfilter forwarded packets meet.
+    pub netfilter: Forwarding,
+    /// How conntrack is set; none: there is none.
+    pub conntrack: Option<Conntrack>,
     /// Policies of IPsec.
     pub xfrm_policies: usize,
     /// What stands between the ports' drivers and the routes.
@@ -134,6 +136,7 @@ impl Reader {
         Ok(Evidence {
             rules: route::rules(&mut self.route).map_err(RouteError::system("read the rules"))?,
             netfilter: self.hooks.forwarding(&names).map_err(RouteError::system("read the rules of nftables"))?,
+            conntrack: Conntrack::read(),
             hash_policy: ["ipv4", "ipv6"].map(|ip| number(&format!("{ip}/fib_multipath_hash_policy")).unwrap_or(0)),
             xfrm_policies: xfrm_policies(),
             drivers,

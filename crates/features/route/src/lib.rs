@@ -12,6 +12,7 @@
 //! One program runs on each port whatever the mode is, and the mode is a word in a map: switching attaches nothing and loses no packet.
 
 pub mod audit;
+pub mod conntrack;
 pub mod control;
 mod driver;
 mod error;

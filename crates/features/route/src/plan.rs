@@ -5,7 +5,8 @@ use std::{
     net::{IpAddr, Ipv4Addr},
 };
 
-use bpf::{RouteKey, RouteWay};
+use bpf::{RouteKey, RouteTrack, RouteWay};
+use model::route::CtMark;
 
 use crate::evidence::{Evidence, Switches};
 
@@ -20,10 +21,12 @@ pub struct RoutePlan {
     pub key: RouteKey,
     /// This machine's own addresses and those of broadcasts.
     pub own: Vec<Ipv4Addr>,
+    /// Which connections mode stateful takes.
+    pub track: RouteTrack,
 }
 
 /// Makes the tables. `out` says which ports take redirected frames, in the order of `ports`.
-pub fn plan(evidence: &Evidence, ports: &[String], out: &[bool]) -> RoutePlan {
+pub fn plan(evidence: &Evidence, ports: &[String], out: &[bool], mark: CtMark) -> RoutePlan {
     let find = |name: &String| evidence.links.iter().find(|(_, link)| link.name == *name);
     let mut ways = BTreeMap::new();
     for (number, (name, &out)) in ports.iter().zip(out).enumerate() {
@@ -54,6 +57,7 @@ pub fn plan(evidence: &Evidence, ports: &[String], out: &[bool]) -> RoutePlan {
         key: key(evidence, ways.values().any(|way| way.strict || way.loose)),
         ways,
         own: own.collect(),
+        track: evidence.conntrack.unwrap_or_default().track(mark),
     }
 }
 

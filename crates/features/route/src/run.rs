@@ -15,13 +15,14 @@ use host::{
         route::{neighbours, use_neighbour},
     },
 };
-use model::route::{Obstacle, PortCounters, RouteEvent, RouteMode, RouteStatus, RouteTotals, ShadowResult};
+use model::route::{CtMark, Obstacle, PortCounters, RouteEvent, RouteMode, RouteStatus, RouteTotals, ShadowResult};
 use nix::time::{ClockId, clock_gettime};
 use rules::requester::Requester;
 
 use crate::{
     RouteError,
-    audit::obstacles,
+    audit::{consent, obstacles},
+    conntrack,
     evidence::{Evidence, Reader},
     plan::{RoutePlan, plan},
     rules::{Reloaded, RouteRules},
@@ -51,6 +52,8 @@ pub struct RouteSettings {
     pub returns: bool,
     /// Compare with the kernel for so long before the fast path forwards.
     pub trial: Duration,
+    /// The mark of the connections that mode stateful takes.
+    pub mark: CtMark,
 }
 
 /// A running router. Dropping it leaves the kernel alone.
@@ -111,7 +114,7 @@ impl Router {
             return Err(RouteError::Left { interfaces: left });
         }
         let tables = RouteTables::create(settings.slots)?;
-        tables.set_mode(RouteMode::Standard);
+        tables.set_mode(RouteMode::Standard, false);
         let mut ports = Vec::new();
         for (number, (name, mac)) in settings.ports.iter().zip(&applied.ports).enumerate() {
             let mac = mac.ok_or_else(|| RouteError::NoEthernet { interface: name.clone() })?;
@@ -134,7 +137,7 @@ impl Router {
         }
         let watch = RouteWatch::attach(&tables)?;
         let mut router = Self {
-            obstacles: obstacles(&evidence, &settings.ports),
+            obstacles: obstacles(&evidence, &settings.ports, consent(settings.mode, settings.mark)),
             applied: RoutePlan::default(),
             outs: Vec::new(),
             mode: RouteMode::Standard,
@@ -160,14 +163,19 @@ impl Router {
         Ok((router, told))
     }
 
-    /// Switches, unless something stands against it. To routed it goes by a trial in shadow, if one is wanted.
+    /// Switches, unless something stands against it. To routed and stateful it goes by a trial in shadow, if one is wanted.
     ///
     /// # Errors
     /// [`RouteError::Obstacles`] for another mode than standard; what the kernel refuses.
     pub fn set_mode(&mut self, mode: RouteMode) -> Result<(), RouteError> {
-        if mode != RouteMode::Standard && !self.obstacles.is_empty() {
-            return Err(RouteError::Obstacles { obstacles: self.obstacles.clone() });
+        let found = obstacles(&self.evidence, &self.settings.ports, consent(mode, self.settings.mark));
+        if mode != RouteMode::Standard && !found.is_empty() {
+            return Err(RouteError::Obstacles { obstacles: found });
         }
+        if mode == RouteMode::Stateful {
+            self.ports.iter_mut().try_for_each(|port| port.add_state(&self.tables))?;
+        }
+        self.obstacles = found;
         self.settings.mode = mode;
         self.held_back = None;
         self.begin()
@@ -175,7 +183,8 @@ impl Router {
 
     /// Begins the mode wanted.
     fn begin(&mut self) -> Result<(), RouteError> {
-        let tried = self.settings.mode == RouteMode::Routed && !self.settings.trial.is_zero();
+        let forwards = matches!(self.settings.mode, RouteMode::Routed | RouteMode::Stateful);
+        let tried = forwards && !self.settings.trial.is_zero();
         self.trial_ends = tried.then(|| Instant::now() + self.settings.trial);
         self.switch(if tried { RouteMode::Shadow } else { self.settings.mode })
     }
@@ -193,10 +202,10 @@ impl Router {
             self.hold_back(&why, happened);
             return Ok(());
         }
-        self.switch(RouteMode::Routed)?;
+        self.switch(self.settings.mode)?;
         let why =
             if result.compared() > 0 { "the shadow agreed with the kernel" } else { "there was nothing to compare" };
-        happened.push(RouteEvent::Mode { mode: RouteMode::Routed, why: why.to_owned() });
+        happened.push(RouteEvent::Mode { mode: self.mode, why: why.to_owned() });
         Ok(())
     }
 
@@ -219,7 +228,7 @@ impl Router {
             let attach = |port: &RoutePort| RouteOut::attach(&self.tables, port.seat().interface());
             self.outs = self.ports.iter().map(attach).collect::<Result<_, _>>()?;
         }
-        self.tables.set_mode(mode);
+        self.tables.set_mode(mode, self.settings.mode == RouteMode::Stateful);
         if mode != RouteMode::Shadow {
             self.outs.clear();
         }
@@ -244,7 +253,7 @@ impl Router {
         let mut happened = Vec::new();
         let turned = self.follow(&mut happened);
         if turned.is_err() {
-            self.tables.set_mode(RouteMode::Standard);
+            self.tables.set_mode(RouteMode::Standard, false);
             self.mode = RouteMode::Standard;
         }
         turned.map(|()| happened)
@@ -350,7 +359,7 @@ impl Router {
 
     /// Gives the kernel programs what changed.
     fn apply(&mut self) -> Result<(), RouteError> {
-        let new = plan(&self.evidence, &self.settings.ports, &exits(&self.settings.ports));
+        let new = plan(&self.evidence, &self.settings.ports, &exits(&self.settings.ports), self.settings.mark);
         for (port, now) in self.ports.iter().zip(&new.ports) {
             let before = self.applied.ports.get(port.number()).copied().flatten();
             if let Some(now) = now.filter(|now| before != Some(*now)) {
@@ -367,13 +376,16 @@ impl Router {
         if new.own != self.applied.own {
             self.tables.set_own_addresses(new.own.iter().copied());
         }
+        if new.track != self.applied.track {
+            self.tables.set_track(new.track);
+        }
         self.applied = new;
         Ok(())
     }
 
     /// Holds what is there now against the mode.
     fn judge(&mut self, happened: &mut Vec<RouteEvent>) -> Result<(), RouteError> {
-        let now = obstacles(&self.evidence, &self.settings.ports);
+        let now = obstacles(&self.evidence, &self.settings.ports, consent(self.settings.mode, self.settings.mark));
         let new: Vec<_> = now.iter().filter(|o| !self.obstacles.contains(o)).cloned().collect();
         let gone: Vec<_> = self.obstacles.iter().filter(|o| !now.contains(o)).cloned().collect();
         self.obstacles = now;
@@ -397,7 +409,7 @@ impl Router {
         if self.mode == RouteMode::Standard {
             return;
         }
-        self.tables.set_mode(RouteMode::Standard);
+        self.tables.set_mode(RouteMode::Standard, false);
         self.outs.clear();
         self.trial_ends = None;
         self.mode = RouteMode::Standard;
@@ -408,6 +420,14 @@ impl Router {
     /// Who forwards now.
     pub fn mode(&self) -> RouteMode {
         self.mode
+    }
+
+    /// What the operator gives up by the mode wanted.
+    pub fn notes(&self) -> Vec<Obstacle> {
+        match self.settings.mode {
+            RouteMode::Stateful => conntrack::notes(&self.evidence),
+            _ => Vec::new(),
+        }
     }
 
     /// Why it is not the mode wanted; none: it is.
@@ -467,6 +487,7 @@ impl Router {
             held_back: self.held_back.clone(),
             obstacles: self.obstacles.clone(),
             key: words(self.applied.key),
+            notes: self.notes(),
             unwatched: self.watch.missing().to_vec(),
             ports: self.ports.iter().map(port).collect::<Result<_, _>>()?,
             shadow: (self.comparison.compared() > 0).then(|| self.comparison.clone()),
@@ -492,7 +513,7 @@ pub(crate) fn planned(evidence: &Evidence, ports: &[String]) -> Result<RoutePlan
             return Err(NoInterface::here(interface).into());
         }
     }
-    let plan = plan(evidence, ports, &exits(ports));
+    let plan = plan(evidence, ports, &exits(ports), CtMark::default());
     if let Some((interface, _)) = ports.iter().zip(&plan.ports).find(|(_, mac)| mac.is_none()) {
         return Err(RouteError::NoEthernet { interface: interface.clone() });
     }

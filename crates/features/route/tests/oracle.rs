@@ -21,7 +21,7 @@ use std::{
 use bpf::XdpMode;
 use frames::{Aim, Dice, compared, frame};
 use model::{
-    route::{RouteMode, RouteRulesStatus, RouteTotals},
+    route::{CtMark, RouteMode, RouteRulesStatus, RouteTotals},
     shield::RuleStatus,
 };
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
@@ -196,6 +196,7 @@ fn both_with(
                     mode: RouteMode::Routed,
                     returns: false,
                     trial: Duration::ZERO,
+                    mark: CtMark::default(),
                 };
                 let rules = file.map(|file| RouteRules::read(Path::new(&file), &Requester::default()).unwrap().0);
                 let mut router = Router::start_with(settings, rules).unwrap().0;

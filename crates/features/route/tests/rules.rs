@@ -4,7 +4,7 @@ use std::{fs::File, path::Path, process::Command, time::Duration};
 
 use bpf::XdpMode;
 use model::{
-    route::{RouteMode, RouteRulesStatus},
+    route::{CtMark, RouteMode, RouteRulesStatus},
     shield::RuleStatus,
 };
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapReader, PcapWriter};
@@ -61,6 +61,7 @@ impl World {
             mode: RouteMode::Standard,
             returns: true,
             trial: Duration::ZERO,
+            mark: CtMark::default(),
         };
         let (router, told) = Router::start_with(settings, Some(rules))?;
         // What nobody in the router's namespace can tell.

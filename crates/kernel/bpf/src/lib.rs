@@ -52,7 +52,7 @@ pub use route::{
     look::RouteLook,
     port::RoutePort,
     shadow::{RouteLeaving, RouteOut, RouteSample},
-    tables::{PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey, RouteTables, RouteWay},
+    tables::{PORTS_MAX as ROUTE_PORTS_MAX, RouteHop, RouteKey, RouteTables, RouteTrack, RouteWay},
     watch::RouteWatch,
     xdp_fib::{FibCounts, XdpFib},
 };

@@ -33,6 +33,7 @@ skeleton!(napi_cost, "/napi_cost.skel.rs");
 skeleton!(profile, "/profile.skel.rs");
 skeleton!(ring_sockets, "/ring_sockets.skel.rs");
 skeleton!(route, "/route.skel.rs");
+skeleton!(route_stateful, "/route_stateful.skel.rs");
 skeleton!(route_out, "/route_out.skel.rs");
 skeleton!(route_watch, "/route_watch.skel.rs");
 skeleton!(shield, "/shield.skel.rs");

@@ -3,6 +3,7 @@
 mod change;
 mod ethtool;
 mod live;
+mod mark_rules;
 
 use std::fmt;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 pub use change::{Change, Plan};
 pub use live::{KnobError, Live, Store};
+pub use mark_rules::{ABSENT as MARK_RULES_ABSENT, lines as mark_rules};
 
 /// A direction of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -138,6 +140,8 @@ pub enum Knob {
     },
     /// The table from hash slot to receive queue; queue numbers separated by spaces.
     RssIndirection { nic: String },
+    /// The rules of nftables that mark established connections for the router's fast path: the mark, or `absent`.
+    MarkRules,
 }
 
 /// The folders of /proc/sys that knobs are in.
@@ -191,7 +195,11 @@ impl Knob {
                     false => Ok(()),
                 }
             }
-            Self::IrqAffinity { .. } | Self::RfsEntries | Self::Governor { .. } | Self::GuestHaltPoll => Ok(()),
+            Self::IrqAffinity { .. }
+            | Self::RfsEntries
+            | Self::Governor { .. }
+            | Self::GuestHaltPoll
+            | Self::MarkRules => Ok(()),
         }
     }
 
@@ -214,7 +222,8 @@ impl Knob {
             | Self::Channels { .. }
             | Self::Coalesce { .. }
             | Self::Feature { .. }
-            | Self::RssIndirection { .. } => return None,
+            | Self::RssIndirection { .. }
+            | Self::MarkRules => return None,
         })
     }
 
@@ -305,6 +314,7 @@ impl Knob {
             Self::Coalesce { nic, field } => format!("ethtool -C {} {} {value}", quoted(nic), field.as_str()),
             Self::Feature { nic, name } => format!("ethtool -K {} {} {value}", quoted(nic), quoted(name)),
             Self::RssIndirection { nic } => rss_shell(&quoted(nic), raw),
+            Self::MarkRules => mark_rules::shell(raw.trim()),
             _ => unreachable!("every other knob is a file"),
         }
     }
@@ -358,6 +368,7 @@ impl fmt::Display for Knob {
             Self::Channels { nic } => write!(f, "{nic} combined channels"),
             Self::Coalesce { nic, field } => write!(f, "{nic} {}", field.as_str()),
             Self::Feature { nic, name } => write!(f, "{nic} {name}"),
+            Self::MarkRules => write!(f, "connection marks"),
             Self::RssIndirection { nic } => write!(f, "{nic} RSS table"),
         }
     }

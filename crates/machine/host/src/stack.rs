@@ -4,9 +4,11 @@
 //! what was counted in between. What this kernel, a missing program or a missing privilege does not tell is named in
 //! [`StackCounters::unread`]; the rest is there.
 
+mod acts;
 mod conntrack;
+mod forwarding;
 mod hooks;
-mod nft;
+pub(crate) mod nft;
 mod nft_text;
 mod nic;
 mod nic_names;
@@ -19,7 +21,9 @@ mod unread;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use acts::{Acts, MarkSet};
 pub use conntrack::Conntrack;
+pub use forwarding::Forwarding;
 pub use hooks::Hooks;
 pub use nft::{Chain, ChainKey, Rule, RuleKey, Rules, Verdict};
 pub use nic::{NicLoss, NicLosses};

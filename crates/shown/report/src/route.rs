@@ -13,10 +13,16 @@ use crate::{
 
 /// The obstacles with the way out of each.
 fn obstacles(of: &[Obstacle], look: Look) -> String {
-    look.table(
-        &["IN THE WAY", "WHAT", "WHAT TO DO"],
-        of.iter().map(|o| vec![o.code.clone(), o.what.clone(), o.remedy.clone()]),
-    )
+    items("IN THE WAY", of, look)
+}
+
+/// What is given up by mode stateful.
+fn notes(of: &[Obstacle], look: Look) -> String {
+    if of.is_empty() { String::new() } else { items("TO BE KNOWN", of, look) }
+}
+
+fn items(head: &str, of: &[Obstacle], look: Look) -> String {
+    look.table(&[head, "WHAT", "WHAT TO DO"], of.iter().map(|o| vec![o.code.clone(), o.what.clone(), o.remedy.clone()]))
 }
 
 /// What next hops depend on.
@@ -33,6 +39,7 @@ pub fn route_check_text(check: &RouteCheck, look: Look) -> String {
         [] => look.paragraph(&format!("Nothing stands against the fast path between {}.", check.ports.join(", "))),
         all => obstacles(all, look),
     };
+    text += &notes(&check.notes, look);
     for port in &check.cannot_send {
         text += &look.paragraph(&format!(
             "{port} takes no redirected frames: what leaves by it goes up to the kernel. On a veth: bring its other end up, then switch GRO on there (`ethtool -K PEER gro off; ethtool -K PEER gro on`)."
@@ -61,6 +68,7 @@ pub fn route_text(status: &RouteStatus, look: Look) -> String {
     if !status.obstacles.is_empty() {
         text += &obstacles(&status.obstacles, look);
     }
+    text += &notes(&status.notes, look);
     if let Some(shadow) = &status.shadow {
         text += &look.paragraph(&format!("{shadow}."));
         shadow.examples.iter().for_each(|example| text += &format!("  {example}\n"));

@@ -23,20 +23,69 @@ pub enum RouteMode {
     Standard,
     /// The fast path what it can, the kernel the rest.
     Routed,
+    /// The fast path what belongs to established connections that a rule of nftables marked, translated where they are; the kernel the rest.
+    Stateful,
     /// The kernel; the fast path decides, and its decisions are compared with what the kernel did.
     Shadow,
 }
 
 impl RouteMode {
     /// All, as they are written.
-    pub const ALL: [Self; 3] = [Self::Standard, Self::Routed, Self::Shadow];
+    pub const ALL: [Self; 4] = [Self::Standard, Self::Routed, Self::Stateful, Self::Shadow];
 
     /// As it is written.
     pub fn name(self) -> &'static str {
         match self {
             Self::Standard => "standard",
             Self::Routed => "routed",
+            Self::Stateful => "stateful",
             Self::Shadow => "shadow",
+        }
+    }
+}
+
+/// Which connections mode stateful forwards: those whose mark has these bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CtMark {
+    /// The value of the bits of `mask`.
+    pub value: u32,
+    /// The bits that count.
+    pub mask: u32,
+}
+
+impl Default for CtMark {
+    /// One bit that common tools leave alone.
+    fn default() -> Self {
+        Self { value: 0x1000_0000, mask: 0x1000_0000 }
+    }
+}
+
+impl std::fmt::Display for CtMark {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.value == self.mask {
+            true => write!(f, "{:#x}", self.value),
+            false => write!(f, "{:#x}/{:#x}", self.value, self.mask),
+        }
+    }
+}
+
+impl std::str::FromStr for CtMark {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = |part: &str| {
+            let digits =
+                part.strip_prefix("0x").map_or_else(|| part.parse().ok(), |hex| u32::from_str_radix(hex, 16).ok());
+            digits.ok_or_else(|| format!("`{part}` is no number of 32 bits, such as 0x10000000"))
+        };
+        let (value, mask) = match text.split_once('/') {
+            Some((value, mask)) => (number(value)?, number(mask)?),
+            None => (number(text)?, number(text)?),
+        };
+        match (value, value & !mask) {
+            (0, _) => Err("a mark without a bit is every connection's; name one bit at least".to_owned()),
+            (_, 0) => Ok(Self { value, mask }),
+            _ => Err(format!("the mark {value:#x} has bits that the mask {mask:#x} leaves out")),
         }
     }
 }
@@ -44,7 +93,8 @@ impl RouteMode {
 /// Something that the fast path cannot honour.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Obstacle {
-    /// Its kind: `netfilter`, `qdisc`, `xfrm`, `master`, `stacked`, `forwarding`, `hash-policy`, `local-prefix`.
+    /// Its kind: `netfilter`, `qdisc`, `xfrm`, `master`, `stacked`, `forwarding`, `hash-policy`, `local-prefix`; in mode stateful
+    /// `consent`, `zones`, `fwmark`, `conntrack`; of notes `tcp-window`, `acct`, `passed-by`.
     pub code: String,
     /// The thing itself, in words.
     pub what: String,
@@ -162,6 +212,9 @@ pub struct RouteStatus {
     pub obstacles: Vec<Obstacle>,
     /// What next hops depend on beside the destination and the way in: `source`, `ports`, `tos`, `label`.
     pub key: Vec<String>,
+    /// What the operator gives up in mode stateful; empty in others.
+    #[serde(default)]
+    pub notes: Vec<Obstacle>,
     /// Functions of the kernel that cannot be followed: what they change is forgotten when netlink tells of it.
     pub unwatched: Vec<String>,
     /// The ports.
@@ -196,10 +249,38 @@ impl RouteStatus {
 pub struct RouteCheck {
     /// The ports.
     pub ports: Vec<String>,
-    /// In each mode that is not standard.
+    /// The mode that was asked about.
+    #[serde(default = "routed")]
+    pub mode: RouteMode,
+    /// What keeps it off.
     pub obstacles: Vec<Obstacle>,
+    /// What does not, and is to be known: what the operator gives up by it.
+    #[serde(default)]
+    pub notes: Vec<Obstacle>,
     /// Ports out of which nothing can be sent by the fast path.
     pub cannot_send: Vec<String>,
     /// What next hops depend on beside the destination and the way in.
     pub key: Vec<String>,
+}
+
+fn routed() -> RouteMode {
+    RouteMode::Routed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mark_is_read_as_it_is_written() {
+        let mark = |text: &str| text.parse::<CtMark>();
+        assert_eq!(mark("0x10000000").unwrap(), CtMark::default());
+        assert_eq!(mark("8").unwrap(), CtMark { value: 8, mask: 8 });
+        for text in ["0x8", "0x10/0xf0", "0x10000000"] {
+            assert_eq!(mark(text).unwrap().to_string(), text);
+        }
+        for text in ["", "0", "x", "0x10/0x0f", "0/0xff", "1/", "0x100000000"] {
+            assert!(mark(text).is_err(), "{text}");
+        }
+    }
 }

@@ -57,6 +57,24 @@ macro_rules! route_totals {
                     { label: Some(("reason", "not_a_port")), row: IfAny("out of no port that can send") };
                 same_way: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
                     { label: Some(("reason", "same_way")), row: IfAny("back by the way they came") };
+                untracked: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "untracked")), row: IfAny("neither TCP nor UDP, in mode stateful") };
+                handshake: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "handshake")), row: IfAny("that begin or end a TCP connection") };
+                no_connection: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "no_connection")), row: IfAny("of no connection that conntrack knows") };
+                unmarked: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "unmarked")), row: IfAny("of connections without the mark") };
+                not_settled: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "not_settled")), row: IfAny("of connections not established yet, or ending") };
+                special: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "special")), row: IfAny("of connections with a helper, rewritten sequence numbers or times of their own") };
+                window: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "window")), row: IfAny("of TCP, while conntrack is strict about windows") };
+                moved: Frames "evenkeel_route_up_frames" "Frames that went up to the kernel, by reason."
+                    { label: Some(("reason", "moved")), row: IfAny("of masqueraded connections whose way out changed") };
+                translated: Frames "evenkeel_route_translated_frames" "Forwarded frames whose addresses or ports were translated."
+                    { row: IfAny("  translated") };
                 shadowed: Frames "evenkeel_route_shadowed_frames" "Frames that the fast path would have forwarded, in shadow: the kernel did."
                     { row: IfAny("in shadow, by the kernel") };
                 sampled: Frames "evenkeel_route_sampled_frames" "Frames that the shadow compared with what the kernel did."

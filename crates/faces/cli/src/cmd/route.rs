@@ -1,15 +1,16 @@
 //! `evenkeel route`: a router's fast path.
 
+mod consent;
 mod outputs;
 mod show;
 mod unit;
 
-use std::{io, path::PathBuf, sync::mpsc, time::Duration};
+use std::{io, path::PathBuf, str::FromStr, sync::mpsc, time::Duration};
 
 use anyhow::{Context, anyhow};
 use bpf::XdpMode;
 use clap::{Args, Subcommand, ValueEnum};
-use model::route::RouteMode;
+use model::route::{CtMark, RouteMode};
 use report::Look;
 use route::{
     RouteError, RouteSettings, Router,
@@ -47,6 +48,7 @@ enum Action {
     Mode(ModeArgs),
     Check(CheckArgs),
     Reload(ReloadArgs),
+    Rules(consent::RulesArgs),
     Stop(StopArgs),
     Unit(unit::UnitArgs),
 }
@@ -61,6 +63,8 @@ enum Mode {
     Standard,
     /// The fast path forwards what it can, the kernel the rest.
     Routed,
+    /// The fast path forwards established connections that a rule of nftables marked, NAT included; the kernel decides about all others.
+    Stateful,
     /// The kernel forwards; the fast path decides, and its decisions are compared with what the kernel did.
     Shadow,
 }
@@ -70,6 +74,7 @@ impl From<Mode> for RouteMode {
         match mode {
             Mode::Standard => Self::Standard,
             Mode::Routed => Self::Routed,
+            Mode::Stateful => Self::Stateful,
             Mode::Shadow => Self::Shadow,
         }
     }
@@ -87,6 +92,9 @@ struct RouterArgs {
     /// Length of the trial in shadow; 0 means none.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time, help_heading = "Operation")]
     trial: Duration,
+    /// Mark of the connections that mode stateful takes: VALUE or VALUE/MASK.
+    #[arg(long, hide_short_help = true, value_name = "MARK", default_value_t = CtMark::default(), value_parser = CtMark::from_str, help_heading = "Operation")]
+    mark: CtMark,
     /// Rules (TOML) for what comes in by a port, in each mode.
     ///
     /// The file is one as for `shield run`.
@@ -177,6 +185,12 @@ struct CheckArgs {
     /// Ports to forward between.
     #[arg(value_name = "INTERFACE", required = true)]
     interfaces: Vec<String>,
+    /// Mode to check for.
+    #[arg(long, value_enum, default_value = "routed")]
+    mode: Mode,
+    /// Mark of the connections that mode stateful takes: VALUE or VALUE/MASK.
+    #[arg(long, value_name = "MARK", default_value_t = CtMark::default(), value_parser = CtMark::from_str)]
+    mark: CtMark,
     /// Print JSON (schema evenkeel.route.check/1).
     #[arg(long)]
     json: bool,
@@ -209,6 +223,7 @@ pub(crate) fn run(args: &RouteArgs) -> Result<Outcome, Failure> {
         Action::Run(args) => return tend(args),
         Action::Check(args) => return check(args),
         Action::Unit(args) => return unit::run(args),
+        Action::Rules(args) => return consent::run(args),
         Action::Status(args) => status(args),
         Action::Mode(args) => switch(args),
         Action::Reload(args) => reload(args),
@@ -311,7 +326,7 @@ fn unexpected(answer: &Answer) -> Failure {
 
 fn check(args: &CheckArgs) -> Result<Outcome, Failure> {
     privilege::require("a look at the rules of nftables", &[Capability::CAP_NET_ADMIN])?;
-    let check = route::audit::check(&args.interfaces)?;
+    let check = route::audit::check(&args.interfaces, args.mode.into(), args.mark)?;
     let outcome = if check.obstacles.is_empty() { Outcome::Fine } else { Outcome::No };
     match args.json {
         true => print_json("route.check", &check)?,
@@ -325,7 +340,7 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         "a router's fast path",
         &[Capability::CAP_BPF, Capability::CAP_NET_ADMIN, Capability::CAP_PERFMON],
     )?;
-    let RouterArgs { interfaces, mode, trial, rules, rules_stay, force, stay, xdp_mode, remember, outputs } =
+    let RouterArgs { interfaces, mode, trial, rules, rules_stay, force, mark, stay, xdp_mode, remember, outputs } =
         &args.router;
     let rules = rules.as_deref().map(|file| {
         let asked = Requester { sessions: host::session::sessions(), force: *force };
@@ -345,6 +360,7 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         mode: RouteMode::Standard,
         returns: !stay,
         trial: *trial,
+        mark: *mark,
     };
     let (mut router, told) = Router::start_with(settings, rules)?;
     told.iter().for_each(note);
@@ -355,7 +371,10 @@ fn tend(args: &RunArgs) -> Result<Outcome, Failure> {
         ));
     }
     router.set_mode((*mode).into())?;
-    note(format_args!("{}: {} XDP", interfaces.join(", "), router.xdp_mode()));
+    for it in router.notes() {
+        note(format_args!("{} ({}). {}", it.what, it.code, it.remedy));
+    }
+    note(format_args!("{}: mode {} ({} XDP)", interfaces.join(", "), router.mode().name(), router.xdp_mode()));
     if let Some(rules) = router.rules() {
         let end = if rules.stays() { "stay until `evenkeel route stop`" } else { "go with this process" };
         note(format_args!("{} active in each mode; they {end}", rules.holding()));

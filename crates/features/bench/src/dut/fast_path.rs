@@ -14,7 +14,7 @@ use std::{
 
 use bpf::XdpMode;
 use lab::boxes::{Family, Inside, Network, Ruleset};
-use model::route::RouteMode;
+use model::route::{CtMark, RouteMode};
 use route::{RouteError, RouteSettings, Router, rules::RouteRules};
 use rules::{Action, Match, Place, Prefix, Rule, Rules, Verdict, file::RuleFile};
 
@@ -34,7 +34,12 @@ pub(super) struct FastPath {
 
 impl FastPath {
     /// Puts it on both ports of the box; the fast path forwards when this comes back.
-    pub(super) fn start(inside: &Inside, family: Family, rules: Option<&Ruleset>) -> Result<Self, BenchError> {
+    pub(super) fn start(
+        inside: &Inside,
+        family: Family,
+        mode: RouteMode,
+        rules: Option<&Ruleset>,
+    ) -> Result<Self, BenchError> {
         let rules = rules.map(|rules| file(rules, &family.whole()));
         let ports = [Some(&inside.entry), inside.exit.as_ref()].into_iter().flatten();
         let settings = RouteSettings {
@@ -44,6 +49,7 @@ impl FastPath {
             mode: RouteMode::Standard,
             returns: true,
             trial: Duration::ZERO,
+            mark: CtMark::default(),
         };
         let (namespace, stop) = (inside.namespace.handle(), Arc::new(AtomicBool::new(false)));
         let (to, started) = mpsc::channel();
@@ -52,7 +58,7 @@ impl FastPath {
             let start = || {
                 let rules = rules.map(|file| RouteRules::of(Path::new("the bench"), file)).transpose()?;
                 let (mut router, _) = Router::start_with(settings, rules)?;
-                router.set_mode(RouteMode::Routed)?;
+                router.set_mode(mode)?;
                 Ok::<_, RouteError>(router)
             };
             let (mut router, said) = match namespace.enter().map_err(BenchError::from).and_then(|()| Ok(start()?)) {

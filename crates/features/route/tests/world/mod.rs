@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bpf::XdpMode;
-use model::route::RouteMode;
+use model::route::{CtMark, RouteMode};
 use route::RouteSettings;
 use testbed::{Bed, End};
 
@@ -53,5 +53,6 @@ pub(crate) fn settings(ports: &[&str]) -> RouteSettings {
         mode: RouteMode::Standard,
         returns: true,
         trial: Duration::ZERO,
+        mark: CtMark::default(),
     }
 }

@@ -8,6 +8,9 @@
 #include "chain/place.h"
 #include "lib/cursor.h"
 #include "route/remember.h"
+#ifdef ROUTE_TRACKS
+#include "route/track.h"
+#endif
 
 #define ROUTE_TAG_BYTES 4
 #define ROUTE_ICMPV6 58
@@ -103,6 +106,19 @@ static __always_inline enum route_end route_decide_v4(struct xdp_md *ctx, struct
 	k->from[0] = ip->saddr;
 	k->protocol = ip->protocol;
 	k->tos = ip->tos;
+#ifdef ROUTE_TRACKS
+	enum route_end end;
+
+	/* The kernel puts them together before it looks for the connection. */
+	if (ip->frag_off & bpf_htons(ROUTE_MORE_FRAGMENTS | ROUTE_FRAGMENT_OFFSET))
+		return ROUTE_FRAGMENT;
+	if (ip->protocol == IPPROTO_ICMP && route_is_icmp_error(&c, false))
+		return ROUTE_ICMP_ERROR;
+	end = route_track(ctx, &c, d, k, d->ip_len - sizeof(*ip), false);
+	if (end != ROUTE_FORWARDED)
+		return end;
+	by = 0;
+#endif
 	if (by & (ROUTE_BY_PORTS | ROUTE_BY_SOURCE)) {
 		if (by & ROUTE_BY_PORTS) {
 			if (ip->frag_off & bpf_htons(ROUTE_MORE_FRAGMENTS | ROUTE_FRAGMENT_OFFSET))
@@ -138,6 +154,18 @@ static __always_inline enum route_end route_decide_v6(struct xdp_md *ctx, struct
 	k->label = *(__be32 *)ip & bpf_htonl(0x0fffffff);
 	k->protocol = ip->nexthdr;
 	k->tos = bpf_ntohl(k->label) >> 20;
+#ifdef ROUTE_TRACKS
+	enum route_end end;
+
+	if (ip->nexthdr == IPPROTO_FRAGMENT)
+		return ROUTE_FRAGMENT;
+	if (ip->nexthdr == ROUTE_ICMPV6 && route_is_icmp_error(&c, true))
+		return ROUTE_ICMP_ERROR;
+	end = route_track(ctx, &c, d, k, d->ip_len - sizeof(*ip), true);
+	if (end != ROUTE_FORWARDED)
+		return end;
+	by = 0;
+#endif
 	if (by & (ROUTE_BY_PORTS | ROUTE_BY_SOURCE)) {
 		if (by & ROUTE_BY_PORTS) {
 			if (ip->nexthdr == IPPROTO_FRAGMENT || ip->nexthdr == IPPROTO_DSTOPTS)

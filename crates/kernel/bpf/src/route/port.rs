@@ -2,11 +2,11 @@
 
 use std::{
     mem::{MaybeUninit, offset_of},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd, OwnedFd},
     path::Path,
 };
 
-use libbpf_rs::{MapHandle, skel::OpenSkel};
+use libbpf_rs::{MapCore, MapFlags, MapHandle, skel::OpenSkel};
 
 use model::route::RouteTotals;
 
@@ -17,9 +17,17 @@ use crate::{
     counters::PerCpu,
     filter::Shield,
     link::{XdpError, XdpMode, interface_index},
-    program::ProgramError,
-    skel::route::{RouteSkelBuilder, types::route_count},
+    program::{Program, ProgramError, kernel_has, to_io},
+    skel::{
+        route::{RouteSkelBuilder, types::route_count},
+        route_stateful::RouteStatefulSkelBuilder,
+    },
 };
+
+const STATEFUL: Program = Program("ek_route_state");
+/// What that program calls, and where it is from.
+const NEEDED: [(&str, &str); 3] =
+    [("bpf_xdp_ct_lookup", "6.0"), ("bpf_ct_change_timeout", "6.0"), ("bpf_rdonly_cast", "6.2")];
 
 /// Reads one CPU's counters by the offsets of their fields.
 macro_rules! of_cpu {
@@ -39,6 +47,8 @@ pub struct RoutePort {
     seat: Seat,
     program: OwnedFd,
     counts: MapHandle,
+    more: MapHandle,
+    has_state: bool,
     number: usize,
     ifindex: u32,
     /// What a program with rules is loaded with that stands before this one.
@@ -101,11 +111,14 @@ impl RoutePort {
         seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
         tables.lend(open.open_object_mut()).map_err(failed)?;
         let skel = PROGRAM.load(open)?;
-        let (program, counts) =
-            (PROGRAM.descriptor(skel.progs.ek_route.as_fd())?, PROGRAM.map(&skel.maps.route_counts)?);
+        let (program, counts, more) = (
+            PROGRAM.descriptor(skel.progs.ek_route.as_fd())?,
+            PROGRAM.map(&skel.maps.route_counts)?,
+            PROGRAM.map(&skel.maps.route_more)?,
+        );
         tables.set_port(number, ifindex, mac);
         tables.set_exit(number, Some(ifindex)).map_err(|e| PROGRAM.failed("enter the port", e))?;
-        Ok(Self { seat, program, counts, number, ifindex, front: None })
+        Ok(Self { seat, program, counts, more, has_state: false, number, ifindex, front: None })
     }
 
     /// Puts the program in its place.
@@ -147,6 +160,37 @@ impl RoutePort {
     /// Those of [`Seat::pin`].
     pub fn pin(&mut self, path: &Path) -> Result<(), XdpError> {
         self.seat.pin(path)
+    }
+
+    /// Loads the program of mode stateful beside the other, once: only that mode needs a kernel that has its functions.
+    ///
+    /// # Errors
+    /// [`ProgramError::Kernel`] for a kernel without them; what the kernel refuses.
+    pub fn add_state(&mut self, tables: &RouteTables) -> Result<(), XdpError> {
+        if self.has_state {
+            return Ok(());
+        }
+        if let Some((function, since)) = NEEDED.into_iter().find(|(function, _)| !kernel_has(function)) {
+            let instead = "mode routed forwards without a look at connections, where no rule of nftables stands";
+            return Err(ProgramError::Kernel { feature: "mode stateful", function, since, instead }.into());
+        }
+        let failed = |source| STATEFUL.refused(source);
+        let mut object = MaybeUninit::uninit();
+        let mut open = STATEFUL.open::<RouteStatefulSkelBuilder>(&mut object)?;
+        if let Some(knobs) = open.maps.rodata_data.as_deref_mut() {
+            (knobs.chain_on, knobs.chain_cpus_mask) = (true, SeatMaps::cpus_mask()?);
+            (knobs.route_port, knobs.route_ifindex) = (self.number as u32, self.ifindex);
+            knobs.route_slots_mask = tables.slots() - 1;
+        }
+        self.seat.maps().lend(open.open_object_mut(), "ek_rests", STATE).map_err(failed)?;
+        tables.lend(open.open_object_mut()).map_err(failed)?;
+        open.maps.route_counts.reuse_fd(self.counts.as_fd()).map_err(failed)?;
+        let skel = STATEFUL.load(open)?;
+        let program = skel.progs.ek_route_state.as_fd().as_raw_fd();
+        let put = self.more.update(&0u32.to_ne_bytes(), &program.to_ne_bytes(), MapFlags::ANY);
+        put.map_err(|e| STATEFUL.failed("hand frames over", to_io(&e)))?;
+        self.has_state = true;
+        Ok(())
     }
 
     /// The address on the link is another one now.

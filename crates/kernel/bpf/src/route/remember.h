@@ -72,6 +72,19 @@ struct route_key {
 	__u8 tos;
 };
 
+#ifdef ROUTE_TRACKS
+/* The translation of a frame. */
+struct route_nat {
+	__u32 from[4];
+	__u32 to[4];
+	__be32 ports;
+	/* What the checksums change by: that of IPv4, and that of TCP or UDP. */
+	__u64 addresses;
+	__u64 all;
+	bool tcp;
+};
+#endif
+
 /* What becomes of a frame, and how it looks when it leaves. */
 struct route_decision {
 	struct route_count *count;
@@ -86,6 +99,13 @@ struct route_decision {
 	__u16 family;
 	__u8 hop_limit;
 	__u8 macs[12];
+#ifdef ROUTE_TRACKS
+	bool shadow;
+	/* The interface that all of a masqueraded connection leaves by; 0: any. */
+	__u32 leaves;
+	/* None: it is not translated. */
+	struct route_nat *nat;
+#endif
 };
 
 /* What follows the key in an answer. */

@@ -12,6 +12,14 @@
 #include "route/send.h"
 #include "route/shadow.h"
 
+/* The program of mode stateful, if it was wanted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} route_more SEC(".maps");
+
 SEC("xdp.frags")
 int ek_route(struct xdp_md *ctx)
 {
@@ -22,6 +30,10 @@ int ek_route(struct xdp_md *ctx)
 
 	if (mode == ROUTE_STANDARD)
 		goto up;
+	if (mode & ROUTE_STATEFUL) {
+		bpf_tail_call(ctx, &route_more, 0);
+		goto up;
+	}
 	count = bpf_map_lookup_elem(&route_counts, &zero);
 	if (!count)
 		goto up;

@@ -17,6 +17,8 @@ enum route_mode {
 	ROUTE_ROUTED,
 	/* The program decides, and the kernel forwards. */
 	ROUTE_SHADOW,
+	/* A bit beside one of the latter two: of connections that conntrack knows, those that a rule of the operator's marked. */
+	ROUTE_STATEFUL = 4,
 };
 
 /* What a next hop depends on beside the destination and the way in. */
@@ -50,6 +52,15 @@ enum route_end {
 	ROUTE_TOO_BIG,
 	ROUTE_NOT_A_PORT,
 	ROUTE_SAME_WAY,
+	/* Of mode stateful. */
+	ROUTE_UNTRACKED,
+	ROUTE_HANDSHAKE,
+	ROUTE_NO_CONNECTION,
+	ROUTE_UNMARKED,
+	ROUTE_NOT_SETTLED,
+	ROUTE_SPECIAL,
+	ROUTE_WINDOW,
+	ROUTE_MOVED,
 	ROUTE_ENDS,
 };
 
@@ -75,6 +86,14 @@ struct route_count {
 	__u64 too_big;
 	__u64 not_a_port;
 	__u64 same_way;
+	__u64 untracked;
+	__u64 handshake;
+	__u64 no_connection;
+	__u64 unmarked;
+	__u64 not_settled;
+	__u64 special;
+	__u64 window;
+	__u64 moved;
 	__u64 forwarded_bytes;
 	/* Forwarded ones whose next hop was not remembered. */
 	__u64 looked_up;
@@ -82,6 +101,7 @@ struct route_count {
 	__u64 sampled;
 	/* Frames that the shadow would have forwarded. */
 	__u64 shadowed;
+	__u64 translated;
 };
 
 /* A port's interface, and its address on the link. */
@@ -89,6 +109,26 @@ struct route_port {
 	__u32 ifindex;
 	__u8 mac[6];
 	__u16 pad;
+};
+
+/* A time of conntrack's, as it is set and as it is read. */
+struct route_time {
+	__u32 ms;
+	__u32 ticks;
+};
+
+/* Which connections are forwarded, and how long they live when nothing comes. */
+struct route_track {
+	__u32 mark;
+	__u32 mask;
+	/* TCP too: conntrack does not hold it against what it last saw itself. */
+	__u32 tcp;
+	/* Ticks in which a time that was just set may be found. */
+	__u32 slack;
+	struct route_time established;
+	struct route_time unanswered;
+	struct route_time stream;
+	__u32 pad;
 };
 
 /* Written by user space but for the generation, which those that watch the kernel's tables count up too. */
@@ -100,7 +140,7 @@ struct route_config {
 	__u64 generation;
 	/* The shadow writes a frame down whose digest has none of these bits. */
 	__u32 sample_mask;
-	__u32 pad[11];
+	struct route_track track;
 	struct route_port ports[ROUTE_PORTS];
 	/* A bit per hash of an address of this machine: from there nothing may come. */
 	__u64 local[ROUTE_LOCAL_BITS / 64];

@@ -7,6 +7,9 @@
 
 #include "lib/cursor.h"
 #include "route/remember.h"
+#ifdef ROUTE_TRACKS
+#include "route/translate.h"
+#endif
 
 /* Bytes of the smallest frame, without FCS. */
 #define ROUTE_SMALLEST 60
@@ -62,6 +65,10 @@ static __always_inline bool route_rewrite(struct xdp_md *ctx, struct route_decis
 	ip = (void *)eth + at;
 	if ((void *)(ip + 1) > (void *)(long)ctx->data_end)
 		return false;
+#ifdef ROUTE_TRACKS
+	if (d->nat && !route_translate(ip, (void *)(long)ctx->data_end, d->family == bpf_htons(ETH_P_IP), d->nat))
+		return false;
+#endif
 	if (d->family == bpf_htons(ETH_P_IP)) {
 		route_hop_less_v4(ip);
 	} else {

@@ -4,6 +4,9 @@
 
 #include "route/digest.h"
 #include "route/remember.h"
+#ifdef ROUTE_TRACKS
+#include "route/translate.h"
+#endif
 
 /* Too large for the stack. */
 struct {
@@ -28,10 +31,19 @@ static __noinline int route_write_down(struct xdp_md *ctx, struct route_count *c
 	if (d->family == bpf_htons(ETH_P_IP)) {
 		if (bpf_xdp_load_bytes(ctx, d->ip_at, sample->head, ROUTE_DIGEST_V4))
 			return 0;
+#ifdef ROUTE_TRACKS
+		/* As it is to leave: so addresses and ports are compared too. */
+		if (d->nat)
+			route_translate_head((void *)sample->head, true, d->nat);
+#endif
 		digest = route_digest_v4((__u32 *)sample->head);
 	} else {
 		if (bpf_xdp_load_bytes(ctx, d->ip_at, sample->head, ROUTE_DIGEST_V6))
 			return 0;
+#ifdef ROUTE_TRACKS
+		if (d->nat)
+			route_translate_head((void *)sample->head, false, d->nat);
+#endif
 		digest = route_digest_v6((__u32 *)sample->head);
 	}
 	if (digest >> 32 & route_config.sample_mask)

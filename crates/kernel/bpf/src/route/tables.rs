@@ -11,6 +11,7 @@ use std::{
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle, OpenObject, skel::Skel};
 use model::route::RouteMode;
+use nix::time::{ClockId, clock_getres};
 use sys::map_mmap::SharedMemory;
 
 use crate::{
@@ -19,7 +20,7 @@ use crate::{
     program::{Program, to_io},
     skel::route::{
         RouteSkelBuilder,
-        types::{route_config, route_hop, route_port, route_way},
+        types::{route_config, route_hop, route_port, route_time, route_track, route_way},
     },
 };
 
@@ -42,10 +43,13 @@ pub const PORTS_MAX: usize = 64;
 const NO_TAG: u16 = 4096;
 const LOCAL_BITS: u32 = 4096;
 const AF_INET: u32 = 2;
+/// ROUTE_STATEFUL of route.h.
+const STATEFUL: u32 = 4;
 
 const _: () = assert!(
     offset_of!(route_config, ports) == 64
         && size_of::<route_config>() == 64 + PORTS_MAX * size_of::<route_port>() + LOCAL_BITS as usize / 8
+        && size_of::<route_track>() == 44
         && size_of::<route_way>() == 8
         && size_of::<route_hop>() == 24
 );
@@ -70,6 +74,23 @@ impl RouteKey {
         let Self { source, ports, tos, label, forgets } = self;
         [source, ports, tos, label, forgets].into_iter().enumerate().map(|(bit, on)| u32::from(on) << bit).sum()
     }
+}
+
+/// Which connections are forwarded in mode stateful, and how long conntrack lets them live when nothing comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RouteTrack {
+    /// The bits that a connection's mark must have.
+    pub mark: u32,
+    /// The bits of a mark that count.
+    pub mask: u32,
+    /// TCP too: conntrack is liberal about windows, which it does not follow where it does not see the packets.
+    pub tcp: bool,
+    /// Seconds of an established TCP connection (nf_conntrack_tcp_timeout_established).
+    pub established_s: u32,
+    /// Seconds of one whose last packet waits for an answer (nf_conntrack_tcp_timeout_unacknowledged).
+    pub unanswered_s: u32,
+    /// Seconds of UDP in both directions (nf_conntrack_udp_timeout_stream).
+    pub stream_s: u32,
 }
 
 /// A way in or out: a port, or a VLAN device on it.
@@ -167,9 +188,32 @@ impl RouteTables {
         self.slots
     }
 
-    /// Who forwards from now on; the next frame of each CPU meets it.
-    pub fn set_mode(&self, mode: RouteMode) {
-        self.config.half_word(offset_of!(route_config, mode)).store(number(mode), Ordering::Release);
+    /// Who forwards from now on; the next frame of each CPU meets it. A shadow is that of mode stateful if `stateful`.
+    pub fn set_mode(&self, mode: RouteMode, stateful: bool) {
+        let number = number(mode) | if stateful && mode == RouteMode::Shadow { STATEFUL } else { 0 };
+        self.config.half_word(offset_of!(route_config, mode)).store(number, Ordering::Release);
+    }
+
+    /// Which connections mode stateful forwards from now on.
+    pub fn set_track(&self, track: RouteTrack) {
+        let at = offset_of!(route_config, track);
+        let word = |of: usize, value: u32| self.config.half_word(at + of).store(value, Ordering::Relaxed);
+        // A mark that no connection can have, while the mask changes.
+        word(offset_of!(route_track, mask), 0);
+        word(offset_of!(route_track, mark), u32::MAX);
+        let hz = ticks_per_second();
+        let time = |of: usize, seconds: u32| {
+            let seconds = u64::from(seconds).min(u64::from(u32::MAX / 1000).min(i32::MAX as u64 / hz));
+            word(of + offset_of!(route_time, ms), seconds as u32 * 1000);
+            word(of + offset_of!(route_time, ticks), (seconds * hz) as u32);
+        };
+        time(offset_of!(route_track, established), track.established_s);
+        time(offset_of!(route_track, unanswered), track.unanswered_s);
+        time(offset_of!(route_track, stream), track.stream_s);
+        word(offset_of!(route_track, tcp), u32::from(track.tcp));
+        word(offset_of!(route_track, slack), hz as u32 / 64 + 1);
+        word(offset_of!(route_track, mark), track.mark);
+        self.config.half_word(at + offset_of!(route_track, mask)).store(track.mask, Ordering::Release);
     }
 
     /// What next hops depend on from now on. What was remembered is forgotten.
@@ -279,7 +323,15 @@ pub(super) fn number(mode: RouteMode) -> u32 {
         RouteMode::Standard => 0,
         RouteMode::Routed => 1,
         RouteMode::Shadow => 2,
+        RouteMode::Stateful => 1 | STATEFUL,
     }
+}
+
+/// The kernel's ticks: what its coarse clocks advance by.
+fn ticks_per_second() -> u64 {
+    let tick = clock_getres(ClockId::CLOCK_MONOTONIC_COARSE).map_or(0, |tick| tick.tv_nsec() as u64);
+    let tick = if tick == 0 { 4_000_000 } else { tick };
+    (1_000_000_000 + tick / 2) / tick
 }
 
 fn hop(key: &[u8]) -> RouteHop {

@@ -6,7 +6,7 @@ use model::{Classified, CpuSet, ErrorClass};
 use nix::{errno::Errno, sched, unistd::Pid};
 use sys::ethtool::EthtoolError;
 
-use super::{Knob, ethtool};
+use super::{Knob, ethtool, mark_rules};
 
 /// A knob that could not be read or written.
 #[allow(missing_docs, reason = "the messages say it")]
@@ -97,6 +97,7 @@ impl Store for Live {
         match (knob.file(), knob) {
             (Some(file), _) => read_file(knob, &file),
             (None, Knob::NapiThreadAffinity { pid, .. }) => thread_affinity(knob, *pid),
+            (None, Knob::MarkRules) => mark_rules::read(knob),
             (None, _) => ethtool::read(knob),
         }
     }
@@ -106,6 +107,7 @@ impl Store for Live {
         match (knob.file(), knob) {
             (Some(file), _) => write_file(knob, &file, value),
             (None, Knob::NapiThreadAffinity { pid, .. }) => set_thread_affinity(knob, *pid, value),
+            (None, Knob::MarkRules) => mark_rules::write(knob, value),
             (None, _) => ethtool::write(knob, value),
         }
     }

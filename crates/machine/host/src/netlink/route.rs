@@ -48,6 +48,7 @@ const FRA_SRC: u16 = 2;
 const FRA_IIFNAME: u16 = 3;
 const FRA_GOTO: u16 = 4;
 const FRA_PRIORITY: u16 = 6;
+const FRA_FWMARK: u16 = 10;
 const FRA_SUPPRESS_IFGROUP: u16 = 13;
 const FRA_SUPPRESS_PREFIXLEN: u16 = 14;
 const FRA_TABLE: u16 = 15;
@@ -177,6 +178,8 @@ pub struct Rule {
     pub oif: Option<String>,
     /// Something else decides too: a mark, TOS, ports, a user, a negation, or a suppressed route.
     pub is_partial: bool,
+    /// A mark of the packet decides too, which nftables may set.
+    pub by_mark: bool,
     /// The treatment of the packets.
     pub action: RuleAction,
 }
@@ -377,7 +380,7 @@ pub(super) fn rule(message: &[u8]) -> Option<Rule> {
     let (mut from, mut to) = (whole(from_length)?, whole(to_length)?);
     let (mut iif, mut oif, mut preference, mut next) = (None, None, 0, 0);
     let mut table = u32::from(table);
-    let mut is_partial = tos != 0 || flags & FIB_RULE_INVERT != 0;
+    let (mut is_partial, mut by_mark) = (tos != 0 || flags & FIB_RULE_INVERT != 0, false);
     for attribute in attributes(message.get(RULE_BYTES..)?) {
         let value = attribute.value();
         match attribute.kind() {
@@ -391,7 +394,10 @@ pub(super) fn rule(message: &[u8]) -> Option<Rule> {
             FRA_PROTOCOL => {}
             // -1: nothing is suppressed.
             FRA_SUPPRESS_PREFIXLEN | FRA_SUPPRESS_IFGROUP => is_partial |= u32_at(value, 0) != Some(u32::MAX),
-            _ => is_partial = true,
+            kind => {
+                is_partial = true;
+                by_mark |= kind == FRA_FWMARK;
+            }
         }
     }
     let action = match action {
@@ -405,7 +411,7 @@ pub(super) fn rule(message: &[u8]) -> Option<Rule> {
     };
     // Without a family it is another one's (multicast routing).
     prefix(family, 0, None)?;
-    Some(Rule { v6: family == AF_INET6, preference, from, to, iif, oif, is_partial, action })
+    Some(Rule { v6: family == AF_INET6, preference, from, to, iif, oif, is_partial, by_mark, action })
 }
 
 /// Entries of bridges have no IP address, and are none.

@@ -4,7 +4,10 @@ use std::{fs, io};
 
 use nix::sys::socket::SockProtocol;
 
-use super::nft::{self, Chain, ChainKey, Rules};
+use super::{
+    forwarding::Forwarding,
+    nft::{self, Chain, ChainKey, Rules},
+};
 use crate::netlink::Netlink;
 
 /// Tables of the old kind that exist, by their family's program.
@@ -47,18 +50,17 @@ impl Hooks {
         Ok((services.lines().count() > IPVS_HEADINGS).then(|| "IPVS has services".to_owned()))
     }
 
-    /// What handles packets that are forwarded between `ports`, in words, as [`Hooks::look`] says it: all of it.
+    /// What packets meet that are forwarded between `ports`: all of it.
     ///
     /// # Errors
     /// The rules cannot be read (it takes CAP_NET_ADMIN).
-    pub fn forwarding(&mut self, ports: &[&str]) -> io::Result<Vec<String>> {
+    pub fn forwarding(&mut self, ports: &[&str]) -> io::Result<Forwarding> {
         let netfilter = self.netfilter.as_mut().map_err(|e| io::Error::from(e.kind()))?;
         let rules = match nft::generation(netfilter)? {
             Some(_) => nft::read(netfilter)?.unwrap_or_default(),
             None => Rules::default(),
         };
-        let new = rules.chains.iter().filter_map(|(key, chain)| on_the_way(&rules, key, chain, ports));
-        Ok(new.chain(old_tables()?).collect())
+        Ok(Forwarding { old: old_tables()?, ..Forwarding::of(&rules, ports) })
     }
 
     fn rules(&mut self, interface: &str) -> io::Result<Option<String>> {
@@ -92,19 +94,6 @@ fn old_tables() -> io::Result<Vec<String>> {
         }
     }
     Ok(found)
-}
-
-/// What a chain does to forwarded packets; none: nothing.
-fn on_the_way(rules: &Rules, key: &ChainKey, chain: &Chain, ports: &[&str]) -> Option<String> {
-    let hook = chain.hook.as_deref()?;
-    let elsewhere = chain.device.as_deref().is_some_and(|device| !ports.contains(&device));
-    let met = ["prerouting", "forward", "postrouting", "ingress", "egress"].contains(&hook);
-    let acts = chain.policy_drop || rules.rules.keys().any(|rule| rule.chain == *key);
-    if ["arp", "bridge"].contains(&key.family.as_str()) || elsewhere || !met || !acts {
-        return None;
-    }
-    let verb = if chain.kind == "nat" { "translates addresses at" } else { "filters" };
-    Some(format!("nftables {verb} {hook} (table {} {}, chain {})", key.family, key.table, key.chain))
 }
 
 /// What the first chain does that does anything.

@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, io};
 
+use super::acts::Acts;
 use crate::netlink::{DUMP, Netlink, attributes, text};
 
 /// NFNL_SUBSYS_NFTABLES << 8
@@ -33,11 +34,12 @@ const CHAIN_TYPE: u16 = 7;
 const HOOK_NUM: u16 = 1;
 const HOOK_PRIORITY: u16 = 2;
 const HOOK_DEV: u16 = 3;
-const EXPR_NAME: u16 = 1;
-const EXPR_DATA: u16 = 2;
+pub(super) const EXPR_NAME: u16 = 1;
+pub(super) const EXPR_DATA: u16 = 2;
 const COUNTER_BYTES: u16 = 1;
 const COUNTER_PACKETS: u16 = 2;
-const IMMEDIATE_DATA: u16 = 2;
+pub(super) const IMMEDIATE_DATA: u16 = 2;
+pub(super) const DATA_VALUE: u16 = 1;
 const DATA_VERDICT: u16 = 2;
 const VERDICT_CODE: u16 = 1;
 const VERDICT_CHAIN: u16 = 2;
@@ -45,8 +47,8 @@ const OBJ_NAME: u16 = 2;
 const OBJ_TYPE: u16 = 3;
 const OBJ_DATA: u16 = 4;
 const OBJ_COUNTER: u32 = 1;
-const OBJREF_TYPE: u16 = 1;
-const TARGET_NAME: u16 = 1;
+pub(super) const OBJREF_TYPE: u16 = 1;
+pub(super) const TARGET_NAME: u16 = 1;
 const OBJREF_NAME: u16 = 2;
 const GEN_ID: u16 = 1;
 
@@ -134,6 +136,8 @@ pub struct Rule {
     pub exact: bool,
     /// The name of its counter, if that stands apart in the table. The figures are the counter's: rules that share it have the same.
     pub named: Option<String>,
+    /// What it does beside its decision.
+    pub acts: Acts,
     /// The rule as text; empty when the program that prints rules is not there.
     pub text: String,
 }
@@ -201,7 +205,7 @@ impl Rules {
 ///
 /// # Errors
 /// When the kernel refuses (it takes CAP_NET_ADMIN).
-pub(super) fn read(netfilter: &mut Netlink) -> io::Result<Option<Rules>> {
+pub(crate) fn read(netfilter: &mut Netlink) -> io::Result<Option<Rules>> {
     let Some(generation) = generation(netfilter)? else { return Ok(None) };
     let mut rules = Rules { generation, ..Rules::default() };
     let body = [0; NFGENMSG_BYTES];
@@ -320,11 +324,11 @@ fn attribute(payload: &[u8], kind: u16) -> Option<Vec<u8>> {
     nested(payload.get(NFGENMSG_BYTES..)?, kind)
 }
 
-fn nested(bytes: &[u8], kind: u16) -> Option<Vec<u8>> {
+pub(super) fn nested(bytes: &[u8], kind: u16) -> Option<Vec<u8>> {
     attributes(bytes).find(|a| a.kind() == kind).map(|a| a.value().to_vec())
 }
 
-fn be32(bytes: &[u8]) -> Option<u32> {
+pub(super) fn be32(bytes: &[u8]) -> Option<u32> {
     bytes.first_chunk().map(|b| u32::from_be_bytes(*b))
 }
 
@@ -370,7 +374,10 @@ fn parse_rule(payload: &[u8]) -> Option<(RuleKey, Rule, Option<String>)> {
             TABLE => chain.table = text(value),
             RULE_CHAIN => chain.chain = text(value),
             RULE_HANDLE => handle = be64(value)?,
-            RULE_EXPRESSIONS => expressions(value, &mut rule, &mut named),
+            RULE_EXPRESSIONS => {
+                expressions(value, &mut rule, &mut named);
+                rule.acts = Acts::of(value);
+            }
             _ => {}
         }
     }

@@ -119,6 +119,7 @@ fn parse_legacy(text: &str, family: &str, rules: &mut Rules) {
                 exact: true,
                 named: None,
                 text: text.to_owned(),
+                ..Rule::default()
             };
             rules.rules.insert(RuleKey { chain, handle: *place }, rule);
         }

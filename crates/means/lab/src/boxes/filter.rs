@@ -96,7 +96,7 @@ fn address(n: u32, v4: bool) -> IpAddr {
     }
 }
 
-fn nft(args: &[&str], input: &str) -> Result<Output, LabError> {
+pub(super) fn nft(args: &[&str], input: &str) -> Result<Output, LabError> {
     let failed = |message: String| LabError::Nft { what: args.join(" "), message };
     let mut child = sys::program::command("nft")
         .args(args)

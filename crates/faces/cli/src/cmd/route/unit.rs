@@ -6,6 +6,7 @@ use anyhow::{Context, anyhow};
 use bpf::XdpMode;
 use clap::{Args, ValueEnum};
 use host::interface;
+use model::route::CtMark;
 
 use super::{Mode, RouterArgs};
 use crate::failure::{Failure, Outcome, note, print};
@@ -49,7 +50,8 @@ pub(super) fn run(args: &UnitArgs) -> Result<Outcome, Failure> {
 
 /// The options, as far as they differ from what holds without them.
 fn words(router: &RouterArgs) -> Vec<String> {
-    let RouterArgs { interfaces: _, mode, trial, rules, rules_stay, force, stay, xdp_mode, remember, outputs } = router;
+    let RouterArgs { interfaces: _, mode, trial, rules, rules_stay, force, mark, stay, xdp_mode, remember, outputs } =
+        router;
     let mut words = Vec::new();
     let mut add = |flag: &str, value: Option<String>| {
         words.extend(value.into_iter().flat_map(|value| [format!("--{flag}"), value]));
@@ -59,6 +61,7 @@ fn words(router: &RouterArgs) -> Vec<String> {
     let name = mode.to_possible_value().map(|value| value.get_name().to_owned());
     add("mode", name.filter(|_| *mode != Mode::Routed));
     add("trial", Some(seconds(*trial)).filter(|trial| trial != "3s"));
+    add("mark", (*mark != CtMark::default()).then(|| mark.to_string()));
     add("xdp-mode", (*xdp_mode == XdpMode::Generic).then(|| "generic".to_owned()));
     add("remember", Some(remember.to_string()).filter(|_| *remember != super::REMEMBER));
     add("rules", path(rules));

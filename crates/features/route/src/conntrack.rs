@@ -1,0 +1,99 @@
+//! Mode stateful: which connections it takes, what stands against it, and what it costs.
+
+use std::fs;
+
+use bpf::RouteTrack;
+use model::route::{CtMark, Obstacle};
+
+use crate::evidence::Evidence;
+
+/// Where conntrack is liberal about TCP's windows.
+pub const LIBERAL: &str = "net/netfilter/nf_conntrack_tcp_be_liberal";
+
+/// How conntrack is set in this network namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Conntrack {
+    /// nf_conntrack_tcp_be_liberal
+    pub liberal: bool,
+    /// nf_conntrack_acct
+    pub counts: bool,
+    /// nf_conntrack_tcp_timeout_established, in seconds
+    pub established_s: u32,
+    /// nf_conntrack_tcp_timeout_unacknowledged, in seconds
+    pub unanswered_s: u32,
+    /// nf_conntrack_udp_timeout_stream, in seconds
+    pub stream_s: u32,
+}
+
+impl Conntrack {
+    /// Of the network namespace of this thread; none: this kernel has no conntrack.
+    pub(crate) fn read() -> Option<Self> {
+        let number = |name: &str| -> Option<u32> {
+            fs::read_to_string(format!("/proc/sys/net/netfilter/nf_conntrack_{name}")).ok()?.trim().parse().ok()
+        };
+        Some(Self {
+            liberal: number("tcp_be_liberal")? > 0,
+            counts: number("acct")? > 0,
+            established_s: number("tcp_timeout_established")?,
+            unanswered_s: number("tcp_timeout_unacknowledged")?,
+            stream_s: number("udp_timeout_stream")?,
+        })
+    }
+
+    /// What the kernel programs need of it.
+    pub fn track(&self, mark: CtMark) -> RouteTrack {
+        let Self { liberal, established_s, unanswered_s, stream_s, .. } = *self;
+        RouteTrack { mark: mark.value, mask: mark.mask, tcp: liberal, established_s, unanswered_s, stream_s }
+    }
+}
+
+fn item(code: &str, what: impl Into<String>, remedy: impl Into<String>) -> Obstacle {
+    Obstacle { code: code.to_owned(), what: what.into(), remedy: remedy.into() }
+}
+
+/// What stands against mode stateful of netfilter, conntrack and the rules of policy routing.
+pub fn obstacles(evidence: &Evidence, mark: CtMark) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    if evidence.conntrack.is_none() {
+        found.push(item("conntrack", "this kernel tracks no connections", "stay in mode standard or routed"));
+    }
+    let is_given = |set: &host::stack::MarkSet| set.value & set.bits & mark.value == mark.value;
+    if !evidence.netfilter.marks.iter().any(is_given) {
+        let what =
+            format!("no rule of nftables marks connections with {mark}: nothing says which ones may be forwarded");
+        found.push(item("consent", what, format!("evenkeel route rules --mark {mark} --apply")));
+    }
+    for what in &evidence.netfilter.old {
+        found.push(item("netfilter", what.clone(), "write those rules for nftables, or stay in mode standard"));
+    }
+    for chain in &evidence.netfilter.zones {
+        let what =
+            format!("rules put packets into zones of conntrack's ({chain}), and the fast path looks in zone 0 alone");
+        found.push(item("zones", what, "take those rules away, or stay in mode standard"));
+    }
+    if evidence.rules.iter().any(|rule| rule.by_mark) {
+        let what = "rules of policy routing ask for packet marks (fwmark), which only the kernel's own way sets";
+        found.push(item("fwmark", what, "see `ip rule`; stay in mode standard"));
+    }
+    found
+}
+
+/// What the operator gives up by mode stateful, and what he may not expect.
+pub fn notes(evidence: &Evidence) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    let conntrack = evidence.conntrack.unwrap_or_default();
+    if !conntrack.liberal {
+        let what = "conntrack is strict about TCP windows, which it cannot follow where it does not see the packets: TCP goes up";
+        found.push(item("tcp-window", what, "sysctl -w net.netfilter.nf_conntrack_tcp_be_liberal=1"));
+    }
+    if conntrack.counts {
+        let what = "conntrack counts packets and bytes (nf_conntrack_acct), and no program may add to its counters: what is forwarded by \
+                    the fast path is not in them";
+        found.push(item("acct", what, "count by `evenkeel route status`, or leave unmarked what is billed"));
+    }
+    for chain in &evidence.netfilter.sees {
+        let what = format!("packets on the fast path pass by these statements ({chain})");
+        found.push(item("passed-by", what, "leave unmarked what they are to see"));
+    }
+    found
+}

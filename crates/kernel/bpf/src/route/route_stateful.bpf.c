@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0 OR BSD-2-Clause */
+/* clang: -mcpu=v3 */
+/*
+ * A router's port in mode stateful: nftables decides about new connections, and the packets of established ones that a rule marked are
+ * forwarded and translated here. conntrack is asked for each packet, so that what is deleted there, or loses its mark, is not forwarded any more.
+ *
+ * A program of its own: the one of mode routed hands frames over to it, and pays nothing for what only this one needs.
+ */
+#define ROUTE_TRACKS
+#include "route/decide.h"
+#include "route/send.h"
+#include "route/shadow.h"
+
+SEC("xdp.frags")
+int ek_route_state(struct xdp_md *ctx)
+{
+	struct route_decision d = {};
+	struct route_count *count;
+	__u32 zero = 0, mode = *(volatile __u32 *)&route_config.mode;
+	__u64 *field;
+
+	count = bpf_map_lookup_elem(&route_counts, &zero);
+	if (!count)
+		goto up;
+	d.shadow = mode & ROUTE_SHADOW;
+	route_decide(ctx, count, &d);
+	if (d.end == ROUTE_FORWARDED && d.leaves && d.leaves != d.ifindex)
+		/* A masqueraded connection whose way out is another one now: the kernel ends it. */
+		d.end = ROUTE_MOVED;
+	if (d.shadow) {
+		if (d.end == ROUTE_FORWARDED)
+			route_write_down(ctx, count, &d);
+	} else if (d.end == ROUTE_FORWARDED && route_rewrite(ctx, &d)) {
+		count->forwarded++;
+		count->forwarded_bytes += d.ip_len + sizeof(struct ethhdr);
+		count->translated += d.nat != 0;
+		return bpf_redirect_map(&route_ports, d.port, 0);
+	}
+	field = (__u64 *)count + (d.end & 31);
+	if (d.end < ROUTE_ENDS)
+		*field += 1;
+up:
+	chain_go_on(ctx, CHAIN_ROUTE);
+	return XDP_PASS;
+}
+
+char _license[] SEC("license") = "Dual BSD/GPL";
